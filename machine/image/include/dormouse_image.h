@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 OR MIT */
+/*
+ * The sleep image on CXL memory: its format, its validation and its copy plan.
+ *
+ * This header is the only definition of the format. Firmware (coreboot, ramstage
+ * and SMM), the Linux module and the Rust crate dormouse-image all compile it.
+ * It is freestanding: no allocation, no libc, no global state.
+ *
+ *   CXL window                                   who writes it
+ *   base + 0                header copy A        kernel, firmware (in turn)
+ *        + 4 KiB            header copy B
+ *        + 8 KiB            mailbox              kernel asks, firmware answers
+ *        + 12 KiB           DRAM bitmap          kernel   1 = save this page
+ *        + …                CXL bitmap           kernel   1 = occupied, keep off
+ *        + data_offset      saved pages          firmware
+ *        + reserved_bytes   memory for Linux     user pages; saved pages go into
+ *        …                                       the free ones between them
+ *        + cxl_bytes        end of the window
+ *
+ * All integers are little-endian (x86-64 only), all offsets count from the base
+ * of the CXL window, all digests are XXH64 with seed 0.
+ */
+#ifndef DORMOUSE_IMAGE_H
+#define DORMOUSE_IMAGE_H
+
+#ifdef __KERNEL__
+#include <linux/types.h>
+typedef u8 dm_u8;
+typedef u32 dm_u32;
+typedef u64 dm_u64;
+#else
+#include <stdint.h>
+#include <stddef.h>
+typedef uint8_t dm_u8;
+typedef uint32_t dm_u32;
+typedef uint64_t dm_u64;
+#endif
+
+#define DORMOUSE_MAGIC			0x4553554f4d524f44ULL	/* "DORMOUSE" */
+#define DORMOUSE_MAILBOX_MAGIC		0x3158424c49414d44ULL	/* "DMAILBX1" */
+#define DORMOUSE_VERSION		1
+#define DORMOUSE_PAGE_SHIFT		12
+#define DORMOUSE_PAGE_BYTES		4096ULL
+#define DORMOUSE_HEADER_BYTES		4096ULL
+#define DORMOUSE_HEADER_COPIES		2
+#define DORMOUSE_MAILBOX_OFFSET		(2 * DORMOUSE_HEADER_BYTES)
+#define DORMOUSE_BITMAPS_OFFSET		(3 * DORMOUSE_HEADER_BYTES)
+/* Linux puts memory online in blocks of this size; the reserved part ends on one. */
+#define DORMOUSE_BLOCK_BYTES		(128ULL << 20)
+/* A restore that never ends must not repeat for ever. */
+#define DORMOUSE_MAX_RESTORE_ATTEMPTS	8
+/* More usable RAM ranges than any firmware map that we know. */
+#define DORMOUSE_MAX_RANGES		64
+
+/* empty -> prepared -> saving -> suspended -> restoring -> consumed */
+enum dormouse_state {
+	DORMOUSE_STATE_EMPTY = 0,	/* firmware made this header; no image */
+	DORMOUSE_STATE_PREPARED = 1,	/* kernel wrote bitmaps and request */
+	DORMOUSE_STATE_SAVING = 2,	/* firmware is copying DRAM pages */
+	DORMOUSE_STATE_SUSPENDED = 3,	/* committed: the next power-on restores */
+	DORMOUSE_STATE_RESTORING = 4,	/* firmware is copying back; repeatable */
+	DORMOUSE_STATE_CONSUMED = 5,	/* the OS runs again; never restored twice */
+	DORMOUSE_STATE_COUNT
+};
+
+/* How the last attempt to sleep and wake ended. */
+enum dormouse_outcome {
+	DORMOUSE_OUTCOME_NONE = 0,	/* never slept */
+	DORMOUSE_OUTCOME_RESUMED = 1,
+	DORMOUSE_OUTCOME_COLD_BOOT = 2,	/* an image was there and was not used */
+	DORMOUSE_OUTCOME_REFUSED = 3,	/* firmware or kernel refused to sleep */
+	DORMOUSE_OUTCOME_COUNT
+};
+
+/* Every way in which a sleep or a wake is refused. Append only: numbers are stored. */
+enum dormouse_reason {
+	DORMOUSE_OK = 0,
+	DORMOUSE_E_NO_IMAGE = 1,	/* nothing was ever written here */
+	DORMOUSE_E_MAGIC = 2,
+	DORMOUSE_E_VERSION = 3,
+	DORMOUSE_E_HEADER_SIZE = 4,
+	DORMOUSE_E_HEADER_DIGEST = 5,	/* torn or corrupted header, both copies */
+	DORMOUSE_E_FLAGS = 6,		/* a feature this version does not know */
+	DORMOUSE_E_STATE = 7,		/* not the state this step needs */
+	DORMOUSE_E_INCOMPLETE = 8,	/* power was lost before the commit */
+	DORMOUSE_E_CONSUMED = 9,	/* already resumed once */
+	DORMOUSE_E_IMAGE_EXISTS = 10,	/* a suspended image is waiting */
+	DORMOUSE_E_MEMORY_MAP = 11,	/* firmware's memory map differs */
+	DORMOUSE_E_DRAM_SIZE = 12,
+	DORMOUSE_E_CXL_SIZE = 13,	/* base, size or reserved part differ */
+	DORMOUSE_E_DEVICE = 14,		/* another CXL device (serial) */
+	DORMOUSE_E_DIRTY_SHUTDOWN = 15,	/* device lost writes since the save */
+	DORMOUSE_E_LAYOUT = 16,		/* an offset or size outside its place, or overlapping */
+	DORMOUSE_E_BITMAP_DIGEST = 17,
+	DORMOUSE_E_OUTSIDE_RAM = 18,	/* a page outside the RAM that firmware gave to the OS */
+	DORMOUSE_E_NO_SPACE = 19,	/* saved pages do not fit into free CXL memory */
+	DORMOUSE_E_SAVED_DIGEST = 20,	/* a saved page changed while asleep */
+	DORMOUSE_E_WAKE_VECTOR = 21,
+	DORMOUSE_E_ATTEMPTS = 22,	/* restore was tried too often */
+	DORMOUSE_E_COMMAND = 23,	/* mailbox: unknown command or bad magic */
+	DORMOUSE_E_NOT_READY = 24,	/* firmware has no memory map or no CXL window */
+	DORMOUSE_E_NO_ANSWER = 25,	/* kernel: firmware did not answer the SMI */
+	DORMOUSE_E_DISABLED = 26,	/* kernel: switched off in sysfs */
+	DORMOUSE_E_SAVED_COUNT = 27,	/* page counts disagree */
+	DORMOUSE_REASON_COUNT
+};
+
+/* Phases whose times the header carries; ns since that power cycle's reset. */
+enum dormouse_phase {
+	DORMOUSE_PHASE_PREPARE = 0,	/* kernel: mark pages, write the request */
+	DORMOUSE_PHASE_SAVE_CHECK = 1,	/* firmware: validate the request */
+	DORMOUSE_PHASE_SAVE_COPY = 2,
+	DORMOUSE_PHASE_FIRMWARE_INIT = 3, /* firmware: reset until our entry in ramstage */
+	DORMOUSE_PHASE_RESTORE_CHECK = 4,
+	DORMOUSE_PHASE_RESTORE_COPY = 5,
+	DORMOUSE_PHASE_COUNT
+};
+
+struct dormouse_interval {
+	dm_u64 begin_ns;
+	dm_u64 end_ns;
+};
+
+struct dormouse_header {
+	dm_u64 magic;
+	dm_u32 version;
+	dm_u32 header_bytes;		/* DORMOUSE_HEADER_BYTES */
+	dm_u64 generation;		/* the valid copy with the larger one counts */
+	dm_u32 state;			/* enum dormouse_state */
+	dm_u32 flags;			/* none defined: must be 0 */
+
+	/* Geometry: written by firmware, compared with its own before every use. */
+	dm_u64 cxl_base;		/* physical address */
+	dm_u64 cxl_bytes;
+	dm_u64 reserved_bytes;		/* multiple of DORMOUSE_BLOCK_BYTES */
+	dm_u64 dram_bytes;		/* RAM that the firmware's map gives to the OS */
+	dm_u64 dram_pages;		/* highest usable page frame number + 1 */
+	dm_u64 memory_map_digest;
+	dm_u64 device_serial;
+	dm_u64 dirty_shutdown_count;
+
+	/* Request: written by the kernel. */
+	dm_u64 dram_bitmap_offset;	/* bit i: page frame i */
+	dm_u64 dram_bitmap_bytes;	/* multiple of 8, covers dram_pages */
+	dm_u64 dram_bitmap_digest;
+	dm_u64 cxl_bitmap_offset;	/* bit i: page i of the CXL window */
+	dm_u64 cxl_bitmap_bytes;
+	dm_u64 cxl_bitmap_digest;
+	dm_u64 data_offset;		/* pages below it never hold saved data */
+	dm_u64 request_pages;		/* set bits of the DRAM bitmap */
+
+	/* Result: written by firmware. */
+	dm_u64 saved_pages;
+	dm_u64 saved_digest;		/* over all saved pages in plan order */
+	dm_u64 restored_pages;
+	dm_u64 wake_vector;		/* physical address below 1 MiB */
+	dm_u32 restore_attempts;
+	dm_u32 reserved0;
+
+	/* History: survives from image to image. */
+	dm_u64 sleep_count;		/* commits so far */
+	dm_u64 resume_count;
+	dm_u32 last_outcome;		/* enum dormouse_outcome */
+	dm_u32 last_reason;		/* enum dormouse_reason */
+	dm_u64 last_detail;		/* page frame, offset or bytes, by reason */
+
+	struct dormouse_interval phase[DORMOUSE_PHASE_COUNT];
+
+	dm_u8 reserved[3760];		/* zero; room for key slots and device lists */
+	dm_u64 header_digest;		/* XXH64 of every byte before it */
+};
+
+#ifdef __cplusplus
+#define DM_STATIC_ASSERT(c, m) static_assert(c, m)
+#else
+#define DM_STATIC_ASSERT(c, m) _Static_assert(c, m)
+#endif
+DM_STATIC_ASSERT(sizeof(struct dormouse_header) == DORMOUSE_HEADER_BYTES,
+		 "the header fills its page");
+
+/* Kernel asks, firmware answers; lies at DORMOUSE_MAILBOX_OFFSET. Untrusted both ways. */
+enum dormouse_command {
+	DORMOUSE_CMD_SLEEP = 1,		/* save, commit, power off; returns only on refusal */
+	DORMOUSE_CMD_CHECK = 2,		/* the same checks, nothing changed */
+};
+
+#define DORMOUSE_STATUS_PENDING		0xffffffffU
+
+struct dormouse_mailbox {
+	dm_u64 magic;
+	dm_u32 command;			/* enum dormouse_command */
+	dm_u32 status;			/* kernel: PENDING; firmware: enum dormouse_reason */
+	dm_u64 detail;			/* page frame or offset that was refused */
+	dm_u64 needed_bytes;		/* with DORMOUSE_E_NO_SPACE, and after CHECK */
+	dm_u64 available_bytes;
+};
+
+struct dormouse_range {
+	dm_u64 base;			/* bytes, page-aligned */
+	dm_u64 bytes;
+};
+
+/*
+ * What the checker itself knows and trusts: firmware keeps it in SMRAM, ramstage
+ * derives it anew at each boot. Never read from CXL memory.
+ */
+struct dormouse_geometry {
+	dm_u64 cxl_base;
+	dm_u64 cxl_bytes;
+	dm_u64 reserved_bytes;
+	dm_u64 device_serial;
+	dm_u64 dirty_shutdown_count;
+	dm_u32 range_count;		/* ascending, disjoint, DRAM given to the OS */
+	dm_u32 reserved0;
+	struct dormouse_range range[DORMOUSE_MAX_RANGES];
+};
+
+/* --- xxh64.c: streaming XXH64 (the algorithm's public specification) --- */
+struct dormouse_xxh64 {
+	dm_u64 lane[4];
+	dm_u64 total_bytes;
+	dm_u8 tail[32];
+	dm_u32 tail_bytes;
+};
+void dormouse_xxh64_init(struct dormouse_xxh64 *hash);
+void dormouse_xxh64_update(struct dormouse_xxh64 *hash, const void *data, dm_u64 bytes);
+dm_u64 dormouse_xxh64_final(const struct dormouse_xxh64 *hash);
+dm_u64 dormouse_xxh64(const void *data, dm_u64 bytes);
+
+/* --- strings.c --- */
+const char *dormouse_state_name(dm_u32 state);		/* "suspended" */
+const char *dormouse_outcome_name(dm_u32 outcome);	/* "cold-boot" */
+const char *dormouse_reason_name(dm_u32 reason);	/* "saved-digest": stable, for scripts */
+const char *dormouse_reason_text(dm_u32 reason);	/* one sentence for people */
+const char *dormouse_phase_name(dm_u32 phase);		/* "save-copy" */
+
+/* --- header.c --- */
+/* Magic, version, size, flags, state number and digest of one copy. */
+enum dormouse_reason dormouse_header_check(const struct dormouse_header *header);
+/*
+ * Index (0 or 1) of the valid copy with the larger generation, or -1 with the
+ * reason of the better-looking copy in *why (E_NO_IMAGE when both are all zero).
+ */
+int dormouse_header_select(const struct dormouse_header copies[DORMOUSE_HEADER_COPIES],
+			   enum dormouse_reason *why);
+/* Generation + 1, digest; writes over the copy that is not the newest valid one, flushes. */
+void dormouse_header_commit(struct dormouse_header copies[DORMOUSE_HEADER_COPIES],
+			    struct dormouse_header *header);
+/* A fresh EMPTY header for this geometry; history is kept from `previous` if not NULL. */
+void dormouse_header_init(struct dormouse_header *header, const struct dormouse_geometry *geometry,
+			  const struct dormouse_header *previous);
+/* Write back [data, data + bytes) to memory: clflush of each line, then sfence. */
+void dormouse_flush(const volatile void *data, dm_u64 bytes);
+
+/* --- geometry.c --- */
+dm_u64 dormouse_geometry_digest(const struct dormouse_geometry *geometry);
+dm_u64 dormouse_geometry_dram_bytes(const struct dormouse_geometry *geometry);
+dm_u64 dormouse_geometry_dram_pages(const struct dormouse_geometry *geometry);
+/* 1 if [base, base + bytes) lies wholly inside one run of the ranges. */
+int dormouse_geometry_contains(const struct dormouse_geometry *geometry, dm_u64 base, dm_u64 bytes);
+/* Sorted, disjoint, aligned, not wrapping, not inside the CXL window, sizes plausible. */
+enum dormouse_reason dormouse_geometry_check(const struct dormouse_geometry *geometry);
+/* Where the bitmaps go for this geometry: fills the offsets and sizes and data_offset. */
+enum dormouse_reason dormouse_layout(const struct dormouse_geometry *geometry,
+				     struct dormouse_header *header);
+
+/* --- check.c --- */
+/*
+ * The whole image against what the checker knows: state, geometry, layout, bitmap
+ * digests, each set bit inside `geometry->range`, page counts, space, and from
+ * SUSPENDED on the wake vector. Does not read saved pages (copying does that).
+ *   window    the CXL window as the caller maps it; at least reserved_bytes readable
+ *   allowed   bit mask of (1 << enum dormouse_state)
+ *   detail    NULL, or what was refused
+ */
+enum dormouse_reason dormouse_image_check(const struct dormouse_header *header,
+					  const struct dormouse_geometry *geometry,
+					  const void *window, dm_u32 allowed, dm_u64 *detail);
+/* Below 1 MiB, inside RAM, and its page is marked for saving. */
+enum dormouse_reason dormouse_wake_vector_check(dm_u64 wake_vector,
+						const struct dormouse_geometry *geometry,
+						const dm_u64 *dram_bitmap);
+
+/* --- plan.c --- */
+/*
+ * Pairs each run of set bits of the DRAM bitmap with free CXL pages, both
+ * ascending. Streaming: no memory, O(words). Save and restore walk the same plan,
+ * save from DRAM to CXL, restore back, so one is the inverse of the other.
+ */
+struct dormouse_copy {
+	dm_u64 dram_page;		/* page frame number */
+	dm_u64 cxl_page;		/* page of the CXL window */
+	dm_u64 pages;			/* > 0 */
+};
+struct dormouse_plan {
+	const dm_u64 *dram_bitmap;
+	const dm_u64 *cxl_bitmap;
+	dm_u64 dram_pages;		/* bits to look at */
+	dm_u64 cxl_pages;
+	dm_u64 dram_next, dram_end;	/* rest of the current run of set bits */
+	dm_u64 cxl_next, cxl_end;	/* rest of the current run of clear bits */
+};
+void dormouse_plan_init(struct dormouse_plan *plan, const dm_u64 *dram_bitmap, dm_u64 dram_pages,
+			const dm_u64 *cxl_bitmap, dm_u64 cxl_pages, dm_u64 first_cxl_page);
+/* 1: *copy is the next piece. 0: done. -1: DRAM pages remain and CXL is full. */
+int dormouse_plan_next(struct dormouse_plan *plan, struct dormouse_copy *copy);
+dm_u64 dormouse_bitmap_count(const dm_u64 *bitmap, dm_u64 first, dm_u64 bits);
+/* First set (or clear) bit in [from, bits), or bits. A word at a time. */
+dm_u64 dormouse_bitmap_next_set(const dm_u64 *bitmap, dm_u64 from, dm_u64 bits);
+dm_u64 dormouse_bitmap_next_clear(const dm_u64 *bitmap, dm_u64 from, dm_u64 bits);
+void dormouse_bitmap_set_range(dm_u64 *bitmap, dm_u64 first, dm_u64 count);
+void dormouse_bitmap_clear_range(dm_u64 *bitmap, dm_u64 first, dm_u64 count);
+
+/* --- copy.c: copy and digest in one pass; never uses SSE/AVX registers (SMM) --- */
+enum dormouse_copy_method {
+	DORMOUSE_COPY_PLAIN = 0,	/* cached 64-bit stores, then flushed */
+	DORMOUSE_COPY_MOVNTI = 1,	/* non-temporal 64-bit stores */
+	DORMOUSE_COPY_MOVDIR64B = 2,	/* 64-byte direct stores */
+	DORMOUSE_COPY_METHOD_COUNT
+};
+/* From CPUID; `to_persistent` chooses between what is best for CXL and for DRAM. */
+enum dormouse_copy_method dormouse_copy_best(int to_persistent);
+const char *dormouse_copy_method_name(enum dormouse_copy_method method);
+/* bytes: multiple of 64; dst 64-byte aligned; regions must not overlap. Adds the data to *hash. */
+void dormouse_copy_digest(enum dormouse_copy_method method, void *dst, const void *src,
+			  dm_u64 bytes, struct dormouse_xxh64 *hash);
+
+#endif /* DORMOUSE_IMAGE_H */
