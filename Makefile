@@ -1,0 +1,61 @@
+# Dormouse: the commands of the README. Everything else is `dormouse --help`.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+# rustup and cargo install here; a login shell may not have been started since.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+CARGO ?= cargo
+PROFILE := release
+DORMOUSE := target/$(PROFILE)/dormouse
+DEMO_DIR := out/demo
+BENCH_DIR := out/bench
+FUZZ_SECONDS ?= 20
+
+.PHONY: help setup build demo test test-unit test-fuzz test-end-to-end bench bench-machine fmt lint clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install the packages that are missing (asks for nothing when none is)
+	@scripts/setup.sh
+
+build: setup ## Build the dormouse command
+	@$(CARGO) build --quiet --profile $(PROFILE) --bin dormouse
+
+demo: build ## Fill memory, run a service, sleep into CXL memory, lose power, wake, verify
+	@rm -rf $(DEMO_DIR)
+	@$(DORMOUSE) lab cycle --machine $(DEMO_DIR) --cycles 1 --dram 1G --cxl 2G --fill 512M
+	@$(DORMOUSE) report $(DEMO_DIR)
+
+test: setup lint test-unit test-fuzz test-end-to-end ## Everything that continuous integration runs
+
+test-unit: build ## Unit and property tests, on this machine
+	@$(CARGO) test --quiet --profile $(PROFILE) --workspace --exclude dormouse-tests
+
+test-fuzz: setup ## A short run of the image fuzzer (FUZZ_SECONDS=…)
+	@machine/image/fuzz/run.sh $(FUZZ_SECONDS)
+
+test-end-to-end: build ## Sleep, lose power and wake in the emulated machine
+	@$(DORMOUSE) lab build
+	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests -- --test-threads=1
+
+bench: bench-machine ## All benchmarks
+
+bench-machine: build ## Suspend-to-CXL: copy routine, fills, migration
+	@mkdir -p $(BENCH_DIR)
+	@scripts/bench-machine.sh $(BENCH_DIR)
+
+fmt: ## Format the Rust code
+	@$(CARGO) fmt --all
+
+lint: setup ## Format check, clippy, shell and kernel style
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --quiet --profile $(PROFILE) --workspace --all-targets -- -D warnings
+	@scripts/lint.sh
+
+clean: ## Remove what was built here (the cache in ~/.cache/dormouse stays)
+	@$(CARGO) clean --quiet
+	@rm -rf out
