@@ -1,1 +1,6 @@
-//! Placeholder until the first commit of this room.
+//! Timeline events, and the pages and traces made from them: the one record that every part of
+//! Dormouse emits, and everything that people look at afterwards.
+
+pub mod event;
+
+pub use event::{Clock, Event, EventWriter, Kind, parse_console_line};
