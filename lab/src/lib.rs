@@ -1,1 +1,5 @@
-//! Placeholder until the first commit of this room.
+//! The emulated machine: builds its firmware, module and disks, and drives it.
+
+pub mod apt;
+pub mod build;
+pub mod cache;

@@ -1,0 +1,130 @@
+//! What a build tells its caller while it runs: which step, how far, and whether it came from
+//! the cache.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// One step of the build, in the order in which a reader wants to see them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// Which package versions the machine's archives offer.
+    Resolve,
+    /// The distribution's kernel, its modules and headers, unpacked.
+    Kernel,
+    /// Our kernel module, built against those headers.
+    Module,
+    /// The firmware: coreboot with our driver.
+    Firmware,
+    /// The binaries of this workspace that run inside the emulated machine.
+    Binaries,
+    /// The root file system made from distribution packages.
+    RootFs,
+    /// The first user space: init and the modules that reach the disks.
+    Initrd,
+    /// The disk image with our own binaries and modules.
+    Payload,
+    /// The flash image: firmware, boot loader, kernel and initrd in one.
+    Rom,
+}
+
+impl Step {
+    /// All steps, in display order.
+    pub const ALL: [Step; 9] = [
+        Step::Resolve,
+        Step::Kernel,
+        Step::Module,
+        Step::Firmware,
+        Step::Binaries,
+        Step::RootFs,
+        Step::Initrd,
+        Step::Payload,
+        Step::Rom,
+    ];
+
+    /// The stable short name: event records, cache folders, `--json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Step::Resolve => "resolve",
+            Step::Kernel => "kernel",
+            Step::Module => "module",
+            Step::Firmware => "firmware",
+            Step::Binaries => "binaries",
+            Step::RootFs => "rootfs",
+            Step::Initrd => "initrd",
+            Step::Payload => "payload",
+            Step::Rom => "rom",
+        }
+    }
+
+    /// What a person reads beside a progress bar.
+    pub fn title(self) -> &'static str {
+        match self {
+            Step::Resolve => "package versions",
+            Step::Kernel => "kernel packages",
+            Step::Module => "kernel module",
+            Step::Firmware => "firmware (coreboot)",
+            Step::Binaries => "guest binaries",
+            Step::RootFs => "root file system",
+            Step::Initrd => "initial ram disk",
+            Step::Payload => "payload disk",
+            Step::Rom => "flash image",
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// Something that happened during a build.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum BuildEvent {
+    /// Another build holds the cache; this one waits for it.
+    Waiting,
+    /// A step is not in the cache and starts now.
+    Started { step: Step },
+    /// A step does something new: downloads, unpacks, compiles.
+    Activity { step: Step, activity: String },
+    /// A download moved: bytes so far, of how many.
+    Bytes {
+        step: Step,
+        done_bytes: u64,
+        total_bytes: u64,
+    },
+    /// A step is done.
+    Finished(StepReport),
+    /// Something worth knowing that does not stop the build.
+    Warning { message: String },
+}
+
+/// How one step went.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepReport {
+    pub step: Step,
+    /// The result was in the cache; nothing was done.
+    pub cached: bool,
+    pub seconds: f64,
+    /// Bytes fetched from the package archive for this step.
+    pub fetched_bytes: u64,
+    /// Size of what the step made.
+    pub result_bytes: u64,
+    /// One short line for people: a version, a count.
+    pub detail: String,
+}
+
+/// Receives the events of a build; called from several threads.
+pub trait BuildProgress: Sync {
+    fn event(&self, event: BuildEvent);
+}
+
+/// Says nothing.
+pub struct Quiet;
+
+impl BuildProgress for Quiet {
+    fn event(&self, _event: BuildEvent) {}
+}
