@@ -243,7 +243,12 @@ enum dormouse_reason dormouse_header_check(const struct dormouse_header *header)
  */
 int dormouse_header_select(const struct dormouse_header copies[DORMOUSE_HEADER_COPIES],
 			   enum dormouse_reason *why);
-/* Generation + 1, digest; writes over the copy that is not the newest valid one, flushes. */
+/*
+ * Generation + 1, digest; writes over the copy that is not the newest valid one, flushes.
+ * EMPTY and CONSUMED then go into the other copy too (generation + 2), so that a bad bit
+ * in the newest copy never brings back an image that ran before. `header` is the
+ * caller's own, never one of the copies.
+ */
 void dormouse_header_commit(struct dormouse_header copies[DORMOUSE_HEADER_COPIES],
 			    struct dormouse_header *header);
 /* A fresh EMPTY header for this geometry; history is kept from `previous` if not NULL. */
@@ -276,6 +281,15 @@ enum dormouse_reason dormouse_layout(const struct dormouse_geometry *geometry,
 enum dormouse_reason dormouse_image_check(const struct dormouse_header *header,
 					  const struct dormouse_geometry *geometry,
 					  const void *window, dm_u32 allowed, dm_u64 *detail);
+/*
+ * What saving needs and what the free pages of the window offer, for the mailbox: OK,
+ * E_NO_SPACE, or with zeros E_LAYOUT (or why the geometry is unusable). Safe to call
+ * with any header, whatever dormouse_image_check said.
+ */
+enum dormouse_reason dormouse_image_space(const struct dormouse_header *header,
+					  const struct dormouse_geometry *geometry,
+					  const void *window, dm_u64 *needed_bytes,
+					  dm_u64 *available_bytes);
 /* Below 1 MiB, inside RAM, and its page is marked for saving. */
 enum dormouse_reason dormouse_wake_vector_check(dm_u64 wake_vector,
 						const struct dormouse_geometry *geometry,
