@@ -10,8 +10,6 @@
  */
 #include "internal.h"
 
-#define STRIPE_BYTES 32
-
 struct cpu_features {
 	int movnti;
 	int clflushopt;
@@ -110,11 +108,6 @@ const char *dormouse_copy_method_name(enum dormouse_copy_method method)
 	}
 }
 
-DM_INLINE void movnti(dm_u8 *to, dm_u64 word)
-{
-	__asm__ volatile("movnti %1, %0" : "=m"(*(dm_u64 *)to) : "r"(word));
-}
-
 /* movdir64b (%rdx), %rax in bytes, for assemblers that do not know it. */
 DM_INLINE void movdir64b(dm_u8 *to, const dm_u8 *from)
 {
@@ -122,29 +115,50 @@ DM_INLINE void movdir64b(dm_u8 *to, const dm_u8 *from)
 			 : : "d"(from), "a"(to) : "memory");
 }
 
-DM_INLINE void store_word(enum dormouse_copy_method method, dm_u8 *to, dm_u64 word)
-{
-	if (method == DORMOUSE_COPY_MOVNTI)
-		movnti(to, word);
-	else if (method == DORMOUSE_COPY_PLAIN)
-		dm_store64(to, word);
-}
+#define LOAD_WORD(at, w)	"mov " #at "(%[from]), %[" #w "]\n\t"
+#define STORE_WORD(store, at, w) store " %[" #w "], " #at "(%[to])\n\t"
+#define NO_STORE(store, at, w)	""
+/* dm_xxh64_round(), the four lanes in step so that a CPU overlaps them. */
+#define ROUND_ALL			\
+	"imul %[p2], %[w0]\n\t"		\
+	"imul %[p2], %[w1]\n\t"		\
+	"imul %[p2], %[w2]\n\t"		\
+	"imul %[p2], %[w3]\n\t"		\
+	"add %[w0], %[lane0]\n\t"	\
+	"rol $31, %[lane0]\n\t"		\
+	"imul %[p1], %[lane0]\n\t"	\
+	"add %[w1], %[lane1]\n\t"	\
+	"rol $31, %[lane1]\n\t"		\
+	"imul %[p1], %[lane1]\n\t"	\
+	"add %[w2], %[lane2]\n\t"	\
+	"rol $31, %[lane2]\n\t"		\
+	"imul %[p1], %[lane2]\n\t"	\
+	"add %[w3], %[lane3]\n\t"	\
+	"rol $31, %[lane3]\n\t"		\
+	"imul %[p1], %[lane3]\n\t"
 
-DM_INLINE void copy_stripe(enum dormouse_copy_method method, dm_u64 lane[4], dm_u8 *to,
-			   const dm_u8 *from)
-{
-	const dm_u64 a = dm_load64(from), b = dm_load64(from + 8);
-	const dm_u64 c = dm_load64(from + 16), d = dm_load64(from + 24);
+#define COPY_STRIPE(STORE, store, a, b, c, d)						\
+	LOAD_WORD(a, w0) LOAD_WORD(b, w1) LOAD_WORD(c, w2) LOAD_WORD(d, w3)		\
+	STORE(store, a, w0) STORE(store, b, w1) STORE(store, c, w2) STORE(store, d, w3)	\
+	ROUND_ALL
 
-	store_word(method, to, a);
-	store_word(method, to + 8, b);
-	store_word(method, to + 16, c);
-	store_word(method, to + 24, d);
-	lane[0] = dm_xxh64_round(lane[0], a);
-	lane[1] = dm_xxh64_round(lane[1], b);
-	lane[2] = dm_xxh64_round(lane[2], c);
-	lane[3] = dm_xxh64_round(lane[3], d);
-}
+/*
+ * One line of 64 bytes. In assembly because no compiler keeps lanes, words and primes
+ * in registers by itself at each optimisation level that the three users build with.
+ */
+#define COPY_LINE(STORE, store, lane, to_, from_)					\
+	do {										\
+		dm_u64 w0, w1, w2, w3;							\
+											\
+		__asm__ volatile(COPY_STRIPE(STORE, store, 0, 8, 16, 24)		\
+				 COPY_STRIPE(STORE, store, 32, 40, 48, 56)		\
+			: [lane0] "+r"((lane)[0]), [lane1] "+r"((lane)[1]),		\
+			  [lane2] "+r"((lane)[2]), [lane3] "+r"((lane)[3]),		\
+			  [w0] "=&r"(w0), [w1] "=&r"(w1), [w2] "=&r"(w2), [w3] "=&r"(w3) \
+			: [p1] "r"(DM_XXH_P1), [p2] "r"(DM_XXH_P2),			\
+			  [to] "r"(to_), [from] "r"(from_)				\
+			: "memory", "cc");						\
+	} while (0)
 
 /* `method` is a constant at each call, so each call becomes a loop of its own. */
 DM_INLINE void copy_lines(enum dormouse_copy_method method, dm_u8 *to, const dm_u8 *from,
@@ -154,10 +168,14 @@ DM_INLINE void copy_lines(enum dormouse_copy_method method, dm_u8 *to, const dm_
 
 	hash->total_bytes += lines * DM_LINE_BYTES;
 	for (; lines; lines--) {
-		if (method == DORMOUSE_COPY_MOVDIR64B)
+		if (method == DORMOUSE_COPY_MOVDIR64B) {
 			movdir64b(to, from);
-		copy_stripe(method, lane, to, from);
-		copy_stripe(method, lane, to + STRIPE_BYTES, from + STRIPE_BYTES);
+			COPY_LINE(NO_STORE, "", lane, to, from);
+		} else if (method == DORMOUSE_COPY_MOVNTI) {
+			COPY_LINE(STORE_WORD, "movnti", lane, to, from);
+		} else {
+			COPY_LINE(STORE_WORD, "mov", lane, to, from);
+		}
 		to += DM_LINE_BYTES;
 		from += DM_LINE_BYTES;
 	}
