@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Ramstage: copies the saved pages back. Repeatable until the header says CONSUMED:
+ * the saved pages are only read, and nothing that runs here lies in what is written.
+ */
+
+#include <types.h>
+
+#include "dormouse.h"
+
+static void consume(struct dormouse_header *header, struct dormouse_header *copies,
+		    const struct dormouse_copied *copied)
+{
+	header->state = DORMOUSE_STATE_CONSUMED;
+	header->restored_pages = copied->pages;
+	header->resume_count++;
+	header->last_outcome = DORMOUSE_OUTCOME_RESUMED;
+	header->last_reason = DORMOUSE_OK;
+	header->last_detail = 0;
+	dormouse_header_commit(copies, header);
+}
+
+enum dormouse_reason dormouse_restore(struct dormouse_header *header,
+				      struct dormouse_header *copies,
+				      const struct dormouse_geometry *geometry,
+				      uint64_t *detail)
+{
+	struct dormouse_interval *const phase = &header->phase[DORMOUSE_PHASE_RESTORE_COPY];
+	struct dormouse_copied copied;
+	enum dormouse_reason reason;
+
+	header->state = DORMOUSE_STATE_RESTORING;
+	header->restore_attempts++;
+	dormouse_header_commit(copies, header);
+
+	phase->begin_ns = dormouse_now_ns();
+	dormouse_event(phase->begin_ns, "resume", "restore-copy", "begin", "pages",
+		       header->saved_pages);
+	reason = dormouse_copy_pages(DORMOUSE_RESTORE, header, geometry, &copied, detail);
+	phase->end_ns = dormouse_now_ns();
+	dormouse_event(phase->end_ns, "resume", "restore-copy", "end", "pages", copied.pages);
+	if (reason != DORMOUSE_OK)
+		return reason;
+	if (copied.digest != header->saved_digest) {
+		*detail = copied.digest;
+		return DORMOUSE_E_SAVED_DIGEST;
+	}
+	dormouse_fault_point("before-consume");
+	consume(header, copies, &copied);
+	dormouse_fault_point("after-consume");
+	return DORMOUSE_OK;
+}

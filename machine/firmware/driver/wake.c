@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Ramstage, before the payload is loaded: resume the OS from the image in CXL
+ * memory, or write down why not and let the payload boot.
+ */
+
+#include <acpi/acpi.h>
+#include <bootstate.h>
+#include <console/console.h>
+#include <cpu/x86/tsc.h>
+#include <program_loading.h>
+#include <string.h>
+#include <types.h>
+
+#include "dormouse.h"
+
+static struct dormouse_geometry geometry;
+static struct dormouse_header header;
+static struct dormouse_header fresh;
+
+static void report_cold_boot(enum dormouse_reason reason, uint64_t detail)
+{
+	printk(BIOS_NOTICE, "dormouse: cold boot: %s: %s (detail 0x%llx)\n",
+	       dormouse_reason_name(reason), dormouse_reason_text(reason), detail);
+}
+
+/* `previous` NULL: no header was valid, so there is no history to keep. */
+static void cold_boot(struct dormouse_header *copies, const struct dormouse_header *previous,
+		      enum dormouse_reason reason, uint64_t detail)
+{
+	dormouse_header_init(&fresh, &geometry, previous);
+	/* Without an image nothing was lost: the last outcome stays what it was. */
+	if (reason != DORMOUSE_E_NO_IMAGE) {
+		fresh.last_outcome = DORMOUSE_OUTCOME_COLD_BOOT;
+		fresh.last_reason = reason;
+		fresh.last_detail = detail;
+	}
+	dormouse_header_commit(copies, &fresh);
+	report_cold_boot(reason, detail);
+}
+
+/* DORMOUSE_OK: the OS's memory is back and `header` holds its wake vector. */
+static enum dormouse_reason look_at_image(struct dormouse_header *copies, uint64_t begin_ns,
+					  uint64_t *detail)
+{
+	enum dormouse_reason reason;
+	const uint32_t allowed = 1 << DORMOUSE_STATE_SUSPENDED | 1 << DORMOUSE_STATE_RESTORING;
+
+	*detail = 0;
+	reason = dormouse_image_check(&header, &geometry, copies, allowed, detail);
+	header.phase[DORMOUSE_PHASE_RESTORE_CHECK].begin_ns = begin_ns;
+	header.phase[DORMOUSE_PHASE_RESTORE_CHECK].end_ns = dormouse_now_ns();
+	dormouse_event(header.phase[DORMOUSE_PHASE_RESTORE_CHECK].end_ns, "resume",
+		       "restore-check", "end", NULL, 0);
+	if (reason != DORMOUSE_OK)
+		return reason;
+	return dormouse_restore(&header, copies, &geometry, detail);
+}
+
+static void __noreturn jump_to_os(void)
+{
+	dormouse_event(dormouse_now_ns(), "resume", "wake", "mark", "vector",
+		       header.wake_vector);
+	/* What bs_os_resume() does after an ordinary S3. */
+	arch_bootstate_coreboot_exit();
+	acpi_resume((void *)(uintptr_t)header.wake_vector);
+}
+
+static void wake(uint64_t entry_ns)
+{
+	struct dormouse_header *const copies = (void *)(uintptr_t)geometry.cxl_base;
+	const uint64_t begin_ns = dormouse_now_ns();
+	enum dormouse_reason reason;
+	uint64_t detail;
+	int newest;
+
+	dormouse_event(begin_ns, "resume", "restore-check", "begin", NULL, 0);
+	newest = dormouse_header_select(copies, &reason);
+	if (newest < 0) {
+		dormouse_event(dormouse_now_ns(), "resume", "restore-check", "end", NULL, 0);
+		cold_boot(copies, NULL, reason, 0);
+		return;
+	}
+	memcpy(&header, &copies[newest], sizeof(header));
+	header.phase[DORMOUSE_PHASE_FIRMWARE_INIT].begin_ns = 0;
+	header.phase[DORMOUSE_PHASE_FIRMWARE_INIT].end_ns = entry_ns;
+
+	reason = look_at_image(copies, begin_ns, &detail);
+	if (reason == DORMOUSE_OK)
+		jump_to_os();
+	cold_boot(copies, &header, reason, detail);
+}
+
+static void dormouse_entry(void *unused)
+{
+	struct dormouse_device device;
+	enum dormouse_reason reason;
+	uint64_t entry_ns;
+
+	dormouse_set_tsc_mhz(tsc_freq_mhz());
+	entry_ns = dormouse_now_ns();
+	dormouse_event(0, "resume", "firmware-init", "begin", NULL, 0);
+	dormouse_event(entry_ns, "resume", "firmware-init", "end", NULL, 0);
+
+	if (!dormouse_board_device(&device)) {
+		/* SMM must still learn that nobody else is to be believed. */
+		dormouse_handover(NULL);
+		printk(BIOS_NOTICE, "dormouse: no persistent CXL memory\n");
+		return;
+	}
+	reason = dormouse_map_memory() ? dormouse_build_geometry(&device, &geometry)
+				       : DORMOUSE_E_NOT_READY;
+	if (reason == DORMOUSE_OK)
+		reason = dormouse_handover(&geometry);
+	else
+		dormouse_handover(NULL);
+	if (reason != DORMOUSE_OK) {
+		/* An image may be there that other hardware could still use: not touched. */
+		report_cold_boot(reason, 0);
+		return;
+	}
+	wake(entry_ns);
+}
+
+BOOT_STATE_INIT_ENTRY(BS_PAYLOAD_LOAD, BS_ON_ENTRY, dormouse_entry, NULL);
