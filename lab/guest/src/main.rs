@@ -1,1 +1,45 @@
-fn main() {}
+//! The program that is init, agent and workload inside the emulated machine.
+
+mod agent;
+mod cgroups;
+mod counters;
+mod error;
+mod fill;
+mod init;
+mod modules;
+mod placement;
+mod redis;
+mod resp;
+mod run;
+mod sleep;
+mod smi_test;
+mod workload;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: dormouse-guest agent|workload|smi-test CASE|smi-test list
+As process 1 it is init. The lab starts the rest; smi-test can be run by hand.";
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 {
+        init::run();
+    }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["agent"] => agent::run(),
+        ["workload"] => workload::run(),
+        ["smi-test", case] => return smi_test::run(case),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dormouse-guest: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Serves the lab's requests on the second serial line.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use dormouse_guest::frame::{Decoder, encode};
+use dormouse_guest::protocol::{
+    Ask, FilePart, FromGuest, Hello, Request, Verdict, WorkloadPlan, WorkloadStatus, from_hex,
+};
+use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cgroups;
+use crate::error::{Doing, GuestError};
+use crate::redis::Redis;
+use crate::sleep::{monotonic_ns, sleep, watch_for_wake};
+use crate::workload::Workload;
+use crate::{init, placement, run};
+
+const CONTROL: &str = "/dev/ttyS1";
+const CONSOLE: &str = "/dev/ttyS0";
+
+/// The sending half: any thread may speak, one line at a time.
+#[derive(Clone)]
+struct Voice(Arc<Mutex<File>>);
+
+impl Voice {
+    fn say(&self, message: &FromGuest) {
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = file.write_all(&encode(message)) {
+            init::say(&format!(
+                "the control channel does not take messages: {error}"
+            ));
+        }
+    }
+}
+
+#[derive(Default)]
+struct Services {
+    workload: Option<Workload>,
+    redis: Option<Redis>,
+}
+
+/// Serves requests until the channel fails.
+pub fn run() -> Result<(), GuestError> {
+    cgroups::enter(cgroups::AGENT, std::process::id())?;
+    let mut input = open_raw(CONTROL)?;
+    let voice = Voice(Arc::new(Mutex::new(
+        input.try_clone().doing("share the control channel")?,
+    )));
+    let waking = voice.clone();
+    thread::spawn(move || {
+        let watched = watch_for_wake(|| {
+            waking.say(&FromGuest::Awake {
+                boot_id: boot_id(),
+                monotonic_ns: monotonic_ns(),
+            });
+        });
+        if let Err(error) = watched {
+            init::say(&error.to_string());
+        }
+    });
+    voice.say(&FromGuest::Ready(hello()));
+
+    let services = Arc::new(Mutex::new(Services::default()));
+    let mut decoder = Decoder::default();
+    let mut bytes = [0u8; 4096];
+    loop {
+        let count = match input.read(&mut bytes) {
+            Ok(0) => return Err(GuestError::Other("the control channel was hung up".into())),
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error).doing("read the control channel"),
+        };
+        for request in decoder.push::<Request>(&bytes[..count]) {
+            let (voice, services) = (voice.clone(), Arc::clone(&services));
+            // One thread a request: a long one (sleep) does not make the others wait.
+            thread::spawn(move || {
+                let result = answer(request.ask, &services, &voice);
+                let result = result.map_err(|error| error.to_string());
+                voice.say(&FromGuest::Reply {
+                    id: request.id,
+                    result,
+                });
+            });
+        }
+    }
+}
+
+fn open_raw(path: &str) -> Result<File, GuestError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NOCTTY)
+        .open(path)
+        .doing(format!("open {path}"))?;
+    let mut settings = tcgetattr(&file).doing(format!("read the settings of {path}"))?;
+    settings.make_raw();
+    settings
+        .set_speed(115_200)
+        .doing(format!("set the speed of {path}"))?;
+    tcsetattr(&file, OptionalActions::Now, &settings).doing(format!("make {path} raw"))?;
+    Ok(file)
+}
+
+fn boot_id() -> String {
+    read_trimmed("/proc/sys/kernel/random/boot_id")
+}
+
+fn read_trimmed(path: &str) -> String {
+    std::fs::read_to_string(path)
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+fn hello() -> Hello {
+    Hello {
+        boot_id: boot_id(),
+        pid: std::process::id(),
+        uptime_ns: monotonic_ns(),
+        kernel: read_trimmed("/proc/sys/kernel/osrelease"),
+        cpus: thread::available_parallelism().map_or(1, usize::from),
+    }
+}
+
+fn answer(ask: Ask, services: &Mutex<Services>, voice: &Voice) -> Result<Value, GuestError> {
+    let services = || services.lock().unwrap_or_else(PoisonError::into_inner);
+    match ask {
+        Ask::Hello => to_value(hello()),
+        Ask::StartWorkload(plan) => to_value(start_workload(&plan, &mut services())?),
+        Ask::Verify => to_value(verify(&mut services())?),
+        Ask::Refill { seed } => {
+            let mut services = services();
+            workload(&mut services)?.refill(seed)?;
+            if let Some(redis) = services.redis.as_mut() {
+                redis.refill(seed)?;
+            }
+            to_value(status(&mut services)?)
+        }
+        Ask::Run(plan) => to_value(run::run(&plan)?),
+        Ask::Sleep { arguments } => {
+            let voice = voice.clone();
+            to_value(sleep(&arguments, move |event| {
+                voice.say(&FromGuest::Event { event })
+            })?)
+        }
+        Ask::Placement => to_value(placement::read()),
+        Ask::PutFile(part) => put_file(&part).map(|()| Value::Null),
+        Ask::Shell => start_shell().map(|()| Value::Null),
+        Ask::PowerOff => init::power_off(),
+    }
+}
+
+fn to_value(answer: impl Serialize) -> Result<Value, GuestError> {
+    serde_json::to_value(answer).map_err(|error| GuestError::Other(error.to_string()))
+}
+
+fn workload(services: &mut Services) -> Result<&mut Workload, GuestError> {
+    services
+        .workload
+        .as_mut()
+        .ok_or_else(|| GuestError::Other("no workload was started".into()))
+}
+
+fn start_workload(
+    plan: &WorkloadPlan,
+    services: &mut Services,
+) -> Result<WorkloadStatus, GuestError> {
+    *services = Services::default(); // an earlier workload ends first
+    services.workload = Some(Workload::start(
+        plan.fill_bytes,
+        plan.threads,
+        plan.counters,
+        plan.seed,
+    )?);
+    if plan.redis_keys > 0 {
+        services.redis = Some(Redis::start(plan.redis_keys, plan.seed)?);
+    }
+    status(services)
+}
+
+fn status(services: &mut Services) -> Result<WorkloadStatus, GuestError> {
+    let workload = workload(services)?;
+    let (pid, filled_bytes, counts) = (workload.pid(), workload.filled_bytes, workload.counts()?);
+    let redis = services.redis.as_ref();
+    Ok(WorkloadStatus {
+        pid,
+        filled_bytes,
+        counts,
+        redis_pid: redis.map(Redis::pid),
+        redis_keys: redis.map_or(0, |redis| redis.keys),
+        redis_version: redis.map(|redis| redis.version.clone()).unwrap_or_default(),
+    })
+}
+
+fn verify(services: &mut Services) -> Result<Verdict, GuestError> {
+    let (memory, counters) = workload(services)?.verify()?;
+    Ok(Verdict {
+        memory,
+        counters,
+        redis: services.redis.as_mut().map(Redis::verify),
+    })
+}
+
+fn put_file(part: &FilePart) -> Result<(), GuestError> {
+    let bytes = from_hex(&part.data_hex)
+        .ok_or_else(|| GuestError::Other(format!("the data for {} is damaged", part.path)))?;
+    let doing = format!("write {}", part.path);
+    let mut file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .append(part.append)
+        .truncate(!part.append)
+        .open(&part.path)
+        .doing(&doing)?;
+    file.write_all(&bytes).doing(&doing)?;
+    file.set_permissions(std::fs::Permissions::from_mode(part.mode))
+        .doing(&doing)
+}
+
+/// A shell that owns the first serial console, so that Ctrl-C and job control work there.
+fn start_shell() -> Result<(), GuestError> {
+    let console = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NOCTTY)
+        .open(CONSOLE)
+        .doing(format!("open {CONSOLE}"))?;
+    let again = || console.try_clone().doing("share the console");
+    let mut command = Command::new("/bin/sh");
+    command
+        .arg("-i")
+        .env("PS1", "dormouse# ")
+        .env("TERM", "vt100")
+        .current_dir("/")
+        .stdin(Stdio::from(again()?))
+        .stdout(Stdio::from(again()?))
+        .stderr(Stdio::from(again()?));
+    // SAFETY: setsid and one ioctl on standard input, both allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            rustix::process::setsid()?;
+            rustix::process::ioctl_tiocsctty(std::io::stdin())?;
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().doing("start a shell")?;
+    thread::spawn(move || child.wait());
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Process 1: from the initrd to the root disk, then parent of everything and reaper of orphans.
+//!
+//! ```text
+//! initrd:        /init  /modules/load-order  /modules/*.ko
+//!   load modules → mount root disk and payload disk → free the initrd
+//! root disk:     the distribution's packages
+//! payload disk:  /run/dormouse/{bin/dormouse,bin/dormouse-guest,modules/load-order,modules/*.ko}
+//!   mount the kernel's file systems → load modules → control groups → start the agent
+//! ```
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, mount, mount_move};
+use rustix::process::{WaitOptions, wait};
+use rustix::system::{RebootCommand, reboot};
+
+use crate::cgroups;
+use crate::error::{Doing, GuestError};
+use crate::modules;
+
+/// Serial numbers of the virtio disks.
+const ROOT_DISK: &str = "dormouse-root";
+const PAYLOAD_DISK: &str = "dormouse-payload";
+const PAYLOAD: &str = "/run/dormouse";
+const OUR_MODULE: &str = "dormouse.ko";
+const PATH: &str = "/run/dormouse/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const DISK_TIMEOUT: Duration = Duration::from_secs(20);
+/// Present from the second stage on, because the first one is called `/init`.
+const SECOND_STAGE: &str = "second-stage";
+
+/// Never returns: when init cannot go on, the machine is switched off with the reason on the
+/// console.
+pub fn run() -> ! {
+    let second = std::env::args().nth(1).as_deref() == Some(SECOND_STAGE);
+    let result = if second {
+        second_stage()
+    } else {
+        first_stage()
+    };
+    if let Err(error) = result {
+        say(&format!("init failed: {error}"));
+    }
+    power_off();
+}
+
+/// Writes a line into the kernel's log, which goes to the console.
+pub fn say(text: &str) {
+    let line = format!("<5>dormouse-guest: {text}\n");
+    if fs::write("/dev/kmsg", &line).is_err() {
+        eprintln!("dormouse-guest: {text}");
+    }
+}
+
+/// Writes everything back and switches the machine off.
+pub fn power_off() -> ! {
+    rustix::fs::sync();
+    let _ = reboot(RebootCommand::PowerOff);
+    loop {
+        sleep(Duration::from_secs(1));
+    }
+}
+
+fn mount_at(source: &str, target: &str, kind: &str, options: &str) -> Result<(), GuestError> {
+    fs::create_dir_all(target).doing(format!("create {target}"))?;
+    let data = std::ffi::CString::new(options).expect("mount options are our own text");
+    mount(source, target, kind, MountFlags::empty(), data.as_c_str())
+        .doing(format!("mount {source} on {target}"))
+}
+
+fn first_stage() -> Result<(), GuestError> {
+    mount_at("devtmpfs", "/dev", "devtmpfs", "")?;
+    mount_at("proc", "/proc", "proc", "")?;
+    mount_at("sysfs", "/sys", "sysfs", "")?;
+    for complaint in modules::load_all(Path::new("/modules")) {
+        say(&complaint);
+    }
+    mount_at(&wait_for_disk(ROOT_DISK)?, "/newroot", "ext4", "")?;
+    mount_at("tmpfs", "/newroot/run", "tmpfs", "mode=755")?;
+    let payload = wait_for_disk(PAYLOAD_DISK)?;
+    let payload_mount = format!("/newroot{PAYLOAD}");
+    fs::create_dir_all(&payload_mount).doing(format!("create {payload_mount}"))?;
+    mount(
+        &payload,
+        &payload_mount,
+        "ext4",
+        MountFlags::RDONLY,
+        c"noload",
+    )
+    .doing(format!("mount {payload} on {payload_mount}"))?;
+    for busy in ["/dev", "/proc", "/sys"] {
+        let target = format!("/newroot{busy}");
+        fs::create_dir_all(&target).doing(format!("create {target}"))?;
+        mount_move(busy, &target).doing(format!("move {busy}"))?;
+    }
+    free_initrd();
+    std::env::set_current_dir("/newroot").doing("enter the new root")?;
+    mount_move(".", "/").doing("move the new root to /")?;
+    rustix::process::chroot(".").doing("change root")?;
+    std::env::set_current_dir("/").doing("enter /")?;
+    let error = Command::new(format!("{PAYLOAD}/bin/dormouse-guest"))
+        .arg(SECOND_STAGE)
+        .exec();
+    Err(GuestError::Io {
+        what: "run init from the payload disk".into(),
+        source: error,
+    })
+}
+
+fn second_stage() -> Result<(), GuestError> {
+    mount_at("devpts", "/dev/pts", "devpts", "")?;
+    mount_at("tmpfs", "/dev/shm", "tmpfs", "")?;
+    mount_at("cgroup2", "/sys/fs/cgroup", "cgroup2", "")?;
+    // Tracing and debugging are a help for tests; a kernel without them is fine.
+    let _ = mount_at("tracefs", "/sys/kernel/tracing", "tracefs", "");
+    let _ = mount_at("debugfs", "/sys/kernel/debug", "debugfs", "");
+    let _ = fs::write("/proc/sys/kernel/hostname", "dormouse");
+    // SAFETY: process 1 has one thread here; nobody reads the environment meanwhile.
+    unsafe { std::env::set_var("PATH", PATH) };
+    // SAFETY: as above.
+    unsafe { std::env::set_var("HOME", "/root") };
+
+    let directory = Path::new(PAYLOAD).join("modules");
+    let complaints = modules::load_all(&directory);
+    for complaint in complaints
+        .into_iter()
+        .chain(modules::load(&directory.join(OUR_MODULE), ""))
+    {
+        say(&complaint);
+    }
+    cgroups::prepare()?;
+    let agent = Command::new("/proc/self/exe")
+        .arg("agent")
+        .spawn()
+        .doing("start the agent")?;
+    say("agent started");
+    reap_until(agent.id())?;
+    Err(GuestError::Other("the agent has ended".into()))
+}
+
+/// Reaps every child; returns when the child `last` has ended.
+fn reap_until(last: u32) -> Result<(), GuestError> {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, _))) if pid.as_raw_nonzero().get() as u32 == last => return Ok(()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).doing("wait for children"),
+        }
+    }
+}
+
+/// The device file of a disk, as soon as the kernel has found it.
+fn wait_for_disk(serial: &str) -> Result<String, GuestError> {
+    let started = Instant::now();
+    loop {
+        let by_serial = ('a'..='h')
+            .map(|letter| format!("vd{letter}"))
+            .find(|name| {
+                fs::read_to_string(format!("/sys/block/{name}/serial"))
+                    .is_ok_and(|found| found.trim() == serial)
+            });
+        if let Some(name) = by_serial {
+            return Ok(format!("/dev/{name}"));
+        }
+        if started.elapsed() > DISK_TIMEOUT {
+            return Err(GuestError::Other(format!("there is no disk {serial}")));
+        }
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// What stays in the initrd's file system would be kernel memory that every sleep saves.
+fn free_initrd() {
+    let _ = fs::remove_dir_all("/modules");
+    let _ = fs::remove_file("/init");
+}
