@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Checks the C of the kernel module and the firmware with the kernel's own checkpatch.pl,
+# which comes from the distribution's linux-source package and is kept in the cache.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/dormouse/checkpatch
+if [ ! -x "$cache/scripts/checkpatch.pl" ]; then
+	echo "lint: fetching the kernel's checkpatch.pl (once)"
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+	(cd "$work" && apt-get -qq download linux-source-6.12 2>/dev/null) || {
+		echo "lint: linux-source-6.12 cannot be fetched; run 'apt-get update' first" >&2
+		exit 3
+	}
+	# The last tar stops reading once it has its files, so the first ones end with SIGPIPE.
+	(set +o pipefail
+	dpkg-deb --fsys-tarfile "$work"/linux-source-6.12_*.deb 2>/dev/null |
+		tar -xO ./usr/src/linux-source-6.12.tar.xz 2>/dev/null |
+		tar -xJ -C "$work" --strip-components=1 --occurrence=1 \
+			linux-source-6.12/scripts/checkpatch.pl \
+			linux-source-6.12/scripts/spelling.txt \
+			linux-source-6.12/scripts/const_structs.checkpatch)
+	mkdir -p "$cache"
+	cp -r "$work/scripts" "$cache/"
+fi
+
+# What differs from a patch to the kernel tree:
+#  LINUX_VERSION_CODE      one file serves several stock kernels
+#  FILE_PATH_CHANGES       there is no MAINTAINERS file here
+#  SPDX_LICENSE_TAG        checkpatch asks the kernel tree for the licence list
+ignore=LINUX_VERSION_CODE,FILE_PATH_CHANGES,SPDX_LICENSE_TAG
+status=0
+
+# check NAME OPTIONS -- FILES
+check() {
+	local name=$1 options=()
+	shift
+	while [ "$1" != -- ]; do
+		options+=("$1")
+		shift
+	done
+	shift
+	for file in "$@"; do
+		"$cache/scripts/checkpatch.pl" --no-tree --terse --no-summary --max-line-length=100 \
+			"${options[@]}" --file "$file" || status=1
+	done
+	[ "$status" != 0 ] || echo "lint: checkpatch: $name: $# files clean"
+}
+
+mapfile -t kernel < <(git ls-files 'machine/kernel/*.[ch]')
+mapfile -t firmware < <(git ls-files 'machine/firmware/driver/*.[ch]')
+check kernel --strict --ignore "$ignore" -- "${kernel[@]}"
+# coreboot's printk takes BIOS_… levels.
+check firmware --ignore "$ignore,PRINTK_WITHOUT_KERN_LEVEL" -- "${firmware[@]}"
+exit "$status"
