@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the files of the Dormouse module share: the one device and its steps. */
+#ifndef DORMOUSE_H
+#define DORMOUSE_H
+
+#include <linux/acpi.h>
+#include <linux/device.h>
+#include <linux/math64.h>
+#include <linux/mutex.h>
+#include <linux/types.h>
+#include <asm/msr.h>
+#include <asm/tsc.h>
+
+#include <dormouse_image.h>
+
+/* Where a saved page comes from, as far as its struct page tells. */
+enum dormouse_class {
+	DORMOUSE_CLASS_RESERVED,	/* kernel image, boot-time allocations */
+	DORMOUSE_CLASS_MEMMAP,		/* struct page of all memory */
+	DORMOUSE_CLASS_SWIOTLB,
+	DORMOUSE_CLASS_SLAB,
+	DORMOUSE_CLASS_PAGE_TABLES,
+	DORMOUSE_CLASS_ANONYMOUS,	/* user memory that did not migrate */
+	DORMOUSE_CLASS_PAGE_CACHE,
+	DORMOUSE_CLASS_HUGETLB,
+	DORMOUSE_CLASS_OTHER,		/* stacks, vmalloc, modules, buffers, … */
+	DORMOUSE_CLASS_COUNT
+};
+
+/* One walk over all memory; the bitmaps lie in CXL memory, or elsewhere for a dry run. */
+struct dormouse_marks {
+	u64 *dram;
+	u64 dram_bitmap_bytes;
+	u64 dram_pages;
+	u64 *cxl;
+	u64 cxl_bitmap_bytes;
+	u64 cxl_pages;
+
+	u64 dram_used_pages;		/* not free, before anything was filtered */
+	u64 save_pages;
+	u64 cxl_online_pages;
+	u64 cxl_used_pages;		/* online and not free */
+	u64 cxl_free_pages;		/* room for saved pages */
+	u64 skipped_swiotlb_pages;
+	u64 skipped_unreadable_pages;	/* poisoned or offlined */
+	u64 class_pages[DORMOUSE_CLASS_COUNT];
+};
+
+/* How the firmware wants to be asked. */
+enum dormouse_trigger {
+	DORMOUSE_TRIGGER_APM,		/* write the command to the SMI port */
+	DORMOUSE_TRIGGER_SLP_EN,	/* let ACPI write SLP_EN */
+};
+
+struct dormouse_device {
+	struct device *dev;
+
+	/* What firmware's ACPI device says; never what CXL memory says. */
+	u64 cxl_base;
+	u64 cxl_bytes;
+	u64 reserved_bytes;
+	enum dormouse_trigger trigger;
+	u16 smi_port;
+	u8 smi_command;
+
+	void *window;			/* the reserved part, write-back */
+	struct dormouse_header *header;	/* our own copy of the newest header */
+
+	/*
+	 * Against concurrent sysfs users. The last step of S3 takes no lock: it
+	 * runs alone, with user space frozen and the other CPUs off.
+	 */
+	struct mutex lock;
+	bool enabled;
+	bool asked;			/* firmware was asked and did not say no yet */
+
+	u32 last_outcome;
+	u32 last_reason;
+	u64 last_detail;
+	u64 needed_bytes;		/* both with DORMOUSE_E_NO_SPACE */
+	u64 available_bytes;
+	struct dormouse_marks marks;	/* of the last sleep */
+};
+
+extern struct dormouse_device dormouse;
+
+/* Nanoseconds since this power cycle's reset, as firmware counts them. */
+static inline u64 dormouse_now_ns(void)
+{
+	return mul_u64_u64_div_u64(rdtsc_ordered(), NSEC_PER_MSEC, tsc_khz ?: 1);
+}
+
+static inline struct dormouse_header *dormouse_copies(const struct dormouse_device *d)
+{
+	return d->window;
+}
+
+/* --- symbols.c --- */
+/* Finds what the kernel does not export: 0, or -ENOENT and the name in the log. */
+int dormouse_symbols_find(void);
+void dormouse_set_prepare_sleep(int (*prepare)(u8 state, u32 pm1a, u32 pm1b));
+/* /sys/power; NULL if it cannot be found. Drop it with kobject_put(). */
+struct kobject *dormouse_power_kobject(void);
+
+/* --- window.c --- */
+int dormouse_window_map(struct dormouse_device *d);
+void dormouse_window_unmap(struct dormouse_device *d);
+/* Reads the newest header into d->header and compares it with what ACPI says. */
+enum dormouse_reason dormouse_header_load(struct dormouse_device *d, u64 *detail);
+void dormouse_outcome_from_header(struct dormouse_device *d);
+/* Remembers a refusal here and, where that destroys no image, in the header. */
+void dormouse_refused(struct dormouse_device *d, enum dormouse_reason reason, u64 detail);
+
+/* --- mark.c --- */
+void dormouse_marks_init(struct dormouse_marks *m, const struct dormouse_header *h, u64 *dram,
+			 u64 *cxl);
+/* Fills the bitmaps and the counts of @m. */
+enum dormouse_reason dormouse_mark(const struct dormouse_device *d, struct dormouse_marks *m,
+				   u64 data_offset, u64 *detail);
+
+/* --- filter.c --- */
+/* Clears pages that are in use and whose contents nobody will miss; counts the rest. */
+void dormouse_filter(const struct dormouse_device *d, struct dormouse_marks *m);
+
+/* --- classify.c --- */
+enum dormouse_class dormouse_page_class(const struct page *page);
+/* Moves pages that hold struct pages from the class they were counted in to their own. */
+void dormouse_classify_memmap(const struct dormouse_device *d, struct dormouse_marks *m);
+const char *dormouse_class_name(enum dormouse_class class);
+
+/* --- handover.c --- */
+/* Asks firmware for a dry run: it answers at all, or -ENODEV. */
+int dormouse_firmware_answers(struct dormouse_device *d);
+int dormouse_handover_register(void);
+void dormouse_handover_unregister(void);
+
+/* --- sysfs.c --- */
+int dormouse_sysfs_create(void);
+void dormouse_sysfs_remove(void);
+
+#endif /* DORMOUSE_H */
