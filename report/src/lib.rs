@@ -2,9 +2,18 @@
 //! Dormouse emits, and everything that people look at afterwards.
 
 pub mod align;
+pub mod cycle;
+mod drawing;
 pub mod event;
+pub mod format;
+pub mod html;
+pub mod run;
+mod tables;
 pub mod timeline;
+pub mod trace_event;
 
 pub use align::Lane;
+pub use cycle::Cycle;
 pub use event::{Clock, Event, EventWriter, Kind, parse_console_line};
+pub use run::{ReportError, ReportPaths, Run, read_run, write_report};
 pub use timeline::{Counter, Mark, Span, Timeline};

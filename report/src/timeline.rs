@@ -229,7 +229,8 @@ fn mark_from(place: &Placed, axis: impl Fn(i128) -> u64) -> Mark {
 
 /// Details `*_bytes` of marks that repeat: each becomes a counter.
 fn counters(events: &[Placed], axis: impl Fn(i128) -> u64) -> Vec<Counter> {
-    let mut series: BTreeMap<(Lane, &str, &str, &str), Vec<(u64, u64)>> = BTreeMap::new();
+    type SeriesKey<'a> = (Lane, &'a str, &'a str, &'a str);
+    let mut series: BTreeMap<SeriesKey, Vec<(u64, u64)>> = BTreeMap::new();
     for place in events.iter().filter(|place| place.event.kind == Kind::Mark) {
         for (key, value) in &place.event.detail {
             if let (true, Some(bytes)) = (key.ends_with("bytes"), value.as_u64()) {

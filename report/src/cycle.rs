@@ -1,0 +1,162 @@
+//! The results of a run, from `cycles.jsonl`: one JSON object a line, one line a cycle.
+//!
+//! Read leniently: a field that is missing, null or of another type is simply not known, so that
+//! the report of a failed or of a newer run still opens.
+
+use serde_json::{Map, Value};
+
+/// One line of `cycles.jsonl`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cycle {
+    pub cycle: u64,
+    pub mode: Option<String>,
+    pub ok: Option<bool>,
+    pub verified: Option<bool>,
+    /// `resumed`, `cold-boot`, `refused` or `failed`.
+    pub outcome: Option<String>,
+    pub reason: Option<String>,
+    pub dram_bytes: Option<u64>,
+    pub cxl_bytes: Option<u64>,
+    pub user_bytes: Option<u64>,
+    pub saved_bytes: Option<u64>,
+    pub restored_bytes: Option<u64>,
+    pub suspend: Way,
+    pub resume: Way,
+    pub home_s: Option<f64>,
+    pub home_bytes: Option<u64>,
+}
+
+/// The times of one way, down or up.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Way {
+    pub total_s: Option<f64>,
+    /// Name and seconds of each part, in the order of the record.
+    pub parts: Vec<(String, f64)>,
+}
+
+impl Way {
+    fn from_value(value: Option<&Value>) -> Way {
+        let Some(Value::Object(fields)) = value else {
+            return Way::default();
+        };
+        let valid = |value: &Value| value.as_f64().filter(|seconds| *seconds >= 0.0);
+        // In the order of events, whatever order the record has.
+        let order = ["migrate", "devices", "firmware", "restore", "kernel"];
+        let mut parts: Vec<(String, f64)> = fields
+            .iter()
+            .filter(|(name, _)| *name != "total")
+            .filter_map(|(name, value)| Some((name.clone(), valid(value)?)))
+            .collect();
+        parts.sort_by_key(|(name, _)| {
+            order
+                .iter()
+                .position(|known| known == name)
+                .unwrap_or(order.len())
+        });
+        Way {
+            total_s: fields.get("total").and_then(valid),
+            parts,
+        }
+    }
+}
+
+impl Cycle {
+    /// From a line's object.
+    pub fn from_object(fields: &Map<String, Value>) -> Cycle {
+        let text = |key: &str| {
+            fields
+                .get(key)
+                .and_then(Value::as_str)
+                .filter(|t| !t.is_empty())
+                .map(str::to_owned)
+        };
+        let count = |key: &str| fields.get(key).and_then(Value::as_u64);
+        let flag = |key: &str| fields.get(key).and_then(Value::as_bool);
+        Cycle {
+            cycle: count("cycle").unwrap_or(0),
+            mode: text("mode"),
+            ok: flag("ok"),
+            verified: flag("verified"),
+            outcome: text("outcome"),
+            reason: text("reason"),
+            dram_bytes: count("dram_bytes"),
+            cxl_bytes: count("cxl_bytes"),
+            user_bytes: count("user_bytes"),
+            saved_bytes: count("saved_bytes"),
+            restored_bytes: count("restored_bytes"),
+            suspend: Way::from_value(fields.get("suspend_s")),
+            resume: Way::from_value(fields.get("resume_s")),
+            home_s: fields
+                .get("home_s")
+                .and_then(Value::as_f64)
+                .filter(|s| *s >= 0.0),
+            home_bytes: count("home_bytes"),
+        }
+    }
+
+    /// Whether the cycle ended as a cycle should.
+    pub fn is_good(&self) -> bool {
+        self.outcome.as_deref() == Some("resumed")
+            && self.verified != Some(false)
+            && self.ok != Some(false)
+    }
+}
+
+/// The median of what is known, or `None` where nothing is.
+pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cycle(json: &str) -> Cycle {
+        Cycle::from_object(&serde_json::from_str(json).unwrap())
+    }
+
+    #[test]
+    fn the_documented_record_is_read() {
+        let cycle = cycle(
+            r#"{"cycle":2,"mode":"cxl","ok":true,"verified":true,"outcome":"resumed","reason":"",
+                "saved_bytes":10,"suspend_s":{"total":3,"firmware":1.5,"migrate":1},"home_s":2}"#,
+        );
+        assert!(cycle.is_good());
+        assert_eq!(
+            (cycle.cycle, cycle.reason.as_deref(), cycle.home_s),
+            (2, None, Some(2.0))
+        );
+        assert_eq!(cycle.suspend.total_s, Some(3.0));
+        assert_eq!(
+            cycle.suspend.parts,
+            [("migrate".to_owned(), 1.0), ("firmware".to_owned(), 1.5)]
+        );
+    }
+
+    #[test]
+    fn wrong_types_are_unknown_not_errors() {
+        let cycle = cycle(r#"{"cycle":"x","verified":1,"suspend_s":7,"home_s":-1,"outcome":null}"#);
+        assert_eq!(cycle, Cycle::default());
+        assert!(!cycle.is_good());
+    }
+
+    #[test]
+    fn a_cycle_whose_pages_differ_is_not_good() {
+        assert!(!cycle(r#"{"outcome":"resumed","verified":false}"#).is_good());
+        assert!(!cycle(r#"{"outcome":"cold-boot","verified":true}"#).is_good());
+    }
+
+    #[test]
+    fn the_median_is_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), Some(2.5));
+        assert_eq!(median(std::iter::empty()), None);
+    }
+}
