@@ -20,7 +20,7 @@ int mainboard_smi_apmc(u8 command)
 
 void dormouse_board_power_off(void)
 {
-	/* QEMU's S5 is sleep type 0. */
-	write_pmbase32(PM1_CNT, SLP_EN);
+	/* QEMU's S5 is sleep type 0, and it takes accesses of this width only. */
+	write_pmbase16(PM1_CNT, SLP_EN);
 	halt();
 }

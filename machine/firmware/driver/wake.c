@@ -57,11 +57,24 @@ static enum dormouse_reason look_at_image(struct dormouse_header *copies, uint64
 	return dormouse_restore(&header, copies, &geometry, detail);
 }
 
+/*
+ * What this board does before an ordinary S3 resume it must do before ours:
+ * chipsets lock themselves here, and debug registers are put away.
+ */
+static void run_resume_callbacks(void)
+{
+	extern struct boot_state_init_entry *_bs_init_begin[];
+
+	for (struct boot_state_init_entry **entry = _bs_init_begin; *entry; entry++)
+		if ((*entry)->state == BS_OS_RESUME && (*entry)->when == BS_ON_ENTRY)
+			(*entry)->bscb.callback((*entry)->bscb.arg);
+}
+
 static void __noreturn jump_to_os(void)
 {
+	run_resume_callbacks();
 	dormouse_event(dormouse_now_ns(), "resume", "wake", "mark", "vector",
 		       header.wake_vector);
-	/* What bs_os_resume() does after an ordinary S3. */
 	arch_bootstate_coreboot_exit();
 	acpi_resume((void *)(uintptr_t)header.wake_vector);
 }
