@@ -1,0 +1,244 @@
+//! Everything that an image's header copies and mailbox say, by name, for people and scripts.
+
+use std::io;
+
+use serde::{Serialize, Serializer};
+
+use crate::check::{self, HEADER_BYTES, Header};
+use crate::names::{Outcome, Reason, State, phase_name};
+use crate::source::SleepImage;
+use crate::sys;
+
+fn as_hex<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&format!("{value:#018x}"))
+}
+
+/// What one header copy is worth.
+#[derive(Clone, Debug, Serialize)]
+pub struct CopyView {
+    pub valid: bool,
+    /// `ok`, or why it is not valid; `no-image` when it holds zeros only.
+    pub reason: Reason,
+    /// None unless the magic is right.
+    pub generation: Option<u64>,
+    pub state: Option<State>,
+}
+
+/// Times of one phase; all 0 when it did not happen.
+#[derive(Clone, Debug, Serialize)]
+pub struct PhaseView {
+    pub name: &'static str,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    /// None when the phase did not happen or its end was never written.
+    pub duration_ns: Option<u64>,
+}
+
+/// Every field of a header, in its order. Digests and serials are hexadecimal in JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct HeaderView {
+    pub version: u32,
+    pub header_bytes: u32,
+    pub generation: u64,
+    pub state: State,
+    pub flags: u32,
+    pub cxl_base: u64,
+    pub cxl_bytes: u64,
+    pub reserved_bytes: u64,
+    pub dram_bytes: u64,
+    pub dram_pages: u64,
+    #[serde(serialize_with = "as_hex")]
+    pub memory_map_digest: u64,
+    #[serde(serialize_with = "as_hex")]
+    pub device_serial: u64,
+    pub dirty_shutdown_count: u64,
+    pub dram_bitmap_offset: u64,
+    pub dram_bitmap_bytes: u64,
+    #[serde(serialize_with = "as_hex")]
+    pub dram_bitmap_digest: u64,
+    pub cxl_bitmap_offset: u64,
+    pub cxl_bitmap_bytes: u64,
+    #[serde(serialize_with = "as_hex")]
+    pub cxl_bitmap_digest: u64,
+    pub data_offset: u64,
+    pub request_pages: u64,
+    pub saved_pages: u64,
+    #[serde(serialize_with = "as_hex")]
+    pub saved_digest: u64,
+    pub restored_pages: u64,
+    pub wake_vector: u64,
+    pub restore_attempts: u32,
+    pub sleep_count: u64,
+    pub resume_count: u64,
+    pub last_outcome: Outcome,
+    pub last_reason: Reason,
+    pub last_detail: u64,
+    pub phases: Vec<PhaseView>,
+    #[serde(serialize_with = "as_hex")]
+    pub header_digest: u64,
+}
+
+impl From<&Header> for HeaderView {
+    fn from(header: &Header) -> Self {
+        let phases = header
+            .phase
+            .iter()
+            .zip(0u32..)
+            .map(|(phase, number)| PhaseView {
+                name: phase_name(number),
+                begin_ns: phase.begin_ns,
+                end_ns: phase.end_ns,
+                duration_ns: phase
+                    .end_ns
+                    .checked_sub(phase.begin_ns)
+                    .filter(|_| phase.end_ns != 0),
+            });
+        Self {
+            version: header.version,
+            header_bytes: header.header_bytes,
+            generation: header.generation,
+            state: State(header.state),
+            flags: header.flags,
+            cxl_base: header.cxl_base,
+            cxl_bytes: header.cxl_bytes,
+            reserved_bytes: header.reserved_bytes,
+            dram_bytes: header.dram_bytes,
+            dram_pages: header.dram_pages,
+            memory_map_digest: header.memory_map_digest,
+            device_serial: header.device_serial,
+            dirty_shutdown_count: header.dirty_shutdown_count,
+            dram_bitmap_offset: header.dram_bitmap_offset,
+            dram_bitmap_bytes: header.dram_bitmap_bytes,
+            dram_bitmap_digest: header.dram_bitmap_digest,
+            cxl_bitmap_offset: header.cxl_bitmap_offset,
+            cxl_bitmap_bytes: header.cxl_bitmap_bytes,
+            cxl_bitmap_digest: header.cxl_bitmap_digest,
+            data_offset: header.data_offset,
+            request_pages: header.request_pages,
+            saved_pages: header.saved_pages,
+            saved_digest: header.saved_digest,
+            restored_pages: header.restored_pages,
+            wake_vector: header.wake_vector,
+            restore_attempts: header.restore_attempts,
+            sleep_count: header.sleep_count,
+            resume_count: header.resume_count,
+            last_outcome: Outcome(header.last_outcome),
+            last_reason: Reason(header.last_reason),
+            last_detail: header.last_detail,
+            phases: phases.collect(),
+            header_digest: header.header_digest,
+        }
+    }
+}
+
+/// What the kernel asked last and what firmware answered.
+#[derive(Clone, Debug, Serialize)]
+pub struct MailboxView {
+    pub valid: bool,
+    /// `sleep`, `check` or `unknown`.
+    pub command: &'static str,
+    /// None while firmware has not answered.
+    pub answer: Option<Reason>,
+    pub detail: u64,
+    pub needed_bytes: u64,
+    pub available_bytes: u64,
+}
+
+impl From<&sys::dormouse_mailbox> for MailboxView {
+    fn from(mailbox: &sys::dormouse_mailbox) -> Self {
+        let pending = mailbox.status == sys::DORMOUSE_STATUS_PENDING;
+        Self {
+            valid: mailbox.magic == sys::DORMOUSE_MAILBOX_MAGIC,
+            command: match mailbox.command {
+                sys::DORMOUSE_CMD_SLEEP => "sleep",
+                sys::DORMOUSE_CMD_CHECK => "check",
+                _ => "unknown",
+            },
+            answer: (!pending).then_some(Reason(mailbox.status)),
+            detail: mailbox.detail,
+            needed_bytes: mailbox.needed_bytes,
+            available_bytes: mailbox.available_bytes,
+        }
+    }
+}
+
+/// All that can be said about an image without judging it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inspection {
+    /// Size of the file or device.
+    pub source_bytes: u64,
+    /// `ok`, or why neither header copy is valid.
+    pub reason: Reason,
+    /// Which copy counts (0 or 1).
+    pub selected: Option<usize>,
+    pub copies: Vec<CopyView>,
+    /// The copy that counts; without one the copy that looks better, not to be trusted.
+    pub header: Option<HeaderView>,
+    /// None when nothing was ever asked.
+    pub mailbox: Option<MailboxView>,
+}
+
+impl SleepImage<'_> {
+    pub(crate) fn header_copies(&self) -> io::Result<check::HeaderCopies> {
+        let mut copies = check::HeaderCopies::default();
+        let mut bytes = [0; HEADER_BYTES];
+        for (copy, index) in copies.iter_mut().zip(0u64..) {
+            self.read_or_zeros(index * HEADER_BYTES as u64, &mut bytes)?;
+            *copy = *check::header_from(&bytes);
+        }
+        Ok(copies)
+    }
+
+    fn mailbox(&self) -> io::Result<Option<MailboxView>> {
+        let mut bytes = [0; size_of::<sys::dormouse_mailbox>()];
+        self.read_or_zeros(sys::DORMOUSE_MAILBOX_OFFSET.into(), &mut bytes)?;
+        // SAFETY: as many bytes as the structure has; it consists of integers only.
+        let mailbox: sys::dormouse_mailbox = unsafe { std::mem::transmute(bytes) };
+        Ok(bytes
+            .iter()
+            .any(|&byte| byte != 0)
+            .then(|| MailboxView::from(&mailbox)))
+    }
+
+    /// Reads both header copies and the mailbox. What lies behind the end of a short file
+    /// counts as zeros.
+    ///
+    /// # Errors
+    /// Only when reading fails; a bad image is described, not refused.
+    pub fn inspect(&self) -> io::Result<Inspection> {
+        let headers = self.header_copies()?;
+        let copies: Vec<CopyView> = headers.iter().map(copy_view).collect();
+        let (selected, reason) = match check::select(&headers) {
+            Ok(index) => (Some(index), Reason::OK),
+            Err(reason) => (None, reason),
+        };
+        let shown = selected.or_else(|| {
+            let known = (0..copies.len()).filter(|&index| copies[index].generation.is_some());
+            known.max_by_key(|&index| (copies[index].reason.0, copies[index].generation))
+        });
+        Ok(Inspection {
+            source_bytes: self.bytes(),
+            reason,
+            selected,
+            header: shown.map(|index| HeaderView::from(&headers[index])),
+            copies,
+            mailbox: self.mailbox()?,
+        })
+    }
+}
+
+fn copy_view(header: &Header) -> CopyView {
+    let is_zero = check::header_bytes(header).iter().all(|&byte| byte == 0);
+    let reason = if is_zero {
+        Reason::NO_IMAGE
+    } else {
+        check::header(header)
+    };
+    let known = header.magic == sys::DORMOUSE_MAGIC;
+    CopyView {
+        valid: reason.is_ok(),
+        reason,
+        generation: known.then_some(header.generation),
+        state: known.then_some(State(header.state)),
+    }
+}
