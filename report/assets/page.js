@@ -124,8 +124,14 @@
   function drawCounter(counter, plot) {
     const top = Math.max(...counter.s.map((s) => s[1]), 1);
     const y = (v) => counter.y + counter.h - 4 - v / top * (counter.h - 10);
-    const points = counter.s.map(([t, v]) => `${x(t).toFixed(1)},${y(v).toFixed(1)}`).join(' ');
-    element('polyline', { class: 'counter', points }, plot);
+    let points = [], before = -1;
+    const flush = () => { if (points.length) element('polyline', { class: 'counter', points: points.join(' ') }, plot); };
+    for (const [t, v] of counter.s) {
+      if (v < before) { flush(); points = []; }   // a counter that falls has started anew
+      points.push(`${x(t).toFixed(1)},${y(v).toFixed(1)}`);
+      before = v;
+    }
+    flush();
     element('text', { class: 'track-text', x: GUTTER + 6, y: counter.y + 12 }, plot).textContent = `${counter.n}, up to ${counter.max}`;
   }
   function drawItems(plot) {

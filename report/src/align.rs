@@ -2,21 +2,23 @@
 //!
 //! ```text
 //! host      ──●power-on────────────────────●power-off ····· ●power-on ───────────▶
-//! firmware    0────▶t_ns                                     0────▶t_ns
+//! reset       0────▶t_ns (firmware, kernel)                 0────▶t_ns
 //! guest            └─ each event that the host saw carries detail.host_t_ns ─┘
 //! ```
 //!
-//! A power session lasts from one `power-on` to the next. Within it, one clock's events of one
-//! phase form a segment with one offset. An event reaches the host after it happened, never
-//! before, so the smallest `host_t_ns - t_ns` of a segment is the closest to the true offset.
-//! Segments are per phase so that a clock which runs a little fast or slow (an emulated time
-//! stamp counter does) is put right again at each phase.
+//! A power session lasts from one `power-on` to the next. An event reaches the host after it
+//! happened, never before, so the smallest `host_t_ns - t_ns` of a session is the closest to the
+//! true offset. A phase gets an offset of its own only where it disagrees by more than delivery
+//! explains: so a clock which runs fast or slow (an emulated time stamp counter may) is put right.
+//!
+//! What the kernel says while its consoles are suspended reaches the host after waking, one
+//! session late. Its time tells: it counts more from reset than has passed since power-on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::event::{Clock, Event, Kind};
+use crate::event::{Clock, Event, HOST_STAMPS, Kind};
 
-/// Where an event is drawn; the kernel shares the guest's clock but not its lane.
+/// Where an event is drawn; the kernel shares the firmware's clock but not its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
     Host,
@@ -40,13 +42,17 @@ impl Lane {
     }
 
     fn of(event: &Event) -> Lane {
+        let from_kernel = || {
+            event
+                .detail
+                .get("source")
+                .is_some_and(|source| source == "kernel")
+        };
         match event.clock {
             Clock::Host => Lane::Host,
-            Clock::Firmware => Lane::Firmware,
-            Clock::Guest if event.detail.get("source").is_some_and(|s| s == "kernel") => {
-                Lane::Kernel
-            }
+            _ if from_kernel() => Lane::Kernel,
             Clock::Guest => Lane::Guest,
+            Clock::Firmware => Lane::Firmware,
         }
     }
 }
@@ -75,7 +81,16 @@ pub struct Alignment<'a> {
     pub notes: Vec<String>,
 }
 
-type SegmentKey<'a> = (Lane, usize, &'a str);
+/// Offsets within a session that differ by less are delivery times, not another clock rate.
+const DELIVERY_NS: i128 = 100_000_000;
+
+type SegmentKey<'a> = (Clock, usize, &'a str);
+
+/// Whether an event of the reset clock was seen too soon after power-on to be of that session;
+/// five in a hundred for a clock that runs fast, and what a process takes to start.
+fn is_of_earlier_session(t_ns: u64, since_power_on_ns: u64) -> bool {
+    i128::from(t_ns) > i128::from(since_power_on_ns) * 105 / 100 + DELIVERY_NS
+}
 
 /// Smallest delivery offset and smallest time of a segment's events.
 #[derive(Clone, Copy)]
@@ -113,7 +128,9 @@ fn is_power_off(event: &Event) -> bool {
 }
 
 fn host_stamp(event: &Event) -> Option<u64> {
-    event.detail.get("host_t_ns")?.as_u64()
+    HOST_STAMPS
+        .iter()
+        .find_map(|key| event.detail.get(*key)?.as_u64())
 }
 
 /// Places every event; see the module's text for how.
@@ -134,7 +151,7 @@ pub fn align(events: &[Event]) -> Alignment<'_> {
     let (mut session, mut cycle) = (0, 1);
     let mut places = Vec::with_capacity(events.len());
     let mut segments: BTreeMap<SegmentKey, Segment> = BTreeMap::new();
-    let mut streams: BTreeMap<(Lane, usize), Segment> = BTreeMap::new();
+    let mut streams: BTreeMap<(Clock, usize), Segment> = BTreeMap::new();
     for event in events {
         let lane = Lane::of(event);
         let stamp = if lane == Lane::Host {
@@ -152,18 +169,26 @@ pub fn align(events: &[Event]) -> Alignment<'_> {
         {
             cycle = named;
         }
-        places.push((lane, session, cycle));
+        let seen_late = match (event.clock, stamp, session) {
+            (Clock::Firmware, Some(host_ns), 2..) => {
+                is_of_earlier_session(event.t_ns, host_ns - power_on_ns[session - 1])
+            }
+            _ => false,
+        };
+        let own_session = if seen_late { session - 1 } else { session };
+        let stamp = stamp.filter(|_| !seen_late);
+        places.push((lane, own_session, cycle));
         if lane != Lane::Host {
             let offset_ns = stamp.map(|host_ns| i128::from(host_ns) - i128::from(event.t_ns));
-            let key = (lane, session, event.phase.as_str());
+            let key = (event.clock, own_session, event.phase.as_str());
             segments
                 .entry(key)
                 .or_insert(Segment::NONE)
                 .add(event.t_ns, offset_ns);
-            streams
-                .entry((lane, session))
-                .or_insert(Segment::NONE)
-                .add(event.t_ns, offset_ns);
+            let stream = streams
+                .entry((event.clock, own_session))
+                .or_insert(Segment::NONE);
+            stream.add(event.t_ns, offset_ns);
         }
     }
     let power_on_of = |session: usize| {
@@ -173,15 +198,16 @@ pub fn align(events: &[Event]) -> Alignment<'_> {
     };
 
     let anchored_offset = |key: SegmentKey| -> Option<i128> {
-        let (lane, session, _) = key;
-        let segment = segments.get(&key)?;
-        let stamped = segment
-            .offset_ns
-            .or_else(|| streams.get(&(lane, session))?.offset_ns);
-        if lane != Lane::Firmware {
+        let (clock, session, _) = key;
+        let (segment, stream) = (segments.get(&key)?, streams.get(&(clock, session))?);
+        let stamped = match (segment.offset_ns, stream.offset_ns) {
+            (Some(own), Some(common)) if own - common > DELIVERY_NS => Some(own),
+            (_, common) => common,
+        };
+        if clock != Clock::Firmware {
             return stamped;
         }
-        // The firmware's clock starts at power-on, so nothing of it lies before.
+        // This clock starts at power-on, so nothing of it lies before.
         match (stamped, power_on_of(session)) {
             (Some(offset), Some(on)) => Some(offset.max(on - i128::from(segment.first_t_ns))),
             (stamped, power_on) => stamped.or(power_on),
@@ -197,13 +223,13 @@ pub fn align(events: &[Event]) -> Alignment<'_> {
     let mut last_ns: Option<i128> = None;
     let mut placed = Vec::with_capacity(events.len());
     for (event, &(lane, session, cycle)) in events.iter().zip(&places) {
-        let key = (lane, session, event.phase.as_str());
+        let key = (event.clock, session, event.phase.as_str());
         let t_ns = i128::from(event.t_ns);
         let at_ns = if lane == Lane::Host {
             t_ns
         } else if let Some(offset) = anchored_offset(key) {
             t_ns + offset
-        } else if !has_anchors && lane != Lane::Firmware {
+        } else if !has_anchors && event.clock == Clock::Guest {
             // A machine that recorded itself: its own clock is the axis.
             t_ns
         } else {
@@ -242,10 +268,8 @@ fn outages(placed: &[Placed]) -> Vec<(i128, i128)> {
     for place in placed {
         if is_power_off(place.event) {
             off_since.get_or_insert(place.at_ns);
-        } else if is_power_on(place.event)
-            && let Some(begin) = off_since.take()
-        {
-            outages.push((begin, place.at_ns));
+        } else if is_power_on(place.event) {
+            outages.extend(off_since.take().map(|begin| (begin, place.at_ns)));
         }
     }
     outages
@@ -319,6 +343,12 @@ mod tests {
     }
 
     #[test]
+    fn phases_of_one_clock_keep_their_distance_whatever_delivery_took() {
+        let events = [guest(1_000, 2_000, "resume"), guest(1_500, 9_000, "home")];
+        assert_eq!(times(&events), [2_000, 2_500]);
+    }
+
+    #[test]
     fn firmware_is_never_before_its_power_on() {
         let events = [
             host(1_000, "power-on"),
@@ -335,9 +365,31 @@ mod tests {
             host(1_000, "power-on"),
             firmware(10, "resume").with("host_t_ns", 1_010),
             // 100 s later the counter is 2 s behind.
-            firmware(98_000, "suspend").with("host_t_ns", 101_000),
+            firmware(98_000_000_000, "suspend").with("host_t_ns", 100_000_001_000u64),
         ];
-        assert_eq!(times(&events), [1_000, 1_010, 101_000]);
+        assert_eq!(times(&events), [1_000, 1_010, 100_000_001_000]);
+    }
+
+    #[test]
+    fn what_the_kernel_could_say_only_after_waking_is_placed_before_the_sleep() {
+        const S: u64 = 1_000_000_000;
+        let kernel = |t_ns, host_t_ns: u64, phase| {
+            firmware(t_ns, phase)
+                .with("source", "kernel")
+                .with("host_t_ns", host_t_ns)
+        };
+        let events = [
+            host(0, "power-on"),
+            kernel(9 * S, 9 * S, "suspend"),
+            host(11 * S, "power-off"),
+            host(20 * S, "power-on"),
+            // The buffered line, then one of now.
+            kernel(10 * S, 23 * S, "suspend"),
+            kernel(3 * S, 23 * S, "resume"),
+        ];
+        let expected = [0, 9, 10, 11, 20, 23].map(|s| i128::from(s * S));
+        assert_eq!(times(&events), expected);
+        assert_eq!(align(&events).events[2].session, 1);
     }
 
     #[test]

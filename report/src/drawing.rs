@@ -306,14 +306,21 @@ fn draw_counters(svg: &mut String, timeline: &Timeline, layout: &Layout, x: impl
             let top = lane.counters_top + index * COUNTER_HEIGHT;
             let most = counter_most(counter);
             let room = COUNTER_HEIGHT as f64;
-            svg.push_str(r#"<polyline class="counter" points=""#);
-            for &(at_ns, value) in &counter.samples {
-                let y = top as f64 + room - 4.0 - value as f64 / most as f64 * (room - 10.0);
-                let _ = write!(svg, "{:.1},{y:.1} ", x(at_ns));
+            // A counter that falls has started anew.
+            for run in counter
+                .samples
+                .chunk_by(|before, after| before.1 <= after.1)
+            {
+                svg.push_str(r#"<polyline class="counter" points=""#);
+                for &(at_ns, value) in run {
+                    let y = top as f64 + room - 4.0 - value as f64 / most as f64 * (room - 10.0);
+                    let _ = write!(svg, "{:.1},{y:.1} ", x(at_ns));
+                }
+                svg.push_str("\"/>");
             }
             let _ = writeln!(
                 svg,
-                r#""/><text class="track-text" x="{}" y="{}">{}, up to {}</text>"#,
+                r#"<text class="track-text" x="{}" y="{}">{}, up to {}</text>"#,
                 GUTTER + 6.0,
                 top + 12,
                 format::escape_html(&counter.name),
@@ -337,7 +344,12 @@ fn counter_most(counter: &Counter) -> u64 {
 pub fn detail_rows(detail: &serde_json::Map<String, Value>) -> Vec<(String, String)> {
     detail
         .iter()
-        .filter(|(key, _)| !matches!(key.as_str(), "host_t_ns" | "cycle" | "source"))
+        .filter(|(key, _)| {
+            !matches!(
+                key.as_str(),
+                "host_t_ns" | "host_ns" | "power_on" | "cycle" | "source"
+            )
+        })
         .map(|(key, value)| {
             let label = match key.strip_suffix("_bytes").or(key.strip_suffix("_ns")) {
                 Some(stem) => stem.replace('_', " "),

@@ -22,6 +22,9 @@ const MAX_CONSOLE_LINE_BYTES: usize = 4096;
 /// More details than any event of ours has.
 const MAX_CONSOLE_DETAILS: usize = 64;
 
+/// Details that say when the host heard of an event of another clock, in the host's `t_ns`.
+pub const HOST_STAMPS: [&str; 2] = ["host_t_ns", "host_ns"];
+
 /// Whose clock `t_ns` was read from; clocks are aligned when a report is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -30,7 +33,7 @@ pub enum Clock {
     Host,
     /// The operating system that sleeps; stands still while it does.
     Guest,
-    /// Counts from that power cycle's reset.
+    /// Counts from that power cycle's reset; firmware reads it, and the kernel's module as well.
     Firmware,
 }
 
@@ -180,9 +183,9 @@ impl<W: Write> EventWriter<W> {
 
 /// The event in one line of a firmware or kernel console, or `None` where there is none.
 ///
-/// A line with a kernel time stamp (`[   12.345678] dormouse: event …`) is the guest's and gets
-/// the detail `source: "kernel"`; any other is the firmware's. `clock=` in the line overrules it.
-/// Whole numbers become JSON numbers, all other values strings. Where a key appears twice, the
+/// Both count from reset, so the clock is the firmware's unless the line says `clock=`. A line
+/// with a kernel time stamp (`[   12.345678] dormouse: event …`) gets the detail
+/// `source: "kernel"`. Whole numbers become JSON numbers, all other values strings. Where a key appears twice, the
 /// first counts.
 pub fn parse_console_line(line: &str) -> Option<Event> {
     if line.len() > MAX_CONSOLE_LINE_BYTES {
@@ -222,14 +225,9 @@ pub fn parse_console_line(line: &str) -> Option<Event> {
     if from_kernel {
         detail.insert("source".to_owned(), Value::from("kernel"));
     }
-    let default_clock = if from_kernel {
-        Clock::Guest
-    } else {
-        Clock::Firmware
-    };
     Some(Event {
         t_ns: t_ns?,
-        clock: clock.unwrap_or(default_clock),
+        clock: clock.unwrap_or(Clock::Firmware),
         phase: phase?.to_owned(),
         name: name?.to_owned(),
         kind: kind?,
@@ -309,21 +307,21 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_line_becomes_a_guest_event_of_the_kernel() {
+    fn a_kernel_line_is_an_event_of_the_kernel_on_the_reset_clock() {
         for line in [
             "[   12.345678] dormouse: event t_ns=9 phase=suspend name=prepare kind=begin",
             "<5>[    0.000000][    T1] dormouse: event t_ns=9 phase=suspend name=prepare kind=begin",
         ] {
             let event = parse_console_line(line).unwrap();
-            assert_eq!(event.clock, Clock::Guest);
+            assert_eq!(event.clock, Clock::Firmware);
             assert_eq!(event.detail["source"], "kernel");
         }
     }
 
     #[test]
     fn a_line_can_name_its_clock() {
-        let line = "[ 1.5] dormouse: event t_ns=9 clock=firmware phase=p name=n kind=mark";
-        assert_eq!(parse_console_line(line).unwrap().clock, Clock::Firmware);
+        let line = "[ 1.5] dormouse: event t_ns=9 clock=guest phase=p name=n kind=mark";
+        assert_eq!(parse_console_line(line).unwrap().clock, Clock::Guest);
     }
 
     #[test]

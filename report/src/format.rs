@@ -56,7 +56,7 @@ fn three_digits(value: f64) -> String {
 pub fn detail(key: &str, value: &Value) -> String {
     match (value, value.as_u64()) {
         (_, Some(count)) if key == "bytes" || key.ends_with("_bytes") => bytes(count),
-        (_, Some(ns)) if key.ends_with("_ns") && key != "host_t_ns" => duration(ns),
+        (_, Some(ns)) if key.ends_with("_ns") => duration(ns),
         (Value::Number(number), _) if key.ends_with("_s") => {
             number.as_f64().map_or_else(|| number.to_string(), seconds)
         }

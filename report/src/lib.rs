@@ -9,6 +9,7 @@ pub mod format;
 pub mod html;
 pub mod run;
 mod tables;
+pub mod terminal;
 pub mod timeline;
 pub mod trace_event;
 

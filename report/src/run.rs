@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::cycle::Cycle;
-use crate::event::{Clock, Event};
+use crate::event::{Clock, Event, HOST_STAMPS};
 use crate::timeline::Timeline;
 use crate::{html, trace_event};
 
@@ -206,7 +206,9 @@ fn join_parts(parts: Vec<Vec<Event>>) -> Vec<Event> {
         let host_times = || {
             part.iter().filter_map(|event| match event.clock {
                 Clock::Host => Some(event.t_ns),
-                _ => event.detail.get("host_t_ns")?.as_u64(),
+                _ => HOST_STAMPS
+                    .iter()
+                    .find_map(|key| event.detail.get(*key)?.as_u64()),
             })
         };
         let (first, last) = (host_times().min(), host_times().max());
@@ -218,11 +220,12 @@ fn join_parts(parts: Vec<Vec<Event>>) -> Vec<Event> {
             for event in &mut part {
                 if event.clock == Clock::Host {
                     event.t_ns = event.t_ns.saturating_add(shift_ns);
-                } else if let Some(stamp) = event.detail.get("host_t_ns").and_then(Value::as_u64) {
-                    let stamp = stamp.saturating_add(shift_ns);
-                    event
-                        .detail
-                        .insert("host_t_ns".to_owned(), Value::from(stamp));
+                }
+                for key in HOST_STAMPS {
+                    if let Some(host_ns) = event.detail.get(key).and_then(Value::as_u64) {
+                        let moved_ns = host_ns.saturating_add(shift_ns);
+                        event.detail.insert(key.to_owned(), Value::from(moved_ns));
+                    }
                 }
             }
         }

@@ -110,30 +110,24 @@ pub fn facts(cycles: &[Cycle]) -> String {
         (
             "Saved by firmware",
             size(|c| c.saved_bytes),
-            "what was not migrated",
+            "what did not migrate",
         ),
-        ("DRAM", size(|c| c.dram_bytes), ""),
-        ("CXL memory", size(|c| c.cxl_bytes), ""),
     ];
+    let has_ranges = rows
+        .iter()
+        .any(|(_, value, _)| value.as_ref().is_some_and(|v| v.1.is_some()));
     let mut facts: Vec<Fact> = rows
         .into_iter()
         .filter_map(|(name, value, meaning)| {
             let (value, range) = value?;
-            let more = if range.is_empty() {
-                meaning.to_owned()
-            } else {
-                range
-            };
-            Some(Fact { name, value, more })
+            Some(Fact {
+                name,
+                value,
+                more: range.unwrap_or_else(|| meaning.to_owned()),
+            })
         })
         .collect();
-    if let Some(mode) = cycles.iter().find_map(|cycle| cycle.mode.clone()) {
-        facts.push(Fact {
-            name: "Mode",
-            value: mode,
-            more: String::new(),
-        });
-    }
+    facts.extend(machine_fact(cycles));
     if facts.is_empty() {
         return String::new();
     }
@@ -148,23 +142,45 @@ pub fn facts(cycles: &[Cycle]) -> String {
         );
     }
     html.push_str("</dl>");
+    if has_ranges {
+        let _ = write!(
+            html,
+            "<p class=\"aside\">Medians of {} cycles, with the least and the most below.</p>",
+            shown.len()
+        );
+    }
     html
+}
+
+/// The machine's sizes, from the first cycle that names them.
+fn machine_fact(cycles: &[Cycle]) -> Option<Fact> {
+    let first = cycles.iter().find(|cycle| cycle.dram_bytes.is_some())?;
+    let cxl = first
+        .cxl_bytes
+        .map(|count| format!("{} CXL memory", bytes(count)));
+    let mode = first.mode.as_ref().map(|mode| format!("mode {mode}"));
+    Some(Fact {
+        name: "Machine",
+        value: format!("{} DRAM", bytes(first.dram_bytes?)),
+        more: [cxl, mode]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(", "),
+    })
 }
 
 /// Median, and least to most where there is more than one value.
 fn spread(
     values: impl Iterator<Item = f64>,
     show: impl Fn(f64) -> String,
-) -> Option<(String, String)> {
+) -> Option<(String, Option<String>)> {
     let values: Vec<f64> = values.collect();
     let middle = median(values.iter().copied())?;
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let range = if show(least) == show(most) {
-        String::new()
-    } else {
-        format!("median; {} to {}", show(least), show(most))
-    };
+    let (least, most) = (show(least), show(most));
+    let range = (least != most).then(|| format!("{least} to {most}"));
     Some((show(middle), range))
 }
 
@@ -281,7 +297,7 @@ fn phase_row(html: &mut String, row: &PhaseRow, longest_ns: u64, colour: usize, 
     if with_range {
         let durations = || row.spans.iter().map(|span| span.duration_ns());
         let range = match (durations().min(), durations().max()) {
-            (Some(least), Some(most)) if row.spans.len() > 1 => {
+            (Some(least), Some(most)) if duration(least) != duration(most) => {
                 format!("{} to {}", duration(least), duration(most))
             }
             _ => String::new(),

@@ -84,10 +84,13 @@ pub struct Timeline {
     pub notes: Vec<String>,
 }
 
-/// `bytes`, or the only detail whose name ends in `_bytes`.
+/// `bytes`, or 4 KiB for each of `pages`, or the only detail whose name ends in `_bytes`.
 fn detail_bytes(detail: &Map<String, Value>) -> Option<u64> {
     if let Some(bytes) = detail.get("bytes").and_then(Value::as_u64) {
         return Some(bytes);
+    }
+    if let Some(pages) = detail.get("pages").and_then(Value::as_u64) {
+        return pages.checked_mul(4096);
     }
     let mut named = detail.iter().filter(|(key, _)| key.ends_with("_bytes"));
     match (named.next(), named.next()) {
@@ -158,11 +161,13 @@ impl Timeline {
         }
         for begin in open.into_values().flatten() {
             let mut span = span_from(begin, axis);
-            let sign_ns = last_sign
-                .get(&(begin.lane, begin.session))
-                .copied()
-                .unwrap_or_default();
-            span.end_ns = sign_ns.max(span.begin_ns);
+            if let Some(handed_over) = firmware_after(&alignment.events, begin) {
+                span.end_ns = axis(handed_over.at_ns);
+                span.complete = true;
+            } else {
+                let sign_ns = last_sign.get(&(begin.lane, begin.session)).copied();
+                span.end_ns = sign_ns.unwrap_or_default().max(span.begin_ns);
+            }
             timeline.spans.push(span);
         }
 
@@ -198,6 +203,20 @@ impl Timeline {
         }
         depths
     }
+}
+
+/// The firmware event that ends a kernel span without an end: the kernel's part of going to sleep
+/// is over when firmware takes the CPU, and the kernel cannot say so.
+fn firmware_after<'a>(events: &'a [Placed], begin: &Placed) -> Option<&'a Placed<'a>> {
+    if begin.lane != Lane::Kernel {
+        return None;
+    }
+    let from = events.partition_point(|place| place.at_ns < begin.at_ns);
+    events[from..].iter().find(|place| {
+        place.lane == Lane::Firmware
+            && place.session == begin.session
+            && place.event.phase == begin.event.phase
+    })
 }
 
 fn span_from(begin: &Placed, axis: impl Fn(i128) -> u64) -> Span {
@@ -368,6 +387,27 @@ mod tests {
         ]);
         assert!(timeline.spans[0].complete);
         assert_eq!(timeline.spans[0].duration_ns(), 1_440);
+    }
+
+    #[test]
+    fn a_kernel_span_ends_where_firmware_takes_over() {
+        let event = |t_ns, name: &str, source: &str| {
+            Event::new(t_ns, Clock::Firmware, "suspend", name, Kind::Begin).with("source", source)
+        };
+        let timeline = Timeline::from_events(&[
+            Event::new(0, Clock::Host, "run", "power-on", Kind::Mark),
+            event(100, "kernel", "kernel"),
+            event(400, "save-check", "firmware"),
+        ]);
+        let span = timeline
+            .spans
+            .iter()
+            .find(|span| span.lane == Lane::Kernel)
+            .unwrap();
+        assert_eq!(
+            (span.begin_ns, span.end_ns, span.complete),
+            (100, 400, true)
+        );
     }
 
     #[test]
