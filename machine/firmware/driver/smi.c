@@ -76,52 +76,84 @@ static void accept_handover(void)
 	ready = handover->status == DORMOUSE_OK;
 }
 
-static enum dormouse_reason request(uint32_t command, struct dormouse_mailbox *answer)
+/* The newest header, copied to where the OS cannot change it any more. */
+static enum dormouse_reason take_header(struct dormouse_header **header)
 {
-	struct dormouse_header *const copies = (void *)(uintptr_t)geometry.cxl_base;
-	const uint8_t *const window = (const void *)(uintptr_t)geometry.cxl_base;
-	const acpi_facs_t *const facs = (const void *)(uintptr_t)facs_address;
-	const uint64_t begin_ns = dormouse_now_ns();
-	struct dormouse_header *header;
 	enum dormouse_reason reason;
 	int newest;
 
-	if (command != DORMOUSE_CMD_SLEEP && command != DORMOUSE_CMD_CHECK)
-		return DORMOUSE_E_COMMAND;
-
-	memcpy(snapshot, copies, sizeof(snapshot));
+	memcpy(snapshot, (void *)(uintptr_t)geometry.cxl_base, sizeof(snapshot));
 	newest = dormouse_header_select(snapshot, &reason);
 	if (newest < 0)
 		return reason;
-	header = &snapshot[newest];
-	answer->detail = header->state;
-	if (header->state == DORMOUSE_STATE_SUSPENDED ||
-	    header->state == DORMOUSE_STATE_RESTORING)
-		return DORMOUSE_E_IMAGE_EXISTS;
+	*header = &snapshot[newest];
+	return DORMOUSE_OK;
+}
 
-	if (command == DORMOUSE_CMD_SLEEP)
-		dormouse_event(begin_ns, "suspend", "save-check", "begin", NULL, 0);
-	reason = dormouse_image_check(header, &geometry, window,
-				      1 << DORMOUSE_STATE_PREPARED, &answer->detail);
+static enum dormouse_reason check_request(const struct dormouse_header *header,
+					  struct dormouse_mailbox *answer)
+{
+	const void *window = (const void *)(uintptr_t)geometry.cxl_base;
+	const enum dormouse_reason reason =
+		dormouse_image_check(header, &geometry, window, 1 << DORMOUSE_STATE_PREPARED,
+				     &answer->detail);
+
 	if (reason == DORMOUSE_OK || reason == DORMOUSE_E_NO_SPACE)
 		dormouse_image_space(header, &geometry, window, &answer->needed_bytes,
 				     &answer->available_bytes);
-	if (reason != DORMOUSE_OK || command == DORMOUSE_CMD_CHECK)
-		return reason;
+	return reason;
+}
+
+/* Only an OS that is about to sleep has left a wake vector. */
+static enum dormouse_reason take_wake_vector(struct dormouse_header *header,
+					     struct dormouse_mailbox *answer)
+{
+	const acpi_facs_t *facs = (const void *)(uintptr_t)facs_address;
+	const uint64_t bitmap = geometry.cxl_base + header->dram_bitmap_offset;
 
 	header->wake_vector = facs->firmware_waking_vector;
 	answer->detail = header->wake_vector;
-	reason = dormouse_wake_vector_check(header->wake_vector, &geometry,
-					    (const void *)(window + header->dram_bitmap_offset));
+	return dormouse_wake_vector_check(header->wake_vector, &geometry,
+					  (const void *)(uintptr_t)bitmap);
+}
+
+static enum dormouse_reason sleep(struct dormouse_mailbox *answer)
+{
+	struct dormouse_interval check = { .begin_ns = dormouse_now_ns() };
+	struct dormouse_header *header = NULL;
+	enum dormouse_reason reason;
+
+	dormouse_event(check.begin_ns, "suspend", "save-check", "begin", NULL, 0);
+	reason = take_header(&header);
+	if (reason == DORMOUSE_OK)
+		reason = check_request(header, answer);
+	if (reason == DORMOUSE_OK)
+		reason = take_wake_vector(header, answer);
+	check.end_ns = dormouse_now_ns();
+	dormouse_event(check.end_ns, "suspend", "save-check", "end", "reason", reason);
 	if (reason != DORMOUSE_OK)
 		return reason;
 
-	header->phase[DORMOUSE_PHASE_SAVE_CHECK].begin_ns = begin_ns;
-	header->phase[DORMOUSE_PHASE_SAVE_CHECK].end_ns = dormouse_now_ns();
-	dormouse_event(header->phase[DORMOUSE_PHASE_SAVE_CHECK].end_ns, "suspend",
-		       "save-check", "end", NULL, 0);
+	header->phase[DORMOUSE_PHASE_SAVE_CHECK] = check;
 	dormouse_fault_point("prepared");
-	return dormouse_save(header, copies, &geometry, &answer->detail);
+	return dormouse_save(header, (void *)(uintptr_t)geometry.cxl_base, &geometry,
+			     &answer->detail);
+}
+
+static enum dormouse_reason request(uint32_t command, struct dormouse_mailbox *answer)
+{
+	struct dormouse_header *header = NULL;
+	enum dormouse_reason reason;
+
+	switch (command) {
+	case DORMOUSE_CMD_SLEEP:
+		return sleep(answer);
+	case DORMOUSE_CMD_CHECK:
+		reason = take_header(&header);
+		return reason == DORMOUSE_OK ? check_request(header, answer) : reason;
+	default:
+		return DORMOUSE_E_COMMAND;
+	}
 }
 
 void dormouse_smi(void)

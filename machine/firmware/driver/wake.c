@@ -51,7 +51,7 @@ static enum dormouse_reason look_at_image(struct dormouse_header *copies, uint64
 	header.phase[DORMOUSE_PHASE_RESTORE_CHECK].begin_ns = begin_ns;
 	header.phase[DORMOUSE_PHASE_RESTORE_CHECK].end_ns = dormouse_now_ns();
 	dormouse_event(header.phase[DORMOUSE_PHASE_RESTORE_CHECK].end_ns, "resume",
-		       "restore-check", "end", NULL, 0);
+		       "restore-check", "end", "reason", reason);
 	if (reason != DORMOUSE_OK)
 		return reason;
 	return dormouse_restore(&header, copies, &geometry, detail);
@@ -90,7 +90,8 @@ static void wake(uint64_t entry_ns)
 	dormouse_event(begin_ns, "resume", "restore-check", "begin", NULL, 0);
 	newest = dormouse_header_select(copies, &reason);
 	if (newest < 0) {
-		dormouse_event(dormouse_now_ns(), "resume", "restore-check", "end", NULL, 0);
+		dormouse_event(dormouse_now_ns(), "resume", "restore-check", "end", "reason",
+			       reason);
 		cold_boot(copies, NULL, reason, 0);
 		return;
 	}
