@@ -52,14 +52,13 @@ enum dormouse_class dormouse_page_class(const struct page *page)
 static void classify_section(struct dormouse_marks *m, u64 pfn)
 {
 	const u64 map_bytes = PAGES_PER_SECTION * sizeof(struct page);
-	struct page *page = pfn_to_online_page(pfn);
 	unsigned int level;
 	u64 first, pages;
 	pte_t *entry;
 
-	if (!page)
+	if (!pfn_valid(pfn))
 		return;
-	entry = lookup_address((unsigned long)page, &level);
+	entry = lookup_address((unsigned long)pfn_to_page(pfn), &level);
 	if (!entry || level != PG_LEVEL_2M)
 		return;
 	first = pmd_pfn(*(pmd_t *)entry);
@@ -67,7 +66,7 @@ static void classify_section(struct dormouse_marks *m, u64 pfn)
 	if (first + pages > m->dram_pages)
 		return;
 
-	pages = dormouse_bitmap_count(m->dram, first, pages);
+	pages = dormouse_bitmap_count(m->dram, first, first + pages);
 	m->class_pages[DORMOUSE_CLASS_MEMMAP] += pages;
 	m->class_pages[dormouse_page_class(pfn_to_page(first))] -= pages;
 }

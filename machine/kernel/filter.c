@@ -55,7 +55,7 @@ static void filter_swiotlb(const struct dormouse_device *d, struct dormouse_mark
 	end = min(end, m->dram_pages);
 	if (first >= end)
 		return;
-	pages = dormouse_bitmap_count(m->dram, first, end - first);
+	pages = dormouse_bitmap_count(m->dram, first, end);
 	if (swiotlb_is_unused(d)) {
 		dormouse_bitmap_clear_range(m->dram, first, end - first);
 		m->skipped_swiotlb_pages = pages;

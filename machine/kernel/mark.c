@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which pages are in use: all of System RAM minus the free lists of the buddy
+ * Which pages are in use: all of System RAM minus the free lists of the page
  * allocator, once for DRAM (what firmware saves) and once for the CXL window
  * (what it keeps off).
  */
@@ -9,6 +9,7 @@
 #include <linux/mm.h>
 #include <linux/mmzone.h>
 #include <linux/nodemask.h>
+#include <linux/percpu.h>
 
 #include "dormouse.h"
 
@@ -87,20 +88,68 @@ static void clear_free_lists(const struct dormouse_device *d, struct dormouse_ma
 	}
 }
 
-static void clear_free_pages(const struct dormouse_device *d, struct dormouse_marks *m)
+static unsigned int pcp_list_order(unsigned int list)
+{
+	return list < NR_LOWORDER_PCP_LISTS ? list / MIGRATE_PCPTYPES : HPAGE_PMD_ORDER;
+}
+
+/*
+ * Free pages that wait on a CPU's own lists: up to an eighth of a zone, and all of
+ * them the last CPU's, because those of a CPU that goes off are drained. If their
+ * number is not the allocator's own (another kernel, other lists), they count as used.
+ */
+static void clear_cpu_lists(const struct dormouse_device *d, struct dormouse_marks *m,
+			    struct per_cpu_pages *pcp)
+{
+	struct page *page;
+	unsigned int list;
+	u64 pages = 0;
+
+	for (list = 0; list < NR_PCP_LISTS; list++) {
+		list_for_each_entry(page, &pcp->lists[list], pcp_list)
+			pages += 1ULL << pcp_list_order(list);
+	}
+	if (pages != pcp->count)
+		return;
+
+	for (list = 0; list < NR_PCP_LISTS; list++) {
+		list_for_each_entry(page, &pcp->lists[list], pcp_list) {
+			u64 first = page_to_pfn(page);
+
+			clear_free_block(d, m, first, first + (1ULL << pcp_list_order(list)));
+		}
+	}
+}
+
+static void clear_zone(const struct dormouse_device *d, struct dormouse_marks *m,
+		       struct zone *zone)
 {
 	unsigned long flags;
+	int cpu;
+
+	for_each_online_cpu(cpu) {
+		struct per_cpu_pages *pcp = per_cpu_ptr(zone->per_cpu_pageset, cpu);
+
+		spin_lock_irqsave(&pcp->lock, flags);
+		clear_cpu_lists(d, m, pcp);
+		spin_unlock_irqrestore(&pcp->lock, flags);
+	}
+
+	spin_lock_irqsave(&zone->lock, flags);
+	clear_free_lists(d, m, zone);
+	spin_unlock_irqrestore(&zone->lock, flags);
+}
+
+static void clear_free_pages(const struct dormouse_device *d, struct dormouse_marks *m)
+{
 	int nid, i;
 
 	for_each_online_node(nid) {
 		for (i = 0; i < MAX_NR_ZONES; i++) {
 			struct zone *zone = &NODE_DATA(nid)->node_zones[i];
 
-			if (!populated_zone(zone))
-				continue;
-			spin_lock_irqsave(&zone->lock, flags);
-			clear_free_lists(d, m, zone);
-			spin_unlock_irqrestore(&zone->lock, flags);
+			if (populated_zone(zone))
+				clear_zone(d, m, zone);
 		}
 	}
 }

@@ -4,7 +4,7 @@
  *
  * acpi_os_set_prepare_sleep() is the only hook that runs after the CPU's state is
  * saved and before SLP_EN is written, which is where the set of pages in use stops
- * changing. A kprobe that is never hit resolves the name. The call goes through a
+ * changing. A kprobe that is never armed resolves the name. The call goes through a
  * static call, so it is a direct one: indirect calls to functions whose address the
  * kernel itself never takes fault on CPUs with IBT.
  */
@@ -32,7 +32,8 @@ DEFINE_STATIC_CALL_NULL(dormouse_set_hook, acpi_os_set_prepare_sleep);
 
 int dormouse_symbols_find(void)
 {
-	struct kprobe probe = { .symbol_name = hook_symbol };
+	/* Never armed: it only looks up the name. */
+	struct kprobe probe = { .symbol_name = hook_symbol, .flags = KPROBE_FLAG_DISABLED };
 	int error = register_kprobe(&probe);
 
 	if (error) {
