@@ -1,12 +1,325 @@
 //! Fetches distribution packages through the machine's own apt configuration, without root and
 //! without touching the system's own package state.
+//!
+//! Sources, keys, proxies and preferences are the machine's; package lists, the package cache
+//! and the (empty) list of installed packages are private, in a folder of our cache.
+
+pub mod parse;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 use thiserror::Error;
+
+pub use parse::{ArchiveFile, Stanza};
+
+/// The key that signs Debian's archive, from package debian-archive-keyring.
+const DEBIAN_KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Why the package archive did not give what was asked for.
 #[derive(Debug, Error)]
 pub enum AptError {
+    /// There is no apt.
+    #[error("{program} cannot be run ({source}): the lab needs a Debian system")]
+    NoApt {
+        program: &'static str,
+        source: std::io::Error,
+    },
     /// No Debian archive is configured.
     #[error("no Debian archive in this machine's apt configuration ({detail}): see /etc/apt")]
     NoArchive { detail: String },
+    /// apt said no.
+    #[error("{what}: {program} failed:\n{message}")]
+    Failed {
+        what: String,
+        program: &'static str,
+        message: String,
+    },
+    /// The configured suites do not have a package.
+    #[error("the configured archives have none of these packages: {}", .0.join(", "))]
+    NoPackage(Vec<String>),
+    /// apt printed something that is not understood.
+    #[error("{what}: cannot understand apt's line {line:?}")]
+    Parse { what: String, line: String },
+    /// A fetched file is not what the signed index promised.
+    #[error("{path} is not the file that the archive's index names: delete it and try again", path = .0.display())]
+    WrongFile(PathBuf),
+    /// Not cached, and the network is not to be used.
+    #[error("{0} is not cached, and this build is offline")]
+    Offline(String),
+    /// A file could not be read or written.
+    #[error("{action} {path}: {source}", path = .path.display())]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+}
+
+fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> AptError {
+    let path = path.into();
+    move |source| AptError::Io {
+        action,
+        path,
+        source,
+    }
+}
+
+/// One private apt state.
+#[derive(Debug, Clone)]
+pub struct Apt {
+    state: PathBuf,
+    /// A source list of our own instead of the machine's.
+    source_list: Option<PathBuf>,
+}
+
+impl Apt {
+    /// The machine's configured sources.
+    pub fn machine(state: &Path) -> Result<Self, AptError> {
+        let apt = Apt {
+            state: state.to_path_buf(),
+            source_list: None,
+        };
+        apt.prepare()?;
+        Ok(apt)
+    }
+
+    /// The source packages of one suite of Debian's archive, which is at `archive` (an address
+    /// from the machine's configuration).
+    pub fn debian_sources(state: &Path, archive: &str, suite: &str) -> Result<Self, AptError> {
+        let list = state.join("sources.list");
+        let apt = Apt {
+            state: state.to_path_buf(),
+            source_list: Some(list.clone()),
+        };
+        apt.prepare()?;
+        // Without the keyring file apt uses the machine's trusted keys.
+        let signed = if Path::new(DEBIAN_KEYRING).exists() {
+            format!("[signed-by={DEBIAN_KEYRING}] ")
+        } else {
+            String::new()
+        };
+        fs::write(&list, format!("deb-src {signed}{archive} {suite} main\n"))
+            .map_err(io("write", list))?;
+        Ok(apt)
+    }
+
+    fn prepare(&self) -> Result<(), AptError> {
+        for folder in ["lists/partial", "cache/archives/partial"] {
+            let path = self.state.join(folder);
+            fs::create_dir_all(&path).map_err(io("create", path))?;
+        }
+        let installed = self.state.join("status");
+        fs::write(&installed, "").map_err(io("write", installed))
+    }
+
+    fn command(&self, program: &'static str) -> Command {
+        let mut command = Command::new(program);
+        let mut option = |name: &str, value: &Path| {
+            command.arg("-o").arg(format!("{name}={}", value.display()));
+        };
+        option("Dir::State", &self.state);
+        option("Dir::State::Lists", &self.state.join("lists"));
+        option("Dir::State::status", &self.state.join("status"));
+        option("Dir::Cache", &self.state.join("cache"));
+        if let Some(list) = &self.source_list {
+            option("Dir::Etc::SourceList", list);
+            option("Dir::Etc::SourceParts", Path::new("/dev/null"));
+        }
+        for fixed in [
+            // The sandbox user cannot read a private cache below a home folder.
+            "APT::Sandbox::User=root",
+            "APT::Install-Recommends=false",
+            "Acquire::Languages=none",
+            "Acquire::Retries=3",
+            // `install` prints MD5 sums otherwise.
+            "Acquire::ForceHash=SHA256",
+            "Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false",
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
+            "Acquire::IndexTargets::deb::DEP-11-icons::DefaultEnabled=false",
+            "Acquire::IndexTargets::deb::DEP-11-icons-small::DefaultEnabled=false",
+            "Acquire::IndexTargets::deb::CNF::DefaultEnabled=false",
+        ] {
+            command.arg("-o").arg(fixed);
+        }
+        command
+            .env("LC_ALL", "C")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn output(
+        &self,
+        program: &'static str,
+        arguments: &[&str],
+        what: &str,
+    ) -> Result<Output, AptError> {
+        let output = self
+            .command(program)
+            .args(arguments)
+            .output()
+            .map_err(|source| AptError::NoApt { program, source })?;
+        if output.status.success() {
+            return Ok(output);
+        }
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_string();
+        Err(AptError::Failed {
+            what: what.to_string(),
+            program,
+            message,
+        })
+    }
+
+    /// Fetches the package lists.
+    pub fn update(&self) -> Result<(), AptError> {
+        self.output("apt-get", &["-q", "update"], "fetch the package lists")
+            .map(drop)
+    }
+
+    /// Where the machine's configuration finds Debian's own archive.
+    pub fn debian_archive(&self) -> Result<String, AptError> {
+        let output = self.output("apt-get", &["indextargets"], "list the configured archives")?;
+        let targets = parse::stanzas(&String::from_utf8_lossy(&output.stdout));
+        parse::debian_archive(&targets).ok_or_else(|| AptError::NoArchive {
+            detail: format!(
+                "{} index targets, none of Debian's main archive",
+                targets.len()
+            ),
+        })
+    }
+
+    /// The record of a package's newest version; `None` if the archives do not have it.
+    pub fn show(&self, package: &str) -> Option<Stanza> {
+        let output = self
+            .output(
+                "apt-cache",
+                &["show", "--no-all-versions", package],
+                "show a package",
+            )
+            .ok()?;
+        parse::stanzas(&String::from_utf8_lossy(&output.stdout))
+            .into_iter()
+            .next()
+    }
+
+    /// The files of these packages and of everything they depend on, as for an empty system.
+    pub fn closure(&self, packages: &[&str]) -> Result<Vec<ArchiveFile>, AptError> {
+        let mut arguments = vec!["-qq", "-y", "--print-uris", "install"];
+        arguments.extend(packages);
+        self.files(
+            "apt-get",
+            &arguments,
+            "resolve the packages of the root file system",
+        )
+    }
+
+    /// The files of exactly these packages.
+    pub fn files_of(&self, packages: &[String]) -> Result<Vec<ArchiveFile>, AptError> {
+        let mut arguments = vec!["-qq", "--print-uris", "download"];
+        arguments.extend(packages.iter().map(String::as_str));
+        self.files("apt-get", &arguments, "resolve the kernel packages")
+    }
+
+    /// The files of a source package.
+    pub fn source_files(&self, package: &str) -> Result<Vec<ArchiveFile>, AptError> {
+        let arguments = ["-qq", "--print-uris", "--download-only", "source", package];
+        self.files("apt-get", &arguments, "resolve a source package")
+    }
+
+    fn files(
+        &self,
+        program: &'static str,
+        arguments: &[&str],
+        what: &str,
+    ) -> Result<Vec<ArchiveFile>, AptError> {
+        let output = self.output(program, arguments, what)?;
+        let mut files = parse::uris(&String::from_utf8_lossy(&output.stdout)).map_err(|line| {
+            AptError::Parse {
+                what: what.to_string(),
+                line,
+            }
+        })?;
+        files.sort();
+        files.dedup();
+        Ok(files)
+    }
+
+    /// Fetches binary packages into `folder`; `percent` hears how far all of them are.
+    pub fn download(
+        &self,
+        files: &[ArchiveFile],
+        folder: &Path,
+        percent: &dyn Fn(f64),
+    ) -> Result<(), AptError> {
+        let packages: Vec<String> = files
+            .iter()
+            .filter_map(ArchiveFile::package)
+            .map(|(name, version, _)| format!("{name}={version}"))
+            .collect();
+        self.fetch("download", &packages, folder, percent)
+    }
+
+    /// Fetches the files of a source package into `folder` without unpacking them.
+    pub fn download_source(
+        &self,
+        package: &str,
+        folder: &Path,
+        percent: &dyn Fn(f64),
+    ) -> Result<(), AptError> {
+        self.fetch(
+            "source",
+            &["--download-only".into(), package.into()],
+            folder,
+            percent,
+        )
+    }
+
+    fn fetch(
+        &self,
+        verb: &str,
+        arguments: &[String],
+        folder: &Path,
+        percent: &dyn Fn(f64),
+    ) -> Result<(), AptError> {
+        let program = "apt-get";
+        let mut child = self
+            .command(program)
+            // Progress as lines on standard output, beside what apt prints there anyway.
+            .args(["-qq", "-o", "APT::Status-Fd=1", verb])
+            .args(arguments)
+            .current_dir(folder)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|source| AptError::NoApt { program, source })?;
+        let stderr = child.stderr.take();
+        let errors = std::thread::spawn(move || {
+            stderr
+                .map(std::io::read_to_string)
+                .and_then(Result::ok)
+                .unwrap_or_default()
+        });
+        if let Some(stdout) = child.stdout.take() {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Some(value) = parse::download_percent(&line) {
+                    percent(value);
+                }
+            }
+        }
+        let status = child
+            .wait()
+            .map_err(|source| AptError::NoApt { program, source })?;
+        let message = errors.join().unwrap_or_default().trim().to_string();
+        if status.success() {
+            return Ok(());
+        }
+        Err(AptError::Failed {
+            what: "fetch packages".into(),
+            program,
+            message,
+        })
+    }
 }

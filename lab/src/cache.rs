@@ -1,18 +1,466 @@
 //! The cache of everything built or fetched: one folder for each artefact, named by the hash of
 //! its inputs, complete or absent.
+//!
+//! ```text
+//! ~/.cache/dormouse/
+//!   lock                      held by the one build that is running
+//!   artefacts/KIND/KEY/       what a step made; `inputs` in it says from what
+//!   downloads/                packages and source packages, as the archive has them
+//!   apt/                      private package lists
+//!   logs/                     what the programs of the last build printed
+//!   temporary/                unfinished work; renamed into artefacts/ when complete
+//! ```
 
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
+use sha2::{Digest, Sha256};
 use thiserror::Error;
+
+/// How many artefacts of a kind stay, whatever their age.
+const KEPT_OF_EACH_KIND: usize = 3;
+/// How long an artefact stays after it was last used, whatever their number.
+const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
+/// Name of the file in an artefact that lists its inputs; its time stamp is the last use.
+const INPUTS: &str = "inputs";
 
 /// Why the cache cannot be used.
 #[derive(Debug, Error)]
 pub enum CacheError {
+    /// Neither XDG_CACHE_HOME nor HOME says where a cache may be.
+    #[error("no place for the cache: set HOME or XDG_CACHE_HOME")]
+    NoHome,
     /// A file of the cache could not be read or written.
     #[error("{action} {path}: {source}", path = .path.display())]
     Io {
         action: &'static str,
         path: PathBuf,
-        source: std::io::Error,
+        source: io::Error,
     },
+}
+
+fn failed(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> CacheError {
+    let path = path.into();
+    move |source| CacheError::Io {
+        action,
+        path,
+        source,
+    }
+}
+
+/// Hexadecimal SHA-256 of a file's contents.
+pub fn sha256_of_file(path: &Path) -> Result<String, CacheError> {
+    let mut file = File::open(path).map_err(failed("open", path))?;
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer).map_err(failed("read", path))? {
+            0 => return Ok(hex(&digest.finalize())),
+            count => digest.update(&buffer[..count]),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The inputs of an artefact, one a line; their hash names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Key {
+    lines: String,
+}
+
+impl Key {
+    pub fn new() -> Self {
+        Key::default()
+    }
+
+    /// A setting, a version, another artefact's key.
+    pub fn text(&mut self, name: &str, value: &str) -> &mut Self {
+        // Quoted, so that no value can look like the next line.
+        self.lines.push_str(&format!("{name} = {value:?}\n"));
+        self
+    }
+
+    /// The contents of one file.
+    pub fn file(&mut self, name: &str, path: &Path) -> Result<&mut Self, CacheError> {
+        let digest = sha256_of_file(path)?;
+        Ok(self.text(name, &digest))
+    }
+
+    /// The names, contents and execute bits of all files below `folder` that `wanted` accepts
+    /// (by their path in the folder), in an order that does not depend on the file system.
+    pub fn tree(
+        &mut self,
+        name: &str,
+        folder: &Path,
+        wanted: &dyn Fn(&Path) -> bool,
+    ) -> Result<&mut Self, CacheError> {
+        let mut files = Vec::new();
+        collect_files(folder, folder, &mut files)?;
+        files.sort();
+        for relative in files.iter().filter(|relative| wanted(relative)) {
+            let path = folder.join(relative);
+            let mode = fs::metadata(&path)
+                .map_err(failed("read", &path))?
+                .permissions()
+                .mode();
+            let kind = if mode & 0o111 != 0 { "program" } else { "file" };
+            let digest = sha256_of_file(&path)?;
+            self.text(
+                &format!("{name}/{}", relative.display()),
+                &format!("{kind} {digest}"),
+            );
+        }
+        Ok(self)
+    }
+
+    /// An installed program: another size or date is another program.
+    pub fn program(&mut self, path: &Path) -> Result<&mut Self, CacheError> {
+        let real = path.canonicalize().map_err(failed("find", path))?;
+        let facts = fs::metadata(&real).map_err(failed("read", &real))?;
+        let value = format!("{} {} {}", real.display(), facts.size(), facts.mtime());
+        Ok(self.text("program", &value))
+    }
+
+    /// The artefact's name in the cache.
+    pub fn digest(&self) -> String {
+        hex(&Sha256::digest(self.lines.as_bytes())[..16])
+    }
+}
+
+fn collect_files(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), CacheError> {
+    for entry in fs::read_dir(folder).map_err(failed("read", folder))? {
+        let entry = entry.map_err(failed("read", folder))?;
+        let path = entry.path();
+        let kind = entry.file_type().map_err(failed("read", &path))?;
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        if kind.is_dir() {
+            collect_files(root, &path, files)?;
+        } else if kind.is_file() {
+            files.push(path.strip_prefix(root).unwrap_or(&path).to_path_buf());
+        }
+    }
+    Ok(())
+}
+
+/// Where artefacts, downloads and package lists are kept.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+/// Held while a build runs; released when dropped, also by a crash.
+#[derive(Debug)]
+pub struct CacheLock {
+    _file: File,
+}
+
+impl Cache {
+    /// The user's cache: `$XDG_CACHE_HOME/dormouse` or `~/.cache/dormouse`.
+    pub fn open() -> Result<Self, CacheError> {
+        let absolute = |name: &str| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        let base = absolute("XDG_CACHE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+            .ok_or(CacheError::NoHome)?;
+        Cache::at(&base.join("dormouse"))
+    }
+
+    /// A cache in a folder of the caller's choice.
+    pub fn at(root: &Path) -> Result<Self, CacheError> {
+        let cache = Cache {
+            root: root.to_path_buf(),
+        };
+        for folder in ["artefacts", "downloads", "apt", "logs", "temporary"] {
+            cache.folder(folder)?;
+        }
+        Ok(cache)
+    }
+
+    /// Where a folder of the cache is, whether or not it exists yet.
+    pub fn state_folder(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// A folder of the cache, created when it is missing.
+    pub fn folder(&self, name: &str) -> Result<PathBuf, CacheError> {
+        let path = self.root.join(name);
+        fs::create_dir_all(&path).map_err(failed("create", &path))?;
+        Ok(path)
+    }
+
+    /// Waits until no other build uses the cache; `waiting` is called if it has to wait.
+    ///
+    /// Unfinished work of a build that died is removed.
+    pub fn lock(&self, waiting: impl FnOnce()) -> Result<CacheLock, CacheError> {
+        use rustix::fs::{FlockOperation, flock};
+        let path = self.root.join("lock");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(failed("open", &path))?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            waiting();
+            flock(&file, FlockOperation::LockExclusive)
+                .map_err(|error| failed("lock", &path)(error.into()))?;
+        }
+        let temporary = self.folder("temporary")?;
+        for entry in fs::read_dir(&temporary)
+            .map_err(failed("read", &temporary))?
+            .flatten()
+        {
+            remove(&entry.path())?;
+        }
+        Ok(CacheLock { _file: file })
+    }
+
+    fn entry(&self, kind: &str, key: &Key) -> PathBuf {
+        self.root.join("artefacts").join(kind).join(key.digest())
+    }
+
+    /// The artefact made from these inputs, if it is there; counts as a use.
+    pub fn artefact(&self, kind: &str, key: &Key) -> Option<PathBuf> {
+        let path = self.entry(kind, key);
+        let stamp = File::options().append(true).open(path.join(INPUTS)).ok()?;
+        // A stamp that cannot be written only means an earlier removal.
+        let _ = stamp.set_modified(SystemTime::now());
+        Some(path)
+    }
+
+    /// Makes an artefact: `fill` works in an empty folder, which becomes the artefact only if it
+    /// succeeds.
+    pub fn make<E: From<CacheError>>(
+        &self,
+        kind: &str,
+        key: &Key,
+        fill: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<PathBuf, E> {
+        let work = self.work_folder(kind)?;
+        fill(&work.path)?;
+        let inputs = work.path.join(INPUTS);
+        fs::write(&inputs, &key.lines).map_err(failed("write", &inputs))?;
+        let path = self.entry(kind, key);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(failed("create", parent))?;
+        }
+        remove(&path)?;
+        fs::rename(&work.path, &path).map_err(failed("complete", &path))?;
+        Ok(path)
+    }
+
+    /// An empty folder for unfinished work, removed when dropped.
+    pub fn work_folder(&self, name: &str) -> Result<WorkFolder, CacheError> {
+        let path = self.folder("temporary")?.join(name);
+        remove(&path)?;
+        fs::create_dir_all(&path).map_err(failed("create", &path))?;
+        Ok(WorkFolder { path })
+    }
+
+    /// Removes artefacts that nobody used for long; call it with the lock held.
+    pub fn collect_garbage(&self, now: SystemTime) -> Result<(), CacheError> {
+        let artefacts = self.folder("artefacts")?;
+        for kind in fs::read_dir(&artefacts)
+            .map_err(failed("read", &artefacts))?
+            .flatten()
+        {
+            let mut entries: Vec<(SystemTime, PathBuf)> = fs::read_dir(kind.path())
+                .map_err(failed("read", kind.path()))?
+                .flatten()
+                .map(|entry| {
+                    let used = fs::metadata(entry.path().join(INPUTS))
+                        .and_then(|facts| facts.modified())
+                        .unwrap_or(SystemTime::UNIX_EPOCH);
+                    (used, entry.path())
+                })
+                .collect();
+            entries.sort();
+            entries.reverse();
+            for (used, path) in entries.into_iter().skip(KEPT_OF_EACH_KIND) {
+                if now.duration_since(used).is_ok_and(|age| age > KEPT_FOR) {
+                    remove(&path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A folder for unfinished work.
+#[derive(Debug)]
+pub struct WorkFolder {
+    path: PathBuf,
+}
+
+impl WorkFolder {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for WorkFolder {
+    fn drop(&mut self) {
+        // What stays is removed by the next build that takes the lock.
+        let _ = remove(&self.path);
+    }
+}
+
+fn remove(path: &Path) -> Result<(), CacheError> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(facts) if facts.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(value: &str) -> Key {
+        let mut key = Key::new();
+        key.text("value", value);
+        key
+    }
+
+    #[test]
+    fn a_failed_build_is_never_taken_for_an_artefact() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let result = cache.make("kind", &key("a"), |work| {
+            fs::write(work.join("half"), "half").unwrap();
+            Err(CacheError::NoHome)
+        });
+        assert!(result.is_err());
+        assert_eq!(cache.artefact("kind", &key("a")), None);
+        assert_eq!(
+            fs::read_dir(folder.path().join("temporary"))
+                .unwrap()
+                .count(),
+            0
+        );
+    }
+
+    #[test]
+    fn the_same_inputs_find_the_same_artefact_and_others_do_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let made = cache
+            .make("kind", &key("a"), |work| {
+                fs::write(work.join("result"), "whole").map_err(failed("write", work))
+            })
+            .unwrap();
+        assert_eq!(cache.artefact("kind", &key("a")), Some(made.clone()));
+        assert_eq!(fs::read_to_string(made.join("result")).unwrap(), "whole");
+        assert_eq!(cache.artefact("kind", &key("b")), None);
+        assert_eq!(cache.artefact("other", &key("a")), None);
+    }
+
+    #[test]
+    fn a_changed_name_content_or_execute_bit_changes_the_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let digest = || {
+            let mut key = Key::new();
+            key.tree("tree", folder.path(), &|path| path.extension().is_none())
+                .unwrap();
+            key.digest()
+        };
+        let file = folder.path().join("a");
+        fs::write(&file, "1").unwrap();
+        let first = digest();
+        fs::write(folder.path().join("notes.md"), "not an input").unwrap();
+        assert_eq!(digest(), first);
+        fs::write(&file, "2").unwrap();
+        let content = digest();
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        let executable = digest();
+        fs::rename(&file, folder.path().join("b")).unwrap();
+        let renamed = digest();
+        let mut all = vec![first, content, executable, renamed];
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 4);
+    }
+
+    #[test]
+    fn a_value_cannot_pose_as_another_input() {
+        let mut one = Key::new();
+        one.text("a", "x\"\nb = \"y");
+        let mut two = Key::new();
+        two.text("a", "x").text("b", "y");
+        assert_ne!(one.digest(), two.digest());
+    }
+
+    #[test]
+    fn the_last_used_artefacts_survive_and_recent_ones_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let now = SystemTime::now();
+        for number in 0..6 {
+            let path = cache
+                .make("kind", &key(&number.to_string()), |_| {
+                    Ok::<(), CacheError>(())
+                })
+                .unwrap();
+            let age = Duration::from_secs(3600 * (1 + 24 * number));
+            let stamp = File::options()
+                .append(true)
+                .open(path.join(INPUTS))
+                .unwrap();
+            stamp.set_modified(now - age).unwrap();
+        }
+        let kept = |cache: &Cache| {
+            (0..6)
+                .filter(|number| cache.entry("kind", &key(&number.to_string())).exists())
+                .count()
+        };
+        cache
+            .collect_garbage(now - Duration::from_secs(3600 * 24 * 4))
+            .unwrap();
+        assert_eq!(
+            kept(&cache),
+            6 - 1,
+            "only what is older than a day by that clock"
+        );
+        cache.collect_garbage(now).unwrap();
+        assert_eq!(kept(&cache), KEPT_OF_EACH_KIND);
+    }
+
+    #[test]
+    fn a_second_build_waits_for_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let first = cache.lock(|| panic!("nobody else holds it")).unwrap();
+        let (told, heard) = std::sync::mpsc::channel();
+        let other = cache.clone();
+        let second = std::thread::spawn(move || other.lock(|| told.send(()).unwrap()).map(drop));
+        heard.recv().unwrap();
+        drop(first);
+        second.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn unfinished_work_of_a_dead_build_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let left = folder.path().join("temporary/firmware/build");
+        fs::create_dir_all(&left).unwrap();
+        let _lock = cache.lock(|| ()).unwrap();
+        assert!(!folder.path().join("temporary/firmware").exists());
+    }
 }

@@ -1,16 +1,47 @@
 //! Turns distribution packages and this project's sources into a bootable emulated machine.
 
+mod binaries;
+mod command;
+mod context;
+mod cpio;
+mod elf;
 mod error;
+mod ext4;
+mod firmware;
+mod initrd;
+mod kernel;
+mod module;
+mod modules;
+mod payload;
+mod plan;
 mod progress;
+mod rom;
+mod rootfs;
+mod sources;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::thread;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
 pub use error::BuildError;
 pub use progress::{BuildEvent, BuildProgress, Quiet, Step, StepReport};
+pub use sources::source_root;
+
+use crate::apt::AptError;
+use crate::cache::Cache;
+use context::Context;
+use plan::Plan;
+
+/// Command line of the emulated machine's kernel.
+///
+/// Memory of the CXL device stays offline until a sleep asks for it, keeps its own page
+/// descriptors, and is not balanced away from where a sleep put pages.
+const CMDLINE: &str = "console=ttyS0 memhp_default_state=offline \
+                       memory_hotplug.memmap_on_memory=1 numa_balancing=disable";
 
 /// Which of the distribution's 6.12 kernels the machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -76,7 +107,7 @@ impl Default for BuildOptions {
 #[derive(Debug, Clone, Serialize)]
 pub struct Artefacts {
     pub flavour: Flavour,
-    /// Flash image for `-bios`: coreboot, boot loader, kernel and initrd, complete.
+    /// Flash image for `-bios`: coreboot with kernel and initrd as its payload.
     pub firmware_rom: PathBuf,
     /// For `-kernel` under the emulator's own firmware.
     pub kernel: PathBuf,
@@ -104,6 +135,126 @@ pub fn build(
     options: &BuildOptions,
     progress: &dyn BuildProgress,
 ) -> Result<Artefacts, BuildError> {
-    let _ = (options, progress);
-    Err(BuildError::Unexpected("not built yet".into()))
+    let cache = Cache::open()?;
+    let context = Context::new(options, progress, cache.clone(), source_root()?);
+    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
+    let (plan, new) = plan::plan(&context, false)?;
+    let mut artefacts = match make(&context, &plan) {
+        // A file that the archive had yesterday is replaced by its next version today.
+        Err(BuildError::Apt(AptError::Failed { .. })) if !new && !options.offline => {
+            let (plan, _) = plan::plan(&context, true)?;
+            make(&context, &plan)
+        }
+        made => made,
+    }?;
+    artefacts.steps = context.take_reports();
+    cache.collect_garbage(SystemTime::now())?;
+    Ok(artefacts)
+}
+
+/// Makes all parts, those at the same time that do not need each other.
+fn make(context: &Context<'_>, plan: &Plan) -> Result<Artefacts, BuildError> {
+    let flavour = context.options.flavour;
+    let packages = plan.kernel(flavour)?;
+    thread::scope(|scope| {
+        let binaries = scope.spawn(|| binaries::binaries(context));
+        let kernel_and_module = scope.spawn(|| {
+            let kernel = kernel::kernel(context, packages)?;
+            let module = module::module(context, &kernel)?;
+            Ok::<_, BuildError>((kernel, module))
+        });
+        let firmware = scope.spawn(|| firmware::firmware(context, plan));
+        let rootfs = scope.spawn(|| rootfs::rootfs(context, plan));
+
+        let (kernel, module) = join(kernel_and_module)?;
+        let binaries = join(binaries)?;
+        let initrd = initrd::initrd(context, &kernel, &binaries)?;
+        let payload = payload::payload(context, &kernel, &module, &binaries)?;
+        let firmware = join(firmware)?;
+        let rom = rom::rom(context, &firmware, &kernel, &initrd, CMDLINE)?;
+        let rootfs = join(rootfs)?;
+        Ok(Artefacts {
+            flavour,
+            firmware_rom: rom::file(&rom.path),
+            kernel: kernel.image(),
+            initrd: initrd::file(&initrd.path),
+            rootfs: rootfs::image(&rootfs.path),
+            payload: payload::image(&payload.path),
+            module: module::file(&module),
+            kernel_release: kernel.release,
+            cmdline: CMDLINE.to_string(),
+            steps: Vec::new(),
+        })
+    })
+}
+
+fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T, BuildError>>) -> Result<T, BuildError> {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Whether a file of a folder with C sources and scripts can change what is built from it.
+fn is_source(path: &Path) -> bool {
+    let kind = path
+        .extension()
+        .and_then(|kind| kind.to_str())
+        .unwrap_or_default();
+    let tests = path.components().any(|part| part.as_os_str() == "tests");
+    !tests
+        && !matches!(
+            kind,
+            "md" | "o" | "ko" | "a" | "mod" | "cmd" | "symvers" | "order" | "rs"
+        )
+}
+
+/// Whether a file belongs to the C library that firmware and module compile.
+fn is_c_source(path: &Path) -> bool {
+    let kind = path.extension().and_then(|kind| kind.to_str());
+    matches!(kind, Some("c" | "h")) && (path.starts_with("src") || path.starts_with("include"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_can_change_a_build_is_an_input_of_it() {
+        for input in [
+            "build.sh",
+            "Kbuild",
+            "hooks/01-q35-smi.patch",
+            "driver/save.c",
+            "config",
+        ] {
+            assert!(is_source(Path::new(input)), "{input}");
+        }
+        for other in [
+            "README.md",
+            "tests/mark.c",
+            "mark.o",
+            "dormouse.ko",
+            "dormouse.mod.c.md",
+        ] {
+            assert!(!is_source(Path::new(other)), "{other}");
+        }
+        assert!(is_c_source(Path::new("src/plan.c")));
+        assert!(is_c_source(Path::new("include/dormouse_image.h")));
+        for other in [
+            "tests/plan.c",
+            "rust/lib.rs",
+            "examples/fuzz.c",
+            "src/lib.rs",
+        ] {
+            assert!(!is_c_source(Path::new(other)), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_flavour_is_read_as_it_is_written() {
+        for flavour in Flavour::ALL {
+            assert_eq!(flavour.to_string().parse(), Ok(flavour));
+        }
+        assert!("tiny".parse::<Flavour>().is_err());
+    }
 }

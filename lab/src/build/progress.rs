@@ -25,7 +25,7 @@ pub enum Step {
     Initrd,
     /// The disk image with our own binaries and modules.
     Payload,
-    /// The flash image: firmware, boot loader, kernel and initrd in one.
+    /// The flash image: firmware, kernel and initrd in one.
     Rom,
 }
 
@@ -111,9 +111,7 @@ pub struct StepReport {
     pub seconds: f64,
     /// Bytes fetched from the package archive for this step.
     pub fetched_bytes: u64,
-    /// Size of what the step made.
-    pub result_bytes: u64,
-    /// One short line for people: a version, a count.
+    /// One short line for people: a version, a size.
     pub detail: String,
 }
 

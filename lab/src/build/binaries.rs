@@ -1,0 +1,108 @@
+//! Builds the programs of this workspace that run inside the emulated machine, statically linked.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::command::{find_program, run};
+use super::context::Context;
+use super::{BuildError, Step};
+use crate::cache::{Key, sha256_of_file};
+
+/// Static linking needs the target to be named, or build scripts would be static too.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// The programs, and a hash of each.
+#[derive(Debug, Clone)]
+pub(crate) struct Binaries {
+    /// First user space, agent and workload.
+    pub guest: PathBuf,
+    /// The `dormouse` command.
+    pub command: PathBuf,
+    guest_sha256: String,
+    command_sha256: String,
+}
+
+impl Binaries {
+    /// What depends on both programs takes this as an input.
+    pub fn add_to(&self, key: &mut Key) {
+        key.text("guest", &self.guest_sha256)
+            .text("command", &self.command_sha256);
+    }
+
+    /// What depends on the guest program alone takes this as an input.
+    pub fn add_guest_to(&self, key: &mut Key) {
+        key.text("guest", &self.guest_sha256);
+    }
+}
+
+/// Cargo decides what is to be built; it takes a fraction of a second to find nothing.
+pub(crate) fn binaries(context: &Context<'_>) -> Result<Binaries, BuildError> {
+    let running = context.begin(Step::Binaries);
+    let target = target_folder(&context.sources);
+    let built = target.join(TARGET).join("release");
+    let (guest, command) = (built.join("dormouse-guest"), built.join("dormouse"));
+    let hashes = || Some((sha256_of_file(&guest).ok()?, sha256_of_file(&command).ok()?));
+    let before = hashes();
+    if before.is_none() {
+        running.started()?;
+    }
+    let mut cargo = Command::new(cargo()?);
+    cargo
+        .args(["build", "--release", "--target", TARGET])
+        .args([
+            "--package",
+            "dormouse-guest",
+            "--package",
+            "dormouse",
+            "--bins",
+        ])
+        .args(["--jobs", &context.options.jobs.max(1).to_string()])
+        .current_dir(&context.sources)
+        .env("CARGO_TARGET_DIR", &target)
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env("CARGO_TERM_COLOR", "never")
+        // The clone's path in a binary would make another image of the same sources.
+        .env(
+            "RUSTFLAGS",
+            format!(
+                "-C target-feature=+crt-static -C strip=symbols --remap-path-prefix={}=.",
+                context.sources.display()
+            ),
+        );
+    if context.options.offline {
+        cargo.arg("--offline");
+    }
+    run(&mut cargo, "building the guest's binaries", &running.log()?)?;
+    let Some((guest_sha256, command_sha256)) = hashes() else {
+        return Err(BuildError::Unexpected(format!(
+            "cargo left no binaries in {}",
+            built.display()
+        )));
+    };
+    let unchanged = before == Some((guest_sha256.clone(), command_sha256.clone()));
+    running.finish(unchanged, "dormouse, dormouse-guest");
+    Ok(Binaries {
+        guest,
+        command,
+        guest_sha256,
+        command_sha256,
+    })
+}
+
+/// A target folder of its own: the flags differ from those of a build for the host.
+fn target_folder(sources: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| sources.join("target"), |folder| sources.join(folder))
+        .join("lab")
+}
+
+fn cargo() -> Result<PathBuf, BuildError> {
+    find_program("cargo", "rustup").or_else(|error| {
+        let home = std::env::var_os("HOME")
+            .map(PathBuf::from)
+            .unwrap_or_default();
+        Some(home.join(".cargo/bin/cargo"))
+            .filter(|path| path.is_file())
+            .ok_or(error)
+    })
+}

@@ -1,0 +1,70 @@
+//! Makes the first file system: our init and the modules that reach the disks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::binaries::Binaries;
+use super::context::{Context, Made};
+use super::kernel::Kernel;
+use super::modules::{self, LOAD_ORDER, Wanted, if_present, required};
+use super::{BuildError, Step, cpio};
+use crate::cache::Key;
+
+/// From the PCI bus to the root file system, and the emulator's configuration files.
+const MODULES: [Wanted; 5] = [
+    required("virtio_pci"),
+    required("virtio_blk"),
+    // ext4 asks for it by name through modprobe, which is not there.
+    if_present("crc32c_generic"),
+    required("ext4"),
+    if_present("qemu_fw_cfg"),
+];
+
+/// Folders that init mounts on.
+const FOLDERS: [&str; 7] = ["dev", "modules", "newroot", "proc", "run", "sys", "tmp"];
+
+/// Changes whenever this file makes something else from the same inputs.
+const RECIPE: &str = "1";
+
+pub(crate) fn initrd(
+    context: &Context<'_>,
+    kernel: &Kernel,
+    binaries: &Binaries,
+) -> Result<Made, BuildError> {
+    let mut key = Key::new();
+    key.text("recipe", RECIPE)
+        .text("kernel", &kernel.made.key)
+        .text("modules", &format!("{MODULES:?}"));
+    binaries.add_guest_to(&mut key);
+    context.make(Step::Initrd, &key, "init and modules", |_running, work| {
+        let folder = work.join("modules");
+        let order = modules::install(&kernel.modules(), &MODULES, &folder)?;
+        let read = |path: &Path| fs::read(path).map_err(BuildError::io("read", path));
+        let mut archive = cpio::Archive::default();
+        for path in FOLDERS {
+            archive.folder(path);
+        }
+        // The kernel opens it for init before anything is mounted.
+        archive.character_device("dev/console", 5, 1);
+        archive.file("init", 0o755, &read(&binaries.guest)?);
+        for name in order
+            .iter()
+            .map(|name| format!("{name}.ko"))
+            .chain([LOAD_ORDER.into()])
+        {
+            archive.file(
+                &format!("modules/{name}"),
+                0o644,
+                &read(&folder.join(&name))?,
+            );
+        }
+        let path = file(work);
+        fs::write(&path, archive.finish()).map_err(BuildError::io("write", path))?;
+        fs::remove_dir_all(&folder).map_err(BuildError::io("remove", folder))
+    })
+}
+
+/// The archive in the step's artefact.
+pub(crate) fn file(artefact: &Path) -> PathBuf {
+    artefact.join("initrd.cpio")
+}

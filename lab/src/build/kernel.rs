@@ -1,0 +1,83 @@
+//! Unpacks the distribution's kernel: its image, modules and headers. Nothing is installed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::command::{find_program, run};
+use super::context::{Context, Made};
+use super::plan::KernelPackages;
+use super::{BuildError, Step};
+use crate::apt::Apt;
+use crate::cache::Key;
+
+/// An unpacked kernel.
+#[derive(Debug, Clone)]
+pub(crate) struct Kernel {
+    pub made: Made,
+    pub release: String,
+}
+
+impl Kernel {
+    /// The folder that the packages are unpacked into, as if it were `/`.
+    pub fn root(&self) -> PathBuf {
+        self.made.path.join("root")
+    }
+
+    pub fn image(&self) -> PathBuf {
+        self.root()
+            .join("boot")
+            .join(format!("vmlinuz-{}", self.release))
+    }
+
+    pub fn modules(&self) -> PathBuf {
+        self.root().join("lib/modules").join(&self.release)
+    }
+}
+
+pub(crate) fn kernel(
+    context: &Context<'_>,
+    packages: &KernelPackages,
+) -> Result<Kernel, BuildError> {
+    let mut key = Key::new();
+    key.text("release", &packages.release);
+    for file in &packages.files {
+        key.text(&file.name, &file.sha256);
+    }
+    let made = context.make(Step::Kernel, &key, &packages.release, |running, work| {
+        let files = running.files(&packages.files, |missing, folder, percent| {
+            apt(context)?.download(missing, folder, percent)
+        })?;
+        let root = work.join("root");
+        for (count, file) in files.iter().enumerate() {
+            running.activity(format!("unpacking {} of {}", count + 1, files.len()));
+            unpack(file, &root, &running.log()?)?;
+        }
+        Ok(())
+    })?;
+    let kernel = Kernel {
+        made,
+        release: packages.release.clone(),
+    };
+    for path in [kernel.image(), kernel.modules()] {
+        if !path.exists() {
+            return Err(BuildError::Unexpected(format!(
+                "the packages of kernel {} lack {}",
+                kernel.release,
+                path.display()
+            )));
+        }
+    }
+    Ok(kernel)
+}
+
+/// apt with the machine's own sources, with the package lists that the plan came from.
+pub(crate) fn apt(context: &Context<'_>) -> Result<Apt, crate::apt::AptError> {
+    Apt::machine(&context.cache.state_folder("apt/machine"))
+}
+
+/// Unpacks a binary package without running anything of it.
+pub(crate) fn unpack(package: &Path, root: &Path, log: &Path) -> Result<(), BuildError> {
+    let mut command = Command::new(find_program("dpkg-deb", "dpkg")?);
+    command.arg("--extract").arg(package).arg(root);
+    run(&mut command, "unpacking a package", log)
+}

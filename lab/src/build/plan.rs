@@ -1,0 +1,288 @@
+//! Which packages of which versions a machine is made from; asked of the archives once a day.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::context::{Context, Running};
+use super::{BuildError, Flavour, Step, rootfs};
+use crate::apt::{Apt, AptError, ArchiveFile, parse};
+use crate::cache::{Cache, Key};
+
+/// How long an answer of the archives is used before they are asked again.
+const VALID_S: u64 = 24 * 3600;
+/// The suite with the newest coreboot; those of Debian's releases are frozen with the release.
+pub(crate) const COREBOOT_SUITE: &str = "unstable";
+const ARCHITECTURE: &str = "amd64";
+
+/// The packages of all parts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    /// Hash of the questions: other questions make the answers void.
+    questions: String,
+    resolved_at_s: u64,
+    pub kernels: Vec<KernelPackages>,
+    pub coreboot: SourcePackage,
+    pub rootfs: Vec<ArchiveFile>,
+}
+
+/// The kernel of one flavour, its headers and what those need.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KernelPackages {
+    pub flavour: Flavour,
+    /// What `uname -r` says when it runs.
+    pub release: String,
+    pub files: Vec<ArchiveFile>,
+}
+
+/// A source package.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SourcePackage {
+    pub version: String,
+    /// Address of the archive, from the machine's configuration.
+    pub archive: String,
+    pub files: Vec<ArchiveFile>,
+}
+
+impl Plan {
+    pub fn kernel(&self, flavour: Flavour) -> Result<&KernelPackages, BuildError> {
+        self.kernels
+            .iter()
+            .find(|kernel| kernel.flavour == flavour)
+            .ok_or_else(|| AptError::NoPackage(kernel_packages(flavour, "image").into()).into())
+    }
+}
+
+/// The names under which releases of Debian have the kernel, best first.
+fn kernel_packages(flavour: Flavour, part: &str) -> [String; 2] {
+    let suffix = match flavour {
+        Flavour::Cloud => format!("cloud-{ARCHITECTURE}"),
+        Flavour::Generic => ARCHITECTURE.to_string(),
+    };
+    [
+        format!("linux-{part}-6.12-{suffix}"),
+        format!("linux-{part}-{suffix}"),
+    ]
+}
+
+/// The plan and whether it was made just now.
+pub(crate) fn plan(context: &Context<'_>, refresh: bool) -> Result<(Plan, bool), BuildError> {
+    let running = context.begin(Step::Resolve);
+    let path = context.cache.folder("apt")?.join("plan.json");
+    let questions = questions()?;
+    let known = read(&path).filter(|plan| plan.questions == questions);
+    let now_s = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |age| age.as_secs());
+    if let Some(plan) = &known {
+        let fresh = now_s.saturating_sub(plan.resolved_at_s) < VALID_S;
+        if (fresh && !refresh) || context.options.offline {
+            running.finish(true, &describe(plan));
+            return Ok((plan.clone(), false));
+        }
+    }
+    if context.options.offline {
+        return Err(AptError::Offline("the list of package versions".into()).into());
+    }
+    running.started()?;
+    match (resolve(context, &running, questions, now_s), known) {
+        (Ok(plan), _) => {
+            let text = serde_json::to_string_pretty(&plan)
+                .map_err(|error| BuildError::Unexpected(format!("package plan: {error}")))?;
+            let unfinished = path.with_extension("new");
+            fs::write(&unfinished, text).map_err(BuildError::io("write", &unfinished))?;
+            fs::rename(&unfinished, &path).map_err(BuildError::io("write", &path))?;
+            running.finish(false, &describe(&plan));
+            Ok((plan, true))
+        }
+        // Yesterday's versions are better than none; their files are mostly cached.
+        (Err(error), Some(plan)) => {
+            context.warn(format!(
+                "the package versions known so far are used: {error}"
+            ));
+            running.finish(true, &describe(&plan));
+            Ok((plan, true))
+        }
+        (Err(error), None) => Err(error),
+    }
+}
+
+fn read(path: &Path) -> Option<Plan> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+fn describe(plan: &Plan) -> String {
+    let kernel = plan
+        .kernels
+        .first()
+        .map_or("none", |kernel| &kernel.release);
+    format!(
+        "kernel {kernel}, coreboot {}, {} packages",
+        plan.coreboot.version,
+        plan.rootfs.len()
+    )
+}
+
+/// What is asked, and of whom: our package lists and the machine's configured sources.
+fn questions() -> Result<String, BuildError> {
+    let mut key = Key::new();
+    key.text("format", "1").text("coreboot", COREBOOT_SUITE);
+    for flavour in Flavour::ALL {
+        key.text("kernel", &kernel_packages(flavour, "image").join(" "));
+    }
+    key.text("rootfs", &rootfs::PACKAGES.join(" "));
+    let sources = PathBuf::from("/etc/apt");
+    let wanted = |path: &Path| {
+        path == Path::new("sources.list")
+            || path.starts_with("sources.list.d")
+                && path
+                    .extension()
+                    .is_some_and(|kind| kind == "list" || kind == "sources")
+    };
+    for name in ["sources.list", "sources.list.d"] {
+        let path = sources.join(name);
+        if path.is_dir() {
+            key.tree(name, &path, &|inner| wanted(&Path::new(name).join(inner)))?;
+        } else if path.is_file() {
+            key.file(name, &path)?;
+        }
+    }
+    Ok(key.digest())
+}
+
+fn resolve(
+    context: &Context<'_>,
+    running: &Running<'_>,
+    questions: String,
+    resolved_at_s: u64,
+) -> Result<Plan, BuildError> {
+    let apt = super::kernel::apt(context)?;
+    running.activity("fetching the package lists");
+    let updated = apt.update();
+    let archive = match (apt.debian_archive(), updated) {
+        (Ok(archive), Ok(())) => archive,
+        // One unreachable source among several must not stop the others.
+        (Ok(archive), Err(error)) => {
+            context.warn(error.to_string());
+            archive
+        }
+        (Err(_), Err(error)) | (Err(error), Ok(())) => return Err(error.into()),
+    };
+    let mut kernels = Vec::new();
+    for flavour in Flavour::ALL {
+        kernels.extend(resolve_kernel(&apt, flavour)?);
+    }
+    if kernels.is_empty() {
+        return Err(AptError::NoPackage(kernel_packages(Flavour::Cloud, "image").into()).into());
+    }
+    running.activity("resolving the packages of the root file system");
+    let rootfs = apt.closure(&rootfs::PACKAGES)?;
+    running.activity("fetching the list of source packages");
+    let coreboot = resolve_coreboot(context, &archive)?;
+    Ok(Plan {
+        questions,
+        resolved_at_s,
+        kernels,
+        coreboot,
+        rootfs,
+    })
+}
+
+fn resolve_coreboot(context: &Context<'_>, archive: &str) -> Result<SourcePackage, BuildError> {
+    let sources = coreboot_sources(&context.cache, archive)?;
+    sources.update()?;
+    let files = sources.source_files("coreboot")?;
+    let version = files
+        .iter()
+        .find_map(|file| file.name.strip_suffix(".dsc")?.strip_prefix("coreboot_"))
+        .ok_or_else(|| AptError::NoPackage(vec!["coreboot (source)".into()]))?
+        .to_string();
+    Ok(SourcePackage {
+        version,
+        archive: archive.to_string(),
+        files,
+    })
+}
+
+/// Debian's source packages of the suite that coreboot is taken from.
+pub(crate) fn coreboot_sources(cache: &Cache, archive: &str) -> Result<Apt, AptError> {
+    let state = cache.state_folder(&format!("apt/{COREBOOT_SUITE}"));
+    Apt::debian_sources(&state, archive, COREBOOT_SUITE)
+}
+
+/// Follows the meta package to the kernel of the day; `None` if the archives lack the flavour.
+fn resolve_kernel(apt: &Apt, flavour: Flavour) -> Result<Option<KernelPackages>, BuildError> {
+    let depends_of = |package: &str| -> Vec<Vec<String>> {
+        apt.show(package)
+            .and_then(|record| record.get("Depends").map(|field| parse::depends(field)))
+            .unwrap_or_default()
+    };
+    let Some(image) = kernel_packages(flavour, "image").iter().find_map(|name| {
+        depends_of(name)
+            .into_iter()
+            .flatten()
+            .find(|name| name.starts_with("linux-image-"))
+    }) else {
+        return Ok(None);
+    };
+    let Some(release) = image.strip_prefix("linux-image-").map(str::to_string) else {
+        return Ok(None);
+    };
+    check_release(&release)?;
+    let headers = format!("linux-headers-{release}");
+    // The headers proper, those common to all flavours, and the build tools; not the compiler.
+    let mut packages = vec![image, headers.clone()];
+    packages.extend(depends_of(&headers).into_iter().filter_map(|alternatives| {
+        alternatives
+            .into_iter()
+            .find(|name| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-"))
+    }));
+    let files = apt.files_of(&packages)?;
+    Ok(Some(KernelPackages {
+        flavour,
+        release,
+        files,
+    }))
+}
+
+/// Our module needs what 6.12 has.
+fn check_release(release: &str) -> Result<(), BuildError> {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= (6, 12) => Ok(()),
+        _ => Err(BuildError::Unexpected(format!(
+            "the configured archives' kernel is {release}, and 6.12 or newer is needed"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_older_than_6_12_is_refused_by_name() {
+        for good in ["6.12.117+deb12-cloud-amd64", "6.12-amd64", "7.0.1-amd64"] {
+            check_release(good).unwrap();
+        }
+        for bad in ["6.1.0-40-amd64", "5.99.1", "amd64", "6"] {
+            assert!(check_release(bad).unwrap_err().to_string().contains(bad));
+        }
+    }
+
+    #[test]
+    fn each_flavour_asks_for_its_own_packages_and_6_12_first() {
+        assert_eq!(
+            kernel_packages(Flavour::Cloud, "image"),
+            ["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"]
+        );
+        assert_eq!(
+            kernel_packages(Flavour::Generic, "image"),
+            ["linux-image-6.12-amd64", "linux-image-amd64"]
+        );
+    }
+}
