@@ -1,5 +1,25 @@
 //! The emulated machine: builds its firmware, module and disks, and drives it.
 
+pub mod accelerator;
 pub mod apt;
+pub mod attach;
 pub mod build;
 pub mod cache;
+pub mod cli;
+pub mod console;
+pub mod cycle;
+pub mod error;
+pub mod fault;
+pub mod interrupt;
+pub mod lab;
+pub mod line;
+pub mod machine;
+pub mod power;
+pub mod qemu;
+pub mod qmp;
+pub mod record;
+pub mod size;
+pub mod tamper;
+pub mod terminal;
+
+pub use error::LabError;

@@ -1,0 +1,57 @@
+//! Whether hardware virtualisation can run a machine that has System Management Mode.
+//!
+//! A device node proves little: a nested or restricted KVM may lack SMM, and firmware that
+//! lives in SMM then hangs. So it is asked, and tried.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// What executes the machine's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    Kvm,
+    Tcg,
+}
+
+impl fmt::Display for Accelerator {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg",
+        })
+    }
+}
+
+const KVM_CREATE_VM: libc::c_ulong = 0xae01;
+const KVM_CHECK_EXTENSION: libc::c_ulong = 0xae03;
+const KVM_CREATE_VCPU: libc::c_ulong = 0xae41;
+const KVM_CAP_X86_SMM: libc::c_int = 117;
+
+/// KVM where it offers SMM and lets us have a processor, otherwise emulation.
+pub fn probe() -> Accelerator {
+    match OpenOptions::new().read(true).write(true).open("/dev/kvm") {
+        Ok(device) if kvm_works(&device) => Accelerator::Kvm,
+        _ => Accelerator::Tcg,
+    }
+}
+
+fn kvm_works(device: &File) -> bool {
+    // SAFETY: the request takes a number and writes no memory.
+    let smm = unsafe { libc::ioctl(device.as_raw_fd(), KVM_CHECK_EXTENSION, KVM_CAP_X86_SMM) };
+    if smm <= 0 {
+        return false;
+    }
+    let Some(machine) = ioctl_fd(device.as_raw_fd(), KVM_CREATE_VM) else {
+        return false;
+    };
+    ioctl_fd(machine.as_raw_fd(), KVM_CREATE_VCPU).is_some()
+}
+
+/// A request with argument 0 that gives a new file descriptor.
+fn ioctl_fd(fd: libc::c_int, request: libc::c_ulong) -> Option<OwnedFd> {
+    // SAFETY: both requests used here take a number and write no memory.
+    let new = unsafe { libc::ioctl(fd, request, 0) };
+    // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+    (new >= 0).then(|| unsafe { OwnedFd::from_raw_fd(new) })
+}

@@ -1,0 +1,746 @@
+//! The life cycle: fill memory, sleep, lose all power, wake, compare everything, come home.
+//!
+//! ```text
+//!  boot → fill → sleep ─→ power is gone ─→ power on ─→ resumed → home → compare ─┐
+//!           ↑     │ │                        └──────→ cold boot (with a reason)  │
+//!           │     │ └→ refused: goes on running → compare                        │
+//!           │     └ power cut at a fault point → power on ↗                      │
+//!           └────────────────── next cycle, same running system ←────────────────┘
+//! ```
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use dormouse_guest::protocol::{Ask, FromGuest, Hello, RunResult, WorkloadPlan};
+use dormouse_report::event::{Clock, Kind};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::LabError;
+use crate::fault::{Fault, FaultKind, delay_ms};
+use crate::lab::{BOOT_TIMEOUT, Lab, POWER_OFF_TIMEOUT};
+use crate::line::{CycleLine, Outcome, ResumeTimes, SuspendTimes, seconds};
+use crate::power::{PowerOn, Signal, What, reply_to};
+use crate::qmp::StopCause;
+use crate::size::Size;
+use crate::tamper::Tamper;
+
+/// Going to sleep: migration of everything, twice the time that was ever seen.
+const SLEEP_TIMEOUT: Duration = Duration::from_secs(600);
+/// From power-on to a running user space, or to the agent after a cold boot.
+const WAKE_TIMEOUT: Duration = BOOT_TIMEOUT;
+/// Bringing pages home.
+const HOME_TIMEOUT: Duration = Duration::from_secs(600);
+/// Power is cut up to this long after migration began.
+const MIGRATING_LIMIT_MS: u64 = 400;
+/// After the first sign of life the processes run within this time.
+const THAW_TIMEOUT: Duration = Duration::from_secs(30);
+const COUNTERS: usize = 4;
+
+/// What to do in each cycle.
+#[derive(Clone, Debug)]
+pub struct CycleOptions {
+    pub cycles: u64,
+    pub fill: Size,
+    pub seed: u64,
+    pub redis_keys: u64,
+    pub fault: Option<Fault>,
+    pub tamper: Option<Tamper>,
+    /// DRAM of the machine that is powered on again.
+    pub dram_after: Option<Size>,
+    /// Further arguments for `dormouse sleep`.
+    pub sleep_arguments: Vec<String>,
+}
+
+impl CycleOptions {
+    /// Whether an outcome is as it must be: awake with the same data; or, where power was cut or
+    /// the image is unusable, a cold boot that says why.
+    pub fn is_ok(&self, line: &CycleLine) -> bool {
+        let spoiled = self.tamper.is_some() || self.dram_after.is_some();
+        let reasoned = line.outcome == Outcome::ColdBoot && !line.reason.is_empty();
+        match line.outcome {
+            Outcome::Resumed => line.verified && !spoiled,
+            Outcome::ColdBoot => reasoned && (spoiled || self.fault.is_some()),
+            Outcome::Refused | Outcome::Failed => false,
+        }
+    }
+}
+
+/// Runs cycles on one machine.
+pub struct Cycles<'a> {
+    lab: &'a mut Lab,
+    options: &'a CycleOptions,
+    /// Tells people what happens.
+    say: &'a dyn Fn(&str),
+    running: Option<Running>,
+    usual_dram_bytes: u64,
+    usual_cxl_bytes: u64,
+}
+
+/// The machine while it is switched on.
+struct Running {
+    power: PowerOn,
+    hello: Hello,
+    armed: Option<&'static str>,
+    has_workload: bool,
+}
+
+/// How the request to sleep ended.
+enum Asleep {
+    /// The machine switched itself off.
+    Off,
+    /// Power was cut at the fault point.
+    Cut,
+    /// `dormouse sleep` came back without the power having gone.
+    Answered(RunResult),
+}
+
+/// How a power-on ended.
+enum Woken {
+    Resumed,
+    ColdBoot { hello: Hello },
+}
+
+/// Host times of what was heard on the way down and up.
+#[derive(Default)]
+struct Times {
+    asked_ns: u64,
+    enter_ns: Option<u64>,
+    migrate_begin_ns: Option<u64>,
+    migrate_end_ns: Option<u64>,
+    firmware_begin_ns: Option<u64>,
+    off_ns: Option<u64>,
+    power_on_ns: u64,
+    jump_ns: Option<u64>,
+    restore_begin_ns: Option<u64>,
+    restore_end_ns: Option<u64>,
+    awake_ns: Option<u64>,
+    thawed_ns: Option<u64>,
+}
+
+impl<'a> Cycles<'a> {
+    pub fn new(lab: &'a mut Lab, options: &'a CycleOptions, say: &'a dyn Fn(&str)) -> Self {
+        let (usual_dram_bytes, usual_cxl_bytes) =
+            (lab.machine.config.dram_bytes, lab.machine.config.cxl_bytes);
+        Cycles {
+            lab,
+            options,
+            say,
+            running: None,
+            usual_dram_bytes,
+            usual_cxl_bytes,
+        }
+    }
+
+    /// Runs all cycles; each line is given out as soon as it is known.
+    ///
+    /// # Errors
+    /// Only what makes further cycles senseless (interruption, no emulator); anything else is
+    /// the outcome `failed` of its cycle, and the next one starts from a boot.
+    pub fn run(&mut self, on_line: &mut dyn FnMut(&CycleLine)) -> Result<(), LabError> {
+        for cycle in 1..=self.options.cycles {
+            self.lab
+                .setting
+                .mark("cycle", &format!("cycle {cycle}"), Kind::Begin);
+            let mut line = self.new_line(cycle);
+            match self.one(&mut line) {
+                Ok(()) => {}
+                Err(LabError::Interrupted) => return Err(LabError::Interrupted),
+                Err(error) if error.exit_code() != 1 => return Err(error),
+                Err(error) => {
+                    self.running = None;
+                    line.outcome = Outcome::Failed;
+                    line.reason = error.to_string();
+                }
+            }
+            line.ok = self.options.is_ok(&line);
+            let event = self
+                .lab
+                .setting
+                .event("cycle", &format!("cycle {cycle}"), Kind::End)
+                .with("outcome", line.outcome.name())
+                .with("verified", line.verified);
+            self.lab.setting.record(&event);
+            on_line(&line);
+        }
+        Ok(())
+    }
+
+    /// Switches the machine off in order, if it runs.
+    pub fn finish(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            let _ = running.power.power_off(POWER_OFF_TIMEOUT);
+        }
+    }
+
+    fn new_line(&self, cycle: u64) -> CycleLine {
+        CycleLine::new(cycle, self.usual_dram_bytes, self.usual_cxl_bytes)
+    }
+
+    fn say(&self, cycle: u64, text: &str) {
+        (self.say)(&format!("cycle {cycle}: {text}"));
+    }
+
+    fn one(&mut self, line: &mut CycleLine) -> Result<(), LabError> {
+        let cycle = line.cycle;
+        let arming = self
+            .options
+            .fault
+            .and_then(|fault| fault.for_firmware(false));
+        let mut running = self.booted(cycle, arming)?;
+        self.fill(cycle, &mut running, line)?;
+
+        self.say(cycle, "going to sleep");
+        let mut times = Times {
+            asked_ns: self.lab.setting.clock.now_ns(),
+            ..Times::default()
+        };
+        self.lab.setting.mark("suspend", "suspend", Kind::Begin);
+        let arguments: Vec<String> = ["--home", "wait"]
+            .map(String::from)
+            .into_iter()
+            .chain(self.options.sleep_arguments.clone())
+            .collect();
+        let request = running.power.send(Ask::Sleep { arguments })?;
+        let asleep = self.wait_asleep(cycle, &mut running.power, request, &mut times)?;
+        if let Asleep::Answered(result) = asleep {
+            return self.refused(running, &result, line);
+        }
+        self.lab.setting.mark("suspend", "suspend", Kind::End);
+        if matches!(asleep, Asleep::Off) {
+            line.suspend_s = suspend_times(&times);
+        }
+        let hello = running.hello;
+        drop(running.power);
+
+        self.spoil(cycle)?;
+        self.say(cycle, "power on");
+        let (power, woken) = self.wake(cycle, &mut times, &hello)?;
+        match woken {
+            Woken::Resumed => self.resumed(power, hello, request, &times, line),
+            Woken::ColdBoot { hello } => {
+                line.outcome = Outcome::ColdBoot;
+                line.reason = self.cold_boot_reason(&power);
+                self.say(cycle, &format!("cold boot: {}", line.reason));
+                self.running = Some(Running {
+                    power,
+                    hello,
+                    armed: None,
+                    has_workload: false,
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// The running machine, or a new boot where it does not run or must be another one.
+    fn booted(&mut self, cycle: u64, armed: Option<&'static str>) -> Result<Running, LabError> {
+        let config = &self.lab.machine.config;
+        let usual =
+            config.dram_bytes == self.usual_dram_bytes && config.cxl_bytes == self.usual_cxl_bytes;
+        if let Some(mut running) = self.running.take() {
+            if usual && running.armed == armed {
+                return Ok(running);
+            }
+            self.say(cycle, "power off, to boot anew");
+            running.power.power_off(POWER_OFF_TIMEOUT)?;
+        }
+        self.lab.machine.config.dram_bytes = self.usual_dram_bytes;
+        if self.lab.machine.config.cxl_bytes != self.usual_cxl_bytes {
+            self.lab.machine.resize_cxl(self.usual_cxl_bytes)?;
+        }
+        self.lab.machine.save()?;
+        self.say(cycle, "boot");
+        self.lab.setting.mark("boot", "boot", Kind::Begin);
+        let mut power = self.lab.power_on(armed)?;
+        let hello = power.wait_ready(BOOT_TIMEOUT)?;
+        self.lab.setting.mark("boot", "boot", Kind::End);
+        Ok(Running {
+            power,
+            hello,
+            armed,
+            has_workload: false,
+        })
+    }
+
+    fn fill(
+        &mut self,
+        cycle: u64,
+        running: &mut Running,
+        line: &mut CycleLine,
+    ) -> Result<(), LabError> {
+        self.say(cycle, &format!("fill {} of memory", self.options.fill));
+        self.lab.setting.mark("workload", "fill", Kind::Begin);
+        // Other contents in each cycle: what an earlier one left behind is never mistaken.
+        let seed = self.options.seed.wrapping_add(cycle);
+        let fill_bytes = self.options.fill.0;
+        let status = if running.has_workload {
+            running.power.refill(seed, fill_bytes)?
+        } else {
+            running.power.start_workload(WorkloadPlan {
+                fill_bytes,
+                threads: running.hello.cpus,
+                counters: COUNTERS,
+                seed,
+                redis_keys: self.options.redis_keys,
+            })?
+        };
+        running.has_workload = true;
+        line.user_bytes = status.filled_bytes;
+        self.lab.setting.mark("workload", "fill", Kind::End);
+        self.record_placement(&mut running.power, "before")
+    }
+
+    /// Where user pages lie goes into the timeline: awake, the CXL node must hold none.
+    fn record_placement(&self, power: &mut PowerOn, when: &str) -> Result<(), LabError> {
+        let placement = power.placement()?;
+        let node_used = placement
+            .nodes
+            .get(&1)
+            .and_then(|node| node.get("MemUsed"))
+            .copied()
+            .unwrap_or_default();
+        let event = self
+            .lab
+            .setting
+            .event("workload", "placement", Kind::Mark)
+            .with("when", when)
+            .with("dram_user_bytes", placement.user_bytes(0, None))
+            .with("cxl_user_bytes", placement.user_bytes(1, None))
+            .with("cxl_node_used_bytes", node_used);
+        self.lab.setting.record(&event);
+        Ok(())
+    }
+
+    fn wait_asleep(
+        &self,
+        cycle: u64,
+        power: &mut PowerOn,
+        request: u64,
+        times: &mut Times,
+    ) -> Result<Asleep, LabError> {
+        enum Seen {
+            Stopped(u64),
+            Point,
+            Migrating,
+            Reply(Result<Value, String>),
+        }
+        let fault = self.options.fault;
+        let migrating = fault.is_some_and(|fault| fault.kind == FaultKind::Migrating);
+        let seen = power.wait(
+            "the machine to switch itself off",
+            SLEEP_TIMEOUT,
+            |signal| {
+                times.hear_suspend(signal);
+                match &signal.what {
+                    What::Stopped => Some(Seen::Stopped(signal.at_ns)),
+                    What::Console(line) if fault.is_some_and(|fault| fault.is_reached(line)) => {
+                        Some(Seen::Point)
+                    }
+                    _ if migrating && times.migrate_begin_ns.is_some() => Some(Seen::Migrating),
+                    _ => reply_to(signal, request).map(Seen::Reply),
+                }
+            },
+        )?;
+        match seen {
+            Seen::Stopped(at_ns) => {
+                times.off_ns = Some(at_ns);
+                match power.stop_cause() {
+                    Some(StopCause::PoweredOff) => Ok(Asleep::Off),
+                    cause => Err(LabError::Unexpected(format!(
+                        "the machine did not switch itself off but stopped otherwise: {cause:?}"
+                    ))),
+                }
+            }
+            Seen::Reply(Ok(value)) => serde_json::from_value(value)
+                .map(Asleep::Answered)
+                .map_err(|error| LabError::Unexpected(format!("the answer to sleep: {error}"))),
+            Seen::Reply(Err(error)) => Err(LabError::Guest(error)),
+            Seen::Point => {
+                self.cut(cycle, power);
+                Ok(Asleep::Cut)
+            }
+            Seen::Migrating => {
+                let delay = delay_ms(self.options.seed, cycle, MIGRATING_LIMIT_MS);
+                sleep(Duration::from_millis(delay));
+                self.cut(cycle, power);
+                Ok(Asleep::Cut)
+            }
+        }
+    }
+
+    fn cut(&self, cycle: u64, power: &mut PowerOn) {
+        let name = self.options.fault.map_or("", |fault| fault.name);
+        let event = self
+            .lab
+            .setting
+            .event("machine", "power-cut", Kind::Mark)
+            .with("at", name);
+        self.lab.setting.record(&event);
+        self.say(cycle, &format!("power cut: {name}"));
+        power.cut_power();
+    }
+
+    /// What was asked to happen to the machine while it sleeps.
+    fn spoil(&mut self, cycle: u64) -> Result<(), LabError> {
+        if let Some(tamper) = self.options.tamper {
+            tamper.apply(&mut self.lab.machine, self.options.seed.wrapping_add(cycle))?;
+        }
+        if let Some(dram) = self.options.dram_after {
+            self.lab.machine.config.dram_bytes = dram.0;
+            self.lab.machine.save()?;
+        }
+        Ok(())
+    }
+
+    /// Powers on, through a fault on the way up if one is asked for, until user space runs.
+    fn wake(
+        &mut self,
+        cycle: u64,
+        times: &mut Times,
+        before: &Hello,
+    ) -> Result<(PowerOn, Woken), LabError> {
+        if let Some(fault) = self.options.fault
+            && let Some(name) = fault.for_firmware(true)
+        {
+            let mut power = self.lab.power_on(Some(name))?;
+            let reached =
+                power.wait(
+                    &format!("fault point {name}"),
+                    WAKE_TIMEOUT,
+                    |signal| match &signal.what {
+                        What::Console(line) if fault.is_reached(line) => Some(true),
+                        What::Agent(FromGuest::Ready(_) | FromGuest::Awake { .. }) => Some(false),
+                        _ => None,
+                    },
+                )?;
+            if !reached {
+                return Err(LabError::Unexpected(format!(
+                    "firmware passed the point {name}"
+                )));
+            }
+            self.cut(cycle, &mut power);
+            drop(power);
+        }
+        let mut power = self.lab.power_on(None)?;
+        times.power_on_ns = power.started_ns;
+        let mut woken = power.wait("waking or a boot", WAKE_TIMEOUT, |signal| {
+            times.hear_resume(signal);
+            match &signal.what {
+                What::Agent(FromGuest::Ready(hello)) => Some(Woken::ColdBoot {
+                    hello: hello.clone(),
+                }),
+                What::Agent(FromGuest::Awake { boot_id, .. }) if *boot_id == before.boot_id => {
+                    Some(Woken::Resumed)
+                }
+                _ if times.thawed_ns.is_some() => Some(Woken::Resumed),
+                _ => None,
+            }
+        })?;
+        if matches!(woken, Woken::Resumed) && times.thawed_ns.is_none() {
+            // Whoever froze user space says when it runs again; the wake alone is the fallback.
+            let thawed = power.wait("user space to run again", THAW_TIMEOUT, |signal| {
+                times.hear_resume(signal);
+                match signal.what {
+                    What::Agent(FromGuest::Ready(_)) => Some(false),
+                    _ => times.thawed_ns.map(|_| true),
+                }
+            });
+            match thawed {
+                Ok(true) | Err(LabError::Timeout { .. }) => {}
+                Ok(false) => {
+                    woken = Woken::ColdBoot {
+                        hello: before.clone(),
+                    };
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((power, woken))
+    }
+
+    fn resumed(
+        &mut self,
+        mut power: PowerOn,
+        hello: Hello,
+        request: u64,
+        times: &Times,
+        line: &mut CycleLine,
+    ) -> Result<(), LabError> {
+        line.resume_s = resume_times(times);
+        self.say(line.cycle, "awake; pages come home");
+        let result = power.wait("pages to come home", HOME_TIMEOUT, |signal| {
+            reply_to(signal, request)
+        })?;
+        let value = result.map_err(LabError::Guest)?;
+        let result: RunResult = serde_json::from_value(value)
+            .map_err(|error| LabError::Unexpected(format!("the answer to sleep: {error}")))?;
+        if result.status != 0 {
+            return Err(LabError::Guest(format!(
+                "dormouse sleep ended with {} after waking: {}",
+                result.status,
+                last_line(&result.stderr)
+            )));
+        }
+        let report = last_object(&result.stdout);
+        line.saved_bytes = number(&report, "/saved_bytes");
+        line.restored_bytes = number(&report, "/restored_bytes");
+        line.home_bytes = number(&report, "/home/home_bytes");
+        line.home_s = report.pointer("/home/home_s").and_then(Value::as_f64);
+        if let Some(devices_s) = report.pointer("/devices_s").and_then(Value::as_f64) {
+            line.suspend_s.devices = Some(devices_s);
+        }
+        self.record_placement(&mut power, "after")?;
+        line.outcome = Outcome::Resumed;
+        self.check_data(&mut power, line)?;
+        self.running = Some(Running {
+            power,
+            hello,
+            armed: None,
+            has_workload: true,
+        });
+        Ok(())
+    }
+
+    /// Sleep did not happen and the system goes on: does it really?
+    fn refused(
+        &mut self,
+        mut running: Running,
+        result: &RunResult,
+        line: &mut CycleLine,
+    ) -> Result<(), LabError> {
+        if result.status == 0 {
+            return Err(LabError::Unexpected(
+                "dormouse sleep reports success, but the power was never gone".into(),
+            ));
+        }
+        line.outcome = Outcome::Refused;
+        line.reason = last_line(&result.stderr);
+        self.say(line.cycle, &format!("refused: {}", line.reason));
+        self.check_data(&mut running.power, line)?;
+        self.running = Some(running);
+        Ok(())
+    }
+
+    fn check_data(&self, power: &mut PowerOn, line: &mut CycleLine) -> Result<(), LabError> {
+        self.say(line.cycle, "compare every page");
+        self.lab.setting.mark("workload", "verify", Kind::Begin);
+        let verdict = power.verify(self.options.fill.0)?;
+        self.lab.setting.mark("workload", "verify", Kind::End);
+        let complaints = verdict.complaints();
+        line.verified = complaints.is_empty();
+        if !line.verified {
+            line.reason = complaints.join("; ");
+        }
+        Ok(())
+    }
+
+    /// What firmware said on the console of that power-on.
+    fn cold_boot_reason(&self, power: &PowerOn) -> String {
+        let log = self.lab.machine.console_log(power.number());
+        let text = std::fs::read(log).unwrap_or_default();
+        cold_boot_reason(&String::from_utf8_lossy(&text)).unwrap_or_default()
+    }
+}
+
+/// The reason in `dormouse: cold boot: <name>: <text> (detail …)`.
+fn cold_boot_reason(console: &str) -> Option<String> {
+    let (_, reason) = console
+        .lines()
+        .find_map(|line| line.split_once("dormouse: cold boot: "))?;
+    Some(reason.trim().to_owned())
+}
+
+fn last_line(text: &str) -> String {
+    text.lines()
+        .map(str::trim)
+        .rfind(|line| !line.is_empty())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// The last JSON object among the lines, or null.
+fn last_object(text: &str) -> Value {
+    text.lines()
+        .rev()
+        .find_map(|line| serde_json::from_str(line).ok().filter(Value::is_object))
+        .or_else(|| serde_json::from_str(text).ok())
+        .unwrap_or_default()
+}
+
+fn number(value: &Value, pointer: &str) -> u64 {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_u64)
+        .unwrap_or_default()
+}
+
+impl Times {
+    fn hear_suspend(&mut self, signal: &Signal) {
+        let at_ns = Some(signal.at_ns);
+        match &signal.what {
+            What::Agent(FromGuest::Event { event }) => {
+                let is = |name: &str, kind: &str| event["name"] == name && event["kind"] == kind;
+                if is("migrate", "begin") {
+                    self.migrate_begin_ns = at_ns;
+                } else if is("migrate", "end") {
+                    self.migrate_end_ns = at_ns;
+                } else if is("enter", "begin") {
+                    self.enter_ns = at_ns;
+                }
+            }
+            What::ConsoleEvent(event) if event.clock == Clock::Firmware => {
+                self.firmware_begin_ns = self.firmware_begin_ns.or(at_ns);
+            }
+            _ => {}
+        }
+    }
+
+    fn hear_resume(&mut self, signal: &Signal) {
+        let at_ns = Some(signal.at_ns);
+        match &signal.what {
+            What::Agent(FromGuest::Awake { .. }) => self.awake_ns = at_ns,
+            What::Agent(FromGuest::Event { event }) => {
+                if event["name"] == "thaw" && event["kind"] == "end" {
+                    self.thawed_ns = self.thawed_ns.or(at_ns);
+                }
+            }
+            What::ConsoleEvent(event) if event.clock == Clock::Firmware => {
+                match (event.name.as_str(), event.kind) {
+                    ("restore-copy", Kind::Begin) => self.restore_begin_ns = Some(event.t_ns),
+                    ("restore-copy", Kind::End) => self.restore_end_ns = Some(event.t_ns),
+                    ("wake", _) => self.jump_ns = self.jump_ns.or(at_ns),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn suspend_times(times: &Times) -> SuspendTimes {
+    SuspendTimes {
+        total: seconds(Some(times.asked_ns), times.off_ns),
+        migrate: seconds(times.migrate_begin_ns, times.migrate_end_ns),
+        devices: seconds(times.enter_ns, times.firmware_begin_ns),
+        firmware: seconds(times.firmware_begin_ns, times.off_ns),
+    }
+}
+
+fn resume_times(times: &Times) -> ResumeTimes {
+    let running_ns = times.thawed_ns.or(times.awake_ns);
+    ResumeTimes {
+        total: seconds(Some(times.power_on_ns), running_ns),
+        firmware: seconds(Some(times.power_on_ns), times.jump_ns),
+        restore: seconds(times.restore_begin_ns, times.restore_end_ns),
+        kernel: seconds(times.jump_ns, running_ns),
+    }
+}
+
+/// What a run of cycles came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    pub cycles: u64,
+    pub ok: u64,
+    /// Awake, but with other data: the worst that can happen.
+    pub unverified: u64,
+}
+
+impl Summary {
+    pub fn add(&mut self, line: &CycleLine) {
+        self.cycles += 1;
+        self.ok += u64::from(line.ok);
+        self.unverified += u64::from(line.outcome == Outcome::Resumed && !line.verified);
+    }
+
+    /// The documented exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Summary {
+                unverified: 1.., ..
+            } => 4,
+            summary if summary.ok < summary.cycles => 1,
+            _ => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(fault: Option<&str>, tamper: Option<Tamper>) -> CycleOptions {
+        CycleOptions {
+            cycles: 1,
+            fill: Size::mib(1),
+            seed: 1,
+            redis_keys: 0,
+            fault: fault.map(|name| Fault::by_name(name).unwrap()),
+            tamper,
+            dram_after: None,
+            sleep_arguments: Vec::new(),
+        }
+    }
+
+    fn line(outcome: Outcome, verified: bool, reason: &str) -> CycleLine {
+        let mut line = CycleLine::new(1, 1, 1);
+        line.outcome = outcome;
+        line.verified = verified;
+        line.reason = reason.to_owned();
+        line
+    }
+
+    #[test]
+    fn a_plain_cycle_must_resume_with_the_same_data() {
+        let plain = options(None, None);
+        assert!(plain.is_ok(&line(Outcome::Resumed, true, "")));
+        assert!(!plain.is_ok(&line(Outcome::Resumed, false, "pages differ")));
+        assert!(!plain.is_ok(&line(Outcome::ColdBoot, false, "no-image")));
+        assert!(!plain.is_ok(&line(Outcome::Refused, true, "no-space")));
+    }
+
+    #[test]
+    fn after_a_power_cut_a_cold_boot_must_say_why() {
+        let cut = options(Some("saving"), None);
+        assert!(cut.is_ok(&line(Outcome::ColdBoot, false, "incomplete")));
+        assert!(!cut.is_ok(&line(Outcome::ColdBoot, false, "")));
+        assert!(cut.is_ok(&line(Outcome::Resumed, true, "")));
+        assert!(!cut.is_ok(&line(Outcome::Failed, false, "hung")));
+    }
+
+    #[test]
+    fn a_damaged_image_must_never_be_resumed() {
+        let damaged = options(None, Some(Tamper::Page));
+        assert!(!damaged.is_ok(&line(Outcome::Resumed, true, "")));
+        assert!(damaged.is_ok(&line(Outcome::ColdBoot, false, "saved-digest")));
+    }
+
+    #[test]
+    fn other_data_after_waking_has_an_exit_code_of_its_own() {
+        let mut summary = Summary::default();
+        let mut good = line(Outcome::Resumed, true, "");
+        good.ok = true;
+        summary.add(&good);
+        assert_eq!(summary.exit_code(), 0);
+        summary.add(&line(Outcome::Refused, true, ""));
+        assert_eq!(summary.exit_code(), 1);
+        summary.add(&line(Outcome::Resumed, false, ""));
+        assert_eq!(summary.exit_code(), 4);
+    }
+
+    #[test]
+    fn the_reason_of_a_cold_boot_is_read_from_the_console() {
+        let console =
+            "x\n[NOTE ]  dormouse: cold boot: incomplete: power was lost (detail 0x2)\r\n";
+        let reason = cold_boot_reason(console).unwrap();
+        assert_eq!(reason, "incomplete: power was lost (detail 0x2)");
+        assert_eq!(cold_boot_reason("nothing"), None);
+    }
+
+    #[test]
+    fn the_report_is_found_behind_other_output() {
+        assert_eq!(last_object("{\"a\":1}\n{\"a\":2}\n")["a"], 2);
+        assert_eq!(last_object("{\n \"a\": 3\n}\n")["a"], 3);
+        assert!(last_object("no report").is_null());
+    }
+}

@@ -1,0 +1,77 @@
+//! Why the emulated machine did not do what was asked, and which exit code says so.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::build::BuildError;
+
+/// What went wrong in the lab.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// The options do not fit together.
+    #[error("{0}")]
+    Usage(String),
+    /// The machine's parts could not be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// A program is not installed.
+    #[error("{program} is not installed: run scripts/setup.sh")]
+    MissingTool { program: String },
+    /// Two runs must not share one machine's disk and memory.
+    #[error("the machine {} is in use by another run", path.display())]
+    Busy { path: PathBuf },
+    /// A file or device did not work.
+    #[error("{what}: {source}")]
+    Io { what: String, source: io::Error },
+    /// Something did not happen in time.
+    #[error("{what} did not happen within {} s\n{console}", timeout.as_secs())]
+    Timeout {
+        what: String,
+        timeout: Duration,
+        console: String,
+    },
+    /// The emulator ended while something was awaited.
+    #[error("the machine stopped ({how}) while waiting for {what}\n{console}")]
+    Stopped {
+        what: String,
+        how: String,
+        console: String,
+    },
+    /// The agent in the machine answered with an error.
+    #[error("in the machine: {0}")]
+    Guest(String),
+    /// Ctrl-C.
+    #[error("interrupted")]
+    Interrupted,
+    /// The emulator or its control socket said something unexpected.
+    #[error("{0}")]
+    Unexpected(String),
+}
+
+impl LabError {
+    /// The documented exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            LabError::Usage(_) => 2,
+            LabError::MissingTool { .. } => 3,
+            LabError::Build(error) if error.is_lacking() => 3,
+            LabError::Interrupted => 130,
+            _ => 1,
+        }
+    }
+}
+
+/// Adds what was being done to an error of the system.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl Into<String>) -> Result<T, LabError>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
+    fn doing(self, what: impl Into<String>) -> Result<T, LabError> {
+        self.map_err(|source| LabError::Io {
+            what: what.into(),
+            source: source.into(),
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! What `dormouse lab cycle --json` prints for one cycle; others parse it, so it is stable.
+
+use serde::{Deserialize, Serialize};
+
+use crate::size::Size;
+
+/// How a cycle ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    Resumed,
+    ColdBoot,
+    Refused,
+    Failed,
+}
+
+impl Outcome {
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Resumed => "resumed",
+            Outcome::ColdBoot => "cold-boot",
+            Outcome::Refused => "refused",
+            Outcome::Failed => "failed",
+        }
+    }
+}
+
+/// Seconds on the way down; null where it was not seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SuspendTimes {
+    /// From the request until the emulator had ended.
+    pub total: Option<f64>,
+    pub migrate: Option<f64>,
+    /// The kernel's own freezer and devices.
+    pub devices: Option<f64>,
+    pub firmware: Option<f64>,
+}
+
+/// Seconds on the way up; null where it was not seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ResumeTimes {
+    /// From power-on (the emulator's start) until user space ran.
+    pub total: Option<f64>,
+    /// From power-on until firmware jumped to the wake vector.
+    pub firmware: Option<f64>,
+    /// Copying saved pages back, a part of `firmware`.
+    pub restore: Option<f64>,
+    /// From that jump until user space ran.
+    pub kernel: Option<f64>,
+}
+
+/// One cycle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CycleLine {
+    pub cycle: u64,
+    pub mode: String,
+    pub ok: bool,
+    pub verified: bool,
+    pub outcome: Outcome,
+    pub reason: String,
+    pub dram_bytes: u64,
+    pub cxl_bytes: u64,
+    pub user_bytes: u64,
+    pub saved_bytes: u64,
+    pub restored_bytes: u64,
+    pub suspend_s: SuspendTimes,
+    pub resume_s: ResumeTimes,
+    pub home_s: Option<f64>,
+    pub home_bytes: u64,
+}
+
+impl CycleLine {
+    /// A cycle of which nothing is known yet.
+    pub fn new(cycle: u64, dram_bytes: u64, cxl_bytes: u64) -> CycleLine {
+        CycleLine {
+            cycle,
+            mode: "cxl".into(),
+            ok: false,
+            verified: false,
+            outcome: Outcome::Failed,
+            reason: String::new(),
+            dram_bytes,
+            cxl_bytes,
+            user_bytes: 0,
+            saved_bytes: 0,
+            restored_bytes: 0,
+            suspend_s: SuspendTimes::default(),
+            resume_s: ResumeTimes::default(),
+            home_s: None,
+            home_bytes: 0,
+        }
+    }
+
+    /// The line for people.
+    pub fn describe(&self) -> String {
+        let show = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2} s"));
+        let mark = if self.ok { "ok" } else { "FAILED" };
+        let head = format!("cycle {}: {mark}: {}", self.cycle, self.outcome.name());
+        match self.outcome {
+            Outcome::Resumed if self.verified => format!(
+                "{head}, {} compared; down {} (migrate {}, firmware {}), up {} (firmware {}, \
+                 restore {}, kernel {}), home {}; saved {}",
+                Size(self.user_bytes),
+                show(self.suspend_s.total),
+                show(self.suspend_s.migrate),
+                show(self.suspend_s.firmware),
+                show(self.resume_s.total),
+                show(self.resume_s.firmware),
+                show(self.resume_s.restore),
+                show(self.resume_s.kernel),
+                show(self.home_s),
+                Size(self.saved_bytes),
+            ),
+            _ => {
+                let data = if self.verified {
+                    ", all data as they were"
+                } else {
+                    ""
+                };
+                format!("{head}: {}{data}", self.reason)
+            }
+        }
+    }
+}
+
+/// Seconds from one host time to another, to the microsecond.
+pub(crate) fn seconds(from_ns: Option<u64>, to_ns: Option<u64>) -> Option<f64> {
+    let ns = to_ns?.checked_sub(from_ns?)?;
+    Some((ns / 1000) as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_exactly_the_documented_fields() {
+        let mut line = CycleLine::new(1, 2, 3);
+        line.outcome = Outcome::ColdBoot;
+        let text = serde_json::to_string(&line).unwrap();
+        assert_eq!(
+            text,
+            "{\"cycle\":1,\"mode\":\"cxl\",\"ok\":false,\"verified\":false,\
+             \"outcome\":\"cold-boot\",\"reason\":\"\",\"dram_bytes\":2,\"cxl_bytes\":3,\
+             \"user_bytes\":0,\"saved_bytes\":0,\"restored_bytes\":0,\
+             \"suspend_s\":{\"total\":null,\"migrate\":null,\"devices\":null,\"firmware\":null},\
+             \"resume_s\":{\"total\":null,\"firmware\":null,\"restore\":null,\"kernel\":null},\
+             \"home_s\":null,\"home_bytes\":0}"
+        );
+    }
+
+    #[test]
+    fn time_that_runs_backwards_is_unknown() {
+        assert_eq!(seconds(Some(5), Some(3)), None);
+        assert_eq!(seconds(Some(0), Some(1_500_000_000)), Some(1.5));
+        assert_eq!(seconds(None, Some(3)), None);
+    }
+}
