@@ -14,6 +14,7 @@
 
 #include "dormouse.h"
 
+#if !CONFIG(DORMOUSE_BOARD_OWN_SMI_HOOKS)
 /* The hand-over from ramstage, and dry runs by the OS. */
 int mainboard_smi_apmc(u8 command)
 {
@@ -28,6 +29,7 @@ void mainboard_smi_sleep(u8 slp_typ)
 	if (slp_typ == ACPI_S3)
 		dormouse_smi();
 }
+#endif
 
 void dormouse_board_power_off(void)
 {

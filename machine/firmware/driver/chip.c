@@ -16,6 +16,12 @@
 
 enum { RESOURCE_RESERVED, RESOURCE_MEMORY };
 
+/* A board that does not say where its CXL memory is has none. */
+__weak bool dormouse_board_device(struct dormouse_device *device)
+{
+	return false;
+}
+
 static uint64_t bitmap_bytes(uint64_t memory_bytes)
 {
 	return ALIGN_UP(memory_bytes / DORMOUSE_PAGE_BYTES / 8, DORMOUSE_PAGE_BYTES);

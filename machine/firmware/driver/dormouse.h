@@ -20,6 +20,8 @@ struct dormouse_device {
 
 /* Ramstage: false if the board has no persistent CXL memory. Called more than once. */
 bool dormouse_board_device(struct dormouse_device *device);
+/* Ramstage, optional: the TSC's rate, where the board knows it better than coreboot. */
+uint32_t dormouse_board_tsc_khz(void);
 /* SMM: power off (S5). Must not return. */
 void __attribute__((noreturn)) dormouse_board_power_off(void);
 
@@ -36,7 +38,7 @@ void dormouse_smi(void);
 struct dormouse_handover {
 	uint64_t magic;
 	uint64_t facs;			/* physical address of the FACS, 0: none */
-	uint32_t tsc_mhz;
+	uint32_t tsc_khz;
 	uint32_t status;		/* SMM's answer: enum dormouse_reason */
 	char fault[DORMOUSE_FAULT_NAME_BYTES];
 	struct dormouse_geometry geometry;
@@ -93,8 +95,8 @@ enum dormouse_reason dormouse_copy_pages(enum dormouse_direction direction,
 
 /* --- both: event.c --- */
 
-void dormouse_set_tsc_mhz(uint32_t mhz);
-uint32_t dormouse_tsc_mhz(void);
+void dormouse_set_tsc_khz(uint32_t khz);
+uint32_t dormouse_tsc_khz(void);
 /* Nanoseconds since this power cycle's reset. */
 uint64_t dormouse_now_ns(void);
 /* One timeline line on the console; `key` NULL: no value. */

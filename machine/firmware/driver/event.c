@@ -9,26 +9,26 @@
 
 #define LINE_BYTES 160
 
-static uint32_t tsc_mhz;
+static uint32_t tsc_khz;
 
-void dormouse_set_tsc_mhz(uint32_t mhz)
+void dormouse_set_tsc_khz(uint32_t khz)
 {
-	tsc_mhz = mhz;
+	tsc_khz = khz;
 }
 
-uint32_t dormouse_tsc_mhz(void)
+uint32_t dormouse_tsc_khz(void)
 {
-	return tsc_mhz;
+	return tsc_khz;
 }
 
 uint64_t dormouse_now_ns(void)
 {
 	const uint64_t ticks = rdtscll();
 
-	if (!tsc_mhz)
+	if (!tsc_khz)
 		return 0;
 	/* Split, so that months of uptime do not overflow. */
-	return ticks / tsc_mhz * 1000 + ticks % tsc_mhz * 1000 / tsc_mhz;
+	return ticks / tsc_khz * 1000000 + ticks % tsc_khz * 1000000 / tsc_khz;
 }
 
 #if !ENV_SMM

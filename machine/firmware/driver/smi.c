@@ -70,7 +70,7 @@ static void accept_handover(void)
 
 	memcpy(&geometry, &handover->geometry, sizeof(geometry));
 	facs_address = handover->facs;
-	dormouse_set_tsc_mhz(handover->tsc_mhz);
+	dormouse_set_tsc_khz(handover->tsc_khz);
 	dormouse_fault_select(handover->fault);
 	handover->status = check_handover();
 	ready = handover->status == DORMOUSE_OK;

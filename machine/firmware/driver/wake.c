@@ -18,6 +18,11 @@ static struct dormouse_geometry geometry;
 static struct dormouse_header header;
 static struct dormouse_header fresh;
 
+uint32_t __weak dormouse_board_tsc_khz(void)
+{
+	return tsc_freq_mhz() * 1000;
+}
+
 static void report_cold_boot(enum dormouse_reason reason, uint64_t detail)
 {
 	printk(BIOS_NOTICE, "dormouse: cold boot: %s: %s (detail 0x%llx)\n",
@@ -79,6 +84,16 @@ static void __noreturn jump_to_os(void)
 	acpi_resume((void *)(uintptr_t)header.wake_vector);
 }
 
+/* Nothing that was asked before the power was lost is still being asked. */
+static void clear_mailbox(void)
+{
+	struct dormouse_mailbox *mailbox =
+		(void *)(uintptr_t)(geometry.cxl_base + DORMOUSE_MAILBOX_OFFSET);
+
+	memset(mailbox, 0, sizeof(*mailbox));
+	dormouse_flush(mailbox, sizeof(*mailbox));
+}
+
 static void wake(uint64_t entry_ns)
 {
 	struct dormouse_header *const copies = (void *)(uintptr_t)geometry.cxl_base;
@@ -87,6 +102,7 @@ static void wake(uint64_t entry_ns)
 	uint64_t detail;
 	int newest;
 
+	clear_mailbox();
 	dormouse_event(begin_ns, "resume", "restore-check", "begin", NULL, 0);
 	newest = dormouse_header_select(copies, &reason);
 	if (newest < 0) {
@@ -111,7 +127,7 @@ static void dormouse_entry(void *unused)
 	enum dormouse_reason reason;
 	uint64_t entry_ns;
 
-	dormouse_set_tsc_mhz(tsc_freq_mhz());
+	dormouse_set_tsc_khz(dormouse_board_tsc_khz());
 	entry_ns = dormouse_now_ns();
 	dormouse_event(0, "resume", "firmware-init", "begin", NULL, 0);
 	dormouse_event(entry_ns, "resume", "firmware-init", "end", NULL, 0);
