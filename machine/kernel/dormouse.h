@@ -129,7 +129,7 @@ void dormouse_classify_memmap(const struct dormouse_device *d, struct dormouse_m
 const char *dormouse_class_name(enum dormouse_class class);
 
 /* --- handover.c --- */
-/* Asks firmware for a dry run: it answers at all, or -ENODEV. */
+/* Asks firmware for a dry run: 0 if it answers at all, or -ETIMEDOUT. */
 int dormouse_firmware_answers(struct dormouse_device *d);
 int dormouse_handover_register(void);
 void dormouse_handover_unregister(void);

@@ -9,7 +9,8 @@
  *	  done:    never returns; the next power-on enters at the wake vector
  *	PM_POST_SUSPEND         user space runs again soon
  *
- * Nothing may allocate or free a page between the marking and the SMI.
+ * Nothing may allocate or free a page between the marking and the SMI, so nothing is
+ * printed there either.
  */
 #define pr_fmt(fmt) "dormouse: " fmt
 
@@ -27,7 +28,7 @@
 #define DORMOUSE_ANSWER_POLLS		1000
 #define DORMOUSE_ANSWER_POLL_US		100
 
-static void event(u64 t_ns, const char *phase, const char *name, const char *kind)
+static void print_event(u64 t_ns, const char *phase, const char *name, const char *kind)
 {
 	pr_notice("event t_ns=%llu phase=%s name=%s kind=%s\n", t_ns, phase, name, kind);
 }
@@ -76,14 +77,12 @@ static void raise_smi(const struct dormouse_device *d)
 	}
 }
 
-static enum dormouse_reason prepare_image(struct dormouse_device *d, u64 *detail)
+static enum dormouse_reason prepare_image(struct dormouse_device *d, u64 begin_ns, u64 *detail)
 {
 	struct dormouse_header *h = d->header;
 	struct dormouse_marks *m = &d->marks;
-	u64 begin_ns = dormouse_now_ns();
 	enum dormouse_reason reason;
 
-	event(begin_ns, "suspend", "prepare", "begin");
 	d->needed_bytes = 0;
 	d->available_bytes = 0;
 
@@ -115,22 +114,29 @@ static enum dormouse_reason prepare_image(struct dormouse_device *d, u64 *detail
 	h->phase[DORMOUSE_PHASE_PREPARE].begin_ns = begin_ns;
 	h->phase[DORMOUSE_PHASE_PREPARE].end_ns = dormouse_now_ns();
 	dormouse_header_commit(dormouse_copies(d), h);
-
-	pr_notice("event t_ns=%llu phase=suspend name=prepare kind=end pages=%llu free_pages=%llu\n",
-		  dormouse_now_ns(), m->save_pages, m->cxl_free_pages);
 	return DORMOUSE_OK;
+}
+
+/* Afterwards: a console may allocate memory to print (netconsole does). */
+static void report_prepare(const struct dormouse_device *d, u64 begin_ns, u64 end_ns)
+{
+	print_event(begin_ns, "suspend", "prepare", "begin");
+	pr_notice("event t_ns=%llu phase=suspend name=prepare kind=end pages=%llu free_pages=%llu\n",
+		  end_ns, d->marks.save_pages, d->marks.cxl_free_pages);
 }
 
 static int dormouse_prepare_sleep(u8 state, u32 pm1a, u32 pm1b)
 {
 	struct dormouse_device *d = &dormouse;
 	enum dormouse_reason reason;
-	u64 detail = 0;
+	u64 begin_ns, end_ns, detail = 0;
 
 	if (state != ACPI_STATE_S3 || !d->enabled)
 		return 0;
 
-	reason = prepare_image(d, &detail);
+	begin_ns = dormouse_now_ns();
+	reason = prepare_image(d, begin_ns, &detail);
+	end_ns = dormouse_now_ns();
 	if (reason == DORMOUSE_OK) {
 		write_mailbox(d, DORMOUSE_CMD_SLEEP);
 		/* The image keeps this value: who finds it true has slept. */
@@ -141,6 +147,7 @@ static int dormouse_prepare_sleep(u8 state, u32 pm1a, u32 pm1b)
 		d->asked = false;
 		reason = read_mailbox(d, &detail);
 	}
+	report_prepare(d, begin_ns, end_ns);
 	dormouse_refused(d, reason, detail);
 	return -1;
 }
@@ -151,10 +158,13 @@ static int dormouse_prepare_sleep(u8 state, u32 pm1a, u32 pm1b)
  */
 static void after_sleep(struct dormouse_device *d)
 {
+	const struct dormouse_interval *phase = d->header->phase;
 	enum dormouse_reason reason;
 	u64 detail;
 
 	reason = dormouse_header_load(d, &detail);
+	report_prepare(d, phase[DORMOUSE_PHASE_PREPARE].begin_ns,
+		       phase[DORMOUSE_PHASE_PREPARE].end_ns);
 	if (reason == DORMOUSE_OK && d->header->state != DORMOUSE_STATE_CONSUMED)
 		reason = read_mailbox(d, &detail);
 	if (reason != DORMOUSE_OK) {
@@ -163,7 +173,7 @@ static void after_sleep(struct dormouse_device *d)
 	}
 
 	dormouse_outcome_from_header(d);
-	event(d->header->phase[DORMOUSE_PHASE_RESTORE_COPY].end_ns, "resume", "kernel", "begin");
+	print_event(phase[DORMOUSE_PHASE_RESTORE_COPY].end_ns, "resume", "kernel", "begin");
 	pr_notice("event t_ns=%llu phase=resume name=kernel kind=end pages=%llu resumes=%llu\n",
 		  dormouse_now_ns(), d->header->restored_pages, d->header->resume_count);
 }
@@ -178,7 +188,7 @@ static int dormouse_pm_notify(struct notifier_block *nb, unsigned long action, v
 	switch (action) {
 	case PM_SUSPEND_PREPARE:
 		d->asked = false;
-		event(dormouse_now_ns(), "suspend", "kernel", "begin");
+		print_event(dormouse_now_ns(), "suspend", "kernel", "begin");
 		break;
 	case PM_POST_SUSPEND:
 		if (d->asked)
@@ -214,7 +224,7 @@ int dormouse_firmware_answers(struct dormouse_device *d)
 		return 0;
 	pr_err("firmware has the device DORM0001, but does not answer command 0x%x\n",
 	       d->smi_command);
-	return -ENODEV;
+	return -ETIMEDOUT;
 }
 
 int dormouse_handover_register(void)

@@ -10,13 +10,12 @@
  */
 #define pr_fmt(fmt) "dormouse: " fmt
 
-#include <linux/kernfs.h>
 #include <linux/kobject.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/static_call.h>
-#include <linux/version.h>
 
+#include "compat.h"
 #include "dormouse.h"
 
 #ifdef MODULE
@@ -57,20 +56,10 @@ void dormouse_set_prepare_sleep(int (*prepare)(u8 state, u32 pm1a, u32 pm1b))
 	static_call_cond(dormouse_set_hook)(prepare);
 }
 
-static struct kernfs_node *dormouse_sysfs_root(void)
-{
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
-	/* /sys/kernel never moves. */
-	return rcu_dereference_protected(kernel_kobj->sd->__parent, true);
-#else
-	return kernel_kobj->sd->parent;
-#endif
-}
-
 /* power_kobj is not exported; its directory is the sibling of /sys/kernel. */
 struct kobject *dormouse_power_kobject(void)
 {
-	struct kernfs_node *root = dormouse_sysfs_root();
+	struct kernfs_node *root = dormouse_kernfs_parent(kernel_kobj->sd);
 	struct kernfs_node *node = root ? kernfs_find_and_get(root, "power") : NULL;
 	struct kobject *power = NULL;
 

@@ -4,8 +4,8 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/sysfs.h>
-#include <linux/version.h>
 
+#include "compat.h"
 #include "dormouse.h"
 
 static struct kobject *dormouse_kobject;
@@ -172,13 +172,8 @@ static ssize_t estimate_show(struct kobject *kobj, struct kobj_attribute *attr, 
 /* It walks all memory: not for everyone. */
 static struct kobj_attribute estimate_attribute = __ATTR_RO_MODE(estimate, 0400);
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 16, 0)
-static ssize_t header_read(struct file *file, struct kobject *kobj,
-			   const struct bin_attribute *attr, char *buf, loff_t offset, size_t bytes)
-#else
-static ssize_t header_read(struct file *file, struct kobject *kobj, struct bin_attribute *attr,
+static ssize_t header_read(struct file *file, struct kobject *kobj, dormouse_bin_attribute *attr,
 			   char *buf, loff_t offset, size_t bytes)
-#endif
 {
 	ssize_t result = -EIO;
 	u64 detail;
