@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// One step of the build, in the order in which a reader wants to see them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "lowercase")]
 pub enum Step {
     /// Which package versions the machine's archives offer.
     Resolve,
