@@ -13,6 +13,7 @@ DORMOUSE := target/$(PROFILE)/dormouse
 DEMO_DIR := out/demo
 BENCH_DIR := out/bench
 FUZZ_SECONDS ?= 20
+ROUNDS ?= 3
 
 .PHONY: help setup build demo test test-unit test-fuzz test-end-to-end bench bench-machine fmt lint clean
 
@@ -44,9 +45,10 @@ test-end-to-end: build ## Sleep, lose power and wake in the emulated machine
 
 bench: bench-machine ## All benchmarks
 
-bench-machine: build ## Suspend-to-CXL: copy routine, fills, migration
+bench-machine: build ## Suspend-to-CXL: copy routine, fills, migration (ROUNDS=…)
 	@mkdir -p $(BENCH_DIR)
-	@scripts/bench-machine.sh $(BENCH_DIR)
+	@$(CARGO) build --quiet --profile $(PROFILE) --package dormouse-image --example copy_bench
+	@$(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_machine -- $(BENCH_DIR) $(ROUNDS)
 
 fmt: ## Format the Rust code
 	@$(CARGO) fmt --all

@@ -1,1 +1,155 @@
-//! Placeholder until the first commit of this room.
+//! Runs the `dormouse` command as a user would and reads what it prints.
+//!
+//! The tests lie in `tests/tests/`, one file for each kind of promise. They use the emulated
+//! machine, so they run one at a time (`make test-end-to-end`).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde::Deserialize;
+
+/// The built command: beside the test's own binary.
+pub fn dormouse_path() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let profile = test
+        .ancestors()
+        .nth(2)
+        .expect("target/<profile>/deps/<test>");
+    let path = profile.join("dormouse");
+    assert!(
+        path.is_file(),
+        "{} is missing: run `make build` first",
+        path.display()
+    );
+    path
+}
+
+/// What one call of `dormouse` gave.
+#[derive(Debug)]
+pub struct Said {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Said {
+    /// Both streams, for the message of a failed assertion.
+    pub fn all(&self) -> String {
+        format!(
+            "exit code {}\n--- stdout\n{}\n--- stderr\n{}",
+            self.code, self.stdout, self.stderr
+        )
+    }
+
+    /// The cycles of `lab cycle --json`.
+    pub fn cycles(&self) -> Vec<Cycle> {
+        self.stdout
+            .lines()
+            .map(|line| {
+                serde_json::from_str(line)
+                    .unwrap_or_else(|error| panic!("{line:?} is no cycle: {error}\n{}", self.all()))
+            })
+            .collect()
+    }
+
+    /// The only cycle.
+    pub fn cycle(&self) -> Cycle {
+        let mut cycles = self.cycles();
+        assert_eq!(cycles.len(), 1, "{}", self.all());
+        cycles.remove(0)
+    }
+}
+
+/// Runs `dormouse` with these words.
+pub fn dormouse(words: &[&str]) -> Said {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = Command::new(dormouse_path())
+        .args(words)
+        .output()
+        .expect("dormouse can be started");
+    Said {
+        code: status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+    }
+}
+
+/// Where a test's machine lies: `out/test/<name>`, so that a failed test's logs can be read.
+pub fn test_folder(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the workspace");
+    root.join("out/test").join(name)
+}
+
+/// The same, emptied of what an earlier run left.
+pub fn machine_folder(name: &str) -> PathBuf {
+    let folder = test_folder(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(folder.parent().expect("out/test")).expect("out/test can be made");
+    folder
+}
+
+/// One line of `lab cycle --json`, as `docs/cli.md` promises it. Unknown fields may be there.
+#[derive(Debug, Deserialize)]
+pub struct Cycle {
+    pub cycle: u64,
+    pub mode: String,
+    pub ok: bool,
+    pub verified: bool,
+    pub outcome: String,
+    pub reason: String,
+    pub dram_bytes: u64,
+    pub cxl_bytes: u64,
+    pub user_bytes: u64,
+    pub saved_bytes: u64,
+    pub restored_bytes: u64,
+    pub suspend_s: Suspend,
+    pub resume_s: Resume,
+    pub home_s: f64,
+    pub home_bytes: u64,
+}
+
+/// Seconds of the way down.
+#[derive(Debug, Deserialize)]
+pub struct Suspend {
+    pub total: f64,
+    pub migrate: f64,
+    pub devices: f64,
+    pub firmware: f64,
+}
+
+/// Seconds of the way up.
+#[derive(Debug, Deserialize)]
+pub struct Resume {
+    pub total: f64,
+    pub firmware: f64,
+    pub restore: f64,
+    pub kernel: f64,
+}
+
+/// `lab cycle` in a new machine of its own folder, with `--json`.
+pub fn lab_cycle(name: &str, words: &[&str]) -> Said {
+    let folder = machine_folder(name);
+    let mut all = vec!["lab", "cycle", "--json", "--machine"];
+    all.push(folder.to_str().expect("a UTF-8 path"));
+    all.extend_from_slice(words);
+    dormouse(&all)
+}
+
+/// A resumed cycle whose every page was compared.
+pub fn assert_resumed(cycle: &Cycle, said: &Said) {
+    assert!(
+        cycle.ok && cycle.verified && cycle.outcome == "resumed",
+        "cycle {} should have resumed and been verified: {} ({})\n{}",
+        cycle.cycle,
+        cycle.outcome,
+        cycle.reason,
+        said.all()
+    );
+}
+
+pub const MIB: u64 = 1 << 20;

@@ -1,0 +1,122 @@
+//! A sleeping machine's CXL device is damaged or exchanged: it boots afresh and says why.
+
+use std::fs;
+
+use dormouse_tests::{dormouse, lab_cycle, test_folder};
+
+/// Ways of `--tamper list` and the reasons that may be given. A header with a flipped bit falls
+/// back to its older copy, which says that the save was under way.
+const WAYS: [(&str, &[&str]); 8] = [
+    ("header", &["incomplete", "header-digest"]),
+    ("bitmap", &["bitmap-digest"]),
+    ("page", &["saved-digest"]),
+    ("version", &["version"]),
+    ("truncate", &["cxl-size"]),
+    ("foreign", &["magic"]),
+    ("serial", &["device"]),
+    ("dirty-shutdown", &["dirty-shutdown"]),
+];
+
+fn damage(words: &[&str], name: &str, reasons: &[&str]) {
+    let mut all = vec!["--fill", "128M"];
+    all.extend_from_slice(words);
+    let said = lab_cycle(name, &all);
+    let cycle = said.cycle();
+    assert!(cycle.ok, "{}", said.all());
+    assert_eq!(cycle.outcome, "cold-boot", "{}", said.all());
+    // `lab cycle` takes the reason from sysfs after the boot; the console must say the same.
+    assert!(
+        reasons.iter().any(|reason| cycle.reason.contains(reason)),
+        "one of {reasons:?}, not {:?}\n{}",
+        cycle.reason,
+        said.all()
+    );
+}
+
+fn tamper(way: &str) {
+    let (_, reasons) = WAYS.iter().find(|(name, _)| *name == way).unwrap();
+    damage(&["--tamper", way], &format!("tamper-{way}"), reasons);
+}
+
+#[test]
+fn every_listed_way_has_a_test() {
+    let said = dormouse(&["lab", "cycle", "--tamper", "list"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    let listed: Vec<&str> = said
+        .stdout
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert_eq!(listed, WAYS.map(|(name, _)| name));
+}
+
+#[test]
+fn one_flipped_bit_in_the_header_is_a_cold_boot() {
+    tamper("header");
+}
+
+#[test]
+fn one_flipped_bit_in_a_bitmap_is_a_cold_boot() {
+    tamper("bitmap");
+}
+
+#[test]
+fn one_flipped_bit_in_a_saved_page_is_a_cold_boot() {
+    tamper("page");
+}
+
+#[test]
+fn an_image_of_another_version_is_a_cold_boot() {
+    tamper("version");
+}
+
+#[test]
+fn a_truncated_device_is_a_cold_boot() {
+    tamper("truncate");
+}
+
+#[test]
+fn a_foreign_device_is_a_cold_boot() {
+    tamper("foreign");
+}
+
+#[test]
+fn the_same_image_on_another_device_is_a_cold_boot() {
+    tamper("serial");
+}
+
+#[test]
+fn a_device_that_lost_writes_is_a_cold_boot() {
+    tamper("dirty-shutdown");
+}
+
+#[test]
+fn dram_that_shrank_while_asleep_is_a_cold_boot() {
+    damage(
+        &["--dram", "1G", "--dram-after", "768M"],
+        "dram-shrank",
+        &["dram-size"],
+    );
+}
+
+#[test]
+fn image_inspect_shows_the_reason_of_a_cold_boot() {
+    let name = "inspect-reason";
+    let said = lab_cycle(name, &["--fill", "64M", "--tamper", "page", "--keep"]);
+    assert_eq!(said.cycle().outcome, "cold-boot", "{}", said.all());
+
+    let folder = test_folder(name);
+    let device = folder.join("cxl.mem");
+    let said = dormouse(&["image", "inspect", device.to_str().unwrap()]);
+    assert!(said.stdout.contains("saved-digest"), "{}", said.all());
+    let json = dormouse(&["image", "inspect", "--json", device.to_str().unwrap()]);
+    serde_json::from_str::<serde_json::Value>(&json.stdout).expect("one JSON object");
+
+    // Nothing to wake from is a verdict, not a crash; and no file is too odd to be looked at.
+    let said = dormouse(&["image", "verify", device.to_str().unwrap()]);
+    assert_ne!(said.code, 0, "{}", said.all());
+    let odd = folder.join("odd");
+    fs::write(&odd, b"short").unwrap();
+    let said = dormouse(&["image", "inspect", odd.to_str().unwrap()]);
+    assert!(said.code == 1 || said.code == 4, "{}", said.all());
+}
