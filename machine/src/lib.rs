@@ -1,1 +1,91 @@
-//! Placeholder until the first commit of this room.
+//! Suspend-to-CXL, the policy: what happens between "go to sleep" and the last kernel step, and
+//! between the first instruction after waking and the moment when everything is as before.
+//!
+//! ```text
+//!  sleep()                                                    home()
+//!  ┌─────────┐ ┌──────┐ ┌──────┐ ┌───────┐ ┌───────┐ ┌─────┐  ┌────┐ ┌──────────┐ ┌───────┐
+//!  │preflight│→│ node │→│freeze│→│ drop  │→│migrate│→│enter│→ │thaw│→│pages home│→│ node  │
+//!  │ refuse? │ │online│ │      │ │caches │ │to CXL │ │ S3  │  │    │ │ in order │ │offline│
+//!  └─────────┘ └──────┘ └──────┘ └───────┘ └───────┘ └─────┘  └────┘ └──────────┘ └───────┘
+//!      any refusal, failure or signal up to `enter` undoes what was done, in reverse order
+//! ```
+//!
+//! What decides is pure and takes plain data ([`order`], [`rate`], [`preflight::decide`],
+//! [`freezer::choose`], the parsers); what touches the machine goes through [`tree::Tree`] (files)
+//! and [`pages::Pages`] (system calls), which tests replace.
+
+pub mod bytes;
+pub mod caches;
+pub mod cli;
+pub mod clock;
+pub mod error;
+pub mod freezer;
+pub mod home;
+pub mod lock;
+pub mod migrate;
+pub mod module;
+pub mod node;
+pub mod numa_maps;
+pub mod offline;
+pub mod options;
+pub mod order;
+pub mod pages;
+pub mod power;
+pub mod preflight;
+pub mod processes;
+pub mod rate;
+pub mod record;
+pub mod sleep;
+pub mod state;
+pub mod tree;
+pub mod undo;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod machine_tests;
+
+pub use error::SleepError;
+pub use options::{Cancel, HomeMode, HomeOptions, NodeChoice, SleepOptions};
+pub use record::{HomeReport, Plan, SleepReport, UnfrozenProcess};
+
+use dormouse_report::Event;
+
+/// Puts this machine to sleep in CXL memory; returns after it woke (or, with `dry_run`, at once).
+///
+/// # Errors
+/// Every refusal and failure; what had been done until then is undone.
+pub fn sleep(
+    options: &SleepOptions,
+    events: &mut dyn FnMut(&Event),
+) -> Result<SleepReport, SleepError> {
+    let tree = tree::Tree::real();
+    sleep::run(
+        &sleep::Machine {
+            tree: &tree,
+            pages: &pages::Kernel,
+        },
+        options,
+        events,
+    )
+}
+
+/// Brings all user pages from the CXL node back to DRAM and takes the node offline.
+///
+/// # Errors
+/// The node cannot be found, or the machine lacks what is needed. Pages that cannot move are no
+/// error: the report counts them.
+pub fn home(
+    options: &HomeOptions,
+    events: &mut dyn FnMut(&Event),
+) -> Result<HomeReport, SleepError> {
+    let tree = tree::Tree::real();
+    home::run(
+        &sleep::Machine {
+            tree: &tree,
+            pages: &pages::Kernel,
+        },
+        options,
+        events,
+    )
+}

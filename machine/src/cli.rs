@@ -1,0 +1,476 @@
+//! The verbs `dormouse sleep` and `dormouse home`: their arguments, what they print, and their
+//! exit codes. The `dormouse` command only mounts them.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use dormouse_report::{Event, EventWriter, Kind};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::bytes::{human, parse};
+use crate::options::{Cancel, HomeMode, HomeOptions, NodeChoice, SleepOptions};
+use crate::order::Policy;
+use crate::{HomeReport, SleepError, SleepReport};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HomeArgument {
+    /// Bring pages home before this command ends
+    Wait,
+    /// Leave it to a process of its own
+    Background,
+    /// Leave them on the CXL node; run `dormouse home` later
+    Never,
+}
+
+fn parse_node(text: &str) -> Result<NodeChoice, String> {
+    if text == "auto" {
+        return Ok(NodeChoice::Auto);
+    }
+    text.parse()
+        .map(NodeChoice::Node)
+        .map_err(|_| format!("`{text}` is no node: write its number, or auto"))
+}
+
+fn parse_rate(text: &str) -> Result<u64, String> {
+    match parse(text)? {
+        0 => Err("a rate of 0 would never end; leave --rate out for no limit".to_owned()),
+        rate => Ok(rate),
+    }
+}
+
+/// How pages come home; shared by both verbs.
+#[derive(Debug, Clone, Args)]
+pub struct HomeChoices {
+    /// Bytes per second at most on the way home, such as 500M (default: no limit)
+    #[arg(long, value_name = "BYTES/s", value_parser = parse_rate, env = "DORMOUSE_RATE")]
+    pub rate: Option<u64>,
+
+    /// In which order pages come home
+    #[arg(long, value_enum, default_value = "seed", env = "DORMOUSE_POLICY")]
+    pub policy: Policy,
+
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// Append timeline events to this file, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
+}
+
+/// Put this machine to sleep in CXL memory.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Examples:
+  dormouse sleep --dry-run             what would move, what would be saved, does it fit
+  dormouse sleep                       sleep; after waking wait until all pages are home
+  dormouse sleep --home background --rate 500M
+  dormouse sleep --json --events sleep.jsonl
+
+Exit codes: 0 slept and woke; 1 refused or failed, the machine runs on as before; 2 wrong usage;
+3 this machine lacks something (see `dormouse doctor`).")]
+pub struct SleepArgs {
+    /// The NUMA node of the CXL memory: a number, or auto (the dax device in firmware's window)
+    #[arg(long, default_value = "auto", value_parser = parse_node, env = "DORMOUSE_NODE")]
+    pub node: NodeChoice,
+
+    /// Threads that migrate pages (0: one for each CPU)
+    #[arg(long, default_value_t = 0, env = "DORMOUSE_JOBS")]
+    pub jobs: usize,
+
+    /// When pages come home after waking
+    #[arg(long, value_enum, default_value = "wait", env = "DORMOUSE_HOME")]
+    pub home: HomeArgument,
+
+    /// A cgroup (path or name) that keeps running while others are stopped; may be repeated
+    #[arg(
+        long,
+        value_name = "CGROUP",
+        env = "DORMOUSE_KEEP",
+        value_delimiter = ','
+    )]
+    pub keep: Vec<String>,
+
+    /// Seconds that user space may take to stop
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 20,
+        env = "DORMOUSE_FREEZE_TIMEOUT"
+    )]
+    pub freeze_timeout: u64,
+
+    /// Check and plan; change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    #[command(flatten)]
+    pub choices: HomeChoices,
+}
+
+/// Bring pages back from the CXL node, most recently running processes first.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "\
+Examples:
+  dormouse home                        as fast as it goes, with progress
+  dormouse home --rate 500M            gently, while services run
+  dormouse home --json
+
+May be stopped (Ctrl-C) and called again. Exit codes: 0 done, or stopped by a signal; 1 pages are
+left that could not move, or it failed; 2 wrong usage; 3 this machine lacks something.")]
+pub struct HomeArgs {
+    /// The NUMA node of the CXL memory: a number, or auto (that of the last sleep)
+    #[arg(long, default_value = "auto", value_parser = parse_node, env = "DORMOUSE_NODE")]
+    pub node: NodeChoice,
+
+    /// Threads that migrate pages (0: half of the CPUs)
+    #[arg(long, default_value_t = 0, env = "DORMOUSE_HOME_JOBS")]
+    pub jobs: usize,
+
+    #[command(flatten)]
+    pub choices: HomeChoices,
+}
+
+fn cancel_on_signals() -> Cancel {
+    let cancel = Cancel::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // Without a handler a signal just ends us: /run/dormouse then tells `home` what to thaw.
+        let _ = signal_hook::flag::register(signal, cancel.0.clone());
+    }
+    cancel
+}
+
+fn home_options(args: &HomeArgs, cancel: Cancel) -> HomeOptions {
+    HomeOptions {
+        node: args.node,
+        jobs: args.jobs,
+        rate_bytes_per_s: args.choices.rate,
+        policy: args.choices.policy,
+        cancel,
+    }
+}
+
+fn sleep_options(args: &SleepArgs, cancel: Cancel) -> SleepOptions {
+    let defaults = SleepOptions::default();
+    let mut keep_running = defaults.keep_running;
+    keep_running.extend(args.keep.iter().filter(|name| !name.is_empty()).cloned());
+    SleepOptions {
+        node: args.node,
+        jobs: args.jobs,
+        home: match args.home {
+            HomeArgument::Wait => HomeMode::Wait,
+            HomeArgument::Background => HomeMode::Background,
+            HomeArgument::Never => HomeMode::Never,
+        },
+        home_options: HomeOptions {
+            rate_bytes_per_s: args.choices.rate,
+            policy: args.choices.policy,
+            cancel: cancel.clone(),
+            ..HomeOptions::default()
+        },
+        dry_run: args.dry_run,
+        keep_running,
+        freeze_timeout: Duration::from_secs(args.freeze_timeout),
+        background_command: background_command(&args.choices),
+        cancel,
+    }
+}
+
+/// `dormouse home` with the same choices.
+fn background_command(choices: &HomeChoices) -> Vec<OsString> {
+    let mut command: Vec<OsString> = vec!["/proc/self/exe".into(), "home".into()];
+    if let Some(rate) = choices.rate {
+        command.extend(["--rate".into(), rate.to_string().into()]);
+    }
+    let policy = choices
+        .policy
+        .to_possible_value()
+        .expect("no policy is hidden");
+    command.extend(["--policy".into(), policy.get_name().into()]);
+    if let Some(file) = &choices.events {
+        command.extend(["--events".into(), file.into()]);
+    }
+    command
+}
+
+/// Where events go: a file, and a progress line on a terminal.
+struct Sink {
+    writer: Option<EventWriter>,
+    bar: Option<ProgressBar>,
+    failed: bool,
+}
+
+impl Sink {
+    fn open(choices: &HomeChoices) -> Result<Sink, SleepError> {
+        let writer = choices
+            .events
+            .as_ref()
+            .map(|path| {
+                EventWriter::append(path).map_err(SleepError::write(
+                    "record events",
+                    path.clone(),
+                    "choose another --events file",
+                ))
+            })
+            .transpose()?;
+        let bar = (!choices.json && std::io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::no_length();
+            let style = "{msg:>12} {bar:30} {binary_bytes} of {binary_total_bytes} \
+                         {binary_bytes_per_sec}";
+            if let Ok(style) = ProgressStyle::with_template(style) {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Ok(Sink {
+            writer,
+            bar,
+            failed: false,
+        })
+    }
+
+    fn take(&mut self, event: &Event) {
+        if let Some(writer) = &mut self.writer
+            && !self.failed
+            && let Err(error) = writer.write(event)
+        {
+            // A full disk is no reason to stay awake.
+            eprintln!("dormouse: events are no longer recorded: {error}");
+            self.failed = true;
+        }
+        let Some(bar) = &self.bar else { return };
+        let number = |key: &str| event.detail.get(key).and_then(Value::as_u64);
+        if event.kind == Kind::Begin {
+            bar.set_message(event.name.clone());
+        }
+        if let Some(total) = number("total_bytes") {
+            bar.set_length(total);
+            bar.set_position(number("bytes").unwrap_or(0).min(total));
+        }
+        if event.kind == Kind::End {
+            bar.set_message("");
+        }
+    }
+
+    fn close(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Runs a verb with its events recorded.
+fn with_events<T>(
+    choices: &HomeChoices,
+    verb: impl FnOnce(&mut dyn FnMut(&Event)) -> Result<T, SleepError>,
+) -> Result<T, SleepError> {
+    let mut sink = Sink::open(choices)?;
+    let result = verb(&mut |event| sink.take(event));
+    sink.close();
+    result
+}
+
+fn print_error(verb: &str, json: bool, error: &SleepError) -> u8 {
+    if json {
+        let mut object = json!({
+            "outcome": if error.is_refusal() { "refused" } else { "failed" },
+            "reason": error.reason(),
+            "error": error.to_string(),
+        });
+        if let Some((needed, available)) = error.space_bytes() {
+            object["needed_bytes"] = needed.into();
+            object["available_bytes"] = available.into();
+        }
+        println!("{object}");
+    }
+    eprintln!("dormouse {verb}: {error}");
+    error.exit_code()
+}
+
+/// Runs `dormouse sleep`: prints the report (or the error) and returns the exit code.
+pub fn run_sleep(args: &SleepArgs) -> u8 {
+    let options = sleep_options(args, cancel_on_signals());
+    match with_events(&args.choices, |events| crate::sleep(&options, events)) {
+        Ok(report) if args.choices.json => {
+            println!(
+                "{}",
+                serde_json::to_string(&report).expect("plain data serialises")
+            );
+            0
+        }
+        Ok(report) => {
+            print_sleep(&report);
+            0
+        }
+        Err(error) => print_error("sleep", args.choices.json, &error),
+    }
+}
+
+/// Runs `dormouse home`: prints the report (or the error) and returns the exit code.
+pub fn run_home(args: &HomeArgs) -> u8 {
+    let options = home_options(args, cancel_on_signals());
+    match with_events(&args.choices, |events| crate::home(&options, events)) {
+        Ok(report) => {
+            if args.choices.json {
+                println!(
+                    "{}",
+                    serde_json::to_string(&report).expect("plain data serialises")
+                );
+            } else {
+                print_home(&report);
+            }
+            u8::from(!report.offline && !report.stopped)
+        }
+        Err(error) => print_error("home", args.choices.json, &error),
+    }
+}
+
+fn print_sleep(report: &SleepReport) {
+    if let Some(plan) = &report.plan {
+        println!(
+            "This machine can sleep in the CXL memory of node {}.",
+            plan.node
+        );
+        println!("  user pages to migrate   {:>12}", human(plan.user_bytes));
+        println!(
+            "  kernel pages to save    {:>12} (about)",
+            human(plan.kernel_bytes)
+        );
+        println!("  needed                  {:>12}", human(plan.needed_bytes));
+        println!(
+            "  available               {:>12}",
+            human(plan.available_bytes)
+        );
+        println!("  processes               {:>12}", plan.processes);
+        println!("  cgroups to stop         {}", plan.freeze.join(" "));
+        let names: Vec<String> = plan
+            .not_frozen
+            .iter()
+            .map(|one| format!("{} ({})", one.name, one.pid))
+            .collect();
+        println!("  running until the end   {}", names.join(" "));
+        return;
+    }
+    println!(
+        "Slept and woke. Down {:.2} s: migrated {} in {:.2} s. Saved {}, restored {} by firmware.",
+        report.suspend_s,
+        human(report.user_bytes_migrated),
+        report.migrate_s,
+        human(report.saved_bytes),
+        human(report.restored_bytes),
+    );
+    if report.pages_failed > 0 {
+        println!(
+            "{} pages could not move; firmware saved them.",
+            report.pages_failed
+        );
+    }
+    if let Some(home) = &report.home {
+        print_home(home);
+    }
+}
+
+fn print_home(report: &HomeReport) {
+    if report.offline && report.home_bytes == 0 {
+        println!("All pages are home; node {} is offline.", report.node);
+    } else if report.offline {
+        println!(
+            "Brought {} of {} processes home in {:.2} s; node {} is offline.",
+            human(report.home_bytes),
+            report.processes,
+            report.home_s,
+            report.node
+        );
+    } else {
+        println!(
+            "{} are home after {:.2} s, {} are left on node {}{}.",
+            human(report.home_bytes),
+            report.home_s,
+            human(report.left_bytes),
+            report.node,
+            if report.stopped {
+                ": stopped; run `dormouse home` to go on"
+            } else {
+                ": they could not move; run `dormouse home` again later"
+            }
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    #[derive(Parser)]
+    enum Verbs {
+        Sleep(SleepArgs),
+        Home(HomeArgs),
+    }
+
+    fn sleep(arguments: &[&str]) -> SleepArgs {
+        match Verbs::try_parse_from([&["dormouse", "sleep"], arguments].concat()).unwrap() {
+            Verbs::Sleep(args) => args,
+            Verbs::Home(_) => unreachable!(),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent_and_has_examples() {
+        Verbs::command().debug_assert();
+        for mut verb in Verbs::command()
+            .get_subcommands()
+            .cloned()
+            .collect::<Vec<_>>()
+        {
+            assert!(verb.render_long_help().to_string().contains("Examples:"));
+        }
+    }
+
+    #[test]
+    fn defaults_wait_for_home_on_the_device_s_node() {
+        let options = sleep_options(&sleep(&[]), Cancel::default());
+        assert_eq!(
+            (options.node, options.home),
+            (NodeChoice::Auto, HomeMode::Wait)
+        );
+        assert_eq!(options.home_options.rate_bytes_per_s, None);
+    }
+
+    #[test]
+    fn the_background_command_repeats_the_choices() {
+        let args = sleep(&[
+            "--home",
+            "background",
+            "--rate",
+            "2M/s",
+            "--events",
+            "e.jsonl",
+        ]);
+        let command = background_command(&args.choices);
+        let rest: Vec<&str> = command[2..]
+            .iter()
+            .filter_map(|word| word.to_str())
+            .collect();
+        assert_eq!(
+            rest,
+            [
+                "--rate", "2097152", "--policy", "seed", "--events", "e.jsonl"
+            ]
+        );
+        let again = [&["dormouse", "home"], rest.as_slice()].concat();
+        assert!(matches!(Verbs::try_parse_from(again), Ok(Verbs::Home(_))));
+    }
+
+    #[test]
+    fn a_rate_of_nothing_and_an_unknown_node_are_wrong_usage() {
+        for arguments in [["--rate", "0"], ["--node", "cxl"], ["--rate", "fast"]] {
+            let all = [&["dormouse", "sleep"], arguments.as_slice()].concat();
+            assert!(Verbs::try_parse_from(all).is_err());
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Why a machine did not go to sleep or its pages did not come home: what, where, what next.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::bytes::human;
+
+/// Every refusal and failure of this crate. [`SleepError::reason`] gives the stable name for
+/// scripts; where firmware or the kernel module have a name for it, it is the same one.
+#[derive(Debug, Error)]
+pub enum SleepError {
+    #[error(
+        "only root can put the machine to sleep or move other users' pages: run this with sudo"
+    )]
+    NotRoot,
+
+    #[error(
+        "{path} is missing: the module dormouse is not loaded, or it found no firmware that can \
+         save this machine; run `modprobe dormouse`, read its line in `dmesg`, then `dormouse \
+         doctor`"
+    )]
+    NoModule { path: PathBuf },
+
+    #[error("Suspend-to-CXL is switched off: write 1 to {path} to allow it")]
+    Disabled { path: PathBuf },
+
+    #[error(
+        "the CXL device holds a sleep image in state `{state}` that was not resumed; a new sleep \
+         would destroy it: look at it with `dormouse image inspect`, reboot to drop it"
+    )]
+    ImageExists { state: String },
+
+    #[error("this machine cannot {what}: {path} offers `{found}`; {next}")]
+    Lacks {
+        what: &'static str,
+        path: PathBuf,
+        found: String,
+        next: &'static str,
+    },
+
+    #[error("no CXL memory for the sleep: {detail}; `dormouse doctor` shows which part is missing")]
+    NoNode { detail: String },
+
+    #[error(
+        "CXL memory is too small ({stage}): needed {needed_bytes} bytes ({}), available \
+         {available_bytes} bytes ({}); free memory, or use a larger CXL device",
+        human(*.needed_bytes), human(*.available_bytes)
+    )]
+    NoSpace {
+        stage: &'static str,
+        needed_bytes: u64,
+        available_bytes: u64,
+    },
+
+    #[error(
+        "user space did not stop within {seconds} s: cgroup {cgroup} still runs ({processes}); \
+         wait for its I/O to end, or let it run with --keep {cgroup}"
+    )]
+    FreezeTimeout {
+        cgroup: String,
+        seconds: u64,
+        processes: String,
+    },
+
+    #[error("stopped by a signal while {step}; everything was put back")]
+    Interrupted { step: &'static str },
+
+    #[error("another dormouse is at it (process {pid}): wait until it is done")]
+    Busy { pid: String },
+
+    #[error("{what}: cannot {verb} {path}: {source}; {next}")]
+    File {
+        what: &'static str,
+        verb: &'static str,
+        path: PathBuf,
+        source: io::Error,
+        next: &'static str,
+    },
+
+    #[error(
+        "memory block {block} of node {node} cannot go online as movable memory: {detail}; see \
+         `dmesg`, and check that no udev rule puts hot-added memory online"
+    )]
+    NotMovable {
+        block: String,
+        node: u32,
+        detail: String,
+    },
+
+    #[error(
+        "Linux gave up entering S3: {source}{}; the machine goes on running, see `dmesg`",
+        .suspect.as_deref().map(|device| format!(" (last failed: {device})")).unwrap_or_default()
+    )]
+    NotEntered {
+        source: io::Error,
+        suspect: Option<String>,
+    },
+
+    #[error(
+        "the sleep was refused: {reason} (detail {detail}); the machine goes on running, `dmesg | \
+         grep dormouse` has the sentence to it"
+    )]
+    Refused { reason: String, detail: String },
+
+    #[error("{error}; and putting things back was not complete: {failures}")]
+    NotUndone {
+        error: Box<SleepError>,
+        failures: String,
+    },
+}
+
+impl SleepError {
+    /// The stable name of the reason, for scripts and for `--json`.
+    pub fn reason(&self) -> &str {
+        match self {
+            SleepError::NotRoot => "not-root",
+            SleepError::NoModule { .. } => "no-module",
+            SleepError::Disabled { .. } => "disabled",
+            SleepError::ImageExists { .. } => "image-exists",
+            SleepError::Lacks { .. } => "not-supported",
+            SleepError::NoNode { .. } => "no-node",
+            SleepError::NoSpace { .. } => "no-space",
+            SleepError::FreezeTimeout { .. } => "freeze-timeout",
+            SleepError::Interrupted { .. } => "interrupted",
+            SleepError::Busy { .. } => "busy",
+            SleepError::File { .. } => "file",
+            SleepError::NotMovable { .. } => "not-movable",
+            SleepError::NotEntered { .. } => "not-entered",
+            SleepError::Refused { reason, .. } => reason,
+            SleepError::NotUndone { error, .. } => error.reason(),
+        }
+    }
+
+    /// Whether the machine was asked and said no (it goes on running as before), as opposed to
+    /// something that failed.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            SleepError::NoSpace { .. }
+            | SleepError::Disabled { .. }
+            | SleepError::ImageExists { .. }
+            | SleepError::Refused { .. }
+            | SleepError::Lacks { .. }
+            | SleepError::NoModule { .. }
+            | SleepError::NoNode { .. } => true,
+            SleepError::NotUndone { error, .. } => error.is_refusal(),
+            _ => false,
+        }
+    }
+
+    /// The exit code of the command: 3 where this machine lacks something, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            SleepError::NoModule { .. } | SleepError::Lacks { .. } | SleepError::NoNode { .. } => 3,
+            SleepError::NotUndone { error, .. } => error.exit_code(),
+            _ => 1,
+        }
+    }
+
+    /// The numbers of a refusal for lack of space.
+    pub fn space_bytes(&self) -> Option<(u64, u64)> {
+        match self {
+            SleepError::NoSpace {
+                needed_bytes,
+                available_bytes,
+                ..
+            } => Some((*needed_bytes, *available_bytes)),
+            SleepError::NotUndone { error, .. } => error.space_bytes(),
+            _ => None,
+        }
+    }
+
+    /// An error about a file that could not be written.
+    pub fn write(
+        what: &'static str,
+        path: PathBuf,
+        next: &'static str,
+    ) -> impl FnOnce(io::Error) -> SleepError {
+        move |source| SleepError::File {
+            what,
+            verb: "write",
+            path,
+            source,
+            next,
+        }
+    }
+
+    /// An error about a file that could not be read.
+    pub fn read(
+        what: &'static str,
+        path: PathBuf,
+        next: &'static str,
+    ) -> impl FnOnce(io::Error) -> SleepError {
+        move |source| SleepError::File {
+            what,
+            verb: "read",
+            path,
+            source,
+            next,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_space_is_told_with_both_numbers_and_the_firmware_s_reason_name() {
+        let error = SleepError::NoSpace {
+            stage: "preflight",
+            needed_bytes: 1000,
+            available_bytes: 10,
+        };
+        let text = error.to_string();
+        assert!(
+            text.contains("1000 bytes") && text.contains("10 bytes"),
+            "{text}"
+        );
+        assert_eq!((error.reason(), error.exit_code()), ("no-space", 1));
+    }
+
+    #[test]
+    fn an_incomplete_undo_keeps_the_first_reason() {
+        let error = Box::new(SleepError::Refused {
+            reason: "memory-map".into(),
+            detail: "0".into(),
+        });
+        let error = SleepError::NotUndone {
+            error,
+            failures: "thaw: no".into(),
+        };
+        assert_eq!(error.reason(), "memory-map");
+        assert!(error.is_refusal());
+    }
+}

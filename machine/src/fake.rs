@@ -1,0 +1,176 @@
+//! A made-up machine for tests: processes with pages on nodes, and a tree of files that answers.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Mutex;
+
+use crate::pages::{PAGE_BYTES, Pages, Run};
+
+/// Where the first page of each process lies.
+const BASE: u64 = 0x10_0000;
+
+#[derive(Default)]
+struct Inner {
+    /// Node of each page of each process.
+    processes: BTreeMap<i32, Vec<u32>>,
+    pinned: Vec<(i32, u64)>,
+    capacity_pages: BTreeMap<u32, usize>,
+    forbid_move_pages: bool,
+    moves: Vec<i32>,
+}
+
+/// Pages in memory, with the kernel's habits: a call stops at a page that cannot move, and says
+/// nothing about those after it.
+#[derive(Default)]
+pub struct FakePages {
+    inner: Mutex<Inner>,
+}
+
+fn error(errno: i32) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}
+
+impl FakePages {
+    /// Processes (pid, pages), all on node 0.
+    pub fn new(processes: &[(i32, usize)]) -> FakePages {
+        let processes = processes
+            .iter()
+            .map(|(pid, pages)| (*pid, vec![0; *pages]))
+            .collect();
+        FakePages {
+            inner: Mutex::new(Inner {
+                processes,
+                ..Inner::default()
+            }),
+        }
+    }
+
+    pub fn with_capacity(self, node: u32, pages: usize) -> FakePages {
+        self.inner
+            .lock()
+            .unwrap()
+            .capacity_pages
+            .insert(node, pages);
+        self
+    }
+
+    pub fn pin(&self, pid: i32, page: u64) {
+        self.inner.lock().unwrap().pinned.push((pid, page));
+    }
+
+    pub fn put(&self, pid: i32, pages: Range<usize>, node: u32) {
+        self.inner.lock().unwrap().processes.get_mut(&pid).unwrap()[pages].fill(node);
+    }
+
+    pub fn forbid_move_pages(&self) {
+        self.inner.lock().unwrap().forbid_move_pages = true;
+    }
+
+    pub fn count_on(&self, node: u32) -> usize {
+        self.inner.lock().unwrap().count_on(node)
+    }
+
+    /// The pids in the order in which they were moved, without repetition.
+    pub fn order_of_moves(&self) -> Vec<i32> {
+        let mut moves = self.inner.lock().unwrap().moves.clone();
+        moves.dedup();
+        moves
+    }
+}
+
+impl Inner {
+    fn count_on(&self, node: u32) -> usize {
+        self.processes
+            .values()
+            .flatten()
+            .filter(|at| **at == node)
+            .count()
+    }
+
+    fn move_one(&mut self, pid: i32, page: u64, node: u32) -> Result<(), i32> {
+        if self.pinned.contains(&(pid, page)) {
+            return Err(libc::EBUSY);
+        }
+        let room = self
+            .capacity_pages
+            .get(&node)
+            .is_none_or(|room| self.count_on(node) < *room);
+        if !room {
+            return Err(libc::ENOMEM);
+        }
+        self.processes.get_mut(&pid).expect("checked by the caller")[page as usize] = node;
+        Ok(())
+    }
+}
+
+impl Pages for FakePages {
+    fn present(&self, pid: i32) -> io::Result<Vec<Run>> {
+        let inner = self.inner.lock().unwrap();
+        let pages = inner
+            .processes
+            .get(&pid)
+            .ok_or_else(|| error(libc::ESRCH))?;
+        let end = BASE + pages.len() as u64 * PAGE_BYTES;
+        Ok(vec![Run {
+            start: BASE,
+            end,
+            huge: false,
+        }])
+    }
+
+    fn nodes(&self, pid: i32, addresses: &[u64], status: &mut [i32]) -> io::Result<()> {
+        let inner = self.inner.lock().unwrap();
+        let pages = inner
+            .processes
+            .get(&pid)
+            .ok_or_else(|| error(libc::ESRCH))?;
+        for (address, status) in addresses.iter().zip(status) {
+            let page = ((address - BASE) / PAGE_BYTES) as usize;
+            *status = pages.get(page).map_or(-libc::ENOENT, |node| *node as i32);
+        }
+        Ok(())
+    }
+
+    fn move_to(
+        &self,
+        pid: i32,
+        addresses: &[u64],
+        node: u32,
+        status: &mut [i32],
+    ) -> io::Result<u64> {
+        let mut inner = self.inner.lock().unwrap();
+        if inner.forbid_move_pages {
+            return Err(error(libc::EACCES));
+        }
+        if !inner.processes.contains_key(&pid) {
+            return Err(error(libc::ESRCH));
+        }
+        inner.moves.push(pid);
+        for (index, address) in addresses.iter().enumerate() {
+            match inner.move_one(pid, (address - BASE) / PAGE_BYTES, node) {
+                Ok(()) => status[index] = node as i32,
+                Err(libc::ENOMEM) => return Err(error(libc::ENOMEM)),
+                Err(_) => return Ok((addresses.len() - index) as u64),
+            }
+        }
+        Ok(0)
+    }
+
+    fn move_all(&self, pid: i32, from: &[u32], to: u32) -> io::Result<u64> {
+        let mut inner = self.inner.lock().unwrap();
+        let pages = inner
+            .processes
+            .get(&pid)
+            .ok_or_else(|| error(libc::ESRCH))?
+            .clone();
+        inner.moves.push(pid);
+        let mut left = 0;
+        for (page, node) in pages.iter().enumerate() {
+            if from.contains(node) {
+                left += u64::from(inner.move_one(pid, page as u64, to).is_err());
+            }
+        }
+        Ok(left)
+    }
+}

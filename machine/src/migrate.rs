@@ -1,0 +1,523 @@
+//! Moves the pages of many processes to another node, on many CPUs at once, in batches.
+//!
+//! ```text
+//!  processes, in order ──┐        each worker, until nothing is left:
+//!  ┌───┬───┬───┬───┐     │          a batch is waiting?  move_pages(2) on it
+//!  │ P │ P │ P │ … │  ───┼──▶       else next process:   small → migrate_pages(2), whole
+//!  └───┴───┴───┴───┘     │                               large → scan, cut into batches
+//!  ┌───────┬───────┬──┐  │
+//!  │ batch │ batch │… │ ─┘        batches come before further processes: order is kept
+//!  └───────┴───────┴──┘
+//! ```
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use crate::clock::monotonic_ns;
+use crate::options::Cancel;
+use crate::pages::{HUGE_PAGE_BYTES, PAGE_BYTES, Pages, Run};
+use crate::rate::TokenBucket;
+
+/// The kernel writes nodes and negative errnos; this is neither.
+const NOT_REACHED: i32 = i32::MIN;
+/// Tries for pages that are busy at first.
+const ROUNDS: usize = 4;
+/// How often the caller hears of progress.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// One process to move.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    pub pid: i32,
+    /// About how much it has; decides between the two system calls.
+    pub bytes: u64,
+    pub to_node: u32,
+}
+
+/// How to move.
+pub struct Settings<'a> {
+    pub jobs: usize,
+    /// Pages on these nodes are to move.
+    pub from_nodes: &'a [u32],
+    /// Processes up to this size move by one migrate_pages(2).
+    pub whole_up_to_bytes: u64,
+    pub batch_bytes: u64,
+    /// Ask first which pages are on `from_nodes`, and touch no others.
+    pub ask_first: bool,
+    pub bucket: Option<TokenBucket>,
+    pub cancel: &'a Cancel,
+}
+
+/// What came of it.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Moved page by page; processes that moved whole are not counted here.
+    pub moved_bytes: u64,
+    pub failed_pages: u64,
+    pub processes: u64,
+    /// The target node is full: the rest was not tried.
+    pub full: bool,
+    pub canceled: bool,
+}
+
+/// A piece of one process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Batch {
+    pid: i32,
+    to_node: u32,
+    pages: Vec<Page>,
+}
+
+/// An address and how many bytes move with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Page {
+    address: u64,
+    bytes: u64,
+}
+
+#[derive(Default)]
+struct Queue {
+    tasks: VecDeque<Task>,
+    batches: VecDeque<Batch>,
+    scanning: usize,
+}
+
+struct Shared<'a> {
+    pages: &'a dyn Pages,
+    settings: &'a Settings<'a>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    bucket: Option<Mutex<TokenBucket>>,
+    moved_bytes: AtomicU64,
+    failed_pages: AtomicU64,
+    processes: AtomicU64,
+    full: AtomicBool,
+}
+
+/// Moves all `tasks`, first ones first; calls `progress` with the bytes moved so far about ten
+/// times a second, from the caller's thread.
+pub fn run(
+    pages: &dyn Pages,
+    tasks: Vec<Task>,
+    settings: &Settings<'_>,
+    progress: &mut dyn FnMut(u64),
+) -> Outcome {
+    let shared = Shared {
+        pages,
+        settings,
+        queue: Mutex::new(Queue {
+            tasks: tasks.into(),
+            ..Queue::default()
+        }),
+        changed: Condvar::new(),
+        bucket: settings.bucket.clone().map(Mutex::new),
+        moved_bytes: AtomicU64::new(0),
+        failed_pages: AtomicU64::new(0),
+        processes: AtomicU64::new(0),
+        full: AtomicBool::new(false),
+    };
+    std::thread::scope(|scope| {
+        // Nobody sends: the channel tells, by closing, that the last worker has ended.
+        let (alive, ended) = channel::<()>();
+        for _ in 0..settings.jobs.max(1) {
+            let (shared, alive) = (&shared, alive.clone());
+            scope.spawn(move || work(shared, alive));
+        }
+        drop(alive);
+        while ended.recv_timeout(PROGRESS_EVERY) == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+        {
+            progress(shared.moved_bytes.load(Ordering::Relaxed));
+        }
+    });
+    Outcome {
+        moved_bytes: shared.moved_bytes.into_inner(),
+        failed_pages: shared.failed_pages.into_inner(),
+        processes: shared.processes.into_inner(),
+        full: shared.full.into_inner(),
+        canceled: settings.cancel.is_set(),
+    }
+}
+
+fn work(shared: &Shared<'_>, _alive: Sender<()>) {
+    let stopped = || shared.settings.cancel.is_set() || shared.full.load(Ordering::Relaxed);
+    let mut queue = shared.queue.lock().expect("no worker panics");
+    while !stopped() {
+        if let Some(batch) = queue.batches.pop_front() {
+            drop(queue);
+            move_batch(shared, &batch);
+        } else if let Some(task) = queue.tasks.pop_front() {
+            queue.scanning += 1;
+            drop(queue);
+            let batches = begin(shared, &task);
+            queue = shared.queue.lock().expect("no worker panics");
+            queue.scanning -= 1;
+            queue.batches.extend(batches);
+            shared.changed.notify_all();
+            continue;
+        } else if queue.scanning > 0 {
+            // Somebody may be about to add batches.
+            queue = shared
+                .changed
+                .wait_timeout(queue, PROGRESS_EVERY)
+                .expect("no worker panics")
+                .0;
+            continue;
+        } else {
+            return;
+        }
+        queue = shared.queue.lock().expect("no worker panics");
+    }
+}
+
+/// Moves a small process at once; returns the batches of a large one.
+fn begin(shared: &Shared<'_>, task: &Task) -> Vec<Batch> {
+    shared.processes.fetch_add(1, Ordering::Relaxed);
+    if task.bytes > shared.settings.whole_up_to_bytes {
+        match shared.pages.present(task.pid) {
+            Ok(runs) => return cut(task, &runs, shared.settings.batch_bytes),
+            Err(error) if has_ended(&error) => return Vec::new(),
+            Err(_) => {}
+        }
+    }
+    move_whole(shared, task.pid, task.to_node);
+    Vec::new()
+}
+
+fn move_whole(shared: &Shared<'_>, pid: i32, to_node: u32) {
+    match shared
+        .pages
+        .move_all(pid, shared.settings.from_nodes, to_node)
+    {
+        Ok(left) => {
+            shared.failed_pages.fetch_add(left, Ordering::Relaxed);
+        }
+        Err(error) if has_ended(&error) => {}
+        Err(error) => {
+            if error.raw_os_error() == Some(libc::ENOMEM) {
+                shared.full.store(true, Ordering::Relaxed);
+            }
+            shared.failed_pages.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Cuts the runs of a process into batches of about `batch_bytes`.
+fn cut(task: &Task, runs: &[Run], batch_bytes: u64) -> Vec<Batch> {
+    let mut batches = Vec::new();
+    let mut pages = Vec::new();
+    let mut bytes = 0;
+    for run in runs {
+        let step = if run.huge {
+            HUGE_PAGE_BYTES
+        } else {
+            PAGE_BYTES
+        };
+        let mut address = run.start;
+        while address < run.end {
+            // A run may begin or end inside a huge page when the scan was cut there.
+            let next = (address / step + 1) * step;
+            let page_bytes = next.min(run.end) - address;
+            pages.push(Page {
+                address,
+                bytes: page_bytes,
+            });
+            bytes += page_bytes;
+            address = next;
+            if bytes >= batch_bytes {
+                batches.push(Batch {
+                    pid: task.pid,
+                    to_node: task.to_node,
+                    pages: std::mem::take(&mut pages),
+                });
+                bytes = 0;
+            }
+        }
+    }
+    if !pages.is_empty() {
+        batches.push(Batch {
+            pid: task.pid,
+            to_node: task.to_node,
+            pages,
+        });
+    }
+    batches
+}
+
+/// The process is gone, or has no memory any more.
+fn has_ended(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT))
+}
+
+fn move_batch(shared: &Shared<'_>, batch: &Batch) {
+    let mut left = batch.pages.clone();
+    let result = if shared.settings.ask_first {
+        keep_those_to_move(shared, batch, &mut left)
+    } else {
+        Ok(())
+    };
+    let result = result.and_then(|()| {
+        wait_for_tokens(shared, left.iter().map(|page| page.bytes).sum());
+        move_in_rounds(shared, batch, &mut left)
+    });
+    match result {
+        Ok(()) => {}
+        Err(error) if has_ended(&error) => return,
+        // A cpuset forbids the node to the process, not to us: migrate_pages(2) may overrule it.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
+            return move_whole(shared, batch.pid, batch.to_node);
+        }
+        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+            shared.full.store(true, Ordering::Relaxed);
+            // A part of the call may have moved; where asking fails, all count as failed.
+            let _ = keep_those_to_move(shared, batch, &mut left);
+        }
+        Err(_) => {}
+    }
+    let failed: u64 = left.iter().map(|page| page.bytes / PAGE_BYTES).sum();
+    shared.failed_pages.fetch_add(failed, Ordering::Relaxed);
+}
+
+fn wait_for_tokens(shared: &Shared<'_>, bytes: u64) {
+    let Some(bucket) = &shared.bucket else { return };
+    let wait = bucket
+        .lock()
+        .expect("no worker panics")
+        .take(bytes, monotonic_ns());
+    let until_ns = monotonic_ns().saturating_add(wait.as_nanos() as u64);
+    while monotonic_ns() < until_ns && !shared.settings.cancel.is_set() {
+        let rest = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
+        std::thread::sleep(rest.min(PROGRESS_EVERY));
+    }
+}
+
+/// Leaves in `left` only the pages that lie on one of the nodes to move from.
+fn keep_those_to_move(shared: &Shared<'_>, batch: &Batch, left: &mut Vec<Page>) -> io::Result<()> {
+    let addresses: Vec<u64> = left.iter().map(|page| page.address).collect();
+    let mut status = vec![NOT_REACHED; addresses.len()];
+    shared.pages.nodes(batch.pid, &addresses, &mut status)?;
+    let mut index = 0;
+    left.retain(|_| {
+        let node = status[index];
+        index += 1;
+        node >= 0 && shared.settings.from_nodes.contains(&(node as u32))
+    });
+    Ok(())
+}
+
+/// Several tries, each with smaller calls: one page that cannot move makes the kernel give up the
+/// rest of a call. What is still in `left` at the end did not move.
+fn move_in_rounds(shared: &Shared<'_>, batch: &Batch, left: &mut Vec<Page>) -> io::Result<()> {
+    let mut call_pages = left.len().max(1);
+    for round in 0..ROUNDS {
+        let mut again = Vec::new();
+        for pages in left.chunks(call_pages) {
+            let addresses: Vec<u64> = pages.iter().map(|page| page.address).collect();
+            let mut status = vec![NOT_REACHED; addresses.len()];
+            shared
+                .pages
+                .move_to(batch.pid, &addresses, batch.to_node, &mut status)?;
+            let mut moved_bytes = 0;
+            for (page, status) in pages.iter().zip(&status) {
+                match *status {
+                    node if node == batch.to_node as i32 => moved_bytes += page.bytes,
+                    // Unmapped meanwhile, or the zero page: nothing to move.
+                    gone if gone == -libc::ENOENT || gone == -libc::EFAULT => {}
+                    _ => again.push(*page),
+                }
+            }
+            shared.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
+        }
+        *left = again;
+        if left.is_empty() {
+            return Ok(());
+        }
+        // Some have moved although their status does not say so (parts of a large folio).
+        let before: u64 = left.iter().map(|page| page.bytes).sum();
+        keep_those_to_move(shared, batch, left)?;
+        let after: u64 = left.iter().map(|page| page.bytes).sum();
+        shared
+            .moved_bytes
+            .fetch_add(before - after, Ordering::Relaxed);
+        if left.is_empty() || shared.settings.cancel.is_set() {
+            return Ok(());
+        }
+        call_pages = (call_pages / 8).clamp(1, 512);
+        if round > 0 {
+            std::thread::sleep(Duration::from_millis(1 << round));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::FakePages;
+    use proptest::prelude::*;
+
+    fn settings<'a>(cancel: &'a Cancel, from_nodes: &'a [u32]) -> Settings<'a> {
+        Settings {
+            jobs: 3,
+            from_nodes,
+            whole_up_to_bytes: 8 * PAGE_BYTES,
+            batch_bytes: 16 * PAGE_BYTES,
+            ask_first: false,
+            bucket: None,
+            cancel,
+        }
+    }
+
+    fn task(pid: i32, pages: u64) -> Task {
+        Task {
+            pid,
+            bytes: pages * PAGE_BYTES,
+            to_node: 1,
+        }
+    }
+
+    #[test]
+    fn small_and_large_processes_all_move() {
+        let pages = FakePages::new(&[(1, 4), (2, 100), (3, 1000)]);
+        let cancel = Cancel::default();
+        let tasks = vec![task(3, 1000), task(2, 100), task(1, 4)];
+        let outcome = run(&pages, tasks, &settings(&cancel, &[0]), &mut |_| {});
+        assert_eq!(pages.count_on(0), 0);
+        assert_eq!(outcome.moved_bytes, 1100 * PAGE_BYTES);
+        assert_eq!((outcome.failed_pages, outcome.processes), (0, 3));
+    }
+
+    #[test]
+    fn one_page_that_cannot_move_does_not_hold_back_the_others() {
+        let pages = FakePages::new(&[(2, 300)]);
+        pages.pin(2, 7);
+        let cancel = Cancel::default();
+        let outcome = run(
+            &pages,
+            vec![task(2, 300)],
+            &settings(&cancel, &[0]),
+            &mut |_| {},
+        );
+        assert_eq!(outcome.failed_pages, 1);
+        assert_eq!(pages.count_on(0), 1);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_no_failure() {
+        let pages = FakePages::new(&[(2, 300)]);
+        let cancel = Cancel::default();
+        let tasks = vec![task(99, 300), task(98, 1), task(2, 300)];
+        let outcome = run(&pages, tasks, &settings(&cancel, &[0]), &mut |_| {});
+        assert_eq!((outcome.failed_pages, pages.count_on(0)), (0, 0));
+    }
+
+    #[test]
+    fn a_full_node_stops_the_work_and_is_reported() {
+        let pages = FakePages::new(&[(2, 300)]).with_capacity(1, 50);
+        let cancel = Cancel::default();
+        let outcome = run(
+            &pages,
+            vec![task(2, 300)],
+            &settings(&cancel, &[0]),
+            &mut |_| {},
+        );
+        assert!(outcome.full);
+        assert!(pages.count_on(1) <= 50);
+    }
+
+    #[test]
+    fn a_forbidden_node_falls_back_to_moving_the_process_whole() {
+        let pages = FakePages::new(&[(2, 300)]);
+        pages.forbid_move_pages();
+        let cancel = Cancel::default();
+        let outcome = run(
+            &pages,
+            vec![task(2, 300)],
+            &settings(&cancel, &[0]),
+            &mut |_| {},
+        );
+        assert_eq!((outcome.failed_pages, pages.count_on(0)), (0, 0));
+    }
+
+    #[test]
+    fn after_cancel_nothing_more_moves() {
+        let pages = FakePages::new(&[(2, 300)]);
+        let cancel = Cancel::default();
+        cancel.set();
+        let outcome = run(
+            &pages,
+            vec![task(2, 300)],
+            &settings(&cancel, &[0]),
+            &mut |_| {},
+        );
+        assert!(outcome.canceled);
+        assert_eq!(pages.count_on(0), 300);
+    }
+
+    #[test]
+    fn one_worker_keeps_the_order_of_processes() {
+        let pages = FakePages::new(&[(5, 40), (6, 40), (7, 40)]);
+        let cancel = Cancel::default();
+        let settings = Settings {
+            jobs: 1,
+            ask_first: true,
+            ..settings(&cancel, &[0])
+        };
+        run(
+            &pages,
+            vec![task(6, 40), task(5, 40), task(7, 40)],
+            &settings,
+            &mut |_| {},
+        );
+        assert_eq!(pages.order_of_moves(), [6, 5, 7]);
+    }
+
+    #[test]
+    fn pages_that_are_home_already_cost_no_tokens() {
+        let pages = FakePages::new(&[(2, 300)]);
+        pages.put(2, 0..290, 1);
+        let cancel = Cancel::default();
+        let bucket = TokenBucket::new(1, 10 * PAGE_BYTES, monotonic_ns());
+        let settings = Settings {
+            ask_first: true,
+            bucket: Some(bucket),
+            ..settings(&cancel, &[0])
+        };
+        let outcome = run(&pages, vec![task(2, 300)], &settings, &mut |_| {});
+        assert_eq!(outcome.moved_bytes, 10 * PAGE_BYTES);
+    }
+
+    proptest! {
+        #[test]
+        fn batches_cover_every_run_once_and_in_order(
+            lengths in prop::collection::vec((1u64..40, 0u64..5, any::<bool>()), 0..30),
+            batch_pages in 1u64..64,
+        ) {
+            let mut runs = Vec::new();
+            let mut at = 0;
+            for (length, gap, huge) in lengths {
+                let unit = if huge { HUGE_PAGE_BYTES } else { PAGE_BYTES };
+                at = (at + gap * PAGE_BYTES).next_multiple_of(unit);
+                runs.push(Run { start: at, end: at + length * unit, huge });
+                at += length * unit;
+            }
+            let batches = cut(&task(1, 0), &runs, batch_pages * PAGE_BYTES);
+            let cover: Vec<(u64, u64)> = batches
+                .iter()
+                .flat_map(|batch| &batch.pages)
+                .map(|page| (page.address, page.address + page.bytes))
+                .collect();
+            prop_assert!(cover.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+            let covered: u64 = cover.iter().map(|(start, end)| end - start).sum();
+            let wanted: u64 = runs.iter().map(|run| run.end - run.start).sum();
+            prop_assert_eq!(covered, wanted);
+            for batch in &batches {
+                let bytes: u64 = batch.pages.iter().map(|page| page.bytes).sum();
+                prop_assert!(bytes < batch_pages * PAGE_BYTES + HUGE_PAGE_BYTES);
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What a caller may choose for going to sleep and for coming home.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::order::Policy;
+
+/// Which NUMA node takes the user pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NodeChoice {
+    /// The target node of the dax device in the firmware's CXL window.
+    #[default]
+    Auto,
+    Node(u32),
+}
+
+/// When the pages come home after waking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HomeMode {
+    /// Before [`crate::sleep`] returns.
+    #[default]
+    Wait,
+    /// In a process of its own, started after waking.
+    Background,
+    /// Not now: somebody calls [`crate::home`] later.
+    Never,
+}
+
+/// A flag that stops what can be stopped; the cli sets it from SIGINT and SIGTERM.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(pub Arc<AtomicBool>);
+
+impl Cancel {
+    /// Whether somebody asked to stop.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Asks to stop.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Forgets an earlier request.
+    pub fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// How to go to sleep.
+#[derive(Debug, Clone)]
+pub struct SleepOptions {
+    pub node: NodeChoice,
+    /// Threads that migrate; 0: one for each CPU.
+    pub jobs: usize,
+    pub home: HomeMode,
+    /// How to come home (node is taken from the sleep).
+    pub home_options: HomeOptions,
+    /// Check and plan, change nothing.
+    pub dry_run: bool,
+    /// Cgroups (path or last component) that go on running until the kernel freezes them.
+    pub keep_running: Vec<String>,
+    /// How long user space may take to stop.
+    pub freeze_timeout: Duration,
+    /// The command that brings pages home with [`HomeMode::Background`].
+    pub background_command: Vec<OsString>,
+    pub cancel: Cancel,
+}
+
+impl Default for SleepOptions {
+    fn default() -> SleepOptions {
+        SleepOptions {
+            node: NodeChoice::Auto,
+            jobs: 0,
+            home: HomeMode::Wait,
+            home_options: HomeOptions::default(),
+            dry_run: false,
+            keep_running: vec!["systemd-journald.service".to_owned()],
+            freeze_timeout: Duration::from_secs(20),
+            background_command: vec!["/proc/self/exe".into(), "home".into()],
+            cancel: Cancel::default(),
+        }
+    }
+}
+
+/// How to bring pages home.
+#[derive(Debug, Clone, Default)]
+pub struct HomeOptions {
+    pub node: NodeChoice,
+    /// Threads that migrate; 0: half of the CPUs, at least one, because processes run meanwhile.
+    pub jobs: usize,
+    /// Bytes per second at most; none: as fast as it goes.
+    pub rate_bytes_per_s: Option<u64>,
+    pub policy: Policy,
+    pub cancel: Cancel,
+}

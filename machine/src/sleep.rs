@@ -1,0 +1,460 @@
+//! The whole sleep, from preflight to user space running again: the order of operations, and what
+//! is put back when one of them fails.
+
+use std::process::{Command, Stdio};
+
+use dormouse_report::{Event, Kind};
+
+use crate::clock::{ResetClock, boottime_ns, event, monotonic_ns, seconds};
+use crate::error::SleepError;
+use crate::home;
+use crate::migrate::{self, Outcome, Settings, Task};
+use crate::module::{self, Phases};
+use crate::options::{Cancel, HomeMode, SleepOptions};
+use crate::pages::Pages;
+use crate::preflight::{self, Ready};
+use crate::record::SleepReport;
+use crate::state::{self, State};
+use crate::tree::Tree;
+use crate::undo::Undo;
+use crate::{caches, freezer, lock, node, order, power, processes};
+
+/// What the policy acts on: this machine, or one that a test made up.
+pub struct Machine<'a> {
+    pub tree: &'a Tree,
+    pub pages: &'a dyn Pages,
+}
+
+/// Up to this size a process moves by one migrate_pages(2): cheaper than scanning it.
+const WHOLE_UP_TO_BYTES: u64 = 16 << 20;
+/// For one move_pages(2): each call first drains per-CPU lists on all CPUs, so not too small;
+/// several for each CPU, so not too large.
+const BATCH_BYTES: u64 = 32 << 20;
+
+const DOWN: &str = "suspend";
+const UP: &str = "resume";
+
+type Events<'a> = &'a mut dyn FnMut(&Event);
+
+/// See [`crate::sleep`].
+///
+/// # Errors
+/// Every refusal and failure.
+pub fn run(
+    machine: &Machine<'_>,
+    options: &SleepOptions,
+    events: Events<'_>,
+) -> Result<SleepReport, SleepError> {
+    let tree = machine.tree;
+    let begin_ns = monotonic_ns();
+    let mut reset_clock = ResetClock::start();
+    let _lock = match options.dry_run {
+        true => None,
+        false => Some(lock::take(tree, "sleep", true)?),
+    };
+
+    events(&event(DOWN, "preflight", Kind::Begin));
+    let checked = preflight::run(tree, options);
+    events(&preflight_end(&checked));
+    let ready = checked?;
+    let mut report = SleepReport {
+        node: ready.cxl.node,
+        not_frozen: ready.plan.not_frozen.clone(),
+        ..SleepReport::default()
+    };
+    if options.dry_run {
+        report.outcome = "dry-run".to_owned();
+        report.plan = Some(ready.plan);
+        return Ok(report);
+    }
+
+    let mut undo = Undo::new();
+    let result = go_down(machine, options, &ready, &mut undo, &mut report, events).and_then(|()| {
+        enter(
+            tree,
+            &ready,
+            &mut reset_clock,
+            begin_ns,
+            &mut report,
+            events,
+        )
+    });
+
+    // Whether it slept or not, user space goes on first: it can run on CXL pages.
+    events(&event(UP, "thaw", Kind::Begin));
+    let failures = undo.run();
+    events(&event(UP, "thaw", Kind::End));
+    let judged = result.and_then(|resumed_ns| {
+        let after = module::status(tree)?;
+        power::judge(&ready.status, &after)?;
+        report.saved_bytes = after.saved_bytes;
+        report.restored_bytes = after.restored_bytes;
+        report.resume_kernel_s = resume_kernel_s(&module::phases(tree), resumed_ns);
+        Ok(())
+    });
+    // A signal on the way down has had its effect; from here on it means "stop coming home".
+    options.cancel.clear();
+    match judged {
+        Ok(()) => {
+            save_state(tree, &ready, false);
+            report.outcome = "resumed".to_owned();
+            report.home = go_home(machine, options, &ready, events)?;
+            Ok(report)
+        }
+        Err(error) => {
+            let home = bring_home(machine, options, &ready, options.jobs, events);
+            if home.offline {
+                state::remove(tree);
+            }
+            Err(with_failures(error, failures))
+        }
+    }
+}
+
+fn with_failures(error: SleepError, failures: Vec<String>) -> SleepError {
+    if failures.is_empty() {
+        return error;
+    }
+    SleepError::NotUndone {
+        error: Box::new(error),
+        failures: failures.join("; "),
+    }
+}
+
+fn preflight_end(checked: &Result<Ready, SleepError>) -> Event {
+    let end = event(DOWN, "preflight", Kind::End);
+    match checked {
+        Ok(ready) => end
+            .with("needed_bytes", ready.plan.needed_bytes)
+            .with("available_bytes", ready.plan.available_bytes)
+            .with("user_bytes", ready.plan.user_bytes),
+        Err(error) => {
+            let end = end.with("refused", error.reason());
+            match error.space_bytes() {
+                Some((needed, available)) => end
+                    .with("needed_bytes", needed)
+                    .with("available_bytes", available),
+                None => end,
+            }
+        }
+    }
+}
+
+fn save_state(tree: &Tree, ready: &Ready, frozen: bool) {
+    let state = State {
+        boot_id: state::boot_id(tree),
+        node: ready.cxl.node,
+        order: ready.order.clone(),
+        frozen: if frozen {
+            ready.freeze.clone()
+        } else {
+            Vec::new()
+        },
+    };
+    state::save(tree, &state);
+}
+
+fn check(cancel: &Cancel, step: &'static str) -> Result<(), SleepError> {
+    if cancel.is_set() {
+        Err(SleepError::Interrupted { step })
+    } else {
+        Ok(())
+    }
+}
+
+/// Begin and end events around a step, and how long it took.
+fn timed<T>(
+    name: &str,
+    events: Events<'_>,
+    step: impl FnOnce(&mut dyn FnMut(&Event)) -> Result<(T, Event), SleepError>,
+) -> Result<(T, f64), SleepError> {
+    let begin = event(DOWN, name, Kind::Begin);
+    events(&begin);
+    let result = step(&mut *events);
+    let end = event(DOWN, name, Kind::End);
+    let took_s = seconds(begin.t_ns, end.t_ns);
+    match result {
+        Ok((value, detail)) => {
+            events(&Event {
+                detail: detail.detail,
+                ..end
+            });
+            Ok((value, took_s))
+        }
+        Err(error) => {
+            events(&end.with("failed", error.reason()));
+            Err(error)
+        }
+    }
+}
+
+fn no_detail() -> Event {
+    event(DOWN, "", Kind::Mark)
+}
+
+/// Everything before S3. Pushes onto `undo` what has to be put back in any case.
+fn go_down<'a>(
+    machine: &Machine<'a>,
+    options: &SleepOptions,
+    ready: &'a Ready,
+    undo: &mut Undo<'a>,
+    report: &mut SleepReport,
+    events: Events<'_>,
+) -> Result<(), SleepError> {
+    let tree = machine.tree;
+    let cancel = &options.cancel;
+
+    ((), report.node_online_s) = timed("node-online", events, |_| {
+        node::bring_online(tree, &ready.cxl)?;
+        Ok(((), no_detail().with("node", ready.cxl.node)))
+    })?;
+    check(cancel, "putting CXL memory online")?;
+    // The long part of writing out happens while user space still runs.
+    let ((), first_sync_s) = timed("sync", events, |_| {
+        caches::sync();
+        Ok(((), no_detail()))
+    })?;
+    check(cancel, "writing out dirty pages")?;
+
+    save_state(tree, ready, true);
+    let mount = ready.cgroup_mount;
+    undo.push("let user space run again", move || {
+        freezer::thaw(tree, mount, &ready.freeze)
+    });
+    ((), report.freeze_s) = timed("freeze", events, |_| {
+        freezer::freeze(tree, mount, &ready.freeze, options.freeze_timeout, cancel)?;
+        let detail = no_detail()
+            .with("cgroups", ready.freeze.len() as u64)
+            .with("not_frozen", ready.plan.not_frozen.len() as u64);
+        Ok(((), detail))
+    })?;
+
+    let drop_caches = |_: &mut dyn FnMut(&Event)| {
+        caches::sync();
+        caches::drop_clean(tree)?;
+        Ok(((), no_detail()))
+    };
+    let ((), first_drop_s) = timed("drop-caches", events, drop_caches)?;
+    check(cancel, "dropping caches")?;
+
+    let (outcome, migrate_s) = timed("migrate", events, |events| {
+        let (outcome, bytes) = migrate_down(machine, options, ready, events);
+        report.user_bytes_migrated = bytes;
+        report.pages_failed = outcome.failed_pages;
+        let detail = no_detail()
+            .with("bytes", bytes)
+            .with("processes", outcome.processes)
+            .with("failed_pages", outcome.failed_pages);
+        Ok((outcome, detail))
+    })?;
+    report.migrate_s = migrate_s;
+    if outcome.canceled {
+        return Err(SleepError::Interrupted {
+            step: "migrating pages",
+        });
+    }
+    // What migration released (page tables, per-CPU lists, file pages that were mapped) need not
+    // be saved either.
+    let ((), second_drop_s) = timed("drop-caches", events, drop_caches)?;
+    report.caches_s = first_sync_s + first_drop_s + second_drop_s;
+
+    timed("space-check", events, |_| {
+        let estimate = preflight::check_after_migration(tree)?.unwrap_or_default();
+        let detail = no_detail()
+            .with("save_bytes", estimate.save_bytes)
+            .with("free_bytes", estimate.free_bytes);
+        Ok(((), detail))
+    })?;
+    if let Some(kind) = power::select_deep(tree)? {
+        undo.push("choose the earlier kind of sleep", move || {
+            power::write_mem_sleep(tree, &kind).map_err(|error| error.to_string())
+        });
+    }
+    check(cancel, "about to sleep")
+}
+
+/// Moves every user process to the CXL node, ourselves last; returns the bytes that arrived.
+fn migrate_down(
+    machine: &Machine<'_>,
+    options: &SleepOptions,
+    ready: &Ready,
+    events: Events<'_>,
+) -> (Outcome, u64) {
+    let tree = machine.tree;
+    preflight::refresh_counters(tree);
+    let before_bytes = node::user_bytes(tree, ready.cxl.node);
+    let mut found = processes::list(tree);
+    order::for_sleep(&mut found);
+    let own = std::process::id() as i32;
+    found.sort_by_key(|process| process.pid == own);
+    let tasks = found
+        .iter()
+        .map(|process| Task {
+            pid: process.pid,
+            bytes: process.rss_bytes,
+            to_node: ready.cxl.node,
+        })
+        .collect();
+    let settings = Settings {
+        jobs: jobs_or(options.jobs, cpus()),
+        from_nodes: &ready.dram_nodes,
+        whole_up_to_bytes: WHOLE_UP_TO_BYTES,
+        batch_bytes: BATCH_BYTES,
+        ask_first: false,
+        bucket: None,
+        cancel: &options.cancel,
+    };
+    let total_bytes = ready.plan.user_bytes;
+    let outcome = migrate::run(machine.pages, tasks, &settings, &mut |bytes| {
+        let mark = event(DOWN, "migrate", Kind::Mark);
+        events(&mark.with("bytes", bytes).with("total_bytes", total_bytes));
+    });
+    preflight::refresh_counters(tree);
+    let bytes = node::user_bytes(tree, ready.cxl.node).saturating_sub(before_bytes);
+    (outcome, bytes)
+}
+
+/// The number of CPUs that this process may use.
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What was asked for, or else `default`.
+pub fn jobs_or(asked: usize, default: usize) -> usize {
+    if asked == 0 { default.max(1) } else { asked }
+}
+
+/// Sleeps. Returns the time since reset at the first instruction after waking, if it is known.
+fn enter(
+    tree: &Tree,
+    ready: &Ready,
+    reset_clock: &mut ResetClock,
+    begin_ns: u64,
+    report: &mut SleepReport,
+    events: Events<'_>,
+) -> Result<Option<u64>, SleepError> {
+    let prepare_before = module::phases(tree).get("prepare").copied();
+    reset_clock.calibrate();
+    let mark = mark_with_clocks(DOWN, "enter", reset_clock);
+    report.suspend_s = seconds(begin_ns, mark.t_ns);
+    events(&mark.with("saved_state", "S3").with("node", ready.cxl.node));
+    let enter_ns = reset_clock.now_ns();
+    let entered = power::enter(tree);
+    let resumed_ns = reset_clock.now_ns();
+    events(&mark_with_clocks(UP, "resumed", reset_clock));
+    entered?;
+    let phases = module::phases(tree);
+    report.devices_s = devices_s(&phases, prepare_before, enter_ns);
+    Ok(resumed_ns)
+}
+
+/// A mark with the other clocks beside, so that a report can align them.
+fn mark_with_clocks(phase: &str, name: &str, reset_clock: &ResetClock) -> Event {
+    let mark = event(phase, name, Kind::Mark).with("boottime_ns", boottime_ns());
+    match reset_clock.now_ns() {
+        Some(since_reset_ns) => mark.with("since_reset_ns", since_reset_ns),
+        None => mark,
+    }
+}
+
+/// From the write to /sys/power/state to the module's last step. Both count from the reset of the
+/// power cycle in which the machine went to sleep.
+fn devices_s(
+    phases: &Phases,
+    prepare_before: Option<(u64, u64)>,
+    enter_ns: Option<u64>,
+) -> Option<f64> {
+    let prepare = *phases.get("prepare")?;
+    if Some(prepare) == prepare_before {
+        return None;
+    }
+    plausible_s(enter_ns?, prepare.0)
+}
+
+/// From the end of firmware's restore to user space. Both count from the reset that woke it.
+fn resume_kernel_s(phases: &Phases, resumed_ns: Option<u64>) -> Option<f64> {
+    plausible_s(phases.get("restore-copy")?.1, resumed_ns?)
+}
+
+/// A difference that two clocks which disagree would not give.
+fn plausible_s(begin_ns: u64, end_ns: u64) -> Option<f64> {
+    let difference_ns = end_ns.checked_sub(begin_ns)?;
+    (begin_ns > 0 && difference_ns < 600_000_000_000).then(|| difference_ns as f64 / 1e9)
+}
+
+fn bring_home(
+    machine: &Machine<'_>,
+    options: &SleepOptions,
+    ready: &Ready,
+    jobs: usize,
+    events: Events<'_>,
+) -> crate::record::HomeReport {
+    let home_options = crate::options::HomeOptions {
+        jobs,
+        cancel: options.cancel.clone(),
+        ..options.home_options.clone()
+    };
+    home::bring_home(machine, &ready.cxl, &ready.order, &home_options, events)
+}
+
+fn go_home(
+    machine: &Machine<'_>,
+    options: &SleepOptions,
+    ready: &Ready,
+    events: Events<'_>,
+) -> Result<Option<crate::record::HomeReport>, SleepError> {
+    match options.home {
+        HomeMode::Never => Ok(None),
+        HomeMode::Wait => {
+            let jobs = options.home_options.jobs;
+            let report = bring_home(machine, options, ready, jobs, events);
+            if report.offline {
+                state::remove(machine.tree);
+            }
+            Ok(Some(report))
+        }
+        HomeMode::Background => {
+            let (program, arguments) = options
+                .background_command
+                .split_first()
+                .expect("the default command has a program");
+            // A process group of its own, so that a Ctrl-C for us does not stop it.
+            use std::os::unix::process::CommandExt;
+            Command::new(program)
+                .args(arguments)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .process_group(0)
+                .spawn()
+                .map_err(SleepError::write(
+                    "bring pages home in the background",
+                    program.into(),
+                    "run `dormouse home`",
+                ))?;
+            Ok(None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_time_needs_a_prepare_phase_of_this_sleep() {
+        let phases = Phases::from([("prepare".to_owned(), (3_500_000_000, 3_600_000_000))]);
+        assert_eq!(devices_s(&phases, None, Some(3_000_000_000)), Some(0.5));
+        assert_eq!(
+            devices_s(&phases, Some((3_500_000_000, 3_600_000_000)), Some(1)),
+            None
+        );
+        assert_eq!(devices_s(&phases, None, None), None);
+    }
+
+    #[test]
+    fn clocks_that_disagree_give_no_number() {
+        assert_eq!(plausible_s(5, 4), None);
+        assert_eq!(plausible_s(0, 4), None);
+        assert_eq!(plausible_s(1, u64::MAX), None);
+    }
+}
