@@ -1,5 +1,8 @@
 //! XXH64 and the fused copy, safely: what firmware runs, for tools, tests and benchmarks.
 
+use std::arch::x86_64::{__cpuid, __cpuid_count};
+use std::sync::LazyLock;
+
 use crate::sys;
 
 /// Streaming XXH64 with seed 0, the digest of everything in an image.
@@ -82,8 +85,11 @@ impl CopyMethod {
         match self {
             Self::Plain | Self::Movnti => true,
             Self::Movdir64b => {
-                let highest = std::arch::x86_64::__cpuid(0).eax;
-                highest >= 7 && std::arch::x86_64::__cpuid_count(7, 0).ecx >> 28 & 1 == 1
+                // Asked once: a hypervisor takes many microseconds to answer.
+                static HAS_MOVDIR64B: LazyLock<bool> = LazyLock::new(|| {
+                    __cpuid(0).eax >= 7 && (__cpuid_count(7, 0).ecx >> 28) & 1 == 1
+                });
+                *HAS_MOVDIR64B
             }
         }
     }

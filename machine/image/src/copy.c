@@ -11,7 +11,6 @@
 #include "internal.h"
 
 struct cpu_features {
-	int movnti;
 	int clflushopt;
 	int clwb;
 	int movdir64b;
@@ -26,12 +25,10 @@ DM_INLINE void cpuid(dm_u32 leaf, dm_u32 *ebx, dm_u32 *ecx, dm_u32 *edx, dm_u32 
 
 static struct cpu_features cpu_features(void)
 {
-	struct cpu_features features = { 0, 0, 0, 0 };
+	struct cpu_features features = { 0, 0, 0 };
 	dm_u32 eax, ebx, ecx, edx, highest;
 
 	cpuid(0, &ebx, &ecx, &edx, &highest);
-	cpuid(1, &ebx, &ecx, &edx, &eax);
-	features.movnti = edx >> 26 & 1;	/* SSE2 brought it */
 	if (highest >= 7) {
 		cpuid(7, &ebx, &ecx, &edx, &eax);
 		features.clflushopt = ebx >> 23 & 1;
@@ -86,12 +83,17 @@ void dormouse_flush(const volatile void *data, dm_u64 bytes)
 
 enum dormouse_copy_method dormouse_copy_best(int to_persistent)
 {
-	const struct cpu_features features = cpu_features();
+	dm_u32 eax, ebx, ecx, edx;
 
+	/*
+	 * The same both ways as measured (examples/copy_bench.rs): pages that go back into
+	 * DRAM are not read again before the OS runs, so caching them only costs.
+	 */
 	(void)to_persistent;
-	if (features.movdir64b)
+	if (cpu_features().movdir64b)
 		return DORMOUSE_COPY_MOVDIR64B;
-	return features.movnti ? DORMOUSE_COPY_MOVNTI : DORMOUSE_COPY_PLAIN;
+	cpuid(1, &ebx, &ecx, &edx, &eax);
+	return edx >> 26 & 1 ? DORMOUSE_COPY_MOVNTI : DORMOUSE_COPY_PLAIN; /* SSE2 */
 }
 
 const char *dormouse_copy_method_name(enum dormouse_copy_method method)
