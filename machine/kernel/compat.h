@@ -22,9 +22,9 @@ static inline struct kernfs_node *dormouse_kernfs_parent(const struct kernfs_nod
 #endif
 
 #if KERNEL_VERSION(6, 16, 0) <= LINUX_VERSION_CODE
-typedef const struct bin_attribute dormouse_bin_attribute;
+#define dormouse_bin_attribute	const struct bin_attribute
 #else
-typedef struct bin_attribute dormouse_bin_attribute;
+#define dormouse_bin_attribute	struct bin_attribute
 #endif
 
 #endif /* DORMOUSE_COMPAT_H */
