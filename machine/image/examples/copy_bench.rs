@@ -19,6 +19,9 @@ use xxhash_rust::xxh64::xxh64;
 const PAGE_BYTES: usize = 4096;
 const GIB: f64 = (1u64 << 30) as f64;
 
+/// Copies all of the second to the first.
+type Copying<'a> = dyn FnMut(&mut [u8], &[u8]) + 'a;
+
 struct Case {
     name: &'static str,
     /// Bytes copied in a run.
@@ -68,7 +71,7 @@ impl Buffers {
     }
 
     /// Copies the case's bytes with `copy`, piece by piece, and returns GiB/s.
-    fn run(&mut self, case: &Case, copy: &mut dyn FnMut(&mut [u8], &[u8])) -> f64 {
+    fn run(&mut self, case: &Case, copy: &mut Copying<'_>) -> f64 {
         let begin = Instant::now();
         let pieces = self.dst[..case.bytes].chunks_exact_mut(case.piece_bytes);
         for (dst, src) in pieces.zip(self.src.chunks_exact(case.piece_bytes)) {
@@ -121,16 +124,13 @@ fn compare(
     buffers: &mut Buffers,
     case: &Case,
     label: String,
-    (ours, peer): (
-        &mut dyn FnMut(&mut [u8], &[u8]),
-        &mut dyn FnMut(&mut [u8], &[u8]),
-    ),
+    (ours, peer): (&mut Copying<'_>, &mut Copying<'_>),
     peer_name: &str,
     runs: usize,
 ) -> Value {
     // Runs that are too short to time are repeated.
     let repeat = ((32 << 20) / case.bytes).max(1);
-    let mut rate = |copy: &mut dyn FnMut(&mut [u8], &[u8])| {
+    let mut rate = |copy: &mut Copying<'_>| {
         let mut rates: Vec<f64> = (0..repeat).map(|_| buffers.run(case, copy)).collect();
         middle(&mut rates)
     };
@@ -204,10 +204,7 @@ fn measure(runs: usize) -> Result<Vec<Value>, Box<dyn Error>> {
                     dst.copy_from_slice(src);
                     black_box(&dst);
                 };
-                let pair: (
-                    &mut dyn FnMut(&mut [u8], &[u8]),
-                    &mut dyn FnMut(&mut [u8], &[u8]),
-                ) = if digest {
+                let pair: (&mut Copying<'_>, &mut Copying<'_>) = if digest {
                     (&mut fused, &mut memcpy_digest)
                 } else {
                     (&mut plain, &mut memcpy)
