@@ -1,1 +1,40 @@
-fn main() {}
+//! The `dormouse` command: reads the command line and hands over to the part that does the work.
+
+mod arguments;
+mod doctor;
+mod exit;
+mod image;
+mod logging;
+mod manual;
+mod output;
+mod report;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+
+use arguments::{Arguments, Command, ImageCommand};
+
+fn main() -> ExitCode {
+    output::end_quietly_when_nobody_reads();
+    let arguments = Arguments::parse();
+    logging::start(arguments.verbose);
+    exit::code_of(run(arguments.command))
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Lab(arguments) => Ok(dormouse_lab::cli::run(&arguments.command, arguments.json)?),
+        Command::Sleep(arguments) => {
+            Ok(ExitCode::from(dormouse_machine::cli::run_sleep(&arguments)))
+        }
+        Command::Home(arguments) => Ok(ExitCode::from(dormouse_machine::cli::run_home(&arguments))),
+        Command::Image(ImageCommand::Inspect(arguments)) => image::inspect(&arguments),
+        Command::Image(ImageCommand::Verify(arguments)) => image::verify(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
+        Command::Completions { shell } => manual::completions(shell),
+        Command::Man { directory } => manual::man_pages(&directory),
+    }
+}

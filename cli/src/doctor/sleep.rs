@@ -1,0 +1,446 @@
+//! Can this machine itself sleep in CXL memory?
+
+use dormouse_machine::module::{self, Status as ModuleStatus};
+use dormouse_machine::node::{self, DaxDevice};
+use dormouse_machine::options::NodeChoice;
+use dormouse_machine::tree::Tree;
+use dormouse_report::format::bytes;
+
+use super::Check;
+use super::root::version_in;
+
+const OLDEST_KERNEL: (u32, u32) = (6, 12);
+/// The ACPI device by which firmware says that it can save this machine.
+const FIRMWARE_DEVICE: &str = "DORM0001";
+/// What `dormouse sleep` does needs these: number and name.
+const CAPABILITIES: [(u32, &str); 3] = [
+    (19, "CAP_SYS_PTRACE"),
+    (21, "CAP_SYS_ADMIN"),
+    (23, "CAP_SYS_NICE"),
+];
+
+/// What was found, as plain data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    pub kernel_release: String,
+    /// /sys/power/mem_sleep, empty where the kernel has none.
+    pub mem_sleep: String,
+    /// The name of firmware's ACPI device.
+    pub firmware_device: Option<String>,
+    /// Whether the module is loaded; it may be, and have found no firmware.
+    pub module_loaded: bool,
+    /// What it tells in sysfs.
+    pub module: Option<ModuleStatus>,
+    pub dax_devices: Vec<DaxDevice>,
+    pub has_cgroup2: bool,
+    /// Effective capabilities, a bit each.
+    pub capabilities: u64,
+    /// /sys/kernel/security/lockdown, empty where the kernel has none.
+    pub lockdown: String,
+    pub auto_online_blocks: String,
+    /// Where a count of dirty shutdowns can be read.
+    pub dirty_shutdown: Option<String>,
+}
+
+impl Facts {
+    /// Looks at the machine below the tree's root; changes nothing.
+    pub fn probe(tree: &Tree) -> Facts {
+        let text = |path: &str| tree.read(path).unwrap_or_default();
+        let firmware_device = tree
+            .list("sys/bus/acpi/devices")
+            .into_iter()
+            .find(|name| name.split(':').next() == Some(FIRMWARE_DEVICE));
+        let effective = text("proc/self/status");
+        let effective = effective
+            .lines()
+            .find_map(|line| line.strip_prefix("CapEff:"));
+        Facts {
+            kernel_release: text("proc/sys/kernel/osrelease"),
+            mem_sleep: text("sys/power/mem_sleep"),
+            firmware_device,
+            module_loaded: tree.exists("sys/module/dormouse"),
+            module: module::status(tree).ok(),
+            dax_devices: node::devices(tree),
+            has_cgroup2: dormouse_machine::freezer::mount(tree).is_ok(),
+            capabilities: effective
+                .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok())
+                .unwrap_or(0),
+            lockdown: text("sys/kernel/security/lockdown"),
+            auto_online_blocks: text("sys/devices/system/memory/auto_online_blocks"),
+            dirty_shutdown: dirty_shutdown(tree),
+        }
+    }
+}
+
+/// The device's own counter, or the one that firmware handed to the module.
+fn dirty_shutdown(tree: &Tree) -> Option<String> {
+    let devices = tree.list("sys/bus/nd/devices").into_iter();
+    let own = devices.map(|name| format!("sys/bus/nd/devices/{name}/cxl/dirty_shutdown"));
+    let from_module = format!("{}/dirty_shutdown_count", module::DIRECTORY);
+    own.chain([from_module])
+        .find(|path| tree.read(path).is_ok())
+        .map(|path| format!("/{path}"))
+}
+
+/// Judges the facts.
+pub fn checks(facts: &Facts) -> Vec<Check> {
+    vec![
+        kernel(&facts.kernel_release),
+        mem_sleep(&facts.mem_sleep),
+        firmware(facts.firmware_device.as_deref()),
+        module_loaded(facts),
+        enabled(facts.module.as_ref()),
+        image(facts.module.as_ref()),
+        dax(facts),
+        auto_online(facts),
+        cgroup(facts.has_cgroup2),
+        capabilities(facts.capabilities),
+        lockdown(&facts.lockdown),
+        dirty_shutdowns(facts.dirty_shutdown.as_deref()),
+    ]
+}
+
+fn kernel(release: &str) -> Check {
+    const ID: &str = "kernel";
+    match version_in(release) {
+        Some(version) if version >= OLDEST_KERNEL => Check::ok(ID, format!("Linux {release}")),
+        Some(_) => Check::missing(
+            ID,
+            format!("Linux {release}"),
+            "boot Linux 6.12 or newer: the module is built for that",
+        ),
+        None => Check::missing(
+            ID,
+            "no Linux kernel release found",
+            "boot Linux 6.12 or newer",
+        ),
+    }
+}
+
+fn mem_sleep(kinds: &str) -> Check {
+    const ID: &str = "mem-sleep";
+    if kinds.split([' ', '[', ']']).any(|kind| kind == "deep") {
+        return Check::ok(ID, format!("S3 is offered: {kinds}"));
+    }
+    let (found, todo) = if kinds.is_empty() {
+        (
+            "the kernel cannot suspend".to_owned(),
+            "boot a kernel with CONFIG_SUSPEND",
+        )
+    } else {
+        (
+            format!("only {kinds}"),
+            "enable S3 (not only S0ix) in the firmware setup",
+        )
+    };
+    Check::missing(ID, found, todo)
+}
+
+fn firmware(device: Option<&str>) -> Check {
+    const ID: &str = "firmware";
+    match device {
+        Some(name) => Check::ok(ID, format!("ACPI device {name}")),
+        None => Check::missing(
+            ID,
+            format!("no ACPI device {FIRMWARE_DEVICE}: this firmware cannot save the machine"),
+            "install coreboot with the driver of machine/firmware; `dormouse lab boot` has it",
+        ),
+    }
+}
+
+fn module_loaded(facts: &Facts) -> Check {
+    const ID: &str = "module";
+    match (&facts.module, facts.module_loaded) {
+        (Some(_), _) => Check::ok(ID, "dormouse is loaded and has found its firmware"),
+        (None, true) => Check::missing(
+            ID,
+            "dormouse is loaded, but /sys/power/dormouse is not there",
+            "read why: dmesg | grep dormouse",
+        ),
+        (None, false) => Check::missing(
+            ID,
+            "dormouse is not loaded",
+            "build and install it from machine/kernel (DKMS), then: modprobe dormouse",
+        ),
+    }
+}
+
+fn enabled(module: Option<&ModuleStatus>) -> Check {
+    const ID: &str = "enabled";
+    match module {
+        None => Check::not_applicable(ID, "needs the module"),
+        Some(status) if status.enabled => Check::ok(ID, "suspend goes to CXL memory"),
+        Some(_) => Check::missing(
+            ID,
+            "switched off: suspend is the firmware's ordinary one",
+            "echo 1 > /sys/power/dormouse/enabled",
+        ),
+    }
+}
+
+fn image(module: Option<&ModuleStatus>) -> Check {
+    const ID: &str = "image";
+    let Some(status) = module else {
+        return Check::not_applicable(ID, "needs the module");
+    };
+    if matches!(status.state.as_str(), "suspended" | "restoring") {
+        return Check::missing(
+            ID,
+            format!(
+                "the CXL device holds an image in state {} that was not resumed",
+                status.state
+            ),
+            "see `dormouse image inspect`; reboot to drop it",
+        );
+    }
+    let outcome = match status.last_outcome.as_str() {
+        "" | "none" => "never slept".to_owned(),
+        "cold-boot" | "refused" => {
+            format!(
+                "last time: {} ({})",
+                status.last_outcome, status.last_reason
+            )
+        }
+        outcome => format!("last time: {outcome}"),
+    };
+    Check::ok(ID, format!("none is waiting; {outcome}"))
+}
+
+fn dax(facts: &Facts) -> Check {
+    const ID: &str = "cxl-node";
+    let window = facts.module.as_ref().filter(|status| status.cxl_bytes > 0);
+    let window = window.map(|status| (status.cxl_base, status.cxl_bytes));
+    match node::choose(&facts.dax_devices, NodeChoice::Auto, window) {
+        Ok(Some(device)) => Check::ok(
+            ID,
+            format!(
+                "{}: {} as node {}",
+                device.name,
+                bytes(device.bytes),
+                device.node
+            ),
+        ),
+        Ok(None) => Check::missing(ID, "no dax device", "load dax_hmem: modprobe dax_hmem"),
+        Err(why) => {
+            // Found and what to do stand in one sentence of the other crate.
+            let (found, todo) = why
+                .split_once("; ")
+                .unwrap_or((&why, "choose one with --node"));
+            Check::missing(ID, found, todo)
+        }
+    }
+}
+
+fn auto_online(facts: &Facts) -> Check {
+    const ID: &str = "memory-policy";
+    match facts.auto_online_blocks.as_str() {
+        "" => Check::not_applicable(ID, "the kernel has no memory hotplug"),
+        "offline" => Check::ok(ID, "new memory stays offline until a sleep needs it"),
+        "online_movable" => Check::ok(
+            ID,
+            "new memory goes online as movable: it may be used while awake",
+        ),
+        other => Check::warn(
+            ID,
+            format!("new memory goes online by itself ({other}): kernel data may land on CXL"),
+            "boot with memhp_default_state=offline, and disable udev rules that do the same",
+        ),
+    }
+}
+
+fn cgroup(has_cgroup2: bool) -> Check {
+    const ID: &str = "cgroup";
+    if has_cgroup2 {
+        Check::ok(ID, "cgroup v2, which can freeze user space")
+    } else {
+        Check::missing(
+            ID,
+            "no cgroup v2 is mounted",
+            "boot with systemd.unified_cgroup_hierarchy=1, or: mount -t cgroup2 none /sys/fs/cgroup",
+        )
+    }
+}
+
+fn capabilities(effective: u64) -> Check {
+    const ID: &str = "privileges";
+    let lacking: Vec<&str> = CAPABILITIES
+        .iter()
+        .filter(|(number, _)| effective & (1 << number) == 0)
+        .map(|(_, name)| *name)
+        .collect();
+    if lacking.is_empty() {
+        Check::ok(ID, "may freeze and migrate every process")
+    } else {
+        Check::warn(
+            ID,
+            format!("without {}", lacking.join(", ")),
+            "run `dormouse sleep` as root",
+        )
+    }
+}
+
+fn lockdown(text: &str) -> Check {
+    const ID: &str = "lockdown";
+    if text.is_empty() || text.contains("[none]") {
+        Check::ok(ID, "the kernel takes modules without a signature")
+    } else {
+        Check::warn(
+            ID,
+            format!("kernel lockdown: {text}"),
+            "sign the module with a key that this machine trusts, or switch Secure Boot off",
+        )
+    }
+}
+
+fn dirty_shutdowns(path: Option<&str>) -> Check {
+    const ID: &str = "dirty-shutdown";
+    match path {
+        Some(path) => Check::ok(ID, format!("{path} can be read")),
+        None => Check::warn(
+            ID,
+            "no counter of dirty shutdowns",
+            "lost writes are then found only by the image's checksums; a CXL device with \
+             persistent memory and Linux 6.16 or newer show one",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Status;
+    use std::fs;
+    use std::path::Path;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// A machine that can sleep.
+    fn good_machine(root: &Path) {
+        for (path, text) in [
+            ("proc/sys/kernel/osrelease", "6.12.57+deb12-cloud-amd64\n"),
+            ("proc/self/status", "Name:\tx\nCapEff:\t000001ffffffffff\n"),
+            ("sys/power/mem_sleep", "s2idle [deep]\n"),
+            ("sys/bus/acpi/devices/DORM0001:00/status", "15\n"),
+            ("sys/module/dormouse/refcnt", "0\n"),
+            ("sys/power/dormouse/enabled", "1\n"),
+            ("sys/power/dormouse/state", "consumed\n"),
+            ("sys/power/dormouse/last_outcome", "resumed\n"),
+            ("sys/power/dormouse/cxl_base", "0x100000000\n"),
+            ("sys/power/dormouse/cxl_bytes", "2147483648\n"),
+            ("sys/power/dormouse/dirty_shutdown_count", "0\n"),
+            ("sys/bus/dax/devices/dax0.0/target_node", "1\n"),
+            ("sys/bus/dax/devices/dax0.0/resource", "0x108000000\n"),
+            ("sys/bus/dax/devices/dax0.0/size", "2013265920\n"),
+            ("sys/fs/cgroup/cgroup.controllers", "cpu memory\n"),
+            ("sys/devices/system/memory/auto_online_blocks", "offline\n"),
+        ] {
+            write(root, path, text);
+        }
+    }
+
+    fn all(root: &Path) -> Vec<Check> {
+        checks(&Facts::probe(&Tree::at(root)))
+    }
+
+    fn status(root: &Path, id: &str) -> Status {
+        all(root)
+            .into_iter()
+            .find(|check| check.id == id)
+            .unwrap()
+            .status
+    }
+
+    #[test]
+    fn a_machine_that_can_sleep_has_nothing_to_do() {
+        let root = tempfile::tempdir().unwrap();
+        good_machine(root.path());
+        for check in all(root.path()) {
+            assert_eq!(check.status, Status::Ok, "{check:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_tree_lacks_everything_and_says_what_to_do() {
+        let root = tempfile::tempdir().unwrap();
+        for check in all(root.path()) {
+            let needs_todo = matches!(check.status, Status::Missing | Status::Warn);
+            assert_eq!(!check.todo.is_empty(), needs_todo, "{check:?}");
+        }
+        for id in [
+            "kernel",
+            "mem-sleep",
+            "firmware",
+            "module",
+            "cxl-node",
+            "cgroup",
+        ] {
+            assert_eq!(status(root.path(), id), Status::Missing, "{id}");
+        }
+        assert_eq!(status(root.path(), "enabled"), Status::NotApplicable);
+    }
+
+    #[test]
+    fn each_lack_is_found_by_itself() {
+        use Status::{Missing, Warn};
+        let changes = [
+            (
+                "kernel",
+                Missing,
+                "proc/sys/kernel/osrelease",
+                "6.1.0-40-amd64\n",
+            ),
+            ("mem-sleep", Missing, "sys/power/mem_sleep", "[s2idle]\n"),
+            ("enabled", Missing, "sys/power/dormouse/enabled", "0\n"),
+            ("image", Missing, "sys/power/dormouse/state", "suspended\n"),
+            (
+                "cxl-node",
+                Missing,
+                "sys/bus/dax/devices/dax0.0/resource",
+                "0x9000000000\n",
+            ),
+            (
+                "memory-policy",
+                Warn,
+                "sys/devices/system/memory/auto_online_blocks",
+                "online\n",
+            ),
+            (
+                "privileges",
+                Warn,
+                "proc/self/status",
+                "CapEff:\t0000000000000000\n",
+            ),
+            (
+                "lockdown",
+                Warn,
+                "sys/kernel/security/lockdown",
+                "none [integrity]\n",
+            ),
+        ];
+        for (id, expected, path, text) in changes {
+            let root = tempfile::tempdir().unwrap();
+            good_machine(root.path());
+            write(root.path(), path, text);
+            for check in all(root.path()) {
+                let wanted = if check.id == id { expected } else { Status::Ok };
+                assert_eq!(check.status, wanted, "{path}: {check:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_module_without_firmware_is_told_apart_from_no_module() {
+        let root = tempfile::tempdir().unwrap();
+        good_machine(root.path());
+        fs::remove_dir_all(root.path().join("sys/power/dormouse")).unwrap();
+        let check = all(root.path())
+            .into_iter()
+            .find(|check| check.id == "module")
+            .unwrap();
+        assert!(check.todo.contains("dmesg"), "{check:?}");
+    }
+}
