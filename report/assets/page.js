@@ -34,7 +34,8 @@
     return s < 3600 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${Math.floor(s / 3600)} h ${Math.floor(s % 3600 / 60)} min`;
   }
   function tickText(ns, step) {
-    const [unit, scale] = step >= 1e9 ? ['s', 1e9] : step >= 1e6 ? ['ms', 1e6] : step >= 1e3 ? ['µs', 1e3] : ['ns', 1];
+    // One unit for all ticks of a view, that of its end; as many decimals as the step needs.
+    const [unit, scale] = view[1] >= 1e9 ? ['s', 1e9] : view[1] >= 1e6 ? ['ms', 1e6] : ['µs', 1e3];
     const decimals = Math.max(0, -Math.floor(Math.log10(step / scale) + 1e-9));
     return `${(ns / scale).toFixed(decimals)} ${unit}`;
   }

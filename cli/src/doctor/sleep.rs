@@ -299,8 +299,8 @@ fn dirty_shutdowns(path: Option<&str>) -> Check {
         None => Check::warn(
             ID,
             "no counter of dirty shutdowns",
-            "lost writes are then found only by the image's checksums; a CXL device with \
-             persistent memory and Linux 6.16 or newer show one",
+            "nothing, if this device has none: writes that it lost are then found by the image's \
+             checksums alone",
         ),
     }
 }
