@@ -274,7 +274,7 @@ mod tests {
         assert!(text.contains("-numa node,nodeid=1,memdev=cxl"));
         assert!(text.contains("max-ram-below-4g=1024M -m 3072M"));
         assert!(text.contains("-bios rom"));
-        assert!(!text.contains("fault"));
+        assert!(!text.contains("opt/dormouse/fault"));
     }
 
     #[test]

@@ -1,0 +1,150 @@
+//! Asks the firmware's sleep handler to do what it must refuse, and reports what it answers.
+//!
+//! `dormouse-guest smi-test CASE` takes the place of the kernel module: it writes a request like
+//! the module's into the reserved part of the CXL window, with one lie in it, raises the SMI and
+//! prints the answer as JSON. What stood there before is put back. If the handler believed a lie,
+//! the machine would be off before anything could be printed.
+
+mod iomem;
+mod lies;
+mod window;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::process::ExitCode;
+
+use dormouse_image::{Reason, edit, sys};
+use serde::Serialize;
+
+use crate::error::{Doing, GuestError};
+use iomem::MemoryMap;
+use lies::{CASES, Case, Request};
+use window::Window;
+
+const SYSFS: &str = "/sys/power/dormouse";
+/// The port at which a write raises an SMI, and what is written: as in firmware's ACPI device.
+const SMI_PORT: u64 = 0xb2;
+const SMI_COMMAND: u8 = 0xda;
+
+/// What came of one case.
+#[derive(Serialize)]
+struct Report {
+    case: &'static str,
+    answer: &'static str,
+    reason: &'static str,
+    detail: u64,
+    needed_bytes: u64,
+    available_bytes: u64,
+    /// Names of the reasons that would be right.
+    expected: &'static [&'static str],
+    as_expected: bool,
+    /// The handler left header and bitmaps as they were.
+    unchanged: bool,
+}
+
+pub fn run(name: &str) -> ExitCode {
+    if name == "list" {
+        for case in CASES {
+            println!("{:24} {}", case.name, case.meaning);
+        }
+        return ExitCode::SUCCESS;
+    }
+    let Some(case) = CASES.iter().find(|case| case.name == name) else {
+        eprintln!("dormouse-guest: {name:?} is no case; smi-test list prints them");
+        return ExitCode::from(2);
+    };
+    match test(case) {
+        Ok(report) => {
+            let text = serde_json::to_string(&report).expect("a report is plain data");
+            let _ = writeln!(std::io::stdout(), "{text}");
+            ExitCode::from(u8::from(!(report.as_expected && report.unchanged)))
+        }
+        Err(error) => {
+            eprintln!("dormouse-guest: {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn test(case: &'static Case) -> Result<Report, GuestError> {
+    let mut window = Window::map(read_number("cxl_base")?, read_number("reserved_bytes")?)?;
+    let map = MemoryMap::read()?;
+    let before = window.read(0, sys::DORMOUSE_BITMAPS_OFFSET as usize);
+    let newest = edit::newest(&before)
+        .map_err(|why| GuestError::Other(format!("firmware left no valid header: {why}")))?;
+    let header = edit::read_header(&before, newest).expect("both copies were read");
+    // All that a request touches; saved pages come after it.
+    let before = window.read(0, header.data_offset as usize);
+
+    let mut request = Request::honest(before.clone(), &header, &map)?;
+    (case.lie)(&mut request, &map);
+    let written = request.into_window();
+    window.write(0, &written);
+    raise_smi()?;
+    let after = window.read(0, written.len());
+    window.write(0, &before);
+
+    let mailbox = read_mailbox(&after);
+    let answered = mailbox.status != sys::DORMOUSE_STATUS_PENDING;
+    let reason = Reason(mailbox.status).name();
+    Ok(Report {
+        case: case.name,
+        answer: match mailbox.status {
+            sys::DORMOUSE_STATUS_PENDING => "none",
+            sys::DORMOUSE_OK => "accepted",
+            _ => "refused",
+        },
+        reason: if answered { reason } else { "" },
+        detail: mailbox.detail,
+        needed_bytes: mailbox.needed_bytes,
+        available_bytes: mailbox.available_bytes,
+        expected: case.expected,
+        as_expected: answered && case.expected.contains(&reason),
+        unchanged: without_mailbox(&after) == without_mailbox(&written),
+    })
+}
+
+fn without_mailbox(window: &[u8]) -> (&[u8], &[u8]) {
+    let (headers, rest) = window.split_at(sys::DORMOUSE_MAILBOX_OFFSET as usize);
+    (
+        headers,
+        &rest[(sys::DORMOUSE_BITMAPS_OFFSET - sys::DORMOUSE_MAILBOX_OFFSET) as usize..],
+    )
+}
+
+fn read_mailbox(window: &[u8]) -> sys::dormouse_mailbox {
+    let bytes = &window[sys::DORMOUSE_MAILBOX_OFFSET as usize..];
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+    sys::dormouse_mailbox {
+        magic: word(0),
+        command: word(8) as u32,
+        status: (word(8) >> 32) as u32,
+        detail: word(16),
+        needed_bytes: word(24),
+        available_bytes: word(32),
+    }
+}
+
+/// A number of the module's, decimal or hexadecimal.
+fn read_number(name: &str) -> Result<u64, GuestError> {
+    let path = format!("{SYSFS}/{name}");
+    let text = fs::read_to_string(&path).doing(format!("read {path}"))?;
+    let text = text.trim();
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
+    .map_err(|_| GuestError::Other(format!("{path} holds no number: {text:?}")))
+}
+
+/// The kernel's own port device does the write: no privilege beyond opening it.
+fn raise_smi() -> Result<(), GuestError> {
+    let ports = fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/port")
+        .doing("open /dev/port")?;
+    ports
+        .write_all_at(&[SMI_COMMAND], SMI_PORT)
+        .doing("raise the SMI")
+}
