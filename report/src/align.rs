@@ -66,7 +66,7 @@ pub struct Placed<'a> {
     pub at_ns: i128,
     /// How many power-ons came before, 0 before the first.
     pub session: usize,
-    /// From `detail.cycle`, or the last one named before it, or 1.
+    /// The cycle that it names, or the last one named before it, or 1.
     pub cycle: u64,
 }
 
@@ -85,6 +85,14 @@ pub struct Alignment<'a> {
 const DELIVERY_NS: i128 = 100_000_000;
 
 type SegmentKey<'a> = (Clock, usize, &'a str);
+
+/// The cycle that an event names: in `detail.cycle`, or as the begin of the span `cycle N`.
+fn named_cycle(event: &Event) -> Option<u64> {
+    let in_detail = || event.detail.get("cycle")?.as_u64();
+    let begins_one = event.phase == "cycle" && event.kind == Kind::Begin;
+    let in_name = || event.name.strip_prefix("cycle ")?.parse().ok();
+    in_detail().or_else(|| begins_one.then(in_name).flatten())
+}
 
 /// Whether an event of the reset clock was seen too soon after power-on to be of that session;
 /// five in a hundred for a clock that runs fast, and what a process takes to start.
@@ -162,13 +170,7 @@ pub fn align(events: &[Event]) -> Alignment<'_> {
         if let Some(host_ns) = stamp {
             session = session_at(host_ns);
         }
-        if let Some(named) = event
-            .detail
-            .get("cycle")
-            .and_then(serde_json::Value::as_u64)
-        {
-            cycle = named;
-        }
+        cycle = named_cycle(event).unwrap_or(cycle);
         let seen_late = match (event.clock, stamp, session) {
             (Clock::Firmware, Some(host_ns), 2..) => {
                 is_of_earlier_session(event.t_ns, host_ns - power_on_ns[session - 1])
@@ -411,14 +413,16 @@ mod tests {
     }
 
     #[test]
-    fn cycles_are_taken_from_details_and_stay_until_the_next_one_is_named() {
-        let events = [host(1, "a"), host(2, "b").with("cycle", 2), host(3, "c")];
+    fn a_cycle_lasts_until_the_next_one_is_named() {
+        let begin = Event::new(4, Clock::Host, "cycle", "cycle 7", Kind::Begin);
+        let named = host(2, "b").with("cycle", 2);
+        let events = [host(1, "a"), named, host(3, "c"), begin];
         let cycles: Vec<_> = align(&events)
             .events
             .iter()
             .map(|place| place.cycle)
             .collect();
-        assert_eq!(cycles, [1, 2, 2]);
+        assert_eq!(cycles, [1, 2, 2, 7]);
     }
 
     #[test]
