@@ -65,7 +65,7 @@ pub(crate) fn binaries(context: &Context<'_>) -> Result<Binaries, BuildError> {
         .env(
             "RUSTFLAGS",
             format!(
-                "-C target-feature=+crt-static -C strip=symbols --remap-path-prefix={}=.",
+                "-C target-feature=+crt-static -C debuginfo=0 -C strip=symbols --remap-path-prefix={}=.",
                 context.sources.display()
             ),
         );
@@ -89,11 +89,11 @@ pub(crate) fn binaries(context: &Context<'_>) -> Result<Binaries, BuildError> {
     })
 }
 
-/// A target folder of its own: the flags differ from those of a build for the host.
+/// The workspace's own target folder: what runs on the host only (macros, build scripts) is
+/// compiled once for both.
 fn target_folder(sources: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| sources.join("target"), |folder| sources.join(folder))
-        .join("lab")
+    let set = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    sources.join(set.unwrap_or_else(|| "target".into()))
 }
 
 fn cargo() -> Result<PathBuf, BuildError> {
