@@ -4,11 +4,13 @@
 //! initrd:        /init  /modules/load-order  /modules/*.ko
 //!   load modules → mount root disk and payload disk → free the initrd
 //! root disk:     the distribution's packages
-//! payload disk:  /run/dormouse/{bin/dormouse,bin/dormouse-guest,modules/load-order,modules/*.ko}
+//! payload disk:  /run/payload/{bin/dormouse,bin/dormouse-guest,modules/load-order,modules/*.ko}
+//!                /run/dormouse/{bin,modules} point to it; the folder itself can be written to
 //!   mount the kernel's file systems → load modules → control groups → start the agent
 //! ```
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +28,9 @@ use crate::modules;
 /// Serial numbers of the virtio disks.
 const ROOT_DISK: &str = "dormouse-root";
 const PAYLOAD_DISK: &str = "dormouse-payload";
-const PAYLOAD: &str = "/run/dormouse";
+const PAYLOAD: &str = "/run/payload";
+/// Where programs look for it, and where `dormouse` keeps its state.
+const STATE: &str = "/run/dormouse";
 const OUR_MODULE: &str = "dormouse.ko";
 const PATH: &str = "/run/dormouse/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const DISK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -92,6 +96,12 @@ fn first_stage() -> Result<(), GuestError> {
         c"noload",
     )
     .doing(format!("mount {payload} on {payload_mount}"))?;
+    let state = format!("/newroot{STATE}");
+    fs::create_dir_all(&state).doing(format!("create {state}"))?;
+    for part in ["bin", "modules"] {
+        symlink(format!("{PAYLOAD}/{part}"), format!("{state}/{part}"))
+            .doing(format!("point {state}/{part} to the payload disk"))?;
+    }
     for busy in ["/dev", "/proc", "/sys"] {
         let target = format!("/newroot{busy}");
         fs::create_dir_all(&target).doing(format!("create {target}"))?;
