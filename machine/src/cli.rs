@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use dormouse_report::{Event, EventWriter, Kind};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::bytes::{human, parse};
@@ -218,7 +218,8 @@ impl Sink {
             })
             .transpose()?;
         let bar = (!choices.json && std::io::stderr().is_terminal()).then(|| {
-            let bar = ProgressBar::no_length();
+            // Shown with the first bytes that move.
+            let bar = ProgressBar::hidden();
             let style = "{msg:>12} {bar:30} {binary_bytes} of {binary_total_bytes} \
                          {binary_bytes_per_sec}";
             if let Ok(style) = ProgressStyle::with_template(style) {
@@ -248,6 +249,9 @@ impl Sink {
             bar.set_message(event.name.clone());
         }
         if let Some(total) = number("total_bytes") {
+            if bar.is_hidden() {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+            }
             bar.set_length(total);
             bar.set_position(number("bytes").unwrap_or(0).min(total));
         }

@@ -64,7 +64,7 @@ pub enum SleepError {
         processes: String,
     },
 
-    #[error("stopped by a signal while {step}; everything was put back")]
+    #[error("stopped by a signal while {step}; the machine goes on running as before")]
     Interrupted { step: &'static str },
 
     #[error("another dormouse is at it (process {pid}): wait until it is done")]

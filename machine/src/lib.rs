@@ -59,6 +59,7 @@ pub fn sleep(
     options: &SleepOptions,
     events: &mut dyn FnMut(&Event),
 ) -> Result<SleepReport, SleepError> {
+    require_root()?;
     let tree = tree::Tree::real();
     sleep::run(
         &sleep::Machine {
@@ -79,6 +80,7 @@ pub fn home(
     options: &HomeOptions,
     events: &mut dyn FnMut(&Event),
 ) -> Result<HomeReport, SleepError> {
+    require_root()?;
     let tree = tree::Tree::real();
     home::run(
         &sleep::Machine {
@@ -88,4 +90,13 @@ pub fn home(
         options,
         events,
     )
+}
+
+/// Files of root only are read from the first step on.
+fn require_root() -> Result<(), SleepError> {
+    if rustix::process::geteuid().is_root() {
+        Ok(())
+    } else {
+        Err(SleepError::NotRoot)
+    }
 }

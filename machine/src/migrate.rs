@@ -98,8 +98,8 @@ struct Shared<'a> {
     full: AtomicBool,
 }
 
-/// Moves all `tasks`, first ones first; calls `progress` with the bytes moved so far about ten
-/// times a second, from the caller's thread.
+/// Moves all `tasks`, first ones first; calls `progress` with the bytes moved so far when they
+/// have grown, at most ten times a second, from the caller's thread.
 pub fn run(
     pages: &dyn Pages,
     tasks: Vec<Task>,
@@ -128,9 +128,14 @@ pub fn run(
             scope.spawn(move || work(shared, alive));
         }
         drop(alive);
+        let mut told_bytes = 0;
         while ended.recv_timeout(PROGRESS_EVERY) == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
         {
-            progress(shared.moved_bytes.load(Ordering::Relaxed));
+            let moved_bytes = shared.moved_bytes.load(Ordering::Relaxed);
+            if moved_bytes > told_bytes {
+                progress(moved_bytes);
+                told_bytes = moved_bytes;
+            }
         }
     });
     Outcome {

@@ -91,8 +91,21 @@ struct ScanArgument {
     return_mask: u64,
 }
 
+/// The pages of the vDSO in /proc/PID/maps: every process has them, and they are the kernel's own.
+pub fn parse_vdso(maps: &str) -> Option<(u64, u64)> {
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
+    Some((
+        u64::from_str_radix(start, 16).ok()?,
+        u64::from_str_radix(end, 16).ok()?,
+    ))
+}
+
 impl Pages for Kernel {
     fn present(&self, pid: i32) -> io::Result<Vec<Run>> {
+        // Asking for what can never move would only make the kernel cut a call short.
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+        let vdso = parse_vdso(&maps).unwrap_or_default();
         let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
         let mut regions = vec![PageRegion::default(); REGIONS_AT_ONCE];
         let mut runs = Vec::new();
@@ -118,11 +131,13 @@ impl Pages for Kernel {
             }
             for region in &regions[..(count as usize).min(regions.len())] {
                 let huge = region.categories & PAGE_IS_HUGE != 0;
-                runs.push(Run {
-                    start: region.start,
-                    end: region.end,
-                    huge,
-                });
+                let before = (region.start, region.end.min(vdso.0));
+                let after = (region.start.max(vdso.1), region.end);
+                for (start, end) in [before, after] {
+                    if start < end {
+                        runs.push(Run { start, end, huge });
+                    }
+                }
             }
             if argument.walk_end <= start {
                 break;
@@ -220,6 +235,14 @@ mod tests {
         let mask = node_mask(&[0, 65]).unwrap();
         assert_eq!((mask[0], mask[1], mask[2]), (1, 2, 0));
         assert!(node_mask(&[1024]).is_err());
+    }
+
+    #[test]
+    fn the_vdso_is_found_among_the_mappings() {
+        let maps = "7ffe1000-7ffe3000 r--p 00000000 00:00 0    [vvar]\n\
+                    7ffe3000-7ffe5000 r-xp 00000000 00:00 0    [vdso]\n";
+        assert_eq!(parse_vdso(maps), Some((0x7ffe_3000, 0x7ffe_5000)));
+        assert_eq!(parse_vdso("7ffe1000 [vdso]"), None);
     }
 
     #[test]

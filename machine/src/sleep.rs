@@ -48,11 +48,6 @@ pub fn run(
     let tree = machine.tree;
     let begin_ns = monotonic_ns();
     let mut reset_clock = ResetClock::start();
-    let _lock = match options.dry_run {
-        true => None,
-        false => Some(lock::take(tree, "sleep", true)?),
-    };
-
     events(&event(DOWN, "preflight", Kind::Begin));
     let checked = preflight::run(tree, options);
     events(&preflight_end(&checked));
@@ -67,6 +62,9 @@ pub fn run(
         report.plan = Some(ready.plan);
         return Ok(report);
     }
+    // Only now: it stops a `dormouse home` that is under way, which a sleep that is refused must
+    // not do.
+    let _lock = lock::take(tree, "sleep", true)?;
 
     let mut undo = Undo::new();
     let result = go_down(machine, options, &ready, &mut undo, &mut report, events).and_then(|()| {
@@ -82,7 +80,7 @@ pub fn run(
 
     // Whether it slept or not, user space goes on first: it can run on CXL pages.
     events(&event(UP, "thaw", Kind::Begin));
-    let failures = undo.run();
+    let mut failures = undo.run();
     events(&event(UP, "thaw", Kind::End));
     let judged = result.and_then(|resumed_ns| {
         let after = module::status(tree)?;
@@ -105,6 +103,12 @@ pub fn run(
             let home = bring_home(machine, options, &ready, options.jobs, events);
             if home.offline {
                 state::remove(tree);
+            } else {
+                save_state(tree, &ready, false);
+                failures.push(format!(
+                    "{} bytes are left on the CXL node, run `dormouse home`",
+                    home.left_bytes
+                ));
             }
             Err(with_failures(error, failures))
         }
@@ -418,12 +422,14 @@ fn go_home(
                 .background_command
                 .split_first()
                 .expect("the default command has a program");
-            // A process group of its own, so that a Ctrl-C for us does not stop it.
+            // A process group of its own, so that a Ctrl-C for us does not stop it; no output of
+            // ours, so that nobody waits for its end.
             use std::os::unix::process::CommandExt;
             Command::new(program)
                 .args(arguments)
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
+                .stderr(Stdio::null())
                 .process_group(0)
                 .spawn()
                 .map_err(SleepError::write(
