@@ -30,7 +30,7 @@ const WHOLE_UP_TO_BYTES: u64 = 2 << 20;
 
 const PHASE: &str = "home";
 
-/// See [`crate::home`].
+/// See [`crate::home()`].
 ///
 /// # Errors
 /// There is no CXL node, or another dormouse is at it.

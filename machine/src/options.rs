@@ -19,12 +19,12 @@ pub enum NodeChoice {
 /// When the pages come home after waking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HomeMode {
-    /// Before [`crate::sleep`] returns.
+    /// Before [`crate::sleep()`] returns.
     #[default]
     Wait,
     /// In a process of its own, started after waking.
     Background,
-    /// Not now: somebody calls [`crate::home`] later.
+    /// Not now: somebody calls [`crate::home()`] later.
     Never,
 }
 

@@ -36,7 +36,7 @@ const UP: &str = "resume";
 
 type Events<'a> = &'a mut dyn FnMut(&Event);
 
-/// See [`crate::sleep`].
+/// See [`crate::sleep()`].
 ///
 /// # Errors
 /// Every refusal and failure.
