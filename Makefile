@@ -9,7 +9,8 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 CARGO ?= cargo
 PROFILE := release
-DORMOUSE := target/$(PROFILE)/dormouse
+TARGET := x86_64-unknown-linux-gnu
+DORMOUSE := target/$(TARGET)/$(PROFILE)/dormouse
 DEMO_DIR := out/demo
 BENCH_DIR := out/bench
 FUZZ_SECONDS ?= 20
@@ -24,7 +25,7 @@ setup: ## Install the packages that are missing (asks for nothing when none is)
 	@scripts/setup.sh
 
 build: setup ## Build the dormouse command
-	@$(CARGO) build --quiet --profile $(PROFILE) --bin dormouse
+	@$(CARGO) build --quiet --profile $(PROFILE) --package dormouse --package dormouse-guest --bins
 
 demo: build ## Fill memory, run a service, sleep into CXL memory, lose power, wake, verify
 	@rm -rf $(DEMO_DIR)

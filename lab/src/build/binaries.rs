@@ -8,7 +8,7 @@ use super::context::Context;
 use super::{BuildError, Step};
 use crate::cache::{Key, sha256_of_file};
 
-/// Static linking needs the target to be named, or build scripts would be static too.
+/// As `.cargo/config.toml` names it.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// The programs, and a hash of each.
@@ -48,7 +48,7 @@ pub(crate) fn binaries(context: &Context<'_>) -> Result<Binaries, BuildError> {
     }
     let mut cargo = Command::new(cargo()?);
     cargo
-        .args(["build", "--release", "--target", TARGET])
+        .args(["build", "--release"])
         .args([
             "--package",
             "dormouse-guest",
@@ -59,16 +59,7 @@ pub(crate) fn binaries(context: &Context<'_>) -> Result<Binaries, BuildError> {
         .args(["--jobs", &context.options.jobs.max(1).to_string()])
         .current_dir(&context.sources)
         .env("CARGO_TARGET_DIR", &target)
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env("CARGO_TERM_COLOR", "never")
-        // The clone's path in a binary would make another image of the same sources.
-        .env(
-            "RUSTFLAGS",
-            format!(
-                "-C target-feature=+crt-static -C debuginfo=0 -C strip=symbols --remap-path-prefix={}=.",
-                context.sources.display()
-            ),
-        );
+        .env("CARGO_TERM_COLOR", "never");
     if context.options.offline {
         cargo.arg("--offline");
     }
@@ -89,8 +80,7 @@ pub(crate) fn binaries(context: &Context<'_>) -> Result<Binaries, BuildError> {
     })
 }
 
-/// The workspace's own target folder: what runs on the host only (macros, build scripts) is
-/// compiled once for both.
+/// The workspace's own target folder: the same build serves the host and the machine.
 fn target_folder(sources: &Path) -> PathBuf {
     let set = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     sources.join(set.unwrap_or_else(|| "target".into()))
