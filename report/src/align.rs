@@ -62,6 +62,9 @@ impl Lane {
 pub struct Placed<'a> {
     pub event: &'a Event,
     pub lane: Lane,
+    /// The event's own phase, except that firmware's `resume` of a power-on that restored nothing
+    /// is `boot`: at its begin firmware cannot know.
+    pub phase: &'a str,
     /// Time on the host's clock; wide enough that no input overflows it.
     pub at_ns: i128,
     /// How many power-ons came before, 0 before the first.
@@ -133,6 +136,13 @@ fn is_power_off(event: &Event) -> bool {
             event.name.as_str(),
             "power-off" | "power-cut" | "power-lost"
         )
+}
+
+/// Firmware restores an image, or has.
+fn is_restoring(event: &Event) -> bool {
+    event.clock == Clock::Firmware
+        && event.phase == "resume"
+        && matches!(event.name.as_str(), "restore-copy" | "wake")
 }
 
 fn host_stamp(event: &Event) -> Option<u64> {
@@ -216,6 +226,13 @@ pub fn align(events: &[Event]) -> Alignment<'_> {
         }
     };
 
+    let restored: BTreeSet<usize> = events
+        .iter()
+        .zip(&places)
+        .filter(|(event, _)| is_restoring(event))
+        .map(|(_, &(_, session, _))| session)
+        .collect();
+
     // Second pass: times. Segments without an anchor are placed as they come.
     let has_anchors = events
         .iter()
@@ -242,9 +259,14 @@ pub fn align(events: &[Event]) -> Alignment<'_> {
                 .or_insert(last_ns.unwrap_or(first_ns) - first_ns)
         };
         last_ns = Some(at_ns);
+        let boots = event.clock == Clock::Firmware
+            && event.phase == "resume"
+            && !restored.contains(&session);
+        let phase = if boots { "boot" } else { event.phase.as_str() };
         placed.push(Placed {
             event,
             lane,
+            phase,
             at_ns,
             session,
             cycle,
@@ -423,6 +445,33 @@ mod tests {
             .map(|place| place.cycle)
             .collect();
         assert_eq!(cycles, [1, 2, 2, 7]);
+    }
+
+    #[test]
+    fn a_power_on_that_restores_nothing_is_a_boot() {
+        let check = |t_ns| {
+            Event::new(
+                t_ns,
+                Clock::Firmware,
+                "resume",
+                "restore-check",
+                Kind::Begin,
+            )
+        };
+        let copy = Event::new(9, Clock::Firmware, "resume", "restore-copy", Kind::Begin);
+        let events = [
+            host(0, "power-on"),
+            check(5),
+            host(100, "power-on"),
+            check(5),
+            copy,
+        ];
+        let phases: Vec<_> = align(&events)
+            .events
+            .iter()
+            .map(|place| place.phase)
+            .collect();
+        assert_eq!(phases, ["run", "boot", "run", "resume", "resume"]);
     }
 
     #[test]

@@ -34,7 +34,12 @@ const CHARACTER_WIDTH: f64 = 6.7;
 /// Phases in the order of their first event, and the colour of each.
 pub struct Palette {
     phases: Vec<String>,
+    /// Those that took time and are not of the host's bookkeeping.
+    spanned: Vec<String>,
 }
+
+/// What the host notes beside the machine's own phases.
+const BOOKKEEPING: [&str; 2] = ["cycle", "machine"];
 
 impl Palette {
     /// Colours for a timeline: the three phases that every run has keep theirs.
@@ -55,12 +60,17 @@ impl Palette {
             }
         }
         seen.sort();
-        Palette {
-            phases: seen
-                .into_iter()
-                .map(|(_, phase)| phase.to_owned())
-                .collect(),
-        }
+        let phases: Vec<String> = seen
+            .into_iter()
+            .map(|(_, phase)| phase.to_owned())
+            .collect();
+        let took_time = |phase: &String| timeline.spans.iter().any(|span| span.phase == *phase);
+        let spanned = phases
+            .iter()
+            .filter(|phase| !BOOKKEEPING.contains(&phase.as_str()) && took_time(phase))
+            .cloned()
+            .collect();
+        Palette { phases, spanned }
     }
 
     /// In the order of their first event.
@@ -68,24 +78,25 @@ impl Palette {
         &self.phases
     }
 
+    /// Those worth zooming to.
+    pub fn spanned_phases(&self) -> &[String] {
+        &self.spanned
+    }
+
     /// Number of the phase's colour, 0 to 5.
     pub fn colour(&self, phase: &str) -> usize {
-        match phase {
-            "suspend" => 0,
-            "resume" => 1,
-            "home" => 2,
-            other => {
-                let others = self
-                    .phases
-                    .iter()
-                    .filter(|name| !matches!(name.as_str(), "suspend" | "resume" | "home"));
-                3 + others
-                    .into_iter()
-                    .position(|name| name == other)
-                    .unwrap_or(0)
-                    % 3
-            }
+        const FIXED: [&str; 3] = ["suspend", "resume", "home"];
+        const OTHERS: [usize; 2] = [3, 5];
+        if let Some(fixed) = FIXED.iter().position(|known| *known == phase) {
+            return fixed;
         }
+        let mut others = self
+            .spanned
+            .iter()
+            .filter(|name| !FIXED.contains(&name.as_str()));
+        others
+            .position(|name| name == phase)
+            .map_or(4, |place| OTHERS[place % OTHERS.len()])
     }
 }
 
@@ -397,7 +408,7 @@ pub fn script_data(timeline: &Timeline) -> Value {
     json!({
         "end": timeline.end_ns, "height": layout.height, "gutter": GUTTER, "axis": AXIS_HEIGHT,
         "row": ROW_HEIGHT, "outages": timeline.outages, "cycles": timeline.cycles(),
-        "phases": palette.phases(), "lanes": lanes.collect::<Vec<_>>(),
+        "phases": palette.spanned_phases(), "lanes": lanes.collect::<Vec<_>>(),
         "counters": counters.collect::<Vec<_>>(), "items": spans.chain(marks).collect::<Vec<_>>(),
     })
 }
@@ -419,10 +430,17 @@ mod tests {
     #[test]
     fn the_three_phases_keep_their_colours_in_every_run() {
         let event = |phase: &str| Event::new(0, Clock::Host, phase, "n", Kind::Mark);
-        let timeline = Timeline::from_events(&[event("boot"), event("home"), event("suspend")]);
+        let begin = |phase: &str| Event::new(0, Clock::Host, phase, "n", Kind::Begin);
+        let timeline = Timeline::from_events(&[
+            begin("boot"),
+            event("home"),
+            event("suspend"),
+            begin("cycle"),
+        ]);
         let palette = Palette::of(&timeline);
         assert_eq!((palette.colour("suspend"), palette.colour("home")), (0, 2));
-        assert_eq!(palette.colour("boot"), 3);
+        assert_eq!((palette.colour("boot"), palette.colour("cycle")), (3, 4));
+        assert_eq!(palette.spanned_phases(), ["boot"]);
     }
 
     #[test]

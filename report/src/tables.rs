@@ -203,7 +203,13 @@ impl PhaseRow<'_> {
 pub fn phases(timeline: &Timeline) -> String {
     let mut rows: Vec<PhaseRow> = Vec::new();
     let mut index = std::collections::HashMap::new();
-    for (first, span) in timeline.spans.iter().enumerate() {
+    // Whole cycles have a table of their own.
+    let parts = timeline
+        .spans
+        .iter()
+        .enumerate()
+        .filter(|(_, span)| span.phase != "cycle");
+    for (first, span) in parts {
         let key = (span.lane, span.phase.as_str(), span.name.as_str());
         let row = *index.entry(key).or_insert_with(|| {
             let (lane, phase, name) = key;
@@ -267,6 +273,15 @@ pub fn phases(timeline: &Timeline) -> String {
     html
 }
 
+/// Whether the span moved the bytes that it names (and did not only count them).
+fn moves_bytes(row: &PhaseRow) -> bool {
+    row.name.ends_with("copy")
+        || row
+            .spans
+            .iter()
+            .any(|span| span.detail.contains_key("bytes"))
+}
+
 fn phase_row(html: &mut String, row: &PhaseRow, longest_ns: u64, colour: usize, with_range: bool) {
     let median_ns = row.median_ns();
     let known: Vec<f64> = row
@@ -309,7 +324,7 @@ fn phase_row(html: &mut String, row: &PhaseRow, longest_ns: u64, colour: usize, 
         );
     }
     let rate = match handled {
-        Some(count) if median_ns > 0 && count > 0 => {
+        Some(count) if median_ns > 0 && count > 0 && moves_bytes(row) => {
             format!(
                 "{}/s",
                 bytes((count as f64 / (median_ns as f64 / 1e9)) as u64)

@@ -64,11 +64,9 @@ pub fn render(timeline: &Timeline, cycles: &[Cycle], style: Style) -> String {
         if numbers.len() > 1 || result.is_some() {
             heading(&mut text, *number, result, style);
         }
-        let spans: Vec<&Span> = timeline
-            .spans
-            .iter()
-            .filter(|s| s.cycle == *number)
-            .collect();
+        // A cycle's own span says no more than its heading.
+        let shown = |span: &&Span| span.cycle == *number && span.phase != "cycle";
+        let spans: Vec<&Span> = timeline.spans.iter().filter(shown).collect();
         for phase in phases(&spans) {
             phase_block(&mut text, phase, &spans, style);
         }

@@ -141,7 +141,7 @@ impl Timeline {
                 place.lane,
                 session,
                 place.cycle,
-                event.phase.as_str(),
+                place.phase,
                 event.name.as_str(),
             );
             match event.kind {
@@ -161,8 +161,8 @@ impl Timeline {
         }
         for begin in open.into_values().flatten() {
             let mut span = span_from(begin, axis);
-            if let Some(handed_over) = firmware_after(&alignment.events, begin) {
-                span.end_ns = axis(handed_over.at_ns);
+            if let Some(end_ns) = handed_to_firmware(&alignment.events, begin) {
+                span.end_ns = axis(end_ns);
                 span.complete = true;
             } else {
                 let sign_ns = last_sign.get(&(begin.lane, begin.session)).copied();
@@ -205,25 +205,37 @@ impl Timeline {
     }
 }
 
-/// The firmware event that ends a kernel span without an end: the kernel's part of going to sleep
-/// is over when firmware takes the CPU, and the kernel cannot say so.
-fn firmware_after<'a>(events: &'a [Placed], begin: &Placed) -> Option<&'a Placed<'a>> {
+/// Kernel and firmware read the same counter, each with its own idea of its frequency.
+const CLOCK_DISAGREEMENT_NS: i128 = 10_000_000;
+
+/// When a kernel span without an end is over: the kernel's part of going to sleep ends when
+/// firmware takes the CPU, and the kernel cannot say so.
+fn handed_to_firmware(events: &[Placed], begin: &Placed) -> Option<i128> {
     if begin.lane != Lane::Kernel {
         return None;
     }
     let from = events.partition_point(|place| place.at_ns < begin.at_ns);
-    events[from..].iter().find(|place| {
-        place.lane == Lane::Firmware
-            && place.session == begin.session
-            && place.event.phase == begin.event.phase
-    })
+    let same = |place: &&Placed| place.session == begin.session && place.phase == begin.phase;
+    let taken = events[from..]
+        .iter()
+        .filter(same)
+        .find(|place| place.lane == Lane::Firmware)?;
+    let until_ns = taken.at_ns + CLOCK_DISAGREEMENT_NS;
+    // What the kernel did last may seem to end after the takeover.
+    events[from..]
+        .iter()
+        .take_while(|place| place.at_ns <= until_ns)
+        .filter(same)
+        .filter(|place| place.lane == Lane::Kernel || place.at_ns == taken.at_ns)
+        .map(|place| place.at_ns)
+        .max()
 }
 
 fn span_from(begin: &Placed, axis: impl Fn(i128) -> u64) -> Span {
     Span {
         lane: begin.lane,
         cycle: begin.cycle,
-        phase: begin.event.phase.clone(),
+        phase: begin.phase.to_owned(),
         name: begin.event.name.clone(),
         begin_ns: axis(begin.at_ns),
         end_ns: axis(begin.at_ns),
@@ -238,7 +250,7 @@ fn mark_from(place: &Placed, axis: impl Fn(i128) -> u64) -> Mark {
     Mark {
         lane: place.lane,
         cycle: place.cycle,
-        phase: place.event.phase.clone(),
+        phase: place.phase.to_owned(),
         name: place.event.name.clone(),
         at_ns: axis(place.at_ns),
         detail: place.event.detail.clone(),
@@ -246,33 +258,51 @@ fn mark_from(place: &Placed, axis: impl Fn(i128) -> u64) -> Mark {
     }
 }
 
-/// Details `*_bytes` of marks that repeat: each becomes a counter.
+/// How often a mark must repeat within a cycle to tell of progress.
+const MIN_COUNTER_SAMPLES: usize = 3;
+
+/// Details `*bytes` of marks that repeat and change within a cycle: each becomes a counter.
 fn counters(events: &[Placed], axis: impl Fn(i128) -> u64) -> Vec<Counter> {
     type SeriesKey<'a> = (Lane, &'a str, &'a str, &'a str);
-    let mut series: BTreeMap<SeriesKey, Vec<(u64, u64)>> = BTreeMap::new();
+    /// Cycle, time and value of each sample.
+    type Series = Vec<(u64, u64, u64)>;
+    let mut all: BTreeMap<SeriesKey, Series> = BTreeMap::new();
     for place in events.iter().filter(|place| place.event.kind == Kind::Mark) {
         for (key, value) in &place.event.detail {
             if let (true, Some(bytes)) = (key.ends_with("bytes"), value.as_u64()) {
                 let id = (
                     place.lane,
-                    place.event.phase.as_str(),
+                    place.phase,
                     place.event.name.as_str(),
-                    &**key,
+                    key.as_str(),
                 );
-                series
-                    .entry(id)
+                all.entry(id)
                     .or_default()
-                    .push((axis(place.at_ns), bytes));
+                    .push((place.cycle, axis(place.at_ns), bytes));
             }
         }
     }
-    series
-        .into_iter()
-        .filter(|(_, samples)| samples.len() > 2)
-        .map(|((lane, phase, name, key), samples)| Counter {
-            lane,
-            name: format!("{phase} {name}: {key}"),
-            samples,
+    let tells_of_progress = |series: &Series| {
+        series.chunk_by(|a, b| a.0 == b.0).any(|cycle| {
+            cycle.len() >= MIN_COUNTER_SAMPLES && cycle.iter().any(|sample| sample.2 != cycle[0].2)
+        })
+    };
+    all.into_iter()
+        .filter(|(_, series)| tells_of_progress(series))
+        .map(|((lane, phase, name, key), series)| {
+            let what = if phase == name {
+                name.to_owned()
+            } else {
+                format!("{phase} {name}")
+            };
+            Counter {
+                lane,
+                name: format!("{what}: {}", key.replace('_', " ")),
+                samples: series
+                    .into_iter()
+                    .map(|(_, at_ns, bytes)| (at_ns, bytes))
+                    .collect(),
+            }
         })
         .collect()
 }
