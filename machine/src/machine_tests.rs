@@ -531,3 +531,15 @@ fn a_machine_without_the_module_or_with_an_image_is_refused() {
     let error = fake.sleep(HomeMode::Never).0.unwrap_err();
     assert_eq!((error.reason(), error.exit_code()), ("no-module", 3));
 }
+
+#[test]
+fn a_sleep_that_is_refused_leaves_a_way_home_alone() {
+    let fake = FakeMachine::new(Habit::Sleeps);
+    put(fake.directory.path(), &format!("{MODULE}/enabled"), "0\n");
+    let _home = crate::lock::take(&fake.tree, "home", false).unwrap();
+    // Taking the lock would send SIGTERM to its holder: this process.
+    assert_eq!(
+        fake.sleep(HomeMode::Never).0.unwrap_err().reason(),
+        "disabled"
+    );
+}
