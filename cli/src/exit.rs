@@ -17,9 +17,21 @@ pub const DIFFERS: u8 = 4;
 pub fn code_of(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         // Nobody may be listening; that must not hide the exit code.
-        let _ = writeln!(std::io::stderr(), "dormouse: {error:#}");
+        let _ = writeln!(std::io::stderr(), "dormouse: {}", message_of(&error));
         ExitCode::from(number_of(&error))
     })
+}
+
+/// The error and its causes; a cause that the message already quotes is not said twice.
+fn message_of(error: &Error) -> String {
+    let mut message = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !message.contains(&cause) {
+            message.push_str(": ");
+            message.push_str(&cause);
+        }
+    }
+    message
 }
 
 fn number_of(error: &Error) -> u8 {
@@ -42,5 +54,13 @@ mod tests {
         let usage = LabError::Usage("no".to_owned());
         assert_eq!(number_of(&Error::from(usage).context("while booting")), 2);
         assert_eq!(number_of(&anyhow!("anything")), FAILED);
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let quoted = anyhow!("no such file").context("cannot open x: no such file; make it");
+        assert_eq!(message_of(&quoted), "cannot open x: no such file; make it");
+        let plain = anyhow!("no such file").context("cannot open x");
+        assert_eq!(message_of(&plain), "cannot open x: no such file");
     }
 }

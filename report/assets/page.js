@@ -167,8 +167,9 @@
 
   function facts(item) {
     const rows = [['Where', data.lanes.find((l) => l.id === item.l).name], ['Phase', item.ph]];
-    rows.push([item.m ? 'At' : 'From', duration(item.b)]);
-    if (!item.m) rows.push(['To', duration(item.e)], ['Duration', duration(item.e - item.b)]);
+    const at = (ns) => `${(ns / 1e9).toFixed(6)} s`;
+    rows.push([item.m ? 'At' : 'From', at(item.b)]);
+    if (!item.m) rows.push(['To', at(item.e)], ['Duration', duration(item.e - item.b)]);
     if (data.cycles.length > 1) rows.push(['Cycle', String(item.c)]);
     if (item.o) rows.push(['Note', item.m ? 'its begin was never seen' : 'its end was never seen; drawn until the last event of its lane']);
     return rows.concat(item.x);
