@@ -15,16 +15,13 @@ rust_needed=1.85
 # package  what for
 packages=(
 	"build-essential      compilers for firmware, module and crates"
-	"gcc-multilib         the firmware's 32-bit stages"
 	"nasm                 firmware"
 	"acpica-tools         firmware: its ACPI tables (iasl)"
 	"pkg-config           firmware: its configuration tool"
-	"bison                firmware: its configuration tool"
-	"flex                 firmware: its configuration tool"
 	"patch                firmware: our hooks"
 	"python3              firmware: its build scripts"
 	"ccache               firmware: quick second builds"
-	"libelf1              module: the kernel's build tools"
+	"libelf-dev           module: the kernel's build tools"
 	"xz-utils             the kernel package's modules"
 	"e2fsprogs            disk images"
 	"fakeroot             disk images, when built by a user"
