@@ -109,26 +109,26 @@ pub struct Cycle {
     pub restored_bytes: u64,
     pub suspend_s: Suspend,
     pub resume_s: Resume,
-    pub home_s: f64,
+    pub home_s: Option<f64>,
     pub home_bytes: u64,
 }
 
-/// Seconds of the way down.
+/// Seconds of the way down; none where a phase did not happen.
 #[derive(Debug, Deserialize)]
 pub struct Suspend {
-    pub total: f64,
-    pub migrate: f64,
-    pub devices: f64,
-    pub firmware: f64,
+    pub total: Option<f64>,
+    pub migrate: Option<f64>,
+    pub devices: Option<f64>,
+    pub firmware: Option<f64>,
 }
 
-/// Seconds of the way up.
+/// Seconds of the way up; none where a phase did not happen.
 #[derive(Debug, Deserialize)]
 pub struct Resume {
-    pub total: f64,
-    pub firmware: f64,
-    pub restore: f64,
-    pub kernel: f64,
+    pub total: Option<f64>,
+    pub firmware: Option<f64>,
+    pub restore: Option<f64>,
+    pub kernel: Option<f64>,
 }
 
 /// `lab cycle` in a new machine of its own folder, with `--json`.
@@ -138,6 +138,21 @@ pub fn lab_cycle(name: &str, words: &[&str]) -> Said {
     all.push(folder.to_str().expect("a UTF-8 path"));
     all.extend_from_slice(words);
     dormouse(&all)
+}
+
+/// What a line of shell prints inside a new machine of its own folder; it must succeed.
+pub fn guest(name: &str, words: &[&str], line: &str) -> String {
+    let folder = machine_folder(name);
+    let mut all = vec!["lab", "boot", "--json", "--command", line, "--machine"];
+    all.push(folder.to_str().expect("a UTF-8 path"));
+    all.extend_from_slice(words);
+    let said = dormouse(&all);
+    assert_eq!(said.code, 0, "{}", said.all());
+    let answer: serde_json::Value = serde_json::from_str(&said.stdout)
+        .unwrap_or_else(|error| panic!("no JSON object: {error}\n{}", said.all()));
+    let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
+    eprint!("{}", text("stderr"));
+    text("stdout")
 }
 
 /// A resumed cycle whose every page was compared.

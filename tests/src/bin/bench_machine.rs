@@ -96,8 +96,8 @@ impl Case {
         Ok(())
     }
 
-    fn sorted(&self, value: impl Fn(&Cycle) -> f64) -> Vec<f64> {
-        let mut values: Vec<f64> = self.cycles.iter().map(value).collect();
+    fn sorted(&self, value: impl Fn(&Cycle) -> Option<f64>) -> Vec<f64> {
+        let mut values: Vec<f64> = self.cycles.iter().filter_map(value).collect();
         values.sort_by(f64::total_cmp);
         values
     }
@@ -177,7 +177,7 @@ fn rows(cases: &[Case]) -> Vec<Value> {
             &case.sorted(|cycle| cycle.home_s),
             None,
         ));
-        let saved = case.sorted(|cycle| cycle.saved_bytes as f64);
+        let saved = case.sorted(|cycle| Some(cycle.saved_bytes as f64));
         rows.push(row("saved", &case.name, "bytes", &saved, None));
     }
     rows

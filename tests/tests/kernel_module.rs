@@ -1,0 +1,68 @@
+//! The module loads on the distribution's kernels, and refuses clearly what it should.
+
+use dormouse_tests::{assert_resumed, guest, lab_cycle};
+
+const LOAD: &str = "insmod /run/dormouse/modules/dormouse.ko";
+
+#[test]
+fn the_generic_kernel_sleeps_and_wakes_too() {
+    let said = lab_cycle("generic", &["--flavour", "generic", "--fill", "128M"]);
+    assert_resumed(&said.cycle(), &said);
+}
+
+#[test]
+fn a_kernel_without_a_needed_symbol_is_refused_by_name() {
+    let said = guest(
+        "no-symbol",
+        &[],
+        &format!(
+            "rmmod dormouse; {LOAD} hook_symbol=no_such_name && echo loaded; \
+             dmesg | grep 'dormouse:' | tail -n 1; ls /sys/power/dormouse 2>/dev/null; \
+             {LOAD} && cat /sys/power/dormouse/state"
+        ),
+    );
+    assert!(!said.contains("loaded"), "{said}");
+    assert!(
+        said.contains("no_such_name"),
+        "the missing name is told: {said}"
+    );
+    assert!(
+        said.trim_end().ends_with("empty"),
+        "with the right name it loads again: {said}"
+    );
+}
+
+/// Firmware that does not answer: the module says so, and suspend is what it was.
+#[test]
+fn under_plain_seabios_the_module_is_refused_and_suspend_works_as_on_any_machine() {
+    for flavour in ["cloud", "generic"] {
+        let said = guest(
+            &format!("seabios-{flavour}"),
+            &[
+                "--firmware",
+                "seabios",
+                "--flavour",
+                flavour,
+                "--dram",
+                "512M",
+                "--cxl",
+                "256M",
+            ],
+            &format!(
+                "{LOAD} && echo loaded; ls -d /sys/power/dormouse 2>/dev/null; \
+                 dmesg | grep 'dormouse:' | tail -n 1; \
+                 rtcwake --mode mem --seconds 3 >/dev/null && dmesg | grep -c 'PM: suspend exit'"
+            ),
+        );
+        assert!(!said.contains("loaded"), "{flavour}: {said}");
+        assert!(!said.contains("/sys/power/dormouse\n"), "{flavour}: {said}");
+        assert!(
+            said.contains("firmware does not offer Suspend-to-CXL"),
+            "{flavour}: {said}"
+        );
+        assert!(
+            said.trim_end().ends_with('1'),
+            "{flavour}: one suspend, one resume: {said}"
+        );
+    }
+}
