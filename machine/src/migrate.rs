@@ -193,10 +193,13 @@ fn begin(shared: &Shared<'_>, task: &Task) -> Vec<Batch> {
 }
 
 fn move_whole(shared: &Shared<'_>, pid: i32, to_node: u32) {
-    match shared
-        .pages
-        .move_all(pid, shared.settings.from_nodes, to_node)
-    {
+    let move_all = || {
+        shared
+            .pages
+            .move_all(pid, shared.settings.from_nodes, to_node)
+    };
+    // A page may be busy for a moment: what is left gets a second try.
+    match move_all().and_then(|left| if left > 0 { move_all() } else { Ok(0) }) {
         Ok(left) => {
             shared.failed_pages.fetch_add(left, Ordering::Relaxed);
         }
