@@ -59,7 +59,11 @@ pub(crate) fn binaries(context: &Context<'_>) -> Result<Binaries, BuildError> {
         .args(["--jobs", &context.options.jobs.max(1).to_string()])
         .current_dir(&context.sources)
         .env("CARGO_TARGET_DIR", &target)
-        .env("CARGO_TERM_COLOR", "never");
+        .env("CARGO_TERM_COLOR", "never")
+        // They would replace what `.cargo/config.toml` says, and init must be static.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("CARGO_BUILD_TARGET");
     if context.options.offline {
         cargo.arg("--offline");
     }

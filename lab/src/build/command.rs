@@ -10,7 +10,7 @@ use super::BuildError;
 /// Where system programs may be although a user's search path lacks it.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// How much of a log an error shows.
-const TAIL_LINES: usize = 25;
+const TAIL_LINES: usize = 40;
 const TAIL_BYTES: u64 = 16 << 10;
 
 /// Finds a program; `package` is the one that has it.

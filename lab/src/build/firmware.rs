@@ -1,14 +1,17 @@
 //! Builds coreboot with our driver from the distribution's source package.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::command::{find_program, run};
 use super::context::{Context, Made};
-use super::plan::{Plan, coreboot_sources};
+use super::plan::{Plan, SourcePackage, next_coreboot, source_archive};
 use super::{BuildError, Step};
 use crate::cache::Key;
 
+/// Our part of the firmware.
+const SOURCES: &str = "machine/firmware";
 /// Programs of the build, and their packages; each decides what comes out.
 const PROGRAMS: [(&str, &str); 4] = [
     ("gcc", "build-essential"),
@@ -17,26 +20,72 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("iasl", "acpica-tools"),
 ];
 
+/// What the script says when a hook does not fit the source.
+const HOOK_REFUSED: &str = "does not apply to this coreboot";
+/// Kind of the artefacts that remember that.
+const REFUSED: &str = "firmware-refused";
+
+/// The newest coreboot of the archive that all our hooks apply to.
+///
+/// # Errors
+/// When they apply to none, what the script said about the newest: it names the hook.
 pub(crate) fn firmware(context: &Context<'_>, plan: &Plan) -> Result<Made, BuildError> {
-    let sources = context.sources.join("machine/firmware");
-    let script = sources.join("build.sh");
-    let coreboot = &plan.coreboot;
+    let mut plan = plan.clone();
+    let mut refusal = None;
+    for attempt in 0.. {
+        let coreboot = match plan.coreboot.get(attempt) {
+            Some(known) => known.clone(),
+            None => match next_coreboot(context, &mut plan)? {
+                Some(next) => next,
+                None => break,
+            },
+        };
+        let key = inputs(context, &coreboot)?;
+        if let Some(path) = context.cache.artefact(REFUSED, &key) {
+            let reason = fs::read_to_string(path.join("reason")).unwrap_or_default();
+            refusal.get_or_insert(BuildError::Unexpected(reason));
+            continue;
+        }
+        match make(context, &coreboot, &key) {
+            Err(error @ BuildError::Command { .. }) if error.to_string().contains(HOOK_REFUSED) => {
+                let reason = format!("coreboot {}: {error}", coreboot.version);
+                context.warn(reason.clone());
+                context.cache.make(REFUSED, &key, |work| {
+                    let path = work.join("reason");
+                    fs::write(&path, &reason).map_err(BuildError::io("write", path))
+                })?;
+                refusal.get_or_insert(error);
+            }
+            made => return made,
+        }
+    }
+    Err(refusal.unwrap_or_else(|| BuildError::Unexpected("no coreboot in the plan".into())))
+}
+
+fn inputs(context: &Context<'_>, coreboot: &SourcePackage) -> Result<Key, BuildError> {
     let mut key = Key::new();
     for file in &coreboot.files {
         key.text(&file.name, &file.sha256);
     }
-    key.tree("firmware", &sources, &super::is_source)?.tree(
-        "image",
-        &context.sources.join("machine/image"),
-        &super::is_c_source,
-    )?;
+    let image = context.sources.join("machine/image");
+    key.tree(
+        "firmware",
+        &context.sources.join(SOURCES),
+        &super::is_source,
+    )?
+    .tree("image", &image, &super::is_c_source)?;
     for (program, package) in PROGRAMS {
         key.program(&find_program(program, package)?)?;
     }
+    Ok(key)
+}
+
+fn make(context: &Context<'_>, coreboot: &SourcePackage, key: &Key) -> Result<Made, BuildError> {
+    let script = context.sources.join(SOURCES).join("build.sh");
     let detail = format!("coreboot {}", coreboot.version);
-    context.make(Step::Firmware, &key, &detail, |running, work| {
+    context.make(Step::Firmware, key, &detail, |running, work| {
         let files = running.files(&coreboot.files, |_, folder, percent| {
-            coreboot_sources(&context.cache, &coreboot.archive)?.download_source(
+            source_archive(&context.cache, &coreboot.archive, &coreboot.suite)?.download_source(
                 &format!("coreboot={}", coreboot.version),
                 folder,
                 percent,

@@ -138,15 +138,19 @@ pub fn build(
     let cache = Cache::open()?;
     let context = Context::new(options, progress, cache.clone(), source_root()?);
     let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
-    let (plan, new) = plan::plan(&context, false)?;
+    let (mut plan, mut new) = plan::plan(&context, false)?;
     let mut artefacts = match make(&context, &plan) {
         // A file that the archive had yesterday is replaced by its next version today.
         Err(BuildError::Apt(AptError::Failed { .. })) if !new && !options.offline => {
-            let (plan, _) = plan::plan(&context, true)?;
+            context.take_reports();
+            (plan, new) = plan::plan(&context, true)?;
             make(&context, &plan)
         }
         made => made,
     }?;
+    if new {
+        plan.forget_other_files(&cache)?;
+    }
     artefacts.steps = context.take_reports();
     cache.collect_garbage(SystemTime::now())?;
     Ok(artefacts)

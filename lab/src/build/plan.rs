@@ -1,5 +1,6 @@
 //! Which packages of which versions a machine is made from; asked of the archives once a day.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,8 +14,9 @@ use crate::cache::{Cache, Key};
 
 /// How long an answer of the archives is used before they are asked again.
 const VALID_S: u64 = 24 * 3600;
-/// The suite with the newest coreboot; those of Debian's releases are frozen with the release.
-pub(crate) const COREBOOT_SUITE: &str = "unstable";
+/// Suites to take coreboot from, the newest first; the first is used unless our hooks do not
+/// apply to what it has.
+const COREBOOT_SUITES: [&str; 3] = ["unstable", "testing", "stable"];
 const ARCHITECTURE: &str = "amd64";
 
 /// The packages of all parts.
@@ -24,7 +26,8 @@ pub(crate) struct Plan {
     questions: String,
     resolved_at_s: u64,
     pub kernels: Vec<KernelPackages>,
-    pub coreboot: SourcePackage,
+    /// From the first suites of `COREBOOT_SUITES`, as far as they were asked.
+    pub coreboot: Vec<SourcePackage>,
     pub rootfs: Vec<ArchiveFile>,
 }
 
@@ -40,6 +43,7 @@ pub(crate) struct KernelPackages {
 /// A source package.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SourcePackage {
+    pub suite: String,
     pub version: String,
     /// Address of the archive, from the machine's configuration.
     pub archive: String,
@@ -52,6 +56,34 @@ impl Plan {
             .iter()
             .find(|kernel| kernel.flavour == flavour)
             .ok_or_else(|| AptError::NoPackage(kernel_packages(flavour, "image").into()).into())
+    }
+}
+
+impl Plan {
+    /// Removes downloads that no artefact will be made from any more.
+    pub fn forget_other_files(&self, cache: &Cache) -> Result<(), BuildError> {
+        let kernels = self.kernels.iter().flat_map(|kernel| &kernel.files);
+        let wanted: BTreeSet<&str> = kernels
+            .chain(self.coreboot.iter().flat_map(|coreboot| &coreboot.files))
+            .chain(&self.rootfs)
+            .map(|file| file.name.as_str())
+            .collect();
+        let folder = cache.folder("downloads")?;
+        for entry in fs::read_dir(&folder)
+            .map_err(BuildError::io("read", &folder))?
+            .flatten()
+        {
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            if is_file
+                && !entry
+                    .file_name()
+                    .to_str()
+                    .is_some_and(|name| wanted.contains(name))
+            {
+                fs::remove_file(entry.path()).map_err(BuildError::io("remove", entry.path()))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -70,7 +102,7 @@ fn kernel_packages(flavour: Flavour, part: &str) -> [String; 2] {
 /// The plan and whether it was made just now.
 pub(crate) fn plan(context: &Context<'_>, refresh: bool) -> Result<(Plan, bool), BuildError> {
     let running = context.begin(Step::Resolve);
-    let path = context.cache.folder("apt")?.join("plan.json");
+    let path = path(context)?;
     let questions = questions()?;
     let known = read(&path).filter(|plan| plan.questions == questions);
     let now_s = SystemTime::now()
@@ -89,11 +121,7 @@ pub(crate) fn plan(context: &Context<'_>, refresh: bool) -> Result<(Plan, bool),
     running.started()?;
     match (resolve(context, &running, questions, now_s), known) {
         (Ok(plan), _) => {
-            let text = serde_json::to_string_pretty(&plan)
-                .map_err(|error| BuildError::Unexpected(format!("package plan: {error}")))?;
-            let unfinished = path.with_extension("new");
-            fs::write(&unfinished, text).map_err(BuildError::io("write", &unfinished))?;
-            fs::rename(&unfinished, &path).map_err(BuildError::io("write", &path))?;
+            write(&plan, &path)?;
             running.finish(false, &describe(&plan));
             Ok((plan, true))
         }
@@ -109,6 +137,18 @@ pub(crate) fn plan(context: &Context<'_>, refresh: bool) -> Result<(Plan, bool),
     }
 }
 
+fn path(context: &Context<'_>) -> Result<PathBuf, BuildError> {
+    Ok(context.cache.folder("apt")?.join("plan.json"))
+}
+
+fn write(plan: &Plan, path: &Path) -> Result<(), BuildError> {
+    let text = serde_json::to_string_pretty(plan)
+        .map_err(|error| BuildError::Unexpected(format!("package plan: {error}")))?;
+    let unfinished = path.with_extension("new");
+    fs::write(&unfinished, text).map_err(BuildError::io("write", &unfinished))?;
+    fs::rename(&unfinished, path).map_err(BuildError::io("write", path))
+}
+
 fn read(path: &Path) -> Option<Plan> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
@@ -120,7 +160,9 @@ fn describe(plan: &Plan) -> String {
         .map_or("none", |kernel| &kernel.release);
     format!(
         "kernel {kernel}, coreboot {}, {} packages",
-        plan.coreboot.version,
+        plan.coreboot
+            .first()
+            .map_or("none", |coreboot| &coreboot.version),
         plan.rootfs.len()
     )
 }
@@ -128,7 +170,8 @@ fn describe(plan: &Plan) -> String {
 /// What is asked, and of whom: our package lists and the machine's configured sources.
 fn questions() -> Result<String, BuildError> {
     let mut key = Key::new();
-    key.text("format", "1").text("coreboot", COREBOOT_SUITE);
+    key.text("format", "2")
+        .text("coreboot", &COREBOOT_SUITES.join(" "));
     for flavour in Flavour::ALL {
         key.text("kernel", &kernel_packages(flavour, "image").join(" "));
     }
@@ -180,7 +223,11 @@ fn resolve(
     running.activity("resolving the packages of the root file system");
     let rootfs = apt.closure(&rootfs::PACKAGES)?;
     running.activity("fetching the list of source packages");
-    let coreboot = resolve_coreboot(context, &archive)?;
+    let coreboot = vec![resolve_coreboot(
+        &context.cache,
+        &archive,
+        COREBOOT_SUITES[0],
+    )?];
     Ok(Plan {
         questions,
         resolved_at_s,
@@ -190,8 +237,12 @@ fn resolve(
     })
 }
 
-fn resolve_coreboot(context: &Context<'_>, archive: &str) -> Result<SourcePackage, BuildError> {
-    let sources = coreboot_sources(&context.cache, archive)?;
+fn resolve_coreboot(
+    cache: &Cache,
+    archive: &str,
+    suite: &str,
+) -> Result<SourcePackage, BuildError> {
+    let sources = source_archive(cache, archive, suite)?;
     sources.update()?;
     let files = sources.source_files("coreboot")?;
     let version = files
@@ -199,17 +250,40 @@ fn resolve_coreboot(context: &Context<'_>, archive: &str) -> Result<SourcePackag
         .find_map(|file| file.name.strip_suffix(".dsc")?.strip_prefix("coreboot_"))
         .ok_or_else(|| AptError::NoPackage(vec!["coreboot (source)".into()]))?
         .to_string();
+    let (archive, suite) = (archive.to_string(), suite.to_string());
     Ok(SourcePackage {
+        suite,
         version,
-        archive: archive.to_string(),
+        archive,
         files,
     })
 }
 
-/// Debian's source packages of the suite that coreboot is taken from.
-pub(crate) fn coreboot_sources(cache: &Cache, archive: &str) -> Result<Apt, AptError> {
-    let state = cache.state_folder(&format!("apt/{COREBOOT_SUITE}"));
-    Apt::debian_sources(&state, archive, COREBOOT_SUITE)
+/// The coreboot of the next suite that was not asked yet; `None` after the last one.
+///
+/// Remembered, so that the next build does not ask again.
+pub(crate) fn next_coreboot(
+    context: &Context<'_>,
+    plan: &mut Plan,
+) -> Result<Option<SourcePackage>, BuildError> {
+    let (Some(first), Some(suite)) = (
+        plan.coreboot.first(),
+        COREBOOT_SUITES.get(plan.coreboot.len()),
+    ) else {
+        return Ok(None);
+    };
+    if context.options.offline {
+        return Ok(None);
+    }
+    let next = resolve_coreboot(&context.cache, &first.archive, suite)?;
+    plan.coreboot.push(next.clone());
+    write(plan, &path(context)?)?;
+    Ok(Some(next))
+}
+
+/// Debian's source packages of one suite.
+pub(crate) fn source_archive(cache: &Cache, archive: &str, suite: &str) -> Result<Apt, AptError> {
+    Apt::debian_sources(&cache.state_folder(&format!("apt/{suite}")), archive, suite)
 }
 
 /// Follows the meta package to the kernel of the day; `None` if the archives lack the flavour.
@@ -272,6 +346,44 @@ mod tests {
         for bad in ["6.1.0-40-amd64", "5.99.1", "amd64", "6"] {
             assert!(check_release(bad).unwrap_err().to_string().contains(bad));
         }
+    }
+
+    #[test]
+    fn downloads_of_the_plan_stay_and_others_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path()).unwrap();
+        let file = |name: &str| ArchiveFile {
+            name: name.into(),
+            bytes: 0,
+            sha256: "".into(),
+        };
+        let plan = Plan {
+            questions: String::new(),
+            resolved_at_s: 0,
+            kernels: vec![KernelPackages {
+                flavour: Flavour::Generic,
+                release: "6.12".into(),
+                files: vec![file("image.deb")],
+            }],
+            coreboot: vec![SourcePackage {
+                suite: "unstable".into(),
+                version: "25.09".into(),
+                archive: String::new(),
+                files: vec![file("coreboot.tar")],
+            }],
+            rootfs: vec![file("bash.deb")],
+        };
+        let downloads = cache.folder("downloads").unwrap();
+        for name in ["image.deb", "coreboot.tar", "bash.deb", "old-image.deb"] {
+            fs::write(downloads.join(name), "").unwrap();
+        }
+        plan.forget_other_files(&cache).unwrap();
+        let mut left: Vec<_> = fs::read_dir(&downloads)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["bash.deb", "coreboot.tar", "image.deb"]);
     }
 
     #[test]
