@@ -1,6 +1,7 @@
 //! Turns distribution packages and this project's sources into a bootable emulated machine.
 
 mod binaries;
+mod cmdline;
 mod command;
 mod context;
 mod cpio;
@@ -35,13 +36,6 @@ use crate::apt::AptError;
 use crate::cache::Cache;
 use context::Context;
 use plan::Plan;
-
-/// Command line of the emulated machine's kernel.
-///
-/// Memory of the CXL device stays offline until a sleep asks for it, keeps its own page
-/// descriptors, and is not balanced away from where a sleep put pages.
-const CMDLINE: &str = "console=ttyS0 memhp_default_state=offline \
-                       memory_hotplug.memmap_on_memory=1 numa_balancing=disable";
 
 /// Which of the distribution's 6.12 kernels the machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -160,6 +154,7 @@ pub fn build(
 fn make(context: &Context<'_>, plan: &Plan) -> Result<Artefacts, BuildError> {
     let flavour = context.options.flavour;
     let packages = plan.kernel(flavour)?;
+    let cmdline = cmdline::cmdline();
     thread::scope(|scope| {
         let binaries = scope.spawn(|| binaries::binaries(context));
         let kernel_and_module = scope.spawn(|| {
@@ -175,7 +170,7 @@ fn make(context: &Context<'_>, plan: &Plan) -> Result<Artefacts, BuildError> {
         let initrd = initrd::initrd(context, &kernel, &binaries)?;
         let payload = payload::payload(context, &kernel, &module, &binaries)?;
         let firmware = join(firmware)?;
-        let rom = rom::rom(context, &firmware, &kernel, &initrd, CMDLINE)?;
+        let rom = rom::rom(context, &firmware, &kernel, &initrd, &cmdline)?;
         let rootfs = join(rootfs)?;
         Ok(Artefacts {
             flavour,
@@ -186,7 +181,7 @@ fn make(context: &Context<'_>, plan: &Plan) -> Result<Artefacts, BuildError> {
             payload: payload::image(&payload.path),
             module: module::file(&module),
             kernel_release: kernel.release,
-            cmdline: CMDLINE.to_string(),
+            cmdline,
             steps: Vec::new(),
         })
     })
