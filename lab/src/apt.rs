@@ -179,6 +179,22 @@ impl Apt {
             .map(drop)
     }
 
+    /// Fetches the package lists; if all that is wrong with them is that they should have been
+    /// renewed since, they are taken and apt's complaint is returned.
+    ///
+    /// A mirror that is not updated any more is the usual cause. Signatures are still checked:
+    /// what such a list names is Debian's, only perhaps not the newest.
+    pub fn update_even_if_stale(&self) -> Result<Option<String>, AptError> {
+        match self.update() {
+            Err(AptError::Failed { message, .. }) if parse::is_stale(&message) => {
+                let accept = ["-q", "-o", "Acquire::Check-Valid-Until=false", "update"];
+                self.output("apt-get", &accept, "fetch the package lists")?;
+                Ok(Some(message))
+            }
+            result => result.map(|()| None),
+        }
+    }
+
     /// Where the machine's configuration finds Debian's own archive.
     pub fn debian_archive(&self) -> Result<String, AptError> {
         let output = self.output("apt-get", &["indextargets"], "list the configured archives")?;

@@ -108,8 +108,7 @@ pub fn download_percent(line: &str) -> Option<f64> {
         .ok()
 }
 
-/// The address of the archive and the security archive's suffix do not matter here: of all
-/// configured targets, the first that is Debian's own main archive.
+/// The address of Debian's own main archive, whatever mirror of it is configured.
 pub fn debian_archive(targets: &[Stanza]) -> Option<String> {
     let field = |target: &Stanza, name: &str| target.get(name).cloned().unwrap_or_default();
     targets
@@ -122,6 +121,15 @@ pub fn debian_archive(targets: &[Stanza]) -> Option<String> {
         })
         .and_then(|target| target.get("Repo-URI").or_else(|| target.get("Site")))
         .cloned()
+}
+
+/// Whether the only errors that apt reports are lists past their time of validity.
+pub fn is_stale(message: &str) -> bool {
+    let mut errors = message
+        .lines()
+        .filter(|line| line.starts_with("E:"))
+        .peekable();
+    errors.peek().is_some() && errors.all(|line| line.contains("is expired (invalid since"))
 }
 
 #[cfg(test)]
@@ -216,6 +224,21 @@ Repo-URI: http://mirror.example/debian/
             ]
         );
         assert!(depends("").is_empty());
+    }
+
+    #[test]
+    fn only_age_makes_a_list_stale_and_a_bad_signature_never_does() {
+        let expired = "E: Release file for http://a/InRelease is expired (invalid since 15d 13h \
+                       11min 9s). Updates for this repository will not be applied.";
+        assert!(is_stale(expired));
+        assert!(is_stale(&format!(
+            "W: something else\n{expired}\n{expired}"
+        )));
+        assert!(!is_stale(&format!(
+            "{expired}\nE: The repository is not signed."
+        )));
+        assert!(!is_stale("E: The repository is not signed."));
+        assert!(!is_stale(""));
     }
 
     #[test]

@@ -223,11 +223,7 @@ fn resolve(
     running.activity("resolving the packages of the root file system");
     let rootfs = apt.closure(&rootfs::PACKAGES)?;
     running.activity("fetching the list of source packages");
-    let coreboot = vec![resolve_coreboot(
-        &context.cache,
-        &archive,
-        COREBOOT_SUITES[0],
-    )?];
+    let coreboot = vec![first_coreboot(context, &archive)?];
     Ok(Plan {
         questions,
         resolved_at_s,
@@ -237,13 +233,31 @@ fn resolve(
     })
 }
 
+/// The coreboot of the first suite that the archive has.
+fn first_coreboot(context: &Context<'_>, archive: &str) -> Result<SourcePackage, BuildError> {
+    let mut first_error = None;
+    for suite in COREBOOT_SUITES {
+        match resolve_coreboot(context, archive, suite) {
+            Ok(package) => return Ok(package),
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
+        }
+    }
+    Err(first_error.unwrap_or_else(|| AptError::NoPackage(vec!["coreboot".into()]).into()))
+}
+
 fn resolve_coreboot(
-    cache: &Cache,
+    context: &Context<'_>,
     archive: &str,
     suite: &str,
 ) -> Result<SourcePackage, BuildError> {
-    let sources = source_archive(cache, archive, suite)?;
-    sources.update()?;
+    let sources = source_archive(&context.cache, archive, suite)?;
+    if let Some(complaint) = sources.update_even_if_stale()? {
+        context.warn(format!(
+            "the archive's list of {suite} is signed but out of date; it is used: {complaint}"
+        ));
+    }
     let files = sources.source_files("coreboot")?;
     let version = files
         .iter()
@@ -266,16 +280,19 @@ pub(crate) fn next_coreboot(
     context: &Context<'_>,
     plan: &mut Plan,
 ) -> Result<Option<SourcePackage>, BuildError> {
-    let (Some(first), Some(suite)) = (
-        plan.coreboot.first(),
-        COREBOOT_SUITES.get(plan.coreboot.len()),
-    ) else {
+    let Some(last) = plan.coreboot.last() else {
+        return Ok(None);
+    };
+    let asked = COREBOOT_SUITES
+        .iter()
+        .position(|suite| *suite == last.suite);
+    let Some(suite) = COREBOOT_SUITES.get(asked.map_or(0, |index| index + 1)) else {
         return Ok(None);
     };
     if context.options.offline {
         return Ok(None);
     }
-    let next = resolve_coreboot(&context.cache, &first.archive, suite)?;
+    let next = resolve_coreboot(context, &last.archive, suite)?;
     plan.coreboot.push(next.clone());
     write(plan, &path(context)?)?;
     Ok(Some(next))
