@@ -26,6 +26,9 @@ pub const DEFAULT_ROOT: &str = "out/lab";
 /// The q35 board can have this much memory below 4 GiB.
 const MAX_LOW_BYTES: u64 = 2 << 30;
 const FOUR_GIB: u64 = 4 << 30;
+/// DRAM beyond the size of soft-reserved memory: enough for what the kernel itself takes (about
+/// 130 MiB were seen) and for some hundred threads.
+const THREADS_BYTES: u64 = 256 << 20;
 
 /// What the machine is made of; kept in `machine.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +60,7 @@ impl MachineConfig {
     }
 
     fn check(&self) -> Result<(), LabError> {
-        let block = 128 << 20;
+        let block = 128u64 << 20;
         let usage = |text: String| Err(LabError::Usage(text));
         if self.dram_bytes % block != 0 || self.dram_bytes < 2 * block {
             return usage(format!(
@@ -69,6 +72,19 @@ impl MachineConfig {
             return usage(format!(
                 "{} of CXL memory: a multiple of 128 MiB, at least 256 MiB",
                 Size(self.cxl_bytes)
+            ));
+        }
+        // Linux 6.12 takes soft-reserved memory off the memory that it sizes its thread limit by:
+        // where little is left it cannot even start its own threads, and dies while booting. (Where
+        // the difference is negative it wraps around, and all is well.)
+        let soft_reserved = self.cxl_bytes - block;
+        if soft_reserved < self.dram_bytes && self.dram_bytes - soft_reserved < THREADS_BYTES {
+            return usage(format!(
+                "{} of CXL memory beside {} of DRAM: Linux cannot boot with nearly as much \
+                 soft-reserved memory as DRAM; take {} more, or less",
+                Size(self.cxl_bytes),
+                Size(self.dram_bytes),
+                Size(self.dram_bytes - soft_reserved)
             ));
         }
         if !(1..=64).contains(&self.cpus) {
@@ -345,7 +361,7 @@ mod tests {
 
     #[test]
     fn sizes_that_no_memory_block_fits_are_a_usage_error() {
-        for (dram, cxl) in [(100, 1024), (1024, 100), (1024, 0)] {
+        for (dram, cxl) in [(100, 1024), (1024, 100), (1024, 0), (512, 512)] {
             let error = MachineConfig::new(Size::mib(dram), Size::mib(cxl), 2).unwrap_err();
             assert_eq!(error.exit_code(), 2);
         }

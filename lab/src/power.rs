@@ -29,6 +29,9 @@ const POLL: Duration = Duration::from_millis(100);
 /// A killed or finished emulator is gone within this time.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The last line of a Linux panic's report.
+const PANIC_END: &str = "---[ end Kernel panic";
+
 /// Request numbers are never used twice: the answer to a sleep comes in the next power-on.
 static NEXT_REQUEST: AtomicU64 = AtomicU64::new(1);
 
@@ -203,6 +206,14 @@ impl PowerOn {
                     }
                     if matches!(signal.what, What::Stopped) {
                         return Err(self.stopped_error(what));
+                    }
+                    // A kernel that is told to stay where it panicked would be waited for in vain.
+                    if matches!(&signal.what, What::Console(line) if line.contains(PANIC_END)) {
+                        return Err(LabError::Stopped {
+                            what: what.to_owned(),
+                            how: "its kernel panicked".to_owned(),
+                            console: self.tail.describe(&self.log),
+                        });
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(self.stopped_error(what)),

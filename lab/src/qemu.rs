@@ -85,7 +85,9 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
     let config = launch.config;
     let accelerator = match launch.accelerator {
         Accelerator::Kvm => "kvm".to_owned(),
-        Accelerator::Tcg => "tcg,thread=multi".to_owned(),
+        // One thread for all processors: with several, QEMU 7.2 on a busy host now and then runs
+        // code that another processor has just patched, and the kernel dies of a stale int3.
+        Accelerator::Tcg => "tcg,thread=single".to_owned(),
     };
     let low_mib = config.low_bytes() >> 20;
     let total_mib = (config.dram_bytes + config.cxl_bytes) >> 20;

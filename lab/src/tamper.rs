@@ -45,7 +45,7 @@ pub const TAMPERS: [(Tamper, &str, &str); 8] = [
     (
         Tamper::Truncate,
         "truncate",
-        "put a device of half the size in its place",
+        "make the device one memory block smaller",
     ),
     (
         Tamper::Foreign,
@@ -118,8 +118,7 @@ impl Tamper {
                 write_all(&file, &window, 0)
             }
             Tamper::Truncate => {
-                let half = machine.config.cxl_bytes / 2 / BLOCK_BYTES * BLOCK_BYTES;
-                machine.resize_cxl(half.max(2 * BLOCK_BYTES))
+                machine.resize_cxl(machine.config.cxl_bytes.saturating_sub(BLOCK_BYTES))
             }
             Tamper::Foreign => {
                 let text = b"This is not a sleep image. ".repeat(HEADERS_BYTES / 27 + 1);
