@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use super::binaries::Binaries;
+use super::command::{find_program, run};
 use super::context::{Context, Made};
 use super::kernel::Kernel;
 use super::modules::{self, LOAD_ORDER, Wanted, if_present, required};
@@ -24,7 +26,7 @@ const MODULES: [Wanted; 5] = [
 const FOLDERS: [&str; 7] = ["dev", "modules", "newroot", "proc", "run", "sys", "tmp"];
 
 /// Changes whenever this file makes something else from the same inputs.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 
 pub(crate) fn initrd(
     context: &Context<'_>,
@@ -36,7 +38,7 @@ pub(crate) fn initrd(
         .text("kernel", &kernel.made.key)
         .text("modules", &format!("{MODULES:?}"));
     binaries.add_guest_to(&mut key);
-    context.make(Step::Initrd, &key, "init and modules", |_running, work| {
+    context.make(Step::Initrd, &key, "init and modules", |running, work| {
         let folder = work.join("modules");
         let order = modules::install(&kernel.modules(), &MODULES, &folder)?;
         let read = |path: &Path| fs::read(path).map_err(BuildError::io("read", path));
@@ -58,13 +60,21 @@ pub(crate) fn initrd(
                 &read(&folder.join(&name))?,
             );
         }
-        let path = file(work);
-        fs::write(&path, archive.finish()).map_err(BuildError::io("write", path))?;
+        let plain = work.join("initrd.cpio");
+        fs::write(&plain, archive.finish()).map_err(BuildError::io("write", &plain))?;
+        // Kernel and initrd of the generic flavour would not fit in the flash image otherwise.
+        let mut gzip = Command::new(find_program("gzip", "gzip")?);
+        gzip.args(["-9", "--no-name"]).arg(&plain);
+        run(
+            &mut gzip,
+            "compressing the initial ram disk",
+            &running.log()?,
+        )?;
         fs::remove_dir_all(&folder).map_err(BuildError::io("remove", folder))
     })
 }
 
 /// The archive in the step's artefact.
 pub(crate) fn file(artefact: &Path) -> PathBuf {
-    artefact.join("initrd.cpio")
+    artefact.join("initrd.cpio.gz")
 }
