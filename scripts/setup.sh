@@ -10,7 +10,7 @@
 set -euo pipefail
 
 # Oldest Rust with the edition that the workspace uses.
-rust_needed=1.85
+rust_needed=1.88
 
 # package  what for
 packages=(

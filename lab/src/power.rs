@@ -29,6 +29,10 @@ const POLL: Duration = Duration::from_millis(100);
 /// A killed or finished emulator is gone within this time.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Linux has written everything back and switches the machine off now.
+const POWER_DOWN: &str = "reboot: Power down";
+const POWER_DOWN_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// The last line of a Linux panic's report.
 const PANIC_END: &str = "---[ end Kernel panic";
 
@@ -286,13 +290,23 @@ impl PowerOn {
         self.finish();
     }
 
-    /// Asks the system to switch itself off and waits until it has; takes the power away if it
-    /// does not.
+    /// Asks the system to switch itself off and waits until it has said that it does; takes the
+    /// power away if it is not gone then. (QEMU under SeaBIOS stays on after an S3.)
+    ///
+    /// # Errors
+    /// The system does not come to the point of switching itself off.
     pub fn power_off(&mut self, timeout: Duration) -> Result<(), LabError> {
         if !self.stopped {
             self.send(Ask::PowerOff)?;
-            let stopped = |signal: &Signal| matches!(signal.what, What::Stopped).then_some(());
-            let result = self.wait("power off", timeout, stopped);
+            let result = self.wait("power off", timeout, |signal| match &signal.what {
+                What::Stopped => Some(()),
+                What::Console(line) if line.contains(POWER_DOWN) => Some(()),
+                _ => None,
+            });
+            if result.is_ok() && !self.stopped {
+                let stopped = |signal: &Signal| matches!(signal.what, What::Stopped).then_some(());
+                let _ = self.wait("power off", POWER_DOWN_TIMEOUT, stopped);
+            }
             self.cut_power();
             return result;
         }

@@ -100,7 +100,7 @@ fn dram_that_shrank_while_asleep_is_a_cold_boot() {
 }
 
 #[test]
-fn image_inspect_shows_the_reason_of_a_cold_boot() {
+fn image_inspect_and_sysfs_show_the_reason_of_a_cold_boot() {
     let name = "inspect-reason";
     let said = lab_cycle(name, &["--fill", "64M", "--tamper", "page", "--keep"]);
     assert_eq!(said.cycle().outcome, "cold-boot", "{}", said.all());
@@ -112,11 +112,29 @@ fn image_inspect_shows_the_reason_of_a_cold_boot() {
     let json = dormouse(&["image", "inspect", "--json", device.to_str().unwrap()]);
     serde_json::from_str::<serde_json::Value>(&json.stdout).expect("one JSON object");
 
+    let said = dormouse(&[
+        "lab",
+        "boot",
+        "--json",
+        "--keep",
+        "--machine",
+        folder.to_str().unwrap(),
+        "--command",
+        "cat /sys/power/dormouse/last_outcome /sys/power/dormouse/last_reason",
+    ]);
+    assert!(
+        said.stdout.contains(r"cold-boot\nsaved-digest"),
+        "{}",
+        said.all()
+    );
+
     // Nothing to wake from is a verdict, not a crash; and no file is too odd to be looked at.
     let said = dormouse(&["image", "verify", device.to_str().unwrap()]);
     assert_ne!(said.code, 0, "{}", said.all());
     let odd = folder.join("odd");
     fs::write(&odd, b"short").unwrap();
     let said = dormouse(&["image", "inspect", odd.to_str().unwrap()]);
-    assert!(said.code == 1 || said.code == 4, "{}", said.all());
+    assert!(said.stdout.contains("not a sleep image"), "{}", said.all());
+    let said = dormouse(&["image", "verify", odd.to_str().unwrap()]);
+    assert_eq!(said.code, 4, "{}", said.all());
 }
