@@ -201,6 +201,9 @@ fn build_verb(args: &BuildArgs, json: bool) -> Result<ExitCode, LabError> {
     if json {
         print_json(&artefacts)?;
     } else {
+        for step in &artefacts.steps {
+            println!("{step}");
+        }
         println!("kernel    {}", artefacts.kernel_release);
         println!("firmware  {}", artefacts.firmware_rom.display());
         println!("module    {}", artefacts.module.display());

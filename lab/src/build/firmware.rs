@@ -28,38 +28,58 @@ const REFUSED: &str = "firmware-refused";
 /// The newest coreboot of the archive that all our hooks apply to.
 ///
 /// # Errors
-/// When they apply to none, what the script said about the newest: it names the hook.
+/// When none can be built that way, what the script said about the newest: it names the hook.
 pub(crate) fn firmware(context: &Context<'_>, plan: &Plan) -> Result<Made, BuildError> {
-    let mut plan = plan.clone();
-    let mut refusal = None;
-    for attempt in 0.. {
-        let coreboot = match plan.coreboot.get(attempt) {
-            Some(known) => known.clone(),
-            None => match next_coreboot(context, &mut plan)? {
-                Some(next) => next,
-                None => break,
-            },
-        };
-        let key = inputs(context, &coreboot)?;
-        if let Some(path) = context.cache.artefact(REFUSED, &key) {
-            let reason = fs::read_to_string(path.join("reason")).unwrap_or_default();
-            refusal.get_or_insert(BuildError::Unexpected(reason));
-            continue;
-        }
-        match make(context, &coreboot, &key) {
-            Err(error @ BuildError::Command { .. }) if error.to_string().contains(HOOK_REFUSED) => {
-                let reason = format!("coreboot {}: {error}", coreboot.version);
-                context.warn(reason.clone());
-                context.cache.make(REFUSED, &key, |work| {
-                    let path = work.join("reason");
-                    fs::write(&path, &reason).map_err(BuildError::io("write", path))
-                })?;
-                refusal.get_or_insert(error);
-            }
-            made => return made,
+    let newest = plan.coreboot.first();
+    let newest = newest.ok_or_else(|| BuildError::Unexpected("no coreboot in the plan".into()))?;
+    match make_if_hooks_apply(context, newest)? {
+        Ok(made) => Ok(made),
+        Err(refusal) => {
+            context.warn(format!("{refusal}\nan older coreboot is tried"));
+            older(context, plan).map_err(|()| BuildError::Unexpected(refusal))
         }
     }
-    Err(refusal.unwrap_or_else(|| BuildError::Unexpected("no coreboot in the plan".into())))
+}
+
+/// The newest but one, and so on. Why these fail is of no use to anybody: the hooks are meant for
+/// the newest.
+fn older(context: &Context<'_>, plan: &Plan) -> Result<Made, ()> {
+    let mut plan = plan.clone();
+    for attempt in 1.. {
+        if attempt == plan.coreboot.len() && next_coreboot(context, &mut plan).is_err() {
+            return Err(());
+        }
+        let coreboot = plan.coreboot.get(attempt).ok_or(())?;
+        if let Ok(Ok(made)) = make_if_hooks_apply(context, coreboot) {
+            return Ok(made);
+        }
+    }
+    Err(())
+}
+
+/// Builds this coreboot; the inner error says which hook does not apply to it.
+fn make_if_hooks_apply(
+    context: &Context<'_>,
+    coreboot: &SourcePackage,
+) -> Result<Result<Made, String>, BuildError> {
+    let key = inputs(context, coreboot)?;
+    if let Some(path) = context.cache.artefact(REFUSED, &key) {
+        let path = path.join("reason");
+        return fs::read_to_string(&path)
+            .map(Err)
+            .map_err(BuildError::io("read", path));
+    }
+    match make(context, coreboot, &key) {
+        Err(error @ BuildError::Command { .. }) if error.to_string().contains(HOOK_REFUSED) => {
+            let reason = format!("coreboot {}: {error}", coreboot.version);
+            context.cache.make(REFUSED, &key, |work| {
+                let path = work.join("reason");
+                fs::write(&path, &reason).map_err(BuildError::io("write", path))
+            })?;
+            Ok(Err(reason))
+        }
+        made => made.map(Ok),
+    }
 }
 
 fn inputs(context: &Context<'_>, coreboot: &SourcePackage) -> Result<Key, BuildError> {

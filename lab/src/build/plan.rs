@@ -273,29 +273,23 @@ fn resolve_coreboot(
     })
 }
 
-/// The coreboot of the next suite that was not asked yet; `None` after the last one.
+/// Adds the coreboot of the next suite that was not asked yet, if there is one.
 ///
 /// Remembered, so that the next build does not ask again.
-pub(crate) fn next_coreboot(
-    context: &Context<'_>,
-    plan: &mut Plan,
-) -> Result<Option<SourcePackage>, BuildError> {
+pub(crate) fn next_coreboot(context: &Context<'_>, plan: &mut Plan) -> Result<(), BuildError> {
     let Some(last) = plan.coreboot.last() else {
-        return Ok(None);
+        return Ok(());
     };
     let asked = COREBOOT_SUITES
         .iter()
         .position(|suite| *suite == last.suite);
-    let Some(suite) = COREBOOT_SUITES.get(asked.map_or(0, |index| index + 1)) else {
-        return Ok(None);
-    };
-    if context.options.offline {
-        return Ok(None);
+    let next = COREBOOT_SUITES.get(asked.map_or(0, |index| index + 1));
+    if let Some(suite) = next.filter(|_| !context.options.offline) {
+        let package = resolve_coreboot(context, &last.archive, suite)?;
+        plan.coreboot.push(package);
+        write(plan, &path(context)?)?;
     }
-    let next = resolve_coreboot(context, &last.archive, suite)?;
-    plan.coreboot.push(next.clone());
-    write(plan, &path(context)?)?;
-    Ok(Some(next))
+    Ok(())
 }
 
 /// Debian's source packages of one suite.

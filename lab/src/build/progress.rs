@@ -115,6 +115,14 @@ pub struct StepReport {
     pub detail: String,
 }
 
+impl fmt::Display for StepReport {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.cached { "cached" } else { "built" };
+        let (title, seconds, detail) = (self.step.title(), self.seconds, &self.detail);
+        write!(formatter, "{title:<20} {how:<6} {seconds:>6.1} s  {detail}")
+    }
+}
+
 /// Receives the events of a build; called from several threads.
 pub trait BuildProgress: Sync {
     fn event(&self, event: BuildEvent);

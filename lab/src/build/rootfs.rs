@@ -7,7 +7,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::command::run;
@@ -59,7 +59,7 @@ const NOT_UNPACKED: [&str; 17] = [
 ];
 
 /// What nobody reads in an emulated machine.
-const PRUNED: [&str; 12] = [
+const PRUNED: [&str; 11] = [
     "usr/share/doc",
     "usr/share/doc-base",
     "usr/share/info",
@@ -70,7 +70,6 @@ const PRUNED: [&str; 12] = [
     "usr/share/X11",
     "usr/share/bash-completion",
     "usr/lib/systemd",
-    "usr/lib/python3.11/ensurepip",
     "var/cache/debconf",
 ];
 
@@ -109,7 +108,7 @@ const IMAGE: ext4::Image = ext4::Image {
 };
 
 /// Changes whenever this file makes something else from the same inputs.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 
 pub(crate) fn rootfs(context: &Context<'_>, plan: &Plan) -> Result<Made, BuildError> {
     let files: Vec<ArchiveFile> = plan
@@ -154,7 +153,7 @@ pub(crate) fn rootfs(context: &Context<'_>, plan: &Plan) -> Result<Made, BuildEr
 }
 
 /// The image in the step's artefact.
-pub(crate) fn image(artefact: &Path) -> std::path::PathBuf {
+pub(crate) fn image(artefact: &Path) -> PathBuf {
     artefact.join("rootfs.img")
 }
 
@@ -253,15 +252,12 @@ fn compile_python(running: &Running<'_>, root: &Path) {
             "-m",
             "compileall",
             "-q",
-            "-j",
-            "2",
             "--invalidation-mode",
             "unchecked-hash",
         ])
-        .args(["-x", "lib2to3/tests", "-s"])
+        .args(["-x", "lib2to3/tests", "-p", "/", "-s"])
         .arg(root)
-        .args(["-p", "/"])
-        .arg(root.join("usr/lib/python3.11"))
+        .args(python_libraries(root))
         .env("PYTHONHOME", root.join("usr"));
     let result = running
         .log()
@@ -269,6 +265,21 @@ fn compile_python(running: &Running<'_>, root: &Path) {
     if let Err(error) = result {
         running.activity(format!("Python's library stays uncompiled: {error}"));
     }
+}
+
+/// Python's library folders; their name has the version.
+fn python_libraries(root: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root.join("usr/lib")).into_iter().flatten();
+    entries
+        .flatten()
+        .filter(|entry| {
+            entry
+                .file_name()
+                .as_encoded_bytes()
+                .starts_with(b"python3.")
+        })
+        .map(|entry| entry.path())
+        .collect()
 }
 
 #[cfg(test)]
