@@ -10,11 +10,12 @@ use serde_json::json;
 
 use crate::attach;
 use crate::build::{self, Artefacts, BuildOptions, Flavour};
-use crate::cycle::{CycleOptions, Cycles, Summary};
+use crate::cycle::{CycleOptions, Cycles};
 use crate::error::{Doing, LabError};
 use crate::fault::{FAULTS, Fault};
 use crate::interrupt;
 use crate::lab::{Lab, POWER_OFF_TIMEOUT};
+use crate::line::Summary;
 use crate::machine::{DEFAULT_ROOT, MachineConfig};
 use crate::power::{Signal, What};
 use crate::qemu::{Firmware, Parts};

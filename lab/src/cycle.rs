@@ -12,18 +12,18 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use dormouse_guest::protocol::{Ask, FromGuest, Hello, RunResult, WorkloadPlan};
-use dormouse_report::event::{Clock, Kind};
-use serde::Serialize;
+use dormouse_report::event::Kind;
 use serde_json::Value;
 
 use crate::error::LabError;
 use crate::fault::{Fault, FaultKind, delay_ms};
 use crate::lab::{BOOT_TIMEOUT, Lab, POWER_OFF_TIMEOUT};
-use crate::line::{CycleLine, Outcome, ResumeTimes, SuspendTimes, seconds};
+use crate::line::{CycleLine, Outcome};
 use crate::power::{PowerOn, Signal, What, reply_to};
 use crate::qmp::StopCause;
 use crate::size::Size;
 use crate::tamper::Tamper;
+use crate::times::Times;
 
 /// Going to sleep: migration of everything, twice the time that was ever seen.
 const SLEEP_TIMEOUT: Duration = Duration::from_secs(600);
@@ -99,23 +99,6 @@ enum Asleep {
 enum Woken {
     Resumed,
     ColdBoot { hello: Hello },
-}
-
-/// Host times of what was heard on the way down and up.
-#[derive(Default)]
-struct Times {
-    asked_ns: u64,
-    enter_ns: Option<u64>,
-    migrate_begin_ns: Option<u64>,
-    migrate_end_ns: Option<u64>,
-    firmware_begin_ns: Option<u64>,
-    off_ns: Option<u64>,
-    power_on_ns: u64,
-    jump_ns: Option<u64>,
-    restore_begin_ns: Option<u64>,
-    restore_end_ns: Option<u64>,
-    awake_ns: Option<u64>,
-    thawed_ns: Option<u64>,
 }
 
 impl<'a> Cycles<'a> {
@@ -208,7 +191,7 @@ impl<'a> Cycles<'a> {
         }
         self.lab.setting.mark("suspend", "suspend", Kind::End);
         if matches!(asleep, Asleep::Off) {
-            line.suspend_s = suspend_times(&times);
+            line.suspend_s = times.suspend();
         }
         let hello = running.hello;
         drop(running.power);
@@ -467,7 +450,7 @@ impl<'a> Cycles<'a> {
         times: &Times,
         line: &mut CycleLine,
     ) -> Result<(), LabError> {
-        line.resume_s = resume_times(times);
+        line.resume_s = times.resume();
         self.say(line.cycle, "awake; pages come home");
         let result = power.wait("pages to come home", HOME_TIMEOUT, |signal| {
             reply_to(signal, request)
@@ -515,7 +498,7 @@ impl<'a> Cycles<'a> {
             ));
         }
         line.outcome = Outcome::Refused;
-        line.reason = last_line(&result.stderr);
+        line.reason = refusal(result);
         self.say(line.cycle, &format!("refused: {}", line.reason));
         self.check_data(&mut running.power, line)?;
         self.running = Some(running);
@@ -559,6 +542,15 @@ fn last_line(text: &str) -> String {
         .to_owned()
 }
 
+/// The reason's name and what it means here, as `dormouse sleep --json` tells them.
+fn refusal(result: &RunResult) -> String {
+    let report = last_object(&result.stdout);
+    match (report["reason"].as_str(), report["error"].as_str()) {
+        (Some(reason), Some(error)) => format!("{reason}: {error}"),
+        _ => last_line(&result.stderr),
+    }
+}
+
 /// The last JSON object among the lines, or null.
 fn last_object(text: &str) -> Value {
     text.lines()
@@ -573,96 +565,6 @@ fn number(value: &Value, pointer: &str) -> u64 {
         .pointer(pointer)
         .and_then(Value::as_u64)
         .unwrap_or_default()
-}
-
-impl Times {
-    fn hear_suspend(&mut self, signal: &Signal) {
-        let at_ns = Some(signal.at_ns);
-        match &signal.what {
-            What::Agent(FromGuest::Event { event }) => {
-                let is = |name: &str, kind: &str| event["name"] == name && event["kind"] == kind;
-                if is("migrate", "begin") {
-                    self.migrate_begin_ns = at_ns;
-                } else if is("migrate", "end") {
-                    self.migrate_end_ns = at_ns;
-                } else if is("enter", "begin") {
-                    self.enter_ns = at_ns;
-                }
-            }
-            What::ConsoleEvent(event) if event.clock == Clock::Firmware => {
-                self.firmware_begin_ns = self.firmware_begin_ns.or(at_ns);
-            }
-            _ => {}
-        }
-    }
-
-    fn hear_resume(&mut self, signal: &Signal) {
-        let at_ns = Some(signal.at_ns);
-        match &signal.what {
-            What::Agent(FromGuest::Awake { .. }) => self.awake_ns = at_ns,
-            What::Agent(FromGuest::Event { event }) => {
-                if event["name"] == "thaw" && event["kind"] == "end" {
-                    self.thawed_ns = self.thawed_ns.or(at_ns);
-                }
-            }
-            What::ConsoleEvent(event) if event.clock == Clock::Firmware => {
-                match (event.name.as_str(), event.kind) {
-                    ("restore-copy", Kind::Begin) => self.restore_begin_ns = Some(event.t_ns),
-                    ("restore-copy", Kind::End) => self.restore_end_ns = Some(event.t_ns),
-                    ("wake", _) => self.jump_ns = self.jump_ns.or(at_ns),
-                    _ => {}
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-fn suspend_times(times: &Times) -> SuspendTimes {
-    SuspendTimes {
-        total: seconds(Some(times.asked_ns), times.off_ns),
-        migrate: seconds(times.migrate_begin_ns, times.migrate_end_ns),
-        devices: seconds(times.enter_ns, times.firmware_begin_ns),
-        firmware: seconds(times.firmware_begin_ns, times.off_ns),
-    }
-}
-
-fn resume_times(times: &Times) -> ResumeTimes {
-    let running_ns = times.thawed_ns.or(times.awake_ns);
-    ResumeTimes {
-        total: seconds(Some(times.power_on_ns), running_ns),
-        firmware: seconds(Some(times.power_on_ns), times.jump_ns),
-        restore: seconds(times.restore_begin_ns, times.restore_end_ns),
-        kernel: seconds(times.jump_ns, running_ns),
-    }
-}
-
-/// What a run of cycles came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Summary {
-    pub cycles: u64,
-    pub ok: u64,
-    /// Awake, but with other data: the worst that can happen.
-    pub unverified: u64,
-}
-
-impl Summary {
-    pub fn add(&mut self, line: &CycleLine) {
-        self.cycles += 1;
-        self.ok += u64::from(line.ok);
-        self.unverified += u64::from(line.outcome == Outcome::Resumed && !line.verified);
-    }
-
-    /// The documented exit code.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Summary {
-                unverified: 1.., ..
-            } => 4,
-            summary if summary.ok < summary.cycles => 1,
-            _ => 0,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -713,19 +615,6 @@ mod tests {
         let damaged = options(None, Some(Tamper::Page));
         assert!(!damaged.is_ok(&line(Outcome::Resumed, true, "")));
         assert!(damaged.is_ok(&line(Outcome::ColdBoot, false, "saved-digest")));
-    }
-
-    #[test]
-    fn other_data_after_waking_has_an_exit_code_of_its_own() {
-        let mut summary = Summary::default();
-        let mut good = line(Outcome::Resumed, true, "");
-        good.ok = true;
-        summary.add(&good);
-        assert_eq!(summary.exit_code(), 0);
-        summary.add(&line(Outcome::Refused, true, ""));
-        assert_eq!(summary.exit_code(), 1);
-        summary.add(&line(Outcome::Resumed, false, ""));
-        assert_eq!(summary.exit_code(), 4);
     }
 
     #[test]

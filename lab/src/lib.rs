@@ -21,5 +21,6 @@ pub mod record;
 pub mod size;
 pub mod tamper;
 pub mod terminal;
+mod times;
 
 pub use error::LabError;

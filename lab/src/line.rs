@@ -123,6 +123,34 @@ impl CycleLine {
     }
 }
 
+/// What a run of cycles came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    pub cycles: u64,
+    pub ok: u64,
+    /// Awake, but with other data: the worst that can happen.
+    pub unverified: u64,
+}
+
+impl Summary {
+    pub fn add(&mut self, line: &CycleLine) {
+        self.cycles += 1;
+        self.ok += u64::from(line.ok);
+        self.unverified += u64::from(line.outcome == Outcome::Resumed && !line.verified);
+    }
+
+    /// The documented exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Summary {
+                unverified: 1.., ..
+            } => 4,
+            summary if summary.ok < summary.cycles => 1,
+            _ => 0,
+        }
+    }
+}
+
 /// Seconds from one host time to another, to the microsecond.
 pub(crate) fn seconds(from_ns: Option<u64>, to_ns: Option<u64>) -> Option<f64> {
     let ns = to_ns?.checked_sub(from_ns?)?;
@@ -132,6 +160,29 @@ pub(crate) fn seconds(from_ns: Option<u64>, to_ns: Option<u64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn line(outcome: Outcome, verified: bool) -> CycleLine {
+        CycleLine {
+            outcome,
+            verified,
+            ..CycleLine::new(1, 1, 1)
+        }
+    }
+
+    #[test]
+    fn other_data_after_waking_has_an_exit_code_of_its_own() {
+        let mut summary = Summary::default();
+        let good = CycleLine {
+            ok: true,
+            ..line(Outcome::Resumed, true)
+        };
+        summary.add(&good);
+        assert_eq!(summary.exit_code(), 0);
+        summary.add(&line(Outcome::Refused, true));
+        assert_eq!(summary.exit_code(), 1);
+        summary.add(&line(Outcome::Resumed, false));
+        assert_eq!(summary.exit_code(), 4);
+    }
 
     #[test]
     fn a_line_has_exactly_the_documented_fields() {

@@ -62,13 +62,13 @@ impl MachineConfig {
     fn check(&self) -> Result<(), LabError> {
         let block = 128u64 << 20;
         let usage = |text: String| Err(LabError::Usage(text));
-        if self.dram_bytes % block != 0 || self.dram_bytes < 2 * block {
+        if !self.dram_bytes.is_multiple_of(block) || self.dram_bytes < 2 * block {
             return usage(format!(
                 "{} of DRAM: a multiple of 128 MiB, at least 256 MiB",
                 Size(self.dram_bytes)
             ));
         }
-        if self.cxl_bytes % block != 0 || self.cxl_bytes < 2 * block {
+        if !self.cxl_bytes.is_multiple_of(block) || self.cxl_bytes < 2 * block {
             return usage(format!(
                 "{} of CXL memory: a multiple of 128 MiB, at least 256 MiB",
                 Size(self.cxl_bytes)

@@ -51,7 +51,7 @@ impl fmt::Display for Size {
         let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
         match units.into_iter().find(|&(shift, _)| bytes >> shift > 0) {
             None => write!(formatter, "{bytes} bytes"),
-            Some((shift, unit)) if bytes % (1 << shift) == 0 => {
+            Some((shift, unit)) if bytes.is_multiple_of(1 << shift) => {
                 write!(formatter, "{} {unit}", bytes >> shift)
             }
             Some((shift, unit)) => {

@@ -239,7 +239,7 @@ pub fn to_hex(bytes: &[u8]) -> String {
 /// Bytes from hexadecimal digits, or `None` if it is not that.
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     digits

@@ -42,16 +42,15 @@ impl MemoryMap {
 
     /// The last page of what firmware keeps for itself behind that RAM: the top of SMRAM.
     pub fn smram_page(&self) -> Option<u64> {
-        let mut end = self.low_ram_end()?;
-        // Firmware's ranges follow each other without a gap.
-        while let Some(&(_, last, _)) = self
-            .0
-            .iter()
-            .find(|(first, last, name)| *first == end && *last < FOUR_GIB && name != "System RAM")
-        {
+        let ram_end = self.low_ram_end()?;
+        let mut end = ram_end;
+        // Firmware's ranges follow each other without a gap; then come devices.
+        while let Some(&(_, last, _)) = self.0.iter().find(|(first, last, name)| {
+            *first == end && *last < FOUR_GIB && (name == "Reserved" || name.starts_with("ACPI"))
+        }) {
             end = last + 1;
         }
-        (end > self.low_ram_end()?).then_some(end / PAGE_BYTES - 1)
+        (end > ram_end).then_some(end / PAGE_BYTES - 1)
     }
 
     /// An ordinary page of RAM, in the middle of the largest range below 4 GiB.
@@ -76,6 +75,7 @@ mod tests {
 00100000-1ff66fff : System RAM
   01000000-01ffffff : Kernel code
 1ff67000-1fffffff : Reserved
+20000000-afffffff : PCI Bus 0000:00
 b0000000-bfffffff : PCI ECAM 0000 [bus 00-ff]
 100000000-107ffffff : Reserved
 108000000-13fffffff : Soft Reserved

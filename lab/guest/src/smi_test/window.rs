@@ -66,7 +66,7 @@ impl Window {
     }
 
     fn check(&self, offset: usize, bytes: usize) {
-        assert!(offset % 8 == 0 && bytes % 8 == 0);
+        assert!(offset.is_multiple_of(8) && bytes.is_multiple_of(8));
         assert!(
             offset
                 .checked_add(bytes)
