@@ -17,8 +17,8 @@ use crate::preflight::refresh_counters;
 use crate::processes::{self, Process};
 use crate::rate::{TokenBucket, piece_bytes};
 use crate::record::HomeReport;
-use crate::sleep::{Machine, cpus, jobs_or};
 use crate::state::{self, Entry};
+use crate::target::{Machine, cpus, jobs_or};
 use crate::tree::Tree;
 use crate::{freezer, lock, order};
 

@@ -37,6 +37,7 @@ pub mod rate;
 pub mod record;
 pub mod sleep;
 pub mod state;
+pub mod target;
 pub mod tree;
 pub mod undo;
 
@@ -62,7 +63,7 @@ pub fn sleep(
     require_root()?;
     let tree = tree::Tree::real();
     sleep::run(
-        &sleep::Machine {
+        &target::Machine {
             tree: &tree,
             pages: &pages::Kernel,
         },
@@ -83,7 +84,7 @@ pub fn home(
     require_root()?;
     let tree = tree::Tree::real();
     home::run(
-        &sleep::Machine {
+        &target::Machine {
             tree: &tree,
             pages: &pages::Kernel,
         },

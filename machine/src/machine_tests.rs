@@ -11,8 +11,8 @@ use dormouse_report::{Event, Kind};
 
 use crate::fake::FakePages;
 use crate::options::{Cancel, HomeMode, HomeOptions, SleepOptions};
-use crate::sleep::Machine;
 use crate::state;
+use crate::target::Machine;
 use crate::tree::Tree;
 use crate::{home, sleep};
 

@@ -11,19 +11,13 @@ use crate::home;
 use crate::migrate::{self, Outcome, Settings, Task};
 use crate::module::{self, Phases};
 use crate::options::{Cancel, HomeMode, SleepOptions};
-use crate::pages::Pages;
 use crate::preflight::{self, Ready};
 use crate::record::SleepReport;
 use crate::state::{self, State};
+use crate::target::{Machine, cpus, jobs_or};
 use crate::tree::Tree;
 use crate::undo::Undo;
 use crate::{caches, freezer, lock, node, order, power, processes};
-
-/// What the policy acts on: this machine, or one that a test made up.
-pub struct Machine<'a> {
-    pub tree: &'a Tree,
-    pub pages: &'a dyn Pages,
-}
 
 /// Up to this size a process moves by one migrate_pages(2): cheaper than scanning it.
 const WHOLE_UP_TO_BYTES: u64 = 16 << 20;
@@ -316,16 +310,6 @@ fn migrate_down(
     preflight::refresh_counters(tree);
     let bytes = node::user_bytes(tree, ready.cxl.node).saturating_sub(before_bytes);
     (outcome, bytes)
-}
-
-/// The number of CPUs that this process may use.
-pub fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// What was asked for, or else `default`.
-pub fn jobs_or(asked: usize, default: usize) -> usize {
-    if asked == 0 { default.max(1) } else { asked }
 }
 
 /// Sleeps. Returns the time since reset at the first instruction after waking, if it is known.

@@ -1,0 +1,20 @@
+//! What the policy acts on: files and pages of this machine or of one that a test made up.
+
+use crate::pages::Pages;
+use crate::tree::Tree;
+
+/// A machine's files and the pages of its processes.
+pub struct Machine<'a> {
+    pub tree: &'a Tree,
+    pub pages: &'a dyn Pages,
+}
+
+/// The number of CPUs that this process may use.
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What was asked for, or else `default`.
+pub fn jobs_or(asked: usize, default: usize) -> usize {
+    if asked == 0 { default.max(1) } else { asked }
+}
