@@ -10,7 +10,8 @@ use serde_json::json;
 
 use crate::attach;
 use crate::build::{self, Artefacts, BuildOptions, Flavour};
-use crate::cycle::{CycleOptions, Cycles};
+use crate::cycle::Cycles;
+use crate::cycle_options::CycleOptions;
 use crate::error::{Doing, LabError};
 use crate::fault::{FAULTS, Fault};
 use crate::interrupt;

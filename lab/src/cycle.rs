@@ -15,14 +15,13 @@ use dormouse_guest::protocol::{Ask, FromGuest, Hello, RunResult, WorkloadPlan};
 use dormouse_report::event::Kind;
 use serde_json::Value;
 
+use crate::cycle_options::CycleOptions;
 use crate::error::LabError;
-use crate::fault::{Fault, FaultKind, delay_ms};
+use crate::fault::{FaultKind, delay_ms};
 use crate::lab::{BOOT_TIMEOUT, Lab, POWER_OFF_TIMEOUT};
 use crate::line::{CycleLine, Outcome};
-use crate::power::{PowerOn, Signal, What, reply_to};
+use crate::power::{PowerOn, What, reply_to};
 use crate::qmp::StopCause;
-use crate::size::Size;
-use crate::tamper::Tamper;
 use crate::times::Times;
 
 /// Going to sleep: migration of everything, twice the time that was ever seen.
@@ -36,35 +35,6 @@ const MIGRATING_LIMIT_MS: u64 = 400;
 /// After the first sign of life the processes run within this time.
 const THAW_TIMEOUT: Duration = Duration::from_secs(30);
 const COUNTERS: usize = 4;
-
-/// What to do in each cycle.
-#[derive(Clone, Debug)]
-pub struct CycleOptions {
-    pub cycles: u64,
-    pub fill: Size,
-    pub seed: u64,
-    pub redis_keys: u64,
-    pub fault: Option<Fault>,
-    pub tamper: Option<Tamper>,
-    /// DRAM of the machine that is powered on again.
-    pub dram_after: Option<Size>,
-    /// Further arguments for `dormouse sleep`.
-    pub sleep_arguments: Vec<String>,
-}
-
-impl CycleOptions {
-    /// Whether an outcome is as it must be: awake with the same data; or, where power was cut or
-    /// the image is unusable, a cold boot that says why.
-    pub fn is_ok(&self, line: &CycleLine) -> bool {
-        let spoiled = self.tamper.is_some() || self.dram_after.is_some();
-        let reasoned = line.outcome == Outcome::ColdBoot && !line.reason.is_empty();
-        match line.outcome {
-            Outcome::Resumed => line.verified && !spoiled,
-            Outcome::ColdBoot => reasoned && (spoiled || self.fault.is_some()),
-            Outcome::Refused | Outcome::Failed => false,
-        }
-    }
-}
 
 /// Runs cycles on one machine.
 pub struct Cycles<'a> {
@@ -570,52 +540,6 @@ fn number(value: &Value, pointer: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn options(fault: Option<&str>, tamper: Option<Tamper>) -> CycleOptions {
-        CycleOptions {
-            cycles: 1,
-            fill: Size::mib(1),
-            seed: 1,
-            redis_keys: 0,
-            fault: fault.map(|name| Fault::by_name(name).unwrap()),
-            tamper,
-            dram_after: None,
-            sleep_arguments: Vec::new(),
-        }
-    }
-
-    fn line(outcome: Outcome, verified: bool, reason: &str) -> CycleLine {
-        let mut line = CycleLine::new(1, 1, 1);
-        line.outcome = outcome;
-        line.verified = verified;
-        line.reason = reason.to_owned();
-        line
-    }
-
-    #[test]
-    fn a_plain_cycle_must_resume_with_the_same_data() {
-        let plain = options(None, None);
-        assert!(plain.is_ok(&line(Outcome::Resumed, true, "")));
-        assert!(!plain.is_ok(&line(Outcome::Resumed, false, "pages differ")));
-        assert!(!plain.is_ok(&line(Outcome::ColdBoot, false, "no-image")));
-        assert!(!plain.is_ok(&line(Outcome::Refused, true, "no-space")));
-    }
-
-    #[test]
-    fn after_a_power_cut_a_cold_boot_must_say_why() {
-        let cut = options(Some("saving"), None);
-        assert!(cut.is_ok(&line(Outcome::ColdBoot, false, "incomplete")));
-        assert!(!cut.is_ok(&line(Outcome::ColdBoot, false, "")));
-        assert!(cut.is_ok(&line(Outcome::Resumed, true, "")));
-        assert!(!cut.is_ok(&line(Outcome::Failed, false, "hung")));
-    }
-
-    #[test]
-    fn a_damaged_image_must_never_be_resumed() {
-        let damaged = options(None, Some(Tamper::Page));
-        assert!(!damaged.is_ok(&line(Outcome::Resumed, true, "")));
-        assert!(damaged.is_ok(&line(Outcome::ColdBoot, false, "saved-digest")));
-    }
 
     #[test]
     fn the_reason_of_a_cold_boot_is_read_from_the_console() {

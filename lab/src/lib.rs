@@ -8,6 +8,7 @@ pub mod cache;
 pub mod cli;
 pub mod console;
 pub mod cycle;
+pub mod cycle_options;
 pub mod error;
 pub mod fault;
 pub mod interrupt;

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     fn config(dram_mib: u64) -> MachineConfig {
-        MachineConfig::new(Size::mib(dram_mib), Size::mib(1024), 2).unwrap()
+        MachineConfig::new(Size::mib(dram_mib), Size::mib(8192), 2).unwrap()
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
             .chunks_exact(8)
             .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
             .collect();
-        assert_eq!(words, [4 << 30, 1 << 30, 0x1122, 3]);
+        assert_eq!(words, [4 << 30, 8 << 30, 0x1122, 3]);
     }
 
     #[test]
