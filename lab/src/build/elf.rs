@@ -89,11 +89,7 @@ mod tests {
         for folder in PROGRAMS.iter().chain(&LIBRARIES) {
             fs::create_dir_all(root.path().join(folder)).unwrap();
         }
-        fs::copy(
-            std::env::current_exe().unwrap(),
-            root.path().join("usr/bin/program"),
-        )
-        .unwrap();
+        fs::copy("/bin/sh", root.path().join("usr/bin/program")).unwrap();
         fs::write(root.path().join("usr/bin/script"), "#!/bin/sh\n").unwrap();
         let missing = missing_libraries(root.path()).unwrap();
         let libc = missing
