@@ -261,7 +261,7 @@ fn boot_verb(args: &BootArgs, json: bool) -> Result<ExitCode, LabError> {
             "console log: {}",
             lab.machine.console_log(power.number()).display()
         );
-        println!("Ctrl-C (or poweroff -f in the machine) switches it off.");
+        println!("Ctrl-C (or `dormouse-guest poweroff` in the machine) switches it off.");
     }
     let stopped = |signal: &Signal| matches!(signal.what, What::Stopped).then_some(());
     let result = power.wait("the machine to be switched off", SESSION_TIMEOUT, stopped);

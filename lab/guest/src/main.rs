@@ -17,8 +17,8 @@ mod workload;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: dormouse-guest agent|workload|smi-test CASE|smi-test list
-As process 1 it is init. The lab starts the rest; smi-test can be run by hand.";
+const USAGE: &str = "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload
+As process 1 it is init, which starts the agent, which starts the workload.";
 
 fn main() -> ExitCode {
     if std::process::id() == 1 {
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["agent"] => agent::run(),
         ["workload"] => workload::run(),
+        ["poweroff"] => init::power_off(),
         ["smi-test", case] => return smi_test::run(case),
         _ => {
             eprintln!("{USAGE}");
