@@ -42,7 +42,7 @@ test-fuzz: setup ## A short run of the image fuzzer (FUZZ_SECONDS=…)
 
 test-end-to-end: build ## Sleep, lose power and wake in the emulated machine
 	@$(DORMOUSE) lab build
-	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests -- --test-threads=1
+	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests -- --test-threads=2
 
 bench: bench-machine ## All benchmarks
 

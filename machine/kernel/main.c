@@ -11,6 +11,7 @@
 #include <linux/module.h>
 #include <linux/platform_device.h>
 #include <linux/property.h>
+#include <linux/sizes.h>
 
 #include "dormouse.h"
 
@@ -53,7 +54,7 @@ static int __init read_trigger(struct dormouse_device *d)
 static int __init read_properties(struct platform_device *pdev, struct dormouse_device *d)
 {
 	struct resource *reserved = platform_get_resource(pdev, IORESOURCE_MEM, 0);
-	u64 version, command, port;
+	u64 version, command, port, cxl_mib;
 	int error;
 
 	error = read_number(d->dev, "format-version", U32_MAX, &version);
@@ -64,12 +65,14 @@ static int __init read_properties(struct platform_device *pdev, struct dormouse_
 		       DORMOUSE_VERSION);
 		return -EPROTONOSUPPORT;
 	}
-	error = read_number(d->dev, "cxl-bytes", U64_MAX, &d->cxl_bytes) ?:
+	/* In MiB: where the DSDT has revision 1, ACPI integers have 32 bits. */
+	error = read_number(d->dev, "cxl-mib", U32_MAX, &cxl_mib) ?:
 		read_number(d->dev, "smi-command", U8_MAX, &command) ?:
 		read_number(d->dev, "smi-port", U16_MAX, &port) ?:
 		read_trigger(d);
 	if (error)
 		return error;
+	d->cxl_bytes = cxl_mib * SZ_1M;
 	d->smi_command = command;
 	d->smi_port = port;
 

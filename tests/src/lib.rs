@@ -1,7 +1,7 @@
 //! Runs the `dormouse` command as a user would and reads what it prints.
 //!
-//! The tests lie in `tests/tests/`, one file for each kind of promise. They use the emulated
-//! machine, so they run one at a time (`make test-end-to-end`).
+//! The tests lie in `tests/tests/`, one file for each kind of promise. Each emulated
+//! machine takes one processor and 2 GiB of memory, so two run at a time (`make test-end-to-end`).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -68,6 +68,15 @@ fn what_firmware_saves_stays_small_whatever_users_fill() {
     );
 }
 
+/// Sizes that do not fit in 32 bits, and DRAM on both sides of the hole below 4 GiB.
+#[test]
+fn a_machine_with_more_than_4_gib_sleeps_and_wakes() {
+    let said = lab_cycle("large", &["--dram", "3G", "--cxl", "6G", "--fill", "64M"]);
+    let cycle = said.cycle();
+    assert_resumed(&cycle, &said);
+    assert_eq!(cycle.cxl_bytes, 6144 * MIB);
+}
+
 #[test]
 fn awake_before_the_first_sleep_the_cxl_node_holds_no_page() {
     let stdout = guest(

@@ -79,7 +79,8 @@ static void dormouse_fill_ssdt(const struct device *dev)
 
 	properties = acpi_dp_new_table("_DSD");
 	acpi_dp_add_integer(properties, "format-version", DORMOUSE_VERSION);
-	acpi_dp_add_integer(properties, "cxl-bytes", device.bytes);
+	/* In MiB: next to a DSDT of revision 1, as QEMU's, ACPI integers have 32 bits. */
+	acpi_dp_add_integer(properties, "cxl-mib", device.bytes / MiB);
 	acpi_dp_add_integer(properties, "smi-command", CONFIG_DORMOUSE_SMI_COMMAND);
 	acpi_dp_add_integer(properties, "smi-port", APM_CNT);
 	acpi_dp_add_string(properties, "sleep-trigger",

@@ -16,14 +16,14 @@ struct dormouse_device {
 	uint64_t bytes;
 	uint64_t serial;
 	uint64_t dirty_shutdown_count;
-} __attribute__((packed));
+} __packed;
 
 /* Ramstage: false if the board has no persistent CXL memory. Called more than once. */
 bool dormouse_board_device(struct dormouse_device *device);
 /* Ramstage, optional: the TSC's rate, where the board knows it better than coreboot. */
 uint32_t dormouse_board_tsc_khz(void);
 /* SMM: power off (S5). Must not return. */
-void __attribute__((noreturn)) dormouse_board_power_off(void);
+void __noreturn dormouse_board_power_off(void);
 
 /* --- the SMI: smi.c --- */
 

@@ -233,7 +233,9 @@ fn measure(runs: usize) -> Result<Vec<Value>, Box<dyn Error>> {
 
 /// Days since 1970 as year, month, day.
 fn civil_date(days: u64) -> (u64, u64, u64) {
-    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     let (mut left, mut year, mut month) = (days, 1970, 1);
     while left >= 365 + u64::from(is_leap(year)) {
         left -= 365 + u64::from(is_leap(year));

@@ -193,7 +193,7 @@ fn geometry_of(header: &Header) -> Result<Geometry, Reason> {
         .dram_pages
         .checked_mul(PAGE_BYTES)
         .ok_or(Reason::DRAM_SIZE)?;
-    if header.dram_bytes > dram_end || header.dram_bytes % PAGE_BYTES != 0 {
+    if header.dram_bytes > dram_end || !header.dram_bytes.is_multiple_of(PAGE_BYTES) {
         return Err(Reason::DRAM_SIZE);
     }
     let below = (0, dram_end.min(header.cxl_base));
