@@ -72,6 +72,24 @@ pub fn dormouse(words: &[&str]) -> Said {
     }
 }
 
+/// The names that `lab cycle OPTION list` prints.
+pub fn listed(option: &str) -> Vec<String> {
+    let said = dormouse(&["lab", "cycle", option, "list"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    let names = said
+        .stdout
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    names.map(str::to_owned).collect()
+}
+
+/// The top folder of this checkout.
+pub fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the workspace")
+}
+
 /// Where a test's machine lies: `out/test/<name>`, so that a failed test's logs can be read.
 pub fn test_folder(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
