@@ -61,7 +61,6 @@ impl Lab {
             accelerator: accelerator::probe(),
             clock,
             recorder: Arc::new(Mutex::new(recorder)),
-            append: String::new(),
         };
         Ok(Lab { setting, machine })
     }

@@ -67,8 +67,6 @@ pub struct Setting {
     pub accelerator: Accelerator,
     pub clock: HostClock,
     pub recorder: Arc<Mutex<Recorder>>,
-    /// For the kernel, when it is started without our firmware.
-    pub append: String,
 }
 
 impl Setting {
@@ -138,7 +136,6 @@ impl PowerOn {
             disk: &machine.disk(),
             device_file: &device_file,
             fault,
-            append: &setting.append,
         };
         let log = machine.console_log(number);
         let log_file = File::create(&log).doing(format!("create {}", log.display()))?;

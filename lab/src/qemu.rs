@@ -69,8 +69,6 @@ pub struct Launch<'a> {
     pub device_file: &'a Path,
     /// Where firmware is to stop for ever.
     pub fault: Option<&'a str>,
-    /// Further words for the kernel's command line; only without our firmware, which holds its own.
-    pub append: &'a str,
 }
 
 /// The host's ends of the machine's lines.
@@ -158,8 +156,7 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
         Firmware::Seabios => {
             words.extend(["-kernel".into(), plain(&launch.parts.kernel)]);
             words.extend(["-initrd".into(), plain(&launch.parts.initrd)]);
-            let line = format!("{} {}", launch.parts.cmdline, launch.append);
-            words.extend(["-append".into(), line.trim().into()]);
+            words.extend(["-append".into(), OsString::from(&launch.parts.cmdline)]);
         }
     }
     words
@@ -259,7 +256,6 @@ mod tests {
             disk: Path::new("disk"),
             device_file: Path::new("device"),
             fault,
-            append: "",
         };
         let words = arguments(&launch, 3, 4, 5);
         words
