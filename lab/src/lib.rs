@@ -15,6 +15,7 @@ pub mod interrupt;
 pub mod lab;
 pub mod line;
 pub mod machine;
+mod memory_file;
 pub mod power;
 pub mod qemu;
 pub mod qmp;

@@ -3,7 +3,7 @@
 //! ```text
 //! out/lab/<name>/
 //!   machine.json       sizes, the CXL device's serial number, its dirty-shutdown count
-//!   cxl.mem            the contents of the CXL device
+//!   cxl.mem            the contents of the CXL device, or a link to them (see memory_file)
 //!   disk.qcow2         what changed on the root disk
 //!   console-001.log …  the serial console, one file for each power-on
 //!   events.jsonl       the timeline
@@ -19,12 +19,14 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, LabError};
+use crate::memory_file;
 use crate::size::Size;
 
 /// Where machines live if no other folder is named.
 pub const DEFAULT_ROOT: &str = "out/lab";
 /// The q35 board can have this much memory below 4 GiB.
 const MAX_LOW_BYTES: u64 = 2 << 30;
+const CXL_FILE: &str = "cxl.mem";
 const FOUR_GIB: u64 = 4 << 30;
 /// DRAM beyond the size of soft-reserved memory: enough for what the kernel itself takes (about
 /// 130 MiB were seen) and for some hundred threads.
@@ -154,7 +156,9 @@ impl Machine {
             .flatten()
         {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if is_ours(&name) {
+            if name == CXL_FILE {
+                memory_file::remove(&entry.path());
+            } else if is_ours(&name) {
                 fs::remove_file(entry.path()).doing(format!("remove old {name}"))?;
             }
         }
@@ -165,6 +169,8 @@ impl Machine {
             _lock: lock,
         };
         machine.make_disk(rootfs)?;
+        let config = &machine.config;
+        memory_file::prepare(&machine.cxl_file(), config.cxl_bytes, config.dram_bytes)?;
         machine.resize_cxl(machine.config.cxl_bytes)?;
         Ok(machine)
     }
@@ -203,7 +209,7 @@ impl Machine {
     }
 
     pub fn cxl_file(&self) -> PathBuf {
-        self.folder.join("cxl.mem")
+        self.folder.join(CXL_FILE)
     }
 
     pub fn disk(&self) -> PathBuf {
@@ -269,9 +275,8 @@ impl Machine {
 
     /// Removes what is large: the CXL device's contents and the disk. Logs stay.
     pub fn discard(&self) {
-        for path in [self.cxl_file(), self.disk()] {
-            let _ = fs::remove_file(path);
-        }
+        memory_file::remove(&self.cxl_file());
+        let _ = fs::remove_file(self.disk());
     }
 
     fn make_disk(&self, rootfs: &Path) -> Result<(), LabError> {
@@ -302,7 +307,6 @@ fn is_ours(name: &str) -> bool {
     };
     [
         "machine.json",
-        "cxl.mem",
         "disk.qcow2",
         "events.jsonl",
         "cycles.jsonl",
