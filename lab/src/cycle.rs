@@ -8,10 +8,13 @@
 //!           └────────────────── next cycle, same running system ←────────────────┘
 //! ```
 
+mod cxl;
+mod method;
+
 use std::thread::sleep;
 use std::time::Duration;
 
-use dormouse_guest::protocol::{Ask, FromGuest, Hello, RunResult, WorkloadPlan};
+use dormouse_guest::protocol::{FromGuest, Hello, WorkloadPlan};
 use dormouse_report::event::Kind;
 use serde_json::Value;
 
@@ -22,7 +25,10 @@ use crate::lab::{BOOT_TIMEOUT, Lab, POWER_OFF_TIMEOUT};
 use crate::line::{CycleLine, Outcome};
 use crate::power::{PowerOn, What, reply_to};
 use crate::qmp::StopCause;
-use crate::times::Times;
+use method::Moment;
+
+pub(crate) use cxl::CxlSleep;
+pub(crate) use method::SleepMethod;
 
 /// Going to sleep: migration of everything, twice the time that was ever seen.
 const SLEEP_TIMEOUT: Duration = Duration::from_secs(600);
@@ -61,8 +67,8 @@ enum Asleep {
     Off,
     /// Power was cut at the fault point.
     Cut,
-    /// `dormouse sleep` came back without the power having gone.
-    Answered(RunResult),
+    /// The request was answered without the power having gone.
+    Answered(Value),
 }
 
 /// How a power-on ended.
@@ -143,37 +149,34 @@ impl<'a> Cycles<'a> {
         let mut running = self.booted(cycle, arming)?;
         self.fill(cycle, &mut running, line)?;
 
+        let mut method = self.options.method();
+        let method = method.as_mut();
+        method.prepare(&mut running.power)?;
         self.say(cycle, "going to sleep");
-        let mut times = Times {
-            asked_ns: self.lab.setting.clock.now_ns(),
-            ..Times::default()
-        };
+        method.reached(Moment::Asked, self.lab.setting.clock.now_ns());
         self.lab.setting.mark("suspend", "suspend", Kind::Begin);
-        let arguments: Vec<String> = ["--home", "wait"]
-            .map(String::from)
-            .into_iter()
-            .chain(self.options.sleep_arguments.clone())
-            .collect();
-        let request = running.power.send(Ask::Sleep { arguments })?;
-        let asleep = self.wait_asleep(cycle, &mut running.power, request, &mut times)?;
-        if let Asleep::Answered(result) = asleep {
-            return self.refused(running, &result, line);
+        let request = running.power.send(method.ask())?;
+        let asleep = self.wait_asleep(cycle, &mut running.power, request, method)?;
+        if let Asleep::Answered(answer) = asleep {
+            return self.refused(running, method, answer, line);
         }
         self.lab.setting.mark("suspend", "suspend", Kind::End);
         if matches!(asleep, Asleep::Off) {
-            line.suspend_s = times.suspend();
+            line.suspend_s = method.suspend_times();
         }
         let hello = running.hello;
         drop(running.power);
 
         self.spoil(cycle)?;
         self.say(cycle, "power on");
-        let (power, woken) = self.wake(cycle, &mut times, &hello)?;
+        let (power, woken) = self.wake(cycle, method, &hello)?;
         match woken {
-            Woken::Resumed => self.resumed(power, hello, request, &times, line),
+            Woken::Resumed => self.resumed(power, hello, request, method, line),
             Woken::ColdBoot { hello } => {
                 line.outcome = Outcome::ColdBoot;
-                line.reason = self.cold_boot_reason(&power);
+                line.reason = method
+                    .cold_boot_reason(&self.console(&power))
+                    .unwrap_or_default();
                 self.say(cycle, &format!("cold boot: {}", line.reason));
                 self.running = Some(Running {
                     power,
@@ -270,7 +273,7 @@ impl<'a> Cycles<'a> {
         cycle: u64,
         power: &mut PowerOn,
         request: u64,
-        times: &mut Times,
+        method: &mut dyn SleepMethod,
     ) -> Result<Asleep, LabError> {
         enum Seen {
             Stopped(u64),
@@ -284,20 +287,20 @@ impl<'a> Cycles<'a> {
             "the machine to switch itself off",
             SLEEP_TIMEOUT,
             |signal| {
-                times.hear_suspend(signal);
+                method.hear_down(signal);
                 match &signal.what {
                     What::Stopped => Some(Seen::Stopped(signal.at_ns)),
                     What::Console(line) if fault.is_some_and(|fault| fault.is_reached(line)) => {
                         Some(Seen::Point)
                     }
-                    _ if migrating && times.migrate_begin_ns.is_some() => Some(Seen::Migrating),
+                    _ if migrating && method.is_migrating() => Some(Seen::Migrating),
                     _ => reply_to(signal, request).map(Seen::Reply),
                 }
             },
         )?;
         match seen {
             Seen::Stopped(at_ns) => {
-                times.off_ns = Some(at_ns);
+                method.reached(Moment::Off, at_ns);
                 match power.stop_cause() {
                     Some(StopCause::PoweredOff) => Ok(Asleep::Off),
                     cause => Err(LabError::Unexpected(format!(
@@ -305,9 +308,7 @@ impl<'a> Cycles<'a> {
                     ))),
                 }
             }
-            Seen::Reply(Ok(value)) => serde_json::from_value(value)
-                .map(Asleep::Answered)
-                .map_err(|error| LabError::Unexpected(format!("the answer to sleep: {error}"))),
+            Seen::Reply(Ok(answer)) => Ok(Asleep::Answered(answer)),
             Seen::Reply(Err(error)) => Err(LabError::Guest(error)),
             Seen::Point => {
                 self.cut(cycle, power);
@@ -350,7 +351,7 @@ impl<'a> Cycles<'a> {
     fn wake(
         &mut self,
         cycle: u64,
-        times: &mut Times,
+        method: &mut dyn SleepMethod,
         before: &Hello,
     ) -> Result<(PowerOn, Woken), LabError> {
         if let Some(fault) = self.options.fault
@@ -376,9 +377,9 @@ impl<'a> Cycles<'a> {
             drop(power);
         }
         let mut power = self.lab.power_on(None)?;
-        times.power_on_ns = power.started_ns;
+        method.reached(Moment::PowerOn, power.started_ns);
         let mut woken = power.wait("waking or a boot", WAKE_TIMEOUT, |signal| {
-            times.hear_resume(signal);
+            method.hear_up(signal);
             match &signal.what {
                 What::Agent(FromGuest::Ready(hello)) => Some(Woken::ColdBoot {
                     hello: hello.clone(),
@@ -386,17 +387,17 @@ impl<'a> Cycles<'a> {
                 What::Agent(FromGuest::Awake { boot_id, .. }) if *boot_id == before.boot_id => {
                     Some(Woken::Resumed)
                 }
-                _ if times.thawed_ns.is_some() => Some(Woken::Resumed),
+                _ if method.is_running() => Some(Woken::Resumed),
                 _ => None,
             }
         })?;
-        if matches!(woken, Woken::Resumed) && times.thawed_ns.is_none() {
+        if matches!(woken, Woken::Resumed) && !method.is_running() {
             // Whoever froze user space says when it runs again; the wake alone is the fallback.
             let thawed = power.wait("user space to run again", THAW_TIMEOUT, |signal| {
-                times.hear_resume(signal);
+                method.hear_up(signal);
                 match signal.what {
                     What::Agent(FromGuest::Ready(_)) => Some(false),
-                    _ => times.thawed_ns.map(|_| true),
+                    _ => method.is_running().then_some(true),
                 }
             });
             match thawed {
@@ -417,35 +418,22 @@ impl<'a> Cycles<'a> {
         mut power: PowerOn,
         hello: Hello,
         request: u64,
-        times: &Times,
+        method: &mut dyn SleepMethod,
         line: &mut CycleLine,
     ) -> Result<(), LabError> {
-        line.resume_s = times.resume();
+        line.resume_s = method.resume_times();
         self.say(line.cycle, "awake; pages come home");
-        let result = power.wait("pages to come home", HOME_TIMEOUT, |signal| {
+        let answer = power.wait("pages to come home", HOME_TIMEOUT, |signal| {
+            method.hear_up(signal);
             reply_to(signal, request)
         })?;
-        let value = result.map_err(LabError::Guest)?;
-        let result: RunResult = serde_json::from_value(value)
-            .map_err(|error| LabError::Unexpected(format!("the answer to sleep: {error}")))?;
-        if result.status != 0 {
-            return Err(LabError::Guest(format!(
-                "dormouse sleep ended with {} after waking: {}",
-                result.status,
-                last_line(&result.stderr)
-            )));
-        }
-        let report = last_object(&result.stdout);
-        line.saved_bytes = number(&report, "/saved_bytes");
-        line.restored_bytes = number(&report, "/restored_bytes");
-        line.home_bytes = number(&report, "/home/home_bytes");
-        line.home_s = report.pointer("/home/home_s").and_then(Value::as_f64);
-        if let Some(devices_s) = report.pointer("/devices_s").and_then(Value::as_f64) {
-            line.suspend_s.devices = Some(devices_s);
-        }
+        method.woken(answer.map_err(LabError::Guest)?, line)?;
         self.record_placement(&mut power, "after")?;
         line.outcome = Outcome::Resumed;
         self.check_data(&mut power, line)?;
+        method
+            .proof(&self.console(&power))
+            .map_err(LabError::Unexpected)?;
         self.running = Some(Running {
             power,
             hello,
@@ -459,16 +447,12 @@ impl<'a> Cycles<'a> {
     fn refused(
         &mut self,
         mut running: Running,
-        result: &RunResult,
+        method: &dyn SleepMethod,
+        answer: Value,
         line: &mut CycleLine,
     ) -> Result<(), LabError> {
-        if result.status == 0 {
-            return Err(LabError::Unexpected(
-                "dormouse sleep reports success, but the power was never gone".into(),
-            ));
-        }
+        line.reason = method.refusal(answer)?;
         line.outcome = Outcome::Refused;
-        line.reason = refusal(result);
         self.say(line.cycle, &format!("refused: {}", line.reason));
         self.check_data(&mut running.power, line)?;
         self.running = Some(running);
@@ -488,72 +472,10 @@ impl<'a> Cycles<'a> {
         Ok(())
     }
 
-    /// What firmware said on the console of that power-on.
-    fn cold_boot_reason(&self, power: &PowerOn) -> String {
+    /// What was said on the console of that power-on.
+    fn console(&self, power: &PowerOn) -> String {
         let log = self.lab.machine.console_log(power.number());
         let text = std::fs::read(log).unwrap_or_default();
-        cold_boot_reason(&String::from_utf8_lossy(&text)).unwrap_or_default()
-    }
-}
-
-/// The reason in `dormouse: cold boot: <name>: <text> (detail …)`.
-fn cold_boot_reason(console: &str) -> Option<String> {
-    let (_, reason) = console
-        .lines()
-        .find_map(|line| line.split_once("dormouse: cold boot: "))?;
-    Some(reason.trim().to_owned())
-}
-
-fn last_line(text: &str) -> String {
-    text.lines()
-        .map(str::trim)
-        .rfind(|line| !line.is_empty())
-        .unwrap_or_default()
-        .to_owned()
-}
-
-/// The reason's name and what it means here, as `dormouse sleep --json` tells them.
-fn refusal(result: &RunResult) -> String {
-    let report = last_object(&result.stdout);
-    match (report["reason"].as_str(), report["error"].as_str()) {
-        (Some(reason), Some(error)) => format!("{reason}: {error}"),
-        _ => last_line(&result.stderr),
-    }
-}
-
-/// The last JSON object among the lines, or null.
-fn last_object(text: &str) -> Value {
-    text.lines()
-        .rev()
-        .find_map(|line| serde_json::from_str(line).ok().filter(Value::is_object))
-        .or_else(|| serde_json::from_str(text).ok())
-        .unwrap_or_default()
-}
-
-fn number(value: &Value, pointer: &str) -> u64 {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_u64)
-        .unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_reason_of_a_cold_boot_is_read_from_the_console() {
-        let console =
-            "x\n[NOTE ]  dormouse: cold boot: incomplete: power was lost (detail 0x2)\r\n";
-        let reason = cold_boot_reason(console).unwrap();
-        assert_eq!(reason, "incomplete: power was lost (detail 0x2)");
-        assert_eq!(cold_boot_reason("nothing"), None);
-    }
-
-    #[test]
-    fn the_report_is_found_behind_other_output() {
-        assert_eq!(last_object("{\"a\":1}\n{\"a\":2}\n")["a"], 2);
-        assert_eq!(last_object("{\n \"a\": 3\n}\n")["a"], 3);
-        assert!(last_object("no report").is_null());
+        String::from_utf8_lossy(&text).into_owned()
     }
 }

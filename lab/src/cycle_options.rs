@@ -1,5 +1,6 @@
 //! What a run of cycles is asked to do, and which outcomes are then as they must be.
 
+use crate::cycle::{CxlSleep, SleepMethod};
 use crate::fault::Fault;
 use crate::line::{CycleLine, Outcome};
 use crate::size::Size;
@@ -21,6 +22,11 @@ pub struct CycleOptions {
 }
 
 impl CycleOptions {
+    /// The way to sleep, for one cycle.
+    pub(crate) fn method(&self) -> Box<dyn SleepMethod> {
+        Box::new(CxlSleep::new(&self.sleep_arguments))
+    }
+
     /// Whether an outcome is as it must be: awake with the same data; or, where power was cut or
     /// the image is unusable, a cold boot that says why.
     pub fn is_ok(&self, line: &CycleLine) -> bool {
