@@ -102,18 +102,6 @@ impl Cycle {
     }
 }
 
-/// The median of what is known, or `None` where nothing is.
-pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(values[middle]),
-        _ => Some((values[middle - 1] + values[middle]) / 2.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,12 +139,5 @@ mod tests {
     fn a_cycle_whose_pages_differ_is_not_good() {
         assert!(!cycle(r#"{"outcome":"resumed","verified":false}"#).is_good());
         assert!(!cycle(r#"{"outcome":"cold-boot","verified":true}"#).is_good());
-    }
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
-        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), Some(2.5));
-        assert_eq!(median(std::iter::empty()), None);
     }
 }

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use crate::align::Lane;
-use crate::cycle::{Cycle, Way, median};
+use crate::cycle::{Cycle, Way};
 use crate::format::{bytes, duration, escape_html, seconds};
+use crate::stats::median;
 use crate::timeline::{Span, Timeline};
 
 /// More rows would hide what matters; the longest phases are kept.
@@ -290,7 +291,7 @@ fn phase_row(html: &mut String, row: &PhaseRow, longest_ns: u64, colour: usize, 
         .filter_map(|s| s.bytes())
         .map(|b| b as f64)
         .collect();
-    let handled = median(known.into_iter()).map(|count| count as u64);
+    let handled = median(known).map(|count| count as u64);
     let open = if row.spans.iter().any(|span| !span.complete) {
         " (end never seen)"
     } else {
