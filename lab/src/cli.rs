@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::attach;
@@ -14,6 +14,7 @@ use crate::cycle::Cycles;
 use crate::cycle_options::CycleOptions;
 use crate::error::{Doing, LabError};
 use crate::fault::{FAULTS, Fault};
+use crate::hibernation::{Compressor, Hibernation, Mode};
 use crate::interrupt;
 use crate::lab::{Lab, POWER_OFF_TIMEOUT};
 use crate::line::Summary;
@@ -92,20 +93,12 @@ pub struct BootArgs {
     pub command: Option<String>,
 }
 
-/// How the machine is put to sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
-    /// into CXL memory
-    Cxl,
-    /// to disk, with all pages in the image
-    Hibernate,
-    /// to disk, with pages swapped out first
-    HibernateSwap,
-}
-
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
-    dormouse lab cycle --cycles 5 --dram 1G --cxl 2G --fill 512M --json\n\n\
+    dormouse lab cycle --cycles 5 --dram 1G --cxl 2G --fill 512M --json\n  \
+    dormouse lab cycle --mode hibernate --compressor lz4 --dram 2G --image-size 1G\n\n\
+    Hibernation needs free DRAM for a copy of what is in use: give it twice as much as the\n\
+    workload and the system take, and with --image-size the size that it is to behave as.\n\n\
     Exit codes: 0 all cycles as they must be; 1 one was not; 2 wrong usage; 3 this machine lacks\n\
     something; 4 the machine woke with other data.")]
 pub struct CycleArgs {
@@ -120,6 +113,13 @@ pub struct CycleArgs {
     /// How to sleep
     #[arg(long, value_enum, default_value = "cxl")]
     pub mode: Mode,
+    /// What compresses the hibernation image: lzo, lz4 or none [default: lzo]
+    #[arg(long, value_name = "NAME")]
+    pub compressor: Option<Compressor>,
+    /// Hibernation: free memory until the image is no larger [default: all of DRAM; with
+    /// hibernate-swap two fifths of it]
+    #[arg(long, value_name = "SIZE")]
+    pub image_size: Option<Size>,
     /// Keys in the redis server that sleeps too (0: none)
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub redis_keys: u64,
@@ -129,7 +129,7 @@ pub struct CycleArgs {
     /// Cut the power at this point; `list` prints the points
     #[arg(long, value_name = "WHERE")]
     pub fault: Option<String>,
-    /// Damage the image between sleep and wake; `list` prints the ways
+    /// Damage the image between sleep and wake; `list` prints the ways (of the --mode)
     #[arg(long, value_name = "WHAT")]
     pub tamper: Option<String>,
     /// DRAM of the machine that is powered on again
@@ -170,17 +170,20 @@ pub fn machine_folder(machine: &Path) -> PathBuf {
     }
 }
 
-fn built(flavour: Flavour, terminal: &Terminal) -> Result<Artefacts, LabError> {
+fn built(flavour: Flavour, cmdline: &str, terminal: &Terminal) -> Result<Artefacts, LabError> {
     let options = BuildOptions {
         flavour,
+        cmdline: cmdline.to_owned(),
         ..BuildOptions::default()
     };
     Ok(build::build(&options, terminal)?)
 }
 
-fn opened(args: &MachineArgs, terminal: &Terminal) -> Result<Lab, LabError> {
+/// A machine that is ready to be switched on, with these further words on its kernel's command
+/// line.
+fn opened(args: &MachineArgs, cmdline: &str, terminal: &Terminal) -> Result<Lab, LabError> {
     let config = MachineConfig::new(args.dram, args.cxl, args.cpus)?;
-    let parts = Parts::from(&built(args.flavour, terminal)?);
+    let parts = Parts::from(&built(args.flavour, cmdline, terminal)?);
     Lab::open(
         &machine_folder(&args.machine),
         config,
@@ -216,7 +219,7 @@ fn build_verb(args: &BuildArgs, json: bool) -> Result<ExitCode, LabError> {
 
 fn boot_verb(args: &BootArgs, json: bool) -> Result<ExitCode, LabError> {
     let terminal = Terminal::new();
-    let mut lab = opened(&args.machine, &terminal)?;
+    let mut lab = opened(&args.machine, "", &terminal)?;
     terminal.now("booting");
     let mut power = lab.power_on(None)?;
     power.serve_console(&lab.machine.attach_socket())?;
@@ -279,7 +282,13 @@ fn cycle_verb(args: &CycleArgs, json: bool) -> Result<ExitCode, LabError> {
     }
     let options = cycle_options(args)?;
     let terminal = Terminal::new();
-    let mut lab = opened(&args.machine, &terminal)?;
+    let hibernation = options.hibernation.as_ref();
+    let cmdline = hibernation.map_or("", |hibernation| hibernation.compressor.cmdline());
+    let mut lab = opened(&args.machine, cmdline, &terminal)?;
+    if hibernation.is_some() {
+        let bytes = Hibernation::swap_bytes(lab.machine.config.dram_bytes);
+        lab.machine.make_swap_disk(bytes)?;
+    }
     let log = lab.machine.folder().join("cycles.jsonl");
     let mut log = std::fs::File::create(&log).doing(format!("create {}", log.display()))?;
 
@@ -327,7 +336,7 @@ fn console_verb(args: &ConsoleArgs) -> Result<ExitCode, LabError> {
         return Ok(ExitCode::SUCCESS);
     }
     let terminal = Terminal::new();
-    let mut lab = opened(&args.machine, &terminal)?;
+    let mut lab = opened(&args.machine, "", &terminal)?;
     terminal.now("booting");
     let mut power = lab.boot(None)?;
     let socket = lab.machine.attach_socket();
@@ -366,37 +375,52 @@ fn listed(args: &CycleArgs) -> bool {
         }
     }
     if tampers {
-        for (_, name, meaning) in TAMPERS {
-            println!("{name:15} {meaning}");
+        let hibernates = args.mode != Mode::Cxl;
+        for (tamper, name, meaning) in TAMPERS {
+            if tamper.is_for_hibernation() == hibernates {
+                println!("{name:15} {meaning}");
+            }
         }
     }
     faults || tampers
 }
 
 fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
-    if args.mode != Mode::Cxl {
-        return Err(LabError::Usage(
-            "this mode is not available yet; use --mode cxl".into(),
-        ));
+    let usage = |text: &str| Err(LabError::Usage(text.to_owned()));
+    let hibernates = args.mode != Mode::Cxl;
+    let fault = args.fault.as_deref().map(Fault::by_name).transpose()?;
+    let tamper = args.tamper.as_deref().map(Tamper::by_name).transpose()?;
+    if !hibernates && (args.compressor.is_some() || args.image_size.is_some()) {
+        return usage("--compressor and --image-size: only with --mode hibernate, hibernate-swap");
+    }
+    if hibernates && (fault.is_some() || !args.sleep_argument.is_empty()) {
+        return usage("--fault and --sleep-argument: only with --mode cxl");
+    }
+    if tamper.is_some_and(|tamper| tamper.is_for_hibernation() != hibernates) {
+        return usage("--tamper: not for this mode; --tamper list prints the ways of the --mode");
     }
     if args.machine.firmware != Firmware::Coreboot {
-        return Err(LabError::Usage(
-            "only --firmware coreboot can sleep in CXL memory".into(),
-        ));
+        return usage("cycles run under --firmware coreboot only");
     }
     if args.fill.0 < 4096 {
-        return Err(LabError::Usage(
-            "--fill: at least one page of 4096 bytes".into(),
-        ));
+        return usage("--fill: at least one page of 4096 bytes");
     }
     Ok(CycleOptions {
         cycles: args.cycles,
         fill: args.fill,
         seed: args.seed,
         redis_keys: args.redis_keys,
-        fault: args.fault.as_deref().map(Fault::by_name).transpose()?,
-        tamper: args.tamper.as_deref().map(Tamper::by_name).transpose()?,
+        fault,
+        tamper,
         dram_after: args.dram_after,
+        hibernation: hibernates.then(|| Hibernation {
+            swap_out: args.mode == Mode::HibernateSwap,
+            compressor: args
+                .compressor
+                .clone()
+                .unwrap_or_else(|| Compressor::Named("lzo".into())),
+            image_size: args.image_size,
+        }),
         sleep_arguments: args.sleep_argument.clone(),
     })
 }
@@ -440,7 +464,11 @@ mod tests {
     #[test]
     fn what_is_not_available_is_a_usage_error() {
         for words in [
-            "--mode hibernate",
+            "--compressor lz4",
+            "--image-size 1G",
+            "--mode hibernate --fault saving",
+            "--mode hibernate --tamper page",
+            "--tamper swap-signature",
             "--fault nowhere",
             "--tamper nothing",
             "--firmware seabios",
@@ -451,6 +479,19 @@ mod tests {
                 "{words}"
             );
         }
+    }
+
+    #[test]
+    fn hibernation_is_lzo_with_all_pages_unless_something_else_is_asked_for() {
+        let plain = cycle_options(&cycle("--mode hibernate")).unwrap();
+        let plain = plain.hibernation.unwrap();
+        assert!(!plain.swap_out && plain.image_size.is_none());
+        assert_eq!(plain.compressor.to_string(), "lzo");
+        let words = "--mode hibernate-swap --compressor none --image-size 600M";
+        let other = cycle_options(&cycle(words)).unwrap().hibernation.unwrap();
+        assert!(other.swap_out);
+        assert_eq!(other.compressor, Compressor::None);
+        assert_eq!(other.image_size, Some(Size::mib(600)));
     }
 
     #[test]

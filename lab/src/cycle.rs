@@ -9,6 +9,7 @@
 //! ```
 
 mod cxl;
+mod hibernation;
 mod method;
 
 use std::thread::sleep;
@@ -28,6 +29,7 @@ use crate::qmp::StopCause;
 use method::Moment;
 
 pub(crate) use cxl::CxlSleep;
+pub(crate) use hibernation::HibernationSleep;
 pub(crate) use method::SleepMethod;
 
 /// Going to sleep: migration of everything, twice the time that was ever seen.
@@ -133,7 +135,12 @@ impl<'a> Cycles<'a> {
     }
 
     fn new_line(&self, cycle: u64) -> CycleLine {
-        CycleLine::new(cycle, self.usual_dram_bytes, self.usual_cxl_bytes)
+        let mut line = CycleLine::new(cycle, self.usual_dram_bytes, self.usual_cxl_bytes);
+        if let Some(hibernation) = &self.options.hibernation {
+            line.mode = hibernation.mode().name().into();
+            line.compressor = Some(hibernation.compressor.to_string());
+        }
+        line
     }
 
     fn say(&self, cycle: u64, text: &str) {
@@ -149,7 +156,7 @@ impl<'a> Cycles<'a> {
         let mut running = self.booted(cycle, arming)?;
         self.fill(cycle, &mut running, line)?;
 
-        let mut method = self.options.method();
+        let mut method = self.options.method(self.usual_dram_bytes);
         let method = method.as_mut();
         method.prepare(&mut running.power)?;
         self.say(cycle, "going to sleep");
@@ -159,6 +166,9 @@ impl<'a> Cycles<'a> {
         let asleep = self.wait_asleep(cycle, &mut running.power, request, method)?;
         if let Asleep::Answered(answer) = asleep {
             return self.refused(running, method, answer, line);
+        }
+        for event in method.events_down() {
+            self.lab.setting.record(&event);
         }
         self.lab.setting.mark("suspend", "suspend", Kind::End);
         if matches!(asleep, Asleep::Off) {
@@ -422,6 +432,9 @@ impl<'a> Cycles<'a> {
         line: &mut CycleLine,
     ) -> Result<(), LabError> {
         line.resume_s = method.resume_times();
+        for event in method.events_up() {
+            self.lab.setting.record(&event);
+        }
         self.say(line.cycle, "awake; pages come home");
         let answer = power.wait("pages to come home", HOME_TIMEOUT, |signal| {
             method.hear_up(signal);

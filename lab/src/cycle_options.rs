@@ -1,7 +1,8 @@
 //! What a run of cycles is asked to do, and which outcomes are then as they must be.
 
-use crate::cycle::{CxlSleep, SleepMethod};
+use crate::cycle::{CxlSleep, HibernationSleep, SleepMethod};
 use crate::fault::Fault;
+use crate::hibernation::Hibernation;
 use crate::line::{CycleLine, Outcome};
 use crate::size::Size;
 use crate::tamper::Tamper;
@@ -17,14 +18,19 @@ pub struct CycleOptions {
     pub tamper: Option<Tamper>,
     /// DRAM of the machine that is powered on again.
     pub dram_after: Option<Size>,
+    /// Hibernate; None: sleep in CXL memory.
+    pub hibernation: Option<Hibernation>,
     /// Further arguments for `dormouse sleep`.
     pub sleep_arguments: Vec<String>,
 }
 
 impl CycleOptions {
-    /// The way to sleep, for one cycle.
-    pub(crate) fn method(&self) -> Box<dyn SleepMethod> {
-        Box::new(CxlSleep::new(&self.sleep_arguments))
+    /// The way to sleep, for one cycle of a machine of this size.
+    pub(crate) fn method(&self, dram_bytes: u64) -> Box<dyn SleepMethod> {
+        match &self.hibernation {
+            None => Box::new(CxlSleep::new(&self.sleep_arguments)),
+            Some(options) => Box::new(HibernationSleep::new(options, dram_bytes)),
+        }
     }
 
     /// Whether an outcome is as it must be: awake with the same data; or, where power was cut or
@@ -53,6 +59,7 @@ mod tests {
             fault: fault.map(|name| Fault::by_name(name).unwrap()),
             tamper,
             dram_after: None,
+            hibernation: None,
             sleep_arguments: Vec::new(),
         }
     }

@@ -21,6 +21,9 @@ pub enum LabError {
     /// Two runs must not share one machine's disk and memory.
     #[error("the machine {} is in use by another run", path.display())]
     Busy { path: PathBuf },
+    /// The machine's kernel cannot do what was asked for.
+    #[error("{0}")]
+    Lacking(String),
     /// A file or device did not work.
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
@@ -54,7 +57,7 @@ impl LabError {
     pub fn exit_code(&self) -> u8 {
         match self {
             LabError::Usage(_) => 2,
-            LabError::MissingTool { .. } => 3,
+            LabError::MissingTool { .. } | LabError::Lacking(_) => 3,
             LabError::Build(error) if error.is_lacking() => 3,
             LabError::Interrupted => 130,
             _ => 1,

@@ -18,7 +18,7 @@ use crate::record::{HostClock, Recorder};
 /// Emulated machines are slow, and the host may be busy: a boot takes 10 s, a hang is for ever.
 pub const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
 pub const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(60);
-const QUESTION_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const QUESTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// For filling or comparing one GiB.
 const WORK_TIMEOUT_PER_GIB: Duration = Duration::from_secs(240);
 /// A part of a file travels in one line of the control channel.

@@ -11,6 +11,7 @@ pub mod cycle;
 pub mod cycle_options;
 pub mod error;
 pub mod fault;
+pub mod hibernation;
 pub mod interrupt;
 pub mod lab;
 pub mod line;

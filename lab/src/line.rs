@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::hibernation::Mode;
 use crate::size::Size;
 
 /// How a cycle ended.
@@ -34,6 +35,18 @@ pub struct SuspendTimes {
     /// The kernel's own freezer and devices.
     pub devices: Option<f64>,
     pub firmware: Option<f64>,
+    /// Hibernation: freeing (and swapping out) memory for the copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shrink: Option<f64>,
+    /// Hibernation: the copy in DRAM, with devices asleep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<f64>,
+    /// Hibernation: compressing and writing the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write: Option<f64>,
+    /// Hibernation: from there until the emulator had ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub off: Option<f64>,
 }
 
 /// Seconds on the way up; null where it was not seen.
@@ -41,11 +54,18 @@ pub struct SuspendTimes {
 pub struct ResumeTimes {
     /// From power-on (the emulator's start) until user space ran.
     pub total: Option<f64>,
-    /// From power-on until firmware jumped to the wake vector.
+    /// From power-on until firmware jumped to the wake vector (hibernation: until it went on to
+    /// the kernel).
     pub firmware: Option<f64>,
     /// Copying saved pages back, a part of `firmware`.
     pub restore: Option<f64>,
-    /// From that jump until user space ran.
+    /// Hibernation: from there until the booted kernel reads the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot: Option<f64>,
+    /// Hibernation: reading and decompressing the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load: Option<f64>,
+    /// From that jump (hibernation: from the end of reading) until user space ran.
     pub kernel: Option<f64>,
 }
 
@@ -67,6 +87,12 @@ pub struct CycleLine {
     pub resume_s: ResumeTimes,
     pub home_s: Option<f64>,
     pub home_bytes: u64,
+    /// Hibernation: what the image was compressed with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compressor: Option<String>,
+    /// Hibernation: bytes of the image on the disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_bytes: Option<u64>,
 }
 
 impl CycleLine {
@@ -74,7 +100,7 @@ impl CycleLine {
     pub fn new(cycle: u64, dram_bytes: u64, cxl_bytes: u64) -> CycleLine {
         CycleLine {
             cycle,
-            mode: "cxl".into(),
+            mode: Mode::Cxl.name().into(),
             ok: false,
             verified: false,
             outcome: Outcome::Failed,
@@ -88,6 +114,8 @@ impl CycleLine {
             resume_s: ResumeTimes::default(),
             home_s: None,
             home_bytes: 0,
+            compressor: None,
+            image_bytes: None,
         }
     }
 
@@ -97,6 +125,22 @@ impl CycleLine {
         let mark = if self.ok { "ok" } else { "FAILED" };
         let head = format!("cycle {}: {mark}: {}", self.cycle, self.outcome.name());
         match self.outcome {
+            Outcome::Resumed if self.verified && self.compressor.is_some() => format!(
+                "{head}, {} compared; down {} (free {}, copy {}, write {}), up {} (firmware {}, \
+                 boot {}, load {}, kernel {}), swapped in {}; image {}",
+                Size(self.user_bytes),
+                show(self.suspend_s.total),
+                show(self.suspend_s.shrink),
+                show(self.suspend_s.copy),
+                show(self.suspend_s.write),
+                show(self.resume_s.total),
+                show(self.resume_s.firmware),
+                show(self.resume_s.boot),
+                show(self.resume_s.load),
+                show(self.resume_s.kernel),
+                show(self.home_s),
+                Size(self.saved_bytes),
+            ),
             Outcome::Resumed if self.verified => format!(
                 "{head}, {} compared; down {} (migrate {}, firmware {}), up {} (firmware {}, \
                  restore {}, kernel {}), home {}; saved {}",

@@ -5,6 +5,7 @@
 //!   machine.json       sizes, the CXL device's serial number, its dirty-shutdown count
 //!   cxl.mem            the contents of the CXL device, or a link to them (see memory_file)
 //!   disk.qcow2         what changed on the root disk
+//!   swap.img           the disk that it hibernates to, or a link to it; where there is one
 //!   console-001.log …  the serial console, one file for each power-on
 //!   events.jsonl       the timeline
 //!   lock               held while a run uses the machine
@@ -27,6 +28,7 @@ pub const DEFAULT_ROOT: &str = "out/lab";
 /// The q35 board can have this much memory below 4 GiB.
 const MAX_LOW_BYTES: u64 = 2 << 30;
 const CXL_FILE: &str = "cxl.mem";
+const SWAP_FILE: &str = "swap.img";
 const FOUR_GIB: u64 = 4 << 30;
 /// DRAM beyond the size of soft-reserved memory: enough for what the kernel itself takes (about
 /// 130 MiB were seen) and for some hundred threads.
@@ -156,7 +158,7 @@ impl Machine {
             .flatten()
         {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if name == CXL_FILE {
+            if [CXL_FILE, SWAP_FILE].contains(&name.as_str()) {
                 memory_file::remove(&entry.path());
             } else if is_ours(&name) {
                 fs::remove_file(entry.path()).doing(format!("remove old {name}"))?;
@@ -216,6 +218,11 @@ impl Machine {
         self.folder.join("disk.qcow2")
     }
 
+    /// The disk for hibernation; not there unless [`Machine::make_swap_disk`] made it.
+    pub fn swap_disk(&self) -> PathBuf {
+        self.folder.join(SWAP_FILE)
+    }
+
     pub fn events_file(&self) -> PathBuf {
         self.folder.join("events.jsonl")
     }
@@ -262,6 +269,19 @@ impl Machine {
         self.save()
     }
 
+    /// Makes an empty disk to hibernate to. It lies beside the CXL device's contents, on tmpfs
+    /// where there is room: no disk is faster.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn make_swap_disk(&self, bytes: u64) -> Result<(), LabError> {
+        let path = self.swap_disk();
+        memory_file::prepare(&path, bytes, self.config.dram_bytes)?;
+        File::create(&path)
+            .and_then(|file| file.set_len(bytes))
+            .doing(format!("make {} {} large", path.display(), Size(bytes)))
+    }
+
     /// Writes `machine.json` after the configuration was changed.
     ///
     /// # Errors
@@ -276,6 +296,7 @@ impl Machine {
     /// Removes what is large: the CXL device's contents and the disk. Logs stay.
     pub fn discard(&self) {
         memory_file::remove(&self.cxl_file());
+        memory_file::remove(&self.swap_disk());
         let _ = fs::remove_file(self.disk());
     }
 

@@ -1,6 +1,7 @@
-//! Where the CXL device's contents are kept: on tmpfs where there is room, because a file on a
-//! disk costs a fault and an allocation for each page that the machine writes there (measured:
-//! sleeping with 768 MiB takes 7.2 s instead of 1.9 s). The machine's folder then holds a link.
+//! Where the contents of the CXL device (and of a disk to hibernate to) are kept: on tmpfs where
+//! there is room, because a file on a disk costs a fault and an allocation for each page that the
+//! machine writes there (measured: sleeping with 768 MiB takes 7.2 s instead of 1.9 s). The machine's
+//! folder then holds a link.
 //!
 //! Whoever removes that folder by hand would leave the memory behind; so each machine that is made
 //! looks for contents whose link is gone.
@@ -23,16 +24,16 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// What the host keeps for itself.
 const SPARE_BYTES: u64 = 2 << 30;
 
-/// Prepares `link` for contents of up to `cxl_bytes` beside a machine of `dram_bytes`: makes it a
+/// Prepares `link` for contents of up to `bytes` beside a machine of `dram_bytes`: makes it a
 /// link to a place on tmpfs, or leaves it to become a file.
 ///
 /// # Errors
 /// The place or the link cannot be made.
-pub fn prepare(link: &Path, cxl_bytes: u64, dram_bytes: u64) -> Result<(), LabError> {
+pub fn prepare(link: &Path, bytes: u64, dram_bytes: u64) -> Result<(), LabError> {
     let root = Path::new(SHARED_MEMORY);
     sweep(root);
     remove(link);
-    if has_room(root, cxl_bytes.saturating_add(dram_bytes)) {
+    if has_room(root, bytes.saturating_add(dram_bytes)) {
         place(root, link)?;
     }
     Ok(())

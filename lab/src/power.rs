@@ -127,6 +127,7 @@ impl PowerOn {
         let device_file = files.path().join("device");
         std::fs::write(&device_file, machine.config.device_description())
             .doing("write the device's description")?;
+        let swap_disk = machine.swap_disk();
         let launch = Launch {
             parts: &setting.parts,
             config: &machine.config,
@@ -134,6 +135,7 @@ impl PowerOn {
             accelerator: setting.accelerator,
             cxl_file: &machine.cxl_file(),
             disk: &machine.disk(),
+            swap_disk: swap_disk.exists().then_some(swap_disk.as_path()),
             device_file: &device_file,
             fault,
         };
@@ -439,6 +441,8 @@ fn describe(ask: &Ask) -> String {
         Ask::Refill { .. } => "filling memory anew".into(),
         Ask::Run(plan) => format!("the end of `{}`", plan.argv.join(" ")),
         Ask::Sleep { .. } => "the end of `dormouse sleep`".into(),
+        Ask::PrepareHibernation(_) => "getting ready to hibernate".into(),
+        Ask::Hibernate => "the end of hibernation".into(),
         Ask::Placement => "the look at where pages lie".into(),
         Ask::PutFile(part) => format!("writing {}", part.path),
         Ask::Shell => "the start of a shell".into(),

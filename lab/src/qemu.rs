@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use dormouse_guest::protocol::SWAP_DISK;
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::accelerator::Accelerator;
@@ -65,6 +66,8 @@ pub struct Launch<'a> {
     pub accelerator: Accelerator,
     pub cxl_file: &'a Path,
     pub disk: &'a Path,
+    /// The disk to hibernate to, where there is one.
+    pub swap_disk: Option<&'a Path>,
     /// Holds [`MachineConfig::device_description`].
     pub device_file: &'a Path,
     /// Where firmware is to stop for ever.
@@ -116,6 +119,12 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
         add(&format!("-chardev socket,id={id},fd={fd}"));
     }
     add("-serial chardev:console -serial chardev:control -mon chardev=qmp,mode=control");
+    // Before the root disk: init looks for an image as soon as it has found that one.
+    if launch.swap_disk.is_some() {
+        add(&format!(
+            "-device virtio-blk-pci,drive=swap,serial={SWAP_DISK}"
+        ));
+    }
     add(&format!(
         "-device virtio-blk-pci,drive=root,serial={ROOT_SERIAL}"
     ));
@@ -145,6 +154,16 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
         launch.disk,
         "",
     );
+    if let Some(swap) = launch.swap_disk {
+        // The host does not lose its memory when the machine loses its power: waiting for the
+        // host's disk would only make hibernation look slow.
+        add_path(
+            "-drive",
+            "if=none,id=swap,format=raw,cache=unsafe,discard=unmap,file=",
+            swap,
+            "",
+        );
+    }
     let payload = "if=none,id=payload,format=raw,readonly=on,file=";
     add_path("-drive", payload, &launch.parts.payload, "");
     add_path(
@@ -256,6 +275,7 @@ mod tests {
             accelerator: Accelerator::Tcg,
             cxl_file: Path::new("a,b/cxl.mem"),
             disk: Path::new("disk"),
+            swap_disk: None,
             device_file: Path::new("device"),
             fault,
         };

@@ -1,4 +1,5 @@
-//! Damages a sleeping machine's CXL device, to see that it never wakes into wrong memory.
+//! Damages what a machine sleeps in (its CXL device, or the disk that it hibernated to), to see that
+//! it never wakes into wrong memory.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -26,10 +27,11 @@ pub enum Tamper {
     Foreign,
     Serial,
     DirtyShutdown,
+    SwapSignature,
 }
 
 /// All ways, with names and what each does.
-pub const TAMPERS: [(Tamper, &str, &str); 8] = [
+pub const TAMPERS: [(Tamper, &str, &str); 9] = [
     (Tamper::Header, "header", "flip one bit in the header"),
     (
         Tamper::Bitmap,
@@ -62,9 +64,19 @@ pub const TAMPERS: [(Tamper, &str, &str); 8] = [
         "dirty-shutdown",
         "let the device lose writes, and count it",
     ),
+    (
+        Tamper::SwapSignature,
+        "swap-signature",
+        "write something else over the signature of the hibernation image",
+    ),
 ];
 
 impl Tamper {
+    /// Whether it damages what a machine hibernated to.
+    pub fn is_for_hibernation(self) -> bool {
+        self == Tamper::SwapSignature
+    }
+
     /// The way of that name.
     ///
     /// # Errors
@@ -86,7 +98,11 @@ impl Tamper {
     /// # Errors
     /// There is no image, or the file cannot be changed.
     pub fn apply(self, machine: &mut Machine, seed: u64) -> Result<(), LabError> {
-        let path = machine.cxl_file();
+        let path = if self.is_for_hibernation() {
+            machine.swap_disk()
+        } else {
+            machine.cxl_file()
+        };
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -128,6 +144,7 @@ impl Tamper {
                 machine.config.device_serial ^= 0xff00;
                 machine.save()
             }
+            Tamper::SwapSignature => write_all(&file, b"not an img", PAGE_BYTES - 10),
             Tamper::DirtyShutdown => {
                 machine.config.dirty_shutdown_count += 1;
                 machine.save()

@@ -72,6 +72,7 @@ impl Times {
             migrate: seconds(self.migrate_begin_ns, self.migrate_end_ns),
             devices: seconds(self.enter_ns, self.firmware_begin_ns),
             firmware: seconds(self.firmware_begin_ns, self.off_ns),
+            ..SuspendTimes::default()
         }
     }
 
@@ -83,6 +84,7 @@ impl Times {
             firmware: seconds(Some(self.power_on_ns), self.jump_ns),
             restore: seconds(self.restore_begin_ns, self.restore_end_ns),
             kernel: seconds(self.jump_ns, running_ns),
+            ..ResumeTimes::default()
         }
     }
 }

@@ -41,7 +41,10 @@ impl Way {
         };
         let valid = |value: &Value| value.as_f64().filter(|seconds| *seconds >= 0.0);
         // In the order of events, whatever order the record has.
-        let order = ["migrate", "devices", "firmware", "restore", "kernel"];
+        let order = [
+            "shrink", "migrate", "devices", "copy", "write", "off", "firmware", "restore", "boot",
+            "load", "kernel",
+        ];
         let mut parts: Vec<(String, f64)> = fields
             .iter()
             .filter(|(name, _)| *name != "total")

@@ -11,12 +11,18 @@ use crate::timeline::{Span, Timeline};
 /// More rows would hide what matters; the longest phases are kept.
 const MAX_PHASE_ROWS: usize = 120;
 /// Colours of the parts of a way; names not listed share the last.
-const PARTS: [(&str, usize); 5] = [
+const PARTS: [(&str, usize); 10] = [
     ("migrate", 0),
     ("devices", 3),
     ("firmware", 1),
     ("restore", 2),
     ("kernel", 5),
+    // Hibernation's own, on the way down and up.
+    ("shrink", 0),
+    ("copy", 2),
+    ("write", 1),
+    ("boot", 3),
+    ("load", 2),
 ];
 
 /// One sentence on how the run ended, and its class.

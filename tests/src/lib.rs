@@ -74,7 +74,12 @@ pub fn dormouse(words: &[&str]) -> Said {
 
 /// The names that `lab cycle OPTION list` prints.
 pub fn listed(option: &str) -> Vec<String> {
-    let said = dormouse(&["lab", "cycle", option, "list"]);
+    listed_of(option, &[])
+}
+
+/// The same, beside further words.
+pub fn listed_of(option: &str, words: &[&str]) -> Vec<String> {
+    let said = dormouse(&[&["lab", "cycle", option, "list"], words].concat());
     assert_eq!(said.code, 0, "{}", said.all());
     let names = said
         .stdout
@@ -124,6 +129,8 @@ pub struct Cycle {
     pub resume_s: Resume,
     pub home_s: Option<f64>,
     pub home_bytes: u64,
+    pub compressor: Option<String>,
+    pub image_bytes: Option<u64>,
 }
 
 /// Seconds of the way down; none where a phase did not happen.
@@ -133,6 +140,10 @@ pub struct Suspend {
     pub migrate: Option<f64>,
     pub devices: Option<f64>,
     pub firmware: Option<f64>,
+    pub shrink: Option<f64>,
+    pub copy: Option<f64>,
+    pub write: Option<f64>,
+    pub off: Option<f64>,
 }
 
 /// Seconds of the way up; none where a phase did not happen.
@@ -141,6 +152,8 @@ pub struct Resume {
     pub total: Option<f64>,
     pub firmware: Option<f64>,
     pub restore: Option<f64>,
+    pub boot: Option<f64>,
+    pub load: Option<f64>,
     pub kernel: Option<f64>,
 }
 

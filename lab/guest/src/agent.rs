@@ -21,7 +21,7 @@ use crate::error::{Doing, GuestError};
 use crate::redis::Redis;
 use crate::sleep::{monotonic_ns, sleep, watch_for_wake};
 use crate::workload::Workload;
-use crate::{init, placement, run};
+use crate::{hibernate, init, placement, run};
 
 const CONTROL: &str = "/dev/ttyS1";
 const CONSOLE: &str = "/dev/ttyS0";
@@ -151,6 +151,8 @@ fn answer(ask: Ask, services: &Mutex<Services>, voice: &Voice) -> Result<Value, 
                 voice.say(&FromGuest::Event { event })
             })?)
         }
+        Ask::PrepareHibernation(plan) => to_value(hibernate::prepare(&plan)?),
+        Ask::Hibernate => to_value(hibernate::hibernate()?),
         Ask::Placement => to_value(placement::read()),
         Ask::PutFile(part) => put_file(&part).map(|()| Value::Null),
         Ask::Shell => start_shell().map(|()| Value::Null),

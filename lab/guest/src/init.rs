@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! initrd:        /init  /modules/load-order  /modules/*.ko
-//!   load modules → mount root disk and payload disk → free the initrd
+//!   load modules → resume what hibernated, if anything did → mount root disk and payload disk
+//!   → free the initrd
 //! root disk:     the distribution's packages
 //! payload disk:  /run/payload/{bin/dormouse,bin/dormouse-guest,modules/load-order,modules/*.ko}
 //!                /run/dormouse/{bin,modules} point to it; the folder itself can be written to
@@ -15,15 +16,14 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::mount::{MountFlags, mount, mount_move};
 use rustix::process::{WaitOptions, wait};
 use rustix::system::{RebootCommand, reboot};
 
-use crate::cgroups;
 use crate::error::{Doing, GuestError};
-use crate::modules;
+use crate::{cgroups, disk, hibernate, modules};
 
 /// Serial numbers of the virtio disks.
 const ROOT_DISK: &str = "dormouse-root";
@@ -33,7 +33,6 @@ const PAYLOAD: &str = "/run/payload";
 const STATE: &str = "/run/dormouse";
 const OUR_MODULE: &str = "dormouse.ko";
 const PATH: &str = "/run/dormouse/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-const DISK_TIMEOUT: Duration = Duration::from_secs(20);
 /// Present from the second stage on, because the first one is called `/init`.
 const SECOND_STAGE: &str = "second-stage";
 
@@ -83,9 +82,12 @@ fn first_stage() -> Result<(), GuestError> {
     for complaint in modules::load_all(Path::new("/modules")) {
         say(&complaint);
     }
-    mount_at(&wait_for_disk(ROOT_DISK)?, "/newroot", "ext4", "")?;
+    let root = disk::wait_for(ROOT_DISK)?;
+    // The swap area is the disk before the root disk. What hibernated has that one mounted.
+    hibernate::resume();
+    mount_at(&root, "/newroot", "ext4", "")?;
     mount_at("tmpfs", "/newroot/run", "tmpfs", "mode=755")?;
-    let payload = wait_for_disk(PAYLOAD_DISK)?;
+    let payload = disk::wait_for(PAYLOAD_DISK)?;
     let payload_mount = format!("/newroot{PAYLOAD}");
     fs::create_dir_all(&payload_mount).doing(format!("create {payload_mount}"))?;
     mount(
@@ -160,26 +162,6 @@ fn reap_until(last: u32) -> Result<(), GuestError> {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).doing("wait for children"),
         }
-    }
-}
-
-/// The device file of a disk, as soon as the kernel has found it.
-fn wait_for_disk(serial: &str) -> Result<String, GuestError> {
-    let started = Instant::now();
-    loop {
-        let by_serial = ('a'..='h')
-            .map(|letter| format!("vd{letter}"))
-            .find(|name| {
-                fs::read_to_string(format!("/sys/block/{name}/serial"))
-                    .is_ok_and(|found| found.trim() == serial)
-            });
-        if let Some(name) = by_serial {
-            return Ok(format!("/dev/{name}"));
-        }
-        if started.elapsed() > DISK_TIMEOUT {
-            return Err(GuestError::Other(format!("there is no disk {serial}")));
-        }
-        sleep(Duration::from_millis(10));
     }
 }
 

@@ -3,8 +3,10 @@
 mod agent;
 mod cgroups;
 mod counters;
+mod disk;
 mod error;
 mod fill;
+mod hibernate;
 mod init;
 mod modules;
 mod placement;

@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// Serial number of the virtio disk that the machine hibernates to.
+pub const SWAP_DISK: &str = "dormouse-swap";
+
 /// One request; `id` comes back in the reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
@@ -31,6 +34,10 @@ pub enum Ask {
     Run(RunPlan),
     /// Run `dormouse sleep` with these further arguments. Answer: [`RunResult`], after waking.
     Sleep { arguments: Vec<String> },
+    /// Make the swap area and the kernel ready to hibernate. Answer: [`HibernationReady`].
+    PrepareHibernation(HibernationPlan),
+    /// Hibernate. Answer: [`HibernationResult`], after waking.
+    Hibernate,
     /// Where do user pages lie? Answer: [`Placement`].
     Placement,
     /// Write (or append to) a file. Answer: null.
@@ -179,6 +186,38 @@ pub struct RunResult {
     pub status: i32,
     pub stdout: String,
     pub stderr: String,
+}
+
+/// How to hibernate; what is None stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HibernationPlan {
+    /// `/sys/power/image_size`: the kernel frees memory until the image is no larger.
+    pub image_bytes: Option<u64>,
+    /// `vm.swappiness`, 0 to 200.
+    pub swappiness: Option<u32>,
+    /// `hibernate.compressor`; None: it is not asked for one.
+    pub compressor: Option<String>,
+}
+
+/// What the kernel is set to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HibernationReady {
+    pub image_bytes: u64,
+    pub swappiness: u64,
+    /// Why this kernel cannot do what was asked for.
+    pub lacking: Option<String>,
+}
+
+/// How hibernation went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HibernationResult {
+    /// The kernel's error number; None: the machine slept and woke.
+    pub errno: Option<i32>,
+    pub error: String,
+    /// Pages that were in the swap area after waking.
+    pub swapped_bytes: u64,
+    /// How long it took to bring them all back into DRAM.
+    pub swap_in_ns: u64,
 }
 
 /// Bytes by NUMA node.

@@ -5,16 +5,20 @@
 const ALWAYS: &str = "console=ttyS0 memhp_default_state=offline \
                       memory_hotplug.memmap_on_memory=1 numa_balancing=disable";
 
-/// The whole line for a machine that runs on this host.
+/// The whole line for a machine that runs on this host, with these further words.
 ///
 /// The emulator's time stamp counter is the host's. The kernel finds its rate by counting for
 /// some milliseconds against an emulated timer; on a busy host it was seen to come out thirty
 /// times too low, and with it every time that the guest measures. So the kernel is told.
-pub(crate) fn cmdline() -> String {
-    match host_tsc_khz() {
-        Some(khz) => format!("{ALWAYS} tsc_early_khz={khz}"),
-        None => ALWAYS.to_owned(),
+pub(crate) fn cmdline(more: &str) -> String {
+    let mut line = ALWAYS.to_owned();
+    if let Some(khz) = host_tsc_khz() {
+        line += &format!(" tsc_early_khz={khz}");
     }
+    if !more.is_empty() {
+        line += &format!(" {more}");
+    }
+    line
 }
 
 /// The rate of this host's time stamp counter, rounded to MHz: the line is part of the ROM,
@@ -57,7 +61,7 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn the_same_host_gives_the_same_line() {
-        let lines: std::collections::HashSet<String> = (0..5).map(|_| cmdline()).collect();
+        let lines: std::collections::HashSet<String> = (0..5).map(|_| cmdline("")).collect();
         assert_eq!(lines.len(), 1, "each other line is another ROM: {lines:?}");
     }
 }

@@ -13,13 +13,15 @@ use super::{BuildError, Step, cpio};
 use crate::cache::Key;
 
 /// From the PCI bus to the root file system, and the emulator's configuration files.
-const MODULES: [Wanted; 5] = [
+const MODULES: [Wanted; 6] = [
     required("virtio_pci"),
     required("virtio_blk"),
     // ext4 asks for it by name through modprobe, which is not there.
     if_present("crc32c_generic"),
     required("ext4"),
     if_present("qemu_fw_cfg"),
+    // For hibernation images; LZO is built in.
+    if_present("lz4"),
 ];
 
 /// Folders that init mounts on.

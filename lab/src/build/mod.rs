@@ -81,6 +81,8 @@ impl FromStr for Flavour {
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
     pub flavour: Flavour,
+    /// Further words for the kernel's command line.
+    pub cmdline: String,
     /// Compilers at a time.
     pub jobs: usize,
     /// Never touch the network; what is not cached is an error.
@@ -91,6 +93,7 @@ impl Default for BuildOptions {
     fn default() -> Self {
         BuildOptions {
             flavour: Flavour::default(),
+            cmdline: String::new(),
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             offline: false,
         }
@@ -154,7 +157,7 @@ pub fn build(
 fn make(context: &Context<'_>, plan: &Plan) -> Result<Artefacts, BuildError> {
     let flavour = context.options.flavour;
     let packages = plan.kernel(flavour)?;
-    let cmdline = cmdline::cmdline();
+    let cmdline = cmdline::cmdline(&context.options.cmdline);
     thread::scope(|scope| {
         let binaries = scope.spawn(|| binaries::binaries(context));
         let kernel_and_module = scope.spawn(|| {

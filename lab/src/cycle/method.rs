@@ -1,6 +1,7 @@
 //! What differs between the ways to sleep: the request, the signs of progress, the answer.
 
 use dormouse_guest::protocol::Ask;
+use dormouse_report::event::Event;
 use serde_json::Value;
 
 use crate::error::LabError;
@@ -50,6 +51,16 @@ pub(crate) trait SleepMethod {
     fn suspend_times(&self) -> SuspendTimes;
 
     fn resume_times(&self) -> ResumeTimes;
+
+    /// What the timeline does not know yet of the way down.
+    fn events_down(&self) -> Vec<Event> {
+        Vec::new()
+    }
+
+    /// And of the way up.
+    fn events_up(&self) -> Vec<Event> {
+        Vec::new()
+    }
 
     /// Takes the answer after waking into the line.
     ///
