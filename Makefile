@@ -14,9 +14,10 @@ DORMOUSE := target/$(TARGET)/$(PROFILE)/dormouse
 DEMO_DIR := out/demo
 BENCH_DIR := out/bench
 FUZZ_SECONDS ?= 20
-ROUNDS ?= 3
+ROUNDS ?= 5
+CYCLES ?= 2
 
-.PHONY: help setup build demo test test-unit test-fuzz test-end-to-end bench bench-machine fmt lint clean
+.PHONY: help setup build demo test test-unit test-fuzz test-end-to-end bench bench-machine publish-machine fmt lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,10 +47,16 @@ test-end-to-end: build ## Sleep, lose power and wake in the emulated machine
 
 bench: bench-machine ## All benchmarks
 
-bench-machine: build ## Suspend-to-CXL: copy routine, fills, migration (ROUNDS=…)
-	@mkdir -p $(BENCH_DIR)
+BENCH_MACHINE = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_machine -- \
+	--out $(BENCH_DIR) --rounds $(ROUNDS) --cycles $(CYCLES) \
+	$(if $(FILLS),--fills $(FILLS)) $(if $(MODES),--modes $(MODES))
+
+bench-machine: build ## Suspend-to-CXL and hibernation; goes on where it was interrupted (ROUNDS= CYCLES= FILLS= MODES=)
 	@$(CARGO) build --quiet --profile $(PROFILE) --package dormouse-image --example copy_bench
-	@$(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_machine -- $(BENCH_DIR) $(ROUNDS)
+	@$(BENCH_MACHINE)
+
+publish-machine: build ## Put what bench-machine measured into docs/
+	@$(BENCH_MACHINE) --no-run --publish
 
 fmt: ## Format the Rust code
 	@$(CARGO) fmt --all

@@ -1,0 +1,284 @@
+//! The benchmark of Suspend-to-CXL against hibernation: `make bench-machine` runs it.
+//!
+//! The cases alternate in rounds, so that a machine whose speed drifts slows all of them. Each run
+//! is one call of `dormouse lab cycle` and one line of the journal; everything else (results,
+//! tables, figures) is made from the journal alone, so an interrupted benchmark goes on, and a
+//! failed cycle is a result like any other.
+
+mod copy;
+mod figures;
+mod journal;
+mod plan;
+mod publish;
+mod results;
+mod rows;
+mod tables;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use dormouse_tests::{Said, dormouse, lab_cycle};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use journal::{Entry, Journal};
+use plan::{Case, MODES, Mode};
+use results::{All, Results};
+
+/// Suspend-to-CXL against hibernation: fills, ways to sleep, firmware's copy routine
+#[derive(Debug, Parser)]
+struct Options {
+    /// Where results go and the journal lies
+    #[arg(long, value_name = "DIR", default_value = "out/bench")]
+    out: PathBuf,
+    /// How often each case is visited
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: usize,
+    /// Cycles of one running system at each visit
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    cycles: usize,
+    /// What the workload fills
+    #[arg(
+        long,
+        value_name = "SIZE,…",
+        value_delimiter = ',',
+        default_value = "128M,448M,768M"
+    )]
+    fills: Vec<String>,
+    /// Ways to sleep [default: all]
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = mode)]
+    modes: Vec<Mode>,
+    /// Measure nothing; make results of what was measured
+    #[arg(long)]
+    no_run: bool,
+    /// Put tables and figures into docs/
+    #[arg(long)]
+    publish: bool,
+}
+
+fn mode(name: &str) -> Result<Mode, String> {
+    let names: Vec<&str> = MODES.iter().map(|mode| mode.name).collect();
+    Mode::by_name(name).ok_or_else(|| format!("one of {}", names.join(", ")))
+}
+
+fn main() -> ExitCode {
+    match bench(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(options: &Options) -> Result<(), String> {
+    let folder = &options.out;
+    let path = |name: &str| folder.join(name);
+    let says = |error: std::io::Error| format!("{}: {error}", folder.display());
+    fs::create_dir_all(folder).map_err(says)?;
+    let modes = match options.modes.as_slice() {
+        [] => &MODES,
+        some => some,
+    };
+    let cases = plan::cases(modes, &options.fills);
+    let built = built()?;
+    let mut journal = Journal::open(&path("machine.jsonl"), &inputs(&built)).map_err(says)?;
+    if !options.no_run {
+        run(&cases, options, &mut journal)?;
+        copy::run(folder)?;
+    }
+
+    let all = All(cases
+        .into_iter()
+        .map(|case| Results::of(case, &journal))
+        .collect());
+    let mut rows = rows::rows(&all);
+    rows.extend(copy::rows(folder)?);
+    let result = json!({
+        "name": "machine",
+        "date": date(),
+        "command": "make bench-machine",
+        "machine": machine(&built),
+        "rows": rows,
+    });
+    let text = serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?;
+    fs::write(path("machine.json"), text).map_err(says)?;
+    figures::write(&all, folder)?;
+    let tables = tables::markdown(&all, &rows, &facts(options, &built));
+    fs::write(path("machine.md"), &tables).map_err(says)?;
+    println!("{tables}");
+    eprintln!(
+        "bench: machine.json, machine.md and plots in {}",
+        folder.display()
+    );
+    if options.publish {
+        publish::publish(folder, &tables)?;
+    }
+    Ok(())
+}
+
+/// Visits every case in each round, unless the journal says that it was.
+fn run(cases: &[Case], options: &Options, journal: &mut Journal) -> Result<(), String> {
+    for round in 1..=options.rounds {
+        for case in cases {
+            let name = case.name();
+            let lacking = journal.of(&name).any(Entry::is_lacking);
+            if lacking || journal.of(&name).count() >= round {
+                continue;
+            }
+            eprintln!(
+                "bench: round {round} of {}, {name}{}",
+                options.rounds,
+                left(cases, options.rounds, journal)
+            );
+            let entry = visit(case, options, journal.inputs())?;
+            journal
+                .add(entry)
+                .map_err(|error| format!("the journal: {error}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// One run of the command.
+fn visit(case: &Case, options: &Options, inputs: &str) -> Result<Entry, String> {
+    let words = case.words(options.cycles);
+    let started = Instant::now();
+    let borrowed: Vec<&str> = words.iter().map(String::as_str).collect();
+    let said = lab_cycle(&format!("bench-{}", case.mode.name), &borrowed);
+    let entry = Entry {
+        inputs: inputs.to_owned(),
+        case: case.name(),
+        words,
+        seconds: started.elapsed().as_secs_f64(),
+        exit_code: said.code,
+        error: last_error(&said),
+        cycles: said
+            .stdout
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect(),
+    };
+    for cycle in &entry.cycles {
+        eprintln!(
+            "bench:   {} in {} s, suspended in {} s",
+            cycle["outcome"].as_str().unwrap_or_default(),
+            cycle["resume_s"]["total"],
+            cycle["suspend_s"]["total"],
+        );
+    }
+    // A command that measured nothing and lacks nothing could not do its work: that is no result.
+    if entry.cycles.is_empty() && !entry.is_lacking() {
+        return Err(said.all());
+    }
+    Ok(entry)
+}
+
+fn last_error(said: &Said) -> String {
+    if said.code == 0 {
+        return String::new();
+    }
+    let error = said.stderr.lines().rfind(|line| !line.trim().is_empty());
+    let error = error.unwrap_or_default();
+    error.strip_prefix("dormouse: ").unwrap_or(error).to_owned()
+}
+
+/// How long the rest will take, from what each case took before.
+fn left(cases: &[Case], rounds: usize, journal: &Journal) -> String {
+    let (mut runs, mut known_s, mut known) = (0, 0.0, 0);
+    for case in cases {
+        let name = case.name();
+        let done: Vec<f64> = journal.of(&name).map(|entry| entry.seconds).collect();
+        if journal.of(&name).any(Entry::is_lacking) {
+            continue;
+        }
+        let missing = rounds.saturating_sub(done.len());
+        runs += missing;
+        if !done.is_empty() {
+            known += missing;
+            known_s += missing as f64 * done.iter().sum::<f64>() / done.len() as f64;
+        }
+    }
+    if known == 0 {
+        return format!("; {runs} runs left");
+    }
+    // A case that never ran is taken for an average one.
+    let left_s = known_s * runs as f64 / known as f64;
+    let minutes = Duration::from_secs_f64(left_s).as_secs().div_ceil(60);
+    format!("; {runs} runs left, about {minutes} min")
+}
+
+/// What `dormouse lab build` has made for this run.
+fn built() -> Result<Value, String> {
+    let said = dormouse(&["lab", "build", "--json"]);
+    if said.code != 0 {
+        return Err(said.all());
+    }
+    serde_json::from_str(&said.stdout).map_err(|error| format!("{error}\n{}", said.all()))
+}
+
+/// The artefacts' paths name the digests of all that they are made from.
+fn inputs(built: &Value) -> String {
+    let mut digest = Sha256::new();
+    for key in ["firmware_rom", "rootfs", "payload", "cmdline"] {
+        digest.update(built[key].to_string());
+    }
+    digest.update(emulator());
+    digest.finalize()[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn emulator() -> String {
+    first_line(Command::new("qemu-system-x86_64").arg("--version"))
+}
+
+fn first_line(command: &mut Command) -> String {
+    let said = command.output().map(|output| output.stdout);
+    let said = said.unwrap_or_default();
+    let text = String::from_utf8_lossy(&said);
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}
+
+fn date() -> String {
+    first_line(Command::new("date").arg("--iso-8601"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(path)).unwrap_or_default()
+}
+
+fn machine(built: &Value) -> Value {
+    let cpuinfo = read("/proc/cpuinfo");
+    let cpu = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or("unknown", |(_, name)| name);
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    json!({"cpu": cpu, "cores": cores, "kernel": read("/proc/sys/kernel/osrelease").trim(),
+        "accelerator": dormouse_lab::accelerator::probe().to_string(), "emulator": emulator(),
+        "guest_kernel": built["kernel_release"]})
+}
+
+/// Under which conditions.
+fn facts(options: &Options, built: &Value) -> String {
+    let machine = machine(built);
+    let word = |key: &str| machine[key].as_str().unwrap_or("unknown").to_owned();
+    format!(
+        "{}, {} ({} cores), Linux {}; {}, {}; guest kernel {}. {} rounds of {} cycles; medians ± \
+         median absolute deviation; × is how many times as long as Suspend-to-CXL.",
+        date(),
+        word("cpu"),
+        machine["cores"],
+        word("kernel"),
+        word("emulator"),
+        word("accelerator"),
+        word("guest_kernel"),
+        options.rounds,
+        options.cycles,
+    )
+}

@@ -1,0 +1,177 @@
+//! What is measured: ways to sleep, each with some fills of memory.
+
+/// DRAM of the machine that sleeps in CXL memory, in MiB; what the others are to behave as.
+const DRAM_MIB: u64 = 1536;
+/// Hibernation needs a copy of what is in use in free DRAM: it gets twice as much, as in the
+/// thesis, and an image size computed from the DRAM above.
+const HIBERNATION_DRAM_MIB: u64 = 2 * DRAM_MIB;
+const CXL: &str = "2G";
+
+/// The way that all others are compared with.
+pub const OURS: &str = "cxl";
+/// The same with migration as the thesis has it; measured at the largest fill only.
+pub const ONE_THREAD: &str = "cxl-one-thread";
+
+/// A way to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    pub name: &'static str,
+    /// For tables and figures.
+    pub title: &'static str,
+    mode: &'static str,
+    compressor: Option<&'static str>,
+    /// In MiB; the kernel's default for a machine of the smaller DRAM is two fifths of it.
+    image_mib: Option<u64>,
+    more: &'static [&'static str],
+}
+
+/// In the order of tables.
+pub const MODES: [Mode; 6] = [
+    Mode {
+        name: OURS,
+        title: "Suspend-to-CXL",
+        mode: "cxl",
+        compressor: None,
+        image_mib: None,
+        more: &[],
+    },
+    hibernation("hibernate-lzo", "hibernate, lzo", Some("lzo"), false),
+    hibernation(
+        "hibernate-swap-lzo",
+        "hibernate-swap, lzo",
+        Some("lzo"),
+        true,
+    ),
+    hibernation("hibernate-none", "hibernate, none", Some("none"), false),
+    hibernation("hibernate-lz4", "hibernate, lz4", Some("lz4"), false),
+    Mode {
+        name: ONE_THREAD,
+        title: "Suspend-to-CXL, one thread",
+        mode: "cxl",
+        compressor: None,
+        image_mib: None,
+        more: &["--sleep-argument=--jobs=1"],
+    },
+];
+
+const fn hibernation(
+    name: &'static str,
+    title: &'static str,
+    compressor: Option<&'static str>,
+    swap_out: bool,
+) -> Mode {
+    Mode {
+        name,
+        title,
+        mode: if swap_out {
+            "hibernate-swap"
+        } else {
+            "hibernate"
+        },
+        compressor,
+        image_mib: Some(if swap_out { DRAM_MIB * 2 / 5 } else { DRAM_MIB }),
+        more: &[],
+    }
+}
+
+impl Mode {
+    pub fn by_name(name: &str) -> Option<Mode> {
+        MODES.into_iter().find(|mode| mode.name == name)
+    }
+
+    pub fn is_hibernation(&self) -> bool {
+        self.image_mib.is_some()
+    }
+}
+
+/// One way with one fill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    pub mode: Mode,
+    /// As `--fill` takes it.
+    pub fill: String,
+}
+
+impl Case {
+    /// Identifies it in the journal.
+    pub fn name(&self) -> String {
+        format!("{} fill={}", self.mode.name, self.fill)
+    }
+
+    /// The words after `dormouse lab cycle --json --machine DIR`.
+    pub fn words(&self, cycles: usize) -> Vec<String> {
+        let dram_mib = match self.mode.is_hibernation() {
+            true => HIBERNATION_DRAM_MIB,
+            false => DRAM_MIB,
+        };
+        let mut words = vec![
+            format!("--mode={}", self.mode.mode),
+            format!("--dram={dram_mib}M"),
+            format!("--cxl={CXL}"),
+            format!("--fill={}", self.fill),
+            format!("--cycles={cycles}"),
+        ];
+        words.extend(
+            self.mode
+                .compressor
+                .map(|name| format!("--compressor={name}")),
+        );
+        words.extend(
+            self.mode
+                .image_mib
+                .map(|mib| format!("--image-size={mib}M")),
+        );
+        words.extend(self.mode.more.iter().map(|&word| word.to_owned()));
+        words
+    }
+}
+
+/// Each mode with each fill, so that neighbours in time are those that are compared.
+pub fn cases(modes: &[Mode], fills: &[String]) -> Vec<Case> {
+    let last = fills.last();
+    fills
+        .iter()
+        .flat_map(|fill| {
+            modes
+                .iter()
+                .filter(move |mode| mode.name != ONE_THREAD || Some(fill) == last)
+                .map(|&mode| Case {
+                    mode,
+                    fill: fill.clone(),
+                })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hibernation_gets_twice_the_dram_and_the_image_size_of_the_smaller_machine() {
+        let case = |name: &str| Case {
+            mode: Mode::by_name(name).unwrap(),
+            fill: "448M".into(),
+        };
+        let words = case("hibernate-lz4").words(2).join(" ");
+        assert_eq!(
+            words,
+            "--mode=hibernate --dram=3072M --cxl=2G --fill=448M --cycles=2 --compressor=lz4 \
+             --image-size=1536M"
+        );
+        let words = case("hibernate-swap-lzo").words(1).join(" ");
+        assert!(
+            words.ends_with("--compressor=lzo --image-size=614M"),
+            "{words}"
+        );
+        assert!(case("cxl").words(1).contains(&"--dram=1536M".to_owned()));
+    }
+
+    #[test]
+    fn one_thread_is_measured_at_the_largest_fill_only() {
+        let fills = ["128M", "768M"].map(String::from);
+        let cases = cases(&MODES, &fills);
+        assert_eq!(cases.len(), 2 * MODES.len() - 1);
+        assert_eq!(cases.last().unwrap().name(), "cxl-one-thread fill=768M");
+    }
+}

@@ -1,0 +1,249 @@
+//! The results as Markdown, for `docs/evaluation.md`: nobody types a figure.
+
+use std::fmt::Write;
+
+use dormouse_report::stats::Summary;
+use serde_json::Value;
+
+use crate::figures::{FIGURES, PHASES_DOWN, PHASES_UP, mib, parts};
+use crate::plan::{ONE_THREAD, OURS};
+use crate::results::{All, Field, Results, home, migrate, resume, saved, suspend};
+
+const TITLES: [&str; 5] = [
+    "Resume by user memory and way to sleep; every cycle is a point. The axis is logarithmic.",
+    "Suspend, likewise.",
+    "What resume is made of.",
+    "What suspend is made of.",
+    "Until pages are home.",
+];
+
+/// Everything, in the order in which it is read.
+pub fn markdown(all: &All, rows: &[Value], facts: &str) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "{facts}\n");
+    goals(&mut text, rows);
+    for fill in all.fills() {
+        latencies(&mut text, all, fill);
+    }
+    if let Some(&largest) = all.fills().last() {
+        phases(&mut text, all, largest);
+        one_thread(&mut text, all, largest);
+    }
+    copy(&mut text, rows);
+    for (name, title) in FIGURES.iter().zip(TITLES) {
+        let _ = writeln!(text, "![{title}](figures/{name})\n\n{title}\n");
+    }
+    text
+}
+
+fn goals(text: &mut String, rows: &[Value]) {
+    let with_goal: Vec<&Value> = rows.iter().filter(|row| row["goal"].is_string()).collect();
+    if with_goal.is_empty() {
+        return;
+    }
+    text.push_str("| promise | ours | peer | ratio | bar | |\n|---|---|---|---|---|---|\n");
+    for row in with_goal {
+        let word = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let value = |key: &str| {
+            row[key].as_f64().map_or("–".into(), |value| {
+                format!("{} {}", short(value), word("unit"))
+            })
+        };
+        let _ = writeln!(
+            text,
+            "| {}, {} | {} | {}: {} | {} × | {} | {} |",
+            word("metric"),
+            word("case"),
+            value("ours"),
+            word("peer_name"),
+            value("peer"),
+            row["ratio"].as_f64().map_or("–".into(), short),
+            word("goal"),
+            if row["met"] == true { "met" } else { "missed" },
+        );
+    }
+    text.push('\n');
+}
+
+fn latencies(text: &mut String, all: &All, fill: &str) {
+    let best = |field: Field| {
+        let ours = all.get(OURS, fill).and_then(|ours| ours.median(field));
+        move |results: &Results| match (results.median(field), ours) {
+            (Some(value), Some(ours)) if ours > 0.0 && results.case.mode.is_hibernation() => {
+                format!(" ({} ×)", short(value / ours))
+            }
+            _ => String::new(),
+        }
+    };
+    let (resume_ratio, suspend_ratio) = (best(resume), best(suspend));
+    let _ = writeln!(
+        text,
+        "{} of user memory:\n\n| way to sleep | resume | suspend | pages home | copied | on the \
+         disk | resumed |\n|---|---|---|---|---|---|---|",
+        mib(fill)
+    );
+    for results in all.at(fill) {
+        let mode = &results.case.mode;
+        if mode.name == ONE_THREAD {
+            continue;
+        }
+        if let Some(lacking) = &results.lacking {
+            let _ = writeln!(text, "| {} | {lacking} | | | | | |", mode.title);
+            continue;
+        }
+        let on_disk = |cycle: &dormouse_tests::Cycle| cycle.image_bytes.map(|bytes| bytes as f64);
+        let _ = writeln!(
+            text,
+            "| {} | {}{} | {}{} | {} | {} | {} | {} of {} |",
+            mode.title,
+            seconds(results.summary(resume)),
+            resume_ratio(results),
+            seconds(results.summary(suspend)),
+            suspend_ratio(results),
+            seconds(results.summary(home)),
+            mebibytes(results.median(saved)),
+            mebibytes(results.median(on_disk)),
+            results.good.len(),
+            results.attempts,
+        );
+    }
+    text.push('\n');
+}
+
+fn phases(text: &mut String, all: &All, fill: &str) {
+    for (what, phases, total) in [
+        ("Resume", &PHASES_UP[..], resume as Field),
+        ("Suspend", &PHASES_DOWN[..], suspend),
+    ] {
+        let columns: Vec<&str> = phases.iter().map(|(name, _)| *name).collect();
+        let _ = writeln!(
+            text,
+            "{what} at {}, median seconds of each phase:\n\n| way to sleep | {} | other | total |\n\
+             |---|{}---|---|",
+            mib(fill),
+            columns.join(" | "),
+            "---|".repeat(columns.len()),
+        );
+        for results in all.at(fill) {
+            let Some(total_s) = results.median(total) else {
+                continue;
+            };
+            let parts = parts(&results.good, phases, total_s);
+            let cells = columns.iter().copied().chain(["other"]).map(|column| {
+                let part = parts.iter().find(|(name, _)| *name == column);
+                part.map_or("–".into(), |(_, seconds)| short(*seconds))
+            });
+            let cells: Vec<String> = cells.collect();
+            let title = results.case.mode.title;
+            let _ = writeln!(
+                text,
+                "| {title} | {} | {} |",
+                cells.join(" | "),
+                short(total_s)
+            );
+        }
+        text.push('\n');
+    }
+}
+
+fn one_thread(text: &mut String, all: &All, fill: &str) {
+    let at = |mode| {
+        all.get(mode, fill)
+            .and_then(|results| results.summary(migrate))
+    };
+    if let (Some(ours), Some(peer)) = (at(OURS), at(ONE_THREAD)) {
+        let _ = writeln!(
+            text,
+            "Migration at {}: {}; with one thread, process after process (the seed's way), {}: \
+             {} × as long.\n",
+            mib(fill),
+            seconds(Some(ours)),
+            seconds(Some(peer)),
+            short(peer.median / ours.median),
+        );
+    }
+}
+
+fn copy(text: &mut String, rows: &[Value]) {
+    let copies: Vec<&Value> = rows.iter().filter(|row| row["metric"] == "copy").collect();
+    if copies.is_empty() {
+        return;
+    }
+    text.push_str("The copy routine:\n\n| work | ours | peer | ratio |\n|---|---|---|---|\n");
+    for row in copies {
+        let number = |key: &str| row[key].as_f64().map_or("–".into(), short);
+        let word = |key: &str| row[key].as_str().unwrap_or_default();
+        let _ = writeln!(
+            text,
+            "| {} | {} {} | {}: {} | {} |",
+            word("case"),
+            number("ours"),
+            word("unit"),
+            word("peer_name"),
+            number("peer"),
+            number("ratio"),
+        );
+    }
+    text.push('\n');
+}
+
+/// Median and median absolute deviation.
+fn seconds(summary: Option<Summary>) -> String {
+    summary.map_or("–".into(), |summary| {
+        format!("{} s ± {}", short(summary.median), short(summary.mad))
+    })
+}
+
+fn mebibytes(bytes: Option<f64>) -> String {
+    bytes.map_or("–".into(), |bytes| {
+        format!("{:.0} MiB", bytes / f64::from(1 << 20))
+    })
+}
+
+/// Three digits that count.
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        size if size < 1.0 => format!("{value:.3}"),
+        size if size < 10.0 => format!("{value:.2}"),
+        size if size < 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::tests::measured;
+    use crate::rows::rows;
+
+    #[test]
+    fn every_way_has_its_line_and_failures_are_counted() {
+        let all = measured(&|mode| match mode {
+            "cxl" => vec![0.5, 0.5, 0.6],
+            "hibernate-lz4" => vec![],
+            _ => vec![8.0, 8.0],
+        });
+        let text = markdown(&all, &rows(&all), "facts");
+        assert!(
+            text.contains("| Suspend-to-CXL | 0.500 s ± 0 | 0.500 s ± 0 |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("| hibernate, none | 8.00 s ± 0 (16.0 ×)"),
+            "{text}"
+        );
+        assert!(text.contains("2 of 2"), "{text}");
+        assert!(
+            text.contains("| hibernate, lz4 | it lacks something |"),
+            "{text}"
+        );
+        assert!(text.contains("ratio >= 8.000 | met |"), "{text}");
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let shown = [0.0, 0.1234, 1.234, 12.34, 123.4].map(short);
+        assert_eq!(shown, ["0", "0.123", "1.23", "12.3", "123"]);
+    }
+}
