@@ -16,6 +16,9 @@ use dormouse_tests::Cycle;
 pub struct Entry {
     /// Digest of everything that the machine is built from.
     pub inputs: String,
+    pub date: String,
+    /// What it ran on.
+    pub machine: Value,
     pub case: String,
     pub words: Vec<String>,
     pub seconds: f64,
@@ -62,6 +65,20 @@ impl Journal {
             inputs: inputs.to_owned(),
             entries: parse(&text, inputs),
         })
+    }
+
+    /// What was measured last, whatever its inputs.
+    ///
+    /// # Errors
+    /// There is no journal, or nothing in it.
+    pub fn last(path: &Path) -> std::io::Result<Journal> {
+        let text = fs::read_to_string(path)?;
+        let mut entries = text.lines().rev();
+        let last = entries.find_map(|line| serde_json::from_str::<Entry>(line).ok());
+        let inputs = last.map(|entry| entry.inputs).ok_or_else(|| {
+            std::io::Error::new(std::io::ErrorKind::NotFound, "nothing was measured yet")
+        })?;
+        Journal::open(path, &inputs)
     }
 
     pub fn inputs(&self) -> &str {
@@ -120,6 +137,8 @@ mod tests {
     fn entry(inputs: &str, case: &str) -> Entry {
         Entry {
             inputs: inputs.into(),
+            date: "2026-01-01".into(),
+            machine: Value::Null,
             case: case.into(),
             words: vec!["--fill=1M".into()],
             seconds: 1.5,
@@ -158,5 +177,7 @@ mod tests {
             .unwrap();
         assert!(Journal::open(&path, "new").unwrap().entries.is_empty());
         assert_eq!(Journal::open(&path, "old").unwrap().entries.len(), 1);
+        assert_eq!(Journal::last(&path).unwrap().inputs(), "old");
+        assert!(Journal::last(&folder.path().join("none")).is_err());
     }
 }

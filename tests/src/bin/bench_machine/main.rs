@@ -84,12 +84,19 @@ fn bench(options: &Options) -> Result<(), String> {
         some => some,
     };
     let cases = plan::cases(modes, &options.fills);
-    let built = built()?;
-    let mut journal = Journal::open(&path("machine.jsonl"), &inputs(&built)).map_err(says)?;
-    if !options.no_run {
-        run(&cases, options, &mut journal)?;
+    let journal_path = path("machine.jsonl");
+    let journal = if options.no_run {
+        Journal::last(&journal_path)
+            .map_err(|error| format!("{}: {error}", journal_path.display()))?
+    } else {
+        let built = built()?;
+        let mut journal = Journal::open(&journal_path, &inputs(&built)).map_err(says)?;
+        run(&cases, options, &machine(&built), &mut journal)?;
         copy::run(folder)?;
-    }
+        journal
+    };
+    let last = journal.entries.last().ok_or("nothing was measured")?;
+    let (date, machine) = (last.date.clone(), last.machine.clone());
 
     let all = All(cases
         .into_iter()
@@ -99,15 +106,15 @@ fn bench(options: &Options) -> Result<(), String> {
     rows.extend(copy::rows(folder)?);
     let result = json!({
         "name": "machine",
-        "date": date(),
+        "date": date,
         "command": "make bench-machine",
-        "machine": machine(&built),
+        "machine": machine,
         "rows": rows,
     });
     let text = serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?;
     fs::write(path("machine.json"), text).map_err(says)?;
     figures::write(&all, folder)?;
-    let tables = tables::markdown(&all, &rows, &facts(options, &built));
+    let tables = tables::markdown(&all, &rows, &facts(&date, &machine, &all));
     fs::write(path("machine.md"), &tables).map_err(says)?;
     println!("{tables}");
     eprintln!(
@@ -121,7 +128,12 @@ fn bench(options: &Options) -> Result<(), String> {
 }
 
 /// Visits every case in each round, unless the journal says that it was.
-fn run(cases: &[Case], options: &Options, journal: &mut Journal) -> Result<(), String> {
+fn run(
+    cases: &[Case],
+    options: &Options,
+    machine: &Value,
+    journal: &mut Journal,
+) -> Result<(), String> {
     for round in 1..=options.rounds {
         for case in cases {
             let name = case.name();
@@ -134,7 +146,7 @@ fn run(cases: &[Case], options: &Options, journal: &mut Journal) -> Result<(), S
                 options.rounds,
                 left(cases, options.rounds, journal)
             );
-            let entry = visit(case, options, journal.inputs())?;
+            let entry = visit(case, options.cycles, machine, journal.inputs())?;
             journal
                 .add(entry)
                 .map_err(|error| format!("the journal: {error}"))?;
@@ -144,13 +156,15 @@ fn run(cases: &[Case], options: &Options, journal: &mut Journal) -> Result<(), S
 }
 
 /// One run of the command.
-fn visit(case: &Case, options: &Options, inputs: &str) -> Result<Entry, String> {
-    let words = case.words(options.cycles);
+fn visit(case: &Case, cycles: usize, machine: &Value, inputs: &str) -> Result<Entry, String> {
+    let words = case.words(cycles);
     let started = Instant::now();
     let borrowed: Vec<&str> = words.iter().map(String::as_str).collect();
     let said = lab_cycle(&format!("bench-{}", case.mode.name), &borrowed);
     let entry = Entry {
         inputs: inputs.to_owned(),
+        date: date(),
+        machine: machine.clone(),
         case: case.name(),
         words,
         seconds: started.elapsed().as_secs_f64(),
@@ -265,20 +279,20 @@ fn machine(built: &Value) -> Value {
 }
 
 /// Under which conditions.
-fn facts(options: &Options, built: &Value) -> String {
-    let machine = machine(built);
+fn facts(date: &str, machine: &Value, all: &All) -> String {
+    let measured = all.0.iter().filter(|results| results.lacking.is_none());
+    let least = measured.map(|results| results.attempts).min();
     let word = |key: &str| machine[key].as_str().unwrap_or("unknown").to_owned();
     format!(
-        "{}, {} ({} cores), Linux {}; {}, {}; guest kernel {}. {} rounds of {} cycles; medians ± \
-         median absolute deviation; × is how many times as long as Suspend-to-CXL.",
-        date(),
+        "{}, {} ({} cores), Linux {}; {}, {}; guest kernel {}. At least {} cycles of each case; \
+         medians ± median absolute deviation; × is how many times as long as Suspend-to-CXL.",
+        date,
         word("cpu"),
         machine["cores"],
         word("kernel"),
         word("emulator"),
         word("accelerator"),
         word("guest_kernel"),
-        options.rounds,
-        options.cycles,
+        least.unwrap_or_default(),
     )
 }

@@ -154,6 +154,8 @@ pub(crate) mod tests {
                 .collect();
             let entry = Entry {
                 inputs: "x".into(),
+                date: String::new(),
+                machine: serde_json::Value::Null,
                 case: case.name(),
                 words: Vec::new(),
                 seconds: 1.0,

@@ -24,15 +24,8 @@ pub fn rows(all: &All) -> Vec<Value> {
         rows.extend(one_thread(all, largest));
     }
     for fill in all.fills() {
-        for (metric, unit, field) in [("home", "s", home as Field), ("saved", "bytes", saved)] {
-            let ours = all
-                .get(OURS, fill)
-                .and_then(|results| results.summary(field));
-            rows.extend(ours.map(|ours| {
-                let why = "hibernation has no such phase: its pages are back when it resumes";
-                row(metric, &format!("fill={fill}"), unit, &ours, Err(why))
-            }));
-        }
+        rows.extend(pages_home(all, fill));
+        rows.extend(saved_bytes(all, fill));
     }
     rows.extend(all.0.iter().map(reliability));
     rows
@@ -146,6 +139,27 @@ fn one_thread(all: &All, fill: &str) -> Option<Value> {
     let name = "one thread, process after process (the seed's method)";
     let case = format!("fill={fill}");
     Some(row("migrate", &case, "s", &ours, Ok((&peer, name))))
+}
+
+/// Beside what hibernation had swapped out, where it had.
+fn pages_home(all: &All, fill: &str) -> Option<Value> {
+    let ours = all.get(OURS, fill)?.summary(home)?;
+    let peer = all.at(fill).find(|results| {
+        results.case.mode.is_hibernation() && results.good.iter().any(|cycle| cycle.home_bytes > 0)
+    });
+    let summary = peer.and_then(|peer| Some((peer.summary(home)?, peer.case.mode.title)));
+    let peer = match &summary {
+        Some((summary, title)) => Ok((summary, *title)),
+        None => Err("no hibernation swapped pages out: all are back when it resumes"),
+    };
+    Some(row("home", &format!("fill={fill}"), "s", &ours, peer))
+}
+
+fn saved_bytes(all: &All, fill: &str) -> Option<Value> {
+    let ours = all.get(OURS, fill)?.summary(saved)?;
+    let why = "what firmware copies; user pages migrate besides, hibernation has all in its image";
+    let case = format!("fill={fill}");
+    Some(row("saved", &case, "bytes", &ours, Err(why)))
 }
 
 /// How many cycles resumed with all their data. A ratio has no meaning here.
