@@ -1,5 +1,7 @@
 //! What a run of cycles is asked to do, and which outcomes are then as they must be.
 
+use dormouse_guest::protocol::AwkwardPlan;
+
 use crate::cycle::{CxlSleep, HibernationSleep, SleepMethod};
 use crate::fault::Fault;
 use crate::hibernation::Hibernation;
@@ -14,6 +16,8 @@ pub struct CycleOptions {
     pub fill: Size,
     pub seed: u64,
     pub redis_keys: u64,
+    /// Processes with awkward memory that sleep too.
+    pub awkward: Vec<AwkwardPlan>,
     pub fault: Option<Fault>,
     pub tamper: Option<Tamper>,
     /// DRAM of the machine that is powered on again.
@@ -56,6 +60,7 @@ mod tests {
             fill: Size::mib(1),
             seed: 1,
             redis_keys: 0,
+            awkward: Vec::new(),
             fault: fault.map(|name| Fault::by_name(name).unwrap()),
             tamper,
             dram_after: None,
