@@ -8,7 +8,10 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use dormouse_guest::awkward_kinds::AWKWARD_KINDS;
+
 use crate::attach;
+use crate::awkward;
 use crate::build::{self, Artefacts, BuildOptions, Flavour};
 use crate::cxl_device::Gpf;
 use crate::cycle::Cycles;
@@ -127,6 +130,10 @@ pub struct CycleArgs {
     /// Keys in the redis server that sleeps too (0: none)
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub redis_keys: u64,
+    /// Let processes with awkward memory sleep, too: KIND or KIND=SIZE, or all; `list` prints the
+    /// kinds
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub awkward: Vec<String>,
     /// Decides contents, delays and which bits are damaged
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -387,7 +394,13 @@ fn listed(args: &CycleArgs) -> bool {
             }
         }
     }
-    faults || tampers
+    let awkward = args.awkward.iter().any(|word| word == "list");
+    if awkward {
+        for kind in AWKWARD_KINDS {
+            println!("{:15} {}", kind.name, kind.meaning);
+        }
+    }
+    faults || tampers || awkward
 }
 
 fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
@@ -418,6 +431,7 @@ fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
         fill: args.fill,
         seed: args.seed,
         redis_keys: args.redis_keys,
+        awkward: awkward::plans(&args.awkward)?,
         fault,
         tamper,
         gpf: args.machine.gpf,

@@ -251,6 +251,10 @@ impl<'a> Cycles<'a> {
                 redis_keys: self.options.redis_keys,
             })?
         };
+        if !running.has_workload && !self.options.awkward.is_empty() {
+            self.say(cycle, "set up awkward memory");
+            running.power.start_awkward(&self.options.awkward, seed)?;
+        }
         running.has_workload = true;
         line.user_bytes = status.filled_bytes;
         self.lab.setting.mark("workload", "fill", Kind::End);
@@ -476,8 +480,18 @@ impl<'a> Cycles<'a> {
         self.say(line.cycle, "compare every page");
         self.lab.setting.mark("workload", "verify", Kind::Begin);
         let verdict = power.verify(self.options.fill.0)?;
+        let mut complaints = verdict.complaints();
+        if !self.options.awkward.is_empty() {
+            for verdict in power.verify_awkward()? {
+                complaints.extend(
+                    verdict
+                        .complaint
+                        .map(|why| format!("{}: {why}", verdict.kind)),
+                );
+                line.awkward.push(verdict.kind);
+            }
+        }
         self.lab.setting.mark("workload", "verify", Kind::End);
-        let complaints = verdict.complaints();
         line.verified = complaints.is_empty();
         if !line.verified {
             line.reason = complaints.join("; ");

@@ -1,5 +1,7 @@
 //! What a run of cycles is asked to do, and which outcomes are then as they must be.
 
+use dormouse_guest::protocol::AwkwardPlan;
+
 use crate::cxl_device::Gpf;
 use crate::cycle::{CxlSleep, HibernationSleep, SleepMethod};
 use crate::fault::Fault;
@@ -18,6 +20,8 @@ pub struct CycleOptions {
     pub fill: Size,
     pub seed: u64,
     pub redis_keys: u64,
+    /// Processes with awkward memory that sleep too.
+    pub awkward: Vec<AwkwardPlan>,
     pub fault: Option<Fault>,
     pub tamper: Option<Tamper>,
     pub gpf: Gpf,
@@ -71,6 +75,7 @@ mod tests {
             fill: Size::mib(1),
             seed: 1,
             redis_keys: 0,
+            awkward: Vec::new(),
             fault: fault.map(|name| Fault::by_name(name).unwrap()),
             tamper,
             gpf: Gpf::Works,

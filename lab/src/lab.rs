@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse_guest::protocol::{
-    Ask, FilePart, Placement, RunPlan, RunResult, Verdict, WorkloadPlan, WorkloadStatus, to_hex,
+    Ask, AwkwardPlan, AwkwardStatus, AwkwardVerdict, FilePart, Placement, RunPlan, RunResult,
+    Verdict, WorkloadPlan, WorkloadStatus, to_hex,
 };
 use dormouse_report::event::Kind;
 
@@ -23,6 +24,8 @@ pub const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const QUESTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// For filling or comparing one GiB.
 const WORK_TIMEOUT_PER_GIB: Duration = Duration::from_secs(240);
+/// For all kinds of awkward memory together.
+const AWKWARD_TIMEOUT: Duration = Duration::from_secs(400);
 /// A part of a file travels in one line of the control channel.
 const FILE_PART_BYTES: usize = 16 << 10;
 
@@ -122,6 +125,27 @@ impl PowerOn {
     /// The workload is gone or does not answer; data that differ are no error but a verdict.
     pub fn verify(&mut self, fill_bytes: u64) -> Result<Verdict, LabError> {
         self.ask(Ask::Verify, work_timeout(fill_bytes))
+    }
+
+    /// Starts processes with awkward memory.
+    ///
+    /// # Errors
+    /// The machine cannot have such memory, or the agent does not answer.
+    pub fn start_awkward(
+        &mut self,
+        plans: &[AwkwardPlan],
+        seed: u64,
+    ) -> Result<Vec<AwkwardStatus>, LabError> {
+        let plans = plans.to_vec();
+        self.ask(Ask::StartAwkward { plans, seed }, AWKWARD_TIMEOUT)
+    }
+
+    /// Lets them compare their memory.
+    ///
+    /// # Errors
+    /// As for [`PowerOn::verify`].
+    pub fn verify_awkward(&mut self) -> Result<Vec<AwkwardVerdict>, LabError> {
+        self.ask(Ask::VerifyAwkward, AWKWARD_TIMEOUT)
     }
 
     /// Where user pages lie.

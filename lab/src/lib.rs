@@ -3,6 +3,7 @@
 pub mod accelerator;
 pub mod apt;
 pub mod attach;
+mod awkward;
 pub mod build;
 pub mod cache;
 pub mod cli;

@@ -1,6 +1,7 @@
 //! What `dormouse lab cycle --json` prints for one cycle; others parse it, so it is stable.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::hibernation::Mode;
 use crate::size::Size;
@@ -93,6 +94,14 @@ pub struct CycleLine {
     /// Hibernation: bytes of the image on the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_bytes: Option<u64>,
+    /// Pages of processes that did not move.
+    pub pages_failed: u64,
+    /// Whose memory stayed in DRAM, as `dormouse sleep --json` tells it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_moved: Vec<Value>,
+    /// The processes with awkward memory, by kind, that were compared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub awkward: Vec<String>,
 }
 
 impl CycleLine {
@@ -116,6 +125,9 @@ impl CycleLine {
             home_bytes: 0,
             compressor: None,
             image_bytes: None,
+            pages_failed: 0,
+            not_moved: Vec::new(),
+            awkward: Vec::new(),
         }
     }
 

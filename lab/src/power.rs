@@ -446,6 +446,8 @@ fn describe(ask: &Ask) -> String {
         Ask::Placement => "the look at where pages lie".into(),
         Ask::PutFile(part) => format!("writing {}", part.path),
         Ask::Shell => "the start of a shell".into(),
+        Ask::StartAwkward { .. } => "awkward memory to be set up".into(),
+        Ask::VerifyAwkward => "awkward memory to be compared".into(),
         Ask::PowerOff => "power off".into(),
     }
 }

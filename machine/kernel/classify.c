@@ -66,7 +66,10 @@ static void classify_section(struct dormouse_marks *m, u64 pfn)
 	if (first + pages > m->dram_pages)
 		return;
 
+	/* None where the struct pages of an offline block lie in that block itself. */
 	pages = dormouse_bitmap_count(m->dram, first, first + pages);
+	if (!pages)
+		return;
 	m->class_pages[DORMOUSE_CLASS_MEMMAP] += pages;
 	m->class_pages[dormouse_page_class(pfn_to_page(first))] -= pages;
 }

@@ -43,7 +43,8 @@ struct dormouse_marks {
 	u64 cxl_used_pages;		/* online and not free */
 	u64 cxl_free_pages;		/* room for saved pages */
 	u64 skipped_swiotlb_pages;
-	u64 skipped_unreadable_pages;	/* poisoned or offlined */
+	u64 skipped_unreadable_pages;	/* poisoned or ballooned */
+	u64 skipped_offline_pages;	/* in memory blocks that are offline */
 	u64 class_pages[DORMOUSE_CLASS_COUNT];
 };
 

@@ -67,23 +67,33 @@ static void filter_swiotlb(const struct dormouse_device *d, struct dormouse_mark
 
 /*
  * Reading a poisoned page is a machine check; an offlined one (ballooning, virtio-mem)
- * may have no memory behind it. Hibernation leaves them out as well.
+ * may have no memory behind it. Hibernation leaves them out as well. A page of the
+ * hugetlb pool carries the mark on its first page, whichever part of it is broken.
  */
 static bool page_is_unreadable(const struct page *page)
 {
-	return PageHWPoison(page) || PageOffline(page);
+	const struct folio *folio;
+
+	if (PageHWPoison(page) || PageOffline(page))
+		return true;
+	folio = page_folio(page);
+	return folio_test_hugetlb(folio) && folio_test_hwpoison(folio);
 }
 
 static void filter_page(struct dormouse_marks *m, u64 pfn)
 {
 	const struct page *page = pfn_to_online_page(pfn);
 
-	if (page && page_is_unreadable(page)) {
+	if (!page) {
+		/* A memory block that was taken offline is System RAM without contents. */
+		dormouse_bitmap_clear_range(m->dram, pfn, 1);
+		m->skipped_offline_pages++;
+	} else if (page_is_unreadable(page)) {
 		dormouse_bitmap_clear_range(m->dram, pfn, 1);
 		m->skipped_unreadable_pages++;
-		return;
+	} else {
+		m->class_pages[dormouse_page_class(page)]++;
 	}
-	m->class_pages[page ? dormouse_page_class(page) : DORMOUSE_CLASS_OTHER]++;
 }
 
 void dormouse_filter(const struct dormouse_device *d, struct dormouse_marks *m)

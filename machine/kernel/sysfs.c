@@ -168,7 +168,8 @@ static ssize_t emit_breakdown(char *buf, ssize_t at, const struct dormouse_marks
 	for (i = 0; i < DORMOUSE_CLASS_COUNT; i++)
 		at = emit_bytes(buf, at, dormouse_class_name(i), m->class_pages[i]);
 	at = emit_bytes(buf, at, "skipped_swiotlb", m->skipped_swiotlb_pages);
-	return emit_bytes(buf, at, "skipped_unreadable", m->skipped_unreadable_pages);
+	at = emit_bytes(buf, at, "skipped_unreadable", m->skipped_unreadable_pages);
+	return emit_bytes(buf, at, "skipped_offline", m->skipped_offline_pages);
 }
 
 static ssize_t breakdown_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)

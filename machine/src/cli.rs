@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::bytes::{human, parse};
 use crate::options::{Cancel, HomeMode, HomeOptions, NodeChoice, SleepOptions, VerifyUserPages};
 use crate::order::Policy;
+use crate::owners::describe;
 use crate::{HomeReport, SleepError, SleepReport};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -310,6 +311,7 @@ fn print_error(verb: &str, json: bool, error: &SleepError) -> u8 {
         if let Some((needed, available)) = error.space_bytes() {
             object["needed_bytes"] = needed.into();
             object["available_bytes"] = available.into();
+            object["owners"] = json!(error.owners());
         }
         println!("{object}");
     }
@@ -399,6 +401,9 @@ fn print_sleep(report: &SleepReport) {
             "{} pages could not move; firmware saved them.",
             report.pages_failed
         );
+    }
+    if !report.not_moved.is_empty() {
+        println!("Stayed in DRAM: {}.", describe(&report.not_moved));
     }
     if let Some(home) = &report.home {
         print_home(home);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::bytes::human;
+use crate::owners::{Owner, describe};
 
 /// Every refusal and failure of this crate. [`SleepError::reason`] gives the stable name for
 /// scripts; where firmware or the kernel module have a name for it, it is the same one.
@@ -51,13 +52,16 @@ pub enum SleepError {
 
     #[error(
         "CXL memory is too small ({stage}): needed {needed_bytes} bytes ({}), available \
-         {available_bytes} bytes ({}); free memory, or use a larger CXL device",
-        human(*.needed_bytes), human(*.available_bytes)
+         {available_bytes} bytes ({}){}; free memory, or use a larger CXL device",
+        human(*.needed_bytes), human(*.available_bytes),
+        if .owners.is_empty() { String::new() } else { format!("; most of it: {}", describe(.owners)) }
     )]
     NoSpace {
         stage: &'static str,
         needed_bytes: u64,
         available_bytes: u64,
+        /// Who owns most of what is needed, largest first.
+        owners: Vec<Owner>,
     },
 
     #[error(
@@ -182,6 +186,24 @@ impl SleepError {
         }
     }
 
+    /// Who owns most of what is needed, of a refusal for lack of space.
+    pub fn owners(&self) -> &[Owner] {
+        match self {
+            SleepError::NoSpace { owners, .. } => owners,
+            SleepError::NotUndone { error, .. } => error.owners(),
+            _ => &[],
+        }
+    }
+
+    /// Names them.
+    #[must_use]
+    pub fn with_owners(mut self, found: impl FnOnce() -> Vec<Owner>) -> SleepError {
+        if let SleepError::NoSpace { owners, .. } = &mut self {
+            *owners = found();
+        }
+        self
+    }
+
     /// An error about a file that could not be written.
     pub fn write(
         what: &'static str,
@@ -216,6 +238,7 @@ impl SleepError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::owners::MemoryKind;
 
     #[test]
     fn too_little_space_is_told_with_both_numbers_and_the_firmware_s_reason_name() {
@@ -223,8 +246,12 @@ mod tests {
             stage: "preflight",
             needed_bytes: 1000,
             available_bytes: 10,
+            owners: Vec::new(),
         };
+        assert!(!error.to_string().contains("most of it"));
+        let error = error.with_owners(|| vec![Owner::nobody("/tmp", MemoryKind::Tmpfs, 900)]);
         let text = error.to_string();
+        assert!(text.contains("most of it: /tmp 900 B tmpfs"), "{text}");
         assert!(
             text.contains("1000 bytes") && text.contains("10 bytes"),
             "{text}"

@@ -15,6 +15,9 @@ struct Inner {
     /// Node of each page of each process.
     processes: BTreeMap<i32, Vec<u32>>,
     pinned: Vec<(i32, u64)>,
+    no_contiguous_memory: Vec<(i32, u64)>,
+    /// How many more tries these pages fail.
+    busy: BTreeMap<(i32, u64), usize>,
     capacity_pages: BTreeMap<u32, usize>,
     forbid_move_pages: bool,
     moves: Vec<i32>,
@@ -59,6 +62,17 @@ impl FakePages {
         self.inner.lock().unwrap().pinned.push((pid, page));
     }
 
+    /// This page cannot move for so many tries.
+    pub fn busy(&self, pid: i32, page: u64, tries: usize) {
+        self.inner.lock().unwrap().busy.insert((pid, page), tries);
+    }
+
+    /// For this page no memory is found, though others find some.
+    pub fn no_contiguous_memory(&self, pid: i32, page: u64) {
+        let mut inner = self.inner.lock().unwrap();
+        inner.no_contiguous_memory.push((pid, page));
+    }
+
     pub fn put(&self, pid: i32, pages: Range<usize>, node: u32) {
         self.inner.lock().unwrap().processes.get_mut(&pid).unwrap()[pages].fill(node);
     }
@@ -91,6 +105,15 @@ impl Inner {
     fn move_one(&mut self, pid: i32, page: u64, node: u32) -> Result<(), i32> {
         if self.pinned.contains(&(pid, page)) {
             return Err(libc::EBUSY);
+        }
+        if let Some(tries) = self.busy.get_mut(&(pid, page))
+            && *tries > 0
+        {
+            *tries -= 1;
+            return Err(libc::EBUSY);
+        }
+        if self.no_contiguous_memory.contains(&(pid, page)) {
+            return Err(libc::ENOMEM);
         }
         let room = self
             .capacity_pages
@@ -168,7 +191,11 @@ impl Pages for FakePages {
         let mut left = 0;
         for (page, node) in pages.iter().enumerate() {
             if from.contains(node) {
-                left += u64::from(inner.move_one(pid, page as u64, to).is_err());
+                match inner.move_one(pid, page as u64, to) {
+                    Ok(()) => {}
+                    Err(libc::ENOMEM) => return Err(error(libc::ENOMEM)),
+                    Err(_) => left += 1,
+                }
             }
         }
         Ok(left)

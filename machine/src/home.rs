@@ -155,6 +155,7 @@ fn move_pages_home(
     let settings = Settings {
         jobs: jobs_or(options.jobs, cpus() / 2),
         from_nodes: &[cxl.node],
+        is_full: &|node| node::is_full(tree, node),
         whole_up_to_bytes: if rate.is_some() { 0 } else { WHOLE_UP_TO_BYTES },
         batch_bytes,
         ask_first: true,

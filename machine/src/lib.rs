@@ -22,6 +22,7 @@ pub mod error;
 pub mod freezer;
 pub mod home;
 pub mod lock;
+pub mod mappings;
 pub mod migrate;
 pub mod module;
 pub mod node;
@@ -29,6 +30,7 @@ pub mod numa_maps;
 pub mod offline;
 pub mod options;
 pub mod order;
+pub mod owners;
 pub mod pages;
 pub mod persistence;
 pub mod power;
@@ -41,6 +43,7 @@ pub mod state;
 pub mod target;
 pub mod tree;
 pub mod undo;
+pub mod unmapped;
 
 #[cfg(test)]
 mod fake;
@@ -49,6 +52,7 @@ mod machine_tests;
 
 pub use error::SleepError;
 pub use options::{Cancel, HomeMode, HomeOptions, NodeChoice, SleepOptions, VerifyUserPages};
+pub use owners::{MemoryKind, Owner};
 pub use record::{HomeReport, Plan, SleepReport, UnfrozenProcess};
 
 use dormouse_report::Event;

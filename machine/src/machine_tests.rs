@@ -11,6 +11,7 @@ use dormouse_report::{Event, Kind};
 
 use crate::fake::FakePages;
 use crate::options::{Cancel, HomeMode, HomeOptions, SleepOptions, VerifyUserPages};
+use crate::owners::{MemoryKind, Owner};
 use crate::state;
 use crate::target::Machine;
 use crate::tree::Tree;
@@ -302,6 +303,41 @@ fn all_pages_are_on_the_cxl_node_when_the_machine_enters_s3() {
 }
 
 #[test]
+fn what_cannot_move_is_reported_with_its_owner_and_the_machine_sleeps() {
+    let fake = FakeMachine::new(Habit::Sleeps);
+    fake.pages.pin(200, 7);
+    let maps = "7f0000000000 default anon=5000 N0=1 N1=4999 kernelpagesize_kB=4\n";
+    put(fake.directory.path(), "proc/200/numa_maps", maps);
+    let report = fake.sleep(HomeMode::Never).0.unwrap();
+    let owner = Owner {
+        pid: Some(200),
+        name: "redis".to_owned(),
+        kind: MemoryKind::Pinned,
+        bytes: 4096,
+    };
+    assert_eq!((report.pages_failed, report.not_moved), (1, vec![owner]));
+}
+
+#[test]
+fn what_does_not_fit_after_migration_is_refused_with_the_owners_of_what_stayed() {
+    let fake = FakeMachine::new(Habit::NoSpaceAtTheEnd);
+    let meminfo = "Node 0 MemTotal: 1048576 kB\nNode 0 MemFree: 524288 kB\n\
+                   Node 0 AnonPages: 102400 kB\nNode 0 Mapped: 0 kB\n";
+    let path = "sys/devices/system/node/node0";
+    put(fake.directory.path(), &format!("{path}/meminfo"), meminfo);
+    let pool = format!("{path}/hugepages/hugepages-2048kB/free_hugepages");
+    put(fake.directory.path(), &pool, "40\n");
+    let error = fake.sleep(HomeMode::Never).0.unwrap_err();
+    assert_eq!(error.reason(), "no-space");
+    let owners: Vec<(MemoryKind, u64)> = error.owners().iter().map(|o| (o.kind, o.bytes)).collect();
+    assert_eq!(owners, [(MemoryKind::HugetlbPool, 80 * MIB)]);
+    assert!(
+        error.to_string().contains("free huge pages 80.0 MiB"),
+        "{error}"
+    );
+}
+
+#[test]
 fn memory_goes_online_as_movable_with_its_own_struct_pages() {
     let fake = FakeMachine::new(Habit::Sleeps);
     fake.sleep(HomeMode::Never).0.unwrap();
@@ -489,9 +525,13 @@ fn too_small_a_cxl_device_is_refused_before_anything_changes() {
         &format!("{MODULE}/estimate"),
         &estimate,
     );
+    let maps = "7f0000000000 default anon=5000 N0=5000 kernelpagesize_kB=4\n";
+    put(fake.directory.path(), "proc/200/numa_maps", maps);
     let (result, events) = fake.sleep(HomeMode::Never);
     let error = result.unwrap_err();
     assert_eq!((error.reason(), error.exit_code()), ("no-space", 1));
+    let owners: Vec<&str> = error.owners().iter().map(|o| o.name.as_str()).collect();
+    assert_eq!(owners, ["kernel", "redis"], "{error}");
     let (needed, available) = error.space_bytes().unwrap();
     assert_eq!(needed, 150 * MIB);
     assert!(available < 129 * MIB);

@@ -10,7 +10,7 @@
 //!  └───────┴───────┴──┘
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -43,6 +43,9 @@ pub struct Settings<'a> {
     pub jobs: usize,
     /// Pages on these nodes are to move.
     pub from_nodes: &'a [u32],
+    /// Whether a node has no more room. A huge page may find no contiguous memory on a node that
+    /// has plenty: that must not stop all others.
+    pub is_full: &'a (dyn Fn(u32) -> bool + Sync),
     /// Processes up to this size move by one migrate_pages(2).
     pub whole_up_to_bytes: u64,
     pub batch_bytes: u64,
@@ -58,6 +61,9 @@ pub struct Outcome {
     /// Moved page by page; processes that moved whole are not counted here.
     pub moved_bytes: u64,
     pub failed_pages: u64,
+    /// The processes with pages that did not move. Where the target is full, also those that were
+    /// not tried any more.
+    pub failed_pids: Vec<i32>,
     pub processes: u64,
     /// The target node is full: the rest was not tried.
     pub full: bool,
@@ -93,14 +99,67 @@ struct Shared<'a> {
     changed: Condvar,
     bucket: Option<Mutex<TokenBucket>>,
     moved_bytes: AtomicU64,
-    failed_pages: AtomicU64,
+    /// Pages that did not move, by process.
+    failed: Mutex<BTreeMap<i32, u64>>,
     processes: AtomicU64,
     full: AtomicBool,
 }
 
+impl Shared<'_> {
+    fn fail(&self, pid: i32, pages: u64) {
+        if pages > 0 {
+            let mut failed = self.failed.lock().expect("no worker panics");
+            *failed.entry(pid).or_default() += pages;
+        }
+    }
+
+    /// Not enough memory for one page, huge or not: is there none left at all?
+    fn is_full(&self, node: u32) -> bool {
+        let full = (self.settings.is_full)(node);
+        if full {
+            self.full.store(true, Ordering::Relaxed);
+        }
+        full
+    }
+}
+
 /// Moves all `tasks`, first ones first; calls `progress` with the bytes moved so far when they
 /// have grown, at most ten times a second, from the caller's thread.
+///
+/// Processes with pages that did not move get a second try when all others are done: two workers
+/// that are at the pages which two processes share hold them off each other.
 pub fn run(
+    pages: &dyn Pages,
+    tasks: Vec<Task>,
+    settings: &Settings<'_>,
+    progress: &mut dyn FnMut(u64),
+) -> Outcome {
+    let again = tasks.clone();
+    let first = run_once(pages, tasks, settings, progress);
+    if first.failed_pids.is_empty() || first.full || first.canceled {
+        return first;
+    }
+    let failed = |task: &Task| first.failed_pids.contains(&task.pid);
+    let settings = Settings {
+        jobs: 1,
+        whole_up_to_bytes: 0,
+        ask_first: true,
+        bucket: settings.bucket.clone(),
+        ..*settings
+    };
+    let again = again.into_iter().filter(failed).collect();
+    let begin_bytes = first.moved_bytes;
+    let second = run_once(pages, again, &settings, &mut |bytes| {
+        progress(begin_bytes + bytes);
+    });
+    Outcome {
+        moved_bytes: first.moved_bytes + second.moved_bytes,
+        processes: first.processes,
+        ..second
+    }
+}
+
+fn run_once(
     pages: &dyn Pages,
     tasks: Vec<Task>,
     settings: &Settings<'_>,
@@ -116,7 +175,7 @@ pub fn run(
         changed: Condvar::new(),
         bucket: settings.bucket.clone().map(Mutex::new),
         moved_bytes: AtomicU64::new(0),
-        failed_pages: AtomicU64::new(0),
+        failed: Mutex::default(),
         processes: AtomicU64::new(0),
         full: AtomicBool::new(false),
     };
@@ -138,9 +197,17 @@ pub fn run(
             }
         }
     });
+    let failed = shared.failed.into_inner().expect("no worker panics");
+    let queue = shared.queue.into_inner().expect("no worker panics");
+    let untried = queue.tasks.iter().map(|task| task.pid);
+    let untried = untried.chain(queue.batches.iter().map(|batch| batch.pid));
+    let mut failed_pids: Vec<i32> = failed.keys().copied().chain(untried).collect();
+    failed_pids.sort_unstable();
+    failed_pids.dedup();
     Outcome {
         moved_bytes: shared.moved_bytes.into_inner(),
-        failed_pages: shared.failed_pages.into_inner(),
+        failed_pages: failed.values().sum(),
+        failed_pids,
         processes: shared.processes.into_inner(),
         full: shared.full.into_inner(),
         canceled: settings.cancel.is_set(),
@@ -178,38 +245,43 @@ fn work(shared: &Shared<'_>, _alive: Sender<()>) {
     }
 }
 
-/// Moves a small process at once; returns the batches of a large one.
+/// Moves a small process at once; returns the batches of a large one, and of one that has a page
+/// for which migrate_pages(2) gives up.
 fn begin(shared: &Shared<'_>, task: &Task) -> Vec<Batch> {
     shared.processes.fetch_add(1, Ordering::Relaxed);
-    if task.bytes > shared.settings.whole_up_to_bytes {
-        match shared.pages.present(task.pid) {
-            Ok(runs) => return cut(task, &runs, shared.settings.batch_bytes),
-            Err(error) if has_ended(&error) => return Vec::new(),
-            Err(_) => {}
+    if task.bytes <= shared.settings.whole_up_to_bytes {
+        match move_whole(shared, task.pid, task.to_node) {
+            Err(error) if is_no_memory(&error) && !shared.is_full(task.to_node) => {}
+            result => {
+                note_whole(shared, task.pid, result);
+                return Vec::new();
+            }
         }
     }
-    move_whole(shared, task.pid, task.to_node);
+    match shared.pages.present(task.pid) {
+        Ok(runs) => return cut(task, &runs, shared.settings.batch_bytes),
+        Err(error) if has_ended(&error) => {}
+        Err(_) => note_whole(shared, task.pid, move_whole(shared, task.pid, task.to_node)),
+    }
     Vec::new()
 }
 
-fn move_whole(shared: &Shared<'_>, pid: i32, to_node: u32) {
+/// Returns how many pages could not move.
+fn move_whole(shared: &Shared<'_>, pid: i32, to_node: u32) -> io::Result<u64> {
     let move_all = || {
         shared
             .pages
             .move_all(pid, shared.settings.from_nodes, to_node)
     };
     // A page may be busy for a moment: what is left gets a second try.
-    match move_all().and_then(|left| if left > 0 { move_all() } else { Ok(0) }) {
-        Ok(left) => {
-            shared.failed_pages.fetch_add(left, Ordering::Relaxed);
-        }
+    move_all().and_then(|left| if left > 0 { move_all() } else { Ok(0) })
+}
+
+fn note_whole(shared: &Shared<'_>, pid: i32, result: io::Result<u64>) {
+    match result {
+        Ok(left) => shared.fail(pid, left),
         Err(error) if has_ended(&error) => {}
-        Err(error) => {
-            if error.raw_os_error() == Some(libc::ENOMEM) {
-                shared.full.store(true, Ordering::Relaxed);
-            }
-            shared.failed_pages.fetch_add(1, Ordering::Relaxed);
-        }
+        Err(_) => shared.fail(pid, 1),
     }
 }
 
@@ -260,6 +332,14 @@ fn has_ended(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT))
 }
 
+fn bytes_of(pages: &[Page]) -> u64 {
+    pages.iter().map(|page| page.bytes).sum()
+}
+
+fn is_no_memory(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOMEM)
+}
+
 fn move_batch(shared: &Shared<'_>, batch: &Batch) {
     let mut left = batch.pages.clone();
     let result = if shared.settings.ask_first {
@@ -268,7 +348,7 @@ fn move_batch(shared: &Shared<'_>, batch: &Batch) {
         Ok(())
     };
     let result = result.and_then(|()| {
-        wait_for_tokens(shared, left.iter().map(|page| page.bytes).sum());
+        wait_for_tokens(shared, bytes_of(&left));
         move_in_rounds(shared, batch, &mut left)
     });
     match result {
@@ -276,17 +356,35 @@ fn move_batch(shared: &Shared<'_>, batch: &Batch) {
         Err(error) if has_ended(&error) => return,
         // A cpuset forbids the node to the process, not to us: migrate_pages(2) may overrule it.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
-            return move_whole(shared, batch.pid, batch.to_node);
+            let result = move_whole(shared, batch.pid, batch.to_node);
+            return note_whole(shared, batch.pid, result);
         }
-        Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => {
-            shared.full.store(true, Ordering::Relaxed);
+        Err(error) if is_no_memory(&error) => {
             // A part of the call may have moved; where asking fails, all count as failed.
+            let before = bytes_of(&left);
             let _ = keep_those_to_move(shared, batch, &mut left);
+            let moved_bytes = before - bytes_of(&left);
+            shared.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
+            if !shared.is_full(batch.to_node) && left.len() > 1 {
+                return move_halves(shared, batch, left);
+            }
         }
         Err(_) => {}
     }
-    let failed: u64 = left.iter().map(|page| page.bytes / PAGE_BYTES).sum();
-    shared.failed_pages.fetch_add(failed, Ordering::Relaxed);
+    shared.fail(batch.pid, bytes_of(&left) / PAGE_BYTES);
+}
+
+/// One huge page that finds no contiguous memory ends the whole call: the others of the batch are
+/// found by halving it.
+fn move_halves(shared: &Shared<'_>, batch: &Batch, mut left: Vec<Page>) {
+    let second = left.split_off(left.len() / 2);
+    for pages in [left, second] {
+        let half = Batch {
+            pages,
+            ..batch.clone()
+        };
+        move_batch(shared, &half);
+    }
 }
 
 fn wait_for_tokens(shared: &Shared<'_>, bytes: u64) {
@@ -344,12 +442,10 @@ fn move_in_rounds(shared: &Shared<'_>, batch: &Batch, left: &mut Vec<Page>) -> i
             return Ok(());
         }
         // Some have moved although their status does not say so (parts of a large folio).
-        let before: u64 = left.iter().map(|page| page.bytes).sum();
+        let before = bytes_of(left);
         keep_those_to_move(shared, batch, left)?;
-        let after: u64 = left.iter().map(|page| page.bytes).sum();
-        shared
-            .moved_bytes
-            .fetch_add(before - after, Ordering::Relaxed);
+        let moved_bytes = before - bytes_of(left);
+        shared.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
         if left.is_empty() || shared.settings.cancel.is_set() {
             return Ok(());
         }
@@ -371,6 +467,7 @@ mod tests {
         Settings {
             jobs: 3,
             from_nodes,
+            is_full: &|_| true,
             whole_up_to_bytes: 8 * PAGE_BYTES,
             batch_bytes: 16 * PAGE_BYTES,
             ask_first: false,
@@ -409,8 +506,43 @@ mod tests {
             &settings(&cancel, &[0]),
             &mut |_| {},
         );
-        assert_eq!(outcome.failed_pages, 1);
+        assert_eq!((outcome.failed_pages, outcome.failed_pids), (1, vec![2]));
         assert_eq!(pages.count_on(0), 1);
+    }
+
+    #[test]
+    fn a_huge_page_without_contiguous_memory_does_not_stop_anybody_else() {
+        for whole_up_to_bytes in [0, 1000 * PAGE_BYTES] {
+            let pages = FakePages::new(&[(2, 300), (3, 300)]);
+            pages.no_contiguous_memory(2, 7);
+            let cancel = Cancel::default();
+            let settings = Settings {
+                is_full: &|_| false,
+                whole_up_to_bytes,
+                ..settings(&cancel, &[0])
+            };
+            let tasks = vec![task(2, 300), task(3, 300)];
+            let outcome = run(&pages, tasks, &settings, &mut |_| {});
+            assert!(!outcome.full);
+            assert_eq!((outcome.failed_pages, outcome.failed_pids), (1, vec![2]));
+            assert_eq!(pages.count_on(0), 1);
+        }
+    }
+
+    #[test]
+    fn a_page_that_another_worker_holds_is_no_failure() {
+        for whole_up_to_bytes in [0, 1000 * PAGE_BYTES] {
+            let pages = FakePages::new(&[(2, 300)]);
+            pages.busy(2, 7, ROUNDS + 1);
+            let cancel = Cancel::default();
+            let settings = Settings {
+                whole_up_to_bytes,
+                ..settings(&cancel, &[0])
+            };
+            let outcome = run(&pages, vec![task(2, 300)], &settings, &mut |_| {});
+            assert_eq!((outcome.failed_pages, outcome.failed_pids), (0, vec![]));
+            assert_eq!((pages.count_on(0), outcome.processes), (0, 1));
+        }
     }
 
     #[test]
@@ -433,6 +565,7 @@ mod tests {
             &mut |_| {},
         );
         assert!(outcome.full);
+        assert_eq!(outcome.failed_pids, [2]);
         assert!(pages.count_on(1) <= 50);
     }
 

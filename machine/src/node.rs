@@ -190,6 +190,17 @@ pub fn user_bytes(tree: &Tree, node: u32) -> u64 {
     value("AnonPages") + value("Mapped")
 }
 
+/// Whether a node has so little free memory that one more page would not be given out: the
+/// allocator keeps the last ones, below 1 %, to itself.
+pub fn is_full(tree: &Tree, node: u32) -> bool {
+    let info = meminfo(tree, node);
+    match (info.get("MemTotal"), info.get("MemFree")) {
+        (Some(total), Some(free)) => *free <= *total / 100,
+        // It cannot be seen: taken as the allocator said.
+        _ => true,
+    }
+}
+
 /// The size of a memory block.
 pub fn block_bytes(tree: &Tree) -> u64 {
     let text = tree
@@ -412,6 +423,20 @@ mod tests {
                 .unwrap_err()
                 .contains("dax_hmem")
         );
+    }
+
+    #[test]
+    fn a_node_is_full_below_one_percent() {
+        let directory = tempfile::tempdir().unwrap();
+        let node = directory.path().join("sys/devices/system/node/node1");
+        std::fs::create_dir_all(&node).unwrap();
+        let tree = Tree::at(directory.path());
+        assert!(is_full(&tree, 1));
+        for (free, full) in [(900, false), (11, false), (10, true), (0, true)] {
+            let text = format!("Node 1 MemTotal: 1000 kB\nNode 1 MemFree: {free} kB\n");
+            std::fs::write(node.join("meminfo"), text).unwrap();
+            assert_eq!(is_full(&tree, 1), full, "{free}");
+        }
     }
 
     #[test]

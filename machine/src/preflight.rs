@@ -8,6 +8,7 @@ use crate::node::{self, CxlNode};
 use crate::numa_maps;
 use crate::options::SleepOptions;
 use crate::order;
+use crate::owners;
 use crate::persistence::{self, Verdict};
 use crate::power;
 use crate::processes::{self, Process};
@@ -74,6 +75,7 @@ pub fn decide(facts: &Facts) -> Result<Space, SleepError> {
             stage: "user pages on the CXL node",
             needed_bytes: facts.user_bytes,
             available_bytes: node_bytes,
+            owners: Vec::new(),
         });
     }
     if space.needed_bytes > space.available_bytes {
@@ -81,6 +83,7 @@ pub fn decide(facts: &Facts) -> Result<Space, SleepError> {
             stage: "user pages and the kernel's",
             needed_bytes: space.needed_bytes,
             available_bytes: space.available_bytes,
+            owners: Vec::new(),
         });
     }
     Ok(space)
@@ -114,9 +117,12 @@ pub fn run(tree: &Tree, options: &SleepOptions) -> Result<Ready, SleepError> {
     let dram_nodes = node::dram_nodes(tree, cxl.node);
 
     let facts = facts(tree, &cxl, &dram_nodes);
-    let space = decide(&facts)?;
-
     let mut processes = processes::list(tree);
+    let space = decide(&facts).map_err(|error| {
+        let kernel_bytes = facts.save_bytes.saturating_sub(facts.user_bytes);
+        error.with_owners(|| owners::largest(tree, &processes, &dram_nodes, kernel_bytes))
+    })?;
+
     processes::add_exec_start(tree, &mut processes);
     order::for_home(options.home_options.policy, &mut processes);
     let (freeze, not_frozen) = plan_freeze(tree, cgroup_mount, &processes, options);
@@ -237,6 +243,7 @@ pub fn check_after_migration(tree: &Tree) -> Result<Option<module::Estimate>, Sl
             stage: "the kernel's pages, after all others moved",
             needed_bytes: estimate.save_bytes,
             available_bytes: estimate.free_bytes,
+            owners: Vec::new(),
         }),
         estimate => Ok(estimate),
     }

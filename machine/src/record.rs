@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::owners::Owner;
+
 /// A process that the cgroup freezer cannot stop because it shares our cgroup or an ancestor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfrozenProcess {
@@ -53,7 +55,12 @@ pub struct SleepReport {
     /// where the module's clock cannot be compared.
     pub devices_s: Option<f64>,
     pub user_bytes_migrated: u64,
+    /// Pages of processes that could not move; firmware saved them.
     pub pages_failed: u64,
+    /// Whose memory stayed in DRAM, and why, largest first: all that those pages belong to, and
+    /// what no process maps from 1 MiB on.
+    #[serde(default)]
+    pub not_moved: Vec<Owner>,
     pub saved_bytes: u64,
     pub restored_bytes: u64,
     /// From firmware's jump to the first instruction of user space. Null as above.

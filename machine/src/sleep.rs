@@ -11,13 +11,14 @@ use crate::home;
 use crate::migrate::{self, Outcome, Settings, Task};
 use crate::module::{self, Phases};
 use crate::options::{Cancel, HomeMode, SleepOptions};
+use crate::owners::Owner;
 use crate::preflight::{self, Ready};
 use crate::record::SleepReport;
 use crate::state::{self, State};
 use crate::target::{Machine, cpus, jobs_or};
 use crate::tree::Tree;
 use crate::undo::Undo;
-use crate::{caches, freezer, lock, node, order, power, processes};
+use crate::{caches, freezer, lock, node, order, owners, power, processes};
 
 /// Up to this size a process moves by one migrate_pages(2): cheaper than scanning it.
 const WHOLE_UP_TO_BYTES: u64 = 16 << 20;
@@ -238,9 +239,10 @@ fn go_down<'a>(
     check(cancel, "dropping caches")?;
 
     let (outcome, migrate_s) = timed("migrate", events, |events| {
-        let (outcome, bytes) = migrate_down(machine, options, ready, events);
+        let (outcome, bytes, left) = migrate_down(machine, options, ready, events);
         report.user_bytes_migrated = bytes;
         report.pages_failed = outcome.failed_pages;
+        report.not_moved = left;
         let detail = no_detail()
             .with("bytes", bytes)
             .with("processes", outcome.processes)
@@ -259,7 +261,9 @@ fn go_down<'a>(
     report.caches_s = first_sync_s + first_drop_s + second_drop_s;
 
     timed("space-check", events, |_| {
-        let estimate = preflight::check_after_migration(tree)?.unwrap_or_default();
+        let estimate = preflight::check_after_migration(tree)
+            .map_err(|error| error.with_owners(|| report.not_moved.clone()))?
+            .unwrap_or_default();
         let detail = no_detail()
             .with("save_bytes", estimate.save_bytes)
             .with("free_bytes", estimate.free_bytes);
@@ -304,13 +308,14 @@ fn tell_module<'a>(
     Ok(())
 }
 
-/// Moves every user process to the CXL node, ourselves last; returns the bytes that arrived.
+/// Moves every user process to the CXL node, ourselves last; returns the bytes that arrived, and
+/// whose memory stayed.
 fn migrate_down(
     machine: &Machine<'_>,
     options: &SleepOptions,
     ready: &Ready,
     events: Events<'_>,
-) -> (Outcome, u64) {
+) -> (Outcome, u64, Vec<Owner>) {
     let tree = machine.tree;
     preflight::refresh_counters(tree);
     let before_bytes = node::user_bytes(tree, ready.cxl.node);
@@ -329,6 +334,7 @@ fn migrate_down(
     let settings = Settings {
         jobs: jobs_or(options.jobs, cpus()),
         from_nodes: &ready.dram_nodes,
+        is_full: &|node| node::is_full(tree, node),
         whole_up_to_bytes: WHOLE_UP_TO_BYTES,
         batch_bytes: BATCH_BYTES,
         ask_first: false,
@@ -342,7 +348,14 @@ fn migrate_down(
     });
     preflight::refresh_counters(tree);
     let bytes = node::user_bytes(tree, ready.cxl.node).saturating_sub(before_bytes);
-    (outcome, bytes)
+    let left = owners::left(
+        tree,
+        &found,
+        &outcome.failed_pids,
+        &ready.dram_nodes,
+        outcome.full,
+    );
+    (outcome, bytes, left)
 }
 
 /// Sleeps. Returns the time since reset at the first instruction after waking, if it is known.

@@ -131,6 +131,12 @@ pub struct Cycle {
     pub home_bytes: u64,
     pub compressor: Option<String>,
     pub image_bytes: Option<u64>,
+    #[serde(default)]
+    pub pages_failed: u64,
+    #[serde(default)]
+    pub not_moved: Vec<serde_json::Value>,
+    #[serde(default)]
+    pub awkward: Vec<String>,
 }
 
 /// Seconds of the way down; none where a phase did not happen.

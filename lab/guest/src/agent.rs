@@ -16,6 +16,7 @@ use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::awkward::{self, Awkward};
 use crate::cgroups;
 use crate::error::{Doing, GuestError};
 use crate::redis::Redis;
@@ -45,6 +46,7 @@ impl Voice {
 struct Services {
     workload: Option<Workload>,
     redis: Option<Redis>,
+    awkward: Vec<Awkward>,
 }
 
 /// Serves requests until the channel fails.
@@ -144,6 +146,25 @@ fn answer(ask: Ask, services: &Mutex<Services>, voice: &Voice) -> Result<Value, 
             }
             to_value(status(&mut services)?)
         }
+        Ask::StartAwkward { plans, seed } => {
+            let mut services = services();
+            services.awkward.clear(); // earlier ones end first
+            services.awkward = awkward::start(&plans, seed)?;
+            to_value(
+                services
+                    .awkward
+                    .iter()
+                    .map(Awkward::status)
+                    .collect::<Vec<_>>(),
+            )
+        }
+        Ask::VerifyAwkward => to_value(
+            services()
+                .awkward
+                .iter_mut()
+                .map(Awkward::verify)
+                .collect::<Vec<_>>(),
+        ),
         Ask::Run(plan) => to_value(run::run(&plan)?),
         Ask::Sleep { arguments } => {
             let voice = voice.clone();
@@ -175,7 +196,8 @@ fn start_workload(
     plan: &WorkloadPlan,
     services: &mut Services,
 ) -> Result<WorkloadStatus, GuestError> {
-    *services = Services::default(); // an earlier workload ends first
+    // An earlier workload ends first.
+    (services.workload, services.redis) = (None, None);
     services.workload = Some(Workload::start(
         plan.fill_bytes,
         plan.threads,

@@ -42,11 +42,7 @@ impl Filled {
         let part_pages = self.part_pages();
         std::thread::scope(|scope| {
             for (part, words) in self.words.chunks_mut(part_pages * PAGE_WORDS).enumerate() {
-                scope.spawn(move || {
-                    for (page, words) in words.chunks_exact_mut(PAGE_WORDS).enumerate() {
-                        write_page(words, first_word(seed, (part * part_pages + page) as u64));
-                    }
-                });
+                scope.spawn(move || write_pages(words, seed, part * part_pages));
             }
         });
     }
@@ -85,7 +81,15 @@ impl Filled {
     }
 }
 
-fn bad_pages_in(words: &[u64], seed: u64, first_page: usize) -> (u64, Option<u64>) {
+/// Writes the pattern, beginning with page `first_page` of it.
+pub fn write_pages(words: &mut [u64], seed: u64, first_page: usize) {
+    for (page, words) in words.chunks_exact_mut(PAGE_WORDS).enumerate() {
+        write_page(words, first_word(seed, (first_page + page) as u64));
+    }
+}
+
+/// How many pages differ from the pattern, and which of it is the first.
+pub fn bad_pages_in(words: &[u64], seed: u64, first_page: usize) -> (u64, Option<u64>) {
     let (mut bad_pages, mut first_bad_page) = (0, None);
     for (page, words) in words.chunks_exact(PAGE_WORDS).enumerate() {
         let page = (first_page + page) as u64;

@@ -36,6 +36,11 @@ const PATH: &str = "/run/dormouse/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/
 /// Present from the second stage on, because the first one is called `/init`.
 const SECOND_STAGE: &str = "second-stage";
 
+/// Modules that nothing needs but what loads them.
+pub fn more_modules() -> std::path::PathBuf {
+    Path::new(PAYLOAD).join("more-modules")
+}
+
 /// Never returns: when init cannot go on, the machine is switched off with the reason on the
 /// console.
 pub fn run() -> ! {

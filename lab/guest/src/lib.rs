@@ -1,4 +1,5 @@
 //! What the lab and the agent inside the emulated machine share: the control channel's messages.
 
+pub mod awkward_kinds;
 pub mod frame;
 pub mod protocol;

@@ -1,8 +1,10 @@
 //! The program that is init, agent and workload inside the emulated machine.
 
 mod agent;
+mod awkward;
 mod cgroups;
 mod counters;
+mod dialogue;
 mod disk;
 mod error;
 mod fill;
@@ -19,7 +21,7 @@ mod workload;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload
+const USAGE: &str = "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload|awkward KIND BYTES SEED
 As process 1 it is init, which starts the agent, which starts the workload.";
 
 fn main() -> ExitCode {
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["agent"] => agent::run(),
         ["workload"] => workload::run(),
+        ["awkward", kind, bytes, seed] => awkward::run(kind, bytes, seed),
         ["poweroff"] => init::power_off(),
         ["smi-test", case] => return smi_test::run(case),
         _ => {

@@ -30,6 +30,10 @@ pub enum Ask {
     Verify,
     /// Write new contents (of this seed) into memory and keys. Answer: [`WorkloadStatus`].
     Refill { seed: u64 },
+    /// Start processes with awkward memory. Answer: [`AwkwardStatus`] of each.
+    StartAwkward { plans: Vec<AwkwardPlan>, seed: u64 },
+    /// Let each of them compare its memory. Answer: [`AwkwardVerdict`] of each.
+    VerifyAwkward,
     /// Run a program to its end. Answer: [`RunResult`].
     Run(RunPlan),
     /// Run `dormouse sleep` with these further arguments. Answer: [`RunResult`], after waking.
@@ -87,6 +91,28 @@ pub struct WorkloadPlan {
     pub seed: u64,
     /// 0: no redis.
     pub redis_keys: u64,
+}
+
+/// A kind of awkward memory (see [`crate::awkward_kinds`]) and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwkwardPlan {
+    pub kind: String,
+    pub bytes: u64,
+}
+
+/// A process with awkward memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwkwardStatus {
+    pub kind: String,
+    pub pid: u32,
+}
+
+/// What such a process found when it compared its memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwkwardVerdict {
+    pub kind: String,
+    /// None: all as it was.
+    pub complaint: Option<String>,
 }
 
 /// What the workload is.

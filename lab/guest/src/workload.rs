@@ -2,18 +2,15 @@
 //!
 //! One JSON object a line each way. It is what sleeps and wakes, so it does nothing to help.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-
 use dormouse_guest::protocol::{CounterVerdict, MemoryVerdict};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cgroups;
 use crate::counters::Counters;
+use crate::dialogue::Dialogue;
 use crate::error::{Doing, GuestError};
 use crate::fill::Filled;
-use crate::run;
 
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
@@ -33,6 +30,8 @@ enum Order {
 
 /// The process itself: serves orders until its input ends.
 pub fn run() -> Result<(), GuestError> {
+    // Started by its path, it would be called `exe` wherever processes are named.
+    rustix::thread::set_name(c"workload").doing("set the process's name")?;
     let mut filled = Filled::new(0, 0, 1);
     let mut counters = Counters::start(0);
     for line in std::io::stdin().lines() {
@@ -68,9 +67,7 @@ fn to_value(answer: impl Serialize) -> Value {
 
 /// The agent's end: the running workload process.
 pub struct Workload {
-    child: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
+    process: Dialogue,
     pub filled_bytes: u64,
 }
 
@@ -82,21 +79,11 @@ impl Workload {
         counters: usize,
         seed: u64,
     ) -> Result<Workload, GuestError> {
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg("workload")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = run::spawn_in(&mut command, cgroups::WORKLOAD)?;
-        let orders = child.stdin.take().expect("stdin is piped");
-        let answers = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut workload = Workload {
-            child,
-            orders,
-            answers,
+            process: Dialogue::start(&["workload"], cgroups::WORKLOAD)?,
             filled_bytes: 0,
         };
-        workload.filled_bytes = workload.order(&Order::Start {
+        workload.filled_bytes = workload.process.ask(&Order::Start {
             fill_bytes,
             threads,
             counters,
@@ -106,42 +93,18 @@ impl Workload {
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     pub fn verify(&mut self) -> Result<(MemoryVerdict, CounterVerdict), GuestError> {
-        self.order(&Order::Verify)
+        self.process.ask(&Order::Verify)
     }
 
     pub fn refill(&mut self, seed: u64) -> Result<(), GuestError> {
-        self.order::<u64>(&Order::Refill { seed }).map(drop)
+        self.process.ask::<u64>(&Order::Refill { seed }).map(drop)
     }
 
     pub fn counts(&mut self) -> Result<Vec<u64>, GuestError> {
-        self.order(&Order::Counts)
-    }
-
-    fn order<T: for<'de> Deserialize<'de>>(&mut self, order: &Order) -> Result<T, GuestError> {
-        let mut line = to_value(order).to_string();
-        line.push('\n');
-        self.orders
-            .write_all(line.as_bytes())
-            .doing("ask the workload")?;
-        line.clear();
-        self.answers
-            .read_line(&mut line)
-            .doing("hear from the workload")?;
-        if line.is_empty() {
-            return Err(GuestError::Other("the workload has ended".into()));
-        }
-        serde_json::from_str(&line)
-            .map_err(|error| GuestError::Other(format!("the workload's answer: {error}")))
-    }
-}
-
-impl Drop for Workload {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.ask(&Order::Counts)
     }
 }

@@ -4,6 +4,7 @@
 //! bin/dormouse  bin/dormouse-guest
 //! modules/dormouse.ko
 //! modules/load-order  modules/*.ko     what makes memory of a CXL device
+//! more-modules/                        the same, for what some tests load
 //! ```
 
 use std::fs;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::binaries::Binaries;
 use super::context::{Context, Made};
 use super::kernel::Kernel;
-use super::modules::{self, Wanted, required};
+use super::modules::{self, Wanted, if_present, required};
 use super::{BuildError, Step, ext4, module};
 use crate::cache::Key;
 
@@ -23,6 +24,9 @@ const MODULES: [Wanted; 3] = [
     required("kmem"),
 ];
 
+/// What is loaded only by whoever needs it.
+const MORE_MODULES: [Wanted; 1] = [if_present("zram")];
+
 const IMAGE: ext4::Image = ext4::Image {
     label: "dormouse-pay",
     uuid: "d0127005-0000-4000-8000-000000000002",
@@ -31,7 +35,7 @@ const IMAGE: ext4::Image = ext4::Image {
 };
 
 /// Changes whenever this file makes something else from the same inputs.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 
 pub(crate) fn payload(
     context: &Context<'_>,
@@ -43,7 +47,7 @@ pub(crate) fn payload(
     key.text("recipe", RECIPE)
         .text("kernel", &kernel.made.key)
         .text("module", &built_module.key)
-        .text("modules", &format!("{MODULES:?}"));
+        .text("modules", &format!("{MODULES:?} {MORE_MODULES:?}"));
     binaries.add_to(&mut key);
     context.make(
         Step::Payload,
@@ -61,6 +65,8 @@ pub(crate) fn payload(
             place(&binaries.command, "bin/dormouse")?;
             place(&binaries.guest, "bin/dormouse-guest")?;
             modules::install(&kernel.modules(), &MODULES, &tree.path().join("modules"))?;
+            let more = tree.path().join("more-modules");
+            modules::install(&kernel.modules(), &MORE_MODULES, &more)?;
             place(&module::file(built_module), "modules/dormouse.ko")?;
             ext4::write(IMAGE, tree.path(), &image(work), &running.log()?)
         },

@@ -77,6 +77,8 @@ impl SleepMethod for CxlSleep {
         let report = last_object(&result.stdout);
         line.saved_bytes = number(&report, "/saved_bytes");
         line.restored_bytes = number(&report, "/restored_bytes");
+        line.pages_failed = number(&report, "/pages_failed");
+        line.not_moved = report["not_moved"].as_array().cloned().unwrap_or_default();
         line.home_bytes = number(&report, "/home/home_bytes");
         line.home_s = report.pointer("/home/home_s").and_then(Value::as_f64);
         if let Some(devices_s) = report.pointer("/devices_s").and_then(Value::as_f64) {
