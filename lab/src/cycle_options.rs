@@ -22,6 +22,10 @@ pub struct CycleOptions {
     pub hibernation: Option<Hibernation>,
     /// Further arguments for `dormouse sleep`.
     pub sleep_arguments: Vec<String>,
+    /// Line of shell, run in the machine when memory is filled.
+    pub before: Option<String>,
+    /// Line of shell, run in the machine when pages are home; what it prints is kept.
+    pub after: Option<String>,
 }
 
 impl CycleOptions {
@@ -61,6 +65,8 @@ mod tests {
             dram_after: None,
             hibernation: None,
             sleep_arguments: Vec::new(),
+            before: None,
+            after: None,
         }
     }
 

@@ -13,13 +13,15 @@ mod placement;
 mod redis;
 mod resp;
 mod run;
+mod service;
 mod sleep;
 mod smi_test;
 mod workload;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload
+const USAGE: &str = "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload|
+                      service start SHARDS MIB NEIGHBOURS MIB SEED
 As process 1 it is init, which starts the agent, which starts the workload.";
 
 fn main() -> ExitCode {
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["agent"] => agent::run(),
         ["workload"] => workload::run(),
+        ["service", words @ ..] if !words.is_empty() => service::run(words),
         ["poweroff"] => init::power_off(),
         ["smi-test", case] => return smi_test::run(case),
         _ => {
