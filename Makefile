@@ -17,7 +17,7 @@ FUZZ_SECONDS ?= 20
 ROUNDS ?= 5
 CYCLES ?= 2
 
-.PHONY: help setup build demo test test-unit test-fuzz test-end-to-end bench bench-machine publish-machine fmt lint clean
+.PHONY: help setup build demo test test-unit test-fuzz test-end-to-end bench bench-machine bench-wake publish-machine fmt lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,7 +45,7 @@ test-end-to-end: build ## Sleep, lose power and wake in the emulated machine
 	@$(DORMOUSE) lab build
 	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests -- --test-threads=2
 
-bench: bench-machine ## All benchmarks
+bench: bench-machine bench-wake ## All benchmarks
 
 BENCH_MACHINE = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_machine -- \
 	--out $(BENCH_DIR) --rounds $(ROUNDS) --cycles $(CYCLES) \
@@ -57,6 +57,10 @@ bench-machine: build ## Suspend-to-CXL and hibernation; goes on where it was int
 
 publish-machine: build ## Put what bench-machine measured into docs/
 	@$(BENCH_MACHINE) --no-run --publish
+
+bench-wake: build ## Waking: how soon a service's reads hit DRAM, hot-first against seed (ROUNDS=…)
+	@mkdir -p $(BENCH_DIR)
+	@$(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_wake -- $(BENCH_DIR) $(ROUNDS)
 
 fmt: ## Format the Rust code
 	@$(CARGO) fmt --all

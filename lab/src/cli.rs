@@ -149,6 +149,13 @@ pub struct CycleArgs {
     /// Further argument for `dormouse sleep` in the machine; can be given several times
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub sleep_argument: Vec<String>,
+    /// Run this line of shell in the machine before it sleeps, when memory is filled
+    #[arg(long, value_name = "LINE")]
+    pub before: Option<String>,
+    /// Run this line of shell when pages are home again; its output goes to after-N.txt in the
+    /// machine's folder, with the number of the cycle
+    #[arg(long, value_name = "LINE")]
+    pub after: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -445,6 +452,8 @@ fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
             image_size: args.image_size,
         }),
         sleep_arguments: args.sleep_argument.clone(),
+        before: args.before.clone(),
+        after: args.after.clone(),
     })
 }
 

@@ -20,7 +20,7 @@ use dormouse_report::event::Kind;
 use serde_json::Value;
 
 use crate::cycle_options::CycleOptions;
-use crate::error::LabError;
+use crate::error::{Doing, LabError};
 use crate::fault::{FaultKind, delay_ms};
 use crate::lab::{BOOT_TIMEOUT, Lab, POWER_OFF_TIMEOUT};
 use crate::line::{CycleLine, Outcome};
@@ -43,6 +43,8 @@ const MIGRATING_LIMIT_MS: u64 = 400;
 /// After the first sign of life the processes run within this time.
 const THAW_TIMEOUT: Duration = Duration::from_secs(30);
 const COUNTERS: usize = 4;
+/// A line of shell before or after the sleep.
+const SHELL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs cycles on one machine.
 pub struct Cycles<'a> {
@@ -155,6 +157,10 @@ impl<'a> Cycles<'a> {
             .and_then(|fault| fault.for_firmware(false));
         let mut running = self.booted(cycle, arming)?;
         self.fill(cycle, &mut running, line)?;
+        if let Some(before) = &self.options.before {
+            self.say(cycle, "run the line before");
+            self.shell(&mut running.power, before)?;
+        }
 
         let mut method = self.options.method(self.usual_dram_bytes);
         let method = method.as_mut();
@@ -259,6 +265,19 @@ impl<'a> Cycles<'a> {
         line.user_bytes = status.filled_bytes;
         self.lab.setting.mark("workload", "fill", Kind::End);
         self.record_placement(&mut running.power, "before")
+    }
+
+    /// What a line of shell prints in the machine; it must succeed.
+    fn shell(&self, power: &mut PowerOn, line: &str) -> Result<String, LabError> {
+        let result = power.shell(line, SHELL_TIMEOUT)?;
+        if result.status != 0 {
+            return Err(LabError::Guest(format!(
+                "`{line}` ended with {}: {}",
+                result.status,
+                result.stderr.trim()
+            )));
+        }
+        Ok(result.stdout)
     }
 
     /// Where user pages lie goes into the timeline: awake, the CXL node must hold none.
@@ -446,6 +465,12 @@ impl<'a> Cycles<'a> {
         })?;
         method.woken(answer.map_err(LabError::Guest)?, line)?;
         self.record_placement(&mut power, "after")?;
+        if let Some(after) = &self.options.after {
+            let said = self.shell(&mut power, after)?;
+            let name = format!("after-{}.txt", line.cycle);
+            let path = self.lab.machine.folder().join(name);
+            std::fs::write(&path, said).doing(format!("write {}", path.display()))?;
+        }
         line.outcome = Outcome::Resumed;
         self.check_data(&mut power, line)?;
         method

@@ -31,6 +31,10 @@ pub struct CycleOptions {
     pub hibernation: Option<Hibernation>,
     /// Further arguments for `dormouse sleep`.
     pub sleep_arguments: Vec<String>,
+    /// Line of shell, run in the machine when memory is filled.
+    pub before: Option<String>,
+    /// Line of shell, run in the machine when pages are home; what it prints is kept.
+    pub after: Option<String>,
 }
 
 impl CycleOptions {
@@ -82,6 +86,8 @@ mod tests {
             dram_after: None,
             hibernation: None,
             sleep_arguments: Vec::new(),
+            before: None,
+            after: None,
         }
     }
 

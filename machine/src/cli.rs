@@ -51,7 +51,7 @@ pub struct HomeChoices {
     pub rate: Option<u64>,
 
     /// In which order pages come home
-    #[arg(long, value_enum, default_value = "seed", env = "DORMOUSE_POLICY")]
+    #[arg(long, value_enum, default_value = "hot-first", env = "DORMOUSE_POLICY")]
     pub policy: Policy,
 
     /// Print the report as one JSON object
@@ -133,7 +133,7 @@ pub struct SleepArgs {
     pub choices: HomeChoices,
 }
 
-/// Bring pages back from the CXL node, most recently running processes first.
+/// Bring pages back from the CXL node, those in use first.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
@@ -411,6 +411,9 @@ fn print_sleep(report: &SleepReport) {
 }
 
 fn print_home(report: &HomeReport) {
+    if let Some(why) = &report.warning {
+        eprintln!("dormouse: which pages are hot is not known: {why}; see `dormouse doctor sleep`");
+    }
     if report.offline && report.home_bytes == 0 {
         println!("All pages are home; node {} is offline.", report.node);
     } else if report.offline {
@@ -495,7 +498,12 @@ mod tests {
         assert_eq!(
             rest,
             [
-                "--rate", "2097152", "--policy", "seed", "--events", "e.jsonl"
+                "--rate",
+                "2097152",
+                "--policy",
+                "hot-first",
+                "--events",
+                "e.jsonl"
             ]
         );
         let again = [&["dormouse", "home"], rest.as_slice()].concat();

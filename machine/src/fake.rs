@@ -5,7 +5,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
 
+use crate::heat::HotRange;
 use crate::pages::{PAGE_BYTES, Pages, Run};
+use crate::sampler::{Sampler, Sampling, Seen, Target, Unavailable};
+use crate::state::Entry;
+use crate::watch::Watch;
 
 /// Where the first page of each process lies.
 const BASE: u64 = 0x10_0000;
@@ -199,5 +203,98 @@ impl Pages for FakePages {
             }
         }
         Ok(left)
+    }
+}
+
+/// Windows that were made up: what process was touched where.
+#[derive(Default)]
+pub struct FakeSampler {
+    windows: Vec<(i32, HotRange)>,
+    unavailable: bool,
+    watching: std::sync::atomic::AtomicBool,
+}
+
+impl FakeSampler {
+    /// Each time, one process is touched in one place.
+    pub fn with_windows(windows: &[(i32, HotRange)]) -> FakeSampler {
+        FakeSampler {
+            windows: windows.to_vec(),
+            ..FakeSampler::default()
+        }
+    }
+
+    /// A kernel without DAMON.
+    pub fn unavailable() -> FakeSampler {
+        FakeSampler {
+            unavailable: true,
+            ..FakeSampler::default()
+        }
+    }
+
+    pub fn is_watching(&self) -> bool {
+        self.watching.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Watches these processes.
+    pub fn watch(&self, order: &[Entry]) -> Watch<'_> {
+        let targets: Vec<Target> = order
+            .iter()
+            .map(|entry| Target {
+                pid: entry.pid,
+                start_ticks: entry.start_ticks,
+                span_pages: 1,
+            })
+            .collect();
+        Watch::new(self.start(&targets).unwrap(), &targets)
+    }
+}
+
+impl Sampler for FakeSampler {
+    fn start(&self, targets: &[Target]) -> Result<Box<dyn Sampling + '_>, Unavailable> {
+        if self.unavailable {
+            return Err(Unavailable::NoDamon);
+        }
+        self.watching
+            .store(true, std::sync::atomic::Ordering::Relaxed);
+        Ok(Box::new(FakeSampling {
+            sampler: self,
+            pids: targets.iter().map(|target| target.pid).collect(),
+            calls: 0,
+        }))
+    }
+
+    fn clean_up(&self) {}
+}
+
+struct FakeSampling<'a> {
+    sampler: &'a FakeSampler,
+    pids: Vec<i32>,
+    calls: usize,
+}
+
+impl Sampling for FakeSampling<'_> {
+    /// Every other call falls between two windows.
+    fn take(&mut self) -> Vec<Seen> {
+        self.calls += 1;
+        if self.calls % 2 == 0 {
+            return Vec::new();
+        }
+        let window = self.sampler.windows.get(self.calls / 2);
+        let seen = window.and_then(|(pid, range)| {
+            let target = self.pids.iter().position(|one| one == pid)?;
+            Some(Seen {
+                target,
+                range: *range,
+            })
+        });
+        seen.into_iter().collect()
+    }
+}
+
+impl Drop for FakeSampling<'_> {
+    fn drop(&mut self) {
+        self.sampler
+            .watching
+            .store(false, std::sync::atomic::Ordering::Relaxed);
     }
 }

@@ -1,5 +1,5 @@
-//! Brings user pages back from the CXL node, most recently running processes first, while they
-//! run, and takes the node offline.
+//! Brings user pages back from the CXL node, hot ones first and then most recently running
+//! processes first, while they run, and takes the node offline.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,14 @@ use dormouse_report::{Event, Kind};
 
 use crate::clock::{event, monotonic_ns, seconds};
 use crate::error::SleepError;
+use crate::forerun::Forerun;
 use crate::migrate::{self, Outcome, Settings, Task};
 use crate::module;
 use crate::node::{self, CxlNode};
 use crate::numa_maps;
 use crate::offline;
 use crate::options::{HomeOptions, NodeChoice};
+use crate::order::Policy;
 use crate::preflight::refresh_counters;
 use crate::processes::{self, Process};
 use crate::rate::{TokenBucket, piece_bytes};
@@ -20,7 +22,7 @@ use crate::record::HomeReport;
 use crate::state::{self, Entry};
 use crate::target::{Machine, cpus, jobs_or};
 use crate::tree::Tree;
-use crate::{freezer, lock, order};
+use crate::{freezer, lock, order, watch};
 
 /// Without a rate limit: large enough to be quick, small enough that a process waits for a page
 /// of it only for milliseconds.
@@ -41,6 +43,7 @@ pub fn run(
 ) -> Result<HomeReport, SleepError> {
     let tree = machine.tree;
     let _lock = lock::take(tree, "home", false)?;
+    machine.sampler.clean_up();
     let state = state::load(tree);
     if let Some(state) = &state
         && !state.frozen.is_empty()
@@ -91,9 +94,18 @@ pub fn bring_home(
             .with("node", cxl.node),
     );
 
-    let outcome = move_pages_home(machine, cxl, entries, options, begin_bytes, events);
+    let outcome = move_pages_home(
+        machine,
+        cxl,
+        entries,
+        options,
+        begin_bytes,
+        &mut report,
+        events,
+    );
     report.processes = outcome.processes;
     report.failed_pages = outcome.failed_pages;
+    report.hot_bytes = outcome.hot_bytes;
 
     events(&event(PHASE, "node-offline", Kind::Begin));
     let blocks_left = match room_at_home(tree, cxl) && !options.cancel.is_set() {
@@ -134,9 +146,12 @@ fn move_pages_home(
     entries: &[Entry],
     options: &HomeOptions,
     total_bytes: u64,
+    report: &mut HomeReport,
     events: &mut dyn FnMut(&Event),
 ) -> Outcome {
     let tree = machine.tree;
+    let heat = state::take_heat(tree);
+    report.policy = options.policy.name().to_owned();
     let dram_nodes = node::dram_nodes(tree, cxl.node);
     let Some(default_node) = dram_nodes.first().copied() else {
         return Outcome::default();
@@ -145,11 +160,20 @@ fn move_pages_home(
     // Only those that the sleep did not see need a look at when they ran.
     processes::add_exec_start(tree, &mut found);
     order::for_home(options.policy, &mut found);
-    let tasks = tasks_in_order(entries, &found, |process| match dram_nodes.as_slice() {
+    let ordered = in_order(entries, &found, |process| match dram_nodes.as_slice() {
         [only] => *only,
         several => numa_maps::main_node(&numa_maps::read(tree, process.pid), several)
             .unwrap_or(default_node),
     });
+    let order: Vec<Entry> = ordered.iter().map(|(entry, _)| entry.clone()).collect();
+    let tasks = ordered
+        .iter()
+        .map(|(entry, bytes)| Task {
+            pid: entry.pid,
+            bytes: *bytes,
+            to_node: entry.home_node.unwrap_or(default_node),
+        })
+        .collect();
     let rate = options.rate_bytes_per_s;
     let batch_bytes = piece_bytes(rate, BATCH_BYTES);
     let settings = Settings {
@@ -162,18 +186,48 @@ fn move_pages_home(
         bucket: rate.map(|rate| TokenBucket::new(rate, batch_bytes, monotonic_ns())),
         cancel: &options.cancel,
     };
-    migrate::run(machine.pages, tasks, &settings, &mut |bytes| {
-        let mark = event(PHASE, "home", Kind::Mark);
-        events(&mark.with("bytes", bytes).with("total_bytes", total_bytes));
+    let watch = watch::begin(machine, options.policy, &order).unwrap_or_else(|why| {
+        events(&watch::warning(PHASE, &why));
+        report.warning = Some(why.to_string());
+        None
+    });
+    let mut forerun = Forerun::new(machine.pages, &order, batch_bytes, watch);
+    let urgent = match options.policy {
+        Policy::Seed => Vec::new(),
+        Policy::HotFirst => forerun.batches(&heat),
+    };
+    if report.warning.is_some() && urgent.is_empty() {
+        report.policy = Policy::Seed.name().to_owned();
+    }
+    let mut told_bytes = 0;
+    let mut hot_waits = !urgent.is_empty();
+    migrate::run_with_urgent(machine.pages, urgent, tasks, &settings, &mut |now| {
+        if now.moved_bytes > told_bytes {
+            told_bytes = now.moved_bytes;
+            let mark = event(PHASE, "home", Kind::Mark).with("bytes", now.moved_bytes);
+            events(
+                &mark
+                    .with("total_bytes", total_bytes)
+                    .with("hot_bytes", now.hot_bytes),
+            );
+        }
+        if hot_waits && now.urgent_batches == 0 {
+            let mark = event(PHASE, "hot-home", Kind::Mark).with("bytes", now.moved_bytes);
+            events(&mark.with("hot_bytes", now.hot_bytes));
+        }
+        let more = forerun.next(now.urgent_batches);
+        hot_waits = now.urgent_batches > 0 || !more.is_empty();
+        more
     })
 }
 
-/// The processes of the sleep's order that still live, then those that are new since then.
-fn tasks_in_order(
+/// The processes of the sleep's order that still live, then those that are new since then: each
+/// with the node that it goes to, and its bytes.
+fn in_order(
     entries: &[Entry],
     found: &[Process],
     home_node: impl Fn(&Process) -> u32,
-) -> Vec<Task> {
+) -> Vec<(Entry, u64)> {
     let mut rest: HashMap<(i32, u64), &Process> = found
         .iter()
         .map(|process| ((process.pid, process.start_ticks), process))
@@ -194,10 +248,13 @@ fn tasks_in_order(
     known
         .into_iter()
         .chain(new)
-        .map(|(process, node)| Task {
-            pid: process.pid,
-            bytes: process.rss_bytes,
-            to_node: node.unwrap_or_else(|| home_node(process)),
+        .map(|(process, node)| {
+            let entry = Entry {
+                pid: process.pid,
+                start_ticks: process.start_ticks,
+                home_node: Some(node.unwrap_or_else(|| home_node(process))),
+            };
+            (entry, process.rss_bytes)
         })
         .collect()
 }
@@ -252,8 +309,14 @@ mod tests {
             process(30, 1),
             process(40, 9),
         ];
-        let tasks = tasks_in_order(&entries, &found, |_| 0);
-        let order: Vec<(i32, u32)> = tasks.iter().map(|task| (task.pid, task.to_node)).collect();
-        assert_eq!(order, [(30, 3), (10, 3), (20, 0), (40, 0)]);
+        let ordered = in_order(&entries, &found, |_| 0);
+        let order: Vec<(i32, Option<u32>)> = ordered
+            .iter()
+            .map(|(entry, _)| (entry.pid, entry.home_node))
+            .collect();
+        assert_eq!(
+            order,
+            [(30, Some(3)), (10, Some(3)), (20, Some(0)), (40, Some(0))]
+        );
     }
 }

@@ -10,17 +10,22 @@
 //!      any refusal, failure or signal up to `enter` undoes what was done, in reverse order
 //! ```
 //!
-//! What decides is pure and takes plain data ([`order`], [`rate`], [`preflight::decide`],
-//! [`freezer::choose`], the parsers); what touches the machine goes through [`tree::Tree`] (files)
-//! and [`pages::Pages`] (system calls), which tests replace.
+//! What decides is pure and takes plain data ([`order`], [`heat`], [`hot_first`], [`rate`],
+//! [`preflight::decide`], [`freezer::choose`], the parsers); what touches the machine goes through
+//! [`tree::Tree`] (files), [`pages::Pages`] (system calls) and [`sampler::Sampler`] (DAMON), which
+//! tests replace.
 
 pub mod bytes;
 pub mod caches;
 pub mod cli;
 pub mod clock;
+pub mod damon;
 pub mod error;
+pub mod forerun;
 pub mod freezer;
+pub mod heat;
 pub mod home;
+pub mod hot_first;
 pub mod lock;
 pub mod mappings;
 pub mod migrate;
@@ -38,12 +43,15 @@ pub mod preflight;
 pub mod processes;
 pub mod rate;
 pub mod record;
+pub mod sampler;
 pub mod sleep;
 pub mod state;
 pub mod target;
+pub mod tracepoint;
 pub mod tree;
 pub mod undo;
 pub mod unmapped;
+pub mod watch;
 
 #[cfg(test)]
 mod fake;
@@ -71,6 +79,7 @@ pub fn sleep(
         &target::Machine {
             tree: &tree,
             pages: &pages::Kernel,
+            sampler: &damon::Damon { tree: &tree },
         },
         options,
         events,
@@ -92,6 +101,7 @@ pub fn home(
         &target::Machine {
             tree: &tree,
             pages: &pages::Kernel,
+            sampler: &damon::Damon { tree: &tree },
         },
         options,
         events,

@@ -9,9 +9,12 @@ use std::time::Duration;
 
 use dormouse_report::{Event, Kind};
 
-use crate::fake::FakePages;
+use crate::fake::{FakePages, FakeSampler};
+use crate::heat::HotRange;
 use crate::options::{Cancel, HomeMode, HomeOptions, SleepOptions, VerifyUserPages};
+use crate::order::Policy;
 use crate::owners::{MemoryKind, Owner};
+use crate::pages::PAGE_BYTES;
 use crate::state;
 use crate::target::Machine;
 use crate::tree::Tree;
@@ -38,6 +41,7 @@ struct FakeMachine {
     directory: tempfile::TempDir,
     tree: Tree,
     pages: FakePages,
+    sampler: FakeSampler,
     cancel: Cancel,
     writes: Arc<Mutex<Vec<String>>>,
 }
@@ -134,6 +138,7 @@ impl FakeMachine {
             directory,
             tree,
             pages,
+            sampler: FakeSampler::default(),
             cancel,
             writes,
         }
@@ -143,6 +148,7 @@ impl FakeMachine {
         Machine {
             tree: &self.tree,
             pages: &self.pages,
+            sampler: &self.sampler,
         }
     }
 
@@ -627,4 +633,97 @@ fn a_device_that_may_forget_is_refused_before_anything_changes_unless_the_risk_i
         assert!(position(&format!("{MODULE}/{name}={during}")) < slept);
         assert!(position(&format!("{MODULE}/{name}={after}")) > slept);
     }
+}
+
+/// Address of a page of a made-up process.
+fn touched(page: u64) -> HotRange {
+    let start = 0x10_0000 + page * PAGE_BYTES;
+    HotRange {
+        start,
+        end: start + PAGE_BYTES,
+        heat: 1,
+    }
+}
+
+fn with_maps(fake: &FakeMachine) {
+    for pid in [1, 200, 300] {
+        let maps = "100000-120000 rw-p 0 00:00 0\n";
+        put(fake.directory.path(), &format!("proc/{pid}/maps"), maps);
+    }
+}
+
+#[test]
+fn pages_that_were_hot_before_the_sleep_come_home_first() {
+    let mut fake = FakeMachine::new(Habit::Sleeps);
+    with_maps(&fake);
+    fake.sampler = FakeSampler::with_windows(&[(200, touched(4711))]);
+    fake.sleep(HomeMode::Never).0.unwrap();
+    assert!(
+        !fake.sampler.is_watching(),
+        "nobody watches while it sleeps"
+    );
+    fake.sampler = FakeSampler::default();
+    let moved_down = fake.pages.order_of_moves().len();
+    let options = HomeOptions {
+        jobs: 1,
+        rate_bytes_per_s: Some(1 << 30),
+        ..HomeOptions::default()
+    };
+    let mut events = Vec::new();
+    let report = home::run(&fake.machine(), &options, &mut |event| {
+        events.push(event.clone())
+    });
+    let report = report.unwrap();
+    let moves = fake.pages.order_of_moves();
+    assert_eq!(
+        moves[moved_down..],
+        [200, 300, 200, 1],
+        "then the seed's order"
+    );
+    assert_eq!(report.hot_bytes, PAGE_BYTES);
+    assert_eq!(report.policy, "hot-first");
+    assert_eq!(fake.pages.count_on(1), 0, "the rest comes, too");
+    assert!(report.offline && report.warning.is_none());
+    assert!(state::take_heat(&fake.tree).is_empty());
+}
+
+#[test]
+fn without_damon_pages_come_home_in_the_seed_s_order_with_a_warning() {
+    let mut fake = FakeMachine::new(Habit::Sleeps);
+    with_maps(&fake);
+    fake.sampler = FakeSampler::unavailable();
+    let (result, events) = fake.sleep(HomeMode::Wait);
+    let home = result.unwrap().home.unwrap();
+    assert_eq!((home.policy.as_str(), home.hot_bytes), ("seed", 0));
+    assert!(home.warning.unwrap().contains("DAMON"));
+    assert_eq!(
+        names(&events, Kind::Mark)
+            .iter()
+            .filter(|name| **name == "hot-pages-unknown")
+            .count(),
+        2,
+        "on the way down and on the way home"
+    );
+    fake.assert_as_before();
+}
+
+#[test]
+fn the_seed_s_order_watches_nobody() {
+    let mut fake = FakeMachine::new(Habit::Sleeps);
+    with_maps(&fake);
+    fake.sampler = FakeSampler::unavailable();
+    let options = SleepOptions {
+        home_options: HomeOptions {
+            policy: Policy::Seed,
+            ..HomeOptions::default()
+        },
+        ..fake.options(HomeMode::Wait)
+    };
+    let mut events = Vec::new();
+    let report = sleep::run(&fake.machine(), &options, &mut |event| {
+        events.push(event.clone())
+    });
+    let home = report.unwrap().home.unwrap();
+    assert_eq!((home.policy.as_str(), home.warning), ("seed", None));
+    assert!(!names(&events, Kind::Mark).contains(&"hot-pages-unknown"));
 }

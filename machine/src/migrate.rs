@@ -60,6 +60,8 @@ pub struct Settings<'a> {
 pub struct Outcome {
     /// Moved page by page; processes that moved whole are not counted here.
     pub moved_bytes: u64,
+    /// Of it, by batches that came before their turn.
+    pub hot_bytes: u64,
     pub failed_pages: u64,
     /// The processes with pages that did not move. Where the target is full, also those that were
     /// not tried any more.
@@ -72,21 +74,37 @@ pub struct Outcome {
 
 /// A piece of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Batch {
-    pid: i32,
-    to_node: u32,
-    pages: Vec<Page>,
+pub struct Batch {
+    pub pid: i32,
+    pub to_node: u32,
+    pub pages: Vec<Page>,
+    /// It is here because it is hot; counted apart.
+    pub hot: bool,
 }
 
 /// An address and how many bytes move with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Page {
-    address: u64,
-    bytes: u64,
+pub struct Page {
+    pub address: u64,
+    pub bytes: u64,
+}
+
+/// How far the work is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Moved page by page until now.
+    pub moved_bytes: u64,
+    /// Of it, by batches that came before their turn.
+    pub hot_bytes: u64,
+    /// Batches that are to come before their turn and still wait or are on their way.
+    pub urgent_batches: usize,
 }
 
 #[derive(Default)]
 struct Queue {
+    /// Before anything else.
+    urgent: VecDeque<Batch>,
+    urgent_moving: usize,
     tasks: VecDeque<Task>,
     batches: VecDeque<Batch>,
     scanning: usize,
@@ -101,6 +119,7 @@ struct Shared<'a> {
     moved_bytes: AtomicU64,
     /// Pages that did not move, by process.
     failed: Mutex<BTreeMap<i32, u64>>,
+    hot_bytes: AtomicU64,
     processes: AtomicU64,
     full: AtomicBool,
 }
@@ -134,8 +153,28 @@ pub fn run(
     settings: &Settings<'_>,
     progress: &mut dyn FnMut(u64),
 ) -> Outcome {
+    let mut told_bytes = 0;
+    run_with_urgent(pages, Vec::new(), tasks, settings, &mut |now| {
+        if now.moved_bytes > told_bytes {
+            progress(now.moved_bytes);
+            told_bytes = now.moved_bytes;
+        }
+        Vec::new()
+    })
+}
+
+/// The same, but `urgent` comes before all tasks, and so does what `more_urgent` returns, which is
+/// asked ten times a second from the caller's thread. A page of them that has moved before its
+/// turn is not moved again (with [`Settings::ask_first`]).
+pub fn run_with_urgent(
+    pages: &dyn Pages,
+    urgent: Vec<Batch>,
+    tasks: Vec<Task>,
+    settings: &Settings<'_>,
+    more_urgent: &mut dyn FnMut(Progress) -> Vec<Batch>,
+) -> Outcome {
     let again = tasks.clone();
-    let first = run_once(pages, tasks, settings, progress);
+    let first = run_once(pages, urgent, tasks, settings, more_urgent);
     if first.failed_pids.is_empty() || first.full || first.canceled {
         return first;
     }
@@ -148,12 +187,17 @@ pub fn run(
         ..*settings
     };
     let again = again.into_iter().filter(failed).collect();
-    let begin_bytes = first.moved_bytes;
-    let second = run_once(pages, again, &settings, &mut |bytes| {
-        progress(begin_bytes + bytes);
+    let (begin_bytes, begin_hot_bytes) = (first.moved_bytes, first.hot_bytes);
+    let second = run_once(pages, Vec::new(), again, &settings, &mut |now| {
+        more_urgent(Progress {
+            moved_bytes: begin_bytes + now.moved_bytes,
+            hot_bytes: begin_hot_bytes + now.hot_bytes,
+            ..now
+        })
     });
     Outcome {
         moved_bytes: first.moved_bytes + second.moved_bytes,
+        hot_bytes: first.hot_bytes + second.hot_bytes,
         processes: first.processes,
         ..second
     }
@@ -161,14 +205,16 @@ pub fn run(
 
 fn run_once(
     pages: &dyn Pages,
+    urgent: Vec<Batch>,
     tasks: Vec<Task>,
     settings: &Settings<'_>,
-    progress: &mut dyn FnMut(u64),
+    more_urgent: &mut dyn FnMut(Progress) -> Vec<Batch>,
 ) -> Outcome {
     let shared = Shared {
         pages,
         settings,
         queue: Mutex::new(Queue {
+            urgent: urgent.into(),
             tasks: tasks.into(),
             ..Queue::default()
         }),
@@ -176,6 +222,7 @@ fn run_once(
         bucket: settings.bucket.clone().map(Mutex::new),
         moved_bytes: AtomicU64::new(0),
         failed: Mutex::default(),
+        hot_bytes: AtomicU64::new(0),
         processes: AtomicU64::new(0),
         full: AtomicBool::new(false),
     };
@@ -187,25 +234,28 @@ fn run_once(
             scope.spawn(move || work(shared, alive));
         }
         drop(alive);
-        let mut told_bytes = 0;
         while ended.recv_timeout(PROGRESS_EVERY) == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
         {
-            let moved_bytes = shared.moved_bytes.load(Ordering::Relaxed);
-            if moved_bytes > told_bytes {
-                progress(moved_bytes);
-                told_bytes = moved_bytes;
+            let progress = shared.progress();
+            let more = more_urgent(progress);
+            if !more.is_empty() {
+                let mut queue = shared.queue.lock().expect("no worker panics");
+                queue.urgent.extend(more);
+                shared.changed.notify_all();
             }
         }
     });
     let failed = shared.failed.into_inner().expect("no worker panics");
     let queue = shared.queue.into_inner().expect("no worker panics");
     let untried = queue.tasks.iter().map(|task| task.pid);
-    let untried = untried.chain(queue.batches.iter().map(|batch| batch.pid));
+    let batches = queue.urgent.iter().chain(&queue.batches);
+    let untried = untried.chain(batches.map(|batch| batch.pid));
     let mut failed_pids: Vec<i32> = failed.keys().copied().chain(untried).collect();
     failed_pids.sort_unstable();
     failed_pids.dedup();
     Outcome {
         moved_bytes: shared.moved_bytes.into_inner(),
+        hot_bytes: shared.hot_bytes.into_inner(),
         failed_pages: failed.values().sum(),
         failed_pids,
         processes: shared.processes.into_inner(),
@@ -214,11 +264,36 @@ fn run_once(
     }
 }
 
+impl Shared<'_> {
+    fn progress(&self) -> Progress {
+        let queue = self.queue.lock().expect("no worker panics");
+        Progress {
+            moved_bytes: self.moved_bytes.load(Ordering::Relaxed),
+            hot_bytes: self.hot_bytes.load(Ordering::Relaxed),
+            urgent_batches: queue.urgent.len() + queue.urgent_moving,
+        }
+    }
+
+    fn count_moved(&self, batch: &Batch, bytes: u64) {
+        self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if batch.hot {
+            self.hot_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
 fn work(shared: &Shared<'_>, _alive: Sender<()>) {
     let stopped = || shared.settings.cancel.is_set() || shared.full.load(Ordering::Relaxed);
     let mut queue = shared.queue.lock().expect("no worker panics");
     while !stopped() {
-        if let Some(batch) = queue.batches.pop_front() {
+        if let Some(batch) = queue.urgent.pop_front() {
+            queue.urgent_moving += 1;
+            drop(queue);
+            move_batch(shared, &batch);
+            queue = shared.queue.lock().expect("no worker panics");
+            queue.urgent_moving -= 1;
+            continue;
+        } else if let Some(batch) = queue.batches.pop_front() {
             drop(queue);
             move_batch(shared, &batch);
         } else if let Some(task) = queue.tasks.pop_front() {
@@ -312,6 +387,7 @@ fn cut(task: &Task, runs: &[Run], batch_bytes: u64) -> Vec<Batch> {
                     pid: task.pid,
                     to_node: task.to_node,
                     pages: std::mem::take(&mut pages),
+                    hot: false,
                 });
                 bytes = 0;
             }
@@ -322,6 +398,7 @@ fn cut(task: &Task, runs: &[Run], batch_bytes: u64) -> Vec<Batch> {
             pid: task.pid,
             to_node: task.to_node,
             pages,
+            hot: false,
         });
     }
     batches
@@ -435,7 +512,7 @@ fn move_in_rounds(shared: &Shared<'_>, batch: &Batch, left: &mut Vec<Page>) -> i
                     _ => again.push(*page),
                 }
             }
-            shared.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
+            shared.count_moved(batch, moved_bytes);
         }
         *left = again;
         if left.is_empty() {
@@ -444,8 +521,7 @@ fn move_in_rounds(shared: &Shared<'_>, batch: &Batch, left: &mut Vec<Page>) -> i
         // Some have moved although their status does not say so (parts of a large folio).
         let before = bytes_of(left);
         keep_those_to_move(shared, batch, left)?;
-        let moved_bytes = before - bytes_of(left);
-        shared.moved_bytes.fetch_add(moved_bytes, Ordering::Relaxed);
+        shared.count_moved(batch, before - bytes_of(left));
         if left.is_empty() || shared.settings.cancel.is_set() {
             return Ok(());
         }

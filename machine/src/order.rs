@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::processes::Process;
 
-/// How pages come home. The seed's order is the first of several to come.
+/// How pages come home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
@@ -15,15 +15,28 @@ pub enum Policy {
     /// After the Suspend-to-CXL thesis, 3.3.2, which sorts by `sched_info.last_arrival`. That field
     /// is not visible to user space; `se.exec_start` (last time that the scheduler accounted the
     /// thread) is, and differs by at most the length of one time slice.
-    #[default]
     Seed,
+    /// The pages that were touched shortly before the sleep, and those that are touched after it,
+    /// hottest first and whoever owns them; then the rest as with `seed`.
+    #[default]
+    HotFirst,
 }
 
-/// Sorts for the way home. Where the kernel shows no `se.exec_start`, the process that was started
+impl Policy {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::Seed => "seed",
+            Policy::HotFirst => "hot-first",
+        }
+    }
+}
+
+/// Sorts processes for the way home, with either policy. Where the kernel shows no `se.exec_start`, the process that was started
 /// last comes first; pids make the order total.
 pub fn for_home(policy: Policy, processes: &mut [Process]) {
     match policy {
-        Policy::Seed => processes.sort_by(|a, b| {
+        Policy::Seed | Policy::HotFirst => processes.sort_by(|a, b| {
             (b.exec_start_ns, b.start_ticks, b.pid).cmp(&(a.exec_start_ns, a.start_ticks, a.pid))
         }),
     }

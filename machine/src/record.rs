@@ -89,6 +89,16 @@ pub struct HomeReport {
     /// Processes that were looked at.
     pub processes: u64,
     pub failed_pages: u64,
+    /// The order that was followed: `hot-first` falls back to `seed` where the kernel cannot say
+    /// which pages are hot.
+    #[serde(default)]
+    pub policy: String,
+    /// Why it fell back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// Moved before their turn, because they were hot.
+    #[serde(default)]
+    pub hot_bytes: u64,
     /// Somebody asked to stop before it was done; call again to go on.
     pub stopped: bool,
 }

@@ -7,6 +7,7 @@ use dormouse_report::{Event, Kind};
 
 use crate::clock::{ResetClock, boottime_ns, event, monotonic_ns, seconds};
 use crate::error::SleepError;
+use crate::heat::ProcessHeat;
 use crate::home;
 use crate::migrate::{self, Outcome, Settings, Task};
 use crate::module::{self, Phases};
@@ -18,7 +19,7 @@ use crate::state::{self, State};
 use crate::target::{Machine, cpus, jobs_or};
 use crate::tree::Tree;
 use crate::undo::Undo;
-use crate::{caches, freezer, lock, node, order, owners, power, processes};
+use crate::{caches, freezer, lock, node, order, owners, power, processes, watch};
 
 /// Up to this size a process moves by one migrate_pages(2): cheaper than scanning it.
 const WHOLE_UP_TO_BYTES: u64 = 16 << 20;
@@ -61,6 +62,7 @@ pub fn run(
     // Only now: it stops a `dormouse home` that is under way, which a sleep that is refused must
     // not do.
     let _lock = lock::take(tree, "sleep", true)?;
+    machine.sampler.clean_up();
 
     let mut undo = Undo::new();
     let result = go_down(machine, options, &ready, &mut undo, &mut report, events).and_then(|()| {
@@ -205,6 +207,12 @@ fn go_down<'a>(
     let cancel = &options.cancel;
 
     tell_module(tree, options, ready, undo)?;
+    // Hot pages are looked for while user space runs and there is something else to do.
+    let watching = watch::begin(machine, options.home_options.policy, &ready.order);
+    let watching = watching.unwrap_or_else(|why| {
+        events(&watch::warning(DOWN, &why));
+        None
+    });
     ((), report.node_online_s) = timed("node-online", events, |_| {
         node::bring_online(tree, &ready.cxl)?;
         Ok(((), no_detail().with("node", ready.cxl.node)))
@@ -216,6 +224,18 @@ fn go_down<'a>(
         Ok(((), no_detail()))
     })?;
     check(cancel, "writing out dirty pages")?;
+    if let Some(watch) = watching {
+        timed("sample", events, |_| {
+            let heat = watch.finish(cancel);
+            state::save_heat(tree, &heat);
+            let hot_bytes: u64 = heat.iter().map(ProcessHeat::bytes).sum();
+            let detail = no_detail()
+                .with("processes", heat.len() as u64)
+                .with("hot_bytes", hot_bytes);
+            Ok(((), detail))
+        })?;
+        check(cancel, "looking for hot pages")?;
+    }
 
     save_state(tree, ready, true);
     let mount = ready.cgroup_mount;

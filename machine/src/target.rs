@@ -1,12 +1,14 @@
 //! What the policy acts on: files and pages of this machine or of one that a test made up.
 
 use crate::pages::Pages;
+use crate::sampler::Sampler;
 use crate::tree::Tree;
 
-/// A machine's files and the pages of its processes.
+/// A machine's files, the pages of its processes, and who knows which of them are hot.
 pub struct Machine<'a> {
     pub tree: &'a Tree,
     pub pages: &'a dyn Pages,
+    pub sampler: &'a dyn Sampler,
 }
 
 /// The number of CPUs that this process may use.

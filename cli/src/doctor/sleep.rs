@@ -1,5 +1,6 @@
 //! Can this machine itself sleep in CXL memory?
 
+use dormouse_machine::damon::{self, Offer};
 use dormouse_machine::module::{self, Status as ModuleStatus};
 use dormouse_machine::node::{self, DaxDevice};
 use dormouse_machine::options::NodeChoice;
@@ -41,6 +42,8 @@ pub struct Facts {
     pub auto_online_blocks: String,
     /// Whether the CXL device keeps its contents without power; none without the module.
     pub persistence: Option<Verdict>,
+    /// Whether the kernel can tell which pages are hot.
+    pub damon: Option<Offer>,
 }
 
 impl Facts {
@@ -72,6 +75,7 @@ impl Facts {
                 .unwrap_or(0),
             lockdown: text("sys/kernel/security/lockdown"),
             auto_online_blocks: text("sys/devices/system/memory/auto_online_blocks"),
+            damon: Some(damon::offer(tree)),
         }
     }
 }
@@ -91,6 +95,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
         capabilities(facts.capabilities),
         lockdown(&facts.lockdown),
         persistent(facts.persistence.as_ref()),
+        hot_pages(facts.damon),
     ]
 }
 
@@ -286,6 +291,24 @@ fn lockdown(text: &str) -> Check {
     }
 }
 
+fn hot_pages(damon: Option<Offer>) -> Check {
+    const ID: &str = "hot-pages";
+    const SEED: &str = "pages come home in the order `seed`";
+    match damon {
+        Some(Offer::Ready) => Check::ok(ID, "DAMON tells which pages come home first"),
+        Some(Offer::NoTracepoint) => Check::warn(
+            ID,
+            format!("DAMON's tracepoint cannot be read: {SEED}"),
+            "mount -t tracefs tracefs /sys/kernel/tracing",
+        ),
+        Some(Offer::NoDamon) | None => Check::warn(
+            ID,
+            format!("no DAMON in sysfs: {SEED}"),
+            "boot a kernel with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS, or live with it",
+        ),
+    }
+}
+
 fn persistent(verdict: Option<&Verdict>) -> Check {
     const ID: &str = "persistence";
     let Some(verdict) = verdict else {
@@ -338,6 +361,15 @@ mod tests {
             ("sys/bus/dax/devices/dax0.0/size", "2013265920\n"),
             ("sys/fs/cgroup/cgroup.controllers", "cpu memory\n"),
             ("sys/devices/system/memory/auto_online_blocks", "offline\n"),
+            ("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "0\n"),
+            (
+                "sys/kernel/tracing/events/damon/damon_aggregated/id",
+                "734\n",
+            ),
+            (
+                "sys/kernel/tracing/events/damon/damon_aggregated/format",
+                "x\n",
+            ),
         ] {
             write(root, path, text);
         }
@@ -436,6 +468,19 @@ mod tests {
                 let wanted = if check.id == id { expected } else { Status::Ok };
                 assert_eq!(check.status, wanted, "{path}: {check:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_cannot_tell_hot_pages_is_warned_of() {
+        for path in [
+            "sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds",
+            "sys/kernel/tracing/events/damon/damon_aggregated/id",
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            good_machine(root.path());
+            fs::remove_file(root.path().join(path)).unwrap();
+            assert_eq!(status(root.path(), "hot-pages"), Status::Warn, "{path}");
         }
     }
 

@@ -74,6 +74,20 @@ impl Filled {
         }
     }
 
+    /// Where a page lies.
+    pub fn address(&self, page: usize) -> u64 {
+        self.words[page * PAGE_WORDS..].as_ptr() as u64
+    }
+
+    /// Whether a page begins as it was written: one read.
+    pub fn page_begins_well(&self, page: usize) -> bool {
+        // Volatile: it is the read that counts.
+        let slot = &self.words[page * PAGE_WORDS];
+        // SAFETY: a reference is valid for reads.
+        let word = unsafe { std::ptr::read_volatile(slot) };
+        word == first_word(self.seed, page as u64)
+    }
+
     fn part_pages(&self) -> usize {
         (self.words.len() / PAGE_WORDS)
             .div_ceil(self.threads)

@@ -15,13 +15,15 @@ mod placement;
 mod redis;
 mod resp;
 mod run;
+mod service;
 mod sleep;
 mod smi_test;
 mod workload;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload|awkward KIND BYTES SEED
+const USAGE: &str = "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload|
+                       awkward KIND BYTES SEED|service start SHARDS MIB NEIGHBOURS MIB SEED
 As process 1 it is init, which starts the agent, which starts the workload.";
 
 fn main() -> ExitCode {
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         ["agent"] => agent::run(),
         ["workload"] => workload::run(),
         ["awkward", kind, bytes, seed] => awkward::run(kind, bytes, seed),
+        ["service", words @ ..] if !words.is_empty() => service::run(words),
         ["poweroff"] => init::power_off(),
         ["smi-test", case] => return smi_test::run(case),
         _ => {

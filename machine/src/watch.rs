@@ -1,0 +1,89 @@
+//! Watching processes for hot pages: before the sleep, while user space still runs, and after it,
+//! while pages already come home.
+
+use std::time::{Duration, Instant};
+
+use dormouse_report::{Event, Kind};
+
+use crate::clock::event;
+use crate::heat::ProcessHeat;
+use crate::options::Cancel;
+use crate::order::Policy;
+use crate::sampler::{self, Collected, Sampling, Target, Unavailable};
+use crate::state::Entry;
+use crate::target::Machine;
+
+/// Going to sleep waits this long at most for the first window to end.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Records of one window come in one burst: this long without one, and it is over.
+const BURST_GAP: Duration = Duration::from_millis(20);
+
+/// Processes that are being watched.
+pub struct Watch<'a> {
+    sampling: Box<dyn Sampling + 'a>,
+    collected: Collected,
+}
+
+/// Begins to watch the processes in `order`, if the policy wants to know. A kernel that cannot say
+/// is a warning, not an error.
+///
+/// # Errors
+/// Why nobody can say which pages are hot.
+pub fn begin<'a>(
+    machine: &Machine<'a>,
+    policy: Policy,
+    order: &[Entry],
+) -> Result<Option<Watch<'a>>, Unavailable> {
+    if policy != Policy::HotFirst {
+        return Ok(None);
+    }
+    let own = std::process::id() as i32;
+    let targets = sampler::targets(machine.tree, order, own);
+    if targets.is_empty() {
+        return Ok(None);
+    }
+    let sampling = machine.sampler.start(&targets)?;
+    Ok(Some(Watch::new(sampling, &targets)))
+}
+
+/// The event that tells why the policy is not followed.
+pub fn warning(phase: &str, why: &Unavailable) -> Event {
+    event(phase, "hot-pages-unknown", Kind::Mark)
+        .with("reason", why.name())
+        .with("text", why.to_string())
+}
+
+impl<'a> Watch<'a> {
+    /// From a sampling of these targets.
+    pub fn new(sampling: Box<dyn Sampling + 'a>, targets: &[Target]) -> Watch<'a> {
+        Watch {
+            sampling,
+            collected: Collected::new(targets),
+        }
+    }
+
+    /// Takes in what was seen since the last call; false if that is nothing.
+    pub fn look(&mut self) -> bool {
+        let seen = self.sampling.take();
+        self.collected.add(&seen);
+        !seen.is_empty()
+    }
+
+    /// What was seen until now.
+    pub fn heat(&self) -> Vec<ProcessHeat> {
+        self.collected.heat()
+    }
+
+    /// Waits for the end of the first window, but not long, and stops watching.
+    pub fn finish(mut self, cancel: &Cancel) -> Vec<ProcessHeat> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let more = self.look();
+            let done = !more && !self.collected.is_empty();
+            if done || cancel.is_set() || Instant::now() >= deadline {
+                return self.heat();
+            }
+            std::thread::sleep(BURST_GAP);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What the lab's service (`dormouse-guest service`) wrote down while its pages came home, and what
+//! follows from it: how soon its reads hit DRAM, and how long its requests take meanwhile.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Reads of one request.
+pub const READS_PER_REQUEST: u64 = 16;
+/// Modelled latency of a read: both nodes of the emulated machine are equally fast. About what is
+/// measured on machines with DRAM and a CXL memory expander.
+pub const DRAM_READ_NS: u64 = 100;
+pub const CXL_READ_NS: u64 = 300;
+/// Looks that are judged together: with four shards, 1024 reads in a tenth of a second.
+const LOOKS_TOGETHER: usize = 8;
+
+/// One look of a shard; see `lab/guest/src/service.rs`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Look {
+    pub t_ns: u64,
+    pub cxl_reads: Vec<u64>,
+    pub cold_on_cxl: u64,
+    pub bad: u64,
+}
+
+/// One waking, on the clock of the machine.
+#[derive(Clone, Debug, Default)]
+pub struct Waking {
+    /// In the order of time, of all shards.
+    pub looks: Vec<Look>,
+    /// The first instruction of user space.
+    pub woke_ns: u64,
+    /// All pages are home.
+    pub home_ns: u64,
+}
+
+impl Waking {
+    /// Reads what the first cycle of a machine left in its folder.
+    ///
+    /// # Errors
+    /// What is missing or makes no sense.
+    pub fn read(folder: &Path) -> Result<Waking, String> {
+        let text = |name: &str| {
+            let path = folder.join(name);
+            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let mut looks: Vec<Look> = text("after-1.txt")?
+            .lines()
+            // The service is still writing when it is read.
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        looks.sort_by_key(|look| look.t_ns);
+        let mut waking = Waking {
+            looks,
+            ..Waking::default()
+        };
+        for line in text("events.jsonl")?.lines() {
+            let event: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
+            let t_ns = event["t_ns"].as_u64().unwrap_or_default();
+            match (
+                event["clock"].as_str(),
+                event["name"].as_str(),
+                event["kind"].as_str(),
+            ) {
+                (Some("guest"), Some("resumed"), _) if waking.woke_ns == 0 => {
+                    waking.woke_ns = t_ns;
+                }
+                (Some("guest"), Some("home"), Some("end")) if waking.home_ns == 0 => {
+                    waking.home_ns = t_ns;
+                }
+                _ => {}
+            }
+        }
+        if waking.woke_ns == 0 || waking.home_ns <= waking.woke_ns {
+            return Err("the timeline has no waking and coming home".into());
+        }
+        if waking.after_waking().count() < LOOKS_TOGETHER {
+            return Err("the service wrote down too little".into());
+        }
+        Ok(waking)
+    }
+
+    fn after_waking(&self) -> impl Iterator<Item = &Look> {
+        self.looks.iter().filter(|look| look.t_ns >= self.woke_ns)
+    }
+
+    /// Reads that did not find what was written.
+    pub fn bad_reads(&self) -> u64 {
+        self.looks.iter().map(|look| look.bad).max().unwrap_or(0)
+    }
+
+    /// Seconds from waking until at least `share` of the reads hit DRAM, and go on to do so.
+    pub fn seconds_until(&self, share: f64) -> Option<f64> {
+        let looks: Vec<&Look> = self.after_waking().collect();
+        let good = |together: &&[&Look]| dram_share(together) >= share;
+        let windows: Vec<&[&Look]> = looks.windows(LOOKS_TOGETHER).collect();
+        let last_bad = windows.iter().rposition(|window| !good(window));
+        let first_good = match last_bad {
+            None => windows.first()?,
+            Some(index) => windows.get(index + 1)?,
+        };
+        let t_ns = first_good.last()?.t_ns;
+        Some((t_ns - self.woke_ns) as f64 / 1e9)
+    }
+
+    /// What part of the reads hit DRAM, and what part of the pages that are not hot is home, from
+    /// `t_ns` on.
+    pub fn shares_at(&self, t_ns: u64) -> Option<(f64, f64)> {
+        let looks: Vec<&Look> = self.looks.iter().filter(|look| look.t_ns >= t_ns).collect();
+        let window = looks.get(..LOOKS_TOGETHER)?;
+        let away: u64 = window.iter().map(|look| look.cold_on_cxl).sum();
+        let cold_home = 1.0 - away as f64 / (window.len() * COLD_PAGES) as f64;
+        Some((dram_share(window), cold_home))
+    }
+
+    /// Modelled latencies of requests in the first `seconds` after waking, ascending.
+    pub fn latencies_ns(&self, seconds: f64) -> Vec<u64> {
+        let until_ns = self.woke_ns + (seconds * 1e9) as u64;
+        let looks = self.after_waking().take_while(|look| look.t_ns <= until_ns);
+        let mut latencies: Vec<u64> = looks
+            .flat_map(|look| &look.cxl_reads)
+            .map(|cxl| {
+                let dram = READS_PER_REQUEST.saturating_sub(*cxl);
+                cxl * CXL_READ_NS + dram * DRAM_READ_NS
+            })
+            .collect();
+        latencies.sort_unstable();
+        latencies
+    }
+
+    /// From waking until all pages are home.
+    pub fn home_s(&self) -> f64 {
+        (self.home_ns - self.woke_ns) as f64 / 1e9
+    }
+}
+
+/// Pages that are not hot, in each look.
+const COLD_PAGES: usize = 32;
+
+fn dram_share(looks: &[&Look]) -> f64 {
+    let requests: usize = looks.iter().map(|look| look.cxl_reads.len()).sum();
+    let cxl: u64 = looks.iter().flat_map(|look| &look.cxl_reads).sum();
+    1.0 - cxl as f64 / (requests as u64 * READS_PER_REQUEST).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waking(cxl: &[u64]) -> Waking {
+        let look = |(index, cxl): (usize, &u64)| Look {
+            t_ns: index as u64 * 1_000_000_000,
+            cxl_reads: vec![*cxl; 8],
+            cold_on_cxl: if index < 20 { 32 } else { 16 },
+            bad: 0,
+        };
+        Waking {
+            looks: cxl.iter().enumerate().map(look).collect(),
+            woke_ns: 2_000_000_000,
+            home_ns: 50_000_000_000,
+        }
+    }
+
+    #[test]
+    fn a_good_moment_that_does_not_last_does_not_count() {
+        let mut cxl = vec![16; 10];
+        cxl.extend([0; 10]);
+        cxl.extend([16; 3]);
+        cxl.extend([0; 20]);
+        // Bad until second 22; seven good looks more, and a window is good.
+        assert_eq!(waking(&cxl).seconds_until(0.95), Some(23.0 + 7.0 - 2.0));
+        assert_eq!(waking(&[16; 30]).seconds_until(0.95), None);
+    }
+
+    #[test]
+    fn reads_and_cold_pages_are_told_apart() {
+        let mut cxl = vec![16; 30];
+        cxl.extend([0; 20]);
+        let waking = waking(&cxl);
+        assert_eq!(waking.shares_at(3_000_000_000), Some((0.0, 0.0)));
+        assert_eq!(waking.shares_at(30_000_000_000), Some((1.0, 0.5)));
+        assert_eq!(waking.shares_at(48_000_000_000), None);
+    }
+
+    #[test]
+    fn a_request_takes_as_long_as_its_reads() {
+        let latencies = waking(&[0, 0, 16, 0, 0]).latencies_ns(1.5);
+        assert_eq!(latencies.len(), 16);
+        assert_eq!((latencies[0], latencies[15]), (1600, 4800));
+    }
+}

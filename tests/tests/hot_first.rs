@@ -1,0 +1,99 @@
+//! After waking, the pages that are in use come home first, whoever owns them, then all others.
+
+use std::fs;
+
+use dormouse_tests::wake::Waking;
+use dormouse_tests::{MIB, assert_resumed, lab_cycle, test_folder};
+use serde_json::Value;
+
+/// Three shards of 64 MiB with 8 % hot pages, and an idle neighbour.
+const SHARDS: u64 = 3;
+const SHARD_MIB: u64 = 64;
+
+/// The first cycle has DAMON, the second does not.
+#[test]
+fn hot_pages_come_home_before_the_rest_and_without_damon_all_come_in_the_seed_s_order() {
+    let before = format!(
+        "if test -e /run/second; then umount /sys/kernel/tracing; else touch /run/second; \
+         dormouse-guest service start {SHARDS} {SHARD_MIB} 1 64 1; fi"
+    );
+    let name = "hot-first";
+    let said = lab_cycle(
+        name,
+        &[
+            "--cycles",
+            "2",
+            "--dram",
+            "1G",
+            "--cxl",
+            "2G",
+            "--fill",
+            "16M",
+            "--redis-keys",
+            "0",
+            "--before",
+            &before,
+            "--after",
+            "cat /run/service/*.jsonl; cat /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds",
+            "--sleep-argument=--policy",
+            "--sleep-argument=hot-first",
+            "--sleep-argument=--rate",
+            "--sleep-argument=48M",
+        ],
+    );
+    assert_eq!(said.code, 0, "{}", said.all());
+    let cycles = said.cycles();
+    assert_eq!(cycles.len(), 2, "{}", said.all());
+    let service_bytes = SHARDS * SHARD_MIB * MIB;
+    for cycle in &cycles {
+        assert_resumed(cycle, &said);
+        assert!(
+            cycle.home_bytes >= service_bytes + 80 * MIB * 99 / 100,
+            "the rest comes home, too: {}\n{}",
+            cycle.home_bytes,
+            said.all()
+        );
+    }
+
+    let folder = test_folder(name);
+    let waking = Waking::read(&folder).unwrap_or_else(|why| panic!("{why}\n{}", said.all()));
+    assert_eq!(waking.bad_reads(), 0);
+    let events = events(&folder);
+    let hot_home = &events[event(&events, "hot-home").expect("hot pages came first")];
+    // How many are found at first depends on how busy the service could be in one window.
+    let (from_dram, cold_home) = waking
+        .shares_at(hot_home["t_ns"].as_u64().unwrap())
+        .expect("the service runs");
+    assert!(
+        from_dram >= cold_home + 0.3,
+        "{from_dram} of the reads are from DRAM, but {cold_home} of the cold pages are home"
+    );
+    let hot_bytes = hot_home["detail"]["hot_bytes"].as_u64().unwrap();
+    assert!(
+        hot_bytes >= service_bytes * 3 / 100,
+        "of {} hot bytes only {hot_bytes} were found",
+        service_bytes * 8 / 100
+    );
+    let left_on = fs::read_to_string(folder.join("after-1.txt")).unwrap();
+    assert_eq!(left_on.lines().last(), Some("0"), "DAMON is switched off");
+
+    let second = event(&events, "cycle 2").expect("two cycles");
+    let unknown = event(&events[second..], "hot-pages-unknown").expect("a warning");
+    assert_eq!(
+        events[second + unknown]["detail"]["reason"],
+        "no-tracepoint"
+    );
+    assert_eq!(event(&events[..second], "hot-pages-unknown"), None);
+}
+
+fn events(folder: &std::path::Path) -> Vec<Value> {
+    let text = fs::read_to_string(folder.join("events.jsonl")).unwrap();
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
+/// Where the first event with this name stands.
+fn event(events: &[Value], name: &str) -> Option<usize> {
+    events.iter().position(|event| event["name"] == name)
+}
