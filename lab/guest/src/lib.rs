@@ -3,3 +3,4 @@
 pub mod awkward_kinds;
 pub mod frame;
 pub mod protocol;
+pub mod stress;

@@ -18,12 +18,17 @@ mod run;
 mod service;
 mod sleep;
 mod smi_test;
+mod stress_disks;
+mod stress_files;
+mod stress_load;
+mod stress_redis;
 mod workload;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload|
-                       awkward KIND BYTES SEED|service start SHARDS MIB NEIGHBOURS MIB SEED
+                       awkward KIND BYTES SEED|service start SHARDS MIB NEIGHBOURS MIB SEED|
+                       stress-files FOLDER SEED|stress-redis SEED
 As process 1 it is init, which starts the agent, which starts the workload.";
 
 fn main() -> ExitCode {
@@ -37,6 +42,8 @@ fn main() -> ExitCode {
         ["workload"] => workload::run(),
         ["awkward", kind, bytes, seed] => awkward::run(kind, bytes, seed),
         ["service", words @ ..] if !words.is_empty() => service::run(words),
+        ["stress-files", folder, seed] => stress_files::run(folder, seed),
+        ["stress-redis", seed] => stress_redis::run(seed),
         ["poweroff"] => init::power_off(),
         ["smi-test", case] => return smi_test::run(case),
         _ => {
