@@ -132,7 +132,7 @@ impl SleepMethod for HibernationSleep {
     fn events_down(&self) -> Vec<Event> {
         let spans = [
             ("shrink", self.down.shrink),
-            ("devices", self.down.devices),
+            ("devices-and-copy", self.down.devices),
             ("write", self.down.write),
         ];
         events("suspend", &spans)
