@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use dormouse_image::{HeaderView, Inspection, Reason, SleepImage};
+use dormouse_image::{HeaderView, Inspection, Persistence, Reason, SleepImage};
 use dormouse_report::format::{bytes, duration};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
@@ -176,6 +176,14 @@ fn describe_header(header: &HeaderView, row: &mut impl FnMut(&str, String)) {
     row("device", format!("{:#018x}", header.device_serial));
     row("dirty shutdowns", header.dirty_shutdown_count.to_string());
     row(
+        "keeps its contents",
+        keeps_contents(header.persistence).to_owned(),
+    );
+    row(
+        "user pages with digest",
+        format!("{}: {}", header.user_check, header.user_pages),
+    );
+    row(
         "memory map digest",
         format!("{:#018x}", header.memory_map_digest),
     );
@@ -184,6 +192,16 @@ fn describe_header(header: &HeaderView, row: &mut impl FnMut(&str, String)) {
         if let Some(duration_ns) = phase.duration_ns {
             row(&format!("phase {}", phase.name), duration(duration_ns));
         }
+    }
+}
+
+/// Who said, when this image was made, that the device keeps its contents without power.
+fn keeps_contents(persistence: Persistence) -> &'static str {
+    match persistence {
+        Persistence::DEVICE => "device: armed and counted, as Linux saw it",
+        Persistence::FIRMWARE => "firmware: stated by the board's firmware",
+        Persistence::ACCEPTED => "accepted: nobody knew, --accept-volatile was given",
+        _ => "unknown",
     }
 }
 

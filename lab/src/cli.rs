@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::attach;
 use crate::build::{self, Artefacts, BuildOptions, Flavour};
+use crate::cxl_device::Gpf;
 use crate::cycle::Cycles;
 use crate::cycle_options::CycleOptions;
 use crate::error::{Doing, LabError};
@@ -72,6 +73,9 @@ pub struct MachineArgs {
     /// Processors
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub cpus: u32,
+    /// Global Persistent Flush of the CXL device: what becomes of its last writes when power goes
+    #[arg(long, value_enum, value_name = "HOW", default_value = "works")]
+    pub gpf: Gpf,
     /// Take disk and CXL memory as an earlier run left them, and leave them behind
     #[arg(long)]
     pub keep: bool,
@@ -182,7 +186,8 @@ fn built(flavour: Flavour, cmdline: &str, terminal: &Terminal) -> Result<Artefac
 /// A machine that is ready to be switched on, with these further words on its kernel's command
 /// line.
 fn opened(args: &MachineArgs, cmdline: &str, terminal: &Terminal) -> Result<Lab, LabError> {
-    let config = MachineConfig::new(args.dram, args.cxl, args.cpus)?;
+    let mut config = MachineConfig::new(args.dram, args.cxl, args.cpus)?;
+    config.gpf = args.gpf;
     let parts = Parts::from(&built(args.flavour, cmdline, terminal)?);
     Lab::open(
         &machine_folder(&args.machine),
@@ -396,6 +401,9 @@ fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
     if hibernates && (fault.is_some() || !args.sleep_argument.is_empty()) {
         return usage("--fault and --sleep-argument: only with --mode cxl");
     }
+    if hibernates && args.machine.gpf != Gpf::default() {
+        return usage("--gpf: only with --mode cxl; hibernation does not use the CXL device");
+    }
     if tamper.is_some_and(|tamper| tamper.is_for_hibernation() != hibernates) {
         return usage("--tamper: not for this mode; --tamper list prints the ways of the --mode");
     }
@@ -412,6 +420,7 @@ fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
         redis_keys: args.redis_keys,
         fault,
         tamper,
+        gpf: args.machine.gpf,
         dram_after: args.dram_after,
         hibernation: hibernates.then(|| Hibernation {
             swap_out: args.mode == Mode::HibernateSwap,

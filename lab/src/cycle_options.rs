@@ -1,11 +1,15 @@
 //! What a run of cycles is asked to do, and which outcomes are then as they must be.
 
+use crate::cxl_device::Gpf;
 use crate::cycle::{CxlSleep, HibernationSleep, SleepMethod};
 use crate::fault::Fault;
 use crate::hibernation::Hibernation;
 use crate::line::{CycleLine, Outcome};
 use crate::size::Size;
 use crate::tamper::Tamper;
+
+/// The option of `dormouse sleep` that takes the risk.
+const ACCEPT_VOLATILE: &str = "--accept-volatile";
 
 /// What to do in each cycle.
 #[derive(Clone, Debug)]
@@ -16,6 +20,7 @@ pub struct CycleOptions {
     pub redis_keys: u64,
     pub fault: Option<Fault>,
     pub tamper: Option<Tamper>,
+    pub gpf: Gpf,
     /// DRAM of the machine that is powered on again.
     pub dram_after: Option<Size>,
     /// Hibernate; None: sleep in CXL memory.
@@ -33,10 +38,20 @@ impl CycleOptions {
         }
     }
 
-    /// Whether an outcome is as it must be: awake with the same data; or, where power was cut or
-    /// the image is unusable, a cold boot that says why.
+    /// Whether an outcome is as it must be: awake with the same data; where power was cut or the
+    /// image is unusable, a cold boot that says why; where the device may forget, a refusal.
     pub fn is_ok(&self, line: &CycleLine) -> bool {
-        let spoiled = self.tamper.is_some() || self.dram_after.is_some();
+        let loses = self.gpf == Gpf::Fails;
+        let spoiled = self.tamper.is_some() || self.dram_after.is_some() || loses;
+        let accepted = self
+            .sleep_arguments
+            .iter()
+            .any(|one| one == ACCEPT_VOLATILE);
+        if self.gpf == Gpf::Absent && !accepted {
+            return line.outcome == Outcome::Refused
+                && line.verified
+                && line.reason.starts_with("volatile");
+        }
         let reasoned = line.outcome == Outcome::ColdBoot && !line.reason.is_empty();
         match line.outcome {
             Outcome::Resumed => line.verified && !spoiled,
@@ -58,6 +73,7 @@ mod tests {
             redis_keys: 0,
             fault: fault.map(|name| Fault::by_name(name).unwrap()),
             tamper,
+            gpf: Gpf::Works,
             dram_after: None,
             hibernation: None,
             sleep_arguments: Vec::new(),
@@ -88,6 +104,23 @@ mod tests {
         assert!(!cut.is_ok(&line(Outcome::ColdBoot, false, "")));
         assert!(cut.is_ok(&line(Outcome::Resumed, true, "")));
         assert!(!cut.is_ok(&line(Outcome::Failed, false, "hung")));
+    }
+
+    #[test]
+    fn a_device_that_forgets_is_refused_or_found_out() {
+        let mut absent = options(None, None);
+        absent.gpf = Gpf::Absent;
+        assert!(absent.is_ok(&line(Outcome::Refused, true, "volatile: no flush")));
+        assert!(!absent.is_ok(&line(Outcome::Refused, true, "no-space")));
+        assert!(!absent.is_ok(&line(Outcome::Refused, false, "volatile")));
+        assert!(!absent.is_ok(&line(Outcome::Resumed, true, "")));
+        absent.sleep_arguments = vec![ACCEPT_VOLATILE.into()];
+        assert!(absent.is_ok(&line(Outcome::Resumed, true, "")));
+
+        let mut fails = options(None, None);
+        fails.gpf = Gpf::Fails;
+        assert!(fails.is_ok(&line(Outcome::ColdBoot, false, "dirty-shutdown")));
+        assert!(!fails.is_ok(&line(Outcome::Resumed, true, "")));
     }
 
     #[test]

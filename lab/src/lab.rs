@@ -7,8 +7,10 @@ use std::time::Duration;
 use dormouse_guest::protocol::{
     Ask, FilePart, Placement, RunPlan, RunResult, Verdict, WorkloadPlan, WorkloadStatus, to_hex,
 };
+use dormouse_report::event::Kind;
 
 use crate::accelerator;
+use crate::cxl_device::power_was_gone;
 use crate::error::LabError;
 use crate::machine::{Machine, MachineConfig};
 use crate::power::{PowerOn, Setting};
@@ -48,6 +50,7 @@ impl Lab {
             Some(mut machine) => {
                 machine.config.dram_bytes = config.dram_bytes;
                 machine.config.cpus = config.cpus;
+                machine.config.gpf = config.gpf;
                 machine.resize_cxl(config.cxl_bytes)?;
                 machine
             }
@@ -70,6 +73,13 @@ impl Lab {
     /// # Errors
     /// The emulator cannot be started.
     pub fn power_on(&mut self, fault: Option<&str>) -> Result<PowerOn, LabError> {
+        if self.machine.power_ons() > 0 {
+            let lost_pages = power_was_gone(&mut self.machine)?;
+            if lost_pages > 0 {
+                let event = self.setting.event("machine", "flush-failed", Kind::Mark);
+                self.setting.record(&event.with("lost_pages", lost_pages));
+            }
+        }
         PowerOn::start(&mut self.machine, &self.setting, fault)
     }
 

@@ -19,6 +19,7 @@ use std::process::Command;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::cxl_device::Gpf;
 use crate::error::{Doing, LabError};
 use crate::memory_file;
 use crate::size::Size;
@@ -44,6 +45,9 @@ pub struct MachineConfig {
     pub device_serial: u64,
     /// How often the CXL device lost writes.
     pub dirty_shutdown_count: u64,
+    /// What becomes of the device's last writes when power goes.
+    #[serde(default)]
+    pub gpf: Gpf,
 }
 
 impl MachineConfig {
@@ -58,6 +62,7 @@ impl MachineConfig {
             cpus,
             device_serial: random_serial()?,
             dirty_shutdown_count: 0,
+            gpf: Gpf::default(),
         };
         config.check()?;
         Ok(config)
@@ -107,15 +112,17 @@ impl MachineConfig {
         FOUR_GIB + self.dram_bytes - self.low_bytes()
     }
 
-    /// What firmware reads from `opt/dormouse/device`: base, bytes, serial, dirty-shutdown count.
-    pub fn device_description(&self) -> [u8; 32] {
+    /// What firmware reads from `opt/dormouse/device`: base, bytes, serial, dirty-shutdown count,
+    /// what the board states about losing power.
+    pub fn device_description(&self) -> [u8; 40] {
         let fields = [
             self.cxl_base(),
             self.cxl_bytes,
             self.device_serial,
             self.dirty_shutdown_count,
+            self.gpf.statement(),
         ];
-        let mut bytes = [0; 32];
+        let mut bytes = [0; 40];
         for (slot, field) in bytes.chunks_exact_mut(8).zip(fields) {
             slot.copy_from_slice(&field.to_le_bytes());
         }
@@ -372,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn firmware_gets_the_device_in_four_little_endian_words() {
+    fn firmware_gets_the_device_in_five_little_endian_words() {
         let mut config = config(1024);
         config.device_serial = 0x1122;
         config.dirty_shutdown_count = 3;
@@ -381,7 +388,7 @@ mod tests {
             .chunks_exact(8)
             .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
             .collect();
-        assert_eq!(words, [4 << 30, 8 << 30, 0x1122, 3]);
+        assert_eq!(words, [4 << 30, 8 << 30, 0x1122, 3, 7]);
     }
 
     #[test]

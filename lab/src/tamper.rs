@@ -8,11 +8,11 @@ use dormouse_image::edit;
 
 use crate::error::{Doing, LabError};
 use crate::fault::delay_ms;
+use crate::image_file::{
+    HEADERS_BYTES, PAGE_BYTES, newest_copy, read_headers, read_part, user_pages,
+};
 use crate::machine::Machine;
 
-/// Where both copies of the header are.
-const HEADERS_BYTES: usize = 8192;
-const PAGE_BYTES: u64 = 4096;
 /// The emulated board takes devices in steps of this.
 const BLOCK_BYTES: u64 = 128 << 20;
 
@@ -22,6 +22,8 @@ pub enum Tamper {
     Header,
     Bitmap,
     Page,
+    UserPage,
+    UserPages,
     Version,
     Truncate,
     Foreign,
@@ -31,7 +33,7 @@ pub enum Tamper {
 }
 
 /// All ways, with names and what each does.
-pub const TAMPERS: [(Tamper, &str, &str); 9] = [
+pub const TAMPERS: [(Tamper, &str, &str); 11] = [
     (Tamper::Header, "header", "flip one bit in the header"),
     (
         Tamper::Bitmap,
@@ -39,6 +41,16 @@ pub const TAMPERS: [(Tamper, &str, &str); 9] = [
         "flip one bit in the bitmap of saved pages",
     ),
     (Tamper::Page, "page", "flip one bit in a saved page"),
+    (
+        Tamper::UserPage,
+        "user-page",
+        "flip one bit in a program's page (found with --verify-user-pages all)",
+    ),
+    (
+        Tamper::UserPages,
+        "user-pages",
+        "write something else over every 16th page of programs",
+    ),
     (
         Tamper::Version,
         "version",
@@ -123,6 +135,19 @@ impl Tamper {
                 let page = saved_page(&file, seed)?;
                 flip_bit(&file, page * PAGE_BYTES + random(PAGE_BYTES), seed)
             }
+            Tamper::UserPage => {
+                let pages = pages_of_programs(&file)?;
+                let page = pages[random(pages.len() as u64) as usize];
+                flip_bit(&file, page * PAGE_BYTES + random(PAGE_BYTES), seed)
+            }
+            Tamper::UserPages => {
+                let pages = pages_of_programs(&file)?;
+                let garbage = [0xa5 ^ seed as u8; PAGE_BYTES as usize];
+                for page in pages.iter().skip(random(16) as usize).step_by(16) {
+                    write_all(&file, &garbage, page * PAGE_BYTES)?;
+                }
+                Ok(())
+            }
             Tamper::Version => {
                 let (copy, mut header) = newest_copy(&file)?;
                 header.version += 1;
@@ -153,33 +178,22 @@ impl Tamper {
     }
 }
 
-type Header = dormouse_image::sys::dormouse_header;
-
-fn read_headers(file: &File) -> Result<Vec<u8>, LabError> {
-    let mut window = vec![0; HEADERS_BYTES];
-    file.read_exact_at(&mut window, 0)
-        .doing("read the image's header")?;
-    Ok(window)
-}
-
-/// The header that counts, and which copy it is.
-fn newest_copy(file: &File) -> Result<(usize, Box<Header>), LabError> {
-    let window = read_headers(file)?;
-    let copy = edit::newest(&window)
-        .map_err(|why| LabError::Unexpected(format!("there is no image to damage: {why}")))?;
-    let header = edit::read_header(&window, copy).expect("the window has both copies");
-    Ok((copy, header))
-}
-
 /// A page of the window that holds saved data, chosen by `seed`.
 fn saved_page(file: &File, seed: u64) -> Result<u64, LabError> {
     let (_, header) = newest_copy(file)?;
-    let mut bitmap = vec![0; header.cxl_bitmap_bytes as usize];
-    file.read_exact_at(&mut bitmap, header.cxl_bitmap_offset)
-        .doing("read the CXL bitmap")?;
+    let bitmap = read_part(file, header.cxl_bitmap_offset, header.cxl_bitmap_bytes)?;
     let wanted = delay_ms(seed, 2, header.saved_pages.max(1));
     free_page(&bitmap, header.data_offset / PAGE_BYTES, wanted)
         .ok_or_else(|| LabError::Unexpected("the image has no saved page".into()))
+}
+
+fn pages_of_programs(file: &File) -> Result<Vec<u64>, LabError> {
+    let (_, header) = newest_copy(file)?;
+    let pages = user_pages(file, &header)?;
+    if pages.is_empty() {
+        return Err(LabError::Unexpected("the image has no user page".into()));
+    }
+    Ok(pages)
 }
 
 /// Saved pages lie in the pages whose bit is clear, in order: the one of that number.

@@ -5,7 +5,14 @@ use std::env;
 use std::path::PathBuf;
 
 const SOURCES: &[&str] = &[
-    "xxh64", "strings", "header", "geometry", "check", "plan", "copy",
+    "xxh64",
+    "strings",
+    "header",
+    "geometry",
+    "check",
+    "plan",
+    "user_pages",
+    "copy",
 ];
 
 fn main() {

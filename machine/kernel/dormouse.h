@@ -7,6 +7,7 @@
 #include <linux/device.h>
 #include <linux/math64.h>
 #include <linux/mutex.h>
+#include <linux/string.h>
 #include <linux/types.h>
 #include <asm/msr.h>
 #include <asm/tsc.h>
@@ -62,6 +63,8 @@ struct dormouse_device {
 	enum dormouse_trigger trigger;
 	u16 smi_port;
 	u8 smi_command;
+	const char *flush;		/* what it says of Global Persistent Flush */
+	bool counts_dirty_shutdowns;
 
 	void *window;			/* the reserved part, write-back */
 	struct dormouse_header *header;	/* our own copy of the newest header */
@@ -72,6 +75,9 @@ struct dormouse_device {
 	 */
 	struct mutex lock;
 	bool enabled;
+	/* For the next sleep; user space decides. */
+	enum dormouse_persistence persistence;
+	enum dormouse_user_check user_check;
 	bool asked;			/* firmware was asked and did not say no yet */
 
 	u32 last_outcome;
@@ -83,6 +89,12 @@ struct dormouse_device {
 };
 
 extern struct dormouse_device dormouse;
+
+/* Firmware states that flushing on power loss is known good. */
+static inline bool dormouse_firmware_vouches(const struct dormouse_device *d)
+{
+	return !strcmp(d->flush, "armed") && d->counts_dirty_shutdowns;
+}
 
 /* Nanoseconds since this power cycle's reset, as firmware counts them. */
 static inline u64 dormouse_now_ns(void)
@@ -127,6 +139,15 @@ enum dormouse_class dormouse_page_class(const struct page *page);
 /* Moves pages that hold struct pages from the class they were counted in to their own. */
 void dormouse_classify_memmap(const struct dormouse_device *d, struct dormouse_marks *m);
 const char *dormouse_class_name(enum dormouse_class class);
+
+/* --- user_pages.c: digests of the pages that stay on the device --- */
+/* While memory can still be allocated, and when it is no longer needed. */
+void dormouse_user_begin(struct dormouse_device *d);
+void dormouse_user_end(struct dormouse_device *d);
+/* User space and devices stand still, all CPUs run: takes most of them if all are wanted. */
+void dormouse_user_digest_early(struct dormouse_device *d);
+/* The last step: the rest, into the table and the header. */
+void dormouse_user_digest(struct dormouse_device *d);
 
 /* --- handover.c --- */
 /* Asks firmware for a dry run: 0 if it answers at all, or -ETIMEDOUT. */

@@ -92,6 +92,9 @@ static enum dormouse_reason prepare_image(struct dormouse_device *d, u64 begin_n
 	*detail = h->state;
 	if (h->state == DORMOUSE_STATE_SUSPENDED || h->state == DORMOUSE_STATE_RESTORING)
 		return DORMOUSE_E_IMAGE_EXISTS;
+	*detail = d->persistence;
+	if (d->persistence == DORMOUSE_PERSISTENCE_UNKNOWN)
+		return DORMOUSE_E_VOLATILE;
 
 	dormouse_marks_init(m, h, d->window + h->dram_bitmap_offset,
 			    d->window + h->cxl_bitmap_offset);
@@ -110,7 +113,9 @@ static enum dormouse_reason prepare_image(struct dormouse_device *d, u64 begin_n
 	h->wake_vector = 0;
 	h->restore_attempts = 0;
 	h->state = DORMOUSE_STATE_PREPARED;
+	h->persistence = d->persistence;
 	memset(h->phase, 0, sizeof(h->phase));
+	dormouse_user_digest(d);
 	h->phase[DORMOUSE_PHASE_PREPARE].begin_ns = begin_ns;
 	h->phase[DORMOUSE_PHASE_PREPARE].end_ns = dormouse_now_ns();
 	dormouse_header_commit(dormouse_copies(d), h);
@@ -120,6 +125,13 @@ static enum dormouse_reason prepare_image(struct dormouse_device *d, u64 begin_n
 /* Afterwards: a console may allocate memory to print (netconsole does). */
 static void report_prepare(const struct dormouse_device *d, u64 begin_ns, u64 end_ns)
 {
+	const struct dormouse_interval *user = &d->header->phase[DORMOUSE_PHASE_USER_DIGEST];
+
+	if (user->end_ns) {
+		print_event(user->begin_ns, "suspend", "user-digest", "begin");
+		pr_notice("event t_ns=%llu phase=suspend name=user-digest kind=end pages=%llu\n",
+			  user->end_ns, d->header->user_pages);
+	}
 	print_event(begin_ns, "suspend", "prepare", "begin");
 	pr_notice("event t_ns=%llu phase=suspend name=prepare kind=end pages=%llu free_pages=%llu\n",
 		  end_ns, d->marks.save_pages, d->marks.cxl_free_pages);
@@ -189,8 +201,10 @@ static int dormouse_pm_notify(struct notifier_block *nb, unsigned long action, v
 	case PM_SUSPEND_PREPARE:
 		d->asked = false;
 		print_event(dormouse_now_ns(), "suspend", "kernel", "begin");
+		dormouse_user_begin(d);
 		break;
 	case PM_POST_SUSPEND:
+		dormouse_user_end(d);
 		if (d->asked)
 			after_sleep(d);
 		d->asked = false;

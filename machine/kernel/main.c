@@ -10,14 +10,17 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/platform_device.h>
+#include <linux/pm.h>
 #include <linux/property.h>
 #include <linux/sizes.h>
+#include <linux/suspend.h>
 
 #include "dormouse.h"
 
 struct dormouse_device dormouse = {
 	.lock = __MUTEX_INITIALIZER(dormouse.lock),
 	.enabled = true,
+	.user_check = DORMOUSE_USER_CHECK_SAMPLE,
 };
 
 /* platform_driver_probe() only tells that nothing was bound. */
@@ -51,6 +54,19 @@ static int __init read_trigger(struct dormouse_device *d)
 	return error;
 }
 
+/* The board's word for a device that cannot be asked; nothing said is no word. */
+static void __init read_persistence(struct dormouse_device *d)
+{
+	u64 counted;
+
+	if (device_property_read_string(d->dev, "global-persistent-flush", &d->flush))
+		d->flush = "unknown";
+	d->counts_dirty_shutdowns =
+		!device_property_read_u64(d->dev, "dirty-shutdowns-counted", &counted) && counted;
+	d->persistence = dormouse_firmware_vouches(d) ? DORMOUSE_PERSISTENCE_FIRMWARE :
+							DORMOUSE_PERSISTENCE_UNKNOWN;
+}
+
 static int __init read_properties(struct platform_device *pdev, struct dormouse_device *d)
 {
 	struct resource *reserved = platform_get_resource(pdev, IORESOURCE_MEM, 0);
@@ -75,6 +91,7 @@ static int __init read_properties(struct platform_device *pdev, struct dormouse_
 	d->cxl_bytes = cxl_mib * SZ_1M;
 	d->smi_command = command;
 	d->smi_port = port;
+	read_persistence(d);
 
 	if (!reserved) {
 		pr_err("firmware's device DORM0001 names no memory\n");
@@ -154,6 +171,17 @@ static void dormouse_remove(struct platform_device *pdev)
 	dormouse.dev = NULL;
 }
 
+static int dormouse_suspend_noirq(struct device *dev)
+{
+	if (dormouse.enabled && pm_suspend_target_state == PM_SUSPEND_MEM)
+		dormouse_user_digest_early(&dormouse);
+	return 0;
+}
+
+static const struct dev_pm_ops dormouse_pm_ops = {
+	.suspend_noirq = pm_sleep_ptr(dormouse_suspend_noirq),
+};
+
 static const struct acpi_device_id dormouse_ids[] = {
 	{ "DORM0001" },
 	{ }
@@ -164,6 +192,7 @@ static struct platform_driver dormouse_driver = {
 	.driver = {
 		.name = "dormouse",
 		.acpi_match_table = dormouse_ids,
+		.pm = pm_sleep_ptr(&dormouse_pm_ops),
 	},
 	.remove = dormouse_remove,
 };

@@ -36,6 +36,8 @@ static struct kobj_attribute _name##_attribute = __ATTR_RO(_name)
 DORMOUSE_SHOW(cxl_base, "0x%llx", dormouse.cxl_base);
 DORMOUSE_SHOW(cxl_bytes, "%llu", dormouse.cxl_bytes);
 DORMOUSE_SHOW(reserved_bytes, "%llu", dormouse.reserved_bytes);
+DORMOUSE_SHOW(global_persistent_flush, "%s", dormouse.flush);
+DORMOUSE_SHOW(dirty_shutdowns_counted, "%d", dormouse.counts_dirty_shutdowns);
 DORMOUSE_SHOW(last_outcome, "%s", dormouse_outcome_name(dormouse.last_outcome));
 DORMOUSE_SHOW(last_reason, "%s", dormouse_reason_name(dormouse.last_reason));
 DORMOUSE_SHOW(last_detail, "0x%llx", dormouse.last_detail);
@@ -69,6 +71,57 @@ static ssize_t enabled_store(struct kobject *kobj, struct kobj_attribute *attr, 
 }
 
 static struct kobj_attribute enabled_attribute = __ATTR_RW(enabled);
+
+static ssize_t persistence_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%s\n", dormouse_persistence_name(dormouse.persistence));
+}
+
+static ssize_t persistence_store(struct kobject *kobj, struct kobj_attribute *attr,
+				 const char *buf, size_t bytes)
+{
+	u32 i;
+
+	for (i = 0; i < DORMOUSE_PERSISTENCE_COUNT; i++) {
+		if (sysfs_streq(buf, dormouse_persistence_name(i)))
+			break;
+	}
+	if (i == DORMOUSE_PERSISTENCE_COUNT)
+		return -EINVAL;
+	/* What firmware says is not for others to say. */
+	if (i == DORMOUSE_PERSISTENCE_FIRMWARE && !dormouse_firmware_vouches(&dormouse))
+		return -EPERM;
+	mutex_lock(&dormouse.lock);
+	dormouse.persistence = i;
+	mutex_unlock(&dormouse.lock);
+	return bytes;
+}
+
+static struct kobj_attribute persistence_attribute = __ATTR_RW(persistence);
+
+static ssize_t verify_user_pages_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%s\n", dormouse_user_check_name(dormouse.user_check));
+}
+
+static ssize_t verify_user_pages_store(struct kobject *kobj, struct kobj_attribute *attr,
+				       const char *buf, size_t bytes)
+{
+	u32 i;
+
+	for (i = 0; i < DORMOUSE_USER_CHECK_COUNT; i++) {
+		if (sysfs_streq(buf, dormouse_user_check_name(i)))
+			break;
+	}
+	if (i == DORMOUSE_USER_CHECK_COUNT)
+		return -EINVAL;
+	mutex_lock(&dormouse.lock);
+	dormouse.user_check = i;
+	mutex_unlock(&dormouse.lock);
+	return bytes;
+}
+
+static struct kobj_attribute verify_user_pages_attribute = __ATTR_RW(verify_user_pages);
 
 static ssize_t state_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
@@ -209,6 +262,10 @@ static struct attribute *dormouse_attributes[] = {
 	&reserved_bytes_attribute.attr,
 	&device_serial_attribute.attr,
 	&dirty_shutdown_count_attribute.attr,
+	&global_persistent_flush_attribute.attr,
+	&dirty_shutdowns_counted_attribute.attr,
+	&persistence_attribute.attr,
+	&verify_user_pages_attribute.attr,
 	&phases_attribute.attr,
 	&breakdown_attribute.attr,
 	&estimate_attribute.attr,

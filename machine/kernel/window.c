@@ -53,6 +53,12 @@ static bool bitmap_fits(const struct dormouse_header *h, u64 offset, u64 bytes, 
 	       bytes >= DIV_ROUND_UP_ULL(bits, 64) * sizeof(u64);
 }
 
+/* Of parts that fit: no sum wraps. */
+static bool overlap(u64 a, u64 a_bytes, u64 b, u64 b_bytes)
+{
+	return a < b + b_bytes && b < a + a_bytes;
+}
+
 static enum dormouse_reason header_fits(const struct dormouse_device *d, u64 *detail)
 {
 	const struct dormouse_header *h = d->header;
@@ -77,8 +83,16 @@ static enum dormouse_reason header_fits(const struct dormouse_device *d, u64 *de
 	if (!bitmap_fits(h, h->cxl_bitmap_offset, h->cxl_bitmap_bytes,
 			 h->cxl_bytes >> PAGE_SHIFT))
 		return DORMOUSE_E_LAYOUT;
-	if (h->dram_bitmap_offset < h->cxl_bitmap_offset + h->cxl_bitmap_bytes &&
-	    h->cxl_bitmap_offset < h->dram_bitmap_offset + h->dram_bitmap_bytes)
+	if (overlap(h->dram_bitmap_offset, h->dram_bitmap_bytes, h->cxl_bitmap_offset,
+		    h->cxl_bitmap_bytes))
+		return DORMOUSE_E_LAYOUT;
+	*detail = h->user_table_offset;
+	if (!bitmap_fits(h, h->user_table_offset, h->user_table_bytes,
+			 h->cxl_bytes >> PAGE_SHIFT) ||
+	    overlap(h->user_table_offset, h->user_table_bytes, h->dram_bitmap_offset,
+		    h->dram_bitmap_bytes) ||
+	    overlap(h->user_table_offset, h->user_table_bytes, h->cxl_bitmap_offset,
+		    h->cxl_bitmap_bytes))
 		return DORMOUSE_E_LAYOUT;
 
 	*detail = 0;

@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::bytes::{human, parse};
-use crate::options::{Cancel, HomeMode, HomeOptions, NodeChoice, SleepOptions};
+use crate::options::{Cancel, HomeMode, HomeOptions, NodeChoice, SleepOptions, VerifyUserPages};
 use crate::order::Policy;
 use crate::{HomeReport, SleepError, SleepReport};
 
@@ -69,6 +69,7 @@ Examples:
   dormouse sleep --dry-run             what would move, what would be saved, does it fit
   dormouse sleep                       sleep; after waking wait until all pages are home
   dormouse sleep --home background --rate 500M
+  dormouse sleep --verify-user-pages all
   dormouse sleep --json --events sleep.jsonl
 
 Exit codes: 0 slept and woke; 1 refused or failed, the machine runs on as before; 2 wrong usage;
@@ -107,6 +108,25 @@ pub struct SleepArgs {
     /// Check and plan; change nothing
     #[arg(long)]
     pub dry_run: bool,
+
+    /// Sleep even where nobody knows that the CXL device keeps its contents without power; the
+    /// image records it
+    #[arg(
+        long,
+        env = "DORMOUSE_ACCEPT_VOLATILE",
+        value_parser = clap::builder::FalseyValueParser::new()
+    )]
+    pub accept_volatile: bool,
+
+    /// User pages whose contents firmware compares before it wakes the system
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHICH",
+        default_value = "sample",
+        env = "DORMOUSE_VERIFY_USER_PAGES"
+    )]
+    pub verify_user_pages: VerifyUserPages,
 
     #[command(flatten)]
     pub choices: HomeChoices,
@@ -173,6 +193,8 @@ fn sleep_options(args: &SleepArgs, cancel: Cancel) -> SleepOptions {
             ..HomeOptions::default()
         },
         dry_run: args.dry_run,
+        accept_volatile: args.accept_volatile,
+        verify_user_pages: args.verify_user_pages,
         keep_running,
         freeze_timeout: Duration::from_secs(args.freeze_timeout),
         background_command: background_command(&args.choices),
@@ -350,6 +372,11 @@ fn print_sleep(report: &SleepReport) {
             human(plan.available_bytes)
         );
         println!("  processes               {:>12}", plan.processes);
+        println!(
+            "  keeps its contents      {} ({})",
+            plan.persistence,
+            plan.persistence_reasons.join("; ")
+        );
         println!("  cgroups to stop         {}", plan.freeze.join(" "));
         let names: Vec<String> = plan
             .not_frozen

@@ -40,6 +40,12 @@ pub enum SleepError {
         next: &'static str,
     },
 
+    #[error(
+        "the sleep could be lost with the power: {reasons}; `dormouse doctor sleep` tells more, \
+         and --accept-volatile takes the risk"
+    )]
+    Volatile { reasons: String },
+
     #[error("no CXL memory for the sleep: {detail}; `dormouse doctor` shows which part is missing")]
     NoNode { detail: String },
 
@@ -121,6 +127,7 @@ impl SleepError {
             SleepError::ImageExists { .. } => "image-exists",
             SleepError::Lacks { .. } => "not-supported",
             SleepError::NoNode { .. } => "no-node",
+            SleepError::Volatile { .. } => "volatile",
             SleepError::NoSpace { .. } => "no-space",
             SleepError::FreezeTimeout { .. } => "freeze-timeout",
             SleepError::Interrupted { .. } => "interrupted",
@@ -143,6 +150,7 @@ impl SleepError {
             | SleepError::Refused { .. }
             | SleepError::Lacks { .. }
             | SleepError::NoModule { .. }
+            | SleepError::Volatile { .. }
             | SleepError::NoNode { .. } => true,
             SleepError::NotUndone { error, .. } => error.is_refusal(),
             _ => false,
@@ -152,7 +160,10 @@ impl SleepError {
     /// The exit code of the command: 3 where this machine lacks something, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
-            SleepError::NoModule { .. } | SleepError::Lacks { .. } | SleepError::NoNode { .. } => 3,
+            SleepError::NoModule { .. }
+            | SleepError::Lacks { .. }
+            | SleepError::Volatile { .. }
+            | SleepError::NoNode { .. } => 3,
             SleepError::NotUndone { error, .. } => error.exit_code(),
             _ => 1,
         }

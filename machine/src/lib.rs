@@ -30,6 +30,7 @@ pub mod offline;
 pub mod options;
 pub mod order;
 pub mod pages;
+pub mod persistence;
 pub mod power;
 pub mod preflight;
 pub mod processes;
@@ -47,7 +48,7 @@ mod fake;
 mod machine_tests;
 
 pub use error::SleepError;
-pub use options::{Cancel, HomeMode, HomeOptions, NodeChoice, SleepOptions};
+pub use options::{Cancel, HomeMode, HomeOptions, NodeChoice, SleepOptions, VerifyUserPages};
 pub use record::{HomeReport, Plan, SleepReport, UnfrozenProcess};
 
 use dormouse_report::Event;

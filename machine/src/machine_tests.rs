@@ -10,7 +10,7 @@ use std::time::Duration;
 use dormouse_report::{Event, Kind};
 
 use crate::fake::FakePages;
-use crate::options::{Cancel, HomeMode, HomeOptions, SleepOptions};
+use crate::options::{Cancel, HomeMode, HomeOptions, SleepOptions, VerifyUserPages};
 use crate::state;
 use crate::target::Machine;
 use crate::tree::Tree;
@@ -112,6 +112,10 @@ impl FakeMachine {
             ("restored_bytes", "0"),
             ("cxl_base", "0x100000000"),
             ("cxl_bytes", "402653184"),
+            ("global_persistent_flush", "armed"),
+            ("dirty_shutdowns_counted", "1"),
+            ("persistence", "firmware"),
+            ("verify_user_pages", "sample"),
             ("phases", ""),
             ("estimate", "save_bytes 157286400\nfree_bytes 104857600\n"),
         ] {
@@ -542,4 +546,45 @@ fn a_sleep_that_is_refused_leaves_a_way_home_alone() {
         fake.sleep(HomeMode::Never).0.unwrap_err().reason(),
         "disabled"
     );
+}
+
+#[test]
+fn a_device_that_may_forget_is_refused_before_anything_changes_unless_the_risk_is_accepted() {
+    let fake = FakeMachine::new(Habit::Sleeps);
+    let set =
+        |name: &str, text: &str| put(fake.directory.path(), &format!("{MODULE}/{name}"), text);
+    set("global_persistent_flush", "absent\n");
+    set("persistence", "unknown\n");
+    let error = fake.sleep(HomeMode::Never).0.unwrap_err();
+    assert_eq!((error.reason(), error.exit_code()), ("volatile", 3));
+    assert!(error.is_refusal());
+    let text = error.to_string();
+    assert!(text.contains("no Global Persistent Flush"), "{text}");
+    assert!(text.contains("--accept-volatile"), "{text}");
+    assert!(fake.writes.lock().unwrap().is_empty());
+
+    let options = SleepOptions {
+        accept_volatile: true,
+        verify_user_pages: VerifyUserPages::All,
+        ..fake.options(HomeMode::Never)
+    };
+    let report = sleep::run(&fake.machine(), &options, &mut |_| ()).unwrap();
+    assert_eq!(report.persistence, "accepted");
+    // The module was told before it slept, and has its own settings again.
+    let writes = fake.writes.lock().unwrap();
+    let position = |write: &str| {
+        let found = writes.iter().position(|one| one == write);
+        found.unwrap_or_else(|| panic!("no {write} in {writes:?}"))
+    };
+    let slept = writes
+        .iter()
+        .position(|one| one.starts_with("sys/power/state"));
+    let slept = slept.expect("it slept");
+    for (name, during, after) in [
+        ("persistence", "accepted", "unknown"),
+        ("verify_user_pages", "all", "sample"),
+    ] {
+        assert!(position(&format!("{MODULE}/{name}={during}")) < slept);
+        assert!(position(&format!("{MODULE}/{name}={after}")) > slept);
+    }
 }

@@ -20,6 +20,16 @@ pub struct Status {
     pub restored_bytes: u64,
     pub cxl_base: u64,
     pub cxl_bytes: u64,
+    /// What firmware states: `armed`, `not-armed`, `absent`, `unknown`.
+    pub global_persistent_flush: String,
+    pub counts_dirty_shutdowns: bool,
+    /// As firmware found them.
+    pub device_serial: u64,
+    pub dirty_shutdown_count: u64,
+    /// Who vouches for the device at the next sleep.
+    pub persistence: String,
+    /// Which user pages get a digest at the next sleep.
+    pub verify_user_pages: String,
 }
 
 /// What a dry marking of the kernel says now.
@@ -66,7 +76,26 @@ pub fn status(tree: &Tree) -> Result<Status, SleepError> {
         restored_bytes: number(&text("restored_bytes")),
         cxl_base: number(&text("cxl_base")),
         cxl_bytes: number(&text("cxl_bytes")),
+        global_persistent_flush: text("global_persistent_flush"),
+        counts_dirty_shutdowns: text("dirty_shutdowns_counted") == "1",
+        device_serial: number(&text("device_serial")),
+        dirty_shutdown_count: number(&text("dirty_shutdown_count")),
+        persistence: text("persistence"),
+        verify_user_pages: text("verify_user_pages"),
     })
+}
+
+/// Writes one of the module's settings.
+///
+/// # Errors
+/// The module does not take it, or is of a version that does not have it.
+pub fn set(tree: &Tree, name: &str, value: &str) -> Result<(), SleepError> {
+    let path = format!("{DIRECTORY}/{name}");
+    tree.write(&path, value).map_err(SleepError::write(
+        "tell the kernel module about this sleep",
+        tree.path(&path),
+        "load the module that belongs to this command",
+    ))
 }
 
 /// Parses `name bytes` lines; `None` where a needed one is missing.

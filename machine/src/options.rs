@@ -16,6 +16,30 @@ pub enum NodeChoice {
     Node(u32),
 }
 
+/// Which user pages get a digest, to be compared by firmware before it wakes the system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum VerifyUserPages {
+    /// No page
+    None,
+    /// A few hundred pages, at no cost: finds a device that somebody else has used
+    #[default]
+    Sample,
+    /// Every page: finds any change, and takes time in proportion to the memory in use
+    All,
+}
+
+impl VerifyUserPages {
+    /// The name that the module takes.
+    pub fn name(self) -> &'static str {
+        match self {
+            VerifyUserPages::None => dormouse_image::UserCheck::NONE,
+            VerifyUserPages::Sample => dormouse_image::UserCheck::SAMPLE,
+            VerifyUserPages::All => dormouse_image::UserCheck::ALL,
+        }
+        .name()
+    }
+}
+
 /// When the pages come home after waking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HomeMode {
@@ -60,6 +84,9 @@ pub struct SleepOptions {
     pub home_options: HomeOptions,
     /// Check and plan, change nothing.
     pub dry_run: bool,
+    /// Sleep even where nobody knows that the device keeps its contents.
+    pub accept_volatile: bool,
+    pub verify_user_pages: VerifyUserPages,
     /// Cgroups (path or last component) that go on running until the kernel freezes them.
     pub keep_running: Vec<String>,
     /// How long user space may take to stop.
@@ -77,6 +104,8 @@ impl Default for SleepOptions {
             home: HomeMode::Wait,
             home_options: HomeOptions::default(),
             dry_run: false,
+            accept_volatile: false,
+            verify_user_pages: VerifyUserPages::default(),
             keep_running: vec!["systemd-journald.service".to_owned()],
             freeze_timeout: Duration::from_secs(20),
             background_command: vec!["/proc/self/exe".into(), "home".into()],

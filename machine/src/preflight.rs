@@ -8,6 +8,7 @@ use crate::node::{self, CxlNode};
 use crate::numa_maps;
 use crate::options::SleepOptions;
 use crate::order;
+use crate::persistence::{self, Verdict};
 use crate::power;
 use crate::processes::{self, Process};
 use crate::record::{Plan, UnfrozenProcess};
@@ -25,6 +26,7 @@ pub struct Ready {
     pub cgroup_mount: &'static str,
     pub freeze: Vec<String>,
     pub plan: Plan,
+    pub persistence: Verdict,
 }
 
 /// The numbers that decide about space.
@@ -106,6 +108,7 @@ pub fn run(tree: &Tree, options: &SleepOptions) -> Result<Ready, SleepError> {
         });
     }
     power::check(tree)?;
+    let persistence = persistence::check(tree, &status, options.accept_volatile)?;
     let cgroup_mount = freezer::mount(tree)?;
     let cxl = node::find(tree, options.node, Some(&status))?;
     let dram_nodes = node::dram_nodes(tree, cxl.node);
@@ -128,6 +131,8 @@ pub fn run(tree: &Tree, options: &SleepOptions) -> Result<Ready, SleepError> {
         freeze: freeze.clone(),
         not_frozen,
         home_order: processes.iter().map(|process| process.pid).collect(),
+        persistence: persistence.persistence.to_string(),
+        persistence_reasons: persistence.reasons.clone(),
     };
     let order = processes
         .iter()
@@ -141,6 +146,7 @@ pub fn run(tree: &Tree, options: &SleepOptions) -> Result<Ready, SleepError> {
         cgroup_mount,
         freeze,
         plan,
+        persistence,
     })
 }
 

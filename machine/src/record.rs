@@ -27,6 +27,11 @@ pub struct Plan {
     pub not_frozen: Vec<UnfrozenProcess>,
     /// Pids in the order in which they come home.
     pub home_order: Vec<i32>,
+    /// Who vouches that the device keeps its contents: `device`, `firmware`, or `accepted`.
+    #[serde(default)]
+    pub persistence: String,
+    #[serde(default)]
+    pub persistence_reasons: Vec<String>,
 }
 
 /// One sleep, from the call to user space running again (and home, if it was waited for).
@@ -54,6 +59,9 @@ pub struct SleepReport {
     /// From firmware's jump to the first instruction of user space. Null as above.
     pub resume_kernel_s: Option<f64>,
     pub not_frozen: Vec<UnfrozenProcess>,
+    /// As in the plan, and recorded in the image.
+    #[serde(default)]
+    pub persistence: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub plan: Option<Plan>,
     pub home: Option<HomeReport>,

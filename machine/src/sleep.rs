@@ -49,6 +49,7 @@ pub fn run(
     let mut report = SleepReport {
         node: ready.cxl.node,
         not_frozen: ready.plan.not_frozen.clone(),
+        persistence: ready.plan.persistence.clone(),
         ..SleepReport::default()
     };
     if options.dry_run {
@@ -202,6 +203,7 @@ fn go_down<'a>(
     let tree = machine.tree;
     let cancel = &options.cancel;
 
+    tell_module(tree, options, ready, undo)?;
     ((), report.node_online_s) = timed("node-online", events, |_| {
         node::bring_online(tree, &ready.cxl)?;
         Ok(((), no_detail().with("node", ready.cxl.node)))
@@ -269,6 +271,37 @@ fn go_down<'a>(
         });
     }
     check(cancel, "about to sleep")
+}
+
+/// What the image is to say; the module's own settings come back afterwards.
+fn tell_module<'a>(
+    tree: &'a Tree,
+    options: &SleepOptions,
+    ready: &'a Ready,
+    undo: &mut Undo<'a>,
+) -> Result<(), SleepError> {
+    let settings = [
+        (
+            "persistence",
+            ready.persistence.persistence.name(),
+            &ready.status.persistence,
+        ),
+        (
+            "verify_user_pages",
+            options.verify_user_pages.name(),
+            &ready.status.verify_user_pages,
+        ),
+    ];
+    for (name, value, before) in settings {
+        if value == before {
+            continue;
+        }
+        module::set(tree, name, value)?;
+        undo.push("give the module its own settings back", move || {
+            module::set(tree, name, before).map_err(|error| error.to_string())
+        });
+    }
+    Ok(())
 }
 
 /// Moves every user process to the CXL node, ourselves last; returns the bytes that arrived.

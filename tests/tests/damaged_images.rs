@@ -6,10 +6,12 @@ use dormouse_tests::{dormouse, lab_cycle, listed, test_folder};
 
 /// Ways of `--tamper list` and the reasons that may be given. A header with a flipped bit falls
 /// back to its older copy, which says that the save was under way.
-const WAYS: [(&str, &[&str]); 8] = [
+const WAYS: [(&str, &[&str]); 10] = [
     ("header", &["incomplete", "header-digest"]),
     ("bitmap", &["bitmap-digest"]),
     ("page", &["saved-digest"]),
+    ("user-page", &["user-digest"]),
+    ("user-pages", &["user-digest"]),
     ("version", &["version"]),
     ("truncate", &["cxl-size"]),
     ("foreign", &["magic"]),
@@ -56,6 +58,23 @@ fn one_flipped_bit_in_a_bitmap_is_a_cold_boot() {
 #[test]
 fn one_flipped_bit_in_a_saved_page_is_a_cold_boot() {
     tamper("page");
+}
+
+/// Without the option this one is not found: the machine runs on with the page as it is now.
+#[test]
+fn one_flipped_bit_in_a_program_s_page_is_a_cold_boot_if_all_are_verified() {
+    let (_, reasons) = WAYS.iter().find(|(name, _)| *name == "user-page").unwrap();
+    let all = ["--sleep-argument", "--verify-user-pages=all"];
+    damage(
+        &[&["--tamper", "user-page"], all.as_slice()].concat(),
+        "tamper-user-page",
+        reasons,
+    );
+}
+
+#[test]
+fn a_device_that_somebody_else_wrote_to_is_a_cold_boot_by_the_sample_alone() {
+    tamper("user-pages");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use dormouse_machine::module::{self, Status as ModuleStatus};
 use dormouse_machine::node::{self, DaxDevice};
 use dormouse_machine::options::NodeChoice;
+use dormouse_machine::persistence::{self, Persistence, Verdict};
 use dormouse_machine::tree::Tree;
 use dormouse_report::format::bytes;
 
@@ -38,8 +39,8 @@ pub struct Facts {
     /// /sys/kernel/security/lockdown, empty where the kernel has none.
     pub lockdown: String,
     pub auto_online_blocks: String,
-    /// Where a count of dirty shutdowns can be read.
-    pub dirty_shutdown: Option<String>,
+    /// Whether the CXL device keeps its contents without power; none without the module.
+    pub persistence: Option<Verdict>,
 }
 
 impl Facts {
@@ -54,12 +55,16 @@ impl Facts {
         let effective = effective
             .lines()
             .find_map(|line| line.strip_prefix("CapEff:"));
+        let module = module::status(tree).ok();
         Facts {
+            persistence: module
+                .as_ref()
+                .map(|status| persistence::find(tree, status)),
             kernel_release: text("proc/sys/kernel/osrelease"),
             mem_sleep: text("sys/power/mem_sleep"),
             firmware_device,
             module_loaded: tree.exists("sys/module/dormouse"),
-            module: module::status(tree).ok(),
+            module,
             dax_devices: node::devices(tree),
             has_cgroup2: dormouse_machine::freezer::mount(tree).is_ok(),
             capabilities: effective
@@ -67,19 +72,8 @@ impl Facts {
                 .unwrap_or(0),
             lockdown: text("sys/kernel/security/lockdown"),
             auto_online_blocks: text("sys/devices/system/memory/auto_online_blocks"),
-            dirty_shutdown: dirty_shutdown(tree),
         }
     }
-}
-
-/// The device's own counter, or the one that firmware handed to the module.
-fn dirty_shutdown(tree: &Tree) -> Option<String> {
-    let devices = tree.list("sys/bus/nd/devices").into_iter();
-    let own = devices.map(|name| format!("sys/bus/nd/devices/{name}/cxl/dirty_shutdown"));
-    let from_module = format!("{}/dirty_shutdown_count", module::DIRECTORY);
-    own.chain([from_module])
-        .find(|path| tree.read(path).is_ok())
-        .map(|path| format!("/{path}"))
 }
 
 /// Judges the facts.
@@ -96,7 +90,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
         cgroup(facts.has_cgroup2),
         capabilities(facts.capabilities),
         lockdown(&facts.lockdown),
-        dirty_shutdowns(facts.dirty_shutdown.as_deref()),
+        persistent(facts.persistence.as_ref()),
     ]
 }
 
@@ -292,16 +286,21 @@ fn lockdown(text: &str) -> Check {
     }
 }
 
-fn dirty_shutdowns(path: Option<&str>) -> Check {
-    const ID: &str = "dirty-shutdown";
-    match path {
-        Some(path) => Check::ok(ID, format!("{path} can be read")),
-        None => Check::warn(
+fn persistent(verdict: Option<&Verdict>) -> Check {
+    const ID: &str = "persistence";
+    let Some(verdict) = verdict else {
+        return Check::not_applicable(ID, "needs the module");
+    };
+    let found = verdict.reasons.join("; ");
+    if verdict.persistence == Persistence::UNKNOWN {
+        Check::missing(
             ID,
-            "no counter of dirty shutdowns",
-            "nothing, if this device has none: writes that it lost are then found by the image's \
-             checksums alone",
-        ),
+            found,
+            "sleep is refused: use a device (and Linux 6.16 or newer, or firmware) that vouches for \
+             its flush, or take the risk with `dormouse sleep --accept-volatile`",
+        )
+    } else {
+        Check::ok(ID, found)
     }
 }
 
@@ -332,6 +331,8 @@ mod tests {
             ("sys/power/dormouse/cxl_base", "0x100000000\n"),
             ("sys/power/dormouse/cxl_bytes", "2147483648\n"),
             ("sys/power/dormouse/dirty_shutdown_count", "0\n"),
+            ("sys/power/dormouse/global_persistent_flush", "armed\n"),
+            ("sys/power/dormouse/dirty_shutdowns_counted", "1\n"),
             ("sys/bus/dax/devices/dax0.0/target_node", "1\n"),
             ("sys/bus/dax/devices/dax0.0/resource", "0x108000000\n"),
             ("sys/bus/dax/devices/dax0.0/size", "2013265920\n"),
@@ -407,6 +408,12 @@ mod tests {
                 Warn,
                 "sys/devices/system/memory/auto_online_blocks",
                 "online\n",
+            ),
+            (
+                "persistence",
+                Missing,
+                "sys/power/dormouse/global_persistent_flush",
+                "absent\n",
             ),
             (
                 "privileges",

@@ -34,6 +34,8 @@ uint64_t dormouse_reserved_bytes(const struct dormouse_device *device)
 	 * that lies below the end of the window. dormouse_layout() has the last word.
 	 */
 	const uint64_t needed = DORMOUSE_BITMAPS_OFFSET + bitmap_bytes(device->bytes) +
+				/* digests of user pages: as large as the bitmap */
+				bitmap_bytes(device->bytes) +
 				bitmap_bytes(device->base + device->bytes);
 
 	return ALIGN_UP(needed, DORMOUSE_BLOCK_BYTES);
@@ -53,6 +55,13 @@ static void dormouse_read_resources(struct device *dev)
 				      device.bytes - reserved,
 				      IORESOURCE_CACHEABLE | IORESOURCE_STORED |
 				      IORESOURCE_SOFT_RESERVE);
+}
+
+static const char *flush_name(const struct dormouse_device *device)
+{
+	if (!(device->persistence & DORMOUSE_DEVICE_GPF))
+		return "absent";
+	return device->persistence & DORMOUSE_DEVICE_ARMED ? "armed" : "not-armed";
 }
 
 static void dormouse_fill_ssdt(const struct device *dev)
@@ -85,6 +94,10 @@ static void dormouse_fill_ssdt(const struct device *dev)
 	acpi_dp_add_integer(properties, "smi-port", APM_CNT);
 	acpi_dp_add_string(properties, "sleep-trigger",
 			   CONFIG(DORMOUSE_BOARD_QEMU) ? "apm" : "slp-en");
+	/* The firmware's word for a device that Linux cannot ask. */
+	acpi_dp_add_string(properties, "global-persistent-flush", flush_name(&device));
+	acpi_dp_add_integer(properties, "dirty-shutdowns-counted",
+			    !!(device.persistence & DORMOUSE_DEVICE_COUNTS));
 	acpi_dp_write(properties);
 
 	acpigen_pop_len(); /* device */

@@ -10,12 +10,21 @@
 
 /* --- what a board provides --- */
 
+/*
+ * What a board states about losing power, bits of `persistence`. It states only what it
+ * has seen to: the OS believes it where it cannot ask the device itself.
+ */
+#define DORMOUSE_DEVICE_GPF		1U /* device and platform have Global Persistent Flush */
+#define DORMOUSE_DEVICE_ARMED		2U /* and the device counts it if that fails */
+#define DORMOUSE_DEVICE_COUNTS		4U /* dirty_shutdown_count was read from the device */
+
 /* One CXL window as the board knows it; all of it is WB-mapped memory. */
 struct dormouse_device {
 	uint64_t base;
 	uint64_t bytes;
 	uint64_t serial;
 	uint64_t dirty_shutdown_count;
+	uint64_t persistence;
 } __packed;
 
 /* Ramstage: false if the board has no persistent CXL memory. Called more than once. */
@@ -65,6 +74,11 @@ enum dormouse_reason dormouse_restore(struct dormouse_header *header,
 				      struct dormouse_header *copies,
 				      const struct dormouse_geometry *geometry,
 				      uint64_t *detail);
+
+/* Compares user pages with their digests, on all CPUs if there are many. */
+enum dormouse_reason dormouse_check_user_pages(const struct dormouse_header *header,
+					       const struct dormouse_geometry *geometry,
+					       uint64_t *detail);
 
 /* --- SMM --- */
 

@@ -44,6 +44,22 @@ static void cold_boot(struct dormouse_header *copies, const struct dormouse_head
 	report_cold_boot(reason, detail);
 }
 
+static enum dormouse_reason look_at_user_pages(uint64_t *detail)
+{
+	struct dormouse_interval *const phase = &header.phase[DORMOUSE_PHASE_USER_CHECK];
+	enum dormouse_reason reason;
+
+	if (header.user_check == DORMOUSE_USER_CHECK_NONE)
+		return DORMOUSE_OK;
+	phase->begin_ns = dormouse_now_ns();
+	dormouse_event(phase->begin_ns, "resume", "user-check", "begin", "pages",
+		       header.user_pages);
+	reason = dormouse_check_user_pages(&header, &geometry, detail);
+	phase->end_ns = dormouse_now_ns();
+	dormouse_event(phase->end_ns, "resume", "user-check", "end", "reason", reason);
+	return reason;
+}
+
 /* DORMOUSE_OK: the OS's memory is back and `header` holds its wake vector. */
 static enum dormouse_reason look_at_image(struct dormouse_header *copies, uint64_t begin_ns,
 					  uint64_t *detail)
@@ -57,6 +73,8 @@ static enum dormouse_reason look_at_image(struct dormouse_header *copies, uint64
 	header.phase[DORMOUSE_PHASE_RESTORE_CHECK].end_ns = dormouse_now_ns();
 	dormouse_event(header.phase[DORMOUSE_PHASE_RESTORE_CHECK].end_ns, "resume",
 		       "restore-check", "end", "reason", reason);
+	if (reason == DORMOUSE_OK)
+		reason = look_at_user_pages(detail);
 	if (reason != DORMOUSE_OK)
 		return reason;
 	return dormouse_restore(&header, copies, &geometry, detail);

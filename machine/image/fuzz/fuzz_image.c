@@ -141,6 +141,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	dormouse_header_init(&header, &geometry, NULL);
 	header.state = input.state % DORMOUSE_STATE_COUNT;
 	header.wake_vector = 0x99200;
+	header.persistence = DORMOUSE_PERSISTENCE_DEVICE;
+	header.user_check = DORMOUSE_USER_CHECK_ALL;
 	for (i = 0; i < FUZZ_HEADER_BYTES; i++)
 		((dm_u8 *)&header)[i] ^= input.header_mask[i];
 	if (header.data_offset > MAX_WINDOW_BYTES && header.data_offset <= geometry.reserved_bytes)
@@ -152,8 +154,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	MUST(window);
 	used = fill(window, window_bytes, header.dram_bitmap_offset, header.dram_bitmap_bytes,
 		    data, size, 0);
-	fill(window, window_bytes, header.cxl_bitmap_offset, header.cxl_bitmap_bytes, data + used,
-	     size - used, input.control & FUZZ_FLIP_CXL ? 0xff : 0);
+	used += fill(window, window_bytes, header.cxl_bitmap_offset, header.cxl_bitmap_bytes,
+		     data + used, size - used, input.control & FUZZ_FLIP_CXL ? 0xff : 0);
+	fill(window, window_bytes, header.user_table_offset, header.user_table_bytes, data + used,
+	     size - used, 0);
 
 	layout = dormouse_image_space(&header, &geometry, window, &needed, &available);
 	if (layout == DORMOUSE_OK || layout == DORMOUSE_E_NO_SPACE) {
@@ -164,6 +168,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			header.cxl_bitmap_digest =
 				dormouse_xxh64(window + header.cxl_bitmap_offset,
 					       header.cxl_bitmap_bytes);
+			header.user_table_digest =
+				dormouse_xxh64(window + header.user_table_offset,
+					       header.user_table_bytes);
 		}
 		if (input.control & FUZZ_SEAL_COUNTS) {
 			header.request_pages = needed >> DORMOUSE_PAGE_SHIFT;
@@ -181,6 +188,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		MUST(layout == DORMOUSE_OK && input.allowed >> header.state & 1);
 		MUST(header.state < DORMOUSE_STATE_COUNT && !header.flags && !detail);
 		MUST(needed == header.request_pages << DORMOUSE_PAGE_SHIFT);
+		MUST(header.persistence != DORMOUSE_PERSISTENCE_UNKNOWN);
+		MUST(!header.encryption.algorithm && !header.encryption.tag_table_bytes);
+		/* What a comparison of user pages reads before it reads those. */
+		MUST(header.user_table_offset % 8 == 0 &&
+		     header.user_table_offset + 8 * dormouse_groups(geometry.cxl_bytes) <=
+			     window_bytes);
 	}
 
 	if (layout == DORMOUSE_OK || layout == DORMOUSE_E_NO_SPACE) {

@@ -3,7 +3,8 @@
  * How the fuzzer's input is laid out; shared with the program that makes the seeds.
  *
  *   0    struct fuzz_input
- *   …    bytes of the DRAM bitmap, then of the CXL bitmap, as far as the input goes
+ *   …    bytes of the DRAM bitmap, then of the CXL bitmap, then of the table of user pages'
+ *        digests, as far as the input goes
  *
  * The header is a valid one, XOR the input's mask: an input of zeros is a good image,
  * and each bit that the fuzzer sets is one lie.
@@ -14,7 +15,7 @@
 #include "dormouse_image.h"
 
 /* The header up to its reserved bytes. */
-#define FUZZ_HEADER_BYTES	328
+#define FUZZ_HEADER_BYTES	568
 
 enum fuzz_control {
 	FUZZ_SEAL_HEADER = 1,	/* a right header digest after all changes */

@@ -12,6 +12,7 @@
  *        + 8 KiB            mailbox              kernel asks, firmware answers
  *        + 12 KiB           DRAM bitmap          kernel   1 = save this page
  *        + …                CXL bitmap           kernel   1 = occupied, keep off
+ *        + …                digests of user pages  kernel  one for 64 pages
  *        + data_offset      saved pages          firmware
  *        + reserved_bytes   memory for Linux     user pages; saved pages go into
  *        …                                       the free ones between them
@@ -38,17 +39,27 @@ typedef uint64_t dm_u64;
 
 #define DORMOUSE_MAGIC			0x4553554f4d524f44ULL	/* "DORMOUSE" */
 #define DORMOUSE_MAILBOX_MAGIC		0x3158424c49414d44ULL	/* "DMAILBX1" */
-#define DORMOUSE_VERSION		1
+#define DORMOUSE_VERSION		2
 #define DORMOUSE_PAGE_SHIFT		12
 #define DORMOUSE_PAGE_BYTES		4096ULL
 #define DORMOUSE_HEADER_BYTES		4096ULL
 #define DORMOUSE_HEADER_COPIES		2
 #define DORMOUSE_MAILBOX_OFFSET		(2 * DORMOUSE_HEADER_BYTES)
 #define DORMOUSE_BITMAPS_OFFSET		(3 * DORMOUSE_HEADER_BYTES)
+/* A group: the pages of one word of a bitmap. Each has one digest of its user pages. */
+#define DORMOUSE_GROUP_PAGES		64ULL
+#define DORMOUSE_GROUP_BYTES		(DORMOUSE_GROUP_PAGES * DORMOUSE_PAGE_BYTES)
+/* So many pages are compared where a sample of them is asked for. */
+#define DORMOUSE_SAMPLE_PAGES		256
 /* Linux puts memory online in blocks of this size; the reserved part ends on one. */
 #define DORMOUSE_BLOCK_BYTES		(128ULL << 20)
 /* A restore that never ends must not repeat for ever. */
 #define DORMOUSE_MAX_RESTORE_ATTEMPTS	8
+/*
+ * Features, bits of `flags`. None is supported: an image that has one is refused. The
+ * bit of authenticated encryption is taken, so that no other feature gets it.
+ */
+#define DORMOUSE_FLAG_ENCRYPTED		1U
 /* More usable RAM ranges than any firmware map that we know. */
 #define DORMOUSE_MAX_RANGES		64
 
@@ -102,7 +113,29 @@ enum dormouse_reason {
 	DORMOUSE_E_NO_ANSWER = 25,	/* kernel: firmware did not answer the SMI */
 	DORMOUSE_E_DISABLED = 26,	/* kernel: switched off in sysfs */
 	DORMOUSE_E_SAVED_COUNT = 27,	/* page counts disagree */
+	DORMOUSE_E_VOLATILE = 28,	/* nobody says that the device keeps its contents */
+	DORMOUSE_E_USER_DIGEST = 29,	/* a user page changed while asleep */
 	DORMOUSE_REASON_COUNT
+};
+
+/*
+ * Who says that the device keeps what was written to it when power is lost: that it has
+ * Global Persistent Flush, armed, and counts the times that it failed. Append only.
+ */
+enum dormouse_persistence {
+	DORMOUSE_PERSISTENCE_UNKNOWN = 0,	/* nobody: no image is made */
+	DORMOUSE_PERSISTENCE_DEVICE = 1,	/* each CXL device, as Linux sees it */
+	DORMOUSE_PERSISTENCE_FIRMWARE = 2,	/* the board's firmware */
+	DORMOUSE_PERSISTENCE_ACCEPTED = 3,	/* nobody, and a person took the risk */
+	DORMOUSE_PERSISTENCE_COUNT
+};
+
+/* Which user pages have a digest. Append only. */
+enum dormouse_user_check {
+	DORMOUSE_USER_CHECK_NONE = 0,
+	DORMOUSE_USER_CHECK_SAMPLE = 1,	/* the first page of some groups */
+	DORMOUSE_USER_CHECK_ALL = 2,	/* every page of every group that is online */
+	DORMOUSE_USER_CHECK_COUNT
 };
 
 /* Phases whose times the header carries; ns since that power cycle's reset. */
@@ -113,6 +146,8 @@ enum dormouse_phase {
 	DORMOUSE_PHASE_FIRMWARE_INIT = 3, /* firmware: reset until our entry in ramstage */
 	DORMOUSE_PHASE_RESTORE_CHECK = 4,
 	DORMOUSE_PHASE_RESTORE_COPY = 5,
+	DORMOUSE_PHASE_USER_DIGEST = 6,	/* kernel: digests of user pages */
+	DORMOUSE_PHASE_USER_CHECK = 7,	/* firmware: compares them */
 	DORMOUSE_PHASE_COUNT
 };
 
@@ -121,13 +156,28 @@ struct dormouse_interval {
 	dm_u64 end_ns;
 };
 
+/*
+ * Room for authenticated encryption of all that is left on the device; all zero, or the
+ * image is refused. docs/threat-model.md says what a version that fills it must do.
+ */
+struct dormouse_encryption {
+	dm_u32 algorithm;
+	dm_u32 key_source;		/* who holds the key */
+	dm_u8 key_id[32];		/* names it, and is no part of it */
+	dm_u8 nonce[32];
+	dm_u8 tag[64];			/* over the header, the bitmaps and the table of tags */
+	dm_u64 counter;			/* monotonic, against an older image of the same device */
+	dm_u64 tag_table_offset;	/* tags of single pages */
+	dm_u64 tag_table_bytes;
+};
+
 struct dormouse_header {
 	dm_u64 magic;
 	dm_u32 version;
 	dm_u32 header_bytes;		/* DORMOUSE_HEADER_BYTES */
 	dm_u64 generation;		/* the valid copy with the larger one counts */
 	dm_u32 state;			/* enum dormouse_state */
-	dm_u32 flags;			/* none defined: must be 0 */
+	dm_u32 flags;			/* features; none is supported: must be 0 */
 
 	/* Geometry: written by firmware, compared with its own before every use. */
 	dm_u64 cxl_base;		/* physical address */
@@ -166,7 +216,18 @@ struct dormouse_header {
 
 	struct dormouse_interval phase[DORMOUSE_PHASE_COUNT];
 
-	dm_u8 reserved[3760];		/* zero; room for key slots and device lists */
+	/* Request: what the kernel was told of the device, and digests of user pages. */
+	dm_u32 persistence;		/* enum dormouse_persistence */
+	dm_u32 user_check;		/* enum dormouse_user_check */
+	dm_u64 user_table_offset;	/* word i: digest of group i, 0 if it has none */
+	dm_u64 user_table_bytes;	/* multiple of 8, covers the window */
+	dm_u64 user_table_digest;
+	dm_u64 user_groups;		/* words that are not 0 */
+	dm_u64 user_pages;		/* pages that they cover */
+
+	struct dormouse_encryption encryption;
+
+	dm_u8 reserved[3520];		/* zero; room for device lists */
 	dm_u64 header_digest;		/* XXH64 of every byte before it */
 };
 
@@ -233,6 +294,8 @@ const char *dormouse_outcome_name(dm_u32 outcome);	/* "cold-boot" */
 const char *dormouse_reason_name(dm_u32 reason);	/* "saved-digest": stable, for scripts */
 const char *dormouse_reason_text(dm_u32 reason);	/* one sentence for people */
 const char *dormouse_phase_name(dm_u32 phase);		/* "save-copy" */
+const char *dormouse_persistence_name(dm_u32 persistence); /* "firmware" */
+const char *dormouse_user_check_name(dm_u32 user_check);	/* "sample" */
 
 /* --- header.c --- */
 /* Magic, version, size, flags, state number and digest of one copy. */
@@ -271,9 +334,10 @@ enum dormouse_reason dormouse_layout(const struct dormouse_geometry *geometry,
 
 /* --- check.c --- */
 /*
- * The whole image against what the checker knows: state, geometry, layout, bitmap
- * digests, each set bit inside `geometry->range`, page counts, space, and from
- * SUSPENDED on the wake vector. Does not read saved pages (copying does that).
+ * The whole image against what the checker knows: state, persistence, geometry, layout,
+ * digests of bitmaps and of the table of user pages, each set bit inside
+ * `geometry->range`, page counts, space, and from SUSPENDED on the wake vector. Reads
+ * neither saved pages (copying does that) nor user pages (dormouse_user_compare does).
  *   window    the CXL window as the caller maps it; at least reserved_bytes readable
  *   allowed   bit mask of (1 << enum dormouse_state)
  *   detail    NULL, or what was refused
@@ -324,6 +388,20 @@ dm_u64 dormouse_bitmap_next_set(const dm_u64 *bitmap, dm_u64 from, dm_u64 bits);
 dm_u64 dormouse_bitmap_next_clear(const dm_u64 *bitmap, dm_u64 from, dm_u64 bits);
 void dormouse_bitmap_set_range(dm_u64 *bitmap, dm_u64 first, dm_u64 count);
 void dormouse_bitmap_clear_range(dm_u64 *bitmap, dm_u64 first, dm_u64 count);
+
+/* --- user_pages.c --- */
+/* The pages of a group that its digest covers: `word` is the CXL bitmap's. */
+dm_u64 dormouse_user_pages(dm_u32 user_check, dm_u64 word);
+/* Of the pages of a group whose bit is set in `pages`, ascending; never 0. */
+dm_u64 dormouse_group_digest(const void *group, dm_u64 pages);
+/*
+ * Compares groups [first, end) with the table, where it has a digest: the first that
+ * differs, or `end`. Only after dormouse_image_check; the whole window must be readable.
+ */
+dm_u64 dormouse_user_compare(const struct dormouse_header *header, const void *window,
+			     dm_u64 first, dm_u64 end);
+/* Groups of the window, the last one perhaps smaller. */
+dm_u64 dormouse_groups(dm_u64 cxl_bytes);
 
 /* --- copy.c: copy and digest in one pass; never uses SSE/AVX registers (SMM) --- */
 enum dormouse_copy_method {

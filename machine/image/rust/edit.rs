@@ -3,9 +3,10 @@
 
 use crate::check::{self, Geometry, HEADER_BYTES, HEADER_COPIES, Header, PAGE_BYTES};
 use crate::digest::{Xxh64, xxh64};
-use crate::names::{Reason, State};
+use crate::names::{Persistence, Reason, State, UserCheck};
 use crate::plan::{Bitmap, Plan, set_range};
 use crate::sys;
+use crate::user_pages::{self, GROUP_BYTES};
 
 /// Header copy `copy` of a window, None when the window is too short.
 ///
@@ -56,6 +57,34 @@ pub fn seal_bitmaps(window: &[u8], header: &mut Header) {
     header.cxl_bitmap_digest = xxh64(cxl);
 }
 
+/// Makes the table of user pages' digests, and the digest of it, right for what the window holds:
+/// all occupied pages of the groups behind `data_offset`.
+///
+/// # Panics
+/// When the header's parts do not lie in the window.
+pub fn seal_user_pages(window: &mut [u8], header: &mut Header) {
+    let word = |window: &[u8], at: u64| {
+        u64::from_le_bytes(*window[at as usize..].first_chunk().expect("eight bytes"))
+    };
+    (header.user_groups, header.user_pages) = (0, 0);
+    for group in 0..header.cxl_bytes.div_ceil(GROUP_BYTES as u64) {
+        let word = word(window, header.cxl_bitmap_offset + group * 8);
+        let pages = user_pages::covered(header.user_check, word);
+        // The group in which the image's own parts end has no digest: they change.
+        let is_user = group * GROUP_BYTES as u64 >= header.data_offset;
+        let mut digest = 0;
+        if is_user && pages != 0 {
+            digest = user_pages::digest(&window[group as usize * GROUP_BYTES..], pages);
+            header.user_groups += 1;
+            header.user_pages += u64::from(pages.count_ones());
+        }
+        let at = (header.user_table_offset + group * 8) as usize;
+        window[at..at + 8].copy_from_slice(&digest.to_le_bytes());
+    }
+    let table = &window[header.user_table_offset as usize..][..header.user_table_bytes as usize];
+    header.user_table_digest = xxh64(table);
+}
+
 /// Commits as firmware and kernel do: over the copy that does not count.
 ///
 /// # Panics
@@ -83,6 +112,7 @@ pub struct Recipe {
     /// Runs of CXL pages that user data occupies.
     pub occupied: Vec<(u64, u64)>,
     pub wake_vector: u64,
+    pub user_check: UserCheck,
 }
 
 impl Recipe {
@@ -94,8 +124,9 @@ impl Recipe {
         Self {
             geometry: geometry.with_device(0x1122_3344_5566_7788, 3),
             save: vec![(1, 2), (0x99, 1), (0x100, 70), (0x400, 3)],
-            occupied: vec![(6, 1), (9, 60)],
+            occupied: vec![(7, 1), (10, 59), (190, 3)],
             wake_vector: 0x9_9200,
+            user_check: UserCheck::ALL,
         }
     }
 
@@ -126,6 +157,15 @@ impl Recipe {
         put_words(&mut window, header.dram_bitmap_offset, &dram);
         put_words(&mut window, header.cxl_bitmap_offset, &cxl);
         seal_bitmaps(&window, &mut header);
+        for &(first, count) in &self.occupied {
+            for page_number in first..first + count {
+                let at = (page_number * PAGE_BYTES) as usize;
+                window[at..][..8].copy_from_slice(&page_number.to_le_bytes());
+            }
+        }
+        header.persistence = Persistence::DEVICE.0;
+        header.user_check = self.user_check.0;
+        seal_user_pages(&mut window, &mut header);
         header.state = State::PREPARED.0;
         commit(&mut window, &mut header);
         header.state = State::SAVING.0;

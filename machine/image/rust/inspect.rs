@@ -5,7 +5,7 @@ use std::io;
 use serde::{Serialize, Serializer};
 
 use crate::check::{self, HEADER_BYTES, Header};
-use crate::names::{Outcome, Reason, State, phase_name};
+use crate::names::{Outcome, Persistence, Reason, State, UserCheck, phase_name};
 use crate::source::SleepImage;
 use crate::sys;
 
@@ -74,6 +74,16 @@ pub struct HeaderView {
     pub last_reason: Reason,
     pub last_detail: u64,
     pub phases: Vec<PhaseView>,
+    /// Who says that the device keeps its contents without power.
+    pub persistence: Persistence,
+    /// Which user pages have a digest.
+    pub user_check: UserCheck,
+    pub user_table_offset: u64,
+    pub user_table_bytes: u64,
+    #[serde(serialize_with = "as_hex")]
+    pub user_table_digest: u64,
+    pub user_groups: u64,
+    pub user_pages: u64,
     #[serde(serialize_with = "as_hex")]
     pub header_digest: u64,
 }
@@ -126,6 +136,13 @@ impl From<&Header> for HeaderView {
             last_reason: Reason(header.last_reason),
             last_detail: header.last_detail,
             phases: phases.collect(),
+            persistence: Persistence(header.persistence),
+            user_check: UserCheck(header.user_check),
+            user_table_offset: header.user_table_offset,
+            user_table_bytes: header.user_table_bytes,
+            user_table_digest: header.user_table_digest,
+            user_groups: header.user_groups,
+            user_pages: header.user_pages,
             header_digest: header.header_digest,
         }
     }

@@ -13,10 +13,11 @@ mod names;
 pub mod plan;
 mod source;
 pub mod sys;
+pub mod user_pages;
 mod verify;
 
 pub use check::Refusal;
 pub use inspect::{CopyView, HeaderView, Inspection, MailboxView, PhaseView};
-pub use names::{Outcome, Reason, State, phase_name};
+pub use names::{Outcome, Persistence, Reason, State, UserCheck, phase_name};
 pub use source::{OpenError, SleepImage};
 pub use verify::{Verified, VerifyError};

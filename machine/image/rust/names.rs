@@ -1,4 +1,4 @@
-//! States, outcomes, reasons and phases with the names that firmware and kernel print.
+//! States, outcomes, reasons and what else an image stores as a number, with the names that firmware and kernel print.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -48,6 +48,8 @@ impl Reason {
     pub const NO_ANSWER: Self = Self(sys::DORMOUSE_E_NO_ANSWER);
     pub const DISABLED: Self = Self(sys::DORMOUSE_E_DISABLED);
     pub const SAVED_COUNT: Self = Self(sys::DORMOUSE_E_SAVED_COUNT);
+    pub const VOLATILE: Self = Self(sys::DORMOUSE_E_VOLATILE);
+    pub const USER_DIGEST: Self = Self(sys::DORMOUSE_E_USER_DIGEST);
 
     /// Every reason of this version, in the order of their numbers.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -128,6 +130,37 @@ impl Outcome {
     }
 }
 
+/// Who says that the device keeps its contents without power: `enum dormouse_persistence`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Persistence(pub u32);
+
+impl Persistence {
+    pub const UNKNOWN: Self = Self(sys::DORMOUSE_PERSISTENCE_UNKNOWN);
+    pub const DEVICE: Self = Self(sys::DORMOUSE_PERSISTENCE_DEVICE);
+    pub const FIRMWARE: Self = Self(sys::DORMOUSE_PERSISTENCE_FIRMWARE);
+    pub const ACCEPTED: Self = Self(sys::DORMOUSE_PERSISTENCE_ACCEPTED);
+
+    pub fn name(self) -> &'static str {
+        // SAFETY: takes any number.
+        name_from(unsafe { sys::dormouse_persistence_name(self.0) })
+    }
+}
+
+/// Which user pages have a digest: `enum dormouse_user_check`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UserCheck(pub u32);
+
+impl UserCheck {
+    pub const NONE: Self = Self(sys::DORMOUSE_USER_CHECK_NONE);
+    pub const SAMPLE: Self = Self(sys::DORMOUSE_USER_CHECK_SAMPLE);
+    pub const ALL: Self = Self(sys::DORMOUSE_USER_CHECK_ALL);
+
+    pub fn name(self) -> &'static str {
+        // SAFETY: takes any number.
+        name_from(unsafe { sys::dormouse_user_check_name(self.0) })
+    }
+}
+
 /// Name of a phase whose times the header carries: `enum dormouse_phase`.
 pub fn phase_name(phase: u32) -> &'static str {
     // SAFETY: takes any number.
@@ -156,4 +189,4 @@ macro_rules! shown_by_name {
     )*};
 }
 
-shown_by_name!(State Outcome);
+shown_by_name!(State Outcome Persistence UserCheck);

@@ -3,8 +3,9 @@
 //! Firmware compares the image with its own memory map and device; a file has neither. So
 //! the geometry is taken from the header's own fields, the RAM ranges are taken to be all
 //! of memory outside the CXL window, and everything else is checked by the same C code:
-//! header, layout, bitmaps, counts, space, wake vector; then the saved pages are read in
-//! the order of the plan and their digest is compared.
+//! header, layout, bitmaps, counts, space, wake vector; then the user pages that have a digest
+//! are compared, and the saved pages are read in the order of the plan and their digest is
+//! compared.
 
 use std::io;
 
@@ -12,12 +13,13 @@ use serde::Serialize;
 
 use crate::check::{self, Geometry, Header, PAGE_BYTES, Refusal};
 use crate::digest::Xxh64;
-use crate::names::{Reason, State};
+use crate::names::{Reason, State, UserCheck};
 use crate::plan::{Bitmap, Plan};
 use crate::source::SleepImage;
+use crate::user_pages;
 
-/// Headers and bitmaps of 8 TiB of DRAM and 8 TiB of CXL memory fit into this.
-pub const MAX_METADATA_BYTES: u64 = 513 << 20;
+/// Headers, bitmaps and digests of 8 TiB of DRAM and 8 TiB of CXL memory fit into this.
+pub const MAX_METADATA_BYTES: u64 = 769 << 20;
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// An image that the next power-on restores, unless the machine has changed.
@@ -30,6 +32,9 @@ pub struct Verified {
     pub pieces: u64,
     pub needed_bytes: u64,
     pub available_bytes: u64,
+    /// Which user pages had a digest, and how many bytes these are.
+    pub user_check: UserCheck,
+    pub user_bytes: u64,
 }
 
 /// Why an image cannot be verified.
@@ -42,7 +47,9 @@ pub enum VerifyError {
     #[error("cannot read the image: {0}")]
     Io(#[from] io::Error),
     /// its bitmaps are larger than this program takes into memory
-    #[error("the image's bitmaps end at {bytes} bytes; at most {MAX_METADATA_BYTES} are read")]
+    #[error(
+        "the image's bitmaps and digests end at {bytes} bytes; at most {MAX_METADATA_BYTES} are read"
+    )]
     TooLarge { bytes: u64 },
 }
 
@@ -70,7 +77,8 @@ impl SleepImage<'_> {
         self.verify_with_progress(|_, _| ())
     }
 
-    /// The same; calls `progress(bytes done, bytes in all)` while it reads saved pages.
+    /// The same; calls `progress(bytes done, bytes in all)` while it reads user pages and
+    /// saved pages.
     ///
     /// # Errors
     /// As [`SleepImage::verify`].
@@ -121,7 +129,16 @@ impl SleepImage<'_> {
             ),
             judged.data_offset / PAGE_BYTES,
         );
-        let (digest, pieces) = self.saved_digest(plan, needed_bytes, &mut progress)?;
+        let mut user_bytes = 0;
+        let announced = header.user_pages.saturating_mul(PAGE_BYTES);
+        let all_bytes = announced.saturating_add(needed_bytes);
+        user_pages::compare(self, &judged, &window, |bytes| {
+            user_bytes += bytes;
+            progress(user_bytes, all_bytes.max(user_bytes));
+        })??;
+        let (digest, pieces) = self.saved_digest(plan, needed_bytes, &mut |done, all| {
+            progress(user_bytes + done, user_bytes + all);
+        })?;
         if digest != header.saved_digest {
             return refuse(Reason::SAVED_DIGEST, digest);
         }
@@ -132,6 +149,8 @@ impl SleepImage<'_> {
             pieces,
             needed_bytes,
             available_bytes,
+            user_check: UserCheck(header.user_check),
+            user_bytes,
         })
     }
 

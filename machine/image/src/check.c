@@ -78,12 +78,19 @@ static int bitmap_is_placed(const struct dormouse_header *header, dm_u64 offset,
 	       bytes >= dm_bitmap_bytes(bits);
 }
 
+/* For parts that lie inside the window: no sum wraps. */
+static int overlap(dm_u64 a, dm_u64 a_bytes, dm_u64 b, dm_u64 b_bytes)
+{
+	return a < b + b_bytes && b < a + a_bytes;
+}
+
 /* Trusts the geometry only. Everything that reads the bitmaps calls this before. */
 static enum dormouse_reason check_layout(const struct dormouse_header *header,
 					 const struct dormouse_geometry *geometry, dm_u64 *detail)
 {
 	const dm_u64 dram = header->dram_bitmap_offset;
 	const dm_u64 cxl = header->cxl_bitmap_offset;
+	const dm_u64 table = header->user_table_offset;
 
 	*detail = header->data_offset;
 	if (header->data_offset & DM_PAGE_MASK || header->data_offset > geometry->reserved_bytes)
@@ -98,7 +105,15 @@ static enum dormouse_reason check_layout(const struct dormouse_header *header,
 	if (!bitmap_is_placed(header, cxl, header->cxl_bitmap_bytes,
 			      geometry->cxl_bytes >> DORMOUSE_PAGE_SHIFT))
 		return DORMOUSE_E_LAYOUT;
-	if (dram < cxl + header->cxl_bitmap_bytes && cxl < dram + header->dram_bitmap_bytes)
+	if (overlap(dram, header->dram_bitmap_bytes, cxl, header->cxl_bitmap_bytes))
+		return DORMOUSE_E_LAYOUT;
+
+	/* A word for each group is as much as a bit for each page. */
+	*detail = table;
+	if (!bitmap_is_placed(header, table, header->user_table_bytes,
+			      geometry->cxl_bytes >> DORMOUSE_PAGE_SHIFT) ||
+	    overlap(table, header->user_table_bytes, dram, header->dram_bitmap_bytes) ||
+	    overlap(table, header->user_table_bytes, cxl, header->cxl_bitmap_bytes))
 		return DORMOUSE_E_LAYOUT;
 
 	*detail = 0;
@@ -115,6 +130,11 @@ static enum dormouse_reason check_digests(const struct dormouse_header *header, 
 	*detail = header->cxl_bitmap_offset;
 	if (dormouse_xxh64(bitmap_at(window, header->cxl_bitmap_offset),
 			   header->cxl_bitmap_bytes) != header->cxl_bitmap_digest)
+		return DORMOUSE_E_BITMAP_DIGEST;
+	*detail = header->user_table_offset;
+	if (header->user_check != DORMOUSE_USER_CHECK_NONE &&
+	    dormouse_xxh64(bitmap_at(window, header->user_table_offset),
+			   header->user_table_bytes) != header->user_table_digest)
 		return DORMOUSE_E_BITMAP_DIGEST;
 	*detail = 0;
 	return DORMOUSE_OK;
@@ -241,13 +261,18 @@ static enum dormouse_reason check_all(const struct dormouse_header *header,
 	if (reason != DORMOUSE_OK)
 		return reason;
 	*detail = header->flags;
-	if (header->flags)
-		return DORMOUSE_E_FLAGS;
+	reason = dm_header_features(header);
+	if (reason != DORMOUSE_OK)
+		return reason;
 
 	*detail = header->state;
 	reason = check_state(header->state, allowed);
 	if (reason != DORMOUSE_OK)
 		return reason;
+	*detail = header->persistence;
+	if (header->persistence == DORMOUSE_PERSISTENCE_UNKNOWN ||
+	    header->persistence >= DORMOUSE_PERSISTENCE_COUNT)
+		return DORMOUSE_E_VOLATILE;
 	*detail = 0;
 
 	reason = check_geometry(header, geometry, detail);

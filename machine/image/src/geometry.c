@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 OR MIT
 /*
  * What a checker knows by itself: the RAM that firmware gives to the OS and the CXL
- * window. Its plausibility, its digest, and where the bitmaps go for it.
+ * window. Its plausibility, its digest, and where bitmaps and digests go for it.
  */
 #include "internal.h"
 
@@ -93,7 +93,7 @@ enum dormouse_reason dormouse_layout(const struct dormouse_geometry *geometry,
 				     struct dormouse_header *header)
 {
 	enum dormouse_reason reason = dormouse_geometry_check(geometry);
-	dm_u64 dram_bytes, cxl_bytes, cxl_offset, data_offset;
+	dm_u64 dram_bytes, cxl_bytes, cxl_offset, table_offset, data_offset;
 
 	if (reason != DORMOUSE_OK)
 		return reason;
@@ -101,7 +101,9 @@ enum dormouse_reason dormouse_layout(const struct dormouse_geometry *geometry,
 	dram_bytes = dm_bitmap_bytes(dormouse_geometry_dram_pages(geometry));
 	cxl_bytes = dm_bitmap_bytes(geometry->cxl_bytes >> DORMOUSE_PAGE_SHIFT);
 	cxl_offset = dm_page_align_up(DORMOUSE_BITMAPS_OFFSET + dram_bytes);
-	data_offset = dm_page_align_up(cxl_offset + cxl_bytes);
+	/* A digest has as many bits as a group has pages: the table is as large as the bitmap. */
+	table_offset = dm_page_align_up(cxl_offset + cxl_bytes);
+	data_offset = dm_page_align_up(table_offset + cxl_bytes);
 	if (data_offset > geometry->reserved_bytes)
 		return DORMOUSE_E_LAYOUT;
 
@@ -109,6 +111,8 @@ enum dormouse_reason dormouse_layout(const struct dormouse_geometry *geometry,
 	header->dram_bitmap_bytes = dram_bytes;
 	header->cxl_bitmap_offset = cxl_offset;
 	header->cxl_bitmap_bytes = cxl_bytes;
+	header->user_table_offset = table_offset;
+	header->user_table_bytes = cxl_bytes;
 	header->data_offset = data_offset;
 	return DORMOUSE_OK;
 }

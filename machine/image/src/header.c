@@ -23,6 +23,19 @@ enum dormouse_reason dm_header_identity(const struct dormouse_header *header)
 	return DORMOUSE_OK;
 }
 
+enum dormouse_reason dm_header_features(const struct dormouse_header *header)
+{
+	const dm_u8 *room = (const dm_u8 *)&header->encryption;
+	dm_u64 i;
+
+	if (header->flags || header->user_check >= DORMOUSE_USER_CHECK_COUNT)
+		return DORMOUSE_E_FLAGS;
+	for (i = 0; i < sizeof(header->encryption); i++)
+		if (room[i])
+			return DORMOUSE_E_FLAGS;
+	return DORMOUSE_OK;
+}
+
 enum dormouse_reason dormouse_header_check(const struct dormouse_header *header)
 {
 	enum dormouse_reason reason = dm_header_identity(header);
@@ -31,8 +44,9 @@ enum dormouse_reason dormouse_header_check(const struct dormouse_header *header)
 		return reason;
 	if (dormouse_xxh64(header, DIGESTED_BYTES) != header->header_digest)
 		return DORMOUSE_E_HEADER_DIGEST;
-	if (header->flags)
-		return DORMOUSE_E_FLAGS;
+	reason = dm_header_features(header);
+	if (reason != DORMOUSE_OK)
+		return reason;
 	if (header->state >= DORMOUSE_STATE_COUNT)
 		return DORMOUSE_E_STATE;
 	return DORMOUSE_OK;

@@ -109,6 +109,9 @@ DM_INLINE void dm_sfence(void)
 /* Everything that a valid header of this version has, except its digest. */
 enum dormouse_reason dm_header_identity(const struct dormouse_header *header);
 
+/* Nothing that this version does not know: flags, kinds of digests, encryption. */
+enum dormouse_reason dm_header_features(const struct dormouse_header *header);
+
 /* Every line that [data, data + bytes) touches, without the fence at the end. */
 void dm_flush_lines(const volatile void *data, dm_u64 bytes);
 

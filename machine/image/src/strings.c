@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 OR MIT
 /*
- * Names and sentences for every state, outcome, reason and phase: one wording for
+ * Names and sentences for every number that an image stores: one wording for
  * firmware's console, the kernel log, sysfs and the command line. Names are stable.
  */
 #include "internal.h"
@@ -28,6 +28,21 @@ static const char *const phase_names[DORMOUSE_PHASE_COUNT] = {
 	[DORMOUSE_PHASE_FIRMWARE_INIT] = "firmware-init",
 	[DORMOUSE_PHASE_RESTORE_CHECK] = "restore-check",
 	[DORMOUSE_PHASE_RESTORE_COPY] = "restore-copy",
+	[DORMOUSE_PHASE_USER_DIGEST] = "user-digest",
+	[DORMOUSE_PHASE_USER_CHECK] = "user-check",
+};
+
+static const char *const persistence_names[DORMOUSE_PERSISTENCE_COUNT] = {
+	[DORMOUSE_PERSISTENCE_UNKNOWN] = "unknown",
+	[DORMOUSE_PERSISTENCE_DEVICE] = "device",
+	[DORMOUSE_PERSISTENCE_FIRMWARE] = "firmware",
+	[DORMOUSE_PERSISTENCE_ACCEPTED] = "accepted",
+};
+
+static const char *const user_check_names[DORMOUSE_USER_CHECK_COUNT] = {
+	[DORMOUSE_USER_CHECK_NONE] = "none",
+	[DORMOUSE_USER_CHECK_SAMPLE] = "sample",
+	[DORMOUSE_USER_CHECK_ALL] = "all",
 };
 
 static const struct {
@@ -68,6 +83,9 @@ static const struct {
 	[DORMOUSE_E_NO_ANSWER] = { "no-answer", "the firmware did not answer" },
 	[DORMOUSE_E_DISABLED] = { "disabled", "sleeping in CXL memory is switched off" },
 	[DORMOUSE_E_SAVED_COUNT] = { "saved-count", "the numbers of pages disagree" },
+	[DORMOUSE_E_VOLATILE] = { "volatile",
+		"nobody says that the CXL device keeps its contents without power" },
+	[DORMOUSE_E_USER_DIGEST] = { "user-digest", "a program's page changed while asleep" },
 };
 
 static const char unknown[] = "unknown";
@@ -96,4 +114,14 @@ const char *dormouse_reason_text(dm_u32 reason)
 const char *dormouse_phase_name(dm_u32 phase)
 {
 	return phase < DORMOUSE_PHASE_COUNT ? phase_names[phase] : unknown;
+}
+
+const char *dormouse_persistence_name(dm_u32 persistence)
+{
+	return persistence < DORMOUSE_PERSISTENCE_COUNT ? persistence_names[persistence] : unknown;
+}
+
+const char *dormouse_user_check_name(dm_u32 user_check)
+{
+	return user_check < DORMOUSE_USER_CHECK_COUNT ? user_check_names[user_check] : unknown;
 }

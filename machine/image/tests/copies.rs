@@ -27,11 +27,11 @@ fn without_a_valid_copy_the_better_looking_one_gives_the_reason() {
     let (mut window, mut header) = fresh();
     window[100] = 1;
     assert_eq!(newest(&window), Err(Reason::MAGIC));
-    header.version = 2;
+    header.version += 1;
     seal(&mut header);
     write_header(&mut window, 1, &header);
     assert_eq!(newest(&window), Err(Reason::VERSION));
-    header.version = 1;
+    header.version -= 1;
     header.generation += 1;
     write_header(&mut window, 0, &header);
     assert_eq!(newest(&window), Err(Reason::HEADER_DIGEST));

@@ -252,7 +252,64 @@ const FIELDS: &[(&str, Corrupt, Reason)] = &[
     ("last_reason", |h| h.last_reason = 99, Reason::OK),
     ("last_detail", |h| h.last_detail = 99, Reason::OK),
     ("phase", |h| h.phase[2].end_ns = 99, Reason::OK),
-    ("reserved", |h| h.reserved[3759] = 1, Reason::OK),
+    ("persistence", |h| h.persistence = 0, Reason::VOLATILE),
+    ("persistence", |h| h.persistence = 2, Reason::OK),
+    ("persistence", |h| h.persistence = 3, Reason::OK),
+    ("persistence", |h| h.persistence = 4, Reason::VOLATILE),
+    ("user_check", |h| h.user_check = 0, Reason::OK),
+    ("user_check", |h| h.user_check = 3, Reason::FLAGS),
+    ("user_check", |h| h.user_check = u32::MAX, Reason::FLAGS),
+    (
+        "user_table_offset",
+        |h| h.user_table_offset += 4,
+        Reason::LAYOUT,
+    ),
+    (
+        "user_table_offset",
+        |h| h.user_table_offset = h.cxl_bitmap_offset,
+        Reason::LAYOUT,
+    ),
+    (
+        "user_table_offset",
+        |h| h.user_table_offset = h.dram_bitmap_offset,
+        Reason::LAYOUT,
+    ),
+    (
+        "user_table_offset",
+        |h| h.user_table_offset = u64::MAX - 7,
+        Reason::LAYOUT,
+    ),
+    (
+        "user_table_offset",
+        |h| h.user_table_offset = h.data_offset,
+        Reason::LAYOUT,
+    ),
+    (
+        "user_table_bytes",
+        |h| h.user_table_bytes -= 8,
+        Reason::LAYOUT,
+    ),
+    (
+        "user_table_bytes",
+        |h| h.user_table_bytes = u64::MAX - 7,
+        Reason::LAYOUT,
+    ),
+    (
+        "user_table_digest",
+        |h| h.user_table_digest ^= 1,
+        Reason::BITMAP_DIGEST,
+    ),
+    ("user_groups", |h| h.user_groups += 1, Reason::OK), // for people
+    ("user_pages", |h| h.user_pages = u64::MAX, Reason::OK),
+    ("encryption", |h| h.encryption.algorithm = 1, Reason::FLAGS),
+    ("encryption", |h| h.encryption.key_id[31] = 1, Reason::FLAGS),
+    ("encryption", |h| h.encryption.tag[0] = 1, Reason::FLAGS),
+    (
+        "encryption",
+        |h| h.encryption.tag_table_bytes = 1,
+        Reason::FLAGS,
+    ),
+    ("reserved", |h| h.reserved[3519] = 1, Reason::OK),
 ];
 
 #[test]
@@ -309,7 +366,7 @@ fn no_single_flipped_bit_of_a_header_is_accepted() {
 fn sealed_headers_with_unknown_flags_or_states_are_invalid() {
     let image = Image::new();
     for (name, corrupt, expected) in FIELDS {
-        if ["flags", "state"].contains(name) {
+        if ["flags", "state", "user_check", "encryption"].contains(name) && !expected.is_ok() {
             let mut header = image.header.clone();
             corrupt(&mut header);
             seal(&mut header);

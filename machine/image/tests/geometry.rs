@@ -115,7 +115,7 @@ fn the_layout_fits_its_geometry_or_there_is_none() {
         (small.cxl_bitmap_offset, small.cxl_bitmap_bytes),
         (16384, 4096)
     );
-    assert_eq!(small.data_offset, 20480);
+    assert_eq!(small.data_offset, 24576);
     // 65 pages need two words.
     assert_eq!(header(65 * 4096, BLOCK, BLOCK).dram_bitmap_bytes, 16);
     // 8 TiB of DRAM: 256 MiB of bitmap and three pages before it do not fit into 256 MiB.

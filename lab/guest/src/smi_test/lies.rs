@@ -1,6 +1,6 @@
 //! The requests: an honest one, and one for each lie that firmware must see through.
 
-use dormouse_image::{State, edit, sys};
+use dormouse_image::{Persistence, State, edit, sys};
 
 use super::iomem::MemoryMap;
 use crate::error::GuestError;
@@ -105,6 +105,30 @@ pub const CASES: &[Case] = &[
         &["cxl-size"],
     ),
     case("device", "another CXL device", device, &["device"]),
+    case(
+        "volatile",
+        "nobody says that the device keeps its contents",
+        volatile,
+        &["volatile"],
+    ),
+    case(
+        "encrypted",
+        "a header that only a later version can read: the older one counts",
+        encrypted,
+        &["state"],
+    ),
+    case(
+        "table-overlaps",
+        "the digests of user pages lie over a bitmap",
+        table_overlaps,
+        &["layout"],
+    ),
+    case(
+        "table-digest",
+        "the digests of user pages are not what theirs says",
+        table_digest,
+        &["bitmap-digest"],
+    ),
     case("no-space", "no CXL page is free", no_space, &["no-space"]),
     case(
         "wrong-state",
@@ -173,6 +197,7 @@ impl Request {
             damage_headers: false,
         };
         request.header.state = State::PREPARED.0;
+        request.header.persistence = Persistence::ACCEPTED.0;
         request.fill_bitmap(header.dram_bitmap_offset, header.dram_bitmap_bytes, 0);
         request.fill_bitmap(header.cxl_bitmap_offset, header.cxl_bitmap_bytes, 0);
         let page = map
@@ -222,7 +247,9 @@ impl Request {
     fn move_cxl_bitmap(&mut self, offset: u64) {
         if offset > self.header.cxl_bitmap_offset {
             self.header.cxl_bitmap_offset = offset;
-            let end = offset + self.header.cxl_bitmap_bytes;
+            let table = (offset + self.header.cxl_bitmap_bytes).next_multiple_of(PAGE_BYTES);
+            self.header.user_table_offset = table;
+            let end = table + self.header.user_table_bytes;
             self.header.data_offset = end.next_multiple_of(PAGE_BYTES);
             self.window.resize(self.header.data_offset as usize, 0);
             self.fill_bitmap(offset, self.header.cxl_bitmap_bytes, 0);
@@ -302,6 +329,24 @@ fn cxl_base(request: &mut Request, _: &MemoryMap) {
 
 fn device(request: &mut Request, _: &MemoryMap) {
     request.header.device_serial ^= 1;
+}
+
+fn volatile(request: &mut Request, _: &MemoryMap) {
+    request.header.persistence = Persistence::UNKNOWN.0;
+}
+
+fn encrypted(request: &mut Request, _: &MemoryMap) {
+    request.header.flags = sys::DORMOUSE_FLAG_ENCRYPTED;
+    request.header.encryption.algorithm = 1;
+}
+
+fn table_overlaps(request: &mut Request, _: &MemoryMap) {
+    request.header.user_table_offset = request.header.cxl_bitmap_offset;
+}
+
+fn table_digest(request: &mut Request, _: &MemoryMap) {
+    request.header.user_check = sys::DORMOUSE_USER_CHECK_ALL;
+    request.header.user_table_digest ^= 1;
 }
 
 fn no_space(request: &mut Request, _: &MemoryMap) {

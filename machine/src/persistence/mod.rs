@@ -1,0 +1,163 @@
+//! Does the CXL device keep what was written to it when the power goes? Who says so, and why not.
+//!
+//! ```text
+//!  source              good                 bad                cannot tell
+//!  the device (sysfs)  ─► persistence       ─► refused         ─► ask firmware
+//!  firmware's word     ─► persistence       ─► refused         ─► refused
+//!                                              │ --accept-volatile
+//!                                              ▼
+//!                                           accepted, recorded in the image
+//! ```
+//!
+//! Good is: Global Persistent Flush is there, the device's shutdown state is armed (so that it
+//! counts if the flush fails), and that count can be read, because firmware compares it before it
+//! restores. For a window of several interleaved devices: each of them.
+
+mod cxl;
+mod firmware;
+
+pub use cxl::{CxlDevices, Memdev, Window, combined_count, combined_serial, judge_devices};
+pub use dormouse_image::Persistence;
+pub use firmware::{FirmwareStatement, judge_statement};
+
+use crate::error::SleepError;
+use crate::module::Status;
+use crate::tree::Tree;
+
+/// What one source says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Known good; in words.
+    Good(String),
+    /// Known not to be good: each reason a clause.
+    Bad(Vec<String>),
+    /// It does not know: each reason a clause.
+    CannotTell(Vec<String>),
+}
+
+/// Someone who may know.
+pub trait Source {
+    /// What the image records if it says that all is good.
+    fn persistence(&self) -> Persistence;
+    /// Looks at the machine; changes nothing.
+    fn ask(&self, tree: &Tree, status: &Status) -> Answer;
+}
+
+/// The sources in the order in which they are believed.
+pub const SOURCES: [&dyn Source; 2] = [&CxlDevices, &FirmwareStatement];
+
+/// What is recorded in the image, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// [`Persistence::UNKNOWN`]: no sleep without someone who takes the risk.
+    pub persistence: Persistence,
+    /// What was found, a clause each.
+    pub reasons: Vec<String>,
+}
+
+impl Verdict {
+    /// Whether the device is known to keep its contents.
+    pub fn is_good(&self) -> bool {
+        self.persistence != Persistence::UNKNOWN
+    }
+}
+
+/// The first source that knows decides.
+pub fn decide(answers: impl IntoIterator<Item = (Persistence, Answer)>) -> Verdict {
+    let mut unknown = Vec::new();
+    for (persistence, answer) in answers {
+        match answer {
+            Answer::Good(reason) => {
+                return Verdict {
+                    persistence,
+                    reasons: vec![reason],
+                };
+            }
+            Answer::Bad(reasons) => {
+                return Verdict {
+                    persistence: Persistence::UNKNOWN,
+                    reasons,
+                };
+            }
+            Answer::CannotTell(reasons) => unknown.extend(reasons),
+        }
+    }
+    Verdict {
+        persistence: Persistence::UNKNOWN,
+        reasons: unknown,
+    }
+}
+
+/// Asks the sources one after the other.
+pub fn find(tree: &Tree, status: &Status) -> Verdict {
+    decide(
+        SOURCES
+            .iter()
+            .map(|source| (source.persistence(), source.ask(tree, status))),
+    )
+}
+
+/// Whether a sleep may begin.
+///
+/// # Errors
+/// [`SleepError::Volatile`] with the reasons, unless the risk is accepted.
+pub fn check(tree: &Tree, status: &Status, accept_volatile: bool) -> Result<Verdict, SleepError> {
+    let verdict = find(tree, status);
+    match (verdict.is_good(), accept_volatile) {
+        (true, _) => Ok(verdict),
+        (false, true) => Ok(Verdict {
+            persistence: Persistence::ACCEPTED,
+            ..verdict
+        }),
+        (false, false) => Err(SleepError::Volatile {
+            reasons: verdict.reasons.join("; "),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Answer {
+        Answer::Good("armed".into())
+    }
+
+    fn bad() -> Answer {
+        Answer::Bad(vec!["no flush".into()])
+    }
+
+    fn unknown(why: &str) -> Answer {
+        Answer::CannotTell(vec![why.into()])
+    }
+
+    fn verdict(device: Answer, firmware: Answer) -> Verdict {
+        decide([
+            (Persistence::DEVICE, device),
+            (Persistence::FIRMWARE, firmware),
+        ])
+    }
+
+    #[test]
+    fn the_device_is_believed_before_firmware() {
+        assert_eq!(verdict(good(), bad()).persistence, Persistence::DEVICE);
+        let refused = verdict(bad(), good());
+        assert_eq!(refused.persistence, Persistence::UNKNOWN);
+        assert_eq!(refused.reasons, ["no flush"]);
+    }
+
+    #[test]
+    fn firmware_speaks_for_a_device_that_linux_cannot_ask() {
+        let verdict = verdict(unknown("Linux sees no region"), good());
+        assert_eq!(verdict.persistence, Persistence::FIRMWARE);
+        assert_eq!(verdict.reasons, ["armed"]);
+    }
+
+    #[test]
+    fn where_nobody_knows_all_reasons_are_told() {
+        let verdict = verdict(unknown("a"), unknown("b"));
+        assert!(!verdict.is_good());
+        assert_eq!(verdict.reasons, ["a", "b"]);
+        assert!(!decide([]).is_good());
+    }
+}

@@ -1,0 +1,128 @@
+//! A sleep needs a device that is known to keep it, and a device that lost it is found out.
+
+use dormouse_tests::{assert_resumed, dormouse, guest, lab_cycle, test_folder};
+
+#[test]
+fn without_global_persistent_flush_the_sleep_is_refused_with_the_reason_and_the_machine_goes_on() {
+    let said = lab_cycle("gpf-absent", &["--fill", "64M", "--gpf", "absent"]);
+    let cycle = said.cycle();
+    assert_eq!(cycle.outcome, "refused", "{}", said.all());
+    assert!(cycle.reason.starts_with("volatile"), "{}", said.all());
+    for word in ["no Global Persistent Flush", "--accept-volatile"] {
+        assert!(cycle.reason.contains(word), "{word}: {}", said.all());
+    }
+    assert!(cycle.verified && cycle.ok, "{}", said.all());
+}
+
+#[test]
+fn an_accepted_risk_sleeps_and_is_recorded_in_the_image() {
+    let name = "gpf-accepted";
+    let said = lab_cycle(
+        name,
+        &[
+            "--fill",
+            "64M",
+            "--gpf",
+            "absent",
+            "--sleep-argument",
+            "--accept-volatile",
+            "--keep",
+        ],
+    );
+    assert_resumed(&said.cycle(), &said);
+    let device = test_folder(name).join("cxl.mem");
+    let device = device.to_str().unwrap();
+    let said = dormouse(&["image", "inspect", device]);
+    assert!(
+        said.stdout.contains("--accept-volatile was given"),
+        "{}",
+        said.all()
+    );
+    let said = dormouse(&["image", "inspect", "--json", device]);
+    assert!(
+        said.stdout.contains(r#""persistence":"accepted""#),
+        "{}",
+        said.all()
+    );
+}
+
+/// The device says that it can flush; when the power goes it cannot, loses pages, and counts that.
+#[test]
+fn a_flush_that_failed_while_asleep_is_a_cold_boot() {
+    let name = "gpf-fails";
+    let said = lab_cycle(name, &["--fill", "64M", "--gpf", "fails", "--keep"]);
+    let cycle = said.cycle();
+    assert_eq!(cycle.outcome, "cold-boot", "{}", said.all());
+    assert!(cycle.reason.contains("dirty-shutdown"), "{}", said.all());
+    assert!(cycle.ok, "{}", said.all());
+    let machine = std::fs::read_to_string(test_folder(name).join("machine.json")).unwrap();
+    let machine: serde_json::Value = serde_json::from_str(&machine).unwrap();
+    assert!(
+        machine["dirty_shutdown_count"].as_u64().unwrap() >= 1,
+        "{machine}"
+    );
+}
+
+#[test]
+fn a_power_cut_whose_flush_fails_is_a_cold_boot_even_after_the_commit() {
+    let said = lab_cycle(
+        "gpf-fails-cut",
+        &["--fill", "64M", "--gpf", "fails", "--fault", "after-commit"],
+    );
+    let cycle = said.cycle();
+    assert_eq!(cycle.outcome, "cold-boot", "{}", said.all());
+    assert!(cycle.reason.contains("dirty-shutdown"), "{}", said.all());
+}
+
+/// The module's own check, for whoever suspends without asking `dormouse sleep`; and doctor's.
+#[test]
+fn the_kernel_refuses_a_suspend_that_nobody_vouches_for_and_doctor_says_why() {
+    let said = guest(
+        "gpf-kernel",
+        &["--dram", "512M", "--cxl", "1G", "--gpf", "absent"],
+        "cd /sys/power/dormouse; cat global_persistent_flush dirty_shutdowns_counted persistence; \
+         echo mem > /sys/power/state; cat last_outcome last_reason; \
+         echo firmware > persistence && echo wrongly taken; \
+         dormouse doctor sleep | grep persistence; cat state",
+    );
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(
+        lines[..5],
+        ["absent", "0", "unknown", "refused", "volatile"],
+        "{said}"
+    );
+    assert!(!said.contains("wrongly taken"), "{said}");
+    assert!(said.contains("no Global Persistent Flush"), "{said}");
+    assert!(said.trim_end().ends_with("empty"), "{said}");
+}
+
+/// Twice, because a second sleep digests pages that came home and moved again.
+#[test]
+fn with_all_user_pages_verified_the_machine_wakes_with_its_data() {
+    let name = "verify-all";
+    let said = lab_cycle(
+        name,
+        &[
+            "--cycles",
+            "2",
+            "--fill",
+            "128M",
+            "--sleep-argument",
+            "--verify-user-pages=all",
+            "--keep",
+        ],
+    );
+    for cycle in said.cycles() {
+        assert_resumed(&cycle, &said);
+    }
+    let device = test_folder(name).join("cxl.mem");
+    let said = dormouse(&["image", "inspect", "--json", device.to_str().unwrap()]);
+    let image: serde_json::Value = serde_json::from_str(&said.stdout).expect("one JSON object");
+    assert_eq!(image["header"]["user_check"], "all", "{}", said.all());
+    let pages = image["header"]["user_pages"].as_u64().unwrap();
+    assert!(
+        pages * 4096 >= 128 << 20,
+        "all of the workload: {}",
+        said.all()
+    );
+}
