@@ -124,7 +124,7 @@ impl Recipe {
         Self {
             geometry: geometry.with_device(0x1122_3344_5566_7788, 3),
             save: vec![(1, 2), (0x99, 1), (0x100, 70), (0x400, 3)],
-            occupied: vec![(6, 1), (9, 60), (190, 3)],
+            occupied: vec![(7, 1), (10, 59), (190, 3)],
             wake_vector: 0x9_9200,
             user_check: UserCheck::ALL,
         }
