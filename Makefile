@@ -16,8 +16,9 @@ BENCH_DIR := out/bench
 FUZZ_SECONDS ?= 20
 ROUNDS ?= 5
 CYCLES ?= 2
+STRESS_CYCLES ?= 300
 
-.PHONY: help setup build demo test test-unit test-fuzz test-end-to-end bench bench-machine publish-machine fmt lint clean
+.PHONY: help setup build demo test test-unit test-fuzz test-end-to-end stress bench bench-machine publish-machine fmt lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +45,10 @@ test-fuzz: setup ## A short run of the image fuzzer (FUZZ_SECONDS=…)
 test-end-to-end: build ## Sleep, lose power and wake in the emulated machine
 	@$(DORMOUSE) lab build
 	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests -- --test-threads=2
+
+stress: build ## Many sleeps under load, then many with power cuts; goes on where it was (STRESS_CYCLES=…)
+	@$(DORMOUSE) lab stress --machine stress --cycles $(STRESS_CYCLES)
+	@$(DORMOUSE) lab stress --machine stress-cuts --cycles $(STRESS_CYCLES) --power-cuts
 
 bench: bench-machine ## All benchmarks
 

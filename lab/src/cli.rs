@@ -22,6 +22,7 @@ use crate::machine::{DEFAULT_ROOT, MachineConfig};
 use crate::power::{Signal, What};
 use crate::qemu::{Firmware, Parts};
 use crate::size::Size;
+use crate::stress::args::{self, StressArgs};
 use crate::tamper::{TAMPERS, Tamper};
 use crate::terminal::Terminal;
 
@@ -39,6 +40,8 @@ pub enum LabCommand {
     Boot(BootArgs),
     /// Fill memory, sleep, lose all power, wake, compare every page; again and again
     Cycle(CycleArgs),
+    /// Very many cycles under load, at random, with power cuts if asked for; a summary by failure
+    Stress(StressArgs),
     /// Connect this terminal to a machine's serial console (Ctrl-] leaves)
     Console(ConsoleArgs),
 }
@@ -157,6 +160,7 @@ pub fn run(command: &LabCommand, json: bool) -> Result<ExitCode, LabError> {
         LabCommand::Build(args) => build_verb(args, json),
         LabCommand::Boot(args) => boot_verb(args, json),
         LabCommand::Cycle(args) => cycle_verb(args, json),
+        LabCommand::Stress(args) => args::verb(args, json),
         LabCommand::Console(args) => console_verb(args),
     }
 }
@@ -425,7 +429,7 @@ fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
     })
 }
 
-fn print_json(value: &impl serde::Serialize) -> Result<(), LabError> {
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), LabError> {
     let text =
         serde_json::to_string(value).map_err(|error| LabError::Unexpected(error.to_string()))?;
     writeln!(std::io::stdout(), "{text}").doing("print")

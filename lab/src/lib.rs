@@ -22,6 +22,7 @@ pub mod qemu;
 pub mod qmp;
 pub mod record;
 pub mod size;
+pub mod stress;
 pub mod tamper;
 pub mod terminal;
 mod times;

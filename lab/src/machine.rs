@@ -6,6 +6,7 @@
 //!   cxl.mem            the contents of the CXL device, or a link to them (see memory_file)
 //!   disk.qcow2         what changed on the root disk
 //!   swap.img           the disk that it hibernates to, or a link to it; where there is one
+//!   scratch.img        a second disk, where one was made
 //!   console-001.log …  the serial console, one file for each power-on
 //!   events.jsonl       the timeline
 //!   lock               held while a run uses the machine
@@ -223,6 +224,11 @@ impl Machine {
         self.folder.join(SWAP_FILE)
     }
 
+    /// A second disk for tests of file systems; it is not there unless it was made.
+    pub fn scratch_disk(&self) -> PathBuf {
+        self.folder.join("scratch.img")
+    }
+
     pub fn events_file(&self) -> PathBuf {
         self.folder.join("events.jsonl")
     }
@@ -298,6 +304,7 @@ impl Machine {
         memory_file::remove(&self.cxl_file());
         memory_file::remove(&self.swap_disk());
         let _ = fs::remove_file(self.disk());
+        let _ = fs::remove_file(self.scratch_disk());
     }
 
     fn make_disk(&self, rootfs: &Path) -> Result<(), LabError> {
@@ -329,6 +336,7 @@ fn is_ours(name: &str) -> bool {
     [
         "machine.json",
         "disk.qcow2",
+        "scratch.img",
         "events.jsonl",
         "cycles.jsonl",
         "console.sock",

@@ -122,12 +122,20 @@ impl PowerOn {
         fault: Option<&str>,
     ) -> Result<PowerOn, LabError> {
         interrupt::check()?;
+        // QEMU waits for ever in a busy loop if this is a link to nowhere.
+        if !machine.cxl_file().exists() {
+            return Err(LabError::Unexpected(format!(
+                "{} is gone: somebody removed what the CXL memory holds; make the machine anew",
+                machine.cxl_file().display()
+            )));
+        }
         let number = machine.next_power_on();
         let files = tempfile::tempdir().doing("make a temporary folder")?;
         let device_file = files.path().join("device");
         std::fs::write(&device_file, machine.config.device_description())
             .doing("write the device's description")?;
         let swap_disk = machine.swap_disk();
+        let scratch_disk = machine.scratch_disk();
         let launch = Launch {
             parts: &setting.parts,
             config: &machine.config,
@@ -136,6 +144,7 @@ impl PowerOn {
             cxl_file: &machine.cxl_file(),
             disk: &machine.disk(),
             swap_disk: swap_disk.exists().then_some(swap_disk.as_path()),
+            scratch_disk: scratch_disk.exists().then_some(scratch_disk.as_path()),
             device_file: &device_file,
             fault,
         };
@@ -443,6 +452,7 @@ fn describe(ask: &Ask) -> String {
         Ask::Sleep { .. } => "the end of `dormouse sleep`".into(),
         Ask::PrepareHibernation(_) => "getting ready to hibernate".into(),
         Ask::Hibernate => "the end of hibernation".into(),
+        Ask::Stress(ask) => ask.describe().into(),
         Ask::Placement => "the look at where pages lie".into(),
         Ask::PutFile(part) => format!("writing {}", part.path),
         Ask::Shell => "the start of a shell".into(),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use dormouse_guest::protocol::SWAP_DISK;
+use dormouse_guest::stress::SCRATCH_DISK;
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::accelerator::Accelerator;
@@ -68,6 +69,8 @@ pub struct Launch<'a> {
     pub disk: &'a Path,
     /// The disk to hibernate to, where there is one.
     pub swap_disk: Option<&'a Path>,
+    /// A second, raw disk that may be there.
+    pub scratch_disk: Option<&'a Path>,
     /// Holds [`MachineConfig::device_description`].
     pub device_file: &'a Path,
     /// Where firmware is to stop for ever.
@@ -135,6 +138,12 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
         add(&format!("-fw_cfg name=opt/dormouse/fault,string={fault}"));
     }
 
+    if launch.scratch_disk.is_some() {
+        add(&format!(
+            "-device virtio-blk-pci,drive=scratch,serial={SCRATCH_DISK}"
+        ));
+    }
+
     // Options with paths, which may hold anything.
     let mut add_path = |option: &str, before: &str, path: &Path, after: &str| {
         words.push(option.into());
@@ -163,6 +172,10 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
             swap,
             "",
         );
+    }
+    if let Some(scratch) = launch.scratch_disk {
+        let options = "if=none,id=scratch,format=raw,cache=writeback,file=";
+        add_path("-drive", options, scratch, "");
     }
     let payload = "if=none,id=payload,format=raw,readonly=on,file=";
     add_path("-drive", payload, &launch.parts.payload, "");
@@ -276,6 +289,7 @@ mod tests {
             cxl_file: Path::new("a,b/cxl.mem"),
             disk: Path::new("disk"),
             swap_disk: None,
+            scratch_disk: None,
             device_file: Path::new("device"),
             fault,
         };

@@ -12,6 +12,7 @@ use dormouse_guest::frame::{Decoder, encode};
 use dormouse_guest::protocol::{
     Ask, FilePart, FromGuest, Hello, Request, Verdict, WorkloadPlan, WorkloadStatus, from_hex,
 };
+use dormouse_guest::stress::StressAsk;
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use serde::Serialize;
 use serde_json::Value;
@@ -20,8 +21,9 @@ use crate::cgroups;
 use crate::error::{Doing, GuestError};
 use crate::redis::Redis;
 use crate::sleep::{monotonic_ns, sleep, watch_for_wake};
+use crate::stress_load::Load;
 use crate::workload::Workload;
-use crate::{hibernate, init, placement, run};
+use crate::{hibernate, init, placement, run, stress_disks, stress_load};
 
 const CONTROL: &str = "/dev/ttyS1";
 const CONSOLE: &str = "/dev/ttyS0";
@@ -45,6 +47,7 @@ impl Voice {
 struct Services {
     workload: Option<Workload>,
     redis: Option<Redis>,
+    load: Option<Load>,
 }
 
 /// Serves requests until the channel fails.
@@ -144,6 +147,7 @@ fn answer(ask: Ask, services: &Mutex<Services>, voice: &Voice) -> Result<Value, 
             }
             to_value(status(&mut services)?)
         }
+        Ask::Stress(ask) => stress(ask, &mut services().load),
         Ask::Run(plan) => to_value(run::run(&plan)?),
         Ask::Sleep { arguments } => {
             let voice = voice.clone();
@@ -175,7 +179,8 @@ fn start_workload(
     plan: &WorkloadPlan,
     services: &mut Services,
 ) -> Result<WorkloadStatus, GuestError> {
-    *services = Services::default(); // an earlier workload ends first
+    // An earlier workload ends first.
+    (services.workload, services.redis) = (None, None);
     services.workload = Some(Workload::start(
         plan.fill_bytes,
         plan.threads,
@@ -209,6 +214,25 @@ fn verify(services: &mut Services) -> Result<Verdict, GuestError> {
         counters,
         redis: services.redis.as_mut().map(Redis::verify),
     })
+}
+
+fn stress(ask: StressAsk, load: &mut Option<Load>) -> Result<Value, GuestError> {
+    let no_load = || GuestError::Other("no stress load was started".into());
+    match ask {
+        StressAsk::Mount => to_value(stress_disks::mount_scratch()?),
+        StressAsk::CheckFileSystems => to_value(stress_disks::check()?),
+        StressAsk::Start(plan) => {
+            *load = None; // an earlier load ends first
+            *load = Some(Load::start(plan)?);
+            Ok(Value::Null)
+        }
+        StressAsk::Durable => to_value(load.as_ref().ok_or_else(no_load)?.durable()),
+        StressAsk::Verify => to_value(load.as_mut().ok_or_else(no_load)?.verify()),
+        StressAsk::Stop => to_value(load.take().ok_or_else(no_load)?.stop()),
+        StressAsk::VerifyDurable { plan, durable } => {
+            to_value(stress_load::verify_durable(&plan, &durable))
+        }
+    }
 }
 
 fn put_file(part: &FilePart) -> Result<(), GuestError> {

@@ -2,3 +2,4 @@
 
 pub mod frame;
 pub mod protocol;
+pub mod stress;

@@ -15,11 +15,16 @@ mod resp;
 mod run;
 mod sleep;
 mod smi_test;
+mod stress_disks;
+mod stress_files;
+mod stress_load;
+mod stress_redis;
 mod workload;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload
+const USAGE: &str =
+    "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload|stress-…
 As process 1 it is init, which starts the agent, which starts the workload.";
 
 fn main() -> ExitCode {
@@ -31,6 +36,8 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["agent"] => agent::run(),
         ["workload"] => workload::run(),
+        ["stress-files", folder, seed] => stress_files::run(folder, seed),
+        ["stress-redis", seed] => stress_redis::run(seed),
         ["poweroff"] => init::power_off(),
         ["smi-test", case] => return smi_test::run(case),
         _ => {

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::stress::StressAsk;
+
 /// Serial number of the virtio disk that the machine hibernates to.
 pub const SWAP_DISK: &str = "dormouse-swap";
 
@@ -38,6 +40,8 @@ pub enum Ask {
     PrepareHibernation(HibernationPlan),
     /// Hibernate. Answer: [`HibernationResult`], after waking.
     Hibernate,
+    /// Load the machine with everything at once, and look after it.
+    Stress(StressAsk),
     /// Where do user pages lie? Answer: [`Placement`].
     Placement,
     /// Write (or append to) a file. Answer: null.

@@ -2,7 +2,7 @@
 
 mod binaries;
 mod cmdline;
-mod command;
+pub(crate) mod command;
 mod context;
 mod cpio;
 mod elf;

@@ -19,10 +19,11 @@ use crate::apt::ArchiveFile;
 use crate::cache::Key;
 
 /// What the machine is for, and the tools of a usable shell; dependencies come by themselves.
-pub(crate) const PACKAGES: [&str; 15] = [
+pub(crate) const PACKAGES: [&str; 16] = [
     "base-files",
     "bash",
     "coreutils",
+    "e2fsprogs",
     "findutils",
     "grep",
     "kmod",

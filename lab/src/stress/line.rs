@@ -1,0 +1,101 @@
+//! What is written down of one cycle: a line of the journal, and of `--json`.
+
+use serde::{Deserialize, Serialize};
+
+use super::class::Class;
+use super::phase::Phase;
+use super::span::Span;
+use crate::line::Outcome;
+use crate::size::Size;
+
+/// One cycle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StressLine {
+    pub cycle: u64,
+    pub ok: bool,
+    pub outcome: Outcome,
+    /// None when all was as it must be.
+    pub class: Option<Class>,
+    /// Of a failure; or why a cold boot was one.
+    pub reason: String,
+    /// Everything was compared and was as it must be.
+    pub verified: bool,
+    pub fill_bytes: u64,
+    pub load: String,
+    pub sleep_arguments: Vec<String>,
+    /// Seconds after the request to sleep at which power was to be cut.
+    pub cut_at_s: Option<f64>,
+    /// In which phase it was cut, and the last event before.
+    pub cut_phase: Option<Phase>,
+    pub cut_step: String,
+    pub span_s: Span,
+    /// All of the cycle, with loading and comparing.
+    pub total_s: f64,
+    /// Where a failed cycle's logs are.
+    pub folder: Option<String>,
+}
+
+impl StressLine {
+    /// A cycle of which nothing is known yet.
+    pub fn new(cycle: u64) -> StressLine {
+        StressLine {
+            cycle,
+            ok: false,
+            outcome: Outcome::Failed,
+            class: None,
+            reason: String::new(),
+            verified: false,
+            fill_bytes: 0,
+            load: String::new(),
+            sleep_arguments: Vec::new(),
+            cut_at_s: None,
+            cut_phase: None,
+            cut_step: String::new(),
+            span_s: Span::default(),
+            total_s: 0.0,
+            folder: None,
+        }
+    }
+
+    /// The line for people.
+    pub fn describe(&self) -> String {
+        let cut = match (self.cut_phase, self.cut_at_s) {
+            (Some(phase), Some(at_s)) => format!(
+                ", power cut after {at_s:.2} s: {} ({})",
+                phase.name(),
+                self.cut_step
+            ),
+            _ => String::new(),
+        };
+        let show = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.1}"));
+        let span = format!(
+            "down {} up {} home {} of {:.1} s",
+            show(self.span_s.down),
+            show(self.span_s.up),
+            show(self.span_s.home),
+            self.total_s
+        );
+        let outcome = self.outcome.name();
+        let fill = Size(self.fill_bytes);
+        match self.class {
+            None => {
+                let reason = if self.reason.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({})", self.reason)
+                };
+                format!(
+                    "cycle {}: ok: {outcome}{reason}{cut}; {fill}; {span}",
+                    self.cycle
+                )
+            }
+            Some(class) => format!(
+                "cycle {}: FAILED: {}: {outcome}: {}{cut}; {fill}; {}; {span}",
+                self.cycle,
+                class.name(),
+                self.reason,
+                self.load
+            ),
+        }
+    }
+}

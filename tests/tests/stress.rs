@@ -1,0 +1,110 @@
+//! `lab stress`: many cycles under load; its failures are found, named, and told from success.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use dormouse_tests::{Said, dormouse, dormouse_path, machine_folder};
+use serde_json::Value;
+
+fn stress(folder: &Path, words: &[&str]) -> Said {
+    let mut all = vec!["lab", "stress", "--json", "--machine"];
+    all.push(folder.to_str().expect("a UTF-8 path"));
+    all.extend_from_slice(words);
+    dormouse(&all)
+}
+
+/// The cycles and the summary of a run.
+fn parsed(said: &Said) -> (Vec<Value>, Value) {
+    let mut lines: Vec<Value> = said
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("one JSON object a line"))
+        .collect();
+    let summary = lines.pop().unwrap_or_else(|| panic!("{}", said.all()));
+    (lines, summary["summary"].clone())
+}
+
+/// A run that is killed in the middle of a cycle goes on at that cycle.
+#[test]
+fn cycles_under_load_resume_and_a_killed_run_goes_on() {
+    let folder = machine_folder("stress");
+    let words = ["--cycles", "3", "--seed", "3"];
+    let mut killed = Command::new(dormouse_path())
+        .args(["lab", "stress", "--json", "--machine"])
+        .arg(&folder)
+        .args(words)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("dormouse can be started");
+    let mut first = String::new();
+    BufReader::new(killed.stdout.take().expect("stdout is piped"))
+        .read_line(&mut first)
+        .expect("the first cycle ends");
+    killed.kill().expect("it can be killed");
+    killed.wait().expect("it ends");
+    let first: Value = serde_json::from_str(&first).expect("a cycle");
+    assert_eq!((&first["cycle"], &first["ok"]), (&1.into(), &true.into()));
+
+    let said = stress(&folder, &words);
+    assert_eq!(said.code, 0, "{}", said.all());
+    let (lines, summary) = parsed(&said);
+    let cycles: Vec<u64> = lines
+        .iter()
+        .filter_map(|line| line["cycle"].as_u64())
+        .collect();
+    assert_eq!(cycles, [2, 3], "{}", said.all());
+    for line in &lines {
+        assert_eq!(line["outcome"], "resumed", "{}", said.all());
+        assert_eq!(line["verified"], true, "{}", said.all());
+    }
+    assert_eq!((&summary["cycles"], &summary["ok"]), (&3.into(), &3.into()));
+    assert_eq!(summary["bound"]["high"], 1.0, "three over three");
+}
+
+#[test]
+fn after_a_power_cut_at_any_instant_it_resumes_or_boots_with_all_that_was_durable() {
+    let folder = machine_folder("stress-cuts");
+    // Cycles 1 and 2 are left undisturbed, to know how long a cycle takes.
+    let said = stress(&folder, &["--cycles", "6", "--seed", "5", "--power-cuts"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    let (lines, summary) = parsed(&said);
+    let cut = lines.iter().filter(|line| !line["cut_phase"].is_null());
+    assert_eq!(cut.count(), 4, "{}", said.all());
+    for line in &lines {
+        assert_eq!(line["verified"], true, "{}", said.all());
+        let reasoned = line["outcome"] != "cold-boot" || line["reason"] != "";
+        assert!(reasoned, "{}", said.all());
+    }
+    assert_eq!(summary["failed"], 0, "{}", said.all());
+}
+
+/// What is wrong after waking is found, named, kept, and has its exit code.
+#[test]
+fn injected_faults_are_found_named_and_kept() {
+    let folder = machine_folder("stress-faults");
+    let faults = "memory,redis,file,panic";
+    let said = stress(&folder, &["--cycles", "4", "--inject", faults]);
+    assert_eq!(said.code, 4, "{}", said.all());
+    let (lines, summary) = parsed(&said);
+    let classes: Vec<&str> = lines
+        .iter()
+        .map(|line| line["class"].as_str().unwrap_or_default())
+        .collect();
+    let expected = [
+        "data-differs",
+        "redis-lost-keys",
+        "files-differ",
+        "kernel-panic",
+    ];
+    assert_eq!(classes, expected, "{}", said.all());
+    assert_eq!(summary["failed"], 4, "{}", said.all());
+    let kept = Path::new(lines[0]["folder"].as_str().expect("a folder"));
+    for name in ["console-002.log", "events.jsonl", "cycle.json", "cxl.mem"] {
+        assert!(kept.join(name).exists(), "{name} is kept\n{}", said.all());
+    }
+    let again = summary["failures"][0]["repeat"]
+        .as_str()
+        .expect("a command");
+    assert!(again.contains("lab stress --only 1"), "{again}");
+}
