@@ -119,18 +119,15 @@ impl Load {
             let name = format!("the writer of files on {}", place.name());
             verdict.load.extend(writer.stands_still(&name));
         }
-        if let Some((server, client)) = &mut self.redis {
+        if let Some((_, client)) = &mut self.redis {
             verdict
                 .redis
                 .extend(client.stands_still("the client of redis"));
-            if let Ok(Some(status)) = server.try_wait() {
-                verdict.redis.push(format!("redis has ended with {status}"));
-            }
         }
         verdict
     }
 
-    fn compare(&self) -> StressVerdict {
+    fn compare(&mut self) -> StressVerdict {
         let mut verdict = StressVerdict::default();
         for (place, writer) in &self.files {
             let files = folder(*place, "files");
@@ -138,10 +135,11 @@ impl Load {
                 .files
                 .extend(stress_files::verify(&files, self.plan.seed, writer.count()));
         }
-        if let Some((_, client)) = &self.redis {
-            verdict
-                .redis
-                .extend(stress_redis::verify(self.plan.seed, client.count()));
+        if let Some((server, client)) = &mut self.redis {
+            verdict.redis.extend(match server.try_wait() {
+                Ok(Some(status)) => vec![format!("redis has ended with {status}")],
+                _ => stress_redis::verify(self.plan.seed, client.count()),
+            });
         }
         verdict
     }
