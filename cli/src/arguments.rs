@@ -133,23 +133,57 @@ pub struct ImageArguments {
     pub json: bool,
 }
 
-/// Draw the timeline of a run, and write its report.html and trace.json
+/// Draw the timeline of a run, or compare runs; write the pages for it
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
+Examples:
   dormouse report out/demo
+  dormouse report out/before out/after -o comparison.html
+  dormouse report out/demo --power-profile xeon-cxl-fpga --watts off=12
 
-Reads events.jsonl and cycles.jsonl in DIR (or in its directories cycle-001, cycle-002, …); writes
-DIR/report.html, one page that needs nothing else, and DIR/trace.json, which Perfetto and
-chrome://tracing open.")]
+Reads events.jsonl and cycles.jsonl in each DIR (or in its directories cycle-001, cycle-002, …).
+
+One DIR: its timeline. Writes DIR/report.html, one page that needs nothing else, and DIR/trace.json,
+which Perfetto and chrome://tracing open.
+
+Several: a table of medians, phase by phase, each with its ratio to the first. Writes
+comparison.html into the first DIR, or where -o says. Cycles of a run that differ in mode or in
+filled memory are cases of their own.
+
+With a power profile: joules by phase, and the pauses that pay. docs/energy.md describes the file.
+Built in: xeon-cxl-fpga.")]
 pub struct ReportArguments {
-    /// The directory of the run, as `dormouse lab cycle` wrote it
-    #[arg(value_name = "DIR")]
-    pub directory: PathBuf,
+    /// Directories of runs, as `dormouse lab cycle` wrote them
+    #[arg(value_name = "DIR", required = true)]
+    pub directories: Vec<PathBuf>,
 
-    /// Print one JSON object with the paths instead of the timeline
+    /// Print one JSON object instead of the timeline or the table
     #[arg(long)]
     pub json: bool,
+
+    /// Add joules, by the watts in this file or built-in profile
+    #[arg(long, value_name = "FILE|NAME")]
+    pub power_profile: Option<PathBuf>,
+
+    /// Use other watts for one phase of the profile: off=12, suspend.migrate=150
+    #[arg(long, value_name = "PHASE=W", value_parser = phase_watts, requires = "power_profile")]
+    pub watts: Vec<(String, f64)>,
+
+    /// Where the page goes instead (the trace of one run: beside it)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+fn phase_watts(text: &str) -> Result<(String, f64), String> {
+    let (of, watts) = text
+        .split_once('=')
+        .ok_or("a phase, `=`, and its watts, for instance off=12")?;
+    let watts: f64 = watts
+        .parse()
+        .map_err(|_| format!("{watts:?} is no number of watts"))?;
+    // What a phase may be called and how large a power may be, the profile knows.
+    dormouse_report::energy::check_power(of, watts)?;
+    Ok((of.to_owned(), watts))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{}",
         terminal::render(&Timeline::from_events(&run.events), &run.cycles, style)
     );
-    let paths = write_report(directory.as_ref())?;
+    let paths = write_report(directory.as_ref(), None, None)?;
     println!("{}\n{}", paths.html.display(), paths.trace.display());
     Ok(())
 }

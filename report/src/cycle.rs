@@ -9,7 +9,10 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cycle {
     pub cycle: u64,
+    /// How it slept: `cxl`, `hibernate`, `hibernate-swap`, …
     pub mode: Option<String>,
+    /// What hibernation compressed with.
+    pub compressor: Option<String>,
     pub ok: Option<bool>,
     pub verified: Option<bool>,
     /// `resumed`, `cold-boot`, `refused` or `failed`.
@@ -34,6 +37,18 @@ pub struct Way {
     pub parts: Vec<(String, f64)>,
 }
 
+/// Parts in the order in which they happen; any other comes after.
+const IN_ORDER: [&str; 11] = [
+    "shrink", "migrate", "devices", "copy", "write", "off", "firmware", "restore", "boot", "load",
+    "kernel",
+];
+
+/// Name and seconds of parts that do not overlap.
+pub type Parts<'a> = Vec<(&'a str, f64)>;
+
+/// What no part accounts for.
+pub const REST: &str = "rest";
+
 impl Way {
     fn from_value(value: Option<&Value>) -> Way {
         let Some(Value::Object(fields)) = value else {
@@ -41,25 +56,54 @@ impl Way {
         };
         let valid = |value: &Value| value.as_f64().filter(|seconds| *seconds >= 0.0);
         // In the order of events, whatever order the record has.
-        let order = [
-            "shrink", "migrate", "devices", "copy", "write", "off", "firmware", "restore", "boot",
-            "load", "kernel",
-        ];
         let mut parts: Vec<(String, f64)> = fields
             .iter()
             .filter(|(name, _)| *name != "total")
             .filter_map(|(name, value)| Some((name.clone(), valid(value)?)))
             .collect();
-        parts.sort_by_key(|(name, _)| {
-            order
-                .iter()
-                .position(|known| known == name)
-                .unwrap_or(order.len())
-        });
+        parts.sort_by_key(|(name, _)| Way::place(name));
         Way {
             total_s: fields.get("total").and_then(valid),
             parts,
         }
+    }
+
+    fn place(part: &str) -> usize {
+        let known = IN_ORDER.iter().position(|known| *known == part);
+        known.unwrap_or(IN_ORDER.len())
+    }
+
+    /// Names of parts in the order in which they happen.
+    pub fn in_order(mut names: Vec<&str>) -> Vec<&str> {
+        names.sort_by_key(|name| Way::place(name));
+        names
+    }
+
+    /// Parts that do not overlap and add up to the total: `restore` is taken out of `firmware`,
+    /// in which it lies, and what is left of the total is the [`REST`]. Parts that still are more
+    /// than the total are shortened alike. `None` where the total is not known.
+    pub fn disjoint_parts(&self) -> Option<Parts<'_>> {
+        let total_s = self.total_s?;
+        let of = |wanted: &str| self.parts.iter().find(|(name, _)| name == wanted);
+        let restore_s = of("restore").map_or(0.0, |part| part.1);
+        let mut parts: Vec<(&str, f64)> = self
+            .parts
+            .iter()
+            .map(|(name, part_s)| match name.as_str() {
+                "firmware" => ("firmware", (part_s - restore_s).max(0.0)),
+                name => (name, *part_s),
+            })
+            .collect();
+        let known_s: f64 = parts.iter().map(|part| part.1).sum();
+        if known_s > total_s {
+            for part in &mut parts {
+                part.1 *= total_s / known_s;
+            }
+        } else {
+            parts.push((REST, total_s - known_s));
+        }
+        parts.retain(|part| part.1 > 0.0);
+        Some(parts)
     }
 }
 
@@ -78,6 +122,7 @@ impl Cycle {
         Cycle {
             cycle: count("cycle").unwrap_or(0),
             mode: text("mode"),
+            compressor: text("compressor"),
             ok: flag("ok"),
             verified: flag("verified"),
             outcome: text("outcome"),
@@ -136,6 +181,41 @@ mod tests {
         let cycle = cycle(r#"{"cycle":"x","verified":1,"suspend_s":7,"home_s":-1,"outcome":null}"#);
         assert_eq!(cycle, Cycle::default());
         assert!(!cycle.is_good());
+    }
+
+    #[test]
+    fn disjoint_parts_add_up_to_the_total() {
+        let parts = |json: &str| {
+            let line = cycle(&format!(r#"{{"resume_s":{json}}}"#));
+            let parts = line.resume.disjoint_parts();
+            parts.map(|parts| {
+                parts
+                    .into_iter()
+                    .map(|(n, s)| (n.to_owned(), s))
+                    .collect::<Vec<_>>()
+            })
+        };
+        let named = |list: &[(&str, f64)]| {
+            Some(
+                list.iter()
+                    .map(|(n, s)| ((*n).to_owned(), *s))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(
+            parts(r#"{"total":4,"firmware":2,"restore":0.5,"kernel":1,"new":null}"#),
+            named(&[
+                ("firmware", 1.5),
+                ("restore", 0.5),
+                ("kernel", 1.0),
+                (REST, 1.0)
+            ])
+        );
+        assert_eq!(
+            parts(r#"{"total":1,"load":3,"kernel":1}"#),
+            named(&[("load", 0.75), ("kernel", 0.25)])
+        );
+        assert_eq!(parts(r#"{"firmware":1}"#), None);
     }
 
     #[test]

@@ -30,6 +30,25 @@ pub fn seconds(seconds: f64) -> String {
     }
 }
 
+/// Seconds of a pause, up to days.
+pub fn duration_of_pause(pause_s: f64) -> String {
+    const DAY_S: f64 = 86_400.0;
+    match pause_s {
+        s if s >= 2.0 * DAY_S => format!("{} days", three_digits(s / DAY_S)),
+        s => seconds(s),
+    }
+}
+
+/// `45.6 J`, `12.3 kJ`, `1.50 MJ`; what is not an energy shows as a dash.
+pub fn joules(joules: f64) -> String {
+    match joules {
+        j if !j.is_finite() || j < 0.0 => "–".to_owned(),
+        j if j < 9_999.5 => format!("{} J", three_digits(j)),
+        j if j < 999_500.0 => format!("{} kJ", three_digits(j / 1e3)),
+        j => format!("{} MJ", three_digits(j / 1e6)),
+    }
+}
+
 /// `512 B`, `143 MiB`, `1.50 GiB`.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

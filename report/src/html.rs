@@ -1,28 +1,69 @@
 //! One self-contained HTML page for a run: facts, timeline, phases, cycles. No external resource
 //! is ever loaded; everything from the run is escaped.
 
+use crate::charts;
+use crate::compare::{self, Case};
 use crate::cycle::Cycle;
 use crate::drawing::{self, Palette};
+use crate::energy::{self, Energy};
 use crate::format::{escape_html, escape_json_for_script};
+use crate::plot::PlotError;
 use crate::tables;
 use crate::timeline::Timeline;
 
 const PAGE: &str = include_str!("../assets/page.html");
-const CSS: &str = include_str!("../assets/page.css");
+pub(crate) const CSS: &str = include_str!("../assets/page.css");
 const JS: &str = include_str!("../assets/page.js");
 
+/// What a page shows.
+pub struct Page<'a> {
+    pub title: &'a str,
+    pub timeline: &'a Timeline,
+    pub cycles: &'a [Cycle],
+    /// The cycles by mode and fill; compared where there are several.
+    pub cases: &'a [Case],
+    /// A section of its own, where there is one.
+    pub energy: Option<&'a Energy>,
+    /// Name of the file beside the page that has the trace.
+    pub trace_name: &'a str,
+}
+
 /// The page as text.
-pub fn page(title: &str, timeline: &Timeline, cycles: &[Cycle]) -> String {
+///
+/// # Errors
+/// A plot cannot be drawn.
+pub fn page(page: &Page) -> Result<String, PlotError> {
+    let (timeline, cycles) = (page.timeline, page.cycles);
+    let comparison = match page.cases.len() {
+        0 | 1 => String::new(),
+        _ => compare::html::section(page.cases)?,
+    };
+    let memory = [charts::way_down(timeline)?, charts::way_home(timeline)?];
+    let memory = energy::html::plots_row(memory.into_iter().flatten());
+    let energy = page
+        .energy
+        .map(energy::html::section)
+        .transpose()?
+        .unwrap_or_default();
     let (verdict_class, verdict) = tables::verdict(timeline, cycles);
     let data = drawing::script_data(timeline).to_string();
-    fill(PAGE, |name| match name {
-        "title" => escape_html(title),
+    Ok(fill(PAGE, |name| match name {
+        "title" => escape_html(page.title),
+        "memory" if memory.is_empty() => String::new(),
+        "memory" => format!("<section><h2>Memory</h2>{memory}</section>"),
+        "energy" => energy.clone(),
         "css" => CSS.to_owned(),
         "js" => JS.to_owned(),
         "verdict" => escape_html(&verdict),
         "verdict_class" => verdict_class.to_owned(),
+        // Medians over different modes or fills would say nothing.
+        "facts" if page.cases.len() > 1 => compare::html::cases_table(page.cases),
         "facts" => tables::facts(cycles),
+        "comparison" => comparison.clone(),
         "legend" => legend(timeline),
+        "svg" if timeline.end_ns == 0 && timeline.marks.is_empty() => {
+            "<p class=\"empty\">This run has no events.</p>".to_owned()
+        }
         "svg" => drawing::static_svg(timeline),
         "notes" => notes(timeline),
         "phases" => tables::phases(timeline),
@@ -30,15 +71,16 @@ pub fn page(title: &str, timeline: &Timeline, cycles: &[Cycle]) -> String {
         "data" => escape_json_for_script(&data),
         "footer" => format!(
             "Written by <code>dormouse report</code> {}. The same timeline is in \
-             <code>trace.json</code> beside this page, for Perfetto or chrome://tracing.",
-            env!("CARGO_PKG_VERSION")
+             <code>{}</code> beside this page, for Perfetto or chrome://tracing.",
+            env!("CARGO_PKG_VERSION"),
+            escape_html(page.trace_name),
         ),
         other => unreachable!("the page has no place named {other}"),
-    })
+    }))
 }
 
 /// Replaces each `{{name}}` of the template, in one pass: what is filled in is not searched.
-fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
+pub(crate) fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
     let mut filled = String::with_capacity(template.len() * 4);
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("{{") {
@@ -93,6 +135,19 @@ mod tests {
     use super::*;
     use crate::event::{Clock, Event, Kind};
 
+    fn drawn(title: &str, timeline: &Timeline, cycles: &[Cycle]) -> String {
+        let trace_name = "trace.json";
+        page(&Page {
+            title,
+            timeline,
+            cycles,
+            cases: &[],
+            energy: None,
+            trace_name,
+        })
+        .unwrap()
+    }
+
     const HOSTILE: &str =
         "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{js}}";
 
@@ -109,7 +164,7 @@ mod tests {
         let fields = serde_json::json!({"cycle": 1, "outcome": HOSTILE, "reason": HOSTILE,
             "mode": HOSTILE, "suspend_s": {"total": 1.0, HOSTILE: 0.5}});
         let cycle = Cycle::from_object(fields.as_object().unwrap());
-        let page = page(HOSTILE, &timeline, &[cycle]);
+        let page = drawn(HOSTILE, &timeline, &[cycle]);
         assert!(!page.contains("<img"));
         assert!(!page.contains("<script>alert"));
         assert_eq!(
@@ -122,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_page_loads_nothing_from_elsewhere() {
-        let page = page("run", &Timeline::default(), &[]);
+        let page = drawn("run", &Timeline::default(), &[]);
         // The one address is the name of the SVG namespace.
         let addresses = page.matches("http://").count() + page.matches("https://").count();
         assert_eq!(
@@ -134,7 +189,7 @@ mod tests {
 
     #[test]
     fn every_place_of_the_template_is_filled() {
-        let page = page("run", &Timeline::default(), &[]);
+        let page = drawn("run", &Timeline::default(), &[]);
         assert!(!page.contains("{{"));
     }
 }

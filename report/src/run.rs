@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::cycle::Cycle;
+use crate::energy::{self, Profile};
 use crate::event::{Clock, Event, HOST_STAMPS};
+use crate::plot::PlotError;
 use crate::timeline::Timeline;
-use crate::{html, trace_event};
+use crate::{compare, html, trace_event};
 
 /// A run as its directory holds it.
 #[derive(Debug, Default)]
@@ -45,6 +47,9 @@ pub enum ReportError {
     /// A file of the report cannot be written.
     #[error("{}: cannot be written: {source}; check permissions and free space", path.display())]
     Write { path: PathBuf, source: io::Error },
+    /// A plot of the page cannot be drawn.
+    #[error(transparent)]
+    Plot(#[from] PlotError),
 }
 
 /// Reads a run: `events.jsonl` and `cycles.jsonl` in the directory itself, or, for a run of
@@ -120,24 +125,56 @@ pub fn read_run(run_dir: &Path) -> Result<Run, ReportError> {
     Ok(run)
 }
 
-/// Writes `report.html` and `trace.json` into the run's directory.
+/// The timeline of a run, with the notes on reading it.
+pub fn timeline(run: &Run) -> Timeline {
+    let mut timeline = Timeline::from_events(&run.events);
+    timeline.notes.extend(run.notes.iter().cloned());
+    timeline
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> ReportError {
+    let path = path.to_owned();
+    move |source| ReportError::Write { path, source }
+}
+
+/// Writes `report.html` and `trace.json` into the run's directory, or the page where `page_path`
+/// says, with the trace beside it. The page has an energy section where there is a power profile.
 ///
 /// # Errors
 /// As [`read_run`], or a file cannot be written.
-pub fn write_report(run_dir: &Path) -> Result<ReportPaths, ReportError> {
+pub fn write_report(
+    run_dir: &Path,
+    profile: Option<&Profile>,
+    page_path: Option<&Path>,
+) -> Result<ReportPaths, ReportError> {
     let run = read_run(run_dir)?;
-    let mut timeline = Timeline::from_events(&run.events);
-    timeline.notes.extend(run.notes.iter().cloned());
-    let paths = ReportPaths {
-        html: run_dir.join("report.html"),
-        trace: run_dir.join("trace.json"),
+    let timeline = timeline(&run);
+    let paths = match page_path {
+        None => ReportPaths {
+            html: run_dir.join("report.html"),
+            trace: run_dir.join("trace.json"),
+        },
+        Some(path) => ReportPaths {
+            html: path.to_owned(),
+            trace: path.with_extension("trace.json"),
+        },
     };
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| ReportError::Write { path, source }
-    };
-    fs::write(&paths.html, html::page(&run.title, &timeline, &run.cycles))
-        .map_err(failed(&paths.html))?;
+    let trace_name = paths
+        .trace
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
+    let cases = compare::cases(std::slice::from_ref(&run));
+    let energy = profile.map(|profile| energy::of_cases(profile, &cases));
+    let page = html::page(&html::Page {
+        title: &run.title,
+        timeline: &timeline,
+        cycles: &run.cycles,
+        cases: &cases,
+        energy: energy.as_ref(),
+        trace_name: &trace_name,
+    })?;
+    fs::write(&paths.html, page).map_err(failed(&paths.html))?;
     let write_trace = || {
         let mut output = BufWriter::new(File::create(&paths.trace)?);
         trace_event::write_trace(&timeline, &mut output)?;
@@ -145,6 +182,23 @@ pub fn write_report(run_dir: &Path) -> Result<ReportPaths, ReportError> {
     };
     write_trace().map_err(failed(&paths.trace))?;
     Ok(paths)
+}
+
+/// Writes the page that compares runs.
+///
+/// # Errors
+/// A plot cannot be drawn, or the file cannot be written.
+pub fn write_comparison(
+    runs: &[Run],
+    profile: Option<&Profile>,
+    page_path: &Path,
+) -> Result<(), ReportError> {
+    let timelines: Vec<Timeline> = runs.iter().map(timeline).collect();
+    let cases = compare::cases(runs);
+    let energy = profile.map(|profile| energy::of_cases(profile, &cases));
+    let rows = compare::rows(&cases);
+    let page = compare::html::page(runs, &timelines, &cases, &rows, energy.as_ref())?;
+    fs::write(page_path, page).map_err(failed(page_path))
 }
 
 /// The run's own directory, then `cycle-*` in the order of their numbers.
@@ -257,10 +311,10 @@ mod tests {
     #[test]
     fn a_directory_without_a_run_is_refused_with_what_to_do() {
         let directory = tempfile::tempdir().unwrap();
-        let error = write_report(directory.path()).unwrap_err();
+        let error = write_report(directory.path(), None, None).unwrap_err();
         assert!(matches!(error, ReportError::NoRun(_)));
         assert!(error.to_string().contains("dormouse lab cycle"));
-        let missing = write_report(&directory.path().join("none")).unwrap_err();
+        let missing = write_report(&directory.path().join("none"), None, None).unwrap_err();
         assert!(matches!(missing, ReportError::Read { .. }));
     }
 
@@ -268,7 +322,7 @@ mod tests {
     fn an_empty_run_still_gives_a_page_and_a_trace() {
         let directory = tempfile::tempdir().unwrap();
         write_events(directory.path(), &[]);
-        let paths = write_report(directory.path()).unwrap();
+        let paths = write_report(directory.path(), None, None).unwrap();
         assert!(fs::read_to_string(paths.html).unwrap().contains("</html>"));
         let trace: Value = serde_json::from_slice(&fs::read(paths.trace).unwrap()).unwrap();
         assert_eq!(trace["traceEvents"], serde_json::json!([]));
@@ -325,7 +379,7 @@ mod tests {
             })
             .collect();
         write_events(directory.path(), &events);
-        let paths = write_report(directory.path()).unwrap();
+        let paths = write_report(directory.path(), None, None).unwrap();
         assert!(fs::metadata(paths.html).unwrap().len() < 4 << 20);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::align::Lane;
-use crate::cycle::{Cycle, Way};
+use crate::cycle::{Cycle, REST, Way};
 use crate::format::{bytes, duration, escape_html, seconds};
 use crate::stats::median;
 use crate::timeline::{Span, Timeline};
@@ -430,33 +430,21 @@ pub fn cycles(cycles: &[Cycle]) -> String {
 }
 
 fn way_bar(way: &Way, longest_s: f64) -> String {
-    let Some(total_s) = way.total_s.filter(|_| longest_s > 0.0) else {
+    if way.total_s.is_none() || longest_s <= 0.0 {
         return String::new();
-    };
-    let parts_s: f64 = way.parts.iter().map(|(_, part_s)| part_s).sum();
-    // Parts that overlap may add up to more than the whole; the bar then shows the parts.
-    let scale = 100.0 / longest_s
-        * if parts_s > total_s {
-            total_s / parts_s
-        } else {
-            1.0
-        };
-    let mut bar = String::from("<div class=\"bar\">");
-    for (name, part_s) in way.parts.iter().filter(|(_, part_s)| *part_s > 0.0) {
-        let _ = write!(
-            bar,
-            "<i class=\"p{}\" style=\"width:{:.2}%\" title=\"{}\"></i>",
-            part_colour(name),
-            part_s * scale,
-            escape_html(&format!("{name}: {}", seconds(*part_s)))
-        );
     }
-    if total_s > parts_s {
+    let scale = 100.0 / longest_s;
+    let mut bar = String::from("<div class=\"bar\">");
+    for (name, part_s) in way.disjoint_parts().unwrap_or_default() {
+        let (class, name) = match name {
+            REST => ("rest".to_owned(), "the rest"),
+            name => (format!("p{}", part_colour(name)), name),
+        };
         let _ = write!(
             bar,
-            "<i class=\"rest\" style=\"width:{:.2}%\" title=\"the rest: {}\"></i>",
-            (total_s - parts_s) * scale,
-            seconds(total_s - parts_s)
+            "<i class=\"{class}\" style=\"width:{:.2}%\" title=\"{}\"></i>",
+            part_s * scale,
+            escape_html(&format!("{name}: {}", seconds(part_s)))
         );
     }
     bar.push_str("</div>");

@@ -74,6 +74,11 @@ pub fn render(timeline: &Timeline, cycles: &[Cycle], style: Style) -> String {
     for note in &timeline.notes {
         let _ = writeln!(text, "{}", printable(note));
     }
+    to_shown(text, style)
+}
+
+/// The text as this terminal can show it.
+pub(crate) fn to_shown(text: String, style: Style) -> String {
     if style.unicode { text } else { to_ascii(&text) }
 }
 
@@ -84,6 +89,9 @@ fn to_ascii(text: &str) -> String {
             'µ' => 'u',
             '–' => '-',
             '…' => '~',
+            '±' => '+',
+            '×' => 'x',
+            '·' => '-',
             c if c.is_ascii() => c,
             _ => '?',
         })
@@ -224,7 +232,7 @@ fn painted(text: &str, code: &str, style: Style) -> String {
 }
 
 /// Exactly `width` characters: padded, or cut with an ellipsis.
-fn fitted(text: &str, width: usize) -> String {
+pub(crate) fn fitted(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
         format!("{text}{}", " ".repeat(width - count))

@@ -27,6 +27,7 @@ pub use bars::{Bar, bars};
 pub use distribution::{Sample, boxes, violins};
 pub use frame::{Frame, PlotError};
 pub use lines::{Line, Marker, lines};
+pub use palette::COLOURS;
 pub use stacks::{Stack, stacked_bars};
 
 use plotters::style::text_anchor::{HPos, VPos};

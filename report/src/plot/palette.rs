@@ -37,9 +37,12 @@ pub(super) const INK: Colour = colour(0x1b1f24, 0xe8eaed);
 pub(super) const SOFT: Colour = colour(0x55606c, 0xa5afba);
 pub(super) const GRID: Colour = colour(0xdcdfe3, 0x363c45);
 
+/// So many series have a colour of their own.
+pub const COLOURS: usize = 7;
+
 /// The hues of Okabe and Ito, "Color Universal Design" (2008), in other strengths: so that a thin
 /// line is not too faint, and any two stay apart for each kind of colour vision.
-const SERIES: [Colour; 7] = [
+const SERIES: [Colour; COLOURS] = [
     colour(0x0064a8, 0x4d9be0),
     colour(0xc24a00, 0xf0883e),
     colour(0x00875f, 0x3fc79a),

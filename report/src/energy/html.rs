@@ -1,0 +1,185 @@
+//! The energy section of a page.
+
+use std::fmt::Write;
+
+use super::{CaseEnergy, Energy, Opponent, Share};
+use crate::charts;
+use crate::format::{duration_of_pause, escape_html, joules, seconds};
+use crate::plot::PlotError;
+use crate::stats::Summary;
+
+/// What the numbers are and are not; the same words on page and terminal.
+pub const CAVEAT: &str = "Nothing was metered: these are the durations of the run times the watts \
+of the profile. Where the two are of different machines, the joules are of neither.";
+
+/// Totals, parts, break-even and the profile.
+///
+/// # Errors
+/// A plot cannot be drawn.
+pub fn section(energy: &Energy) -> Result<String, PlotError> {
+    let mut html = format!(
+        "<section class=\"long\" aria-labelledby=\"energy-heading\"><h2 id=\"energy-heading\">Energy</h2>\
+         <p class=\"aside\">Power profile <b>{}</b>. {CAVEAT}</p>",
+        escape_html(&energy.profile.name),
+    );
+    let plots = [charts::energy_breakdown(energy)?, charts::pauses(energy)?];
+    html.push_str(&plots_row(plots.into_iter().flatten()));
+    parts_table(&mut html, energy);
+    break_even_table(&mut html, energy);
+    profile_table(&mut html, energy);
+    html.push_str("</section>");
+    Ok(html)
+}
+
+/// Plots beside each other, or below each other where the window is narrow.
+pub(crate) fn plots_row(plots: impl Iterator<Item = String>) -> String {
+    let items: String = plots
+        .map(|svg| format!("<div class=\"plot\">{svg}</div>"))
+        .collect();
+    if items.is_empty() {
+        return items;
+    }
+    format!("<div class=\"plots\">{items}</div>")
+}
+
+fn dash(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "–".to_owned())
+}
+
+fn spread(summary: &Summary) -> String {
+    if summary.n > 1 {
+        format!("{} ± {}", joules(summary.median), joules(summary.mad))
+    } else {
+        joules(summary.median)
+    }
+}
+
+fn parts_table(html: &mut String, energy: &Energy) {
+    html.push_str(
+        "<div class=\"scroll\"><table><caption>Medians over the cycles that resumed; ± is the median \
+         absolute deviation.</caption><thead><tr><th scope=\"col\">Case</th><th scope=\"col\">Phase</th>\
+         <th scope=\"col\" class=\"n\">Time</th><th scope=\"col\" class=\"n\">Power</th>\
+         <th scope=\"col\">Taken from</th><th scope=\"col\" class=\"n\">Energy</th></tr></thead><tbody>",
+    );
+    for case in &energy.cases {
+        case_rows(html, case);
+    }
+    html.push_str("</tbody></table></div>");
+    for case in energy.cases.iter().filter(|case| !case.missing.is_empty()) {
+        let _ = write!(
+            html,
+            "<p class=\"aside\">{}: not all is known: {}.</p>",
+            escape_html(&case.label),
+            escape_html(&case.missing.join("; ")),
+        );
+    }
+}
+
+fn case_rows(html: &mut String, case: &CaseEnergy) {
+    let label = escape_html(&case.label);
+    let mut first = true;
+    let mut row = |class: &str, phase: &str, part: Option<&Share>, energy: Option<String>| {
+        let shown = if std::mem::take(&mut first) {
+            label.as_str()
+        } else {
+            ""
+        };
+        let of = |get: fn(&Share) -> Option<String>| part.and_then(get).unwrap_or_default();
+        let _ = write!(
+            html,
+            "<tr class=\"{class}\"><td class=\"name\">{shown}</td><td>{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}</td></tr>",
+            escape_html(phase),
+            of(|part| Some(seconds(part.seconds))),
+            of(|part| Some(format!("{} W", part.watts?))),
+            escape_html(&of(|part| part.power.clone())),
+            dash(energy),
+        );
+    };
+    for way in &case.ways {
+        if let [only] = &way.parts[..] {
+            row("", way.way, Some(only), way.joules.as_ref().map(spread));
+            continue;
+        }
+        for part in &way.parts {
+            let name = format!("{}: {}", way.way, part.part);
+            row("", &name, Some(part), part.joules.map(joules));
+        }
+        if !way.parts.is_empty() {
+            row("sum", way.way, None, way.joules.as_ref().map(spread));
+        }
+    }
+    row("total", "a cycle", None, case.total_j.as_ref().map(spread));
+}
+
+/// In words: from which pause on it pays.
+pub(crate) fn verdict(opponent: &Opponent) -> String {
+    let pause = opponent.pause_s.map(duration_of_pause).unwrap_or_default();
+    match opponent.pays {
+        "always" if opponent.pause_s.is_some_and(|s| s > 0.0) => {
+            format!("always (any pause from {pause})")
+        }
+        "always" => "always".to_owned(),
+        "after" => format!("from {pause} on"),
+        "until" => format!("only up to {pause}"),
+        _ => "never, however long the pause".to_owned(),
+    }
+}
+
+/// For people.
+pub(crate) fn opponent_name(against: &str) -> String {
+    match against {
+        "idle" => "staying idle".to_owned(),
+        "s3" => "S3 (ideal)".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+fn break_even_table(html: &mut String, energy: &Energy) {
+    let rows = energy
+        .cases
+        .iter()
+        .flat_map(|case| case.break_even.iter().map(move |b| (case, b)));
+    let mut body = String::new();
+    for (case, opponent) in rows {
+        let _ = write!(
+            body,
+            "<tr><td class=\"name\">{}</td><td class=\"name\">{}</td><td>{}</td></tr>",
+            escape_html(&case.label),
+            escape_html(&opponent_name(&opponent.against)),
+            verdict(opponent),
+        );
+    }
+    if body.is_empty() {
+        return;
+    }
+    let _ = write!(
+        html,
+        "<h3>Break-even</h3><div class=\"scroll\"><table><caption>Which pauses, from the request to sleep \
+         until programs run again, cost less energy. Staying idle and an ideal S3 cost nothing to \
+         enter and to leave.</caption><thead><tr><th scope=\"col\">This</th><th scope=\"col\">costs less than</th>\
+         <th scope=\"col\">in pauses</th></tr></thead><tbody>{body}</tbody></table></div>"
+    );
+}
+
+fn profile_table(html: &mut String, energy: &Energy) {
+    let profile = &energy.profile;
+    let _ = write!(
+        html,
+        "<details><summary>The power profile, with its sources</summary><p class=\"aside\">{}</p>\
+         <div class=\"scroll\"><table><thead><tr><th scope=\"col\">Power of</th><th scope=\"col\" class=\"n\">Watts</th>\
+         <th scope=\"col\">Origin</th><th scope=\"col\">Source</th></tr></thead><tbody>",
+        escape_html(&profile.description),
+    );
+    for power in &profile.powers {
+        let _ = write!(
+            html,
+            "<tr><td>{}</td><td class=\"n\">{}</td><td>{}</td><td class=\"name\">{}</td></tr>",
+            escape_html(&power.of),
+            power.watts,
+            power.origin.as_str(),
+            escape_html(&power.source),
+        );
+    }
+    html.push_str("</tbody></table></div></details>");
+}
