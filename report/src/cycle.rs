@@ -38,9 +38,9 @@ pub struct Way {
 }
 
 /// Parts in the order in which they happen; any other comes after.
-const IN_ORDER: [&str; 12] = [
-    "migrate", "shrink", "devices", "copy", "write", "firmware", "off", "restore", "boot", "load",
-    "kernel", "thaw",
+const IN_ORDER: [&str; 11] = [
+    "shrink", "migrate", "devices", "copy", "write", "off", "firmware", "restore", "boot", "load",
+    "kernel",
 ];
 
 /// Name and seconds of parts that do not overlap.
