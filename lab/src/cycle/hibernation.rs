@@ -227,7 +227,9 @@ impl Down {
     }
 
     fn times(&self) -> SuspendTimes {
-        let copy = self.copy_stamps.seconds();
+        // A kernel that has lost trust in its time stamp counter (on a very busy host) stamps all
+        // of that time alike: then the copy is a part of `devices`.
+        let copy = self.copy_stamps.seconds().filter(|&copy| copy > 0.0);
         // The copy is made while the console sleeps.
         let quiet = self.devices.seconds();
         SuspendTimes {
