@@ -132,6 +132,8 @@ enum dormouse_reason dormouse_mark(const struct dormouse_device *d, struct dormo
 				   u64 data_offset, u64 *detail);
 
 /* --- filter.c --- */
+/* Poisoned, or without memory behind it. */
+bool dormouse_page_is_unreadable(const struct page *page);
 /* Clears pages that are in use and whose contents nobody will miss; counts the rest. */
 void dormouse_filter(const struct dormouse_device *d, struct dormouse_marks *m);
 

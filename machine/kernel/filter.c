@@ -70,7 +70,7 @@ static void filter_swiotlb(const struct dormouse_device *d, struct dormouse_mark
  * may have no memory behind it. Hibernation leaves them out as well. A page of the
  * hugetlb pool carries the mark on its first page, whichever part of it is broken.
  */
-static bool page_is_unreadable(const struct page *page)
+bool dormouse_page_is_unreadable(const struct page *page)
 {
 	const struct folio *folio;
 
@@ -88,7 +88,7 @@ static void filter_page(struct dormouse_marks *m, u64 pfn)
 		/* A memory block that was taken offline is System RAM without contents. */
 		dormouse_bitmap_clear_range(m->dram, pfn, 1);
 		m->skipped_offline_pages++;
-	} else if (page_is_unreadable(page)) {
+	} else if (dormouse_page_is_unreadable(page)) {
 		dormouse_bitmap_clear_range(m->dram, pfn, 1);
 		m->skipped_unreadable_pages++;
 	} else {

@@ -47,7 +47,6 @@ static bool group_is_in_use(const struct dormouse_device *d, u64 group, u64 word
 	return word && pfn_to_online_page(group_pfn(d, group));
 }
 
-/* Reading a poisoned page is a machine check. */
 static bool group_is_readable(const struct dormouse_device *d, u64 group, u64 word)
 {
 	const u64 first = group_pfn(d, group);
@@ -56,7 +55,7 @@ static bool group_is_readable(const struct dormouse_device *d, u64 group, u64 wo
 	if (!group_is_in_use(d, group, word))
 		return false;
 	for (i = 0; i < DORMOUSE_GROUP_PAGES; i++) {
-		if (word >> i & 1 && PageHWPoison(pfn_to_page(first + i)))
+		if (word >> i & 1 && dormouse_page_is_unreadable(pfn_to_page(first + i)))
 			return false;
 	}
 	return true;
