@@ -247,3 +247,121 @@ impl Sampling for Watching<'_> {
         seen
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    const FORMAT: &str = "\tfield:unsigned long target_id;\toffset:8;\tsize:8;\tsigned:0;\n\
+        \tfield:unsigned long start;\toffset:24;\tsize:8;\tsigned:0;\n\
+        \tfield:unsigned long end;\toffset:32;\tsize:8;\tsigned:0;\n\
+        \tfield:unsigned int nr_accesses;\toffset:40;\tsize:4;\tsigned:0;\n";
+
+    /// A kernel whose DAMON takes settings, and refuses to start.
+    fn tree(root: &std::path::Path, kdamonds: &str) -> (Tree, Arc<Mutex<Vec<String>>>) {
+        let events = format!("{TRACEFS}/events/{EVENT}");
+        let mut files = vec![
+            (format!("{KDAMONDS}/nr_kdamonds"), kdamonds.to_owned()),
+            (format!("{KDAMOND}/state"), "off".to_owned()),
+            (format!("{KDAMOND}/pid"), "-1".to_owned()),
+            (format!("{events}/id"), "734".to_owned()),
+            (format!("{events}/format"), FORMAT.to_owned()),
+            ("proc/sys/kernel/random/boot_id".to_owned(), "b".to_owned()),
+        ];
+        let targets = [target(1, 1), target(2, 1)];
+        files.extend(settings(&targets).into_iter().skip(1));
+        for (path, text) in files {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let writes = Arc::new(Mutex::new(Vec::new()));
+        let heard = writes.clone();
+        let reaction = move |_: &Tree, path: &str, text: &str| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            heard.lock().unwrap().push(format!("{name}={text}"));
+            Ok(())
+        };
+        (Tree::reacting(root, Box::new(reaction)), writes)
+    }
+
+    fn target(pid: i32, span_pages: u64) -> Target {
+        Target {
+            pid,
+            start_ticks: 1,
+            span_pages,
+        }
+    }
+
+    fn setting(targets: &[Target], name: &str) -> String {
+        let all = settings(targets);
+        let found = all.iter().find(|(path, _)| path.ends_with(name));
+        found.unwrap().1.clone()
+    }
+
+    #[test]
+    fn there_are_as_many_regions_as_pages_up_to_a_limit() {
+        let targets = [target(1, 3000), target(2, 4000)];
+        assert_eq!(setting(&targets, "nr_regions/min"), "7000");
+        assert_eq!(setting(&targets, "targets/1/pid_target"), "2");
+        let large = [target(1, 1 << 40)];
+        assert_eq!(setting(&large, "nr_regions/min"), MOST_REGIONS.to_string());
+        assert_eq!(setting(&[target(1, 1)], "nr_regions/min"), "10");
+    }
+
+    #[test]
+    fn a_start_that_fails_switches_everything_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let (tree, writes) = tree(directory.path(), "0");
+        let damon = Damon { tree: &tree };
+        let started = damon.start(&[target(1, 1), target(2, 1)]);
+        assert!(matches!(started, Err(Unavailable::Failed(_))));
+        let writes = writes.lock().unwrap();
+        assert_eq!(
+            writes[writes.len() - 3..],
+            ["state=on", "state=off", "nr_kdamonds=0"]
+        );
+    }
+
+    #[test]
+    fn somebody_else_s_settings_are_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let (tree, writes) = tree(directory.path(), "1");
+        let damon = Damon { tree: &tree };
+        assert!(matches!(
+            damon.start(&[target(1, 1)]),
+            Err(Unavailable::Busy)
+        ));
+        damon.clean_up();
+        assert!(writes.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_a_killed_dormouse_left_on_is_switched_off_in_the_same_boot_only() {
+        for (boot, expected) in [("b", vec!["state=off", "nr_kdamonds=0"]), ("a", vec![])] {
+            let directory = tempfile::tempdir().unwrap();
+            let (tree, writes) = tree(directory.path(), "1");
+            fs::write(tree.path(&format!("{KDAMOND}/pid")), "77\n").unwrap();
+            fs::create_dir_all(tree.path(RUN_DIRECTORY)).unwrap();
+            let marker = format!(r#"{{"boot_id":"{boot}","kdamond":77}}"#);
+            fs::write(tree.path(MARKER), marker).unwrap();
+            Damon { tree: &tree }.clean_up();
+            assert_eq!(*writes.lock().unwrap(), expected);
+            assert!(!tree.exists(MARKER));
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_damon_or_tracefs_is_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(offer(&Tree::at(directory.path())), Offer::NoDamon);
+        let (tree, _) = tree(directory.path(), "0");
+        assert_eq!(offer(&tree), Offer::Ready);
+        fs::remove_dir_all(tree.path(TRACEFS)).unwrap();
+        assert_eq!(offer(&tree), Offer::NoTracepoint);
+        let damon = Damon { tree: &tree };
+        let started = damon.start(&[target(1, 1)]);
+        assert!(matches!(started, Err(Unavailable::NoTracepoint(_))));
+    }
+}

@@ -276,7 +276,7 @@ impl Sampling for FakeSampling<'_> {
     /// Every other call falls between two windows.
     fn take(&mut self) -> Vec<Seen> {
         self.calls += 1;
-        if self.calls % 2 == 0 {
+        if self.calls.is_multiple_of(2) {
             return Vec::new();
         }
         let window = self.sampler.windows.get(self.calls / 2);

@@ -217,7 +217,7 @@ mod tests {
             seen(1, 0x1000, 0x2000, 1),
             seen(0, 0x1001, 0x2000, 1),
             seen(0, 0x3000, 0x2000, 1),
-            seen(0, 0, u64::MAX & !0xfff, 1),
+            seen(0, 0, !0xfff, 1),
             seen(0, 0x1000, 0x2000, 0),
         ]);
         assert!(collected.is_empty() && collected.heat().is_empty());

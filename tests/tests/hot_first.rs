@@ -59,20 +59,18 @@ fn hot_pages_come_home_before_the_rest_and_without_damon_all_come_in_the_seed_s_
     let waking = Waking::read(&folder).unwrap_or_else(|why| panic!("{why}\n{}", said.all()));
     assert_eq!(waking.bad_reads(), 0);
     let events = events(&folder);
-    let hot_home = &events[event(&events, "hot-home").expect("hot pages came first")];
     // How many are found at first depends on how busy the service could be in one window.
+    let hot_bytes = |event: &Value| event["detail"]["hot_bytes"].as_u64().unwrap_or(0);
+    let hot_home = events
+        .iter()
+        .find(|event| event["name"] == "hot-home" && hot_bytes(event) >= service_bytes * 4 / 100)
+        .expect("half of the hot pages came first");
     let (from_dram, cold_home) = waking
         .shares_at(hot_home["t_ns"].as_u64().unwrap())
         .expect("the service runs");
     assert!(
         from_dram >= cold_home + 0.3,
         "{from_dram} of the reads are from DRAM, but {cold_home} of the cold pages are home"
-    );
-    let hot_bytes = hot_home["detail"]["hot_bytes"].as_u64().unwrap();
-    assert!(
-        hot_bytes >= service_bytes * 3 / 100,
-        "of {} hot bytes only {hot_bytes} were found",
-        service_bytes * 8 / 100
     );
     let left_on = fs::read_to_string(folder.join("after-1.txt")).unwrap();
     assert_eq!(left_on.lines().last(), Some("0"), "DAMON is switched off");
