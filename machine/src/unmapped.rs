@@ -43,8 +43,8 @@ struct Object {
 enum Files {
     /// Those below a mount point.
     Below(String),
-    /// The one with this inode number.
-    Inode(u64),
+    /// This one.
+    Only(FileId),
     /// None: nobody maps it.
     None,
 }
@@ -56,14 +56,16 @@ struct MappedFile {
     bytes: u64,
 }
 
-/// By inode number.
-type MappedFiles = BTreeMap<u64, MappedFile>;
+/// Device and inode number: file systems count their inodes each for itself.
+type FileId = (u64, u64);
+
+type MappedFiles = BTreeMap<FileId, MappedFile>;
 
 impl Object {
-    fn holds(&self, inode: u64, file: &MappedFile) -> bool {
+    fn holds(&self, id: FileId, file: &MappedFile) -> bool {
         match &self.files {
             Files::Below(prefix) => file.path.starts_with(prefix),
-            Files::Inode(own) => *own == inode,
+            Files::Only(own) => *own == id,
             Files::None => false,
         }
     }
@@ -76,7 +78,7 @@ fn share(objects: &[Object], mapped: &MappedFiles, limit_bytes: u64) -> Vec<Owne
         .map(|object| {
             let mapped_bytes: u64 = mapped
                 .iter()
-                .filter(|(inode, file)| object.holds(**inode, file))
+                .filter(|(id, file)| object.holds(**id, file))
                 .map(|(_, file)| file.bytes)
                 .sum();
             Owner {
@@ -109,15 +111,19 @@ fn parse_maps(text: &str) -> MappedFiles {
         let bytes = range
             .split_once('-')
             .and_then(|(start, end)| bound(end)?.checked_sub(bound(start)?));
-        let (Some(bytes), Ok(inode)) = (bytes, inode.parse::<u64>()) else {
+        let minor = device
+            .strip_prefix("00:")
+            .and_then(|minor| u32::from_str_radix(minor, 16).ok());
+        let (Some(bytes), Some(minor), Ok(inode)) = (bytes, minor, inode.parse::<u64>()) else {
             continue;
         };
-        if inode == 0 || !device.starts_with("00:") {
+        if inode == 0 {
             continue;
         }
         // White space inside of a name is kept, only its end is not needed.
         let path = line.find('/').map_or("", |at| line[at..].trim_end());
-        let file = files.entry(inode).or_insert_with(|| MappedFile {
+        let id = (rustix::fs::makedev(0, minor), inode);
+        let file = files.entry(id).or_insert_with(|| MappedFile {
             path: path.to_owned(),
             bytes: 0,
         });
@@ -134,16 +140,16 @@ fn mapped(tree: &Tree, processes: &[Process]) -> MappedFiles {
         let maps = tree
             .read(&format!("proc/{}/maps", process.pid))
             .unwrap_or_default();
-        for (inode, file) in parse_maps(&maps) {
-            let most = all.entry(inode).or_insert_with(|| file.clone());
+        for (id, file) in parse_maps(&maps) {
+            let most = all.entry(id).or_insert_with(|| file.clone());
             most.bytes = most.bytes.max(file.bytes);
         }
     }
-    for (inode, file) in &mut all {
+    for (id, file) in &mut all {
         // A file may have holes.
         let facts = std::fs::metadata(tree.path(file.path.trim_start_matches('/')));
         if let Ok(facts) = facts
-            && facts.ino() == *inode
+            && (facts.dev(), facts.ino()) == *id
         {
             file.bytes = file.bytes.min(facts.blocks() * 512);
         }
@@ -247,7 +253,7 @@ fn open_files(tree: &Tree, processes: &[Process]) -> Vec<Object> {
                         kind: MemoryKind::Memfd,
                         bytes: facts.blocks() * 512,
                     },
-                    files: Files::Inode(facts.ino()),
+                    files: Files::Only((facts.dev(), facts.ino())),
                 });
             }
         }
@@ -312,11 +318,14 @@ mod tests {
         let owners = share(&objects, &mapped, 1000);
         let found: Vec<(&str, u64)> = owners.iter().map(|o| (o.name.as_str(), o.bytes)).collect();
         assert_eq!(found, [("/dev/shm", 30), ("/run", 30)]);
-        let memfd = Object {
-            files: Files::Inode(4),
-            ..object("m", 10)
-        };
-        assert_eq!(share(&[memfd], &mapped, 1000)[0].bytes, 1);
+        // The same inode number on another file system is another file.
+        for (device, unmapped_bytes) in [(5, 1), (6, 10)] {
+            let memfd = Object {
+                files: Files::Only((rustix::fs::makedev(0, device), 4)),
+                ..object("m", 10)
+            };
+            assert_eq!(share(&[memfd], &mapped, 1000)[0].bytes, unmapped_bytes);
+        }
     }
 
     #[test]
