@@ -2,7 +2,12 @@
 
 /// Memory of the CXL device stays offline until a sleep asks for it, keeps its own page
 /// descriptors, and is not balanced away from where a sleep put pages.
-const ALWAYS: &str = "console=ttyS0 memhp_default_state=offline \
+///
+/// `no_timer_check`: Linux tests its timer interrupt by counting ticks for 40 ms of the time stamp
+/// counter. On a busy host, which stops the emulator for longer than that, the test fails; Linux
+/// then tries other ways to connect the timer, and now and then leaves its interrupt in service
+/// for ever. Disks with a vector below it are never heard again, and the boot hangs.
+const ALWAYS: &str = "console=ttyS0 no_timer_check memhp_default_state=offline \
                       memory_hotplug.memmap_on_memory=1 numa_balancing=disable";
 
 /// The whole line for a machine that runs on this host, with these further words.

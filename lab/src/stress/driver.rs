@@ -330,7 +330,14 @@ impl Driver {
             if watch.cut_phase.is_none() {
                 watch.tracker.enter(Phase::FirmwareUp);
             }
-            match self.go_up(&mut power, before, watch, line)? {
+            let up = match self.go_up(&mut power, before, watch, line) {
+                // The kernel that hangs may be a new one: then firmware had done its part.
+                Err(Stop::Trouble(trouble)) if self.is_booting(&power) => {
+                    return Err(trouble.while_booting().into());
+                }
+                up => up?,
+            };
+            match up {
                 Up::Cut => continue,
                 Up::ColdBoot(hello) => {
                     line.outcome = Outcome::ColdBoot;
@@ -565,16 +572,28 @@ impl Driver {
         Ok(())
     }
 
-    /// What firmware said on the console of that power-on.
-    fn cold_boot_reason(&self, power: &PowerOn) -> String {
+    /// Whether a kernel started anew in that power-on.
+    fn is_booting(&self, power: &PowerOn) -> bool {
+        self.said(power).contains(FIRST_KERNEL_LINE)
+    }
+
+    fn said(&self, power: &PowerOn) -> String {
         let log = self.lab.machine.console_log(power.number());
         let text = std::fs::read(log).unwrap_or_default();
-        String::from_utf8_lossy(&text)
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// What firmware said on the console of that power-on.
+    fn cold_boot_reason(&self, power: &PowerOn) -> String {
+        self.said(power)
             .lines()
             .find_map(|line| line.split_once("dormouse: cold boot: "))
             .map_or_else(String::new, |(_, reason)| reason.trim().to_owned())
     }
 }
+
+/// What each kernel says first, and one that resumes does not.
+const FIRST_KERNEL_LINE: &str = "Linux version ";
 
 /// Awake and at home, DRAM is the only node with memory.
 const NODES_WITH_MEMORY: &str = "nodes=$(cat /sys/devices/system/node/has_memory); \

@@ -41,6 +41,15 @@ impl Trouble {
         }
     }
 
+    /// The same, of a kernel that boots: what looks like a wake that hangs is a boot that does.
+    #[must_use]
+    pub fn while_booting(mut self) -> Trouble {
+        if self.class == Class::HangInResume {
+            self.class = Class::BootFailed;
+        }
+        self
+    }
+
     /// What comparing the load found.
     pub fn all(verdict: &StressVerdict) -> Vec<Trouble> {
         let of = |class, reasons: &[String]| {
@@ -157,6 +166,14 @@ mod tests {
         assert_eq!(class(Stage::Up, stopped(), None), Class::Emulator);
         let off = Some(StopCause::PoweredOff);
         assert_eq!(class(Stage::Up, stopped(), off), Class::BootFailed);
+    }
+
+    #[test]
+    fn a_boot_that_hangs_is_no_hanging_resume() {
+        let hang = Trouble::new(Class::HangInResume, "waking or a boot");
+        assert_eq!(hang.while_booting().class, Class::BootFailed);
+        let crash = Trouble::new(Class::CrashReset, "");
+        assert_eq!(crash.while_booting().class, Class::CrashReset);
     }
 
     #[test]
