@@ -252,7 +252,7 @@ mod tests {
              \"user_bytes\":0,\"saved_bytes\":0,\"restored_bytes\":0,\
              \"suspend_s\":{\"total\":null,\"migrate\":null,\"devices\":null,\"firmware\":null},\
              \"resume_s\":{\"total\":null,\"firmware\":null,\"restore\":null,\"kernel\":null},\
-             \"home_s\":null,\"home_bytes\":0}"
+             \"home_s\":null,\"home_bytes\":0,\"pages_failed\":0}"
         );
     }
 
