@@ -175,9 +175,9 @@ impl PowerOn {
             .try_clone()
             .doing("share the control channel")?;
         let stop_cause = Arc::new(Mutex::new(None));
-        speaker.follow_console(lines.console, log_file, taps.clone());
+        let emulator = speaker.follow_emulator(listener, Arc::clone(&stop_cause));
         speaker.follow_control(lines.control);
-        speaker.follow_emulator(listener, Arc::clone(&stop_cause));
+        speaker.follow_console(lines.console, log_file, taps.clone(), emulator);
         Ok(PowerOn {
             child,
             number,
@@ -478,8 +478,15 @@ impl Speaker {
         });
     }
 
-    /// The console's end is the emulator's end.
-    fn follow_console(&self, line: UnixStream, log: File, taps: Taps) {
+    /// The console's end is the emulator's end; it is told when `emulator`, too, has heard
+    /// everything: the last word there is why the machine stopped.
+    fn follow_console(
+        &self,
+        line: UnixStream,
+        log: File,
+        taps: Taps,
+        emulator: thread::JoinHandle<()>,
+    ) {
         let speaker = self.clone();
         thread::spawn(move || {
             console::follow(line, log, &taps, |line| {
@@ -489,6 +496,7 @@ impl Speaker {
                     speaker.say(What::ConsoleEvent(event));
                 }
             });
+            let _ = emulator.join();
             speaker.say(What::Stopped);
         });
     }
@@ -510,7 +518,7 @@ impl Speaker {
         &self,
         listener: std::io::BufReader<UnixStream>,
         cause: Arc<Mutex<Option<StopCause>>>,
-    ) {
+    ) -> thread::JoinHandle<()> {
         let speaker = self.clone();
         thread::spawn(move || {
             for line in listener.lines().map_while(Result::ok) {
@@ -524,6 +532,6 @@ impl Speaker {
                     speaker.say(What::Suspended);
                 }
             }
-        });
+        })
     }
 }
