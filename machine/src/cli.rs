@@ -51,7 +51,7 @@ pub struct HomeChoices {
     pub rate: Option<u64>,
 
     /// In which order pages come home
-    #[arg(long, value_enum, default_value = "hot-first", env = "DORMOUSE_POLICY")]
+    #[arg(long, value_enum, default_value = "seed", env = "DORMOUSE_POLICY")]
     pub policy: Policy,
 
     /// Print the report as one JSON object
@@ -498,12 +498,7 @@ mod tests {
         assert_eq!(
             rest,
             [
-                "--rate",
-                "2097152",
-                "--policy",
-                "hot-first",
-                "--events",
-                "e.jsonl"
+                "--rate", "2097152", "--policy", "seed", "--events", "e.jsonl"
             ]
         );
         let again = [&["dormouse", "home"], rest.as_slice()].concat();

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use crate::heat::HotRange;
 use crate::pages::{PAGE_BYTES, Pages, Run};
-use crate::sampler::{Sampler, Sampling, Seen, Target, Unavailable};
+use crate::sampler::{Pace, Sampler, Sampling, Seen, Target, Unavailable};
 use crate::state::Entry;
 use crate::watch::Watch;
 
@@ -245,12 +245,12 @@ impl FakeSampler {
                 span_pages: 1,
             })
             .collect();
-        Watch::new(self.start(&targets).unwrap(), &targets)
+        Watch::new(self.start(&targets, Pace::Gentle).unwrap(), &targets)
     }
 }
 
 impl Sampler for FakeSampler {
-    fn start(&self, targets: &[Target]) -> Result<Box<dyn Sampling + '_>, Unavailable> {
+    fn start(&self, targets: &[Target], _: Pace) -> Result<Box<dyn Sampling + '_>, Unavailable> {
         if self.unavailable {
             return Err(Unavailable::NoDamon);
         }

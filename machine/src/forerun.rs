@@ -14,9 +14,9 @@ use crate::watch::Watch;
 /// programs may have run for a part of it only …
 const WORTH_A_WINDOW: f64 = 0.02;
 /// … and so is this one, because a program that reads everything would add for ever.
-const MOST_WINDOWS: u32 = 8;
+const MOST_WINDOWS: u32 = 3;
 /// Progress is told ten times a second: user space that touches nothing for so long is idle.
-const MOST_CALLS: u32 = 100;
+const IDLE_CALLS: u32 = 100;
 
 /// What comes before its turn.
 pub struct Forerun<'a> {
@@ -28,7 +28,8 @@ pub struct Forerun<'a> {
     /// Pages are given out once: each is asked for where it is before it moves, which costs.
     given: HashSet<(i32, u64)>,
     windows: u32,
-    calls: u32,
+    /// Calls since something was seen.
+    idle_calls: u32,
     /// The last call saw something: a burst of records may not be over.
     in_burst: bool,
 }
@@ -47,7 +48,7 @@ impl<'a> Forerun<'a> {
             watch,
             given: HashSet::new(),
             windows: 0,
-            calls: 0,
+            idle_calls: 0,
             in_burst: false,
         }
     }
@@ -83,13 +84,13 @@ impl<'a> Forerun<'a> {
         let Some(watch) = &mut self.watch else {
             return Vec::new();
         };
-        self.calls += 1;
         let seen = watch.look();
+        self.idle_calls = if seen { 0 } else { self.idle_calls + 1 };
         let window_ended = self.in_burst && !seen;
         self.in_burst = seen;
         self.windows += u32::from(window_ended);
         // What waits is hot already; and new heat is worth more the longer it was collected.
-        let (mut batches, mut done) = (Vec::new(), self.calls >= MOST_CALLS);
+        let (mut batches, mut done) = (Vec::new(), self.idle_calls >= IDLE_CALLS);
         if window_ended && waiting == 0 {
             let heat = watch.heat();
             let known = self.given.len();
@@ -196,7 +197,7 @@ mod tests {
         }
         let sampler = FakeSampler::with_windows(&[]);
         let mut forerun = Forerun::new(&pages, &order, 1 << 20, Some(sampler.watch(&order)));
-        for _ in 0..MOST_CALLS {
+        for _ in 0..IDLE_CALLS {
             assert!(sampler.is_watching());
             forerun.next(0);
         }

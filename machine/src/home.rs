@@ -19,6 +19,7 @@ use crate::preflight::refresh_counters;
 use crate::processes::{self, Process};
 use crate::rate::{TokenBucket, piece_bytes};
 use crate::record::HomeReport;
+use crate::sampler::Pace;
 use crate::state::{self, Entry};
 use crate::target::{Machine, cpus, jobs_or};
 use crate::tree::Tree;
@@ -186,7 +187,7 @@ fn move_pages_home(
         bucket: rate.map(|rate| TokenBucket::new(rate, batch_bytes, monotonic_ns())),
         cancel: &options.cancel,
     };
-    let watch = watch::begin(machine, options.policy, &order).unwrap_or_else(|why| {
+    let watch = watch::begin(machine, options.policy, &order, Pace::Gentle).unwrap_or_else(|why| {
         events(&watch::warning(PHASE, &why));
         report.warning = Some(why.to_string());
         None

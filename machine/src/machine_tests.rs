@@ -155,6 +155,10 @@ impl FakeMachine {
     fn options(&self, home: HomeMode) -> SleepOptions {
         SleepOptions {
             home,
+            home_options: HomeOptions {
+                policy: Policy::HotFirst,
+                ..HomeOptions::default()
+            },
             freeze_timeout: Duration::from_millis(30),
             cancel: self.cancel.clone(),
             ..SleepOptions::default()
@@ -667,6 +671,7 @@ fn pages_that_were_hot_before_the_sleep_come_home_first() {
     let options = HomeOptions {
         jobs: 1,
         rate_bytes_per_s: Some(1 << 30),
+        policy: Policy::HotFirst,
         ..HomeOptions::default()
     };
     let mut events = Vec::new();

@@ -15,10 +15,10 @@ pub enum Policy {
     /// After the Suspend-to-CXL thesis, 3.3.2, which sorts by `sched_info.last_arrival`. That field
     /// is not visible to user space; `se.exec_start` (last time that the scheduler accounted the
     /// thread) is, and differs by at most the length of one time slice.
+    #[default]
     Seed,
     /// The pages that were touched shortly before the sleep, and those that are touched after it,
     /// hottest first and whoever owns them; then the rest as with `seed`.
-    #[default]
     HotFirst,
 }
 

@@ -59,13 +59,22 @@ impl Unavailable {
     }
 }
 
+/// How to watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// Somebody waits for the end of the first window.
+    Hurried,
+    /// Programs and pages on their way home need the processors more.
+    Gentle,
+}
+
 /// Watches processes.
 pub trait Sampler: Sync {
     /// Begins to watch, in windows that follow each other until the result is dropped.
     ///
     /// # Errors
     /// See [`Unavailable`]; nothing is left switched on.
-    fn start(&self, targets: &[Target]) -> Result<Box<dyn Sampling + '_>, Unavailable>;
+    fn start(&self, targets: &[Target], pace: Pace) -> Result<Box<dyn Sampling + '_>, Unavailable>;
 
     /// Switches off what a dormouse that was killed left switched on.
     fn clean_up(&self);

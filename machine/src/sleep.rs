@@ -15,6 +15,7 @@ use crate::options::{Cancel, HomeMode, SleepOptions};
 use crate::owners::Owner;
 use crate::preflight::{self, Ready};
 use crate::record::SleepReport;
+use crate::sampler::Pace;
 use crate::state::{self, State};
 use crate::target::{Machine, cpus, jobs_or};
 use crate::tree::Tree;
@@ -208,7 +209,12 @@ fn go_down<'a>(
 
     tell_module(tree, options, ready, undo)?;
     // Hot pages are looked for while user space runs and there is something else to do.
-    let watching = watch::begin(machine, options.home_options.policy, &ready.order);
+    let watching = watch::begin(
+        machine,
+        options.home_options.policy,
+        &ready.order,
+        Pace::Hurried,
+    );
     let watching = watching.unwrap_or_else(|why| {
         events(&watch::warning(DOWN, &why));
         None

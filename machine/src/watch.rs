@@ -9,7 +9,7 @@ use crate::clock::event;
 use crate::heat::ProcessHeat;
 use crate::options::Cancel;
 use crate::order::Policy;
-use crate::sampler::{self, Collected, Sampling, Target, Unavailable};
+use crate::sampler::{self, Collected, Pace, Sampling, Target, Unavailable};
 use crate::state::Entry;
 use crate::target::Machine;
 
@@ -33,6 +33,7 @@ pub fn begin<'a>(
     machine: &Machine<'a>,
     policy: Policy,
     order: &[Entry],
+    pace: Pace,
 ) -> Result<Option<Watch<'a>>, Unavailable> {
     if policy != Policy::HotFirst {
         return Ok(None);
@@ -42,7 +43,7 @@ pub fn begin<'a>(
     if targets.is_empty() {
         return Ok(None);
     }
-    let sampling = machine.sampler.start(&targets)?;
+    let sampling = machine.sampler.start(&targets, pace)?;
     Ok(Some(Watch::new(sampling, &targets)))
 }
 

@@ -8,12 +8,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// Reads of one request.
-pub const READS_PER_REQUEST: u64 = 16;
+pub const READS_PER_REQUEST: u64 = 64;
 /// Modelled latency of a read: both nodes of the emulated machine are equally fast. About what is
 /// measured on machines with DRAM and a CXL memory expander.
 pub const DRAM_READ_NS: u64 = 100;
 pub const CXL_READ_NS: u64 = 300;
-/// Looks that are judged together: with four shards, 1024 reads in a tenth of a second.
+/// Looks that are judged together: with four shards, 2048 reads in a tenth of a second.
 const LOOKS_TOGETHER: usize = 8;
 
 /// One look of a shard; see `lab/guest/src/service.rs`.
@@ -165,18 +165,18 @@ mod tests {
 
     #[test]
     fn a_good_moment_that_does_not_last_does_not_count() {
-        let mut cxl = vec![16; 10];
+        let mut cxl = vec![64; 10];
         cxl.extend([0; 10]);
-        cxl.extend([16; 3]);
+        cxl.extend([64; 3]);
         cxl.extend([0; 20]);
         // Bad until second 22; seven good looks more, and a window is good.
         assert_eq!(waking(&cxl).seconds_until(0.95), Some(23.0 + 7.0 - 2.0));
-        assert_eq!(waking(&[16; 30]).seconds_until(0.95), None);
+        assert_eq!(waking(&[64; 30]).seconds_until(0.95), None);
     }
 
     #[test]
     fn reads_and_cold_pages_are_told_apart() {
-        let mut cxl = vec![16; 30];
+        let mut cxl = vec![64; 30];
         cxl.extend([0; 20]);
         let waking = waking(&cxl);
         assert_eq!(waking.shares_at(3_000_000_000), Some((0.0, 0.0)));
@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn a_request_takes_as_long_as_its_reads() {
-        let latencies = waking(&[0, 0, 16, 0, 0]).latencies_ns(1.5);
+        let latencies = waking(&[0, 0, 64, 0, 0]).latencies_ns(1.5);
         assert_eq!(latencies.len(), 16);
-        assert_eq!((latencies[0], latencies[15]), (1600, 4800));
+        assert_eq!((latencies[0], latencies[15]), (6400, 19_200));
     }
 }

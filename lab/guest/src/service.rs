@@ -27,9 +27,9 @@ const GROUP: &str = "service";
 const HOT_PART: f64 = 0.08;
 /// … and gets this part of the reads.
 const HOT_READS: f64 = 0.98;
-const READS_PER_REQUEST: usize = 16;
+const READS_PER_REQUEST: usize = 64;
 /// The latest requests, which are looked at.
-const REQUESTS: usize = 8;
+const REQUESTS: usize = 4;
 const BETWEEN_REQUESTS: Duration = Duration::from_micros(250);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// Pages that are not hot, looked at each time.
@@ -161,8 +161,13 @@ impl Random {
 
 /// Which pages the latest requests read.
 struct Latest {
-    pages: [[AtomicU32; READS_PER_REQUEST]; REQUESTS],
+    pages: Vec<Vec<AtomicU32>>,
     bad: AtomicU64,
+}
+
+fn no_pages() -> Vec<Vec<AtomicU32>> {
+    let request = || (0..READS_PER_REQUEST).map(|_| AtomicU32::new(0)).collect();
+    (0..REQUESTS).map(|_| request()).collect()
 }
 
 fn serve(shard: usize, bytes: u64, seed: u64) -> Result<(), GuestError> {
@@ -174,7 +179,7 @@ fn serve(shard: usize, bytes: u64, seed: u64) -> Result<(), GuestError> {
     let hot_count = ((pages.len() as f64 * HOT_PART) as usize).max(1);
     let (hot, cold) = pages.split_at(hot_count);
     let latest = Latest {
-        pages: Default::default(),
+        pages: no_pages(),
         bad: AtomicU64::new(0),
     };
     let path = format!("{FOLDER}/{shard}.jsonl");
@@ -273,7 +278,7 @@ mod tests {
     fn a_look_counts_the_reads_of_each_request() {
         let filled = Filled::new(64 * PAGE_BYTES, 3, 1);
         let latest = Latest {
-            pages: Default::default(),
+            pages: no_pages(),
             bad: AtomicU64::new(2),
         };
         let look = look(4, &filled, &latest, &[1, 2, 3]);
