@@ -651,7 +651,7 @@ fn touched(page: u64) -> HotRange {
 
 fn with_maps(fake: &FakeMachine) {
     for pid in [1, 200, 300] {
-        let maps = "100000-120000 rw-p 0 00:00 0\n";
+        let maps = "100000-110000 rw-p 0 00:00 0\n";
         put(fake.directory.path(), &format!("proc/{pid}/maps"), maps);
     }
 }

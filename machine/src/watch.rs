@@ -15,8 +15,10 @@ use crate::target::Machine;
 
 /// Going to sleep waits this long at most for the first window to end.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Records of one window come in one burst: this long without one, and it is over.
-const BURST_GAP: Duration = Duration::from_millis(20);
+/// Records of one window come in one burst, with a gap where a process has nothing hot: this long
+/// without one, and it is over. DAMON is in its next pass meanwhile, and does not end before.
+const BURST_GAP: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Processes that are being watched.
 pub struct Watch<'a> {
@@ -77,14 +79,20 @@ impl<'a> Watch<'a> {
 
     /// Waits for the end of the first window, but not long, and stops watching.
     pub fn finish(mut self, cancel: &Cancel) -> Vec<ProcessHeat> {
-        let deadline = Instant::now() + PATIENCE;
+        let mut last_seen = Instant::now();
         loop {
-            let more = self.look();
-            let done = !more && !self.collected.is_empty();
-            if done || cancel.is_set() || Instant::now() >= deadline {
+            if self.look() {
+                last_seen = Instant::now();
+            }
+            let limit = if self.collected.is_empty() {
+                PATIENCE
+            } else {
+                BURST_GAP
+            };
+            if last_seen.elapsed() >= limit || cancel.is_set() {
                 return self.heat();
             }
-            std::thread::sleep(BURST_GAP);
+            std::thread::sleep(LOOK_EVERY);
         }
     }
 }
