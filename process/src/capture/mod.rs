@@ -1,0 +1,1 @@
+//! Reading the kernel objects of a stopped process tree into a description.

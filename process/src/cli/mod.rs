@@ -1,0 +1,1 @@
+//! The verbs of `dormouse process`: arguments, output, exit codes.

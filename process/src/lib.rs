@@ -1,0 +1,29 @@
+//! Whole-process persistence: a program, unmodified, survives the loss of power.
+//!
+//! ```text
+//!   program (tree of processes)              tracker (dormouse process run)            store (file, DAX)
+//!  ┌──────────────────────────┐   freeze    ┌────────────────────────────────┐        ┌──────────────┐
+//!  │ threads, registers       │◄────────────┤ ptrace    stop, look, inject   │        │ roots A, B   │
+//!  │ files, sockets, timers   ├────────────►│ capture → state  description   ├───────►│ description  │
+//!  │                          │   dirty?    │                                │        │              │
+//!  │ memory ── write-protect ─┼────────────►│ track     which pages changed  │        │              │
+//!  │                          ├────────────►│ sync      copy in background   ├───────►│ pages        │
+//!  └──────────────────────────┘    pages    │ persist   freeze, copy, commit │        │              │
+//!              ▲                            │ power     when?                │        │              │
+//!              └────────────────────────────┤ restore   all of it again      │◄───────┤              │
+//!                                           └────────────────────────────────┘        └──────────────┘
+//! ```
+//!
+//! The store knows nothing of processes; `state` is plain data; what touches the kernel is in
+//! `ptrace`, `capture`, `restore` and `track`.
+
+pub mod capture;
+pub mod cli;
+pub mod persist;
+pub mod power;
+pub mod ptrace;
+pub mod restore;
+pub mod state;
+pub mod store;
+pub mod sync;
+pub mod track;

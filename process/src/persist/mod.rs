@@ -1,0 +1,1 @@
+//! The last step: freeze the tree, copy what is dirty, commit.

@@ -1,0 +1,1 @@
+//! Who tells that power is about to fail.

@@ -1,0 +1,1 @@
+//! Stopping threads, reading and writing their registers, and running system calls in them.

@@ -1,0 +1,1 @@
+//! Recreating a process tree from its description and its pages.

@@ -1,0 +1,1 @@
+//! The description of a process tree: plain data, its encoding, its checks.

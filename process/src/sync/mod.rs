@@ -1,0 +1,1 @@
+//! Keeping the number of dirty pages under a budget while the program runs.

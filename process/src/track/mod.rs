@@ -1,0 +1,1 @@
+//! Which pages changed: asynchronous write-protection, driven from outside the program.
