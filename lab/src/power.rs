@@ -150,10 +150,9 @@ impl PowerOn {
         };
         let log = machine.console_log(number);
         let log_file = File::create(&log).doing(format!("create {}", log.display()))?;
-        let started_ns = setting.mark("machine", "power-on", Kind::Mark);
         let emulator_log = machine.emulator_log(number);
         let (mut child, lines) = qemu::spawn(&launch, &emulator_log)?;
-        let (qmp, listener) = match Qmp::greet(lines.qmp) {
+        let (mut qmp, listener) = match Qmp::greet(lines.qmp) {
             Ok(both) => both,
             Err(error) => {
                 let _ = child.kill();
@@ -178,7 +177,9 @@ impl PowerOn {
         let emulator = speaker.follow_emulator(listener, Arc::clone(&stop_cause));
         speaker.follow_control(lines.control);
         speaker.follow_console(lines.console, log_file, taps.clone(), emulator);
-        Ok(PowerOn {
+        let started_ns = setting.mark("machine", "power-on", Kind::Mark);
+        let begun = qmp.execute(&qapi::qmp::cont {});
+        let power_on = PowerOn {
             child,
             number,
             started_ns,
@@ -193,7 +194,9 @@ impl PowerOn {
             stop_cause,
             recorder: Arc::clone(&setting.recorder),
             _files: files,
-        })
+        };
+        // If that failed, dropping ends the emulator.
+        begun.map(|()| power_on)
     }
 
     /// Waits until `pick` takes something from what the machine says.

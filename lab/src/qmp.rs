@@ -1,6 +1,6 @@
 //! QEMU's control socket: a few commands, and why the machine stopped.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use qapi::{Command, Execute};
 
 use crate::error::{Doing, LabError};
 
-const GREETING_TIMEOUT: Duration = Duration::from_secs(30);
+/// It greets when it has all of the machine's memory, which takes a while on a busy host.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The speaking half.
 pub struct Qmp {
@@ -33,7 +34,16 @@ impl Qmp {
         let mut line = String::new();
         listener
             .read_line(&mut line)
-            .doing("hear the emulator's greeting")?;
+            .map_err(|error| match error.kind() {
+                ErrorKind::WouldBlock => LabError::Unexpected(format!(
+                    "the emulator says nothing for {} s; is the host very busy?",
+                    GREETING_TIMEOUT.as_secs()
+                )),
+                _ => LabError::Io {
+                    what: "hear the emulator's greeting".to_owned(),
+                    source: error,
+                },
+            })?;
         let mut qmp = Qmp { stream };
         qmp.execute(&qapi::qmp::qmp_capabilities { enable: None })?;
         line.clear();
