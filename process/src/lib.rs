@@ -19,8 +19,10 @@
 
 pub mod capture;
 pub mod cli;
+pub mod memory;
 pub mod persist;
 pub mod power;
+pub mod procfs;
 pub mod ptrace;
 pub mod restore;
 pub mod state;

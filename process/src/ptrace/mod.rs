@@ -1,1 +1,89 @@
 //! Stopping threads, reading and writing their registers, and running system calls in them.
+//!
+//! ```text
+//!   running ──seize, interrupt──► stopped ──begin──► injecting ──end──► stopped ──detach──► running
+//!                                 registers,         system calls,
+//!                                 xsave, queues      one by one
+//! ```
+//!
+//! A program is traced only while it is frozen. In between it has no tracer: signals and clones
+//! cost nothing, a debugger can attach, and a tracker that dies leaves a program that runs on.
+//! The kernel ties ptrace to the *thread* that seized, so [`FrozenTree`] cannot leave it.
+
+mod freeze;
+mod inject;
+pub mod sys;
+
+pub use freeze::{FrozenProcess, FrozenThread, FrozenTree};
+
+/// A process or thread number in the tracker's PID namespace.
+pub type Pid = i32;
+
+/// What can go wrong with a program that is being stopped or looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused a request.
+    #[error("cannot {action} thread {tid}: {source}")]
+    Request {
+        /// What was tried.
+        action: &'static str,
+        /// On which thread.
+        tid: Pid,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Another tracer is there, or we may not.
+    #[error(
+        "process {pid} cannot be stopped: {reason}; detach other tracers (debugger, strace) and run \
+         with CAP_SYS_PTRACE"
+    )]
+    NotAllowed {
+        /// Which process.
+        pid: Pid,
+        /// The kernel's words, and the tracer if there is one.
+        reason: String,
+    },
+    /// A thread did not stop in time.
+    #[error(
+        "thread {tid} ({name}) did not stop within {waited_ms} ms: it is in an uninterruptible \
+         wait (state {state}), most often for a device or a network file system"
+    )]
+    DoesNotStop {
+        /// Which thread.
+        tid: Pid,
+        /// Its name.
+        name: String,
+        /// Its state in /proc.
+        state: char,
+        /// How long we waited.
+        waited_ms: u64,
+    },
+    /// A thread ended while we worked with it (SIGKILL does that, stopped or not).
+    #[error("thread {tid} ended while it was stopped (killed from outside?)")]
+    Gone {
+        /// Which thread.
+        tid: Pid,
+    },
+    /// Not a 64-bit process.
+    #[error("process {pid} runs 32-bit code: not supported")]
+    Not64Bit {
+        /// Which process.
+        pid: Pid,
+    },
+    /// No `syscall` instruction to run system calls with.
+    #[error("process {pid} has no syscall instruction in its executable memory, not even a vdso")]
+    NoSyscallInstruction {
+        /// Which process.
+        pid: Pid,
+    },
+    /// /proc could not be read.
+    #[error("cannot read /proc/{pid}/{file}: {source}")]
+    Proc {
+        /// Which process.
+        pid: Pid,
+        /// Which file.
+        file: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,270 @@
+//! What we read from /proc about one process: small parsers, strict about what they need.
+
+use std::fs;
+use std::io;
+
+/// One line of `/proc/PID/maps`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapsLine {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// `PROT_READ`, `PROT_WRITE`, `PROT_EXEC`.
+    pub protection: i32,
+    /// `MAP_SHARED` rather than `MAP_PRIVATE`.
+    pub shared: bool,
+    /// Offset in the file, bytes.
+    pub offset: u64,
+    /// Device of the file: major, minor.
+    pub device: (u32, u32),
+    /// Inode of the file; 0: none.
+    pub inode: u64,
+    /// The last column: a path, a name in brackets, or nothing. Escapes (`\012`) are undone.
+    pub name: String,
+}
+
+/// The mappings of a process, ascending.
+///
+/// # Errors
+/// `/proc/PID/maps` cannot be read, or has a line that we do not understand.
+pub fn maps(pid: i32) -> io::Result<Vec<MapsLine>> {
+    parse_maps(&fs::read(format!("/proc/{pid}/maps"))?)
+}
+
+fn parse_maps(bytes: &[u8]) -> io::Result<Vec<MapsLine>> {
+    bytes
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| {
+            parse_maps_line(line).ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!(
+                        "a line of maps that is not understood: {}",
+                        String::from_utf8_lossy(line)
+                    ),
+                )
+            })
+        })
+        .collect()
+}
+
+fn parse_maps_line(line: &[u8]) -> Option<MapsLine> {
+    let line = std::str::from_utf8(line).ok()?;
+    let mut fields = line.splitn(6, ' ');
+    let (start, end) = fields.next()?.split_once('-')?;
+    let flags = fields.next()?.as_bytes();
+    let offset = fields.next()?;
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let inode = fields.next()?;
+    let name = fields.next().unwrap_or("").trim_start_matches(' ');
+    let mut protection = 0;
+    if *flags.first()? == b'r' {
+        protection |= libc::PROT_READ;
+    }
+    if *flags.get(1)? == b'w' {
+        protection |= libc::PROT_WRITE;
+    }
+    if *flags.get(2)? == b'x' {
+        protection |= libc::PROT_EXEC;
+    }
+    Some(MapsLine {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        protection,
+        shared: *flags.get(3)? == b's',
+        offset: u64::from_str_radix(offset, 16).ok()?,
+        device: (
+            u32::from_str_radix(major, 16).ok()?,
+            u32::from_str_radix(minor, 16).ok()?,
+        ),
+        inode: inode.parse().ok()?,
+        name: name.replace("\\012", "\n"),
+    })
+}
+
+/// The children of a process, from all of its threads. Complete only while they are stopped.
+pub fn children(pid: i32) -> io::Result<Vec<i32>> {
+    let mut children = Vec::new();
+    for tid in threads(pid)? {
+        let list = match fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")) {
+            Ok(list) => list,
+            Err(error) if vanished(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        children.extend(
+            list.split_ascii_whitespace()
+                .filter_map(|child| child.parse::<i32>().ok()),
+        );
+    }
+    Ok(children)
+}
+
+/// The threads of a process, ascending; none if it has ended.
+pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
+    let mut threads = Vec::new();
+    let entries = match fs::read_dir(format!("/proc/{pid}/task")) {
+        Ok(entries) => entries,
+        Err(error) if vanished(&error) => return Ok(threads),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        match entry {
+            Ok(entry) => threads.extend(
+                entry
+                    .file_name()
+                    .to_str()
+                    .and_then(|name| name.parse::<i32>().ok()),
+            ),
+            Err(error) if vanished(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    threads.sort_unstable();
+    Ok(threads)
+}
+
+/// Whether an error of /proc only says that the task is no more.
+pub fn vanished(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+/// What we use of `/proc/PID/task/TID/stat`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stat {
+    /// The name of the thread (at most 15 bytes).
+    pub name: String,
+    /// `R`, `S`, `D`, `T`, `t`, `Z`, `X`.
+    pub state: char,
+    /// Parent.
+    pub parent: i32,
+    /// Process group.
+    pub group: i32,
+    /// Session.
+    pub session: i32,
+    /// Resident pages.
+    pub resident_pages: u64,
+    /// The memory layout as the kernel was told: code, data, brk, stack, arguments, environment.
+    pub layout: Layout,
+    /// Exit status as `waitpid` would give it (of a zombie).
+    pub exit_code: i32,
+}
+
+/// Addresses that `prctl(PR_SET_MM)` sets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[allow(missing_docs)]
+pub struct Layout {
+    pub start_code: u64,
+    pub end_code: u64,
+    pub start_data: u64,
+    pub end_data: u64,
+    pub start_brk: u64,
+    /// Not in `stat`: asked from the process itself.
+    pub brk: u64,
+    pub start_stack: u64,
+    pub arg_start: u64,
+    pub arg_end: u64,
+    pub env_start: u64,
+    pub env_end: u64,
+}
+
+/// Reads `/proc/PID/task/TID/stat`.
+pub fn stat(pid: i32, tid: i32) -> io::Result<Stat> {
+    let bytes = fs::read(format!("/proc/{pid}/task/{tid}/stat"))?;
+    let text = String::from_utf8_lossy(&bytes);
+    parse_stat(&text).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "a stat line that is not understood",
+        )
+    })
+}
+
+fn parse_stat(text: &str) -> Option<Stat> {
+    // The name may hold spaces and brackets: it ends at the last one.
+    let open = text.find('(')?;
+    let close = text.rfind(')')?;
+    let fields: Vec<&str> = text.get(close + 2..)?.split_ascii_whitespace().collect();
+    // Field numbers as in proc_pid_stat(5), where the state is number 3.
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    let signed = |field: usize| fields.get(field - 3)?.parse::<i32>().ok();
+    Some(Stat {
+        name: text.get(open + 1..close)?.to_owned(),
+        state: fields.first()?.chars().next()?,
+        parent: signed(4)?,
+        group: signed(5)?,
+        session: signed(6)?,
+        resident_pages: number(24)?,
+        layout: Layout {
+            start_code: number(26)?,
+            end_code: number(27)?,
+            start_data: number(45)?,
+            end_data: number(46)?,
+            start_brk: number(47)?,
+            brk: 0,
+            start_stack: number(28)?,
+            arg_start: number(48)?,
+            arg_end: number(49)?,
+            env_start: number(50)?,
+            env_end: number(51)?,
+        },
+        exit_code: signed(52)?,
+    })
+}
+
+/// The value of a `Name:\tvalue` line of a status-like file.
+pub fn field<'text>(text: &'text str, name: &str) -> Option<&'text str> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
+}
+
+/// The auxiliary vector of a process, as pairs of type and value.
+pub fn auxv(pid: i32) -> io::Result<Vec<(u64, u64)>> {
+    let bytes = fs::read(format!("/proc/{pid}/auxv"))?;
+    Ok(bytes
+        .chunks_exact(16)
+        .map(|pair| {
+            let word = |at: usize| {
+                u64::from_ne_bytes(pair[at..at + 8].try_into().expect("eight bytes of sixteen"))
+            };
+            (word(0), word(8))
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_maps_line_with_spaces_in_its_path_is_read_whole() {
+        let line = b"7f0000000000-7f0000002000 rw-p 00001000 fe:0a 4711                       /tmp/a b (deleted)";
+        let map = parse_maps_line(line).expect("a good line");
+        assert_eq!((map.start, map.end), (0x7f00_0000_0000, 0x7f00_0000_2000));
+        assert_eq!(map.protection, libc::PROT_READ | libc::PROT_WRITE);
+        assert_eq!(
+            (map.shared, map.offset, map.device, map.inode),
+            (false, 0x1000, (0xfe, 10), 4711)
+        );
+        assert_eq!(map.name, "/tmp/a b (deleted)");
+    }
+
+    #[test]
+    fn a_maps_line_that_is_cut_is_an_error() {
+        assert!(parse_maps(b"7f0000000000-7f00000").is_err());
+        assert!(parse_maps(b"7f00 rw-p 0 0:0 0\n").is_err());
+    }
+
+    #[test]
+    fn a_thread_name_with_brackets_does_not_shift_the_fields_of_stat() {
+        let own = stat(std::process::id() as i32, std::process::id() as i32).expect("own stat");
+        let text = fs::read_to_string("/proc/self/stat").expect("own stat");
+        let close = text.rfind(')').expect("a name");
+        let odd = format!("1 (a) b) (c){}", &text[close + 1..]);
+        let parsed = parse_stat(&odd).expect("a good line");
+        assert_eq!(parsed.name, "a) b) (c");
+        assert_eq!(parsed.parent, own.parent);
+        assert_eq!(parsed.layout.start_stack, own.layout.start_stack);
+    }
+}

@@ -1,0 +1,440 @@
+//! Freezing a whole process tree: every thread of every descendant stopped at one instant.
+
+use std::io;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use super::inject::Injection;
+use super::{Error, Pid, sys};
+use crate::procfs;
+
+/// How long a thread may take to stop before we call it uninterruptible.
+const STOP_LIMIT: Duration = Duration::from_millis(2000);
+/// After this time we suspect a parent that waits for its vfork child, which we stopped.
+const VFORK_SUSPICION: Duration = Duration::from_millis(2);
+
+/// A stopped thread.
+#[derive(Debug)]
+pub struct FrozenThread {
+    /// Its number.
+    pub tid: Pid,
+    /// Its process was stopped by a stop signal (SIGSTOP, Ctrl-Z) when we froze it.
+    pub group_stopped: bool,
+    stopped: bool,
+    pub(super) injection: Option<Injection>,
+}
+
+/// A stopped process.
+#[derive(Debug)]
+pub struct FrozenProcess {
+    /// Its number.
+    pub pid: Pid,
+    /// Its stopped threads, the main thread first. Empty for a zombie.
+    pub threads: Vec<FrozenThread>,
+    pub(super) syscall_instruction: Option<u64>,
+}
+
+/// A process tree of which every thread is stopped. Dropped, it lets all of them run on.
+///
+/// All calls must come from the thread that froze it (the type is not `Send`).
+#[derive(Debug)]
+pub struct FrozenTree {
+    /// Parents before their children.
+    pub processes: Vec<FrozenProcess>,
+    _bound_to_thread: PhantomData<*const ()>,
+}
+
+impl FrozenTree {
+    /// Stops every thread of `roots` and of all their descendants.
+    ///
+    /// Threads and children that appear meanwhile are stopped, too: it looks again until it sees
+    /// nothing that runs. Zombies are listed without threads.
+    ///
+    /// # Errors
+    /// Somebody else traces a process, we may not trace it, or a thread does not stop. Then
+    /// everything runs on as before.
+    pub fn freeze(roots: &[Pid]) -> Result<Self, Error> {
+        let mut tree = Self {
+            processes: Vec::new(),
+            _bound_to_thread: PhantomData,
+        };
+        let started = Instant::now();
+        while tree.seize_new(roots)? {
+            tree.wait_until_stopped(started)?;
+        }
+        tree.processes
+            .retain(|process| !process.threads.is_empty() || is_zombie(process.pid));
+        Ok(tree)
+    }
+
+    /// Takes threads that are traced by the calling thread and stopped already.
+    #[allow(dead_code, reason = "restore hands its tree over this way")]
+    pub(crate) fn of_stopped(processes: Vec<(Pid, Vec<Pid>)>) -> Self {
+        let processes = processes
+            .into_iter()
+            .map(|(pid, tids)| FrozenProcess {
+                pid,
+                threads: tids
+                    .into_iter()
+                    .map(|tid| FrozenThread {
+                        stopped: true,
+                        ..FrozenThread::new(tid)
+                    })
+                    .collect(),
+                syscall_instruction: None,
+            })
+            .collect();
+        Self {
+            processes,
+            _bound_to_thread: PhantomData,
+        }
+    }
+
+    /// Lets everything run on.
+    pub fn thaw(mut self) {
+        self.release();
+    }
+
+    /// Kills every process, and waits until each of them is gone or a zombie of its parent.
+    pub fn kill(mut self) {
+        for process in &self.processes {
+            // SAFETY: no memory involved.
+            unsafe { libc::kill(process.pid, libc::SIGKILL) };
+        }
+        for process in self.processes.drain(..) {
+            for thread in process.threads.iter().rev() {
+                // A killed thread reports nothing but its end.
+                while let Ok(event) = sys::wait(thread.tid, true) {
+                    if event == sys::Event::Gone {
+                        break;
+                    }
+                    let _ = sys::cont(thread.tid, 0);
+                }
+            }
+        }
+    }
+
+    /// The process with this number.
+    pub fn process_mut(&mut self, pid: Pid) -> Option<&mut FrozenProcess> {
+        self.processes.iter_mut().find(|process| process.pid == pid)
+    }
+
+    /// Whether the tracees die with the tracker (`PTRACE_O_EXITKILL`). Off after [`Self::freeze`].
+    ///
+    /// # Errors
+    /// A thread has ended.
+    pub fn set_exit_kill(&mut self, on: bool) -> Result<(), Error> {
+        let options = OPTIONS | if on { libc::PTRACE_O_EXITKILL } else { 0 };
+        for thread in self.processes.iter().flat_map(|process| &process.threads) {
+            sys::set_options(thread.tid, options)
+                .map_err(|source| request("set the options of", thread.tid, source))?;
+        }
+        Ok(())
+    }
+
+    /// Seizes and interrupts what is not yet ours. True if there was anything.
+    fn seize_new(&mut self, roots: &[Pid]) -> Result<bool, Error> {
+        let mut any = false;
+        let mut queue: Vec<Pid> = roots.iter().rev().copied().collect();
+        while let Some(pid) = queue.pop() {
+            any |= self.seize_process(pid)?;
+            let children = procfs::children(pid);
+            let children = children.map_err(|source| Error::Proc {
+                pid,
+                file: "task",
+                source,
+            })?;
+            queue.extend(children.into_iter().rev());
+        }
+        Ok(any)
+    }
+
+    fn seize_process(&mut self, pid: Pid) -> Result<bool, Error> {
+        let at = match self.processes.iter().position(|process| process.pid == pid) {
+            Some(at) => at,
+            None => {
+                self.processes.push(FrozenProcess {
+                    pid,
+                    threads: Vec::new(),
+                    syscall_instruction: None,
+                });
+                self.processes.len() - 1
+            }
+        };
+        let process = &mut self.processes[at];
+        let mut any = false;
+        let tids = procfs::threads(pid);
+        for tid in tids.map_err(|source| Error::Proc {
+            pid,
+            file: "task",
+            source,
+        })? {
+            if process.threads.iter().any(|thread| thread.tid == tid) {
+                continue;
+            }
+            match sys::seize(tid, OPTIONS) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
+                Err(error) => {
+                    if is_dead_thread(pid, tid) {
+                        continue;
+                    }
+                    return Err(not_allowed(pid, &error));
+                }
+            }
+            // From here on the thread is ours, and released on every error path.
+            process.threads.push(FrozenThread::new(tid));
+            let _ = sys::interrupt(tid);
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Waits for all threads that are not known to be stopped.
+    fn wait_until_stopped(&mut self, started: Instant) -> Result<(), Error> {
+        let mut running: Vec<Pid> = self
+            .processes
+            .iter()
+            .flat_map(|process| &process.threads)
+            .filter(|thread| !thread.is_stopped())
+            .map(|thread| thread.tid)
+            .collect();
+        let mut released_for_vfork: Vec<Pid> = Vec::new();
+        while !running.is_empty() {
+            let mut progress = false;
+            let mut still = Vec::new();
+            for tid in running {
+                match self.look(tid)? {
+                    Look::Stopped | Look::Gone => progress = true,
+                    Look::Running => still.push(tid),
+                }
+            }
+            running = still;
+            if running.is_empty() {
+                break;
+            }
+            let waited = started.elapsed();
+            if waited > STOP_LIMIT {
+                return Err(does_not_stop(running[0], waited));
+            }
+            if waited > VFORK_SUSPICION && !progress {
+                for child in self.vfork_children_of(&running) {
+                    self.let_run(child);
+                    released_for_vfork.push(child);
+                }
+            }
+            // A child that ran to free its parent is stopped again once the parent stands.
+            if !released_for_vfork.is_empty()
+                && running.iter().all(|tid| released_for_vfork.contains(tid))
+            {
+                for tid in released_for_vfork.drain(..) {
+                    let _ = sys::interrupt(tid);
+                }
+            }
+            if !progress {
+                pause(waited);
+            }
+            for &tid in &released_for_vfork {
+                if !running.contains(&tid) {
+                    running.push(tid);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks whether a thread has stopped, and sorts out whatever else it reports.
+    fn look(&mut self, tid: Pid) -> Result<Look, Error> {
+        let event = sys::wait(tid, false).map_err(|source| request("wait for", tid, source))?;
+        match event {
+            sys::Event::Nothing => Ok(Look::Running),
+            sys::Event::Gone => {
+                for process in &mut self.processes {
+                    process.threads.retain(|thread| thread.tid != tid);
+                }
+                Ok(Look::Gone)
+            }
+            sys::Event::Stopped { group } => {
+                if let Some(thread) = self.thread_mut(tid) {
+                    thread.stopped = true;
+                    thread.group_stopped = group;
+                }
+                Ok(Look::Stopped)
+            }
+            // It was about to receive a signal when we came: let it have it. The interruption is
+            // still pending and stops it next.
+            sys::Event::Signal(signal) => {
+                let _ = sys::cont(tid, signal);
+                Ok(Look::Running)
+            }
+            sys::Event::Syscall | sys::Event::Other(_) => {
+                let _ = sys::cont(tid, 0);
+                Ok(Look::Running)
+            }
+        }
+    }
+
+    /// Stopped children that share the memory of a process that does not stop: `vfork` and
+    /// `posix_spawn` hold the parent in an uninterruptible wait until the child has executed.
+    fn vfork_children_of(&self, running: &[Pid]) -> Vec<Pid> {
+        let mut found = Vec::new();
+        for &tid in running {
+            let Some(parent) = self
+                .processes
+                .iter()
+                .find(|process| process.threads.iter().any(|t| t.tid == tid))
+            else {
+                continue;
+            };
+            for child in &self.processes {
+                if child.pid != parent.pid && shares_memory(child.pid, parent.pid) {
+                    found.extend(
+                        child
+                            .threads
+                            .iter()
+                            .filter(|thread| thread.stopped)
+                            .map(|t| t.tid),
+                    );
+                }
+            }
+        }
+        found
+    }
+
+    fn let_run(&mut self, tid: Pid) {
+        if let Some(thread) = self.thread_mut(tid) {
+            thread.stopped = false;
+            let _ = sys::cont(tid, 0);
+        }
+    }
+
+    fn thread_mut(&mut self, tid: Pid) -> Option<&mut FrozenThread> {
+        self.processes
+            .iter_mut()
+            .flat_map(|process| &mut process.threads)
+            .find(|t| t.tid == tid)
+    }
+
+    fn release(&mut self) {
+        for process in &mut self.processes {
+            process.end_injections();
+            for thread in &process.threads {
+                if !thread.is_stopped() {
+                    // Only on an error path: a thread that has not stopped yet cannot be
+                    // detached. It will stop soon, or it ends.
+                    let until = Instant::now() + STOP_LIMIT;
+                    while Instant::now() < until {
+                        match sys::wait(thread.tid, false) {
+                            Ok(sys::Event::Nothing) => pause(Duration::from_millis(1)),
+                            _ => break,
+                        }
+                    }
+                }
+                let _ = sys::detach(thread.tid);
+            }
+        }
+        self.processes.clear();
+    }
+}
+
+impl Drop for FrozenTree {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl FrozenThread {
+    fn new(tid: Pid) -> Self {
+        Self {
+            tid,
+            group_stopped: false,
+            stopped: false,
+            injection: None,
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+}
+
+enum Look {
+    Running,
+    Stopped,
+    Gone,
+}
+
+const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD;
+
+pub(super) fn request(action: &'static str, tid: Pid, source: io::Error) -> Error {
+    if source.raw_os_error() == Some(libc::ESRCH) {
+        Error::Gone { tid }
+    } else {
+        Error::Request {
+            action,
+            tid,
+            source,
+        }
+    }
+}
+
+/// Gives the processor away at first, then sleeps: threads that run stop within microseconds.
+fn pause(waited: Duration) {
+    if waited < Duration::from_micros(300) {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+fn shares_memory(one: Pid, other: Pid) -> bool {
+    const KCMP_VM: libc::c_long = 1;
+    // SAFETY: no memory involved.
+    let order = unsafe {
+        libc::syscall(
+            libc::SYS_kcmp,
+            libc::c_long::from(one),
+            libc::c_long::from(other),
+            KCMP_VM,
+            0,
+            0,
+        )
+    };
+    order == 0
+}
+
+fn is_zombie(pid: Pid) -> bool {
+    procfs::stat(pid, pid).is_ok_and(|stat| stat.state == 'Z')
+}
+
+fn is_dead_thread(pid: Pid, tid: Pid) -> bool {
+    match procfs::stat(pid, tid) {
+        Ok(stat) => matches!(stat.state, 'Z' | 'X'),
+        Err(error) => procfs::vanished(&error),
+    }
+}
+
+fn not_allowed(pid: Pid, error: &io::Error) -> Error {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tracer = procfs::field(&status, "TracerPid").and_then(|tracer| tracer.parse::<i32>().ok());
+    let reason = match tracer {
+        Some(tracer) if tracer != 0 => {
+            let name = std::fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
+            format!("it is traced by process {tracer} ({})", name.trim())
+        }
+        _ => error.to_string(),
+    };
+    Error::NotAllowed { pid, reason }
+}
+
+fn does_not_stop(tid: Pid, waited: Duration) -> Error {
+    let stat = procfs::stat(tid, tid).ok();
+    Error::DoesNotStop {
+        tid,
+        name: stat
+            .as_ref()
+            .map_or_else(String::new, |stat| stat.name.clone()),
+        state: stat.map_or('?', |stat| stat.state),
+        waited_ms: waited.as_millis() as u64,
+    }
+}

@@ -1,0 +1,255 @@
+//! The ptrace requests that we use, one function each; nothing but the call and its error.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+
+use libc::{c_int, c_long, c_void, user_regs_struct};
+
+use super::Pid;
+
+/// ELF note type of the extended (xsave) register state.
+const NT_X86_XSTATE: usize = 0x202;
+/// Larger than any xsave area of today (AMX: 11,008 bytes).
+const XSTATE_BYTES_MAX: usize = 64 << 10;
+
+/// A set of signals as the kernel sees it: bit 0 is signal 1.
+pub type SignalMask = u64;
+
+/// `struct ptrace_rseq_configuration`: where a thread registered its restartable sequences.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RseqConfiguration {
+    /// Address of `struct rseq`; 0: not registered.
+    pub address: u64,
+    /// Its length in bytes.
+    pub bytes: u32,
+    /// The signature in front of abort handlers.
+    pub signature: u32,
+    flags: u32,
+    pad: u32,
+}
+
+fn request(kind: u32, pid: Pid, address: usize, data: usize) -> io::Result<c_long> {
+    // SAFETY: callers pass addresses of live objects of the type that the request wants.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_ptrace,
+            c_long::from(kind),
+            c_long::from(pid),
+            address,
+            data,
+        )
+    };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// Becomes the tracer of a thread without stopping it.
+pub fn seize(tid: Pid, options: c_int) -> io::Result<()> {
+    request(libc::PTRACE_SEIZE, tid, 0, options as usize).map(drop)
+}
+
+/// Asks a seized thread to stop.
+pub fn interrupt(tid: Pid) -> io::Result<()> {
+    request(libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)
+}
+
+/// Lets a stopped thread run, with a signal (0: none).
+pub fn cont(tid: Pid, signal: c_int) -> io::Result<()> {
+    request(libc::PTRACE_CONT, tid, 0, signal as usize).map(drop)
+}
+
+/// Lets a stopped thread run until it enters or leaves a system call.
+pub fn cont_to_syscall(tid: Pid) -> io::Result<()> {
+    request(libc::PTRACE_SYSCALL, tid, 0, 0).map(drop)
+}
+
+/// Stops being the tracer of a stopped thread; it runs on.
+pub fn detach(tid: Pid) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, 0).map(drop)
+}
+
+/// Changes the `PTRACE_O_*` options of a stopped thread.
+pub fn set_options(tid: Pid, options: c_int) -> io::Result<()> {
+    request(libc::PTRACE_SETOPTIONS, tid, 0, options as usize).map(drop)
+}
+
+/// The general registers of a stopped thread.
+pub fn registers(tid: Pid) -> io::Result<user_regs_struct> {
+    let mut registers = MaybeUninit::<user_regs_struct>::zeroed();
+    request(
+        libc::PTRACE_GETREGS,
+        tid,
+        0,
+        registers.as_mut_ptr() as usize,
+    )?;
+    // SAFETY: plain integers, filled by the kernel.
+    Ok(unsafe { registers.assume_init() })
+}
+
+/// Sets the general registers of a stopped thread.
+pub fn set_registers(tid: Pid, registers: &user_regs_struct) -> io::Result<()> {
+    request(
+        libc::PTRACE_SETREGS,
+        tid,
+        0,
+        std::ptr::from_ref(registers) as usize,
+    )
+    .map(drop)
+}
+
+/// The FPU, vector and further extended registers as an xsave area in its standard format.
+pub fn xstate(tid: Pid) -> io::Result<Vec<u8>> {
+    let mut area = vec![0u8; XSTATE_BYTES_MAX];
+    let mut vector = libc::iovec {
+        iov_base: area.as_mut_ptr().cast::<c_void>(),
+        iov_len: area.len(),
+    };
+    request(
+        libc::PTRACE_GETREGSET,
+        tid,
+        NT_X86_XSTATE,
+        std::ptr::from_mut(&mut vector) as usize,
+    )?;
+    area.truncate(vector.iov_len);
+    Ok(area)
+}
+
+/// Sets the extended registers from an xsave area.
+pub fn set_xstate(tid: Pid, area: &[u8]) -> io::Result<()> {
+    let mut vector = libc::iovec {
+        iov_base: area.as_ptr().cast_mut().cast::<c_void>(),
+        iov_len: area.len(),
+    };
+    request(
+        libc::PTRACE_SETREGSET,
+        tid,
+        NT_X86_XSTATE,
+        std::ptr::from_mut(&mut vector) as usize,
+    )
+    .map(drop)
+}
+
+/// The signals that a stopped thread blocks; inside a call that changes the mask for its duration
+/// (`ppoll`, `sigsuspend`), the mask that will hold after it.
+pub fn signal_mask(tid: Pid) -> io::Result<SignalMask> {
+    let mut mask: SignalMask = 0;
+    request(
+        libc::PTRACE_GETSIGMASK,
+        tid,
+        size_of::<SignalMask>(),
+        std::ptr::from_mut(&mut mask) as usize,
+    )?;
+    Ok(mask)
+}
+
+/// Sets the signals that a stopped thread blocks.
+pub fn set_signal_mask(tid: Pid, mask: SignalMask) -> io::Result<()> {
+    request(
+        libc::PTRACE_SETSIGMASK,
+        tid,
+        size_of::<SignalMask>(),
+        std::ptr::from_ref(&mask) as usize,
+    )
+    .map(drop)
+}
+
+/// Where a stopped thread registered restartable sequences.
+pub fn rseq_configuration(tid: Pid) -> io::Result<RseqConfiguration> {
+    const PTRACE_GET_RSEQ_CONFIGURATION: u32 = 0x420f;
+    let mut configuration = RseqConfiguration::default();
+    request(
+        PTRACE_GET_RSEQ_CONFIGURATION,
+        tid,
+        size_of::<RseqConfiguration>(),
+        std::ptr::from_mut(&mut configuration) as usize,
+    )?;
+    Ok(configuration)
+}
+
+/// Bytes of a `siginfo_t`.
+pub const SIGINFO_BYTES: usize = 128;
+
+/// The queue of pending signals of a stopped thread, or the one that its process shares.
+pub fn pending_signals(tid: Pid, shared: bool) -> io::Result<Vec<[u8; SIGINFO_BYTES]>> {
+    #[repr(C)]
+    struct PeekArguments {
+        offset: u64,
+        flags: u32,
+        count: i32,
+    }
+    const BATCH: usize = 32;
+    let mut queue = Vec::new();
+    loop {
+        let mut infos = [[0u8; SIGINFO_BYTES]; BATCH];
+        let arguments = PeekArguments {
+            offset: queue.len() as u64,
+            flags: u32::from(shared),
+            count: BATCH as i32,
+        };
+        let got = request(
+            libc::PTRACE_PEEKSIGINFO,
+            tid,
+            std::ptr::from_ref(&arguments) as usize,
+            infos.as_mut_ptr() as usize,
+        )? as usize;
+        queue.extend_from_slice(&infos[..got]);
+        if got < BATCH {
+            return Ok(queue);
+        }
+    }
+}
+
+/// What `wait` reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Nothing yet.
+    Nothing,
+    /// It has ended.
+    Gone,
+    /// It stopped as `interrupt` asked; `group`: its process is stopped by a stop signal.
+    Stopped { group: bool },
+    /// It stopped on its way into or out of a system call.
+    Syscall,
+    /// It stopped because this signal is about to be delivered.
+    Signal(c_int),
+    /// Another event (a `PTRACE_EVENT_*` number).
+    Other(c_int),
+}
+
+/// Waits for a traced thread to stop; with `block` false, only looks.
+pub fn wait(tid: Pid, block: bool) -> io::Result<Event> {
+    let mut status: c_int = 0;
+    let flags = libc::__WALL | if block { 0 } else { libc::WNOHANG };
+    loop {
+        // SAFETY: status lives.
+        let got = unsafe { libc::waitpid(tid, &raw mut status, flags) };
+        if got == 0 {
+            return Ok(Event::Nothing);
+        }
+        if got == tid {
+            break;
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::ECHILD) => return Ok(Event::Gone),
+            _ => return Err(error),
+        }
+    }
+    if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+        return Ok(Event::Gone);
+    }
+    let signal = libc::WSTOPSIG(status);
+    Ok(match status >> 16 {
+        libc::PTRACE_EVENT_STOP => Event::Stopped {
+            group: signal != libc::SIGTRAP,
+        },
+        0 if signal == libc::SIGTRAP | 0x80 => Event::Syscall,
+        0 => Event::Signal(signal),
+        other => Event::Other(other),
+    })
+}
