@@ -4,7 +4,25 @@
 //! the contents of pages, each named by a space and an address in it. The newest complete epoch
 //! can be restored whatever instant power fails; see docs/process-store.md for the format.
 
+pub mod engine;
+pub mod error;
+pub mod file;
+pub mod flush;
+pub mod format;
+pub mod frames;
+pub mod index;
+pub mod medium;
+pub mod snapshot;
+pub mod verify;
+
 use std::os::fd::BorrowedFd;
+
+pub use engine::Placement;
+pub use error::StoreError;
+pub use file::{Access, Store, Summary};
+pub use format::Cause;
+pub use medium::{MappedFile, MediumKind};
+pub use snapshot::StoredEpoch;
 
 /// Bytes of a page, of the program's memory and of the store.
 pub const PAGE_BYTES: u64 = 4096;
