@@ -32,7 +32,7 @@ pub fn maps(pid: i32) -> io::Result<Vec<MapsLine>> {
     parse_maps(&fs::read(format!("/proc/{pid}/maps"))?)
 }
 
-fn parse_maps(bytes: &[u8]) -> io::Result<Vec<MapsLine>> {
+pub(crate) fn parse_maps(bytes: &[u8]) -> io::Result<Vec<MapsLine>> {
     bytes
         .split(|&byte| byte == b'\n')
         .filter(|line| !line.is_empty())

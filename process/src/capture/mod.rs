@@ -1,1 +1,321 @@
 //! Reading the kernel objects of a stopped process tree into a description.
+//!
+//! Most is read from outside: /proc, ptrace, and duplicates of the tree's descriptors
+//! (`pidfd_getfd`). What only a process itself can ask (signal handlers, alternate stacks, …) is
+//! asked by system calls that run in it. The tree is the same afterwards: bytes that are borrowed
+//! for answers are put back. What we cannot restore is refused here, all of it in one error.
+
+mod files;
+mod memory;
+mod objects;
+mod sockets;
+mod task;
+mod unix_diag;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+pub use memory::AdviceCache;
+
+use crate::ptrace::{self, FrozenTree, Pid};
+use crate::state;
+use crate::store::SpaceId;
+
+/// What the tracker knows and capture needs.
+pub struct Options<'caller> {
+    /// The space of a process' private pages.
+    pub space_of: &'caller dyn Fn(Pid) -> SpaceId,
+    /// The space of a shared-memory object with this device and inode number: the same over
+    /// epochs as long as the object lives.
+    pub object_space: &'caller mut dyn FnMut(u64, u64) -> SpaceId,
+    /// Remembers advice (`madvise`) of mappings, which is slow to read of a large process.
+    pub advice: &'caller mut AdviceCache,
+}
+
+/// A described tree, and the shared memory of which pages must be stored with it.
+pub struct Captured {
+    /// The description.
+    pub tree: state::Tree,
+    /// Shared-memory objects, one for each of the tree's, in the same order.
+    pub objects: Vec<SharedObject>,
+}
+
+/// Memory with a life of its own, to be read through a descriptor.
+pub struct SharedObject {
+    /// Names its pages.
+    pub space: SpaceId,
+    /// Opened for reading.
+    pub file: OwnedFd,
+    /// Length, bytes.
+    pub bytes: u64,
+}
+
+/// Something that cannot be restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// In which process.
+    pub pid: Pid,
+    /// Its name.
+    pub program: String,
+    /// What, in words: "fd 7 is an io_uring instance".
+    pub what: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "process {} ({}): {}: not supported",
+            self.pid, self.program, self.what
+        )
+    }
+}
+
+/// Why a tree is not described.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It uses what we cannot restore.
+    #[error("{}", list(.0))]
+    Unsupported(Vec<Refusal>),
+    /// A thread could not be asked.
+    #[error(transparent)]
+    Ptrace(#[from] ptrace::Error),
+    /// A system call that must work failed.
+    #[error("process {pid}: cannot {action}: {source}")]
+    Read {
+        /// In which process.
+        pid: Pid,
+        /// What was tried.
+        action: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+fn list(refusals: &[Refusal]) -> String {
+    refusals
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Describes a frozen tree. It must be called before pages are copied: it borrows some bytes of
+/// each process and puts them back.
+///
+/// # Errors
+/// See [`Error`]; the tree is unchanged and still frozen.
+pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured, Error> {
+    let mut builder = Builder::new(options);
+    builder.tree.kernel = kernel();
+    builder.tree.clocks = clocks(frozen.processes.first().map_or(0, |process| process.pid))
+        .map_err(|source| Error::Read {
+            pid: 0,
+            action: "read the clocks".to_owned(),
+            source,
+        })?;
+    let pids: Vec<Pid> = frozen.processes.iter().map(|process| process.pid).collect();
+    for process in &mut frozen.processes {
+        builder.process(process, &pids)?;
+    }
+    builder.finish_groups();
+    builder.finish_epolls();
+    builder.finish_sockets();
+    // A process' own answers were asked by threads that must stand as they stood before.
+    for process in &mut frozen.processes {
+        process.end_injections();
+    }
+    if builder.refusals.is_empty() {
+        Ok(Captured {
+            tree: builder.tree,
+            objects: builder.objects,
+        })
+    } else {
+        Err(Error::Unsupported(builder.refusals))
+    }
+}
+
+/// A description in the making.
+struct Builder<'caller> {
+    options: Options<'caller>,
+    tree: state::Tree,
+    objects: Vec<SharedObject>,
+    refusals: Vec<Refusal>,
+    /// The process that is being described.
+    pid: Pid,
+    program: String,
+    image_index: HashMap<String, u32>,
+    /// By device and inode: index, `None` for what turned out not to be an object.
+    object_index: HashMap<(u64, u64), u32>,
+    pipe_index: HashMap<u64, u32>,
+    socket_index: HashMap<u64, u32>,
+    descriptions: files::Descriptions,
+    unix: unix_diag::Sockets,
+    /// Of unix sockets, by index: the inode of their peer, and its address.
+    peers: HashMap<u32, (u64, Vec<u8>)>,
+}
+
+impl<'caller> Builder<'caller> {
+    fn new(options: Options<'caller>) -> Self {
+        Self {
+            options,
+            tree: state::Tree {
+                clocks: state::Clocks {
+                    monotonic_ns: 0,
+                    boottime_ns: 0,
+                    realtime_ns: 0,
+                },
+                kernel: state::Kernel {
+                    release: String::new(),
+                    vdso_digest: 0,
+                    xstate_features: 0,
+                },
+                processes: Vec::new(),
+                files: Vec::new(),
+                images: Vec::new(),
+                objects: Vec::new(),
+                pipes: Vec::new(),
+                sockets: Vec::new(),
+            },
+            objects: Vec::new(),
+            refusals: Vec::new(),
+            pid: 0,
+            program: String::new(),
+            image_index: HashMap::new(),
+            object_index: HashMap::new(),
+            pipe_index: HashMap::new(),
+            socket_index: HashMap::new(),
+            descriptions: files::Descriptions::default(),
+            unix: unix_diag::Sockets::default(),
+            peers: HashMap::new(),
+        }
+    }
+
+    fn refuse(&mut self, what: impl Into<String>) {
+        self.refusals.push(Refusal {
+            pid: self.pid,
+            program: self.program.clone(),
+            what: what.into(),
+        });
+    }
+
+    fn failed<Words: Into<String>>(
+        &self,
+        action: Words,
+    ) -> impl FnOnce(std::io::Error) -> Error + use<Words> {
+        let (pid, action) = (self.pid, action.into());
+        move |source| Error::Read {
+            pid,
+            action,
+            source,
+        }
+    }
+
+    /// Groups and sessions that no process of the tree leads are of outside, or nobody's.
+    fn finish_groups(&mut self) {
+        let pids: Vec<Pid> = self
+            .tree
+            .processes
+            .iter()
+            .map(|process| process.pid)
+            .collect();
+        // SAFETY: no memory involved.
+        let (own_group, own_session) = unsafe { (libc::getpgid(0), libc::getsid(0)) };
+        let mut refusals = Vec::new();
+        let root_group = self
+            .tree
+            .processes
+            .first()
+            .map_or(0, |process| process.group);
+        for process in &mut self.tree.processes {
+            if process.zombie.is_some() {
+                continue;
+            }
+            if !pids.contains(&process.group) {
+                // The group of the root's caller, or of the tracker.
+                if process.group != own_group && process.group != root_group {
+                    refusals.push((
+                        process.pid,
+                        format!("its process group {} has lost its leader", process.group),
+                    ));
+                }
+                process.group = 0;
+            }
+            if !pids.contains(&process.session) {
+                let _ = own_session;
+                process.session = 0;
+            }
+        }
+        for (pid, what) in refusals {
+            self.pid = pid;
+            self.program = crate::procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
+            self.refuse(what);
+        }
+    }
+}
+
+fn kernel() -> state::Kernel {
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    // SAFETY: the bit says that xgetbv exists.
+    let xstate_features = unsafe {
+        if std::arch::x86_64::__cpuid(1).ecx & 1 << 27 != 0 {
+            read_xcr0()
+        } else {
+            3
+        }
+    };
+    state::Kernel {
+        release,
+        vdso_digest: 0,
+        xstate_features,
+    }
+}
+
+#[target_feature(enable = "xsave")]
+fn read_xcr0() -> u64 {
+    // SAFETY: register 0 exists wherever xgetbv does.
+    unsafe { std::arch::x86_64::_xgetbv(0) }
+}
+
+/// The clocks as process `pid` sees them: ours plus the offsets of its time namespace.
+fn clocks(pid: Pid) -> std::io::Result<state::Clocks> {
+    let own = offsets("self");
+    let its = offsets(&pid.to_string());
+    let now = |clock| {
+        let time = rustix::time::clock_gettime(clock);
+        time.tv_sec * 1_000_000_000 + time.tv_nsec
+    };
+    Ok(state::Clocks {
+        monotonic_ns: now(rustix::time::ClockId::Monotonic) - own.0 + its.0,
+        boottime_ns: now(rustix::time::ClockId::Boottime) - own.1 + its.1,
+        realtime_ns: now(rustix::time::ClockId::Realtime),
+    })
+}
+
+/// Offsets of the monotonic and the boot clock in a process' time namespace, nanoseconds. Without
+/// time namespaces they are zero.
+fn offsets(process: &str) -> (i64, i64) {
+    let text = std::fs::read_to_string(format!("/proc/{process}/timens_offsets"));
+    let (mut monotonic, mut boottime) = (0, 0);
+    for line in text.unwrap_or_default().lines() {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [clock, seconds, nanoseconds] = fields[..] else {
+            continue;
+        };
+        let (Ok(seconds), Ok(nanoseconds)) = (seconds.parse::<i64>(), nanoseconds.parse::<i64>())
+        else {
+            continue;
+        };
+        let offset = seconds * 1_000_000_000 + nanoseconds;
+        match clock {
+            "monotonic" => monotonic = offset,
+            "boottime" => boottime = offset,
+            _ => {}
+        }
+    }
+    (monotonic, boottime)
+}

@@ -1,1 +1,150 @@
 //! The description of a process tree: plain data, its encoding, its checks.
+//!
+//! Everything that the kernel knows of the tree, but the contents of its pages.
+//!
+//! ```text
+//!  ┌──────────┬─────────┬──────────────────────────────────────────────┐
+//!  │ "DMPT"   │ version │ Tree, encoded with postcard                   │
+//!  │ 4 bytes  │ u16 LE  │                                               │
+//!  └──────────┴─────────┴──────────────────────────────────────────────┘
+//!   Tree ─┬─ clocks, kernel, vdso
+//!         ├─ processes ─┬─ threads       registers, signals, credentials, scheduling
+//!         │             ├─ mappings ─────┐
+//!         │             └─ descriptors ──┼──► files ──► sockets, pipes, …
+//!         ├─ images  ◄───────────────────┘    (files on disk, by path and identity)
+//!         └─ objects                          (memory that several share; pages in the store)
+//! ```
+//!
+//! A description comes from a medium that was without power: [`Tree::decode`] trusts nothing in
+//! it, and what it returns holds the promises of [`validate`](check::validate).
+
+mod check;
+mod files;
+mod memory;
+mod task;
+
+pub use check::Invalid;
+pub use files::*;
+pub use memory::*;
+pub use task::*;
+
+use serde::{Deserialize, Serialize};
+
+const MAGIC: [u8; 4] = *b"DMPT";
+/// Of the encoding below. A change to any of the types needs another one.
+const VERSION: u16 = 1;
+/// Longer descriptions are refused: 1 GiB.
+const BYTES_MAX: usize = 1 << 30;
+
+/// A process tree at one instant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tree {
+    /// What the tree's clocks showed.
+    pub clocks: Clocks,
+    /// The kernel that it ran on.
+    pub kernel: Kernel,
+    /// The processes: parents before their children.
+    pub processes: Vec<Process>,
+    /// Open file descriptions that descriptors refer to by index.
+    pub files: Vec<File>,
+    /// Files on disk that mappings and descriptions refer to by index.
+    pub images: Vec<Image>,
+    /// Memory with a life of its own, which several may map: by index.
+    pub objects: Vec<Object>,
+    /// Pipes, by index.
+    pub pipes: Vec<Pipe>,
+    /// Sockets, by index.
+    pub sockets: Vec<Socket>,
+}
+
+/// Clocks as the tree saw them, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clocks {
+    /// `CLOCK_MONOTONIC`.
+    pub monotonic_ns: i64,
+    /// `CLOCK_BOOTTIME`.
+    pub boottime_ns: i64,
+    /// `CLOCK_REALTIME`.
+    pub realtime_ns: i64,
+}
+
+/// What must be the same when the tree is restored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// `uname -r`.
+    pub release: String,
+    /// xxh3 of the vdso's bytes; 0: the tree has none.
+    pub vdso_digest: u64,
+    /// Bits of the extended register state that the CPU has enabled (xcr0).
+    pub xstate_features: u64,
+}
+
+/// A description that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// Not ours.
+    #[error("this is not the description of a process tree (it begins with {0:02x?})")]
+    Magic(Vec<u8>),
+    /// Written by another version.
+    #[error(
+        "the description has version {found}, this program reads version {VERSION}: restore it with \
+         the dormouse that wrote it"
+    )]
+    Version {
+        /// The version in the description.
+        found: u16,
+    },
+    /// Absurdly long.
+    #[error("the description is {0} bytes long, more than the limit of {BYTES_MAX}")]
+    TooLong(usize),
+    /// Damaged.
+    #[error("the description is damaged: {0}")]
+    Encoding(#[from] postcard::Error),
+    /// Bytes after its end.
+    #[error("the description is damaged: {0} bytes follow its end")]
+    Trailing(usize),
+    /// Well-formed, but it contradicts itself.
+    #[error("the description contradicts itself: {0}")]
+    Invalid(#[from] Invalid),
+}
+
+impl Tree {
+    /// The bytes to store.
+    ///
+    /// # Panics
+    /// Never: all types can be encoded.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        postcard::to_extend(self, bytes).expect("plain data has an encoding")
+    }
+
+    /// Reads and checks stored bytes.
+    ///
+    /// # Errors
+    /// See [`DecodeError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        if bytes.len() > BYTES_MAX {
+            return Err(DecodeError::TooLong(bytes.len()));
+        }
+        let Some((head, body)) = bytes.split_at_checked(MAGIC.len() + 2) else {
+            return Err(DecodeError::Magic(bytes.to_vec()));
+        };
+        if head[..MAGIC.len()] != MAGIC {
+            return Err(DecodeError::Magic(head[..MAGIC.len()].to_vec()));
+        }
+        let found = u16::from_le_bytes([head[MAGIC.len()], head[MAGIC.len() + 1]]);
+        if found != VERSION {
+            return Err(DecodeError::Version { found });
+        }
+        let (tree, rest) = postcard::take_from_bytes::<Self>(body)?;
+        if !rest.is_empty() {
+            return Err(DecodeError::Trailing(rest.len()));
+        }
+        check::validate(&tree)?;
+        Ok(tree)
+    }
+}
+
+#[cfg(test)]
+mod tests;

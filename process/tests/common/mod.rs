@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+#[allow(dead_code)]
 /// Compiles a C program into `directory`.
 ///
 /// # Panics

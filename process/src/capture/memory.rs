@@ -1,0 +1,328 @@
+//! Mappings: what is behind each, and what the program advised about it.
+
+use std::collections::HashMap;
+use std::fs;
+
+use super::{Builder, Error};
+use crate::procfs::{self, MapsLine};
+use crate::ptrace::Pid;
+use crate::state::{Backing, KernelPart, Mapping, advice};
+
+/// Up to this resident size, `smaps` is read while the program is stopped: about 1 ms.
+const SMAPS_PAGES_MAX: u64 = (32 << 20) / 4096;
+
+/// What `/proc/PID/smaps` told about mappings. It walks all page tables, which takes long for a
+/// large process; so it is read while the program runs, and looked up while it is stopped.
+#[derive(Debug, Default)]
+pub struct AdviceCache {
+    /// By process, and by range, protection and offset of the mapping.
+    known: HashMap<(Pid, Key), Advice>,
+}
+
+type Key = (u64, u64, i32, u64);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Advice {
+    bits: u32,
+    huge_page_bytes: u64,
+    io_or_special: bool,
+    shadow_stack: bool,
+}
+
+fn key(map: &MapsLine) -> Key {
+    (map.start, map.end, map.protection, map.offset)
+}
+
+impl AdviceCache {
+    /// Reads the advice of a process anew. The process may run.
+    ///
+    /// # Errors
+    /// `/proc/PID/smaps` cannot be read.
+    pub fn refresh(&mut self, pid: Pid) -> std::io::Result<()> {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+        self.known.retain(|(known, _), _| *known != pid);
+        self.known.extend(
+            parse_smaps(&text)
+                .into_iter()
+                .map(|(key, advice)| ((pid, key), advice)),
+        );
+        Ok(())
+    }
+
+    /// Forgets processes that are no more.
+    pub fn retain(&mut self, alive: impl Fn(Pid) -> bool) {
+        self.known.retain(|(pid, _), _| alive(*pid));
+    }
+}
+
+fn parse_smaps(text: &str) -> Vec<(Key, Advice)> {
+    let mut all: Vec<(Key, Advice)> = Vec::new();
+    for line in text.lines() {
+        let first = line.split(' ').next().unwrap_or("");
+        if let Some(name) = first.strip_suffix(':') {
+            let Some((key, advice)) = all.last_mut() else {
+                continue;
+            };
+            let value = line[first.len()..].trim();
+            match name {
+                "KernelPageSize" => {
+                    let kib: u64 = value
+                        .strip_suffix(" kB")
+                        .and_then(|kib| kib.parse().ok())
+                        .unwrap_or(4);
+                    advice.huge_page_bytes = if kib > 4 { kib << 10 } else { 0 };
+                }
+                "VmFlags" => read_flags(value, advice),
+                _ => {}
+            }
+            let _ = key;
+        } else if let Ok(maps) = procfs::parse_maps(line.as_bytes()) {
+            all.extend(maps.iter().map(|map| (key(map), Advice::default())));
+        }
+    }
+    all
+}
+
+fn read_flags(flags: &str, into: &mut Advice) {
+    for flag in flags.split_ascii_whitespace() {
+        into.bits |= match flag {
+            "dc" => advice::DONT_FORK,
+            "wf" => advice::WIPE_ON_FORK,
+            "dd" => advice::DONT_DUMP,
+            "hg" => advice::HUGE,
+            "nh" => advice::NO_HUGE,
+            "mg" => advice::MERGEABLE,
+            "sr" => advice::SEQUENTIAL,
+            "rr" => advice::RANDOM,
+            "lo" => advice::LOCKED,
+            "nr" => advice::NO_RESERVE,
+            "gd" => advice::GROWS_DOWN,
+            _ => 0,
+        };
+        into.io_or_special |= matches!(flag, "io" | "pf");
+        into.shadow_stack |= flag == "ss";
+    }
+}
+
+impl Builder<'_> {
+    /// Describes all mappings of the current process.
+    pub(super) fn mappings(
+        &mut self,
+        maps: &[MapsLine],
+        resident_pages: u64,
+    ) -> Result<Vec<Mapping>, Error> {
+        let known = maps.iter().all(|map| self.known(map) || is_kernel(map));
+        if !known && resident_pages <= SMAPS_PAGES_MAX {
+            self.options
+                .advice
+                .refresh(self.pid)
+                .map_err(self.failed("read /proc/PID/smaps of it"))?;
+        }
+        let mut mappings = Vec::with_capacity(maps.len());
+        for map in maps {
+            if map.name == "[vsyscall]" {
+                continue;
+            }
+            if let Some(mapping) = self.mapping(map)? {
+                mappings.push(mapping);
+            }
+        }
+        Ok(mappings)
+    }
+
+    fn known(&self, map: &MapsLine) -> bool {
+        self.options
+            .advice
+            .known
+            .contains_key(&(self.pid, key(map)))
+    }
+
+    fn mapping(&mut self, map: &MapsLine) -> Result<Option<Mapping>, Error> {
+        let mut known = self
+            .options
+            .advice
+            .known
+            .get(&(self.pid, key(map)))
+            .copied()
+            .unwrap_or_default();
+        let range = format!("mapping {:#x}-{:#x}", map.start, map.end);
+        if known.shadow_stack {
+            self.refuse(format!("{range} is a shadow stack"));
+        }
+        let Some(backing) = self.backing(map, &range, &mut known)? else {
+            return Ok(None);
+        };
+        if known.io_or_special && !matches!(backing, Backing::Kernel(_)) {
+            self.refuse(format!("{range} ({}) maps a device", map.name));
+        }
+        let named = map
+            .name
+            .strip_prefix("[anon:")
+            .or(map.name.strip_prefix("[anon_shmem:"));
+        Ok(Some(Mapping {
+            start: map.start,
+            end: map.end,
+            protection: map.protection as u8,
+            shared: map.shared,
+            offset: if backing == Backing::Anonymous {
+                0
+            } else {
+                map.offset
+            },
+            backing,
+            advice: known.bits,
+            huge_page_bytes: known.huge_page_bytes,
+            name: named
+                .and_then(|name| name.strip_suffix(']'))
+                .map(str::to_owned),
+        }))
+    }
+
+    fn backing(
+        &mut self,
+        map: &MapsLine,
+        range: &str,
+        known: &mut Advice,
+    ) -> Result<Option<Backing>, Error> {
+        let kernel = match map.name.as_str() {
+            "[vdso]" => Some(KernelPart::Vdso),
+            "[vvar]" => Some(KernelPart::Vvar),
+            "[vvar_vclock]" => Some(KernelPart::VvarClock),
+            _ => None,
+        };
+        if let Some(part) = kernel {
+            if part == KernelPart::Vdso {
+                self.vdso(map)?;
+            }
+            return Ok(Some(Backing::Kernel(part)));
+        }
+        if map.inode == 0 {
+            if map.name == "[stack]" {
+                known.bits |= advice::GROWS_DOWN;
+            }
+            let special = map.name.starts_with('[')
+                && !["[heap]", "[stack]"].contains(&map.name.as_str())
+                && !map.name.starts_with("[anon")
+                && !map.name.starts_with("[stack:");
+            if special {
+                self.refuse(format!("{range} is {}", map.name));
+                return Ok(None);
+            }
+            return Ok(Some(Backing::Anonymous));
+        }
+        if let Some(kind) = map.name.strip_prefix("anon_inode:") {
+            self.refuse(format!("{range} belongs to {}", plain_kind(kind)));
+            return Ok(None);
+        }
+        if map.name.starts_with("/SYSV") {
+            self.refuse(format!("{range} is System V shared memory"));
+            return Ok(None);
+        }
+        if map.name == "/[aio] (deleted)" || map.name == "/[aio]" {
+            return self.aio_ring(map, range);
+        }
+        if !map.shared && map.name.starts_with("/dev/zero") {
+            return Ok(Some(Backing::Anonymous));
+        }
+        if map.name.starts_with("/anon_hugepage") {
+            if known.huge_page_bytes == 0 {
+                known.huge_page_bytes = 2 << 20;
+            }
+            if map.shared {
+                self.refuse(format!("{range} is shared anonymous memory of huge pages"));
+                return Ok(None);
+            }
+            return Ok(Some(Backing::Anonymous));
+        }
+        self.file_backing(map, range).map(Some)
+    }
+
+    /// Asynchronous I/O: the ring is recreated empty, so nothing may be under way.
+    fn aio_ring(&mut self, map: &MapsLine, range: &str) -> Result<Option<Backing>, Error> {
+        // struct aio_ring: id, nr, head, tail, magic, …
+        let words = crate::memory::read_array::<20>(self.pid, map.start)
+            .map_err(self.failed("read its asynchronous I/O ring"))?;
+        let word =
+            |at: usize| u32::from_ne_bytes(words[at * 4..at * 4 + 4].try_into().expect("a word"));
+        let (events, head, tail) = (word(1), word(2), word(3));
+        if word(4) != 0xa10a_10a1 {
+            self.refuse(format!(
+                "{range} is an asynchronous I/O ring of an unknown kind"
+            ));
+            return Ok(None);
+        }
+        if head != tail {
+            self.refuse(format!(
+                "{range} is an asynchronous I/O ring with unread events"
+            ));
+            return Ok(None);
+        }
+        Ok(Some(Backing::AioRing { events }))
+    }
+
+    /// All processes of a tree have the same vdso: its digest tells whether a kernel has it, too.
+    fn vdso(&mut self, map: &MapsLine) -> Result<(), Error> {
+        let mut code = vec![0u8; (map.end - map.start) as usize];
+        let got = crate::memory::read(self.pid, map.start, &mut code);
+        let got = got.map_err(self.failed("read its vdso"))?;
+        let digest = vdso_digest(&code[..got]);
+        if self.tree.kernel.vdso_digest == 0 {
+            self.tree.kernel.vdso_digest = digest;
+        } else if self.tree.kernel.vdso_digest != digest {
+            self.refuse("its vdso differs from that of its parent");
+        }
+        Ok(())
+    }
+}
+
+/// Names the bytes of a vdso; never 0.
+pub(crate) fn vdso_digest(code: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(code).max(1)
+}
+
+fn is_kernel(map: &MapsLine) -> bool {
+    matches!(
+        map.name.as_str(),
+        "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]"
+    )
+}
+
+/// `[io_uring]` → "an io_uring instance".
+pub(super) fn plain_kind(kind: &str) -> String {
+    let kind = kind.trim_start_matches('[').trim_end_matches(']');
+    let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        "an"
+    } else {
+        "a"
+    };
+    format!("{article} {kind} instance")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_read_for_the_mapping_that_it_stands_under() {
+        let text = "\
+7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \n\
+Size:               2048 kB\n\
+KernelPageSize:        4 kB\n\
+VmFlags: rd wr mr mw me ac dc hg \n\
+7f0000400000-7f0000800000 rw-p 00000000 00:0f 9                          /anon_hugepage (deleted)\n\
+KernelPageSize:     2048 kB\n\
+VmFlags: rd wr mr mw me de ht \n";
+        let all = parse_smaps(text);
+        assert_eq!(all.len(), 2);
+        assert_eq!(all[0].1.bits, advice::DONT_FORK | advice::HUGE);
+        assert_eq!(all[0].1.huge_page_bytes, 0);
+        assert_eq!(all[1].1.huge_page_bytes, 2 << 20);
+        assert_eq!(all[1].0.0, 0x7f00_0040_0000);
+    }
+
+    #[test]
+    fn kinds_are_named_in_plain_words() {
+        assert_eq!(plain_kind("[io_uring]"), "an io_uring instance");
+        assert_eq!(plain_kind("[perf_event]"), "a perf_event instance");
+    }
+}

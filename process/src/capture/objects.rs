@@ -1,0 +1,156 @@
+//! Files on disk, and memory with a life of its own.
+
+use std::fs::{self, File, Metadata};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use super::{Builder, Error, SharedObject};
+use crate::procfs::MapsLine;
+use crate::state::{Backing, Image, Object, ObjectKind};
+
+const DELETED: &str = " (deleted)";
+/// The memory devices that can be opened anew without loss: null, zero, full, random, urandom.
+const MEMORY_DEVICES: [u32; 5] = [3, 5, 7, 8, 9];
+
+impl Builder<'_> {
+    /// What is behind a mapping of a file.
+    pub(super) fn file_backing(&mut self, map: &MapsLine, range: &str) -> Result<Backing, Error> {
+        let link = format!("/proc/{}/map_files/{:x}-{:x}", self.pid, map.start, map.end);
+        let link_failed = "look at a mapped file (CAP_CHECKPOINT_RESTORE is needed)";
+        let metadata = fs::metadata(&link).map_err(self.failed(link_failed))?;
+        let path = map.name.strip_suffix(DELETED).unwrap_or(&map.name);
+        if let Some(name) = path.strip_prefix("/memfd:") {
+            let kind = ObjectKind::Memfd {
+                name: name.to_owned(),
+                seals: 0,
+            };
+            return self.object(&link, &metadata, kind).map(Backing::Object);
+        }
+        if map.shared && path == "/dev/zero" {
+            return self
+                .object(&link, &metadata, ObjectKind::SharedAnonymous)
+                .map(Backing::Object);
+        }
+        if !metadata.is_file() {
+            self.refuse(format!("{range} maps {path}, which is not a regular file"));
+        }
+        if !is_at(path, &metadata) {
+            return self.unlinked(&link, &metadata, path).map(Backing::Object);
+        }
+        let image = self.image(path, &metadata);
+        Ok(Backing::Image {
+            image,
+            writable: map.shared && link_is_writable(&link),
+        })
+    }
+
+    /// The image of a path as a link of /proc gives it, which must still be there.
+    pub(super) fn image_of_link(&mut self, link: &str) -> Result<u32, Error> {
+        if let Some(path) = link.strip_suffix(DELETED) {
+            self.refuse(format!("its executable {path} was removed or replaced"));
+            return Ok(0);
+        }
+        let metadata = fs::metadata(link).map_err(self.failed(format!("look at {link}")))?;
+        Ok(self.image(link, &metadata))
+    }
+
+    /// Enters a file on disk.
+    pub(super) fn image(&mut self, path: &str, metadata: &Metadata) -> u32 {
+        if let Some(&index) = self.image_index.get(path) {
+            return index;
+        }
+        let index = self.tree.images.len() as u32;
+        self.tree.images.push(Image {
+            path: path.to_owned(),
+            bytes: metadata.len(),
+            modified_ns: metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec(),
+            mode: metadata.mode(),
+            device: metadata.rdev(),
+        });
+        self.image_index.insert(path.to_owned(), index);
+        index
+    }
+
+    /// Enters a file that has no name any more.
+    pub(super) fn unlinked(
+        &mut self,
+        link: &str,
+        metadata: &Metadata,
+        path: &str,
+    ) -> Result<u32, Error> {
+        let kind = ObjectKind::Unlinked {
+            path: path.to_owned(),
+            mode: metadata.mode() & 0o7777,
+            owner: (metadata.uid(), metadata.gid()),
+        };
+        self.object(link, metadata, kind)
+    }
+
+    /// Enters a shared-memory object that a link of /proc leads to.
+    pub(super) fn object(
+        &mut self,
+        link: &str,
+        metadata: &Metadata,
+        kind: ObjectKind,
+    ) -> Result<u32, Error> {
+        if let Some(&index) = self.object_index.get(&(metadata.dev(), metadata.ino())) {
+            return Ok(index);
+        }
+        let file = File::open(link).map_err(self.failed("open its shared memory"))?;
+        Ok(self.enter_object(OwnedFd::from(file), metadata, kind))
+    }
+
+    fn enter_object(&mut self, file: OwnedFd, metadata: &Metadata, kind: ObjectKind) -> u32 {
+        let key = (metadata.dev(), metadata.ino());
+        let space = (self.options.object_space)(key.0, key.1);
+        let index = self.tree.objects.len() as u32;
+        let kind = match kind {
+            ObjectKind::Memfd { name, .. } => {
+                let seals = rustix::fs::fcntl_get_seals(&file).map_or(0, |seals| seals.bits());
+                ObjectKind::Memfd { name, seals }
+            }
+            other => other,
+        };
+        self.tree.objects.push(Object {
+            space,
+            bytes: metadata.len(),
+            kind,
+        });
+        self.objects.push(SharedObject {
+            space,
+            file,
+            bytes: metadata.len(),
+        });
+        self.object_index.insert(key, index);
+        index
+    }
+
+    /// Whether a character device can be opened anew and nobody will notice. Otherwise the reason
+    /// against it.
+    pub(super) fn device_refusal(metadata: &Metadata, path: &str) -> Option<String> {
+        if !metadata.file_type().is_char_device() {
+            return Some(format!("the block device {path}"));
+        }
+        let device = metadata.rdev();
+        let (major, minor) = (libc::major(device), libc::minor(device));
+        match (major, minor) {
+            (1, minor) if MEMORY_DEVICES.contains(&minor) => None,
+            // The controlling terminal, the console; pseudo-terminals by their number.
+            (5, 0 | 1) | (136..=143, _) => None,
+            (4, _) => None,
+            (5, 2) => Some("the master side of a pseudo-terminal".to_owned()),
+            _ => Some(format!("the device {path}")),
+        }
+    }
+}
+
+/// Whether a path leads to this very file.
+pub(super) fn is_at(path: &str, metadata: &Metadata) -> bool {
+    fs::metadata(path)
+        .is_ok_and(|found| (found.dev(), found.ino()) == (metadata.dev(), metadata.ino()))
+}
+
+/// Whether the file behind a mapping was opened for writing: the link's own permissions say so.
+fn link_is_writable(link: &str) -> bool {
+    fs::symlink_metadata(link).is_ok_and(|metadata| metadata.mode() & 0o200 != 0)
+}

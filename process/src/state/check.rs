@@ -1,0 +1,328 @@
+//! What a description must hold before anything is done with it.
+
+use std::collections::HashSet;
+
+use super::{Backing, FileKind, Process, SocketState, Tree};
+use crate::procfs::Layout;
+use crate::store::PAGE_BYTES;
+
+/// End of the user's half of the address space (five-level paging is not used).
+pub const TASK_END: u64 = 0x7fff_ffff_f000;
+const PID_MAX: i32 = 1 << 22;
+const DESCRIPTOR_MAX: i32 = 1 << 20;
+const SIGNAL_MAX: u8 = 64;
+const SIGINFO_BYTES: usize = 128;
+const XSTATE_BYTES_MAX: u32 = 64 << 10;
+const QUEUE_MAX: usize = 1 << 20;
+
+/// How a description contradicts itself.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Invalid {
+    #[error("it has no process")]
+    Empty,
+    #[error("{what} {number} is out of range")]
+    Range { what: &'static str, number: i64 },
+    #[error("{what} {number} occurs twice")]
+    Twice { what: &'static str, number: i64 },
+    #[error("process {pid} comes before its parent {parent}")]
+    Order { pid: i32, parent: i32 },
+    #[error("process {pid}: the mapping at {start:#x} {why}")]
+    Mapping {
+        pid: i32,
+        start: u64,
+        why: &'static str,
+    },
+    #[error("{what} refers to {of} {index}, of which there are {count}")]
+    Index {
+        what: String,
+        of: &'static str,
+        index: u32,
+        count: usize,
+    },
+    #[error("{what} is {why}")]
+    Bad { what: String, why: &'static str },
+}
+
+/// Checks all numbers, ranges and references of a tree.
+///
+/// # Errors
+/// The first contradiction.
+pub fn validate(tree: &Tree) -> Result<(), Invalid> {
+    if tree.processes.is_empty() {
+        return Err(Invalid::Empty);
+    }
+    let mut pids = HashSet::new();
+    let mut tids = HashSet::new();
+    for process in &tree.processes {
+        number("process", process.pid, 1, PID_MAX)?;
+        if process.parent != 0 && !pids.contains(&process.parent) {
+            return Err(Invalid::Order {
+                pid: process.pid,
+                parent: process.parent,
+            });
+        }
+        unique(&mut pids, "process", process.pid)?;
+        if process.zombie.is_some() {
+            continue;
+        }
+        for thread in &process.threads {
+            number("thread", thread.tid, 1, PID_MAX)?;
+            unique(&mut tids, "thread", thread.tid)?;
+        }
+        validate_process(tree, process)?;
+    }
+    validate_files(tree)
+}
+
+fn validate_process(tree: &Tree, process: &Process) -> Result<(), Invalid> {
+    let pid = process.pid;
+    if process
+        .threads
+        .first()
+        .is_none_or(|thread| thread.tid != pid)
+    {
+        return Err(Invalid::Bad {
+            what: format!("process {pid}"),
+            why: "without its main thread",
+        });
+    }
+    index(tree.images.len(), "image", process.executable, || {
+        format!("process {pid}")
+    })?;
+    path(&process.directory, "current directory")?;
+    if let Some(root) = &process.root {
+        path(root, "root directory")?;
+    }
+    number("limit count", process.limits.len() as i32, 0, 64)?;
+    layout(pid, &process.layout)?;
+    let mut end = 0;
+    for mapping in &process.mappings {
+        let wrong = |why| {
+            Err(Invalid::Mapping {
+                pid,
+                start: mapping.start,
+                why,
+            })
+        };
+        if mapping.start % PAGE_BYTES != 0
+            || mapping.end % PAGE_BYTES != 0
+            || mapping.offset % PAGE_BYTES != 0
+        {
+            return wrong("does not lie on page boundaries");
+        }
+        if mapping.start < end || mapping.end <= mapping.start {
+            return wrong("overlaps another, or has no length");
+        }
+        if mapping.end > TASK_END {
+            return wrong("ends outside of user space");
+        }
+        if mapping
+            .offset
+            .checked_add(mapping.end - mapping.start)
+            .is_none()
+        {
+            return wrong("has an impossible offset");
+        }
+        if !matches!(mapping.huge_page_bytes, 0 | 0x20_0000 | 0x4000_0000) {
+            return wrong("has pages of an unknown size");
+        }
+        if i32::from(mapping.protection) & !7 != 0 {
+            return wrong("has an unknown protection");
+        }
+        end = mapping.end;
+        let what = || format!("mapping {:#x} of process {pid}", mapping.start);
+        match mapping.backing {
+            Backing::Image { image, .. } => index(tree.images.len(), "image", image, what)?,
+            Backing::Object(object) => index(tree.objects.len(), "object", object, what)?,
+            Backing::Anonymous | Backing::Kernel(_) | Backing::AioRing { .. } => {}
+        }
+    }
+    let mut last = -1;
+    for descriptor in &process.descriptors {
+        number("descriptor", descriptor.number, last + 1, DESCRIPTOR_MAX)?;
+        last = descriptor.number;
+        index(tree.files.len(), "file", descriptor.file, || {
+            format!("descriptor {} of process {pid}", descriptor.number)
+        })?;
+    }
+    for action in &process.actions {
+        number("signal", i32::from(action.signal), 1, i32::from(SIGNAL_MAX))?;
+    }
+    for timer in &process.timers {
+        number("timer", timer.id, 0, i32::MAX)?;
+    }
+    let queues = process.threads.iter().map(|thread| &thread.pending);
+    for queue in queues.chain([&process.pending]) {
+        if queue.len() > QUEUE_MAX || queue.iter().any(|info| info.0.len() != SIGINFO_BYTES) {
+            return Err(Invalid::Bad {
+                what: format!("signal queue of {pid}"),
+                why: "malformed",
+            });
+        }
+    }
+    for thread in &process.threads {
+        if thread.xstate_bytes > XSTATE_BYTES_MAX
+            || thread.xstate.len() > thread.xstate_bytes as usize
+        {
+            return Err(Invalid::Bad {
+                what: format!("register state of thread {}", thread.tid),
+                why: "too long",
+            });
+        }
+        let registers = &thread.registers;
+        for address in [registers.fs_base, registers.gs_base, registers.rip] {
+            // An address beyond would be a general protection fault of ours.
+            if address > TASK_END {
+                return Err(Invalid::Bad {
+                    what: format!("a register of thread {}", thread.tid),
+                    why: "an address outside of user space",
+                });
+            }
+        }
+        if thread.name.len() > 15 || thread.name.contains('\0') {
+            return Err(Invalid::Bad {
+                what: format!("name of {}", thread.tid),
+                why: "too long",
+            });
+        }
+    }
+    Ok(())
+}
+
+fn validate_files(tree: &Tree) -> Result<(), Invalid> {
+    for image in &tree.images {
+        path(&image.path, "path of an image")?;
+    }
+    for (at, file) in tree.files.iter().enumerate() {
+        let what = || format!("file {at}");
+        match &file.kind {
+            FileKind::Image(image) => index(tree.images.len(), "image", *image, what)?,
+            FileKind::Object(object) => index(tree.objects.len(), "object", *object, what)?,
+            FileKind::Pipe(pipe) => index(tree.pipes.len(), "pipe", *pipe, what)?,
+            FileKind::Socket(socket) => index(tree.sockets.len(), "socket", *socket, what)?,
+            FileKind::Inherited(descriptor) => number("inherited descriptor", *descriptor, 0, 2)?,
+            FileKind::Proc(text) => path(text, "path in /proc")?,
+            FileKind::Inotify(watches) => {
+                for watch in watches {
+                    number("watch", watch.number, 1, QUEUE_MAX as i32)?;
+                    path(&watch.path, "watched path")?;
+                }
+            }
+            FileKind::Epoll(items) => {
+                for item in items {
+                    number("descriptor", item.descriptor, 0, DESCRIPTOR_MAX)?;
+                }
+            }
+            FileKind::Event { .. }
+            | FileKind::Timer { .. }
+            | FileKind::Signal { .. }
+            | FileKind::Pid(_) => {}
+        }
+    }
+    for (at, socket) in tree.sockets.iter().enumerate() {
+        if let SocketState::Pair(peer) = socket.state {
+            index(tree.sockets.len(), "socket", peer, || {
+                format!("socket {at}")
+            })?;
+            if tree.sockets[peer as usize].state != SocketState::Pair(at as u32) {
+                return Err(Invalid::Bad {
+                    what: format!("socket {at}"),
+                    why: "not its peer's peer",
+                });
+            }
+        }
+        if socket.address.len() > 128 {
+            return Err(Invalid::Bad {
+                what: format!("address of socket {at}"),
+                why: "too long",
+            });
+        }
+    }
+    for pipe in &tree.pipes {
+        if pipe.capacity > 1 << 30 || pipe.content.len() > pipe.capacity as usize {
+            return Err(Invalid::Bad {
+                what: "a pipe".to_owned(),
+                why: "fuller than it can be",
+            });
+        }
+        if let Some(fifo) = &pipe.path {
+            path(fifo, "path of a named pipe")?;
+        }
+    }
+    Ok(())
+}
+
+fn layout(pid: i32, layout: &Layout) -> Result<(), Invalid> {
+    let addresses = [
+        layout.start_code,
+        layout.end_code,
+        layout.start_data,
+        layout.end_data,
+        layout.start_brk,
+        layout.brk,
+        layout.start_stack,
+        layout.arg_start,
+        layout.arg_end,
+        layout.env_start,
+        layout.env_end,
+    ];
+    if addresses.iter().any(|&address| address > TASK_END) {
+        return Err(Invalid::Bad {
+            what: format!("memory layout of process {pid}"),
+            why: "outside of user space",
+        });
+    }
+    Ok(())
+}
+
+fn number(what: &'static str, number: i32, least: i32, most: i32) -> Result<(), Invalid> {
+    if (least..=most).contains(&number) {
+        Ok(())
+    } else {
+        Err(Invalid::Range {
+            what,
+            number: i64::from(number),
+        })
+    }
+}
+
+fn unique(seen: &mut HashSet<i32>, what: &'static str, number: i32) -> Result<(), Invalid> {
+    if seen.insert(number) {
+        Ok(())
+    } else {
+        Err(Invalid::Twice {
+            what,
+            number: i64::from(number),
+        })
+    }
+}
+
+fn index(
+    count: usize,
+    of: &'static str,
+    index: u32,
+    what: impl FnOnce() -> String,
+) -> Result<(), Invalid> {
+    if (index as usize) < count {
+        Ok(())
+    } else {
+        Err(Invalid::Index {
+            what: what(),
+            of,
+            index,
+            count,
+        })
+    }
+}
+
+fn path(text: &str, what: &'static str) -> Result<(), Invalid> {
+    if text.starts_with('/') && text.len() < 4096 && !text.contains('\0') {
+        Ok(())
+    } else {
+        Err(Invalid::Bad {
+            what: what.to_owned(),
+            why: "not an absolute path",
+        })
+    }
+}

@@ -1,0 +1,175 @@
+//! Open files, pipes and sockets.
+
+use serde::{Deserialize, Serialize};
+
+/// A descriptor of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descriptor {
+    /// Its number.
+    pub number: i32,
+    /// Closed by `execve`.
+    pub close_on_exec: bool,
+    /// The open file description: an index.
+    pub file: u32,
+}
+
+/// An open file description.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// What it is.
+    pub kind: FileKind,
+    /// Access mode and status flags (`F_GETFL`).
+    pub flags: u32,
+    /// Offset, bytes.
+    pub position: u64,
+    /// Who gets SIGIO: type (`F_OWNER_*`), number and signal; number 0: nobody.
+    pub owner: (i32, i32, i32),
+    /// A lock of `flock`: exclusive (true) or shared.
+    pub lock: Option<bool>,
+}
+
+/// Kinds of open files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileKind {
+    /// The tracker's own descriptor of this number: at restore, the new tracker's.
+    Inherited(i32),
+    /// A file, directory or device on disk: index of an image.
+    Image(u32),
+    /// A file of /proc: by path, opened anew by its process.
+    Proc(String),
+    /// A shared-memory object: index.
+    Object(u32),
+    /// An end of a pipe: index, and whether this description writes. Of a named pipe, both may
+    /// be the case (`O_RDWR`).
+    Pipe(u32),
+    /// A socket: index.
+    Socket(u32),
+    /// `eventfd`.
+    Event {
+        /// Its counter.
+        count: u64,
+        /// `EFD_SEMAPHORE`.
+        semaphore: bool,
+    },
+    /// `epoll`.
+    Epoll(Vec<EpollItem>),
+    /// `timerfd`.
+    Timer {
+        /// `CLOCK_*`.
+        clock: i32,
+        /// Flags of `timerfd_settime`.
+        flags: u32,
+        /// Time until it fires, nanoseconds; 0: not armed.
+        remaining_ns: u64,
+        /// Period, nanoseconds.
+        interval_ns: u64,
+        /// Times that it fired and was not read.
+        ticks: u64,
+    },
+    /// `signalfd`.
+    Signal {
+        /// Signals that it takes.
+        mask: u64,
+    },
+    /// `inotify`.
+    Inotify(Vec<InotifyWatch>),
+    /// `pidfd` of a process of the tree.
+    Pid(i32),
+}
+
+/// What an epoll instance waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpollItem {
+    /// The descriptor under which it was added.
+    pub descriptor: i32,
+    /// `EPOLL*`.
+    pub events: u32,
+    /// The program's word.
+    pub data: u64,
+}
+
+/// What an inotify instance watches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InotifyWatch {
+    /// Its number.
+    pub number: i32,
+    /// What it watches.
+    pub path: String,
+    /// `IN_*`.
+    pub mask: u32,
+}
+
+/// A pipe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pipe {
+    /// What was written and not read.
+    pub content: Vec<u8>,
+    /// Room, bytes (`F_GETPIPE_SZ`).
+    pub capacity: u32,
+    /// A named pipe: its path.
+    pub path: Option<String>,
+}
+
+/// A socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Socket {
+    /// `AF_UNIX`, `AF_INET`, `AF_INET6`.
+    pub family: i32,
+    /// `SOCK_STREAM`, `SOCK_DGRAM`, `SOCK_SEQPACKET`.
+    pub kind: i32,
+    /// Protocol.
+    pub protocol: i32,
+    /// In which state.
+    pub state: SocketState,
+    /// Its own address as a `sockaddr`; empty: none.
+    pub address: Vec<u8>,
+    /// Options that were set: level, name, value.
+    pub options: Vec<(i32, i32, Vec<u8>)>,
+    /// Received and not read: one entry a datagram; of a stream, one entry in all.
+    pub received: Vec<Vec<u8>>,
+    /// Closed for: 1 reading, 2 writing, 3 both.
+    pub shutdown: u8,
+}
+
+/// States of a [`Socket`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SocketState {
+    /// Neither listening nor connected.
+    Idle,
+    /// Listening.
+    Listening {
+        /// Length of the queue.
+        backlog: u32,
+    },
+    /// Connected to another socket of the tree: its index.
+    Pair(u32),
+    /// A datagram socket with a default destination.
+    Destination(Vec<u8>),
+    /// Was connected to something that does not survive: restored as a broken connection.
+    Broken,
+    /// A TCP connection that is repaired.
+    Established(Box<TcpConnection>),
+}
+
+/// What TCP_REPAIR needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpConnection {
+    /// The other end's `sockaddr`.
+    pub peer: Vec<u8>,
+    /// Next sequence number to read, and what lies in the queue.
+    pub receive: (u32, Vec<u8>),
+    /// Sequence number after the last written byte, and what lies in the queue.
+    pub send: (u32, Vec<u8>),
+    /// How much of the send queue was never sent.
+    pub unsent: u32,
+    /// Largest segment, bytes.
+    pub segment_bytes: u32,
+    /// Window scales: ours to send, theirs; `None`: not used.
+    pub window_scale: Option<(u8, u8)>,
+    /// Selective acknowledgements.
+    pub sack: bool,
+    /// Value of the time-stamp clock; `None`: time stamps are not used.
+    pub timestamp: Option<u32>,
+    /// `struct tcp_repair_window`, word by word.
+    pub window: [u32; 5],
+}
