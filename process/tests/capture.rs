@@ -123,7 +123,6 @@ fn what_cannot_be_restored_is_refused_by_name() {
             "master side of a pseudo-terminal",
             "import os,time;os.openpty();time.sleep(60)",
         ),
-        ("import socket,time;s=socket.socket(17,3);time.sleep(60)",),
         (
             "seccomp",
             "import ctypes,time\n\
