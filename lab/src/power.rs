@@ -474,21 +474,23 @@ struct Speaker {
 
 impl Speaker {
     fn say(&self, what: What) {
+        self.say_at(what, self.clock.now_ns());
+    }
+
+    fn say_at(&self, what: What, at_ns: u64) {
         // Nobody listens any more once the machine was dropped.
-        let _ = self.sender.send(Signal {
-            at_ns: self.clock.now_ns(),
-            what,
-        });
+        let _ = self.sender.send(Signal { at_ns, what });
     }
 
     /// The console's end is the emulator's end; it is told when `emulator`, too, has heard
-    /// everything: the last word there is why the machine stopped.
+    /// everything: the last word there is why the machine stopped, and when. The emulator itself
+    /// ends later, because it first gives the host back the machine's memory.
     fn follow_console(
         &self,
         line: UnixStream,
         log: File,
         taps: Taps,
-        emulator: thread::JoinHandle<()>,
+        emulator: thread::JoinHandle<Option<u64>>,
     ) {
         let speaker = self.clone();
         thread::spawn(move || {
@@ -499,8 +501,11 @@ impl Speaker {
                     speaker.say(What::ConsoleEvent(event));
                 }
             });
-            let _ = emulator.join();
-            speaker.say(What::Stopped);
+            let stopped_ns = emulator.join().ok().flatten();
+            speaker.say_at(
+                What::Stopped,
+                stopped_ns.unwrap_or_else(|| speaker.clock.now_ns()),
+            );
         });
     }
 
@@ -521,20 +526,23 @@ impl Speaker {
         &self,
         listener: std::io::BufReader<UnixStream>,
         cause: Arc<Mutex<Option<StopCause>>>,
-    ) -> thread::JoinHandle<()> {
+    ) -> thread::JoinHandle<Option<u64>> {
         let speaker = self.clone();
         thread::spawn(move || {
+            let mut stopped_ns = None;
             for line in listener.lines().map_while(Result::ok) {
                 let Some(event) = qmp::parse_event(&line) else {
                     continue;
                 };
                 if let Some(how) = qmp::stop_cause(&event) {
+                    stopped_ns = Some(speaker.clock.now_ns());
                     *cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(how);
                 }
                 if matches!(event, qapi::qmp::Event::SUSPEND { .. }) {
                     speaker.say(What::Suspended);
                 }
             }
+            stopped_ns
         })
     }
 }
