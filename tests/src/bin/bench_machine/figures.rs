@@ -8,7 +8,7 @@ use dormouse_report::plot::{
 };
 use dormouse_tests::Cycle;
 
-use crate::plan::{ONE_THREAD, OURS};
+use crate::plan::OURS;
 use crate::results::{All, Field, Results, home, resume, suspend};
 
 /// A phase's name and where its seconds are.
@@ -61,11 +61,11 @@ pub fn write(all: &All, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The modes of figures: what one thread takes is in the table only.
+/// The modes of figures: ours with other settings is in tables only.
 fn shown(all: &All) -> impl Iterator<Item = &Results> {
     all.0
         .iter()
-        .filter(|results| results.case.mode.name != ONE_THREAD && !results.good.is_empty())
+        .filter(|results| !results.case.mode.is_variant() && !results.good.is_empty())
 }
 
 /// Hibernation and Suspend-to-CXL are an order of magnitude apart: a linear axis would show a line.

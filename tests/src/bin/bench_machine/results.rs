@@ -4,7 +4,7 @@ use dormouse_report::stats::Summary;
 use dormouse_tests::Cycle;
 
 use crate::journal::Journal;
-use crate::plan::Case;
+use crate::plan::{Case, Mode};
 
 /// A case with what was measured of it.
 pub struct Results {
@@ -87,10 +87,15 @@ impl All {
             .filter(move |results| results.case.fill == fill)
     }
 
-    /// The kind of hibernation with the least median of this field.
-    pub fn best_hibernation(&self, fill: &str, field: Field) -> Option<&Results> {
+    /// The kind of hibernation with the least median of this field, among those that `may` count.
+    pub fn best_hibernation(
+        &self,
+        fill: &str,
+        field: Field,
+        may: fn(&Mode) -> bool,
+    ) -> Option<&Results> {
         self.at(fill)
-            .filter(|results| results.case.mode.is_hibernation())
+            .filter(|results| results.case.mode.is_hibernation() && may(&results.case.mode))
             .filter_map(|results| Some((results.median(field)?, results)))
             .min_by(|a, b| a.0.total_cmp(&b.0))
             .map(|(_, results)| results)
@@ -177,7 +182,7 @@ pub(crate) mod tests {
             "hibernate-lz4" => vec![],
             _ => vec![8.0],
         });
-        let best = all.best_hibernation("768M", resume).unwrap();
+        let best = all.best_hibernation("768M", resume, |_| true).unwrap();
         assert_eq!(best.case.mode.name, "hibernate-none");
         assert_eq!(best.median(resume), Some(7.0));
         let lz4 = all.get("hibernate-lz4", "768M").unwrap();

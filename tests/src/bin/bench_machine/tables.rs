@@ -6,7 +6,7 @@ use dormouse_report::stats::Summary;
 use serde_json::Value;
 
 use crate::figures::{FIGURES, PHASES_DOWN, PHASES_UP, mib, parts};
-use crate::plan::{ONE_THREAD, OURS};
+use crate::plan::{ONE_THREAD, OURS, VERIFY_ALL, VERIFY_NONE};
 use crate::results::{All, Field, Results, home, migrate, resume, saved, suspend};
 
 const TITLES: [&str; 5] = [
@@ -28,6 +28,7 @@ pub fn markdown(all: &All, rows: &[Value], facts: &str) -> String {
     if let Some(&largest) = all.fills().last() {
         phases(&mut text, all, largest);
         one_thread(&mut text, all, largest);
+        verification(&mut text, all, largest);
     }
     copy(&mut text, rows);
     for (name, title) in FIGURES.iter().zip(TITLES) {
@@ -84,7 +85,7 @@ fn latencies(text: &mut String, all: &All, fill: &str) {
     );
     for results in all.at(fill) {
         let mode = &results.case.mode;
-        if mode.name == ONE_THREAD {
+        if mode.is_variant() {
             continue;
         }
         if let Some(lacking) = &results.lacking {
@@ -164,6 +165,35 @@ fn one_thread(text: &mut String, all: &All, fill: &str) {
     }
 }
 
+/// What digests of user pages cost.
+fn verification(text: &mut String, all: &All, fill: &str) {
+    let settings = [("none", VERIFY_NONE), ("sample", OURS), ("all", VERIFY_ALL)];
+    if all.get(VERIFY_ALL, fill).is_none() {
+        return;
+    }
+    let firmware_up = |cycle: &dormouse_tests::Cycle| cycle.resume_s.firmware;
+    let firmware_down = |cycle: &dormouse_tests::Cycle| cycle.suspend_s.firmware;
+    let _ = writeln!(
+        text,
+        "Digests of user pages (`dormouse sleep --verify-user-pages`) at {}:\n\n| verified | suspend \
+         | of it firmware | resume | of it firmware |\n|---|---|---|---|---|",
+        mib(fill)
+    );
+    for (name, mode) in settings {
+        if let Some(results) = all.get(mode, fill) {
+            let _ = writeln!(
+                text,
+                "| {name} | {} | {} | {} | {} |",
+                seconds(results.summary(suspend)),
+                seconds(results.summary(firmware_down)),
+                seconds(results.summary(resume)),
+                seconds(results.summary(firmware_up)),
+            );
+        }
+    }
+    text.push('\n');
+}
+
 fn copy(text: &mut String, rows: &[Value]) {
     let copies: Vec<&Value> = rows.iter().filter(|row| row["metric"] == "copy").collect();
     if copies.is_empty() {
@@ -239,6 +269,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("ratio >= 8.000 | met |"), "{text}");
+        assert!(text.contains("\n| all | 8.00 s ± 0 | – |"), "{text}");
     }
 
     #[test]
