@@ -255,23 +255,30 @@ impl<'caller> Builder<'caller> {
     }
 }
 
+pub(crate) use memory::vdso_digest;
+pub(crate) use task::{SchedAttributes, own_credentials};
+
 fn kernel() -> state::Kernel {
     let release = rustix::system::uname()
         .release()
         .to_string_lossy()
         .into_owned();
+    state::Kernel {
+        release,
+        vdso_digest: 0,
+        xstate_features: xstate_features(),
+    }
+}
+
+/// Parts of the extended register state that the kernel has enabled (xcr0).
+pub(crate) fn xstate_features() -> u64 {
     // SAFETY: the bit says that xgetbv exists.
-    let xstate_features = unsafe {
+    unsafe {
         if std::arch::x86_64::__cpuid(1).ecx & 1 << 27 != 0 {
             read_xcr0()
         } else {
             3
         }
-    };
-    state::Kernel {
-        release,
-        vdso_digest: 0,
-        xstate_features,
     }
 }
 
@@ -298,7 +305,7 @@ fn clocks(pid: Pid) -> std::io::Result<state::Clocks> {
 
 /// Offsets of the monotonic and the boot clock in a process' time namespace, nanoseconds. Without
 /// time namespaces they are zero.
-fn offsets(process: &str) -> (i64, i64) {
+pub(crate) fn offsets(process: &str) -> (i64, i64) {
     let text = std::fs::read_to_string(format!("/proc/{process}/timens_offsets"));
     let (mut monotonic, mut boottime) = (0, 0);
     for line in text.unwrap_or_default().lines() {

@@ -470,6 +470,18 @@ fn credentials(status: &str, securebits: u32) -> state::Credentials {
     }
 }
 
+/// The credentials of the calling process. `no_new_privileges` is as given: who compares does not
+/// mean it.
+pub(crate) fn own_credentials(no_new_privileges: bool) -> state::Credentials {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // SAFETY: no memory involved.
+    let securebits = unsafe { libc::prctl(PR_GET_SECUREBITS as i32, 0, 0, 0, 0) };
+    state::Credentials {
+        no_new_privileges,
+        ..credentials(&status, securebits.max(0) as u32)
+    }
+}
+
 /// `struct sched_attr` in its first version.
 #[repr(C)]
 #[derive(Default)]

@@ -95,21 +95,34 @@ impl FrozenTree {
         self.release();
     }
 
-    /// Kills every process, and waits until each of them is gone or a zombie of its parent.
+    /// Kills every process, and waits until their numbers are free again (those of orphans are
+    /// when whoever adopts them has asked: the tracker, if it is a subreaper, else init).
     pub fn kill(mut self) {
         for process in &self.processes {
             // SAFETY: no memory involved.
             unsafe { libc::kill(process.pid, libc::SIGKILL) };
         }
-        for process in self.processes.drain(..) {
-            for thread in process.threads.iter().rev() {
-                // A killed thread reports nothing but its end.
-                while let Ok(event) = sys::wait(thread.tid, true) {
-                    if event == sys::Event::Gone {
-                        break;
-                    }
-                    let _ = sys::cont(thread.tid, 0);
+        let processes = std::mem::take(&mut self.processes);
+        for thread in processes
+            .iter()
+            .flat_map(|process| process.threads.iter().rev())
+        {
+            // A killed thread reports nothing but its end.
+            while let Ok(event) = sys::wait(thread.tid, true) {
+                if event == sys::Event::Gone {
+                    break;
                 }
+                let _ = sys::cont(thread.tid, 0);
+            }
+        }
+        let started = Instant::now();
+        for process in &processes {
+            while std::path::Path::new(&format!("/proc/{}", process.pid)).exists()
+                && started.elapsed() < STOP_LIMIT
+            {
+                // An orphan that we have adopted.
+                let _ = sys::wait(process.pid, false);
+                pause(started.elapsed());
             }
         }
     }

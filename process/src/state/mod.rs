@@ -23,7 +23,7 @@ mod files;
 mod memory;
 mod task;
 
-pub use check::Invalid;
+pub use check::{Invalid, TASK_END};
 pub use files::*;
 pub use memory::*;
 pub use task::*;

@@ -1,0 +1,301 @@
+//! Memory of the recreated processes: where things may lie, and the first pages.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::stub::Region;
+use super::{Error, LeftToFill, Options};
+use crate::procfs::MapsLine;
+use crate::state::{Backing, KernelPart, Mapping, Process, Tree};
+use crate::store::{Extent, PAGE_BYTES, Snapshot, SpaceId};
+
+/// Holes are looked for from here: above what programs use, below the kernel's choice for mmap.
+const HOLE_FROM: u64 = 0x1000_0000_0000;
+const HOLE_STEP: u64 = 1 << 30;
+/// Pieces of one process_vm_writev.
+const PIECES_MAX: usize = 1024;
+
+/// Our own vdso and its data, which the recreated processes get.
+#[derive(Debug)]
+pub struct KernelMappings {
+    /// Part, start, bytes; ascending.
+    pub parts: Vec<(KernelPart, u64, u64)>,
+}
+
+impl KernelMappings {
+    /// Finds them, and checks that they can stand in for those of the description.
+    ///
+    /// # Errors
+    /// Another kernel with another vdso: threads may stand in it, and the C library knows the
+    /// addresses of its functions.
+    pub fn find(own: &[MapsLine], tree: &Tree) -> Result<Self, Error> {
+        let parts: Vec<(KernelPart, u64, u64)> = own
+            .iter()
+            .filter_map(|map| {
+                let part = match map.name.as_str() {
+                    "[vdso]" => KernelPart::Vdso,
+                    "[vvar]" => KernelPart::Vvar,
+                    "[vvar_vclock]" => KernelPart::VvarClock,
+                    _ => return None,
+                };
+                Some((part, map.start, map.end - map.start))
+            })
+            .collect();
+        if tree.kernel.vdso_digest == 0 {
+            return Ok(Self { parts });
+        }
+        let mut here = 0;
+        for &(part, start, bytes) in &parts {
+            if part == KernelPart::Vdso {
+                // SAFETY: the vdso is mapped as long as we live, and readable.
+                let code =
+                    unsafe { std::slice::from_raw_parts(start as *const u8, bytes as usize) };
+                here = crate::capture::vdso_digest(code);
+            }
+        }
+        if here != tree.kernel.vdso_digest {
+            return Err(Error::Kernel(format!(
+                "it was persisted on Linux {}, whose vdso differs from this kernel's; boot that \
+                 kernel",
+                tree.kernel.release
+            )));
+        }
+        for process in &tree.processes {
+            for mapping in &process.mappings {
+                let Backing::Kernel(part) = mapping.backing else {
+                    continue;
+                };
+                let bytes = mapping.end - mapping.start;
+                if !parts
+                    .iter()
+                    .any(|&(own, _, length)| own == part && length == bytes)
+                {
+                    return Err(Error::Kernel(format!(
+                        "process {} has a {part:?} mapping of {bytes} bytes, this kernel has none \
+                         such",
+                        process.pid
+                    )));
+                }
+            }
+        }
+        Ok(Self { parts })
+    }
+}
+
+/// Address space for the restorer that is free here and in all processes of the tree.
+pub fn find_hole(tree: &Tree, own: &[MapsLine]) -> Result<u64, Error> {
+    let free = |start: u64| {
+        let end = start + Region::BYTES;
+        own.iter().all(|map| map.end <= start || end <= map.start)
+            && tree
+                .processes
+                .iter()
+                .flat_map(|process| &process.mappings)
+                .all(|mapping| mapping.end <= start || end <= mapping.start)
+    };
+    let limit = 0x7000_0000_0000 / HOLE_STEP;
+    (HOLE_FROM / HOLE_STEP..limit)
+        .chain(1..HOLE_FROM / HOLE_STEP)
+        .map(|step| step * HOLE_STEP)
+        .find(|&start| free(start))
+        .ok_or_else(|| Error::Description("no free address space for the restorer".to_owned()))
+}
+
+/// Copies the pages that must be there before the tree runs; says which mappings are left.
+///
+/// # Errors
+/// A page is damaged, or cannot be written.
+pub fn fill(
+    tree: &Tree,
+    snapshot: &dyn Snapshot,
+    options: &Options,
+) -> Result<Vec<LeftToFill>, Error> {
+    let living = || {
+        tree.processes
+            .iter()
+            .filter(|process| process.zombie.is_none())
+    };
+    let mut total = 0;
+    for process in living() {
+        total += snapshot
+            .extents(process.space)
+            .map(|extent| extent.bytes)
+            .sum::<u64>();
+        if total > options.copy_all_bytes_max {
+            break;
+        }
+    }
+    let copy_all = total <= options.copy_all_bytes_max;
+    let mut left = Vec::new();
+    for process in living() {
+        let mut writer = Writer::new(process)?;
+        let mut extents = snapshot.extents(process.space).peekable();
+        for mapping in &process.mappings {
+            if mapping.shared || matches!(mapping.backing, Backing::Kernel(_)) {
+                continue;
+            }
+            let at_once =
+                copy_all || mapping.backing != Backing::Anonymous || mapping.huge_page_bytes != 0;
+            let mut any = false;
+            // Extents may reach over the end of a mapping into its neighbour.
+            while let Some(extent) = extents.peek().copied() {
+                if extent.start >= mapping.end {
+                    break;
+                }
+                if let Some(part) = part_of(&extent, mapping.start, mapping.end) {
+                    any = true;
+                    if at_once {
+                        writer.add(snapshot, mapping, &part)?;
+                    } else {
+                        for page in urgent_pages(process, &part) {
+                            writer.add(snapshot, mapping, &page)?;
+                        }
+                    }
+                }
+                if extent.start + extent.bytes > mapping.end {
+                    break;
+                }
+                extents.next();
+            }
+            if any && !at_once {
+                left.push(LeftToFill {
+                    pid: process.pid,
+                    space: process.space,
+                    range: mapping.start..mapping.end,
+                });
+            }
+        }
+        writer.flush()?;
+    }
+    Ok(left)
+}
+
+/// The part of an extent inside a range.
+fn part_of(extent: &Extent, start: u64, end: u64) -> Option<Extent> {
+    let first = extent.start.max(start);
+    let last = (extent.start + extent.bytes).min(end);
+    (first < last).then(|| Extent {
+        start: first,
+        bytes: last - first,
+        offset: extent.offset + (first - extent.start),
+        written: extent.written,
+    })
+}
+
+/// Pages that the kernel or the stub touches before the program runs, and the tops of stacks.
+fn urgent_pages(process: &Process, part: &Extent) -> Vec<Extent> {
+    let mut pages: Vec<u64> = process
+        .threads
+        .iter()
+        .flat_map(|thread| {
+            [
+                thread.rseq.0,
+                thread.rseq.0 + u64::from(thread.rseq.1),
+                thread.registers.rsp,
+            ]
+        })
+        .filter(|&address| address != 0)
+        .map(|address| address & !(PAGE_BYTES - 1))
+        .collect();
+    pages.sort_unstable();
+    pages.dedup();
+    pages
+        .into_iter()
+        .filter_map(|page| part_of(part, page, page + PAGE_BYTES))
+        .collect()
+}
+
+/// Writes pages into one process, many with one call.
+struct Writer {
+    pid: i32,
+    space: SpaceId,
+    memory: std::fs::File,
+    local: Vec<libc::iovec>,
+    remote: Vec<libc::iovec>,
+    bytes: usize,
+}
+
+impl Writer {
+    fn new(process: &Process) -> Result<Self, Error> {
+        let pid = process.pid;
+        let memory = std::fs::OpenOptions::new()
+            .write(true)
+            .open(format!("/proc/{pid}/mem"))
+            .map_err(failed(pid))?;
+        Ok(Self {
+            pid,
+            space: process.space,
+            memory,
+            local: Vec::new(),
+            remote: Vec::new(),
+            bytes: 0,
+        })
+    }
+
+    fn add(
+        &mut self,
+        snapshot: &dyn Snapshot,
+        mapping: &Mapping,
+        extent: &Extent,
+    ) -> Result<(), Error> {
+        snapshot.check(self.space, extent)?;
+        let bytes = snapshot.bytes(extent);
+        if i32::from(mapping.protection) & libc::PROT_WRITE == 0 {
+            // Only a debugger's way leads to pages that the process may only read.
+            return self
+                .memory
+                .write_all_at(bytes, extent.start)
+                .map_err(failed(self.pid));
+        }
+        self.local.push(libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        });
+        self.remote.push(libc::iovec {
+            iov_base: extent.start as *mut _,
+            iov_len: bytes.len(),
+        });
+        self.bytes += bytes.len();
+        if self.local.len() == PIECES_MAX {
+            self.flush()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        if self.local.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the local pieces lie in the mapped store; the kernel checks the others.
+        let written = unsafe {
+            libc::process_vm_writev(
+                self.pid,
+                self.local.as_ptr(),
+                self.local.len() as libc::c_ulong,
+                self.remote.as_ptr(),
+                self.remote.len() as libc::c_ulong,
+                0,
+            )
+        };
+        if written != self.bytes as isize {
+            let error = if written < 0 {
+                io::Error::last_os_error()
+            } else {
+                io::Error::from_raw_os_error(libc::EFAULT)
+            };
+            return Err(failed(self.pid)(error));
+        }
+        self.local.clear();
+        self.remote.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+fn failed(pid: i32) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::System {
+        action: format!("write the memory of process {pid}"),
+        source,
+    }
+}

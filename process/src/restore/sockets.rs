@@ -1,0 +1,368 @@
+//! Sockets, made anew.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use super::Error;
+use super::pool::owned;
+use crate::state::{Socket, SocketState, Tree};
+
+/// Makes all sockets of a tree, by index.
+///
+/// # Errors
+/// An address is taken, or the kernel refuses something; named.
+pub fn open_all(tree: &Tree) -> Result<Vec<Option<OwnedFd>>, Error> {
+    let mut all: Vec<Option<OwnedFd>> = tree.sockets.iter().map(|_| None).collect();
+    for (index, socket) in tree.sockets.iter().enumerate() {
+        if all[index].is_some() {
+            continue;
+        }
+        let made = match &socket.state {
+            SocketState::Pair(peer) => {
+                let (one, other) = pair(socket)?;
+                let peer_socket = &tree.sockets[*peer as usize];
+                set_options(peer_socket, &other)?;
+                all[*peer as usize] = Some(other);
+                one
+            }
+            SocketState::Broken => broken(socket)?,
+            SocketState::Established(_) => {
+                return Err(Error::Description("a TCP connection to repair".to_owned()));
+            }
+            _ => new(socket)?,
+        };
+        set_options(socket, &made)?;
+        if !socket.address.is_empty()
+            && matches!(
+                socket.state,
+                SocketState::Idle | SocketState::Listening { .. } | SocketState::Destination(_)
+            )
+        {
+            bind(socket, &made)?;
+        }
+        if let SocketState::Listening { backlog } = socket.state {
+            // SAFETY: no memory involved.
+            if unsafe { libc::listen(made.as_raw_fd(), backlog as i32) } != 0 {
+                return Err(taken(socket, io::Error::last_os_error()));
+            }
+        }
+        all[index] = Some(made);
+    }
+    // What connects does so when all addresses are bound.
+    for (index, socket) in tree.sockets.iter().enumerate() {
+        let Some(made) = &all[index] else { continue };
+        if let SocketState::Destination(peer) = &socket.state {
+            // SAFETY: the address lives and is as long as said.
+            let connected =
+                unsafe { libc::connect(made.as_raw_fd(), peer.as_ptr().cast(), peer.len() as u32) };
+            if connected != 0 {
+                let error = io::Error::last_os_error();
+                tracing::warn!(
+                    "a datagram socket has lost its destination {}: {error}",
+                    name(peer)
+                );
+            }
+        }
+        if let SocketState::Pair(peer) = socket.state
+            && let Some(other) = &all[peer as usize]
+        {
+            for message in &socket.received {
+                send(other, message)?;
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn new(socket: &Socket) -> Result<OwnedFd, Error> {
+    // SAFETY: no memory involved.
+    owned(unsafe {
+        libc::socket(
+            socket.family,
+            socket.kind | libc::SOCK_CLOEXEC,
+            socket.protocol,
+        )
+    })
+    .map_err(system("make a socket"))
+}
+
+fn pair(socket: &Socket) -> Result<(OwnedFd, OwnedFd), Error> {
+    let mut ends = [0; 2];
+    // SAFETY: there is room for two descriptors.
+    let made = unsafe {
+        libc::socketpair(
+            libc::AF_UNIX,
+            socket.kind | libc::SOCK_CLOEXEC,
+            0,
+            ends.as_mut_ptr(),
+        )
+    };
+    if made != 0 {
+        return Err(system("make a pair of sockets")(io::Error::last_os_error()));
+    }
+    let both = (owned(ends[0]), owned(ends[1]));
+    match both {
+        (Ok(one), Ok(other)) => Ok((one, other)),
+        (Err(error), _) | (_, Err(error)) => Err(system("make a pair of sockets")(error)),
+    }
+}
+
+/// A socket that was connected to something that is no more: the program sees what it would see
+/// if the other end had died.
+fn broken(socket: &Socket) -> Result<OwnedFd, Error> {
+    if socket.family == libc::AF_UNIX {
+        let (one, other) = pair(socket)?;
+        for message in &socket.received {
+            send(&other, message)?;
+        }
+        return Ok(one);
+    }
+    reset_connection(socket.family).map_err(system("make a broken connection"))
+}
+
+/// A TCP connection that was just reset by its other end.
+fn reset_connection(family: i32) -> io::Result<OwnedFd> {
+    let listener = if family == libc::AF_INET6 {
+        TcpListener::bind("[::1]:0")?
+    } else {
+        TcpListener::bind("127.0.0.1:0")?
+    };
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    set_option(
+        server.as_raw_fd(),
+        libc::SOL_SOCKET,
+        libc::SO_LINGER,
+        // SAFETY: two integers are eight bytes.
+        &unsafe { std::mem::transmute::<libc::linger, [u8; 8]>(linger) },
+    )?;
+    drop(server);
+    Ok(client.into())
+}
+
+fn bind(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
+    let fd = made.as_raw_fd();
+    let internet = matches!(socket.family, libc::AF_INET | libc::AF_INET6);
+    // Connections of the life before may still linger on the port: they are no conflict.
+    let reuse = internet && socket.kind == libc::SOCK_STREAM;
+    if reuse {
+        set_option(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_REUSEADDR,
+            &1i32.to_ne_bytes(),
+        )
+        .map_err(system("set an option of a socket"))?;
+    }
+    let old = if socket.family == libc::AF_UNIX {
+        remove_stale(socket)?
+    } else {
+        None
+    };
+    let mut address = socket.address.clone();
+    let mut bound = bind_to(fd, &address);
+    if bound.is_err() && socket.family == libc::AF_NETLINK && address.len() >= 8 {
+        // The port number of a netlink socket is nobody's business: let the kernel choose.
+        address[4..8].fill(0);
+        bound = bind_to(fd, &address);
+    }
+    bound.map_err(|source| taken(socket, source))?;
+    if let (Some(path), Some(old)) = (unix_path(&socket.address), old) {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(old.mode() & 0o7777);
+        let _ = std::fs::set_permissions(&path, mode);
+        let _ = std::os::unix::fs::chown(&path, Some(old.uid()), Some(old.gid()));
+    }
+    let wanted = socket
+        .options
+        .iter()
+        .any(|(level, name, _)| (*level, *name) == (libc::SOL_SOCKET, libc::SO_REUSEADDR));
+    if reuse && !wanted {
+        set_option(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_REUSEADDR,
+            &0i32.to_ne_bytes(),
+        )
+        .map_err(system("set an option of a socket"))?;
+    }
+    Ok(())
+}
+
+fn bind_to(fd: i32, address: &[u8]) -> io::Result<()> {
+    // SAFETY: the address lives and is as long as said.
+    if unsafe { libc::bind(fd, address.as_ptr().cast(), address.len() as u32) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The file of a unix socket outlives its process. Removes it if nobody listens there any more,
+/// and returns whose it was.
+fn remove_stale(socket: &Socket) -> Result<Option<std::fs::Metadata>, Error> {
+    let Some(path) = unix_path(&socket.address) else {
+        return Ok(None);
+    };
+    let Ok(metadata) = std::fs::symlink_metadata(&path) else {
+        return Ok(None);
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(taken(
+            socket,
+            io::Error::from_raw_os_error(libc::EADDRINUSE),
+        ));
+    }
+    // SAFETY: no memory involved.
+    let probe = owned(unsafe {
+        libc::socket(
+            libc::AF_UNIX,
+            socket.kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+            0,
+        )
+    })
+    .map_err(system("make a socket"))?;
+    // SAFETY: the address lives and is as long as said.
+    let answered = unsafe {
+        libc::connect(
+            probe.as_raw_fd(),
+            socket.address.as_ptr().cast(),
+            socket.address.len() as u32,
+        ) == 0
+            || io::Error::last_os_error().raw_os_error() != Some(libc::ECONNREFUSED)
+    };
+    if answered {
+        return Err(taken(
+            socket,
+            io::Error::from_raw_os_error(libc::EADDRINUSE),
+        ));
+    }
+    std::fs::remove_file(&path).map_err(|source| Error::Open { path, source })?;
+    Ok(Some(metadata))
+}
+
+/// The path in a unix address, if it has one.
+fn unix_path(address: &[u8]) -> Option<String> {
+    let path = address.get(2..)?;
+    if path.first().is_none_or(|&first| first == 0) {
+        return None;
+    }
+    let end = path
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(path.len());
+    Some(String::from_utf8_lossy(&path[..end]).into_owned())
+}
+
+fn set_options(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
+    for (level, name, value) in &socket.options {
+        if let Err(error) = set_option(made.as_raw_fd(), *level, *name, value) {
+            // A congestion control that this kernel lacks, a buffer beyond the limit: the socket
+            // works without.
+            tracing::warn!("a socket option (level {level}, number {name}) cannot be set: {error}");
+        }
+    }
+    Ok(())
+}
+
+fn set_option(fd: i32, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    // SAFETY: the value lives and is as long as said.
+    let set =
+        unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), value.len() as u32) };
+    if set == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn send(socket: &OwnedFd, message: &[u8]) -> Result<(), Error> {
+    let mut rest = message;
+    loop {
+        // SAFETY: the message lives and is as long as said.
+        let sent = unsafe {
+            libc::send(
+                socket.as_raw_fd(),
+                rest.as_ptr().cast(),
+                rest.len(),
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
+        };
+        if sent < 0 {
+            return Err(system("fill the queue of a socket")(
+                io::Error::last_os_error(),
+            ));
+        }
+        rest = &rest[sent as usize..];
+        if rest.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+fn taken(socket: &Socket, source: io::Error) -> Error {
+    Error::Address {
+        address: name(&socket.address),
+        source,
+    }
+}
+
+fn system(action: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::System {
+        action: action.to_owned(),
+        source,
+    }
+}
+
+/// An address in words.
+fn name(address: &[u8]) -> String {
+    let port = |bytes: &[u8]| u16::from_be_bytes([bytes[2], bytes[3]]);
+    match (
+        address.first().map(|&family| i32::from(family)),
+        address.len(),
+    ) {
+        (Some(libc::AF_INET), 8..) => {
+            let ip: [u8; 4] = address[4..8].try_into().expect("four bytes");
+            format!("{}:{}", std::net::Ipv4Addr::from(ip), port(address))
+        }
+        (Some(libc::AF_INET6), 24..) => {
+            let ip: [u8; 16] = address[8..24].try_into().expect("sixteen bytes");
+            format!("[{}]:{}", std::net::Ipv6Addr::from(ip), port(address))
+        }
+        (Some(libc::AF_UNIX), _) => unix_path(address).unwrap_or_else(|| {
+            format!(
+                "@{}",
+                String::from_utf8_lossy(address.get(3..).unwrap_or(&[]))
+            )
+        }),
+        _ => format!("{address:02x?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_broken_connection_reads_as_reset() {
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let mut stream = TcpStream::from(reset_connection(family).expect("a connection"));
+            let error = stream.read(&mut [0u8; 8]).expect_err("it is broken");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
+    }
+
+    #[test]
+    fn addresses_are_named_as_users_write_them() {
+        assert_eq!(name(&[2, 0, 0x18, 0xeb, 127, 0, 0, 1]), "127.0.0.1:6379");
+        assert_eq!(name(b"\x01\x00/run/x.sock\0"), "/run/x.sock");
+        assert_eq!(name(b"\x01\x00\0hidden"), "@hidden");
+    }
+}
