@@ -122,7 +122,7 @@ fn pages_home(all: &All) -> Result<String, PlotError> {
         })
         .collect();
     let frame = Frame::new(
-        "Until all pages are back in DRAM, after resume, while programs run",
+        "Until all pages are back in DRAM, after resume",
         Axis::new("user memory"),
         Axis::new("time [s]"),
     );
