@@ -33,6 +33,9 @@ packages=(
 	"shellcheck           make lint"
 	"perl                 make lint: the kernel's checkpatch"
 	"git                  make lint: which files are ours"
+	"redis-server         tests of process persistence: a program to persist"
+	"nginx-light          tests of process persistence: a program to persist"
+	"sqlite3              tests of process persistence: a program to persist"
 )
 
 say() { printf 'setup: %s\n' "$*" >&2; }

@@ -3,6 +3,7 @@
 mod common;
 
 use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,21 @@ use dormouse_process::memory;
 use dormouse_process::ptrace::FrozenTree;
 use dormouse_process::state::{Backing, Tree};
 use dormouse_process::store::SpaceId;
+
+/// Runs a script until it says that it is ready.
+fn python(script: &str) -> Killed {
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut child = Killed(command.spawn().expect("python"));
+    let mut line = String::new();
+    let output = child.0.stdout.take().expect("its output");
+    BufReader::new(output).read_line(&mut line).expect("a line");
+    assert_eq!(line, "ready\n");
+    child
+}
 
 /// Every private writable page of a process, by mapping.
 fn memory_of(pid: i32, tree: &Tree) -> Vec<(u64, Vec<u8>)> {
@@ -41,15 +57,8 @@ fn a_description_is_complete_and_its_making_leaves_no_trace() {
     let script = "import threading,time,signal\n\
                   signal.signal(signal.SIGUSR1, lambda *a: None)\n\
                   [threading.Thread(target=time.sleep, args=(60,)).start() for _ in range(4)]\n\
-                  time.sleep(60)";
-    let child = Killed(
-        Command::new("python3")
-            .args(["-c", script])
-            .stdin(Stdio::piped())
-            .spawn()
-            .expect("python"),
-    );
-    std::thread::sleep(Duration::from_millis(800));
+                  print('ready', flush=True);time.sleep(60)";
+    let child = python(script);
     let mut advice = AdviceCache::default();
     let mut before = Vec::new();
     let mut last: Option<Tree> = None;
@@ -109,7 +118,7 @@ fn what_cannot_be_restored_is_refused_by_name() {
     let programs: HashMap<&str, &str> = HashMap::from([
         (
             "io_uring",
-            "import ctypes,time;ctypes.CDLL(None).syscall(425,4,(ctypes.c_char*120)());time.sleep(60)",
+            "import ctypes,time;ctypes.CDLL(None).syscall(425,4,(ctypes.c_char*120)());print('ready', flush=True);time.sleep(60)",
         ),
         (
             "packet filter",
@@ -117,11 +126,11 @@ fn what_cannot_be_restored_is_refused_by_name() {
           s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n\
           b=ctypes.create_string_buffer(struct.pack('HBBI',6,0,0,0xffff))\n\
           s.setsockopt(1,26,struct.pack('HL',1,ctypes.addressof(b)))\n\
-          time.sleep(60)",
+          print('ready', flush=True);time.sleep(60)",
         ),
         (
             "master side of a pseudo-terminal",
-            "import os,time;os.openpty();time.sleep(60)",
+            "import os,time;os.openpty();print('ready', flush=True);time.sleep(60)",
         ),
         (
             "seccomp",
@@ -130,17 +139,11 @@ fn what_cannot_be_restored_is_refused_by_name() {
           import struct\n\
           b=ctypes.create_string_buffer(struct.pack('HBBI',6,0,0,0x7fff0000))\n\
           p=ctypes.create_string_buffer(struct.pack('HL',1,ctypes.addressof(b)))\n\
-          l.syscall(317,1,0,p);time.sleep(60)",
+          l.syscall(317,1,0,p);print('ready', flush=True);time.sleep(60)",
         ),
     ]);
     for (name, program) in programs {
-        let child = Killed(
-            Command::new("python3")
-                .args(["-c", program])
-                .spawn()
-                .expect("python"),
-        );
-        std::thread::sleep(Duration::from_millis(700));
+        let child = python(program);
         let mut frozen = FrozenTree::freeze(&[child.pid()]).expect("frozen");
         let result = capture(
             &mut frozen,

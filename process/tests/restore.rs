@@ -4,59 +4,11 @@ mod common;
 #[path = "common/roundtrip.rs"]
 mod roundtrip;
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 use common::compile;
-use roundtrip::{finish, persist, recreate};
-
-/// Starts a program with its output in a file, and waits until that holds a word.
-fn start(command: &mut Command, output: &Path, word: &str) -> Child {
-    // As the tracker does: orphans come to us.
-    // SAFETY: no memory involved.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
-    let file = std::fs::File::create(output).expect("an output file");
-    let child = command
-        .stdin(Stdio::null())
-        .stderr(file.try_clone().expect("a copy"))
-        .stdout(file)
-        .spawn()
-        .expect("the program");
-    wait_for(output, word);
-    child
-}
-
-fn wait_for(output: &Path, word: &str) {
-    let started = Instant::now();
-    while !std::fs::read_to_string(output)
-        .unwrap_or_default()
-        .contains(word)
-    {
-        assert!(
-            started.elapsed() < Duration::from_secs(30),
-            "no {word:?} in {:?}",
-            std::fs::read_to_string(output)
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Persists, kills, recreates and lets run; returns the root.
-fn through_death(child: Child) -> i32 {
-    let pages = persist(child.id() as i32);
-    // Killing the tree has waited for it.
-    drop(child);
-    let restored = recreate(&pages);
-    restored.tree.thaw();
-    restored.root
-}
-
-fn assert_good_end(root: i32, output: &Path) {
-    let status = finish(root, Duration::from_secs(30));
-    let text = std::fs::read_to_string(output).unwrap_or_default();
-    assert_eq!(status, Some(0), "it did not end well: {text}");
-}
+use roundtrip::{assert_good_end, start, through_death};
 
 #[test]
 fn a_sleeping_shell_goes_on() {

@@ -6,7 +6,7 @@ use std::io;
 use super::{Builder, Error};
 use crate::memory;
 use crate::procfs;
-use crate::ptrace::{FrozenProcess, Pid, sys};
+use crate::ptrace::{FrozenProcess, Pid, shares_descriptors, shares_memory, sys};
 use crate::state;
 
 /// Bytes that we borrow from a process for the answers of its system calls.
@@ -23,7 +23,6 @@ const PR_GET_SECUREBITS: u64 = 27;
 const PR_GET_CHILD_SUBREAPER: u64 = 37;
 const PR_GET_TID_ADDRESS: u64 = 40;
 const MEMBARRIER_CMD_GET_REGISTRATIONS: u64 = 1 << 9;
-const LIMITS: u32 = 16;
 
 impl Builder<'_> {
     /// Describes one process.
@@ -51,6 +50,7 @@ impl Builder<'_> {
             self.refuse("its main thread has ended while others go on");
             return Ok(());
         }
+        self.check_sharing(frozen, parent);
         process.space = (self.options.space_of)(pid);
         process.stopped = frozen.threads[0].group_stopped;
         self.check_namespaces();
@@ -61,6 +61,21 @@ impl Builder<'_> {
         self.ask_inside(&mut process, frozen)?;
         self.tree.processes.push(process);
         Ok(())
+    }
+
+    /// What `clone` can share in other ways than `fork` and threads do.
+    fn check_sharing(&mut self, frozen: &FrozenProcess, parent: Pid) {
+        if parent != 0 && shares_memory(frozen.pid, parent) {
+            self.refuse(format!("it shares the memory of process {parent}"));
+        }
+        if parent != 0 && shares_descriptors(frozen.pid, parent) {
+            self.refuse(format!("it shares the descriptors of process {parent}"));
+        }
+        for thread in &frozen.threads[1..] {
+            if !shares_descriptors(frozen.pid, thread.tid) {
+                self.refuse(format!("thread {} has descriptors of its own", thread.tid));
+            }
+        }
     }
 
     fn check_namespaces(&mut self) {
@@ -102,17 +117,8 @@ impl Builder<'_> {
         let exe = fs::read_link(format!("/proc/{pid}/exe"))
             .map_err(self.failed("read the name of its executable"))?;
         process.executable = self.image_of_link(&exe.to_string_lossy())?;
-        for resource in 0..LIMITS {
-            let mut limit = libc::rlimit64 {
-                rlim_cur: 0,
-                rlim_max: 0,
-            };
-            // SAFETY: the limit lives.
-            if unsafe { libc::prlimit64(pid, resource, std::ptr::null(), &raw mut limit) } != 0 {
-                return Err(self.failed("read its limits")(io::Error::last_os_error()));
-            }
-            process.limits.push((limit.rlim_cur, limit.rlim_max));
-        }
+        // From the file: prlimit wants CAP_SYS_RESOURCE for a process of another user.
+        process.limits = parse_limits(&text("limits").map_err(self.failed("read its limits"))?);
         Ok(())
     }
 
@@ -596,6 +602,25 @@ fn word32(pid: Pid, address: u64) -> Result<u32, Error> {
         })
 }
 
+/// Soft and hard limits of `/proc/PID/limits`, which stand in the order of their numbers.
+fn parse_limits(text: &str) -> Vec<(u64, u64)> {
+    const NAME_COLUMNS: usize = 26;
+    let number = |word: &str| {
+        if word == "unlimited" {
+            u64::MAX
+        } else {
+            word.parse().unwrap_or(u64::MAX)
+        }
+    };
+    text.lines()
+        .skip(1)
+        .filter_map(|line| {
+            let mut words = line.get(NAME_COLUMNS..)?.split_ascii_whitespace();
+            Some((number(words.next()?), number(words.next()?)))
+        })
+        .collect()
+}
+
 /// The timers of `/proc/PID/timers`, not yet with their times.
 fn parse_timers(text: &str) -> Vec<state::Timer> {
     let mut timers: Vec<state::Timer> = Vec::new();
@@ -650,6 +675,26 @@ fn parse_timers(text: &str) -> Vec<state::Timer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_those_that_the_kernel_tells() {
+        let limits = parse_limits(&fs::read_to_string("/proc/self/limits").expect("limits"));
+        assert_eq!(limits.len(), 16);
+        for (resource, &(soft, hard)) in limits.iter().enumerate() {
+            let mut limit = libc::rlimit64 {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            // SAFETY: the limit lives.
+            let got = unsafe { libc::getrlimit64(resource as u32, &raw mut limit) };
+            assert_eq!(got, 0);
+            assert_eq!(
+                (soft, hard),
+                (limit.rlim_cur, limit.rlim_max),
+                "limit {resource}"
+            );
+        }
+    }
 
     #[test]
     fn the_timers_of_proc_are_all_found_with_their_targets() {

@@ -64,30 +64,17 @@ impl FrozenTree {
         }
         tree.processes
             .retain(|process| !process.threads.is_empty() || is_zombie(process.pid));
-        Ok(tree)
-    }
-
-    /// Takes threads that are traced by the calling thread and stopped already.
-    #[allow(dead_code, reason = "restore hands its tree over this way")]
-    pub(crate) fn of_stopped(processes: Vec<(Pid, Vec<Pid>)>) -> Self {
-        let processes = processes
-            .into_iter()
-            .map(|(pid, tids)| FrozenProcess {
-                pid,
-                threads: tids
-                    .into_iter()
-                    .map(|tid| FrozenThread {
-                        stopped: true,
-                        ..FrozenThread::new(tid)
-                    })
-                    .collect(),
-                syscall_instruction: None,
-            })
-            .collect();
-        Self {
-            processes,
-            _bound_to_thread: PhantomData,
+        for process in &mut tree.processes {
+            let pid = process.pid;
+            // Thread numbers wrap around: the main thread's is not always the lowest.
+            process
+                .threads
+                .sort_by_key(|thread| (thread.tid != pid, thread.tid));
+            for thread in &process.threads {
+                hide_interruption(pid, thread.tid);
+            }
         }
+        Ok(tree)
     }
 
     /// Lets everything run on.
@@ -377,6 +364,58 @@ enum Look {
     Gone,
 }
 
+/// Calls that the kernel does not restart after it had to stop their thread, though nothing was
+/// done yet: they end with EINTR, and a program that has no signal handlers need not expect that.
+/// They have nothing received, sent or waited for when they say so, and can begin again.
+const NOT_RESTARTED: [libc::c_long; 14] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_io_getevents,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+];
+/// Length of `syscall`.
+const SYSCALL_BYTES: u64 = 2;
+
+/// Lets a thread begin its call again that only our stop has ended. If a signal is waiting for
+/// it, the end may be the signal's, and is left as it is.
+fn hide_interruption(pid: Pid, tid: Pid) {
+    let Ok(mut registers) = sys::registers(tid) else {
+        return;
+    };
+    let call = registers.orig_rax as libc::c_long;
+    let interrupted = registers.rax as i64 == -i64::from(libc::EINTR);
+    if !interrupted || !NOT_RESTARTED.contains(&call) || signal_waits(pid, tid) {
+        return;
+    }
+    registers.rax = registers.orig_rax;
+    registers.rip -= SYSCALL_BYTES;
+    registers.orig_rax = u64::MAX;
+    let _ = sys::set_registers(tid, &registers);
+}
+
+/// Whether a signal is pending that the thread does not block.
+fn signal_waits(pid: Pid, tid: Pid) -> bool {
+    let status =
+        std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let set =
+        |name| procfs::field(&status, name).and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    let (Some(own), Some(shared), Some(blocked)) = (set("SigPnd"), set("ShdPnd"), set("SigBlk"))
+    else {
+        return true;
+    };
+    (own | shared) & !blocked != 0
+}
+
 const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD;
 
 pub(super) fn request(action: &'static str, tid: Pid, source: io::Error) -> Error {
@@ -400,15 +439,26 @@ fn pause(waited: Duration) {
     }
 }
 
-fn shares_memory(one: Pid, other: Pid) -> bool {
+/// Whether two processes share their memory (as `vfork` does, until the child executes).
+pub(crate) fn shares_memory(one: Pid, other: Pid) -> bool {
     const KCMP_VM: libc::c_long = 1;
+    same_resource(one, other, KCMP_VM)
+}
+
+/// Whether two tasks share their table of descriptors.
+pub(crate) fn shares_descriptors(one: Pid, other: Pid) -> bool {
+    const KCMP_FILES: libc::c_long = 2;
+    same_resource(one, other, KCMP_FILES)
+}
+
+fn same_resource(one: Pid, other: Pid, kind: libc::c_long) -> bool {
     // SAFETY: no memory involved.
     let order = unsafe {
         libc::syscall(
             libc::SYS_kcmp,
             libc::c_long::from(one),
             libc::c_long::from(other),
-            KCMP_VM,
+            kind,
             0,
             0,
         )

@@ -15,6 +15,7 @@ mod inject;
 pub mod sys;
 
 pub use freeze::{FrozenProcess, FrozenThread, FrozenTree};
+pub(crate) use freeze::{shares_descriptors, shares_memory};
 
 /// A process or thread number in the tracker's PID namespace.
 pub type Pid = i32;

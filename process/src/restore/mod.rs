@@ -354,28 +354,11 @@ fn from_outside(process: &Process) -> Result<(), Error> {
         action: format!("{action} of process {pid}"),
         source: io::Error::last_os_error(),
     };
-    for (resource, &(soft, hard)) in process.limits.iter().enumerate() {
-        let limit = libc::rlimit64 {
-            rlim_cur: soft,
-            rlim_max: hard,
-        };
-        // SAFETY: the limit lives.
-        let set = unsafe {
-            libc::prlimit64(pid, resource as u32, &raw const limit, std::ptr::null_mut())
-        };
-        if set != 0 {
-            return Err(failed(&format!("set limit {resource}")));
-        }
-    }
-    if process.oom_score_adj != 0 {
-        std::fs::write(
-            format!("/proc/{pid}/oom_score_adj"),
-            process.oom_score_adj.to_string(),
-        )
-        .map_err(|source| Error::System {
-            action: format!("set the out-of-memory score of process {pid}"),
-            source,
-        })?;
+    let score = process.oom_score_adj;
+    if score != 0
+        && let Err(error) = std::fs::write(format!("/proc/{pid}/oom_score_adj"), score.to_string())
+    {
+        tracing::warn!("process {pid}: its out-of-memory score {score} cannot be set: {error}");
     }
     for thread in &process.threads {
         let scheduling = &thread.scheduling;

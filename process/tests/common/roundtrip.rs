@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dormouse_process::capture::{AdviceCache, Captured, Options, capture};
@@ -168,4 +170,58 @@ pub fn finish(root: i32, limit: Duration) -> Option<i32> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Starts a program with its output in a file, and waits until that holds a word.
+pub fn start(command: &mut Command, output: &Path, word: &str) -> Child {
+    // As the tracker does: orphans come to us.
+    // SAFETY: no memory involved.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+    let file = std::fs::File::create(output).expect("an output file");
+    let child = command
+        .stdin(Stdio::null())
+        .stderr(file.try_clone().expect("a copy"))
+        .stdout(file)
+        .spawn()
+        .expect("the program");
+    wait_for(output, word);
+    child
+}
+
+/// Waits until the output holds a word.
+pub fn wait_for(output: &Path, word: &str) {
+    let started = Instant::now();
+    while !std::fs::read_to_string(output)
+        .unwrap_or_default()
+        .contains(word)
+    {
+        assert!(
+            started.elapsed() < Duration::from_secs(30),
+            "no {word:?} in {:?}",
+            std::fs::read_to_string(output)
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Persists, kills, recreates and lets run; returns the root.
+pub fn through_death(child: Child) -> i32 {
+    // Killing the tree waits for it.
+    through_death_of(child.id() as i32)
+}
+
+/// The same, of a program that was recreated before.
+pub fn through_death_of(root: i32) -> i32 {
+    let pages = persist(root);
+    let restored = recreate(&pages);
+    restored.tree.thaw();
+    restored.root
+}
+
+/// The recreated root ends by itself with status 0.
+#[allow(dead_code)]
+pub fn assert_good_end(root: i32, output: &Path) {
+    let status = finish(root, Duration::from_secs(30));
+    let text = std::fs::read_to_string(output).unwrap_or_default();
+    assert_eq!(status, Some(0), "it did not end well: {text}");
 }

@@ -132,6 +132,8 @@ int main(void)
 	int watch = inotify_init1(IN_NONBLOCK);
 	mkdir("watched", 0755);
 	inotify_rm_watch(watch, inotify_add_watch(watch, "/", IN_CREATE));
+	/* The end of that watch is an event, too. */
+	CHECK(read(watch, bytes, sizeof(bytes)) > 0);
 	int wd = inotify_add_watch(watch, "watched", IN_CREATE);
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event want = { .events = EPOLLIN, .data.u64 = 0xdeadbeefcafe };
@@ -173,6 +175,7 @@ int main(void)
 	CHECK(bind(local, (void *)&path, sizeof(path)) == 0 && listen(local, 9) == 0);
 	int server = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 	CHECK(setsockopt(server, SOL_SOCKET, SO_KEEPALIVE, &one, 4) == 0);
+	CHECK(setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &one, 4) == 0);
 	CHECK(setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, 4) == 0);
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	CHECK(bind(server, (void *)&address, sizeof(address)) == 0 && listen(server, 33) == 0);
@@ -305,7 +308,7 @@ int main(void)
 	length = sizeof(set);
 	CHECK(getsockopt(server, SOL_SOCKET, SO_KEEPALIVE, &set, &length) == 0 && set);
 	CHECK(getsockopt(server, IPPROTO_TCP, TCP_NODELAY, &set, &length) == 0 && set);
-	CHECK(getsockopt(server, SOL_SOCKET, SO_REUSEADDR, &set, &length) == 0 && !set);
+	CHECK(getsockopt(server, SOL_SOCKET, SO_REUSEADDR, &set, &length) == 0 && set);
 	CHECK(sendto(udp, "u", 1, 0, (void *)&six, sizeof(six)) == 1 && read_is(udp, "u"));
 
 	sigpending(&mask);

@@ -74,9 +74,7 @@ static void *wait_in(void *argument)
 	case 5:
 		event = epoll_create1(0);
 		started = now();
-		/* epoll_wait is never restarted by the kernel: an early EINTR is its way. */
-		while (epoll_wait(event, &ev, 1, seconds * 1000) < 0 && errno == EINTR)
-			;
+		check("epoll_wait", epoll_wait(event, &ev, 1, seconds * 1000), 0, started);
 		break;
 	case 6:
 		if (!fork()) {

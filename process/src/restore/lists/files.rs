@@ -1,0 +1,128 @@
+//! Descriptors: each in its place, and epoll instances, which know them by number.
+
+use super::super::Error;
+use super::super::stub::{Check, List, Store};
+use super::Writer;
+use crate::state::{FileKind, Process};
+
+impl Writer<'_> {
+    /// Puts inherited descriptors in their places, and closes all others of the tracker's.
+    pub(super) fn descriptors(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        // What only this process can open replaces its placeholder.
+        for descriptor in &process.descriptors {
+            let file = &self.tree.files[descriptor.file as usize];
+            let place = self.pool.files[descriptor.file as usize] as u64;
+            let next = list.len() + 1;
+            match &file.kind {
+                FileKind::Proc(path) => {
+                    let path = self.string(path)?;
+                    let flags = u64::from(file.flags)
+                        & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC) as u64;
+                    let here = libc::AT_FDCWD as u64;
+                    list.call(
+                        libc::SYS_openat,
+                        &[here, path, flags, 0],
+                        "open a file of /proc",
+                    )
+                    .about(descriptor.number as u64)
+                    .store(Store::Argument {
+                        operation: next,
+                        argument: 0,
+                    });
+                    list.call(libc::SYS_dup2, &[0, place], "open a file of /proc");
+                    let position = [place, file.position, libc::SEEK_SET as u64];
+                    list.call(libc::SYS_lseek, &position, "seek in a file of /proc")
+                        .expect(Check::Any);
+                }
+                FileKind::Pid(pid) => {
+                    let flags = u64::from(file.flags) & libc::O_NONBLOCK as u64;
+                    list.call(libc::SYS_pidfd_open, &[*pid as u64, flags], "open a pidfd")
+                        .store(Store::Argument {
+                            operation: next,
+                            argument: 0,
+                        });
+                    list.call(libc::SYS_dup2, &[0, place], "open a pidfd");
+                }
+                _ => {}
+            }
+        }
+        let base = self.pool.base as u64;
+        let mut next = 0;
+        for descriptor in &process.descriptors {
+            let number = descriptor.number as u64;
+            if number > next {
+                list.call(
+                    libc::SYS_close_range,
+                    &[next, number - 1, 0],
+                    "close descriptors",
+                );
+            }
+            next = number + 1;
+        }
+        if next < base {
+            list.call(
+                libc::SYS_close_range,
+                &[next, base - 1, 0],
+                "close descriptors",
+            );
+        }
+        for descriptor in &process.descriptors {
+            let from = self.pool.files[descriptor.file as usize] as u64;
+            let flags = if descriptor.close_on_exec {
+                libc::O_CLOEXEC as u64
+            } else {
+                0
+            };
+            list.call(
+                libc::SYS_dup3,
+                &[from, descriptor.number as u64, flags],
+                "place descriptor",
+            )
+            .about(descriptor.number as u64);
+        }
+        Ok(())
+    }
+
+    /// Epoll instances wait for descriptors by number, so their owner fills them.
+    pub(super) fn epolls(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        for descriptor in &process.descriptors {
+            let FileKind::Epoll(items) = &self.tree.files[descriptor.file as usize].kind else {
+                continue;
+            };
+            // Of several processes that share one, the first that has all it waits for; and of
+            // several descriptors, the first.
+            let owner = self.tree.processes.iter().find(|other| {
+                other
+                    .descriptors
+                    .iter()
+                    .any(|own| own.file == descriptor.file)
+                    && items.iter().all(|item| {
+                        other
+                            .descriptors
+                            .iter()
+                            .any(|own| own.number == item.descriptor)
+                    })
+            });
+            let first = process
+                .descriptors
+                .iter()
+                .find(|own| own.file == descriptor.file);
+            if owner.is_none_or(|owner| owner.pid != process.pid)
+                || first.is_none_or(|first| first.number != descriptor.number)
+            {
+                continue;
+            }
+            for item in items {
+                // struct epoll_event is packed: events, then the word.
+                let mut event = item.events.to_ne_bytes().to_vec();
+                event.extend_from_slice(&item.data.to_ne_bytes());
+                let event = self.bytes(&event)?;
+                let add = libc::EPOLL_CTL_ADD as u64;
+                let arguments = [descriptor.number as u64, add, item.descriptor as u64, event];
+                list.call(libc::SYS_epoll_ctl, &arguments, "wait for a descriptor")
+                    .about(item.descriptor as u64);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! Memory: the tracker's goes, the program's comes.
+
+use super::super::Error;
+use super::super::stub::{Check, List};
+use super::{MAP_IMAGE, Writer};
+use crate::state::{Backing, KernelPart, Mapping, Process, advice};
+
+const PR_SET_MM: u64 = 35;
+const PR_SET_MM_MAP: u64 = 14;
+const PR_SET_VMA: u64 = 0x5356_4d41;
+const PR_SET_VMA_ANON_NAME: u64 = 0;
+const TASK_END: u64 = crate::state::TASK_END;
+/// The lowest address that may be unmapped without asking.
+const LOWEST: u64 = 0;
+
+impl Writer<'_> {
+    /// Replaces our memory by the program's mappings.
+    pub(super) fn memory(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        let mut parked = self.region.parking();
+        let mut at = Vec::new();
+        for &(part, start, bytes) in &self.kernel.parts {
+            let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+            list.call(
+                libc::SYS_mremap,
+                &[start, bytes, bytes, fixed, parked],
+                "move the vdso (are system mappings sealed?)",
+            );
+            at.push((part, parked));
+            parked += bytes;
+        }
+        let (first, last) = (self.region.parking(), self.region.end());
+        list.call(
+            libc::SYS_munmap,
+            &[LOWEST, first - LOWEST],
+            "unmap the tracker's memory",
+        );
+        list.call(
+            libc::SYS_munmap,
+            &[last, TASK_END - last],
+            "unmap the tracker's memory",
+        );
+        for mapping in &process.mappings {
+            self.mapping(list, mapping, &at)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn mapping(
+        &mut self,
+        list: &mut List,
+        mapping: &Mapping,
+        parked: &[(KernelPart, u64)],
+    ) -> Result<(), Error> {
+        let (start, bytes) = (mapping.start, mapping.end - mapping.start);
+        let protection = u64::from(mapping.protection);
+        let kind = if mapping.shared {
+            libc::MAP_SHARED
+        } else {
+            libc::MAP_PRIVATE
+        };
+        let mut flags = kind | libc::MAP_FIXED_NOREPLACE;
+        let has = |bit: u32| mapping.advice & bit != 0;
+        if has(advice::NO_RESERVE) {
+            flags |= libc::MAP_NORESERVE;
+        }
+        if has(advice::GROWS_DOWN) {
+            flags |= libc::MAP_GROWSDOWN;
+        }
+        if mapping.huge_page_bytes != 0 && mapping.backing == Backing::Anonymous {
+            flags |= libc::MAP_HUGETLB;
+            flags |= (mapping.huge_page_bytes.trailing_zeros() as i32) << libc::MAP_HUGE_SHIFT;
+        }
+        let mut map = |flags: i32, fd: u64, action| {
+            let arguments = [start, bytes, protection, flags as u64, fd, mapping.offset];
+            list.call(libc::SYS_mmap, &arguments, action)
+                .expect(Check::Equals(start));
+        };
+        match mapping.backing {
+            Backing::Anonymous => map(flags | libc::MAP_ANONYMOUS, u64::MAX, "map memory"),
+            Backing::Image { image, writable } => {
+                let fd = self.pool.image(self.tree, image, writable)?;
+                map(flags, fd as u64, MAP_IMAGE);
+            }
+            Backing::Object(object) => {
+                map(
+                    flags,
+                    self.pool.objects[object as usize] as u64,
+                    "map shared memory",
+                );
+            }
+            Backing::Kernel(part) => {
+                let place = parked
+                    .iter()
+                    .find(|(own, _)| *own == part)
+                    .map(|(_, at)| *at);
+                let Some(place) = place else {
+                    return Err(Error::Kernel(format!("it has no {part:?} mapping")));
+                };
+                let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+                list.call(
+                    libc::SYS_mremap,
+                    &[place, bytes, bytes, fixed, start],
+                    "place the vdso",
+                )
+                .about(start)
+                .expect(Check::Equals(start));
+                return Ok(());
+            }
+            Backing::AioRing { events } => {
+                // The kernel writes the address of the ring, which is its name, to where the next
+                // call has its first argument; the moved ring has its name of old.
+                let next = list.len() + 1;
+                let room = u64::from(events / 2).saturating_sub(1);
+                list.call(libc::SYS_io_setup, &[room], "set up asynchronous I/O")
+                    .points_to(1, next, 0);
+                let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+                list.call(
+                    libc::SYS_mremap,
+                    &[0, bytes, bytes, fixed, start],
+                    "place an I/O ring",
+                )
+                .about(start)
+                .expect(Check::Equals(start));
+                return Ok(());
+            }
+        }
+        for (bit, number) in [
+            (advice::DONT_FORK, libc::MADV_DONTFORK),
+            (advice::WIPE_ON_FORK, libc::MADV_WIPEONFORK),
+            (advice::DONT_DUMP, libc::MADV_DONTDUMP),
+            (advice::HUGE, libc::MADV_HUGEPAGE),
+            (advice::NO_HUGE, libc::MADV_NOHUGEPAGE),
+            (advice::MERGEABLE, libc::MADV_MERGEABLE),
+            (advice::SEQUENTIAL, libc::MADV_SEQUENTIAL),
+            (advice::RANDOM, libc::MADV_RANDOM),
+        ] {
+            if has(bit) {
+                // Advice that this kernel does not know is no loss.
+                list.call(libc::SYS_madvise, &[start, bytes, number as u64], "advise")
+                    .expect(Check::Any);
+            }
+        }
+        if let Some(name) = &mapping.name {
+            let name = self.string(name)?;
+            let arguments = [PR_SET_VMA, PR_SET_VMA_ANON_NAME, start, bytes, name];
+            list.call(libc::SYS_prctl, &arguments, "name memory")
+                .expect(Check::Any);
+        }
+        Ok(())
+    }
+
+    /// Tells the kernel where things lie, and what the program is.
+    pub(super) fn layout(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        let auxv: Vec<u64> = process
+            .auxv
+            .iter()
+            .flat_map(|&(kind, value)| [kind, value])
+            .chain([0, 0])
+            .collect();
+        let vector = self.words(&auxv)?;
+        let layout = &process.layout;
+        let executable = self.pool.image(self.tree, process.executable, false)? as u64;
+        let map = self.words(&[
+            layout.start_code,
+            layout.end_code,
+            layout.start_data,
+            layout.end_data,
+            layout.start_brk,
+            layout.brk,
+            layout.start_stack,
+            layout.arg_start,
+            layout.arg_end,
+            layout.env_start,
+            layout.env_end,
+            vector,
+            (auxv.len() * 8) as u64 | executable << 32,
+        ])?;
+        list.call(
+            libc::SYS_prctl,
+            &[PR_SET_MM, PR_SET_MM_MAP, map, 104, 0],
+            "set the memory layout",
+        );
+        for mapping in &process.mappings {
+            if mapping.advice & advice::LOCKED != 0 {
+                let bytes = mapping.end - mapping.start;
+                list.call(libc::SYS_mlock2, &[mapping.start, bytes, 1], "lock memory")
+                    .expect(Check::Any);
+            }
+        }
+        Ok(())
+    }
+}

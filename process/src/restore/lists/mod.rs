@@ -1,0 +1,279 @@
+//! What each recreated process and thread does: lists of system calls for the stub.
+
+mod files;
+mod memory;
+mod task;
+
+use std::io;
+
+use super::Error;
+use super::memory::KernelMappings;
+use super::pool::Pool;
+use super::stub::{CloneArguments, Gate, List, Region};
+use crate::procfs;
+use crate::state::{Backing, Process, Registers, Tree};
+
+/// Handlers of ours mean nothing in a child.
+pub const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
+/// Name of the operation that fails when a number is taken.
+pub const CREATE_TASK: &str = "create a process or thread with its number";
+/// Name of the operation that maps a file.
+pub const MAP_IMAGE: &str = "map a file";
+
+const PR_SET_PDEATHSIG: u64 = 1;
+const ERESTART_RESTARTBLOCK: u64 = (-516i64) as u64;
+/// The written lists.
+#[derive(Debug)]
+pub struct Plan {
+    /// The list of the root.
+    pub root: u64,
+    /// Opened when all processes exist.
+    pub grouped: Gate,
+    /// Opened when the first pages are there.
+    pub filled: Gate,
+    /// Processes that report.
+    pub processes: u32,
+    /// Threads that come to the end of their list.
+    pub tasks: u32,
+}
+
+/// Writes the lists of a whole tree.
+///
+/// # Errors
+/// A file to map cannot be opened, or there is too much to write.
+pub fn write(
+    tree: &Tree,
+    pool: &mut Pool,
+    region: &mut Region,
+    kernel: &KernelMappings,
+) -> Result<Plan, Error> {
+    let full = |source| Error::System {
+        action: "write the restorer's lists".to_owned(),
+        source,
+    };
+    let grouped = region.gate().map_err(full)?;
+    let filled = region.gate().map_err(full)?;
+    let ignored = ignored_signals();
+    let mut writer = Writer {
+        tree,
+        pool,
+        region,
+        kernel,
+        grouped,
+        filled,
+        ignored,
+        processes: 0,
+        tasks: 0,
+    };
+    let root = writer.process(0)?;
+    Ok(Plan {
+        root,
+        grouped,
+        filled,
+        processes: writer.processes,
+        tasks: writer.tasks,
+    })
+}
+
+/// The path of the file that is mapped at an address.
+pub fn image_at<'tree>(tree: &'tree Tree, process: &Process, address: u64) -> Option<&'tree str> {
+    let mapping = process
+        .mappings
+        .iter()
+        .find(|mapping| mapping.start == address)?;
+    match mapping.backing {
+        Backing::Image { image, .. } => Some(&tree.images[image as usize].path),
+        _ => None,
+    }
+}
+
+/// Registers for a thread that runs on. Where the kernel would go on with a timed wait by what it
+/// alone remembered, the wait begins again.
+pub fn to_run(registers: &Registers) -> Registers {
+    let mut registers = *registers;
+    if (registers.orig_rax as i64) >= 0 && registers.rax == ERESTART_RESTARTBLOCK {
+        registers.rip -= 2;
+        registers.rax = registers.orig_rax;
+        registers.orig_rax = u64::MAX;
+    }
+    registers
+}
+
+/// Signals that we ignore: children inherit that.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    procfs::field(&status, "SigIgn")
+        .and_then(|mask| u64::from_str_radix(mask, 16).ok())
+        .unwrap_or(0)
+}
+
+struct Writer<'writing> {
+    tree: &'writing Tree,
+    pool: &'writing mut Pool,
+    region: &'writing mut Region,
+    kernel: &'writing KernelMappings,
+    grouped: Gate,
+    filled: Gate,
+    ignored: u64,
+    processes: u32,
+    tasks: u32,
+}
+
+impl Writer<'_> {
+    /// Writes the list of process number `index` of the tree, and before it those of its children
+    /// and threads. Returns its address.
+    fn process(&mut self, index: usize) -> Result<u64, Error> {
+        let process = &self.tree.processes[index];
+        let mut list = List::default();
+        if let Some(status) = process.zombie {
+            return self.zombie(process, status);
+        }
+        self.processes += 1;
+        list.call(
+            libc::SYS_prctl,
+            &[PR_SET_PDEATHSIG, libc::SIGKILL as u64],
+            "ask to die with its parent",
+        );
+        // Children of another session are from before this process made its own.
+        let children: Vec<usize> = (index + 1..self.tree.processes.len())
+            .filter(|&child| self.tree.processes[child].parent == process.pid)
+            .collect();
+        let leads = process.session == process.pid;
+        let (before, after): (Vec<usize>, Vec<usize>) = children.into_iter().partition(|&child| {
+            let child = &self.tree.processes[child];
+            leads && child.session != process.session && child.session != child.pid
+        });
+        for child in before {
+            self.create(&mut list, child)?;
+        }
+        if leads {
+            list.call(libc::SYS_setsid, &[], "make a session");
+        }
+        for child in after {
+            self.create(&mut list, child)?;
+        }
+        if process.group == process.pid && !leads {
+            list.call(libc::SYS_setpgid, &[0, 0], "make a process group");
+        }
+        list.report();
+        list.wait(self.grouped);
+        if process.group != 0 && process.group != process.pid {
+            list.call(
+                libc::SYS_setpgid,
+                &[0, process.group as u64],
+                "join a process group",
+            );
+        }
+        self.descriptors(&mut list, process)?;
+        self.memory(&mut list, process)?;
+        list.report();
+        list.wait(self.filled);
+        self.layout(&mut list, process)?;
+        self.rest(&mut list, process)?;
+        for thread in &process.threads[1..] {
+            let other = self.thread(thread, process)?;
+            self.clone(
+                &mut list,
+                (libc::CLONE_VM
+                    | libc::CLONE_FS
+                    | libc::CLONE_FILES
+                    | libc::CLONE_SIGHAND
+                    | libc::CLONE_THREAD
+                    | libc::CLONE_SYSVSEM) as u64,
+                0,
+                thread.tid,
+                other,
+            )?;
+        }
+        self.own_state(&mut list, &process.threads[0], process)?;
+        self.put(&list, process.pid)
+    }
+
+    fn zombie(&mut self, process: &Process, status: i32) -> Result<u64, Error> {
+        let mut list = List::default();
+        let signal = (status & 0x7f) as u64;
+        if signal != 0 {
+            let none = self.bytes(&[0; 8])?;
+            let limit = self.words(&[0, 0])?;
+            list.call(
+                libc::SYS_setrlimit,
+                &[u64::from(libc::RLIMIT_CORE), limit],
+                "end",
+            );
+            list.call(
+                libc::SYS_rt_sigprocmask,
+                &[libc::SIG_SETMASK as u64, none, 0, 8],
+                "end",
+            );
+            list.call(libc::SYS_kill, &[process.pid as u64, signal], "end");
+        }
+        list.call(libc::SYS_exit_group, &[(status >> 8 & 0xff) as u64], "end");
+        self.put(&list, process.pid)
+    }
+
+    fn create(&mut self, list: &mut List, child: usize) -> Result<(), Error> {
+        let own = self.process(child)?;
+        let process = &self.tree.processes[child];
+        self.clone(list, 0, libc::SIGCHLD as u64, process.pid, own)?;
+        if process.zombie.is_some() {
+            // Its end must be seen before handlers are set.
+            let flags = (libc::WEXITED | libc::WNOWAIT) as u64;
+            list.call(
+                libc::SYS_waitid,
+                &[u64::from(libc::P_PID), process.pid as u64, 0, flags, 0],
+                "wait for the end of a child",
+            );
+        }
+        Ok(())
+    }
+
+    fn clone(
+        &mut self,
+        list: &mut List,
+        flags: u64,
+        exit_signal: u64,
+        tid: i32,
+        own: u64,
+    ) -> Result<(), Error> {
+        let wanted = self.bytes(&tid.to_ne_bytes())?;
+        let arguments = CloneArguments {
+            flags,
+            exit_signal,
+            set_tid: wanted,
+            set_tid_size: 1,
+            ..CloneArguments::default()
+        };
+        let address = self.words(&arguments.words())?;
+        list.call(
+            libc::SYS_clone3,
+            &[address, size_of::<CloneArguments>() as u64],
+            CREATE_TASK,
+        )
+        .about(tid as u64)
+        .child(own);
+        Ok(())
+    }
+
+    fn put(&mut self, list: &List, task: i32) -> Result<u64, Error> {
+        self.region.list(list, task).map_err(full)
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) -> Result<u64, Error> {
+        self.region.bytes(bytes).map_err(full)
+    }
+
+    fn words(&mut self, words: &[u64]) -> Result<u64, Error> {
+        self.region.words(words).map_err(full)
+    }
+
+    fn string(&mut self, text: &str) -> Result<u64, Error> {
+        self.region.string(text).map_err(full)
+    }
+}
+
+fn full(source: io::Error) -> Error {
+    Error::System {
+        action: "write the restorer's lists".to_owned(),
+        source,
+    }
+}

@@ -1,0 +1,393 @@
+//! What processes and threads set for themselves: signals, timers, credentials.
+
+use super::super::Error;
+use super::super::stub::{Check, List};
+use super::{PR_SET_PDEATHSIG, Writer};
+use crate::state::{Process, Thread};
+
+const PR_SET_DUMPABLE: u64 = 4;
+const PR_SET_NAME: u64 = 15;
+const PR_SET_SECUREBITS: u64 = 28;
+const PR_CAPBSET_DROP: u64 = 24;
+const PR_SET_CHILD_SUBREAPER: u64 = 36;
+const PR_SET_NO_NEW_PRIVS: u64 = 38;
+const PR_SET_THP_DISABLE: u64 = 41;
+const PR_CAP_AMBIENT: u64 = 47;
+const PR_CAP_AMBIENT_RAISE: u64 = 2;
+const PR_TIMER_CREATE_RESTORE_IDS: u64 = 77;
+/// Ids are taken by force: kept root's powers while user numbers change.
+const SECBIT_NO_SETUID_FIXUP: u64 = 1 << 2;
+/// Numbers that are counted through on kernels where timers cannot be given theirs.
+const TIMER_GAP_MAX: i32 = 10_000;
+
+/// `membarrier` registrations: their bits are the commands that make them.
+const MEMBARRIER_REGISTER: [u32; 4] = [1 << 2, 1 << 4, 1 << 6, 1 << 8];
+
+impl Writer<'_> {
+    /// What a process has besides memory and descriptors.
+    pub(super) fn rest(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        // Until now the end of a child was ignored; from here on it has a handler.
+        let all = self.bytes(&[0xff; 8])?;
+        list.call(
+            libc::SYS_rt_sigprocmask,
+            &[libc::SIG_SETMASK as u64, all, 0, 8],
+            "block all signals",
+        );
+        list.call(
+            libc::SYS_close_range,
+            &[self.pool.base as u64, u64::from(u32::MAX), 0],
+            "close",
+        );
+        self.epolls(list, process)?;
+        for lock in &process.locks {
+            // struct flock: type, whence, start, length, pid.
+            let kind = if lock.exclusive {
+                libc::F_WRLCK
+            } else {
+                libc::F_RDLCK
+            } as u64;
+            let flock = self.words(&[kind, lock.start, lock.bytes, 0])?;
+            list.call(
+                libc::SYS_fcntl,
+                &[lock.descriptor as u64, libc::F_SETLK as u64, flock],
+                "lock a file as it was (another process has locked it)",
+            );
+        }
+        if let Some(root) = &process.root {
+            let path = self.string(root)?;
+            list.call(libc::SYS_chroot, &[path], "change its root directory");
+        }
+        // Within its root, the path is shorter.
+        let directory = match &process.root {
+            Some(root) => process.directory.strip_prefix(root.as_str()).unwrap_or("/"),
+            None => &process.directory,
+        };
+        let path = self.string(if directory.is_empty() { "/" } else { directory })?;
+        list.call(libc::SYS_chdir, &[path], "enter its directory");
+        list.call(
+            libc::SYS_umask,
+            &[u64::from(process.umask)],
+            "set its umask",
+        );
+        list.call(
+            libc::SYS_personality,
+            &[u64::from(process.personality)],
+            "set its personality",
+        );
+        let prctl = libc::SYS_prctl;
+        list.call(
+            prctl,
+            &[PR_SET_CHILD_SUBREAPER, u64::from(process.subreaper)],
+            "be a subreaper",
+        );
+        if process.thp_disabled {
+            list.call(
+                prctl,
+                &[PR_SET_THP_DISABLE, 1, 0, 0, 0],
+                "switch huge pages off",
+            );
+        }
+        for command in MEMBARRIER_REGISTER
+            .into_iter()
+            .filter(|bit| process.membarrier & bit != 0)
+        {
+            list.call(
+                libc::SYS_membarrier,
+                &[u64::from(command), 0, 0],
+                "register for barriers",
+            )
+            .expect(Check::Any);
+        }
+        for signal in 1..=64u64 {
+            let Some(action) = process
+                .actions
+                .iter()
+                .find(|a| u64::from(a.signal) == signal)
+            else {
+                if self.ignored & 1 << (signal - 1) != 0 {
+                    let default = self.words(&[0; 4])?;
+                    list.call(
+                        libc::SYS_rt_sigaction,
+                        &[signal, default, 0, 8],
+                        "reset a handler",
+                    );
+                }
+                continue;
+            };
+            let words =
+                self.words(&[action.handler, action.flags, action.restorer, action.mask])?;
+            list.call(
+                libc::SYS_rt_sigaction,
+                &[signal, words, 0, 8],
+                "set a signal handler",
+            );
+        }
+        for (kind, &(value, interval)) in process.interval_timers.iter().enumerate() {
+            if value == 0 {
+                continue;
+            }
+            let (second, microsecond) = (1_000_000, 1_000_000);
+            let timer = self.words(&[
+                interval / second,
+                interval % microsecond,
+                value / second,
+                value % microsecond,
+            ])?;
+            list.call(libc::SYS_setitimer, &[kind as u64, timer, 0], "set a timer");
+        }
+        Ok(())
+    }
+
+    pub(super) fn thread(&mut self, thread: &Thread, process: &Process) -> Result<u64, Error> {
+        let mut list = List::default();
+        self.own_state(&mut list, thread, process)?;
+        self.put(&list, thread.tid)
+    }
+
+    /// What every thread sets for itself. Rights go last.
+    pub(super) fn own_state(
+        &mut self,
+        list: &mut List,
+        thread: &Thread,
+        process: &Process,
+    ) -> Result<(), Error> {
+        self.tasks += 1;
+        let main = thread.tid == process.pid;
+        let name = self.string(&thread.name)?;
+        list.call(libc::SYS_prctl, &[PR_SET_NAME, name], "set its name");
+        let (stack, flags, bytes) = thread.alternate_stack;
+        // Whether it stands on that stack is seen from its stack pointer.
+        let flags = flags & !libc::SS_ONSTACK;
+        if flags & libc::SS_DISABLE == 0 {
+            let words = self.words(&[stack, flags as u64, bytes])?;
+            list.call(libc::SYS_sigaltstack, &[words, 0], "set its signal stack");
+        }
+        let (head, length) = thread.robust_list;
+        if head != 0 {
+            list.call(
+                libc::SYS_set_robust_list,
+                &[head, length],
+                "set its robust futexes",
+            );
+        }
+        list.call(
+            libc::SYS_set_tid_address,
+            &[thread.clear_tid],
+            "set its thread id address",
+        );
+        let (rseq, length, signature) = thread.rseq;
+        if rseq != 0 {
+            let arguments = [rseq, u64::from(length), 0, u64::from(signature)];
+            list.call(libc::SYS_rseq, &arguments, "register restartable sequences");
+        }
+        for info in &thread.pending {
+            let address = self.bytes(&info.0)?;
+            let arguments = [
+                process.pid as u64,
+                thread.tid as u64,
+                u64::from(signal_of(&info.0)),
+                address,
+            ];
+            list.call(libc::SYS_rt_tgsigqueueinfo, &arguments, "queue a signal");
+        }
+        if main {
+            for info in &process.pending {
+                let address = self.bytes(&info.0)?;
+                let arguments = [process.pid as u64, u64::from(signal_of(&info.0)), address];
+                list.call(libc::SYS_rt_sigqueueinfo, &arguments, "queue a signal");
+            }
+            self.timers(list, process)?;
+        }
+        if main {
+            for (resource, &(soft, hard)) in process.limits.iter().enumerate() {
+                if own_limit(resource as u32) == (soft, hard) {
+                    continue;
+                }
+                let limit = self.words(&[soft, hard])?;
+                list.call(
+                    libc::SYS_setrlimit,
+                    &[resource as u64, limit],
+                    "set a limit (a higher one needs CAP_SYS_RESOURCE)",
+                );
+            }
+        }
+        self.credentials(list, thread)?;
+        if main {
+            // Changing who one is resets these.
+            list.call(
+                libc::SYS_prctl,
+                &[PR_SET_DUMPABLE, process.dumpable.min(1) as u64],
+                "be dumpable",
+            );
+        }
+        let signal = thread.parent_death_signal as u64;
+        list.call(
+            libc::SYS_prctl,
+            &[PR_SET_PDEATHSIG, signal],
+            "set its death signal",
+        );
+        if thread.credentials.no_new_privileges {
+            list.call(
+                libc::SYS_prctl,
+                &[PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0],
+                "forgo privileges",
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn timers(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        if process.timers.is_empty() {
+            return Ok(());
+        }
+        let prctl = libc::SYS_prctl;
+        // From Linux 6.15 a timer can be given its number. Before, numbers are handed out in
+        // turn: those that are not wanted are deleted again.
+        // SAFETY: no memory involved.
+        let by_number = unsafe { libc::prctl(PR_TIMER_CREATE_RESTORE_IDS as i32, 2, 0, 0, 0) } >= 0;
+        if by_number {
+            list.call(
+                prctl,
+                &[PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0],
+                "number timers",
+            );
+        }
+        let mut next_id = 0;
+        let mut timers: Vec<_> = process.timers.iter().collect();
+        timers.sort_by_key(|timer| timer.id);
+        for timer in timers {
+            if !by_number && timer.id - next_id > TIMER_GAP_MAX {
+                return Err(Error::Kernel(format!(
+                    "process {} has a POSIX timer with the number {}, which only Linux 6.15 and \
+                     later can give",
+                    process.pid, timer.id
+                )));
+            }
+            while !by_number && next_id < timer.id {
+                // struct sigevent: nobody is notified.
+                let nothing =
+                    self.words(&[0, (libc::SIGEV_NONE as u64) << 32, 0, 0, 0, 0, 0, 0])?;
+                let id = self.bytes(&[0; 4])?;
+                list.call(libc::SYS_timer_create, &[0, nothing, id], "count timers up");
+                list.call(libc::SYS_timer_delete, &[next_id as u64], "count timers up");
+                next_id += 1;
+            }
+            next_id = timer.id + 1;
+            let id = self.bytes(&timer.id.to_ne_bytes())?;
+            // struct sigevent: value, signal, notify, thread.
+            let event = self.words(&[
+                timer.value,
+                u64::from(timer.signal as u32) | u64::from(timer.notify as u32) << 32,
+                timer.thread as u64,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ])?;
+            list.call(
+                libc::SYS_timer_create,
+                &[timer.clock as u64, event, id],
+                "make a timer",
+            );
+            let second = 1_000_000_000;
+            let setting = self.words(&[
+                timer.interval_ns / second,
+                timer.interval_ns % second,
+                timer.remaining_ns / second,
+                timer.remaining_ns % second,
+            ])?;
+            list.call(
+                libc::SYS_timer_settime,
+                &[timer.id as u64, 0, setting, 0],
+                "set a POSIX timer",
+            );
+        }
+        if by_number {
+            list.call(
+                prctl,
+                &[PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0, 0],
+                "number timers",
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn credentials(&mut self, list: &mut List, thread: &Thread) -> Result<(), Error> {
+        let wanted = &thread.credentials;
+        if *wanted == crate::capture::own_credentials(wanted.no_new_privileges) {
+            return Ok(());
+        }
+        let prctl = libc::SYS_prctl;
+        list.call(
+            prctl,
+            &[PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP],
+            "prepare to change who it is",
+        );
+        let groups: Vec<u8> = wanted
+            .supplementary
+            .iter()
+            .flat_map(|group| group.to_ne_bytes())
+            .collect();
+        let groups = self.bytes(&groups)?;
+        let count = wanted.supplementary.len() as u64;
+        list.call(libc::SYS_setgroups, &[count, groups], "set its groups");
+        let [real, effective, saved, files] = wanted.groups.map(u64::from);
+        list.call(
+            libc::SYS_setresgid,
+            &[real, effective, saved],
+            "set its group",
+        );
+        list.call(libc::SYS_setfsgid, &[files], "set its group");
+        let [real, effective, saved, files] = wanted.users.map(u64::from);
+        list.call(
+            libc::SYS_setresuid,
+            &[real, effective, saved],
+            "set its user",
+        );
+        list.call(libc::SYS_setfsuid, &[files], "set its user");
+        let [inheritable, permitted, effective, bounding, ambient] = wanted.capabilities;
+        let own = crate::capture::own_credentials(false).capabilities[3];
+        for capability in (0..64u64).filter(|bit| own & !bounding & 1 << bit != 0) {
+            list.call(prctl, &[PR_CAPBSET_DROP, capability], "drop a capability");
+        }
+        list.call(
+            prctl,
+            &[PR_SET_SECUREBITS, u64::from(wanted.securebits)],
+            "set its securebits",
+        );
+        // struct __user_cap_header_struct, then two of __user_cap_data_struct.
+        let header = self.words(&[0x2008_0522])?;
+        let low = |mask: u64| mask & 0xffff_ffff;
+        let data = self.words(&[
+            low(effective) | low(permitted) << 32,
+            low(inheritable) | (effective >> 32) << 32,
+            (permitted >> 32) | (inheritable >> 32) << 32,
+        ])?;
+        list.call(libc::SYS_capset, &[header, data], "set its capabilities");
+        for capability in (0..64u64).filter(|bit| ambient & 1 << bit != 0) {
+            list.call(
+                prctl,
+                &[PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0],
+                "raise a capability",
+            );
+        }
+        Ok(())
+    }
+}
+
+fn signal_of(info: &[u8]) -> u32 {
+    info.first_chunk::<4>()
+        .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+}
+
+/// What a child of ours inherits.
+fn own_limit(resource: u32) -> (u64, u64) {
+    let mut limit = libc::rlimit64 {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the limit lives.
+    unsafe { libc::getrlimit64(resource, &raw mut limit) };
+    (limit.rlim_cur, limit.rlim_max)
+}
