@@ -76,7 +76,7 @@ impl FrozenThread {
             .map_err(|source| request("set the signal mask of", tid, source))?;
         sys::interrupt(tid).map_err(|source| request("interrupt", tid, source))?;
         sys::cont(tid, 0).map_err(|source| request("continue", tid, source))?;
-        match sys::wait(tid, true).map_err(|source| request("wait for", tid, source))? {
+        match self.wait()? {
             sys::Event::Gone => Err(Error::Gone { tid }),
             _ => Ok(()),
         }
@@ -86,7 +86,7 @@ impl FrozenThread {
         let tid = self.tid;
         loop {
             sys::cont_to_syscall(tid).map_err(|source| request("continue", tid, source))?;
-            match sys::wait(tid, true).map_err(|source| request("wait for", tid, source))? {
+            match self.wait()? {
                 sys::Event::Syscall => return Ok(()),
                 sys::Event::Gone => return Err(Error::Gone { tid }),
                 // A stop signal that arrived meanwhile: its process stays marked as stopped, and
@@ -94,6 +94,19 @@ impl FrozenThread {
                 _ => {}
             }
         }
+    }
+
+    /// Waits for the next stop. It comes within microseconds: sooner than we would sleep and wake.
+    fn wait(&self) -> Result<sys::Event, Error> {
+        const LOOKS: u32 = 64;
+        let failed = |source| request("wait for", self.tid, source);
+        for _ in 0..LOOKS {
+            match sys::wait(self.tid, false).map_err(failed)? {
+                sys::Event::Nothing => std::thread::yield_now(),
+                event => return Ok(event),
+            }
+        }
+        sys::wait(self.tid, true).map_err(failed)
     }
 }
 

@@ -184,7 +184,10 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     let blocked = SignalsBlocked::new();
     let started = start(tree, &region, plan.root)?;
     // From here on, processes exist: kill them on every way out but the last.
-    let guard = KillOnError { root: started.root };
+    let mut guard = KillOnError {
+        root: started.root,
+        all: Vec::new(),
+    };
     drop(pool);
     let wait = |count, phase| match region.wait(count, PHASE_LIMIT) {
         Ok(Ok(())) => Ok(()),
@@ -192,6 +195,7 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
         Err(_) => Err(Error::Silent(phase)),
     };
     wait(plan.processes, "creating processes")?;
+    guard.all = tree.processes.iter().map(|process| process.pid).collect();
     region.open(plan.grouped);
     wait(plan.processes * 2, "mapping memory")?;
     let left_to_fill = memory::fill(tree, snapshot, options)?;
@@ -448,8 +452,12 @@ fn take_over(tree: &Tree, frozen: &mut FrozenTree, hole: u64) -> Result<(), Erro
     Ok(())
 }
 
+/// Kills what was created when the rest fails.
 struct KillOnError {
     root: Pid,
+    /// The whole tree, once all of it exists: then these numbers are surely ours. Before, all
+    /// others die with the root: they asked for that first of all.
+    all: Vec<Pid>,
 }
 
 impl KillOnError {
@@ -460,11 +468,23 @@ impl KillOnError {
 
 impl Drop for KillOnError {
     fn drop(&mut self) {
-        // Its descendants die with it: they asked for that first of all.
+        const PATIENCE: Duration = Duration::from_secs(2);
+        for &pid in self.all.iter().chain([&self.root]) {
+            // SAFETY: no memory involved.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
         // SAFETY: no memory involved; the root is our child.
-        unsafe {
-            libc::kill(self.root, libc::SIGKILL);
-            libc::waitpid(self.root, std::ptr::null_mut(), libc::__WALL);
+        unsafe { libc::waitpid(self.root, std::ptr::null_mut(), libc::__WALL) };
+        // The others are adopted, by us or by init.
+        let started = std::time::Instant::now();
+        for &pid in &self.all {
+            while std::path::Path::new(&format!("/proc/{pid}")).exists()
+                && started.elapsed() < PATIENCE
+            {
+                // SAFETY: no memory involved.
+                unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
+                std::thread::sleep(Duration::from_micros(100));
+            }
         }
     }
 }
