@@ -14,7 +14,7 @@ use std::time::Duration;
 use dormouse_process::restore::{Error, Options, restore};
 use dormouse_process::state::{Kernel, Tree};
 use dormouse_process::store::Snapshot;
-use roundtrip::{Pages, finish, persist, recreate, start};
+use roundtrip::{Pages, finish, persist_child, recreate, start};
 
 const SCRIPT: &str = "\
 import socket, time
@@ -34,7 +34,7 @@ fn persisted(directory: &Path) -> (Pages, Tree, u16) {
     let mut command = Command::new("python3");
     command.current_dir(directory).args(["-c", SCRIPT]);
     let child = start(&mut command, &directory.join("output"), "ready");
-    let pages = persist(child.id() as i32);
+    let pages = persist_child(child);
     let tree = Tree::decode(pages.description()).expect("its description");
     (pages, tree, port)
 }

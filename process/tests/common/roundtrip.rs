@@ -1,6 +1,8 @@
 //! A program is frozen, described, copied into memory of ours, killed, and recreated: without the
 //! store, the tracker and their policies.
 
+#![allow(dead_code, reason = "each test uses its part")]
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -204,6 +206,11 @@ pub fn wait_for(output: &Path, word: &str) {
     }
 }
 
+/// The same of a child of ours; killing the tree waits for it.
+pub fn persist_child(child: Child) -> Pages {
+    persist(child.id() as i32)
+}
+
 /// Persists, kills, recreates and lets run; returns the root.
 pub fn through_death(child: Child) -> i32 {
     // Killing the tree waits for it.
@@ -219,7 +226,6 @@ pub fn through_death_of(root: i32) -> i32 {
 }
 
 /// The recreated root ends by itself with status 0.
-#[allow(dead_code)]
 pub fn assert_good_end(root: i32, output: &Path) {
     let status = finish(root, Duration::from_secs(30));
     let text = std::fs::read_to_string(output).unwrap_or_default();
