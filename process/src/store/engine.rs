@@ -270,6 +270,12 @@ impl<M: Medium> Engine<M> {
         &self.index
     }
 
+    /// The checksum of a page as it is stored now.
+    pub fn checksum_of(&self, space: SpaceId, page: u64) -> Option<u64> {
+        let frame = self.index.frame(space, page)?;
+        Some(self.checksums[frame as usize])
+    }
+
     /// What it lies on.
     pub fn medium(&self) -> &Arc<M> {
         &self.medium

@@ -108,6 +108,31 @@ impl Index {
         leaf.frame((page % LEAF_PAGES) as usize)
     }
 
+    /// Which of these pages are in no frame: first page and number of them.
+    pub fn missing(&self, space: SpaceId, page: u64, count: u64) -> Vec<(u64, u64)> {
+        let mut missing: Vec<(u64, u64)> = Vec::new();
+        let mut add = |page: u64, count: u64| match missing.last_mut() {
+            Some(last) if last.0 + last.1 == page => last.1 += count,
+            _ => missing.push((page, count)),
+        };
+        let leaves = self.spaces.get(&space);
+        let end = page + count;
+        let mut at = page;
+        while at < end {
+            let number = at / LEAF_PAGES;
+            let next = ((number + 1) * LEAF_PAGES).min(end);
+            match leaves.and_then(|leaves| leaves.get(&number)) {
+                None => add(at, next - at),
+                Some(leaf) if u64::from(leaf.present) == LEAF_PAGES => {}
+                Some(leaf) => (at..next)
+                    .filter(|page| leaf.frame((page % LEAF_PAGES) as usize).is_none())
+                    .for_each(|page| add(page, 1)),
+            }
+            at = next;
+        }
+        missing
+    }
+
     /// A leaf, made when missing.
     pub fn leaf_mut(&mut self, space: SpaceId, leaf: u64) -> &mut Leaf {
         let leaves = self.spaces.entry(space).or_default();

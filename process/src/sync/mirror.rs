@@ -1,0 +1,590 @@
+//! Keeps the store's pages in step with a program's: which spaces there are, what of them is
+//! owed to the store, and one round of paying it.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::ptrace::{FrozenTree, Pid};
+use crate::store::{PAGE_BYTES, Placement, SpaceId, Store, StoreError};
+use crate::track::{PageRange, PageSet, Space, uffd};
+
+use super::copy::{Copied, Job, Source, copy, differing};
+
+/// What goes wrong while pages are brought to the store.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A stopped program's page cannot be read.
+    #[error(
+        "page {address:#x} of process {pid} cannot be read (broken memory, a device's, or a \
+         guard page): not supported"
+    )]
+    Unreadable {
+        /// Whose.
+        pid: Pid,
+        /// Its address.
+        address: u64,
+    },
+    /// A shared-memory object cannot be read.
+    #[error("shared memory {device:x}:{inode} cannot be read: {source}")]
+    Object {
+        /// Its device.
+        device: u64,
+        /// Its inode.
+        inode: u64,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// How much a round moved, and how fast.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Round {
+    /// Pages found written to since the round before.
+    pub written_pages: u64,
+    /// Pages compared with the store.
+    pub compared_pages: u64,
+    /// Pages written to the store.
+    pub stored_pages: u64,
+    /// Time of looking.
+    pub look: Duration,
+    /// Time of comparing and copying.
+    pub copy: Duration,
+}
+
+/// A shared-memory object of the program.
+#[derive(Debug)]
+pub struct Object {
+    /// Its number in the store.
+    pub space: SpaceId,
+    /// The object itself.
+    pub file: File,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// The store and the spaces that are mirrored in it.
+#[derive(Debug)]
+pub struct Mirror {
+    /// Where to.
+    pub store: Store,
+    spaces: HashMap<Pid, Space>,
+    objects: HashMap<(u64, u64), SpaceId>,
+    last_space: u32,
+    threads: usize,
+    /// Whether this kernel's tracking can be trusted.
+    tracking: bool,
+    bytes_per_second: f64,
+}
+
+/// Assumed until a copy has been measured: 1 GiB/s.
+const FIRST_GUESS: f64 = (1u64 << 30) as f64;
+/// A copy smaller than this measures system calls rather than bandwidth.
+const MEASURED_BYTES: u64 = 1 << 20;
+
+impl Mirror {
+    /// Mirrors into this store. Without `tracking` every round reads and compares everything.
+    pub fn new(store: Store, tracking: bool) -> Self {
+        let last_space = store.root().map_or(0, |root| root.last_space);
+        Self {
+            store,
+            spaces: HashMap::new(),
+            objects: HashMap::new(),
+            last_space,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            tracking,
+            bytes_per_second: FIRST_GUESS,
+        }
+    }
+
+    /// Bytes a second that went to the store lately.
+    pub fn bandwidth(&self) -> f64 {
+        self.bytes_per_second
+    }
+
+    /// A space number that was never used.
+    fn fresh(&mut self) -> SpaceId {
+        self.last_space += 1;
+        SpaceId(self.last_space)
+    }
+
+    /// The highest space number given out.
+    pub fn last_space(&self) -> u32 {
+        self.last_space
+    }
+
+    /// The space of a process; given out when first asked for.
+    pub fn space_of(&mut self, pid: Pid) -> SpaceId {
+        if let Some(space) = self.spaces.get(&pid) {
+            return space.id;
+        }
+        let id = self.fresh();
+        self.spaces.insert(pid, Space::new(id, pid));
+        id
+    }
+
+    /// The space of a shared-memory object, by device and inode.
+    pub fn space_of_object(&mut self, device: u64, inode: u64) -> SpaceId {
+        if let Some(space) = self.objects.get(&(device, inode)) {
+            return *space;
+        }
+        let id = self.fresh();
+        self.objects.insert((device, inode), id);
+        id
+    }
+
+    /// A restored process lives in a space that the store knows.
+    pub fn adopt(&mut self, pid: Pid, id: SpaceId) {
+        self.spaces.insert(pid, Space::new(id, pid));
+    }
+
+    /// A restored shared-memory object has a space that the store knows.
+    pub fn adopt_object(&mut self, device: u64, inode: u64, id: SpaceId) {
+        self.objects.insert((device, inode), id);
+    }
+
+    /// Processes that are mirrored.
+    pub fn processes(&self) -> Vec<Pid> {
+        self.spaces.keys().copied().collect()
+    }
+
+    /// Bytes that the program has in memory, by the last round.
+    pub fn resident_bytes(&self) -> u64 {
+        self.spaces.values().map(|space| space.resident_bytes).sum()
+    }
+
+    /// Forgets spaces of processes that are not in the tree, takes in new ones, and gives each
+    /// a userfaultfd so that its pages can be protected from outside.
+    ///
+    /// # Errors
+    /// A process ended while it was stopped.
+    pub fn take_in(&mut self, tree: &mut FrozenTree) -> Result<(), crate::ptrace::Error> {
+        let alive: Vec<Pid> = tree
+            .processes
+            .iter()
+            .filter(|process| !process.threads.is_empty())
+            .map(|process| process.pid)
+            .collect();
+        self.keep_only(&alive);
+        for process in &mut tree.processes {
+            if process.threads.is_empty() {
+                continue;
+            }
+            self.space_of(process.pid);
+            let Some(space) = self.spaces.get_mut(&process.pid) else {
+                continue;
+            };
+            if space.uffd.is_some() || !self.tracking {
+                continue;
+            }
+            match userfaultfd_of(process)? {
+                Ok(uffd) => space.uffd = Some(uffd),
+                Err(error) => tracing::warn!(
+                    pid = process.pid,
+                    "no userfaultfd ({error}): all of its memory is compared each time"
+                ),
+            }
+        }
+        Ok(())
+    }
+
+    /// Processes that have ended owe nothing.
+    pub fn keep_only(&mut self, alive: &[Pid]) {
+        let gone: Vec<Pid> = self
+            .spaces
+            .keys()
+            .filter(|pid| !alive.contains(pid))
+            .copied()
+            .collect();
+        for pid in gone {
+            if let Some(space) = self.spaces.remove(&pid) {
+                self.store.forget_space(space.id);
+            }
+        }
+    }
+
+    /// Finds what has changed and protects it again. A process that has ended is left for
+    /// [`Mirror::keep_only`].
+    pub fn look(&mut self) -> Round {
+        let started = Instant::now();
+        let mut round = Round::default();
+        for space in self.spaces.values_mut() {
+            let mut gaps = Vec::new();
+            let index = self.store.engine().index();
+            match space.look(index, |gap| gaps.push(gap)) {
+                Ok(look) => round.written_pages += look.written_pages,
+                Err(error) => tracing::debug!(pid = space.pid, "cannot be looked at: {error}"),
+            }
+            for gap in gaps {
+                self.store.forget(space.id, gap.page, gap.count);
+            }
+        }
+        round.look = started.elapsed();
+        round
+    }
+
+    /// Bytes that are owed to the store now; suspect ones count.
+    pub fn owed_bytes(&mut self) -> u64 {
+        let pages: u64 = self
+            .spaces
+            .values_mut()
+            .map(|space| space.dirty.pages() + space.suspect.pages())
+            .sum();
+        pages * PAGE_BYTES
+    }
+
+    /// Brings to the store what is owed. A set `stop` ends it early; what was not reached stays
+    /// owed. With `frozen` a page that cannot be read is an error.
+    ///
+    /// # Errors
+    /// The store is full or failed: everything not yet stored stays owed.
+    pub fn pay(&mut self, stop: &AtomicBool, frozen: bool) -> Result<Round, SyncError> {
+        let started = Instant::now();
+        let mut round = Round::default();
+        self.compare(stop, &mut round);
+        let mut jobs = Vec::new();
+        let mut placed = Vec::new();
+        let mut full = None;
+        for space in self.spaces.values_mut() {
+            let mut ranges = std::mem::take(&mut space.dirty);
+            for range in ranges.ranges() {
+                if full.is_some() {
+                    space.dirty.add(*range);
+                    continue;
+                }
+                let before = placed.len();
+                let result = self
+                    .store
+                    .place(space.id, range.page, range.count, &mut placed);
+                if let Err(error) = result {
+                    let partly: Vec<Placement> = placed.drain(before..).collect();
+                    partly.iter().for_each(|p| self.store.abandon(p));
+                    space.dirty.add(*range);
+                    full = Some(error);
+                    continue;
+                }
+                let source = Source::Process(space.pid);
+                jobs.extend(placed[before..].iter().map(|placement| Job {
+                    source,
+                    placement: *placement,
+                }));
+                // Placements grow at their end: the next range begins one of its own.
+                placed.clear();
+            }
+        }
+        let copying = Instant::now();
+        let copied = copy(self.store.medium(), &jobs, self.threads, stop);
+        let bytes = (copied.checksums.len() - copied.failed.len()) as u64 * PAGE_BYTES;
+        if bytes >= MEASURED_BYTES {
+            let measured = bytes as f64 / copying.elapsed().as_secs_f64();
+            self.bytes_per_second = self.bytes_per_second.mul_add(0.7, measured * 0.3);
+        }
+        round.stored_pages = bytes / PAGE_BYTES;
+        let lost = settle(&mut self.store, &jobs, &copied);
+        let stopped = stop.load(Ordering::Relaxed);
+        let mut unreadable = None;
+        for (pid, page) in lost {
+            let Some(space) = self.spaces.get_mut(&pid) else {
+                continue;
+            };
+            space.dirty.add(PageRange { page, count: 1 });
+            if frozen && !stopped {
+                unreadable.get_or_insert((pid, page * PAGE_BYTES));
+            }
+        }
+        round.copy = started.elapsed();
+        match (full, unreadable) {
+            (Some(error), _) => Err(error.into()),
+            (None, Some((pid, address))) => Err(SyncError::Unreadable { pid, address }),
+            (None, None) => Ok(round),
+        }
+    }
+
+    /// Suspect pages that are not what the store has become dirty.
+    fn compare(&mut self, stop: &AtomicBool, round: &mut Round) {
+        let engine = self.store.engine();
+        for space in self.spaces.values_mut() {
+            let mut suspect = std::mem::take(&mut space.suspect);
+            let ranges = suspect.ranges();
+            let mut known = Vec::new();
+            for range in ranges {
+                let missing = engine.index().missing(space.id, range.page, range.count);
+                let missing = missing.iter().map(|(page, count)| PageRange {
+                    page: *page,
+                    count: *count,
+                });
+                let missing: Vec<PageRange> = missing.collect();
+                let mut whole = PageSet::from_iter([*range]);
+                known.extend_from_slice(whole.without(&missing).ranges());
+                missing.iter().for_each(|range| space.dirty.add(*range));
+            }
+            // Small pieces, so that both processors have work and a stop is heard.
+            let pieces: Vec<PageRange> = known.iter().flat_map(pieces).collect();
+            round.compared_pages += pieces.iter().map(|piece| piece.count).sum::<u64>();
+            let source = Source::Process(space.pid);
+            let id = space.id;
+            let results = parallel(&pieces, self.threads, |piece| {
+                if stop.load(Ordering::Relaxed) {
+                    return None;
+                }
+                let stored: Vec<_> = (piece.page..piece.end())
+                    .map(|page| engine.checksum_of(id, page))
+                    .collect();
+                Some(differing(source, piece.page, &stored))
+            });
+            for (piece, result) in pieces.iter().zip(results) {
+                match result {
+                    None => space.suspect.add(*piece),
+                    Some(pages) => pages
+                        .into_iter()
+                        .for_each(|page| space.dirty.add(PageRange { page, count: 1 })),
+                }
+            }
+        }
+    }
+
+    /// Brings shared-memory objects to the store: what differs from it is written, holes and
+    /// what is past the end are forgotten.
+    ///
+    /// # Errors
+    /// An object cannot be read; the store is full or failed.
+    pub fn pay_objects(&mut self, objects: &[Object]) -> Result<Round, SyncError> {
+        let started = Instant::now();
+        let mut round = Round::default();
+        for object in objects {
+            self.pay_object(object, &mut round)?;
+        }
+        let used: Vec<SpaceId> = objects.iter().map(|object| object.space).collect();
+        let unused: Vec<SpaceId> = self
+            .objects
+            .values()
+            .filter(|space| !used.contains(space))
+            .copied()
+            .collect();
+        unused
+            .iter()
+            .for_each(|space| self.store.forget_space(*space));
+        self.objects.retain(|_, space| !unused.contains(space));
+        round.copy = started.elapsed();
+        Ok(round)
+    }
+
+    fn pay_object(&mut self, object: &Object, round: &mut Round) -> Result<(), SyncError> {
+        let data = data_ranges(&object.file, object.bytes)
+            .map_err(|source| object_error(object, source))?;
+        let everything = PageRange {
+            page: 0,
+            count: 1 << 45,
+        };
+        let mut holes = PageSet::from_iter([everything]).without(&data);
+        for hole in holes.ranges() {
+            self.store.forget(object.space, hole.page, hole.count);
+        }
+        let source = Source::File(&object.file);
+        let engine = self.store.engine();
+        let pieces: Vec<PageRange> = data.iter().flat_map(pieces).collect();
+        round.compared_pages += pieces.iter().map(|piece| piece.count).sum::<u64>();
+        let changed = parallel(&pieces, self.threads, |piece| {
+            let stored: Vec<_> = (piece.page..piece.end())
+                .map(|page| engine.checksum_of(object.space, page))
+                .collect();
+            differing(source, piece.page, &stored)
+        });
+        let mut changed: PageSet = changed
+            .into_iter()
+            .flatten()
+            .map(|page| PageRange { page, count: 1 })
+            .collect();
+        let mut placed = Vec::new();
+        for range in changed.ranges() {
+            let result = self
+                .store
+                .place(object.space, range.page, range.count, &mut placed);
+            if let Err(error) = result {
+                placed.iter().for_each(|p| self.store.abandon(p));
+                return Err(error.into());
+            }
+        }
+        let jobs: Vec<Job<'_>> = placed
+            .iter()
+            .map(|placement| Job {
+                source,
+                placement: *placement,
+            })
+            .collect();
+        let never = AtomicBool::new(false);
+        let copied = copy(self.store.medium(), &jobs, self.threads, &never);
+        round.stored_pages += (copied.checksums.len() - copied.failed.len()) as u64;
+        let whole = copied.failed.is_empty();
+        settle(&mut self.store, &jobs, &copied);
+        if whole {
+            Ok(())
+        } else {
+            let source = io::Error::other("a page of it gives an error");
+            Err(object_error(object, source))
+        }
+    }
+}
+
+fn object_error(object: &Object, source: io::Error) -> SyncError {
+    use std::os::unix::fs::MetadataExt;
+    let (device, inode) = object
+        .file
+        .metadata()
+        .map_or((0, 0), |metadata| (metadata.dev(), metadata.ino()));
+    SyncError::Object {
+        device,
+        inode,
+        source,
+    }
+}
+
+/// 1 MiB at a time.
+fn pieces(range: &PageRange) -> impl Iterator<Item = PageRange> + use<> {
+    const PIECE: u64 = 256;
+    let range = *range;
+    (0..range.count.div_ceil(PIECE)).map(move |index| PageRange {
+        page: range.page + index * PIECE,
+        count: PIECE.min(range.count - index * PIECE),
+    })
+}
+
+/// Runs `work` on each piece, on several threads where there is enough of it; results in order.
+fn parallel<T: Send>(
+    pieces: &[PageRange],
+    threads: usize,
+    work: impl Fn(&PageRange) -> T + Sync,
+) -> Vec<T> {
+    let pages: u64 = pieces.iter().map(|piece| piece.count).sum();
+    if threads < 2 || pages < 512 {
+        return pieces.iter().map(work).collect();
+    }
+    let part = pieces.len().div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> = pieces
+            .chunks(part)
+            .map(|mine| scope.spawn(move || mine.iter().map(work).collect::<Vec<T>>()))
+            .collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| {
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    })
+}
+
+/// Tells the store what was written where it was placed and what was not; returns the pages that
+/// were not.
+fn settle(store: &mut Store, jobs: &[Job<'_>], copied: &Copied) -> Vec<(Pid, u64)> {
+    let mut lost = Vec::new();
+    let mut failed = copied.failed.iter().copied().peekable();
+    let mut at = 0;
+    for job in jobs {
+        let count = job.placement.count as usize;
+        let part = |from: usize, to: usize| Placement {
+            page: job.placement.page + from as u64,
+            frame: job.placement.frame + from as u32,
+            count: (to - from) as u32,
+            ..job.placement
+        };
+        let mut from = 0;
+        while let Some(position) = failed.next_if(|position| *position < at + count) {
+            let index = position - at;
+            if index > from {
+                store.stored(&part(from, index), &copied.checksums[at + from..at + index]);
+            }
+            store.abandon(&part(index, index + 1));
+            if let Source::Process(pid) = job.source {
+                lost.push((pid, job.placement.page + index as u64));
+            }
+            from = index + 1;
+        }
+        if from < count {
+            store.stored(&part(from, count), &copied.checksums[at + from..at + count]);
+        }
+        at += count;
+    }
+    lost
+}
+
+/// The parts of a shared-memory object that are not holes, in pages.
+fn data_ranges(file: &File, bytes: u64) -> io::Result<Vec<PageRange>> {
+    let mut ranges = PageSet::default();
+    let mut at = 0;
+    while at < bytes {
+        // SAFETY: no memory involved.
+        let data = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, libc::SEEK_DATA) };
+        if data < 0 {
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::ENXIO) => break,
+                // Not every file system of memory (hugetlbfs) knows holes.
+                Some(libc::EINVAL) => {
+                    ranges.add(PageRange {
+                        page: at / PAGE_BYTES,
+                        count: (bytes - at).div_ceil(PAGE_BYTES),
+                    });
+                    break;
+                }
+                _ => return Err(error),
+            }
+        }
+        // SAFETY: no memory involved.
+        let hole = unsafe { libc::lseek(file.as_raw_fd(), data, libc::SEEK_HOLE) };
+        let end = u64::try_from(hole).unwrap_or(bytes).min(bytes);
+        let first = data as u64 / PAGE_BYTES;
+        ranges.add(PageRange {
+            page: first,
+            count: end.div_ceil(PAGE_BYTES) - first,
+        });
+        at = end;
+    }
+    Ok(ranges.ranges().to_vec())
+}
+
+/// Makes a userfaultfd of a stopped process and takes it over.
+fn userfaultfd_of(
+    process: &mut crate::ptrace::FrozenProcess,
+) -> Result<io::Result<OwnedFd>, crate::ptrace::Error> {
+    let flags = libc::O_CLOEXEC as u64 | libc::O_NONBLOCK as u64 | uffd::USER_MODE_ONLY;
+    let made = process.syscall(0, libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0])?;
+    let remote = match made {
+        Ok(remote) => remote,
+        Err(error) => return Ok(Err(error)),
+    };
+    let taken = take_fd(process.pid, remote as i32);
+    // The program never sees it: its number is free again before it runs on.
+    let _ = process.syscall(0, libc::SYS_close, [remote, 0, 0, 0, 0, 0])?;
+    process.end_injections();
+    Ok(taken.and_then(|uffd| {
+        uffd::enable(&uffd, uffd::FEATURE_WP_ASYNC | uffd::FEATURE_WP_UNPOPULATED)?;
+        Ok(uffd)
+    }))
+}
+
+/// A descriptor of another process, as our own.
+///
+/// # Errors
+/// It has none of this number, or we may not.
+pub fn take_fd(pid: Pid, number: i32) -> io::Result<OwnedFd> {
+    let target = rustix::process::Pid::from_raw(pid)
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let pidfd = rustix::process::pidfd_open(target, rustix::process::PidfdFlags::empty())?;
+    // SAFETY: no memory involved.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor of ours, from the call above.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

@@ -1,0 +1,232 @@
+//! One address space: what of it has changed since it was last looked at.
+//!
+//! A look yields two sets. *Dirty* pages were written to. *Suspect* pages are in ranges whose
+//! protection was lost or never was (a new or moved mapping, a fork's child, a private file
+//! mapping): they are compared with the store. A page that is there, in a protected range, not
+//! written to and not in the store would mean that something was overlooked: it counts as dirty.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use crate::procfs;
+use crate::store::index::Index;
+use crate::store::{PAGE_BYTES, SpaceId};
+
+use super::areas::{Area, Kind, areas};
+use super::pagemap::{self, Protect, Region, WRITTEN};
+use super::pages::{PageRange, PageSet};
+use super::uffd;
+
+/// An address space that is tracked.
+#[derive(Debug)]
+pub struct Space {
+    /// Its number in the store.
+    pub id: SpaceId,
+    /// A process that lives in it.
+    pub pid: i32,
+    /// Protects its pages; none: everything is suspect at each look.
+    pub uffd: Option<OwnedFd>,
+    /// Found dirty by a look, and not stored yet.
+    pub dirty: PageSet,
+    /// Found suspect by a look, and not compared yet.
+    pub suspect: PageSet,
+    /// Pages that only `/proc/PID/mem` can read.
+    pub unreadable: PageSet,
+    /// Bytes that it has, by the last look.
+    pub resident_bytes: u64,
+}
+
+/// What a look has seen, besides what it added to the space's sets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Pages written to since the last one.
+    pub written_pages: u64,
+    /// Pages in ranges that were not protected.
+    pub suspect_pages: u64,
+    /// Ranges whose protection was lost, or that are new, and are protected now.
+    pub armed: u32,
+}
+
+fn range_of(region: &Region) -> PageRange {
+    PageRange {
+        page: region.start / PAGE_BYTES,
+        count: region.pages(),
+    }
+}
+
+impl Space {
+    /// An address space of which nothing is known yet.
+    pub fn new(id: SpaceId, pid: i32) -> Self {
+        Self {
+            id,
+            pid,
+            uffd: None,
+            dirty: PageSet::default(),
+            suspect: PageSet::default(),
+            unreadable: PageSet::default(),
+            resident_bytes: 0,
+        }
+    }
+
+    /// Looks at all of it and protects what was written to. `forget` hears of every range
+    /// in which nothing is to be stored.
+    ///
+    /// # Errors
+    /// The process has ended, or /proc cannot be read.
+    pub fn look(&mut self, index: &Index, mut forget: impl FnMut(PageRange)) -> io::Result<Look> {
+        let maps = procfs::maps(self.pid)?;
+        let pagemap = pagemap::open(self.pid)?;
+        let mut look = Look::default();
+        let mut gaps = Vec::new();
+        let mut kept = Kept::default();
+        self.unreadable = PageSet::default();
+        self.resident_bytes = 0;
+        for area in areas(&maps) {
+            let regions = self.look_at(&pagemap, &area, &mut look)?;
+            for (region, state) in regions {
+                let range = range_of(&region);
+                self.resident_bytes += region.end - region.start;
+                kept.next(range, &mut gaps);
+                if !area.readable {
+                    self.unreadable.add(range);
+                }
+                match state {
+                    State::Suspect => {
+                        look.suspect_pages += range.count;
+                        self.suspect.add(range);
+                    }
+                    State::Written => {
+                        look.written_pages += range.count;
+                        self.dirty.add(range);
+                    }
+                    State::Clean => {
+                        for overlooked in index.missing(self.id, range.page, range.count) {
+                            self.dirty.add(PageRange {
+                                page: overlooked.0,
+                                count: overlooked.1,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        kept.end(&mut gaps);
+        gaps.iter().copied().for_each(&mut forget);
+        // What was owed to the store and is gone meanwhile is owed no more.
+        self.dirty = self.dirty.without(&gaps);
+        self.suspect = self.suspect.without(&gaps);
+        Ok(look)
+    }
+
+    fn look_at(
+        &mut self,
+        pagemap: &std::fs::File,
+        area: &Area,
+        look: &mut Look,
+    ) -> io::Result<Vec<(Region, State)>> {
+        let mut found = Vec::new();
+        let suspects = |found: &mut Vec<(Region, State)>, protect| {
+            found.clear();
+            pagemap::scan(pagemap, area.start, area.end, protect, |region| {
+                if region.is_private_content() {
+                    found.push((region, State::Suspect));
+                }
+            })
+        };
+        let Some(uffd) = self.uffd.as_ref().filter(|_| area.kind == Kind::Anonymous) else {
+            suspects(&mut found, Protect::Nothing)?;
+            return Ok(found);
+        };
+        let scanned = pagemap::scan(pagemap, area.start, area.end, Protect::Written, |region| {
+            if region.is_private_content() {
+                let written = region.categories & WRITTEN != 0;
+                let state = if written {
+                    State::Written
+                } else {
+                    State::Clean
+                };
+                found.push((region, state));
+            }
+        });
+        match scanned {
+            Ok(()) => return Ok(found),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
+            Err(error) => return Err(error),
+        }
+        // New, moved, or grown together with something new: whatever it was, it counts as lost.
+        match uffd::register(uffd, area.start, area.end, uffd::MODE_WP) {
+            Ok(()) => look.armed += 1,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                // Another program lives here now (exec); it gets a userfaultfd of its own.
+                self.uffd = None;
+            }
+            Err(error) => {
+                tracing::debug!(
+                    pid = self.pid,
+                    start = format!("{:#x}", area.start),
+                    "cannot be protected, will be compared: {error}"
+                );
+            }
+        }
+        // Protected first and read later: what is written in between is seen at the next look.
+        let protect = if self.uffd.is_some() {
+            Protect::Written
+        } else {
+            Protect::Nothing
+        };
+        let scanned = suspects(&mut found, protect);
+        if scanned.is_err() {
+            suspects(&mut found, Protect::Nothing)?;
+        }
+        Ok(found)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Clean,
+    Written,
+    Suspect,
+}
+
+/// Tells what lies between the ranges that are kept.
+#[derive(Debug, Default)]
+struct Kept {
+    end: u64,
+}
+
+impl Kept {
+    fn next(&mut self, range: PageRange, gaps: &mut Vec<PageRange>) {
+        if range.page > self.end {
+            gaps.push(PageRange {
+                page: self.end,
+                count: range.page - self.end,
+            });
+        }
+        self.end = self.end.max(range.end());
+    }
+
+    fn end(self, gaps: &mut Vec<PageRange>) {
+        gaps.push(PageRange {
+            page: self.end,
+            count: (1 << 45) - self.end,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_between_the_kept_ranges_is_forgotten() {
+        let mut gaps = Vec::new();
+        let mut kept = Kept::default();
+        for (page, count) in [(5, 2), (7, 1), (10, 1)] {
+            kept.next(PageRange { page, count }, &mut gaps);
+        }
+        kept.end(&mut gaps);
+        let gaps: Vec<_> = gaps.iter().map(|gap| (gap.page, gap.end())).collect();
+        assert_eq!(gaps, [(0, 5), (8, 10), (11, 1 << 45)]);
+    }
+}

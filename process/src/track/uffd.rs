@@ -1,0 +1,119 @@
+//! userfaultfd, as far as we use it; documented in ioctl_userfaultfd(2).
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use crate::store::PAGE_BYTES;
+
+/// Faults on missing pages are reported.
+pub const MODE_MISSING: u64 = 1;
+/// Pages can be write-protected.
+pub const MODE_WP: u64 = 2;
+
+/// Write-protection that the kernel lifts by itself at the first write.
+pub const FEATURE_WP_ASYNC: u64 = 1 << 15;
+/// Protection of what is not there yet.
+pub const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
+/// A fork is reported, with a userfaultfd of the child.
+pub const FEATURE_EVENT_FORK: u64 = 1 << 1;
+/// A moving mremap is reported.
+pub const FEATURE_EVENT_REMAP: u64 = 1 << 2;
+/// MADV_DONTNEED and its like are reported.
+pub const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
+/// munmap is reported.
+pub const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
+
+/// Argument of userfaultfd(2): faults of the kernel on behalf of the program are not reported.
+/// Enough for asynchronous protection, and needs no privilege in the program.
+pub const USER_MODE_ONLY: u64 = 1;
+
+const API: libc::c_ulong = 0xc018_aa3f;
+const REGISTER: libc::c_ulong = 0xc020_aa00;
+const UNREGISTER: libc::c_ulong = 0x8010_aa01;
+const WAKE: libc::c_ulong = 0x8010_aa02;
+const COPY: libc::c_ulong = 0xc028_aa03;
+const ZEROPAGE: libc::c_ulong = 0xc020_aa04;
+
+fn ioctl<T>(uffd: &OwnedFd, request: libc::c_ulong, argument: &mut T) -> io::Result<()> {
+    // SAFETY: the callers pass the structure that belongs to the request.
+    match unsafe { libc::ioctl(uffd.as_raw_fd(), request, std::ptr::from_mut(argument)) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Agrees on features; the first thing that is done with a userfaultfd.
+///
+/// # Errors
+/// EINVAL: the kernel lacks one of them.
+pub fn enable(uffd: &OwnedFd, features: u64) -> io::Result<()> {
+    ioctl(uffd, API, &mut [0xaa, features, 0])
+}
+
+/// Registers a range of bytes.
+///
+/// # Errors
+/// EBUSY: somebody else's userfaultfd is there. EINVAL, ENOMEM: it is no such mapping (any
+/// more). ESRCH: the address space is gone (exec, exit).
+pub fn register(uffd: &OwnedFd, start: u64, end: u64, mode: u64) -> io::Result<()> {
+    ioctl(uffd, REGISTER, &mut [start, end - start, mode, 0])
+}
+
+/// Ends the registration; waiting threads go on.
+///
+/// # Errors
+/// As [`register`].
+pub fn unregister(uffd: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
+    ioctl(uffd, UNREGISTER, &mut [start, end - start])
+}
+
+/// Lets threads go on that wait for pages of a range.
+///
+/// # Errors
+/// The address space is gone.
+pub fn wake(uffd: &OwnedFd, start: u64, bytes: u64) -> io::Result<()> {
+    ioctl(uffd, WAKE, &mut [start, bytes])
+}
+
+/// Puts pages where none are, write-protected if asked; threads that wait for them go on.
+/// Returns the bytes that were put.
+///
+/// # Errors
+/// EEXIST: there is one already. EAGAIN: the mappings are being changed, after so many bytes.
+/// ENOENT: there is no such registered mapping any more. ESRCH: the address space is gone.
+pub fn copy(
+    uffd: &OwnedFd,
+    to: u64,
+    from: &[u8],
+    protected: bool,
+) -> Result<u64, (u64, io::Error)> {
+    let mode = if protected { 2 } else { 0 };
+    let mut argument = [
+        to,
+        from.as_ptr().addr() as u64,
+        from.len() as u64,
+        mode,
+        0u64,
+    ];
+    let result = ioctl(uffd, COPY, &mut argument);
+    finish(result, argument[4])
+}
+
+/// Puts the page of zeros where none is.
+///
+/// # Errors
+/// As [`copy`].
+pub fn zero(uffd: &OwnedFd, to: u64) -> Result<u64, (u64, io::Error)> {
+    let mut argument = [to, PAGE_BYTES, 0, 0u64];
+    let result = ioctl(uffd, ZEROPAGE, &mut argument);
+    finish(result, argument[3])
+}
+
+fn finish(result: io::Result<()>, done: u64) -> Result<u64, (u64, io::Error)> {
+    // The kernel says how far it came, or a negative error number.
+    let done_bytes = if (done as i64) < 0 { 0 } else { done };
+    match result {
+        Ok(()) => Ok(done_bytes),
+        Err(error) => Err((done_bytes, error)),
+    }
+}
