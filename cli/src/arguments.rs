@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use dormouse_lab::cli::LabCommand;
 use dormouse_machine::cli::{HomeArgs, SleepArgs};
+use dormouse_process::cli::ProcessCommand;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -42,6 +43,8 @@ pub enum Command {
     Home(Box<HomeArgs>),
     #[command(subcommand)]
     Image(ImageCommand),
+    #[command(subcommand)]
+    Process(ProcessCommand),
     Report(ReportArguments),
     /// Print a completion script for a shell
     #[command(after_help = "\

@@ -29,3 +29,4 @@ pub mod state;
 pub mod store;
 pub mod sync;
 pub mod track;
+pub mod tracker;

@@ -1,1 +1,317 @@
-//! The last step: freeze the tree, copy what is dirty, commit.
+//! One epoch from a running program: freeze the tree, describe it, copy what is dirty, commit.
+//!
+//! ```text
+//!  persist:     freeze ─ capture ─ look ─ copy ─(files synced meanwhile)─ commit ─ go on, stop or kill
+//!  background:  freeze ─ capture ─ look ─ copy ─ thaw ─ files ─ commit
+//!                                       └─ too much for the pause: thaw, nothing committed
+//! ```
+
+mod files;
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use crate::capture::{self, AdviceCache, Options, capture};
+use crate::ptrace::{self, FrozenTree, Pid};
+use crate::store::{Cause, PAGE_BYTES, SpaceId};
+use crate::sync::{Mirror, Object, SyncError};
+
+/// What becomes of the program after it was persisted.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Then {
+    /// It goes on; the next epoch will hold what it does now
+    Continue,
+    /// It stays stopped (SIGSTOP) until somebody continues it
+    Stop,
+    /// It is killed; the next `run` restores it
+    Kill,
+}
+
+/// Why there is no new epoch. The former one is still there.
+#[derive(Debug, thiserror::Error)]
+pub enum PersistError {
+    /// The tree cannot be stopped.
+    #[error(transparent)]
+    Ptrace(#[from] ptrace::Error),
+    /// The tree uses something that cannot be restored.
+    #[error(transparent)]
+    Capture(#[from] capture::Error),
+    /// Pages cannot be read or stored.
+    #[error(transparent)]
+    Sync(#[from] SyncError),
+    /// A restored program did not get its pages.
+    #[error("{0}")]
+    NotFilled(String),
+    /// There is nothing to persist.
+    #[error("the program has ended")]
+    Ended,
+}
+
+impl From<crate::store::StoreError> for PersistError {
+    fn from(error: crate::store::StoreError) -> Self {
+        Self::Sync(error.into())
+    }
+}
+
+/// How long each step took, and what it moved. Times in nanoseconds.
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
+pub struct Report {
+    /// Number of the new epoch.
+    pub epoch: u64,
+    /// From the request to the commit.
+    pub total_ns: u64,
+    /// All threads stopped.
+    pub freeze_ns: u64,
+    /// Kernel objects described.
+    pub capture_ns: u64,
+    /// Dirty pages found.
+    pub look_ns: u64,
+    /// Pages compared and copied.
+    pub copy_ns: u64,
+    /// Waiting for files that the program writes (beside the copying).
+    pub files_ns: u64,
+    /// Index, description and root durable.
+    pub commit_ns: u64,
+    /// How long the program stood still; all of it where it did not go on.
+    pub pause_ns: u64,
+    /// Bytes of pages written to the store in this step.
+    pub stored_bytes: u64,
+    /// Bytes of pages that were only compared with it.
+    pub compared_bytes: u64,
+    /// Bytes of the description.
+    pub description_bytes: u64,
+    /// Processes and threads in the tree.
+    pub processes: usize,
+    /// Threads in the tree.
+    pub threads: usize,
+}
+
+/// What came of a background epoch.
+#[derive(Debug)]
+pub enum Background {
+    /// It is durable.
+    Committed(Report),
+    /// More bytes were dirty than the pause allows to copy; the program runs on.
+    TooMuch(u64),
+}
+
+/// A program whose pages are mirrored.
+#[derive(Debug)]
+pub struct Persister {
+    /// Its pages.
+    pub mirror: Mirror,
+    advice: AdviceCache,
+}
+
+struct Stopped {
+    tree: FrozenTree,
+    description: Vec<u8>,
+    objects: Vec<Object>,
+    report: Report,
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Persister {
+    /// For pages that are mirrored here.
+    pub fn new(mirror: Mirror) -> Self {
+        Self {
+            mirror,
+            advice: AdviceCache::default(),
+        }
+    }
+
+    /// Reads what is slow to read, while the program runs.
+    pub fn prepare(&mut self) {
+        for pid in self.mirror.processes() {
+            if let Err(error) = self.advice.refresh(pid) {
+                tracing::debug!(pid, "its mappings cannot be looked at: {error}");
+            }
+        }
+    }
+
+    /// Freezes the tree, and takes in processes that are new.
+    ///
+    /// # Errors
+    /// It cannot be stopped, or has ended.
+    pub fn take_in(&mut self, roots: &[Pid]) -> Result<(), PersistError> {
+        let mut tree = FrozenTree::freeze(roots)?;
+        let result = self.mirror.take_in(&mut tree);
+        tree.thaw();
+        Ok(result?)
+    }
+
+    /// Whether the tree could be restored: describes it, and lets it run on.
+    ///
+    /// # Errors
+    /// What is in the way, by name.
+    pub fn rehearse(&mut self, roots: &[Pid]) -> Result<(), PersistError> {
+        self.stop(roots, true).map(|stopped| stopped.tree.thaw())
+    }
+
+    fn stop(&mut self, roots: &[Pid], goes_on: bool) -> Result<Stopped, PersistError> {
+        let started = Instant::now();
+        let mut tree = FrozenTree::freeze(roots)?;
+        let frozen = Instant::now();
+        if tree
+            .processes
+            .iter()
+            .all(|process| process.threads.is_empty())
+        {
+            return Err(PersistError::Ended);
+        }
+        let captured = (|| {
+            if goes_on {
+                self.mirror.take_in(&mut tree)?;
+            }
+            let spaces: HashMap<Pid, SpaceId> = tree
+                .processes
+                .iter()
+                .map(|process| (process.pid, self.mirror.space_of(process.pid)))
+                .collect();
+            let mirror = &mut self.mirror;
+            let options = Options {
+                space_of: &|pid| spaces[&pid],
+                object_space: &mut |device, inode| mirror.space_of_object(device, inode),
+                advice: &mut self.advice,
+            };
+            Ok::<_, PersistError>(capture(&mut tree, options)?)
+        })();
+        // A tree that is dropped runs on.
+        let captured = captured?;
+        let alive: Vec<Pid> = tree
+            .processes
+            .iter()
+            .filter(|process| !process.threads.is_empty())
+            .map(|process| process.pid)
+            .collect();
+        self.mirror.keep_only(&alive);
+        let description = captured.tree.encode();
+        let report = Report {
+            freeze_ns: nanoseconds(frozen - started),
+            capture_ns: nanoseconds(frozen.elapsed()),
+            description_bytes: description.len() as u64,
+            processes: alive.len(),
+            threads: tree
+                .processes
+                .iter()
+                .map(|process| process.threads.len())
+                .sum(),
+            ..Report::default()
+        };
+        let objects = captured.objects.into_iter().map(|object| Object {
+            space: object.space,
+            file: object.file.into(),
+            bytes: object.bytes,
+        });
+        Ok(Stopped {
+            objects: objects.collect(),
+            tree,
+            description,
+            report,
+        })
+    }
+
+    /// Persists the program as it is now.
+    ///
+    /// # Errors
+    /// There is no new epoch; the program runs on.
+    pub fn persist(&mut self, roots: &[Pid], then: Then) -> Result<Report, PersistError> {
+        let started = Instant::now();
+        let mut stopped = self.stop(roots, then == Then::Continue)?;
+        let report = &mut stopped.report;
+        let pids: Vec<Pid> = stopped
+            .tree
+            .processes
+            .iter()
+            .map(|process| process.pid)
+            .collect();
+        let files = std::thread::spawn(move || files::sync(&pids));
+        let never = AtomicBool::new(false);
+        let round = self.mirror.look();
+        report.look_ns = nanoseconds(round.look);
+        let copying = Instant::now();
+        let paid = self.mirror.pay(&never, true)?;
+        let shared = self.mirror.pay_objects(&stopped.objects)?;
+        report.stored_bytes = (paid.stored_pages + shared.stored_pages) * PAGE_BYTES;
+        report.compared_bytes = (paid.compared_pages + shared.compared_pages) * PAGE_BYTES;
+        report.copy_ns = nanoseconds(copying.elapsed());
+        let waiting = Instant::now();
+        // A file that cannot be synced is no reason to lose the memory, too: it is logged.
+        let _ = files.join();
+        report.files_ns = nanoseconds(waiting.elapsed());
+        let committing = Instant::now();
+        let last_space = self.mirror.last_space();
+        let store = &mut self.mirror.store;
+        report.epoch = store.commit(&stopped.description, Cause::Persist, last_space)?;
+        report.commit_ns = nanoseconds(committing.elapsed());
+        report.total_ns = nanoseconds(started.elapsed());
+        report.pause_ns = report.total_ns;
+        match then {
+            Then::Continue => stopped.tree.thaw(),
+            Then::Kill => stopped.tree.kill(),
+            Then::Stop => {
+                for process in &stopped.tree.processes {
+                    // SAFETY: no memory involved.
+                    unsafe { libc::kill(process.pid, libc::SIGSTOP) };
+                }
+                stopped.tree.thaw();
+            }
+        }
+        Ok(stopped.report)
+    }
+
+    /// Commits an epoch while the program runs, if it need not stand still for longer than it
+    /// takes to copy `most_bytes`.
+    ///
+    /// # Errors
+    /// There is no new epoch; the program runs on.
+    pub fn background(
+        &mut self,
+        roots: &[Pid],
+        most_bytes: u64,
+    ) -> Result<Background, PersistError> {
+        let started = Instant::now();
+        let mut stopped = self.stop(roots, true)?;
+        let report = &mut stopped.report;
+        let round = self.mirror.look();
+        report.look_ns = nanoseconds(round.look);
+        let owed = self.mirror.owed_bytes();
+        if owed > most_bytes {
+            stopped.tree.thaw();
+            return Ok(Background::TooMuch(owed));
+        }
+        let never = AtomicBool::new(false);
+        let copying = Instant::now();
+        let paid = self.mirror.pay(&never, true)?;
+        let shared = self.mirror.pay_objects(&stopped.objects)?;
+        report.stored_bytes = (paid.stored_pages + shared.stored_pages) * PAGE_BYTES;
+        report.compared_bytes = (paid.compared_pages + shared.compared_pages) * PAGE_BYTES;
+        report.copy_ns = nanoseconds(copying.elapsed());
+        let pids: Vec<Pid> = stopped
+            .tree
+            .processes
+            .iter()
+            .map(|process| process.pid)
+            .collect();
+        stopped.tree.thaw();
+        let mut report = stopped.report;
+        report.pause_ns = nanoseconds(started.elapsed());
+        let syncing = Instant::now();
+        files::sync(&pids);
+        report.files_ns = nanoseconds(syncing.elapsed());
+        let committing = Instant::now();
+        let last_space = self.mirror.last_space();
+        let store = &mut self.mirror.store;
+        report.epoch = store.commit(&stopped.description, Cause::Background, last_space)?;
+        report.commit_ns = nanoseconds(committing.elapsed());
+        report.total_ns = nanoseconds(started.elapsed());
+        Ok(Background::Committed(report))
+    }
+}

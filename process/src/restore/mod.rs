@@ -21,8 +21,11 @@
 //! was. The caller gets the tree stopped, and says when it runs.
 
 mod check;
+mod guard;
+pub mod lazy;
 mod lists;
 mod memory;
+mod pager;
 mod pool;
 mod sockets;
 mod stub;

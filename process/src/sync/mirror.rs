@@ -144,11 +144,6 @@ impl Mirror {
         self.spaces.insert(pid, Space::new(id, pid));
     }
 
-    /// A restored shared-memory object has a space that the store knows.
-    pub fn adopt_object(&mut self, device: u64, inode: u64, id: SpaceId) {
-        self.objects.insert((device, inode), id);
-    }
-
     /// Processes that are mirrored.
     pub fn processes(&self) -> Vec<Pid> {
         self.spaces.keys().copied().collect()
@@ -360,17 +355,15 @@ impl Mirror {
         for object in objects {
             self.pay_object(object, &mut round)?;
         }
+        // Whatever else the store has is of objects that are gone, or of a former life.
         let used: Vec<SpaceId> = objects.iter().map(|object| object.space).collect();
-        let unused: Vec<SpaceId> = self
-            .objects
-            .values()
-            .filter(|space| !used.contains(space))
-            .copied()
-            .collect();
-        unused
-            .iter()
-            .for_each(|space| self.store.forget_space(*space));
-        self.objects.retain(|_, space| !unused.contains(space));
+        self.objects.retain(|_, space| used.contains(space));
+        for space in self.store.engine().index().spaces() {
+            let lives = used.contains(&space) || self.spaces.values().any(|s| s.id == space);
+            if !lives {
+                self.store.forget_space(space);
+            }
+        }
         round.copy = started.elapsed();
         Ok(round)
     }

@@ -4,8 +4,11 @@
 //! |---|---|
 //! | `copy` | pages into the store, with all processors |
 //! | `mirror` | which spaces there are, what of them is owed to the store, one round of paying it |
+//! | `schedule` | when the next round comes (pure) |
 
 pub mod copy;
 pub mod mirror;
+pub mod schedule;
 
 pub use mirror::{Mirror, Object, Round, SyncError};
+pub use schedule::Budget;

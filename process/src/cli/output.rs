@@ -1,0 +1,64 @@
+//! What verbs print.
+
+use std::io::{self, Write};
+
+use bytesize::ByteSize;
+use serde::Serialize;
+
+use super::CliError;
+use crate::persist::Report;
+
+/// Writes a line to standard output; a reader who has gone away ends the program.
+pub fn line(text: &str) -> Result<(), CliError> {
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        result => result
+            .map_err(|error| CliError::Failed(format!("cannot write to standard output: {error}"))),
+    }
+}
+
+/// Writes one JSON object on one line.
+pub fn json(value: &impl Serialize) -> Result<(), CliError> {
+    let text = serde_json::to_string(value);
+    line(&text.map_err(|error| CliError::Failed(error.to_string()))?)
+}
+
+/// Bytes for people.
+pub fn bytes(count: u64) -> String {
+    ByteSize(count).display().iec().to_string()
+}
+
+/// Nanoseconds for people.
+pub fn milliseconds(nanoseconds: u64) -> String {
+    format!("{:.1} ms", nanoseconds as f64 / 1e6)
+}
+
+/// A moment for people: how long ago.
+pub fn ago(seconds_since_1970: f64) -> String {
+    let now = crate::store::file::now_ns() as f64 / 1e9;
+    match (now - seconds_since_1970).max(0.0) {
+        seconds if seconds < 100.0 => format!("{seconds:.1} s ago"),
+        seconds if seconds < 6000.0 => format!("{:.0} min ago", seconds / 60.0),
+        seconds if seconds < 172_800.0 => format!("{:.0} h ago", seconds / 3600.0),
+        seconds => format!("{:.0} days ago", seconds / 86400.0),
+    }
+}
+
+/// A persist in one line for its whole and one for its steps.
+pub fn report(report: &Report) -> String {
+    format!(
+        "epoch {} is safe after {}: {} written, {} processes, {} threads\n  \
+         freeze {}, capture {}, look {}, copy {}, files {}, commit {}",
+        report.epoch,
+        milliseconds(report.total_ns),
+        bytes(report.stored_bytes),
+        report.processes,
+        report.threads,
+        milliseconds(report.freeze_ns),
+        milliseconds(report.capture_ns),
+        milliseconds(report.look_ns),
+        milliseconds(report.copy_ns),
+        milliseconds(report.files_ns),
+        milliseconds(report.commit_ns),
+    )
+}

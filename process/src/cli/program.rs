@@ -1,0 +1,183 @@
+//! The verbs that are about programs: run, attach, restore, persist.
+
+use super::arguments::{
+    AttachArguments, PersistArguments, RestoreArguments, Restoring, RunArguments, Tracking,
+};
+use super::output::{json, line, report};
+use super::{CliError, DONE, FAILED};
+use crate::persist::Report;
+use crate::store::file::path_of;
+use crate::store::{Access, Store};
+use crate::sync::{Budget, Mirror};
+use crate::track::self_test;
+use crate::tracker::control::{Answer, Request, ask};
+use crate::tracker::{End, Options, Roots, Tracker, launch, resume};
+
+fn options(tracking: &Tracking) -> Options {
+    let budget = match (tracking.budget, tracking.deadline) {
+        (Some(budget), _) => Budget::Bytes(budget.as_u64()),
+        (None, Some(deadline)) => Budget::Deadline(deadline),
+        (None, None) => Budget::Unbounded,
+    };
+    Options {
+        budget,
+        epoch_interval: tracking.epoch_interval,
+        pause: tracking.pause,
+        power: tracking.on_power_loss.clone(),
+        then: tracking.then,
+    }
+}
+
+/// Whether writes can be tracked; said aloud where they cannot.
+fn can_track(tracking: &Tracking) -> bool {
+    if tracking.no_tracking {
+        return false;
+    }
+    match self_test::run() {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(
+                "this kernel's tracking of writes is not used ({error}): all memory is compared \
+                 each time"
+            );
+            false
+        }
+    }
+}
+
+fn open(
+    place: &std::path::Path,
+    name: &str,
+    access: Access,
+    tracking: &Tracking,
+) -> Result<Store, CliError> {
+    let limit = tracking.store_size.map(|size| size.as_u64());
+    Ok(Store::open(&path_of(place, name)?, name, access, limit)?)
+}
+
+pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
+    let name = match &arguments.name {
+        Some(name) => name.clone(),
+        None => std::path::Path::new(&arguments.command[0])
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+    };
+    let tracking = &arguments.tracking;
+    let mut store = open(&arguments.place.store, &name, Access::Create, tracking)?;
+    if arguments.fresh {
+        store.clear()?;
+    }
+    if store.root().is_some() {
+        return resumed(store, tracking, &arguments.restoring);
+    }
+    if !store.passed_over().is_empty() {
+        return Err(CliError::Failed(format!(
+            "{}: it held a state, and no complete epoch is left of it ({}); `run --fresh` starts \
+             the program anew, `remove` removes what is left",
+            store.path().display(),
+            store.passed_over().join("; "),
+        )));
+    }
+    let track = can_track(tracking);
+    let child = launch::start(&arguments.command).map_err(|error| {
+        let program = arguments.command[0].to_string_lossy();
+        CliError::Failed(format!("cannot run {program}: {error}"))
+    })?;
+    let roots = Roots::Children(child.id() as i32);
+    let tracker = Tracker::new(Mirror::new(store, track), track, roots, options(tracking))?;
+    Ok(code_of(&tracker.run()?))
+}
+
+pub fn attach(arguments: &AttachArguments) -> Result<u8, CliError> {
+    let tracking = &arguments.tracking;
+    let store = open(
+        &arguments.place.store,
+        &arguments.name,
+        Access::Create,
+        tracking,
+    )?;
+    if store.root().is_some() {
+        return Err(CliError::Failed(format!(
+            "{}: holds a state already; restore it, or remove it first",
+            store.path().display()
+        )));
+    }
+    let track = can_track(tracking);
+    let roots = Roots::Attached(arguments.pid);
+    let tracker = Tracker::new(Mirror::new(store, track), track, roots, options(tracking))?;
+    Ok(code_of(&tracker.run()?))
+}
+
+pub fn restore(arguments: &RestoreArguments) -> Result<u8, CliError> {
+    let tracking = &arguments.tracking;
+    let store = open(
+        &arguments.place.store,
+        &arguments.name,
+        Access::Write,
+        tracking,
+    )?;
+    if store.root().is_none() {
+        return Err(CliError::Failed(format!(
+            "{}: there is nothing to restore",
+            store.path().display()
+        )));
+    }
+    resumed(store, tracking, &arguments.restoring)
+}
+
+fn resumed(store: Store, tracking: &Tracking, restoring: &Restoring) -> Result<u8, CliError> {
+    let track = can_track(tracking);
+    let how = resume::Restoring {
+        verify_first: restoring.verify_first,
+        accept_changed_files: restoring.accept_changed_files,
+        eager: restoring.eager,
+    };
+    let tracker = resume::resume(store, track, options(tracking), &how)?;
+    Ok(code_of(&tracker.run()?))
+}
+
+/// The exit code that stands for the program's end.
+fn code_of(end: &End) -> u8 {
+    match end {
+        End::Exited(code) => u8::try_from(*code).unwrap_or(FAILED),
+        End::Killed(signal) => {
+            tracing::warn!("the program was killed by signal {signal}; its last epoch is kept");
+            u8::try_from(128 + signal).unwrap_or(FAILED)
+        }
+        End::Vanished => DONE,
+        End::Persisted(report) => {
+            tracing::info!(epoch = report.epoch, "persisted and killed");
+            DONE
+        }
+    }
+}
+
+pub fn persist(arguments: &PersistArguments) -> Result<u8, CliError> {
+    let path = path_of(&arguments.place.store, &arguments.name)?;
+    let request = Request::Persist {
+        then: arguments.then,
+    };
+    let answer = ask(&path, request)
+        .map_err(|error| CliError::Failed(format!("the tracker does not answer: {error}")))?;
+    match answer {
+        None => Err(CliError::Failed(format!(
+            "{}: no tracker; start the program with `dormouse process run --name {}`, or attach \
+             to it",
+            path.display(),
+            arguments.name
+        ))),
+        Some(Answer::Error(error)) => Err(CliError::Failed(format!("not persisted: {error}"))),
+        Some(Answer::Ok(value)) => {
+            if arguments.json {
+                json(&value)?;
+            } else {
+                let done: Report = serde_json::from_value(value).map_err(|error| {
+                    CliError::Failed(format!("the tracker is of another version: {error}"))
+                })?;
+                line(&report(&done))?;
+            }
+            Ok(DONE)
+        }
+    }
+}

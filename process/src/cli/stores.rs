@@ -1,0 +1,172 @@
+//! The verbs that are about stores: list, status, remove, verify.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::arguments::{ListArguments, NamedArguments};
+use super::output::{ago, bytes, json, line, report};
+use super::{CliError, DIFFERS, DONE};
+use crate::store::file::{list as list_stores, path_of, summary};
+use crate::store::verify::verify as verify_epoch;
+use crate::store::{Access, Store, Summary};
+use crate::tracker::control::{Answer, Request, ask};
+use crate::tracker::status::Status;
+
+fn path(arguments: &NamedArguments) -> Result<PathBuf, CliError> {
+    Ok(path_of(&arguments.place.store, &arguments.name)?)
+}
+
+fn describe(summary: &Summary) -> String {
+    let state = match (&summary.epoch, &summary.in_use_by) {
+        (_, Some(holder)) => format!("in use by {holder}"),
+        (Some(_), None) => "can be restored".to_owned(),
+        (None, None) => "nothing to restore".to_owned(),
+    };
+    let epoch = summary.epoch.as_ref().map_or_else(String::new, |epoch| {
+        format!(
+            ", epoch {} of {} with {}",
+            epoch.number,
+            ago(epoch.committed_s),
+            bytes(epoch.page_bytes)
+        )
+    });
+    format!("{}: {state}{epoch}", summary.name)
+}
+
+pub fn list(arguments: &ListArguments) -> Result<u8, CliError> {
+    let stores = list_stores(&arguments.place.store)?;
+    if arguments.json {
+        let values: Vec<_> = stores
+            .iter()
+            .map(|store| match store {
+                Ok(summary) => json!(summary),
+                Err(error) => json!({ "error": error.to_string() }),
+            })
+            .collect();
+        json(&json!({ "stores": values }))?;
+        return Ok(DONE);
+    }
+    if stores.is_empty() {
+        line(&format!("no stores in {}", arguments.place.store.display()))?;
+    }
+    for store in &stores {
+        match store {
+            Ok(summary) => line(&describe(summary))?,
+            Err(error) => line(&error.to_string())?,
+        }
+    }
+    Ok(DONE)
+}
+
+pub fn status(arguments: &NamedArguments) -> Result<u8, CliError> {
+    let path = path(arguments)?;
+    let summary = summary(&path)?;
+    let answer = ask(&path, Request::Status)
+        .map_err(|error| CliError::Failed(format!("the tracker does not answer: {error}")))?;
+    let status: Option<Status> = match answer {
+        None => None,
+        Some(Answer::Error(error)) => return Err(CliError::Failed(error)),
+        Some(Answer::Ok(value)) => Some(serde_json::from_value(value).map_err(|error| {
+            CliError::Failed(format!("the tracker is of another version: {error}"))
+        })?),
+    };
+    if arguments.json {
+        json(&json!({ "store": summary, "tracker": status }))?;
+        return Ok(DONE);
+    }
+    line(&describe(&summary))?;
+    let Some(status) = status else {
+        line("no tracker")?;
+        return Ok(DONE);
+    };
+    let pids: Vec<String> = status.pids.iter().map(ToString::to_string).collect();
+    line(&format!(
+        "program {} (pid {}), {} in memory, tracked by process {} ({})",
+        status.program,
+        pids.join(", "),
+        bytes(status.resident_bytes),
+        status.tracker_pid,
+        status.tracking,
+    ))?;
+    let budget = status.budget_bytes.map_or_else(|| "none".to_owned(), bytes);
+    line(&format!(
+        "dirty at most {} of late (budget {budget}); a persist would take {:.1} ms at {}/s",
+        bytes(status.most_dirty_bytes),
+        status.persist_ms,
+        bytes(status.bandwidth_bytes_per_s as u64),
+    ))?;
+    line(&format!(
+        "{} rounds, {} over budget; {} epochs, {} put off, longest pause {:.1} ms; power: {}",
+        status.rounds,
+        status.rounds_over_budget,
+        status.epochs,
+        status.epochs_put_off,
+        status.longest_pause_ms,
+        status.power,
+    ))?;
+    if let Some(last) = &status.last {
+        line(&report(last))?;
+    }
+    for obstacle in &status.obstacles {
+        line(&format!("cannot be persisted: {obstacle}"))?;
+    }
+    Ok(DONE)
+}
+
+pub fn remove(arguments: &NamedArguments) -> Result<u8, CliError> {
+    let path = path(arguments)?;
+    // Whatever it holds: a damaged store can be removed, too, but not one in use.
+    match Store::open(&path, &arguments.name, Access::Write, None) {
+        Ok(store) => store.remove()?,
+        Err(error @ crate::store::StoreError::Damaged { .. }) => {
+            tracing::info!("{error}");
+            std::fs::remove_file(&path)
+                .map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    if arguments.json {
+        json(&json!({ "removed": path }))?;
+    } else {
+        line(&format!("{}: removed", arguments.name))?;
+    }
+    Ok(DONE)
+}
+
+pub fn verify(arguments: &NamedArguments) -> Result<u8, CliError> {
+    let path = path(arguments)?;
+    let store = Store::open(&path, &arguments.name, Access::Read, None)?;
+    let result = store.snapshot().map(|epoch| verify_epoch(&epoch));
+    let passed_over = store.passed_over();
+    let damaged = result.as_ref().is_some_and(|r| !r.damaged.is_empty());
+    let lost = result.is_none() && !passed_over.is_empty();
+    if arguments.json {
+        json(&json!({
+            "name": arguments.name,
+            "ok": !damaged && !lost,
+            "passed_over": passed_over,
+            "epoch": result,
+        }))?;
+    } else {
+        for reason in passed_over {
+            line(&format!("passed over: {reason}"))?;
+        }
+        match &result {
+            None => line("nothing to restore")?,
+            Some(result) => line(&format!(
+                "epoch {}: {} compared in {} extents of {} spaces, {} pages differ",
+                result.epoch,
+                bytes(result.page_bytes),
+                result.extents,
+                result.spaces,
+                result.damaged.len(),
+            ))?,
+        }
+        let pages = result.iter().flat_map(|result| &result.damaged);
+        for (space, address) in pages.take(20) {
+            line(&format!("  space {space}, page {address:#x}"))?;
+        }
+    }
+    Ok(if damaged || lost { DIFFERS } else { DONE })
+}

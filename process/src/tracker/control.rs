@@ -1,0 +1,169 @@
+//! The tracker's control socket: one request and one answer a connection, each one line of JSON.
+//!
+//! ```text
+//!  dormouse process status  ──► {"verb":"status"}                   ──► {"ok":{…Status…}}
+//!  dormouse process persist ──► {"verb":"persist","then":"continue"} ──► {"ok":{…Report…}}
+//!                                                                    ──► {"error":"…"}
+//! ```
+
+use std::fs::DirBuilder;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::persist::Then;
+use crate::store::format::checksum;
+
+/// Longest line that is read.
+const LINE_BYTES: u64 = 1 << 20;
+/// A persist of a large program to a slow disk takes its time.
+const ANSWER: Duration = Duration::from_secs(600);
+/// A client that says nothing must not hold the tracker up.
+const REQUEST: Duration = Duration::from_millis(200);
+
+/// What is asked of a tracker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "lowercase")]
+pub enum Request {
+    /// How it stands.
+    Status,
+    /// A new epoch now.
+    Persist {
+        /// What becomes of the program then.
+        then: Then,
+    },
+}
+
+/// What it answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// The report.
+    Ok(Value),
+    /// Why not.
+    Error(String),
+}
+
+/// Where the socket of a store's tracker is: in a directory of this user only, by the store's
+/// path, because a store may lie where no socket can.
+pub fn socket_path(store: &Path) -> PathBuf {
+    let store = store.canonicalize().unwrap_or_else(|_| store.to_owned());
+    let number = checksum(store.as_os_str().as_encoded_bytes());
+    directory().join(format!("process-{number:016x}.sock"))
+}
+
+fn directory() -> PathBuf {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return PathBuf::from("/run/dormouse");
+    }
+    std::env::var_os("XDG_RUNTIME_DIR").map_or_else(
+        || std::env::temp_dir().join(format!("dormouse-{}", user.as_raw())),
+        |runtime| PathBuf::from(runtime).join("dormouse"),
+    )
+}
+
+/// Listens at a path; a socket that nobody listens at any more is replaced.
+///
+/// # Errors
+/// It cannot be made.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    if let Some(directory) = path.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+    }
+    // The store's lock says that there is no other tracker.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn read_line(stream: &UnixStream) -> io::Result<String> {
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_BYTES)).read_line(&mut line)?;
+    Ok(line)
+}
+
+/// Reads the request of a client.
+///
+/// # Errors
+/// It says nothing, or nothing that is known.
+pub fn receive(stream: &UnixStream) -> io::Result<Request> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(REQUEST))?;
+    stream.set_write_timeout(Some(REQUEST))?;
+    Ok(serde_json::from_str(&read_line(stream)?)?)
+}
+
+/// Answers a client; one that has gone away is no error.
+pub fn answer(mut stream: &UnixStream, answer: &Answer) {
+    if let Ok(mut line) = serde_json::to_string(answer) {
+        line.push('\n');
+        let _ = stream.write_all(line.as_bytes());
+    }
+}
+
+/// Asks the tracker of a store. None: nobody listens.
+///
+/// # Errors
+/// It cannot be asked.
+pub fn ask(store: &Path, request: Request) -> io::Result<Option<Answer>> {
+    let mut stream = match UnixStream::connect(socket_path(store)) {
+        Ok(stream) => stream,
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+            ) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    stream.set_read_timeout(Some(ANSWER))?;
+    let mut line = serde_json::to_string(&request)?;
+    line.push('\n');
+    stream.write_all(line.as_bytes())?;
+    let answer = read_line(&stream)?;
+    if answer.is_empty() {
+        return Err(io::Error::other(
+            "the tracker ended before it answered; its log says why",
+        ));
+    }
+    Ok(Some(serde_json::from_str(&answer)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_and_its_answer_are_one_line_each() {
+        let request = Request::Persist { then: Then::Kill };
+        let line = serde_json::to_string(&request).unwrap();
+        assert_eq!(line, r#"{"verb":"persist","then":"kill"}"#);
+        assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
+        let answer = serde_json::to_string(&Answer::Error("no\nroom".to_owned())).unwrap();
+        assert_eq!(answer, r#"{"error":"no\nroom"}"#);
+    }
+
+    #[test]
+    fn a_client_that_talks_nonsense_or_nothing_is_refused() {
+        for text in ["", "hello\n", "{\"verb\":\"format\"}\n"] {
+            let (mut client, server) = UnixStream::pair().unwrap();
+            client.write_all(text.as_bytes()).unwrap();
+            assert!(receive(&server).is_err(), "{text:?}");
+        }
+    }
+}

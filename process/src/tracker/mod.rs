@@ -1,0 +1,632 @@
+//! The tracker: one thread that runs beside a program and keeps it safe.
+//!
+//! It waits for signals, for the power source, for its control socket and for the next round of
+//! background sync; whatever stops or looks into the program happens in this thread, because
+//! ptrace belongs to threads.
+
+pub mod control;
+pub mod launch;
+pub mod resume;
+pub mod status;
+mod wake;
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{WaitOptions, WaitStatus, waitpid};
+
+use crate::capture;
+use crate::persist::{Background, PersistError, Persister, Report, Then};
+use crate::power::{self, Event, Watcher};
+use crate::procfs;
+use crate::ptrace::Pid;
+use crate::restore::lazy::{FillError, Filling};
+use crate::store::file::now_ns;
+use crate::sync::schedule::{Budget, FIXED_COST, next_round};
+use crate::sync::{Mirror, SyncError};
+
+use control::{Answer, Request};
+use status::Status;
+use wake::Wake;
+
+/// Room in the store beyond what the program has, so that a persist never waits for blocks.
+const HEADROOM: u64 = 32 << 20;
+/// Rounds of background sync in a row before an epoch is put off.
+const TRIES: u32 = 4;
+/// Rounds that the achieved bound is taken from.
+const REMEMBERED_ROUNDS: usize = 100;
+
+/// How a tracker works.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How much may be dirty.
+    pub budget: Budget,
+    /// Time from one background epoch to the next.
+    pub epoch_interval: Duration,
+    /// How long the background sync may let the program stand still to copy pages.
+    pub pause: Duration,
+    /// Who tells that power fails.
+    pub power: power::Source,
+    /// What becomes of the program when power fails.
+    pub then: Then,
+}
+
+/// Which processes are the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Roots {
+    /// All children of the tracker; the first one gives the exit status.
+    Children(Pid),
+    /// This one, which is somebody else's child.
+    Attached(Pid),
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub enum End {
+    /// The program ended by itself, with this code; its state is gone.
+    Exited(i32),
+    /// It was killed by a signal that did not come from us; the last epoch is kept.
+    Killed(i32),
+    /// An attached program ended; nobody tells how. Its state is kept.
+    Vanished,
+    /// It was persisted and then killed.
+    Persisted(Box<Report>),
+}
+
+/// Why a tracker gives up.
+#[derive(Debug, thiserror::Error)]
+pub enum TrackerError {
+    /// The machine does not give what is needed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was attempted.
+        what: &'static str,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// The program cannot be taken in at the start.
+    #[error(transparent)]
+    Start(#[from] PersistError),
+    /// The program cannot be restored; the store is as it was.
+    #[error(transparent)]
+    Restore(#[from] crate::restore::Error),
+    /// The description in the store cannot be used.
+    #[error("{store}: {source}")]
+    Description {
+        /// The store.
+        store: String,
+        /// Why not.
+        source: crate::state::DecodeError,
+    },
+    /// Pages do not match their checksums.
+    #[error(
+        "{store}: {pages} pages of epoch {epoch} do not match their checksums; it will not be \
+         restored from (`dormouse process verify` lists them)"
+    )]
+    Damaged {
+        /// The store.
+        store: String,
+        /// Its epoch.
+        epoch: u64,
+        /// How many.
+        pages: usize,
+    },
+    /// Memory of a restored program cannot be filled; it was killed.
+    #[error("{0}; the program was killed, its state is kept")]
+    Fill(#[from] FillError),
+    /// The store cannot be cleared after the program ended.
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
+}
+
+fn io_error(what: &'static str) -> impl FnOnce(std::io::Error) -> TrackerError {
+    move |source| TrackerError::Io { what, source }
+}
+
+/// A tracker and its program.
+pub struct Tracker {
+    persister: Persister,
+    roots: Roots,
+    options: Options,
+    wake: Wake,
+    watcher: Watcher,
+    listener: Option<UnixListener>,
+    socket: PathBuf,
+    status: Status,
+    dirty: VecDeque<u64>,
+    last_round: Instant,
+    next_round: Instant,
+    next_epoch: Instant,
+    put_off: u32,
+    stopped: bool,
+    exit: Option<WaitStatus>,
+    /// A restored program gets its pages.
+    filling: Option<Filling>,
+}
+
+impl Drop for Tracker {
+    fn drop(&mut self) {
+        if self.listener.is_some() {
+            let _ = std::fs::remove_file(&self.socket);
+        }
+    }
+}
+
+impl Tracker {
+    /// Prepares to track; nothing of the program is touched yet.
+    ///
+    /// # Errors
+    /// Signals cannot be caught.
+    pub fn new(
+        mirror: Mirror,
+        tracking: bool,
+        roots: Roots,
+        options: Options,
+    ) -> Result<Self, TrackerError> {
+        let wake = Wake::new(power::signals(&options.power)).map_err(io_error("catch signals"))?;
+        let waker = wake.waker().map_err(io_error("catch signals"))?;
+        let watcher = Watcher::start(&options.power, waker);
+        let socket = control::socket_path(mirror.store.path());
+        let listener = control::listen(&socket)
+            .inspect_err(|error| {
+                tracing::warn!(
+                    "no control socket at {}: {error}; `dormouse process persist` cannot ask us",
+                    socket.display()
+                );
+            })
+            .ok();
+        let status = Status {
+            name: mirror.store.name().to_owned(),
+            store: mirror.store.path().display().to_string(),
+            tracker_pid: std::process::id(),
+            program: "running".to_owned(),
+            tracking: if tracking { "write-protect" } else { "compare" }.to_owned(),
+            power: options.power.to_string(),
+            ..Status::default()
+        };
+        let now = Instant::now();
+        Ok(Self {
+            persister: Persister::new(mirror),
+            roots,
+            wake,
+            watcher,
+            listener,
+            socket,
+            status,
+            dirty: VecDeque::new(),
+            last_round: now,
+            next_round: now,
+            next_epoch: now + options.epoch_interval,
+            options,
+            put_off: 0,
+            stopped: false,
+            exit: None,
+            filling: None,
+        })
+    }
+
+    /// The pages of the program, to adopt restored spaces before [`Tracker::run`].
+    pub fn mirror(&mut self) -> &mut Mirror {
+        &mut self.persister.mirror
+    }
+
+    fn roots(&self) -> Vec<Pid> {
+        match self.roots {
+            Roots::Attached(pid) => vec![pid],
+            Roots::Children(_) => {
+                let own = std::process::id() as Pid;
+                let guard = self.filling.as_ref().map(Filling::guard);
+                let mut children = procfs::children(own).unwrap_or_default();
+                children.retain(|child| Some(*child) != guard);
+                children
+            }
+        }
+    }
+
+    /// Tracks the program until it ends.
+    ///
+    /// # Errors
+    /// It cannot be tracked at all.
+    pub fn run(mut self) -> Result<End, TrackerError> {
+        if self.filling.is_none() {
+            self.take_in()?;
+        }
+        loop {
+            if self.filling.as_ref().is_some_and(Filling::is_done) {
+                self.filled()?;
+            }
+            if self.ended() {
+                return self.finish();
+            }
+            self.wait();
+            self.wake.clear();
+            if self.wake.take_child() {
+                self.reap();
+            }
+            for signal in self.wake.take_forward() {
+                self.forward(signal);
+            }
+            let mut events = self.watcher.take();
+            if self.wake.take_power() {
+                events.push(Event::Lost("a signal says so".to_owned()));
+            }
+            for event in events {
+                if let Some(report) = self.power_event(&event) {
+                    return Ok(End::Persisted(Box::new(report)));
+                }
+            }
+            if let Some(report) = self.serve() {
+                return Ok(End::Persisted(Box::new(report)));
+            }
+            let now = Instant::now();
+            if !self.stopped && self.filling.is_none() && !self.ended() {
+                if now >= self.next_epoch {
+                    self.epoch();
+                } else if now >= self.next_round {
+                    self.round();
+                }
+            }
+        }
+    }
+
+    /// Protects the program's memory for the first time.
+    fn take_in(&mut self) -> Result<(), TrackerError> {
+        if let Err(error) = self.persister.take_in(&self.roots()) {
+            // Too short-lived to be caught: its end is seen elsewhere.
+            self.reap();
+            if !self.ended() {
+                return Err(error.into());
+            }
+        }
+        self.look_for_obstacles();
+        Ok(())
+    }
+
+    /// A restored program has all of its pages, or can never have them.
+    fn filled(&mut self) -> Result<(), TrackerError> {
+        // While it is being dismissed the guard must not be taken for the program.
+        let filling = self.filling.take();
+        if let Some(Err(error)) = filling.map(Filling::finish) {
+            for pid in descendants(&self.roots()) {
+                // SAFETY: no memory involved.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+            return Err(error.into());
+        }
+        tracing::info!("all pages are there");
+        self.take_in()
+    }
+
+    fn wait(&self) {
+        let next = self.next_round.min(self.next_epoch);
+        let timeout = if self.stopped || self.filling.is_some() {
+            Duration::from_secs(1)
+        } else {
+            next.saturating_duration_since(Instant::now())
+        };
+        // A program that is not our child sends no signal when it ends.
+        let timeout = match self.roots {
+            Roots::Attached(_) => timeout.min(Duration::from_millis(200)),
+            Roots::Children(_) => timeout,
+        };
+        let timeout = Timespec {
+            tv_sec: timeout.as_secs() as i64,
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        let wake = self.wake.descriptor();
+        let mut descriptors = vec![PollFd::new(&wake, PollFlags::IN)];
+        if let Some(listener) = &self.listener {
+            descriptors.push(PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN));
+        }
+        // Interrupted by a signal or not: the loop looks at everything.
+        let _ = poll(&mut descriptors, Some(&timeout));
+    }
+
+    /// Takes the ends of children; the first root's is the program's.
+    fn reap(&mut self) {
+        let Roots::Children(first) = self.roots else {
+            return;
+        };
+        for pid in self.roots() {
+            let pid = rustix::process::Pid::from_raw(pid);
+            if let Ok(Some((pid, status))) = waitpid(pid, WaitOptions::NOHANG)
+                && pid.as_raw_nonzero().get() == first
+            {
+                self.exit = Some(status);
+            }
+        }
+    }
+
+    fn ended(&self) -> bool {
+        match self.roots {
+            Roots::Children(_) => self.roots().is_empty(),
+            Roots::Attached(pid) => procfs::stat(pid, pid).map_or(true, |stat| stat.state == 'Z'),
+        }
+    }
+
+    fn finish(mut self) -> Result<End, TrackerError> {
+        let end = match (self.roots, self.exit) {
+            (Roots::Attached(_), _) | (_, None) => return Ok(End::Vanished),
+            (_, Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => End::Exited(code),
+                (None, signal) => return Ok(End::Killed(signal.unwrap_or(0))),
+            },
+        };
+        // It is done: there is nothing to go on with.
+        self.persister.mirror.store.clear()?;
+        Ok(end)
+    }
+
+    fn forward(&mut self, signal: i32) {
+        for pid in self.roots() {
+            // SAFETY: no memory involved.
+            unsafe { libc::kill(pid, signal) };
+        }
+        self.continue_program();
+    }
+
+    fn continue_program(&mut self) {
+        if std::mem::take(&mut self.stopped) {
+            for pid in self.mirror().processes() {
+                // SAFETY: no memory involved.
+                unsafe { libc::kill(pid, libc::SIGCONT) };
+            }
+            self.status.program = "running".to_owned();
+        }
+    }
+
+    /// What cannot be persisted is said now, not when power fails.
+    fn look_for_obstacles(&mut self) {
+        let roots = self.roots();
+        if roots.is_empty() {
+            return;
+        }
+        match self.persister.rehearse(&roots) {
+            Ok(()) | Err(PersistError::Ended) => self.status.obstacles.clear(),
+            Err(error) => self.obstacle(&error),
+        }
+        self.persister.prepare();
+    }
+
+    fn obstacle(&mut self, error: &PersistError) {
+        let text: Vec<String> = error.to_string().lines().map(str::to_owned).collect();
+        if text != self.status.obstacles {
+            for line in &text {
+                tracing::error!("cannot be persisted as it is now: {line}");
+            }
+            self.status.obstacles = text;
+        }
+    }
+
+    fn power_event(&mut self, event: &Event) -> Option<Report> {
+        match event {
+            Event::Unknown(why) => {
+                tracing::warn!("power is not watched: {why}");
+                self.status.power = format!("{}: no answer", self.options.power);
+            }
+            Event::Back => {
+                tracing::info!("power is back");
+                self.status.power = format!("{}: power is back", self.options.power);
+                self.continue_program();
+            }
+            Event::Lost(why) => {
+                tracing::warn!("power is about to fail: {why}");
+                self.status.power = format!("{}: {why}", self.options.power);
+                if self.stopped {
+                    return None;
+                }
+                match self.persist(self.options.then) {
+                    Ok(report) if self.options.then == Then::Kill => return Some(report),
+                    Ok(_) => {}
+                    Err(error) => tracing::error!("not persisted: {error}"),
+                }
+            }
+        }
+        None
+    }
+
+    /// Persists now.
+    fn persist(&mut self, then: Then) -> Result<Report, PersistError> {
+        // What is not in the program yet is in the store, but the two must not be mixed up.
+        if self.filling.is_some() {
+            self.filled()
+                .map_err(|error| PersistError::NotFilled(error.to_string()))?;
+        }
+        let roots = self.roots();
+        let report = match self.persister.persist(&roots, then) {
+            Ok(report) => report,
+            Err(error) => {
+                if matches!(error, PersistError::Capture(capture::Error::Unsupported(_))) {
+                    self.obstacle(&error);
+                }
+                return Err(error);
+            }
+        };
+        tracing::info!(
+            epoch = report.epoch,
+            ms = report.total_ns as f64 / 1e6,
+            bytes = report.stored_bytes,
+            "persisted"
+        );
+        self.committed(&report);
+        match then {
+            Then::Stop => {
+                self.stopped = true;
+                self.status.program = "stopped".to_owned();
+            }
+            Then::Kill => self.reap(),
+            Then::Continue => {}
+        }
+        Ok(report)
+    }
+
+    fn committed(&mut self, report: &Report) {
+        self.status.epochs += 1;
+        self.status.obstacles.clear();
+        self.status.last = Some(report.clone());
+        self.status.last_s = Some(now_ns() as f64 / 1e9);
+        self.put_off = 0;
+        let now = Instant::now();
+        self.next_epoch = now + self.options.epoch_interval;
+        self.last_round = now;
+        self.next_round = self.next_round.max(now);
+    }
+
+    /// One round of background sync, while the program runs.
+    fn round(&mut self) {
+        let elapsed = self.last_round.elapsed();
+        self.last_round = Instant::now();
+        let urgent = self.watcher.urgent();
+        let looked = self.persister.mirror.look();
+        let written = looked.written_pages * crate::store::PAGE_BYTES;
+        let budget = self.budget();
+        let owed = self.persister.mirror.owed_bytes();
+        self.remember(owed, budget);
+        self.make_room();
+        match self.persister.mirror.pay(&urgent, false) {
+            Ok(_) => {}
+            Err(SyncError::Store(error)) => {
+                let text = vec![error.to_string()];
+                if text != self.status.obstacles {
+                    tracing::error!("{error}");
+                    self.status.obstacles = text;
+                }
+            }
+            Err(error) => tracing::debug!("{error}"),
+        }
+        self.status.rounds += 1;
+        let wait = next_round(budget, written, elapsed, self.options.epoch_interval);
+        self.next_round = Instant::now() + wait;
+    }
+
+    fn budget(&self) -> Option<u64> {
+        self.options.budget.bytes(self.persister.mirror.bandwidth())
+    }
+
+    fn remember(&mut self, dirty: u64, budget: Option<u64>) {
+        if self.dirty.len() == REMEMBERED_ROUNDS {
+            self.dirty.pop_front();
+        }
+        self.dirty.push_back(dirty);
+        if budget.is_some_and(|budget| dirty > budget) {
+            self.status.rounds_over_budget += 1;
+        }
+    }
+
+    /// Blocks for what a persist would write, before it has to.
+    fn make_room(&mut self) {
+        let mirror = &mut self.persister.mirror;
+        let wanted = mirror.owed_bytes() + mirror.resident_bytes() / 8 + HEADROOM;
+        if let Err(error) = mirror.store.reserve(wanted) {
+            tracing::debug!("{error}");
+        }
+    }
+
+    /// A background epoch: rounds until little is dirty, then a short pause.
+    fn epoch(&mut self) {
+        let roots = self.roots();
+        let most = (self.options.pause.as_secs_f64() * self.persister.mirror.bandwidth()) as u64;
+        for _ in 0..TRIES {
+            self.round();
+            if self.watcher_is_urgent() {
+                return;
+            }
+            self.persister.mirror.look();
+            if self.persister.mirror.owed_bytes() <= most / 2 {
+                break;
+            }
+        }
+        match self.persister.background(&roots, most) {
+            Ok(Background::Committed(report)) => {
+                let pause = report.pause_ns as f64 / 1e6;
+                self.status.longest_pause_ms = self.status.longest_pause_ms.max(pause);
+                tracing::debug!(epoch = report.epoch, pause_ms = pause, "background epoch");
+                self.committed(&report);
+                self.persister.prepare();
+            }
+            Ok(Background::TooMuch(bytes)) => {
+                self.put_off += 1;
+                self.status.epochs_put_off += 1;
+                if self.put_off == 10 {
+                    tracing::warn!(
+                        "the program writes faster than the store takes: {bytes} bytes are dirty \
+                         when it is stopped, and --pause allows {most}; no epoch since 10 tries"
+                    );
+                }
+                self.next_epoch = Instant::now() + self.options.epoch_interval;
+            }
+            Err(PersistError::Ended) => self.reap(),
+            Err(error) => {
+                self.reap();
+                if !self.ended() {
+                    self.obstacle(&error);
+                }
+                self.next_epoch = Instant::now() + self.options.epoch_interval;
+            }
+        }
+    }
+
+    fn watcher_is_urgent(&self) -> bool {
+        use std::sync::atomic::Ordering;
+        self.watcher.urgent().load(Ordering::Acquire)
+            || self.wake.power_flag().load(Ordering::Acquire)
+    }
+
+    /// Answers whoever asks; a report if the program was killed on request.
+    fn serve(&mut self) -> Option<Report> {
+        loop {
+            let (stream, _) = self.listener.as_ref()?.accept().ok()?;
+            match control::receive(&stream) {
+                Err(error) => control::answer(&stream, &Answer::Error(error.to_string())),
+                Ok(Request::Status) => {
+                    let status = serde_json::to_value(self.status()).unwrap_or_default();
+                    control::answer(&stream, &Answer::Ok(status));
+                }
+                Ok(Request::Persist { then }) => match self.persist(then) {
+                    Err(error) => control::answer(&stream, &Answer::Error(error.to_string())),
+                    Ok(report) => {
+                        let value = serde_json::to_value(&report).unwrap_or_default();
+                        control::answer(&stream, &Answer::Ok(value));
+                        if then == Then::Kill {
+                            return Some(report);
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    fn status(&mut self) -> Status {
+        let pids = self.roots();
+        let budget = self.budget();
+        let mirror = &self.persister.mirror;
+        let most_dirty = self.dirty.iter().copied().max().unwrap_or(0);
+        let copying = most_dirty as f64 / mirror.bandwidth();
+        Status {
+            pids,
+            resident_bytes: mirror.resident_bytes(),
+            store_bytes: crate::store::medium::Medium::bytes(&**mirror.store.medium()),
+            bandwidth_bytes_per_s: mirror.bandwidth(),
+            budget_bytes: budget,
+            most_dirty_bytes: most_dirty,
+            to_bring_in_bytes: self.filling.as_ref().map_or(0, Filling::left_bytes),
+            persist_ms: (copying + FIXED_COST.as_secs_f64()) * 1e3,
+            ..self.status.clone()
+        }
+    }
+}
+
+/// These processes and all that descend from them.
+fn descendants(roots: &[Pid]) -> Vec<Pid> {
+    let mut all = roots.to_vec();
+    let mut at = 0;
+    while at < all.len() {
+        all.extend(procfs::children(all[at]).unwrap_or_default());
+        at += 1;
+    }
+    all
+}

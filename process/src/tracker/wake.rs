@@ -1,0 +1,100 @@
+//! What wakes the tracker: signals, and threads that have something to say.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+/// Signals that have arrived, and a descriptor that is readable when one has.
+#[derive(Debug)]
+pub struct Wake {
+    reader: UnixStream,
+    writer: UnixStream,
+    child: Arc<AtomicBool>,
+    forward: Vec<(i32, Arc<AtomicBool>)>,
+    power: Arc<AtomicBool>,
+}
+
+impl Wake {
+    /// Catches the signals; `power_signals` too, if there are any.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn new(power_signals: &[i32]) -> io::Result<Self> {
+        let (reader, writer) = UnixStream::pair()?;
+        reader.set_nonblocking(true)?;
+        writer.set_nonblocking(true)?;
+        let mut wake = Self {
+            reader,
+            writer,
+            child: Arc::default(),
+            forward: Vec::new(),
+            power: Arc::default(),
+        };
+        wake.catch(SIGCHLD, &wake.child.clone())?;
+        for signal in [SIGTERM, SIGHUP] {
+            let seen = Arc::default();
+            wake.catch(signal, &seen)?;
+            wake.forward.push((signal, seen));
+        }
+        // The terminal sends these to the program as well; it decides.
+        for signal in [SIGINT, SIGQUIT] {
+            wake.catch(signal, &Arc::default())?;
+        }
+        let power = Arc::clone(&wake.power);
+        for signal in power_signals {
+            wake.catch(*signal, &power)?;
+        }
+        Ok(wake)
+    }
+
+    fn catch(&mut self, signal: i32, seen: &Arc<AtomicBool>) -> io::Result<()> {
+        signal_hook::flag::register(signal, Arc::clone(seen))?;
+        signal_hook::low_level::pipe::register(signal, self.writer.try_clone()?)?;
+        Ok(())
+    }
+
+    /// For a thread that wants to wake the tracker: it writes a byte.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn waker(&self) -> io::Result<UnixStream> {
+        self.writer.try_clone()
+    }
+
+    /// Readable when something has happened.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.reader.as_fd()
+    }
+
+    /// Takes what has woken us.
+    pub fn clear(&mut self) {
+        let mut bytes = [0; 64];
+        while matches!(self.reader.read(&mut bytes), Ok(count) if count > 0) {}
+    }
+
+    /// A child has ended, or a power signal has come, since last asked.
+    pub fn take_child(&self) -> bool {
+        self.child.swap(false, Ordering::AcqRel)
+    }
+
+    /// A signal that stands for the loss of power has come since last asked.
+    pub fn take_power(&self) -> bool {
+        self.power.swap(false, Ordering::AcqRel)
+    }
+
+    /// Set while a power signal waits to be taken.
+    pub fn power_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.power)
+    }
+
+    /// Signals for the program that have come since last asked.
+    pub fn take_forward(&self) -> Vec<i32> {
+        let come = |(_, seen): &&(i32, Arc<AtomicBool>)| seen.swap(false, Ordering::AcqRel);
+        let signals = self.forward.iter().filter(come);
+        signals.map(|(signal, _)| *signal).collect()
+    }
+}
