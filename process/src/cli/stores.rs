@@ -118,7 +118,7 @@ pub fn remove(arguments: &NamedArguments) -> Result<u8, CliError> {
     let path = path(arguments)?;
     // Whatever it holds: a damaged store can be removed, too, but not one in use.
     match Store::open(&path, &arguments.name, Access::Write, None) {
-        Ok(store) => store.remove()?,
+        Ok(mut store) => store.remove()?,
         Err(error @ crate::store::StoreError::Damaged { .. }) => {
             tracing::info!("{error}");
             std::fs::remove_file(&path)

@@ -449,7 +449,7 @@ impl Store {
     ///
     /// # Errors
     /// It cannot be removed.
-    pub fn remove(self) -> Result<(), StoreError> {
+    pub fn remove(&mut self) -> Result<(), StoreError> {
         if self.kind() == MediumKind::DaxDevice || is_block(&self.path) {
             let zeros = vec![0; (u64::from(RESERVED_FRAMES) * PAGE_BYTES) as usize];
             self.medium().write(0, &zeros);

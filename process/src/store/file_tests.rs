@@ -138,7 +138,7 @@ fn nothing_is_left_to_restore_after_clear_and_nothing_at_all_after_remove() {
     assert!(store.snapshot().is_none());
     drop(store);
     assert!(summary(&path).unwrap().epoch.is_none());
-    let store = Store::open(&path, "cache", Access::Write, None).unwrap();
+    let mut store = Store::open(&path, "cache", Access::Write, None).unwrap();
     assert!(store.root().is_none());
     store.remove().unwrap();
     assert!(list(directory.path()).unwrap().is_empty());

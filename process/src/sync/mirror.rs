@@ -154,6 +154,11 @@ impl Mirror {
         self.spaces.values().map(|space| space.resident_bytes).sum()
     }
 
+    /// Whether there is a space without a userfaultfd that could have one.
+    pub fn lacks_protection(&self) -> bool {
+        self.tracking && self.spaces.values().any(|s| s.uffd.is_none() && !s.refused)
+    }
+
     /// Forgets spaces of processes that are not in the tree, takes in new ones, and gives each
     /// a userfaultfd so that its pages can be protected from outside.
     ///
@@ -175,15 +180,18 @@ impl Mirror {
             let Some(space) = self.spaces.get_mut(&process.pid) else {
                 continue;
             };
-            if space.uffd.is_some() || !self.tracking {
+            if space.uffd.is_some() || space.refused || !self.tracking {
                 continue;
             }
             match userfaultfd_of(process)? {
                 Ok(uffd) => space.uffd = Some(uffd),
-                Err(error) => tracing::warn!(
-                    pid = process.pid,
-                    "no userfaultfd ({error}): all of its memory is compared each time"
-                ),
+                Err(error) => {
+                    tracing::warn!(
+                        pid = process.pid,
+                        "no userfaultfd ({error}): all of its memory is compared each time"
+                    );
+                    space.refused = true;
+                }
             }
         }
         Ok(())

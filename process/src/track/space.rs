@@ -26,6 +26,8 @@ pub struct Space {
     pub pid: i32,
     /// Protects its pages; none: everything is suspect at each look.
     pub uffd: Option<OwnedFd>,
+    /// It cannot have one.
+    pub refused: bool,
     /// Found dirty by a look, and not stored yet.
     pub dirty: PageSet,
     /// Found suspect by a look, and not compared yet.
@@ -61,6 +63,7 @@ impl Space {
             id,
             pid,
             uffd: None,
+            refused: false,
             dirty: PageSet::default(),
             suspect: PageSet::default(),
             unreadable: PageSet::default(),

@@ -356,8 +356,11 @@ impl Tracker {
                 (None, signal) => return Ok(End::Killed(signal.unwrap_or(0))),
             },
         };
-        // It is done: there is nothing to go on with.
+        // It is done: there is nothing to go on with. Cleared first, should removing fail.
         self.persister.mirror.store.clear()?;
+        if let Err(error) = self.persister.mirror.store.remove() {
+            tracing::warn!("{error}; it is empty");
+        }
         Ok(end)
     }
 
@@ -497,6 +500,12 @@ impl Tracker {
                 }
             }
             Err(error) => tracing::debug!("{error}"),
+        }
+        if self.persister.mirror.lacks_protection() {
+            // Another program was executed, or a child was forked.
+            if let Err(error) = self.persister.take_in(&self.roots()) {
+                tracing::debug!("{error}");
+            }
         }
         self.status.rounds += 1;
         let wait = next_round(budget, written, elapsed, self.options.epoch_interval);
