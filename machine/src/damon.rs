@@ -24,9 +24,9 @@ const CONTEXT: &str = "sys/kernel/mm/damon/admin/kdamonds/0/contexts/0";
 const EVENT: &str = "damon/damon_aggregated";
 /// Says that what is switched on is ours.
 const MARKER: &str = "run/dormouse/damon.json";
-/// Between clearing the accessed bits and looking at them: long enough that what is read ten times
-/// a second is seen.
-const WINDOW: Duration = Duration::from_millis(300);
+/// Between clearing the accessed bits and looking at them. A page that is read five times a second
+/// at random instants is seen with 98 % probability.
+const WINDOW: Duration = Duration::from_millis(800);
 /// The layout of the watched address spaces is not looked at again: a window is short.
 const NEVER_US: u64 = 1_000_000_000;
 const KDAMOND_NICE: i32 = -15;

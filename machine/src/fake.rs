@@ -95,6 +95,11 @@ impl FakePages {
         moves.dedup();
         moves
     }
+
+    /// Counts moves from here.
+    pub fn forget_moves(&self) {
+        self.inner.lock().unwrap().moves.clear();
+    }
 }
 
 impl Inner {

@@ -7,6 +7,7 @@ use crate::heat::{self, ProcessHeat};
 use crate::hot_first::{self, HotProcess};
 use crate::migrate::Batch;
 use crate::pages::Pages;
+use crate::sampler::Unavailable;
 use crate::state::Entry;
 use crate::watch::Watch;
 
@@ -15,8 +16,14 @@ use crate::watch::Watch;
 const WORTH_A_WINDOW: f64 = 0.02;
 /// … and so is this one, because a program that reads everything would add for ever.
 const MOST_WINDOWS: u32 = 3;
+/// The same where it was known before the sleep what is hot: a window costs as much as half of
+/// bringing the pages home, and finds only what changed.
+const MOST_WINDOWS_MORE: u32 = 1;
 /// Progress is told ten times a second: user space that touches nothing for so long is idle.
 const IDLE_CALLS: u32 = 100;
+
+/// Begins to watch, if the policy wants that.
+pub type BeginWatch<'a> = Box<dyn FnOnce() -> Result<Option<Watch<'a>>, Unavailable> + 'a>;
 
 /// What comes before its turn.
 pub struct Forerun<'a> {
@@ -24,10 +31,13 @@ pub struct Forerun<'a> {
     /// In the seed's order; each with the node that it goes to.
     order: &'a [Entry],
     batch_bytes: u64,
+    /// Not called before what is known to be hot is home: to begin takes a while.
+    begin_watch: Option<BeginWatch<'a>>,
     watch: Option<Watch<'a>>,
     /// Pages are given out once: each is asked for where it is before it moves, which costs.
     given: HashSet<(i32, u64)>,
     windows: u32,
+    most_windows: u32,
     /// Calls since something was seen.
     idle_calls: u32,
     /// The last call saw something: a burst of records may not be over.
@@ -39,13 +49,15 @@ impl<'a> Forerun<'a> {
         pages: &'a dyn Pages,
         order: &'a [Entry],
         batch_bytes: u64,
-        watch: Option<Watch<'a>>,
+        begin_watch: BeginWatch<'a>,
     ) -> Forerun<'a> {
         Forerun {
             pages,
             order,
             batch_bytes,
-            watch,
+            begin_watch: Some(begin_watch),
+            watch: None,
+            most_windows: MOST_WINDOWS,
             given: HashSet::new(),
             windows: 0,
             idle_calls: 0,
@@ -54,7 +66,7 @@ impl<'a> Forerun<'a> {
     }
 
     /// The batches for hot pages that are present and were not given out before.
-    pub fn batches(&mut self, heat: &[ProcessHeat]) -> Vec<Batch> {
+    fn batches(&mut self, heat: &[ProcessHeat]) -> Vec<Batch> {
         let mut processes = Vec::new();
         for entry in self.order {
             let Some(hot) = heat
@@ -78,11 +90,38 @@ impl<'a> Forerun<'a> {
         hot_first::batches(&processes, self.batch_bytes)
     }
 
+    /// The same for what was hot before the sleep. Where that is nothing, watching begins at once.
+    ///
+    /// # Errors
+    /// Nobody can watch; pages come home all the same.
+    pub fn begin(&mut self, heat: &[ProcessHeat]) -> Result<Vec<Batch>, Unavailable> {
+        let batches = self.batches(heat);
+        if batches.is_empty() {
+            self.watch()?;
+        } else {
+            self.most_windows = MOST_WINDOWS_MORE;
+        }
+        Ok(batches)
+    }
+
+    fn watch(&mut self) -> Result<(), Unavailable> {
+        if let Some(begin) = self.begin_watch.take() {
+            self.watch = begin()?;
+        }
+        Ok(())
+    }
+
     /// To be called again and again while pages move; `waiting` batches of earlier calls are not
     /// done. Returns what else comes before its turn.
-    pub fn next(&mut self, waiting: usize) -> Vec<Batch> {
+    ///
+    /// # Errors
+    /// Nobody can watch; told once.
+    pub fn next(&mut self, waiting: usize) -> Result<Vec<Batch>, Unavailable> {
+        if waiting == 0 {
+            self.watch()?;
+        }
         let Some(watch) = &mut self.watch else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         let seen = watch.look();
         self.idle_calls = if seen { 0 } else { self.idle_calls + 1 };
@@ -98,12 +137,12 @@ impl<'a> Forerun<'a> {
             let new = self.given.len() - known;
             let little = (new as f64) < self.given.len() as f64 * WORTH_A_WINDOW;
             done |= self.windows > 1 && little;
-            done |= self.windows >= MOST_WINDOWS;
+            done |= self.windows >= self.most_windows;
         }
         if done {
             self.watch = None;
         }
-        batches
+        Ok(batches)
     }
 }
 
@@ -154,7 +193,7 @@ mod tests {
     fn vanished_pages_ended_processes_and_recycled_pids_are_passed_over() {
         let pages = FakePages::new(&[(1, 10), (2, 10)]);
         let order = [entry(1), entry(2), entry(3)];
-        let mut forerun = Forerun::new(&pages, &order, 1 << 20, None);
+        let mut forerun = Forerun::new(&pages, &order, 1 << 20, Box::new(|| Ok(None)));
         let heat = [
             hot(2, 1, 4, 3),
             hot(1, 9, 4, 3),
@@ -170,12 +209,13 @@ mod tests {
         let order = [entry(1)];
         let seen = |page, heat| hot(1, 1, page, heat).ranges[0];
         let sampler = FakeSampler::with_windows(&[(1, seen(2, 1)), (1, seen(5, 1))]);
-        let watch = sampler.watch(&order);
-        let mut forerun = Forerun::new(&pages, &order, 1 << 20, Some(watch));
+        let watch: BeginWatch = Box::new(|| Ok(Some(sampler.watch(&order))));
+        let mut forerun = Forerun::new(&pages, &order, 1 << 20, watch);
+        assert!(forerun.begin(&[]).unwrap().is_empty());
         assert_eq!(places(&forerun.batches(&[hot(1, 1, 2, 1)])), [(1, 2)]);
         let mut later = Vec::new();
         for _ in 0..20 {
-            later.extend(places(&forerun.next(0)));
+            later.extend(places(&forerun.next(0).unwrap()));
         }
         assert_eq!(later, [(1, 5)]);
     }
@@ -188,19 +228,40 @@ mod tests {
         let new: Vec<(i32, HotRange)> = (0..99).map(seen).collect();
         for (windows, most) in [(vec![seen(1); 5], 2), (new, MOST_WINDOWS)] {
             let sampler = FakeSampler::with_windows(&windows);
-            let mut forerun = Forerun::new(&pages, &order, 1 << 20, Some(sampler.watch(&order)));
+            let watch: BeginWatch = Box::new(|| Ok(Some(sampler.watch(&order))));
+            let mut forerun = Forerun::new(&pages, &order, 1 << 20, watch);
+            forerun.begin(&[]).unwrap();
             for _ in 0..2 * most {
                 assert!(sampler.is_watching());
-                forerun.next(0);
+                forerun.next(0).unwrap();
             }
             assert!(!sampler.is_watching());
         }
         let sampler = FakeSampler::with_windows(&[]);
-        let mut forerun = Forerun::new(&pages, &order, 1 << 20, Some(sampler.watch(&order)));
+        let watch: BeginWatch = Box::new(|| Ok(Some(sampler.watch(&order))));
+        let mut forerun = Forerun::new(&pages, &order, 1 << 20, watch);
+        forerun.begin(&[]).unwrap();
         for _ in 0..IDLE_CALLS {
             assert!(sampler.is_watching());
-            forerun.next(0);
+            forerun.next(0).unwrap();
         }
         assert!(!sampler.is_watching());
+    }
+
+    #[test]
+    fn what_was_hot_before_the_sleep_moves_before_anybody_is_watched() {
+        let pages = FakePages::new(&[(1, 100)]);
+        let order = [entry(1)];
+        let sampler = FakeSampler::with_windows(&[(1, hot(1, 1, 7, 1).ranges[0]); 3]);
+        let watch: BeginWatch = Box::new(|| Ok(Some(sampler.watch(&order))));
+        let mut forerun = Forerun::new(&pages, &order, 1 << 20, watch);
+        let known = forerun.begin(&[hot(1, 1, 2, 1)]).unwrap();
+        assert_eq!(places(&known), [(1, 2)]);
+        assert!(forerun.next(1).unwrap().is_empty());
+        assert!(!sampler.is_watching(), "a batch still waits");
+        assert!(forerun.next(0).unwrap().is_empty());
+        assert!(sampler.is_watching());
+        assert_eq!(places(&forerun.next(0).unwrap()), [(1, 7)]);
+        assert!(!sampler.is_watching(), "one window is enough");
     }
 }

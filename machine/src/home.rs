@@ -187,19 +187,18 @@ fn move_pages_home(
         bucket: rate.map(|rate| TokenBucket::new(rate, batch_bytes, monotonic_ns())),
         cancel: &options.cancel,
     };
-    let watch = watch::begin(machine, options.policy, &order, Pace::Gentle).unwrap_or_else(|why| {
+    let watch = Box::new(|| watch::begin(machine, options.policy, &order, Pace::Gentle));
+    let mut forerun = Forerun::new(machine.pages, &order, batch_bytes, watch);
+    let known = match options.policy {
+        Policy::Seed => &[][..],
+        Policy::HotFirst => &heat,
+    };
+    let urgent = forerun.begin(known).unwrap_or_else(|why| {
         events(&watch::warning(PHASE, &why));
         report.warning = Some(why.to_string());
-        None
-    });
-    let mut forerun = Forerun::new(machine.pages, &order, batch_bytes, watch);
-    let urgent = match options.policy {
-        Policy::Seed => Vec::new(),
-        Policy::HotFirst => forerun.batches(&heat),
-    };
-    if report.warning.is_some() && urgent.is_empty() {
         report.policy = Policy::Seed.name().to_owned();
-    }
+        Vec::new()
+    });
     let mut told_bytes = 0;
     let mut hot_waits = !urgent.is_empty();
     migrate::run_with_urgent(machine.pages, urgent, tasks, &settings, &mut |now| {
@@ -216,7 +215,11 @@ fn move_pages_home(
             let mark = event(PHASE, "hot-home", Kind::Mark).with("bytes", now.moved_bytes);
             events(&mark.with("hot_bytes", now.hot_bytes));
         }
-        let more = forerun.next(now.urgent_batches);
+        let more = forerun.next(now.urgent_batches).unwrap_or_else(|why| {
+            events(&watch::warning(PHASE, &why));
+            report.warning = Some(why.to_string());
+            Vec::new()
+        });
         hot_waits = now.urgent_batches > 0 || !more.is_empty();
         more
     })

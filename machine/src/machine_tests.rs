@@ -294,7 +294,8 @@ fn a_sleep_goes_down_comes_up_and_leaves_everything_as_before() {
     );
     let marks: Vec<&str> = names(&events, Kind::Mark)
         .into_iter()
-        .filter(|name| *name != "home")
+        // Progress, told ten times a second while it takes so long.
+        .filter(|name| !["migrate", "home"].contains(name))
         .collect();
     assert_eq!(marks, ["enter", "resumed"]);
 }
@@ -369,7 +370,7 @@ fn memory_goes_online_as_movable_with_its_own_struct_pages() {
 fn home_after_waking_follows_the_order_of_before_the_sleep() {
     let fake = FakeMachine::new(Habit::Sleeps);
     fake.sleep(HomeMode::Never).0.unwrap();
-    let moved_down = fake.pages.order_of_moves().len();
+    fake.pages.forget_moves();
     // Freezing and waking make everybody look recent.
     add_process(fake.directory.path(), 1, "init", 10, "/", 70_000);
     let options = HomeOptions {
@@ -378,7 +379,7 @@ fn home_after_waking_follows_the_order_of_before_the_sleep() {
     };
     let report = home::run(&fake.machine(), &options, &mut |_| {}).unwrap();
     assert!(report.offline);
-    assert_eq!(fake.pages.order_of_moves()[moved_down..], [300, 200, 1]);
+    assert_eq!(fake.pages.order_of_moves(), [300, 200, 1]);
     assert!(state::load(&fake.tree).is_none());
 }
 
@@ -667,7 +668,7 @@ fn pages_that_were_hot_before_the_sleep_come_home_first() {
         "nobody watches while it sleeps"
     );
     fake.sampler = FakeSampler::default();
-    let moved_down = fake.pages.order_of_moves().len();
+    fake.pages.forget_moves();
     let options = HomeOptions {
         jobs: 1,
         rate_bytes_per_s: Some(1 << 30),
@@ -679,9 +680,8 @@ fn pages_that_were_hot_before_the_sleep_come_home_first() {
         events.push(event.clone())
     });
     let report = report.unwrap();
-    let moves = fake.pages.order_of_moves();
     assert_eq!(
-        moves[moved_down..],
+        fake.pages.order_of_moves(),
         [200, 300, 200, 1],
         "then the seed's order"
     );

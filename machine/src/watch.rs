@@ -13,8 +13,11 @@ use crate::sampler::{self, Collected, Pace, Sampling, Target, Unavailable};
 use crate::state::Entry;
 use crate::target::Machine;
 
-/// Going to sleep waits this long at most for the first window to end.
+/// Going to sleep waits this long at most for the first window to end …
 const PATIENCE: Duration = Duration::from_secs(1);
+/// … and this much longer for each page that is watched: two walks through the page tables, on a
+/// processor that is emulated. A window that ends earlier is not waited for.
+const PATIENCE_PER_PAGE: Duration = Duration::from_micros(12);
 /// Records of one window come in one burst, with a gap where a process has nothing hot: this long
 /// without one, and it is over. DAMON is in its next pass meanwhile, and does not end before.
 const BURST_GAP: Duration = Duration::from_millis(200);
@@ -24,6 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub struct Watch<'a> {
     sampling: Box<dyn Sampling + 'a>,
     collected: Collected,
+    patience: Duration,
 }
 
 /// Begins to watch the processes in `order`, if the policy wants to know. A kernel that cannot say
@@ -59,9 +63,12 @@ pub fn warning(phase: &str, why: &Unavailable) -> Event {
 impl<'a> Watch<'a> {
     /// From a sampling of these targets.
     pub fn new(sampling: Box<dyn Sampling + 'a>, targets: &[Target]) -> Watch<'a> {
+        let pages: u64 = targets.iter().map(|target| target.span_pages).sum();
+        let pages = pages.min(sampler::MOST_REGIONS) as u32;
         Watch {
             sampling,
             collected: Collected::new(targets),
+            patience: PATIENCE + PATIENCE_PER_PAGE * pages,
         }
     }
 
@@ -85,7 +92,7 @@ impl<'a> Watch<'a> {
                 last_seen = Instant::now();
             }
             let limit = if self.collected.is_empty() {
-                PATIENCE
+                self.patience
             } else {
                 BURST_GAP
             };
