@@ -3,7 +3,7 @@
 //! | source | how |
 //! |---|---|
 //! | `nut:UPS@HOST[:PORT]` | asks upsd itself, in its own protocol |
-//! | `upower` | listens to UPower on the system bus |
+//! | `upower` | asks UPower on the system bus |
 //! | `power-supply` | reads `/sys/class/power_supply` |
 //! | `signal` | SIGPWR or SIGUSR1 to the tracker |
 //! | `none` | nobody; epochs come from the background sync only |
@@ -14,6 +14,7 @@
 pub mod judge;
 pub mod nut;
 pub mod supply;
+pub mod upower;
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -107,7 +108,7 @@ impl Watcher {
                 std::thread::spawn(move || watch(&teller, supply::Supplies::system()));
             }
             Source::Upower => {
-                std::thread::spawn(move || watch(&teller, supply::Upower::default()));
+                std::thread::spawn(move || watch(&teller, upower::Upower::system()));
             }
         }
         Self { events, urgent }

@@ -1,16 +1,12 @@
-//! The kernel's view of power supplies (`Documentation/ABI/testing/sysfs-class-power`), and
-//! UPower's, where a desktop's UPS is known only to it.
+//! The kernel's view of power supplies (`Documentation/ABI/testing/sysfs-class-power`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use super::{Meter, Reading};
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// UPower itself polls; asking it more often tells nothing new.
-const UPOWER_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The power supplies under a directory.
 #[derive(Debug)]
@@ -69,41 +65,6 @@ impl Meter for Supplies {
 
     fn interval(&self) -> Duration {
         INTERVAL
-    }
-}
-
-/// UPower, asked for `OnBattery` through `busctl`, systemd's own client of the system bus.
-#[derive(Debug, Default)]
-pub struct Upower {}
-
-impl Meter for Upower {
-    fn read(&mut self) -> Reading {
-        let answer = Command::new("busctl")
-            .args([
-                "--system",
-                "--timeout=1",
-                "get-property",
-                "org.freedesktop.UPower",
-                "/org/freedesktop/UPower",
-                "org.freedesktop.UPower",
-                "OnBattery",
-            ])
-            .output();
-        match answer {
-            Err(error) => Reading::Silence(format!("busctl: {error}")),
-            Ok(output) => match String::from_utf8_lossy(&output.stdout).trim() {
-                "b true" => Reading::Battery,
-                "b false" => Reading::Mains,
-                _ => Reading::Silence(format!(
-                    "UPower: {}",
-                    String::from_utf8_lossy(&output.stderr).trim()
-                )),
-            },
-        }
-    }
-
-    fn interval(&self) -> Duration {
-        UPOWER_INTERVAL
     }
 }
 

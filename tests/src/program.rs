@@ -1,0 +1,189 @@
+//! A tracked program and its end: started through `dormouse process`, killed as power would.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
+
+use crate::{Said, dormouse, dormouse_path, workspace};
+
+/// Numbers that differ from run to run of a loop, and not from run to run of the test.
+pub struct Chance(u64);
+
+impl Chance {
+    /// From a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// Below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// Compiles one of the process crate's test programs.
+pub fn compile(directory: &Path, name: &str) -> PathBuf {
+    let source = workspace().join("process/tests/programs").join(name);
+    let program = directory.join(source.file_stem().expect("a file name"));
+    let status = Command::new("gcc")
+        .args(["-O2", "-Wall", "-Werror", "-pthread", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .status()
+        .expect("gcc can be started");
+    assert!(status.success(), "{} does not compile", source.display());
+    program
+}
+
+/// One program and its store.
+pub struct Program {
+    directory: PathBuf,
+    name: String,
+    options: Vec<String>,
+    command: Vec<String>,
+    tracker: Option<Child>,
+}
+
+impl Program {
+    /// Nothing is started yet. What the program leaves behind becomes this test's child.
+    pub fn new(directory: &Path, name: &str, options: &[&str], command: &[&str]) -> Self {
+        set_child_subreaper(Some(rustix::process::getpid())).expect("a subreaper");
+        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        Self {
+            directory: directory.to_owned(),
+            name: name.to_owned(),
+            options: owned(options),
+            command: owned(command),
+            tracker: None,
+        }
+    }
+
+    /// Where the program and the tracker write to.
+    pub fn output(&self) -> PathBuf {
+        self.directory.join("output")
+    }
+
+    fn open_output(&self) -> File {
+        let mut options = OpenOptions::new();
+        let options = options.create(true).append(true);
+        options
+            .open(self.output())
+            .expect("the output can be written")
+    }
+
+    /// What was written so far.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.output()).unwrap_or_default()
+    }
+
+    /// A verb about this program.
+    pub fn verb(&self, verb: &str, options: &[&str]) -> Said {
+        let store = self.directory.display().to_string();
+        let words = ["process", verb, &self.name, "--store", &store];
+        dormouse(&[&words[..], options].concat())
+    }
+
+    /// Starts a verb about this program, and leaves it to [`Program::cut`].
+    pub fn start_verb(&self, verb: &str) {
+        Command::new(dormouse_path())
+            .args(["process", verb, &self.name, "--store"])
+            .arg(&self.directory)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("dormouse can be started");
+    }
+
+    /// Starts or restores it.
+    pub fn run(&mut self) {
+        let tracker = Command::new(dormouse_path())
+            .args(["process", "run", "--name", &self.name, "--store"])
+            .arg(&self.directory)
+            .args(&self.options)
+            .arg("--")
+            .args(&self.command)
+            .stdin(Stdio::null())
+            .stdout(self.open_output())
+            .stderr(self.open_output())
+            .spawn()
+            .expect("dormouse can be started");
+        self.tracker = Some(tracker);
+    }
+
+    /// Waits until the program has written `count` more lines that begin with `word`; false if
+    /// the tracker ended before.
+    pub fn wait_for(&mut self, word: &str, count: usize) -> bool {
+        let lines = |text: &str| text.lines().filter(|l| l.starts_with(word)).count();
+        let before = lines(&self.said());
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while lines(&self.said()) < before + count {
+            let tracker = self.tracker.as_mut().expect("it was started");
+            if tracker.try_wait().expect("our own child").is_some() {
+                return false;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "nothing more from it: {}",
+                self.said()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
+    }
+
+    /// Waits for the end of the tracker; its exit code.
+    pub fn wait(&mut self) -> i32 {
+        let mut tracker = self.tracker.take().expect("it was started");
+        tracker.wait().expect("our own child").code().unwrap_or(-1)
+    }
+
+    /// Everything ends at this instant, as when power fails: tracker and program, in this order
+    /// or the other.
+    pub fn cut(&mut self, program_first: bool) {
+        let tracker = self.tracker.take().map(|child| child.id() as i32);
+        let end = |pid: i32| {
+            if let Some(pid) = Pid::from_raw(pid) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        };
+        let own = std::process::id() as i32;
+        if !program_first {
+            tracker.into_iter().for_each(end);
+        }
+        loop {
+            let all = descendants(own);
+            if all.is_empty() {
+                break;
+            }
+            all.iter().rev().copied().for_each(end);
+            while let Ok(Some(_)) = waitpid(None, WaitOptions::NOHANG) {}
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn descendants(root: i32) -> Vec<i32> {
+    let mut all = vec![root];
+    let mut at = 0;
+    while at < all.len() {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", all[at]));
+        for task in tasks.into_iter().flatten().flatten() {
+            let children = std::fs::read_to_string(task.path().join("children"));
+            let children = children.unwrap_or_default();
+            all.extend(
+                children
+                    .split_whitespace()
+                    .filter_map(|pid| pid.parse::<i32>().ok()),
+            );
+        }
+        at += 1;
+    }
+    all.remove(0);
+    all
+}
