@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The A32 instruction set as the table isa/a32.def defines it: decoding and fields. */
+#ifndef OFFLOAD_A32_H
+#define OFFLOAD_A32_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What interprets and translates an instruction. */
+enum a32_family {
+	DATA_IMMEDIATE,
+	DATA_REGISTER,
+	DATA_SHIFTED,
+	WIDE,		/* movw, movt */
+	MULTIPLY,
+	MULTIPLY_LONG,
+	HALF_MULTIPLY,
+	DIVIDE,
+	UNARY,		/* clz, rbit, rev … */
+	EXTEND,
+	BIT_FIELD,
+	SATURATE,
+	SINGLE,		/* one word or byte */
+	EXTRA,		/* one halfword or signed byte */
+	DOUBLE,
+	MULTIPLE,
+	EXCLUSIVE,
+	SWAP,
+	BRANCH,
+	BRANCH_REGISTER,
+	HINT,
+	PRELOAD,
+	BARRIER,
+	STATUS,		/* CPSR */
+	COPROCESSOR,
+	RARE,		/* only ever interpreted */
+	REFUSED,	/* known, and no business of the suspend path: a stop */
+};
+
+enum a32_op {
+#define A32(name, pattern, family, syntax) A32_##name,
+#include "../isa/a32.def"
+#undef A32
+	A32_COUNT,
+	A32_UNDEFINED = A32_COUNT,
+};
+
+struct a32_line {
+	uint32_t mask;
+	uint32_t value;
+	uint8_t family;
+	const char *name;
+	const char *syntax;
+	const char *pattern;
+};
+
+extern const struct a32_line a32_table[A32_COUNT];
+
+/* The line of the table that holds for a word; A32_UNDEFINED if none does. */
+enum a32_op a32_decode(uint32_t word);
+
+/*
+ * Whether the architecture leaves open what this word does. docs/offload.md lists the rules.
+ * The translator refuses such words, the tests leave them out.
+ */
+bool a32_unpredictable(enum a32_op op, uint32_t word);
+
+/* Writes the instruction in assembler syntax; address is its own. Returns the length. */
+size_t a32_disassemble(uint32_t word, uint32_t address, char *text, size_t size);
+
+/* The registers that an instruction may read and write, one bit each. */
+uint32_t a32_reads(enum a32_op op, uint32_t word);
+uint32_t a32_writes(enum a32_op op, uint32_t word);
+bool a32_reads_flags(enum a32_op op, uint32_t word);
+bool a32_writes_flags(enum a32_op op, uint32_t word);
+/* Control does not simply go on behind it. */
+bool a32_is_branch(enum a32_op op, uint32_t word);
+
+enum { SP = 13, LR = 14, PC = 15 };
+enum { COND_AL = 14, COND_NEVER = 15 };
+enum { SHIFT_LSL, SHIFT_LSR, SHIFT_ASR, SHIFT_ROR };
+/* Bits 24:21 of data processing. */
+enum {
+	OP_AND, OP_EOR, OP_SUB, OP_RSB, OP_ADD, OP_ADC, OP_SBC, OP_RSC,
+	OP_TST, OP_TEQ, OP_CMP, OP_CMN, OP_ORR, OP_MOV, OP_BIC, OP_MVN,
+};
+
+static inline uint32_t bits(uint32_t word, unsigned int high, unsigned int low)
+{
+	return (word >> low) & (0xffffffffu >> (31 - (high - low)));
+}
+
+static inline bool bit(uint32_t word, unsigned int number)
+{
+	return (word >> number) & 1;
+}
+
+static inline uint32_t rotate_right(uint32_t value, unsigned int by)
+{
+	by &= 31;
+	return by ? value >> by | value << (32 - by) : value;
+}
+
+static inline uint32_t field_cond(uint32_t word) { return word >> 28; }
+static inline uint32_t field_n(uint32_t word) { return bits(word, 19, 16); }
+static inline uint32_t field_d(uint32_t word) { return bits(word, 15, 12); }
+static inline uint32_t field_s(uint32_t word) { return bits(word, 11, 8); }
+static inline uint32_t field_m(uint32_t word) { return bits(word, 3, 0); }
+static inline uint32_t field_opcode(uint32_t word) { return bits(word, 24, 21); }
+static inline bool field_set_flags(uint32_t word) { return bit(word, 20); }
+
+static inline uint32_t a32_immediate(uint32_t word)
+{
+	return rotate_right(word & 0xff, 2 * bits(word, 11, 8));
+}
+
+/* Target of b, bl. */
+static inline uint32_t a32_branch_target(uint32_t word, uint32_t address)
+{
+	return address + 8 + (uint32_t)((int32_t)(word << 8) >> 6);
+}
+
+/* The number of bits in a list of registers. */
+static inline unsigned int count_bits(uint32_t list)
+{
+	unsigned int count = 0;
+
+	for (; list; list &= list - 1)
+		count++;
+	return count;
+}
+
+/* Of tst, teq, cmp, cmn: no destination. */
+static inline bool opcode_compares(uint32_t opcode)
+{
+	return opcode >= OP_TST && opcode <= OP_CMN;
+}
+
+/* Of and, eor, tst, teq, orr, mov, bic, mvn: C comes from the shifter, V stays. */
+static inline bool opcode_is_logical(uint32_t opcode)
+{
+	return (0xf303u >> opcode) & 1;
+}
+
+#endif

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* The code cache and its indexes: guest address to host address and back. */
+#include "cache.h"
+
+static uint32_t *entry_of(const struct code_cache *cache, uint32_t guest)
+{
+	uint32_t index = (guest - cache->table_guest) / 4;
+
+	return cache->table && index < cache->table_words ? &cache->table[index] : NULL;
+}
+
+static uint32_t outside_slot(uint32_t guest)
+{
+	return (guest >> 2 ^ guest >> 8) % OUTSIDE_MOST;
+}
+
+static void forget_outside(struct code_cache *cache)
+{
+	for (uint32_t i = 0; i < OUTSIDE_MOST; i++)
+		cache->outside[i].host = 0;
+}
+
+void cache_init(struct code_cache *cache)
+{
+	cache->used = 0;
+	cache->regions = 0;
+	cache->flushes = 0;
+	cache->translated_regions = 0;
+	cache->translated_instructions = 0;
+	cache->emitted_bytes = 0;
+	forget_outside(cache);
+}
+
+void cache_flush(struct code_cache *cache)
+{
+	for (uint32_t i = 0; i < cache->regions; i++) {
+		const struct region *region = (void *)(cache->bytes + cache->region[i]);
+
+		for (uint32_t j = 0; j < region->count; j++) {
+			uint32_t *entry = entry_of(cache, region->guest + 4 * j);
+
+			if (entry)
+				*entry = 0;
+		}
+	}
+	forget_outside(cache);
+	cache->used = 0;
+	cache->regions = 0;
+	cache->flushes++;
+}
+
+uint32_t cache_find(const struct code_cache *cache, uint32_t guest)
+{
+	const uint32_t *entry = entry_of(cache, guest);
+	uint32_t slot = outside_slot(guest);
+
+	if (entry)
+		return *entry;
+	return cache->outside[slot].guest == guest ? cache->outside[slot].host : 0;
+}
+
+void cache_enter(struct code_cache *cache, uint32_t guest, uint32_t host)
+{
+	uint32_t *entry = entry_of(cache, guest);
+	uint32_t slot = outside_slot(guest);
+
+	if (entry) {
+		*entry = host;
+		return;
+	}
+	cache->outside[slot].guest = guest;
+	cache->outside[slot].host = host;
+}
+
+struct region *cache_region_at(const struct code_cache *cache, uint32_t host)
+{
+	uint32_t offset = host - cache->address, low = 0, high = cache->regions;
+
+	if (offset >= cache->used)
+		return NULL;
+	while (high - low > 1) {
+		uint32_t middle = (low + high) / 2;
+
+		if (cache->region[middle] <= offset)
+			low = middle;
+		else
+			high = middle;
+	}
+	return (void *)(cache->bytes + cache->region[low]);
+}
+
+uint32_t region_guest_of(const struct code_cache *cache, const struct region *region,
+			 uint32_t host, uint32_t *offset)
+{
+	uint32_t code = cache->address + (uint32_t)((const uint8_t *)region - cache->bytes) +
+		region->code_offset;
+	uint32_t left = (host - code) / 2, index = 0;
+
+	while (index + 1 < region->count && left >= region->lengths[index]) {
+		/* What takes no host code belongs to what follows. */
+		left -= region->lengths[index];
+		index++;
+	}
+	*offset = 2 * left;
+	return region->guest + 4 * index;
+}
+
+uint32_t region_host_of(const struct code_cache *cache, const struct region *region,
+			uint32_t index)
+{
+	uint32_t host = cache->address + (uint32_t)((const uint8_t *)region - cache->bytes) +
+		region->code_offset;
+
+	for (uint32_t i = 0; i < index; i++)
+		host += 2 * region->lengths[i];
+	return host;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The code cache: translated regions one behind the other in a fixed budget.
+ *
+ *   ┌──────────────┬────────────────────────────┬──────┬──────────┬───────┐
+ *   │ struct region│ u8 lengths[count], padding │ code │ literals │ exits │ next region …
+ *   └──────────────┴────────────────────────────┴──────┴──────────┴───────┘
+ *
+ * lengths[i] is the number of host halfwords of guest instruction i, so that a host address can
+ * be turned into a guest address and back. When there is no room left, everything goes: no guest
+ * state ever holds a host code address, so this is safe at every instruction boundary.
+ *
+ * The target table has a word for each word of guest memory: 0, or where its code is (bit 0 set).
+ */
+#ifndef OFFLOAD_CACHE_H
+#define OFFLOAD_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct region {
+	uint32_t guest;
+	uint16_t count;		/* guest instructions */
+	uint16_t code_offset;	/* bytes from this struct */
+	uint16_t code_bytes;	/* without literals and exits */
+	uint16_t bytes;		/* all of it */
+	uint8_t lengths[];
+};
+
+enum { REGIONS_MOST = 4096, OUTSIDE_MOST = 64 };
+
+struct code_cache {
+	uint8_t *bytes;
+	uint32_t address;	/* host address of bytes */
+	uint32_t size;
+	uint32_t used;
+	uint32_t *table;	/* target table, or none */
+	uint32_t table_guest;	/* guest address of its first entry */
+	uint32_t table_words;
+	uint32_t region[REGIONS_MOST];	/* offsets, ascending */
+	uint32_t regions;
+	/* Entries for code that is not in the table's window. */
+	struct { uint32_t guest, host; } outside[OUTSIDE_MOST];
+	/* Counters, for reports. */
+	uint32_t flushes;
+	uint32_t translated_regions;
+	uint32_t translated_instructions;
+	uint32_t emitted_bytes;
+};
+
+void cache_init(struct code_cache *cache);
+void cache_flush(struct code_cache *cache);
+uint32_t cache_find(const struct code_cache *cache, uint32_t guest);
+void cache_enter(struct code_cache *cache, uint32_t guest, uint32_t host);
+/* The region whose code, literals or exits contain a host address; none: 0. */
+struct region *cache_region_at(const struct code_cache *cache, uint32_t host);
+/* Guest instruction of a host address within a region; *offset is how far into its code. */
+uint32_t region_guest_of(const struct code_cache *cache, const struct region *region,
+			 uint32_t host, uint32_t *offset);
+/* Host address of the code of guest instruction number index of a region. */
+uint32_t region_host_of(const struct code_cache *cache, const struct region *region,
+			uint32_t index);
+
+#endif

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* Emits T32 instructions. */
+#include "t32.h"
+
+void emit16(struct translator *x, uint32_t half)
+{
+	if (x->at + 2u > x->room) {
+		x->overflow = true;
+		return;
+	}
+	x->out[x->at] = (uint8_t)half;
+	x->out[x->at + 1] = (uint8_t)(half >> 8);
+	x->at += 2;
+	x->emitted++;
+}
+
+void emit32(struct translator *x, uint32_t first, uint32_t second)
+{
+	emit16(x, first);
+	emit16(x, second);
+	x->emitted--;
+}
+
+static void sets_flags(struct translator *x, bool set)
+{
+	if (!set)
+		return;
+	/* Only the last instruction of an IT block may. */
+	if (x->flags_set_at)
+		x->keep_single = true;
+	x->flags_set_at = x->emitted;
+}
+
+int t32_modified(uint32_t value)
+{
+	uint32_t low = value & 0xff, second = value >> 8 & 0xff;
+	unsigned int lead;
+
+	if (value == low)
+		return value;
+	if (value == (low | low << 16))
+		return 0x100 | low;
+	if (value == (second << 8 | second << 24))
+		return 0x200 | second;
+	if (value == low * 0x01010101u)
+		return 0x300 | low;
+	/* 1bcdefgh rotated right by 8 to 31. */
+	lead = __builtin_clz(value);
+	if (value & ~(0xff000000u >> lead))
+		return -1;
+	return (8 + lead) << 7 | (value >> (24 - lead) & 0x7f);
+}
+
+void t32_immediate(struct translator *x, enum t32_op op, bool set, uint32_t d, uint32_t n,
+		   uint32_t encoded)
+{
+	emit32(x, 0xf000 | bit(encoded, 11) << 10 | op << 5 | set << 4 | n,
+	       bits(encoded, 10, 8) << 12 | d << 8 | (encoded & 0xff));
+	sets_flags(x, set);
+}
+
+void t32_register(struct translator *x, enum t32_op op, bool set, uint32_t d, uint32_t n,
+		  uint32_t m, uint32_t type, uint32_t amount)
+{
+	emit32(x, 0xea00 | op << 5 | set << 4 | n,
+	       bits(amount, 4, 2) << 12 | d << 8 | (amount & 3) << 6 | type << 4 | m);
+	sets_flags(x, set);
+}
+
+void t32_shift(struct translator *x, uint32_t type, bool set, uint32_t d, uint32_t m, uint32_t s)
+{
+	emit32(x, 0xfa00 | type << 5 | set << 4 | m, 0xf000 | d << 8 | s);
+	sets_flags(x, set);
+}
+
+void t32_mov(struct translator *x, uint32_t d, uint32_t m)
+{
+	emit16(x, 0x4600 | bit(d, 3) << 7 | m << 3 | (d & 7));
+}
+
+static void wide(struct translator *x, uint32_t first, uint32_t d, uint32_t value)
+{
+	emit32(x, first | bit(value, 11) << 10 | bits(value, 15, 12),
+	       bits(value, 10, 8) << 12 | d << 8 | (value & 0xff));
+}
+
+void t32_movw(struct translator *x, uint32_t d, uint32_t value)
+{
+	wide(x, 0xf240, d, value);
+}
+
+void t32_movt(struct translator *x, uint32_t d, uint32_t value)
+{
+	wide(x, 0xf2c0, d, value);
+}
+
+void t32_constant(struct translator *x, uint32_t d, uint32_t value)
+{
+	int encoded = t32_modified(value);
+
+	if (encoded >= 0) {
+		t32_immediate(x, T32_ORR, false, d, PC, encoded);
+		return;
+	}
+	if (value < 0x10000) {
+		t32_movw(x, d, value);
+		return;
+	}
+	encoded = t32_modified(~value);
+	if (encoded >= 0) {
+		t32_immediate(x, T32_ORN, false, d, PC, encoded);
+		return;
+	}
+	if (x->literals == LITERALS_MOST) {
+		x->overflow = true;
+		return;
+	}
+	x->literal[x->literals].at = x->at;
+	x->literal[x->literals++].value = value;
+	emit32(x, 0xf8df, d << 12);
+}
+
+void t32_add_constant(struct translator *x, uint32_t d, uint32_t n, uint32_t value)
+{
+	int encoded = t32_modified(value), negative = t32_modified(-value);
+
+	if (encoded >= 0) {
+		t32_immediate(x, T32_ADD, false, d, n, encoded);
+	} else if (negative >= 0) {
+		t32_immediate(x, T32_SUB, false, d, n, negative);
+	} else if (value < 4096) {
+		emit32(x, 0xf200 | bit(value, 11) << 10 | n,
+		       bits(value, 10, 8) << 12 | d << 8 | (value & 0xff));
+	} else if (-value < 4096) {
+		value = -value;
+		emit32(x, 0xf2a0 | bit(value, 11) << 10 | n,
+		       bits(value, 10, 8) << 12 | d << 8 | (value & 0xff));
+	} else {
+		/* In steps of eight significant bits. */
+		uint32_t lead = __builtin_clz(value), part = value & (0xff000000u >> lead);
+
+		t32_add_constant(x, d, n, part);
+		t32_add_constant(x, d, d, value - part);
+	}
+}
+
+void t32_bit_field(struct translator *x, uint32_t first, uint32_t n, uint32_t d, uint32_t low,
+		   uint32_t last)
+{
+	emit32(x, first | n, bits(low, 4, 2) << 12 | d << 8 | (low & 3) << 6 | last);
+}
+
+void t32_transfer(struct translator *x, uint32_t kind, uint32_t t, uint32_t n, int32_t offset)
+{
+	if (offset >= 0)
+		emit32(x, 0xf880 | kind | n, t << 12 | offset);
+	else
+		emit32(x, 0xf800 | kind | n, t << 12 | 0xc00 | -offset);
+}
+
+void t32_transfer_register(struct translator *x, uint32_t kind, uint32_t t, uint32_t n, uint32_t m,
+			   uint32_t shift)
+{
+	emit32(x, 0xf800 | kind | n, t << 12 | shift << 4 | m);
+}
+
+void t32_transfer_moving(struct translator *x, uint32_t kind, uint32_t t, uint32_t n,
+			 int32_t offset, bool before)
+{
+	uint32_t up = offset >= 0, by = up ? offset : -offset;
+
+	emit32(x, 0xf800 | kind | n, t << 12 | 0x900 | before << 10 | up << 9 | by);
+}
+
+void t32_multiple(struct translator *x, bool load, bool down, bool move, uint32_t n, uint32_t list)
+{
+	emit32(x, (down ? 0xe900 : 0xe880) | move << 5 | load << 4 | n, list);
+}
+
+void t32_double(struct translator *x, bool load, uint32_t t, uint32_t n, int32_t offset)
+{
+	uint32_t up = offset >= 0, by = (up ? offset : -offset) / 4;
+
+	emit32(x, 0xe940 | up << 7 | load << 4 | n, t << 12 | (t + 1) << 8 | by);
+}
+
+void t32_call(struct translator *x, enum offload_call call)
+{
+	emit16(x, 0xdf00 | call);
+	x->keep_single = true;
+}
+
+uint32_t t32_branch(uint32_t from, uint32_t to)
+{
+	uint32_t offset = to - (from + 4), s = bit(offset, 24);
+	uint32_t j1 = !(bit(offset, 23) ^ s), j2 = !(bit(offset, 22) ^ s);
+
+	return (0xf000 | s << 10 | bits(offset, 21, 12)) |
+		(0x9000 | j1 << 13 | j2 << 11 | bits(offset, 11, 1)) << 16;
+}
+
+uint32_t t32_branch_if(uint32_t cond, uint32_t from, uint32_t to)
+{
+	uint32_t offset = to - (from + 4);
+
+	return (0xf000 | bit(offset, 20) << 10 | cond << 6 | bits(offset, 17, 12)) |
+		(0x8000 | bit(offset, 18) << 13 | bit(offset, 19) << 11 | bits(offset, 11, 1)) << 16;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Emits T32 instructions; names and operands as in assembler syntax, d n m registers. */
+#ifndef OFFLOAD_T32_H
+#define OFFLOAD_T32_H
+
+#include "translate.h"
+
+/* T32's operations of data processing (bits 24:21 of the encoding). */
+enum t32_op {
+	T32_AND = 0, T32_BIC = 1, T32_ORR = 2, T32_ORN = 3, T32_EOR = 4,
+	T32_ADD = 8, T32_ADC = 10, T32_SBC = 11, T32_SUB = 13, T32_RSB = 14,
+};
+
+void emit16(struct translator *x, uint32_t half);
+void emit32(struct translator *x, uint32_t first, uint32_t second);
+
+/* The encoding of a modified immediate, or -1. */
+int t32_modified(uint32_t value);
+
+void t32_immediate(struct translator *x, enum t32_op op, bool set, uint32_t d, uint32_t n,
+		   uint32_t encoded);
+void t32_register(struct translator *x, enum t32_op op, bool set, uint32_t d, uint32_t n,
+		  uint32_t m, uint32_t type, uint32_t amount);
+void t32_shift(struct translator *x, uint32_t type, bool set, uint32_t d, uint32_t m, uint32_t s);
+void t32_mov(struct translator *x, uint32_t d, uint32_t m);
+void t32_movw(struct translator *x, uint32_t d, uint32_t value);
+void t32_movt(struct translator *x, uint32_t d, uint32_t value);
+/* d = n + value or n - value, any value; d may be used on the way. */
+void t32_add_constant(struct translator *x, uint32_t d, uint32_t n, uint32_t value);
+/* d = value, the shortest way. */
+void t32_constant(struct translator *x, uint32_t d, uint32_t value);
+/* d = value, always from a literal or one instruction. */
+void t32_bit_field(struct translator *x, uint32_t first, uint32_t n, uint32_t d, uint32_t low,
+		   uint32_t last);
+
+/* Loads and stores: kind says what, KIND_…. */
+enum t32_kind {
+	KIND_STRB = 0x00, KIND_LDRB = 0x10, KIND_STRH = 0x20, KIND_LDRH = 0x30,
+	KIND_STR = 0x40, KIND_LDR = 0x50, KIND_LDRSB = 0x110, KIND_LDRSH = 0x130,
+};
+void t32_transfer(struct translator *x, uint32_t kind, uint32_t t, uint32_t n, int32_t offset);
+void t32_transfer_register(struct translator *x, uint32_t kind, uint32_t t, uint32_t n, uint32_t m,
+			   uint32_t shift);
+/* before: the base moves before the access; else behind it. offset is within ±255. */
+void t32_transfer_moving(struct translator *x, uint32_t kind, uint32_t t, uint32_t n,
+			 int32_t offset, bool before);
+void t32_multiple(struct translator *x, bool load, bool down, bool move, uint32_t n, uint32_t list);
+void t32_double(struct translator *x, bool load, uint32_t t, uint32_t n, int32_t offset);
+void t32_call(struct translator *x, enum offload_call call);
+/* Patches: the encodings of branches at a host address to another. */
+uint32_t t32_branch(uint32_t from, uint32_t to);
+uint32_t t32_branch_if(uint32_t cond, uint32_t from, uint32_t to);
+
+#endif
