@@ -50,9 +50,12 @@ struct a32_line {
 	uint32_t mask;
 	uint32_t value;
 	uint8_t family;
-	const char *name;
 	const char *syntax;
+#ifndef OFFLOAD_TARGET
+	/* For tests. */
+	const char *name;
 	const char *pattern;
+#endif
 };
 
 extern const struct a32_line a32_table[A32_COUNT];

@@ -2,11 +2,11 @@
 /* The code cache and its indexes: guest address to host address and back. */
 #include "cache.h"
 
-static uint32_t *entry_of(const struct code_cache *cache, uint32_t guest)
+/* The table may well be at address 0, so there is no null pointer for what it has not. */
+static bool has_entry(const struct code_cache *cache, uint32_t guest, uint32_t *index)
 {
-	uint32_t index = (guest - cache->table_guest) / 4;
-
-	return cache->table && index < cache->table_words ? &cache->table[index] : NULL;
+	*index = (guest - cache->table_guest) / 4;
+	return *index < cache->table_words;
 }
 
 static uint32_t outside_slot(uint32_t guest)
@@ -37,10 +37,10 @@ void cache_flush(struct code_cache *cache)
 		const struct region *region = (void *)(cache->bytes + cache->region[i]);
 
 		for (uint32_t j = 0; j < region->count; j++) {
-			uint32_t *entry = entry_of(cache, region->guest + 4 * j);
+			uint32_t index;
 
-			if (entry)
-				*entry = 0;
+			if (has_entry(cache, region->guest + 4 * j, &index))
+				cache->table[index] = 0;
 		}
 	}
 	forget_outside(cache);
@@ -51,21 +51,19 @@ void cache_flush(struct code_cache *cache)
 
 uint32_t cache_find(const struct code_cache *cache, uint32_t guest)
 {
-	const uint32_t *entry = entry_of(cache, guest);
-	uint32_t slot = outside_slot(guest);
+	uint32_t slot = outside_slot(guest), index;
 
-	if (entry)
-		return *entry;
+	if (has_entry(cache, guest, &index))
+		return cache->table[index];
 	return cache->outside[slot].guest == guest ? cache->outside[slot].host : 0;
 }
 
 void cache_enter(struct code_cache *cache, uint32_t guest, uint32_t host)
 {
-	uint32_t *entry = entry_of(cache, guest);
-	uint32_t slot = outside_slot(guest);
+	uint32_t slot = outside_slot(guest), index;
 
-	if (entry) {
-		*entry = host;
+	if (has_entry(cache, guest, &index)) {
+		cache->table[index] = host;
 		return;
 	}
 	cache->outside[slot].guest = guest;

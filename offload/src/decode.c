@@ -11,8 +11,14 @@
 	IS(s, 26, c) | IS(s, 27, c) | IS(s, 28, c) | IS(s, 29, c) | IS(s, 30, c) | IS(s, 31, c))
 
 const struct a32_line a32_table[A32_COUNT] = {
-#define A32(name, pattern, family, syntax) \
-	{ ALL(pattern, '0') | ALL(pattern, '1'), ALL(pattern, '1'), family, #name, syntax, pattern },
+#ifdef OFFLOAD_TARGET
+#define TEXTS(title, format)
+#else
+#define TEXTS(title, format) .name = title, .pattern = format,
+#endif
+#define A32(line, bits, kind, text) { \
+	.mask = ALL(bits, '0') | ALL(bits, '1'), .value = ALL(bits, '1'), .family = kind, \
+	.syntax = text, TEXTS(#line, bits) },
 #include "../isa/a32.def"
 #undef A32
 };

@@ -331,6 +331,13 @@ uint32_t executor_fault(struct executor *x, uint32_t host, uint32_t accessed)
 	if (!find_guest(x, host, &guest, &offset))
 		return stopped(x, OFFLOAD_INTERNAL);
 	x->cpu.r[PC] = guest;
+	if (stack_delta(x) && (x->job->layout.options & OPTION_PROTECTION)) {
+		/* A base that is neither SP nor the scratch register was a host address just then. */
+		uint32_t base = code & 15, first = code & 0xffff;
+
+		if ((first >> 9 == 0x7c || first >> 9 == 0x74) && base != SP && base != PC && base != x->job->layout.scratch)
+			x->cpu.r[base] -= stack_delta(x);
+	}
 	if (!interpret_one(x))
 		return 0;
 	/* What the scratch register holds for the next instruction is not known: enter anew. */

@@ -336,27 +336,29 @@ void translate_data(struct translator *x)
 	if (!has_n)
 		data.n = 16;
 	/* Returns from exceptions, and what sets flags from SP or into it. */
-	if (data.set && !opcode_compares(data.opcode) && data.d >= SP) {
+	if (data.set && !opcode_compares(data.opcode) && (data.d == SP || data.d == PC)) {
 		x->interpret = true;
 		return;
 	}
 	if (stack_arithmetic(x, &data, by_register, value))
 		return;
 	/* add d, pc, #x is a constant. */
-	if (!by_register && data.n == PC && !data.set && data.d < SP &&
+	if (!by_register && data.n == PC && !data.set && data.d != SP && data.d != PC &&
 	    (data.opcode == OP_ADD || data.opcode == OP_SUB) && !uses_scratch(x, data.d)) {
 		t32_constant(x, data.d, data.opcode == OP_ADD ? x->address + 8 + value :
 			     x->address + 8 - value);
 		forget_base(x, data.d);
 		return;
 	}
-	if (by_register && data.opcode == OP_MOV && data.m == PC && !data.set && data.d < SP &&
+	if (by_register && data.opcode == OP_MOV && data.m == PC && !data.set && data.d != SP &&
+	    data.d != PC &&
 	    !by_shift && !amount && type == SHIFT_LSL && !uses_scratch(x, data.d)) {
 		t32_constant(x, data.d, x->address + 8);
 		forget_base(x, data.d);
 		return;
 	}
-	if (by_register && data.opcode == OP_MOV && data.m < SP && !data.set && data.d == PC &&
+	if (by_register && data.opcode == OP_MOV && data.m != SP && data.m != PC && !data.set &&
+	    data.d == PC &&
 	    !by_shift && !amount && type == SHIFT_LSL && !uses_scratch(x, data.m)) {
 		emit_dispatch(x, data.m, 0);
 		return;
@@ -518,11 +520,16 @@ void translate_media(struct translator *x)
 {
 	uint32_t word = x->word, touched = a32_reads(x->op, word) | a32_writes(x->op, word);
 
-	/* SP's value is not the guest's, the scratch register's is in memory. */
-	if (touched & (1u << SP | 1u << scratch(x))) {
+	bool own = touched & 1u << scratch(x);
+
+	/* SP's value is not the guest's; of these some use the scratch register themselves. */
+	if ((touched & 1u << SP) || (own && (a32_table[x->op].family == EXTEND ||
+					     a32_table[x->op].family == HALF_MULTIPLY))) {
 		x->interpret = true;
 		return;
 	}
+	if (a32_reads(x->op, word) & 1u << scratch(x))
+		load_guest_scratch(x);
 	switch (a32_table[x->op].family) {
 	case WIDE:
 		if (x->op == A32_MOVW)
@@ -558,4 +565,8 @@ void translate_media(struct translator *x)
 		saturate(x);
 		break;
 	}
+	if (x->interpret)
+		return;
+	if (a32_writes(x->op, word) & 1u << scratch(x))
+		store_guest_scratch(x);
 }

@@ -46,6 +46,11 @@ static struct access access_of(const struct translator *x)
 	return a;
 }
 
+static bool is_special(uint32_t number)
+{
+	return number == SP || number == PC;
+}
+
 static void give_up(struct translator *x)
 {
 	x->interpret = true;
@@ -80,7 +85,7 @@ static bool transfer_constant(struct translator *x, const struct access *a)
 	uint32_t address = x->address + 8 + a->offset, value, word;
 	uint32_t start = x->layout->text_start, end = x->layout->text_end;
 
-	if (!a->load || a->m != 16 || a->t >= SP || uses_scratch(x, a->t))
+	if (!a->load || a->m != 16 || is_special(a->t) || uses_scratch(x, a->t))
 		return false;
 	if (address - start >= end - start || end - start < 4 || address > end - 4)
 		return false;
@@ -130,7 +135,7 @@ static void transfer_moving(struct translator *x, struct access *a)
 
 	if (uses_scratch(x, a->n)) {
 		/* The base comes from memory and goes back there. */
-		if (delta(x) || !near || a->t >= SP) {
+		if (delta(x) || !near || is_special(a->t) || uses_scratch(x, a->t)) {
 			give_up(x);
 			return;
 		}
@@ -148,7 +153,7 @@ static void transfer_moving(struct translator *x, struct access *a)
 	}
 	/* The offset must outlive the access; a branch must be last. */
 	if (a->n == SP || (a->load && a->m == a->t) || value == scratch(x) ||
-	    (a->load && a->t >= SP)) {
+	    (a->load && is_special(a->t))) {
 		give_up(x);
 		return;
 	}
@@ -186,14 +191,14 @@ void translate_transfer(struct translator *x)
 	}
 	if (a.n == PC && transfer_constant(x, &a))
 		return;
-	if ((!a.load && a.t >= SP) || a.m == SP || (a.m != 16 && a.type != SHIFT_LSL &&
+	if ((!a.load && is_special(a.t)) || a.m == SP || (a.m != 16 && a.type != SHIFT_LSL &&
 						   a.type != SHIFT_LSR && !a.amount)) {
 		give_up(x);
 		return;
 	}
 	if (a.m != 16 && uses_scratch(x, a.m)) {
 		/* The address can only be made of n and the scratch register's value. */
-		if (a.move || a.n >= SP || uses_scratch(x, a.n) || (!a.load && uses_scratch(x, a.t))) {
+		if (a.move || is_special(a.n) || uses_scratch(x, a.n) || (!a.load && uses_scratch(x, a.t))) {
 			give_up(x);
 			return;
 		}
@@ -207,23 +212,29 @@ void translate_transfer(struct translator *x)
 		return;
 	}
 	if (!a.load && uses_scratch(x, a.t)) {
-		/* A store of the scratch register's value needs its address elsewhere. */
+		/*
+		 * Its value takes the scratch register, so the base itself becomes a host address
+		 * and then a guest address again; executor_fault() knows.
+		 */
 		bool direct = a.m == 16 ? a.offset > -256 :
 			a.up && a.type == SHIFT_LSL && a.amount < 4;
 
-		if (a.n == PC || uses_scratch(x, a.n) || (delta(x) && a.n != SP) || !direct) {
+		bool in_place = delta(x) && a.n != SP;
+
+		if (a.n == PC || uses_scratch(x, a.n) || !direct || (in_place && a.m == a.n) ||
+		    (a.move && (a.m != 16 || a.offset > 255))) {
 			give_up(x);
 			return;
 		}
 		load_guest_scratch(x);
+		if (in_place)
+			t32_add_constant(x, a.n, a.n, delta(x));
 		if (!a.move)
 			at_offset(x, &a, a.n);
-		else if (a.m == 16 && a.offset < 256)
-			t32_transfer_moving(x, a.kind, a.t, a.n, a.offset, a.before);
 		else
-			give_up(x);
-		if (a.move)
-			forget_base(x, a.n);
+			t32_transfer_moving(x, a.kind, a.t, a.n, a.offset, a.before);
+		if (in_place)
+			t32_add_constant(x, a.n, a.n, -delta(x));
 		return;
 	}
 	if (a.move) {
@@ -257,12 +268,23 @@ static void transfer_double(struct translator *x)
 	if (n == PC || t + 1 >= SP || m == SP || (by_register && uses_scratch(x, m)) ||
 	    (move && (n == SP || uses_scratch(x, n))) ||
 	    (move && load && by_register && (m == t || m == t + 1)) ||
-	    (has_scratch && !load && ((delta(x) && n != SP) || uses_scratch(x, n) || far))) {
+	    (has_scratch && !load && (uses_scratch(x, n) || far || n == t || n == t + 1))) {
 		give_up(x);
 		return;
 	}
-	if (has_scratch && !load)
+	if (has_scratch && !load) {
+		bool in_place = delta(x) && n != SP;
+
 		load_guest_scratch(x);
+		if (in_place)
+			t32_add_constant(x, n, n, delta(x));
+		t32_double(x, false, t, n, before ? offset : 0);
+		if (in_place)
+			t32_add_constant(x, n, n, -delta(x));
+		if (move)
+			t32_add_constant(x, n, n, offset);
+		return;
+	}
 	base = host_base_register(x, n);
 	if (before && by_register) {
 		t32_register(x, up ? T32_ADD : T32_SUB, false, take_scratch(x), base, m, SHIFT_LSL, 0);
@@ -348,12 +370,19 @@ void translate_multiple(struct translator *x)
 	if (bit(list, SP) || (!load && bit(list, PC)) || uses_scratch(x, n) ||
 	    (load && bit(list, LR) && bit(list, PC)) ||
 	    (!load && move && bit(list, n)) ||
-	    (n == SP && !direct) || (own && !load && ((delta(x) && n != SP) || !direct))) {
+	    (n == SP && !direct) || (own && !load && (!direct || (n != SP && bit(list, n))))) {
 		give_up(x);
 		return;
 	}
-	if (own && !load)
+	if (own && !load) {
 		load_guest_scratch(x);
+		if (delta(x) && n != SP)
+			t32_add_constant(x, n, n, delta(x));
+		transfer_list(x, false, !up, move, n, list);
+		if (delta(x) && n != SP)
+			t32_add_constant(x, n, n, -delta(x));
+		return;
+	}
 	base = host_base_register(x, n);
 	if (!direct) {
 		/* ib and da: as ia, from another place. */

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# Builds the executor for the Cortex-M3 and the guest programs from the distribution's Linux source.
+#
+#   offload/build.sh OUT     writes into OUT: offload.elf (the executor), guest-kernel.elf and
+#                            guest-identity.elf (the programs at 0xc0000000, and at the small core's
+#                            own addresses), native-a15.elf, native-m3.elf, guest.o (relocatable)
+#
+# The files of Linux that are needed are kept in the user's cache.
+set -euo pipefail
+cd "$(dirname "$0")"
+out=$1
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+gcc=arm-none-eabi-gcc
+command -v $gcc >/dev/null || {
+	echo "offload: $gcc is missing: install gcc-arm-none-eabi (scripts/setup.sh does)" >&2
+	exit 3
+}
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/dormouse/offload-linux-6.12
+headers=(list list_sort sort rbtree rbtree_augmented rbtree_types kfifo glob poison crc32poly ctype)
+sources=(glob kfifo sort list_sort rbtree crc32 string ctype gen_crc32table)
+if [ ! -e "$cache/complete" ]; then
+	echo "offload: fetching the Linux source (once)" >&2
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+	(cd "$work" && apt-get -qq download linux-source-6.12 2>/dev/null) || {
+		echo "offload: linux-source-6.12 cannot be fetched; run 'apt-get update' first" >&2
+		exit 3
+	}
+	wanted=(lib/crc32defs.h arch/arm/include/asm/word-at-a-time.h)
+	for name in "${headers[@]}"; do wanted+=("include/linux/$name.h"); done
+	for name in "${sources[@]}"; do wanted+=("lib/$name.c"); done
+	rm -rf "$cache"
+	mkdir -p "$cache"
+	# The last tar stops reading once it has its files, so the first ones end with SIGPIPE.
+	(set +o pipefail
+	dpkg-deb --fsys-tarfile "$work"/linux-source-6.12_*.deb 2>/dev/null |
+		tar -xO ./usr/src/linux-source-6.12.tar.xz 2>/dev/null |
+		tar -xJ -C "$cache" --strip-components=1 --occurrence=1 \
+			"${wanted[@]/#/linux-source-6.12/}")
+	touch "$cache/complete"
+fi
+
+work=$out/work
+rm -rf "$work"
+mkdir -p "$work"/{real/asm,real/linux,empty,lib,include/linux,include/generated}
+
+# --- the executor ---
+$gcc -std=c11 -Wall -Wextra -Werror -O2 -mthumb -mcpu=cortex-m3 -ffreestanding \
+	-fno-tree-loop-distribute-patterns -fno-delete-null-pointer-checks -nostdlib -DOFFLOAD_TARGET -Iinclude -Isrc \
+	-ffunction-sections -Wl,--gc-sections -T target/offload.ld \
+	target/start.S target/*.c src/*.c -lgcc -o "$out/offload.elf"
+
+# --- Linux' files: data structures' headers are real, every other header is empty ---
+cp "$cache"/include/linux/*.h "$work/real/linux/"
+cp "$cache/arch/arm/include/asm/word-at-a-time.h" "$work/real/asm/"
+cp "$cache"/lib/* "$work/lib/"
+cp "$cache/include/linux/crc32poly.h" "$work/include/linux/"
+: >"$work/include/generated/autoconf.h"
+grep -hoE '#include <[^>]+>' "$work"/lib/*.c "$work"/real/*/*.h | sed 's/.*<//; s/>//' | sort -u |
+	while read -r header; do
+		case $header in
+		std*.h | inttypes.h) ;;
+		*)
+			[ -e "$work/real/$header" ] || {
+				mkdir -p "$work/empty/$(dirname "$header")"
+				: >"$work/empty/$header"
+			}
+			;;
+		esac
+	done
+cc -w -o "$work/gen_crc32table" -I"$work/lib" "$work/lib/gen_crc32table.c"
+"$work/gen_crc32table" >"$work/lib/crc32table.h"
+
+# compile FOLDER FLAGS…: all programs, as a kernel is compiled
+compile() {
+	local folder=$work/$1 name flags
+	shift
+	mkdir -p "$folder"
+	flags=(-std=gnu11 -O2 -ffreestanding -fno-builtin -fno-common -mabi=aapcs-linux
+		-fno-short-enums -fno-strict-aliasing -fomit-frame-pointer -mfloat-abi=soft
+		-include guest/shim/kernel.h -Iguest -Iguest/shim -isystem "$work/real" -isystem "$work/empty"
+		-I"$work/lib" "$@")
+	for name in glob kfifo sort list_sort rbtree crc32 string callback; do
+		$gcc -Wall -Wextra -Werror "${flags[@]}" -c guest/$name.c -o "$folder/run_$name.o"
+	done
+	for name in glob kfifo sort list_sort rbtree crc32 string ctype; do
+		# Linux' own code, with its own warnings.
+		$gcc -w "${flags[@]}" -c "$work/lib/$name.c" -o "$folder/lib_$name.o"
+	done
+	$gcc -Wall -Wextra "${flags[@]}" -c guest/native.c -o "$folder/native.o"
+	arm-none-eabi-ld -r "$folder"/run_*.o "$folder"/lib_*.o -o "$folder/all.o"
+}
+
+link_native() {
+	arm-none-eabi-ld --no-warn-rwx-segments --defsym "BASE=$3" --defsym "VECTORS=$4" \
+		-T guest/native.ld "$work/$1/native.o" "$work/$1/all.o" -o "$out/$2"
+}
+
+compile a32 -marm -march=armv7ve
+compile m3 -mthumb -mcpu=cortex-m3
+link_native a32 native-a15.elf 0x40010000 0x4000ff00
+link_native m3 native-m3.elf 0x20000000 0
+for world in kernel:0xc0000000 identity:0x21000000; do
+	arm-none-eabi-ld --no-warn-rwx-segments --defsym "BASE=${world#*:}" -T guest/guest.ld \
+		"$work/a32/all.o" -o "$out/guest-${world%:*}.elf"
+done
+cp "$work/a32/all.o" "$out/guest.o"
+rm -rf "$work"

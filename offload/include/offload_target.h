@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the Rust driver puts into the small core's memory, and where (rust/job.rs writes it).
+ *
+ *   host address   what
+ *   0x00000000     vectors; struct offload_state at 0x7e00
+ *   0x00008000     target table: one word for each word of guest memory, by its offset
+ *   0x00200000     code cache
+ *   0x20000000     the executor itself: code, constants, data
+ *   0x20100000     struct target_job
+ *   0x20400000     (down from here) the executor's stack
+ *   0x21000000     guest memory
+ */
+#ifndef OFFLOAD_TARGET_H
+#define OFFLOAD_TARGET_H
+
+#include "executor.h"
+
+#define TARGET_STATE 0x00007e00u
+#define TARGET_TABLE 0x00000000u
+#define TARGET_TABLE_BYTES 0x00200000u
+#define TARGET_CACHE 0x00200000u
+#define TARGET_CACHE_MOST 0x00200000u
+#define TARGET_JOB 0x20100000u
+#define TARGET_MEMORY 0x21000000u
+#define TARGET_MAGIC 0x31424a44u	/* "DJB1" */
+
+struct target_job {
+	uint32_t magic;
+	uint32_t bytes;			/* of this structure */
+	uint32_t runs;			/* how often, one after the other, the cache kept */
+	uint32_t cache_bytes;
+	uint32_t tick;			/* timer ticks between interrupts */
+	uint32_t budget;		/* interrupts until it is stopped */
+	uint32_t dump_start;		/* guest memory written to a file at the end */
+	uint32_t dump_bytes;
+	struct offload_job job;
+};
+
+#endif

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* The executor on an MPS2 with Cortex-M3: runs the job in memory and says what came of it. */
+#include "offload_target.h"
+#include "target.h"
+
+static struct executor executor;
+uint32_t *executor_raw = executor.raw;
+
+static uint32_t ticks_left;
+static bool retrying;
+
+uint32_t run_guest(uint32_t host);
+
+/* --- the processor's own registers --- */
+
+static volatile uint32_t *const mpu_control = (void *)0xe000ed94;
+static volatile uint32_t *const system_handlers = (void *)0xe000ed24;
+static volatile uint32_t *const fault_status = (void *)0xe000ed28;
+static volatile uint32_t *const fault_address = (void *)0xe000ed34;	/* MMFAR, BFAR */
+static volatile uint32_t *const systick = (void *)0xe000e010;
+static volatile uint32_t *const timer = (void *)0x40000000;
+
+enum { ACCESS_NONE, ACCESS_PRIVILEGED = 1, ACCESS_READ = 2, ACCESS_ALL = 3, NEVER_EXECUTE = 1 << 28 };
+
+/* A region: base is a multiple of size, a power of two; disabled: eighths that are not in it. */
+static void protect(uint32_t number, uint32_t base, uint32_t size, uint32_t disabled, uint32_t access,
+		    uint32_t flags)
+{
+	mpu_control[2] = base | 0x10 | number;
+	mpu_control[3] = flags | access << 24 | 1 << 16 | disabled << 8 |
+		(31 - __builtin_clz(size) - 1) << 1 | 1;
+}
+
+/* Guest code is not written to: one or two regions of eighths that cover all of it. */
+static void protect_text(uint32_t start, uint32_t end)
+{
+	uint32_t part = 32, whole, first;
+
+	for (;; part *= 2) {
+		whole = 8 * part;
+		first = start & ~(whole - 1);
+		if (end <= first + 2 * whole)
+			break;
+	}
+	for (uint32_t region = 0; region < 2; region++, first += whole) {
+		uint32_t disabled = 0;
+
+		for (uint32_t i = 0; i < 8; i++)
+			if (first + i * part >= end || first + (i + 1) * part <= start)
+				disabled |= 1 << i;
+		if (disabled != 0xff)
+			protect(5 + region, first, whole, disabled, ACCESS_READ, NEVER_EXECUTE);
+	}
+}
+
+static void protect_all(const struct offload_job *job)
+{
+	const struct offload_layout *layout = &job->layout;
+	uint32_t delta = layout->host_base - layout->guest_base, guard;
+
+	protect(0, TARGET_TABLE, TARGET_TABLE_BYTES, 0, ACCESS_READ, NEVER_EXECUTE);
+	protect(1, 0, 0x8000, 0, ACCESS_PRIVILEGED, NEVER_EXECUTE);
+	protect(2, TARGET_STATE, 0x200, 0, ACCESS_ALL, NEVER_EXECUTE);
+	protect(3, TARGET_CACHE, TARGET_CACHE_MOST, 0, ACCESS_READ, 0);
+	protect(4, layout->host_base, layout->size, 0, ACCESS_ALL, NEVER_EXECUTE);
+	protect_text(layout->text_start + delta, layout->text_end + delta);
+	/* Below the stack nobody writes, not even an exception. */
+	guard = (job->stack_bottom + delta - 4096) & ~4095u;
+	if (job->stack_bottom - job->stack_guard >= 8192)
+		protect(7, guard, 4096, 0, ACCESS_NONE, NEVER_EXECUTE);
+	*mpu_control = 5;	/* on; the executor itself sees everything */
+	__asm volatile ("dsb; isb" ::: "memory");
+}
+
+static void set_timer(uint32_t ticks)
+{
+	systick[1] = ticks - 1;
+	systick[2] = 0;
+	systick[0] = 7;
+}
+
+/* --- the edge of the executor --- */
+
+static bool access_device(void *owner, uint32_t host, unsigned int size, bool write, uint32_t *value)
+{
+	(void)owner;
+	if (host & (size - 1))
+		return false;
+	if (write) {
+		if (size == 4)
+			*(volatile uint32_t *)host = *value;
+		else if (size == 2)
+			*(volatile uint16_t *)host = *value;
+		else
+			*(volatile uint8_t *)host = *value;
+	} else if (size == 4) {
+		*value = *(volatile uint32_t *)host;
+	} else if (size == 2) {
+		*value = *(volatile uint16_t *)host;
+	} else {
+		*value = *(volatile uint8_t *)host;
+	}
+	return true;
+}
+
+static void code_changed(void *owner)
+{
+	(void)owner;
+	__asm volatile ("dsb; isb" ::: "memory");
+}
+
+/* The timer: only at an instruction's beginning can the guest be interrupted; else soon again. */
+static uint32_t handle_tick(uint32_t host)
+{
+	const struct target_job *job = (void *)TARGET_JOB;
+	static uint32_t soon = 7;
+
+	if (!retrying && ticks_left)
+		ticks_left--;
+	if (!executor_at_boundary(&executor, host)) {
+		retrying = true;
+		soon = soon * 5 % 64 + 8;
+		set_timer(soon);
+		return 1;
+	}
+	if (retrying) {
+		retrying = false;
+		set_timer(job->tick);
+	}
+	if (!ticks_left) {
+		executor_stop_at(&executor, host, OFFLOAD_BUDGET);
+		return 0;
+	}
+	if (!executor.job->irq_handler || executor.in_interrupt || (executor.state->control & 0x80))
+		return 1;
+	return executor_interrupt(&executor, host, 15);
+}
+
+static uint32_t handle_fault(uint32_t host)
+{
+	uint32_t status = *fault_status, accessed = (status & 0x80) ? fault_address[0] :
+		(status & 0x8000) ? fault_address[1] : 0;
+
+	*fault_status = status;
+	if (status & 0x10) {
+		executor.stop = OFFLOAD_STACK_OVERFLOW;
+		return 0;
+	}
+	/* UsageFault: INVSTATE, from an empty entry of the target table. */
+	if (status & 0x00020000)
+		return executor_missing_target(&executor);
+	if (status & 0x01000000) {
+		executor_stop_at(&executor, host, OFFLOAD_UNALIGNED);
+		return 0;
+	}
+	/* A branch to where no code may be. */
+	if (status & 0x101)
+		return executor_missing_target(&executor);
+	return executor_fault(&executor, host, accessed);
+}
+
+uint32_t handle_exception(uint32_t number)
+{
+	uint32_t host = executor.raw[PC], next;
+
+	if (number == 11)
+		next = executor_call(&executor, host, *(uint8_t *)(host - 2));
+	else if (number == 15)
+		next = handle_tick(host);
+	else
+		next = handle_fault(host);
+	/* The frame of the return must fit on the stack, too. */
+	if (next > 1 && (executor.job->layout.options & OPTION_STACK) &&
+	    executor.cpu.r[SP] - executor.job->stack_guard <
+	    executor.job->stack_bottom - executor.job->stack_guard + 64) {
+		executor.stop = OFFLOAD_STACK_OVERFLOW;
+		return 0;
+	}
+	return next;
+}
+
+void report_failure(void)
+{
+	print("failure status ");
+	print_hex(*fault_status);
+	print(" address ");
+	print_hex(fault_address[0]);
+	print(" in the executor\n");
+	leave(1);
+}
+
+/* --- the job --- */
+
+static uint32_t now(void)
+{
+	return ~timer[1];
+}
+
+static void report(const struct executor *x, uint32_t run, uint32_t ticks, uint32_t begin_ticks)
+{
+	char text[80];
+
+	print_number("run", run);
+	print_number(" stop", x->stop);
+	print_number(" ticks", ticks);
+	print_number(" begin", begin_ticks);
+	for (int i = 0; i < 16; i++) {
+		print(" r");
+		print_decimal(i);
+		print(" ");
+		print_hex(x->cpu.r[i]);
+	}
+	print(" flags ");
+	print_hex(x->cpu.flags | x->cpu.control);
+	print_number(" regions", x->cache.translated_regions);
+	print_number(" translated", x->cache.translated_instructions);
+	print_number(" emitted", x->cache.emitted_bytes);
+	print_number(" cached", x->cache.used);
+	print_number(" flushes", x->cache.flushes);
+	print_number(" faults", x->faults);
+	print_number(" interpreted", x->interpreted);
+	print_number(" interrupts", x->interrupts);
+	print_number(" natives", x->native_calls);
+	print_number(" delay_us", x->delay_us);
+	for (int i = 0; i < 10; i++) {
+		print(" call");
+		print_decimal(i);
+		print_number("", x->calls[i]);
+	}
+	if (x->stop != OFFLOAD_RETURNED) {
+		print(" accessed ");
+		print_hex(x->stop_address);
+		print(" word ");
+		print_hex(x->stop_word);
+		a32_disassemble(x->stop_word, x->cpu.r[PC], text, sizeof(text));
+		print(" instruction ");
+		print(text);
+	}
+	print("\n");
+}
+
+static void prepare(struct executor *x, struct target_job *job)
+{
+	x->job = &job->job;
+	x->state = (void *)TARGET_STATE;
+	x->memory = (void *)job->job.layout.host_base;
+	x->cache.bytes = (void *)TARGET_CACHE;
+	x->cache.address = TARGET_CACHE;
+	x->cache.size = job->cache_bytes;
+	x->cache.table = (void *)TARGET_TABLE;
+	x->cache.table_words = TARGET_TABLE_BYTES / 4;
+	x->device = access_device;
+	x->code_changed = code_changed;
+}
+
+void target_main(void)
+{
+	struct target_job *job = (void *)TARGET_JOB;
+	struct executor *x = &executor;
+
+	timer[2] = 0xffffffff;
+	timer[1] = 0xffffffff;
+	timer[0] = 1;
+	prepare(x, job);
+	if (job->magic != TARGET_MAGIC || job->bytes != sizeof(*job) ||
+	    job->cache_bytes < 4096 || job->cache_bytes > TARGET_CACHE_MOST ||
+	    job->job.layout.host_base != TARGET_MEMORY || job->job.layout.size > 0x1000000 ||
+	    job->job.layout.table_base != TARGET_TABLE || job->job.layout.state != TARGET_STATE ||
+	    job->job.layout.text_start - job->job.layout.guest_base < 0x8000 ||
+	    job->tick < 64 || job->tick > 0xffffff || !executor_init(x)) {
+		x->stop = OFFLOAD_BAD_JOB;
+		report(x, 0, 0, 0);
+		leave(0);
+	}
+	*(volatile uint32_t *)0xe000ed14 = 0;	/* CCR: no trap for unaligned words, 4-byte stacks */
+	*system_handlers |= 7 << 16;
+	protect_all(&job->job);
+	for (uint32_t run = 0; run < job->runs; run++) {
+		uint32_t start = now(), begun, host;
+
+		x->arena_next = job->job.arena_start;
+		ticks_left = job->budget;
+		host = executor_begin(x);
+		begun = now();
+		if (host) {
+			set_timer(job->tick);
+			run_guest(host);
+			systick[0] = 0;
+		}
+		report(x, run, now() - start, begun - start);
+		if (x->stop != OFFLOAD_RETURNED)
+			break;
+	}
+	if (job->dump_bytes)
+		dump("memory.bin", job->dump_start - job->job.layout.guest_base + TARGET_MEMORY,
+		     job->dump_bytes);
+	leave(0);
+}

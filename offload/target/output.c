@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* Output through semihosting, and what a compiler wants of a C library. */
+#include <stddef.h>
+
+#include "target.h"
+
+uint32_t semihost(uint32_t operation, const void *argument);
+
+enum { SYS_OPEN = 1, SYS_CLOSE = 2, SYS_WRITE0 = 4, SYS_WRITE = 5, SYS_EXIT = 0x18 };
+
+/* Collected, so that a line is one call. */
+static char line[2048];
+static uint32_t length;
+
+void print(const char *text)
+{
+	for (; *text; text++) {
+		if (length < sizeof(line) - 1)
+			line[length++] = *text;
+		if (*text == '\n') {
+			line[length] = 0;
+			semihost(SYS_WRITE0, line);
+			length = 0;
+		}
+	}
+}
+
+void print_decimal(uint32_t value)
+{
+	char digits[11];
+	int at = 10;
+
+	digits[at] = 0;
+	do {
+		digits[--at] = '0' + value % 10;
+		value /= 10;
+	} while (value);
+	print(&digits[at]);
+}
+
+void print_hex(uint32_t value)
+{
+	char digits[9];
+
+	for (int i = 7; i >= 0; i--, value >>= 4)
+		digits[i] = "0123456789abcdef"[value & 15];
+	digits[8] = 0;
+	print(digits);
+}
+
+void print_number(const char *name, uint32_t value)
+{
+	print(name);
+	print(" ");
+	print_decimal(value);
+}
+
+void dump(const char *name, uint32_t address, uint32_t bytes)
+{
+	uint32_t name_length = 0;
+
+	while (name[name_length])
+		name_length++;
+	uint32_t open[3] = { (uint32_t)name, 5, name_length };	/* "wb" */
+	uint32_t file = semihost(SYS_OPEN, open);
+	uint32_t write[3] = { file, address, bytes };
+
+	semihost(SYS_WRITE, write);
+	semihost(SYS_CLOSE, write);
+}
+
+void leave(uint32_t failed)
+{
+	/* ADP_Stopped_ApplicationExit, or an internal error. */
+	semihost(SYS_EXIT, (void *)(failed ? 0x20024 : 0x20026));
+	for (;;)
+		;
+}
+
+void *memset(void *to, int value, size_t bytes)
+{
+	uint8_t *at = to;
+
+	while (bytes--)
+		*at++ = value;
+	return to;
+}
+
+void *memcpy(void *to, const void *from, size_t bytes)
+{
+	uint8_t *at = to;
+	const uint8_t *source = from;
+
+	while (bytes--)
+		*at++ = *source++;
+	return to;
+}
