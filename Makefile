@@ -18,7 +18,7 @@ ROUNDS ?= 5
 CYCLES ?= 2
 STRESS_CYCLES ?= 300
 
-.PHONY: help setup build demo test test-unit test-fuzz test-end-to-end stress bench bench-machine bench-wake publish-machine fmt lint clean
+.PHONY: help setup build demo test test-unit test-fuzz test-end-to-end stress bench bench-machine bench-wake bench-offload publish-machine fmt lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,7 +50,7 @@ stress: build ## Many sleeps under load, then many with power cuts; goes on wher
 	@$(DORMOUSE) lab stress --machine stress --cycles $(STRESS_CYCLES)
 	@$(DORMOUSE) lab stress --machine stress-cuts --cycles $(STRESS_CYCLES) --power-cuts
 
-bench: bench-machine bench-wake ## All benchmarks
+bench: bench-machine bench-wake bench-offload ## All benchmarks
 
 BENCH_MACHINE = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_machine -- \
 	--out $(BENCH_DIR) --rounds $(ROUNDS) --cycles $(CYCLES) \
@@ -66,6 +66,9 @@ publish-machine: build ## Put what bench-machine measured into docs/
 bench-wake: build ## Waking: how soon a service's reads hit DRAM, hot-first against seed (ROUNDS=…)
 	@mkdir -p $(BENCH_DIR)
 	@$(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_wake -- $(BENCH_DIR) $(ROUNDS)
+
+bench-offload: build ## The virtual executor: instructions on a Cortex-M3, native and translated
+	@$(DORMOUSE) offload bench --out $(BENCH_DIR)
 
 fmt: ## Format the Rust code
 	@$(CARGO) fmt --all

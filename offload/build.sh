@@ -107,4 +107,5 @@ for world in kernel:0xc0000000 identity:0x21000000; do
 		"$work/a32/all.o" -o "$out/guest-${world%:*}.elf"
 done
 cp "$work/a32/all.o" "$out/guest.o"
+cp guest/guest.ld "$out/guest.ld"
 rm -rf "$work"

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use dormouse_lab::cli::LabCommand;
 use dormouse_machine::cli::{HomeArgs, SleepArgs};
+use dormouse_offload::cli::OffloadCommand;
 use dormouse_process::cli::ProcessCommand;
 
 const EXIT_CODES: &str = "\
@@ -45,6 +46,8 @@ pub enum Command {
     Image(ImageCommand),
     #[command(subcommand)]
     Process(ProcessCommand),
+    #[command(subcommand)]
+    Offload(OffloadCommand),
     Report(ReportArguments),
     /// Print a completion script for a shell
     #[command(after_help = "\

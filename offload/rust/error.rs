@@ -1,0 +1,59 @@
+//! Why the executor could not be built or run, and which exit code says so.
+
+use std::io;
+use std::path::PathBuf;
+
+/// What went wrong around the executor; what went wrong in the guest is an
+/// [`crate::outcome::Outcome`].
+#[derive(Debug, thiserror::Error)]
+pub enum OffloadError {
+    /// The options do not fit together.
+    #[error("{0}")]
+    Usage(String),
+    /// A program is not installed.
+    #[error("{program} cannot be run ({source}): run scripts/setup.sh")]
+    MissingTool { program: String, source: io::Error },
+    /// The executor or the guest programs could not be built.
+    #[error("offload/build.sh failed:\n{message}")]
+    Build { lacking: bool, message: String },
+    /// The project's sources are not there.
+    #[error("the executor's sources (offload/isa/a32.def) are not above this folder nor in {}: run dormouse inside its clone", .0.display())]
+    NoSources(PathBuf),
+    /// The guest's file cannot be run.
+    #[error("{}: {reason}", path.display())]
+    BadElf { path: PathBuf, reason: String },
+    /// A file could not be read or written.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    /// The emulator did not say what it must.
+    #[error("the emulated Cortex-M3 {0}")]
+    Machine(String),
+}
+
+impl OffloadError {
+    /// The documented exit code.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            OffloadError::Usage(_) => 2,
+            OffloadError::MissingTool { .. } | OffloadError::Build { lacking: true, .. } => 3,
+            _ => 1,
+        }
+    }
+}
+
+/// For `map_err`: what was being done to which file.
+pub(crate) fn io(
+    action: &'static str,
+    path: impl Into<PathBuf>,
+) -> impl FnOnce(io::Error) -> OffloadError {
+    let path = path.into();
+    move |source| OffloadError::Io {
+        action,
+        path,
+        source,
+    }
+}

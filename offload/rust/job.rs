@@ -1,0 +1,144 @@
+//! Writes a job as the executor reads it: `struct target_job` of `include/offload_target.h`.
+
+use crate::guest::Guest;
+
+const MAGIC: u32 = 0x3142_4a44;
+const HOST_MEMORY: u32 = 0x2100_0000;
+const TABLE: u32 = 0;
+const STATE: u32 = 0x7e00;
+const NATIVES_MOST: usize = 64;
+const DEVICES_MOST: usize = 8;
+
+/// All optimisations: `OPTIONS_ALL` of `src/translate.h`.
+pub const ALL_OPTIONS: u32 = 0x1ff;
+
+/// What is to be run, and how.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub entry: u32,
+    pub arguments: [u32; 4],
+    /// How often; the code cache is kept from one to the next.
+    pub runs: u32,
+    pub cache_bytes: u32,
+    /// Ticks of 40 ns between two interrupts.
+    pub tick: u32,
+    /// Interrupts until it is stopped.
+    pub budget: u32,
+    pub options: u32,
+    /// Number of the register that the translator keeps for itself.
+    pub scratch: u32,
+    /// Guest function that is called at interrupts; 0: none.
+    pub irq_handler: u32,
+    /// Replaced functions: guest address and kind.
+    pub natives: Vec<(u32, u32)>,
+    /// Guest memory that is wanted back: address and bytes.
+    pub dump: (u32, u32),
+}
+
+impl Job {
+    pub fn new(entry: u32, arguments: [u32; 4]) -> Job {
+        Job {
+            entry,
+            arguments,
+            runs: 1,
+            cache_bytes: 256 << 10,
+            tick: 0xf_ffff,
+            budget: 1000,
+            options: ALL_OPTIONS,
+            scratch: 11,
+            irq_handler: 0,
+            natives: Vec::new(),
+            dump: (0, 0),
+        }
+    }
+
+    /// The structure's bytes.
+    pub fn bytes(&self, guest: &Guest) -> Vec<u8> {
+        let (top, bottom, guard) = guest.stack();
+        let natives = &self.natives[..self.natives.len().min(NATIVES_MOST)];
+        let mut words = vec![
+            guest.base,
+            guest.memory.len() as u32,
+            HOST_MEMORY,
+            guest.text_start,
+            guest.text_end,
+            TABLE,
+            STATE,
+            self.options,
+            self.scratch,
+            // No page tables: all of memory is linear-mapped.
+            0x8000_0000,
+            1,
+            self.entry,
+        ];
+        words.extend(self.arguments);
+        words.extend([top, bottom, guard]);
+        // The arena: between the file's end and the stack's guard.
+        words.extend([guest.end, guard.max(guest.end)]);
+        words.extend([self.irq_handler, natives.len() as u32, 0]);
+        for index in 0..NATIVES_MOST {
+            let (address, kind) = natives.get(index).copied().unwrap_or_default();
+            words.extend([address, kind]);
+        }
+        words.extend([0; 3 * DEVICES_MOST]);
+        let bytes = 4 * (8 + words.len() as u32);
+        let mut head = vec![
+            MAGIC,
+            bytes,
+            self.runs,
+            self.cache_bytes,
+            self.tick,
+            self.budget,
+            self.dump.0,
+            self.dump.1,
+        ];
+        head.append(&mut words);
+        head.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+}
+
+/// `isa/natives.def`: which kernel function is replaced by what.
+pub fn natives_of(guest: &Guest) -> Vec<(u32, u32)> {
+    let text = include_str!("../isa/natives.def");
+    let lines = |prefix: &'static str| {
+        text.lines()
+            .filter_map(move |line| line.strip_prefix(prefix)?.split_once(')'))
+            .filter_map(|(inside, _)| inside.split_once(','))
+            .map(|(one, two)| (one.trim().to_owned(), two.trim().to_owned()))
+    };
+    let kinds: Vec<String> = lines("NATIVE_KIND(").map(|(kind, _)| kind).collect();
+    lines("NATIVE(")
+        .filter_map(|(function, kind)| {
+            let address = *guest.symbols.get(&function)?;
+            let kind = kinds.iter().position(|known| *known == kind)?;
+            Some((address, kind as u32))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_replacement_is_one_of_at_most_twelve_kinds() {
+        let text = include_str!("../isa/natives.def");
+        let count = |prefix| text.lines().filter(|l| l.starts_with(prefix)).count();
+        assert!(count("NATIVE_KIND(") <= 12);
+        let symbols = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("NATIVE("))
+            .filter_map(|rest| rest.split_once(','))
+            .map(|(name, _)| (name.to_owned(), 4))
+            .collect();
+        let guest = Guest {
+            base: 0,
+            memory: vec![0; 1 << 20],
+            text_start: 0x8000,
+            text_end: 0x9000,
+            end: 0x9000,
+            symbols,
+        };
+        assert_eq!(natives_of(&guest).len(), count("NATIVE("));
+    }
+}

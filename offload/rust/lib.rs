@@ -1,0 +1,14 @@
+//! The thin driver of the virtual executor: builds it, lays out a job for it, runs it on an
+//! emulated Cortex-M3 and reads what it reports. The executor itself is C, in `src/`.
+
+pub mod bench;
+pub mod cli;
+pub mod energy;
+pub mod error;
+pub mod guest;
+pub mod job;
+pub mod machine;
+pub mod outcome;
+pub mod parts;
+
+pub use error::OffloadError;

@@ -1,0 +1,153 @@
+//! Reads the executor's report: one line for each run.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// How a run ended: `enum offload_stop` of `include/offload.h`, in its order.
+pub const STOPS: [(&str, &str); 15] = [
+    ("running", "it did not end"),
+    ("returned", "the function returned"),
+    ("undefined", "there is no such instruction"),
+    (
+        "unpredictable",
+        "the architecture leaves open what this instruction does",
+    ),
+    (
+        "refused",
+        "this executor does not execute this instruction (T32, user mode, exception return or coprocessor)",
+    ),
+    ("unaligned", "an access that must be aligned was not"),
+    ("unmapped-read", "nothing is mapped at the address it read"),
+    (
+        "unmapped-write",
+        "nothing is mapped at the address it wrote",
+    ),
+    (
+        "unmapped-code",
+        "there is no code at the address it went to",
+    ),
+    ("code-written", "the code changes itself"),
+    ("stack-overflow", "the stack is full"),
+    ("budget", "it ran for longer than it was allowed to"),
+    (
+        "fallback",
+        "it called a function that the big core must run: handed back there",
+    ),
+    ("bad-job", "what was to be run makes no sense"),
+    ("internal", "a fault of the executor itself"),
+];
+
+/// One run.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    pub stop: String,
+    pub explanation: String,
+    /// Guest registers; the last is the address of the next instruction.
+    pub registers: [u32; 16],
+    /// N Z C V Q and the mode, as in CPSR.
+    pub flags: u32,
+    /// Instructions that the Cortex-M3 executed, all included.
+    pub instructions: u64,
+    /// The instruction that it stopped at, when it did not return.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instruction: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accessed: Option<u32>,
+    /// Counters: translated instructions, bytes emitted, flushes of the cache, faults …
+    pub counters: BTreeMap<String, u64>,
+}
+
+impl Outcome {
+    pub fn returned(&self) -> bool {
+        self.stop == "returned"
+    }
+}
+
+/// All runs of a report; `None` if it is not one.
+pub fn parse(text: &str) -> Option<Vec<Outcome>> {
+    let runs: Option<Vec<Outcome>> = text
+        .lines()
+        .filter(|line| line.starts_with("run "))
+        .map(parse_line)
+        .collect();
+    runs.filter(|runs| !runs.is_empty())
+}
+
+/// `name value` pairs; registers, flags, accessed and word are hexadecimal, instruction is the rest.
+fn parse_line(line: &str) -> Option<Outcome> {
+    let (line, instruction) = match line.split_once(" instruction ") {
+        Some((line, instruction)) => (line, Some(instruction.trim().to_owned())),
+        None => (line, None),
+    };
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let pairs: BTreeMap<&str, &str> = words
+        .chunks_exact(2)
+        .map(|pair| (pair[0], pair[1]))
+        .collect();
+    let hexadecimal =
+        |name: &str| -> Option<u32> { u32::from_str_radix(pairs.get(name)?, 16).ok() };
+    let decimal = |name: &str| -> Option<u64> { pairs.get(name)?.parse().ok() };
+    let mut registers = [0; 16];
+    for (number, register) in registers.iter_mut().enumerate() {
+        *register = hexadecimal(&format!("r{number}"))?;
+    }
+    let (stop, explanation) = STOPS.get(usize::try_from(decimal("stop")?).ok()?)?;
+    let counters = [
+        "begin",
+        "regions",
+        "translated",
+        "emitted",
+        "cached",
+        "flushes",
+        "faults",
+        "interpreted",
+        "interrupts",
+        "natives",
+        "delay_us",
+    ];
+    Some(Outcome {
+        stop: (*stop).to_owned(),
+        explanation: (*explanation).to_owned(),
+        registers,
+        flags: hexadecimal("flags")?,
+        instructions: instructions_of(decimal("ticks")?),
+        encoding: instruction.as_ref().and(hexadecimal("word")),
+        instruction,
+        accessed: hexadecimal("accessed"),
+        counters: counters
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), decimal(name)?)))
+            .collect(),
+    })
+}
+
+/// The timer counts 40 ns, an instruction takes 64 ns (`-icount shift=6`).
+pub fn instructions_of(ticks: u64) -> u64 {
+    (ticks * 5 + 4) / 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_whole() {
+        let registers: String = (0..16).map(|n| format!(" r{n} {n:08x}")).collect();
+        let line = format!(
+            "run 0 stop 6 ticks 16 begin 8{registers} flags 60000013 regions 2 translated 9 \
+             emitted 1 cached 1 flushes 0 faults 1 interpreted 0 interrupts 0 natives 0 delay_us 0 \
+             call0 0 accessed 00000004 word e5900004 instruction ldr r0, [r0, #4]\n"
+        );
+        let runs = parse(&line).unwrap();
+        assert_eq!(runs[0].stop, "unmapped-read");
+        assert_eq!(runs[0].instructions, 10);
+        assert_eq!(runs[0].registers[15], 15);
+        assert_eq!(runs[0].instruction.as_deref(), Some("ldr r0, [r0, #4]"));
+        assert_eq!(runs[0].encoding, Some(0xe590_0004));
+        assert!(parse("nothing").is_none());
+        assert!(parse("run 0 stop").is_none());
+    }
+}

@@ -1,0 +1,75 @@
+//! The virtual executor: kernel code of a big core on an emulated Cortex-M3.
+
+use std::process::Command;
+
+use dormouse_tests::{Said, dormouse, workspace};
+use serde_json::Value;
+
+fn run(words: &[&str]) -> (Said, Vec<Value>) {
+    let said = dormouse(&[&["offload", "run", "--json"], words].concat());
+    let runs = said
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("one JSON object a line"))
+        .collect();
+    (said, runs)
+}
+
+fn result(words: &[&str]) -> u64 {
+    let (said, runs) = run(words);
+    assert_eq!(said.code, 0, "{}", said.all());
+    runs[0]["registers"][0].as_u64().expect("r0")
+}
+
+fn differential(words: &[&str]) -> String {
+    let said = Command::new(workspace().join("offload/tests/run.sh"))
+        .args(words)
+        .output()
+        .expect("offload/tests/run.sh can be started");
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(
+        said.status.success(),
+        "{text}\n{}",
+        String::from_utf8_lossy(&said.stderr)
+    );
+    text
+}
+
+#[test]
+fn every_instruction_gives_what_a_big_core_gives() {
+    let said = differential(&["instructions", "200", "1"]);
+    assert!(said.contains(", 0 differences"), "{said}");
+}
+
+#[test]
+fn random_blocks_give_what_a_big_core_gives() {
+    let said = differential(&["blocks", "3000", "1"]);
+    assert!(said.contains(", 0 differences"), "{said}");
+}
+
+#[test]
+fn a_cache_that_evicts_all_the_time_changes_no_result() {
+    for program in ["callback", "list_sort", "string"] {
+        let words = ["--program", program, "9", "1"];
+        let (_, runs) = run(&[&["--cache", "4096"], words.as_slice()].concat());
+        assert_eq!(
+            runs[0]["registers"][0].as_u64(),
+            Some(result(&words)),
+            "{program}"
+        );
+    }
+}
+
+#[test]
+fn an_endless_run_is_stopped_by_its_budget() {
+    let (said, runs) = run(&["--budget", "2", "--program", "callback", "1", "1000000"]);
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert_eq!(runs[0]["stop"], "budget");
+}
+
+#[test]
+fn a_bad_elf_is_refused_with_its_reason() {
+    let said = dormouse(&["offload", "run", "/proc/self/exe", "main"]);
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(said.stderr.contains("ELF"), "{}", said.all());
+}
