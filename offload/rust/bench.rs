@@ -22,6 +22,9 @@ const GOAL_ALL: f64 = 1.3;
 const GOAL_WORST: f64 = 1.6;
 const GOAL_SIZE_BYTES: u64 = 64 << 10;
 
+/// What of a program's counts is meant.
+type Of = fn(&Counts) -> u64;
+
 /// One program's counts, in instructions.
 #[derive(Debug)]
 struct Counts {
@@ -131,7 +134,7 @@ fn row(
 
 fn rows(all: &[Counts], size_bytes: u64) -> Vec<Value> {
     let mut rows = Vec::new();
-    let layouts: [(&str, fn(&Counts) -> u64); 2] = [
+    let layouts: [(&str, Of); 2] = [
         ("warm, kernel at 0xc0000000", |c| c.warm),
         ("warm, identity map", |c| c.identity_warm),
     ];

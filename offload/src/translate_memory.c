@@ -135,12 +135,16 @@ static void transfer_moving(struct translator *x, struct access *a)
 
 	if (uses_scratch(x, a->n)) {
 		/* The base comes from memory and goes back there. */
-		if (delta(x) || !near || is_special(a->t) || uses_scratch(x, a->t)) {
+		if (!near || is_special(a->t) || uses_scratch(x, a->t)) {
 			give_up(x);
 			return;
 		}
 		load_guest_scratch(x);
+		if (delta(x))
+			t32_add_constant(x, scratch(x), scratch(x), delta(x));
 		t32_transfer_moving(x, a->kind, value, scratch(x), a->offset, a->before);
+		if (delta(x))
+			t32_add_constant(x, scratch(x), scratch(x), -delta(x));
 		store_guest_scratch(x);
 		forget_base(x, a->load ? a->t : 16);
 		return;
