@@ -29,7 +29,6 @@ static const uint8_t first_line[10] = {
 	A32_CPS, A32_COUNT,
 };
 
-/* Lines of 000 that end early, and where 000's data processing begins. */
 enum a32_op a32_decode(uint32_t word)
 {
 	uint32_t group = bits(word, 27, 25);
@@ -131,7 +130,7 @@ static bool unpredictable_status(enum a32_op op, uint32_t word)
 	}
 }
 
-static bool unpredictable_multiple(enum a32_op op, uint32_t word)
+static bool unpredictable_multiple(uint32_t word)
 {
 	uint32_t n = field_n(word), list = word & 0xffff;
 
@@ -140,7 +139,7 @@ static bool unpredictable_multiple(enum a32_op op, uint32_t word)
 	if (!bit(word, 21) || !bit(list, n))
 		return false;
 	/* A load would overwrite the new base; a store has the old one only in the lowest place. */
-	return bit(word, 20) || (list & ((1u << n) - 1)) || op == A32_COUNT;
+	return bit(word, 20) || (list & ((1u << n) - 1));
 }
 
 static bool unpredictable_transfer(enum a32_op op, uint32_t word)
@@ -196,7 +195,7 @@ bool a32_unpredictable(enum a32_op op, uint32_t word)
 	case DOUBLE:
 		return unpredictable_transfer(op, word);
 	case MULTIPLE:
-		return unpredictable_multiple(op, word);
+		return unpredictable_multiple(word);
 	case EXCLUSIVE:
 		return unpredictable_exclusive(op, word);
 	case SWAP:

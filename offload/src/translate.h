@@ -148,8 +148,7 @@ void translate_transfer(struct translator *x);
 void translate_multiple(struct translator *x);
 void translate_exclusive(struct translator *x);
 void translate_branch(struct translator *x);
-void translate_status(struct translator *x);
-/* Baseline mode: registers, flags or stack in memory. */
+/* When registers, flags or stack are not the host's own. */
 void translate_plain(struct translator *x);
 
 /* Branches to the guest address that register holds; lr becomes link first, if link is not 0. */

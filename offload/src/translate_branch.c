@@ -69,26 +69,6 @@ void translate_branch(struct translator *x)
 	emit_dispatch(x, m, link);
 }
 
-static uint32_t home_of(const struct translator *x, size_t field)
-{
-	return x->layout->state + field;
-}
-
-/* cps, mrs and the thread registers, which kernels use around every lock. */
-void translate_status(struct translator *x)
-{
-	uint32_t word = x->word, d = field_d(word);
-	uint32_t control = home_of(x, offsetof(struct offload_state, control));
-
-	if (x->op == A32_MRS && d < SP && !uses_scratch(x, d)) {
-		/* CPSR is control and the flags; GE is only the interpreter's to know. */
-		x->interpret = true;
-		return;
-	}
-	(void)control;
-	x->interpret = true;
-}
-
 static void barrier(struct translator *x)
 {
 	static const uint8_t kinds[] = { 0x40, 0x50, 0x60 };
@@ -133,8 +113,6 @@ void translate_body(struct translator *x)
 		break;
 	case STATUS:
 	case COPROCESSOR:
-		translate_status(x);
-		break;
 	case RARE:
 		x->interpret = true;
 		break;
