@@ -16,6 +16,7 @@ uint32_t run_guest(uint32_t host);
 static volatile uint32_t *const mpu_control = (void *)0xe000ed94;
 static volatile uint32_t *const system_handlers = (void *)0xe000ed24;
 static volatile uint32_t *const fault_status = (void *)0xe000ed28;
+static volatile uint32_t *const interrupt_control = (void *)0xe000ed04;
 static volatile uint32_t *const fault_address = (void *)0xe000ed34;	/* MMFAR, BFAR */
 static volatile uint32_t *const systick = (void *)0xe000e010;
 static volatile uint32_t *const timer = (void *)0x40000000;
@@ -77,6 +78,8 @@ static void set_timer(uint32_t ticks)
 	systick[1] = ticks - 1;
 	systick[2] = 0;
 	systick[0] = 7;
+	/* What it said while the executor was busy is said. */
+	*interrupt_control = 1 << 25;
 }
 
 /* --- the edge of the executor --- */
@@ -119,7 +122,8 @@ static uint32_t handle_tick(uint32_t host)
 		ticks_left--;
 	if (!executor_at_boundary(&executor, host)) {
 		retrying = true;
-		soon = soon * 5 % 64 + 8;
+		/* Enough ticks for the way back and some instructions of the guest. */
+		soon = soon * 5 % 61 + 80;
 		set_timer(soon);
 		return 1;
 	}
