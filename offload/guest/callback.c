@@ -155,6 +155,7 @@ static void prepare_all(u32 *seed)
 		struct device *dev = &devices[i];
 		u32 kind = dice(seed);
 
+		*dev = (struct device){ .parent = NULL };
 		dev->parent = i ? &devices[dice(seed) % i] : NULL;
 		dev->domain = NULL;
 		dev->bus = kind & 8 ? &bus_ops : NULL;

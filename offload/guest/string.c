@@ -32,6 +32,8 @@ u32 run_string(u32 seed, u32 rounds)
 {
 	u32 digest = seed;
 
+	/* Every run gives the same. */
+	memset(three, 0, sizeof(three));
 	while (rounds--) {
 		fill(one, dice(&seed) % 100, &seed);
 		fill(two, dice(&seed) % 6, &seed);

@@ -51,7 +51,7 @@ pub struct RunArguments {
     #[arg(long)]
     pub program: Option<String>,
 
-    /// Bytes of code cache (4096 and more)
+    /// Bytes of code cache (1024 and more)
     #[arg(long, default_value_t = 256 << 10)]
     pub cache: u32,
 

@@ -51,10 +51,14 @@ fn random_blocks_give_what_a_big_core_gives() {
 fn a_cache_that_evicts_all_the_time_changes_no_result() {
     for program in ["callback", "list_sort", "string"] {
         let words = ["--program", program, "9", "1"];
-        let (_, runs) = run(&[&["--cache", "4096"], words.as_slice()].concat());
+        let (_, runs) = run(&[&["--cache", "1024"], words.as_slice()].concat());
         assert_eq!(
             runs[0]["registers"][0].as_u64(),
             Some(result(&words)),
+            "{program}"
+        );
+        assert!(
+            runs[0]["counters"]["flushes"].as_u64() > Some(1),
             "{program}"
         );
     }
