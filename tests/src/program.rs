@@ -48,6 +48,8 @@ pub struct Program {
     options: Vec<String>,
     command: Vec<String>,
     tracker: Option<Child>,
+    /// Verbs that nobody waited for; [`Program::cut`] does.
+    verbs: Vec<Child>,
 }
 
 impl Program {
@@ -61,6 +63,7 @@ impl Program {
             options: owned(options),
             command: owned(command),
             tracker: None,
+            verbs: Vec::new(),
         }
     }
 
@@ -90,14 +93,15 @@ impl Program {
     }
 
     /// Starts a verb about this program, and leaves it to [`Program::cut`].
-    pub fn start_verb(&self, verb: &str) {
-        Command::new(dormouse_path())
+    pub fn start_verb(&mut self, verb: &str) {
+        let child = Command::new(dormouse_path())
             .args(["process", verb, &self.name, "--store"])
             .arg(&self.directory)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("dormouse can be started");
+        self.verbs.push(child);
     }
 
     /// Starts or restores it.
@@ -146,6 +150,7 @@ impl Program {
     /// Everything ends at this instant, as when power fails: tracker and program, in this order
     /// or the other.
     pub fn cut(&mut self, program_first: bool) {
+        self.verbs.clear();
         let tracker = self.tracker.take().map(|child| child.id() as i32);
         let end = |pid: i32| {
             if let Some(pid) = Pid::from_raw(pid) {

@@ -12,9 +12,12 @@ const FLAT: f64 = 1.1;
 const RESUME_GOAL: f64 = 8.0;
 const SUSPEND_GOAL: f64 = 5.0;
 
+/// Whether a way to sleep is held against ours.
+type MayCount = fn(&Mode) -> bool;
+
 /// Those that compress, as the thesis' do, and all: without compression a virtual disk, which lies in
 /// the host's memory, is faster than any real one.
-const PEERS: [(&str, fn(&Mode) -> bool); 2] = [
+const PEERS: [(&str, MayCount); 2] = [
     ("best hibernation that compresses", Mode::compresses),
     ("best hibernation of all", |_| true),
 ];
