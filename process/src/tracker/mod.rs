@@ -33,6 +33,10 @@ use control::{Answer, Request};
 use status::Status;
 use wake::Wake;
 
+/// Some obstacles pass by themselves, such as descriptors that are under way in a socket: the
+/// program runs on for a moment, and another instant is tried.
+const INSTANTS: u32 = 10;
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 /// Room in the store beyond what the program has, so that a persist never waits for blocks.
 const HEADROOM: u64 = 32 << 20;
 /// Rounds of background sync in a row before an epoch is put off.
@@ -440,13 +444,19 @@ impl Tracker {
                 .map_err(|error| PersistError::NotFilled(error.to_string()))?;
         }
         let roots = self.roots();
-        let report = match self.persister.persist(&roots, then) {
-            Ok(report) => report,
-            Err(error) => {
-                if matches!(error, PersistError::Capture(capture::Error::Unsupported(_))) {
-                    self.obstacle(&error);
+        let mut tries = 1;
+        let report = loop {
+            match self.persister.persist(&roots, then) {
+                Ok(report) => break report,
+                Err(error @ PersistError::Capture(capture::Error::Unsupported(_))) => {
+                    if tries == INSTANTS {
+                        self.obstacle(&error);
+                        return Err(error);
+                    }
+                    tries += 1;
+                    std::thread::sleep(BETWEEN_TRIES);
                 }
-                return Err(error);
+                Err(error) => return Err(error),
             }
         };
         tracing::info!(
