@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds the executor for the Cortex-M3 and the guest programs from the distribution's Linux source.
 #
-#   offload/build.sh OUT     writes into OUT: offload.elf (the executor), guest-kernel.elf and
-#                            guest-identity.elf (the programs at 0xc0000000, and at the small core's
-#                            own addresses), native-a15.elf, native-m3.elf, guest.o (relocatable)
+#   offload/build.sh OUT     writes into OUT: offload.elf (the executor); guest-kernel-*.elf and
+#                            guest-identity-*.elf (the programs at 0xc0000000, and at the small core's
+#                            own addresses; in A32 and T32); native-a15.elf, native-a15-t32.elf,
+#                            native-m3.elf; guest.o (relocatable)
 #
 # The files of Linux that are needed are kept in the user's cache.
 set -euo pipefail
@@ -47,10 +48,20 @@ rm -rf "$work"
 mkdir -p "$work"/{real/asm,real/linux,empty,lib,include/linux,include/generated}
 
 # --- the executor ---
-$gcc -std=c11 -Wall -Wextra -Werror -O2 -mthumb -mcpu=cortex-m3 -ffreestanding \
-	-fno-tree-loop-distribute-patterns -fno-delete-null-pointer-checks -nostdlib -DOFFLOAD_TARGET -Iinclude -Isrc \
-	-ffunction-sections -Wl,--gc-sections -T target/offload.ld \
-	target/start.S target/*.c src/*.c -lgcc -o "$out/offload.elf"
+# For speed what every translated instruction needs, for size the rest.
+flags=(-std=c11 -Wall -Wextra -Werror -mthumb -mcpu=cortex-m3 -ffreestanding
+	-fno-tree-loop-distribute-patterns -fno-delete-null-pointer-checks -DOFFLOAD_TARGET
+	-Iinclude -Isrc -ffunction-sections -fdata-sections)
+for source in target/start.S target/*.c src/*.c; do
+	case $(basename "$source" .c) in
+	cache | decode | executor | t32 | translate) level=-O2 ;;
+	*) level=-Os ;;
+	esac
+	$gcc "${flags[@]}" $level -c "$source" -o "$work/$(basename "${source%.*}").o"
+done
+$gcc "${flags[@]}" -nostdlib -Wl,--gc-sections -T target/offload.ld "$work"/*.o -lgcc \
+	-o "$out/offload.elf"
+rm "$work"/*.o
 
 # --- Linux' files: data structures' headers are real, every other header is empty ---
 cp "$cache"/include/linux/*.h "$work/real/linux/"
@@ -99,12 +110,16 @@ link_native() {
 }
 
 compile a32 -marm -march=armv7ve
+compile t32 -mthumb -march=armv7ve
 compile m3 -mthumb -mcpu=cortex-m3
 link_native a32 native-a15.elf 0x40010000 0x4000ff00
+link_native t32 native-a15-t32.elf 0x40010000 0x4000ff00
 link_native m3 native-m3.elf 0x20000000 0
 for world in kernel:0xc0000000 identity:0x21000000; do
-	arm-none-eabi-ld --no-warn-rwx-segments --defsym "BASE=${world#*:}" -T guest/guest.ld \
-		"$work/a32/all.o" -o "$out/guest-${world%:*}.elf"
+	for state in a32 t32; do
+		arm-none-eabi-ld --no-warn-rwx-segments --defsym "BASE=${world#*:}" \
+			-T guest/guest.ld "$work/$state/all.o" -o "$out/guest-${world%:*}-$state.elf"
+	done
 done
 cp "$work/a32/all.o" "$out/guest.o"
 cp guest/guest.ld "$out/guest.ld"

@@ -19,7 +19,7 @@ static u32 (*const programs[])(u32 seed, u32 rounds) = {
 	run_glob, run_kfifo, run_sort, run_list_sort, run_rbtree, run_crc32, run_string, run_callback,
 };
 
-#ifdef __thumb__
+#if __ARM_ARCH_PROFILE == 'M'
 #define JOB 0x20300000
 static volatile u32 *const timer = (void *)0x40000000;
 
@@ -67,7 +67,11 @@ static u32 semihost(u32 operation, const void *argument)
 	register u32 r0 __asm__("r0") = operation;
 	register const void *r1 __asm__("r1") = argument;
 
+#ifdef __thumb__
+	__asm__ volatile ("svc 0xab" : "+r"(r0) : "r"(r1) : "memory");
+#else
 	__asm__ volatile ("svc 0x123456" : "+r"(r0) : "r"(r1) : "memory");
+#endif
 	return r0;
 }
 #endif
@@ -111,9 +115,9 @@ __attribute__((used)) void native_main(void)
 
 __attribute__((naked)) void start(void)
 {
-#ifdef __thumb__
+#if __ARM_ARCH_PROFILE == 'M'
 	__asm__ volatile ("b native_main");
 #else
-	__asm__ volatile ("mov sp, #0x4a000000\n\tb native_main");
+	__asm__ volatile ("ldr sp, =0x4a000000\n\tb native_main");
 #endif
 }

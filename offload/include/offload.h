@@ -48,6 +48,7 @@ struct offload_cpu {
 	uint32_t control;	/* CPSR's A, I, F, T and mode */
 	uint32_t thread[3];	/* TPIDRURW, TPIDRURO, TPIDRPRW */
 	uint32_t exclusive;	/* address of the open exclusive access, or 1 */
+	uint32_t it;		/* T32: what is left of the IT block, as in ITSTATE */
 };
 
 #endif

@@ -3,25 +3,33 @@
  * What the Rust driver puts into the small core's memory, and where (rust/job.rs writes it).
  *
  *   host address   what
- *   0x00000000     vectors; struct offload_state at 0x7e00
- *   0x00008000     target table: one word for each word of guest memory, by its offset
- *   0x00200000     code cache
- *   0x20000000     the executor itself: code, constants, data
- *   0x20100000     struct target_job
+ *   0x00000000     vectors; struct offload_state at 0x7900, a stack below it
+ *   0x00008000     target table of A32: one word for each word of guest memory, by its offset
+ *   0x20000000     target table of T32: one word for each halfword
+ *   0x20200000     code cache
+ *   0x20300000     the executor itself: code, constants, data
+ *   0x20380000     struct target_job
  *   0x20400000     (down from here) the executor's stack
  *   0x21000000     guest memory
+ *
+ * No entry of a target table that is read at an odd address is an address of the code cache: such a
+ * branch faults, and the executor decides.
  */
 #ifndef OFFLOAD_TARGET_H
 #define OFFLOAD_TARGET_H
 
 #include "executor.h"
 
-#define TARGET_STATE 0x00007e00u
+#define TARGET_STATE 0x00007900u
+#define TARGET_STATE_PAGE 0x00007800u
+#define TARGET_STATE_BYTES 0x00000800u
 #define TARGET_TABLE 0x00000000u
-#define TARGET_TABLE_BYTES 0x00200000u
-#define TARGET_CACHE 0x00200000u
-#define TARGET_CACHE_MOST 0x00200000u
-#define TARGET_JOB 0x20100000u
+#define TARGET_TABLE_BYTES 0x00400000u
+#define TARGET_THUMB 0x20000000u
+#define TARGET_THUMB_BYTES 0x00200000u
+#define TARGET_CACHE 0x20200000u
+#define TARGET_CACHE_MOST 0x00100000u
+#define TARGET_JOB 0x20380000u
 #define TARGET_MEMORY 0x21000000u
 #define TARGET_MAGIC 0x31424a44u	/* "DJB1" */
 

@@ -1,94 +1,28 @@
-//! The benchmark: instruction counts of guest programs natively on both cores and translated,
-//! cold and warm; sizes; energy. Counts are exact, so each is taken once.
+//! The benchmark: measures, judges against the goals, writes `offload.json`, `offload.svg` and
+//! `offload.md`, and on demand puts the last two into the documentation.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use dormouse_report::plot::{self, Axis, Bar, Frame};
 use serde_json::{Value, json};
 
 use crate::energy;
 use crate::error::{OffloadError, io};
-use crate::guest::Guest;
-use crate::job::Job;
-use crate::machine::{self, Native, PROGRAMS};
-use crate::outcome::Outcome;
+use crate::job::OPTIONS;
+use crate::measure::{Counts, mean, measure_all, over};
 use crate::parts::Parts;
+use crate::tables;
 
-const SEED: u32 = 5;
-const ROUNDS: u32 = 10;
 const GOAL_ALL: f64 = 1.3;
 const GOAL_WORST: f64 = 1.6;
+const GOAL_BASELINE: f64 = 8.0;
 const GOAL_SIZE_BYTES: u64 = 64 << 10;
+const BEGIN: &str = "<!-- begin: make bench-offload -->";
+const END: &str = "<!-- end: make bench-offload -->";
 
 /// What of a program's counts is meant.
 type Of = fn(&Counts) -> u64;
-
-/// One program's counts, in instructions.
-#[derive(Debug)]
-struct Counts {
-    program: &'static str,
-    a15: u64,
-    m3: u64,
-    /// In the stock kernel's layout (linear map at 0xc0000000).
-    cold: u64,
-    warm: u64,
-    /// Where linear addresses are the small core's own.
-    identity_warm: u64,
-}
-
-fn failed(what: String) -> OffloadError {
-    OffloadError::Machine(what)
-}
-
-/// Runs a program three times in one layout: the first is cold, the last warm.
-fn executed(
-    parts: &Parts,
-    world: &str,
-    program: &str,
-    expected: u32,
-) -> Result<(Outcome, Outcome), OffloadError> {
-    let guest = Guest::read(&parts.file(&format!("guest-{world}.elf")))?;
-    let mut job = Job::new(
-        guest.address(&format!("run_{program}"))?,
-        [SEED, ROUNDS, 0, 0],
-    );
-    job.runs = 3;
-    let (runs, _) = machine::run(parts, &guest, &job)?;
-    for run in &runs {
-        if !run.returned() || run.registers[0] != expected {
-            return Err(failed(format!(
-                "ran {program} ({world}) otherwise than the big core: {} {:08x}, not {expected:08x}",
-                run.stop, run.registers[0]
-            )));
-        }
-    }
-    match runs.as_slice() {
-        [cold, _, warm] => Ok((cold.clone(), warm.clone())),
-        _ => Err(failed(format!("ran {program} {} times", runs.len()))),
-    }
-}
-
-fn measure(parts: &Parts, program: &'static str) -> Result<Counts, OffloadError> {
-    let (expected, a15) = machine::run_native(parts, Native::A15, program, SEED, ROUNDS)?;
-    let (small, m3) = machine::run_native(parts, Native::M3, program, SEED, ROUNDS)?;
-    if small != expected {
-        return Err(failed(format!(
-            "computes {program} otherwise than the big core"
-        )));
-    }
-    let (cold, warm) = executed(parts, "kernel", program, expected)?;
-    let (_, identity) = executed(parts, "identity", program, expected)?;
-    Ok(Counts {
-        program,
-        a15,
-        m3,
-        cold: cold.instructions,
-        warm: warm.instructions,
-        identity_warm: identity.instructions,
-    })
-}
 
 /// Bytes of the executor's code and constants.
 fn code_bytes(parts: &Parts) -> Result<u64, OffloadError> {
@@ -106,11 +40,6 @@ fn code_bytes(parts: &Parts) -> Result<u64, OffloadError> {
         .sum())
 }
 
-fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
-    let logarithms: Vec<f64> = values.map(f64::ln).collect();
-    (logarithms.iter().sum::<f64>() / logarithms.len().max(1) as f64).exp()
-}
-
 /// A row; fewer instructions are better, so the ratio is the peer's over ours.
 fn row(
     metric: &str,
@@ -118,84 +47,103 @@ fn row(
     ours: f64,
     peer: f64,
     peer_name: &str,
-    goal: Option<(String, bool)>,
+    goal: Option<f64>,
 ) -> Value {
     let mut row = json!({
         "metric": metric, "case": case, "unit": "instructions",
         "ours": ours, "peer": peer, "peer_name": peer_name, "ratio": peer / ours,
         "n": 1, "spread": [ours, ours, ours],
     });
-    if let Some((goal, met)) = goal {
-        row["goal"] = json!(goal);
-        row["met"] = json!(met);
+    if let Some(goal) = goal {
+        row["goal"] = json!(format!("ratio >= {goal:.3}"));
+        row["met"] = json!(peer / ours >= goal);
     }
     row
 }
 
+fn mean_row(metric: &str, ours: f64, peer: f64, peer_name: &str, goal: Option<f64>) -> Value {
+    let mut row = row(metric, "geometric mean", ours, peer, peer_name, goal);
+    row["unit"] = json!(format!("x {peer_name}"));
+    row
+}
+
+fn warm_rows(all: &[Counts], metric: &str, of: Of, rows: &mut Vec<Value>) {
+    for c in all {
+        let (ours, peer) = (of(c) as f64, c.m3 as f64);
+        let goal = Some(1.0 / GOAL_WORST);
+        rows.push(row(metric, c.program, ours, peer, "M3 native", goal));
+    }
+    let overhead = mean(all, |c| over(of(c), c.m3));
+    let goal = Some(1.0 / GOAL_ALL);
+    rows.push(mean_row(metric, overhead, 1.0, "M3 native", goal));
+}
+
 fn rows(all: &[Counts], size_bytes: u64) -> Vec<Value> {
     let mut rows = Vec::new();
-    let layouts: [(&str, Of); 2] = [
-        ("warm, kernel at 0xc0000000", |c| c.warm),
-        ("warm, identity map", |c| c.identity_warm),
+    let layouts: [(&str, Of); 4] = [
+        ("warm, A32, kernel at 0xc0000000", |c| c.ours.warm),
+        ("warm, A32, identity map", |c| c.identity.warm),
+        ("warm, T32, kernel at 0xc0000000", |c| c.ours_t32.warm),
+        ("warm, T32, identity map", |c| c.identity_t32.warm),
     ];
     for (metric, of) in layouts {
-        for counts in all {
-            let overhead = of(counts) as f64 / counts.m3 as f64;
-            let goal = (
-                format!("ratio >= {:.3}", 1.0 / GOAL_WORST),
-                overhead <= GOAL_WORST,
-            );
-            rows.push(row(
-                metric,
-                counts.program,
-                of(counts) as f64,
-                counts.m3 as f64,
-                "M3 native",
-                Some(goal),
-            ));
-        }
-        let mean = geometric_mean(all.iter().map(|c| of(c) as f64 / c.m3 as f64));
-        let mut total = row(
-            metric,
-            "geometric mean",
-            mean,
-            1.0,
-            "M3 native",
-            Some((format!("ratio >= {:.3}", 1.0 / GOAL_ALL), mean <= GOAL_ALL)),
-        );
-        total["unit"] = json!("x M3 native");
-        rows.push(total);
+        warm_rows(all, metric, of, &mut rows);
     }
-    for counts in all {
-        rows.push(row(
-            "cold (translation included)",
-            counts.program,
-            counts.cold as f64,
-            counts.m3 as f64,
-            "M3 native",
+    for c in all {
+        let (cold, warm) = (c.ours.cold as f64, c.ours.warm as f64);
+        let cases = [
+            (
+                "cold (translation included)",
+                cold,
+                c.m3 as f64,
+                "M3 native",
+            ),
+            ("warm over the big core", warm, c.a15 as f64, "A15 native"),
+            (
+                "against baseline translation",
+                warm,
+                c.baseline.warm as f64,
+                "baseline",
+            ),
+        ];
+        for (metric, ours, peer, name) in cases {
+            rows.push(row(metric, c.program, ours, peer, name, None));
+        }
+    }
+    let gain = mean(all, |c| over(c.baseline.warm, c.ours.warm));
+    let goal = Some(GOAL_BASELINE);
+    rows.push(mean_row(
+        "against baseline translation",
+        1.0,
+        gain,
+        "ours",
+        goal,
+    ));
+    for (index, (name, _)) in OPTIONS.iter().enumerate() {
+        let without = mean(all, |c| over(c.without[index], c.ours.warm));
+        let added = mean(all, |c| over(c.added[index], c.m3));
+        rows.push(mean_row(
+            &format!("without {name}"),
+            1.0,
+            without,
+            "ours",
             None,
         ));
-        rows.push(row(
-            "warm over the big core",
-            counts.program,
-            counts.warm as f64,
-            counts.a15 as f64,
-            "A15 native",
+        rows.push(mean_row(
+            &format!("baseline and all up to {name}"),
+            added,
+            1.0,
+            "M3 native",
             None,
         ));
     }
     rows.push(json!({
-        "metric": "executor's code and constants", "case": "-O2", "unit": "bytes", "ours": size_bytes,
-        "peer": GOAL_SIZE_BYTES, "peer_name": "64 KiB", "n": 1,
+        "metric": "executor's code and constants", "case": "all", "unit": "bytes",
+        "ours": size_bytes, "peer": GOAL_SIZE_BYTES, "peer_name": "64 KiB", "n": 1,
         "ratio": GOAL_SIZE_BYTES as f64 / size_bytes as f64,
         "goal": "ratio >= 1", "met": size_bytes <= GOAL_SIZE_BYTES,
     }));
-    rows.push(json!({
-        "metric": "against baseline translation", "case": "all", "unit": "instructions", "ours": null,
-        "peer": null, "why": "there is no baseline translation yet",
-    }));
-    let x = geometric_mean(all.iter().map(|c| c.warm as f64 / c.a15 as f64));
-    for platform in energy::platforms(x) {
+    for platform in energy::platforms(mean(all, |c| over(c.ours.warm, c.a15))) {
         rows.push(json!({
             "metric": "energy saved (formula)", "case": platform.name, "unit": "%",
             "ours": platform.ours_percent, "peer": platform.paper_percent,
@@ -207,67 +155,71 @@ fn rows(all: &[Counts], size_bytes: u64) -> Vec<Value> {
     rows
 }
 
-fn draw(all: &[Counts]) -> Result<String, OffloadError> {
-    let mut bars = Vec::new();
-    for counts in all {
-        let a15 = counts.a15 as f64;
-        for (series, value) in [
-            ("M3 native", counts.m3),
-            ("translated, warm, identity map", counts.identity_warm),
-            ("translated, warm", counts.warm),
-        ] {
-            bars.push(Bar::new(counts.program, series, value as f64 / a15));
-        }
-    }
-    let frame = Frame::new(
-        "Instructions over the big core's own",
-        Axis::new(""),
-        Axis::new("x A15 native"),
-    );
-    plot::bars(&frame, &bars).map_err(|error| failed(format!("cannot be drawn: {error}")))
-}
-
-/// Measures everything and writes `offload.json` and `offload.svg`.
+/// Measures everything and writes `offload.json`, `offload.svg` and `offload.md`; with `publish`
+/// the last two also into that folder of documentation.
 ///
 /// # Errors
 /// A tool is missing, or a program gives another result than on the big core.
-pub fn run(out: &Path) -> Result<(), OffloadError> {
+pub fn run(out: &Path, publish: Option<&Path>) -> Result<(), OffloadError> {
     let parts = Parts::ready()?;
-    let mut all = Vec::new();
-    println!(
-        "{:10} {:>9} {:>9} {:>9} {:>9} {:>9}  warm/M3  identity/M3",
-        "program", "A15", "M3", "cold", "warm", "identity"
+    let all = measure_all(&parts)?;
+    let size = code_bytes(&parts)?;
+    let machine = machine_facts();
+    let fact = |name: &str| machine[name].as_str().unwrap_or_default().to_owned();
+    let facts = format!(
+        "{}, {}; {}. Seed {}, {} rounds; instructions, counted under `-icount`, so each once.",
+        date(),
+        fact("cpu"),
+        fact("emulator"),
+        crate::measure::SEED,
+        crate::measure::ROUNDS,
     );
-    for program in PROGRAMS {
-        let c = measure(&parts, program)?;
-        println!(
-            "{:10} {:>9} {:>9} {:>9} {:>9} {:>9}  {:>7.3}  {:>11.3}",
-            c.program,
-            c.a15,
-            c.m3,
-            c.cold,
-            c.warm,
-            c.identity_warm,
-            c.warm as f64 / c.m3 as f64,
-            c.identity_warm as f64 / c.m3 as f64,
-        );
-        all.push(c);
-    }
     let result = json!({
         "name": "offload",
         "date": date(),
         "command": "make bench-offload",
-        "machine": machine_facts(),
-        "rows": rows(&all, code_bytes(&parts)?),
+        "machine": machine,
+        "rows": rows(&all, size),
     });
+    let page = tables::page(&all, size, &facts);
+    let figure = tables::figure(&all)?;
     fs::create_dir_all(out).map_err(io("create", out))?;
-    let path = out.join("offload.json");
     let text = serde_json::to_string_pretty(&result).unwrap_or_default();
-    fs::write(&path, text).map_err(io("write", &path))?;
-    let path = out.join("offload.svg");
-    fs::write(&path, draw(&all)?).map_err(io("write", &path))?;
+    for (name, text) in [
+        ("offload.json", &text),
+        ("offload.svg", &figure),
+        ("offload.md", &page),
+    ] {
+        let path = out.join(name);
+        fs::write(&path, text).map_err(io("write", &path))?;
+    }
+    println!("{page}");
     eprintln!("bench: {}", out.join("offload.json").display());
-    Ok(())
+    publish.map_or(Ok(()), |docs| into_page(docs, &page, &figure))
+}
+
+/// Replaces what is between the marks of `evaluation.md`, and the figure.
+fn into_page(docs: &Path, page: &str, figure: &str) -> Result<(), OffloadError> {
+    let path = docs.join("figures/offload.svg");
+    fs::write(&path, figure).map_err(io("write", &path))?;
+    let path = docs.join("evaluation.md");
+    let text = fs::read_to_string(&path).map_err(io("read", &path))?;
+    let replaced = between_marks(&text, page).ok_or_else(|| {
+        OffloadError::Usage(format!(
+            "{}: {BEGIN} and {END} are not there",
+            path.display()
+        ))
+    })?;
+    fs::write(&path, replaced).map_err(io("write", &path))
+}
+
+fn between_marks(text: &str, page: &str) -> Option<String> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!(
+        "{before}{BEGIN}\n\n{}\n\n{END}{after}",
+        page.trim()
+    ))
 }
 
 fn machine_facts() -> Value {
@@ -278,11 +230,32 @@ fn machine_facts() -> Value {
         .map_or("unknown", |(_, name)| name);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    json!({"cpu": cpu, "cores": cores, "kernel": kernel.trim(), "accelerator": "tcg, -icount shift=6"})
+    let said = Command::new("qemu-system-arm").arg("--version").output();
+    let emulator = said
+        .map(|said| String::from_utf8_lossy(&said.stdout).into_owned())
+        .unwrap_or_default();
+    json!({
+        "cpu": cpu, "cores": cores, "kernel": kernel.trim(),
+        "emulator": emulator.lines().next().unwrap_or_default(),
+        "accelerator": "tcg, -icount shift=6",
+    })
 }
 
 fn date() -> String {
     let said = Command::new("date").arg("--iso-8601").output();
     said.map(|said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_between_the_marks_is_replaced() {
+        let text = format!("a\n{BEGIN}\nold\n{END}\nb\n");
+        let once = between_marks(&text, "new\n").unwrap();
+        assert_eq!(once, format!("a\n{BEGIN}\n\nnew\n\n{END}\nb\n"));
+        assert_eq!(between_marks("no marks", "new"), None);
+    }
 }

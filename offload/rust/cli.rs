@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use crate::bench;
 use crate::error::{OffloadError, io};
 use crate::guest::Guest;
-use crate::job::{Job, natives_of};
+use crate::job::{ALL_OPTIONS, Job, OPTIONS, natives_of};
 use crate::machine;
 use crate::outcome::Outcome;
 use crate::parts::Parts;
@@ -50,6 +50,15 @@ pub struct RunArguments {
     /// crc32, string, callback; its arguments are a seed and a number of rounds
     #[arg(long)]
     pub program: Option<String>,
+
+    /// The guest program as T32 code, not A32
+    #[arg(long, requires = "program")]
+    pub t32: bool,
+
+    /// Translate without an optimisation, or without any: registers, flags, stack, interrupts,
+    /// chain, pages, linear, protection, table, regions, all
+    #[arg(long, value_name = "OPTIMISATION", value_delimiter = ',')]
+    pub without: Vec<String>,
 
     /// Bytes of code cache (1024 and more)
     #[arg(long, default_value_t = 256 << 10)]
@@ -93,13 +102,19 @@ pub struct BenchArguments {
     /// Where offload.json and the plots go
     #[arg(long, value_name = "DIR", default_value = "out/bench")]
     pub out: PathBuf,
+
+    /// Put tables and figure into this folder of documentation, too
+    #[arg(long, value_name = "DIR")]
+    pub publish: Option<PathBuf>,
 }
 
 /// Runs a verb; the answer is the exit code.
 pub fn run(command: &OffloadCommand) -> u8 {
     let result = match command {
         OffloadCommand::Run(arguments) => run_function(arguments),
-        OffloadCommand::Bench(arguments) => bench::run(&arguments.out).map(|()| 0),
+        OffloadCommand::Bench(arguments) => {
+            bench::run(&arguments.out, arguments.publish.as_deref()).map(|()| 0)
+        }
     };
     result.unwrap_or_else(|error| {
         // Nobody may be listening; that must not hide the exit code.
@@ -117,6 +132,20 @@ fn number(text: &str) -> Result<u32, OffloadError> {
             .or_else(|| text.parse::<i32>().ok().map(i32::cast_unsigned)),
     };
     parsed.ok_or_else(|| OffloadError::Usage(format!("{text:?} is no number of 32 bits")))
+}
+
+fn option_named(name: &str) -> Result<u32, OffloadError> {
+    if name == "all" {
+        return Ok(ALL_OPTIONS);
+    }
+    let known = OPTIONS.iter().find(|(known, _)| *known == name);
+    known.map(|(_, option)| *option).ok_or_else(|| {
+        let names: Vec<&str> = OPTIONS.iter().map(|(known, _)| *known).collect();
+        OffloadError::Usage(format!(
+            "there is no optimisation {name:?}, but: {}, all",
+            names.join(", ")
+        ))
+    })
 }
 
 /// A relocatable object becomes an executable with the project's linker script.
@@ -166,7 +195,8 @@ fn run_function(arguments: &RunArguments) -> Result<u8, OffloadError> {
             }
             words.push(format!("run_{program}"));
             words.extend(first.clone());
-            parts.file("guest-kernel.elf")
+            let state = if arguments.t32 { "t32" } else { "a32" };
+            parts.file(&format!("guest-kernel-{state}.elf"))
         }
         (None, Some(elf)) => linked(&parts, Path::new(elf), folder.path())?,
         (None, None) => return Err(OffloadError::Usage("which ELF?".into())),
@@ -187,6 +217,9 @@ fn run_function(arguments: &RunArguments) -> Result<u8, OffloadError> {
     job.budget = arguments.budget;
     job.runs = arguments.runs;
     job.scratch = arguments.scratch;
+    for name in &arguments.without {
+        job.options &= !option_named(name)?;
+    }
     if arguments.prune {
         job.natives = natives_of(&guest);
     }

@@ -5,12 +5,28 @@ use crate::guest::Guest;
 const MAGIC: u32 = 0x3142_4a44;
 const HOST_MEMORY: u32 = 0x2100_0000;
 const TABLE: u32 = 0;
-const STATE: u32 = 0x7e00;
+const THUMB_TABLE: u32 = 0x2000_0000;
+const STATE: u32 = 0x7900;
 const NATIVES_MOST: usize = 64;
 const DEVICES_MOST: usize = 8;
 
 /// All optimisations: `OPTIONS_ALL` of `src/translate.h`.
-pub const ALL_OPTIONS: u32 = 0x1ff;
+pub const ALL_OPTIONS: u32 = 0x3ff;
+
+/// Each optimisation's switch (`enum offload_option`), in the order in which the benchmark adds them
+/// to the baseline.
+pub const OPTIONS: [(&str, u32); 10] = [
+    ("registers", 1),
+    ("flags", 1 << 1),
+    ("stack", 1 << 2),
+    ("interrupts", 1 << 4),
+    ("chain", 1 << 3),
+    ("pages", 1 << 9),
+    ("linear", 1 << 5),
+    ("protection", 1 << 6),
+    ("table", 1 << 7),
+    ("regions", 1 << 8),
+];
 
 /// What is to be run, and how.
 #[derive(Debug, Clone)]
@@ -63,6 +79,7 @@ impl Job {
             guest.text_start,
             guest.text_end,
             TABLE,
+            THUMB_TABLE,
             STATE,
             self.options,
             self.scratch,

@@ -8,7 +8,9 @@ pub mod error;
 pub mod guest;
 pub mod job;
 pub mod machine;
+pub mod measure;
 pub mod outcome;
 pub mod parts;
+pub mod tables;
 
 pub use error::OffloadError;

@@ -32,8 +32,10 @@ pub const PROGRAMS: [&str; 8] = [
 /// Where a program runs natively.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Native {
-    /// The big core.
+    /// The big core, A32 code.
     A15,
+    /// The big core, T32 code.
+    A15Thumb,
     /// The small core.
     M3,
 }
@@ -120,7 +122,7 @@ pub fn run(
     let mut words = vec!["-M".into(), "mps2-an385".into(), "-kernel".into()];
     words.push(parts.file("offload.elf").display().to_string());
     words.extend(loader(&memory, 0x2100_0000));
-    words.extend(loader(&request, 0x2010_0000));
+    words.extend(loader(&request, 0x2038_0000));
     let said = emulate(folder.path(), &words)?;
     let runs = parse(&said).ok_or_else(|| {
         OffloadError::Machine(format!(
@@ -160,9 +162,13 @@ pub fn run_native(
         .collect();
     fs::write(&request, job).map_err(io("write", &request))?;
     let (machine, elf, address): (&[&str], _, _) = match on {
-        Native::A15 => (
+        Native::A15 | Native::A15Thumb => (
             &["-M", "virt", "-cpu", "cortex-a15", "-m", "256"],
-            "native-a15.elf",
+            if on == Native::A15 {
+                "native-a15.elf"
+            } else {
+                "native-a15-t32.elf"
+            },
             0x4800_0000,
         ),
         Native::M3 => (&["-M", "mps2-an385"], "native-m3.elf", 0x2030_0000),
@@ -188,7 +194,7 @@ pub fn run_native(
     };
     let instructions = match on {
         // The generic timer counts 16 ns.
-        Native::A15 => u64::from(ticks) / 4,
+        Native::A15 | Native::A15Thumb => u64::from(ticks) / 4,
         Native::M3 => instructions_of(u64::from(ticks)),
     };
     Ok((result, instructions))

@@ -15,7 +15,7 @@ pub const STOPS: [(&str, &str); 15] = [
     ),
     (
         "refused",
-        "this executor does not execute this instruction (T32, user mode, exception return or coprocessor)",
+        "this executor does not execute this instruction (user mode, exception return or coprocessor)",
     ),
     ("unaligned", "an access that must be aligned was not"),
     ("unmapped-read", "nothing is mapped at the address it read"),

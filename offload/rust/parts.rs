@@ -2,9 +2,9 @@
 //! their sources.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::SystemTime;
 
 use crate::error::{OffloadError, io};
 
@@ -39,43 +39,42 @@ fn cache_folder() -> Result<PathBuf, OffloadError> {
         })
 }
 
-/// When the newest file below a folder was changed.
-fn newest(folder: &Path) -> Result<SystemTime, OffloadError> {
-    let mut latest = SystemTime::UNIX_EPOCH;
-    for entry in fs::read_dir(folder).map_err(io("read", folder))?.flatten() {
-        let path = entry.path();
-        let facts = entry.metadata().map_err(io("read", &path))?;
-        let time = if facts.is_dir() {
-            newest(&path)?
-        } else {
-            facts.modified().map_err(io("read", &path))?
-        };
-        latest = latest.max(time);
+/// Everything below a path that a build depends on, by name and content.
+fn digest(path: &Path, into: &mut DefaultHasher) -> Result<(), OffloadError> {
+    if !path.is_dir() {
+        path.file_name().hash(into);
+        fs::read(path).map_err(io("read", path))?.hash(into);
+        return Ok(());
     }
-    Ok(latest)
+    let mut entries: Vec<PathBuf> = fs::read_dir(path)
+        .map_err(io("read", path))?
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    entries.sort();
+    entries.iter().try_for_each(|entry| digest(entry, into))
 }
 
 impl Parts {
-    /// Builds what is older than its sources.
+    /// Builds what these sources have not been built to yet.
     ///
     /// # Errors
     /// The cross compiler or the Linux source is not there, or something does not compile.
     pub fn ready() -> Result<Parts, OffloadError> {
         let sources = source_folder()?;
-        let folder = cache_folder()?;
+        let mut hasher = DefaultHasher::new();
+        for part in ["src", "include", "isa", "target", "guest", "build.sh"] {
+            digest(&sources.join(part), &mut hasher)?;
+        }
+        let folder = cache_folder()?.join(format!("{:016x}", hasher.finish()));
         fs::create_dir_all(&folder).map_err(io("create", &folder))?;
         // One build at a time; released when the file is closed.
         let lock_path = folder.join("lock");
         let lock = fs::File::create(&lock_path).map_err(io("open", &lock_path))?;
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
             .map_err(|error| io("lock", &lock_path)(error.into()))?;
-        let mut changed = SystemTime::UNIX_EPOCH;
-        for part in ["src", "include", "isa", "target", "guest"] {
-            changed = changed.max(newest(&sources.join(part))?);
-        }
         let done = folder.join("complete");
-        let built = fs::metadata(&done).and_then(|facts| facts.modified());
-        if built.is_ok_and(|built| built > changed) {
+        if done.exists() {
             return Ok(Parts { folder });
         }
         let script = sources.join("build.sh");

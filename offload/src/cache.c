@@ -5,13 +5,18 @@
 /* The table may well be at address 0, so there is no null pointer for what it has not. */
 static bool has_entry(const struct code_cache *cache, uint32_t guest, uint32_t *index)
 {
-	*index = (guest - cache->table_guest) / 4;
-	return *index < cache->table_words;
+	*index = (guest - cache->table_guest) / ((guest & 1) ? 2 : 4);
+	return *index < cache->table_words[guest & 1];
+}
+
+static uint32_t unit_of(const struct region *region)
+{
+	return (region->guest & 1) ? 2 : 4;
 }
 
 static uint32_t outside_slot(uint32_t guest)
 {
-	return (guest >> 2 ^ guest >> 8) % OUTSIDE_MOST;
+	return (guest >> 1 ^ guest >> 8) % OUTSIDE_MOST;
 }
 
 static void forget_outside(struct code_cache *cache)
@@ -39,8 +44,10 @@ void cache_flush(struct code_cache *cache)
 		for (uint32_t j = 0; j < region->count; j++) {
 			uint32_t index;
 
-			if (has_entry(cache, region->guest + 4 * j, &index))
-				cache->table[index] = 0;
+			uint32_t guest = region->guest + unit_of(region) * j;
+
+			if (has_entry(cache, guest, &index))
+				cache->table[guest & 1][index] = 0;
 		}
 	}
 	forget_outside(cache);
@@ -54,7 +61,7 @@ uint32_t cache_find(const struct code_cache *cache, uint32_t guest)
 	uint32_t slot = outside_slot(guest), index;
 
 	if (has_entry(cache, guest, &index))
-		return cache->table[index];
+		return cache->table[guest & 1][index];
 	return cache->outside[slot].guest == guest ? cache->outside[slot].host : 0;
 }
 
@@ -63,7 +70,7 @@ void cache_enter(struct code_cache *cache, uint32_t guest, uint32_t host)
 	uint32_t slot = outside_slot(guest), index;
 
 	if (has_entry(cache, guest, &index)) {
-		cache->table[index] = host;
+		cache->table[guest & 1][index] = host;
 		return;
 	}
 	cache->outside[slot].guest = guest;
@@ -100,16 +107,18 @@ uint32_t region_guest_of(const struct code_cache *cache, const struct region *re
 		index++;
 	}
 	*offset = 2 * left;
-	return region->guest + 4 * index;
+	return region->guest + unit_of(region) * index;
 }
 
-uint32_t region_host_of(const struct code_cache *cache, const struct region *region,
-			uint32_t index)
+uint32_t region_host_of(const struct code_cache *cache, const struct region *region)
 {
-	uint32_t host = cache->address + (uint32_t)((const uint8_t *)region - cache->bytes) +
+	return cache->address + (uint32_t)((const uint8_t *)region - cache->bytes) +
 		region->code_offset;
+}
 
-	for (uint32_t i = 0; i < index; i++)
-		host += 2 * region->lengths[i];
-	return host;
+uint32_t region_it(const struct region *region, uint32_t guest)
+{
+	if (!(region->guest & 1))
+		return 0;
+	return region->lengths[region->states + (guest - region->guest) / 2];
 }

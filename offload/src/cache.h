@@ -6,11 +6,12 @@
  *   │ struct region│ u8 lengths[count], padding │ code │ literals │ exits │ next region …
  *   └──────────────┴────────────────────────────┴──────┴──────────┴───────┘
  *
- * lengths[i] is the number of host halfwords of guest instruction i, so that a host address can
- * be turned into a guest address and back. When there is no room left, everything goes: no guest
+ * lengths[i] is the number of host halfwords of guest word or halfword i, so that a host address can
+ * be turned into a guest address and back; behind it is ITSTATE for each halfword of T32. When there is no room left, everything goes: no guest
  * state ever holds a host code address, so this is safe at every instruction boundary.
  *
- * The target table has a word for each word of guest memory: 0, or where its code is (bit 0 set).
+ * The target tables have a word for each word of A32 and for each halfword of T32: 0, or where its
+ * code is (bit 0 set). Guest addresses have bit 0 set for T32 everywhere.
  */
 #ifndef OFFLOAD_CACHE_H
 #define OFFLOAD_CACHE_H
@@ -20,8 +21,9 @@
 #include <stdint.h>
 
 struct region {
-	uint32_t guest;
-	uint16_t count;		/* guest instructions */
+	uint32_t guest;		/* bit 0: T32 */
+	uint16_t count;		/* words of A32, halfwords of T32 */
+	uint16_t states;	/* T32: where ITSTATE of each begins in lengths */
 	uint16_t code_offset;	/* bytes from this struct */
 	uint16_t code_bytes;	/* without literals and exits */
 	uint16_t bytes;		/* all of it */
@@ -35,9 +37,9 @@ struct code_cache {
 	uint32_t address;	/* host address of bytes */
 	uint32_t size;
 	uint32_t used;
-	uint32_t *table;	/* target table, or none */
-	uint32_t table_guest;	/* guest address of its first entry */
-	uint32_t table_words;
+	uint32_t *table[2];	/* target tables of A32 and T32 */
+	uint32_t table_words[2];
+	uint32_t table_guest;	/* guest address of their first entries */
 	uint32_t region[REGIONS_MOST];	/* offsets, ascending */
 	uint32_t regions;
 	/* Entries for code that is not in the table's window. */
@@ -58,8 +60,9 @@ struct region *cache_region_at(const struct code_cache *cache, uint32_t host);
 /* Guest instruction of a host address within a region; *offset is how far into its code. */
 uint32_t region_guest_of(const struct code_cache *cache, const struct region *region,
 			 uint32_t host, uint32_t *offset);
-/* Host address of the code of guest instruction number index of a region. */
-uint32_t region_host_of(const struct code_cache *cache, const struct region *region,
-			uint32_t index);
+/* Host address of a region's code. */
+uint32_t region_host_of(const struct code_cache *cache, const struct region *region);
+/* ITSTATE at a guest address of a region. */
+uint32_t region_it(const struct region *region, uint32_t guest);
 
 #endif

@@ -26,7 +26,7 @@ const struct a32_line a32_table[A32_COUNT] = {
 /* The lines of each value of bits 27:25 stand together; these are the first ones. */
 static const uint8_t first_line[10] = {
 	A32_MUL, A32_AND_imm, A32_STRT, A32_STRT_reg, A32_STM_user, A32_B, A32_MCRR, A32_MCR,
-	A32_CPS, A32_COUNT,
+	A32_CPS, A32_ORN_reg,
 };
 
 enum a32_op a32_decode(uint32_t word)
@@ -215,23 +215,50 @@ bool a32_unpredictable(enum a32_op op, uint32_t word)
 	}
 }
 
-bool a32_is_branch(enum a32_op op, uint32_t word)
+void a32_expand(uint32_t word, uint32_t address, struct instruction *in)
 {
-	if (op == A32_UNDEFINED)
-		return true;
-	switch (a32_table[op].family) {
-	case BRANCH:
-	case BRANCH_REGISTER:
-	case REFUSED:
-		return true;
+	in->op = a32_decode(word);
+	in->word = word;
+	in->raw = word;
+	in->value = 0;
+	in->pc = address + 8;
+	in->next = address + 4;
+	in->cond = field_cond(word) == COND_NEVER ? COND_AL : field_cond(word);
+	in->second = (field_d(word) + 1) & 15;
+	in->sets_carry = false;
+	in->thumb = false;
+	if (in->op == A32_UNDEFINED)
+		return;
+	switch (a32_table[in->op].family) {
 	case DATA_IMMEDIATE:
-	case DATA_REGISTER:
-		return field_d(word) == PC && !opcode_compares(field_opcode(word));
+		in->value = a32_immediate(word);
+		in->sets_carry = bits(word, 11, 8);
+		break;
+	case STATUS:
+		in->value = a32_immediate(word);
+		break;
+	case WIDE:
+		in->value = bits(word, 19, 16) << 12 | bits(word, 11, 0);
+		break;
 	case SINGLE:
-		return bit(word, 20) && field_d(word) == PC;
-	case MULTIPLE:
-		return bit(word, 20) && bit(word, PC);
+		in->value = bits(word, 11, 0);
+		break;
+	case EXTRA:
+	case DOUBLE:
+		if (bit(word, 22))
+			in->value = bits(word, 11, 8) << 4 | bits(word, 3, 0);
+		break;
+	case EXCLUSIVE:
+		/* STREXD's second register is behind m. */
+		if (!bit(word, 20))
+			in->second = (field_m(word) + 1) & 15;
+		break;
+	case BRANCH:
+		in->value = a32_branch_target(word, address);
+		if (in->op == A32_BLX_imm)
+			in->value |= bit(word, 24) << 1 | 1;
+		break;
 	default:
-		return false;
+		break;
 	}
 }

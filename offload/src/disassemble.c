@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Writes A32 instructions in assembler syntax, for reports. */
+/* Writes instructions in assembler syntax, for reports. */
 #include "a32.h"
 
 struct text {
@@ -108,6 +108,10 @@ static void put_address(struct text *text, uint32_t word, bool by_register, uint
 			put_shifted(text, word);
 		else
 			put_register(text, field_m(word));
+		if (by_register && offset && bits(word, 27, 25) == 0) {
+			put_string(text, ", lsl #");
+			put_decimal(text, offset);
+		}
 	}
 	if (bit(word, 24))
 		put(text, ']');
@@ -138,15 +142,16 @@ static void put_coprocessor(struct text *text, uint32_t word)
 	put_decimal(text, bits(word, 7, 5));
 }
 
-static void put_field(struct text *text, char what, uint32_t word, uint32_t address)
+static void put_field(struct text *text, char what, const struct instruction *in)
 {
+	uint32_t word = in->word;
 	static const char conditions[] = "eqnecsccmiplvsvchilsgeltgtle";
 
 	switch (what) {
 	case 'c':
-		if (field_cond(word) < COND_AL) {
-			put(text, conditions[2 * field_cond(word)]);
-			put(text, conditions[2 * field_cond(word) + 1]);
+		if (in->cond < COND_AL) {
+			put(text, conditions[2 * in->cond]);
+			put(text, conditions[2 * in->cond + 1]);
 		}
 		break;
 	case 'S':
@@ -166,22 +171,22 @@ static void put_field(struct text *text, char what, uint32_t word, uint32_t addr
 		put_register(text, field_m(word));
 		break;
 	case 'p':
-		put_register(text, field_d(word) + 1);
+		put_register(text, in->second);
 		break;
 	case 'q':
-		put_register(text, field_m(word) + 1);
+		put_register(text, in->second);
 		break;
 	case 'i':
 		put(text, '#');
-		put_hex(text, a32_immediate(word));
+		put_hex(text, in->value);
 		break;
 	case 'u':
 		put(text, '#');
-		put_hex(text, bits(word, 19, 16) << 12 | bits(word, 11, 0));
+		put_hex(text, in->value);
 		break;
 	case 'k':
 		put(text, '#');
-		put_hex(text, bits(word, 19, 0));
+		put_hex(text, in->thumb ? in->value : bits(word, 19, 0));
 		break;
 	case 'h':
 		put_shifted(text, word);
@@ -194,10 +199,10 @@ static void put_field(struct text *text, char what, uint32_t word, uint32_t addr
 		put_register(text, field_s(word));
 		break;
 	case 'a':
-		put_address(text, word, bit(word, 25), bits(word, 11, 0));
+		put_address(text, word, bit(word, 25), in->value);
 		break;
 	case 'x':
-		put_address(text, word, !bit(word, 22), bits(word, 11, 8) << 4 | bits(word, 3, 0));
+		put_address(text, word, !bit(word, 22), in->value);
 		break;
 	case 'g':
 		put_list(text, word & 0xffff);
@@ -207,7 +212,7 @@ static void put_field(struct text *text, char what, uint32_t word, uint32_t addr
 			put(text, '!');
 		break;
 	case 'b':
-		put_hex(text, a32_branch_target(word, address));
+		put_hex(text, in->value & ~1u);
 		break;
 	case 'f':
 		put_field_mask(text, field_n(word));
@@ -239,15 +244,14 @@ static void put_field(struct text *text, char what, uint32_t word, uint32_t addr
 	}
 }
 
-size_t a32_disassemble(uint32_t word, uint32_t address, char *buffer, size_t size)
+size_t instruction_disassemble(const struct instruction *in, char *buffer, size_t size)
 {
-	enum a32_op op = a32_decode(word);
 	struct text text = { buffer, buffer + size - 1 };
-	const char *syntax = op == A32_UNDEFINED ? "undefined" : a32_table[op].syntax;
+	const char *syntax = in->op == A32_UNDEFINED ? "undefined" : a32_table[in->op].syntax;
 
 	for (; *syntax; syntax++) {
 		if (*syntax == '%')
-			put_field(&text, *++syntax, word, address);
+			put_field(&text, *++syntax, in);
 		else
 			put(&text, *syntax);
 	}

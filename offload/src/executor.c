@@ -34,7 +34,8 @@ static void take_registers(struct executor *x)
 		for (int i = 0; i < 5; i++)
 			x->cpu.flags |= state->flags[i] << (31 - i);
 	}
-	x->cpu.control = state->control;
+	x->cpu.control = (state->control & ~0x20u) | (x->cpu.control & 0x20);
+	x->cpu.it = 0;
 	for (int i = 0; i < 3; i++)
 		x->cpu.thread[i] = state->thread[i];
 }
@@ -50,10 +51,12 @@ static void give_registers(struct executor *x)
 		else if (i != SP && (uint32_t)i != layout->scratch)
 			x->raw[i] = x->cpu.r[i];
 	}
-	if (layout->options & OPTION_STACK)
+	if (layout->options & OPTION_STACK) {
 		x->raw[SP] = x->cpu.r[SP] + stack_delta(x);
-	else
+	} else {
 		state->registers[SP] = x->cpu.r[SP];
+		x->raw[SP] = layout->state;
+	}
 	state->registers[layout->scratch] = x->cpu.r[layout->scratch];
 	x->raw_flags = x->cpu.flags;
 	for (int i = 0; i < 5; i++)
@@ -87,7 +90,7 @@ static int native_at(void *owner, uint32_t address)
 	const struct executor *x = owner;
 
 	for (uint32_t i = 0; i < x->job->natives; i++)
-		if (x->job->native[i].address == address)
+		if ((x->job->native[i].address & ~1u) == address)
 			return x->job->native[i].kind;
 	return -1;
 }
@@ -100,7 +103,7 @@ static uint32_t code_for(struct executor *x, uint32_t guest)
 
 	if (host)
 		return host;
-	x->translator.most = REGION_MOST;
+	x->translator.most = REGION_USUAL;
 	host = translate_region(&x->translator, guest, &unmapped);
 	if (!host && !unmapped) {
 		cache_flush(&x->cache);
@@ -115,9 +118,21 @@ static uint32_t code_for(struct executor *x, uint32_t guest)
 		x->code_changed(x->owner);
 	if (host || !unmapped)
 		return host;
-	x->cpu.r[PC] = guest;
-	x->stop_address = guest;
+	x->stop_address = guest & ~1u;
 	return 0;
+}
+
+/* Where a guest processor is; bit 0: in T32. */
+static uint32_t place_of(const struct offload_cpu *cpu)
+{
+	return cpu->r[PC] | (cpu->control >> 5 & 1);
+}
+
+static void set_place(struct offload_cpu *cpu, uint32_t guest)
+{
+	cpu->r[PC] = guest & ~1u;
+	cpu->control = (cpu->control & ~0x20u) | (guest & 1) << 5;
+	cpu->it = 0;
 }
 
 /* Goes on at a guest address, with the guest's registers in x->cpu. */
@@ -125,23 +140,23 @@ static uint32_t go_on(struct executor *x, uint32_t guest)
 {
 	uint32_t host;
 
-	x->cpu.r[PC] = guest;
+	set_place(&x->cpu, guest);
 	if (guest == INTERRUPT_RETURN_ADDRESS && x->in_interrupt) {
 		uint32_t exclusive = 1;
 
 		x->in_interrupt = false;
 		x->cpu = x->interrupted;
 		x->cpu.exclusive = exclusive;
-		guest = x->cpu.r[PC];
+		guest = place_of(&x->cpu);
 	}
 	if (guest == RETURN_ADDRESS)
 		return stopped(x, OFFLOAD_RETURNED);
-	if (guest & 3)
-		return stopped(x, (guest & 1) ? OFFLOAD_REFUSED : OFFLOAD_UNPREDICTABLE);
+	if ((guest & 3) == 2)
+		return stopped(x, OFFLOAD_UNPREDICTABLE);
 	host = code_for(x, guest);
 	if (!host)
-		return stopped(x, x->cpu.r[PC] == guest && x->stop_address == guest ?
-			       OFFLOAD_UNMAPPED_CODE : OFFLOAD_INTERNAL);
+		return stopped(x, x->stop_address == (guest & ~1u) ? OFFLOAD_UNMAPPED_CODE :
+			       OFFLOAD_INTERNAL);
 	give_registers(x);
 	return host;
 }
@@ -149,17 +164,24 @@ static uint32_t go_on(struct executor *x, uint32_t guest)
 /* Interprets the instruction at cpu.r[15]. */
 static bool interpret_one(struct executor *x)
 {
-	uint32_t word;
-
-	if (!fetch(x, x->cpu.r[PC], &word)) {
+	if (!translator_fetch(&x->translator, place_of(&x->cpu), x->cpu.it, &x->stop_at)) {
 		x->stop_address = x->cpu.r[PC];
 		x->stop = OFFLOAD_UNMAPPED_CODE;
 		return false;
 	}
 	x->interpreted++;
-	x->stop_word = word;
-	x->stop = interpret(&x->cpu, &x->bus, word);
+	x->stop = interpret(&x->cpu, &x->bus, &x->stop_at);
 	return x->stop == OFFLOAD_RUNNING;
+}
+
+/* The same, and on to the end of the IT block: translated code cannot be entered in one. */
+static uint32_t interpret_and_go_on(struct executor *x)
+{
+	do {
+		if (!interpret_one(x))
+			return 0;
+	} while (x->cpu.it);
+	return go_on(x, place_of(&x->cpu));
 }
 
 bool executor_init(struct executor *x)
@@ -176,6 +198,8 @@ bool executor_init(struct executor *x)
 	good &= !(layout->guest_base & (layout->size - 1)) && end - 1 >= layout->guest_base;
 	good &= t32_modified(layout->host_base - layout->guest_base) >= 0;
 	good &= t32_modified(layout->table_base - layout->guest_base) >= 0;
+	good &= !(layout->thumb_base & 3);
+	good &= layout->state >= STATE_STACK_BYTES;
 	good &= layout->text_start >= layout->guest_base && layout->text_end <= end &&
 		layout->text_start < layout->text_end && !((layout->text_start | layout->text_end) & 3);
 	good &= layout->state < 0x10000 - sizeof(struct offload_state) && !(layout->state & 3);
@@ -191,6 +215,8 @@ bool executor_init(struct executor *x)
 		x->stop = OFFLOAD_BAD_JOB;
 		return false;
 	}
+	t32_prepare();
+	memory_forget(x);
 	x->cache.table_guest = layout->guest_base;
 	cache_init(&x->cache);
 	x->translator.layout = layout;
@@ -220,12 +246,13 @@ uint32_t executor_begin(struct executor *x)
 	x->cpu.r[LR] = RETURN_ADDRESS;
 	x->cpu.flags = 0;
 	x->cpu.ge = 0;
+	x->cpu.it = 0;
 	x->cpu.control = 0x13;	/* SVC mode, A32 */
 	x->cpu.exclusive = 1;
 	return go_on(x, x->job->entry);
 }
 
-/* Guest address of the instruction whose code holds a host address. */
+/* The instruction whose code holds a host address becomes where the guest processor is. */
 static bool find_guest(struct executor *x, uint32_t host, uint32_t *guest, uint32_t *offset)
 {
 	const struct region *region = cache_region_at(&x->cache, host);
@@ -233,6 +260,8 @@ static bool find_guest(struct executor *x, uint32_t host, uint32_t *guest, uint3
 	if (!region)
 		return false;
 	*guest = region_guest_of(&x->cache, region, host, offset);
+	set_place(&x->cpu, *guest);
+	x->cpu.it = region_it(region, *guest);
 	return true;
 }
 
@@ -274,11 +303,18 @@ static uint32_t chain(struct executor *x, uint32_t host)
 
 uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
 {
-	uint32_t guest, offset;
+	uint32_t guest, offset, known = 0;
 
-	take_registers(x);
 	if (number < 16)
 		x->calls[number]++;
+	/* Where there is code already nobody needs to know the guest's registers. */
+	if (number == CALL_EXIT)
+		known = cache_find(&x->cache, cache_word(x, (host + 3) & ~3u));
+	else if (number == CALL_DISPATCH)
+		known = cache_find(&x->cache, *raw_scratch(x));
+	if (known)
+		return known;
+	take_registers(x);
 	switch (number) {
 	case CALL_CHAIN:
 		return chain(x, host);
@@ -290,18 +326,26 @@ uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
 	case CALL_STOP:
 		if (!find_guest(x, host - 2, &guest, &offset))
 			return stopped(x, OFFLOAD_INTERNAL);
-		x->cpu.r[PC] = guest;
+		if (number == CALL_STOP)
+			return interpret_and_go_on(x);
 		if (!interpret_one(x))
 			return 0;
-		if (x->cpu.r[PC] != guest + 4 || number == CALL_STOP)
-			return go_on(x, x->cpu.r[PC]);
+		/* There may be no code behind a branch, wherever it leads. */
+		if (place_of(&x->cpu) != x->stop_at.next || instruction_branches(&x->stop_at))
+			return go_on(x, place_of(&x->cpu));
 		give_registers(x);
 		return host | 1;
+	case CALL_WALK:
+		if (!find_guest(x, host - 2, &guest, &offset))
+			return stopped(x, OFFLOAD_INTERNAL);
+		if (!memory_walk(x, *raw_scratch(x)))
+			return interpret_and_go_on(x);
+		give_registers(x);
+		return (host - 2 - offset) | 1;
 	case CALL_NATIVE:
 		x->stop = native_call(x, cache_word(x, host & ~3u) >> ((host & 2) ? 16 : 0) & 0xffff);
 		if (x->stop != OFFLOAD_RUNNING) {
-			if (find_guest(x, host - 2, &guest, &offset))
-				x->cpu.r[PC] = guest;
+			find_guest(x, host - 2, &guest, &offset);
 			return 0;
 		}
 		return go_on(x, x->cpu.r[PC]);
@@ -310,12 +354,43 @@ uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
 	}
 }
 
-uint32_t executor_missing_target(struct executor *x)
+/* See translate_branch.c: the scratch register holds the address of half the entry. */
+static uint32_t thumb_target(struct executor *x)
 {
 	const struct offload_layout *layout = &x->job->layout;
 
-	take_registers(x);
+	return go_on(x, *raw_scratch(x) + 1 - (layout->thumb_base / 2 - layout->guest_base));
+}
+
+static uint32_t arm_target(struct executor *x)
+{
+	const struct offload_layout *layout = &x->job->layout;
+
 	return go_on(x, *raw_scratch(x) - (layout->table_base - layout->guest_base));
+}
+
+uint32_t executor_missing_target(struct executor *x)
+{
+	take_registers(x);
+	/* An empty entry was read: the table that it is in says of which instruction set it is. */
+	if (2 * *raw_scratch(x) - x->job->layout.thumb_base < 4 * x->cache.table_words[1])
+		return thumb_target(x);
+	return arm_target(x);
+}
+
+/* What translate_plain.c had put away when an access faulted. */
+static void take_saved(struct executor *x)
+{
+	struct instruction in;
+	uint32_t list, index = 0;
+
+	if (!translator_fetch(&x->translator, place_of(&x->cpu), x->cpu.it, &in))
+		return;
+	list = plain_saved(&x->job->layout, &in);
+	for (uint32_t i = 0; i < 8; i++)
+		if (bit(list, i))
+			x->cpu.r[i] = x->state->saved[index++];
+	x->cpu.r[SP] -= plain_moved_stack(&x->job->layout, &in);
 }
 
 uint32_t executor_fault(struct executor *x, uint32_t host, uint32_t accessed)
@@ -323,14 +398,19 @@ uint32_t executor_fault(struct executor *x, uint32_t host, uint32_t accessed)
 	uint32_t code = cache_word(x, host), guest, offset;
 
 	x->faults++;
+	take_registers(x);
 	/* ldr pc, [scratch]: a branch to where the target table does not reach. */
 	if (code == (0xf000u << 16 | 0xf8d0 | x->job->layout.scratch))
-		return executor_missing_target(x);
-	take_registers(x);
+		return arm_target(x);
+	/* ldr pc, [scratch, scratch]: the same in T32. */
+	if (code == ((0xf000u | x->job->layout.scratch) << 16 | 0xf850 | x->job->layout.scratch))
+		return thumb_target(x);
 	x->stop_address = accessed;
 	if (!find_guest(x, host, &guest, &offset))
 		return stopped(x, OFFLOAD_INTERNAL);
-	x->cpu.r[PC] = guest;
+	/* push {…}: nothing has happened yet */
+	if ((code & 0xfe00) != 0xb400)
+		take_saved(x);
 	if (stack_delta(x) && (x->job->layout.options & OPTION_PROTECTION)) {
 		/* A base that is neither SP nor the scratch register was a host address just then. */
 		uint32_t base = code & 15, first = code & 0xffff;
@@ -338,24 +418,22 @@ uint32_t executor_fault(struct executor *x, uint32_t host, uint32_t accessed)
 		if ((first >> 9 == 0x7c || first >> 9 == 0x74) && base != SP && base != PC && base != x->job->layout.scratch)
 			x->cpu.r[base] -= stack_delta(x);
 	}
-	if (!interpret_one(x))
-		return 0;
 	/* What the scratch register holds for the next instruction is not known: enter anew. */
-	return go_on(x, x->cpu.r[PC]);
+	return interpret_and_go_on(x);
 }
 
 bool executor_at_boundary(struct executor *x, uint32_t host)
 {
 	const struct region *region = cache_region_at(&x->cache, host);
-	uint32_t offset, code;
+	uint32_t offset, code, guest;
 
 	if (!region)
 		return false;
-	code = region_host_of(&x->cache, region, 0);
+	code = region_host_of(&x->cache, region);
 	if (host < code || host >= code + region->code_bytes)
 		return false;
-	region_guest_of(&x->cache, region, host, &offset);
-	return offset == 0;
+	guest = region_guest_of(&x->cache, region, host, &offset);
+	return offset == 0 && !region_it(region, guest);
 }
 
 uint32_t executor_interrupt(struct executor *x, uint32_t host, uint32_t number)
@@ -366,7 +444,6 @@ uint32_t executor_interrupt(struct executor *x, uint32_t host, uint32_t number)
 	if (!find_guest(x, host, &guest, &offset))
 		return stopped(x, OFFLOAD_INTERNAL);
 	x->interrupts++;
-	x->cpu.r[PC] = guest;
 	x->interrupted = x->cpu;
 	x->in_interrupt = true;
 	x->cpu.control |= 0x80;
@@ -381,8 +458,7 @@ void executor_stop_at(struct executor *x, uint32_t host, enum offload_stop stop)
 	uint32_t guest, offset;
 
 	take_registers(x);
-	if (find_guest(x, host, &guest, &offset))
-		x->cpu.r[PC] = guest;
+	find_guest(x, host, &guest, &offset);
 	x->stop = stop;
 }
 
@@ -390,5 +466,5 @@ uint32_t executor_resume(struct executor *x, const struct offload_cpu *cpu)
 {
 	x->stop = OFFLOAD_RUNNING;
 	x->cpu = *cpu;
-	return go_on(x, cpu->r[PC]);
+	return go_on(x, place_of(cpu));
 }

@@ -63,7 +63,7 @@ struct executor {
 	uint32_t raw_flags;
 
 	enum offload_stop stop;
-	uint32_t stop_word;	/* the instruction */
+	struct instruction stop_at;	/* the instruction */
 	uint32_t stop_address;	/* what it accessed */
 	uint32_t arena_next;
 	/* A call that the executor makes itself: interrupts. */
@@ -104,6 +104,9 @@ void executor_stop_at(struct executor *x, uint32_t host, enum offload_stop stop)
 /* The bus: guest addresses through linear map, page tables and devices. */
 enum offload_stop memory_load(void *owner, uint32_t address, unsigned int size, uint32_t *value);
 enum offload_stop memory_store(void *owner, uint32_t address, unsigned int size, uint32_t value);
+/* Puts the page of a guest address into the TLB; false: it has no memory of its own. */
+bool memory_walk(struct executor *x, uint32_t address);
+void memory_forget(struct executor *x);
 
 /* Serves a function of the kernel; cpu->r[15] is where it goes on. */
 enum offload_stop native_call(struct executor *x, uint32_t kind);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Executes single A32 instructions: data processing, branches, status, and the choice of the rest. */
+/* Executes single instructions: data processing, branches, status, and the choice of the rest. */
 #include "interpret.h"
 
 bool a32_condition_holds(uint32_t condition, uint32_t flags)
@@ -37,7 +37,7 @@ bool a32_condition_holds(uint32_t condition, uint32_t flags)
 
 uint32_t step_read(const struct step *step, uint32_t number)
 {
-	return number == PC ? step->address + 8 : step->cpu->r[number];
+	return number == PC ? step->in->pc : step->cpu->r[number];
 }
 
 enum offload_stop step_write(struct step *step, uint32_t number, uint32_t value)
@@ -46,9 +46,7 @@ enum offload_stop step_write(struct step *step, uint32_t number, uint32_t value)
 		step->cpu->r[number] = value;
 		return OFFLOAD_RUNNING;
 	}
-	if (value & 1)
-		return OFFLOAD_REFUSED;	/* T32 */
-	if (value & 2)
+	if ((value & 3) == 2)
 		return OFFLOAD_UNPREDICTABLE;
 	step->next = value;
 	return OFFLOAD_RUNNING;
@@ -81,7 +79,7 @@ uint32_t shift_value(uint32_t value, unsigned int type, unsigned int amount, boo
 
 uint32_t shifted_operand(const struct step *step, bool *carry)
 {
-	uint32_t word = step->word, value = step_read(step, field_m(word));
+	uint32_t word = step->in->word, value = step_read(step, field_m(word));
 	unsigned int type = bits(word, 6, 5), amount = bits(word, 11, 7);
 
 	if (bit(word, 4) && bits(word, 27, 25) == 0)
@@ -112,13 +110,14 @@ static uint32_t add_with_carry(uint32_t a, uint32_t b, bool carry_in, uint32_t *
 
 enum offload_stop interpret_data(struct step *step)
 {
-	uint32_t word = step->word, opcode = field_opcode(word), flags = step->cpu->flags;
+	uint32_t word = step->in->word, opcode = instruction_opcode(step->in);
+	uint32_t flags = step->cpu->flags;
 	bool carry_in = flags & FLAG_C, carry = carry_in;
 	uint32_t a = step_read(step, field_n(word)), b, result;
 
-	if (a32_table[step->op].family == DATA_IMMEDIATE) {
-		b = a32_immediate(word);
-		if (bits(word, 11, 8))
+	if (a32_table[step->in->op].family == DATA_IMMEDIATE) {
+		b = step->in->value;
+		if (step->in->sets_carry)
 			carry = b >> 31;
 	} else {
 		b = shifted_operand(step, &carry);
@@ -161,6 +160,9 @@ enum offload_stop interpret_data(struct step *step)
 	case OP_BIC:
 		result = a & ~b;
 		break;
+	case OP_ORN:
+		result = a | ~b;
+		break;
 	default:
 		result = ~b;
 		break;
@@ -178,35 +180,50 @@ enum offload_stop interpret_data(struct step *step)
 			return OFFLOAD_REFUSED;
 		step->cpu->flags = flags;
 	}
+	/* In T32 these do not change the instruction set. */
+	if (step->in->thumb && field_d(word) == PC)
+		result |= 1;
 	return step_write(step, field_d(word), result);
 }
 
 static enum offload_stop interpret_branch(struct step *step)
 {
-	uint32_t target, word = step->word;
+	const struct instruction *in = step->in;
+	uint32_t target = in->value;
 
-	if (a32_table[step->op].family == BRANCH)
-		target = a32_branch_target(word, step->address);
-	else
-		target = step_read(step, field_m(word));
-	if (target & 1)
-		return OFFLOAD_REFUSED;
-	if (target & 2)
+	if (a32_table[in->op].family == BRANCH_REGISTER)
+		target = step_read(step, field_m(in->word));
+	if ((target & 3) == 2)
 		return OFFLOAD_UNPREDICTABLE;
-	if (step->op == A32_BL || step->op == A32_BLX_reg)
-		step->cpu->r[LR] = step->address + 4;
+	if (instruction_links(in))
+		step->cpu->r[LR] = in->next;
 	step->next = target;
 	return OFFLOAD_RUNNING;
+}
+
+static enum offload_stop interpret_table_branch(struct step *step)
+{
+	const struct instruction *in = step->in;
+	bool wide = in->op == A32_TBH;
+	uint32_t index = step_read(step, field_m(in->word)), entry;
+	uint32_t address = step_read(step, field_n(in->word)) + (index << wide);
+	enum offload_stop stop;
+
+	stop = step->bus->load(step->bus->owner, address, wide ? 2 : 1, &entry);
+	if (stop == OFFLOAD_RUNNING)
+		step->next = (in->pc + 2 * entry) | 1;
+	return stop;
 }
 
 static enum offload_stop interpret_status(struct step *step)
 {
 	struct offload_cpu *cpu = step->cpu;
-	uint32_t word = step->word, value, mask = 0;
+	uint32_t word = step->in->word, value, mask = 0;
 
-	switch (step->op) {
+	switch (step->in->op) {
 	case A32_MRS:
-		cpu->r[field_d(word)] = cpu->flags | cpu->ge | cpu->control;
+		/* The instruction set does not show. */
+		cpu->r[field_d(word)] = cpu->flags | cpu->ge | (cpu->control & ~0x20u);
 		return OFFLOAD_RUNNING;
 	case A32_CPS:
 		if (bit(word, 17))
@@ -217,10 +234,10 @@ static enum offload_stop interpret_status(struct step *step)
 	default:
 		break;
 	}
-	value = step->op == A32_MSR_imm ? a32_immediate(word) : cpu->r[field_m(word)];
-	/* Only the bits of a mask that stays in this mode and this instruction set. */
+	value = step->in->op == A32_MSR_imm ? step->in->value : cpu->r[field_m(word)];
+	/* Only what stays in this mode. */
 	if (bit(word, 16)) {
-		if ((value ^ cpu->control) & 0x3f)
+		if ((value ^ cpu->control) & 0x1f)
 			return OFFLOAD_REFUSED;
 		mask |= 0xc0;
 	}
@@ -240,7 +257,7 @@ static enum offload_stop interpret_status(struct step *step)
 /* CP15: the thread registers; barriers of older kernels; nothing else. */
 static enum offload_stop interpret_coprocessor(struct step *step)
 {
-	uint32_t word = step->word, which = word & 0x00ef0fef;
+	uint32_t word = step->in->word, which = word & 0x00ef0fef;
 	uint32_t *thread = 0;
 
 	switch (which) {
@@ -256,11 +273,11 @@ static enum offload_stop interpret_coprocessor(struct step *step)
 	case 0x00070faa:	/* c7, c10, 5: DMB */
 	case 0x00070f8a:	/* c7, c10, 4: DSB */
 	case 0x00070f85:	/* c7, c5, 4: ISB */
-		return step->op == A32_MCR ? OFFLOAD_RUNNING : OFFLOAD_REFUSED;
+		return step->in->op == A32_MCR ? OFFLOAD_RUNNING : OFFLOAD_REFUSED;
 	default:
 		return OFFLOAD_REFUSED;
 	}
-	if (step->op == A32_MCR)
+	if (step->in->op == A32_MCR)
 		*thread = step->cpu->r[field_d(word)];
 	else if (field_d(word) == PC)
 		step->cpu->flags = (step->cpu->flags & FLAG_Q) | (*thread & 0xf0000000);
@@ -269,23 +286,32 @@ static enum offload_stop interpret_coprocessor(struct step *step)
 	return OFFLOAD_RUNNING;
 }
 
-enum offload_stop interpret(struct offload_cpu *cpu, const struct offload_bus *bus, uint32_t word)
+/* To where the step leads; the IT block, too. */
+static void move_on(struct offload_cpu *cpu, const struct step *step)
 {
-	struct step step = {
-		.cpu = cpu, .bus = bus, .op = a32_decode(word), .word = word,
-		.address = cpu->r[PC], .next = cpu->r[PC] + 4,
-	};
+	cpu->r[PC] = step->next & ~1u;
+	cpu->control = (cpu->control & ~0x20u) | (step->next & 1) << 5;
+	if (step->in->op == A32_IT)
+		cpu->it = step->in->value;
+	else
+		cpu->it = (cpu->it & 7) ? (cpu->it & 0xe0) | (cpu->it << 1 & 0x1f) : 0;
+}
+
+enum offload_stop interpret(struct offload_cpu *cpu, const struct offload_bus *bus,
+			    const struct instruction *in)
+{
+	struct step step = { .cpu = cpu, .bus = bus, .in = in, .next = in->next };
 	enum offload_stop stop;
 
-	if (step.op == A32_UNDEFINED)
+	if (in->op == A32_UNDEFINED)
 		return OFFLOAD_UNDEFINED;
-	if (a32_unpredictable(step.op, word))
+	if (instruction_unpredictable(in))
 		return OFFLOAD_UNPREDICTABLE;
-	if (!a32_condition_holds(field_cond(word), cpu->flags)) {
-		cpu->r[PC] = step.next;
+	if (!a32_condition_holds(in->cond, cpu->flags)) {
+		move_on(cpu, &step);
 		return OFFLOAD_RUNNING;
 	}
-	switch (a32_table[step.op].family) {
+	switch (a32_table[in->op].family) {
 	case DATA_IMMEDIATE:
 	case DATA_REGISTER:
 	case DATA_SHIFTED:
@@ -307,6 +333,14 @@ enum offload_stop interpret(struct offload_cpu *cpu, const struct offload_bus *b
 	case BRANCH_REGISTER:
 		stop = interpret_branch(&step);
 		break;
+	case COMPARE_BRANCH:
+		if ((cpu->r[field_n(in->word)] == 0) == (in->op == A32_CBZ))
+			step.next = in->value;
+		stop = OFFLOAD_RUNNING;
+		break;
+	case TABLE_BRANCH:
+		stop = interpret_table_branch(&step);
+		break;
 	case HINT:
 	case PRELOAD:
 	case BARRIER:
@@ -319,13 +353,13 @@ enum offload_stop interpret(struct offload_cpu *cpu, const struct offload_bus *b
 		stop = interpret_coprocessor(&step);
 		break;
 	case REFUSED:
-		stop = step.op == A32_UDF ? OFFLOAD_UNDEFINED : OFFLOAD_REFUSED;
+		stop = in->op == A32_UDF ? OFFLOAD_UNDEFINED : OFFLOAD_REFUSED;
 		break;
 	default:
 		stop = interpret_media(&step);
 		break;
 	}
 	if (stop == OFFLOAD_RUNNING)
-		cpu->r[PC] = step.next;
+		move_on(cpu, &step);
 	return stop;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Executes single A32 instructions. The translator leaves to it what is rare, and the executor
+ * Executes single instructions. The translator leaves to it what is rare, and the executor
  * what must reach a device or a page table; it is exact, not quick.
  */
 #ifndef OFFLOAD_INTERPRET_H
@@ -20,27 +20,21 @@ struct offload_bus {
 struct step {
 	struct offload_cpu *cpu;
 	const struct offload_bus *bus;
-	enum a32_op op;
-	uint32_t word;
-	uint32_t address;
-	uint32_t next;
+	const struct instruction *in;
+	uint32_t next;		/* bit 0: T32 */
 };
 
 /*
- * Executes the word as the instruction at cpu->r[15] and moves r[15] on.
+ * Executes the instruction at cpu->r[15] and moves r[15] on.
  * If it stops, the processor is as it was before, except what a load or store of several
  * registers had already done.
  */
-enum offload_stop interpret(struct offload_cpu *cpu, const struct offload_bus *bus, uint32_t word);
+enum offload_stop interpret(struct offload_cpu *cpu, const struct offload_bus *bus,
+			    const struct instruction *in);
 
 bool a32_condition_holds(uint32_t condition, uint32_t flags);
 
 /* What the parts of the interpreter share. */
-#define FLAG_N 0x80000000u
-#define FLAG_Z 0x40000000u
-#define FLAG_C 0x20000000u
-#define FLAG_V 0x10000000u
-#define FLAG_Q 0x08000000u
 
 uint32_t step_read(const struct step *step, uint32_t number);
 /* Writes a register; PC is a branch that may change to T32. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Executes single A32 instructions: multiplication, division, saturation, packing, parallel sums. */
+/* Executes single instructions: multiplication, division, saturation, packing, parallel sums. */
 #include "interpret.h"
 
 static void saturated(struct step *step)
@@ -39,18 +39,18 @@ static void set_nz(struct step *step, uint32_t high, uint32_t all)
 
 static void multiply_long(struct step *step)
 {
-	uint32_t word = step->word, *r = step->cpu->r;
+	uint32_t word = step->in->word, *r = step->cpu->r;
 	uint32_t m = r[field_m(word)], s = r[field_s(word)];
 	uint64_t sum = (uint64_t)r[field_n(word)] << 32 | r[field_d(word)], product;
 
-	product = step->op != A32_UMAAL && bit(word, 22) ? (uint64_t)((int64_t)(int32_t)m * (int32_t)s) : (uint64_t)m * s;
-	if (step->op == A32_UMAAL)
+	product = step->in->op != A32_UMAAL && bit(word, 22) ? (uint64_t)((int64_t)(int32_t)m * (int32_t)s) : (uint64_t)m * s;
+	if (step->in->op == A32_UMAAL)
 		product += (uint64_t)r[field_n(word)] + r[field_d(word)];
 	else if (bit(word, 21))
 		product += sum;
 	r[field_n(word)] = product >> 32;
 	r[field_d(word)] = (uint32_t)product;
-	if (step->op != A32_UMAAL && field_set_flags(word))
+	if (step->in->op != A32_UMAAL && field_set_flags(word))
 		set_nz(step, product >> 32, (uint32_t)(product >> 32) | (uint32_t)product);
 }
 
@@ -66,16 +66,16 @@ static uint32_t accumulate(struct step *step, int64_t product, uint32_t with)
 /* smlaxy and its relatives. */
 static void multiply_halves(struct step *step)
 {
-	uint32_t word = step->word, *r = step->cpu->r;
+	uint32_t word = step->in->word, *r = step->cpu->r;
 	uint32_t m = r[field_m(word)], s = r[field_s(word)];
 	uint32_t *n = &r[field_n(word)], *d = &r[field_d(word)];
 	int64_t product;
 
-	switch (step->op) {
+	switch (step->in->op) {
 	case A32_SMULWy:
 	case A32_SMLAWy:
 		product = ((int64_t)(int32_t)m * half(s, bit(word, 6))) >> 16;
-		*n = step->op == A32_SMULWy ? (uint32_t)product : accumulate(step, product, *d);
+		*n = step->in->op == A32_SMULWy ? (uint32_t)product : accumulate(step, product, *d);
 		return;
 	case A32_SMLALxy:
 		product = (int64_t)half(m, bit(word, 5)) * half(s, bit(word, 6));
@@ -85,14 +85,14 @@ static void multiply_halves(struct step *step)
 		return;
 	default:
 		product = (int64_t)half(m, bit(word, 5)) * half(s, bit(word, 6));
-		*n = step->op == A32_SMULxy ? (uint32_t)product : accumulate(step, product, *d);
+		*n = step->in->op == A32_SMULxy ? (uint32_t)product : accumulate(step, product, *d);
 	}
 }
 
 /* smlad, smlsd, smlald, smlsld. */
 static void multiply_dual(struct step *step)
 {
-	uint32_t word = step->word, *r = step->cpu->r;
+	uint32_t word = step->in->word, *r = step->cpu->r;
 	uint32_t m = r[field_m(word)], s = r[field_s(word)];
 	uint32_t *n = &r[field_n(word)], *d = &r[field_d(word)];
 	int64_t one, two, sum;
@@ -102,7 +102,7 @@ static void multiply_dual(struct step *step)
 	one = (int64_t)half(m, false) * half(s, false);
 	two = (int64_t)half(m, true) * half(s, true);
 	sum = bit(word, 6) ? one - two : one + two;
-	if (step->op == A32_SMLALD || step->op == A32_SMLSLD) {
+	if (step->in->op == A32_SMLALD || step->in->op == A32_SMLSLD) {
 		sum += (int64_t)((uint64_t)*n << 32 | *d);
 		*n = (uint64_t)sum >> 32;
 		*d = (uint32_t)sum;
@@ -113,11 +113,11 @@ static void multiply_dual(struct step *step)
 
 static void multiply_most(struct step *step)
 {
-	uint32_t word = step->word, *r = step->cpu->r;
+	uint32_t word = step->in->word, *r = step->cpu->r;
 	int64_t product = (int64_t)(int32_t)r[field_m(word)] * (int32_t)r[field_s(word)];
 	int64_t sum = field_d(word) == PC ? 0 : (int64_t)((uint64_t)r[field_d(word)] << 32);
 
-	sum = step->op == A32_SMMLS ? sum - product : sum + product;
+	sum = step->in->op == A32_SMMLS ? sum - product : sum + product;
 	if (bit(word, 5))
 		sum += 0x80000000;
 	r[field_n(word)] = (uint64_t)sum >> 32;
@@ -125,7 +125,7 @@ static void multiply_most(struct step *step)
 
 static void sum_differences(struct step *step)
 {
-	uint32_t word = step->word, *r = step->cpu->r;
+	uint32_t word = step->in->word, *r = step->cpu->r;
 	uint32_t m = r[field_m(word)], s = r[field_s(word)];
 	uint32_t sum = field_d(word) == PC ? 0 : r[field_d(word)];
 
@@ -140,7 +140,7 @@ static void sum_differences(struct step *step)
 /* sadd16 … uhsub8: bits 22:20 say how, bits 7:5 what. */
 static void parallel(struct step *step)
 {
-	uint32_t word = step->word, *r = step->cpu->r, how = bits(word, 22, 20), what = bits(word, 7, 5);
+	uint32_t word = step->in->word, *r = step->cpu->r, how = bits(word, 22, 20), what = bits(word, 7, 5);
 	uint32_t n = r[field_n(word)], m = r[field_m(word)], result = 0, ge = 0;
 	bool is_unsigned = how & 4, bytes = what == 4 || what == 7;
 	unsigned int width = bytes ? 8 : 16, q = step->cpu->flags & FLAG_Q;
@@ -178,7 +178,7 @@ static void parallel(struct step *step)
 
 static uint32_t saturating_sum(struct step *step)
 {
-	uint32_t word = step->word;
+	uint32_t word = step->in->word;
 	int64_t m = (int32_t)step->cpu->r[field_m(word)], n = (int32_t)step->cpu->r[field_n(word)];
 
 	if (bit(word, 22))
@@ -188,7 +188,7 @@ static uint32_t saturating_sum(struct step *step)
 
 static uint32_t extended(const struct step *step)
 {
-	uint32_t word = step->word, value, base = 0;
+	uint32_t word = step->in->word, value, base = 0;
 	bool is_unsigned = bit(word, 22);
 
 	value = rotate_right(step->cpu->r[field_m(word)], 8 * bits(word, 11, 10));
@@ -211,7 +211,7 @@ static uint32_t extended(const struct step *step)
 
 static uint32_t saturated_value(struct step *step)
 {
-	uint32_t word = step->word, value = step->cpu->r[field_m(word)];
+	uint32_t word = step->in->word, value = step->cpu->r[field_m(word)];
 	unsigned int amount = bits(word, 11, 7), to = bits(word, 20, 16);
 	int32_t shifted = bit(word, 6) ? (int32_t)value >> (amount ? amount : 31) :
 		(int32_t)(value << amount);
@@ -222,7 +222,7 @@ static uint32_t saturated_value(struct step *step)
 
 static uint32_t saturated_halves(struct step *step)
 {
-	uint32_t word = step->word, value = step->cpu->r[field_m(word)], low, high;
+	uint32_t word = step->in->word, value = step->cpu->r[field_m(word)], low, high;
 	unsigned int to = bits(word, 19, 16);
 
 	if (bit(word, 22)) {
@@ -237,9 +237,9 @@ static uint32_t saturated_halves(struct step *step)
 
 static uint32_t unary(const struct step *step)
 {
-	uint32_t value = step->cpu->r[field_m(step->word)], result = 0;
+	uint32_t value = step->cpu->r[field_m(step->in->word)], result = 0;
 
-	switch (step->op) {
+	switch (step->in->op) {
 	case A32_CLZ:
 		return value ? (uint32_t)__builtin_clz(value) : 32;
 	case A32_RBIT:
@@ -257,10 +257,10 @@ static uint32_t unary(const struct step *step)
 
 static uint32_t bit_field(const struct step *step)
 {
-	uint32_t word = step->word, low = bits(word, 11, 7), high = bits(word, 20, 16);
+	uint32_t word = step->in->word, low = bits(word, 11, 7), high = bits(word, 20, 16);
 	uint32_t value = field_m(word) == PC ? 0 : step->cpu->r[field_m(word)], mask;
 
-	switch (step->op) {
+	switch (step->in->op) {
 	case A32_BFI:
 		mask = (0xffffffffu >> (31 - (high - low))) << low;
 		return (step->cpu->r[field_d(word)] & ~mask) | (value << low & mask);
@@ -273,7 +273,7 @@ static uint32_t bit_field(const struct step *step)
 
 static uint32_t selected(const struct step *step)
 {
-	uint32_t word = step->word, mask = 0;
+	uint32_t word = step->in->word, mask = 0;
 
 	for (int i = 0; i < 4; i++)
 		if (bit(step->cpu->ge, 16 + i))
@@ -283,7 +283,7 @@ static uint32_t selected(const struct step *step)
 
 static uint32_t packed(const struct step *step)
 {
-	uint32_t word = step->word, amount = bits(word, 11, 7);
+	uint32_t word = step->in->word, amount = bits(word, 11, 7);
 	uint32_t n = step->cpu->r[field_n(word)], m = step->cpu->r[field_m(word)];
 
 	if (bit(word, 6))
@@ -293,41 +293,41 @@ static uint32_t packed(const struct step *step)
 
 static uint32_t wide(const struct step *step)
 {
-	uint32_t word = step->word, value = bits(word, 19, 16) << 12 | bits(word, 11, 0);
+	uint32_t word = step->in->word, value = step->in->value;
 
-	return step->op == A32_MOVT ? value << 16 | (step->cpu->r[field_d(word)] & 0xffff) : value;
+	return step->in->op == A32_MOVT ? value << 16 | (step->cpu->r[field_d(word)] & 0xffff) : value;
 }
 
 static uint32_t quotient(const struct step *step)
 {
-	uint32_t m = step->cpu->r[field_m(step->word)], s = step->cpu->r[field_s(step->word)];
+	uint32_t m = step->cpu->r[field_m(step->in->word)], s = step->cpu->r[field_s(step->in->word)];
 
 	if (!s)
 		return 0;
-	if (step->op == A32_UDIV)
+	if (step->in->op == A32_UDIV)
 		return m / s;
 	return m == 0x80000000 && s == 0xffffffff ? m : (uint32_t)((int32_t)m / (int32_t)s);
 }
 
 static void multiply(struct step *step)
 {
-	uint32_t word = step->word, *r = step->cpu->r;
+	uint32_t word = step->in->word, *r = step->cpu->r;
 	uint32_t product = r[field_m(word)] * r[field_s(word)];
 
-	if (step->op == A32_MLA)
+	if (step->in->op == A32_MLA)
 		product += r[field_d(word)];
-	else if (step->op == A32_MLS)
+	else if (step->in->op == A32_MLS)
 		product = r[field_d(word)] - product;
 	r[field_n(word)] = product;
-	if (step->op != A32_MLS && field_set_flags(word))
+	if (step->in->op != A32_MLS && field_set_flags(word))
 		set_nz(step, product, product);
 }
 
 enum offload_stop interpret_media(struct step *step)
 {
-	uint32_t *d = &step->cpu->r[field_d(step->word)];
+	uint32_t *d = &step->cpu->r[field_d(step->in->word)];
 
-	switch (a32_table[step->op].family) {
+	switch (a32_table[step->in->op].family) {
 	case MULTIPLY:
 		multiply(step);
 		return OFFLOAD_RUNNING;
@@ -338,7 +338,7 @@ enum offload_stop interpret_media(struct step *step)
 		multiply_halves(step);
 		return OFFLOAD_RUNNING;
 	case DIVIDE:
-		step->cpu->r[field_n(step->word)] = quotient(step);
+		step->cpu->r[field_n(step->in->word)] = quotient(step);
 		return OFFLOAD_RUNNING;
 	case UNARY:
 		*d = unary(step);
@@ -358,7 +358,7 @@ enum offload_stop interpret_media(struct step *step)
 	default:
 		break;
 	}
-	switch (step->op) {
+	switch (step->in->op) {
 	case A32_UMAAL:
 		multiply_long(step);
 		break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Executes single A32 instructions: loads, stores, exclusives and swaps. */
+/* Executes single instructions: loads, stores, exclusives and swaps. */
 #include "interpret.h"
 
 static enum offload_stop load(const struct step *step, uint32_t address, unsigned int size,
@@ -23,26 +23,25 @@ struct target {
 
 static struct target target_of(const struct step *step)
 {
-	uint32_t word = step->word, base = step_read(step, field_n(word)), offset;
-	bool single = a32_table[step->op].family == SINGLE;
+	uint32_t word = step->in->word, base = step_read(step, field_n(word));
+	uint32_t offset = step->in->value;
+	bool single = a32_table[step->in->op].family == SINGLE;
 	bool carry = step->cpu->flags & FLAG_C;
 	bool before = bit(word, 24);
 	uint32_t moved;
 
-	if (single)
-		offset = bit(word, 25) ? shifted_operand(step, &carry) : bits(word, 11, 0);
-	else if (bit(word, 22))
-		offset = bits(word, 11, 8) << 4 | bits(word, 3, 0);
-	else
-		offset = step_read(step, field_m(word));
+	if (single && bit(word, 25))
+		offset = shifted_operand(step, &carry);
+	else if (!single && !bit(word, 22))
+		offset = step_read(step, field_m(word)) << step->in->value;
 	moved = bit(word, 23) ? base + offset : base - offset;
 	return (struct target){ before ? moved : base, moved, !before || bit(word, 21) };
 }
 
 static enum offload_stop transfer_double(struct step *step, struct target target)
 {
-	uint32_t t = field_d(step->word), low, high;
-	bool is_load = !bit(step->word, 5);
+	uint32_t t = field_d(step->in->word), low, high;
+	bool is_load = !bit(step->in->word, 5);
 	enum offload_stop stop;
 
 	if (target.address & 3)
@@ -54,28 +53,28 @@ static enum offload_stop transfer_double(struct step *step, struct target target
 	} else {
 		stop = store(step, target.address, 4, step->cpu->r[t]);
 		if (stop == OFFLOAD_RUNNING)
-			stop = store(step, target.address + 4, 4, step->cpu->r[t + 1]);
+			stop = store(step, target.address + 4, 4, step->cpu->r[step->in->second]);
 	}
 	if (stop != OFFLOAD_RUNNING)
 		return stop;
 	if (target.write_back)
-		step->cpu->r[field_n(step->word)] = target.new_base;
+		step->cpu->r[field_n(step->in->word)] = target.new_base;
 	if (is_load) {
 		step->cpu->r[t] = low;
-		step->cpu->r[t + 1] = high;
+		step->cpu->r[step->in->second] = high;
 	}
 	return OFFLOAD_RUNNING;
 }
 
 enum offload_stop interpret_transfer(struct step *step)
 {
-	uint32_t word = step->word, value;
+	uint32_t word = step->in->word, value;
 	struct target target = target_of(step);
-	bool extra = a32_table[step->op].family == EXTRA, is_signed = false;
+	bool extra = a32_table[step->in->op].family == EXTRA, is_signed = false;
 	unsigned int size;
 	enum offload_stop stop;
 
-	if (a32_table[step->op].family == DOUBLE)
+	if (a32_table[step->in->op].family == DOUBLE)
 		return transfer_double(step, target);
 	if (extra) {
 		is_signed = bit(word, 6);
@@ -108,7 +107,7 @@ enum offload_stop interpret_transfer(struct step *step)
 
 enum offload_stop interpret_multiple(struct step *step)
 {
-	uint32_t word = step->word, n = field_n(word), base = step->cpu->r[n];
+	uint32_t word = step->in->word, n = field_n(word), base = step->cpu->r[n];
 	uint32_t bytes = 4 * count_bits(word & 0xffff), values[16], value;
 	bool up = bit(word, 23), before = bit(word, 24);
 	uint32_t address = up ? base : base - bytes;
@@ -146,8 +145,8 @@ enum offload_stop interpret_multiple(struct step *step)
 
 static enum offload_stop swap(struct step *step)
 {
-	uint32_t word = step->word, address = step->cpu->r[field_n(word)], old;
-	unsigned int size = step->op == A32_SWPB ? 1 : 4;
+	uint32_t word = step->in->word, address = step->cpu->r[field_n(word)], old;
+	unsigned int size = step->in->op == A32_SWPB ? 1 : 4;
 	enum offload_stop stop;
 
 	if (address & (size - 1))
@@ -163,15 +162,15 @@ static enum offload_stop swap(struct step *step)
 enum offload_stop interpret_exclusive(struct step *step)
 {
 	struct offload_cpu *cpu = step->cpu;
-	uint32_t word = step->word, d = field_d(word), m = field_m(word), low, high = 0;
-	uint32_t address = cpu->r[field_n(word)];
+	uint32_t word = step->in->word, d = field_d(word), m = field_m(word), low, high = 0;
+	uint32_t address = cpu->r[field_n(word)] + step->in->value;
 	static const uint8_t sizes[] = { 4, 8, 1, 2 };
 	unsigned int size = sizes[bits(word, 22, 21)];
 	enum offload_stop stop;
 
-	if (a32_table[step->op].family == SWAP)
+	if (a32_table[step->in->op].family == SWAP)
 		return swap(step);
-	if (step->op == A32_CLREX) {
+	if (step->in->op == A32_CLREX) {
 		cpu->exclusive = 1;
 		return OFFLOAD_RUNNING;
 	}
@@ -186,7 +185,7 @@ enum offload_stop interpret_exclusive(struct step *step)
 		cpu->exclusive = address;
 		cpu->r[d] = low;
 		if (size == 8)
-			cpu->r[d + 1] = high;
+			cpu->r[step->in->second] = high;
 		return OFFLOAD_RUNNING;
 	}
 	if (cpu->exclusive != address) {
@@ -195,7 +194,7 @@ enum offload_stop interpret_exclusive(struct step *step)
 	}
 	stop = store(step, address, size == 8 ? 4 : size, cpu->r[m]);
 	if (stop == OFFLOAD_RUNNING && size == 8)
-		stop = store(step, address + 4, 4, cpu->r[m + 1]);
+		stop = store(step, address + 4, 4, cpu->r[step->in->second]);
 	if (stop != OFFLOAD_RUNNING)
 		return stop;
 	cpu->exclusive = 1;

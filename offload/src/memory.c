@@ -81,6 +81,34 @@ static const struct offload_device *device_at(const struct executor *x, uint32_t
 	return NULL;
 }
 
+bool memory_walk(struct executor *x, uint32_t address)
+{
+	const struct offload_layout *layout = &x->job->layout;
+	uint32_t page = address >> 12, slot = page % TLB_PAGES, offset = (page << 12) - layout->guest_base, physical;
+
+	/* It is there, and was not enough: the access goes beyond it. */
+	if (x->state->tlb[slot].page == page)
+		return false;
+	if (offset >= layout->size) {
+		if (!walk(x, page << 12, &physical))
+			return false;
+		offset = physical - x->job->physical_base;
+	}
+	/* Between the stack and what lies below it every access is the executor's. */
+	if (offset >= layout->size || ((page << 12) < x->job->stack_bottom &&
+				       (page << 12) + 4095 >= x->job->stack_guard))
+		return false;
+	x->state->tlb[slot].page = page;
+	x->state->tlb[slot].addend = layout->host_base + offset - (page << 12);
+	return true;
+}
+
+void memory_forget(struct executor *x)
+{
+	for (uint32_t i = 0; i < TLB_PAGES; i++)
+		x->state->tlb[i].page = 0xffffffff;
+}
+
 /* One access that does not cross a page. */
 static enum offload_stop access_once(struct executor *x, uint32_t address, unsigned int size,
 				     bool write, uint32_t *value)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Which registers and flags an A32 instruction reads and writes. */
+/* Which registers and flags an instruction reads and writes, and whether it branches. */
 #include "a32.h"
 
 static uint32_t one(uint32_t number)
@@ -12,10 +12,12 @@ static bool shifts_by_register(uint32_t word)
 	return bits(word, 27, 25) == 0 && bit(word, 4);
 }
 
-uint32_t a32_reads(enum a32_op op, uint32_t word)
+uint32_t instruction_reads(const struct instruction *in)
 {
+	enum a32_op op = in->op;
+	uint32_t word = in->word;
 	uint32_t n = one(field_n(word)), d = one(field_d(word)), s = one(field_s(word));
-	uint32_t m = one(field_m(word)), opcode = field_opcode(word), reads;
+	uint32_t m = one(field_m(word)), opcode = instruction_opcode(in), reads;
 
 	if (op == A32_UNDEFINED)
 		return 0;
@@ -40,6 +42,10 @@ uint32_t a32_reads(enum a32_op op, uint32_t word)
 		return m | (field_n(word) == PC ? 0 : n);
 	case BIT_FIELD:
 		return (field_m(word) == PC ? 0 : m) | (op == A32_BFI ? d : 0);
+	case COMPARE_BRANCH:
+		return n;
+	case TABLE_BRANCH:
+		return n | m;
 	case UNARY:
 	case SATURATE:
 	case BRANCH_REGISTER:
@@ -49,13 +55,13 @@ uint32_t a32_reads(enum a32_op op, uint32_t word)
 	case EXTRA:
 		return n | (bit(word, 22) ? 0 : m) | (bit(word, 20) ? 0 : d);
 	case DOUBLE:
-		return n | (bit(word, 22) ? 0 : m) | (bit(word, 5) ? d | d << 1 : 0);
+		return n | (bit(word, 22) ? 0 : m) | (bit(word, 5) ? d | one(in->second) : 0);
 	case MULTIPLE:
 		return n | (bit(word, 20) ? 0 : word & 0xffff);
 	case EXCLUSIVE:
 		if (op == A32_CLREX)
 			return 0;
-		return n | (bit(word, 20) ? 0 : m | (op == A32_STREXD ? m << 1 : 0));
+		return n | (bit(word, 20) ? 0 : m | (op == A32_STREXD ? one(in->second) : 0));
 	case SWAP:
 		return n | m;
 	case STATUS:
@@ -70,8 +76,10 @@ uint32_t a32_reads(enum a32_op op, uint32_t word)
 	}
 }
 
-uint32_t a32_writes(enum a32_op op, uint32_t word)
+uint32_t instruction_writes(const struct instruction *in)
 {
+	enum a32_op op = in->op;
+	uint32_t word = in->word;
 	uint32_t n = one(field_n(word)), d = one(field_d(word));
 	bool moves = !bit(word, 24) || bit(word, 21);
 
@@ -81,7 +89,7 @@ uint32_t a32_writes(enum a32_op op, uint32_t word)
 	case DATA_IMMEDIATE:
 	case DATA_REGISTER:
 	case DATA_SHIFTED:
-		return opcode_compares(field_opcode(word)) ? 0 : d;
+		return opcode_compares(instruction_opcode(in)) ? 0 : d;
 	case MULTIPLY:
 	case HALF_MULTIPLY:
 	case DIVIDE:
@@ -98,18 +106,18 @@ uint32_t a32_writes(enum a32_op op, uint32_t word)
 	case EXTRA:
 		return (moves ? n : 0) | (bit(word, 20) ? d : 0);
 	case DOUBLE:
-		return (moves ? n : 0) | (bit(word, 5) ? 0 : d | d << 1);
+		return (moves ? n : 0) | (bit(word, 5) ? 0 : d | one(in->second));
 	case MULTIPLE:
 		return (bit(word, 21) ? n : 0) | (bit(word, 20) ? word & 0xffff : 0);
 	case EXCLUSIVE:
 		if (op == A32_CLREX)
 			return 0;
-		return d | (op == A32_LDREXD ? d << 1 : 0);
+		return d | (op == A32_LDREXD ? one(in->second) : 0);
 	case SWAP:
 		return d;
 	case BRANCH:
 	case BRANCH_REGISTER:
-		return op == A32_BL || op == A32_BLX_reg ? one(LR) : 0;
+		return instruction_links(in) ? one(LR) : 0;
 	case STATUS:
 		return op == A32_MRS ? d : 0;
 	case COPROCESSOR:
@@ -121,52 +129,105 @@ uint32_t a32_writes(enum a32_op op, uint32_t word)
 	}
 }
 
-bool a32_reads_flags(enum a32_op op, uint32_t word)
+uint32_t condition_flags(uint32_t cond)
 {
-	uint32_t opcode = field_opcode(word);
+	static const uint32_t flags[] = {
+		FLAG_Z, FLAG_C, FLAG_N, FLAG_V, FLAG_C | FLAG_Z, FLAG_N | FLAG_V,
+		FLAG_N | FLAG_Z | FLAG_V, 0,
+	};
 
-	if (field_cond(word) < COND_AL)
-		return true;
-	if (op == A32_UNDEFINED)
-		return false;
-	switch (a32_table[op].family) {
+	return flags[cond >> 1 & 7];
+}
+
+/* What a shifter does to C: nothing, something, or that depends on a register. */
+static uint32_t shifter_reads(const struct instruction *in)
+{
+	uint32_t word = in->word;
+
+	switch (a32_table[in->op].family) {
 	case DATA_REGISTER:
-		/* rrx */
-		if (bits(word, 11, 5) == 3)
-			return true;
-		/* fall through */
-	case DATA_IMMEDIATE:
+		return bits(word, 11, 5) == 3 ? FLAG_C : 0;	/* rrx */
 	case DATA_SHIFTED:
-		/* What is not set here stays as it was. */
-		return opcode == OP_ADC || opcode == OP_SBC || opcode == OP_RSC ||
-			a32_writes_flags(op, word);
-	case SINGLE:
-		return bit(word, 25) && bits(word, 11, 5) == 3;
+		return FLAG_C;
 	default:
-		return a32_writes_flags(op, word) || op == A32_MRS;
+		return 0;
 	}
 }
 
-bool a32_writes_flags(enum a32_op op, uint32_t word)
+static bool shifter_sets_carry(const struct instruction *in)
 {
-	if (op == A32_UNDEFINED)
-		return false;
-	switch (a32_table[op].family) {
+	if (a32_table[in->op].family == DATA_IMMEDIATE)
+		return in->sets_carry;
+	return a32_table[in->op].family == DATA_SHIFTED || bits(in->word, 11, 5);
+}
+
+uint32_t instruction_reads_flags(const struct instruction *in)
+{
+	uint32_t opcode = instruction_opcode(in), reads = condition_flags(in->cond);
+
+	if (in->op == A32_UNDEFINED)
+		return 0;
+	switch (a32_table[in->op].family) {
+	case DATA_REGISTER:
+	case DATA_IMMEDIATE:
+	case DATA_SHIFTED:
+		if (opcode == OP_ADC || opcode == OP_SBC || opcode == OP_RSC)
+			reads |= FLAG_C;
+		return reads | shifter_reads(in);
+	case SATURATE:
+		return reads | FLAG_Q;
+	case SINGLE:
+		return reads | (bit(in->word, 25) && bits(in->word, 11, 5) == 3 ? FLAG_C : 0);
+	default:
+		return reads;
+	}
+}
+
+uint32_t instruction_writes_flags(const struct instruction *in)
+{
+	uint32_t all = FLAG_N | FLAG_Z | FLAG_C | FLAG_V;
+
+	if (in->op == A32_UNDEFINED)
+		return 0;
+	switch (a32_table[in->op].family) {
 	case DATA_IMMEDIATE:
 	case DATA_REGISTER:
 	case DATA_SHIFTED:
-		return field_set_flags(word);
+		if (!field_set_flags(in->word))
+			return 0;
+		if (!opcode_is_logical(instruction_opcode(in)))
+			return all;
+		return FLAG_N | FLAG_Z | (shifter_sets_carry(in) ? FLAG_C : 0);
 	case MULTIPLY:
-		return op != A32_MLS && field_set_flags(word);
-	case MULTIPLY_LONG:
-		return field_set_flags(word);
+		return in->op != A32_MLS && field_set_flags(in->word) ? FLAG_N | FLAG_Z : 0;
 	case SATURATE:
-	case RARE:
+		return FLAG_Q;
+	default:
+		/* What else sets flags is interpreted. */
+		return 0;
+	}
+}
+
+bool instruction_branches(const struct instruction *in)
+{
+	uint32_t word = in->word;
+
+	if (in->op == A32_UNDEFINED)
 		return true;
-	case HALF_MULTIPLY:
-		return op == A32_SMLAxy;
-	case STATUS:
-		return op == A32_MSR_reg || op == A32_MSR_imm;
+	switch (a32_table[in->op].family) {
+	case BRANCH:
+	case BRANCH_REGISTER:
+	case COMPARE_BRANCH:
+	case TABLE_BRANCH:
+	case REFUSED:
+		return true;
+	case DATA_IMMEDIATE:
+	case DATA_REGISTER:
+		return field_d(word) == PC && !opcode_compares(instruction_opcode(in));
+	case SINGLE:
+		return bit(word, 20) && field_d(word) == PC;
+	case MULTIPLE:
+		return bit(word, 20) && bit(word, PC);
 	default:
 		return false;
 	}

@@ -177,11 +177,12 @@ void t32_multiple(struct translator *x, bool load, bool down, bool move, uint32_
 	emit32(x, (down ? 0xe900 : 0xe880) | move << 5 | load << 4 | n, list);
 }
 
-void t32_double(struct translator *x, bool load, uint32_t t, uint32_t n, int32_t offset)
+void t32_double(struct translator *x, bool load, uint32_t t, uint32_t u, uint32_t n,
+		int32_t offset)
 {
 	uint32_t up = offset >= 0, by = (up ? offset : -offset) / 4;
 
-	emit32(x, 0xe940 | up << 7 | load << 4 | n, t << 12 | (t + 1) << 8 | by);
+	emit32(x, 0xe940 | up << 7 | load << 4 | n, t << 12 | u << 8 | by);
 }
 
 void t32_call(struct translator *x, enum offload_call call)

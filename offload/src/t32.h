@@ -45,7 +45,8 @@ void t32_transfer_register(struct translator *x, uint32_t kind, uint32_t t, uint
 void t32_transfer_moving(struct translator *x, uint32_t kind, uint32_t t, uint32_t n,
 			 int32_t offset, bool before);
 void t32_multiple(struct translator *x, bool load, bool down, bool move, uint32_t n, uint32_t list);
-void t32_double(struct translator *x, bool load, uint32_t t, uint32_t n, int32_t offset);
+void t32_double(struct translator *x, bool load, uint32_t t, uint32_t u, uint32_t n,
+		int32_t offset);
 void t32_call(struct translator *x, enum offload_call call);
 /* Patches: the encodings of branches at a host address to another. */
 uint32_t t32_branch(uint32_t from, uint32_t to);

@@ -15,61 +15,120 @@ static void put(uint8_t *set, uint32_t index)
 	set[index / 8] |= 1 << (index % 8);
 }
 
-static bool falls_through(enum a32_op op, uint32_t word)
+static bool falls_through(const struct instruction *in)
 {
-	if (op == A32_BL || op == A32_BLX_reg)
+	return instruction_links(in) || !instruction_branches(in) || in->cond < COND_AL ||
+		(in->op != A32_UNDEFINED && a32_table[in->op].family == COMPARE_BRANCH);
+}
+
+bool translator_fetch(const struct translator *x, uint32_t guest, uint32_t it,
+		      struct instruction *in)
+{
+	uint32_t address = guest & ~1u, word, half;
+
+	if (!x->fetch(x->owner, address & ~3u, &word))
+		return false;
+	if (!(guest & 1)) {
+		a32_expand(word, address, in);
 		return true;
-	return !a32_is_branch(op, word) || field_cond(word) < COND_AL;
+	}
+	half = (address & 2) ? word >> 16 : word & 0xffff;
+	if (half >> 11 < 0x1d) {
+		t32_expand(half, 2, address, it, in);
+		return true;
+	}
+	if ((address & 2) && !x->fetch(x->owner, address + 2, &word))
+		return false;
+	half = half << 16 | ((address & 2) ? word & 0xffff : word >> 16);
+	t32_expand(half, 4, address, it, in);
+	return true;
+}
+
+/* Words or halfwords that an instruction takes. */
+static uint32_t units_of(const struct translator *x, const struct instruction *in, uint32_t index)
+{
+	return ((in->next & ~1u) - (x->guest & ~1u)) / x->unit - index;
+}
+
+static uint32_t index_of(const struct translator *x, uint32_t target)
+{
+	/* Of another instruction set: nowhere in this region. */
+	return (target ^ x->guest) & 1 ? REGION_MOST : (target - x->guest) / x->unit;
+}
+
+static bool is_interpreted_exclusive(const struct translator *x, const struct instruction *in)
+{
+	uint32_t word = in->word;
+
+	if (in->op == A32_UNDEFINED || a32_table[in->op].family != EXCLUSIVE ||
+	    in->op == A32_CLREX)
+		return false;
+	return uses_scratch(x, field_n(word)) || uses_scratch(x, field_d(word)) ||
+		uses_scratch(x, field_m(word)) || in->op == A32_LDREXD || in->op == A32_STREXD ||
+		!translator_option(x, OPTION_REGISTERS) ||
+		!translator_option(x, OPTION_PROTECTION);
+}
+
+/* A branch within the region, if it goes to an instruction's beginning outside of IT blocks. */
+static void add_label(struct translator *x, uint32_t index, uint32_t from, uint32_t *farthest)
+{
+	if (index >= x->most || (index <= from && x->it[index]))
+		return;
+	put(x->label, index);
+	if (index > *farthest)
+		*farthest = index;
 }
 
 /*
  * Reads the guest's code from the entry on, until nothing goes on in it. Instructions that are
- * only jumped over stay in the region without code.
+ * only jumped over stay in the region without code. It ends in no IT block.
  */
 static bool find_extent(struct translator *x)
 {
-	uint32_t farthest = 0, most = x->most, index, word;
+	uint32_t farthest = 0, index = 0, it = 0;
 	bool reached = true, one_block = !translator_option(x, OPTION_REGIONS);
+	bool one_page = one_block || !translator_option(x, OPTION_PAGES);
 
-	for (index = 0; index < most; index++) {
-		uint32_t address = x->guest + 4 * index;
-		enum a32_op op;
+	while ((index < x->most || it) && index < REGION_MOST - 2) {
+		struct instruction *in = &x->list[index];
+		uint32_t guest = x->guest + x->unit * index, units;
 
-		if (get(x->label, index))
+		if (get(x->label, index)) {
 			reached = true;
-		if (!reached && index > farthest)
+			/* Who branches into an IT block comes there without its conditions. */
+			if (it)
+				x->label[index / 8] &= ~(1 << (index % 8));
+		}
+		if ((!reached && index > farthest) ||
+		    (one_page && ((guest ^ x->guest) & ~0xfffu) && !it))
 			break;
-		if (!x->fetch(x->owner, address, &word))
+		if (!translator_fetch(x, guest, it, in))
 			break;
-		op = a32_decode(word);
-		x->words[index] = word;
-		x->ops[index] = op;
-		if (!reached)
+		x->it[index] = it;
+		if (!reached) {
+			index++;
 			continue;
+		}
+		units = units_of(x, in, index);
 		put(x->reached, index);
-		if (index && x->native(x->owner, address) >= 0) {
-			index++;
+		if (index && x->native(x->owner, guest & ~1u) >= 0) {
+			index += units;
 			break;
 		}
-		if (op == A32_B && !one_block) {
-			uint32_t target = (a32_branch_target(word, address) - x->guest) / 4;
-
-			if (target < most) {
-				put(x->label, target);
-				if (target > farthest)
-					farthest = target;
-			}
-		}
-		if (op != A32_UNDEFINED && a32_table[op].family == EXCLUSIVE &&
-		    op != A32_CLREX &&
-		    (uses_scratch(x, field_n(word)) || uses_scratch(x, field_d(word)) ||
-		     uses_scratch(x, field_m(word)) || op == A32_LDREXD || op == A32_STREXD))
-			x->exclusives_interpreted = true;
-		reached = falls_through(op, word);
-		if (one_block && (a32_is_branch(op, word) || (address & 0xffc) == 0xffc)) {
-			index++;
+		if (it)
+			it = (it & 7) ? (it & 0xe0) | (it << 1 & 0x1f) : 0;
+		else if (in->op == A32_IT && !instruction_unpredictable(in))
+			it = in->value;
+		if (!one_block && (in->op == A32_B || in->op == A32_CBZ || in->op == A32_CBNZ))
+			add_label(x, index_of(x, in->value), index, &farthest);
+		x->exclusives_interpreted |= is_interpreted_exclusive(x, in);
+		reached = falls_through(in);
+		index += units;
+		x->it[index] = it;
+		if (reached && instruction_links(in))
+			put(x->comeback, index);
+		if (one_block && instruction_branches(in) && !it)
 			break;
-		}
 	}
 	x->count = index;
 	return index;
@@ -166,11 +225,12 @@ static void translate_conditional(struct translator *x, uint32_t cond, bool may_
 		emit_call(x, CALL_INTERPRET);
 		return;
 	}
+	/* Where an open block's IT stood is forgotten. */
+	x->it_count = 0;
 	if (!length) {
 		x->at = x->it_at;
 		return;
 	}
-	x->it_count = 0;
 	if (fits_it(x, 4)) {
 		x->it_cond = cond;
 		x->it_pattern = 0;
@@ -184,13 +244,13 @@ done:
 	/* It may or may not have happened. */
 	if (x->holds != start.holds || x->held_base != start.held_base)
 		x->holds = HOLDS_NOTHING;
-	else if (x->holds == HOLDS_BASE && bit(a32_writes(x->op, x->word), x->held_base))
+	else if (x->holds == HOLDS_BASE && bit(instruction_writes(&x->in), x->held_base))
 		x->holds = HOLDS_NOTHING;
 }
 
 static void translate_instruction(struct translator *x, bool is_label)
 {
-	uint32_t cond = field_cond(x->word);
+	uint32_t cond = x->in.cond;
 	struct mark start;
 	int native;
 
@@ -203,12 +263,25 @@ static void translate_instruction(struct translator *x, bool is_label)
 		emit16(x, native);
 		return;
 	}
-	if (x->op == A32_UNDEFINED || a32_unpredictable(x->op, x->word) ||
-	    a32_table[x->op].family == REFUSED) {
+	if (x->in.op == A32_UNDEFINED || instruction_unpredictable(&x->in) ||
+	    a32_table[x->in.op].family == REFUSED) {
 		emit_call(x, CALL_STOP);
 		return;
 	}
-	if (cond < COND_AL && x->op != A32_B) {
+	if (is_plain(x)) {
+		x->it_count = 0;
+		x->holds = HOLDS_NOTHING;
+		start = mark(x);
+		translate_plain(x);
+		x->holds = HOLDS_NOTHING;
+		x->pushed = 0;
+		if (x->interpret) {
+			go_back(x, start);
+			emit_call(x, CALL_INTERPRET);
+		}
+		return;
+	}
+	if (cond < COND_AL && x->in.op != A32_B) {
 		translate_conditional(x, cond, !is_label);
 		return;
 	}
@@ -261,25 +334,32 @@ static void write_branch(struct translator *x, uint32_t at, uint32_t to)
 		x->out[at + i] = code >> 8 * i;
 }
 
+/* Whether a branch to a guest address may be patched to its code. */
+static bool is_chained(const struct translator *x, uint32_t target)
+{
+	return translator_option(x, OPTION_CHAIN) &&
+		(translator_option(x, OPTION_PAGES) || !((target ^ x->guest) & ~0xfffu));
+}
+
 static void lay_out_exits(struct translator *x)
 {
 	for (uint32_t i = 0; i < x->exits && !x->overflow; i++) {
-		uint32_t target = x->exit[i].target, index = (target - x->guest) / 4;
+		uint32_t target = x->exit[i].target, index = index_of(x, target);
 		uint32_t at = x->exit[i].at, known;
+		bool chained = is_chained(x, target);
 
-		if (index < x->count && get(x->reached, index) &&
-		    (index == 0 || get(x->label, index)) &&
-		    translator_option(x, OPTION_CHAIN)) {
+		if (chained && index < x->count && get(x->reached, index) &&
+		    (index == 0 || get(x->label, index))) {
 			write_branch(x, at, x->host + x->offset[index]);
 			continue;
 		}
-		known = translator_option(x, OPTION_CHAIN) ? cache_find(x->cache, target) : 0;
+		known = chained ? cache_find(x->cache, target) : 0;
 		if (known) {
 			write_branch(x, at, known & ~1u);
 			continue;
 		}
 		write_branch(x, at, x->host + x->at);
-		if (translator_option(x, OPTION_CHAIN)) {
+		if (chained) {
 			emit32(x, 0xdf00 | CALL_CHAIN, 0xbf00);
 			emit32(x, target & 0xffff, target >> 16);
 			emit32(x, (x->host + at) & 0xffff, (x->host + at) >> 16);
@@ -290,38 +370,50 @@ static void lay_out_exits(struct translator *x)
 	}
 }
 
-/* Where calls return to: what a return looks for. */
-static bool is_return_point(const struct translator *x, uint32_t index)
-{
-	enum a32_op before = index ? x->ops[index - 1] : A32_UNDEFINED;
-
-	return get(x->reached, index) && index && get(x->reached, index - 1) &&
-		(before == A32_BL || before == A32_BLX_reg);
-}
-
 static void enter(struct translator *x)
 {
 	for (uint32_t i = 0; i < x->count; i++)
-		if (!i || (get(x->reached, i) && (get(x->label, i) || is_return_point(x, i))))
-			cache_enter(x->cache, x->guest + 4 * i, (x->host + x->offset[i]) | 1);
+		if (!i || (get(x->reached, i) && (get(x->label, i) || get(x->comeback, i))))
+			cache_enter(x->cache, x->guest + x->unit * i, (x->host + x->offset[i]) | 1);
+}
+
+static void begin_region(struct translator *x, uint32_t guest)
+{
+	x->guest = guest;
+	x->unit = guest & 1 ? 2 : 4;
+	x->exclusives_interpreted = false;
+	for (uint32_t i = 0; i < sizeof(x->label); i++)
+		x->label[i] = x->reached[i] = x->comeback[i] = 0;
+	x->at = 0;
+	x->literals = 0;
+	x->exits = 0;
+	x->overflow = false;
+	x->holds = HOLDS_NOTHING;
+	x->it_count = 0;
+	x->pushed = 0;
+}
+
+/* Literals must be reachable from the first that needs one; arrays end. */
+static bool is_full(const struct translator *x)
+{
+	return x->at + 4u * x->literals > 3300 || x->literals > LITERALS_MOST - 8 ||
+		x->exits > EXITS_MOST - 8;
 }
 
 uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 {
 	struct code_cache *cache = x->cache;
-	uint32_t header, lengths;
+	uint32_t header, lengths, last = 0, total;
 	struct region *region;
 
 	*unmapped = false;
-	x->guest = guest;
-	x->exclusives_interpreted = false;
-	for (uint32_t i = 0; i < sizeof(x->label); i++)
-		x->label[i] = x->reached[i] = 0;
+	begin_region(x, guest);
 	if (!find_extent(x)) {
 		*unmapped = true;
 		return 0;
 	}
-	lengths = (sizeof(*region) + x->count + 3) & ~3u;
+	total = x->count;
+	lengths = (sizeof(*region) + total * (guest & 1 ? 2 : 1) + 3) & ~3u;
 	header = cache->used;
 	if (cache->regions == REGIONS_MOST || header + lengths + 64 > cache->size)
 		return 0;
@@ -331,36 +423,34 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 	x->room = cache->size - header - lengths;
 	if (x->room > 0x8000)
 		x->room = 0x8000;
-	x->at = 0;
-	x->literals = 0;
-	x->exits = 0;
-	x->overflow = false;
-	x->holds = HOLDS_NOTHING;
-	x->it_count = 0;
 	for (uint32_t i = 0; i < x->count; i++) {
-		x->address = guest + 4 * i;
-		x->word = x->words[i];
-		x->op = x->ops[i];
+		x->address = (guest & ~1u) + x->unit * i;
 		x->offset[i] = x->at;
 		if (get(x->reached, i)) {
-			if (is_return_point(x, i))
+			bool entry = get(x->label, i) || get(x->comeback, i);
+
+			x->in = x->list[i];
+			last = i;
+			if (entry)
 				x->holds = HOLDS_NOTHING;
-			translate_instruction(x, get(x->label, i) || is_return_point(x, i));
+			if (!translator_option(x, OPTION_INTERRUPTS) && (entry || !i))
+				translate_poll(x);
+			translate_instruction(x, entry);
+			if (is_full(x) && !x->it[i + units_of(x, &x->list[i], i)])
+				x->count = i + units_of(x, &x->list[i], i);
 		}
 		region->lengths[i] = (x->at - x->offset[i]) / 2;
-		/* Literals must be reachable from the first that needs one. */
-		if (x->at + 4u * x->literals > 3500 || x->literals > LITERALS_MOST - 8 ||
-		    x->exits > EXITS_MOST - 8)
-			x->count = i + 1;
+		if (guest & 1)
+			region->lengths[total + i] = x->it[i];
 	}
 	/* Where the region was cut, it goes on elsewhere. */
-	if (get(x->reached, x->count - 1) && falls_through(x->ops[x->count - 1],
-							   x->words[x->count - 1])) {
+	if (falls_through(&x->list[last]) && last + units_of(x, &x->list[last], last) == x->count) {
 		x->exit[x->exits].at = x->at;
-		x->exit[x->exits++].target = guest + 4 * x->count;
+		x->exit[x->exits++].target = guest + x->unit * x->count;
 		emit32(x, 0xf000, 0x9000);
 	}
 	region->guest = guest;
+	region->states = total;
 	region->count = x->count;
 	region->code_offset = lengths;
 	region->code_bytes = x->at;

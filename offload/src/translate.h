@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Translates A32 to T32, a region at a time, into the code cache.
+ * Translates A32 and T32 to what a Cortex-M3 executes, a region at a time, into the code cache.
  *
  * A region is guest code in its own order, from an entry to where nothing falls through or
  * branches forward any more; so most of it costs no branch that the guest did not have.
@@ -18,13 +18,17 @@
 
 /* What translated code reads and writes besides guest memory; at a host address below 64 KiB. */
 struct offload_state {
-	uint32_t registers[16];	/* the scratch register's guest value; all of them in baseline mode */
-	uint32_t flags[5];	/* N, Z, C, V, Q, each 0 or 1: baseline mode */
-	uint32_t pending;	/* baseline mode: an interrupt is pending */
-	uint32_t spill[4];
-	uint32_t control;	/* CPSR's A, I, F, T and mode */
+	uint32_t registers[16];	/* those that have no host register of their own */
+	uint32_t flags[5];	/* N, Z, C, V, Q, each 0 or 1; without OPTION_FLAGS */
+	uint32_t pending;	/* an interrupt is; without OPTION_INTERRUPTS */
+	uint32_t saved[4];	/* host registers, during one access to memory */
+	uint32_t control;	/* CPSR's A, I, F and mode */
 	uint32_t thread[3];	/* TPIDRURW, TPIDRURO, TPIDRPRW */
+	/* Pages that were walked to, by number modulo TLB_PAGES; without OPTION_LINEAR. */
+	struct { uint32_t page, addend; } tlb[128];
 };
+/* Below it are this many bytes of stack, for when the guest's is not the host's. */
+enum { STATE_STACK_BYTES = 256, TLB_PAGES = 128 };
 
 /* Numbers of the supervisor calls by which translated code calls the executor. */
 enum offload_call {
@@ -35,8 +39,7 @@ enum offload_call {
 	CALL_DISPATCH,		/* guest target in the scratch register */
 	CALL_EXIT,		/* word behind it: guest target */
 	CALL_POLL,		/* an interrupt is pending at this instruction */
-	CALL_LOAD,		/* number + size and sign: see translate_plain.c */
-	CALL_STORE,
+	CALL_WALK,		/* guest address in the scratch register: its page is not in the TLB */
 };
 
 /* Switches, one for each optimisation; all clear is the baseline. */
@@ -44,13 +47,14 @@ enum offload_option {
 	OPTION_REGISTERS = 1 << 0,	/* guest registers in host registers */
 	OPTION_FLAGS = 1 << 1,		/* guest flags in host flags */
 	OPTION_STACK = 1 << 2,		/* guest stack through the host's stack pointer */
-	OPTION_CHAIN = 1 << 3,		/* blocks branch to each other, also across pages */
-	OPTION_INTERRUPTS = 1 << 4,	/* interrupts are looked for every few dozen blocks */
+	OPTION_CHAIN = 1 << 3,		/* blocks of a page branch to each other */
+	OPTION_INTERRUPTS = 1 << 4,	/* no block looks for interrupts */
 	OPTION_LINEAR = 1 << 5,		/* linear addresses: a check and an addition, no walk */
 	OPTION_PROTECTION = 1 << 6,	/* the check is the memory protection unit's */
 	OPTION_TABLE = 1 << 7,		/* indirect branches through the target table */
 	OPTION_REGIONS = 1 << 8,	/* a region has many blocks, not one */
-	OPTIONS_ALL = (1 << 9) - 1,
+	OPTION_PAGES = 1 << 9,		/* chains and regions go across pages */
+	OPTIONS_ALL = (1 << 10) - 1,
 };
 
 /* Where a guest's memory is, and how it is to be translated. */
@@ -60,13 +64,15 @@ struct offload_layout {
 	uint32_t host_base;
 	uint32_t text_start;	/* guest code: never written to */
 	uint32_t text_end;
-	uint32_t table_base;	/* host address of the entry for guest_base */
+	uint32_t table_base;	/* host address of the A32 target table's entry for guest_base */
+	uint32_t thumb_base;	/* the same for T32 */
 	uint32_t state;		/* host address of struct offload_state */
 	uint32_t options;
 	uint32_t scratch;	/* number of the scratch register */
 };
 
-enum { REGION_MOST = 192, LITERALS_MOST = 96, EXITS_MOST = 96 };
+/* Of a region: A32 words or T32 halfwords, and how many there may be without an IT block's end. */
+enum { REGION_MOST = 256, REGION_USUAL = 192, LITERALS_MOST = 96, EXITS_MOST = 96 };
 
 /* What the scratch register holds besides temporary values. */
 enum scratch_holds { HOLDS_NOTHING, HOLDS_GUEST, HOLDS_BASE };
@@ -74,19 +80,19 @@ enum scratch_holds { HOLDS_NOTHING, HOLDS_GUEST, HOLDS_BASE };
 struct translator {
 	const struct offload_layout *layout;
 	struct code_cache *cache;
-	/* Reads a word of guest code; false: it is unmapped. */
+	/* Reads an aligned word of guest code; false: it is unmapped. */
 	bool (*fetch)(void *owner, uint32_t address, uint32_t *word);
 	/* Number of the native function at a guest address, or -1. */
 	int (*native)(void *owner, uint32_t address);
 	void *owner;
 
 	/* The region being made. */
-	uint32_t most;		/* guest instructions of a region */
-	uint32_t guest;		/* its first instruction */
+	uint32_t most;		/* words or halfwords of a region */
+	uint32_t guest;		/* its first instruction; bit 0: T32 */
+	uint32_t unit;		/* 4, or 2 in T32 */
 	uint32_t count;
 	uint32_t address;	/* of the instruction being made */
-	uint32_t word;
-	enum a32_op op;
+	struct instruction in;
 	uint16_t at;		/* bytes emitted */
 	uint16_t emitted;	/* host instructions of this guest instruction */
 	uint16_t flags_set_at;	/* the last of them that sets flags; 0: none */
@@ -103,11 +109,13 @@ struct translator {
 	uint8_t it_cond;
 	uint8_t it_pattern;	/* bit i: instruction i is under the inverse condition */
 
-	uint8_t label[(REGION_MOST + 8) / 8];
-	uint8_t reached[(REGION_MOST + 8) / 8];
-	uint16_t offset[REGION_MOST + 1];
-	uint32_t words[REGION_MOST];
-	uint8_t ops[REGION_MOST];
+	uint32_t pushed;	/* words, by what is being made */
+	uint8_t label[(REGION_MOST + 16) / 8];
+	uint8_t reached[(REGION_MOST + 16) / 8];
+	uint8_t comeback[(REGION_MOST + 16) / 8];	/* behind a call */
+	uint16_t offset[REGION_MOST + 2];
+	struct instruction list[REGION_MOST];
+	uint8_t it[REGION_MOST + 2];	/* ITSTATE at each */
 	struct { uint16_t at; uint32_t value; } literal[LITERALS_MOST];
 	uint16_t literals;
 	struct { uint16_t at; uint32_t target; } exit[EXITS_MOST];
@@ -141,6 +149,21 @@ static inline uint32_t delta(const struct translator *x)
 	return x->layout->host_base - x->layout->guest_base;
 }
 
+/* The instruction at an address (bit 0: T32) with an ITSTATE; false: unmapped. */
+bool translator_fetch(const struct translator *x, uint32_t guest, uint32_t it,
+		      struct instruction *in);
+
+/* One load or store of a word, halfword or byte. */
+struct access {
+	uint32_t kind;		/* KIND_… */
+	bool load;
+	uint32_t t, n, m;	/* m: 16 if the offset is a constant */
+	uint32_t type, amount;	/* shift of m */
+	int32_t offset;
+	bool up, before, move;
+};
+struct access access_of(const struct translator *x);
+
 void translate_body(struct translator *x);
 void translate_data(struct translator *x);
 void translate_media(struct translator *x);
@@ -148,8 +171,21 @@ void translate_transfer(struct translator *x);
 void translate_multiple(struct translator *x);
 void translate_exclusive(struct translator *x);
 void translate_branch(struct translator *x);
-/* When registers, flags or stack are not the host's own. */
+void translate_compare_branch(struct translator *x);
+/* A branch to a guest address, its encoding's halves first and second; laid out later. */
+void leave_by_branch(struct translator *x, uint32_t target, uint32_t first, uint32_t second);
+
+/* --- translate_plain.c: without some of the optimisations --- */
+
+/* Whether this instruction is translated by translate_plain(). */
+bool is_plain(const struct translator *x);
 void translate_plain(struct translator *x);
+/* Looks for an interrupt. */
+void translate_poll(struct translator *x);
+/* The host registers that are in offload_state.saved while an instruction accesses memory. */
+uint32_t plain_saved(const struct offload_layout *layout, const struct instruction *in);
+/* How far the host's SP has moved by then. */
+int32_t plain_moved_stack(const struct offload_layout *layout, const struct instruction *in);
 
 /* Branches to the guest address that register holds; lr becomes link first, if link is not 0. */
 void emit_dispatch(struct translator *x, uint32_t number, uint32_t link);

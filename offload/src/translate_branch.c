@@ -3,7 +3,7 @@
 #include "translate.h"
 #include "t32.h"
 
-static void leave_by_branch(struct translator *x, uint32_t target, uint32_t first, uint32_t second)
+void leave_by_branch(struct translator *x, uint32_t target, uint32_t first, uint32_t second)
 {
 	if (x->exits == EXITS_MOST) {
 		x->overflow = true;
@@ -15,10 +15,23 @@ static void leave_by_branch(struct translator *x, uint32_t target, uint32_t firs
 	x->ends_it = true;
 }
 
-/* From a guest address to its entry in the target table. */
+/*
+ * From a guest address to its entry in the target table. In T32 that is at twice the scratch register,
+ * which holds the address without its bit 0; an A32 address makes it odd, and the access faults.
+ */
 static uint32_t table_delta(const struct translator *x)
 {
+	if (x->in.thumb)
+		return x->layout->thumb_base / 2 - x->layout->guest_base;
 	return x->layout->table_base - x->layout->guest_base;
+}
+
+static void load_target(struct translator *x)
+{
+	if (x->in.thumb)
+		t32_transfer_register(x, KIND_LDR, PC, scratch(x), scratch(x), 0);
+	else
+		t32_transfer(x, KIND_LDR, PC, scratch(x), 0);
 }
 
 void emit_dispatch(struct translator *x, uint32_t number, uint32_t link)
@@ -33,9 +46,11 @@ void emit_dispatch(struct translator *x, uint32_t number, uint32_t link)
 		t32_call(x, CALL_DISPATCH);
 	} else {
 		t32_add_constant(x, scratch(x), number, table_delta(x));
+		if (x->in.thumb)
+			t32_add_constant(x, scratch(x), scratch(x), -1);
 		if (link)
 			t32_constant(x, LR, link);
-		t32_transfer(x, KIND_LDR, PC, scratch(x), 0);
+		load_target(x);
 	}
 	x->holds = HOLDS_NOTHING;
 	x->ends_it = true;
@@ -43,18 +58,18 @@ void emit_dispatch(struct translator *x, uint32_t number, uint32_t link)
 
 void translate_branch(struct translator *x)
 {
-	uint32_t word = x->word, m = field_m(word);
-	uint32_t link = x->op == A32_BL || x->op == A32_BLX_reg ? x->address + 4 : 0;
+	uint32_t word = x->in.word, m = field_m(word);
+	uint32_t link = instruction_links(&x->in) ? x->in.next : 0;
 
-	if (a32_table[x->op].family == BRANCH) {
-		uint32_t target = a32_branch_target(word, x->address);
+	if (a32_table[x->in.op].family == BRANCH) {
+		uint32_t target = x->in.value;
 
 		if (link) {
 			t32_constant(x, LR, link);
 			forget_base(x, LR);
 			leave_by_branch(x, target, 0xf000, 0x9000);
-		} else if (field_cond(word) < COND_AL) {
-			leave_by_branch(x, target, 0xf000 | field_cond(word) << 6, 0x8000);
+		} else if (x->in.cond < COND_AL) {
+			leave_by_branch(x, target, 0xf000 | x->in.cond << 6, 0x8000);
 		} else {
 			leave_by_branch(x, target, 0xf000, 0x9000);
 		}
@@ -69,21 +84,47 @@ void translate_branch(struct translator *x)
 	emit_dispatch(x, m, link);
 }
 
+void translate_compare_branch(struct translator *x)
+{
+	uint32_t n = field_n(x->in.word);
+
+	if (uses_scratch(x, n))
+		load_guest_scratch(x);
+	/* cbnz or cbz over the branch, which reaches farther than theirs */
+	emit16(x, (x->in.op == A32_CBZ ? 0xb908 : 0xb108) | n);
+	leave_by_branch(x, x->in.value, 0xf000, 0x9000);
+}
+
+static void table_branch(struct translator *x)
+{
+	uint32_t n = field_n(x->in.word), m = field_m(x->in.word), base;
+	bool wide = x->in.op == A32_TBH;
+
+	if (uses_scratch(x, m) || !translator_option(x, OPTION_TABLE)) {
+		x->interpret = true;
+		return;
+	}
+	if (n == PC)
+		t32_constant(x, base = take_scratch(x), x->in.pc + delta(x));
+	else
+		base = host_base_register(x, n);
+	t32_transfer_register(x, wide ? KIND_LDRH : KIND_LDRB, take_scratch(x), base, m, wide);
+	t32_register(x, T32_ORR, false, scratch(x), PC, scratch(x), SHIFT_LSL, 1);
+	t32_add_constant(x, scratch(x), scratch(x), x->in.pc + table_delta(x));
+	load_target(x);
+	x->ends_it = true;
+}
+
 static void barrier(struct translator *x)
 {
 	static const uint8_t kinds[] = { 0x40, 0x50, 0x60 };
 
-	emit32(x, 0xf3bf, 0x8f00 | kinds[x->op - A32_DSB] | (x->word & 15));
+	emit32(x, 0xf3bf, 0x8f00 | kinds[x->in.op - A32_DSB] | (x->in.word & 15));
 }
 
 void translate_body(struct translator *x)
 {
-	if (!translator_option(x, OPTION_REGISTERS) || !translator_option(x, OPTION_FLAGS) ||
-	    !translator_option(x, OPTION_STACK) || !translator_option(x, OPTION_PROTECTION)) {
-		translate_plain(x);
-		return;
-	}
-	switch (a32_table[x->op].family) {
+	switch (a32_table[x->in.op].family) {
 	case DATA_IMMEDIATE:
 	case DATA_REGISTER:
 	case DATA_SHIFTED:
@@ -104,6 +145,12 @@ void translate_body(struct translator *x)
 	case BRANCH:
 	case BRANCH_REGISTER:
 		translate_branch(x);
+		break;
+	case COMPARE_BRANCH:
+		translate_compare_branch(x);
+		break;
+	case TABLE_BRANCH:
+		table_branch(x);
 		break;
 	case HINT:
 	case PRELOAD:

@@ -34,11 +34,16 @@ void store_guest_scratch(struct translator *x)
 {
 	uint32_t other = scratch(x) == 0;
 
+	x->holds = HOLDS_GUEST;
+	if (!translator_option(x, OPTION_STACK)) {
+		t32_transfer(x, KIND_STR, scratch(x), SP, home_of_scratch(x) - x->layout->state +
+			     4 * x->pushed);
+		return;
+	}
 	emit16(x, 0xb400 | 1 << other);	/* push */
 	t32_movw(x, other, home_of_scratch(x));
 	t32_transfer(x, KIND_STR, scratch(x), other, 0);
 	emit16(x, 0xbc00 | 1 << other);	/* pop */
-	x->holds = HOLDS_GUEST;
 }
 
 void forget_base(struct translator *x, uint32_t number)
@@ -117,7 +122,7 @@ static bool take_sources(struct translator *x, struct data *data, bool has_n, bo
 			} else {
 				take_scratch(x);
 				if (number == PC)
-					t32_constant(x, scratch(x), x->address + 8);
+					t32_constant(x, scratch(x), x->in.pc);
 				else if (delta(x))
 					t32_add_constant(x, scratch(x), SP, -delta(x));
 				else
@@ -161,9 +166,9 @@ static void finish_destination(struct translator *x, const struct data *data)
 /* T32's operation; d and n become 15 where it has no such operand. */
 static enum t32_op host_operation(const struct data *data, uint32_t *d, uint32_t *n)
 {
-	static const uint8_t operations[16] = {
+	static const uint8_t operations[17] = {
 		T32_AND, T32_EOR, T32_SUB, T32_RSB, T32_ADD, T32_ADC, T32_SBC, T32_ADD,
-		T32_AND, T32_EOR, T32_SUB, T32_ADD, T32_ORR, T32_ORR, T32_BIC, T32_ORN,
+		T32_AND, T32_EOR, T32_SUB, T32_ADD, T32_ORR, T32_ORR, T32_BIC, T32_ORN, T32_ORN,
 	};
 
 	*n = data->n;
@@ -190,9 +195,9 @@ static void emit_register(struct translator *x, const struct data *data, uint32_
 /* The same operation on the constant's complement or opposite: where flags do not tell. */
 static bool emit_opposite(struct translator *x, const struct data *data, uint32_t value)
 {
-	static const int8_t opposite[16] = {
+	static const int8_t opposite[17] = {
 		T32_BIC, -1, T32_ADD, -1, T32_SUB, T32_SBC, T32_ADC, -1,
-		T32_BIC, -1, T32_ADD, T32_SUB, T32_ORN, T32_ORN, T32_AND, T32_ORR,
+		T32_BIC, -1, T32_ADD, T32_SUB, T32_ORN, T32_ORN, T32_AND, T32_ORR, T32_ORR,
 	};
 	bool arithmetic = !opcode_is_logical(data->opcode);
 	uint32_t d, n;
@@ -292,7 +297,7 @@ static bool stack_arithmetic(struct translator *x, const struct data *data, bool
 	if ((data->opcode != OP_ADD && !subtract) || data->set || data->n != SP)
 		return false;
 	if (by_register) {
-		uint32_t amount = bits(x->word, 11, 7), type = bits(x->word, 6, 5);
+		uint32_t amount = bits(x->in.word, 11, 7), type = bits(x->in.word, 6, 5);
 
 		if (data->d != SP || type != SHIFT_LSL || amount > 3 || data->m >= SP ||
 		    uses_scratch(x, data->m))
@@ -321,12 +326,12 @@ static bool stack_arithmetic(struct translator *x, const struct data *data, bool
 
 void translate_data(struct translator *x)
 {
-	uint32_t word = x->word, type = bits(word, 6, 5), amount = bits(word, 11, 7);
-	bool by_register = a32_table[x->op].family != DATA_IMMEDIATE;
-	bool by_shift = a32_table[x->op].family == DATA_SHIFTED, has_n;
-	uint32_t value = a32_immediate(word);
+	uint32_t word = x->in.word, type = bits(word, 6, 5), amount = bits(word, 11, 7);
+	bool by_register = a32_table[x->in.op].family != DATA_IMMEDIATE;
+	bool by_shift = a32_table[x->in.op].family == DATA_SHIFTED, has_n;
+	uint32_t value = x->in.value;
 	struct data data = {
-		field_opcode(word), field_set_flags(word),
+		instruction_opcode(&x->in), field_set_flags(word),
 		field_d(word), field_n(word), field_m(word), false,
 	};
 
@@ -335,6 +340,11 @@ void translate_data(struct translator *x)
 		data.m = 16;
 	if (!has_n)
 		data.n = 16;
+	/* T32 does not change the instruction set with these; they are rare. */
+	if (x->in.thumb && data.d == PC && !opcode_compares(data.opcode)) {
+		x->interpret = true;
+		return;
+	}
 	/* Returns from exceptions, and what sets flags from SP or into it. */
 	if (data.set && !opcode_compares(data.opcode) && (data.d == SP || data.d == PC)) {
 		x->interpret = true;
@@ -345,15 +355,15 @@ void translate_data(struct translator *x)
 	/* add d, pc, #x is a constant. */
 	if (!by_register && data.n == PC && !data.set && data.d != SP && data.d != PC &&
 	    (data.opcode == OP_ADD || data.opcode == OP_SUB) && !uses_scratch(x, data.d)) {
-		t32_constant(x, data.d, data.opcode == OP_ADD ? x->address + 8 + value :
-			     x->address + 8 - value);
+		t32_constant(x, data.d, data.opcode == OP_ADD ? x->in.pc + value :
+			     x->in.pc - value);
 		forget_base(x, data.d);
 		return;
 	}
 	if (by_register && data.opcode == OP_MOV && data.m == PC && !data.set && data.d != SP &&
 	    data.d != PC &&
 	    !by_shift && !amount && type == SHIFT_LSL && !uses_scratch(x, data.d)) {
-		t32_constant(x, data.d, x->address + 8);
+		t32_constant(x, data.d, x->in.pc);
 		forget_base(x, data.d);
 		return;
 	}
@@ -404,19 +414,19 @@ void translate_data(struct translator *x)
 	else if (by_register)
 		emit_register(x, &data, type, amount);
 	else
-		immediate(x, &data, value, bits(word, 11, 8));
+		immediate(x, &data, value, x->in.sets_carry);
 }
 
 /* --- everything else that stays in registers --- */
 
 static void multiply(struct translator *x)
 {
-	uint32_t word = x->word, d = field_n(word), a = field_d(word), s = field_s(word);
+	uint32_t word = x->in.word, d = field_n(word), a = field_d(word), s = field_s(word);
 	uint32_t m = field_m(word);
 
-	emit32(x, 0xfb00 | m, (x->op == A32_MUL ? PC : a) << 12 | d << 8 |
-	       (x->op == A32_MLS) << 4 | s);
-	if (x->op != A32_MLS && field_set_flags(word))
+	emit32(x, 0xfb00 | m, (x->in.op == A32_MUL ? PC : a) << 12 | d << 8 |
+	       (x->in.op == A32_MLS) << 4 | s);
+	if (x->in.op != A32_MLS && field_set_flags(word))
 		t32_register(x, T32_ORR, true, d, PC, d, SHIFT_LSL, 0);
 	forget_base(x, d);
 }
@@ -424,7 +434,7 @@ static void multiply(struct translator *x)
 static void multiply_long(struct translator *x)
 {
 	static const uint16_t first[] = { 0xfba0, 0xfbe0, 0xfb80, 0xfbc0 };
-	uint32_t word = x->word, low = field_d(word), high = field_n(word);
+	uint32_t word = x->in.word, low = field_d(word), high = field_n(word);
 
 	if (field_set_flags(word)) {
 		x->interpret = true;
@@ -437,9 +447,9 @@ static void multiply_long(struct translator *x)
 
 static void multiply_halves(struct translator *x)
 {
-	uint32_t word = x->word, d = field_n(word), s = field_s(word), m = field_m(word), t;
+	uint32_t word = x->in.word, d = field_n(word), s = field_s(word), m = field_m(word), t;
 
-	if (x->op != A32_SMULxy) {
+	if (x->in.op != A32_SMULxy) {
 		x->interpret = true;
 		return;
 	}
@@ -457,9 +467,9 @@ static void multiply_halves(struct translator *x)
 
 static void unary(struct translator *x)
 {
-	uint32_t m = field_m(x->word), d = field_d(x->word), first = 0xfa90, second;
+	uint32_t m = field_m(x->in.word), d = field_d(x->in.word), first = 0xfa90, second;
 
-	switch (x->op) {
+	switch (x->in.op) {
 	case A32_CLZ:
 		first = 0xfab0;
 		second = 0xf080;
@@ -483,7 +493,7 @@ static void unary(struct translator *x)
 
 static void extend(struct translator *x)
 {
-	uint32_t word = x->word, d = field_d(word), n = field_n(word), m = field_m(word), to = d;
+	uint32_t word = x->in.word, d = field_d(word), n = field_n(word), m = field_m(word), to = d;
 	uint32_t first = 0xfa0f | (bits(word, 21, 20) == 2) << 6 | bit(word, 22) << 4;
 
 	if (n == d)
@@ -496,9 +506,9 @@ static void extend(struct translator *x)
 
 static void bit_field(struct translator *x)
 {
-	uint32_t word = x->word, first;
+	uint32_t word = x->in.word, first;
 
-	first = x->op == A32_BFI ? 0xf360 : x->op == A32_SBFX ? 0xf340 : 0xf3c0;
+	first = x->in.op == A32_BFI ? 0xf360 : x->in.op == A32_SBFX ? 0xf340 : 0xf3c0;
 	t32_bit_field(x, first, field_m(word), field_d(word), bits(word, 11, 7),
 		      bits(word, 20, 16));
 	forget_base(x, field_d(word));
@@ -506,7 +516,7 @@ static void bit_field(struct translator *x)
 
 static void saturate(struct translator *x)
 {
-	uint32_t word = x->word, amount = bits(word, 11, 7), right = bit(word, 6);
+	uint32_t word = x->in.word, amount = bits(word, 11, 7), right = bit(word, 6);
 
 	/* By 32 is as by 31; T32 has no such encoding. */
 	if (right && !amount)
@@ -518,24 +528,24 @@ static void saturate(struct translator *x)
 
 void translate_media(struct translator *x)
 {
-	uint32_t word = x->word, touched = a32_reads(x->op, word) | a32_writes(x->op, word);
+	uint32_t word = x->in.word, touched = instruction_reads(&x->in) | instruction_writes(&x->in);
 
 	bool own = touched & 1u << scratch(x);
 
 	/* SP's value is not the guest's; of these some use the scratch register themselves. */
-	if ((touched & 1u << SP) || (own && (a32_table[x->op].family == EXTEND ||
-					     a32_table[x->op].family == HALF_MULTIPLY))) {
+	if ((touched & 1u << SP) || (own && (a32_table[x->in.op].family == EXTEND ||
+					     a32_table[x->in.op].family == HALF_MULTIPLY))) {
 		x->interpret = true;
 		return;
 	}
-	if (a32_reads(x->op, word) & 1u << scratch(x))
+	if (instruction_reads(&x->in) & 1u << scratch(x))
 		load_guest_scratch(x);
-	switch (a32_table[x->op].family) {
+	switch (a32_table[x->in.op].family) {
 	case WIDE:
-		if (x->op == A32_MOVW)
-			t32_movw(x, field_d(word), bits(word, 19, 16) << 12 | bits(word, 11, 0));
+		if (x->in.op == A32_MOVW)
+			t32_movw(x, field_d(word), x->in.value);
 		else
-			t32_movt(x, field_d(word), bits(word, 19, 16) << 12 | bits(word, 11, 0));
+			t32_movt(x, field_d(word), x->in.value);
 		forget_base(x, field_d(word));
 		break;
 	case MULTIPLY:
@@ -548,7 +558,7 @@ void translate_media(struct translator *x)
 		multiply_halves(x);
 		break;
 	case DIVIDE:
-		emit32(x, (x->op == A32_SDIV ? 0xfb90 : 0xfbb0) | field_m(word),
+		emit32(x, (x->in.op == A32_SDIV ? 0xfb90 : 0xfbb0) | field_m(word),
 		       0xf0f0 | field_n(word) << 8 | field_s(word));
 		forget_base(x, field_n(word));
 		break;
@@ -567,6 +577,6 @@ void translate_media(struct translator *x)
 	}
 	if (x->interpret)
 		return;
-	if (a32_writes(x->op, word) & 1u << scratch(x))
+	if (instruction_writes(&x->in) & 1u << scratch(x))
 		store_guest_scratch(x);
 }

@@ -3,42 +3,34 @@
 #include "translate.h"
 #include "t32.h"
 
-/* One load or store of a word, halfword or byte. */
-struct access {
-	uint32_t kind;		/* KIND_… */
-	bool load;
-	uint32_t t, n, m;	/* m: 16 if the offset is a constant */
-	uint32_t type, amount;	/* shift of m */
-	int32_t offset;
-	bool up, before, move;
-};
-
-static struct access access_of(const struct translator *x)
+struct access access_of(const struct translator *x)
 {
-	uint32_t word = x->word;
+	uint32_t word = x->in.word;
 	struct access a = {
 		.load = bit(word, 20), .t = field_d(word), .n = field_n(word), .m = 16,
 		.up = bit(word, 23), .before = bit(word, 24),
 		.move = !bit(word, 24) || bit(word, 21),
 	};
 
-	if (a32_table[x->op].family == SINGLE) {
+	if (a32_table[x->in.op].family == SINGLE) {
 		a.kind = bit(word, 22) ? KIND_STRB : KIND_STR;
 		if (bit(word, 25)) {
 			a.m = field_m(word);
 			a.type = bits(word, 6, 5);
 			a.amount = bits(word, 11, 7);
 		} else {
-			a.offset = bits(word, 11, 0);
+			a.offset = x->in.value;
 		}
 	} else {
 		a.kind = bit(word, 5) ? KIND_STRH : KIND_STRB;
 		if (bit(word, 6))
 			a.kind |= KIND_LDRSB & ~KIND_LDRB;
 		if (bit(word, 22))
-			a.offset = bits(word, 11, 8) << 4 | bits(word, 3, 0);
+			a.offset = x->in.value;
 		else
 			a.m = field_m(word);
+		if (a.m != 16)
+			a.amount = x->in.value;
 	}
 	a.kind |= a.load << 4;
 	if (!a.up)
@@ -82,16 +74,15 @@ static uint32_t value_register(const struct translator *x, const struct access *
 /* ldr t, [pc, #x]: code does not change, so a word of it is a constant. */
 static bool transfer_constant(struct translator *x, const struct access *a)
 {
-	uint32_t address = x->address + 8 + a->offset, value, word;
+	uint32_t address = x->in.pc + a->offset, value;
 	uint32_t start = x->layout->text_start, end = x->layout->text_end;
 
 	if (!a->load || a->m != 16 || is_special(a->t) || uses_scratch(x, a->t))
 		return false;
 	if (address - start >= end - start || end - start < 4 || address > end - 4)
 		return false;
-	if (a->kind != KIND_LDR || (address & 3) || !x->fetch(x->owner, address, &word))
+	if (a->kind != KIND_LDR || (address & 3) || !x->fetch(x->owner, address, &value))
 		return false;
-	value = word;
 	t32_constant(x, a->t, value);
 	forget_base(x, a->t);
 	return true;
@@ -189,7 +180,7 @@ void translate_transfer(struct translator *x)
 	struct access a = access_of(x);
 	uint32_t base, value = value_register(x, &a);
 
-	if (a32_table[x->op].family == DOUBLE) {
+	if (a32_table[x->in.op].family == DOUBLE) {
 		translate_multiple(x);
 		return;
 	}
@@ -247,7 +238,7 @@ void translate_transfer(struct translator *x)
 	}
 	if (a.n == PC) {
 		base = take_scratch(x);
-		t32_constant(x, base, x->address + 8 + delta(x));
+		t32_constant(x, base, x->in.pc + delta(x));
 	} else {
 		base = host_base_register(x, a.n);
 	}
@@ -261,18 +252,19 @@ void translate_transfer(struct translator *x)
 
 static void transfer_double(struct translator *x)
 {
-	uint32_t word = x->word, t = field_d(word), n = field_n(word), m = field_m(word), base;
+	uint32_t word = x->in.word, t = field_d(word), n = field_n(word), m = field_m(word), base;
+	uint32_t u = x->in.second;
 	bool load = !bit(word, 5), by_register = !bit(word, 22), up = bit(word, 23);
 	bool move = !bit(word, 24) || bit(word, 21), before = bit(word, 24);
-	int32_t offset = bits(word, 11, 8) << 4 | bits(word, 3, 0);
-	bool has_scratch = uses_scratch(x, t) || uses_scratch(x, t + 1);
-	bool far = by_register || (offset & 3);
+	int32_t offset = x->in.value;
+	bool has_scratch = uses_scratch(x, t) || uses_scratch(x, u);
+	bool far = by_register || (offset & 3) || offset > 1020;
 
 	offset = up ? offset : -offset;
-	if (n == PC || t + 1 >= SP || m == SP || (by_register && uses_scratch(x, m)) ||
+	if (n == PC || t >= SP || u >= SP || t == u || (by_register && m == SP) || (by_register && uses_scratch(x, m)) ||
 	    (move && (n == SP || uses_scratch(x, n))) ||
-	    (move && load && by_register && (m == t || m == t + 1)) ||
-	    (has_scratch && !load && (uses_scratch(x, n) || far || n == t || n == t + 1))) {
+	    (move && load && by_register && (m == t || m == u)) ||
+	    (has_scratch && !load && (uses_scratch(x, n) || far || n == t || n == u))) {
 		give_up(x);
 		return;
 	}
@@ -282,7 +274,7 @@ static void transfer_double(struct translator *x)
 		load_guest_scratch(x);
 		if (in_place)
 			t32_add_constant(x, n, n, delta(x));
-		t32_double(x, false, t, n, before ? offset : 0);
+		t32_double(x, false, t, u, n, before ? offset : 0);
 		if (in_place)
 			t32_add_constant(x, n, n, -delta(x));
 		if (move)
@@ -297,7 +289,7 @@ static void transfer_double(struct translator *x)
 		t32_add_constant(x, take_scratch(x), base, offset);
 		base = scratch(x);
 	}
-	t32_double(x, load, t, base, before && !far ? offset : 0);
+	t32_double(x, load, t, u, base, before && !far ? offset : 0);
 	if (load && has_scratch)
 		x->holds = HOLDS_NOTHING;
 	if (move && by_register)
@@ -311,7 +303,7 @@ static void transfer_double(struct translator *x)
 	if (has_scratch)
 		store_guest_scratch(x);
 	forget_base(x, t);
-	forget_base(x, t + 1);
+	forget_base(x, u);
 }
 
 /* T32 has no lists of one. */
@@ -362,12 +354,12 @@ static void load_list(struct translator *x, uint32_t n, uint32_t list, uint32_t 
 
 void translate_multiple(struct translator *x)
 {
-	uint32_t word = x->word, n = field_n(word), list = word & 0xffff, base;
+	uint32_t word = x->in.word, n = field_n(word), list = word & 0xffff, base;
 	bool load = bit(word, 20), move = bit(word, 21), up = bit(word, 23), before = bit(word, 24);
 	int32_t bytes = 4 * count_bits(list), total = up ? bytes : -bytes;
 	bool direct = up != before, own = list & (1u << scratch(x));
 
-	if (a32_table[x->op].family == DOUBLE) {
+	if (a32_table[x->in.op].family == DOUBLE) {
 		transfer_double(x);
 		return;
 	}
@@ -410,10 +402,10 @@ void translate_multiple(struct translator *x)
 
 void translate_exclusive(struct translator *x)
 {
-	uint32_t word = x->word, n = field_n(word), d = field_d(word), m = field_m(word), base;
+	uint32_t word = x->in.word, n = field_n(word), d = field_d(word), m = field_m(word), base;
 	bool has_m = !bit(word, 20);
 
-	if (x->op == A32_CLREX) {
+	if (x->in.op == A32_CLREX) {
 		/* The executor's own monitor may be open, too. */
 		emit32(x, 0xf3bf, 0x8f2f);
 		t32_call(x, CALL_INTERPRET);
@@ -421,14 +413,14 @@ void translate_exclusive(struct translator *x)
 		return;
 	}
 	if (x->exclusives_interpreted || n == SP || d == SP || (has_m && m == SP) ||
-	    a32_table[x->op].family == SWAP) {
+	    a32_table[x->in.op].family == SWAP) {
 		give_up(x);
 		return;
 	}
 	base = host_base_register(x, n);
-	switch (x->op) {
+	switch (x->in.op) {
 	case A32_LDREX:
-		emit32(x, 0xe850 | base, d << 12 | 0xf00);
+		emit32(x, 0xe850 | base, d << 12 | 0xf00 | x->in.value / 4);
 		break;
 	case A32_LDREXB:
 		emit32(x, 0xe8d0 | base, d << 12 | 0xf4f);
@@ -437,7 +429,7 @@ void translate_exclusive(struct translator *x)
 		emit32(x, 0xe8d0 | base, d << 12 | 0xf5f);
 		break;
 	case A32_STREX:
-		emit32(x, 0xe840 | base, m << 12 | d << 8);
+		emit32(x, 0xe840 | base, m << 12 | d << 8 | x->in.value / 4);
 		break;
 	case A32_STREXB:
 		emit32(x, 0xe8c0 | base, m << 12 | 0xf40 | d);

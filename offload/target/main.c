@@ -61,8 +61,9 @@ static void protect_all(const struct offload_job *job)
 
 	protect(0, TARGET_TABLE, TARGET_TABLE_BYTES, 0, ACCESS_READ, NEVER_EXECUTE);
 	protect(1, 0, 0x8000, 0, ACCESS_PRIVILEGED, NEVER_EXECUTE);
-	protect(2, TARGET_STATE, 0x200, 0, ACCESS_ALL, NEVER_EXECUTE);
-	protect(3, TARGET_CACHE, TARGET_CACHE_MOST, 0, ACCESS_READ, 0);
+	protect(2, TARGET_STATE_PAGE, TARGET_STATE_BYTES, 0, ACCESS_ALL, NEVER_EXECUTE);
+	/* T32's target table and the code cache; not the executor behind them. */
+	protect(3, TARGET_THUMB, 0x00400000, 0xc0, ACCESS_READ, 0);
 	protect(4, layout->host_base, layout->size, 0, ACCESS_ALL, NEVER_EXECUTE);
 	protect_text(layout->text_start + delta, layout->text_end + delta);
 	/* Below the stack nobody writes, not even an exception. */
@@ -112,6 +113,29 @@ static void code_changed(void *owner)
 	__asm volatile ("dsb; isb" ::: "memory");
 }
 
+/* At the beginning of a guest instruction. */
+static uint32_t handle_interrupt(uint32_t host)
+{
+	if (!ticks_left) {
+		executor_stop_at(&executor, host, OFFLOAD_BUDGET);
+		return 0;
+	}
+	if (!executor.job->irq_handler || executor.in_interrupt || (executor.state->control & 0x80))
+		return 1;
+	return executor_interrupt(&executor, host, 15);
+}
+
+/* A supervisor call; the number is in its own byte. */
+static uint32_t handle_call(uint32_t host)
+{
+	uint8_t number = *(uint8_t *)(host - 2);
+
+	if (number != CALL_POLL)
+		return executor_call(&executor, host, number);
+	executor.state->pending = 0;
+	return handle_interrupt(host - 2);
+}
+
 /* The timer: only at an instruction's beginning can the guest be interrupted; else soon again. */
 static uint32_t handle_tick(uint32_t host)
 {
@@ -120,6 +144,11 @@ static uint32_t handle_tick(uint32_t host)
 
 	if (!retrying && ticks_left)
 		ticks_left--;
+	/* Without OPTION_INTERRUPTS translated code looks for it. */
+	if (!(job->job.layout.options & OPTION_INTERRUPTS)) {
+		executor.state->pending = 1;
+		return 1;
+	}
 	if (!executor_at_boundary(&executor, host)) {
 		retrying = true;
 		/* Enough ticks for the way back and some instructions of the guest. */
@@ -131,13 +160,7 @@ static uint32_t handle_tick(uint32_t host)
 		retrying = false;
 		set_timer(job->tick);
 	}
-	if (!ticks_left) {
-		executor_stop_at(&executor, host, OFFLOAD_BUDGET);
-		return 0;
-	}
-	if (!executor.job->irq_handler || executor.in_interrupt || (executor.state->control & 0x80))
-		return 1;
-	return executor_interrupt(&executor, host, 15);
+	return handle_interrupt(host);
 }
 
 static uint32_t handle_fault(uint32_t host)
@@ -168,7 +191,7 @@ uint32_t handle_exception(uint32_t number)
 	uint32_t host = executor.raw[PC], next;
 
 	if (number == 11)
-		next = executor_call(&executor, host, *(uint8_t *)(host - 2));
+		next = handle_call(host);
 	else if (number == 15)
 		next = handle_tick(host);
 	else
@@ -235,8 +258,8 @@ static void report(const struct executor *x, uint32_t run, uint32_t ticks, uint3
 		print(" accessed ");
 		print_hex(x->stop_address);
 		print(" word ");
-		print_hex(x->stop_word);
-		a32_disassemble(x->stop_word, x->cpu.r[PC], text, sizeof(text));
+		print_hex(x->stop_at.raw);
+		instruction_disassemble(&x->stop_at, text, sizeof(text));
 		print(" instruction ");
 		print(text);
 	}
@@ -251,8 +274,10 @@ static void prepare(struct executor *x, struct target_job *job)
 	x->cache.bytes = (void *)TARGET_CACHE;
 	x->cache.address = TARGET_CACHE;
 	x->cache.size = job->cache_bytes;
-	x->cache.table = (void *)TARGET_TABLE;
-	x->cache.table_words = TARGET_TABLE_BYTES / 4;
+	x->cache.table[0] = (void *)TARGET_TABLE;
+	x->cache.table_words[0] = TARGET_TABLE_BYTES / 4;
+	x->cache.table[1] = (void *)TARGET_THUMB;
+	x->cache.table_words[1] = TARGET_THUMB_BYTES / 4;
 	x->device = access_device;
 	x->code_changed = code_changed;
 }
@@ -269,7 +294,8 @@ void target_main(void)
 	if (job->magic != TARGET_MAGIC || job->bytes != sizeof(*job) ||
 	    job->cache_bytes < 1024 || job->cache_bytes > TARGET_CACHE_MOST ||
 	    job->job.layout.host_base != TARGET_MEMORY || job->job.layout.size > 0x1000000 ||
-	    job->job.layout.table_base != TARGET_TABLE || job->job.layout.state != TARGET_STATE ||
+	    job->job.layout.table_base != TARGET_TABLE ||
+	    job->job.layout.thumb_base != TARGET_THUMB || job->job.layout.state != TARGET_STATE ||
 	    job->job.layout.text_start - job->job.layout.guest_base < 0x8000 ||
 	    job->tick < 64 || job->tick > 0xffffff || !executor_init(x)) {
 		x->stop = OFFLOAD_BAD_JOB;

@@ -91,12 +91,14 @@ struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, uint32_t o
 	edge->low = aligned_alloc(4096, 0x1000);
 	edge->memory = aligned_alloc(4096, TEST_MEMORY);
 	edge->table = aligned_alloc(4096, TEST_MEMORY);
+	edge->thumb = aligned_alloc(4096, 2 * TEST_MEMORY);
 	edge->cache = aligned_alloc(4096, TEST_CACHE);
 	memset(edge->low, 0, 0x1000);
 	memset(edge->table, 0, TEST_MEMORY);
+	memset(edge->thumb, 0, 2 * TEST_MEMORY);
 	must(uc_open(UC_ARCH_ARM, UC_MODE_THUMB | UC_MODE_MCLASS, &edge->core), "open");
 	must(uc_ctl_set_cpu_model(edge->core, UC_CPU_ARM_CORTEX_M3), "model");
-	must(uc_mem_map_ptr(edge->core, TEST_STATE, 0x1000, UC_PROT_READ | UC_PROT_WRITE, edge->low),
+	must(uc_mem_map_ptr(edge->core, TEST_STATE & ~0xfff, 0x1000, UC_PROT_READ | UC_PROT_WRITE, edge->low),
 	     "state");
 	must(uc_mem_map_ptr(edge->core, TEST_HOST_BASE, TEST_TEXT, UC_PROT_READ | UC_PROT_WRITE,
 			    edge->memory), "memory");
@@ -108,6 +110,8 @@ struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, uint32_t o
 	/* The target table begins where the code does; below it is struct offload_state. */
 	must(uc_mem_map_ptr(edge->core, TEST_TABLE_BASE + TEST_TEXT, TEST_MEMORY - TEST_TEXT,
 			    UC_PROT_READ, edge->table + TEST_TEXT / 4), "table");
+	must(uc_mem_map_ptr(edge->core, TEST_THUMB_BASE, 2 * TEST_MEMORY, UC_PROT_READ,
+			    edge->thumb), "thumb");
 	must(uc_mem_map_ptr(edge->core, TEST_CACHE_BASE, TEST_CACHE, UC_PROT_READ | UC_PROT_EXEC,
 			    edge->cache), "cache");
 	must(uc_hook_add(edge->core, &hook, UC_HOOK_INTR, on_interrupt, &last_interrupt, 1, 0), "hook");
@@ -118,7 +122,7 @@ struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, uint32_t o
 			.guest_base = guest_base, .size = TEST_MEMORY, .host_base = TEST_HOST_BASE,
 			.text_start = guest_base + TEST_TEXT,
 			.text_end = guest_base + TEST_TEXT + TEST_TEXT_BYTES,
-			.table_base = TEST_TABLE_BASE, .state = TEST_STATE, .options = options,
+			.table_base = TEST_TABLE_BASE, .thumb_base = TEST_THUMB_BASE, .state = TEST_STATE, .options = options,
 			.scratch = scratch_register,
 		},
 		.page_table = 1,
@@ -127,13 +131,15 @@ struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, uint32_t o
 		.stack_guard = guest_base + TEST_STACK - 0x8000,
 	};
 	x->job = &edge->job;
-	x->state = (struct offload_state *)edge->low;
+	x->state = (struct offload_state *)(edge->low + (TEST_STATE & 0xfff));
 	x->memory = edge->memory;
 	x->cache.bytes = edge->cache;
 	x->cache.address = TEST_CACHE_BASE;
 	x->cache.size = cache_size;
-	x->cache.table = edge->table;
-	x->cache.table_words = TEST_MEMORY / 4;
+	x->cache.table[0] = edge->table;
+	x->cache.table_words[0] = TEST_MEMORY / 4;
+	x->cache.table[1] = edge->thumb;
+	x->cache.table_words[1] = TEST_MEMORY / 2;
 	x->device = no_device;
 	x->code_changed = code_changed;
 	x->owner = edge;
@@ -150,6 +156,7 @@ void edge_free(struct edge *edge)
 	free(edge->low);
 	free(edge->memory);
 	free(edge->table);
+	free(edge->thumb);
 	free(edge->cache);
 	free(edge);
 }

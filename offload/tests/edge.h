@@ -14,20 +14,22 @@ enum {
 	TEST_DATA = 0x80000,	/* offset of what registers point to */
 	TEST_STACK = 0xc0000,
 	TEST_CACHE = 1 << 18,
-	TEST_STATE = 0xf000,	/* host address of struct offload_state */
+	TEST_STATE = 0xf100,	/* host address of struct offload_state */
 };
 
 #define TEST_HOST_BASE 0x21000000u
 #define TEST_TABLE_BASE 0u
-#define TEST_CACHE_BASE 0x00200000u
+#define TEST_THUMB_BASE 0x20000000u
+#define TEST_CACHE_BASE 0x20200000u
 
 struct edge {
 	struct executor executor;
 	struct offload_job job;
 	uc_engine *core;
-	uint8_t *low;		/* struct offload_state */
+	uint8_t *low;		/* the page of struct offload_state */
 	uint8_t *memory;
 	uint32_t *table;
+	uint32_t *thumb;
 	uint8_t *cache;
 	uint64_t instructions;	/* budget: of supervisor calls */
 };

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Builds and runs the comparison of the translator with an oracle.
 #
-#   offload/tests/run.sh instructions|blocks COUNT [SEED [OPTIONS [CACHE]]]
+#   offload/tests/run.sh WHAT COUNT [SEED [OPTIONS [CACHE]]]
+#
+# WHAT: instructions, blocks, thumb-instructions, thumb-blocks, modes. OPTIONS: a set of enum offload_option.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=$(mktemp)

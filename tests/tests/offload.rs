@@ -48,6 +48,56 @@ fn random_blocks_give_what_a_big_core_gives() {
 }
 
 #[test]
+fn every_thumb_instruction_gives_what_a_big_core_gives() {
+    let said = differential(&["thumb-instructions", "100", "1"]);
+    assert!(said.contains(", 0 differences"), "{said}");
+}
+
+#[test]
+fn random_thumb_blocks_give_what_a_big_core_gives() {
+    let said = differential(&["thumb-blocks", "2000", "1"]);
+    assert!(said.contains(", 0 differences"), "{said}");
+}
+
+#[test]
+fn no_optimisation_is_needed_for_what_a_big_core_gives() {
+    let said = differential(&["modes", "5", "1"]);
+    let differences = said.lines().filter(|line| line.contains(", 0 differences"));
+    assert_eq!(differences.count(), 4 * 11, "{said}");
+}
+
+#[test]
+fn every_mode_gives_the_same_results() {
+    let programs = [
+        "glob",
+        "kfifo",
+        "sort",
+        "list_sort",
+        "rbtree",
+        "crc32",
+        "string",
+        "callback",
+    ];
+    for program in programs {
+        let words = ["--program", program, "77", "1"];
+        let expected = result(&words);
+        for mode in [
+            ["--t32"].as_slice(),
+            ["--t32", "--cache", "2048"].as_slice(),
+            ["--without", "all"].as_slice(),
+            ["--t32", "--without", "all"].as_slice(),
+            ["--t32", "--without", "registers,table"].as_slice(),
+        ] {
+            assert_eq!(
+                result(&[mode, words.as_slice()].concat()),
+                expected,
+                "{program} {mode:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_cache_that_evicts_all_the_time_changes_no_result() {
     for program in ["callback", "list_sort", "string"] {
         let words = ["--program", program, "9", "1"];

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Shared by the comparisons with an oracle. */
+#ifndef OFFLOAD_TESTS_DIFFERENTIAL_H
+#define OFFLOAD_TESTS_DIFFERENTIAL_H
+
+#include "edge.h"
+
+/* Unicorn's Cortex-A15. */
+struct oracle {
+	uc_engine *core;
+	uint8_t *memory;
+	uint32_t base;
+};
+
+/* Where guest memory is, and the scratch register. */
+struct world {
+	uint32_t base, scratch;
+};
+
+enum { WORLDS = 7 };
+/* Undefined as a word of A32 and as both halfwords of T32, the second after a branch to the first. */
+#define MARKER 0xe7fddefeu
+
+extern const struct world worlds[WORLDS];
+extern struct edge *edges[WORLDS];
+extern struct oracle oracles[WORLDS];
+extern uint64_t dice_state;
+
+uint32_t dice(void);
+uint32_t below(uint32_t limit);
+void make_worlds(uint32_t options, uint32_t cache_size);
+void put_word(uint8_t *memory, uint32_t offset, uint32_t word);
+void put_half(uint8_t *memory, uint32_t offset, uint32_t half);
+void randomise_memory(uint8_t *memory);
+/* Both get the same memory and code; all other code is MARKER. */
+void load_code(struct oracle *oracle, struct edge *edge, const uint32_t *words, uint32_t count,
+	       uint32_t offset);
+void random_state(struct offload_cpu *cpu, uint32_t base);
+/* Makes the addresses of a load or store likely to be good ones; the word has A32's fields. */
+void aim(struct offload_cpu *cpu, enum a32_op op, uint32_t word, uint32_t base);
+bool is_transfer(enum a32_op op);
+/*
+ * Whether it reads what is below SP, or makes it part of the stack without writing it: memory that
+ * an interrupt may use at any time, and the translator does.
+ */
+bool exposes_stack(enum a32_op op, uint32_t word);
+/* Runs both from one state, the oracle for at most so many instructions; false: they differ. */
+bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu *start,
+	     uint32_t bytes, uint32_t most);
+
+int check_instructions(uint32_t wanted, uint32_t options);
+int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size);
+int check_thumb_instructions(uint32_t wanted, uint32_t options);
+int check_thumb_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size);
+
+#endif
