@@ -77,13 +77,29 @@ fn ns_per_tick(first: Sample, last: Sample) -> Option<f64> {
     (ns >= SHORTEST_CALIBRATION_NS && ticks > 0).then(|| ns as f64 / ticks as f64)
 }
 
+/// How often a sample is read; the best is taken.
+const SAMPLE_READINGS: usize = 32;
+
+/// The reading with the least time between the counter's two values. Whoever is interrupted between
+/// counter and clock (by the scheduler, by firmware, by the host of a virtual machine) reads two
+/// that do not belong together, and a few milliseconds here are a second after a minute.
+fn tightest(readings: impl IntoIterator<Item = (u64, u64, u64)>) -> Option<Sample> {
+    readings
+        .into_iter()
+        .filter(|(before, _, after)| after >= before)
+        .min_by_key(|(before, _, after)| after - before)
+        .map(|(before, raw_ns, after)| Sample {
+            ticks: before + (after - before) / 2,
+            raw_ns,
+        })
+}
+
 #[cfg(target_arch = "x86_64")]
 fn sample() -> Option<Sample> {
-    let raw_ns = read_ns(ClockId::MonotonicRaw);
     // SAFETY: reading the counter has no effect; Linux lets user space do it unless a process
     // asked for the contrary with PR_SET_TSC.
-    let ticks = unsafe { std::arch::x86_64::_rdtsc() };
-    Some(Sample { ticks, raw_ns })
+    let ticks = || unsafe { std::arch::x86_64::_rdtsc() };
+    tightest((0..SAMPLE_READINGS).map(|_| (ticks(), read_ns(ClockId::MonotonicRaw), ticks())))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -106,6 +122,16 @@ mod tests {
             raw_ns: 500 + 10_000_000,
         };
         assert!((ns_per_tick(first, last).unwrap() - 1.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_reading_that_was_interrupted_is_not_taken() {
+        let interrupted = (1_000, 500, 90_000_000);
+        let backward = (5_000, 500, 4_000);
+        let good = (2_000, 700, 2_100);
+        let sample = tightest([interrupted, backward, good, interrupted]).unwrap();
+        assert_eq!((sample.ticks, sample.raw_ns), (2_050, 700));
+        assert!(tightest([backward]).is_none());
     }
 
     #[test]

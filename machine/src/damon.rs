@@ -15,7 +15,7 @@ use crate::heat::HotRange;
 use crate::lock::RUN_DIRECTORY;
 use crate::sampler::{MOST_REGIONS, Pace, Sampler, Sampling, Seen, Target, Unavailable};
 use crate::state;
-use crate::tracepoint::{Field, TRACEFS, Tracepoint, describe, parse_field};
+use crate::tracepoint::{Field, Stamp, TRACEFS, Tracepoint, describe, parse_field};
 use crate::tree::Tree;
 
 const KDAMONDS: &str = "sys/kernel/mm/damon/admin/kdamonds";
@@ -110,8 +110,14 @@ impl Sampler for Damon<'_> {
         let ring_bytes = (regions * RECORD_BYTES)
             .clamp(LEAST_RING_BYTES, MOST_RING_BYTES)
             .next_power_of_two();
-        let tracepoint = Tracepoint::open(number, kdamond, "nr_accesses > 0", ring_bytes as usize)
-            .map_err(|error| Unavailable::Failed(format!("its tracepoint: {error}")))?;
+        let tracepoint = Tracepoint::open(
+            number,
+            kdamond,
+            Some("nr_accesses > 0"),
+            Stamp::None,
+            ring_bytes as usize,
+        )
+        .map_err(|error| Unavailable::Failed(format!("its tracepoint: {error}")))?;
         Ok(Box::new(Watching {
             tracepoint,
             fields,
@@ -254,7 +260,7 @@ impl Sampling for Watching<'_> {
         let fields = self.fields;
         let mut seen = Vec::new();
         self.tracepoint
-            .read(&mut |record| seen.extend(fields.seen(record)));
+            .read(&mut |_, record| seen.extend(fields.seen(record)));
         seen
     }
 }

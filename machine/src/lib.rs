@@ -26,6 +26,7 @@ pub mod freezer;
 pub mod heat;
 pub mod home;
 pub mod hot_first;
+pub mod kernel_steps;
 pub mod lock;
 pub mod mappings;
 pub mod migrate;

@@ -3,12 +3,13 @@
 
 use std::process::{Command, Stdio};
 
-use dormouse_report::{Event, Kind};
+use dormouse_report::{Clock, Event, Kind};
 
 use crate::clock::{ResetClock, boottime_ns, event, monotonic_ns, seconds};
 use crate::error::SleepError;
 use crate::heat::ProcessHeat;
 use crate::home;
+use crate::kernel_steps::{self, KernelSteps, Way};
 use crate::migrate::{self, Outcome, Settings, Task};
 use crate::module::{self, Phases};
 use crate::options::{Cancel, HomeMode, SleepOptions};
@@ -398,14 +399,55 @@ fn enter(
     let mark = mark_with_clocks(DOWN, "enter", reset_clock);
     report.suspend_s = seconds(begin_ns, mark.t_ns);
     events(&mark.with("saved_state", "S3").with("node", ready.cxl.node));
-    let enter_ns = reset_clock.now_ns();
+    let steps = KernelSteps::watch(tree);
+    let entered_at = Instants::now(reset_clock);
     let entered = power::enter(tree);
-    let resumed_ns = reset_clock.now_ns();
-    events(&mark_with_clocks(UP, "resumed", reset_clock));
+    let resumed_at = Instants::now(reset_clock);
+    let resumed = mark_with_clocks(UP, "resumed", reset_clock);
+    for mark in steps.map(KernelSteps::finish).unwrap_or_default() {
+        let at = match mark.way {
+            Way::Down => entered_at,
+            Way::Up => resumed_at,
+        };
+        if let Some(event) = at.and_then(|at| kernel_step(&mark, at)) {
+            events(&event);
+        }
+    }
+    events(&resumed);
     entered?;
     let phases = module::phases(tree);
+    let enter_ns = entered_at.map(|at| at.since_reset_ns);
     report.devices_s = devices_s(&phases, prepare_before, enter_ns);
-    Ok(resumed_ns)
+    Ok(resumed_at.map(|at| at.since_reset_ns))
+}
+
+/// The same instant on two clocks.
+#[derive(Debug, Clone, Copy)]
+struct Instants {
+    monotonic_ns: u64,
+    since_reset_ns: u64,
+}
+
+impl Instants {
+    fn now(reset_clock: &ResetClock) -> Option<Instants> {
+        Some(Instants {
+            monotonic_ns: monotonic_ns(),
+            since_reset_ns: reset_clock.now_ns()?,
+        })
+    }
+}
+
+/// A step of the kernel on the clock in which its module and firmware tell theirs, from an instant
+/// of the same power cycle.
+fn kernel_step(mark: &kernel_steps::Mark, at: Instants) -> Option<Event> {
+    let since_ns = mark.t_ns as i128 - i128::from(at.monotonic_ns);
+    let t_ns = u64::try_from(i128::from(at.since_reset_ns) + since_ns).ok()?;
+    let phase = match mark.way {
+        Way::Down => DOWN,
+        Way::Up => UP,
+    };
+    let event = Event::new(t_ns, Clock::Firmware, phase, mark.name, mark.kind);
+    Some(event.with("source", "kernel"))
 }
 
 /// A mark with the other clocks beside, so that a report can align them.

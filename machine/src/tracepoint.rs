@@ -1,4 +1,4 @@
-//! Reads a tracepoint of one kernel thread through perf_event_open(2): a ring buffer that the
+//! Reads a tracepoint of one thread through perf_event_open(2): a ring buffer that the
 //! kernel fills and that is gone when it is closed, however this process ends.
 
 use std::fs::File;
@@ -12,7 +12,10 @@ use crate::tree::Tree;
 pub const TRACEFS: &str = "sys/kernel/tracing";
 
 const PERF_TYPE_TRACEPOINT: u32 = 2;
+const PERF_SAMPLE_TIME: u64 = 1 << 2;
 const PERF_SAMPLE_RAW: u64 = 1 << 10;
+/// The bit `use_clockid` of the attributes.
+const PERF_USE_CLOCKID: u64 = 1 << 25;
 const PERF_RECORD_LOST: u32 = 2;
 const PERF_RECORD_SAMPLE: u32 = 9;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
@@ -22,7 +25,7 @@ const HEADER_BYTES: usize = 8;
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
-/// The first published size of perf_event_attr (64 bytes): every kernel takes it.
+/// perf_event_attr as of Linux 4.1 (PERF_ATTR_SIZE_VER4, 104 bytes): every later kernel takes it.
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -36,6 +39,21 @@ struct Attributes {
     wakeup_events: u32,
     breakpoint_type: u32,
     config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clockid: i32,
+    sample_regs_intr: u64,
+}
+
+/// What a reader wants of each record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamp {
+    /// The record alone: reading a clock for each costs.
+    None,
+    /// And when it was, on CLOCK_MONOTONIC. Readable while the kernel's time stands still, too.
+    Monotonic,
 }
 
 /// Where a field lies in a record.
@@ -50,6 +68,7 @@ impl Field {
     pub fn of(self, record: &[u8]) -> Option<u64> {
         let bytes = record.get(self.offset..self.offset + self.bytes)?;
         match self.bytes {
+            1 => Some(u64::from(bytes[0])),
             4 => Some(u64::from(u32::from_ne_bytes(bytes.try_into().ok()?))),
             8 => Some(u64::from_ne_bytes(bytes.try_into().ok()?)),
             _ => None,
@@ -76,7 +95,7 @@ pub fn parse_field(format: &str, name: &str) -> Option<Field> {
         offset: value("offset:")?,
         bytes: value("size:")?,
     };
-    (matches!(field.bytes, 4 | 8) && field.offset < 4096).then_some(field)
+    (matches!(field.bytes, 1 | 4 | 8) && field.offset < 4096).then_some(field)
 }
 
 /// The number and the format of `event` (`damon/damon_aggregated`), if this kernel has it and
@@ -93,6 +112,7 @@ pub struct Tracepoint {
     base: *mut u8,
     data_bytes: usize,
     page_bytes: usize,
+    stamp: Stamp,
     /// Records that the kernel had no room for.
     pub lost: u64,
 }
@@ -102,17 +122,30 @@ unsafe impl Send for Tracepoint {}
 
 impl Tracepoint {
     /// Opens tracepoint `number` for what thread `pid` does, with room for `data_bytes` (a power
-    /// of two of pages); records that do not match `filter` are not even stored.
+    /// of two of pages); 0 is the calling thread. Records that do not match `filter` are not even
+    /// stored.
     ///
     /// # Errors
     /// As perf_event_open(2), mmap(2).
-    pub fn open(number: u64, pid: i32, filter: &str, data_bytes: usize) -> io::Result<Tracepoint> {
+    pub fn open(
+        number: u64,
+        pid: i32,
+        filter: Option<&str>,
+        stamp: Stamp,
+        data_bytes: usize,
+    ) -> io::Result<Tracepoint> {
+        let (sample_time, flags) = match stamp {
+            Stamp::None => (0, 0),
+            Stamp::Monotonic => (PERF_SAMPLE_TIME, PERF_USE_CLOCKID),
+        };
         let attributes = Attributes {
             kind: PERF_TYPE_TRACEPOINT,
             size: size_of::<Attributes>() as u32,
             config: number,
             sample_period: 1,
-            sample_type: PERF_SAMPLE_RAW,
+            sample_type: PERF_SAMPLE_RAW | sample_time,
+            flags,
+            clockid: libc::CLOCK_MONOTONIC,
             ..Attributes::default()
         };
         // SAFETY: the kernel reads `size` bytes of the attributes.
@@ -131,17 +164,8 @@ impl Tracepoint {
         }
         // SAFETY: a fresh descriptor that nobody else owns.
         let file = unsafe { File::from_raw_fd(descriptor as i32) };
-        let filter = std::ffi::CString::new(filter).map_err(io::Error::other)?;
-        // SAFETY: the kernel reads the string up to its end.
-        let set = unsafe {
-            libc::ioctl(
-                file.as_raw_fd(),
-                PERF_EVENT_IOC_SET_FILTER as _,
-                filter.as_ptr(),
-            )
-        };
-        if set < 0 {
-            return Err(io::Error::last_os_error());
+        if let Some(filter) = filter {
+            set_filter(&file, filter)?;
         }
         let page_bytes = rustix::param::page_size();
         // SAFETY: a new shared mapping of the event's own pages.
@@ -163,12 +187,16 @@ impl Tracepoint {
             base: base.cast(),
             data_bytes,
             page_bytes,
+            stamp,
             lost: 0,
         })
     }
 
-    /// Gives out the raw data of every record since the last call.
-    pub fn read(&mut self, on_record: &mut dyn FnMut(&[u8])) {
+    /// Gives out every record since the last call: when it was (0 with [`Stamp::None`]), and its
+    /// raw data.
+    pub fn read(&mut self, on_record: &mut dyn FnMut(u64, &[u8])) {
+        // After the header: the time, if it is there, and the length of the raw data.
+        let raw_at = HEADER_BYTES + 4 + if self.stamp == Stamp::None { 0 } else { 8 };
         // SAFETY: both words lie in the control page, are aligned, and are shared with the kernel
         // as atomics are.
         let (head, tail) = unsafe {
@@ -189,9 +217,15 @@ impl Tracepoint {
             }
             self.copy(at, bytes, &mut record);
             match kind {
-                // The length of the raw data stands before it.
-                PERF_RECORD_SAMPLE if bytes >= HEADER_BYTES + 4 => {
-                    on_record(&record[HEADER_BYTES + 4..]);
+                PERF_RECORD_SAMPLE if bytes >= raw_at => {
+                    let at_ns = match self.stamp {
+                        Stamp::None => 0,
+                        Stamp::Monotonic => {
+                            let time = record[HEADER_BYTES..HEADER_BYTES + 8].try_into();
+                            u64::from_ne_bytes(time.expect("eight bytes"))
+                        }
+                    };
+                    on_record(at_ns, &record[raw_at..]);
                 }
                 // An event's number, then how many were lost.
                 PERF_RECORD_LOST if bytes >= HEADER_BYTES + 16 => {
@@ -227,6 +261,22 @@ impl Tracepoint {
             to.set_len(bytes);
         }
     }
+}
+
+fn set_filter(file: &File, filter: &str) -> io::Result<()> {
+    let filter = std::ffi::CString::new(filter).map_err(io::Error::other)?;
+    // SAFETY: the kernel reads the string up to its end.
+    let set = unsafe {
+        libc::ioctl(
+            file.as_raw_fd(),
+            PERF_EVENT_IOC_SET_FILTER as _,
+            filter.as_ptr(),
+        )
+    };
+    if set < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 impl Drop for Tracepoint {
@@ -269,8 +319,8 @@ mod tests {
     }
 
     #[test]
-    fn perf_s_attributes_have_their_first_published_size() {
-        assert_eq!(size_of::<Attributes>(), 64);
+    fn perf_s_attributes_have_a_published_size() {
+        assert_eq!(size_of::<Attributes>(), 104);
     }
 
     proptest! {
