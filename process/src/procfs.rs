@@ -84,6 +84,20 @@ fn parse_maps_line(line: &[u8]) -> Option<MapsLine> {
     })
 }
 
+/// Resident pages of a process that are not a file's or shared memory's.
+///
+/// # Errors
+/// It has ended.
+pub fn private_pages(pid: i32) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm"))?;
+    let mut words = text.split_ascii_whitespace().skip(1);
+    let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
+    match (number(), number()) {
+        (Some(resident), Some(shared)) => Ok(resident.saturating_sub(shared)),
+        _ => Err(io::Error::from(io::ErrorKind::InvalidData)),
+    }
+}
+
 /// The children of a process, from all of its threads. Complete only while they are stopped.
 pub fn children(pid: i32) -> io::Result<Vec<i32>> {
     let mut children = Vec::new();
@@ -217,6 +231,13 @@ fn parse_stat(text: &str) -> Option<Stat> {
 pub fn field<'text>(text: &'text str, name: &str) -> Option<&'text str> {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
+}
+
+/// Whether a process runs under seccomp: its filter may end it for any call that it does not
+/// expect.
+pub fn is_filtered(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    field(&status, "Seccomp").is_some_and(|mode| mode != "0")
 }
 
 /// The auxiliary vector of a process, as pairs of type and value.

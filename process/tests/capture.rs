@@ -76,6 +76,8 @@ fn a_description_is_complete_and_its_making_leaves_no_trace() {
                 space_of: &|_| SpaceId(1),
                 object_space: &mut |_, _| SpaceId(2),
                 advice: &mut advice,
+                keep_connections: false,
+                stopped_by_us: false,
             },
         )
         .expect("described");
@@ -151,6 +153,8 @@ fn what_cannot_be_restored_is_refused_by_name() {
                 space_of: &|_| SpaceId(1),
                 object_space: &mut |_, _| SpaceId(2),
                 advice: &mut AdviceCache::default(),
+                keep_connections: false,
+                stopped_by_us: false,
             },
         );
         let message = result.map(drop).expect_err(name).to_string();

@@ -276,7 +276,17 @@ impl Builder<'_> {
             }
         }
         watches.sort_by_key(|watch| watch.number);
-        Ok(Some(FileKind::Inotify(watches)))
+        let failed = "look at its inotify instance";
+        let own = duplicate(self.pid, open.number).map_err(self.failed(failed))?;
+        let mut waiting = 0i32;
+        // SAFETY: the number lives.
+        if unsafe { libc::ioctl(own.as_raw_fd(), libc::FIONREAD, &raw mut waiting) } != 0 {
+            return Err(self.failed(failed)(io::Error::last_os_error()));
+        }
+        Ok(Some(FileKind::Inotify {
+            watches,
+            unread: waiting > 0,
+        }))
     }
 
     fn pipe(&mut self, open: &Open<'_>) -> Result<FileKind, Error> {
@@ -314,7 +324,7 @@ impl Builder<'_> {
         const F_GETSIG: i32 = 11;
         let may_have = matches!(
             kind,
-            FileKind::Socket(_) | FileKind::Pipe(_) | FileKind::Image(_) | FileKind::Inotify(_)
+            FileKind::Socket(_) | FileKind::Pipe(_) | FileKind::Image(_) | FileKind::Inotify { .. }
         ) && open.flags & libc::O_ASYNC as u32 != 0;
         if !may_have {
             return (0, 0, 0);

@@ -5,11 +5,15 @@
 //! asked by system calls that run in it. The tree is the same afterwards: bytes that are borrowed
 //! for answers are put back. What we cannot restore is refused here, all of it in one error.
 
+mod ask;
 mod files;
 mod memory;
 mod objects;
 mod sockets;
+mod sysv;
 mod task;
+mod tcp;
+mod thread;
 mod unix_diag;
 
 use std::collections::HashMap;
@@ -17,6 +21,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 
 pub use memory::AdviceCache;
+pub use tcp::HeldConnection;
 
 use crate::ptrace::{self, FrozenTree, Pid};
 use crate::state;
@@ -31,6 +36,11 @@ pub struct Options<'caller> {
     pub object_space: &'caller mut dyn FnMut(u64, u64) -> SpaceId,
     /// Remembers advice (`madvise`) of mappings, which is slow to read of a large process.
     pub advice: &'caller mut AdviceCache,
+    /// The tree will not run again: TCP connections to the outside are read, too, and held as
+    /// they are read.
+    pub keep_connections: bool,
+    /// The tracker has stopped the tree (SIGSTOP): restored, it runs.
+    pub stopped_by_us: bool,
 }
 
 /// A described tree, and the shared memory of which pages must be stored with it.
@@ -39,6 +49,9 @@ pub struct Captured {
     pub tree: state::Tree,
     /// Shared-memory objects, one for each of the tree's, in the same order.
     pub objects: Vec<SharedObject>,
+    /// TCP connections to the outside. They work again when these are dropped; if the tree is
+    /// killed, they are to be abandoned.
+    pub connections: Vec<HeldConnection>,
 }
 
 /// Memory with a life of its own, to be read through a descriptor.
@@ -119,9 +132,13 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
     for process in &mut frozen.processes {
         builder.process(process, &pids)?;
     }
+    builder.system_v(&pids);
     builder.finish_groups();
     builder.finish_epolls();
     builder.finish_sockets();
+    if builder.refusals.is_empty() {
+        builder.finish_connections();
+    }
     // A process' own answers were asked by threads that must stand as they stood before.
     for process in &mut frozen.processes {
         process.end_injections();
@@ -130,6 +147,7 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
         Ok(Captured {
             tree: builder.tree,
             objects: builder.objects,
+            connections: builder.held,
         })
     } else {
         Err(Error::Unsupported(builder.refusals))
@@ -154,6 +172,8 @@ struct Builder<'caller> {
     unix: unix_diag::Sockets,
     /// Of unix sockets, by index: the inode of their peer, and its address.
     peers: HashMap<u32, (u64, Vec<u8>)>,
+    connections: Vec<tcp::Candidate>,
+    held: Vec<HeldConnection>,
 }
 
 impl<'caller> Builder<'caller> {
@@ -189,6 +209,8 @@ impl<'caller> Builder<'caller> {
             descriptions: files::Descriptions::default(),
             unix: unix_diag::Sockets::default(),
             peers: HashMap::new(),
+            connections: Vec::new(),
+            held: Vec::new(),
         }
     }
 
@@ -212,7 +234,8 @@ impl<'caller> Builder<'caller> {
         }
     }
 
-    /// Groups and sessions that no process of the tree leads are of outside, or nobody's.
+    /// Groups and sessions that no process of the tree leads are of outside, or their leaders
+    /// have ended.
     fn finish_groups(&mut self) {
         let pids: Vec<Pid> = self
             .tree
@@ -228,25 +251,28 @@ impl<'caller> Builder<'caller> {
             .processes
             .first()
             .map_or(0, |process| process.group);
+        let lives = |pid: Pid| std::path::Path::new(&format!("/proc/{pid}")).exists();
         for process in &mut self.tree.processes {
             if process.zombie.is_some() {
                 continue;
             }
-            if !pids.contains(&process.group) {
-                // The group of the root's caller, or of the tracker.
-                if process.group != own_group && process.group != root_group {
-                    refusals.push((
-                        process.pid,
-                        format!("its process group {} has lost its leader", process.group),
-                    ));
+            let group = process.group;
+            if group == own_group {
+                process.group = 0;
+            } else if !pids.contains(&group) && lives(group) {
+                // Of the root's caller.
+                if group != root_group {
+                    let what = format!("its process group {group} is led by a process outside");
+                    refusals.push((process.pid, what));
                 }
                 process.group = 0;
             }
-            if !pids.contains(&process.session) {
-                let _ = own_session;
+            let session = process.session;
+            if session == own_session || !pids.contains(&session) && lives(session) {
                 process.session = 0;
             }
         }
+        refusals.extend(self.torn_sessions(&pids));
         for (pid, what) in refusals {
             self.pid = pid;
             self.program = crate::procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
@@ -255,8 +281,35 @@ impl<'caller> Builder<'caller> {
     }
 }
 
+impl Builder<'_> {
+    /// A session without a leader is made again by who stands in for it, as a sibling of its
+    /// first members: they must have one parent.
+    fn torn_sessions(&self, pids: &[Pid]) -> Vec<(Pid, String)> {
+        let processes = &self.tree.processes;
+        let session_of: HashMap<Pid, Pid> = processes.iter().map(|p| (p.pid, p.session)).collect();
+        let mut parents: HashMap<Pid, Pid> = HashMap::new();
+        let mut torn = Vec::new();
+        for process in processes.iter().filter(|process| process.zombie.is_none()) {
+            let session = process.session;
+            let first = session_of.get(&process.parent) != Some(&session);
+            if session == 0 || pids.contains(&session) || !first {
+                continue;
+            }
+            if *parents.entry(session).or_insert(process.parent) != process.parent {
+                let what = format!(
+                    "its session {session} has lost its leader, and has members under several \
+                     parents"
+                );
+                torn.push((process.pid, what));
+            }
+        }
+        torn
+    }
+}
+
 pub(crate) use memory::vdso_digest;
-pub(crate) use task::{SchedAttributes, own_credentials};
+pub(crate) use tcp::drop_all;
+pub(crate) use thread::{SchedAttributes, own_credentials};
 
 fn kernel() -> state::Kernel {
     let release = rustix::system::uname()

@@ -2,7 +2,8 @@
 
 use std::fs::{self, File, Metadata};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 
 use super::{Builder, Error, SharedObject};
 use crate::procfs::MapsLine;
@@ -78,6 +79,12 @@ impl Builder<'_> {
         metadata: &Metadata,
         path: &str,
     ) -> Result<u32, Error> {
+        if let Err(why) = can_be_made_again(link, path) {
+            self.refuse(format!(
+                "{path} has no name any more, and cannot be made again: {why}"
+            ));
+            return Ok(0);
+        }
         let kind = ObjectKind::Unlinked {
             path: path.to_owned(),
             mode: metadata.mode() & 0o7777,
@@ -142,6 +149,21 @@ impl Builder<'_> {
             _ => Some(format!("the device {path}")),
         }
     }
+}
+
+/// Whether a file without a name can be made where this one was.
+fn can_be_made_again(link: &str, path: &str) -> std::io::Result<()> {
+    let other = |why: &str| std::io::Error::other(why.to_owned());
+    let directory = Path::new(path).parent().filter(|_| path.starts_with('/'));
+    let directory = directory.ok_or_else(|| other("it is no file of a file system"))?;
+    // A message queue, secret memory: their names only look like paths.
+    if rustix::fs::statfs(directory)?.f_type != rustix::fs::statfs(link)?.f_type {
+        return Err(other("it is no file of that directory's file system"));
+    }
+    let mut options = fs::OpenOptions::new();
+    let options = options.read(true).write(true).mode(0o600);
+    options.custom_flags(libc::O_TMPFILE).open(directory)?;
+    Ok(())
 }
 
 /// Whether a path leads to this very file.

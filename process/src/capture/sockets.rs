@@ -1,13 +1,18 @@
 //! Sockets: unix, TCP, UDP, netlink.
 //!
 //! They are asked through duplicates of the tree's descriptors; nothing is taken out of a queue.
+//! Established TCP connections are in `tcp`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use super::files::duplicate;
+use super::tcp::Candidate;
 use super::{Builder, Error};
 use crate::state::{FileKind, Socket, SocketState};
 
@@ -75,7 +80,7 @@ impl Builder<'_> {
         let described = match family {
             libc::AF_UNIX => self.unix_socket(&socket, number, inode, kind, listening)?,
             libc::AF_INET | libc::AF_INET6 => {
-                self.internet_socket(&socket, number, family, kind, protocol, listening)
+                self.internet_socket(&socket, number, kind, protocol, listening)?
             }
             libc::AF_NETLINK => Some((SocketState::Idle, address_of(&socket), Vec::new(), 0)),
             other => {
@@ -102,6 +107,12 @@ impl Builder<'_> {
         }
         let options =
             changed_options(&socket, family, kind, protocol).map_err(self.failed(failed()))?;
+        let directory = match state {
+            SocketState::Idle | SocketState::Listening { .. } if family == libc::AF_UNIX => {
+                self.directory_of(number, inode, &address)
+            }
+            _ => String::new(),
+        };
         let index = self.tree.sockets.len() as u32;
         self.tree.sockets.push(Socket {
             family,
@@ -109,6 +120,7 @@ impl Builder<'_> {
             protocol,
             state,
             address,
+            directory,
             options,
             received,
             shutdown,
@@ -170,19 +182,48 @@ impl Builder<'_> {
         Ok(Some((SocketState::Broken, address, received, 0)))
     }
 
+    /// Where the relative path of a bound unix socket begins: in the directory of its process, or
+    /// in one above it, where its file is found.
+    fn directory_of(&mut self, number: RawFd, inode: u64, address: &[u8]) -> String {
+        let bytes = address.get(2..).unwrap_or(&[]);
+        let path = bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        if path.is_empty() || path[0] == b'/' {
+            return String::new();
+        }
+        let path = String::from_utf8_lossy(path).into_owned();
+        let file = self
+            .unix
+            .get(inode)
+            .ok()
+            .flatten()
+            .map_or(0, |told| told.file);
+        let directory = fs::read_link(format!("/proc/{}/cwd", self.pid)).unwrap_or_default();
+        let is_there = |directory: &&Path| {
+            let found = fs::symlink_metadata(directory.join(&path));
+            // The kernel tells 32 bits of it.
+            found.is_ok_and(|found| found.ino() & 0xffff_ffff == file)
+        };
+        let Some(found) = directory.ancestors().find(is_there) else {
+            self.refuse(format!(
+                "fd {number} is a unix socket at the relative path {path}, which is not in its \
+                 directory"
+            ));
+            return String::new();
+        };
+        found.to_string_lossy().into_owned()
+    }
+
     #[allow(clippy::type_complexity)]
     fn internet_socket(
         &mut self,
         socket: &OwnedFd,
         number: RawFd,
-        family: i32,
         kind: i32,
         protocol: i32,
         listening: bool,
-    ) -> Option<(SocketState, Vec<u8>, Vec<Vec<u8>>, u8)> {
-        let _ = family;
+    ) -> Result<Option<(SocketState, Vec<u8>, Vec<Vec<u8>>, u8)>, Error> {
         let address = address_of(socket);
-        match (kind, protocol) {
+        Ok(match (kind, protocol) {
             (libc::SOCK_STREAM, libc::IPPROTO_TCP) => {
                 let (state, backlog) = tcp_state(socket);
                 let state = if listening {
@@ -190,6 +231,16 @@ impl Builder<'_> {
                 } else if state == TCP_CLOSE {
                     SocketState::Idle
                 } else {
+                    if state == TCP_ESTABLISHED {
+                        let failed = self.failed("duplicate a socket");
+                        self.connections.push(Candidate {
+                            index: self.tree.sockets.len() as u32,
+                            socket: socket.try_clone().map_err(failed)?,
+                            local: address.clone(),
+                            peer: peer_of(socket),
+                        });
+                    }
+                    // Unless all that belongs to it can be read.
                     SocketState::Broken
                 };
                 Some((state, address, Vec::new(), 0))
@@ -209,7 +260,7 @@ impl Builder<'_> {
                 ));
                 None
             }
-        }
+        })
     }
 
     /// Joins the ends of unix sockets, now that all are known.
@@ -241,6 +292,7 @@ impl Builder<'_> {
     }
 }
 
+const TCP_ESTABLISHED: u8 = 1;
 const TCP_CLOSE: u8 = 7;
 
 /// State of a TCP socket; of a listening one also its backlog.
@@ -416,7 +468,12 @@ fn changed_options(
     })
 }
 
-fn option_bytes(socket: &OwnedFd, level: i32, name: i32, room: usize) -> io::Result<Vec<u8>> {
+pub(super) fn option_bytes(
+    socket: &OwnedFd,
+    level: i32,
+    name: i32,
+    room: usize,
+) -> io::Result<Vec<u8>> {
     let mut value = vec![0u8; room];
     let mut bytes = room as libc::socklen_t;
     // SAFETY: the buffer lives and is as long as said.
@@ -436,7 +493,7 @@ fn option_bytes(socket: &OwnedFd, level: i32, name: i32, room: usize) -> io::Res
     Ok(value)
 }
 
-fn option_i32(socket: &OwnedFd, level: i32, name: i32) -> io::Result<i32> {
+pub(super) fn option_i32(socket: &OwnedFd, level: i32, name: i32) -> io::Result<i32> {
     let value = option_bytes(socket, level, name, 4)?;
     value
         .first_chunk::<4>()
@@ -444,7 +501,12 @@ fn option_i32(socket: &OwnedFd, level: i32, name: i32) -> io::Result<i32> {
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
-fn set_option_i32(socket: &OwnedFd, level: i32, name: i32, value: i32) -> io::Result<()> {
+pub(super) fn set_option_i32(
+    socket: &OwnedFd,
+    level: i32,
+    name: i32,
+    value: i32,
+) -> io::Result<()> {
     // SAFETY: the value lives.
     let result = unsafe {
         libc::setsockopt(

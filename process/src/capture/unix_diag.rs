@@ -5,8 +5,10 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const UDIAG_SHOW_VFS: u32 = 2;
 const UDIAG_SHOW_PEER: u32 = 4;
 const UDIAG_SHOW_RQLEN: u32 = 0x10;
+const UNIX_DIAG_VFS: u16 = 1;
 const UNIX_DIAG_PEER: u16 = 2;
 const UNIX_DIAG_RQLEN: u16 = 4;
 const NLMSG_ERROR: u16 = 2;
@@ -21,6 +23,8 @@ pub struct UnixSocket {
     pub peer: u64,
     /// Of a listening socket: its backlog.
     pub backlog: u32,
+    /// Inode number of the file that it is bound to; 0: none.
+    pub file: u64,
 }
 
 /// All unix sockets of the network namespace, by inode; read once, when first asked for.
@@ -62,7 +66,7 @@ fn ask() -> io::Result<HashMap<u64, UnixSocket>> {
     request.extend_from_slice(&[libc::AF_UNIX as u8, 0, 0, 0]);
     request.extend_from_slice(&u32::MAX.to_ne_bytes());
     request.extend_from_slice(&0u32.to_ne_bytes());
-    request.extend_from_slice(&(UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN).to_ne_bytes());
+    request.extend_from_slice(&(UDIAG_SHOW_VFS | UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN).to_ne_bytes());
     request.extend_from_slice(&[0xff; 8]);
     // SAFETY: the request lives.
     let sent = unsafe {
@@ -137,6 +141,7 @@ fn parse_socket(body: &[u8]) -> (u64, UnixSocket) {
         }
         let value = &attributes[4..length];
         match half(attributes, 2) {
+            UNIX_DIAG_VFS if value.len() >= 4 => socket.file = u64::from(word(value, 0)),
             UNIX_DIAG_PEER if value.len() >= 4 => socket.peer = u64::from(word(value, 0)),
             UNIX_DIAG_RQLEN if value.len() >= 8 => socket.backlog = word(value, 4),
             _ => {}

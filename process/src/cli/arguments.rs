@@ -25,7 +25,8 @@ was persisted and killed, or killed by somebody else, the state is kept and the 
 restores it.
 
 Exit codes: the program's own; 128 + N when signal N killed it; 0 when it was persisted and killed.
-Before the program runs: 1 it failed; 2 wrong usage; 3 this machine lacks something.")]
+Before the program runs: 1 something is in the way, and what; 2 wrong usage; 3 a right is missing, or
+this kernel or processor cannot run it; 4 what the store holds does not match its checksums.")]
     Run(Box<RunArguments>),
     /// Keep a program safe that runs already
     #[command(after_help = "\

@@ -127,13 +127,12 @@ pub fn restore(arguments: &RestoreArguments) -> Result<u8, CliError> {
 }
 
 fn resumed(store: Store, tracking: &Tracking, restoring: &Restoring) -> Result<u8, CliError> {
-    let track = can_track(tracking);
     let how = resume::Restoring {
         verify_first: restoring.verify_first,
         accept_changed_files: restoring.accept_changed_files,
         eager: restoring.eager,
     };
-    let tracker = resume::resume(store, track, options(tracking), &how)?;
+    let tracker = resume::resume(store, || can_track(tracking), options(tracking), &how)?;
     Ok(code_of(&tracker.run()?))
 }
 

@@ -7,15 +7,19 @@
 //! ```
 
 mod files;
+mod precedence;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use crate::capture::{self, AdviceCache, Options, capture};
+use crate::capture::{self, AdviceCache, HeldConnection, Options, capture};
 use crate::ptrace::{self, FrozenTree, Pid};
 use crate::store::{Cause, PAGE_BYTES, SpaceId};
 use crate::sync::{Mirror, Object, SyncError};
+use crate::track::Program;
+
+use precedence::Precedence;
 
 /// What becomes of the program after it was persisted.
 #[derive(
@@ -104,10 +108,16 @@ pub enum Background {
 pub struct Persister {
     /// Its pages.
     pub mirror: Mirror,
+    /// We have stopped the program (SIGSTOP), and nobody has continued it.
+    pub stopped: bool,
+    /// TCP connections of a program that was persisted and killed: see [`Persister::let_go`].
+    connections: Vec<HeldConnection>,
     advice: AdviceCache,
 }
 
 struct Stopped {
+    /// Let go before the tree is: it must not meet them while they are held.
+    connections: Vec<HeldConnection>,
     tree: FrozenTree,
     description: Vec<u8>,
     objects: Vec<Object>,
@@ -123,8 +133,21 @@ impl Persister {
     pub fn new(mirror: Mirror) -> Self {
         Self {
             mirror,
+            stopped: false,
+            connections: Vec::new(),
             advice: AdviceCache::default(),
         }
+    }
+
+    /// The last thing to do for a program that was persisted and killed: what its clients still
+    /// acknowledge is swallowed. A socket that is gone would answer them with a reset.
+    pub fn let_go(&mut self) {
+        /// Acknowledgements are delayed by at most 200 ms.
+        const DELAYED: Duration = Duration::from_millis(250);
+        if !self.connections.is_empty() {
+            std::thread::sleep(DELAYED);
+        }
+        self.connections.drain(..).for_each(HeldConnection::abandon);
     }
 
     /// Reads what is slow to read, while the program runs.
@@ -136,13 +159,16 @@ impl Persister {
         }
     }
 
-    /// Freezes the tree, and takes in processes that are new.
+    /// Freezes the tree, takes in processes that are new, and protects what is not protected.
     ///
     /// # Errors
     /// It cannot be stopped, or has ended.
     pub fn take_in(&mut self, roots: &[Pid]) -> Result<(), PersistError> {
         let mut tree = FrozenTree::freeze(roots)?;
         let result = self.mirror.take_in(&mut tree);
+        if result.is_ok() {
+            self.mirror.look(Program::Stands);
+        }
         tree.thaw();
         Ok(result?)
     }
@@ -152,10 +178,11 @@ impl Persister {
     /// # Errors
     /// What is in the way, by name.
     pub fn rehearse(&mut self, roots: &[Pid]) -> Result<(), PersistError> {
-        self.stop(roots, true).map(|stopped| stopped.tree.thaw())
+        let stopped = self.stop(roots, Then::Continue);
+        stopped.map(|stopped| stopped.tree.thaw())
     }
 
-    fn stop(&mut self, roots: &[Pid], goes_on: bool) -> Result<Stopped, PersistError> {
+    fn stop(&mut self, roots: &[Pid], then: Then) -> Result<Stopped, PersistError> {
         let started = Instant::now();
         let mut tree = FrozenTree::freeze(roots)?;
         let frozen = Instant::now();
@@ -167,7 +194,7 @@ impl Persister {
             return Err(PersistError::Ended);
         }
         let captured = (|| {
-            if goes_on {
+            if then == Then::Continue {
                 self.mirror.take_in(&mut tree)?;
             }
             let spaces: HashMap<Pid, SpaceId> = tree
@@ -180,11 +207,17 @@ impl Persister {
                 space_of: &|pid| spaces[&pid],
                 object_space: &mut |device, inode| mirror.space_of_object(device, inode),
                 advice: &mut self.advice,
+                keep_connections: then == Then::Kill,
+                stopped_by_us: self.stopped,
             };
             Ok::<_, PersistError>(capture(&mut tree, options)?)
         })();
         // A tree that is dropped runs on.
         let captured = captured?;
+        if then != Then::Kill {
+            // Nothing of it is borrowed any more: without us it can run on.
+            tree.set_exit_kill(false)?;
+        }
         let alive: Vec<Pid> = tree
             .processes
             .iter()
@@ -211,6 +244,7 @@ impl Persister {
             bytes: object.bytes,
         });
         Ok(Stopped {
+            connections: captured.connections,
             objects: objects.collect(),
             tree,
             description,
@@ -224,7 +258,8 @@ impl Persister {
     /// There is no new epoch; the program runs on.
     pub fn persist(&mut self, roots: &[Pid], then: Then) -> Result<Report, PersistError> {
         let started = Instant::now();
-        let mut stopped = self.stop(roots, then == Then::Continue)?;
+        let _precedence = Precedence::take();
+        let mut stopped = self.stop(roots, then)?;
         let report = &mut stopped.report;
         let pids: Vec<Pid> = stopped
             .tree
@@ -234,7 +269,7 @@ impl Persister {
             .collect();
         let files = std::thread::spawn(move || files::sync(&pids));
         let never = AtomicBool::new(false);
-        let round = self.mirror.look();
+        let round = self.mirror.look(Program::Stands);
         report.look_ns = nanoseconds(round.look);
         let copying = Instant::now();
         let paid = self.mirror.pay(&never, true)?;
@@ -255,7 +290,10 @@ impl Persister {
         report.pause_ns = report.total_ns;
         match then {
             Then::Continue => stopped.tree.thaw(),
-            Then::Kill => stopped.tree.kill(),
+            Then::Kill => {
+                self.connections = stopped.connections;
+                stopped.tree.kill();
+            }
             Then::Stop => {
                 for process in &stopped.tree.processes {
                     // SAFETY: no memory involved.
@@ -267,25 +305,25 @@ impl Persister {
         Ok(stopped.report)
     }
 
-    /// Commits an epoch while the program runs, if it need not stand still for longer than it
-    /// takes to copy `most_bytes`.
+    /// Commits an epoch while the program runs, if copying does not let it stand still for longer
+    /// than `pause`.
     ///
     /// # Errors
     /// There is no new epoch; the program runs on.
     pub fn background(
         &mut self,
         roots: &[Pid],
-        most_bytes: u64,
+        pause: Duration,
     ) -> Result<Background, PersistError> {
         let started = Instant::now();
-        let mut stopped = self.stop(roots, true)?;
+        let precedence = Precedence::take();
+        let mut stopped = self.stop(roots, Then::Continue)?;
         let report = &mut stopped.report;
-        let round = self.mirror.look();
+        let round = self.mirror.look(Program::Stands);
         report.look_ns = nanoseconds(round.look);
-        let owed = self.mirror.owed_bytes();
-        if owed > most_bytes {
+        if self.mirror.time_to_pay() > pause {
             stopped.tree.thaw();
-            return Ok(Background::TooMuch(owed));
+            return Ok(Background::TooMuch(self.mirror.owed_bytes()));
         }
         let never = AtomicBool::new(false);
         let copying = Instant::now();
@@ -301,6 +339,7 @@ impl Persister {
             .map(|process| process.pid)
             .collect();
         stopped.tree.thaw();
+        drop(precedence);
         let mut report = stopped.report;
         report.pause_ns = nanoseconds(started.elapsed());
         let syncing = Instant::now();

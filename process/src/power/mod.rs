@@ -91,9 +91,8 @@ pub struct Watcher {
 impl Watcher {
     /// Starts to watch; `waker` gets a byte with each event, and `urgent` is set from a loss of
     /// power until it is taken.
-    pub fn start(source: &Source, waker: UnixStream) -> Self {
+    pub fn start(source: &Source, waker: UnixStream, urgent: Arc<AtomicBool>) -> Self {
         let (sender, events) = channel();
-        let urgent = Arc::new(AtomicBool::new(false));
         let teller = Teller {
             sender,
             waker,
@@ -118,11 +117,6 @@ impl Watcher {
     pub fn take(&self) -> Vec<Event> {
         self.urgent.store(false, Ordering::Release);
         self.events.try_iter().collect()
-    }
-
-    /// Set while a loss of power waits to be taken.
-    pub fn urgent(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.urgent)
     }
 }
 

@@ -22,6 +22,8 @@ pub struct FrozenThread {
     pub group_stopped: bool,
     stopped: bool,
     pub(super) injection: Option<Injection>,
+    /// Came while it ran calls for us, and is sent again.
+    pub(super) stop_signal: Option<i32>,
 }
 
 /// A stopped process.
@@ -32,6 +34,8 @@ pub struct FrozenProcess {
     /// Its stopped threads, the main thread first. Empty for a zombie.
     pub threads: Vec<FrozenThread>,
     pub(super) syscall_instruction: Option<u64>,
+    pub(super) vdso: Option<u64>,
+    pub(super) trap_is_ignored: Option<bool>,
 }
 
 /// A process tree of which every thread is stopped. Dropped, it lets all of them run on.
@@ -119,12 +123,17 @@ impl FrozenTree {
         self.processes.iter_mut().find(|process| process.pid == pid)
     }
 
-    /// Whether the tracees die with the tracker (`PTRACE_O_EXITKILL`). Off after [`Self::freeze`].
+    /// Whether the tracees die with the tracker (`PTRACE_O_EXITKILL`). On after
+    /// [`Self::freeze`]: a thread in which a call of ours runs must not run on by itself.
     ///
     /// # Errors
     /// A thread has ended.
     pub fn set_exit_kill(&mut self, on: bool) -> Result<(), Error> {
-        let options = OPTIONS | if on { libc::PTRACE_O_EXITKILL } else { 0 };
+        let options = if on {
+            OPTIONS
+        } else {
+            OPTIONS & !libc::PTRACE_O_EXITKILL
+        };
         for thread in self.processes.iter().flat_map(|process| &process.threads) {
             sys::set_options(thread.tid, options)
                 .map_err(|source| request("set the options of", thread.tid, source))?;
@@ -157,6 +166,8 @@ impl FrozenTree {
                     pid,
                     threads: Vec::new(),
                     syscall_instruction: None,
+                    vdso: None,
+                    trap_is_ignored: None,
                 });
                 self.processes.len() - 1
             }
@@ -350,6 +361,7 @@ impl FrozenThread {
             group_stopped: false,
             stopped: false,
             injection: None,
+            stop_signal: None,
         }
     }
 
@@ -416,7 +428,7 @@ fn signal_waits(pid: Pid, tid: Pid) -> bool {
     (own | shared) & !blocked != 0
 }
 
-const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD;
+const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
 
 pub(super) fn request(action: &'static str, tid: Pid, source: io::Error) -> Error {
     if source.raw_os_error() == Some(libc::ESRCH) {
@@ -430,12 +442,13 @@ pub(super) fn request(action: &'static str, tid: Pid, source: io::Error) -> Erro
     }
 }
 
-/// Gives the processor away at first, then sleeps: threads that run stop within microseconds.
+/// Waits a little: threads that run stop within microseconds. The processor is given away only to
+/// get it back soon, which `sched_yield` does not promise on a busy machine.
 fn pause(waited: Duration) {
-    if waited < Duration::from_micros(300) {
-        std::thread::yield_now();
+    if waited < Duration::from_micros(20) {
+        std::hint::spin_loop();
     } else {
-        std::thread::sleep(Duration::from_micros(50));
+        std::thread::sleep(Duration::from_micros(20));
     }
 }
 

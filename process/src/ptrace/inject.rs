@@ -2,7 +2,8 @@
 //!
 //! The thread's own `syscall` instruction (every process has one in its vdso) is run with our
 //! registers; nothing is written to its memory. All signals are blocked meanwhile, so that no
-//! handler runs. At the end the thread gets its registers and its mask back and is taken to a
+//! handler runs; but not that of breakpoints, where a single step over the instruction does:
+//! that is one stop a call instead of two. At the end the thread gets its registers and its mask back and is taken to a
 //! stop of the same kind as before: only there does the kernel restart a system call that the
 //! freeze has interrupted (it looks for `-ERESTART*` in `rax` where it looks for signals).
 
@@ -17,10 +18,16 @@ use crate::procfs;
 pub struct Injection {
     registers: user_regs_struct,
     mask: sys::SignalMask,
+    /// SIGTRAP may stop it: the program neither blocks nor ignores it.
+    trap: bool,
+    /// A stop signal that came meanwhile; the thread gets it again.
+    stop_signal: Option<i32>,
 }
 
 /// Segment selector of 64-bit user code.
 const USER_CS_64: u64 = 0x33;
+/// SIGTRAP in a set of signals.
+const TRAP_BIT: sys::SignalMask = 1 << (libc::SIGTRAP - 1);
 /// `syscall`.
 const SYSCALL_INSTRUCTION: [u8; 2] = [0x0f, 0x05];
 const AT_SYSINFO_EHDR: u64 = 33;
@@ -52,57 +59,133 @@ impl FrozenThread {
         }
     }
 
-    fn begin(&mut self, pid: Pid) -> Result<(), Error> {
+    fn begin(&mut self, pid: Pid, trap_is_ignored: bool) -> Result<(), Error> {
+        if self.injection.is_some() {
+            return Ok(());
+        }
         let registers = self.registers()?;
         if registers.cs != USER_CS_64 {
             return Err(Error::Not64Bit { pid });
         }
         let mask = self.signal_mask()?;
-        sys::set_signal_mask(self.tid, !0)
+        let trap = !trap_is_ignored && mask & TRAP_BIT == 0;
+        let blocked = if trap { !TRAP_BIT } else { !0 };
+        sys::set_signal_mask(self.tid, blocked)
             .map_err(|source| request("block the signals of", self.tid, source))?;
-        self.injection = Some(Injection { registers, mask });
+        self.injection = Some(Injection {
+            registers,
+            mask,
+            trap,
+            stop_signal: None,
+        });
         Ok(())
     }
 
-    /// Gives the thread its registers and mask back. Afterwards it is stopped as it was.
-    fn end(&mut self) -> Result<(), Error> {
+    /// Registers to start from while it runs calls for us.
+    pub(super) fn injected(&self) -> Result<user_regs_struct, Error> {
+        match &self.injection {
+            Some(injection) => Ok(injection.registers),
+            None => Err(Error::Gone { tid: self.tid }),
+        }
+    }
+
+    fn set(&self, registers: &user_regs_struct) -> Result<(), Error> {
+        sys::set_registers(self.tid, registers)
+            .map_err(|source| request("set the registers of", self.tid, source))
+    }
+
+    /// Begins to give the thread its registers and mask back; [`Self::finish_end`] waits for it.
+    /// False: there was nothing to give back.
+    fn begin_end(&mut self) -> Result<bool, Error> {
         let Some(injection) = self.injection.take() else {
-            return Ok(());
+            return Ok(false);
         };
         let tid = self.tid;
-        sys::set_registers(tid, &injection.registers)
-            .map_err(|source| request("set the registers of", tid, source))?;
+        self.set(&injection.registers)?;
         sys::set_signal_mask(tid, injection.mask)
             .map_err(|source| request("set the signal mask of", tid, source))?;
         sys::interrupt(tid).map_err(|source| request("interrupt", tid, source))?;
         sys::cont(tid, 0).map_err(|source| request("continue", tid, source))?;
-        match self.wait()? {
-            sys::Event::Gone => Err(Error::Gone { tid }),
+        self.stop_signal = self.stop_signal.or(injection.stop_signal);
+        Ok(true)
+    }
+
+    /// Afterwards it is stopped as it was.
+    fn finish_end(&mut self, pid: Pid) -> Result<(), Error> {
+        let event = self.wait()?;
+        if let Some(signal) = self.stop_signal.take() {
+            // SAFETY: no memory involved. It takes effect when the thread runs on.
+            unsafe { libc::syscall(libc::SYS_tgkill, pid, self.tid, signal) };
+        }
+        match event {
+            sys::Event::Gone => Err(Error::Gone { tid: self.tid }),
             _ => Ok(()),
         }
     }
 
-    fn step_to_syscall_stop(&self) -> Result<(), Error> {
+    /// Makes one call; it is at `instruction`.
+    fn step(&mut self, registers: &user_regs_struct) -> Result<(), Error> {
+        self.set(registers)?;
+        let after = registers.rip + SYSCALL_INSTRUCTION.len() as u64;
+        if self.injection.as_ref().is_some_and(|i| i.trap) {
+            sys::step(self.tid).map_err(|source| request("step", self.tid, source))?;
+            return self.wait_for_trap(after, sys::step);
+        }
+        self.step_to_syscall_stop()?;
+        self.step_to_syscall_stop()
+    }
+
+    /// Waits until the thread has trapped in front of the instruction at `address`. Whatever else
+    /// stops it, `again` lets it run on.
+    pub(super) fn wait_for_trap(
+        &mut self,
+        address: u64,
+        again: fn(Pid) -> std::io::Result<()>,
+    ) -> Result<(), Error> {
+        let tid = self.tid;
+        loop {
+            match self.wait()? {
+                sys::Event::Gone => return Err(Error::Gone { tid }),
+                sys::Event::Signal(libc::SIGTRAP)
+                    if sys::registers(tid).is_ok_and(|now| now.rip == address) =>
+                {
+                    return Ok(());
+                }
+                event => self.keep(event),
+            }
+            again(tid).map_err(|source| request("continue", tid, source))?;
+        }
+    }
+
+    /// A stop signal that nobody can block arrives while we work: the thread has it later.
+    fn keep(&mut self, event: sys::Event) {
+        if let (sys::Event::Signal(signal), Some(injection)) = (event, &mut self.injection)
+            && signal != libc::SIGTRAP
+        {
+            injection.stop_signal = Some(signal);
+        }
+    }
+
+    fn step_to_syscall_stop(&mut self) -> Result<(), Error> {
         let tid = self.tid;
         loop {
             sys::cont_to_syscall(tid).map_err(|source| request("continue", tid, source))?;
             match self.wait()? {
                 sys::Event::Syscall => return Ok(()),
                 sys::Event::Gone => return Err(Error::Gone { tid }),
-                // A stop signal that arrived meanwhile: its process stays marked as stopped, and
-                // the thread joins it when we detach.
-                _ => {}
+                event => self.keep(event),
             }
         }
     }
 
-    /// Waits for the next stop. It comes within microseconds: sooner than we would sleep and wake.
+    /// Waits for the next stop. On an idle machine it comes sooner than we would sleep and wake;
+    /// on a busy one we must not give our turn away.
     fn wait(&self) -> Result<sys::Event, Error> {
-        const LOOKS: u32 = 64;
+        const LOOKS: u32 = 16;
         let failed = |source| request("wait for", self.tid, source);
         for _ in 0..LOOKS {
             match sys::wait(self.tid, false).map_err(failed)? {
-                sys::Event::Nothing => std::thread::yield_now(),
+                sys::Event::Nothing => std::hint::spin_loop(),
                 event => return Ok(event),
             }
         }
@@ -124,15 +207,9 @@ impl FrozenProcess {
         arguments: [u64; 6],
     ) -> Result<Result<u64, std::io::Error>, Error> {
         let instruction = self.syscall_instruction()?;
-        let pid = self.pid;
+        self.begin(thread)?;
         let thread = &mut self.threads[thread];
-        if thread.injection.is_none() {
-            thread.begin(pid)?;
-        }
-        let Some(injection) = &thread.injection else {
-            return Err(Error::Gone { tid: thread.tid });
-        };
-        let mut registers = injection.registers;
+        let mut registers = thread.injected()?;
         registers.rip = instruction;
         registers.rax = number as u64;
         // Not inside a call: the kernel has nothing to restart.
@@ -145,10 +222,7 @@ impl FrozenProcess {
             registers.r8,
             registers.r9,
         ] = arguments;
-        sys::set_registers(thread.tid, &registers)
-            .map_err(|source| request("set the registers of", thread.tid, source))?;
-        thread.step_to_syscall_stop()?;
-        thread.step_to_syscall_stop()?;
+        thread.step(&registers)?;
         let result = sys::registers(thread.tid)
             .map_err(|source| request("read the registers of", thread.tid, source))?
             .rax as i64;
@@ -159,12 +233,42 @@ impl FrozenProcess {
         })
     }
 
+    /// Makes a thread ready to run calls for us.
+    pub(super) fn begin(&mut self, thread: usize) -> Result<(), Error> {
+        let ignored = match self.trap_is_ignored {
+            Some(ignored) => ignored,
+            None => *self.trap_is_ignored.insert(ignores_trap(self.pid)),
+        };
+        self.threads[thread].begin(self.pid, ignored)
+    }
+
+    /// Whether SIGTRAP may stop a thread that runs calls for us.
+    pub(super) fn can_trap(&mut self, thread: usize) -> Result<bool, Error> {
+        self.begin(thread)?;
+        let injection = &self.threads[thread].injection;
+        Ok(injection.as_ref().is_some_and(|injection| injection.trap))
+    }
+
     /// Gives all threads their registers back that ran system calls for us. Thawing does it, too.
     pub fn end_injections(&mut self) {
-        for thread in &mut self.threads {
-            // A thread that has ended needs nothing any more.
-            let _ = thread.end();
+        let pid = self.pid;
+        // All at once; a thread that has ended needs nothing any more.
+        let ending: Vec<bool> = self
+            .threads
+            .iter_mut()
+            .map(|thread| thread.begin_end().unwrap_or(false))
+            .collect();
+        for (thread, ending) in self.threads.iter_mut().zip(ending) {
+            if ending {
+                let _ = thread.finish_end(pid);
+            }
         }
+    }
+
+    /// Where the process has its vdso, if a `syscall` instruction was found there.
+    pub(super) fn vdso(&mut self) -> Result<Option<u64>, Error> {
+        self.syscall_instruction()?;
+        Ok(self.vdso)
     }
 
     /// Address of a `syscall` instruction in the process.
@@ -174,7 +278,10 @@ impl FrozenProcess {
         }
         let pid = self.pid;
         let address = match find_in_vdso(pid) {
-            Some(address) => address,
+            Some((vdso, address)) => {
+                self.vdso = Some(vdso);
+                address
+            }
             None => find_in_code(pid)?.ok_or(Error::NoSyscallInstruction { pid })?,
         };
         self.syscall_instruction = Some(address);
@@ -182,10 +289,18 @@ impl FrozenProcess {
     }
 }
 
-fn find_in_vdso(pid: Pid) -> Option<u64> {
+fn ignores_trap(pid: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let ignored = procfs::field(&status, "SigIgn");
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    ignored.is_none_or(|mask| mask & TRAP_BIT != 0)
+}
+
+/// The vdso, and the instruction in it.
+fn find_in_vdso(pid: Pid) -> Option<(u64, u64)> {
     let auxv = procfs::auxv(pid).ok()?;
     let &(_, vdso) = auxv.iter().find(|(kind, _)| *kind == AT_SYSINFO_EHDR)?;
-    find_in(pid, vdso, VDSO_BYTES_MAX)
+    Some((vdso, find_in(pid, vdso, VDSO_BYTES_MAX)?))
 }
 
 /// The vdso was moved or unmapped: any executable mapping will do.

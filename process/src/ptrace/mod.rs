@@ -2,18 +2,20 @@
 //!
 //! ```text
 //!   running ──seize, interrupt──► stopped ──begin──► injecting ──end──► stopped ──detach──► running
-//!                                 registers,         system calls,
-//!                                 xsave, queues      one by one
+//!                                 registers,         system calls, one by one
+//!                                 xsave, queues      or a list in one go
 //! ```
 //!
 //! A program is traced only while it is frozen. In between it has no tracer: signals and clones
 //! cost nothing, a debugger can attach, and a tracker that dies leaves a program that runs on.
 //! The kernel ties ptrace to the *thread* that seized, so [`FrozenTree`] cannot leave it.
 
+mod batch;
 mod freeze;
 mod inject;
 pub mod sys;
 
+pub use batch::{ANSWER_BYTES_MAX, Answer, Answers, Argument, Batch, CallId};
 pub use freeze::{FrozenProcess, FrozenThread, FrozenTree};
 pub(crate) use freeze::{shares_descriptors, shares_memory};
 
@@ -76,6 +78,14 @@ pub enum Error {
     NoSyscallInstruction {
         /// Which process.
         pid: Pid,
+    },
+    /// Memory that calls need could not be used.
+    #[error("process {pid}: memory for its answers cannot be used: {source}")]
+    Memory {
+        /// Which process.
+        pid: Pid,
+        /// Why not.
+        source: std::io::Error,
     },
     /// /proc could not be read.
     #[error("cannot read /proc/{pid}/{file}: {source}")]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use libc::{c_int, c_long, c_void, user_regs_struct};
 
@@ -67,6 +68,11 @@ pub fn cont_to_syscall(tid: Pid) -> io::Result<()> {
     request(libc::PTRACE_SYSCALL, tid, 0, 0).map(drop)
 }
 
+/// Lets a stopped thread run one instruction.
+pub fn step(tid: Pid) -> io::Result<()> {
+    request(libc::PTRACE_SINGLESTEP, tid, 0, 0).map(drop)
+}
+
 /// Stops being the tracer of a stopped thread; it runs on.
 pub fn detach(tid: Pid) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, 0).map(drop)
@@ -75,6 +81,23 @@ pub fn detach(tid: Pid) -> io::Result<()> {
 /// Changes the `PTRACE_O_*` options of a stopped thread.
 pub fn set_options(tid: Pid, options: c_int) -> io::Result<()> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, options as usize).map(drop)
+}
+
+/// A descriptor of another process, as our own.
+///
+/// # Errors
+/// It has none of this number, or we may not.
+pub fn take_fd(pid: Pid, number: i32) -> io::Result<OwnedFd> {
+    let target = rustix::process::Pid::from_raw(pid)
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+    let pidfd = rustix::process::pidfd_open(target, rustix::process::PidfdFlags::empty())?;
+    // SAFETY: no memory involved.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor of ours, from the call above.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// The general registers of a stopped thread.

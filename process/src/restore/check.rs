@@ -48,6 +48,7 @@ fn numbers(tree: &Tree) -> Result<(), Error> {
         .iter()
         .map(|process| process.pid)
         .chain(threads)
+        .chain(super::lists::leaderless(tree))
     {
         if fs::exists(format!("/proc/{number}")).unwrap_or(false) {
             return Err(pid_taken(number));

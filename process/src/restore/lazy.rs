@@ -24,9 +24,8 @@ use super::LeftToFill;
 use super::guard::Guard;
 use super::pager::{Lacking, Piece};
 use crate::memory;
-use crate::ptrace::{self, FrozenTree, Pid};
+use crate::ptrace::{self, FrozenTree, Pid, sys::take_fd};
 use crate::store::{DamagedPage, Extent, PAGE_BYTES, Snapshot, SpaceId};
-use crate::sync::mirror::take_fd;
 use crate::track::uffd;
 
 /// What is brought in one go: long enough to be quick, short enough that a waiting thread is
@@ -142,7 +141,7 @@ pub fn start(
     let alive: Vec<Pid> = tree.processes.iter().map(|process| process.pid).collect();
     let guard =
         Guard::start(&alive).map_err(io_error(0, "start the guard of a half-filled tree"))?;
-    let chunks = chunks(&targets, &*snapshot);
+    let mut chunks = chunks(&targets, &*snapshot);
     let left = chunks.iter().map(|(_, chunk)| chunk.bytes).sum();
     let shared = Arc::new(Shared {
         left_bytes: AtomicU64::new(left),
@@ -151,6 +150,7 @@ pub fn start(
     });
     let theirs = Arc::clone(&shared);
     let thread = std::thread::spawn(move || {
+        hottest_first(&mut chunks);
         let mut filler = Filler {
             targets,
             snapshot,
@@ -241,53 +241,35 @@ fn part(extent: &Extent, start: u64, end: u64) -> Extent {
 /// It cannot be written, or a page does not match its checksum.
 pub fn fill_now(areas: &[LeftToFill], snapshot: &dyn Snapshot) -> Result<(), FillError> {
     for area in areas {
-        for extent in snapshot.extents(area.space) {
-            let start = extent.start.max(area.range.start);
-            let end = (extent.start + extent.bytes).min(area.range.end);
-            if start >= end {
-                continue;
-            }
-            let extent = part(&extent, start, end);
+        for extent in snapshot.extents_in(area.space, area.range.clone()) {
             snapshot.check(area.space, &extent)?;
-            memory::write(area.pid, start, snapshot.bytes(&extent))
+            memory::write(area.pid, extent.start, snapshot.bytes(&extent))
                 .map_err(io_error(area.pid, "fill its memory"))?;
         }
     }
     Ok(())
 }
 
-/// What is to be brought, hottest first.
+/// What is to be brought, in the order of addresses.
 fn chunks(targets: &[Target], snapshot: &dyn Snapshot) -> Vec<(SpaceId, Extent)> {
     let mut chunks = Vec::new();
-    let mut spaces: Vec<SpaceId> = targets
-        .iter()
-        .flat_map(|target| target.lacking.pieces().map(|piece| piece.space))
-        .collect();
-    spaces.sort_unstable();
-    spaces.dedup();
-    for space in spaces {
-        for extent in snapshot.extents(space) {
-            let stored = extent.start..extent.start + extent.bytes;
-            let mut places: Vec<Piece> = targets
-                .iter()
-                .flat_map(|target| target.lacking.places(space, &stored))
-                .collect();
-            places.sort_unstable_by_key(|place| place.stored);
-            places.dedup();
-            for place in places {
-                let end = place.stored + (place.end - place.start);
-                let mut at = place.stored;
-                while at < end {
-                    let next = (at + CHUNK_BYTES).min(end);
-                    chunks.push((space, part(&extent, at, next)));
-                    at = next;
-                }
-            }
+    for piece in targets.iter().flat_map(|target| target.lacking.pieces()) {
+        let stored = piece.stored..piece.stored + (piece.end - piece.start);
+        for extent in snapshot.extents_in(piece.space, stored) {
+            let end = extent.start + extent.bytes;
+            let starts = (extent.start..end).step_by(CHUNK_BYTES as usize);
+            chunks.extend(starts.map(|start| {
+                let chunk = part(&extent, start, (start + CHUNK_BYTES).min(end));
+                (piece.space, chunk)
+            }));
         }
     }
-    // What was written last is used next; among equals in the order of addresses.
-    chunks.sort_by_key(|(space, chunk)| (std::cmp::Reverse(chunk.written), *space, chunk.start));
     chunks
+}
+
+/// What was written last is used next; among equals in the order of addresses.
+fn hottest_first(chunks: &mut [(SpaceId, Extent)]) {
+    chunks.sort_by_key(|(space, chunk)| (std::cmp::Reverse(chunk.written), *space, chunk.start));
 }
 
 struct Filler {
@@ -406,15 +388,14 @@ impl Filler {
         if let Some(piece) = target.lacking.at(address) {
             let stored = piece.stored + (address - piece.start);
             let around = stored & !(AROUND_BYTES - 1);
-            let extent = self
-                .snapshot
-                .extents(piece.space)
-                .find(|extent| (extent.start..extent.start + extent.bytes).contains(&stored));
+            let from = around.max(piece.stored);
+            let to = (around + AROUND_BYTES).min(piece.stored + (piece.end - piece.start));
+            let mut extents = self.snapshot.extents_in(piece.space, from..to);
+            let holds = |e: &Extent| (e.start..e.start + e.bytes).contains(&stored);
+            let extent = extents.find(holds);
+            drop(extents);
             if let Some(extent) = extent {
-                let from = around.max(extent.start).max(piece.stored);
-                let to = (around + AROUND_BYTES)
-                    .min(extent.start + extent.bytes)
-                    .min(piece.stored + (piece.end - piece.start));
+                let (from, to) = (extent.start, extent.start + extent.bytes);
                 // The page itself first: the thread goes on while the others come.
                 for (from, to) in [(stored, stored + PAGE_BYTES), (from, to)] {
                     let extent = part(&extent, from, to);

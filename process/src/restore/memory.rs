@@ -129,61 +129,47 @@ pub fn fill(
     let mut left = Vec::new();
     for process in living() {
         let mut writer = Writer::new(process)?;
-        let mut extents = snapshot.extents(process.space).peekable();
+        let urgent = urgent_pages(process);
         for mapping in &process.mappings {
             if mapping.shared || matches!(mapping.backing, Backing::Kernel(_)) {
                 continue;
             }
             let at_once =
                 copy_all || mapping.backing != Backing::Anonymous || mapping.huge_page_bytes != 0;
-            let mut any = false;
+            let range = mapping.start..mapping.end;
             // Extents may reach over the end of a mapping into its neighbour.
-            while let Some(extent) = extents.peek().copied() {
-                if extent.start >= mapping.end {
-                    break;
+            if at_once {
+                for extent in snapshot.extents_in(process.space, range) {
+                    writer.add(snapshot, mapping, &extent)?;
                 }
-                if let Some(part) = part_of(&extent, mapping.start, mapping.end) {
-                    any = true;
-                    if at_once {
-                        writer.add(snapshot, mapping, &part)?;
-                    } else {
-                        for page in urgent_pages(process, &part) {
-                            writer.add(snapshot, mapping, &page)?;
-                        }
-                    }
-                }
-                if extent.start + extent.bytes > mapping.end {
-                    break;
-                }
-                extents.next();
+                continue;
             }
-            if any && !at_once {
-                left.push(LeftToFill {
-                    pid: process.pid,
-                    space: process.space,
-                    range: mapping.start..mapping.end,
-                });
+            if snapshot
+                .extents_in(process.space, range.clone())
+                .next()
+                .is_none()
+            {
+                continue;
             }
+            for page in urgent.iter().filter(|page| range.contains(page)) {
+                for extent in snapshot.extents_in(process.space, *page..page + PAGE_BYTES) {
+                    writer.add(snapshot, mapping, &extent)?;
+                }
+            }
+            left.push(LeftToFill {
+                pid: process.pid,
+                space: process.space,
+                range,
+            });
         }
         writer.flush()?;
     }
     Ok(left)
 }
 
-/// The part of an extent inside a range.
-fn part_of(extent: &Extent, start: u64, end: u64) -> Option<Extent> {
-    let first = extent.start.max(start);
-    let last = (extent.start + extent.bytes).min(end);
-    (first < last).then(|| Extent {
-        start: first,
-        bytes: last - first,
-        offset: extent.offset + (first - extent.start),
-        written: extent.written,
-    })
-}
-
-/// Pages that the kernel or the stub touches before the program runs, and the tops of stacks.
-fn urgent_pages(process: &Process, part: &Extent) -> Vec<Extent> {
+/// Pages that the kernel or the stub touches before the program runs, and the tops of stacks;
+/// their addresses.
+fn urgent_pages(process: &Process) -> Vec<u64> {
     let mut pages: Vec<u64> = process
         .threads
         .iter()
@@ -200,9 +186,6 @@ fn urgent_pages(process: &Process, part: &Extent) -> Vec<Extent> {
     pages.sort_unstable();
     pages.dedup();
     pages
-        .into_iter()
-        .filter_map(|page| part_of(part, page, page + PAGE_BYTES))
-        .collect()
 }
 
 /// Writes pages into one process, many with one call.

@@ -29,6 +29,7 @@ mod pager;
 mod pool;
 mod sockets;
 mod stub;
+mod tcp;
 
 use std::io;
 use std::ops::Range;
@@ -66,6 +67,8 @@ pub struct Restored {
     pub tree: FrozenTree,
     /// The first process, a child of the calling process.
     pub root: Pid,
+    /// All children of the calling process.
+    pub roots: Vec<Pid>,
     /// Anonymous memory of which pages are in the store and not yet in the process.
     pub left_to_fill: Vec<LeftToFill>,
 }
@@ -159,6 +162,8 @@ pub enum Error {
     Ptrace(#[from] ptrace::Error),
 }
 
+const PR_SET_PDEATHSIG: u64 = 1;
+
 /// How long a phase may take.
 const PHASE_LIMIT: Duration = Duration::from_secs(20);
 
@@ -185,12 +190,13 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     let plan = lists::write(tree, &mut pool, &mut region, &kernel)?;
 
     let blocked = SignalsBlocked::new();
-    let started = start(tree, &region, plan.root)?;
+    let started = start(tree, &region, &plan.roots)?;
     // From here on, processes exist: kill them on every way out but the last.
     let mut guard = KillOnError {
-        root: started.root,
+        roots: started.roots.clone(),
         all: Vec::new(),
     };
+    let connections = std::mem::take(&mut pool.connections);
     drop(pool);
     let wait = |count, phase| match region.wait(count, PHASE_LIMIT) {
         Ok(Ok(())) => Ok(()),
@@ -207,20 +213,42 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     for process in &tree.processes {
         from_outside(process)?;
     }
-    let mut frozen = FrozenTree::freeze(&[started.root])?;
+    for stand_in in &plan.stand_ins {
+        // SAFETY: no memory involved; it is our child, and ends by itself.
+        unsafe { libc::waitpid(*stand_in, std::ptr::null_mut(), 0) };
+    }
+    let living = |pid: &&Pid| tree.processes.iter().any(|process| process.pid == **pid);
+    let mut roots: Vec<Pid> = started.roots.iter().filter(living).copied().collect();
+    // Created by stand-ins and siblings, and our children all the same.
+    for process in tree
+        .processes
+        .iter()
+        .filter(|p| p.parent == 0 && p.zombie.is_none())
+    {
+        if !roots.contains(&process.pid) {
+            roots.push(process.pid);
+        }
+    }
+    let mut frozen = FrozenTree::freeze(&roots)?;
     take_over(tree, &mut frozen, hole)?;
+    // Its end must not be taken for a parent's.
+    drop(started);
+    death_signals(tree, &mut frozen)?;
+    // From here on nothing can fail.
+    connections.resume(tree);
     guard.disarm();
     drop(blocked);
     Ok(Restored {
         tree: frozen,
-        root: started.root,
+        root: roots[0],
+        roots,
         left_to_fill,
     })
 }
 
-/// The root, and the thread that it is a child of until the end.
+/// The roots, and the thread that they are children of until the end.
 struct Started {
-    root: Pid,
+    roots: Vec<Pid>,
     _parent: Parent,
 }
 
@@ -240,10 +268,9 @@ impl Drop for Parent {
     }
 }
 
-/// Starts the root, in a time namespace in which the clocks go on where they stood.
-fn start(tree: &Tree, region: &stub::Region, list: u64) -> Result<Started, Error> {
-    let pid = tree.processes[0].pid;
-    let failed = |source: io::Error| match source.raw_os_error() {
+/// Starts the roots, in a time namespace in which the clocks go on where they stood.
+fn start(tree: &Tree, region: &stub::Region, lists: &[(Pid, u64)]) -> Result<Started, Error> {
+    let failed = |(pid, source): (Pid, io::Error)| match source.raw_os_error() {
         Some(libc::EEXIST) => check::pid_taken(pid),
         Some(libc::EPERM) => Error::Right("CAP_CHECKPOINT_RESTORE"),
         _ => Error::System {
@@ -255,13 +282,28 @@ fn start(tree: &Tree, region: &stub::Region, list: u64) -> Result<Started, Error
     let (release, released) = std::sync::mpsc::channel::<()>();
     let (created, creation) = std::sync::mpsc::channel();
     let handle = region.handle();
+    let lists = lists.to_vec();
     let thread = std::thread::Builder::new()
         .name("restore-clocks".to_owned())
         .spawn(move || {
-            let made = leave_rseq()
+            let first = lists.first().map_or(0, |(pid, _)| *pid);
+            let ready = leave_rseq()
                 .and_then(|()| check::continue_clocks(&clocks))
-                .and_then(|()| create(handle, pid, list));
-            let _ = created.send(made);
+                .map_err(|source| (first, source));
+            let mut made = Vec::new();
+            let all = ready.and_then(|()| {
+                for &(pid, list) in &lists {
+                    made.push(create(handle, pid, list).map_err(|source| (pid, source))?);
+                }
+                Ok(())
+            });
+            if all.is_err() {
+                drop(KillOnError {
+                    roots: std::mem::take(&mut made),
+                    all: Vec::new(),
+                });
+            }
+            let _ = created.send(all.map(|()| made));
             // Until the sender is dropped.
             let _ = released.recv();
         })
@@ -273,12 +315,13 @@ fn start(tree: &Tree, region: &stub::Region, list: u64) -> Result<Started, Error
         release: Some(release),
         thread: Some(thread),
     };
-    let root = creation
+    let ended = || io::Error::other("the thread that should create it ended");
+    let roots = creation
         .recv()
-        .unwrap_or_else(|_| Err(io::Error::other("the thread that should create it ended")))
+        .unwrap_or_else(|_| Err((0, ended())))
         .map_err(failed)?;
     Ok(Started {
-        root,
+        roots,
         _parent: parent,
     })
 }
@@ -439,6 +482,13 @@ fn take_over(tree: &Tree, frozen: &mut FrozenTree, hole: u64) -> Result<(), Erro
             sys::set_xstate(tid, &xstate).map_err(failed("vector registers"))?;
             sys::set_signal_mask(tid, thread.blocked).map_err(failed("signal mask"))?;
         }
+        // Until now it would have died with its parent; from here on, with us.
+        stopped
+            .syscall(0, libc::SYS_prctl, [PR_SET_PDEATHSIG, 0, 0, 0, 0, 0])?
+            .map_err(|source| Error::System {
+                action: "set a death signal".to_owned(),
+                source,
+            })?;
         let region = [hole, stub::Region::BYTES, 0, 0, 0, 0];
         stopped
             .syscall(0, libc::SYS_munmap, region)?
@@ -455,9 +505,32 @@ fn take_over(tree: &Tree, frozen: &mut FrozenTree, hole: u64) -> Result<(), Erro
     Ok(())
 }
 
+/// Main threads that want to hear of the death of their parents.
+fn death_signals(tree: &Tree, frozen: &mut FrozenTree) -> Result<(), Error> {
+    for process in tree.processes.iter().filter(|p| p.zombie.is_none()) {
+        let signal = process.threads[0].parent_death_signal as u64;
+        if signal == 0 {
+            continue;
+        }
+        let pid = process.pid;
+        let stopped = frozen
+            .process_mut(pid)
+            .ok_or(Error::Ptrace(ptrace::Error::Gone { tid: pid }))?;
+        let arguments = [PR_SET_PDEATHSIG, signal, 0, 0, 0, 0];
+        stopped
+            .syscall(0, libc::SYS_prctl, arguments)?
+            .map_err(|source| Error::System {
+                action: "set a death signal".to_owned(),
+                source,
+            })?;
+        stopped.end_injections();
+    }
+    Ok(())
+}
+
 /// Kills what was created when the rest fails.
 struct KillOnError {
-    root: Pid,
+    roots: Vec<Pid>,
     /// The whole tree, once all of it exists: then these numbers are surely ours. Before, all
     /// others die with the root: they asked for that first of all.
     all: Vec<Pid>,
@@ -472,12 +545,14 @@ impl KillOnError {
 impl Drop for KillOnError {
     fn drop(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(2);
-        for &pid in self.all.iter().chain([&self.root]) {
+        for &pid in self.all.iter().chain(&self.roots) {
             // SAFETY: no memory involved.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
-        // SAFETY: no memory involved; the root is our child.
-        unsafe { libc::waitpid(self.root, std::ptr::null_mut(), libc::__WALL) };
+        for &root in &self.roots {
+            // SAFETY: no memory involved; the root is our child.
+            unsafe { libc::waitpid(root, std::ptr::null_mut(), libc::__WALL) };
+        }
         // The others are adopted, by us or by init.
         let started = std::time::Instant::now();
         for &pid in &self.all {

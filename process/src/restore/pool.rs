@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 
 use super::Error;
+use super::tcp::Connections;
 use crate::state::{File, FileKind, Object, ObjectKind, Pipe, Tree};
 use crate::store::Snapshot;
 
@@ -33,6 +34,8 @@ pub struct Pool {
     pub files: Vec<RawFd>,
     /// For each object, for reading and writing.
     pub objects: Vec<RawFd>,
+    /// TCP connections, still held.
+    pub connections: Connections,
     images: HashMap<(u32, bool), RawFd>,
     old_limit: Option<libc::rlimit64>,
 }
@@ -55,6 +58,7 @@ impl Pool {
             held: HashMap::new(),
             files: Vec::new(),
             objects: Vec::new(),
+            connections: Connections::default(),
             images: HashMap::new(),
             old_limit: None,
         };
@@ -69,7 +73,8 @@ impl Pool {
             .iter()
             .map(open_pipe)
             .collect::<Result<Vec<_>, _>>()?;
-        let mut sockets = super::sockets::open_all(tree)?;
+        let (mut sockets, connections) = super::sockets::open_all(tree)?;
+        pool.connections = connections;
         for file in &tree.files {
             let opened = open_file(file, tree, &pool, &pipes, &mut sockets)?;
             finish(file, &opened)?;
@@ -230,7 +235,7 @@ fn open_file(
             } as i32)
             .map_err(system("make a signalfd"))
         }
-        FileKind::Inotify(watches) => open_inotify(watches),
+        FileKind::Inotify { watches, unread } => open_inotify(watches, *unread),
         FileKind::Proc(_) | FileKind::Pid(_) => fs::File::open("/dev/null")
             .map(OwnedFd::from)
             .map_err(system("open /dev/null")),
@@ -453,13 +458,16 @@ fn open_timer(clock: i32, remaining: u64, interval: u64, ticks: u64) -> io::Resu
     Ok(timer)
 }
 
-fn open_inotify(watches: &[crate::state::InotifyWatch]) -> Result<OwnedFd, Error> {
+fn open_inotify(watches: &[crate::state::InotifyWatch], unread: bool) -> Result<OwnedFd, Error> {
     let failed = |source| Error::System {
         action: "make an inotify instance".to_owned(),
         source,
     };
     // SAFETY: no memory involved.
     let inotify = owned(unsafe { libc::inotify_init1(libc::IN_CLOEXEC) }).map_err(failed)?;
+    if unread && let Err(error) = overflow(&inotify) {
+        tracing::warn!("an inotify instance cannot be told that events are lost: {error}");
+    }
     for watch in watches {
         let path = std::ffi::CString::new(watch.path.as_str())
             .map_err(|_| Error::Description(format!("watched path {:?}", watch.path)))?;
@@ -483,6 +491,48 @@ fn open_inotify(watches: &[crate::state::InotifyWatch]) -> Result<OwnedFd, Error
         }
     }
     Ok(inotify)
+}
+
+/// Leaves one event in the queue of an inotify instance: that others are lost (`IN_Q_OVERFLOW`).
+/// The kernel puts it in when a queue is full. So it is filled, and all but this is taken out.
+fn overflow(inotify: &OwnedFd) -> io::Result<()> {
+    const EVENT_BYTES: usize = 16;
+    const EVENTS_MAX: usize = 1 << 20;
+    let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")?;
+    let most: usize = most.trim().parse().map_err(io::Error::other)?;
+    if most > EVENTS_MAX {
+        return Err(io::Error::other("its queue is too long to be filled"));
+    }
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_TMPFILE)
+        .open(std::env::temp_dir())?;
+    let path = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    // SAFETY: the path lives.
+    let watch = unsafe {
+        let events = libc::IN_MODIFY | libc::IN_ACCESS;
+        libc::inotify_add_watch(inotify.as_raw_fd(), path.as_ptr(), events)
+    };
+    if watch < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Neighbours that are alike would become one event.
+    for _ in 0..=most / 2 {
+        file.write_all_at(&[0], 0)?;
+        file.read_exact_at(&mut [0], 0)?;
+    }
+    // The event of its own end finds no room.
+    // SAFETY: no memory involved.
+    unsafe { libc::inotify_rm_watch(inotify.as_raw_fd(), watch) };
+    let mut left = most * EVENT_BYTES;
+    let mut buffer = vec![0u8; left.min(1 << 16)];
+    while left > 0 {
+        let room = buffer.len().min(left);
+        let got = rustix::io::read(inotify, &mut buffer[..room])?;
+        left -= got.min(left);
+    }
+    Ok(())
 }
 
 fn open(path: &str, flags: i32) -> io::Result<OwnedFd> {
@@ -511,5 +561,28 @@ pub(super) fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     } else {
         // SAFETY: the kernel has just given it to us.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_inotify_instance_with_unread_events_says_that_they_are_lost() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let watch = crate::state::InotifyWatch {
+            number: 7,
+            path: directory.path().display().to_string(),
+            mask: libc::IN_CREATE,
+        };
+        let inotify = open_inotify(&[watch], true).expect("made");
+        fs::write(directory.path().join("new"), "").expect("written");
+        let mut bytes = [0u8; 256];
+        let got = rustix::io::read(&inotify, &mut bytes).expect("events");
+        let word = |at: usize| i32::from_ne_bytes(*bytes[at..].first_chunk().expect("four bytes"));
+        assert_eq!((word(0), word(4)), (-1, libc::IN_Q_OVERFLOW as i32));
+        assert_eq!((word(16), word(20)), (7, libc::IN_CREATE as i32));
+        assert_eq!(got, 16 + 16 + 16, "nothing else");
     }
 }

@@ -7,13 +7,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::Error;
 use super::pool::owned;
+use super::tcp::Connections;
 use crate::state::{Socket, SocketState, Tree};
 
-/// Makes all sockets of a tree, by index.
+/// Makes all sockets of a tree, by index; and its TCP connections, which are held.
 ///
 /// # Errors
 /// An address is taken, or the kernel refuses something; named.
-pub fn open_all(tree: &Tree) -> Result<Vec<Option<OwnedFd>>, Error> {
+pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Error> {
     let mut all: Vec<Option<OwnedFd>> = tree.sockets.iter().map(|_| None).collect();
     for (index, socket) in tree.sockets.iter().enumerate() {
         if all[index].is_some() {
@@ -28,9 +29,8 @@ pub fn open_all(tree: &Tree) -> Result<Vec<Option<OwnedFd>>, Error> {
                 one
             }
             SocketState::Broken => broken(socket)?,
-            SocketState::Established(_) => {
-                return Err(Error::Description("a TCP connection to repair".to_owned()));
-            }
+            // Connections come when all addresses are bound.
+            SocketState::Established(_) => continue,
             _ => new(socket)?,
         };
         set_options(socket, &made)?;
@@ -40,7 +40,7 @@ pub fn open_all(tree: &Tree) -> Result<Vec<Option<OwnedFd>>, Error> {
                 SocketState::Idle | SocketState::Listening { .. } | SocketState::Destination(_)
             )
         {
-            bind(socket, &made)?;
+            bind_in_place(socket, &made)?;
         }
         if let SocketState::Listening { backlog } = socket.state {
             // SAFETY: no memory involved.
@@ -73,10 +73,11 @@ pub fn open_all(tree: &Tree) -> Result<Vec<Option<OwnedFd>>, Error> {
             }
         }
     }
-    Ok(all)
+    let connections = Connections::make(tree, &mut all)?;
+    Ok((all, connections))
 }
 
-fn new(socket: &Socket) -> Result<OwnedFd, Error> {
+pub(super) fn new(socket: &Socket) -> Result<OwnedFd, Error> {
     // SAFETY: no memory involved.
     owned(unsafe {
         libc::socket(
@@ -123,7 +124,7 @@ fn broken(socket: &Socket) -> Result<OwnedFd, Error> {
 }
 
 /// A TCP connection that was just reset by its other end.
-fn reset_connection(family: i32) -> io::Result<OwnedFd> {
+pub(super) fn reset_connection(family: i32) -> io::Result<OwnedFd> {
     let listener = if family == libc::AF_INET6 {
         TcpListener::bind("[::1]:0")?
     } else {
@@ -144,6 +145,33 @@ fn reset_connection(family: i32) -> io::Result<OwnedFd> {
     )?;
     drop(server);
     Ok(client.into())
+}
+
+/// Binds a socket from the directory where its relative path begins.
+fn bind_in_place(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
+    if socket.directory.is_empty() {
+        return bind(socket, made);
+    }
+    let enter = || -> io::Result<()> {
+        // A thread with a directory of its own: the tracker's stays.
+        // SAFETY: no memory involved.
+        if unsafe { libc::unshare(libc::CLONE_FS) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        std::env::set_current_dir(&socket.directory)
+    };
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            enter().map_err(|source| Error::Open {
+                path: socket.directory.clone(),
+                source,
+            })?;
+            bind(socket, made)
+        });
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 fn bind(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
@@ -259,7 +287,7 @@ fn unix_path(address: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(&path[..end]).into_owned())
 }
 
-fn set_options(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
+pub(super) fn set_options(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
     for (level, name, value) in &socket.options {
         if let Err(error) = set_option(made.as_raw_fd(), *level, *name, value) {
             // A congestion control that this kernel lacks, a buffer beyond the limit: the socket
@@ -270,7 +298,7 @@ fn set_options(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
     Ok(())
 }
 
-fn set_option(fd: i32, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+pub(super) fn set_option(fd: i32, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
     // SAFETY: the value lives and is as long as said.
     let set =
         unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), value.len() as u32) };
@@ -312,7 +340,7 @@ fn taken(socket: &Socket, source: io::Error) -> Error {
     }
 }
 
-fn system(action: &'static str) -> impl FnOnce(io::Error) -> Error {
+pub(super) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::System {
         action: action.to_owned(),
         source,
@@ -320,7 +348,7 @@ fn system(action: &'static str) -> impl FnOnce(io::Error) -> Error {
 }
 
 /// An address in words.
-fn name(address: &[u8]) -> String {
+pub(super) fn name(address: &[u8]) -> String {
     let port = |bytes: &[u8]| u16::from_be_bytes([bytes[2], bytes[3]]);
     match (
         address.first().map(|&family| i32::from(family)),

@@ -66,6 +66,8 @@ pub fn validate(tree: &Tree) -> Result<(), Invalid> {
         if process.zombie.is_some() {
             continue;
         }
+        number("process group", process.group, 0, PID_MAX)?;
+        number("session", process.session, 0, PID_MAX)?;
         for thread in &process.threads {
             number("thread", thread.tid, 1, PID_MAX)?;
             unique(&mut tids, "thread", thread.tid)?;
@@ -203,7 +205,7 @@ fn validate_files(tree: &Tree) -> Result<(), Invalid> {
             FileKind::Socket(socket) => index(tree.sockets.len(), "socket", *socket, what)?,
             FileKind::Inherited(descriptor) => number("inherited descriptor", *descriptor, 0, 2)?,
             FileKind::Proc(text) => path(text, "path in /proc")?,
-            FileKind::Inotify(watches) => {
+            FileKind::Inotify { watches, .. } => {
                 for watch in watches {
                     number("watch", watch.number, 1, QUEUE_MAX as i32)?;
                     path(&watch.path, "watched path")?;
@@ -229,6 +231,33 @@ fn validate_files(tree: &Tree) -> Result<(), Invalid> {
                 return Err(Invalid::Bad {
                     what: format!("socket {at}"),
                     why: "not its peer's peer",
+                });
+            }
+        }
+        if !socket.directory.is_empty() {
+            path(&socket.directory, "directory of a socket")?;
+        }
+        if let SocketState::Established(connection) = &socket.state {
+            let what = || format!("the connection of socket {at}");
+            let long = |queue: &[u8]| queue.len() > 1 << 30;
+            if connection.peer.len() > 128
+                || long(&connection.receive.1)
+                || long(&connection.send.1)
+                || connection.unsent as usize > connection.send.1.len()
+            {
+                return Err(Invalid::Bad {
+                    what: what(),
+                    why: "too long",
+                });
+            }
+            let scale = |scale: u8| scale > 14;
+            if connection
+                .window_scale
+                .is_some_and(|(a, b)| scale(a) || scale(b))
+            {
+                return Err(Invalid::Bad {
+                    what: what(),
+                    why: "with an impossible window scale",
                 });
             }
         }

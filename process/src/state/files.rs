@@ -72,7 +72,12 @@ pub enum FileKind {
         mask: u64,
     },
     /// `inotify`.
-    Inotify(Vec<InotifyWatch>),
+    Inotify {
+        /// What it watches.
+        watches: Vec<InotifyWatch>,
+        /// There were events that nobody had read; they are lost.
+        unread: bool,
+    },
     /// `pidfd` of a process of the tree.
     Pid(i32),
 }
@@ -123,6 +128,8 @@ pub struct Socket {
     pub state: SocketState,
     /// Its own address as a `sockaddr`; empty: none.
     pub address: Vec<u8>,
+    /// Where a relative path in that begins; empty: it is not relative.
+    pub directory: String,
     /// Options that were set: level, name, value.
     pub options: Vec<(i32, i32, Vec<u8>)>,
     /// Received and not read: one entry a datagram; of a stream, one entry in all.
@@ -156,15 +163,15 @@ pub enum SocketState {
 pub struct TcpConnection {
     /// The other end's `sockaddr`.
     pub peer: Vec<u8>,
-    /// Next sequence number to read, and what lies in the queue.
+    /// Sequence number after the last received byte, and what was not read yet.
     pub receive: (u32, Vec<u8>),
-    /// Sequence number after the last written byte, and what lies in the queue.
+    /// Sequence number after the last written byte, and what was not acknowledged yet.
     pub send: (u32, Vec<u8>),
-    /// How much of the send queue was never sent.
+    /// Bytes at the end of the send queue that were never sent.
     pub unsent: u32,
     /// Largest segment, bytes.
     pub segment_bytes: u32,
-    /// Window scales: ours to send, theirs; `None`: not used.
+    /// Window scales, to send and to receive; `None`: not used.
     pub window_scale: Option<(u8, u8)>,
     /// Selective acknowledgements.
     pub sack: bool,

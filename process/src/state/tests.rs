@@ -118,6 +118,7 @@ fn socket(peer: u32) -> Socket {
         kind: libc::SOCK_STREAM,
         protocol: 0,
         state: SocketState::Pair(peer),
+        directory: String::new(),
         address: vec![],
         options: vec![(1, 9, vec![1, 0, 0, 0])],
         received: vec![b"half a message".to_vec()],

@@ -74,8 +74,8 @@ pub struct Engine<M> {
     identity: u128,
     frames: Frames,
     index: Index,
-    /// Of each frame that holds a page.
-    checksums: Vec<u64>,
+    /// Of each frame that holds a page. A snapshot has those of its time.
+    checksums: Arc<Vec<u64>>,
     root: Option<Root>,
     next_epoch: u64,
     pins: Arc<()>,
@@ -128,7 +128,7 @@ impl<M: Medium> Engine<M> {
     fn empty(medium: Arc<M>, identity: u128, largest: u64, next_epoch: u64) -> Self {
         let frames = Frames::new(medium.bytes() / PAGE_BYTES, RESERVED_FRAMES);
         Self {
-            checksums: vec![0; frames.total() as usize],
+            checksums: Arc::new(vec![0; frames.total() as usize]),
             medium,
             identity,
             frames,
@@ -201,8 +201,9 @@ impl<M: Medium> Engine<M> {
                         value: run.frame.into(),
                     });
                 }
-                for index in 0..count {
-                    self.checksums[first + index] = run.checksums.get(index);
+                let sums = &mut Arc::make_mut(&mut self.checksums)[first..first + count];
+                for (index, sum) in sums.iter_mut().enumerate() {
+                    *sum = run.checksums.get(index);
                 }
                 let pages = PageRun {
                     page: run.page,
@@ -321,7 +322,8 @@ impl<M: Medium> Engine<M> {
             Err(error) => Err(error.into()),
             Ok(()) => {
                 self.frames.grow(self.medium.bytes() / PAGE_BYTES);
-                self.checksums.resize(self.frames.total() as usize, 0);
+                let frames = self.frames.total() as usize;
+                Arc::make_mut(&mut self.checksums).resize(frames, 0);
                 Ok(())
             }
         }
@@ -417,7 +419,8 @@ impl<M: Medium> Engine<M> {
     /// Pages have been written where they were placed; `checksums` has one for each.
     pub fn stored(&mut self, placement: &Placement, checksums: &[u64]) {
         let first = placement.frame as usize;
-        self.checksums[first..first + placement.count as usize].copy_from_slice(checksums);
+        let sums = Arc::make_mut(&mut self.checksums);
+        sums[first..first + placement.count as usize].copy_from_slice(checksums);
         let run = PageRun {
             page: placement.page,
             count: placement.count,
@@ -607,7 +610,7 @@ impl<M: Medium> Engine<M> {
             epoch: root.epoch,
             description: description.to_vec(),
             spaces: self.index.spaces().into_iter().map(of).collect(),
-            checksums: self.checksums.clone(),
+            checksums: Arc::clone(&self.checksums),
             _pin: Arc::clone(&self.pins),
         })
     }

@@ -36,6 +36,20 @@ pub enum StoreError {
         holder: String,
     },
 
+    /// It is somebody else's.
+    #[error(
+        "{path}: belongs to user {owner}, and this is user {user}: a store holds all of a \
+         program's memory, and is for its owner only; run as that user"
+    )]
+    OtherUser {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who asks.
+        user: u32,
+    },
+
     /// The medium cannot be written.
     #[error("{path}: the file system is mounted read-only; choose another --store")]
     ReadOnly {

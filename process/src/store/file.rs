@@ -173,9 +173,15 @@ fn lock(file: &File, path: &Path, access: Access) -> Result<(), StoreError> {
 fn open_file(path: &Path, writable: bool) -> Result<File, StoreError> {
     let mut options = OpenOptions::new();
     options.read(true).write(writable);
-    options
-        .open(path)
-        .map_err(|error| io_error(path, "open it", error))
+    options.open(path).map_err(|error| {
+        let user = rustix::process::geteuid().as_raw();
+        let owner = std::fs::metadata(path).map_or(user, |metadata| metadata.uid());
+        if error.kind() == io::ErrorKind::PermissionDenied && owner != user {
+            let path = path.to_owned();
+            return StoreError::OtherUser { path, owner, user };
+        }
+        io_error(path, "open it", error)
+    })
 }
 
 fn random_identity() -> u128 {

@@ -131,8 +131,26 @@ impl Frames {
 
     /// As [`Frames::claim`], for frames side by side.
     pub fn claim_run(&mut self, frame: u32, count: u32) -> bool {
-        let inside = u64::from(frame) + u64::from(count) <= self.total();
-        inside && (frame..frame + count).all(|frame| self.claim(frame))
+        if u64::from(frame) + u64::from(count) > self.total() {
+            return false;
+        }
+        let end = frame + count;
+        let mut at = frame;
+        while at < end {
+            // What of the run lies in one word.
+            let next = ((at / 64 + 1) * 64).min(end);
+            let mask = (u64::MAX >> (64 - (next - at))) << (at % 64);
+            let word = at as usize / 64;
+            if self.taken(word) & mask != 0 {
+                return false;
+            }
+            self.working.0[word] |= mask;
+            self.durable.0[word] |= mask;
+            self.used[word / WORDS] += (next - at) as u16;
+            self.free -= u64::from(next - at);
+            at = next;
+        }
+        true
     }
 
     /// Frames of a chunk that are in use.

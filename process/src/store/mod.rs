@@ -15,6 +15,7 @@ pub mod medium;
 pub mod snapshot;
 pub mod verify;
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 pub use engine::Placement;
@@ -49,6 +50,20 @@ pub struct Extent {
     pub written: u64,
 }
 
+impl Extent {
+    /// The part of it that lies in a range of addresses, if there is one.
+    pub fn within(&self, range: &Range<u64>) -> Option<Self> {
+        let start = self.start.max(range.start);
+        let end = (self.start + self.bytes).min(range.end);
+        (start < end).then(|| Self {
+            start,
+            bytes: end - start,
+            offset: self.offset + (start - self.start),
+            written: self.written,
+        })
+    }
+}
+
 /// A page that is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -80,6 +95,16 @@ pub trait Snapshot: Send + Sync {
     /// The pages of a space as extents, ascending and disjoint; as long as possible among pages
     /// of the same `written`.
     fn extents(&self, space: SpaceId) -> Box<dyn Iterator<Item = Extent> + '_>;
+
+    /// Those parts of them that lie in a range of addresses.
+    fn extents_in(
+        &self,
+        space: SpaceId,
+        range: Range<u64>,
+    ) -> Box<dyn Iterator<Item = Extent> + '_> {
+        let all = self.extents(space);
+        Box::new(all.filter_map(move |extent| extent.within(&range)))
+    }
 
     /// The bytes of an extent (or of a part of one) in the mapped store, unchecked.
     fn bytes(&self, extent: &Extent) -> &[u8];

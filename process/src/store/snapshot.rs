@@ -1,6 +1,7 @@
 //! One complete epoch of a store, to restore from.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -18,9 +19,18 @@ pub struct StoredEpoch<M> {
     pub(super) description: Vec<u8>,
     pub(super) spaces: BTreeMap<SpaceId, Vec<PageRun>>,
     /// By frame.
-    pub(super) checksums: Vec<u64>,
+    pub(super) checksums: Arc<Vec<u64>>,
     /// While it lives, superseded frames are not reused.
     pub(super) _pin: Arc<()>,
+}
+
+fn extent_of(run: &PageRun) -> Extent {
+    Extent {
+        start: run.page * PAGE_BYTES,
+        bytes: u64::from(run.count) * PAGE_BYTES,
+        offset: u64::from(run.frame) * PAGE_BYTES,
+        written: run.written,
+    }
 }
 
 impl<M: Medium> Snapshot for StoredEpoch<M> {
@@ -38,12 +48,25 @@ impl<M: Medium> Snapshot for StoredEpoch<M> {
 
     fn extents(&self, space: SpaceId) -> Box<dyn Iterator<Item = Extent> + '_> {
         let runs = self.spaces.get(&space).into_iter().flatten();
-        Box::new(runs.map(|run| Extent {
-            start: run.page * PAGE_BYTES,
-            bytes: u64::from(run.count) * PAGE_BYTES,
-            offset: u64::from(run.frame) * PAGE_BYTES,
-            written: run.written,
-        }))
+        Box::new(runs.map(extent_of))
+    }
+
+    fn extents_in(
+        &self,
+        space: SpaceId,
+        range: Range<u64>,
+    ) -> Box<dyn Iterator<Item = Extent> + '_> {
+        let runs = self.spaces.get(&space).map_or(&[][..], Vec::as_slice);
+        let first = range.start / PAGE_BYTES;
+        let skip = runs.partition_point(|run| run.page + u64::from(run.count) <= first);
+        let runs = runs[skip..].iter().map(extent_of);
+        Box::new(
+            runs.take_while({
+                let end = range.end;
+                move |extent| extent.start < end
+            })
+            .filter_map(move |extent| extent.within(&range)),
+        )
     }
 
     fn bytes(&self, extent: &Extent) -> &[u8] {

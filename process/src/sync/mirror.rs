@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::ptrace::{FrozenTree, Pid};
 use crate::store::{PAGE_BYTES, Placement, SpaceId, Store, StoreError};
-use crate::track::{PageRange, PageSet, Space, uffd};
+use crate::track::{PageRange, PageSet, Program, Space, uffd};
 
 use super::copy::{Copied, Job, Source, copy, differing};
 
@@ -78,13 +78,20 @@ pub struct Mirror {
     objects: HashMap<(u64, u64), SpaceId>,
     last_space: u32,
     threads: usize,
+    /// Threads that copy while the program runs: one, so that the other processors are left to
+    /// it and to others, unless that is not enough.
+    background_threads: usize,
     /// Whether this kernel's tracking can be trusted.
     tracking: bool,
     bytes_per_second: f64,
+    /// Of comparing pages with the store.
+    compared_per_second: f64,
 }
 
 /// Assumed until a copy has been measured: 1 GiB/s.
 const FIRST_GUESS: f64 = (1u64 << 30) as f64;
+/// Comparing 1 MiB with the store takes about as long as stopping the program.
+const WORTH_A_STOP_PAGES: u64 = (1 << 20) / PAGE_BYTES;
 /// A copy smaller than this measures system calls rather than bandwidth.
 const MEASURED_BYTES: u64 = 1 << 20;
 
@@ -98,9 +105,32 @@ impl Mirror {
             objects: HashMap::new(),
             last_space,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
+            background_threads: 1,
             tracking,
             bytes_per_second: FIRST_GUESS,
+            compared_per_second: FIRST_GUESS,
         }
+    }
+
+    /// Whether this kernel's tracking can be trusted, where that is learnt later.
+    pub fn set_tracking(&mut self, tracking: bool) {
+        self.tracking = tracking;
+    }
+
+    /// Whether one processor is not enough for the background sync.
+    pub fn hurry(&mut self, hurry: bool) {
+        self.background_threads = if hurry { self.threads } else { 1 };
+    }
+
+    /// Bytes of private memory that the processes have now.
+    pub fn private_bytes(&self) -> u64 {
+        let of = |pid: &Pid| crate::procfs::private_pages(*pid).unwrap_or(0);
+        self.spaces.keys().map(of).sum::<u64>() * PAGE_BYTES
+    }
+
+    /// Bytes of pages that the store holds.
+    pub fn stored_bytes(&self) -> u64 {
+        self.store.engine().index().pages() * PAGE_BYTES
     }
 
     /// Bytes a second that went to the store lately.
@@ -154,9 +184,14 @@ impl Mirror {
         self.spaces.values().map(|space| space.resident_bytes).sum()
     }
 
-    /// Whether there is a space without a userfaultfd that could have one.
+    /// Whether stopping the program to protect more of it pays: a space could have a userfaultfd
+    /// and has none, or much was found that is not protected.
     pub fn lacks_protection(&self) -> bool {
-        self.tracking && self.spaces.values().any(|s| s.uffd.is_none() && !s.refused)
+        let lacks = |space: &Space| match space.uffd {
+            Some(_) => space.unprotected_pages >= WORTH_A_STOP_PAGES,
+            None => !space.refused,
+        };
+        self.tracking && self.spaces.values().any(lacks)
     }
 
     /// Forgets spaces of processes that are not in the tree, takes in new ones, and gives each
@@ -181,6 +216,14 @@ impl Mirror {
                 continue;
             };
             if space.uffd.is_some() || space.refused || !self.tracking {
+                continue;
+            }
+            if crate::procfs::is_filtered(process.pid) {
+                tracing::warn!(
+                    pid = process.pid,
+                    "it runs under seccomp, and makes no call for us: it cannot be persisted"
+                );
+                space.refused = true;
                 continue;
             }
             match userfaultfd_of(process)? {
@@ -212,15 +255,15 @@ impl Mirror {
         }
     }
 
-    /// Finds what has changed and protects it again. A process that has ended is left for
-    /// [`Mirror::keep_only`].
-    pub fn look(&mut self) -> Round {
+    /// Finds what has changed and protects it again; what was never protected, only while the
+    /// program stands. A process that has ended is left for [`Mirror::keep_only`].
+    pub fn look(&mut self, program: Program) -> Round {
         let started = Instant::now();
         let mut round = Round::default();
         for space in self.spaces.values_mut() {
             let mut gaps = Vec::new();
             let index = self.store.engine().index();
-            match space.look(index, |gap| gaps.push(gap)) {
+            match space.look(index, program, |gap| gaps.push(gap)) {
                 Ok(look) => round.written_pages += look.written_pages,
                 Err(error) => tracing::debug!(pid = space.pid, "cannot be looked at: {error}"),
             }
@@ -242,6 +285,19 @@ impl Mirror {
         pages * PAGE_BYTES
     }
 
+    /// How long [`Mirror::pay`] will take, by the measured bandwidths: to store what is dirty, and
+    /// to compare what is suspect, most of which is in the store already.
+    pub fn time_to_pay(&mut self) -> Duration {
+        let (mut dirty, mut suspect) = (0, 0);
+        for space in self.spaces.values_mut() {
+            dirty += space.dirty.pages() * PAGE_BYTES;
+            suspect += space.suspect.pages() * PAGE_BYTES;
+        }
+        let storing = dirty as f64 / self.bytes_per_second;
+        let comparing = suspect as f64 / self.compared_per_second;
+        Duration::try_from_secs_f64(storing + comparing).unwrap_or(Duration::MAX)
+    }
+
     /// Brings to the store what is owed. A set `stop` ends it early; what was not reached stays
     /// owed. With `frozen` a page that cannot be read is an error.
     ///
@@ -250,7 +306,17 @@ impl Mirror {
     pub fn pay(&mut self, stop: &AtomicBool, frozen: bool) -> Result<Round, SyncError> {
         let started = Instant::now();
         let mut round = Round::default();
-        self.compare(stop, &mut round);
+        let threads = if frozen {
+            self.threads
+        } else {
+            self.background_threads
+        };
+        self.compare(stop, threads, &mut round);
+        let compared = round.compared_pages * PAGE_BYTES;
+        if compared >= MEASURED_BYTES {
+            let measured = compared as f64 / started.elapsed().as_secs_f64();
+            self.compared_per_second = self.compared_per_second.mul_add(0.7, measured * 0.3);
+        }
         let mut jobs = Vec::new();
         let mut placed = Vec::new();
         let mut full = None;
@@ -282,7 +348,7 @@ impl Mirror {
             }
         }
         let copying = Instant::now();
-        let copied = copy(self.store.medium(), &jobs, self.threads, stop);
+        let copied = copy(self.store.medium(), &jobs, threads, stop);
         let bytes = (copied.checksums.len() - copied.failed.len()) as u64 * PAGE_BYTES;
         if bytes >= MEASURED_BYTES {
             let measured = bytes as f64 / copying.elapsed().as_secs_f64();
@@ -310,7 +376,7 @@ impl Mirror {
     }
 
     /// Suspect pages that are not what the store has become dirty.
-    fn compare(&mut self, stop: &AtomicBool, round: &mut Round) {
+    fn compare(&mut self, stop: &AtomicBool, threads: usize, round: &mut Round) {
         let engine = self.store.engine();
         for space in self.spaces.values_mut() {
             let mut suspect = std::mem::take(&mut space.suspect);
@@ -332,7 +398,7 @@ impl Mirror {
             round.compared_pages += pieces.iter().map(|piece| piece.count).sum::<u64>();
             let source = Source::Process(space.pid);
             let id = space.id;
-            let results = parallel(&pieces, self.threads, |piece| {
+            let results = parallel(&pieces, threads, |piece| {
                 if stop.load(Ordering::Relaxed) {
                     return None;
                 }
@@ -563,7 +629,7 @@ fn userfaultfd_of(
         Ok(remote) => remote,
         Err(error) => return Ok(Err(error)),
     };
-    let taken = take_fd(process.pid, remote as i32);
+    let taken = crate::ptrace::sys::take_fd(process.pid, remote as i32);
     // The program never sees it: its number is free again before it runs on.
     let _ = process.syscall(0, libc::SYS_close, [remote, 0, 0, 0, 0, 0])?;
     process.end_injections();
@@ -571,21 +637,4 @@ fn userfaultfd_of(
         uffd::enable(&uffd, uffd::FEATURE_WP_ASYNC | uffd::FEATURE_WP_UNPOPULATED)?;
         Ok(uffd)
     }))
-}
-
-/// A descriptor of another process, as our own.
-///
-/// # Errors
-/// It has none of this number, or we may not.
-pub fn take_fd(pid: Pid, number: i32) -> io::Result<OwnedFd> {
-    let target = rustix::process::Pid::from_raw(pid)
-        .ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
-    let pidfd = rustix::process::pidfd_open(target, rustix::process::PidfdFlags::empty())?;
-    // SAFETY: no memory involved.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor of ours, from the call above.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }

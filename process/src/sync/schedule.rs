@@ -61,6 +61,13 @@ pub fn next_round(
         .clamp(SHORTEST, epoch_interval.max(SHORTEST))
 }
 
+/// Bytes that should be free in the store, so that a persist never waits for blocks: what is not
+/// there yet, or what was dirty at most of late, and a part for a program that changes its habits.
+pub fn room(private: u64, stored: u64, most_dirty: u64) -> u64 {
+    const HEADROOM: u64 = 32 << 20;
+    private.saturating_sub(stored).max(most_dirty) + private / 8 + HEADROOM
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +99,14 @@ mod tests {
         assert_eq!(next_round(budget, 0, 100 * MS, 1000 * MS), 200 * MS);
         assert_eq!(next_round(budget, 0, 900 * MS, 1000 * MS), 1000 * MS);
         assert_eq!(next_round(budget, 1, 10 * MS, 1000 * MS), 20 * MS);
+    }
+
+    #[test]
+    fn there_is_room_for_all_that_the_store_does_not_have() {
+        const GIB: u64 = 1 << 30;
+        assert!(room(8 * GIB, 0, 0) >= 8 * GIB);
+        assert!(room(8 * GIB, 8 * GIB, 3 * GIB) >= 3 * GIB);
+        assert!(room(8 * GIB, 8 * GIB, 0) <= 2 * GIB);
     }
 
     proptest::proptest! {

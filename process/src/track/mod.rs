@@ -16,4 +16,4 @@ pub mod space;
 pub mod uffd;
 
 pub use pages::{PageRange, PageSet};
-pub use space::{Look, Space};
+pub use space::{Look, Program, Space};

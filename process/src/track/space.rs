@@ -4,6 +4,10 @@
 //! protection was lost or never was (a new or moved mapping, a fork's child, a private file
 //! mapping): they are compared with the store. A page that is there, in a protected range, not
 //! written to and not in the store would mean that something was overlooked: it counts as dirty.
+//!
+//! Ranges are protected anew only while the program stands still: registering splits a mapping
+//! that has grown since its bounds were read, and a program that moves it at that instant would
+//! see mremap(2) fail.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -36,6 +40,19 @@ pub struct Space {
     pub unreadable: PageSet,
     /// Bytes that it has, by the last look.
     pub resident_bytes: u64,
+    /// Pages that could be protected and, by the last look, are not.
+    pub unprotected_pages: u64,
+    /// Pages that the kernel would not protect, by the last look at a program that stood still.
+    refused_pages: u64,
+}
+
+/// Whether the program stands still during a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// Nothing is protected that was not.
+    Runs,
+    /// Every thread of it is stopped.
+    Stands,
 }
 
 /// What a look has seen, besides what it added to the space's sets.
@@ -68,6 +85,8 @@ impl Space {
             suspect: PageSet::default(),
             unreadable: PageSet::default(),
             resident_bytes: 0,
+            unprotected_pages: 0,
+            refused_pages: 0,
         }
     }
 
@@ -76,7 +95,12 @@ impl Space {
     ///
     /// # Errors
     /// The process has ended, or /proc cannot be read.
-    pub fn look(&mut self, index: &Index, mut forget: impl FnMut(PageRange)) -> io::Result<Look> {
+    pub fn look(
+        &mut self,
+        index: &Index,
+        program: Program,
+        mut forget: impl FnMut(PageRange),
+    ) -> io::Result<Look> {
         let maps = procfs::maps(self.pid)?;
         let pagemap = pagemap::open(self.pid)?;
         let mut look = Look::default();
@@ -84,8 +108,12 @@ impl Space {
         let mut kept = Kept::default();
         self.unreadable = PageSet::default();
         self.resident_bytes = 0;
+        self.unprotected_pages = 0;
+        if program == Program::Stands {
+            self.refused_pages = 0;
+        }
         for area in areas(&maps) {
-            let regions = self.look_at(&pagemap, &area, &mut look)?;
+            let regions = self.look_at(&pagemap, &area, program, &mut look)?;
             for (region, state) in regions {
                 let range = range_of(&region);
                 self.resident_bytes += region.end - region.start;
@@ -113,6 +141,7 @@ impl Space {
                 }
             }
         }
+        self.unprotected_pages = self.unprotected_pages.saturating_sub(self.refused_pages);
         kept.end(&mut gaps);
         gaps.iter().copied().for_each(&mut forget);
         // What was owed to the store and is gone meanwhile is owed no more.
@@ -125,6 +154,7 @@ impl Space {
         &mut self,
         pagemap: &std::fs::File,
         area: &Area,
+        program: Program,
         look: &mut Look,
     ) -> io::Result<Vec<(Region, State)>> {
         let mut found = Vec::new();
@@ -157,18 +187,24 @@ impl Space {
             Err(error) => return Err(error),
         }
         // New, moved, or grown together with something new: whatever it was, it counts as lost.
+        if program == Program::Runs {
+            suspects(&mut found, Protect::Nothing)?;
+            self.unprotected_pages += pages(&found);
+            return Ok(found);
+        }
         match uffd::register(uffd, area.start, area.end, uffd::MODE_WP) {
             Ok(()) => look.armed += 1,
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
-                // Another program lives here now (exec); it gets a userfaultfd of its own.
-                self.uffd = None;
-            }
+            // Another program lives here now (exec); it gets a userfaultfd of its own.
+            Err(_) if is_of_the_past(uffd) => self.uffd = None,
             Err(error) => {
                 tracing::debug!(
                     pid = self.pid,
                     start = format!("{:#x}", area.start),
                     "cannot be protected, will be compared: {error}"
                 );
+                suspects(&mut found, Protect::Nothing)?;
+                self.refused_pages += pages(&found);
+                return Ok(found);
             }
         }
         // Protected first and read later: what is written in between is seen at the next look.
@@ -183,6 +219,17 @@ impl Space {
         }
         Ok(found)
     }
+}
+
+fn pages(found: &[(Region, State)]) -> u64 {
+    found.iter().map(|(region, _)| region.pages()).sum()
+}
+
+/// Whether the memory that a userfaultfd belongs to is gone. Registering says ENOMEM then, as if
+/// there were no room; filling a page (that nobody can have mapped) says ESRCH.
+fn is_of_the_past(uffd: &OwnedFd) -> bool {
+    let filled = uffd::zero(uffd, PAGE_BYTES);
+    filled.is_err_and(|(_, error)| error.raw_os_error() == Some(libc::ESRCH))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,6 +11,9 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -68,25 +71,78 @@ fn directory() -> PathBuf {
     )
 }
 
-/// Listens at a path; a socket that nobody listens at any more is replaced.
-///
-/// # Errors
-/// It cannot be made.
-pub fn listen(path: &Path) -> io::Result<UnixListener> {
-    if let Some(directory) = path.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)?;
+/// Hears requests while the tracker does something else.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    requests: Receiver<(Request, UnixStream)>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// Listens at a path; a socket that nobody listens at any more is replaced. With each request
+    /// `waker` gets a byte, and a request to persist sets `urgent`.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn start(path: &Path, waker: UnixStream, urgent: Arc<AtomicBool>) -> io::Result<Self> {
+        if let Some(directory) = path.parent() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(directory)?;
+        }
+        // The store's lock says that there is no other tracker.
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        let (sender, requests) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&stop);
+        std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || {
+                for stream in listener.incoming() {
+                    if ended.load(Ordering::Acquire) {
+                        return;
+                    }
+                    let Ok(stream) = stream else { continue };
+                    match receive(&stream) {
+                        Err(error) => answer(&stream, &Answer::Error(error.to_string())),
+                        Ok(request) => {
+                            if matches!(request, Request::Persist { .. }) {
+                                urgent.store(true, Ordering::Release);
+                            }
+                            if sender.send((request, stream)).is_err() {
+                                return;
+                            }
+                            let _ = (&waker).write(&[0]);
+                        }
+                    }
+                }
+            })?;
+        Ok(Self {
+            path: path.to_owned(),
+            requests,
+            stop,
+        })
     }
-    // The store's lock says that there is no other tracker.
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+
+    /// A request that nobody has answered, and who asked.
+    pub fn next(&self) -> Option<(Request, UnixStream)> {
+        self.requests.try_recv().ok()
     }
-    let listener = UnixListener::bind(path)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Wakes the thread.
+        let _ = UnixStream::connect(&self.path);
+        let _ = std::fs::remove_file(&self.path);
+    }
 }
 
 fn read_line(stream: &UnixStream) -> io::Result<String> {
@@ -100,7 +156,6 @@ fn read_line(stream: &UnixStream) -> io::Result<String> {
 /// # Errors
 /// It says nothing, or nothing that is known.
 pub fn receive(stream: &UnixStream) -> io::Result<Request> {
-    stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(REQUEST))?;
     stream.set_write_timeout(Some(REQUEST))?;
     Ok(serde_json::from_str(&read_line(stream)?)?)

@@ -11,9 +11,8 @@ pub mod status;
 mod wake;
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,10 +25,11 @@ use crate::procfs;
 use crate::ptrace::Pid;
 use crate::restore::lazy::{FillError, Filling};
 use crate::store::file::now_ns;
-use crate::sync::schedule::{Budget, FIXED_COST, next_round};
+use crate::sync::schedule::{Budget, FIXED_COST, next_round, room};
 use crate::sync::{Mirror, SyncError};
+use crate::track::Program;
 
-use control::{Answer, Request};
+use control::{Answer, Request, Server};
 use status::Status;
 use wake::Wake;
 
@@ -37,8 +37,12 @@ use wake::Wake;
 /// program runs on for a moment, and another instant is tried.
 const INSTANTS: u32 = 10;
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
-/// Room in the store beyond what the program has, so that a persist never waits for blocks.
-const HEADROOM: u64 = 32 << 20;
+/// How often room is made in the store for a program that grows.
+const ROOM_INTERVAL: Duration = Duration::from_millis(500);
+/// When it is tried again where there was none.
+const ROOM_RETRY: Duration = Duration::from_secs(30);
+/// Room is made in such steps: a loss of power waits for one of them at most.
+const ROOM_STEP: u64 = 32 << 20;
 /// Rounds of background sync in a row before an epoch is put off.
 const TRIES: u32 = 4;
 /// Rounds that the achieved bound is taken from.
@@ -138,15 +142,15 @@ pub struct Tracker {
     options: Options,
     wake: Wake,
     watcher: Watcher,
-    listener: Option<UnixListener>,
-    socket: PathBuf,
+    server: Option<Server>,
+    urgent: Arc<AtomicBool>,
     status: Status,
     dirty: VecDeque<u64>,
     last_round: Instant,
     next_round: Instant,
     next_epoch: Instant,
+    next_room: Instant,
     put_off: u32,
-    stopped: bool,
     exit: Option<WaitStatus>,
     /// A restored program gets its pages.
     filling: Option<Filling>,
@@ -154,9 +158,7 @@ pub struct Tracker {
 
 impl Drop for Tracker {
     fn drop(&mut self) {
-        if self.listener.is_some() {
-            let _ = std::fs::remove_file(&self.socket);
-        }
+        self.persister.let_go();
     }
 }
 
@@ -172,10 +174,11 @@ impl Tracker {
         options: Options,
     ) -> Result<Self, TrackerError> {
         let wake = Wake::new(power::signals(&options.power)).map_err(io_error("catch signals"))?;
-        let waker = wake.waker().map_err(io_error("catch signals"))?;
-        let watcher = Watcher::start(&options.power, waker);
+        let waker = || wake.waker().map_err(io_error("catch signals"));
+        let urgent = wake.urgent();
+        let watcher = Watcher::start(&options.power, waker()?, Arc::clone(&urgent));
         let socket = control::socket_path(mirror.store.path());
-        let listener = control::listen(&socket)
+        let server = Server::start(&socket, waker()?, Arc::clone(&urgent))
             .inspect_err(|error| {
                 tracing::warn!(
                     "no control socket at {}: {error}; `dormouse process persist` cannot ask us",
@@ -198,16 +201,16 @@ impl Tracker {
             roots,
             wake,
             watcher,
-            listener,
-            socket,
+            server,
+            urgent,
             status,
             dirty: VecDeque::new(),
             last_round: now,
             next_round: now,
             next_epoch: now + options.epoch_interval,
+            next_room: now,
             options,
             put_off: 0,
-            stopped: false,
             exit: None,
             filling: None,
         })
@@ -216,6 +219,14 @@ impl Tracker {
     /// The pages of the program, to adopt restored spaces before [`Tracker::run`].
     pub fn mirror(&mut self) -> &mut Mirror {
         &mut self.persister.mirror
+    }
+
+    /// Whether this kernel's tracking can be trusted, where that is learnt while the program runs.
+    pub fn set_tracking(&mut self, tracking: bool) {
+        self.mirror().set_tracking(tracking);
+        if !tracking {
+            self.status.tracking = "compare".to_owned();
+        }
     }
 
     fn roots(&self) -> Vec<Pid> {
@@ -236,6 +247,9 @@ impl Tracker {
     /// # Errors
     /// It cannot be tracked at all.
     pub fn run(mut self) -> Result<End, TrackerError> {
+        // Short waits shall be short. The program was started before, and does not inherit it.
+        // SAFETY: no memory involved.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
         if self.filling.is_none() {
             self.take_in()?;
         }
@@ -266,12 +280,15 @@ impl Tracker {
             if let Some(report) = self.serve() {
                 return Ok(End::Persisted(Box::new(report)));
             }
+            self.notice_continued();
             let now = Instant::now();
-            if !self.stopped && self.filling.is_none() && !self.ended() {
+            if !self.persister.stopped && self.filling.is_none() && !self.ended() {
                 if now >= self.next_epoch {
                     self.epoch();
                 } else if now >= self.next_round {
                     self.round();
+                } else if now >= self.next_room {
+                    self.make_room();
                 }
             }
         }
@@ -287,6 +304,8 @@ impl Tracker {
             }
         }
         self.look_for_obstacles();
+        let medium = Arc::clone(self.mirror().store.medium());
+        std::thread::spawn(move || medium.populate());
         Ok(())
     }
 
@@ -306,8 +325,8 @@ impl Tracker {
     }
 
     fn wait(&self) {
-        let next = self.next_round.min(self.next_epoch);
-        let timeout = if self.stopped || self.filling.is_some() {
+        let next = self.next_round.min(self.next_epoch).min(self.next_room);
+        let timeout = if self.persister.stopped || self.filling.is_some() {
             Duration::from_secs(1)
         } else {
             next.saturating_duration_since(Instant::now())
@@ -322,12 +341,8 @@ impl Tracker {
             tv_nsec: timeout.subsec_nanos().into(),
         };
         let wake = self.wake.descriptor();
-        let mut descriptors = vec![PollFd::new(&wake, PollFlags::IN)];
-        if let Some(listener) = &self.listener {
-            descriptors.push(PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN));
-        }
         // Interrupted by a signal or not: the loop looks at everything.
-        let _ = poll(&mut descriptors, Some(&timeout));
+        let _ = poll(&mut [PollFd::new(&wake, PollFlags::IN)], Some(&timeout));
     }
 
     /// Takes the ends of children; the first root's is the program's.
@@ -377,12 +392,22 @@ impl Tracker {
     }
 
     fn continue_program(&mut self) {
-        if std::mem::take(&mut self.stopped) {
+        if std::mem::take(&mut self.persister.stopped) {
             for pid in self.mirror().processes() {
                 // SAFETY: no memory involved.
                 unsafe { libc::kill(pid, libc::SIGCONT) };
             }
             self.status.program = "running".to_owned();
+        }
+    }
+
+    /// Somebody else may continue the program that we have stopped.
+    fn notice_continued(&mut self) {
+        if self.persister.stopped && !stand(&self.roots()) {
+            tracing::info!("somebody has continued the program");
+            self.persister.stopped = false;
+            self.status.program = "running".to_owned();
+            self.next_epoch = Instant::now();
         }
     }
 
@@ -423,7 +448,7 @@ impl Tracker {
             Event::Lost(why) => {
                 tracing::warn!("power is about to fail: {why}");
                 self.status.power = format!("{}: {why}", self.options.power);
-                if self.stopped {
+                if self.persister.stopped {
                     return None;
                 }
                 match self.persist(self.options.then) {
@@ -468,7 +493,12 @@ impl Tracker {
         self.committed(&report);
         match then {
             Then::Stop => {
-                self.stopped = true;
+                // Seen standing once, it must have been continued when it does not stand.
+                let until = Instant::now() + Duration::from_secs(1);
+                while !stand(&roots) && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                self.persister.stopped = true;
                 self.status.program = "stopped".to_owned();
             }
             Then::Kill => self.reap(),
@@ -493,14 +523,19 @@ impl Tracker {
     fn round(&mut self) {
         let elapsed = self.last_round.elapsed();
         self.last_round = Instant::now();
-        let urgent = self.watcher.urgent();
-        let looked = self.persister.mirror.look();
+        let looked = self.persister.mirror.look(Program::Runs);
         let written = looked.written_pages * crate::store::PAGE_BYTES;
+        if self.persister.mirror.lacks_protection() {
+            // New memory, another program was executed, or a child was forked.
+            if let Err(error) = self.persister.take_in(&self.roots()) {
+                tracing::debug!("{error}");
+            }
+        }
         let budget = self.budget();
         let owed = self.persister.mirror.owed_bytes();
         self.remember(owed, budget);
         self.make_room();
-        match self.persister.mirror.pay(&urgent, false) {
+        match self.persister.mirror.pay(&self.urgent, false) {
             Ok(_) => {}
             Err(SyncError::Store(error)) => {
                 let text = vec![error.to_string()];
@@ -510,12 +545,6 @@ impl Tracker {
                 }
             }
             Err(error) => tracing::debug!("{error}"),
-        }
-        if self.persister.mirror.lacks_protection() {
-            // Another program was executed, or a child was forked.
-            if let Err(error) = self.persister.take_in(&self.roots()) {
-                tracing::debug!("{error}");
-            }
         }
         self.status.rounds += 1;
         let wait = next_round(budget, written, elapsed, self.options.epoch_interval);
@@ -531,35 +560,43 @@ impl Tracker {
             self.dirty.pop_front();
         }
         self.dirty.push_back(dirty);
-        if budget.is_some_and(|budget| dirty > budget) {
-            self.status.rounds_over_budget += 1;
-        }
+        let over = budget.is_some_and(|budget| dirty > budget);
+        self.status.rounds_over_budget += u64::from(over);
+        self.persister.mirror.hurry(over);
     }
 
     /// Blocks for what a persist would write, before it has to.
     fn make_room(&mut self) {
+        self.next_room = Instant::now() + ROOM_INTERVAL;
+        let most_dirty = self.dirty.iter().copied().max().unwrap_or(0);
         let mirror = &mut self.persister.mirror;
-        let wanted = mirror.owed_bytes() + mirror.resident_bytes() / 8 + HEADROOM;
-        if let Err(error) = mirror.store.reserve(wanted) {
-            tracing::debug!("{error}");
+        let wanted = room(mirror.private_bytes(), mirror.stored_bytes(), most_dirty);
+        let mut free = mirror.store.engine().free_bytes();
+        while free < wanted && !self.urgent.load(Ordering::Acquire) {
+            if let Err(error) = mirror.store.reserve(wanted.min(free + ROOM_STEP)) {
+                tracing::debug!("{error}");
+                self.next_room = Instant::now() + ROOM_RETRY;
+                break;
+            }
+            free = mirror.store.engine().free_bytes();
         }
     }
 
     /// A background epoch: rounds until little is dirty, then a short pause.
     fn epoch(&mut self) {
         let roots = self.roots();
-        let most = (self.options.pause.as_secs_f64() * self.persister.mirror.bandwidth()) as u64;
+        let pause = self.options.pause;
         for _ in 0..TRIES {
             self.round();
-            if self.watcher_is_urgent() {
+            if self.urgent.load(Ordering::Acquire) {
                 return;
             }
-            self.persister.mirror.look();
-            if self.persister.mirror.owed_bytes() <= most / 2 {
+            self.persister.mirror.look(Program::Runs);
+            if self.persister.mirror.time_to_pay() <= pause / 2 {
                 break;
             }
         }
-        match self.persister.background(&roots, most) {
+        match self.persister.background(&roots, pause) {
             Ok(Background::Committed(report)) => {
                 let pause = report.pause_ns as f64 / 1e6;
                 self.status.longest_pause_ms = self.status.longest_pause_ms.max(pause);
@@ -573,7 +610,8 @@ impl Tracker {
                 if self.put_off == 10 {
                     tracing::warn!(
                         "the program writes faster than the store takes: {bytes} bytes are dirty \
-                         when it is stopped, and --pause allows {most}; no epoch since 10 tries"
+                         when it is stopped, too many for --pause {}ms; no epoch since 10 tries",
+                        pause.as_millis()
                     );
                 }
                 self.next_epoch = Instant::now() + self.options.epoch_interval;
@@ -589,23 +627,16 @@ impl Tracker {
         }
     }
 
-    fn watcher_is_urgent(&self) -> bool {
-        use std::sync::atomic::Ordering;
-        self.watcher.urgent().load(Ordering::Acquire)
-            || self.wake.power_flag().load(Ordering::Acquire)
-    }
-
     /// Answers whoever asks; a report if the program was killed on request.
     fn serve(&mut self) -> Option<Report> {
         loop {
-            let (stream, _) = self.listener.as_ref()?.accept().ok()?;
-            match control::receive(&stream) {
-                Err(error) => control::answer(&stream, &Answer::Error(error.to_string())),
-                Ok(Request::Status) => {
+            let (request, stream) = self.server.as_ref()?.next()?;
+            match request {
+                Request::Status => {
                     let status = serde_json::to_value(self.status()).unwrap_or_default();
                     control::answer(&stream, &Answer::Ok(status));
                 }
-                Ok(Request::Persist { then }) => match self.persist(then) {
+                Request::Persist { then } => match self.persist(then) {
                     Err(error) => control::answer(&stream, &Answer::Error(error.to_string())),
                     Ok(report) => {
                         let value = serde_json::to_value(&report).unwrap_or_default();
@@ -637,6 +668,14 @@ impl Tracker {
             ..self.status.clone()
         }
     }
+}
+
+/// Whether these processes are stopped.
+fn stand(pids: &[Pid]) -> bool {
+    let stands = |pid: &Pid| {
+        procfs::stat(*pid, *pid).is_ok_and(|stat| matches!(stat.state, 'T' | 't' | 'Z'))
+    };
+    pids.iter().all(stands)
 }
 
 /// These processes and all that descend from them.

@@ -20,7 +20,8 @@ pub struct Restoring {
     pub eager: bool,
 }
 
-/// Restores the program that the store holds. It runs when this returns.
+/// Restores the program that the store holds. It runs when this returns. Only then is `track`
+/// asked whether this kernel's tracking can be trusted.
 ///
 /// # Errors
 /// It cannot be restored; the store is as it was, and no process is left.
@@ -29,7 +30,7 @@ pub struct Restoring {
 /// When the store holds nothing.
 pub fn resume(
     store: Store,
-    track: bool,
+    track: impl FnOnce() -> bool,
     options: Options,
     how: &Restoring,
 ) -> Result<Tracker, TrackerError> {
@@ -62,13 +63,14 @@ pub fn resume(
         },
     };
     let mut restored = restore(&tree, &snapshot, &choices)?;
-    let mut mirror = Mirror::new(store, track);
+    let mut mirror = Mirror::new(store, true);
     for process in tree.processes.iter().filter(|p| p.zombie.is_none()) {
         mirror.adopt(process.pid, process.space);
     }
-    let mut tracker = Tracker::new(mirror, track, Roots::Children(restored.root), options)?;
+    let mut tracker = Tracker::new(mirror, true, Roots::Children(restored.root), options)?;
     if restored.left_to_fill.is_empty() {
         restored.tree.thaw();
+        tracker.set_tracking(track());
         return Ok(tracker);
     }
     let waker = tracker.wake.waker().map_err(io_error("make a pipe"))?;
@@ -78,6 +80,7 @@ pub fn resume(
         Ok(filling) => {
             tracker.filling = Some(filling);
             restored.tree.thaw();
+            tracker.set_tracking(track());
             Ok(tracker)
         }
         Err(error) => {

@@ -16,6 +16,7 @@ pub struct Wake {
     child: Arc<AtomicBool>,
     forward: Vec<(i32, Arc<AtomicBool>)>,
     power: Arc<AtomicBool>,
+    urgent: Arc<AtomicBool>,
 }
 
 impl Wake {
@@ -33,6 +34,7 @@ impl Wake {
             child: Arc::default(),
             forward: Vec::new(),
             power: Arc::default(),
+            urgent: Arc::default(),
         };
         wake.catch(SIGCHLD, &wake.child.clone())?;
         for signal in [SIGTERM, SIGHUP] {
@@ -46,6 +48,8 @@ impl Wake {
         }
         let power = Arc::clone(&wake.power);
         for signal in power_signals {
+            // First of all: what runs in the background ends at once.
+            signal_hook::flag::register(*signal, Arc::clone(&wake.urgent))?;
             wake.catch(*signal, &power)?;
         }
         Ok(wake)
@@ -86,9 +90,10 @@ impl Wake {
         self.power.swap(false, Ordering::AcqRel)
     }
 
-    /// Set while a power signal waits to be taken.
-    pub fn power_flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.power)
+    /// Set while something waits that the background sync must make room for: a loss of power, or
+    /// a request to persist.
+    pub fn urgent(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.urgent)
     }
 
     /// Signals for the program that have come since last asked.

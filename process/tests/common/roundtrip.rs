@@ -81,6 +81,8 @@ pub fn persist(root: i32) -> Pages {
                 *objects.entry((device, inode)).or_insert(next)
             },
             advice: &mut AdviceCache::default(),
+            keep_connections: false,
+            stopped_by_us: false,
         },
     )
     .expect("described");

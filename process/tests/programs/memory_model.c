@@ -1,9 +1,11 @@
 /*
- * Maps, moves, drops, forks and grows memory at random, and knows what each page must hold: a
+ * memory_model [SEED [PAGES]]: maps, moves, drops, forks and grows memory at random, and PAGES
+ * huge pages of hugetlbfs with it, and knows what each page must hold: a
  * shadow table has one number a page, 0 for zeros. Prints "ok N" after each comparison of
  * everything, and aborts at the first page that differs.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +18,9 @@
 #define HUGE (512 * PAGE)
 #define REGIONS 24
 #define MOST_PAGES 2048u
+/* Regions of hugetlbfs: pages of 2 MiB, as many as the second argument says. */
+#define RESERVED_REGIONS 4
+#define MOST_RESERVED 16u
 
 struct region {
 	char *base;
@@ -24,11 +29,28 @@ struct region {
 	uint32_t shadow[MOST_PAGES];
 };
 
+/* A page of hugetlbfs has one mark for each of its 512 parts, too. */
+_Static_assert(MOST_RESERVED / RESERVED_REGIONS * 512 <= MOST_PAGES, "room for reserved pages");
+
 static struct region regions[REGIONS];
 static uint64_t state = 88172645463325252ull;
 static char *heap_start;
 static size_t heap_pages;
+static struct region reserved[RESERVED_REGIONS];
+static size_t reserved_pages;
 static uint32_t heap_shadow[MOST_PAGES];
+
+/* What cannot fail has failed: says what and why, so that a lost mapping is not a silent end. */
+#define MUST(what) must((what), #what, __LINE__)
+
+static void must(int holds, const char *what, int line)
+{
+	if (holds)
+		return;
+	printf("FAILED line %d: %s: %s\n", line, what, strerror(errno));
+	fflush(stdout);
+	abort();
+}
 
 static uint64_t rnd(void)
 {
@@ -75,6 +97,8 @@ static void check_all(void)
 {
 	for (size_t i = 0; i < REGIONS; i++)
 		check_region(&regions[i]);
+	for (size_t i = 0; i < RESERVED_REGIONS; i++)
+		check_region(&reserved[i]);
 	for (size_t i = 0; i < heap_pages; i++)
 		check(heap_start + i * PAGE, heap_shadow[i], "heap", i);
 }
@@ -87,8 +111,7 @@ static void map_region(struct region *r)
 	char *at = mmap(NULL, bytes + (r->huge ? HUGE : 0), PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (at == MAP_FAILED)
-		abort();
+	MUST(at != MAP_FAILED);
 	r->base = at;
 	if (r->huge) {
 		r->base = (char *)(((uintptr_t)at + HUGE - 1) & ~(HUGE - 1));
@@ -111,6 +134,39 @@ static void write_pages(struct region *r)
 	}
 }
 
+static void map_reserved(struct region *r)
+{
+	size_t most = reserved_pages / RESERVED_REGIONS;
+
+	r->pages = 512 * (1 + rnd() % most);
+	r->base = mmap(NULL, r->pages * PAGE, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	MUST(r->base != MAP_FAILED);
+	memset(r->shadow, 0, sizeof(r->shadow));
+}
+
+static void change_reserved(void)
+{
+	struct region *r = &reserved[rnd() % RESERVED_REGIONS];
+	size_t from;
+
+	if (!reserved_pages)
+		return;
+	switch (rnd() % 8) {
+	case 0:
+		munmap(r->base, r->pages * PAGE);
+		map_reserved(r);
+		break;
+	case 1:
+		from = rnd() % (r->pages / 512) * 512;
+		MUST(!madvise(r->base + from * PAGE, HUGE, MADV_DONTNEED));
+		memset(&r->shadow[from], 0, 512 * sizeof(r->shadow[0]));
+		break;
+	default:
+		write_pages(r);
+	}
+}
+
 static void drop_pages(struct region *r)
 {
 	size_t from = rnd() % r->pages, count = 1 + rnd() % 100;
@@ -121,8 +177,7 @@ static void drop_pages(struct region *r)
 	}
 	if (from + count > r->pages)
 		count = r->pages - from;
-	if (madvise(r->base + from * PAGE, count * PAGE, MADV_DONTNEED))
-		abort();
+	MUST(!madvise(r->base + from * PAGE, count * PAGE, MADV_DONTNEED));
 	memset(&r->shadow[from], 0, count * sizeof(r->shadow[0]));
 }
 
@@ -131,8 +186,7 @@ static void move_region(struct region *r)
 	size_t pages = 1 + rnd() % (r->huge ? 1500 : 700);
 	char *at = mremap(r->base, r->pages * PAGE, pages * PAGE, MREMAP_MAYMOVE);
 
-	if (at == MAP_FAILED)
-		abort();
+	MUST(at != MAP_FAILED);
 	if (pages > r->pages)
 		memset(&r->shadow[r->pages], 0, (pages - r->pages) * sizeof(r->shadow[0]));
 	r->base = at;
@@ -142,8 +196,7 @@ static void move_region(struct region *r)
 		char *to = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		at = mremap(r->base, pages * PAGE, pages * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to);
-		if (at == MAP_FAILED)
-			abort();
+		MUST(at != MAP_FAILED);
 		r->base = at;
 	}
 	r->huge = r->huge && ((uintptr_t)r->base & (HUGE - 1)) == 0 && pages % 512 == 0;
@@ -153,8 +206,7 @@ static void fork_once(void)
 {
 	pid_t child = fork();
 
-	if (child < 0)
-		abort();
+	MUST(child >= 0);
 	if (child == 0) {
 		check_all();
 		for (size_t i = 0; i < 4; i++)
@@ -175,8 +227,7 @@ static void change_heap(void)
 {
 	size_t pages = rnd() % 500;
 
-	if (brk(heap_start + pages * PAGE))
-		abort();
+	MUST(!brk(heap_start + pages * PAGE));
 	if (pages > heap_pages)
 		memset(&heap_shadow[heap_pages], 0, (pages - heap_pages) * sizeof(heap_shadow[0]));
 	heap_pages = pages;
@@ -190,11 +241,9 @@ static void change_heap(void)
 
 static void protect(struct region *r)
 {
-	if (mprotect(r->base, r->pages * PAGE, PROT_NONE))
-		abort();
+	MUST(!mprotect(r->base, r->pages * PAGE, PROT_NONE));
 	usleep(500);
-	if (mprotect(r->base, r->pages * PAGE, PROT_READ | PROT_WRITE))
-		abort();
+	MUST(!mprotect(r->base, r->pages * PAGE, PROT_READ | PROT_WRITE));
 	check_region(r);
 }
 
@@ -223,6 +272,9 @@ static void step(void)
 	case 6:
 		check_region(r);
 		break;
+	case 7:
+		change_reserved();
+		break;
 	default:
 		write_pages(r);
 	}
@@ -234,12 +286,20 @@ int main(int argc, char **argv)
 
 	if (argc > 1)
 		state ^= strtoull(argv[1], NULL, 10) * 0x9e3779b97f4a7c15ull;
+	if (argc > 2)
+		reserved_pages = strtoul(argv[2], NULL, 10);
+	if (reserved_pages > MOST_RESERVED)
+		reserved_pages = MOST_RESERVED;
 	setvbuf(stdout, output, _IOLBF, sizeof(output));
 	heap_start = (char *)(((uintptr_t)sbrk(0) + PAGE - 1) & ~(PAGE - 1));
-	if (brk(heap_start))
-		abort();
+	MUST(!brk(heap_start));
 	for (size_t i = 0; i < REGIONS; i++)
 		map_region(&regions[i]);
+	if (reserved_pages) {
+		for (size_t i = 0; i < RESERVED_REGIONS; i++)
+			map_reserved(&reserved[i]);
+		printf("huge pages\n");
+	}
 	for (unsigned long round = 1;; round++) {
 		for (size_t i = 0; i < 200; i++)
 			step();

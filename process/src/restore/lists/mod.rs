@@ -2,6 +2,7 @@
 
 mod files;
 mod memory;
+mod stand_ins;
 mod task;
 
 use std::io;
@@ -12,6 +13,8 @@ use super::pool::Pool;
 use super::stub::{CloneArguments, Gate, List, Region};
 use crate::procfs;
 use crate::state::{Backing, Process, Registers, Tree};
+pub use stand_ins::leaderless;
+use stand_ins::{StandIns, die_with_parent};
 
 /// Handlers of ours mean nothing in a child.
 pub const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
@@ -25,8 +28,10 @@ const ERESTART_RESTARTBLOCK: u64 = (-516i64) as u64;
 /// The written lists.
 #[derive(Debug)]
 pub struct Plan {
-    /// The list of the root.
-    pub root: u64,
+    /// The tracker's children to be: their numbers, and their lists.
+    pub roots: Vec<(i32, u64)>,
+    /// Those of them that only stand in, and end when all is there.
+    pub stand_ins: Vec<i32>,
     /// Opened when all processes exist.
     pub grouped: Gate,
     /// Opened when the first pages are there.
@@ -62,12 +67,25 @@ pub fn write(
         grouped,
         filled,
         ignored,
+        stand_ins: StandIns::of(tree),
         processes: 0,
         tasks: 0,
     };
-    let root = writer.process(0)?;
+    let by_others = writer.stand_ins.made_by_others();
+    let mut roots = Vec::new();
+    for (index, process) in tree.processes.iter().enumerate() {
+        // What has ended there was the tracker's to see.
+        if process.parent == 0 && process.zombie.is_none() && !by_others.contains(&index) {
+            roots.push((process.pid, writer.process(index)?));
+        }
+    }
+    let stand_ins = writer.sessions_under(0);
+    for session in &stand_ins {
+        roots.push((*session, writer.session_stand_in(*session)?));
+    }
     Ok(Plan {
-        root,
+        roots,
+        stand_ins,
         grouped,
         filled,
         processes: writer.processes,
@@ -115,6 +133,7 @@ struct Writer<'writing> {
     grouped: Gate,
     filled: Gate,
     ignored: u64,
+    stand_ins: StandIns,
     processes: u32,
     tasks: u32,
 }
@@ -129,14 +148,15 @@ impl Writer<'_> {
             return self.zombie(process, status);
         }
         self.processes += 1;
-        list.call(
-            libc::SYS_prctl,
-            &[PR_SET_PDEATHSIG, libc::SIGKILL as u64],
-            "ask to die with its parent",
-        );
+        let orphan = self.is_orphan(index);
+        if !orphan {
+            die_with_parent(&mut list);
+        }
         // Children of another session are from before this process made its own.
+        let by_others = self.stand_ins.made_by_others();
         let children: Vec<usize> = (index + 1..self.tree.processes.len())
             .filter(|&child| self.tree.processes[child].parent == process.pid)
+            .filter(|child| !by_others.contains(child))
             .collect();
         let leads = process.session == process.pid;
         let (before, after): (Vec<usize>, Vec<usize>) = children.into_iter().partition(|&child| {
@@ -152,11 +172,17 @@ impl Writer<'_> {
         for child in after {
             self.create(&mut list, child)?;
         }
+        self.members(&mut list, index)?;
+        let mut stand_ins = self.session_stand_ins(&mut list, process.pid)?;
+        stand_ins.extend(self.group_stand_ins(&mut list, index)?);
         if process.group == process.pid && !leads {
             list.call(libc::SYS_setpgid, &[0, 0], "make a process group");
         }
         list.report();
         list.wait(self.grouped);
+        if orphan {
+            die_with_parent(&mut list);
+        }
         if process.group != 0 && process.group != process.pid {
             list.call(
                 libc::SYS_setpgid,
@@ -168,6 +194,7 @@ impl Writer<'_> {
         self.memory(&mut list, process)?;
         list.report();
         list.wait(self.filled);
+        Self::dismiss(&mut list, &stand_ins);
         self.layout(&mut list, process)?;
         self.rest(&mut list, process)?;
         for thread in &process.threads[1..] {
@@ -191,6 +218,10 @@ impl Writer<'_> {
 
     fn zombie(&mut self, process: &Process, status: i32) -> Result<u64, Error> {
         let mut list = List::default();
+        // It leads for as long as nobody has asked for its end.
+        if process.group == process.pid {
+            list.call(libc::SYS_setpgid, &[0, 0], "make a process group");
+        }
         let signal = (status & 0x7f) as u64;
         if signal != 0 {
             let none = self.bytes(&[0; 8])?;

@@ -213,6 +213,13 @@ impl Writer<'_> {
         }
         self.credentials(list, thread)?;
         if main {
+            // Changing who one is resets this, too. What the program had comes when the tracker
+            // has taken over.
+            list.call(
+                libc::SYS_prctl,
+                &[PR_SET_PDEATHSIG, libc::SIGKILL as u64],
+                "ask to die with its parent",
+            );
             // Changing who one is resets these.
             list.call(
                 libc::SYS_prctl,
@@ -220,12 +227,14 @@ impl Writer<'_> {
                 "be dumpable",
             );
         }
-        let signal = thread.parent_death_signal as u64;
-        list.call(
-            libc::SYS_prctl,
-            &[PR_SET_PDEATHSIG, signal],
-            "set its death signal",
-        );
+        if !main && thread.parent_death_signal != 0 {
+            let signal = thread.parent_death_signal as u64;
+            list.call(
+                libc::SYS_prctl,
+                &[PR_SET_PDEATHSIG, signal],
+                "set its death signal",
+            );
+        }
         if thread.credentials.no_new_privileges {
             list.call(
                 libc::SYS_prctl,

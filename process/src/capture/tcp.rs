@@ -1,0 +1,348 @@
+//! Established TCP connections: sequence numbers, queues and what was agreed on, read in repair
+//! mode (`TCP_REPAIR`, tcp_repair_* in the kernel's net/ipv4/tcp.c).
+//!
+//! Both ends in the tree: they stand still together, so every epoch has them. Another end outside
+//! goes on meanwhile: its connection is kept only if the program is killed at this instant.
+//! Whatever is exchanged after an epoch would be missing in it.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::Builder;
+use super::sockets::{option_bytes, option_i32, set_option_i32};
+use crate::state::{SocketState, TcpConnection};
+
+const TCP_REPAIR: i32 = 19;
+const TCP_REPAIR_QUEUE: i32 = 20;
+const TCP_QUEUE_SEQ: i32 = 21;
+const TCP_TIMESTAMP: i32 = 24;
+const TCP_REPAIR_WINDOW: i32 = 29;
+const REPAIR_ON: i32 = 1;
+/// Off, and nothing is sent.
+const REPAIR_OFF_SILENT: i32 = -1;
+const RECEIVE_QUEUE: i32 = 1;
+const SEND_QUEUE: i32 = 2;
+const SIOCOUTQNSD: libc::c_ulong = 0x894b;
+/// Of `tcpi_options`.
+const OPTION_TIMESTAMPS: u8 = 1;
+const OPTION_SACK: u8 = 2;
+const OPTION_WINDOW_SCALE: u8 = 4;
+/// How often something may move between two ends while they are read.
+const TRIES: u32 = 20;
+
+/// A connection that was met, to be read when all are known.
+pub(super) struct Candidate {
+    /// Its index among the sockets.
+    pub index: u32,
+    pub socket: OwnedFd,
+    pub local: Vec<u8>,
+    pub peer: Vec<u8>,
+}
+
+/// A connection to the outside that was read: it hears nothing and says nothing until this is
+/// dropped, so that what was read stays true.
+#[derive(Debug)]
+pub struct HeldConnection {
+    socket: OwnedFd,
+    reuse: i32,
+    deaf: bool,
+}
+
+impl HeldConnection {
+    /// Leaves it as it is: it ends with its last descriptor, and its other end is told nothing.
+    pub fn abandon(self) {
+        // SAFETY: a duplicate of ours, closed once: its drop is not run.
+        unsafe { libc::close(self.socket.as_raw_fd()) };
+        std::mem::forget(self);
+    }
+
+    /// Enters repair mode; with `deaf`, what arrives is dropped, and comes again.
+    fn new(socket: OwnedFd, deaf: bool) -> io::Result<Self> {
+        let reuse = option_i32(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
+        if deaf {
+            drop_all(&socket)?;
+        }
+        let held = Self {
+            socket,
+            reuse,
+            deaf,
+        };
+        set_option_i32(&held.socket, libc::IPPROTO_TCP, TCP_REPAIR, REPAIR_ON)?;
+        Ok(held)
+    }
+}
+
+impl Drop for HeldConnection {
+    fn drop(&mut self) {
+        let socket = &self.socket;
+        let _ = set_option_i32(socket, libc::IPPROTO_TCP, TCP_REPAIR, REPAIR_OFF_SILENT);
+        // Repair mode has set it to its own ends.
+        let _ = set_option_i32(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, self.reuse);
+        if self.deaf {
+            let _ = set_option_i32(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0);
+        }
+    }
+}
+
+/// Attaches a filter that lets nothing through. The other end repeats what was not acknowledged.
+pub(crate) fn drop_all(socket: &OwnedFd) -> io::Result<()> {
+    // BPF_RET | BPF_K: keep 0 bytes.
+    let mut instruction = libc::sock_filter {
+        code: 6,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    };
+    let program = libc::sock_fprog {
+        len: 1,
+        filter: &raw mut instruction,
+    };
+    // SAFETY: the program and its instruction live, and the kernel copies them.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    if set == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+impl Builder<'_> {
+    /// Reads the connections that can be restored, now that all are known. The others stay broken.
+    pub(super) fn finish_connections(&mut self) {
+        let candidates = std::mem::take(&mut self.connections);
+        let ends: HashMap<(Place, Place), usize> = candidates
+            .iter()
+            .enumerate()
+            .filter_map(|(at, one)| Some(((place(&one.local)?, place(&one.peer)?), at)))
+            .collect();
+        let other_end = |one: &Candidate| {
+            let key = (place(&one.peer)?, place(&one.local)?);
+            ends.get(&key).copied()
+        };
+        for (at, one) in candidates.iter().enumerate() {
+            match other_end(one) {
+                Some(other) if other > at => self.inner_connection(one, &candidates[other]),
+                // Read with its other end.
+                Some(_) => {}
+                None if self.options.keep_connections => self.outer_connection(one),
+                None => {}
+            }
+        }
+    }
+
+    /// A connection of which both ends are here.
+    fn inner_connection(&mut self, one: &Candidate, other: &Candidate) {
+        for _ in 0..TRIES {
+            let both = read_once(one).and_then(|first| Ok((first, read_once(other)?)));
+            let (mut first, mut second) = match both {
+                Ok(both) => both,
+                Err(error) => {
+                    tracing::debug!("a TCP connection cannot be read: {error}");
+                    return;
+                }
+            };
+            // Timers of the kernel's may have moved bytes between the two readings.
+            if forget_received(&mut first, &second) && forget_received(&mut second, &first) {
+                self.established(one, first);
+                self.established(other, second);
+                return;
+            }
+        }
+        tracing::debug!("a TCP connection does not come to rest");
+    }
+
+    fn outer_connection(&mut self, one: &Candidate) {
+        let read = one
+            .socket
+            .try_clone()
+            .and_then(|socket| HeldConnection::new(socket, true))
+            .and_then(|held| Ok((read(&held.socket, &one.peer)?, held)));
+        match read {
+            Ok((connection, held)) => {
+                self.established(one, connection);
+                self.held.push(held);
+            }
+            Err(error) => tracing::debug!("a TCP connection cannot be read: {error}"),
+        }
+    }
+
+    fn established(&mut self, one: &Candidate, connection: TcpConnection) {
+        self.tree.sockets[one.index as usize].state =
+            SocketState::Established(Box::new(connection));
+    }
+}
+
+/// Address and port, where addresses of IPv4 in IPv6 are those of IPv4.
+type Place = (IpAddr, u16);
+
+fn place(address: &[u8]) -> Option<Place> {
+    let family = u16::from_ne_bytes(*address.first_chunk::<2>()?);
+    let port = u16::from_be_bytes([*address.get(2)?, *address.get(3)?]);
+    let ip = match i32::from(family) {
+        libc::AF_INET => Ipv4Addr::from(*address.get(4..)?.first_chunk::<4>()?).into(),
+        libc::AF_INET6 => {
+            IpAddr::V6(Ipv6Addr::from(*address.get(8..)?.first_chunk::<16>()?)).to_canonical()
+        }
+        _ => return None,
+    };
+    Some((ip, port))
+}
+
+fn read_once(one: &Candidate) -> io::Result<TcpConnection> {
+    let held = HeldConnection::new(one.socket.try_clone()?, false)?;
+    read(&held.socket, &one.peer)
+}
+
+/// Takes out of a send queue what the other end has received already. False: the other end lacks
+/// what this one has forgotten.
+fn forget_received(sender: &mut TcpConnection, receiver: &TcpConnection) -> bool {
+    let (after_last, queue) = &mut sender.send;
+    let first = after_last.wrapping_sub(queue.len() as u32);
+    let received = receiver.receive.0.wrapping_sub(first) as usize;
+    if received > queue.len() {
+        return false;
+    }
+    queue.drain(..received);
+    sender.unsent = sender.unsent.min(queue.len() as u32);
+    true
+}
+
+/// Reads a connection in repair mode.
+fn read(socket: &OwnedFd, peer: &[u8]) -> io::Result<TcpConnection> {
+    let tcp = libc::IPPROTO_TCP;
+    // struct tcp_info: state, ca_state, retransmits, probes, backoff, options, scales.
+    let info = option_bytes(socket, tcp, libc::TCP_INFO, 104)?;
+    let [options, scales] = *info
+        .get(5..)
+        .and_then(|rest| rest.first_chunk::<2>())
+        .ok_or(io::ErrorKind::InvalidData)?;
+    if !option_bytes(socket, tcp, libc::TCP_ULP, 16)?.is_empty() {
+        return Err(io::Error::other("a protocol of the kernel's lies over it"));
+    }
+    let segment_bytes = option_i32(socket, tcp, libc::TCP_MAXSEG)? as u32;
+    let timestamp = option_i32(socket, tcp, TCP_TIMESTAMP)? as u32;
+    let words = option_bytes(socket, tcp, TCP_REPAIR_WINDOW, 20)?;
+    let mut window = [0; 5];
+    for (word, bytes) in window.iter_mut().zip(words.chunks_exact(4)) {
+        *word = u32::from_ne_bytes(bytes.try_into().expect("four bytes"));
+    }
+    Ok(TcpConnection {
+        peer: peer.to_vec(),
+        receive: receive_queue(socket)?,
+        send: queue(socket, SEND_QUEUE, libc::TIOCOUTQ)?,
+        unsent: waiting(socket, SIOCOUTQNSD)? as u32,
+        segment_bytes,
+        window_scale: (options & OPTION_WINDOW_SCALE != 0).then_some((scales & 15, scales >> 4)),
+        sack: options & OPTION_SACK != 0,
+        timestamp: (options & OPTION_TIMESTAMPS != 0).then_some(timestamp),
+        window,
+    })
+}
+
+/// More may arrive between the question for the number and that for the bytes.
+fn receive_queue(socket: &OwnedFd) -> io::Result<(u32, Vec<u8>)> {
+    for _ in 0..TRIES {
+        let (before, content) = queue(socket, RECEIVE_QUEUE, libc::FIONREAD)?;
+        if option_i32(socket, libc::IPPROTO_TCP, TCP_QUEUE_SEQ)? as u32 == before
+            && waiting(socket, libc::FIONREAD)? == content.len()
+        {
+            return Ok((before, content));
+        }
+    }
+    Err(io::Error::other("it does not come to rest"))
+}
+
+/// The sequence number after the end of a queue, and its bytes.
+fn queue(socket: &OwnedFd, queue: i32, how_many: libc::c_ulong) -> io::Result<(u32, Vec<u8>)> {
+    set_option_i32(socket, libc::IPPROTO_TCP, TCP_REPAIR_QUEUE, queue)?;
+    let sequence = option_i32(socket, libc::IPPROTO_TCP, TCP_QUEUE_SEQ)? as u32;
+    let mut content = vec![0u8; waiting(socket, how_many)?];
+    if content.is_empty() {
+        return Ok((sequence, content));
+    }
+    // SAFETY: the buffer lives and is as long as said.
+    let got = unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            content.as_mut_ptr().cast(),
+            content.len(),
+            libc::MSG_PEEK | libc::MSG_DONTWAIT,
+        )
+    };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Acknowledged meanwhile: it is the beginning of a send queue that goes.
+    content.truncate(got as usize);
+    Ok((sequence, content))
+}
+
+fn waiting(socket: &OwnedFd, request: libc::c_ulong) -> io::Result<usize> {
+    let mut bytes = 0i32;
+    // SAFETY: the number lives.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut bytes) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(bytes.max(0) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection(received: u32, send: (u32, &[u8])) -> TcpConnection {
+        TcpConnection {
+            peer: Vec::new(),
+            receive: (received, Vec::new()),
+            send: (send.0, send.1.to_vec()),
+            unsent: 0,
+            segment_bytes: 1460,
+            window_scale: None,
+            sack: false,
+            timestamp: None,
+            window: [0; 5],
+        }
+    }
+
+    #[test]
+    fn what_the_other_end_has_received_is_not_sent_again() {
+        // Sequence numbers wrap around.
+        let mut sender = connection(0, (3, b"hello"));
+        for (received, left) in [(u32::MAX - 1, "hello"), (1, "lo"), (3, "")] {
+            assert!(forget_received(
+                &mut sender,
+                &connection(received, (0, b""))
+            ));
+            assert_eq!(sender.send.1, left.as_bytes());
+        }
+        assert!(
+            !forget_received(&mut sender, &connection(2, (0, b""))),
+            "a byte is lost"
+        );
+        assert!(
+            !forget_received(&mut sender, &connection(4, (0, b""))),
+            "a byte never was"
+        );
+    }
+
+    #[test]
+    fn the_same_place_is_known_in_both_families() {
+        let four = [2, 0, 0x18, 0xeb, 127, 0, 0, 1];
+        let mut six = vec![10, 0, 0x18, 0xeb, 0, 0, 0, 0];
+        six.extend([0; 10]);
+        six.extend([0xff, 0xff, 127, 0, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(place(&four), place(&six));
+        assert_eq!(place(&four), Some((Ipv4Addr::LOCALHOST.into(), 6379)));
+        assert_eq!(place(&four[..5]), None);
+    }
+}

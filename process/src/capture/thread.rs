@@ -1,0 +1,232 @@
+//! Threads: what /proc and ptrace tell.
+
+use std::fs;
+use std::io;
+
+use super::{Builder, Error};
+use crate::memory;
+use crate::procfs;
+use crate::ptrace::{FrozenThread, Pid, sys};
+use crate::state;
+
+pub(super) const PR_GET_SECUREBITS: u64 = 27;
+
+/// What a thread said of itself.
+pub(super) struct Told {
+    pub alternate_stack: (u64, i32, u64),
+    pub clear_tid: u64,
+    pub parent_death_signal: i32,
+    /// Its process' main thread said it.
+    pub securebits: u32,
+}
+
+impl Builder<'_> {
+    /// Describes a thread of the current process.
+    pub(super) fn thread(
+        &mut self,
+        frozen: &FrozenThread,
+        told: &Told,
+    ) -> Result<state::Thread, Error> {
+        let pid = self.pid;
+        let tid = frozen.tid;
+        let mut registers = state::Registers::from_user(&frozen.registers()?);
+        let rseq = sys::rseq_configuration(tid).unwrap_or_default();
+        if rseq.address != 0 {
+            leave_restartable_sequence(pid, rseq.address, &mut registers);
+        }
+        let mut xstate = sys::xstate(tid).map_err(self.failed("read its vector registers"))?;
+        let xstate_bytes = xstate.len() as u32;
+        let used = xstate
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |last| last + 1);
+        xstate.truncate(used);
+        let robust_list = robust_list(tid).map_err(self.failed("read its robust futexes"))?;
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))
+            .map_err(self.failed("read a thread's status"))?;
+        if procfs::field(&status, "Seccomp").is_some_and(|mode| mode != "0") {
+            self.refuse(format!("thread {tid} runs under seccomp"));
+        }
+        let stat = procfs::stat(pid, tid).map_err(self.failed("read a thread's state"))?;
+        Ok(state::Thread {
+            tid,
+            name: stat.name,
+            registers,
+            xstate,
+            xstate_bytes,
+            blocked: frozen.signal_mask()?,
+            pending: queue(tid, false)?,
+            alternate_stack: told.alternate_stack,
+            robust_list,
+            clear_tid: told.clear_tid,
+            rseq: (rseq.address, rseq.bytes, rseq.signature),
+            credentials: credentials(&status, told.securebits),
+            scheduling: scheduling(tid).map_err(self.failed("read how it is scheduled"))?,
+            parent_death_signal: told.parent_death_signal,
+        })
+    }
+}
+
+/// What a thread that was in a restartable sequence would see when it runs on: the sequence is
+/// aborted. The kernel that restores it does not know that it was in one.
+fn leave_restartable_sequence(pid: Pid, rseq: u64, registers: &mut state::Registers) {
+    const CRITICAL_SECTION: u64 = 8;
+    let Ok([section]) = words64::<1>(pid, rseq + CRITICAL_SECTION) else {
+        return;
+    };
+    if section == 0 {
+        return;
+    }
+    // struct rseq_cs: version and flags, start, length, abort handler.
+    let Ok([_, start, bytes, abort]) = words64::<4>(pid, section) else {
+        return;
+    };
+    if registers.rip.wrapping_sub(start) < bytes {
+        registers.rip = abort;
+        registers.orig_rax = u64::MAX;
+    }
+}
+
+fn credentials(status: &str, securebits: u32) -> state::Credentials {
+    let four = |name| {
+        let mut ids = [0u32; 4];
+        let text = procfs::field(status, name).unwrap_or("");
+        for (id, word) in ids.iter_mut().zip(text.split_ascii_whitespace()) {
+            *id = word.parse().unwrap_or(0);
+        }
+        ids
+    };
+    let mask = |name| {
+        procfs::field(status, name)
+            .and_then(|text| u64::from_str_radix(text, 16).ok())
+            .unwrap_or(0)
+    };
+    state::Credentials {
+        users: four("Uid"),
+        groups: four("Gid"),
+        supplementary: procfs::field(status, "Groups")
+            .unwrap_or("")
+            .split_ascii_whitespace()
+            .filter_map(|group| group.parse().ok())
+            .collect(),
+        capabilities: ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"].map(mask),
+        securebits,
+        no_new_privileges: procfs::field(status, "NoNewPrivs") == Some("1"),
+    }
+}
+
+/// The credentials of the calling process. `no_new_privileges` is as given: who compares does not
+/// mean it.
+pub(crate) fn own_credentials(no_new_privileges: bool) -> state::Credentials {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // SAFETY: no memory involved.
+    let securebits = unsafe { libc::prctl(PR_GET_SECUREBITS as i32, 0, 0, 0, 0) };
+    state::Credentials {
+        no_new_privileges,
+        ..credentials(&status, securebits.max(0) as u32)
+    }
+}
+
+/// `struct sched_attr` in its first version.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct SchedAttributes {
+    pub size: u32,
+    pub policy: u32,
+    pub flags: u64,
+    pub nice: i32,
+    pub priority: u32,
+    pub runtime: u64,
+    pub deadline: u64,
+    pub period: u64,
+}
+
+fn scheduling(tid: Pid) -> io::Result<state::Scheduling> {
+    let mut attributes = SchedAttributes::default();
+    let size = size_of::<SchedAttributes>();
+    // SAFETY: the structure lives and has the size that is said.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut attributes, size, 0) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let own = affinity(0)?;
+    let its = affinity(tid)?;
+    // SAFETY: no memory involved.
+    let io_priority = unsafe { libc::syscall(libc::SYS_ioprio_get, 1, tid) }.max(0) as u32;
+    Ok(state::Scheduling {
+        policy: attributes.policy,
+        flags: attributes.flags,
+        nice: attributes.nice,
+        priority: attributes.priority,
+        deadline_ns: [attributes.runtime, attributes.deadline, attributes.period],
+        affinity: if own == its { Vec::new() } else { its },
+        io_priority,
+    })
+}
+
+fn affinity(tid: Pid) -> io::Result<Vec<u8>> {
+    let mut mask = vec![0u8; 1024];
+    // SAFETY: the mask lives and is as long as said.
+    let bytes = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            tid,
+            mask.len(),
+            mask.as_mut_ptr(),
+        )
+    };
+    if bytes < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    mask.truncate(bytes as usize);
+    Ok(mask)
+}
+
+fn robust_list(tid: Pid) -> io::Result<(u64, u64)> {
+    let (mut head, mut bytes) = (0u64, 0u64);
+    // SAFETY: both words live.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_get_robust_list,
+            tid,
+            &raw mut head,
+            &raw mut bytes,
+        )
+    };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok((head, bytes))
+    }
+}
+
+pub(super) fn queue(tid: Pid, shared: bool) -> Result<Vec<state::SignalInfo>, Error> {
+    let queue = sys::pending_signals(tid, shared).map_err(|source| Error::Read {
+        pid: tid,
+        action: "read its pending signals".to_owned(),
+        source,
+    })?;
+    Ok(queue
+        .into_iter()
+        .map(|info| state::SignalInfo(info.to_vec()))
+        .collect())
+}
+
+fn words64<const N: usize>(pid: Pid, address: u64) -> Result<[u64; N], Error> {
+    let mut bytes = vec![0u8; N * 8];
+    let got = memory::read(pid, address, &mut bytes);
+    let failed = |source| Error::Read {
+        pid,
+        action: "read its memory".to_owned(),
+        source,
+    };
+    if got.map_err(failed)? < bytes.len() {
+        return Err(failed(io::Error::from_raw_os_error(libc::EFAULT)));
+    }
+    let mut words = [0u64; N];
+    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+        *word = u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    }
+    Ok(words)
+}

@@ -1,0 +1,236 @@
+//! Groups and sessions outlive their leaders. To make one again, a process with the leader's
+//! number stands in for it until the members are there, and ends.
+//!
+//! A session is inherited, not joined: its first members are created by the stand-in, or by the
+//! leader where it lives, as children of its own parent (`CLONE_PARENT`). A member that the
+//! tracker has adopted loses its parent once more: a child of the leader's creates it, and ends.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::super::Error;
+use super::super::stub::{Check, List};
+use super::{PR_SET_PDEATHSIG, Writer};
+use crate::state::Tree;
+
+/// Who is made by whom, where it is not by the parent.
+#[derive(Debug, Default)]
+pub struct StandIns {
+    /// By number of a session without a leader: indices of its first members.
+    pub sessions: BTreeMap<i32, Vec<usize>>,
+    /// By index of a process: numbers of groups without leaders that it makes.
+    pub groups: BTreeMap<usize, Vec<i32>>,
+    /// By index of a living session leader: processes that it makes beside itself.
+    pub siblings: BTreeMap<usize, Vec<usize>>,
+    /// By index of a living session leader: processes that are the tracker's, as orphans.
+    pub orphans: BTreeMap<usize, Vec<usize>>,
+}
+
+impl StandIns {
+    /// Finds them.
+    pub fn of(tree: &Tree) -> Self {
+        let mut found = Self::default();
+        let by_pid: HashMap<i32, usize> = tree
+            .processes
+            .iter()
+            .enumerate()
+            .map(|(index, process)| (process.pid, index))
+            .collect();
+        let living = || {
+            let all = tree.processes.iter().enumerate();
+            all.filter(|(_, process)| process.zombie.is_none())
+        };
+        for (index, process) in living() {
+            let session = process.session;
+            let parent = by_pid.get(&process.parent).map(|at| &tree.processes[*at]);
+            if session == 0
+                || session == process.pid
+                || parent.is_some_and(|parent| parent.session == session)
+            {
+                continue;
+            }
+            match by_pid.get(&session) {
+                None => found.sessions.entry(session).or_default().push(index),
+                Some(&leader) if tree.processes[leader].parent == process.parent => {
+                    found.siblings.entry(leader).or_default().push(index);
+                }
+                Some(&leader) if process.parent == 0 && tree.processes[leader].zombie.is_none() => {
+                    found.orphans.entry(leader).or_default().push(index);
+                }
+                // Its parent has left that session since.
+                Some(_) => {}
+            }
+        }
+        for (_, process) in living() {
+            let group = process.group;
+            let led = by_pid.contains_key(&group) || found.sessions.contains_key(&group);
+            if group == 0 || led {
+                continue;
+            }
+            let maker = living().find(|(_, other)| other.session == process.session);
+            if let Some((maker, _)) = maker {
+                let groups = found.groups.entry(maker).or_default();
+                if !groups.contains(&group) {
+                    groups.push(group);
+                }
+            }
+        }
+        found
+    }
+
+    /// Processes that their parents do not make.
+    pub fn made_by_others(&self) -> HashSet<usize> {
+        let all = self.sessions.values().chain(self.siblings.values());
+        let all = all.chain(self.orphans.values());
+        all.flatten().copied().collect()
+    }
+}
+
+/// Numbers of groups and sessions of which no process of the tree is the leader.
+pub fn leaderless(tree: &Tree) -> HashSet<i32> {
+    let pids: HashSet<i32> = tree.processes.iter().map(|process| process.pid).collect();
+    let living = tree.processes.iter().filter(|p| p.zombie.is_none());
+    living
+        .flat_map(|process| [process.group, process.session])
+        .filter(|number| *number != 0 && !pids.contains(number))
+        .collect()
+}
+
+impl Writer<'_> {
+    /// Whether a process is made as an orphan: until all processes are there, its parent dies.
+    pub(super) fn is_orphan(&self, index: usize) -> bool {
+        let mut orphans = self.stand_ins.orphans.values().flatten();
+        orphans.any(|orphan| *orphan == index)
+    }
+
+    /// Has the caller of `list`, a session leader, make the members of its session that are not
+    /// its children.
+    pub(super) fn members(&mut self, list: &mut List, leader: usize) -> Result<(), Error> {
+        let siblings = self.stand_ins.siblings.get(&leader).cloned();
+        for sibling in siblings.unwrap_or_default() {
+            self.create_sibling(list, sibling)?;
+        }
+        let orphans = self.stand_ins.orphans.get(&leader).cloned();
+        for orphan in orphans.unwrap_or_default() {
+            let own = self.process(orphan)?;
+            let pid = self.tree.processes[orphan].pid;
+            let mut short_lived = List::default();
+            self.clone(&mut short_lived, 0, libc::SIGCHLD as u64, pid, own)?;
+            short_lived.call(libc::SYS_exit_group, &[0], "end");
+            let number = self.free_number();
+            let own = self.put(&short_lived, number)?;
+            self.clone(list, 0, libc::SIGCHLD as u64, number, own)?;
+            Self::dismiss(list, &[number]);
+        }
+        Ok(())
+    }
+
+    /// A number that nobody has or will have here.
+    fn free_number(&self) -> i32 {
+        let most = std::fs::read_to_string("/proc/sys/kernel/pid_max");
+        let most: i32 = most
+            .ok()
+            .and_then(|most| most.trim().parse().ok())
+            .unwrap_or(1 << 15);
+        let threads = self
+            .tree
+            .processes
+            .iter()
+            .flat_map(|process| &process.threads);
+        let mut taken: HashSet<i32> = threads.map(|thread| thread.tid).collect();
+        taken.extend(self.tree.processes.iter().map(|process| process.pid));
+        taken.extend(leaderless(self.tree));
+        let free = |number: &i32| {
+            !taken.contains(number) && !std::path::Path::new(&format!("/proc/{number}")).exists()
+        };
+        (2..most).rev().find(free).unwrap_or(most - 1)
+    }
+
+    /// Has the caller of `list` create the stand-ins that are its children, for the sessions of
+    /// which the first members are. Returns their numbers.
+    pub(super) fn session_stand_ins(
+        &mut self,
+        list: &mut List,
+        parent: i32,
+    ) -> Result<Vec<i32>, Error> {
+        let sessions = self.sessions_under(parent);
+        for session in &sessions {
+            let own = self.session_stand_in(*session)?;
+            self.clone(list, 0, libc::SIGCHLD as u64, *session, own)?;
+        }
+        Ok(sessions)
+    }
+
+    /// Sessions without a leader whose first members are children of `parent`.
+    pub(super) fn sessions_under(&self, parent: i32) -> Vec<i32> {
+        let sessions = self.stand_ins.sessions.iter();
+        sessions
+            .filter(|(_, members)| self.tree.processes[members[0]].parent == parent)
+            .map(|(session, _)| *session)
+            .collect()
+    }
+
+    /// The list of a process that stands in for a session's leader.
+    pub(super) fn session_stand_in(&mut self, session: i32) -> Result<u64, Error> {
+        let mut list = List::default();
+        die_with_parent(&mut list);
+        list.call(libc::SYS_setsid, &[], "make a session");
+        for member in self.stand_ins.sessions[&session].clone() {
+            self.create_sibling(&mut list, member)?;
+        }
+        self.stand(list, session)
+    }
+
+    /// Has the caller of `list` create stand-ins for group leaders. Returns their numbers.
+    pub(super) fn group_stand_ins(
+        &mut self,
+        list: &mut List,
+        maker: usize,
+    ) -> Result<Vec<i32>, Error> {
+        let groups = self.stand_ins.groups.get(&maker).cloned();
+        let groups = groups.unwrap_or_default();
+        for group in &groups {
+            let mut own = List::default();
+            die_with_parent(&mut own);
+            own.call(libc::SYS_setpgid, &[0, 0], "make a process group");
+            let own = self.stand(own, *group)?;
+            self.clone(list, 0, libc::SIGCHLD as u64, *group, own)?;
+        }
+        Ok(groups)
+    }
+
+    /// Waits until all members are there, and ends.
+    fn stand(&mut self, mut list: List, number: i32) -> Result<u64, Error> {
+        self.processes += 1;
+        list.report();
+        list.wait(self.grouped);
+        list.report();
+        list.wait(self.filled);
+        list.call(libc::SYS_exit_group, &[0], "end");
+        self.put(&list, number)
+    }
+
+    /// Creates a process as a child of the caller's parent.
+    pub(super) fn create_sibling(&mut self, list: &mut List, index: usize) -> Result<(), Error> {
+        let own = self.process(index)?;
+        let pid = self.tree.processes[index].pid;
+        self.clone(list, libc::CLONE_PARENT as u64, 0, pid, own)
+    }
+
+    /// Takes the ends of stand-ins, so that nobody else sees them.
+    pub(super) fn dismiss(list: &mut List, stand_ins: &[i32]) {
+        for number in stand_ins {
+            let number = *number as u64;
+            list.call(libc::SYS_wait4, &[number, 0, 0, 0], "end a stand-in")
+                .about(number)
+                .expect(Check::Equals(number));
+        }
+    }
+}
+
+pub(super) fn die_with_parent(list: &mut List) {
+    list.call(
+        libc::SYS_prctl,
+        &[PR_SET_PDEATHSIG, libc::SIGKILL as u64],
+        "ask to die with its parent",
+    );
+}

@@ -1,0 +1,273 @@
+//! Established TCP connections, made again in repair mode (`TCP_REPAIR`): without a handshake,
+//! with the sequence numbers, queues and options of before.
+//!
+//! Until [`Connections::resume`] they neither hear nor say anything: a restore that fails leaves
+//! their other ends as they are. A probe is sent then; another end that knows nothing of the
+//! connection any more answers it with a reset, which the program sees.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::Error;
+use super::sockets::{name, new, reset_connection, set_option, set_options, system};
+use crate::capture::drop_all;
+use crate::state::{Socket, SocketState, TcpConnection, Tree};
+
+const TCP_REPAIR: i32 = 19;
+const TCP_REPAIR_QUEUE: i32 = 20;
+const TCP_QUEUE_SEQ: i32 = 21;
+const TCP_REPAIR_OPTIONS: i32 = 22;
+const TCP_TIMESTAMP: i32 = 24;
+const TCP_REPAIR_WINDOW: i32 = 29;
+const SO_BUF_LOCK: i32 = 72;
+/// The kernel's name of a connection's state (include/net/tcp_states.h).
+const TCP_CLOSE: u8 = 7;
+const REPAIR_ON: i32 = 1;
+/// Off; a probe is sent.
+const REPAIR_OFF: i32 = 0;
+const RECEIVE_QUEUE: i32 = 1;
+const SEND_QUEUE: i32 = 2;
+/// Options of TCP's header, in which `TCP_REPAIR_OPTIONS` speaks.
+const OPTION_SEGMENT: u32 = 2;
+const OPTION_WINDOW: u32 = 3;
+const OPTION_SACK: u32 = 4;
+const OPTION_TIMESTAMP: u32 = 8;
+/// The kernel takes no more into a queue at a time.
+const PIECE_BYTES: usize = 32 << 10;
+/// Room beyond the bytes of a queue, for the kernel's own use.
+const OVERHEAD_BYTES: usize = 64 << 10;
+
+/// Connections that are still held.
+#[derive(Debug, Default)]
+pub struct Connections {
+    /// Index of the socket, and a descriptor of it.
+    held: Vec<(usize, OwnedFd)>,
+}
+
+impl Connections {
+    /// Makes those of the tree's sockets that are connections, into their places. One that
+    /// cannot be made (its address is not this machine's any more, its other end is on no way)
+    /// becomes a broken one.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn make(tree: &Tree, all: &mut [Option<OwnedFd>]) -> Result<Self, Error> {
+        let mut held = Vec::new();
+        for (index, socket) in tree.sockets.iter().enumerate() {
+            let SocketState::Established(connection) = &socket.state else {
+                continue;
+            };
+            let made = match make(socket, connection) {
+                Ok(made) => {
+                    let copy = made.try_clone().map_err(system("duplicate a socket"))?;
+                    held.push((index, copy));
+                    made
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        "the connection from {} to {} is broken: {error}",
+                        name(&socket.address),
+                        name(&connection.peer)
+                    );
+                    reset_connection(socket.family).map_err(system("make a broken connection"))?
+                }
+            };
+            all[index] = Some(made);
+        }
+        Ok(Self { held })
+    }
+
+    /// Lets them speak and hear.
+    pub fn resume(self, tree: &Tree) {
+        for (index, made) in &self.held {
+            let socket = &tree.sockets[*index];
+            let SocketState::Established(connection) = &socket.state else {
+                continue;
+            };
+            if let Err(error) = resume(made, socket, connection) {
+                tracing::warn!(
+                    "the connection from {} to {} may be broken: {error}",
+                    name(&socket.address),
+                    name(&connection.peer)
+                );
+            }
+        }
+    }
+}
+
+fn integer(fd: i32, level: i32, option: i32, value: i32) -> io::Result<()> {
+    set_option(fd, level, option, &value.to_ne_bytes())
+}
+
+fn make(socket: &Socket, connection: &TcpConnection) -> io::Result<OwnedFd> {
+    let made = new(socket).map_err(io::Error::other)?;
+    let (fd, tcp) = (made.as_raw_fd(), libc::IPPROTO_TCP);
+    drop_all(&made)?;
+    integer(fd, tcp, TCP_REPAIR, REPAIR_ON)?;
+    let queues = [
+        (RECEIVE_QUEUE, &connection.receive),
+        (SEND_QUEUE, &connection.send),
+    ];
+    for (queue, (after_last, content)) in queues {
+        let first = after_last.wrapping_sub(content.len() as u32);
+        integer(fd, tcp, TCP_REPAIR_QUEUE, queue)?;
+        integer(fd, tcp, TCP_QUEUE_SEQ, first as i32)?;
+    }
+    let (address, peer) = (&socket.address, &connection.peer);
+    // SAFETY: both addresses live and are as long as said.
+    let connected = unsafe {
+        libc::bind(fd, address.as_ptr().cast(), address.len() as u32) == 0
+            && libc::connect(fd, peer.as_ptr().cast(), peer.len() as u32) == 0
+    };
+    if !connected {
+        return Err(io::Error::last_os_error());
+    }
+    // struct tcp_repair_opt: which, value.
+    let mut options = vec![(OPTION_SEGMENT, connection.segment_bytes)];
+    if connection.sack {
+        options.push((OPTION_SACK, 0));
+    }
+    if let Some((send, receive)) = connection.window_scale {
+        options.push((OPTION_WINDOW, u32::from(send) | u32::from(receive) << 16));
+    }
+    if connection.timestamp.is_some() {
+        options.push((OPTION_TIMESTAMP, 0));
+    }
+    let words =
+        |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|word| word.to_ne_bytes()).collect() };
+    let options: Vec<u8> = options
+        .iter()
+        .flat_map(|&(which, value)| words(&[which, value]))
+        .collect();
+    set_option(fd, tcp, TCP_REPAIR_OPTIONS, &options)?;
+    if let Some(now) = connection.timestamp {
+        integer(fd, tcp, TCP_TIMESTAMP, now as i32)?;
+    }
+    let buffers = [
+        (libc::SO_RCVBUFFORCE, connection.receive.1.len()),
+        (libc::SO_SNDBUFFORCE, connection.send.1.len()),
+    ];
+    for (buffer, bytes) in buffers.into_iter().filter(|(_, bytes)| *bytes > 0) {
+        let room = i32::try_from(bytes * 2 + OVERHEAD_BYTES).unwrap_or(i32::MAX / 2);
+        integer(fd, libc::SOL_SOCKET, buffer, room)?;
+        // The kernel goes on choosing the size, unless the program did.
+        integer(fd, libc::SOL_SOCKET, SO_BUF_LOCK, 0)?;
+    }
+    for (queue, content) in [
+        (RECEIVE_QUEUE, &connection.receive.1[..]),
+        (SEND_QUEUE, sent(connection).0),
+    ] {
+        integer(fd, tcp, TCP_REPAIR_QUEUE, queue)?;
+        send(fd, content)?;
+    }
+    set_option(fd, tcp, TCP_REPAIR_WINDOW, &words(&connection.window))?;
+    Ok(made)
+}
+
+/// The send queue: what was sent and not acknowledged, and what was never sent.
+fn sent(connection: &TcpConnection) -> (&[u8], &[u8]) {
+    let queue = &connection.send.1;
+    queue.split_at(queue.len().saturating_sub(connection.unsent as usize))
+}
+
+fn resume(made: &OwnedFd, socket: &Socket, connection: &TcpConnection) -> io::Result<()> {
+    let fd = made.as_raw_fd();
+    integer(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)?;
+    integer(fd, libc::IPPROTO_TCP, TCP_REPAIR, REPAIR_OFF)?;
+    // On a short way the answer to the probe is here already. A call that fails because of it
+    // takes the error away, and the program would read an end instead of a reset.
+    if is_closed(fd)? {
+        return Err(io::ErrorKind::ConnectionReset.into());
+    }
+    send(fd, sent(connection).1)?;
+    set_options(socket, made).map_err(io::Error::other)
+}
+
+fn is_closed(fd: i32) -> io::Result<bool> {
+    let mut state = [0u8; 1];
+    let mut length = state.len() as u32;
+    // SAFETY: the kernel writes no more than `length` bytes of its `struct tcp_info`, whose first
+    // one is the connection's state.
+    let got = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            state.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(state[0] == TCP_CLOSE)
+}
+
+fn send(fd: i32, mut content: &[u8]) -> io::Result<()> {
+    while !content.is_empty() {
+        let piece = &content[..content.len().min(PIECE_BYTES)];
+        // SAFETY: the piece lives and is as long as said.
+        let done = unsafe {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+            libc::send(fd, piece.as_ptr().cast(), piece.len(), flags)
+        };
+        if done <= 0 {
+            return Err(io::Error::last_os_error());
+        }
+        content = &content[done as usize..];
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A connection to a peer that has never heard of it is reset by the probe.
+    #[test]
+    fn a_connection_without_its_other_end_is_reset_when_it_resumes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener
+            .local_addr()
+            .expect("its address")
+            .port()
+            .to_be_bytes();
+        let socket = Socket {
+            family: libc::AF_INET,
+            kind: libc::SOCK_STREAM,
+            protocol: libc::IPPROTO_TCP,
+            state: SocketState::Broken,
+            address: [&[2, 0, 0, 0, 127, 0, 0, 1][..], &[0; 8]].concat(),
+            directory: String::new(),
+            options: Vec::new(),
+            received: Vec::new(),
+            shutdown: 0,
+        };
+        let connection = TcpConnection {
+            peer: [&[2, 0, port[0], port[1], 127, 0, 0, 1][..], &[0; 8]].concat(),
+            receive: (1000, b"what had come".to_vec()),
+            send: (2000, b"what was on its way".to_vec()),
+            unsent: 3,
+            segment_bytes: 1460,
+            window_scale: Some((7, 7)),
+            sack: true,
+            timestamp: Some(12345),
+            window: [1000, 65536, 65536, 65536, 1000],
+        };
+        let made = make(&socket, &connection).expect("repaired");
+        let mut stream = TcpStream::from(made.try_clone().expect("a copy"));
+        assert_eq!(
+            stream.peer_addr().expect("connected").ip().to_string(),
+            "127.0.0.1"
+        );
+        resume(&made, &socket, &connection).unwrap_or_default();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        let mut bytes = Vec::new();
+        let error = stream.read_to_end(&mut bytes).expect_err("it is broken");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        assert!(stream.write_all(b"more").is_err());
+    }
+}
