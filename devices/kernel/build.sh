@@ -1,0 +1,140 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Builds the lab's kernel with graph-ordered suspend and resume.
+#
+#   build.sh <linux source: tarball or linux-source package> <work directory> <output directory>
+#            [-jN] [config fragment...]
+#
+# Leaves bzImage, config and release in the output directory. Run it again after a change: only
+# what changed is built. Says what it is doing in lines that begin with "==> "; everything goes to
+# <work directory>/build.log, of which the end is shown on an error.
+
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+log=
+
+fail() {
+	echo "build.sh: $*" >&2
+	if [ -n "$log" ] && [ -s "$log" ]; then
+		echo "--- last lines of $log ---" >&2
+		tail -n 25 "$log" >&2
+	fi
+	exit 1
+}
+
+if [ $# -lt 3 ]; then
+	sed -n '4,11s/^# \{0,1\}//p' "$0" >&2
+	exit 2
+fi
+source=$(realpath "$1")
+work=$2
+output=$3
+shift 3
+jobs=-j$(nproc)
+case "${1:-}" in
+-j*)
+	jobs=$1
+	shift
+	;;
+esac
+
+mkdir -p "$work" "$output"
+work=$(cd "$work" && pwd)
+output=$(cd "$output" && pwd)
+tree=$work/linux
+log=$work/build.log
+: >"$log"
+
+for tool in gcc ld make patch flex bison bc tar xz; do
+	command -v "$tool" >/dev/null || fail "$tool is missing"
+done
+
+# What the tree was made from. Another source or other hooks: a new tree.
+stamp() {
+	stat -c '%n %s' "$source" | sed 's|.*/||'
+	cat "$here"/hooks/*.patch | cksum
+}
+
+tarball() {
+	case "$source" in
+	*.deb) dpkg-deb --fsys-tarfile "$source" | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' ;;
+	*) cat "$source" ;;
+	esac
+}
+
+# Without what no x86 kernel is built from: it is half of the source. All Kconfig files stay.
+unpack() {
+	echo "==> unpacking the source"
+	rm -rf "$tree"
+	mkdir -p "$tree"
+	tarball | tar -xJ -C "$tree" --strip-components=1 --wildcards --wildcards-match-slash \
+		--exclude='*/drivers/gpu/drm/*.[ch]' --exclude='*/arch/a*' --exclude='*/arch/[b-t]*' \
+		--exclude='*/Documentation/*.rst' --exclude='*/Documentation/*.yaml' \
+		--exclude='*/Documentation/*.txt' 2>>"$log" || fail "cannot unpack $source"
+	[ -f "$tree/drivers/base/power/main.c" ] || fail "$source is not a Linux source tree"
+}
+
+# Each hook is one small change; all of it must fit exactly where it belongs.
+apply_hooks() {
+	echo "==> applying the hooks"
+	for hook in "$here"/hooks/*.patch; do
+		name=hooks/$(basename "$hook")
+		patch -d "$tree" -p1 --fuzz=0 --no-backup-if-mismatch --forward \
+			<"$hook" >>"$log" 2>&1 ||
+			fail "$name does not apply to this Linux"
+		patch -d "$tree" -p1 --fuzz=0 --reverse --dry-run --force \
+			<"$hook" >>"$log" 2>&1 ||
+			fail "$name applied, but its change is not there"
+	done
+}
+
+wanted=$(stamp)
+if [ ! -f "$work/stamp" ] || [ "$(cat "$work/stamp")" != "$wanted" ]; then
+	rm -f "$work/stamp"
+	unpack
+	apply_hooks
+	echo "$wanted" >"$work/stamp"
+fi
+
+# Our files: replaced only where they differ, so that make sees what changed.
+(cd "$here/files" && find . -type f) | while read -r file; do
+	mkdir -p "$tree/$(dirname "$file")"
+	cmp -s "$here/files/$file" "$tree/$file" || cp "$here/files/$file" "$tree/$file"
+done
+
+compiler=gcc
+if command -v ccache >/dev/null; then
+	compiler="ccache gcc"
+fi
+
+# The build's time and place must not change its result.
+export KBUILD_BUILD_TIMESTAMP=@1 KBUILD_BUILD_USER=dormouse KBUILD_BUILD_HOST=dormouse LC_ALL=C
+
+configure() {
+	echo "==> configuring"
+	cat "$here/config" "$@" >"$work/config.wanted"
+	if ! cmp -s "$work/config.wanted" "$work/config.used" || [ ! -f "$tree/.config" ]; then
+		rm -f "$work/config.used"
+		make -C "$tree" CC="$compiler" KCONFIG_ALLCONFIG="$work/config.wanted" \
+			allnoconfig >>"$log" 2>&1 || fail "Linux's Kconfig failed"
+		cp "$work/config.wanted" "$work/config.used"
+	fi
+	# An option that Kconfig dropped would silently build another kernel.
+	grep -v -e '^#' -e '^$' "$work/config.wanted" | while read -r option; do
+		grep -qxF "$option" "$tree/.config" || { echo "$option"; break; }
+	done >"$work/config.lost"
+	if [ -s "$work/config.lost" ]; then
+		rm -f "$work/config.used"
+		fail "this Linux does not take $(cat "$work/config.lost")"
+	fi
+}
+configure "$@"
+
+echo "==> compiling"
+make -C "$tree" CC="$compiler" "$jobs" bzImage >>"$log" 2>&1 || fail "Linux does not build"
+
+cp "$tree/arch/x86/boot/bzImage" "$output/bzImage"
+cp "$tree/.config" "$output/config"
+make -C "$tree" -s CC="$compiler" kernelrelease >"$output/release"

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Graph-ordered suspend and resume: what main.c calls, and what its files share. */
+#ifndef _DPM_GRAPH_H
+#define _DPM_GRAPH_H
+
+#include <linux/device.h>
+#include <linux/ktime.h>
+#include <linux/list.h>
+#include <linux/pm.h>
+#include <linux/pm_graph.h>
+
+#ifdef CONFIG_PM_GRAPH
+
+typedef int (*dpm_graph_down_t)(struct device *dev, pm_message_t state, bool async);
+typedef void (*dpm_graph_up_t)(struct device *dev, pm_message_t state, bool async);
+
+/*
+ * main.c, with dpm_list_mtx held: takes all devices of @from through the phase and moves them to
+ * @to; does nothing when devices are to be taken one after the other or on work queues.
+ */
+void dpm_graph_down(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_down_t run,
+		    struct list_head *from, struct list_head *to, int *error);
+void dpm_graph_up(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_up_t run,
+		  struct list_head *from, struct list_head *to);
+
+/* main.c: the graph has seen to it that those whom the device depends on are done. */
+bool dpm_graph_is_ready(struct device *dev);
+/* main.c: whether a device may go to a work queue. */
+bool dpm_graph_allows_async(void);
+/* main.c: a driver waits for a device that nothing says it depends on; whether it has to. */
+bool dpm_graph_block(struct device *subordinate, struct device *dev);
+/* main.c: around each callback. */
+void dpm_graph_callback_begin(struct device *dev);
+void dpm_graph_callback_end(struct device *dev, int error);
+
+#else
+
+#define dpm_graph_down(...)		do { } while (0)
+#define dpm_graph_up(...)		do { } while (0)
+#define dpm_graph_is_ready(dev)		false
+#define dpm_graph_allows_async()	true
+#define dpm_graph_block(subordinate, dev) false
+#define dpm_graph_callback_begin(dev)	do { } while (0)
+#define dpm_graph_callback_end(dev, error) do { } while (0)
+
+#endif /* CONFIG_PM_GRAPH */
+#endif

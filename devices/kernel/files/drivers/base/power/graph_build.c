@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Graph-ordered suspend and resume: the graph of a transition, from parents and device links. */
+#include <linux/device.h>
+#include <linux/mm.h>
+#include <linux/pm-trace.h>
+#include <linux/slab.h>
+
+#include "../base.h"
+#include "power.h"
+#include "graph_internal.h"
+
+/* Edges as they are found; their number is known only afterwards. */
+struct edges {
+	struct dpm_graph_edge *edge;
+	u32 count;
+	u32 room;
+};
+
+static int add_edge(struct edges *edges, u32 superior, u32 subordinate)
+{
+	if (edges->count == edges->room) {
+		u32 room = edges->room ? 2 * edges->room : 256;
+		struct dpm_graph_edge *more = kvmalloc_array(room, sizeof(*more), GFP_KERNEL);
+
+		if (!more)
+			return -ENOMEM;
+		if (edges->count)
+			memcpy(more, edges->edge, edges->count * sizeof(*more));
+		kvfree(edges->edge);
+		edges->edge = more;
+		edges->room = room;
+	}
+	edges->edge[edges->count].superior = superior;
+	edges->edge[edges->count].subordinate = subordinate;
+	edges->count++;
+	return 0;
+}
+
+static bool in_graph(const struct dpm_graph *graph, const struct device *dev)
+{
+	return dev && dev->power.graph.generation == graph->generation;
+}
+
+/* Links that order nothing: the supplier has no driver, or sync_state() alone is meant. */
+static bool is_for_sync_state(const struct device_link *link)
+{
+	const u32 markers = DL_FLAG_INFERRED | DL_FLAG_CYCLE | DL_FLAG_MANAGED;
+
+	return (link->flags & ~markers) == DL_FLAG_SYNC_STATE_ONLY;
+}
+
+static bool link_orders(const struct device_link *link)
+{
+	return READ_ONCE(link->status) != DL_STATE_DORMANT && !is_for_sync_state(link);
+}
+
+static int add_edges_of(const struct dpm_graph *graph, struct edges *edges, struct device *dev)
+{
+	struct device_link *link;
+	int error = 0;
+	int locked;
+
+	if (in_graph(graph, dev->parent))
+		error = add_edge(edges, dev->parent->power.graph.index, dev->power.graph.index);
+
+	locked = device_links_read_lock();
+	list_for_each_entry_srcu(link, &dev->links.suppliers, c_node,
+				 device_links_read_lock_held())
+		if (!error && link_orders(link) && in_graph(graph, link->supplier))
+			error = add_edge(edges, link->supplier->power.graph.index,
+					 dev->power.graph.index);
+	device_links_read_unlock(locked);
+	return error;
+}
+
+static bool has_supplier_link(struct device *dev)
+{
+	struct device_link *link;
+	bool found = false;
+	int locked;
+
+	locked = device_links_read_lock();
+	list_for_each_entry_srcu(link, &dev->links.suppliers, c_node,
+				 device_links_read_lock_held())
+		found |= !is_for_sync_state(link);
+	device_links_read_unlock(locked);
+	return found;
+}
+
+/* Whether the device keeps its place in the list among all that do. */
+static bool keeps_list_order(struct device *dev)
+{
+	/* Nothing happens to it, and what depends on it is in the graph. */
+	if (dev->power.no_pm_callbacks || dev->power.syscore)
+		return false;
+	if (pm_trace_is_enabled())
+		return true;
+	switch (dpm_graph_switches.scope) {
+	case DPM_GRAPH_SCOPE_ALL:
+		return false;
+	case DPM_GRAPH_SCOPE_DECLARED:
+		if (has_supplier_link(dev))
+			return false;
+		fallthrough;
+	default:
+		return !pm_async_enabled || !dev->power.async_suspend;
+	}
+}
+
+static u32 number_devices(struct dpm_graph *graph, struct list_head *list)
+{
+	struct device *dev;
+	u32 count = 0;
+
+	list_for_each_entry(dev, list, power.entry) {
+		dev->power.graph.index = count++;
+		dev->power.graph.generation = graph->generation;
+		dev->power.graph.suspended = 0;
+	}
+	return count;
+}
+
+int dpm_graph_build_from(struct dpm_graph *graph, struct list_head *list)
+{
+	struct edges edges = { };
+	struct device *dev;
+	u32 count, i = 0;
+	int error = 0;
+
+	/* 0 is the generation of devices that were never in a graph. */
+	if (!++graph->generation)
+		graph->generation++;
+	count = number_devices(graph, list);
+	list_for_each_entry(dev, list, power.entry)
+		if (!error)
+			error = add_edges_of(graph, &edges, dev);
+	if (error)
+		goto free_edges;
+
+	error = -ENOMEM;
+	graph->device = kvcalloc(count + 1, sizeof(*graph->device), GFP_KERNEL);
+	graph->memory = kvzalloc(dpm_graph_bytes(count, edges.count), GFP_KERNEL);
+	if (!graph->device || !graph->memory)
+		goto free_arrays;
+
+	dpm_graph_init(&graph->core, graph->memory, count, edges.count);
+	list_for_each_entry(dev, list, power.entry) {
+		graph->core.node[i].ordered = keeps_list_order(dev);
+		graph->device[i++] = get_device(dev);
+	}
+	dpm_graph_build(&graph->core, edges.edge, edges.count);
+	kvfree(edges.edge);
+	return 0;
+
+free_arrays:
+	kvfree(graph->device);
+	kvfree(graph->memory);
+	graph->device = NULL;
+	graph->memory = NULL;
+free_edges:
+	kvfree(edges.edge);
+	return error;
+}
+
+void dpm_graph_free(struct dpm_graph *graph)
+{
+	u32 i;
+
+	if (!graph->device)
+		return;
+	for (i = 0; i < graph->core.devices; i++)
+		put_device(graph->device[i]);
+	kvfree(graph->device);
+	kvfree(graph->memory);
+	graph->device = NULL;
+	graph->memory = NULL;
+	graph->core.devices = 0;
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The order of a suspend or resume phase: see graph_core.h.
+ *
+ * Of the devices that are ready, those on the longest remaining path run first (list scheduling
+ * by bottom level; Hu 1961, and Adam, Chandy and Dickson 1974 for unequal costs), with the costs
+ * of the phases before. Devices that are known to sleep come before all others: once started they
+ * need no processor. Their number is limited apart from the number of processors.
+ */
+#include "graph_core.h"
+
+#ifdef __KERNEL__
+#include <linux/string.h>
+#else
+#include <string.h>
+#endif
+
+u64 dpm_graph_bytes(u32 devices, u32 edges)
+{
+	/* Each device may add an edge to the next one that keeps the list's order. */
+	u64 all_edges = (u64)edges + devices;
+
+	return ((u64)devices + 1) * sizeof(struct dpm_graph_node) +
+		all_edges * 2 * sizeof(u32) + (u64)devices * 2 * sizeof(u32);
+}
+
+void dpm_graph_init(struct dpm_graph_core *core, void *memory, u32 devices, u32 edges)
+{
+	u64 all_edges = (u64)edges + devices;
+	u32 *words;
+
+	memset(core, 0, sizeof(*core));
+	core->devices = devices;
+	core->node = memory;
+	words = (u32 *)(core->node + devices + 1);
+	core->superior = words;
+	core->subordinate = words + all_edges;
+	core->sleepers.node = words + 2 * all_edges;
+	core->others.node = core->sleepers.node + devices;
+}
+
+static bool is_honoured(const struct dpm_graph_core *core, const struct dpm_graph_edge *edge)
+{
+	return edge->superior < edge->subordinate && edge->subordinate < core->devices;
+}
+
+/* Calls count_edge() or place_edge() for all edges, those of the list's order included. */
+static void visit_edges(struct dpm_graph_core *core, const struct dpm_graph_edge *edges, u32 count,
+			void (*act)(struct dpm_graph_core *core, u32 superior, u32 subordinate))
+{
+	u32 last = DPM_GRAPH_NONE;
+	u32 i;
+
+	for (i = 0; i < count; i++)
+		if (is_honoured(core, &edges[i]))
+			act(core, edges[i].superior, edges[i].subordinate);
+
+	for (i = 0; i < core->devices; i++) {
+		if (!core->node[i].ordered)
+			continue;
+		if (last != DPM_GRAPH_NONE)
+			act(core, last, i);
+		last = i;
+	}
+}
+
+static void count_edge(struct dpm_graph_core *core, u32 superior, u32 subordinate)
+{
+	core->node[superior].subordinates++;
+	core->node[subordinate].superiors++;
+	core->edges++;
+}
+
+/* Fills each node's part from its end, so that what is left is where the part begins. */
+static void place_edge(struct dpm_graph_core *core, u32 superior, u32 subordinate)
+{
+	core->subordinate[--core->node[superior].subordinates] = subordinate;
+	core->superior[--core->node[subordinate].superiors] = superior;
+}
+
+void dpm_graph_build(struct dpm_graph_core *core, const struct dpm_graph_edge *edges, u32 count)
+{
+	u32 superiors = 0, subordinates = 0;
+	u32 i;
+
+	for (i = 0; i <= core->devices; i++) {
+		core->node[i].superiors = 0;
+		core->node[i].subordinates = 0;
+	}
+	core->edges = 0;
+	core->edges_dropped = 0;
+	for (i = 0; i < count; i++)
+		core->edges_dropped += !is_honoured(core, &edges[i]);
+
+	visit_edges(core, edges, count, count_edge);
+	for (i = 0; i <= core->devices; i++) {
+		superiors += core->node[i].superiors;
+		subordinates += core->node[i].subordinates;
+		core->node[i].superiors = superiors;
+		core->node[i].subordinates = subordinates;
+	}
+	visit_edges(core, edges, count, place_edge);
+}
+
+/* The neighbours that run before this device, or after it. */
+static const u32 *neighbours(const struct dpm_graph_core *core, u32 node, bool before, u32 *count)
+{
+	const struct dpm_graph_node *n = &core->node[node];
+	bool up = core->settings.direction == DPM_GRAPH_UP;
+
+	if (before == up) {
+		*count = n[1].superiors - n->superiors;
+		return core->superior + n->superiors;
+	}
+	*count = n[1].subordinates - n->subordinates;
+	return core->subordinate + n->subordinates;
+}
+
+static u32 known_cost_us(const struct dpm_graph_core *core, u32 node)
+{
+	u32 cost_us = core->node[node].cost_us;
+
+	return cost_us == DPM_GRAPH_UNKNOWN ? core->settings.threshold_us : cost_us;
+}
+
+static bool is_slow(const struct dpm_graph_core *core, u32 node)
+{
+	/* Unknown is the largest number. */
+	return core->node[node].cost_us > core->settings.threshold_us;
+}
+
+static bool is_sleeper(const struct dpm_graph_core *core, u32 node)
+{
+	return core->settings.sleepers && core->node[node].wait_us > core->settings.threshold_us;
+}
+
+/* Whether a comes before b. With equal levels it is the list's order of this direction. */
+static bool is_before(const struct dpm_graph_core *core, u32 a, u32 b)
+{
+	if (core->node[a].level_us != core->node[b].level_us)
+		return core->node[a].level_us > core->node[b].level_us;
+	return core->settings.direction == DPM_GRAPH_UP ? a < b : a > b;
+}
+
+static void heap_push(const struct dpm_graph_core *core, struct dpm_graph_heap *heap, u32 node)
+{
+	u32 at = heap->count++;
+
+	while (at && is_before(core, node, heap->node[(at - 1) / 2])) {
+		heap->node[at] = heap->node[(at - 1) / 2];
+		at = (at - 1) / 2;
+	}
+	heap->node[at] = node;
+}
+
+static u32 heap_pop(const struct dpm_graph_core *core, struct dpm_graph_heap *heap)
+{
+	u32 top = heap->node[0];
+	u32 node = heap->node[--heap->count];
+	u32 at = 0, child;
+
+	while ((child = 2 * at + 1) < heap->count) {
+		if (child + 1 < heap->count &&
+		    is_before(core, heap->node[child + 1], heap->node[child]))
+			child++;
+		if (is_before(core, node, heap->node[child]))
+			break;
+		heap->node[at] = heap->node[child];
+		at = child;
+	}
+	/* With the last one taken this writes it back where nobody looks. */
+	heap->node[at] = node;
+	return top;
+}
+
+static void make_ready(struct dpm_graph_core *core, u32 node)
+{
+	core->node[node].state = DPM_GRAPH_READY;
+	if (is_sleeper(core, node)) {
+		heap_push(core, &core->sleepers, node);
+	} else {
+		heap_push(core, &core->others, node);
+		core->backlog_us += known_cost_us(core, node);
+	}
+}
+
+static void set_level(struct dpm_graph_core *core, u32 node)
+{
+	u64 longest_us = 0;
+	const u32 *after;
+	u32 count, i;
+
+	after = neighbours(core, node, false, &count);
+	for (i = 0; i < count; i++)
+		if (core->node[after[i]].level_us > longest_us)
+			longest_us = core->node[after[i]].level_us;
+	core->node[node].level_us = longest_us + known_cost_us(core, node);
+}
+
+void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_settings *settings)
+{
+	u32 i;
+
+	core->settings = *settings;
+	if (!core->settings.cpus)
+		core->settings.cpus = 1;
+	core->sleepers.count = 0;
+	core->others.count = 0;
+	core->backlog_us = 0;
+	core->finished = 0;
+	core->running = 0;
+	core->running_beside = 0;
+	core->arriving = 0;
+	core->stopped = false;
+
+	/* What runs later has its level first: against the direction. */
+	for (i = 0; i < core->devices; i++)
+		set_level(core, settings->direction == DPM_GRAPH_DOWN ? i : core->devices - 1 - i);
+	for (i = 0; i < core->devices; i++) {
+		neighbours(core, i, true, &core->node[i].pending);
+		core->node[i].state = DPM_GRAPH_BLOCKED;
+		core->node[i].beside = false;
+		if (!core->node[i].pending)
+			make_ready(core, i);
+	}
+}
+
+static bool has_processor(const struct dpm_graph_core *core)
+{
+	return core->running - core->running_beside < core->settings.cpus;
+}
+
+static bool may_sleep_beside(const struct dpm_graph_core *core)
+{
+	return core->sleepers.count && core->running_beside < core->settings.sleepers;
+}
+
+bool dpm_graph_available(const struct dpm_graph_core *core)
+{
+	if (core->stopped)
+		return false;
+	return may_sleep_beside(core) ||
+		((core->others.count || core->sleepers.count) && has_processor(core));
+}
+
+u32 dpm_graph_take(struct dpm_graph_core *core)
+{
+	u32 node;
+
+	if (!dpm_graph_available(core))
+		return DPM_GRAPH_NONE;
+
+	if (may_sleep_beside(core)) {
+		node = heap_pop(core, &core->sleepers);
+		core->node[node].beside = true;
+		core->running_beside++;
+	} else if (core->others.count) {
+		node = heap_pop(core, &core->others);
+		core->backlog_us -= known_cost_us(core, node);
+	} else {
+		node = heap_pop(core, &core->sleepers);
+	}
+	core->node[node].state = DPM_GRAPH_RUNNING;
+	core->running++;
+	return node;
+}
+
+bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node)
+{
+	/* Who was woken before will find what there is, and ask again. */
+	if (core->arriving || !dpm_graph_available(core))
+		return false;
+	if (is_slow(core, node) || core->sleepers.count)
+		return true;
+	/* Half of it for each of two workers must be worth the waking. */
+	return core->backlog_us > 2 * (u64)core->settings.threshold_us;
+}
+
+void dpm_graph_finish(struct dpm_graph_core *core, u32 node)
+{
+	struct dpm_graph_node *n = &core->node[node];
+	const u32 *after;
+	u32 count, i;
+
+	n->state = DPM_GRAPH_FINISHED;
+	core->finished++;
+	core->running--;
+	if (n->beside)
+		core->running_beside--;
+
+	after = neighbours(core, node, false, &count);
+	for (i = 0; i < count; i++)
+		if (!--core->node[after[i]].pending)
+			make_ready(core, after[i]);
+}
+
+bool dpm_graph_done(const struct dpm_graph_core *core)
+{
+	return core->finished == core->devices || (core->stopped && !core->running);
+}

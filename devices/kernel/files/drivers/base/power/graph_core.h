@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * In which order the devices of one suspend or resume phase run: plain data, no locks, no
+ * allocation, no kernel interfaces. The kernel's workers (graph.c) and the tests on the host call
+ * the same code.
+ *
+ *	list order:   0   1   2   3   4        devices as the PM core's list has them
+ *
+ *	              0 <-- 1 <-- 3            3 is a child (or consumer) of 1: 1 is its superior,
+ *	              ^     ^                  3 is a subordinate of 1
+ *	              |     +---- 4
+ *	              +---------- 2
+ *
+ *	down (suspend): 2, 3 and 4 are ready at once, then 1, then 0
+ *	up (resume):    0 is ready, then 1 and 2, then 3 and 4
+ *
+ * A superior always comes first in the list: the driver core keeps it so, and refuses device links
+ * that would close a circle. An edge against the list's order is therefore one that the core does
+ * not honour either (it can only come from a link that is for sync_state() alone), and is left
+ * out. What is left cannot have a circle.
+ */
+#ifndef _DPM_GRAPH_CORE_H
+#define _DPM_GRAPH_CORE_H
+
+#ifdef __KERNEL__
+#include <linux/types.h>
+#else
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+typedef uint8_t u8;
+typedef uint32_t u32;
+typedef uint64_t u64;
+#endif
+
+/* No device. */
+#define DPM_GRAPH_NONE	((u32)~0U)
+/* How long a device takes is not known yet: it counts as slow. */
+#define DPM_GRAPH_UNKNOWN ((u32)~0U)
+
+enum dpm_graph_direction {
+	/* Suspend: subordinates first. */
+	DPM_GRAPH_DOWN,
+	/* Resume: superiors first. */
+	DPM_GRAPH_UP,
+};
+
+struct dpm_graph_edge {
+	u32 superior;
+	u32 subordinate;
+};
+
+enum dpm_graph_state {
+	/* Others have to finish first. */
+	DPM_GRAPH_BLOCKED,
+	DPM_GRAPH_READY,
+	DPM_GRAPH_RUNNING,
+	DPM_GRAPH_FINISHED,
+};
+
+struct dpm_graph_node {
+	/* The caller sets these two before dpm_graph_begin(): from the phases before. */
+	u32 cost_us;
+	/* Part of cost_us in which the device's callback sleeps and needs no processor. */
+	u32 wait_us;
+	/* Set before dpm_graph_build(): runs after every such device before it in the list. */
+	bool ordered;
+
+	/* Microseconds from this device's start to the end of the phase along the longest path. */
+	u64 level_us;
+	/* Neighbours that have to finish before. */
+	u32 pending;
+	/* Where its neighbours begin in the arrays below; they end where the next node's begin. */
+	u32 superiors;
+	u32 subordinates;
+	u8 state;
+	/* Runs beside the workers that need a processor. */
+	bool beside;
+};
+
+struct dpm_graph_settings {
+	enum dpm_graph_direction direction;
+	/* A device that takes longer is slow: worth waking another worker. */
+	u32 threshold_us;
+	/* Workers that may need a processor at a time. */
+	u32 cpus;
+	/* Workers beside them whose device is known to sleep. 0: one worker a processor. */
+	u32 sleepers;
+};
+
+/* Ready devices, the longest path first. */
+struct dpm_graph_heap {
+	u32 *node;
+	u32 count;
+};
+
+struct dpm_graph_core {
+	u32 devices;
+	u32 edges;
+	/* Edges that were left out because they contradict the list's order. */
+	u32 edges_dropped;
+	/* One more than devices: the last one only ends the neighbours of the one before. */
+	struct dpm_graph_node *node;
+	u32 *superior;
+	u32 *subordinate;
+
+	struct dpm_graph_settings settings;
+	/* Those that are known to sleep, and the others. */
+	struct dpm_graph_heap sleepers;
+	struct dpm_graph_heap others;
+	/* Known cost of all others that are ready. */
+	u64 backlog_us;
+	u32 finished;
+	u32 running;
+	u32 running_beside;
+	/* Workers that were woken and have not taken a device since. */
+	u32 arriving;
+	/* Nothing is started any more. */
+	bool stopped;
+};
+
+/* Bytes that dpm_graph_build() needs for so many devices and edges. */
+u64 dpm_graph_bytes(u32 devices, u32 edges);
+
+/*
+ * Gives the graph its memory (zeroed by the caller, dpm_graph_bytes() of it). The caller may then
+ * set node[].ordered.
+ */
+void dpm_graph_init(struct dpm_graph_core *core, void *memory, u32 devices, u32 edges);
+
+/* Takes the edges in; duplicates are harmless. */
+void dpm_graph_build(struct dpm_graph_core *core, const struct dpm_graph_edge *edges, u32 count);
+
+/* Starts a phase; node[].cost_us and wait_us are set. */
+void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_settings *settings);
+
+/* The next device to run, now RUNNING; DPM_GRAPH_NONE if the caller has nothing to do. */
+u32 dpm_graph_take(struct dpm_graph_core *core);
+
+/* Whether dpm_graph_take() would give a device. */
+bool dpm_graph_available(const struct dpm_graph_core *core);
+
+/*
+ * Whether another worker should be woken, asked by the worker that is going to run @node. The
+ * caller sets arriving when it does wake one.
+ */
+bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node);
+
+/* The device has run: what waited for it becomes ready. */
+void dpm_graph_finish(struct dpm_graph_core *core, u32 node);
+
+/* All devices have run, or the phase was stopped and nothing runs any more. */
+bool dpm_graph_done(const struct dpm_graph_core *core);
+
+#endif

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * How long devices take: measured around their callbacks, in every mode but "off"; and the
+ * cheaper way to use it, power/async for slow devices and those that they wait for or that wait
+ * for them (proposal "async only slow devices" of the Linaro Connect talk on suspend and resume,
+ * Madrid 2024; a device's parent and children count as its supplier and consumers here, because
+ * the PM core waits for them likewise).
+ */
+#include <linux/device.h>
+#include <linux/ktime.h>
+#include <linux/sched.h>
+#include <linux/sched/cputime.h>
+
+#include "../base.h"
+#include "power.h"
+#include "graph_internal.h"
+
+enum {
+	/* It is slow or depends on a slow one. */
+	SPREAD_DOWN = BIT(0),
+	/* It is slow or a slow one depends on it. */
+	SPREAD_UP = BIT(1),
+};
+
+static enum dpm_graph_phase phase_now;
+static bool measured;
+
+void dpm_graph_set_phase(enum dpm_graph_phase phase, bool is_measured)
+{
+	phase_now = phase;
+	measured = is_measured;
+}
+
+void dpm_graph_callback_begin(struct device *dev)
+{
+	struct dpm_graph_device *gd = &dev->power.graph;
+
+	if (!measured)
+		return;
+	gd->called = true;
+	gd->start_cpu_ns = task_sched_runtime(current);
+	gd->start_ns = ktime_get_ns();
+}
+
+static u32 moving_average(u32 mean, u32 value)
+{
+	return mean + ((s64)value - (s64)mean) / 4;
+}
+
+static void add_cost(struct dpm_graph_cost *cost, u32 us, u32 wait_us)
+{
+	cost->last_us = us;
+	cost->worst_us = max(cost->worst_us, us);
+	cost->mean_us = cost->runs ? moving_average(cost->mean_us, us) : us;
+	cost->wait_us = cost->runs ? moving_average(cost->wait_us, wait_us) : wait_us;
+	cost->runs++;
+}
+
+void dpm_graph_callback_end(struct device *dev, int error)
+{
+	struct dpm_graph_device *gd = &dev->power.graph;
+	u64 ns, cpu_ns;
+
+	/* A failure is no measure of success. */
+	if (!measured || error)
+		return;
+	ns = ktime_get_ns() - gd->start_ns;
+	cpu_ns = task_sched_runtime(current) - gd->start_cpu_ns;
+	add_cost(&gd->cost[phase_now], min_t(u64, ns / NSEC_PER_USEC, U32_MAX - 1),
+		 ns > cpu_ns ? min_t(u64, (ns - cpu_ns) / NSEC_PER_USEC, U32_MAX - 1) : 0);
+}
+
+/* The device went through the phase without a callback: it is known to be quick. */
+void dpm_graph_no_callback(struct device *dev, enum dpm_graph_phase phase)
+{
+	add_cost(&dev->power.graph.cost[phase], 0, 0);
+}
+
+u32 dpm_graph_cost_us(const struct device *dev, enum dpm_graph_phase phase)
+{
+	const struct dpm_graph_cost *cost = &dev->power.graph.cost[phase];
+
+	if (dev->power.no_pm_callbacks || dev->power.syscore)
+		return 0;
+	return cost->runs ? cost->mean_us : DPM_GRAPH_UNKNOWN;
+}
+
+void dpm_graph_forget_costs(void)
+{
+	struct device *dev;
+
+	device_pm_lock();
+	list_for_each_entry(dev, &dpm_list, power.entry)
+		memset(dev->power.graph.cost, 0, sizeof(dev->power.graph.cost));
+	device_pm_unlock();
+}
+
+static bool is_slow(const struct device *dev, u32 threshold_us)
+{
+	int phase;
+
+	for (phase = 0; phase < DPM_GRAPH_PHASES; phase++)
+		if (dev->power.graph.cost[phase].worst_us > threshold_us)
+			return true;
+	return false;
+}
+
+static bool superior_is_spread(struct device *dev)
+{
+	struct device_link *link;
+	bool found = dev->parent && (dev->parent->power.graph.spread & SPREAD_DOWN);
+	int locked;
+
+	locked = device_links_read_lock();
+	list_for_each_entry_srcu(link, &dev->links.suppliers, c_node,
+				 device_links_read_lock_held())
+		found |= !!(link->supplier->power.graph.spread & SPREAD_DOWN);
+	device_links_read_unlock(locked);
+	return found;
+}
+
+static void spread_to_superiors(struct device *dev)
+{
+	struct device_link *link;
+	int locked;
+
+	if (dev->parent)
+		dev->parent->power.graph.spread |= SPREAD_UP;
+	locked = device_links_read_lock();
+	list_for_each_entry_srcu(link, &dev->links.suppliers, c_node,
+				 device_links_read_lock_held())
+		link->supplier->power.graph.spread |= SPREAD_UP;
+	device_links_read_unlock(locked);
+}
+
+static void set_async(struct device *dev, bool wanted)
+{
+	struct dpm_graph_device *gd = &dev->power.graph;
+
+	if (wanted && !dev->power.async_suspend) {
+		dev->power.async_suspend = true;
+		gd->made_async = true;
+	} else if (!wanted && gd->made_async) {
+		dev->power.async_suspend = false;
+		gd->made_async = false;
+	}
+}
+
+/*
+ * The list has superiors before subordinates, so one way through it spreads to all consumers of
+ * consumers, and one way back to all suppliers of suppliers.
+ */
+void dpm_graph_spread_async(struct list_head *list, u32 threshold_us)
+{
+	struct device *dev;
+
+	list_for_each_entry(dev, list, power.entry)
+		dev->power.graph.spread = 0;
+	list_for_each_entry(dev, list, power.entry) {
+		if (is_slow(dev, threshold_us))
+			dev->power.graph.spread = SPREAD_DOWN | SPREAD_UP;
+		else if (superior_is_spread(dev))
+			dev->power.graph.spread |= SPREAD_DOWN;
+	}
+	list_for_each_entry_reverse(dev, list, power.entry)
+		if (dev->power.graph.spread & SPREAD_UP)
+			spread_to_superiors(dev);
+	list_for_each_entry(dev, list, power.entry)
+		set_async(dev, dev->power.graph.spread);
+}
+
+void dpm_graph_take_back_async(void)
+{
+	struct device *dev;
+
+	device_pm_lock();
+	list_for_each_entry(dev, &dpm_list, power.entry)
+		set_async(dev, false);
+	device_pm_unlock();
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the files of graph-ordered suspend and resume share among themselves. */
+#ifndef _DPM_GRAPH_INTERNAL_H
+#define _DPM_GRAPH_INTERNAL_H
+
+#include <linux/device.h>
+#include <linux/pm_graph.h>
+#include <linux/seq_file.h>
+
+#include "graph.h"
+#include "graph_core.h"
+
+enum dpm_graph_mode {
+	/* The stock kernel: nothing of this runs, nothing is measured. */
+	DPM_GRAPH_OFF,
+	/* One device after the other, whatever pm_async and power/async say. */
+	DPM_GRAPH_LIST,
+	/* Stock, with power/async set for slow devices and all that depends on them. */
+	DPM_GRAPH_THRESHOLD,
+	/* Workers that take devices as they become ready. */
+	DPM_GRAPH_GRAPH,
+	DPM_GRAPH_MODES
+};
+
+/* Which devices may leave the list's order. */
+enum dpm_graph_scope {
+	/* Those with permission (power/async), and those without callbacks. */
+	DPM_GRAPH_SCOPE_ASYNC,
+	/* Also those whose suppliers are declared by device links. */
+	DPM_GRAPH_SCOPE_DECLARED,
+	DPM_GRAPH_SCOPE_ALL,
+	DPM_GRAPH_SCOPES
+};
+
+/* graph_sysfs.c: what /sys/power/pm_graph* say. */
+struct dpm_graph_switches {
+	enum dpm_graph_mode mode;
+	enum dpm_graph_scope scope;
+	u32 threshold_us;
+	/* Workers beside those that need a processor. */
+	u32 sleepers;
+	/* After so long a device counts as stuck. 0: never. */
+	u32 timeout_ms;
+};
+
+extern struct dpm_graph_switches dpm_graph_switches;
+
+/* Most workers that a phase may use. */
+#define DPM_GRAPH_WORKERS	64
+
+extern const char * const dpm_graph_phase_names[DPM_GRAPH_PHASES];
+
+/* One device's way through one phase, for debugfs. */
+struct dpm_graph_record {
+	u32 index;
+	u32 begin_us;
+	u32 end_us;
+	u16 worker;
+};
+
+/* One transition: the graph is built when it begins and serves all phases. */
+struct dpm_graph {
+	/* Latched for the transition; DPM_GRAPH_OFF between transitions. */
+	enum dpm_graph_mode mode;
+	u32 generation;
+	struct dpm_graph_core core;
+	void *memory;
+	/* References to the devices, by their number in the list. */
+	struct device **device;
+
+	/* The phase that runs. */
+	enum dpm_graph_phase phase;
+	pm_message_t state;
+	dpm_graph_down_t down;
+	dpm_graph_up_t up;
+	int *error;
+	ktime_t begin;
+	u32 wakes;
+	bool active;
+};
+
+extern struct dpm_graph dpm_graph;
+
+/* graph.c */
+void dpm_graph_run_device(struct dpm_graph *graph, struct device *dev);
+void dpm_graph_release_waiters(struct dpm_graph *graph);
+
+/* graph_build.c: dpm_list_mtx is held. */
+int dpm_graph_build_from(struct dpm_graph *graph, struct list_head *list);
+void dpm_graph_free(struct dpm_graph *graph);
+
+/* graph_worker.c */
+int dpm_graph_start_workers(void);
+void dpm_graph_run(struct dpm_graph *graph);
+/* The name of a device that was given up; NULL if there is none. */
+const char *dpm_graph_stuck_device(void);
+
+/* graph_cost.c */
+u32 dpm_graph_cost_us(const struct device *dev, enum dpm_graph_phase phase);
+void dpm_graph_no_callback(struct device *dev, enum dpm_graph_phase phase);
+void dpm_graph_set_phase(enum dpm_graph_phase phase, bool measured);
+/* dpm_list_mtx is held. */
+void dpm_graph_spread_async(struct list_head *list, u32 threshold_us);
+void dpm_graph_take_back_async(void);
+void dpm_graph_forget_costs(void);
+
+/* graph_debugfs.c */
+void dpm_graph_records_begin(struct dpm_graph *graph);
+void dpm_graph_record(struct dpm_graph *graph, u32 index, u32 begin_us, u32 end_us, u16 worker);
+void dpm_graph_records_end(struct dpm_graph *graph);
+
+#endif

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * KUnit tests of the device graph's order, as the kernel compiles it. Random graphs by the
+ * thousand are run on the host (devices/kernel/tests).
+ */
+#include <kunit/test.h>
+
+#include "graph_core.h"
+
+/*
+ *	0 <-- 1 <-- 3
+ *	^     ^---- 4
+ *	+---- 2
+ */
+static const struct dpm_graph_edge tree[] = {
+	{ 0, 1 }, { 0, 2 }, { 1, 3 }, { 1, 4 },
+};
+
+#define TREE_DEVICES	5
+
+static void build(struct kunit *test, struct dpm_graph_core *core,
+		  const struct dpm_graph_edge *edges, u32 count, u32 ordered)
+{
+	void *memory = kunit_kzalloc(test, dpm_graph_bytes(TREE_DEVICES, count), GFP_KERNEL);
+	u32 i;
+
+	KUNIT_ASSERT_NOT_NULL(test, memory);
+	dpm_graph_init(core, memory, TREE_DEVICES, count);
+	for (i = 0; i < TREE_DEVICES; i++)
+		core->node[i].ordered = ordered & BIT(i);
+	dpm_graph_build(core, edges, count);
+}
+
+static void begin(struct dpm_graph_core *core, enum dpm_graph_direction direction, u32 cpus,
+		  u32 sleepers)
+{
+	const struct dpm_graph_settings settings = {
+		.direction = direction,
+		.threshold_us = 100,
+		.cpus = cpus,
+		.sleepers = sleepers,
+	};
+
+	dpm_graph_begin(core, &settings);
+}
+
+/* One worker alone takes everything; its order as decimal digits. */
+static u32 order_of_one(struct kunit *test, struct dpm_graph_core *core)
+{
+	u32 order = 0, node;
+
+	while ((node = dpm_graph_take(core)) != DPM_GRAPH_NONE) {
+		order = 10 * order + node;
+		dpm_graph_finish(core, node);
+	}
+	KUNIT_EXPECT_TRUE(test, dpm_graph_done(core));
+	return order;
+}
+
+static void leaves_come_first_down_and_roots_first_up(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	begin(&core, DPM_GRAPH_DOWN, 1, 0);
+	KUNIT_EXPECT_EQ(test, core.others.count, 3);
+	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 43210);
+	begin(&core, DPM_GRAPH_UP, 1, 0);
+	KUNIT_EXPECT_EQ(test, core.others.count, 1);
+	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 1234);
+}
+
+static void the_longest_path_comes_first(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	core.node[2].cost_us = 30;
+	core.node[3].cost_us = 40;
+	begin(&core, DPM_GRAPH_DOWN, 1, 0);
+	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 32410);
+}
+
+static void an_edge_against_the_list_is_left_out(struct kunit *test)
+{
+	static const struct dpm_graph_edge circle[] = {
+		{ 0, 1 }, { 1, 2 }, { 2, 0 }, { 3, 3 }, { 4, 9 },
+	};
+	struct dpm_graph_core core;
+
+	build(test, &core, circle, ARRAY_SIZE(circle), 0);
+	KUNIT_EXPECT_EQ(test, core.edges_dropped, 3);
+	begin(&core, DPM_GRAPH_UP, 1, 0);
+	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 1234);
+}
+
+static void those_without_permission_keep_the_order_of_the_list(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, NULL, 0, BIT(0) | BIT(2) | BIT(3));
+	core.node[0].cost_us = 1000;
+	begin(&core, DPM_GRAPH_DOWN, 4, 0);
+	KUNIT_EXPECT_EQ(test, core.others.count, 3);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 3);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 1);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), DPM_GRAPH_NONE);
+	dpm_graph_finish(&core, 3);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+	dpm_graph_finish(&core, 2);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 0);
+}
+
+static void a_worker_is_woken_for_a_slow_device_only(struct kunit *test)
+{
+	struct dpm_graph_core core;
+	u32 node;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	begin(&core, DPM_GRAPH_DOWN, 2, 0);
+	node = dpm_graph_take(&core);
+	KUNIT_EXPECT_FALSE(test, dpm_graph_wants_worker(&core, node));
+
+	core.node[4].cost_us = 101;
+	begin(&core, DPM_GRAPH_DOWN, 2, 0);
+	node = dpm_graph_take(&core);
+	KUNIT_EXPECT_EQ(test, node, 4);
+	KUNIT_EXPECT_TRUE(test, dpm_graph_wants_worker(&core, node));
+	core.arriving = 1;
+	KUNIT_EXPECT_FALSE(test, dpm_graph_wants_worker(&core, node));
+
+	/* One processor: nobody could run beside it. */
+	begin(&core, DPM_GRAPH_DOWN, 1, 0);
+	node = dpm_graph_take(&core);
+	KUNIT_EXPECT_FALSE(test, dpm_graph_wants_worker(&core, node));
+
+	/* Unless it is known to sleep. */
+	core.node[4].wait_us = 101;
+	begin(&core, DPM_GRAPH_DOWN, 1, 1);
+	node = dpm_graph_take(&core);
+	KUNIT_EXPECT_EQ(test, node, 4);
+	KUNIT_EXPECT_TRUE(test, dpm_graph_wants_worker(&core, node));
+}
+
+static void nothing_starts_after_a_stop(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	begin(&core, DPM_GRAPH_DOWN, 2, 0);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
+	core.stopped = true;
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), DPM_GRAPH_NONE);
+	KUNIT_EXPECT_FALSE(test, dpm_graph_done(&core));
+	dpm_graph_finish(&core, 4);
+	KUNIT_EXPECT_TRUE(test, dpm_graph_done(&core));
+	KUNIT_EXPECT_EQ(test, core.finished, 1);
+}
+
+static struct kunit_case pm_graph_cases[] = {
+	KUNIT_CASE(leaves_come_first_down_and_roots_first_up),
+	KUNIT_CASE(the_longest_path_comes_first),
+	KUNIT_CASE(an_edge_against_the_list_is_left_out),
+	KUNIT_CASE(those_without_permission_keep_the_order_of_the_list),
+	KUNIT_CASE(a_worker_is_woken_for_a_slow_device_only),
+	KUNIT_CASE(nothing_starts_after_a_stop),
+	{ }
+};
+
+static struct kunit_suite pm_graph_suite = {
+	.name = "pm_graph",
+	.test_cases = pm_graph_cases,
+};
+
+kunit_test_suite(pm_graph_suite);
+
+MODULE_DESCRIPTION("Tests of the order of suspend and resume");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Made-up devices with any dependencies, for tests of suspend and resume on any kernel.
+ *
+ * The text, a line for each thing; devices appear in the PM core's list as they are written:
+ *
+ *	device NAME [parent=NAME] [async] [noops] [nodriver] [suspended] [direct] [bus=0..15]
+ *	            [PHASE=MICROSECONDS[:busy]]...
+ *	link SUPPLIER CONSUMER stateless|managed|runtime|sync_state
+ *
+ *	async       has permission to leave the list's order (power/async)
+ *	noops       has no callbacks at all
+ *	nodriver    is bound to no driver
+ *	suspended   is runtime-suspended
+ *	direct      asks to be left alone where it is runtime-suspended (direct-complete)
+ *	bus=N       its callbacks hold lock N: they share a slow bus
+ *	PHASE       suspend, suspend_late, suspend_noirq, resume_noirq, resume_early or resume;
+ *	            the callback sleeps that long, or keeps a processor busy
+ */
+#ifndef _PM_GRAPH_TEST_H
+#define _PM_GRAPH_TEST_H
+
+#include <linux/device.h>
+#include <linux/list.h>
+#include <linux/pm_graph.h>
+#include <linux/seq_file.h>
+
+#define TEST_BUSES	16
+
+enum test_injection {
+	TEST_NOTHING,
+	/* The callback returns an error. */
+	TEST_FAIL,
+	/* Something wakes the system while the callback runs. */
+	TEST_WAKE,
+	/* The callback takes that much longer. */
+	TEST_HANG,
+};
+
+struct test_phase {
+	u32 us;
+	bool busy;
+	/* Happens once. */
+	enum test_injection injection;
+	int value;
+};
+
+struct test_device {
+	struct device dev;
+	struct list_head entry;
+	struct test_phase phase[DPM_GRAPH_PHASES];
+	/* -1: none. */
+	int bus;
+	bool async;
+	bool noops;
+	bool nodriver;
+	bool suspended;
+	bool direct;
+};
+
+struct test_link {
+	struct device_link *link;
+	struct list_head entry;
+};
+
+extern const char * const test_phase_names[DPM_GRAPH_PHASES];
+
+/* graph_test_device.c; the caller holds one lock over all of these. */
+int test_buses_register(void);
+void test_buses_unregister(void);
+struct test_device *test_device_new(const char *name);
+/* Takes the device over in any case. */
+int test_device_add(struct test_device *device, struct device *parent);
+struct test_device *test_device_find(const char *name);
+int test_link_add(struct device *supplier, struct device *consumer, u32 flags);
+void test_devices_remove(void);
+u32 test_devices_count(void);
+
+/* graph_test_events.c */
+u32 test_event_begin(struct test_device *device, enum dpm_graph_phase phase);
+void test_event_end(u32 event, int error);
+void test_events_show(struct seq_file *file);
+void test_events_clear(void);
+
+/* graph_test_parse.c; -EINVAL and what is wrong in @complaint. */
+int test_phase_find(const char *name);
+int test_parse_graph(char *text, char *complaint, size_t bytes);
+int test_parse_injection(char *text, char *complaint, size_t bytes);
+
+#endif

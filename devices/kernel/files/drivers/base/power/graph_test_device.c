@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Made-up devices: their buses, drivers, links and callbacks. See graph_test.h. */
+#include <linux/delay.h>
+#include <linux/ktime.h>
+#include <linux/mutex.h>
+#include <linux/pm_runtime.h>
+#include <linux/processor.h>
+#include <linux/slab.h>
+#include <linux/suspend.h>
+
+#include "graph_test.h"
+
+static LIST_HEAD(devices);
+static LIST_HEAD(links);
+static u32 count;
+static struct mutex slow_bus[TEST_BUSES];
+
+static struct test_device *to_test_device(struct device *dev)
+{
+	return container_of(dev, struct test_device, dev);
+}
+
+static void spend(const struct test_phase *phase)
+{
+	ktime_t end = ktime_add_us(ktime_get(), phase->us);
+
+	if (!phase->us)
+		return;
+	if (!phase->busy) {
+		usleep_range(phase->us, phase->us + phase->us / 64 + 1);
+		return;
+	}
+	while (ktime_before(ktime_get(), end))
+		cpu_relax();
+}
+
+static int inject(struct test_phase *phase)
+{
+	enum test_injection injection = phase->injection;
+
+	phase->injection = TEST_NOTHING;
+	switch (injection) {
+	case TEST_FAIL:
+		return phase->value;
+	case TEST_WAKE:
+		pm_system_wakeup();
+		return 0;
+	case TEST_HANG:
+		msleep(phase->value);
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+static int run(struct device *dev, enum dpm_graph_phase which)
+{
+	struct test_device *device = to_test_device(dev);
+	struct test_phase *phase = &device->phase[which];
+	u32 event = test_event_begin(device, which);
+	int error;
+
+	if (device->bus >= 0)
+		mutex_lock(&slow_bus[device->bus]);
+	spend(phase);
+	if (device->bus >= 0)
+		mutex_unlock(&slow_bus[device->bus]);
+	error = inject(phase);
+	test_event_end(event, error);
+	return error;
+}
+
+static int test_suspend(struct device *dev)
+{
+	return run(dev, DPM_GRAPH_SUSPEND);
+}
+
+static int test_suspend_late(struct device *dev)
+{
+	return run(dev, DPM_GRAPH_SUSPEND_LATE);
+}
+
+static int test_suspend_noirq(struct device *dev)
+{
+	return run(dev, DPM_GRAPH_SUSPEND_NOIRQ);
+}
+
+static int test_resume_noirq(struct device *dev)
+{
+	return run(dev, DPM_GRAPH_RESUME_NOIRQ);
+}
+
+static int test_resume_early(struct device *dev)
+{
+	return run(dev, DPM_GRAPH_RESUME_EARLY);
+}
+
+static int test_resume(struct device *dev)
+{
+	return run(dev, DPM_GRAPH_RESUME);
+}
+
+static int test_prepare(struct device *dev)
+{
+	return to_test_device(dev)->direct;
+}
+
+static const struct dev_pm_ops test_pm_ops = {
+	.prepare = test_prepare,
+	.suspend = test_suspend,
+	.suspend_late = test_suspend_late,
+	.suspend_noirq = test_suspend_noirq,
+	.resume_noirq = test_resume_noirq,
+	.resume_early = test_resume_early,
+	.resume = test_resume,
+};
+
+static int test_match(struct device *dev, const struct device_driver *driver)
+{
+	return !to_test_device(dev)->nodriver;
+}
+
+static const struct bus_type test_bus = {
+	.name = "pm_graph_test",
+	.match = test_match,
+	.pm = &test_pm_ops,
+};
+
+/* For devices without callbacks. */
+static const struct bus_type test_quiet_bus = {
+	.name = "pm_graph_test_quiet",
+	.match = test_match,
+};
+
+static struct device_driver test_driver = {
+	.name = "pm_graph_test",
+	.bus = &test_bus,
+};
+
+static struct device_driver test_quiet_driver = {
+	.name = "pm_graph_test_quiet",
+	.bus = &test_quiet_bus,
+};
+
+int test_buses_register(void)
+{
+	int error;
+	int i;
+
+	for (i = 0; i < TEST_BUSES; i++)
+		mutex_init(&slow_bus[i]);
+	error = bus_register(&test_bus);
+	if (error)
+		return error;
+	error = bus_register(&test_quiet_bus);
+	if (error)
+		goto unregister_bus;
+	error = driver_register(&test_driver);
+	if (error)
+		goto unregister_quiet_bus;
+	error = driver_register(&test_quiet_driver);
+	if (!error)
+		return 0;
+	driver_unregister(&test_driver);
+unregister_quiet_bus:
+	bus_unregister(&test_quiet_bus);
+unregister_bus:
+	bus_unregister(&test_bus);
+	return error;
+}
+
+void test_buses_unregister(void)
+{
+	driver_unregister(&test_quiet_driver);
+	driver_unregister(&test_driver);
+	bus_unregister(&test_quiet_bus);
+	bus_unregister(&test_bus);
+}
+
+static void test_release(struct device *dev)
+{
+	kfree(to_test_device(dev));
+}
+
+struct test_device *test_device_new(const char *name)
+{
+	struct test_device *device = kzalloc(sizeof(*device), GFP_KERNEL);
+
+	if (!device)
+		return NULL;
+	device->bus = -1;
+	device->dev.release = test_release;
+	device_initialize(&device->dev);
+	if (!dev_set_name(&device->dev, "%s", name))
+		return device;
+	put_device(&device->dev);
+	return NULL;
+}
+
+int test_device_add(struct test_device *device, struct device *parent)
+{
+	struct device *dev = &device->dev;
+	int error;
+
+	dev->bus = device->noops ? &test_quiet_bus : &test_bus;
+	dev->parent = parent;
+	if (device->async)
+		device_enable_async_suspend(dev);
+	if (!device->suspended)
+		pm_runtime_set_active(dev);
+	error = device_add(dev);
+	if (error) {
+		put_device(dev);
+		return error;
+	}
+	pm_runtime_enable(dev);
+	list_add_tail(&device->entry, &devices);
+	count++;
+	return 0;
+}
+
+struct test_device *test_device_find(const char *name)
+{
+	struct test_device *device;
+
+	list_for_each_entry(device, &devices, entry)
+		if (!strcmp(dev_name(&device->dev), name))
+			return device;
+	return NULL;
+}
+
+int test_link_add(struct device *supplier, struct device *consumer, u32 flags)
+{
+	struct test_link *link;
+	struct device_link *made = device_link_add(consumer, supplier, flags);
+
+	if (!made)
+		return -EINVAL;
+	/* The driver core deletes the others itself. */
+	if (!(flags & DL_FLAG_STATELESS))
+		return 0;
+	link = kzalloc(sizeof(*link), GFP_KERNEL);
+	if (!link) {
+		device_link_del(made);
+		return -ENOMEM;
+	}
+	link->link = made;
+	list_add_tail(&link->entry, &links);
+	return 0;
+}
+
+void test_devices_remove(void)
+{
+	struct test_device *device, *next_device;
+	struct test_link *link, *next_link;
+
+	list_for_each_entry_safe(link, next_link, &links, entry) {
+		device_link_del(link->link);
+		list_del(&link->entry);
+		kfree(link);
+	}
+	list_for_each_entry_safe_reverse(device, next_device, &devices, entry) {
+		list_del(&device->entry);
+		pm_runtime_disable(&device->dev);
+		device_unregister(&device->dev);
+	}
+	count = 0;
+}
+
+u32 test_devices_count(void)
+{
+	return count;
+}

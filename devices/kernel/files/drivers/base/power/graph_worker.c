@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Graph-ordered suspend and resume: the workers.
+ *
+ * A worker takes the first of the ready devices, runs its callback, makes ready what waited for
+ * it, and takes the next: no work item for each device, no waiting for neighbours. It wakes
+ * another worker only where dpm_graph_wants_worker() says so. The task that suspends the system
+ * wakes the first worker and then only watches:
+ *
+ *  - A worker whose callback sleeps although nobody knew is put beside those that need a
+ *    processor, so that another one runs.
+ *  - A device whose callback does not come back in time is given up: its phase ends, with its
+ *    name, and its worker stays with it.
+ *
+ * One lock guards the graph's state and the workers'. It is held for the few instructions that
+ * take or finish a device, never during a callback.
+ */
+#include <linux/kthread.h>
+#include <linux/sched/debug.h>
+#include <linux/smp.h>
+#include <linux/spinlock.h>
+#include <linux/suspend.h>
+#include <trace/events/pm_graph.h>
+
+#include "power.h"
+#include "graph_internal.h"
+
+struct worker {
+	struct task_struct *task;
+	struct list_head idle;
+	u16 number;
+	bool woken;
+	/* Of the phase for which it was woken: a late one must not count for the next. */
+	u32 woken_for;
+	/* The device that it runs; DPM_GRAPH_NONE if none. */
+	u32 node;
+	ktime_t begin;
+	/* Its device was given up, and so is it until the callback comes back. */
+	bool lost;
+};
+
+static struct {
+	/* Guards all of this, and the state of the graph that runs. */
+	spinlock_t lock;
+	struct worker worker[DPM_GRAPH_WORKERS];
+	u32 workers;
+	/* The last one that became idle first: its stack is in a cache. */
+	struct list_head idle;
+	/* NULL between phases. */
+	struct dpm_graph *graph;
+	u32 phase;
+	struct task_struct *watcher;
+	char stuck[64];
+} pool = {
+	.lock = __SPIN_LOCK_UNLOCKED(pool.lock),
+	.idle = LIST_HEAD_INIT(pool.idle),
+};
+
+static u32 us_since(ktime_t begin, ktime_t now)
+{
+	return min_t(s64, ktime_us_delta(now, begin), U32_MAX - 1);
+}
+
+/* With the lock held; the caller wakes the task when it has let go. */
+static struct task_struct *call_worker(void)
+{
+	struct worker *w = list_first_entry_or_null(&pool.idle, struct worker, idle);
+
+	if (!w)
+		return NULL;
+	list_del_init(&w->idle);
+	w->woken = true;
+	w->woken_for = pool.phase;
+	pool.graph->core.arriving++;
+	pool.graph->wakes++;
+	return w->task;
+}
+
+static void stop_phase(struct dpm_graph *graph)
+{
+	if (graph->core.stopped)
+		return;
+	graph->core.stopped = true;
+	dpm_graph_release_waiters(graph);
+}
+
+/* With the lock held, which is let go of while the device's callback runs. */
+static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
+{
+	struct device *dev = graph->device[node];
+	struct task_struct *helper = NULL;
+	u32 phase = pool.phase;
+	ktime_t end;
+
+	w->node = node;
+	w->begin = ktime_get();
+	if (dpm_graph_wants_worker(&graph->core, node))
+		helper = call_worker();
+	spin_unlock(&pool.lock);
+
+	if (helper)
+		wake_up_process(helper);
+	trace_pm_graph_device(dev, graph->phase, w->number, graph->core.node[node].cost_us,
+			      helper);
+	dpm_graph_run_device(graph, dev);
+	end = ktime_get();
+
+	spin_lock(&pool.lock);
+	if (w->lost) {
+		/* The phase went on without it, and may be over: nothing of it is touched. */
+		w->lost = false;
+		pr_warn("PM: %s: the callback that was given up came back after %u ms\n",
+			pool.stuck, us_since(w->begin, end) / 1000);
+		return;
+	}
+	WARN_ON_ONCE(phase != pool.phase);
+	w->node = DPM_GRAPH_NONE;
+	dpm_graph_record(graph, node, us_since(graph->begin, w->begin),
+			 us_since(graph->begin, end), w->number);
+	dpm_graph_finish(&graph->core, node);
+	if (READ_ONCE(*graph->error))
+		stop_phase(graph);
+}
+
+/* With the lock held. */
+static void work(struct worker *w)
+{
+	struct dpm_graph *graph;
+	u32 node;
+
+	while ((graph = pool.graph)) {
+		node = dpm_graph_take(&graph->core);
+		if (node == DPM_GRAPH_NONE)
+			break;
+		run_device(w, graph, node);
+	}
+	if (graph && dpm_graph_done(&graph->core))
+		wake_up_process(pool.watcher);
+}
+
+static int worker_main(void *data)
+{
+	struct worker *w = data;
+
+	spin_lock(&pool.lock);
+	for (;;) {
+		list_add(&w->idle, &pool.idle);
+		while (!w->woken) {
+			set_current_state(TASK_IDLE);
+			spin_unlock(&pool.lock);
+			schedule();
+			spin_lock(&pool.lock);
+		}
+		__set_current_state(TASK_RUNNING);
+		w->woken = false;
+		if (pool.graph && w->woken_for == pool.phase)
+			pool.graph->core.arriving--;
+		work(w);
+	}
+	return 0;
+}
+
+/* As many as the switches can use; more when they are raised later. */
+int dpm_graph_start_workers(void)
+{
+	u32 wanted = min_t(u32, num_possible_cpus() + dpm_graph_switches.sleepers,
+			   DPM_GRAPH_WORKERS);
+
+	while (pool.workers < wanted) {
+		struct worker *w = &pool.worker[pool.workers];
+		struct task_struct *task;
+
+		w->number = pool.workers;
+		w->node = DPM_GRAPH_NONE;
+		INIT_LIST_HEAD(&w->idle);
+		task = kthread_create(worker_main, w, "pm_graph/%u", w->number);
+		if (IS_ERR(task))
+			return PTR_ERR(task);
+		w->task = task;
+		pool.workers++;
+		wake_up_process(task);
+	}
+	return 0;
+}
+
+const char *dpm_graph_stuck_device(void)
+{
+	return pool.stuck[0] ? pool.stuck : NULL;
+}
+
+/* With the lock held: its phase goes on, or ends, as if the device had failed. */
+static void give_up(struct worker *w, struct dpm_graph *graph)
+{
+	struct device *dev = graph->device[w->node];
+
+	dev->power.graph.stuck = true;
+	strscpy(pool.stuck, dev_name(dev));
+	w->lost = true;
+	dpm_graph_finish(&graph->core, w->node);
+	w->node = DPM_GRAPH_NONE;
+	if (graph->core.settings.direction == DPM_GRAPH_DOWN) {
+		*graph->error = -ETIMEDOUT;
+		stop_phase(graph);
+	}
+}
+
+static void tell_of_stuck(struct worker *w, struct dpm_graph *graph)
+{
+	pr_err("PM: %s: no end of its %s callback within %u ms: given up\n", pool.stuck,
+	       dpm_graph_phase_names[graph->phase], dpm_graph_switches.timeout_ms);
+	sched_show_task(w->task);
+	dpm_save_failed_dev(pool.stuck);
+}
+
+/* Whether the worker waits for something inside its callback. */
+static bool is_asleep(const struct worker *w)
+{
+	return READ_ONCE(w->task->__state) != TASK_RUNNING;
+}
+
+/* With the lock held: puts a worker that sleeps beside the others. */
+static void put_beside(struct worker *w, struct dpm_graph *graph)
+{
+	struct dpm_graph_core *core = &graph->core;
+
+	if (core->node[w->node].beside)
+		return;
+	core->node[w->node].beside = true;
+	core->running_beside++;
+}
+
+/*
+ * A driver calls device_pm_wait_for_dev(). Whether it has to wait although it has no permission to
+ * be asynchronous: yes, unless the list's order holds for both.
+ */
+bool dpm_graph_block(struct device *subordinate, struct device *dev)
+{
+	struct dpm_graph *graph = &dpm_graph;
+	struct task_struct *helper = NULL;
+	u32 i;
+
+	if (!dpm_graph_is_ready(subordinate) || !dpm_graph_is_ready(dev))
+		return false;
+	if (graph->core.node[subordinate->power.graph.index].ordered &&
+	    graph->core.node[dev->power.graph.index].ordered)
+		return false;
+
+	spin_lock(&pool.lock);
+	for (i = 0; i < pool.workers; i++) {
+		struct worker *w = &pool.worker[i];
+
+		if (w->task == current && w->node != DPM_GRAPH_NONE && pool.graph) {
+			put_beside(w, graph);
+			if (dpm_graph_available(&graph->core))
+				helper = call_worker();
+		}
+	}
+	spin_unlock(&pool.lock);
+	if (helper)
+		wake_up_process(helper);
+	return true;
+}
+
+/* With the lock held: what the watcher does when nothing was finished for a while. */
+static struct task_struct *look_after(struct dpm_graph *graph, struct worker **stuck)
+{
+	struct dpm_graph_core *core = &graph->core;
+	ktime_t now = ktime_get();
+	u32 i;
+
+	*stuck = NULL;
+	for (i = 0; i < pool.workers; i++) {
+		struct worker *w = &pool.worker[i];
+		u32 ms;
+
+		if (w->node == DPM_GRAPH_NONE)
+			continue;
+		ms = us_since(w->begin, now) / 1000;
+		if (dpm_graph_switches.timeout_ms && ms >= dpm_graph_switches.timeout_ms) {
+			give_up(w, graph);
+			*stuck = w;
+			break;
+		}
+		if (is_asleep(w) && core->running_beside < core->settings.sleepers)
+			put_beside(w, graph);
+	}
+	return dpm_graph_available(core) && !core->arriving ? call_worker() : NULL;
+}
+
+/* Runs the phase that dpm_graph_begin() has started; returns when it is over. */
+void dpm_graph_run(struct dpm_graph *graph)
+{
+	/* The clock tick that follows the threshold. */
+	const long tick = usecs_to_jiffies(graph->core.settings.threshold_us) + 1;
+	struct task_struct *helper;
+	struct worker *stuck;
+
+	spin_lock(&pool.lock);
+	pool.phase++;
+	pool.watcher = current;
+	pool.graph = graph;
+	helper = dpm_graph_done(&graph->core) ? NULL : call_worker();
+	for (;;) {
+		/* Before the look at what it waits for, so that no waking is lost. */
+		set_current_state(TASK_UNINTERRUPTIBLE);
+		if (dpm_graph_done(&graph->core))
+			break;
+		spin_unlock(&pool.lock);
+		if (helper)
+			wake_up_process(helper);
+		schedule_timeout(tick);
+		spin_lock(&pool.lock);
+		helper = NULL;
+		if (dpm_graph_done(&graph->core))
+			break;
+		helper = look_after(graph, &stuck);
+		if (stuck) {
+			spin_unlock(&pool.lock);
+			tell_of_stuck(stuck, graph);
+			spin_lock(&pool.lock);
+		}
+	}
+	__set_current_state(TASK_RUNNING);
+	pool.graph = NULL;
+	spin_unlock(&pool.lock);
+	if (helper)
+		wake_up_process(helper);
+}

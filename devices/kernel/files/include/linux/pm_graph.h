@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What graph-ordered suspend and resume keeps in each device (part of struct dev_pm_info). */
+#ifndef _LINUX_PM_GRAPH_H
+#define _LINUX_PM_GRAPH_H
+
+#include <linux/types.h>
+
+enum dpm_graph_phase {
+	DPM_GRAPH_SUSPEND,
+	DPM_GRAPH_SUSPEND_LATE,
+	DPM_GRAPH_SUSPEND_NOIRQ,
+	DPM_GRAPH_RESUME_NOIRQ,
+	DPM_GRAPH_RESUME_EARLY,
+	DPM_GRAPH_RESUME,
+	DPM_GRAPH_PHASES
+};
+
+/* How long a device's callback of one phase takes, in microseconds. */
+struct dpm_graph_cost {
+	u32 worst_us;
+	/* Both are moving averages: a new value counts a quarter. */
+	u32 mean_us;
+	u32 wait_us;
+	u32 last_us;
+	u32 runs;
+};
+
+struct dpm_graph_device {
+	struct dpm_graph_cost cost[DPM_GRAPH_PHASES];
+	/* Its number in the graph of this transition, where the generations are the same. */
+	u32 index;
+	u32 generation;
+	/* While its callback runs. */
+	u64 start_ns;
+	u64 start_cpu_ns;
+	/* Phases of the way down that it was taken through in this transition: a bit each. */
+	u8 suspended;
+	/* The callback of this phase was called. */
+	bool called;
+	/* While the slow devices' neighbours are looked for. */
+	u8 spread;
+	/* The threshold set its power.async_suspend, which was not set before. */
+	bool made_async;
+	/* Its callback did not come back: no transition touches it any more. */
+	bool stuck;
+};
+
+#endif

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Random device graphs through graph_core.c, with workers whose time is simulated.
+ *
+ *	graph_core_test [GRAPHS [SEED [MOST-DEVICES]]]
+ *
+ * Each graph runs down and up, some with a failure at a random device. What is checked is written
+ * at each check; the first breach ends the program with the seed that gives it again.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph_core.h"
+
+static uint64_t random_state;
+static uint64_t this_seed;
+
+/* splitmix64 (Steele, Lea and Flood 2014). */
+static uint64_t random_word(void)
+{
+	uint64_t z = random_state += 0x9e3779b97f4a7c15;
+
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+	return z ^ (z >> 31);
+}
+
+/* From 0 to below; below is not 0. */
+static uint32_t random_below(uint32_t below)
+{
+	return random_word() % below;
+}
+
+#define CHECK(condition, ...)							\
+	do {									\
+		if (!(condition)) {						\
+			fprintf(stderr, "graph with seed %" PRIu64 ", line %d: ",	\
+				this_seed, __LINE__);				\
+			fprintf(stderr, __VA_ARGS__);				\
+			fputc('\n', stderr);					\
+			exit(1);						\
+		}								\
+	} while (0)
+
+/* What the test knows of a graph, apart from what graph_core.c makes of it. */
+struct graph {
+	uint32_t devices;
+	uint32_t edges;
+	struct dpm_graph_edge *edge;
+	bool *ordered;
+	uint32_t *cost_us;
+	uint32_t *wait_us;
+	/* What the device takes really: the known cost may be wrong. */
+	uint32_t *real_us;
+};
+
+static void *allocate(size_t count, size_t bytes)
+{
+	void *memory = calloc(count ? count : 1, bytes);
+
+	if (!memory) {
+		perror("graph_core_test");
+		exit(1);
+	}
+	return memory;
+}
+
+static uint32_t random_cost_us(void)
+{
+	switch (random_below(10)) {
+	case 0:
+		return 5000 + random_below(25000);
+	case 1:
+		return 100 + random_below(2000);
+	case 2:
+		return 0;
+	default:
+		return random_below(40);
+	}
+}
+
+static struct graph random_graph(uint32_t most_devices)
+{
+	struct graph g = { .devices = random_below(most_devices + 1) };
+	uint32_t dense = random_below(4), order_percent = random_below(101);
+	uint32_t i;
+
+	if (!random_below(20))
+		g.devices = random_below(4);
+	g.edges = g.devices * dense + random_below(g.devices + 1);
+	if (g.devices < 2)
+		g.edges = 0;
+	g.edge = allocate(g.edges, sizeof(*g.edge));
+	g.ordered = allocate(g.devices, sizeof(*g.ordered));
+	g.cost_us = allocate(g.devices, sizeof(*g.cost_us));
+	g.wait_us = allocate(g.devices, sizeof(*g.wait_us));
+	g.real_us = allocate(g.devices, sizeof(*g.real_us));
+	for (i = 0; i < g.edges; i++) {
+		uint32_t a = random_below(g.devices), b = random_below(g.devices);
+		/* Near neighbours more often than not, as buses have them. */
+		if (random_below(3))
+			b = (a + 1 + random_below(8)) % g.devices;
+		/* Most as the list has them, a few against it, and devices linked to themselves. */
+		if (a > b && random_below(50)) {
+			uint32_t swap = a;
+
+			a = b;
+			b = swap;
+		}
+		g.edge[i] = (struct dpm_graph_edge){ .superior = a, .subordinate = b };
+	}
+	for (i = 0; i < g.devices; i++) {
+		g.ordered[i] = random_below(100) < order_percent;
+		g.real_us[i] = random_cost_us();
+		g.cost_us[i] = random_below(10) ? g.real_us[i] : random_cost_us();
+		g.wait_us[i] = random_below(3) ? 0 : g.cost_us[i];
+		if (!random_below(20))
+			g.cost_us[i] = DPM_GRAPH_UNKNOWN;
+	}
+	return g;
+}
+
+static void free_graph(struct graph *g)
+{
+	free(g->edge);
+	free(g->ordered);
+	free(g->cost_us);
+	free(g->wait_us);
+	free(g->real_us);
+}
+
+enum worker_state { IDLE, WOKEN, BUSY };
+
+struct run {
+	const struct graph *graph;
+	struct dpm_graph_core *core;
+	uint32_t workers;
+	enum worker_state *worker;
+	uint32_t *device;
+	uint64_t *until_us;
+	uint64_t now_us;
+	/* Numbers from 1 in the order of events; 0: it has not happened. */
+	uint32_t *started;
+	uint32_t *finished;
+	uint32_t events;
+	uint32_t wakes;
+	/* The device at which the phase fails. */
+	uint32_t failing;
+	bool failed;
+};
+
+static bool down(const struct run *r)
+{
+	return r->core->settings.direction == DPM_GRAPH_DOWN;
+}
+
+/* Nothing starts before what it depends on has finished: the promise of the whole thing. */
+static void check_start(const struct run *r, uint32_t device)
+{
+	const struct graph *g = r->graph;
+	uint32_t i;
+
+	CHECK(!r->started[device], "device %u runs a second time", device);
+	CHECK(!r->failed, "device %u starts after the failure of %u", device, r->failing);
+	for (i = 0; i < g->edges; i++) {
+		const struct dpm_graph_edge *e = &g->edge[i];
+		uint32_t before = down(r) ? e->subordinate : e->superior;
+		uint32_t after = down(r) ? e->superior : e->subordinate;
+
+		if (after == device && e->superior < e->subordinate)
+			CHECK(r->finished[before], "%s %u starts before %u has finished",
+			      down(r) ? "superior" : "subordinate", device, before);
+	}
+}
+
+/* Those without permission run one after the other, as the list has them. */
+static void check_list_order(const struct run *r)
+{
+	uint32_t last = DPM_GRAPH_NONE, i, device;
+
+	for (i = 0; i < r->graph->devices; i++) {
+		device = down(r) ? r->graph->devices - 1 - i : i;
+		if (!r->graph->ordered[device] || !r->started[device])
+			continue;
+		if (last != DPM_GRAPH_NONE)
+			CHECK(r->finished[last] && r->finished[last] < r->started[device],
+			      "device %u starts before %u, which the list has before it", device,
+			      last);
+		last = device;
+	}
+}
+
+static void check_limits(const struct run *r)
+{
+	const struct dpm_graph_settings *s = &r->core->settings;
+
+	CHECK(r->core->running - r->core->running_beside <= s->cpus,
+	      "%u workers need a processor, and there are %u",
+	      r->core->running - r->core->running_beside, s->cpus);
+	CHECK(r->core->running_beside <= s->sleepers, "%u workers beside, %u allowed",
+	      r->core->running_beside, s->sleepers);
+}
+
+/* What a worker of the kernel does when it comes to the queue. */
+static void come_to_queue(struct run *r, uint32_t w)
+{
+	uint32_t device, other;
+
+	if (r->worker[w] == WOKEN)
+		r->core->arriving--;
+	device = dpm_graph_take(r->core);
+	if (device == DPM_GRAPH_NONE) {
+		r->worker[w] = IDLE;
+		return;
+	}
+	check_start(r, device);
+	r->started[device] = ++r->events;
+	r->worker[w] = BUSY;
+	r->device[w] = device;
+	r->until_us[w] = r->now_us + r->graph->real_us[device];
+	check_limits(r);
+	if (!dpm_graph_wants_worker(r->core, device))
+		return;
+	for (other = 0; other < r->workers; other++) {
+		if (r->worker[other] == IDLE) {
+			r->worker[other] = WOKEN;
+			r->core->arriving++;
+			r->wakes++;
+			return;
+		}
+	}
+}
+
+static void leave_device(struct run *r, uint32_t w)
+{
+	uint32_t device = r->device[w];
+
+	r->finished[device] = ++r->events;
+	if (device == r->failing) {
+		r->failed = true;
+		r->core->stopped = true;
+	}
+	dpm_graph_finish(r->core, device);
+}
+
+/* A random one of those that are to come next: woken workers come at any time. */
+static uint32_t next_worker(const struct run *r)
+{
+	uint32_t next = DPM_GRAPH_NONE, same = 0, w;
+	uint64_t when, earliest = UINT64_MAX;
+
+	for (w = 0; w < r->workers; w++) {
+		if (r->worker[w] == IDLE)
+			continue;
+		when = r->worker[w] == WOKEN ? r->now_us : r->until_us[w];
+		if (when < earliest) {
+			earliest = when;
+			same = 0;
+		}
+		if (when == earliest && !random_below(++same))
+			next = w;
+	}
+	return next;
+}
+
+/* Runs one phase to its end; the simulated microseconds that it took. */
+static uint64_t run_phase(struct run *r)
+{
+	uint32_t w;
+
+	r->worker[0] = WOKEN;
+	r->core->arriving = 1;
+	while (!dpm_graph_done(r->core)) {
+		w = next_worker(r);
+		CHECK(w != DPM_GRAPH_NONE, "all workers are idle and %u of %u devices have run",
+		      r->core->finished, r->graph->devices);
+		if (r->worker[w] == BUSY) {
+			r->now_us = r->until_us[w];
+			leave_device(r, w);
+		}
+		come_to_queue(r, w);
+	}
+	return r->now_us;
+}
+
+static uint64_t critical_path_us(const struct run *r)
+{
+	const struct graph *g = r->graph;
+	uint64_t *path = allocate(g->devices, sizeof(*path)), longest = 0;
+	uint32_t i, k;
+
+	/* The same length in both directions; superiors have lower numbers. */
+	for (i = 0; i < g->devices; i++) {
+		for (k = r->core->node[i].superiors; k < r->core->node[i + 1].superiors; k++)
+			if (path[r->core->superior[k]] > path[i])
+				path[i] = path[r->core->superior[k]];
+		path[i] += g->real_us[i];
+		if (path[i] > longest)
+			longest = path[i];
+	}
+	free(path);
+	return longest;
+}
+
+static void check_phase(struct run *r, uint64_t took_us)
+{
+	const struct graph *g = r->graph;
+	uint64_t sum_us = 0;
+	uint32_t i;
+
+	for (i = 0; i < g->devices; i++) {
+		sum_us += g->real_us[i];
+		CHECK(!r->started[i] == !r->finished[i], "device %u is left running", i);
+		if (!r->failed)
+			CHECK(r->finished[i], "device %u never ran", i);
+	}
+	check_list_order(r);
+	if (r->failing == DPM_GRAPH_NONE)
+		CHECK(!r->failed, "failed without a failure");
+	CHECK(took_us <= sum_us, "%" PRIu64 " us, and one after the other %" PRIu64, took_us,
+	      sum_us);
+	/*
+	 * With no threshold nobody who could run is left unused, so Graham's bound (1969) holds:
+	 * the longest path, and all work shared by the processors.
+	 */
+	if (!r->core->settings.threshold_us && !r->core->settings.sleepers &&
+	    r->workers >= r->core->settings.cpus && !r->failed) {
+		uint64_t bound_us = critical_path_us(r) + sum_us / r->core->settings.cpus;
+
+		CHECK(took_us <= bound_us, "%" PRIu64 " us, above the bound of %" PRIu64, took_us,
+		      bound_us);
+	}
+}
+
+static void one_phase(const struct graph *g, struct dpm_graph_core *core,
+		      enum dpm_graph_direction direction, uint64_t *phases)
+{
+	struct dpm_graph_settings settings = {
+		.direction = direction,
+		.threshold_us = random_below(3) ? random_below(2000) : 0,
+		.cpus = 1 + random_below(8),
+		.sleepers = random_below(2) ? random_below(16) : 0,
+	};
+	struct run r = { .graph = g, .core = core, .failing = DPM_GRAPH_NONE };
+	uint32_t i;
+
+	for (i = 0; i < g->devices; i++) {
+		core->node[i].cost_us = g->cost_us[i];
+		core->node[i].wait_us = g->wait_us[i];
+		/* Graham's bound asks for what is known to be true, and all to be slow. */
+		if (!settings.threshold_us && !settings.sleepers)
+			core->node[i].cost_us = g->real_us[i] + 1;
+	}
+	if (g->devices && !random_below(3))
+		r.failing = random_below(g->devices);
+	r.workers = 1 + random_below(settings.cpus + settings.sleepers + 2);
+	r.worker = allocate(r.workers, sizeof(*r.worker));
+	r.device = allocate(r.workers, sizeof(*r.device));
+	r.until_us = allocate(r.workers, sizeof(*r.until_us));
+	r.started = allocate(g->devices, sizeof(*r.started));
+	r.finished = allocate(g->devices, sizeof(*r.finished));
+
+	dpm_graph_begin(core, &settings);
+	check_phase(&r, run_phase(&r));
+	++*phases;
+
+	free(r.worker);
+	free(r.device);
+	free(r.until_us);
+	free(r.started);
+	free(r.finished);
+}
+
+static void one_graph(uint32_t most_devices, uint64_t *phases)
+{
+	struct graph g = random_graph(most_devices);
+	uint64_t bytes = dpm_graph_bytes(g.devices, g.edges);
+	/* Exactly that much, so that a sanitizer sees a step beyond. */
+	void *memory = allocate(1, bytes);
+	struct dpm_graph_core core;
+	uint32_t i, against = 0;
+
+	dpm_graph_init(&core, memory, g.devices, g.edges);
+	for (i = 0; i < g.devices; i++)
+		core.node[i].ordered = g.ordered[i];
+	dpm_graph_build(&core, g.edge, g.edges);
+	for (i = 0; i < g.edges; i++)
+		against += g.edge[i].superior >= g.edge[i].subordinate;
+	CHECK(core.edges_dropped == against, "%u edges against the list, %u left out", against,
+	      core.edges_dropped);
+
+	/* One graph serves all phases of a transition, down and up. */
+	for (i = 0; i < 3; i++) {
+		one_phase(&g, &core, DPM_GRAPH_DOWN, phases);
+		one_phase(&g, &core, DPM_GRAPH_UP, phases);
+	}
+	free(memory);
+	free_graph(&g);
+}
+
+static uint64_t number(const char *text)
+{
+	char *end;
+	uint64_t value = strtoull(text, &end, 10);
+
+	if (*text && !*end)
+		return value;
+	fprintf(stderr, "usage: graph_core_test [GRAPHS [SEED [MOST-DEVICES]]]\n");
+	exit(2);
+}
+
+int main(int argc, char **argv)
+{
+	uint64_t graphs = argc > 1 ? number(argv[1]) : 10000;
+	uint64_t seed = argc > 2 ? number(argv[2]) : 1;
+	uint32_t most_devices = argc > 3 ? number(argv[3]) : 2000;
+	uint64_t phases = 0, i;
+
+	for (i = 0; i < graphs; i++) {
+		this_seed = seed + i;
+		random_state = this_seed;
+		/* Large ones are rare, or they would be all that is done. */
+		one_graph(i % 50 ? (most_devices < 60 ? most_devices : 60) : most_devices, &phases);
+	}
+	printf("graph_core: %" PRIu64 " graphs, %" PRIu64 " phases: every order kept\n", graphs,
+	       phases);
+	return 0;
+}

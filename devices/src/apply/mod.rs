@@ -1,0 +1,185 @@
+//! Sets a machine's switches for suspend, remembers what they were, and puts them back.
+//!
+//! ```text
+//! plan (pure: what is, what is wanted) ─▶ state file: what everything was ─▶ write, one by one
+//!                                              │
+//! undo: what is still as it was set ◀──────────┘
+//! ```
+//!
+//! The state file is complete on the disk before the first switch is changed, so a crash at any
+//! point can be undone; it keeps the value from before the first `apply`, however many follow. It
+//! is worth nothing after a reboot, which puts all switches back by itself: it names the boot.
+
+mod plan;
+mod snippet;
+mod state;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub use plan::{Change, Wanted, plan};
+pub use snippet::{tmpfiles, udev_rules};
+pub use state::State;
+
+use crate::record::chosen;
+
+/// Why switches could not be set.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// A switch refuses. Those before it are set; `--undo` puts them back.
+    #[error("{}: cannot be {doing}: {source}{hint}", path.display())]
+    Switch {
+        path: PathBuf,
+        doing: &'static str,
+        source: io::Error,
+        hint: &'static str,
+    },
+    /// The machine has no such switch, or it does not take the value.
+    #[error("{0}")]
+    Lacking(String),
+    /// The state file.
+    #[error("{}: {what}", path.display())]
+    State { path: PathBuf, what: String },
+}
+
+fn switch(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> ApplyError {
+    let path = path.to_owned();
+    move |source| ApplyError::Switch {
+        hint: match source.kind() {
+            io::ErrorKind::PermissionDenied => "; run it as root",
+            _ => "",
+        },
+        path,
+        doing,
+        source,
+    }
+}
+
+/// The value that a switch has: of several in brackets, the chosen one.
+pub fn value_of(sys: &Path, name: &str) -> Result<String, ApplyError> {
+    let path = sys.join(name);
+    let text = fs::read_to_string(&path).map_err(switch(&path, "read"))?;
+    Ok(chosen(&text).to_owned())
+}
+
+/// Remembers what everything was, then makes the changes.
+///
+/// # Errors
+/// The state file cannot be written (nothing was changed), or a switch refuses (those before it
+/// were).
+pub fn apply(
+    sys: &Path,
+    state_path: &Path,
+    boot: &str,
+    changes: &[Change],
+) -> Result<(), ApplyError> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let mut state = State::load(state_path)?
+        .filter(|state| state.boot == boot)
+        .unwrap_or_else(|| State::new(boot));
+    for change in changes {
+        state.remember(&change.path, &change.from, &change.to);
+    }
+    state.save(state_path)?;
+    for change in changes {
+        let path = sys.join(&change.path);
+        fs::write(&path, &change.to).map_err(switch(&path, "written"))?;
+        let now = value_of(sys, &change.path)?;
+        if now != change.to {
+            return Err(ApplyError::Lacking(format!(
+                "{}: does not take {:?} and stays {now:?}; `--undo` puts back what was changed",
+                path.display(),
+                change.to
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What an undo did with one switch.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Undone {
+    /// Put back.
+    Restored(Change),
+    /// It was back already, or never changed.
+    WasBack(String),
+    /// Somebody else has set it since; it stays.
+    LeftAlone {
+        path: String,
+        now: String,
+        set: String,
+    },
+    /// The device or switch is gone.
+    Gone(String),
+}
+
+/// Puts back what `apply` changed, last first; none where nothing is remembered. With `dry_run`,
+/// only says what it would do.
+///
+/// # Errors
+/// The state file cannot be read, or a switch refuses; what is left stays remembered.
+pub fn undo(
+    sys: &Path,
+    state_path: &Path,
+    boot: &str,
+    dry_run: bool,
+) -> Result<Option<Vec<Undone>>, ApplyError> {
+    let Some(state) = State::load(state_path)? else {
+        return Ok(None);
+    };
+    let mut done = Vec::new();
+    if state.boot == boot {
+        for entry in state.entries.iter().rev() {
+            done.push(undo_one(sys, entry, dry_run)?);
+        }
+    } else {
+        // The reboot put everything back; what sets it at each boot is to be removed by hand.
+        let paths = state.entries.iter().map(|entry| entry.path.clone());
+        done.extend(paths.map(Undone::WasBack));
+    }
+    if !dry_run {
+        State::remove(state_path)?;
+    }
+    Ok(Some(done))
+}
+
+fn undo_one(sys: &Path, entry: &state::Entry, dry_run: bool) -> Result<Undone, ApplyError> {
+    let path = sys.join(&entry.path);
+    if !path.exists() {
+        return Ok(Undone::Gone(entry.path.clone()));
+    }
+    let now = value_of(sys, &entry.path)?;
+    if now == entry.original {
+        return Ok(Undone::WasBack(entry.path.clone()));
+    }
+    if now != entry.applied {
+        return Ok(Undone::LeftAlone {
+            path: entry.path.clone(),
+            now,
+            set: entry.applied.clone(),
+        });
+    }
+    if !dry_run {
+        fs::write(&path, &entry.original).map_err(switch(&path, "written"))?;
+    }
+    Ok(Undone::Restored(Change {
+        path: entry.path.clone(),
+        from: now,
+        to: entry.original.clone(),
+        why: "as it was".to_owned(),
+    }))
+}
+
+/// This boot's name.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|text| text.trim().to_owned())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! `dormouse devices apply`.
+
+use std::fmt::Write;
+
+use serde_json::json;
+
+use super::arguments::ApplyArguments;
+use super::{CliError, DONE, output};
+use crate::apply::{Change, Undone, Wanted, apply, boot_id, plan, tmpfiles, udev_rules, undo};
+use crate::read;
+
+pub fn run(arguments: &ApplyArguments) -> Result<u8, CliError> {
+    if arguments.undo {
+        return undone(arguments);
+    }
+    let wanted = Wanted {
+        threshold_ns: arguments.async_threshold.map(|time| time.as_nanos() as u64),
+        all_async: arguments.all_async.map(|switch| switch.is_on()),
+        pm_async: arguments.pm_async.map(|switch| switch.is_on()),
+        sync_on_suspend: arguments.sync_on_suspend.map(|switch| switch.is_on()),
+        mem_sleep: arguments.mem_sleep.clone(),
+        print_times: arguments.print_times.map(|switch| switch.is_on()),
+    };
+    let recording = match &arguments.recording {
+        Some(path) => Some(read::read(path, false)?),
+        None => None,
+    };
+    let (changes, notes) = plan(&arguments.sys, &wanted, recording.as_ref())?;
+    if !arguments.dry_run {
+        apply(&arguments.sys, &arguments.state, &boot_id(), &changes)?;
+    }
+    let (rules, files) = if arguments.snippet {
+        (udev_rules(&arguments.sys, &changes), tmpfiles(&changes))
+    } else {
+        Default::default()
+    };
+    if arguments.json {
+        output::json(&json!({
+            "changed": !arguments.dry_run && !changes.is_empty(),
+            "changes": changes,
+            "notes": notes,
+            "udev_rules": rules,
+            "tmpfiles": files,
+        }))?;
+        return Ok(DONE);
+    }
+    let mut text = String::new();
+    for change in &changes {
+        line(&mut text, change);
+    }
+    for note in &notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text.push_str(match (changes.is_empty(), arguments.dry_run) {
+        (true, _) => "nothing to change\n",
+        (false, true) => "nothing was changed (--dry-run)\n",
+        (false, false) => {
+            "changed; a reboot or `dormouse devices apply --undo` puts everything back\n"
+        }
+    });
+    text.push_str(&rules);
+    text.push_str(&files);
+    output::text(&text)?;
+    Ok(DONE)
+}
+
+fn line(text: &mut String, change: &Change) {
+    let _ = writeln!(
+        text,
+        "/sys/{}: {} → {} ({})",
+        dormouse_report::format::printable(&change.path),
+        change.from,
+        change.to,
+        change.why
+    );
+}
+
+fn undone(arguments: &ApplyArguments) -> Result<u8, CliError> {
+    let done = undo(
+        &arguments.sys,
+        &arguments.state,
+        &boot_id(),
+        arguments.dry_run,
+    )?;
+    if arguments.json {
+        output::json(&json!({
+            "changed": !arguments.dry_run && done.is_some(),
+            "undone": done.unwrap_or_default(),
+        }))?;
+        return Ok(DONE);
+    }
+    let Some(done) = done else {
+        output::text("nothing to undo\n")?;
+        return Ok(DONE);
+    };
+    let mut text = String::new();
+    for one in &done {
+        match one {
+            Undone::Restored(change) => line(&mut text, change),
+            Undone::WasBack(path) => {
+                let _ = writeln!(text, "/sys/{path}: is as it was");
+            }
+            Undone::LeftAlone { path, now, set } => {
+                let _ = writeln!(
+                    text,
+                    "/sys/{path}: left at {now}: somebody has changed it since it was set to {set}"
+                );
+            }
+            Undone::Gone(path) => {
+                let _ = writeln!(text, "/sys/{path}: is gone");
+            }
+        }
+    }
+    if arguments.dry_run {
+        text.push_str("nothing was changed (--dry-run)\n");
+    }
+    output::text(&text)?;
+    Ok(DONE)
+}

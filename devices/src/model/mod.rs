@@ -1,0 +1,181 @@
+//! What is known of a machine's devices and of its suspends: plain data, and the one file format.
+//!
+//! ```text
+//! recording.json   {"format":"dormouse-devices","version":1,
+//!                   "machine":{…},            whose it is, and its switches at that time
+//!                   "graph":{"devices":[…],"links":[…]},
+//!                   "cycles":[{"phases":[…],"callbacks":[…]}],
+//!                   "overheads":{…}}           measured on that machine, for `simulate`
+//! ```
+//!
+//! Devices are numbered by their place in `graph.devices`. Times are nanoseconds on the clock of
+//! the recording, of which only differences mean anything.
+
+mod file;
+mod graph;
+mod phase;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use file::{FORMAT, FileError, VERSION};
+pub use graph::{Device, Edge, Edges, Graph, Link, LinkStatus, RuntimePm, list_order};
+pub use phase::{DevicePhase, Direction};
+
+use crate::simulate::Overheads;
+
+/// A machine's device graph and what its suspends took.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Recording {
+    #[serde(flatten)]
+    pub head: Head,
+    #[serde(default)]
+    pub machine: Machine,
+    #[serde(default)]
+    pub graph: Graph,
+    #[serde(default)]
+    pub cycles: Vec<Cycle>,
+    /// Costs of scheduling, as measured on the machine; none where nobody measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overheads: Option<Overheads>,
+    /// What a reader should know: lost events, devices that could not be told apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// Says that a file is a recording, and of which version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    pub format: String,
+    pub version: u32,
+}
+
+impl Default for Head {
+    fn default() -> Head {
+        Head {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+        }
+    }
+}
+
+/// Whose recording it is; what is not known is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Processors that were online.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// What was read: `record s2idle`, or the name of a trace or log.
+    #[serde(default)]
+    pub source: String,
+    /// Settings at the time of recording, by their path below /sys (`power/pm_async` → `1`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
+}
+
+/// One suspend and the resume after it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cycle {
+    /// In the order of their begin.
+    pub phases: Vec<PhaseSpan>,
+    /// In the order of their begin.
+    pub callbacks: Vec<Callback>,
+    /// Time that each processor spent in its idle task during a phase, where the trace has
+    /// scheduling events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub idle: Vec<IdleTime>,
+    /// Who was the last to freeze, the last first, where the trace has scheduling events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub freezing: Vec<Freezing>,
+    /// True where begin and end of the suspend were both seen.
+    #[serde(default)]
+    pub complete: bool,
+}
+
+/// A step of the kernel as a whole: `sync_filesystems`, `freeze_processes`, `dpm_suspend`, …
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseSpan {
+    /// The kernel's own name for it.
+    pub name: String,
+    /// The number that the kernel gives with it: a CPU for `CPU_OFF`, a state for others.
+    #[serde(default)]
+    pub value: u64,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+}
+
+impl PhaseSpan {
+    /// How long it took.
+    pub fn duration_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.begin_ns)
+    }
+}
+
+/// One call of a driver's, a bus's, … callback for a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Callback {
+    pub device: usize,
+    pub phase: DevicePhase,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    /// Whose callback: `bus`, `driver`, `type`, `class`, `power domain`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub level: String,
+    /// The thread that ran it.
+    pub thread: u32,
+    /// Time on a processor, where the trace has scheduling events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_ns: Option<u64>,
+    /// Time in which it could have run and another thread had the processor.
+    #[serde(default)]
+    pub delayed_ns: u64,
+    /// What it returned; 0 is success.
+    #[serde(default)]
+    pub error: i64,
+}
+
+impl Callback {
+    /// How long it took.
+    pub fn duration_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.begin_ns)
+    }
+}
+
+/// Idle time of all processors together during one phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleTime {
+    /// As in [`PhaseSpan`].
+    pub phase: String,
+    pub idle_ns: u64,
+}
+
+/// A thread while processes were frozen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Freezing {
+    pub thread: u32,
+    pub name: String,
+    /// When it was last seen to run, after the begin of freezing.
+    pub last_ns: u64,
+}
+
+impl Cycle {
+    /// The last span of this name (a phase that is repeated after an abort: the last try).
+    pub fn phase(&self, name: &str) -> Option<&PhaseSpan> {
+        self.phases.iter().rev().find(|span| span.name == name)
+    }
+
+    /// The span of the kernel's step that runs this device phase.
+    pub fn device_phase(&self, phase: DevicePhase) -> Option<&PhaseSpan> {
+        self.phase(phase.span_name())
+    }
+
+    /// The callbacks of one phase, in the order of their begin.
+    pub fn callbacks_of(&self, phase: DevicePhase) -> impl Iterator<Item = &Callback> {
+        self.callbacks
+            .iter()
+            .filter(move |callback| callback.phase == phase)
+    }
+}

@@ -1,0 +1,395 @@
+//! One line of ftrace's text, or of `trace-cmd report`.
+//!
+//! ```text
+//!  kworker/u4:2-123     [001] ..... 12.345678: device_pm_callback_start: ahci 0000:00:1f.2, parent: pci0000:00, bus [suspend]
+//!  └ task ────┘ └pid┘   └cpu┘ flags └ time ──┘  └ event ───────────────┘ └ what it prints ──────────────────────────────────┘
+//! ```
+//!
+//! A column with the thread group, `( 123)`, may stand before the CPU, and the flags may be
+//! missing. Everything but the four events that matter is skipped.
+
+/// An event with its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceEvent<'a> {
+    pub t_ns: u64,
+    pub cpu: u32,
+    /// The thread that it happened in.
+    pub thread: u32,
+    /// Line of the file, from 1.
+    pub line: usize,
+    pub what: What<'a>,
+}
+
+/// The events that matter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What<'a> {
+    /// `power:suspend_resume`
+    Phase {
+        name: &'a str,
+        value: u64,
+        begin: bool,
+    },
+    /// `power:device_pm_callback_start`
+    Start {
+        driver: &'a str,
+        device: &'a str,
+        parent: Option<&'a str>,
+        /// `noirq bus`, `driver`, or nothing where the kernel prepares and completes.
+        level: &'a str,
+        verb: &'a str,
+    },
+    /// `power:device_pm_callback_end`
+    End {
+        driver: &'a str,
+        device: &'a str,
+        error: i64,
+    },
+    /// `sched:sched_switch`
+    Switch {
+        previous: u32,
+        /// The name of the thread that left.
+        name: &'a str,
+        /// The thread that left could have gone on.
+        preempted: bool,
+        next: u32,
+    },
+}
+
+/// What a line is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    Event(TraceEvent<'a>),
+    /// The ring buffer lost so many events before this place.
+    Lost(u64),
+    /// Nothing that matters.
+    Other,
+    /// One of the four events, and it cannot be understood.
+    Damaged(String),
+}
+
+const EVENTS: [&str; 4] = [
+    "suspend_resume",
+    "device_pm_callback_start",
+    "device_pm_callback_end",
+    "sched_switch",
+];
+
+/// Reads a line.
+pub fn parse_line(text: &str, line: usize) -> Line<'_> {
+    let text = text.trim_end();
+    if let Some(count) = lost_events(text) {
+        return Line::Lost(count);
+    }
+    if text.starts_with('#') {
+        return Line::Other;
+    }
+    // Cheap, and right for nearly all lines of a trace with other events.
+    let Some((name, at)) = EVENTS.iter().find_map(|&name| {
+        text.match_indices(name)
+            .find(|&(at, _)| text[at + name.len()..].starts_with(':') && text[..at].ends_with(' '))
+            .map(|(at, _)| (name, at))
+    }) else {
+        return Line::Other;
+    };
+    let body = text[at + name.len() + 1..].trim_start();
+    let Some((thread, cpu, stamp)) = head(text[..at].trim_end()) else {
+        return Line::Damaged(format!("{name}: no task, CPU and time before it"));
+    };
+    let Some(t_ns) = nanoseconds(stamp) else {
+        return Line::Damaged(format!(
+            "{name}: {stamp:?} is no time in seconds; choose a trace clock that counts time \
+             (local, global, mono, boot)"
+        ));
+    };
+    let what = match name {
+        "suspend_resume" => phase(body),
+        "device_pm_callback_start" => start(body),
+        "device_pm_callback_end" => end(body),
+        _ => switch(body),
+    };
+    match what {
+        Some(what) => Line::Event(TraceEvent {
+            t_ns,
+            cpu,
+            thread,
+            line,
+            what,
+        }),
+        None => Line::Damaged(format!("{name}: cannot be understood: {}", shown(body))),
+    }
+}
+
+/// The begin of a text, fit for a message.
+fn shown(text: &str) -> String {
+    let mut short: String = text.chars().take(60).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}
+
+/// `CPU:1 [LOST 123 EVENTS]`, or trace-cmd's `CPU:1 [123 EVENTS DROPPED]`.
+fn lost_events(text: &str) -> Option<u64> {
+    if let Some((before, after)) = text.split_once("[LOST ")
+        && before.trim_start().starts_with("CPU")
+    {
+        return after.split_once(" EVENTS]")?.0.trim().parse().ok();
+    }
+    let (before, _) = text.split_once(" EVENTS DROPPED")?;
+    before.rsplit(['[', ' ']).next()?.parse().ok()
+}
+
+/// Thread, CPU and time from what stands before the event's name.
+fn head(text: &str) -> Option<(u32, u32, &str)> {
+    let text = text.strip_suffix(':')?;
+    // A task's name may hold brackets; the CPU's are the last.
+    let close = text.rfind(']')?;
+    let open = text[..close].rfind('[')?;
+    let cpu = text[open + 1..close].trim().parse().ok()?;
+    let stamp = text[close + 1..].split_ascii_whitespace().next_back()?;
+    let mut task = text[..open].trim_end();
+    if let Some(without_group) = task
+        .strip_suffix(')')
+        .and_then(|rest| rest.rfind('(').map(|at| rest[..at].trim_end()))
+    {
+        task = without_group;
+    }
+    let thread = task.rsplit_once('-')?.1.trim().parse().ok()?;
+    Some((thread, cpu, stamp))
+}
+
+/// `12.345678` or `12.345678901` as nanoseconds.
+pub fn nanoseconds(text: &str) -> Option<u64> {
+    let (seconds, fraction) = text.split_once('.')?;
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(seconds) || !digits(fraction) || fraction.len() > 9 {
+        return None;
+    }
+    let seconds: u64 = seconds.parse().ok()?;
+    let part: u64 = fraction.parse().ok()?;
+    let part_ns = part * 10u64.pow(9 - fraction.len() as u32);
+    seconds.checked_mul(1_000_000_000)?.checked_add(part_ns)
+}
+
+/// `dpm_suspend[2] begin`
+fn phase(body: &str) -> Option<What<'_>> {
+    let (rest, edge) = body.rsplit_once(' ')?;
+    let begin = match edge {
+        "begin" => true,
+        "end" => false,
+        _ => return None,
+    };
+    let (name, value) = rest.strip_suffix(']')?.rsplit_once('[')?;
+    if name.is_empty() {
+        return None;
+    }
+    Some(What::Phase {
+        name,
+        value: value.parse().ok()?,
+        begin,
+    })
+}
+
+/// `ahci 0000:00:1f.2, parent: pci0000:00, noirq bus [suspend]`
+fn start(body: &str) -> Option<What<'_>> {
+    let (who, rest) = body.split_once(", parent: ")?;
+    let (rest, verb) = rest.strip_suffix(']')?.rsplit_once('[')?;
+    let (parent, level) = rest.split_once(',')?;
+    let (driver, device) = driver_and_device(who)?;
+    Some(What::Start {
+        driver,
+        device,
+        parent: (parent != "none").then_some(parent),
+        level: level.trim(),
+        verb,
+    })
+}
+
+/// `ahci 0000:00:1f.2, err=0`
+fn end(body: &str) -> Option<What<'_>> {
+    let (who, error) = body.rsplit_once(", err=")?;
+    let (driver, device) = driver_and_device(who)?;
+    Some(What::End {
+        driver,
+        device,
+        error: error.trim().parse().ok()?,
+    })
+}
+
+/// A driver's name may hold spaces or be empty; a device's does not.
+fn driver_and_device(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim();
+    let (driver, device) = text.rsplit_once(' ').unwrap_or(("", text));
+    (!device.is_empty()).then_some((driver.trim_end(), device))
+}
+
+/// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`,
+/// or trace-cmd's `a:1 [120] S ==> b:2 [120]`.
+fn switch(body: &str) -> Option<What<'_>> {
+    let (from, to) = body.split_once(" ==> ")?;
+    let (name, previous, state, next) = if from.contains("prev_pid=") {
+        let name = from.strip_prefix("prev_comm=")?;
+        (
+            name.rsplit_once(" prev_pid=")?.0,
+            word(" prev_pid=", from)?,
+            word(" prev_state=", from)?,
+            word(" next_pid=", to)?,
+        )
+    } else {
+        let (left, state) = from.trim_end().rsplit_once(' ')?;
+        let (name, previous) = before_priority(left)?;
+        (name, previous, state, before_priority(to)?.1)
+    };
+    Some(What::Switch {
+        previous: previous.parse().ok()?,
+        name,
+        preempted: state.starts_with('R'),
+        next: next.parse().ok()?,
+    })
+}
+
+/// The word after the last `key`: a task's name may hold the key, too, and stands before it.
+fn word<'a>(key: &str, of: &'a str) -> Option<&'a str> {
+    let (_, rest) = of.rsplit_once(key)?;
+    rest.split(' ').next()
+}
+
+/// Name and 12 of `name:12 [120]`.
+fn before_priority(text: &str) -> Option<(&str, &str)> {
+    let open = text.rfind(" [")?;
+    text[..open].rsplit_once(':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn what(text: &str) -> What<'_> {
+        match parse_line(text, 1) {
+            Line::Event(event) => event.what,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn lines_of_ftrace_and_of_trace_cmd_are_understood() {
+        let line = "    kworker/u4:2-ev-123     [001] d..2. 12.345678: device_pm_callback_start: \
+                    ahci 0000:00:1f.2, parent: pci0000:00, noirq bus [suspend]";
+        let Line::Event(event) = parse_line(line, 9) else {
+            panic!("no event")
+        };
+        assert_eq!(
+            (event.t_ns, event.cpu, event.thread, event.line),
+            (12_345_678_000, 1, 123, 9)
+        );
+        let start = What::Start {
+            driver: "ahci",
+            device: "0000:00:1f.2",
+            parent: Some("pci0000:00"),
+            level: "noirq bus",
+            verb: "suspend",
+        };
+        assert_eq!(event.what, start);
+        // With a thread group, no flags, nanoseconds.
+        let line = "a [b] c-7 (   7) [000] 1.000000001: suspend_resume:       dpm_suspend[2] begin";
+        let Line::Event(event) = parse_line(line, 1) else {
+            panic!("no event")
+        };
+        assert_eq!((event.t_ns, event.thread), (1_000_000_001, 7));
+        let begin = What::Phase {
+            name: "dpm_suspend",
+            value: 2,
+            begin: true,
+        };
+        assert_eq!(event.what, begin);
+    }
+
+    #[test]
+    fn a_device_without_parent_driver_or_level_is_one() {
+        assert_eq!(
+            what(
+                " x-1 [000] ..... 1.0: device_pm_callback_start:  platform, parent: none, [suspend]"
+            ),
+            What::Start {
+                driver: "",
+                device: "platform",
+                parent: None,
+                level: "",
+                verb: "suspend",
+            }
+        );
+        assert_eq!(
+            what(" x-1 [000] ..... 1.0: device_pm_callback_end: Generic PHY mdio:01, err=-16"),
+            What::End {
+                driver: "Generic PHY",
+                device: "mdio:01",
+                error: -16,
+            }
+        );
+    }
+
+    #[test]
+    fn switches_are_read_in_both_forms() {
+        let expected = What::Switch {
+            previous: 12,
+            name: "a b prev_pid=9",
+            preempted: true,
+            next: 0,
+        };
+        assert_eq!(
+            what(
+                " x-12 [000] d.... 1.5: sched_switch: prev_comm=a b prev_pid=9 prev_pid=12 \
+                 prev_prio=120 prev_state=R+ ==> next_comm=swapper/0 next_pid=0 next_prio=120"
+            ),
+            expected
+        );
+        assert_eq!(
+            what(
+                " x-12 [000] d.... 1.5: sched_switch: a b prev_pid:12 [120] R ==> swapper/0:0 [120]"
+            ),
+            What::Switch {
+                previous: 12,
+                name: "a b prev_pid",
+                preempted: true,
+                next: 0,
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_damaged_is_said_to_be() {
+        for text in [
+            " x-1 [000] ..... 1.0: device_pm_callback_start: ahci 0000:00:1f.2, par",
+            " x-1 [000] ..... 1.0: suspend_resume: dpm_suspend[2] beg",
+            " suspend_resume: dpm_suspend[2] begin",
+            " x-1 [000] ..... 12345: suspend_resume: dpm_suspend[2] begin",
+            " x-1 [000] ..... 1.0: sched_switch: prev_comm=a prev_pid=",
+        ] {
+            assert!(matches!(parse_line(text, 1), Line::Damaged(_)), "{text}");
+        }
+        for text in [
+            "",
+            "# tracer: nop",
+            " x-1 [000] ..... 1.0: other: suspend",
+            "cpus=2",
+        ] {
+            assert_eq!(parse_line(text, 1), Line::Other, "{text}");
+        }
+        assert_eq!(parse_line("CPU:1 [LOST 123 EVENTS]", 1), Line::Lost(123));
+        assert_eq!(parse_line("CPU:1 [12 EVENTS DROPPED]", 1), Line::Lost(12));
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_makes_the_reader_panic(
+            start in ".{0,30}",
+            event in proptest::sample::select(EVENTS.to_vec()),
+            body in "[a-z0-9:,=\\[\\] >.-]{0,80}",
+        ) {
+            let _ = parse_line(&body, 1);
+            let _ = parse_line(&format!("{start} {event}: {body}"), 1);
+            let _ = parse_line(&format!(" x-1 [000] .. 1.5: {event}: {body}{start}"), 1);
+        }
+    }
+}

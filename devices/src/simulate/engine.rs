@@ -1,0 +1,251 @@
+//! The machine of the simulation: CPUs, threads that run, sleep, wait and are woken.
+//!
+//! ```text
+//!            ┌──────────── slice over ───────────┐
+//!            ▼                                   │
+//!  woken ─▶ ready ──a CPU is free──▶ running ────┤
+//!    ▲                                 │ │ │     └─▶ done: the program says what next
+//!    │       latency                   │ │ └─▶ sleeping ──time──▶ ready
+//!    └───────────────── waker ◀────────┘ └───▶ waiting for a device, or parked
+//! ```
+//!
+//! What a thread does is a program ([`Program`]): a state machine that is asked for the next step
+//! whenever the one before is done. Time advances from event to event; ties keep their order, so
+//! a simulation is repeatable.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::{Outcome, Overheads};
+
+/// How long a thread runs before another that is ready gets the CPU.
+pub const SLICE_NS: u64 = 3_000_000;
+
+/// A thread's number.
+pub type ThreadId = usize;
+
+/// What a thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Work on a callback for so long.
+    Work(u64),
+    /// Do something for so long that is not the devices' own.
+    Overhead(u64),
+    /// Sleep, without a CPU.
+    Sleep(u64),
+    /// Go on when this device is done.
+    WaitFor(usize),
+    /// Wait until somebody calls [`World::wake`].
+    Park,
+    /// The thread is no more.
+    Exit,
+}
+
+/// What threads do.
+pub trait Program {
+    /// The next step of a thread that is on a CPU and has done its last step.
+    fn next(&mut self, thread: ThreadId, world: &mut World) -> Step;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    SliceOver(ThreadId),
+    Ready(ThreadId),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Thread {
+    left_ns: u64,
+    is_overhead: bool,
+    parked: bool,
+    /// Somebody woke it before it parked.
+    wake_pending: bool,
+}
+
+/// CPUs, threads and devices.
+pub struct World {
+    now_ns: u64,
+    overheads: Overheads,
+    free_cpus: usize,
+    ready: VecDeque<ThreadId>,
+    threads: Vec<Thread>,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    sequence: u64,
+    /// Threads that wait for a device.
+    waiting: Vec<Vec<ThreadId>>,
+    done: Vec<bool>,
+    outcome: Outcome,
+}
+
+impl World {
+    /// A machine with no thread yet.
+    pub fn new(cpus: usize, devices: usize, overheads: Overheads) -> World {
+        World {
+            now_ns: 0,
+            overheads,
+            free_cpus: cpus.max(1),
+            ready: VecDeque::new(),
+            threads: Vec::new(),
+            events: BinaryHeap::new(),
+            sequence: 0,
+            waiting: vec![Vec::new(); devices],
+            done: vec![false; devices],
+            outcome: Outcome {
+                spans: vec![(0, u64::MAX); devices],
+                ..Outcome::default()
+            },
+        }
+    }
+
+    /// A thread that is ready at once, without any cost. The first one is the phase's own: it
+    /// walks the list, and the phase ends when it does.
+    pub fn start(&mut self) -> ThreadId {
+        let thread = self.threads.len();
+        self.threads.push(Thread::default());
+        self.ready.push_back(thread);
+        thread
+    }
+
+    /// A thread that sleeps until it is woken.
+    pub fn start_parked(&mut self) -> ThreadId {
+        let thread = self.threads.len();
+        self.threads.push(Thread {
+            parked: true,
+            ..Thread::default()
+        });
+        thread
+    }
+
+    /// A thread for a work item that was just queued. The queueing itself is the caller's step.
+    pub fn spawn(&mut self) -> ThreadId {
+        let thread = self.start_parked();
+        self.outcome.items += 1;
+        self.wake(thread);
+        thread
+    }
+
+    /// Wakes a parked thread. The waker's own cost is the caller's step.
+    pub fn wake(&mut self, thread: ThreadId) {
+        if self.threads[thread].parked {
+            self.threads[thread].parked = false;
+            self.make_ready_later(thread);
+        } else {
+            self.threads[thread].wake_pending = true;
+        }
+    }
+
+    /// Whether a device is done.
+    pub fn is_done(&self, device: usize) -> bool {
+        self.done[device]
+    }
+
+    /// A device's callback begins now.
+    pub fn begin(&mut self, device: usize) {
+        self.outcome.spans[device].0 = self.now_ns;
+    }
+
+    /// A device is done; returns how many threads that woke, whose cost is the caller's step.
+    pub fn complete(&mut self, device: usize) -> u64 {
+        self.outcome.spans[device].1 = self.now_ns;
+        self.done[device] = true;
+        let woken = std::mem::take(&mut self.waiting[device]);
+        for &thread in &woken {
+            self.make_ready_later(thread);
+        }
+        woken.len() as u64
+    }
+
+    fn make_ready_later(&mut self, thread: ThreadId) {
+        self.outcome.wakeups += 1;
+        let state = &mut self.threads[thread];
+        state.left_ns = self.overheads.switch_ns;
+        state.is_overhead = true;
+        self.at(
+            self.now_ns + self.overheads.latency_ns,
+            Event::Ready(thread),
+        );
+    }
+
+    fn at(&mut self, time_ns: u64, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((time_ns, self.sequence, event)));
+    }
+
+    fn run_slice(&mut self, thread: ThreadId) {
+        let slice_ns = self.threads[thread].left_ns.min(SLICE_NS);
+        self.at(self.now_ns + slice_ns, Event::SliceOver(thread));
+    }
+
+    /// Runs until nothing more can happen.
+    pub fn run(mut self, program: &mut impl Program) -> Outcome {
+        self.dispatch(program);
+        while let Some(Reverse((time_ns, _, event))) = self.events.pop() {
+            self.now_ns = time_ns;
+            match event {
+                Event::Ready(thread) => self.ready.push_back(thread),
+                Event::SliceOver(thread) => self.slice_over(thread, program),
+            }
+            self.dispatch(program);
+        }
+        self.outcome
+    }
+
+    fn dispatch(&mut self, program: &mut impl Program) {
+        while self.free_cpus > 0 {
+            let Some(thread) = self.ready.pop_front() else {
+                return;
+            };
+            self.free_cpus -= 1;
+            if self.threads[thread].left_ns > 0 {
+                self.run_slice(thread);
+            } else {
+                self.advance(thread, program);
+            }
+        }
+    }
+
+    fn slice_over(&mut self, thread: ThreadId, program: &mut impl Program) {
+        let state = &mut self.threads[thread];
+        let ran_ns = state.left_ns.min(SLICE_NS);
+        state.left_ns -= ran_ns;
+        self.outcome.cpu_busy_ns += ran_ns;
+        if state.is_overhead {
+            self.outcome.overhead_ns += ran_ns;
+        }
+        if state.left_ns == 0 {
+            self.advance(thread, program);
+        } else if self.ready.is_empty() {
+            self.run_slice(thread);
+        } else {
+            self.ready.push_back(thread);
+            self.free_cpus += 1;
+        }
+    }
+
+    /// Asks for steps until one takes time or gives the CPU up.
+    fn advance(&mut self, thread: ThreadId, program: &mut impl Program) {
+        loop {
+            let step = program.next(thread, self);
+            match step {
+                Step::Work(0) | Step::Overhead(0) | Step::Sleep(0) => continue,
+                Step::Work(ns) | Step::Overhead(ns) => {
+                    let state = &mut self.threads[thread];
+                    state.left_ns = ns;
+                    state.is_overhead = matches!(step, Step::Overhead(_));
+                    self.run_slice(thread);
+                    return;
+                }
+                Step::WaitFor(device) if self.done[device] => continue,
+                Step::WaitFor(device) => self.waiting[device].push(thread),
+                Step::Park if std::mem::take(&mut self.threads[thread].wake_pending) => continue,
+                Step::Park => self.threads[thread].parked = true,
+                Step::Sleep(ns) => self.at(self.now_ns + ns, Event::Ready(thread)),
+                // The phase ends with its own thread, whoever may still be on the way.
+                Step::Exit if thread == 0 => self.outcome.makespan_ns = self.now_ns,
+                Step::Exit => {}
+            }
+            self.free_cpus += 1;
+            return;
+        }
+    }
+}
