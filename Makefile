@@ -18,7 +18,7 @@ ROUNDS ?= 5
 CYCLES ?= 2
 STRESS_CYCLES ?= 300
 
-.PHONY: help setup build demo test test-unit test-fuzz test-end-to-end stress bench bench-machine bench-wake bench-offload publish-machine fmt lint clean
+.PHONY: help setup build demo test test-unit test-fuzz test-devices-order test-end-to-end stress bench bench-machine bench-wake bench-process bench-offload publish-machine publish-process publish-offload fmt lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,13 +34,16 @@ demo: build ## Fill memory, run a service, sleep into CXL memory, lose power, wa
 	@$(DORMOUSE) lab cycle --machine $(DEMO_DIR) --cycles 1 --dram 1G --cxl 2G --fill 512M
 	@$(DORMOUSE) report $(DEMO_DIR)
 
-test: setup lint test-unit test-fuzz test-end-to-end ## Everything that continuous integration runs
+test: setup lint test-unit test-fuzz test-devices-order test-end-to-end ## Everything that continuous integration runs
 
 test-unit: build ## Unit and property tests, on this machine
 	@$(CARGO) test --quiet --profile $(PROFILE) --workspace --exclude dormouse-tests
 
 test-fuzz: setup ## A short run of the image fuzzer (FUZZ_SECONDS=…)
 	@machine/image/fuzz/run.sh $(FUZZ_SECONDS)
+
+test-devices-order: setup ## Random device graphs through the kernel's ordering code, on this machine
+	@devices/kernel/tests/run.sh
 
 test-end-to-end: build ## Sleep, lose power and wake in the emulated machine
 	@$(DORMOUSE) lab build
@@ -50,7 +53,7 @@ stress: build ## Many sleeps under load, then many with power cuts; goes on wher
 	@$(DORMOUSE) lab stress --machine stress --cycles $(STRESS_CYCLES)
 	@$(DORMOUSE) lab stress --machine stress-cuts --cycles $(STRESS_CYCLES) --power-cuts
 
-bench: bench-machine bench-wake bench-offload ## All benchmarks
+bench: bench-machine bench-wake bench-process bench-offload ## All benchmarks
 
 BENCH_MACHINE = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_machine -- \
 	--out $(BENCH_DIR) --rounds $(ROUNDS) --cycles $(CYCLES) \
@@ -67,8 +70,20 @@ bench-wake: build ## Waking: how soon a service's reads hit DRAM, hot-first agai
 	@mkdir -p $(BENCH_DIR)
 	@$(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_wake -- $(BENCH_DIR) $(ROUNDS)
 
+BENCH_PROCESS = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_process -- \
+	--out $(BENCH_DIR) --rounds $(ROUNDS) $(if $(CASES),--cases $(CASES)) $(if $(MOST),--most $(MOST))
+
+bench-process: build ## Process persistence beside CRIU; goes on where it was interrupted (ROUNDS= CASES= MOST=)
+	@$(BENCH_PROCESS)
+
+publish-process: build ## Put what bench-process measured into docs/
+	@$(BENCH_PROCESS) --no-run --publish
+
 bench-offload: build ## The virtual executor: instructions on a Cortex-M3, native and translated
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR)
+
+publish-offload: build ## The same, and put the tables and the figure into docs/
+	@$(DORMOUSE) offload bench --out $(BENCH_DIR) --publish docs
 
 fmt: ## Format the Rust code
 	@$(CARGO) fmt --all

@@ -51,6 +51,12 @@ check() {
 mapfile -t kernel < <(git ls-files 'machine/kernel/*.[ch]')
 mapfile -t firmware < <(git ls-files 'machine/firmware/driver/*.[ch]')
 check kernel --strict --ignore "$ignore" -- "${kernel[@]}"
+mapfile -t devices < <(git ls-files 'devices/kernel/files/*.[ch]' 'devices/kernel/tests/*.[ch]')
+# The ordering code and its test compile on the host as well, which has C's own types. Trace events
+# have a form of their own.
+check devices --strict --ignore \
+	"$ignore,PREFER_KERNEL_TYPES,CAMELCASE,PARENTHESIS_ALIGNMENT,OPEN_ENDED_LINE,MACRO_ARG_UNUSED,MACRO_ARG_REUSE" \
+	-- "${devices[@]}"
 # coreboot's printk takes BIOS_… levels, it has no strscpy, and its linker's symbols are declared
 # where they are used.
 check firmware --ignore "$ignore,PRINTK_WITHOUT_KERN_LEVEL,STRCPY,AVOID_EXTERNS" -- \

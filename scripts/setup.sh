@@ -20,7 +20,10 @@ packages=(
 	"pkg-config           firmware: its configuration tool"
 	"patch                firmware: our hooks"
 	"python3              firmware: its build scripts"
-	"ccache               firmware: quick second builds"
+	"ccache               firmware and kernel: quick second builds"
+	"flex                 the kernel for devices: its configuration tool"
+	"bison                the kernel for devices: its configuration tool"
+	"bc                   the kernel for devices: its build"
 	"libelf-dev           module: the kernel's build tools"
 	"xz-utils             the kernel package's modules"
 	"e2fsprogs            disk images"
@@ -39,6 +42,16 @@ packages=(
 	"redis-server         tests of process persistence: a program to persist"
 	"nginx-light          tests of process persistence: a program to persist"
 	"sqlite3              tests of process persistence: a program to persist"
+	"nut-server           tests of process persistence: a UPS that loses power"
+	"p7zip-full           benchmark of process persistence: a program beside it"
+	"libprotobuf-dev      benchmark of process persistence: its peer, CRIU"
+	"libprotobuf-c-dev    benchmark of process persistence: its peer, CRIU"
+	"protobuf-compiler    benchmark of process persistence: its peer, CRIU"
+	"protobuf-c-compiler  benchmark of process persistence: its peer, CRIU"
+	"libcap-dev           benchmark of process persistence: its peer, CRIU"
+	"libnl-3-dev          benchmark of process persistence: its peer, CRIU"
+	"libnet1-dev          benchmark of process persistence: its peer, CRIU"
+	"uuid-dev             benchmark of process persistence: its peer, CRIU"
 )
 
 say() { printf 'setup: %s\n' "$*" >&2; }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use dormouse_devices::cli::DevicesCommand;
 use dormouse_lab::cli::LabCommand;
 use dormouse_machine::cli::{HomeArgs, SleepArgs};
 use dormouse_offload::cli::OffloadCommand;
@@ -46,6 +47,8 @@ pub enum Command {
     Image(ImageCommand),
     #[command(subcommand)]
     Process(ProcessCommand),
+    #[command(subcommand)]
+    Devices(DevicesCommand),
     #[command(subcommand)]
     Offload(OffloadCommand),
     Report(ReportArguments),

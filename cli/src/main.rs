@@ -34,6 +34,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Image(ImageCommand::Inspect(arguments)) => image::inspect(&arguments),
         Command::Image(ImageCommand::Verify(arguments)) => image::verify(&arguments),
         Command::Process(command) => Ok(ExitCode::from(dormouse_process::cli::run(&command))),
+        Command::Devices(command) => Ok(ExitCode::from(dormouse_devices::cli::run(&command))),
         Command::Offload(command) => Ok(ExitCode::from(dormouse_offload::cli::run(&command))),
         Command::Report(arguments) => report::run(&arguments),
         Command::Completions { shell } => manual::completions(shell),

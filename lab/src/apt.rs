@@ -293,6 +293,12 @@ impl Apt {
         )
     }
 
+    /// Fetches the upstream tarball of a source package into `folder`, and nothing else of it.
+    pub fn download_tarball(&self, package: &str, folder: &Path) -> Result<(), AptError> {
+        let words = ["--download-only", "--tar-only", package].map(String::from);
+        self.fetch("source", &words, folder, &|_| {})
+    }
+
     fn fetch(
         &self,
         verb: &str,

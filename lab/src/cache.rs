@@ -176,6 +176,11 @@ impl Cache {
         Cache::at(&base.join("dormouse"))
     }
 
+    /// A cache of its own inside this one, with its own lock.
+    pub fn part(&self, name: &str) -> Result<Self, CacheError> {
+        Cache::at(&self.root.join(name))
+    }
+
     /// A cache in a folder of the caller's choice.
     pub fn at(root: &Path) -> Result<Self, CacheError> {
         let cache = Cache {

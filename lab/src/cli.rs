@@ -12,10 +12,11 @@ use dormouse_guest::awkward_kinds::AWKWARD_KINDS;
 
 use crate::attach;
 use crate::awkward;
-use crate::build::{self, Artefacts, BuildOptions, Flavour};
+use crate::build::{self, Artefacts, BuildOptions, Checked, Flavour};
 use crate::cxl_device::Gpf;
 use crate::cycle::Cycles;
 use crate::cycle_options::CycleOptions;
+use crate::devices::{self, DevicesCommand};
 use crate::error::{Doing, LabError};
 use crate::fault::{FAULTS, Fault};
 use crate::hibernation::{Compressor, Hibernation, Mode};
@@ -46,6 +47,9 @@ pub enum LabCommand {
     Cycle(CycleArgs),
     /// Very many cycles under load, at random, with power cuts if asked for; a summary by failure
     Stress(StressArgs),
+    /// Suspend and resume made-up devices under our kernel, in a machine of their own
+    #[command(subcommand)]
+    Devices(DevicesCommand),
     /// Connect this terminal to a machine's serial console (Ctrl-] leaves)
     Console(ConsoleArgs),
 }
@@ -62,6 +66,12 @@ pub struct BuildArgs {
     /// Never touch the network
     #[arg(long)]
     pub offline: bool,
+    /// The kernel with graph-ordered suspend and resume of devices, instead of all else
+    #[arg(long)]
+    pub devices: bool,
+    /// Checks that are compiled into that kernel
+    #[arg(long, value_enum, default_value_t)]
+    pub checked: Checked,
 }
 
 /// Which machine, and what it is made of.
@@ -179,6 +189,7 @@ pub fn run(command: &LabCommand, json: bool) -> Result<ExitCode, LabError> {
         LabCommand::Boot(args) => boot_verb(args, json),
         LabCommand::Cycle(args) => cycle_verb(args, json),
         LabCommand::Stress(args) => args::verb(args, json),
+        LabCommand::Devices(command) => devices::run(command, json),
         LabCommand::Console(args) => console_verb(args),
     }
 }
@@ -224,6 +235,9 @@ fn build_verb(args: &BuildArgs, json: bool) -> Result<ExitCode, LabError> {
     };
     options.jobs = args.jobs.unwrap_or(options.jobs).max(1);
     options.offline = args.offline;
+    if args.devices {
+        return build_devices_verb(&options, args.checked, &terminal, json);
+    }
     let artefacts = build::build(&options, &terminal)?;
     terminal.finish();
     if json {
@@ -236,6 +250,26 @@ fn build_verb(args: &BuildArgs, json: bool) -> Result<ExitCode, LabError> {
         println!("firmware  {}", artefacts.firmware_rom.display());
         println!("module    {}", artefacts.module.display());
         println!("root disk {}", artefacts.rootfs.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn build_devices_verb(
+    options: &BuildOptions,
+    checked: Checked,
+    terminal: &Terminal,
+    json: bool,
+) -> Result<ExitCode, LabError> {
+    let artefacts = build::build_devices(options, checked, terminal)?;
+    terminal.finish();
+    if json {
+        print_json(&artefacts)?;
+    } else {
+        for step in &artefacts.steps {
+            println!("{step}");
+        }
+        println!("kernel    {}", artefacts.kernel_release);
+        println!("image     {}", artefacts.kernel.display());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ pub mod console;
 pub mod cxl_device;
 pub mod cycle;
 pub mod cycle_options;
+pub mod devices;
 pub mod error;
 pub mod fault;
 pub mod hibernation;

@@ -21,8 +21,9 @@ const CONTENTS: &str = "cxl.mem";
 /// Holds the path of the link to the contents.
 const OWNER: &str = "owner";
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// What the host keeps for itself.
-const SPARE_BYTES: u64 = 2 << 30;
+/// What the host keeps for itself, of all its memory: machines that were left where they stopped
+/// must not take so much that the next one is starved.
+const SPARE_SHARE: u64 = 4;
 
 /// Prepares `link` for contents of up to `bytes` beside a machine of `dram_bytes`: makes it a
 /// link to a place on tmpfs, or leaves it to become a file.
@@ -58,17 +59,19 @@ fn is_place(path: &Path) -> bool {
 
 /// Whether `root` is a tmpfs that can take so much, and the host has the memory for it.
 fn has_room(root: &Path, bytes: u64) -> bool {
-    let wanted = bytes.saturating_add(SPARE_BYTES);
+    let (Some(all), Some(available)) = (memory("MemTotal:"), memory("MemAvailable:")) else {
+        return false;
+    };
+    let wanted = bytes.saturating_add(all / SPARE_SHARE);
     let is_tmpfs = statfs(root).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC);
     let room = statvfs(root).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
-    is_tmpfs && room >= wanted && available_memory().is_some_and(|bytes| bytes >= wanted)
+    is_tmpfs && room >= wanted && available >= wanted
 }
 
-fn available_memory() -> Option<u64> {
+/// Bytes, from a line of `/proc/meminfo`.
+fn memory(name: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
 }

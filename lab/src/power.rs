@@ -33,6 +33,17 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 const POWER_DOWN: &str = "reboot: Power down";
 const POWER_DOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// What the emulator's monitor is asked about a machine that stands still: a processor that waits
+/// for ever, or an interrupt that was never ended, shows here and nowhere else.
+const EXAMINATION: [&str; 5] = [
+    "info status",
+    "info registers -a",
+    "info lapic 0",
+    "info lapic 1",
+    "info pic",
+];
+const MONITOR_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The last line of a Linux panic's report.
 const PANIC_END: &str = "---[ end Kernel panic";
 
@@ -54,6 +65,8 @@ pub enum What {
     ConsoleEvent(Event),
     /// A message of the agent.
     Agent(FromGuest),
+    /// The emulator's monitor answers.
+    Monitor(String),
     /// The emulator says that the machine sleeps in its own way (ACPI S3).
     Suspended,
     /// The emulator has ended.
@@ -105,6 +118,7 @@ pub struct PowerOn {
     taps: Taps,
     tail: Tail,
     log: std::path::PathBuf,
+    emulator_log: std::path::PathBuf,
     stopped: bool,
     stop_cause: Arc<Mutex<Option<StopCause>>>,
     recorder: Arc<Mutex<Recorder>>,
@@ -190,6 +204,7 @@ impl PowerOn {
             taps,
             tail: Tail::default(),
             log,
+            emulator_log,
             stopped: false,
             stop_cause,
             recorder: Arc::clone(&setting.recorder),
@@ -289,10 +304,39 @@ impl PowerOn {
     /// # Errors
     /// A timeout or a stop.
     pub fn wait_ready(&mut self, timeout: Duration) -> Result<Hello, LabError> {
-        self.wait("the boot", timeout, |signal| match &signal.what {
+        let ready = self.wait("the boot", timeout, |signal| match &signal.what {
             What::Agent(FromGuest::Ready(hello)) => Some(hello.clone()),
             _ => None,
-        })
+        });
+        if matches!(ready, Err(LabError::Timeout { .. })) {
+            self.examine();
+        }
+        ready
+    }
+
+    /// For a machine that stands still: writes what its processors and interrupt controllers are
+    /// doing into the emulator's log.
+    pub fn examine(&mut self) {
+        let mut text = String::new();
+        for command_line in EXAMINATION {
+            let command = qapi::qmp::human_monitor_command {
+                command_line: command_line.into(),
+                cpu_index: None,
+            };
+            let answer = self.qmp.execute(&command).and_then(|()| {
+                self.wait(command_line, MONITOR_TIMEOUT, |signal| match &signal.what {
+                    What::Monitor(text) => Some(text.clone()),
+                    _ => None,
+                })
+            });
+            let answer = answer.unwrap_or_else(|error| error.to_string());
+            text += &format!("(qemu) {command_line}\n{}\n", answer.trim_end());
+        }
+        // The caller reports that the machine stands still; this only adds to it.
+        let _ = File::options()
+            .append(true)
+            .open(&self.emulator_log)
+            .and_then(|mut file| file.write_all(text.as_bytes()));
     }
 
     /// Takes the power away at once.
@@ -405,7 +449,7 @@ impl PowerOn {
                 );
                 self.record(event, signal.at_ns);
             }
-            What::Agent(FromGuest::Reply { .. }) | What::Suspended => {}
+            What::Agent(FromGuest::Reply { .. }) | What::Suspended | What::Monitor(_) => {}
         }
     }
 
@@ -532,6 +576,9 @@ impl Speaker {
             let mut stopped_ns = None;
             for line in listener.lines().map_while(Result::ok) {
                 let Some(event) = qmp::parse_event(&line) else {
+                    if let Some(text) = qmp::parse_text(&line) {
+                        speaker.say(What::Monitor(text));
+                    }
                     continue;
                 };
                 if let Some(how) = qmp::stop_cause(&event) {

@@ -80,6 +80,14 @@ pub fn parse_event(line: &str) -> Option<Event> {
     }
 }
 
+/// The text that answers a command for the emulator's monitor, if the line is such an answer.
+pub fn parse_text(line: &str) -> Option<String> {
+    match serde_json::from_str::<QmpMessage<serde_json::Value>>(line).ok()? {
+        QmpMessage::Response(answer) => answer.result().ok()?.as_str().map(str::to_owned),
+        QmpMessage::Event(_) => None,
+    }
+}
+
 /// How a machine stopped, from QEMU's own account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopCause {
@@ -121,5 +129,20 @@ mod tests {
         assert_eq!(cause("guest-reset"), Some(StopCause::Reset));
         assert_eq!(cause("host-signal"), Some(StopCause::Host));
         assert!(parse_event(r#"{"return": {}}"#).is_none());
+    }
+
+    #[test]
+    fn only_the_monitor_answers_with_text() {
+        assert_eq!(
+            parse_text(r#"{"return": "VM status: running\r\n"}"#).as_deref(),
+            Some("VM status: running\r\n")
+        );
+        for line in [
+            r#"{"return": {}}"#,
+            r#"{"error": {"class": "GenericError", "desc": "no"}}"#,
+            "VM status",
+        ] {
+            assert_eq!(parse_text(line), None);
+        }
     }
 }

@@ -26,6 +26,26 @@ pub struct Page<'a> {
     pub energy: Option<&'a Energy>,
     /// Name of the file beside the page that has the trace.
     pub trace_name: &'a str,
+    /// What another part of Dormouse has to say in place of a run's words and numbers.
+    pub own: Option<&'a OwnPage>,
+}
+
+/// The words of a page that is not of a run of the lab; everything in HTML is escaped already.
+#[derive(Clone, Debug, Default)]
+pub struct OwnPage {
+    pub title: String,
+    /// One sentence of plain text.
+    pub verdict: String,
+    /// HTML: a `<dl class="facts">`.
+    pub facts: String,
+    /// HTML: sections above the timeline.
+    pub before_timeline: String,
+    /// HTML: sections below it, in place of the table of phases.
+    pub after_timeline: String,
+    /// The command that wrote the page, as plain text.
+    pub command: String,
+    /// Plain text, below the timeline.
+    pub notes: Vec<String>,
 }
 
 /// The page as text.
@@ -45,7 +65,10 @@ pub fn page(page: &Page) -> Result<String, PlotError> {
         .map(energy::html::section)
         .transpose()?
         .unwrap_or_default();
-    let (verdict_class, verdict) = tables::verdict(timeline, cycles);
+    let (verdict_class, verdict) = match page.own {
+        Some(own) => ("", own.verdict.clone()),
+        None => tables::verdict(timeline, cycles),
+    };
     let data = drawing::script_data(timeline).to_string();
     Ok(fill(PAGE, |name| match name {
         "title" => escape_html(page.title),
@@ -56,6 +79,10 @@ pub fn page(page: &Page) -> Result<String, PlotError> {
         "js" => JS.to_owned(),
         "verdict" => escape_html(&verdict),
         "verdict_class" => verdict_class.to_owned(),
+        "facts" if page.own.is_some() => page.own.map_or_else(String::new, |own| own.facts.clone()),
+        "before_timeline" => page
+            .own
+            .map_or_else(String::new, |own| own.before_timeline.clone()),
         // Medians over different modes or fills would say nothing.
         "facts" if page.cases.len() > 1 => compare::html::cases_table(page.cases),
         "facts" => tables::facts(cycles),
@@ -66,12 +93,19 @@ pub fn page(page: &Page) -> Result<String, PlotError> {
         }
         "svg" => drawing::static_svg(timeline),
         "notes" => notes(timeline),
-        "phases" => tables::phases(timeline),
+        "phases" => page.own.map_or_else(
+            || tables::phases(timeline),
+            |own| own.after_timeline.clone(),
+        ),
         "cycles" => tables::cycles(cycles),
         "data" => escape_json_for_script(&data),
         "footer" => format!(
-            "Written by <code>dormouse report</code> {}. The same timeline is in \
-             <code>{}</code> beside this page, for Perfetto or chrome://tracing.",
+            "Written by <code>{}</code> {}. The same timeline is in <code>{}</code> beside this \
+             page, for Perfetto or chrome://tracing.",
+            escape_html(
+                page.own
+                    .map_or("dormouse report", |own| own.command.as_str())
+            ),
             env!("CARGO_PKG_VERSION"),
             escape_html(page.trace_name),
         ),
@@ -144,6 +178,7 @@ mod tests {
             cases: &[],
             energy: None,
             trace_name,
+            own: None,
         })
         .unwrap()
     }

@@ -22,5 +22,8 @@ pub mod trace_event;
 pub use align::Lane;
 pub use cycle::Cycle;
 pub use event::{Clock, Event, EventWriter, Kind, parse_console_line};
-pub use run::{ReportError, ReportPaths, Run, read_run, write_comparison, write_report};
+pub use html::OwnPage;
+pub use run::{
+    ReportError, ReportPaths, Run, read_run, write_comparison, write_page, write_report,
+};
 pub use timeline::{Counter, Mark, Span, Timeline};

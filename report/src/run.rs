@@ -173,11 +173,50 @@ pub fn write_report(
         cases: &cases,
         energy: energy.as_ref(),
         trace_name: &trace_name,
+        own: None,
     })?;
+    write_both(&page, &timeline, paths)
+}
+
+/// Writes a page whose words and tables are not of a run of the lab, around the timeline of these
+/// events, and the trace.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_page(
+    events: &[Event],
+    own: &html::OwnPage,
+    page_path: &Path,
+    trace_path: &Path,
+) -> Result<ReportPaths, ReportError> {
+    let mut timeline = Timeline::from_events(events);
+    timeline.notes.extend(own.notes.iter().cloned());
+    let paths = ReportPaths {
+        html: page_path.to_owned(),
+        trace: trace_path.to_owned(),
+    };
+    let trace_name = trace_path.file_name().unwrap_or_default().to_string_lossy();
+    let page = html::page(&html::Page {
+        title: &own.title,
+        timeline: &timeline,
+        cycles: &[],
+        cases: &[],
+        energy: None,
+        trace_name: &trace_name,
+        own: Some(own),
+    })?;
+    write_both(&page, &timeline, paths)
+}
+
+fn write_both(
+    page: &str,
+    timeline: &Timeline,
+    paths: ReportPaths,
+) -> Result<ReportPaths, ReportError> {
     fs::write(&paths.html, page).map_err(failed(&paths.html))?;
     let write_trace = || {
         let mut output = BufWriter::new(File::create(&paths.trace)?);
-        trace_event::write_trace(&timeline, &mut output)?;
+        trace_event::write_trace(timeline, &mut output)?;
         output.flush()
     };
     write_trace().map_err(failed(&paths.trace))?;

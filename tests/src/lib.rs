@@ -3,12 +3,16 @@
 //! The tests lie in `tests/tests/`, one file for each kind of promise. Each emulated
 //! machine takes one processor and 2 GiB of memory, so two run at a time (`make test-end-to-end`).
 
+pub mod bench;
 pub mod program;
 pub mod wake;
 
+use std::cell::RefCell;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use dormouse_lab::machine::Machine;
 use serde::Deserialize;
 
 /// The built command: in the folder of the test's own binary, or above it.
@@ -98,6 +102,18 @@ pub fn workspace() -> &'static Path {
         .expect("the workspace")
 }
 
+/// The timeline events of a machine that the lab ran in `folder`.
+///
+/// # Panics
+/// There are none.
+pub fn events(folder: &Path) -> Vec<serde_json::Value> {
+    let path = folder.join("events.jsonl");
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
+}
+
 /// Where a test's machine lies: `out/test/<name>`, so that a failed test's logs can be read.
 pub fn test_folder(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -106,12 +122,32 @@ pub fn test_folder(name: &str) -> PathBuf {
     root.join("out/test").join(name)
 }
 
-/// The same, emptied of what an earlier run left.
+/// The same, emptied of what an earlier run left. When the test's thread ends, the machine's memory
+/// and disks go; its logs stay.
 pub fn machine_folder(name: &str) -> PathBuf {
     let folder = test_folder(name);
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(folder.parent().expect("out/test")).expect("out/test can be made");
+    MACHINES.with_borrow_mut(|machines| machines.0.push(folder.clone()));
     folder
+}
+
+thread_local! {
+    static MACHINES: RefCell<Machines> = const { RefCell::new(Machines(Vec::new())) };
+}
+
+/// The machines of one test. Their contents take gigabytes, which the next tests' machines need:
+/// a run that kept them all had its emulators starved.
+struct Machines(Vec<PathBuf>);
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            if let Ok(Some(machine)) = Machine::open(folder) {
+                machine.discard();
+            }
+        }
+    }
 }
 
 /// One line of `lab cycle --json`, as `docs/cli.md` promises it. Unknown fields may be there.

@@ -3,11 +3,15 @@
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
 
 use crate::{Said, dormouse, dormouse_path, workspace};
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Numbers that differ from run to run of a loop, and not from run to run of the test.
 pub struct Chance(u64);
@@ -41,7 +45,18 @@ pub fn compile(directory: &Path, name: &str) -> PathBuf {
     program
 }
 
-/// One program and its store.
+/// [`Program::cut`] ends all descendants of the test: one program at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Of the tests in a binary, the one that has this.
+pub type Alone = MutexGuard<'static, ()>;
+
+/// Waits for the other tests of this binary. To be called before a test starts anything.
+pub fn alone() -> Alone {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One program and its store. While it lives, other tests of the same binary wait.
 pub struct Program {
     directory: PathBuf,
     name: String,
@@ -50,11 +65,18 @@ pub struct Program {
     tracker: Option<Child>,
     /// Verbs that nobody waited for; [`Program::cut`] does.
     verbs: Vec<Child>,
+    _alone: Option<Alone>,
 }
 
 impl Program {
-    /// Nothing is started yet. What the program leaves behind becomes this test's child.
-    pub fn new(directory: &Path, name: &str, options: &[&str], command: &[&str]) -> Self {
+    /// Nothing is started yet. A benchmark, which has no others beside it, need not be alone. What the program leaves behind becomes this test's child.
+    pub fn new(
+        alone: impl Into<Option<Alone>>,
+        directory: &Path,
+        name: &str,
+        options: &[&str],
+        command: &[&str],
+    ) -> Self {
         set_child_subreaper(Some(rustix::process::getpid())).expect("a subreaper");
         let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         Self {
@@ -64,7 +86,13 @@ impl Program {
             command: owned(command),
             tracker: None,
             verbs: Vec::new(),
+            _alone: alone.into(),
         }
+    }
+
+    /// Other options of `run` from now on.
+    pub fn set_options(&mut self, options: &[&str]) {
+        self.options = options.iter().map(|&option| option.to_owned()).collect();
     }
 
     /// Where the program and the tracker write to.
@@ -92,6 +120,75 @@ impl Program {
         dormouse(&[&words[..], options].concat())
     }
 
+    /// `process status --json`: `store` and `tracker`.
+    pub fn status(&self) -> serde_json::Value {
+        let said = self.verb("status", &["--json"]);
+        assert_eq!(said.code, 0, "{}\n{}", said.all(), self.said());
+        serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {}", said.all()))
+    }
+
+    /// Runs the same command with further options, and expects it to end by itself. What it
+    /// wrote is in `stderr`.
+    pub fn refused(&self, options: &[&str]) -> Said {
+        let words: Vec<&str> = options.iter().copied().chain(["--"]).collect();
+        self.refused_by(Command::new(dormouse_path()), &words)
+    }
+
+    /// The same, through another command that ends in `dormouse`. `options` end with `--`.
+    pub fn refused_by(&self, mut command: Command, options: &[&str]) -> Said {
+        // The store may lie where nothing can be written.
+        let file = tempfile::NamedTempFile::new().expect("the output can be written");
+        let output = file.reopen().expect("the output can be written");
+        let mut child = command
+            .args(["process", "run", "--name", &self.name, "--store"])
+            .arg(&self.directory)
+            .args(&self.options)
+            .args(options)
+            .args(&self.command)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().expect("a copy"))
+            .stderr(output)
+            .spawn()
+            .expect("it can be started");
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("our own child") {
+                break status;
+            }
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                panic!("it was not refused: {}", self.said());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        Said {
+            code: status.code().unwrap_or(-1),
+            stdout: String::new(),
+            stderr: std::fs::read_to_string(file.path()).unwrap_or_default(),
+        }
+    }
+
+    /// Waits until something holds; the tracker must not end meanwhile.
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds(self) {
+            let tracker = self.tracker.as_mut().expect("it was started");
+            let ended = tracker.try_wait().expect("our own child");
+            assert!(
+                ended.is_none(),
+                "the tracker ended ({ended:?}) before {what}: {}",
+                self.said()
+            );
+            assert!(Instant::now() < deadline, "never {what}: {}", self.said());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Number of the tracker.
+    pub fn tracker(&self) -> i32 {
+        self.tracker.as_ref().expect("it was started").id() as i32
+    }
+
     /// Starts a verb about this program, and leaves it to [`Program::cut`].
     pub fn start_verb(&mut self, verb: &str) {
         let child = Command::new(dormouse_path())
@@ -102,6 +199,12 @@ impl Program {
             .spawn()
             .expect("dormouse can be started");
         self.verbs.push(child);
+    }
+
+    /// Whether one of those still waits for its answer.
+    pub fn verb_runs(&mut self) -> bool {
+        let runs = |verb: &mut Child| verb.try_wait().expect("our own child").is_none();
+        self.verbs.iter_mut().any(runs)
     }
 
     /// Starts or restores it.
@@ -125,7 +228,7 @@ impl Program {
     pub fn wait_for(&mut self, word: &str, count: usize) -> bool {
         let lines = |text: &str| text.lines().filter(|l| l.starts_with(word)).count();
         let before = lines(&self.said());
-        let deadline = Instant::now() + Duration::from_secs(120);
+        let deadline = Instant::now() + PATIENCE;
         while lines(&self.said()) < before + count {
             let tracker = self.tracker.as_mut().expect("it was started");
             if tracker.try_wait().expect("our own child").is_some() {
@@ -141,6 +244,12 @@ impl Program {
         true
     }
 
+    /// Whether the tracker has ended.
+    pub fn has_ended(&mut self) -> bool {
+        let tracker = self.tracker.as_mut().expect("it was started");
+        tracker.try_wait().expect("our own child").is_some()
+    }
+
     /// Waits for the end of the tracker; its exit code.
     pub fn wait(&mut self) -> i32 {
         let mut tracker = self.tracker.take().expect("it was started");
@@ -148,7 +257,7 @@ impl Program {
     }
 
     /// Everything ends at this instant, as when power fails: tracker and program, in this order
-    /// or the other.
+    /// or the other; and whatever else this test has started.
     pub fn cut(&mut self, program_first: bool) {
         self.verbs.clear();
         let tracker = self.tracker.take().map(|child| child.id() as i32);
@@ -167,8 +276,16 @@ impl Program {
                 break;
             }
             all.iter().rev().copied().for_each(end);
-            while let Ok(Some(_)) = waitpid(None, WaitOptions::NOHANG) {}
+            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
             std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if self.tracker.is_some() {
+            self.cut(false);
         }
     }
 }

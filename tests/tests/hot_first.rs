@@ -3,7 +3,7 @@
 use std::fs;
 
 use dormouse_tests::wake::Waking;
-use dormouse_tests::{MIB, assert_resumed, lab_cycle, test_folder};
+use dormouse_tests::{MIB, assert_resumed, events, lab_cycle, test_folder};
 use serde_json::Value;
 
 /// Three shards of 64 MiB with 8 % hot pages, and an idle neighbour.
@@ -82,13 +82,6 @@ fn hot_pages_come_home_before_the_rest_and_without_damon_all_come_in_the_seed_s_
         "no-tracepoint"
     );
     assert_eq!(event(&events[..second], "hot-pages-unknown"), None);
-}
-
-fn events(folder: &std::path::Path) -> Vec<Value> {
-    let text = fs::read_to_string(folder.join("events.jsonl")).unwrap();
-    text.lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect()
 }
 
 /// Where the first event with this name stands.

@@ -1,72 +1,270 @@
 //! A program that knows what each of its pages must hold, killed at random instants.
+//!
+//! It maps, moves, drops, protects, forks and grows at random, small pages and huge ones, and
+//! keeps a shadow copy (`process/tests/programs/memory_model.c`). Seeds are printed: a run is
+//! repeated with DORMOUSE_SEED.
 
+use std::fs;
 use std::time::Duration;
 
-use dormouse_tests::program::{Chance, Program, compile};
+use dormouse_tests::program::{Chance, Program, alone, compile};
 
-/// How often it is killed; DORMOUSE_KILLS says otherwise.
-const KILLS: u64 = 12;
+/// How often each test kills it; DORMOUSE_KILLS says otherwise.
+const KILLS: u64 = 10;
+/// Huge pages that the program may reserve.
+const RESERVED: u64 = 16;
+/// Huge pages that there are. A forked child has no reservation: where it reads a page that its
+/// parent never touched, it needs one that nobody has reserved, or dies of SIGBUS. And a fork
+/// copies the pages that the tracker is just reading.
+const POOL: u64 = 3 * RESERVED;
+/// Of the tracker at a program that changes its mappings all the time.
+const LOOKS: u64 = 200;
 
-/// Maps, huge pages, MADV_DONTNEED, mremap, fork and brk in loops, ASLR on. Power fails during
-/// background sync and during persist; the newest complete epoch goes on where it stood, and
-/// every page is what it must be, or the store says that there is none.
-#[test]
-fn killed_at_any_instant_the_newest_epoch_restores_and_every_page_is_right() {
+fn setting(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |value| value.parse().expect("a number"))
+}
+
+/// Huge pages of hugetlbfs, given back in the end.
+struct HugePages {
+    before: u64,
+}
+
+impl HugePages {
+    const SETTING: &str = "/proc/sys/vm/nr_hugepages";
+
+    fn reserve(count: u64) -> Self {
+        let before = fs::read_to_string(Self::SETTING).expect("hugetlb");
+        let before: u64 = before.trim().parse().expect("a number");
+        fs::write(Self::SETTING, (before + count).to_string()).expect("root");
+        Self { before }
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = fs::write(Self::SETTING, self.before.to_string());
+    }
+}
+
+/// Where power fails.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum During {
+    BackgroundSync,
+    Persist,
+}
+
+/// Kills the model and its tracker again and again, each time after a random time, and restores
+/// what the store holds.
+fn killed(seed: u64, during: During) {
+    let seed = setting("DORMOUSE_SEED", seed);
+    let kills = setting("DORMOUSE_KILLS", KILLS);
+    println!("DORMOUSE_SEED={seed} DORMOUSE_KILLS={kills}");
+    let alone = alone();
     let directory = tempfile::tempdir().unwrap();
+    let huge_pages = HugePages::reserve(POOL);
     let program = compile(directory.path(), "memory_model.c");
     let program = program.display().to_string();
-    let options = [
-        "--budget",
-        "4MiB",
-        "--epoch-interval",
-        "200ms",
-        "--pause",
-        "500ms",
-    ];
-    let mut program = Program::new(directory.path(), "model", &options, &[&program, "7"]);
-    let kills = std::env::var("DORMOUSE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
-    let mut chance = Chance::new(20_240_215);
-    let mut restored = 0;
+    let mut options = vec!["--on-power-loss", "none", "--pause", "500ms"];
+    match during {
+        // Rounds and epochs without end.
+        During::BackgroundSync => {
+            options.extend(["--budget", "4MiB", "--epoch-interval", "50ms"]);
+        }
+        // None but the one that is asked for.
+        During::Persist => options.extend(["--epoch-interval", "60min"]),
+    }
+    let command = [&*program, &seed.to_string(), &RESERVED.to_string()];
+    let mut program = Program::new(alone, directory.path(), "model", &options, &command);
+    let mut chance = Chance::new(seed);
+    let (mut restored, mut cut_short) = (0, 0);
     let mut pid = String::new();
+    // The epoch that surely is in the store, and what the program had done before it was made.
+    let (mut surely, mut done) = (0, 0);
+    // Nanoseconds that a persist takes.
+    let mut persist_ns = 100_000_000;
     for kill in 0..kills {
-        let verified = program.verb("verify", &[]);
-        let anew = verified.code == 1 || verified.stdout.contains("nothing to restore");
+        let what = format!("seed {seed}, kill {kill}");
+        let verified = program.verb("verify", &["--json"]);
+        let found: serde_json::Value = serde_json::from_str(&verified.stdout).unwrap_or_default();
+        let epoch = found["epoch"]["epoch"].as_u64();
+        let anew = verified.code == 1 && kill == 0 || verified.code == 0 && epoch.is_none();
         assert!(
             anew || verified.code == 0,
-            "kill {kill}: {}\n{}",
+            "{what}: {}\n{}",
             verified.all(),
             program.said()
         );
+        assert!(
+            epoch.unwrap_or(0) >= surely,
+            "{what}: epoch {surely} was there: {}",
+            verified.all()
+        );
+        let before = program.said().len();
         program.run();
-        assert!(program.wait_for("ok", 2), "kill {kill}: {}", program.said());
-        let said = program.said();
-        assert!(!said.contains("DIFFERS"), "kill {kill}: {said}");
-        let last = said.lines().rfind(|line| line.starts_with("ok")).unwrap();
-        let its_pid = last.rsplit(' ').next().unwrap().to_owned();
-        if !anew {
+        assert!(program.wait_for("ok", 2), "{what}: {}", program.said());
+        let said = program.said().split_off(before);
+        assert!(!said.contains("DIFFERS"), "{what}: {said}");
+        let rounds: Vec<(u64, String)> = said.lines().filter_map(round).collect();
+        if anew {
+            assert!(said.contains("huge pages"), "the program has none: {said}");
+        } else {
             restored += 1;
-            assert_eq!(its_pid, pid, "kill {kill}: another process went on: {said}");
+            assert_eq!(rounds[0].1, pid, "{what}: another process went on: {said}");
+            assert!(rounds[0].0 > done, "{what}: not the newest epoch: {said}");
         }
-        pid = its_pid;
-        std::thread::sleep(Duration::from_millis(chance.below(600)));
-        match chance.below(4) {
-            0 => {
-                let said = program.verb("persist", &["--then", "kill"]);
-                assert_eq!(said.code, 0, "kill {kill}: {}", said.all());
+        pid.clone_from(&rounds[0].1);
+        let newest = rounds.last().expect("some").0;
+        match during {
+            During::BackgroundSync => {
+                // An epoch, at least, that was made after this round.
+                let mut had = None;
+                program.until("an epoch", |program| {
+                    let status = program.status();
+                    // It does not answer while it ends.
+                    let Some(has) = status["tracker"]["epochs"].as_u64() else {
+                        return false;
+                    };
+                    let had = *had.get_or_insert(has);
+                    // The one that was under way may be older than the round.
+                    let made = has >= had + 2;
+                    if made {
+                        surely = status["tracker"]["last"]["epoch"]
+                            .as_u64()
+                            .expect("a number");
+                    }
+                    made
+                });
+                done = newest;
+                std::thread::sleep(Duration::from_micros(chance.below(400_000)));
+            }
+            During::Persist if kill % 4 == 0 => {
+                // To its end, for once.
+                let said = program.verb("persist", &["--json", "--then", "kill"]);
+                assert_eq!(said.code, 0, "{what}: {}", said.all());
+                let report: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+                surely = report["epoch"].as_u64().unwrap();
+                persist_ns = report["total_ns"].as_u64().unwrap();
+                done = newest;
                 assert_eq!(program.wait(), 0);
-                program.cut(false);
             }
-            1 => {
+            During::Persist => {
+                std::thread::sleep(Duration::from_micros(chance.below(100_000)));
                 program.start_verb("persist");
-                std::thread::sleep(Duration::from_millis(chance.below(60)));
-                program.cut(chance.below(2) == 0);
+                // The verb itself takes a few milliseconds to ask.
+                let within = 5_000 + persist_ns / 1000 * 3 / 2;
+                std::thread::sleep(Duration::from_micros(chance.below(within)));
+                cut_short += u64::from(program.verb_runs());
             }
-            _ => program.cut(chance.below(2) == 0),
         }
+        program.cut(chance.below(2) == 0);
     }
+    println!("{restored} of {kills} restored, {cut_short} in the middle of a persist");
+    let enough = kills.saturating_sub(1) * 2 / 3;
     assert!(
-        restored >= kills / 2,
+        restored >= enough,
         "only {restored} of {kills}: {}",
         program.said()
     );
+    if during == During::Persist {
+        assert!(
+            cut_short * 4 >= kills,
+            "only {cut_short} of {kills} were cut short"
+        );
+    }
+    drop(huge_pages);
+}
+
+/// "ok ROUND PID".
+fn round(line: &str) -> Option<(u64, String)> {
+    let mut words = line.strip_prefix("ok ")?.split(' ');
+    Some((words.next()?.parse().ok()?, words.next()?.to_owned()))
+}
+
+#[test]
+fn killed_at_any_instant_of_background_sync_the_newest_epoch_restores_and_every_page_is_right() {
+    killed(7, During::BackgroundSync);
+}
+
+#[test]
+fn killed_at_any_instant_of_a_persist_the_newest_epoch_restores_and_every_page_is_right() {
+    killed(8, During::Persist);
+}
+
+/// Protecting a mapping whose bounds are those of a moment ago would split it.
+#[test]
+fn a_mapping_that_grows_and_moves_under_background_sync_stays_whole() {
+    let alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "grow_and_move.c");
+    let program = program.display().to_string();
+    let options = ["--on-power-loss", "none", "--epoch-interval", "20ms"];
+    let mut program = Program::new(alone, directory.path(), "mover", &options, &[&program]);
+    program.run();
+    assert!(program.wait_for("ok", 1), "{}", program.said());
+    program.until("looked at often", |program| {
+        program.status()["tracker"]["rounds"].as_u64() >= Some(LOOKS)
+    });
+    let said = program.verb("persist", &["--then", "continue"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert!(program.wait_for("ok", 2), "{}", program.said());
+    assert!(!program.said().contains("FAILED"), "{}", program.said());
+}
+
+/// ASLR, huge pages of both kinds, MADV_DONTNEED (of whole huge pages, too), mremap, fork and
+/// brk in loops: other sequences each time, through persist, death and restore.
+#[test]
+fn the_memory_model_holds_for_random_sequences_and_each_way_to_restore() {
+    let seeds = setting("DORMOUSE_SEEDS", 4);
+    let first = setting("DORMOUSE_SEED", 100);
+    for seed in first..first + seeds {
+        let way = [
+            &[][..],
+            &["--eager"],
+            &["--verify-first"],
+            &["--no-tracking"],
+        ];
+        let way = way[(seed % 4) as usize];
+        println!("DORMOUSE_SEED={seed} DORMOUSE_SEEDS=1 {way:?}");
+        let alone = alone();
+        let huge_pages = HugePages::reserve(POOL);
+        let directory = tempfile::tempdir().unwrap();
+        let program = compile(directory.path(), "memory_model.c")
+            .display()
+            .to_string();
+        let options = [&["--on-power-loss", "none", "--budget", "8MiB"], way].concat();
+        let command = [&*program, &seed.to_string(), &RESERVED.to_string()];
+        let mut program = Program::new(alone, directory.path(), "model", &options, &command);
+        program.run();
+        for life in 0..3 {
+            assert!(
+                program.wait_for("ok", 3),
+                "seed {seed}, life {life}: {}",
+                program.said()
+            );
+            let said = program.verb("persist", &["--then", "kill"]);
+            assert_eq!(said.code, 0, "seed {seed}, life {life}: {}", said.all());
+            assert_eq!(
+                program.wait(),
+                0,
+                "seed {seed}, life {life}: {}",
+                program.said()
+            );
+            program.run();
+        }
+        assert!(program.wait_for("ok", 3), "seed {seed}: {}", program.said());
+        let said = program.said();
+        assert!(!said.contains("DIFFERS"), "seed {seed}: {said}");
+        // Not one round is missing or was done twice, all in one process.
+        let rounds: Vec<(u64, String)> = said.lines().filter_map(round).collect();
+        for (at, (number, pid)) in rounds.iter().enumerate() {
+            assert_eq!(
+                (*number, pid),
+                (at as u64 + 1, &rounds[0].1),
+                "seed {seed}: {said}"
+            );
+        }
+        program.cut(false);
+        // While no other test has begun.
+        drop(huge_pages);
+    }
 }

@@ -1,6 +1,8 @@
 //! The main job: a machine sleeps in CXL memory, loses all power and goes on where it stood.
 
-use dormouse_tests::{MIB, assert_resumed, guest, lab_cycle};
+use std::path::Path;
+
+use dormouse_tests::{MIB, assert_resumed, events, guest, lab_cycle, test_folder};
 
 #[test]
 fn five_cycles_resume_with_every_page_compared_and_the_service_answering() {
@@ -44,6 +46,39 @@ fn five_cycles_resume_with_every_page_compared_and_the_service_answering() {
                 "{}",
                 said.all()
             );
+        }
+    }
+    assert_timeline_is_complete(&test_folder("five-cycles"), cycles.len());
+}
+
+/// Each part of a sleep and of a wake begins and ends once in each cycle, on every level.
+fn assert_timeline_is_complete(folder: &Path, cycles: usize) {
+    let events = events(folder);
+    for (phase, source, name) in [
+        ("suspend", "guest", "migrate"),
+        ("suspend", "kernel", "freeze_processes"),
+        ("suspend", "kernel", "dpm_suspend"),
+        ("suspend", "kernel", "dpm_suspend_noirq"),
+        ("suspend", "kernel", "prepare"),
+        ("suspend", "firmware", "save-copy"),
+        ("resume", "firmware", "restore-copy"),
+        ("resume", "kernel", "dpm_resume_noirq"),
+        ("resume", "kernel", "dpm_resume"),
+        ("resume", "kernel", "thaw_processes"),
+        ("home", "guest", "home"),
+    ] {
+        for kind in ["begin", "end"] {
+            let count = events
+                .iter()
+                .filter(|event| {
+                    let from = event["detail"]["source"].as_str();
+                    event["phase"] == phase
+                        && event["name"] == name
+                        && event["kind"] == kind
+                        && from.unwrap_or_else(|| event["clock"].as_str().unwrap()) == source
+                })
+                .count();
+            assert_eq!(count, cycles, "{phase} {name} {kind}: {events:#?}");
         }
     }
 }

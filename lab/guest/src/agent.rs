@@ -26,7 +26,7 @@ use crate::stress_load::Load;
 use crate::workload::Workload;
 use crate::{hibernate, init, placement, run, stress_disks, stress_load};
 
-const CONTROL: &str = "/dev/ttyS1";
+pub const CONTROL: &str = "/dev/ttyS1";
 const CONSOLE: &str = "/dev/ttyS0";
 
 /// The sending half: any thread may speak, one line at a time.
@@ -98,7 +98,7 @@ pub fn run() -> Result<(), GuestError> {
     }
 }
 
-fn open_raw(path: &str) -> Result<File, GuestError> {
+pub fn open_raw(path: &str) -> Result<File, GuestError> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)

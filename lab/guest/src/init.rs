@@ -23,7 +23,7 @@ use rustix::process::{WaitOptions, wait};
 use rustix::system::{RebootCommand, reboot};
 
 use crate::error::{Doing, GuestError};
-use crate::{cgroups, disk, hibernate, modules};
+use crate::{cgroups, devices, disk, hibernate, modules};
 
 /// Serial numbers of the virtio disks.
 const ROOT_DISK: &str = "dormouse-root";
@@ -44,6 +44,9 @@ pub fn more_modules() -> std::path::PathBuf {
 /// Never returns: when init cannot go on, the machine is switched off with the reason on the
 /// console.
 pub fn run() -> ! {
+    if devices::is_asked() {
+        devices::run();
+    }
     let second = std::env::args().nth(1).as_deref() == Some(SECOND_STAGE);
     let result = if second {
         second_stage()
@@ -73,7 +76,7 @@ pub fn power_off() -> ! {
     }
 }
 
-fn mount_at(source: &str, target: &str, kind: &str, options: &str) -> Result<(), GuestError> {
+pub fn mount_at(source: &str, target: &str, kind: &str, options: &str) -> Result<(), GuestError> {
     fs::create_dir_all(target).doing(format!("create {target}"))?;
     let data = std::ffi::CString::new(options).expect("mount options are our own text");
     mount(source, target, kind, MountFlags::empty(), data.as_c_str())

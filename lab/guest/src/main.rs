@@ -4,6 +4,7 @@ mod agent;
 mod awkward;
 mod cgroups;
 mod counters;
+mod devices;
 mod dialogue;
 mod disk;
 mod error;

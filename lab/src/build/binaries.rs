@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::command::{find_program, run};
-use super::context::Context;
+use super::context::{Context, Running};
 use super::{BuildError, Step};
 use crate::cache::{Key, sha256_of_file};
 
@@ -35,6 +35,20 @@ impl Binaries {
     }
 }
 
+/// The program that is init in the machines, alone.
+pub(crate) fn guest(context: &Context<'_>) -> Result<PathBuf, BuildError> {
+    let running = context.begin(Step::Binaries);
+    let target = target_folder(&context.sources);
+    let guest = target.join(TARGET).join("release/dormouse-guest");
+    cargo_build(context, &running, &target, &["--package", "dormouse-guest"])?;
+    if !guest.is_file() {
+        let message = format!("cargo left no {}", guest.display());
+        return Err(BuildError::Unexpected(message));
+    }
+    running.finish(true, "dormouse-guest");
+    Ok(guest)
+}
+
 /// Cargo decides what is to be built; it takes a fraction of a second to find nothing.
 pub(crate) fn binaries(context: &Context<'_>) -> Result<Binaries, BuildError> {
     let running = context.begin(Step::Binaries);
@@ -46,28 +60,14 @@ pub(crate) fn binaries(context: &Context<'_>) -> Result<Binaries, BuildError> {
     if before.is_none() {
         running.started()?;
     }
-    let mut cargo = Command::new(cargo()?);
-    cargo
-        .args(["build", "--release"])
-        .args([
-            "--package",
-            "dormouse-guest",
-            "--package",
-            "dormouse",
-            "--bins",
-        ])
-        .args(["--jobs", &context.options.jobs.max(1).to_string()])
-        .current_dir(&context.sources)
-        .env("CARGO_TARGET_DIR", &target)
-        .env("CARGO_TERM_COLOR", "never")
-        // They would replace what `.cargo/config.toml` says, and init must be static.
-        .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env_remove("CARGO_BUILD_TARGET");
-    if context.options.offline {
-        cargo.arg("--offline");
-    }
-    run(&mut cargo, "building the guest's binaries", &running.log()?)?;
+    let packages = [
+        "--package",
+        "dormouse-guest",
+        "--package",
+        "dormouse",
+        "--bins",
+    ];
+    cargo_build(context, &running, &target, &packages)?;
     let Some((guest_sha256, command_sha256)) = hashes() else {
         return Err(BuildError::Unexpected(format!(
             "cargo left no binaries in {}",
@@ -82,6 +82,30 @@ pub(crate) fn binaries(context: &Context<'_>) -> Result<Binaries, BuildError> {
         guest_sha256,
         command_sha256,
     })
+}
+
+fn cargo_build(
+    context: &Context<'_>,
+    running: &Running<'_>,
+    target: &Path,
+    packages: &[&str],
+) -> Result<(), BuildError> {
+    let mut cargo = Command::new(cargo()?);
+    cargo
+        .args(["build", "--release"])
+        .args(packages)
+        .args(["--jobs", &context.options.jobs.max(1).to_string()])
+        .current_dir(&context.sources)
+        .env("CARGO_TARGET_DIR", target)
+        .env("CARGO_TERM_COLOR", "never")
+        // They would replace what `.cargo/config.toml` says, and init must be static.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("CARGO_BUILD_TARGET");
+    if context.options.offline {
+        cargo.arg("--offline");
+    }
+    run(&mut cargo, "building the guest's binaries", &running.log()?)
 }
 
 /// The workspace's own target folder: the same build serves the host and the machine.

@@ -5,6 +5,7 @@ mod cmdline;
 pub(crate) mod command;
 mod context;
 mod cpio;
+mod devices;
 mod elf;
 mod error;
 mod ext4;
@@ -28,6 +29,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+pub use devices::{Checked, DevicesArtefacts, build_devices, initrd_with};
 pub use error::BuildError;
 pub use progress::{BuildEvent, BuildProgress, Quiet, Step, StepReport};
 pub use sources::source_root;

@@ -27,11 +27,15 @@ pub enum Step {
     Payload,
     /// The flash image: firmware, kernel and initrd in one.
     Rom,
+    /// The kernel with graph-ordered suspend and resume.
+    DevicesKernel,
+    /// The first user space of that kernel's machine.
+    DevicesInitrd,
 }
 
 impl Step {
     /// All steps, in display order.
-    pub const ALL: [Step; 9] = [
+    pub const ALL: [Step; 11] = [
         Step::Resolve,
         Step::Kernel,
         Step::Module,
@@ -41,6 +45,8 @@ impl Step {
         Step::Initrd,
         Step::Payload,
         Step::Rom,
+        Step::DevicesKernel,
+        Step::DevicesInitrd,
     ];
 
     /// The stable short name: event records, cache folders, `--json`.
@@ -55,6 +61,8 @@ impl Step {
             Step::Initrd => "initrd",
             Step::Payload => "payload",
             Step::Rom => "rom",
+            Step::DevicesKernel => "deviceskernel",
+            Step::DevicesInitrd => "devicesinitrd",
         }
     }
 
@@ -70,6 +78,8 @@ impl Step {
             Step::Initrd => "initial ram disk",
             Step::Payload => "payload disk",
             Step::Rom => "flash image",
+            Step::DevicesKernel => "devices: kernel",
+            Step::DevicesInitrd => "devices: initrd",
         }
     }
 }

@@ -661,6 +661,10 @@ fn wait_or_cut<T>(
 fn stop(stage: Stage, error: LabError, power: &mut PowerOn) -> Stop {
     let cause = match error {
         LabError::Stopped { .. } => power.stop_cause(),
+        LabError::Timeout { .. } => {
+            power.examine();
+            None
+        }
         _ => None,
     };
     Stop::at(stage, error, cause)

@@ -24,5 +24,6 @@ mod summary;
 mod trouble;
 
 pub use class::Class;
+pub(crate) use dice::Dice;
 pub use line::StressLine;
 pub use summary::Summary;

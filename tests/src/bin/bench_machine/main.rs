@@ -6,25 +6,26 @@
 //! failed cycle is a result like any other.
 
 mod copy;
+mod entry;
 mod figures;
-mod journal;
 mod plan;
-mod publish;
 mod results;
 mod rows;
 mod tables;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use dormouse_tests::bench::journal::Journal;
+use dormouse_tests::bench::{date, first_line, page};
 use dormouse_tests::{Said, dormouse, lab_cycle};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use journal::{Entry, Journal};
+use entry::Entry;
 use plan::{Case, MODES, Mode};
 use results::{All, Results};
 
@@ -122,7 +123,7 @@ fn bench(options: &Options) -> Result<(), String> {
         folder.display()
     );
     if options.publish {
-        publish::publish(folder, &tables)?;
+        page::publish("make bench-machine", folder, &figures::FIGURES, &tables)?;
     }
     Ok(())
 }
@@ -132,7 +133,7 @@ fn run(
     cases: &[Case],
     options: &Options,
     machine: &Value,
-    journal: &mut Journal,
+    journal: &mut Journal<Entry>,
 ) -> Result<(), String> {
     for round in 1..=options.rounds {
         for case in cases {
@@ -201,7 +202,7 @@ fn last_error(said: &Said) -> String {
 }
 
 /// How long the rest will take, from what each case took before.
-fn left(cases: &[Case], rounds: usize, journal: &Journal) -> String {
+fn left(cases: &[Case], rounds: usize, journal: &Journal<Entry>) -> String {
     let (mut runs, mut known_s, mut known) = (0, 0.0, 0);
     for case in cases {
         let name = case.name();
@@ -251,31 +252,12 @@ fn emulator() -> String {
     first_line(Command::new("qemu-system-x86_64").arg("--version"))
 }
 
-fn first_line(command: &mut Command) -> String {
-    let said = command.output().map(|output| output.stdout);
-    let said = said.unwrap_or_default();
-    let text = String::from_utf8_lossy(&said);
-    text.lines().next().unwrap_or_default().trim().to_owned()
-}
-
-fn date() -> String {
-    first_line(Command::new("date").arg("--iso-8601"))
-}
-
-fn read(path: &str) -> String {
-    fs::read_to_string(Path::new(path)).unwrap_or_default()
-}
-
 fn machine(built: &Value) -> Value {
-    let cpuinfo = read("/proc/cpuinfo");
-    let cpu = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-        .map_or("unknown", |(_, name)| name);
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    json!({"cpu": cpu, "cores": cores, "kernel": read("/proc/sys/kernel/osrelease").trim(),
-        "accelerator": dormouse_lab::accelerator::probe().to_string(), "emulator": emulator(),
-        "guest_kernel": built["kernel_release"]})
+    let mut machine = dormouse_tests::bench::machine();
+    machine["accelerator"] = json!(dormouse_lab::accelerator::probe().to_string());
+    machine["emulator"] = json!(emulator());
+    machine["guest_kernel"] = built["kernel_release"].clone();
+    machine
 }
 
 /// Under which conditions.

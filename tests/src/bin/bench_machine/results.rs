@@ -3,7 +3,9 @@
 use dormouse_report::stats::Summary;
 use dormouse_tests::Cycle;
 
-use crate::journal::Journal;
+use dormouse_tests::bench::journal::Journal;
+
+use crate::entry::Entry;
 use crate::plan::{Case, Mode};
 
 /// A case with what was measured of it.
@@ -22,7 +24,7 @@ pub struct Results {
 pub type Field = fn(&Cycle) -> Option<f64>;
 
 impl Results {
-    pub fn of(case: Case, journal: &Journal) -> Results {
+    pub fn of(case: Case, journal: &Journal<Entry>) -> Results {
         let (mut good, mut failures, mut attempts, mut lacking) = (Vec::new(), Vec::new(), 0, None);
         for entry in journal.of(&case.name()) {
             if entry.is_lacking() {
@@ -126,7 +128,6 @@ pub fn saved(cycle: &Cycle) -> Option<f64> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::journal::{Entry, Journal};
     use crate::plan::{MODES, Mode};
 
     /// A resumed cycle with these times.

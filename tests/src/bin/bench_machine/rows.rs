@@ -1,6 +1,7 @@
 //! The rows of `machine.json`: a measured value beside its peer, and the goals.
 
 use dormouse_report::stats::Summary;
+use dormouse_tests::bench::rows::{self, Better, with_goal};
 use serde_json::{Value, json};
 
 use crate::plan::{Mode, ONE_THREAD, OURS};
@@ -48,32 +49,7 @@ fn row(
     ours: &Summary,
     peer: Result<(&Summary, &str), &str>,
 ) -> Value {
-    let mut row = json!({
-        "metric": metric, "case": case, "unit": unit,
-        "ours": ours.median, "n": ours.n,
-        "spread": [ours.min, ours.median, ours.max], "mad": ours.mad,
-    });
-    match peer {
-        Ok((peer, name)) => {
-            row["peer"] = json!(peer.median);
-            row["peer_name"] = json!(name);
-            row["peer_n"] = json!(peer.n);
-            row["peer_spread"] = json!([peer.min, peer.median, peer.max]);
-            row["peer_mad"] = json!(peer.mad);
-            row["ratio"] = json!(peer.median / ours.median);
-        }
-        Err(why) => {
-            row["peer"] = Value::Null;
-            row["why"] = json!(why);
-        }
-    }
-    row
-}
-
-fn with_goal(mut row: Value, goal: f64) -> Value {
-    row["goal"] = json!(format!("ratio >= {goal:.3}"));
-    row["met"] = json!(row["ratio"].as_f64().is_some_and(|ratio| ratio >= goal));
-    row
+    rows::row(metric, case, unit, Better::Less, ours, peer)
 }
 
 /// Ours beside each kind of hibernation.

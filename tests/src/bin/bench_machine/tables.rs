@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use dormouse_report::stats::Summary;
+use dormouse_tests::bench::short;
 use serde_json::Value;
 
 use crate::figures::{FIGURES, PHASES_DOWN, PHASES_UP, mib, parts};
@@ -230,17 +231,6 @@ fn mebibytes(bytes: Option<f64>) -> String {
     })
 }
 
-/// Three digits that count.
-fn short(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".into(),
-        size if size < 1.0 => format!("{value:.3}"),
-        size if size < 10.0 => format!("{value:.2}"),
-        size if size < 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,11 +260,5 @@ mod tests {
         );
         assert!(text.contains("ratio >= 8.000 | met |"), "{text}");
         assert!(text.contains("\n| all | 8.00 s ± 0 | – |"), "{text}");
-    }
-
-    #[test]
-    fn numbers_have_three_digits() {
-        let shown = [0.0, 0.1234, 1.234, 12.34, 123.4].map(short);
-        assert_eq!(shown, ["0", "0.123", "1.23", "12.3", "123"]);
     }
 }

@@ -1,61 +1,34 @@
-//! What was measured so far: one JSON line for each run of `dormouse lab cycle`, so that a benchmark
-//! that was interrupted goes on where it stood. Runs of other inputs stay in the file and do not
-//! count.
+//! What was measured so far: one JSON line for each visit, so that a benchmark that was interrupted
+//! goes on where it stood. Visits of other inputs stay in the file and do not count.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use dormouse_tests::Cycle;
-
-/// One run of the command.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Entry {
-    /// Digest of everything that the machine is built from.
-    pub inputs: String,
-    pub date: String,
-    /// What it ran on.
-    pub machine: Value,
-    pub case: String,
-    pub words: Vec<String>,
-    pub seconds: f64,
-    pub exit_code: i32,
-    /// The last line on stderr, where the command failed.
-    pub error: String,
-    /// The lines of `lab cycle --json`.
-    pub cycles: Vec<Value>,
-}
-
-impl Entry {
-    /// Cycles that can be read; the others are as good as failed.
-    pub fn read_cycles(&self) -> impl Iterator<Item = Cycle> + '_ {
-        self.cycles
-            .iter()
-            .filter_map(|line| serde_json::from_value(line.clone()).ok())
-    }
-
-    /// Whether the machine lacks what the case needs: it is not tried again.
-    pub fn is_lacking(&self) -> bool {
-        self.exit_code == 3
-    }
+/// One line of a journal.
+pub trait Entry: Serialize + DeserializeOwned {
+    /// Digest of everything that the measured things are built from.
+    fn inputs(&self) -> &str;
+    /// What was measured.
+    fn case(&self) -> &str;
 }
 
 /// The file, and its entries of these inputs.
-pub struct Journal {
+pub struct Journal<E> {
     path: PathBuf,
     inputs: String,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<E>,
 }
 
-impl Journal {
+impl<E: Entry> Journal<E> {
     /// Reads what is there; a line that power cut short is left out.
     ///
     /// # Errors
     /// The file is there and cannot be read.
-    pub fn open(path: &Path, inputs: &str) -> std::io::Result<Journal> {
+    pub fn open(path: &Path, inputs: &str) -> std::io::Result<Self> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             read => read?,
@@ -71,29 +44,33 @@ impl Journal {
     ///
     /// # Errors
     /// There is no journal, or nothing in it.
-    pub fn last(path: &Path) -> std::io::Result<Journal> {
+    pub fn last(path: &Path) -> std::io::Result<Self> {
         let text = fs::read_to_string(path)?;
         let mut entries = text.lines().rev();
-        let last = entries.find_map(|line| serde_json::from_str::<Entry>(line).ok());
-        let inputs = last.map(|entry| entry.inputs).ok_or_else(|| {
+        let last = entries.find_map(|line| serde_json::from_str::<E>(line).ok());
+        let inputs = last.map(|entry| entry.inputs().to_owned()).ok_or_else(|| {
             std::io::Error::new(std::io::ErrorKind::NotFound, "nothing was measured yet")
         })?;
-        Journal::open(path, &inputs)
+        Self::open(path, &inputs)
     }
 
+    /// The digest that its entries have.
     pub fn inputs(&self) -> &str {
         &self.inputs
     }
 
-    pub fn of<'a>(&'a self, case: &'a str) -> impl Iterator<Item = &'a Entry> {
-        self.entries.iter().filter(move |entry| entry.case == case)
+    /// The entries of one case.
+    pub fn of<'a>(&'a self, case: &'a str) -> impl Iterator<Item = &'a E> {
+        self.entries
+            .iter()
+            .filter(move |entry| entry.case() == case)
     }
 
-    /// Keeps a run; it is on the disk when this returns.
+    /// Keeps a visit; it is on the disk when this returns.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn add(&mut self, entry: Entry) -> std::io::Result<()> {
+    pub fn add(&mut self, entry: E) -> std::io::Result<()> {
         let mut line = serde_json::to_vec(&entry)?;
         line.push(b'\n');
         // After a line that was cut short there may be no line end.
@@ -111,10 +88,10 @@ impl Journal {
     }
 }
 
-fn parse(text: &str, inputs: &str) -> Vec<Entry> {
+fn parse<E: Entry>(text: &str, inputs: &str) -> Vec<E> {
     text.lines()
-        .filter_map(|line| serde_json::from_str::<Entry>(line).ok())
-        .filter(|entry| entry.inputs == inputs)
+        .filter_map(|line| serde_json::from_str::<E>(line).ok())
+        .filter(|entry| entry.inputs() == inputs)
         .collect()
 }
 
@@ -133,18 +110,28 @@ fn ends_with_newline(path: &Path) -> std::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde::{Deserialize, Serialize};
 
-    fn entry(inputs: &str, case: &str) -> Entry {
-        Entry {
+    #[derive(Serialize, Deserialize)]
+    struct Line {
+        inputs: String,
+        case: String,
+    }
+
+    impl Entry for Line {
+        fn inputs(&self) -> &str {
+            &self.inputs
+        }
+
+        fn case(&self) -> &str {
+            &self.case
+        }
+    }
+
+    fn entry(inputs: &str, case: &str) -> Line {
+        Line {
             inputs: inputs.into(),
-            date: "2026-01-01".into(),
-            machine: Value::Null,
             case: case.into(),
-            words: vec!["--fill=1M".into()],
-            seconds: 1.5,
-            exit_code: 0,
-            error: String::new(),
-            cycles: vec![serde_json::json!({"cycle": 1})],
         }
     }
 
@@ -163,7 +150,7 @@ mod tests {
         let mut journal = Journal::open(&path, "a").unwrap();
         assert_eq!(journal.entries.len(), 2);
         journal.add(entry("a", "x")).unwrap();
-        let journal = Journal::open(&path, "a").unwrap();
+        let journal: Journal<Line> = Journal::open(&path, "a").unwrap();
         assert_eq!(journal.of("x").count(), 2);
     }
 
@@ -171,13 +158,11 @@ mod tests {
     fn what_another_build_measured_does_not_count() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.jsonl");
-        Journal::open(&path, "old")
-            .unwrap()
-            .add(entry("old", "x"))
-            .unwrap();
-        assert!(Journal::open(&path, "new").unwrap().entries.is_empty());
-        assert_eq!(Journal::open(&path, "old").unwrap().entries.len(), 1);
-        assert_eq!(Journal::last(&path).unwrap().inputs(), "old");
-        assert!(Journal::last(&folder.path().join("none")).is_err());
+        let open = |inputs| Journal::<Line>::open(&path, inputs).unwrap();
+        open("old").add(entry("old", "x")).unwrap();
+        assert!(open("new").entries.is_empty());
+        assert_eq!(open("old").entries.len(), 1);
+        assert_eq!(Journal::<Line>::last(&path).unwrap().inputs(), "old");
+        assert!(Journal::<Line>::last(&folder.path().join("none")).is_err());
     }
 }

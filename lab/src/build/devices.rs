@@ -1,0 +1,231 @@
+//! Builds the machine whose devices suspend and resume: the distribution's Linux source with our
+//! hooks and files (`devices/kernel`), and an initrd with our init.
+//!
+//! It has a part of the cache to itself, and its own lock: compiling a kernel takes minutes, in
+//! which other machines are built and booted.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+
+use super::command::find_program;
+use super::context::{Context, Made, Running};
+use super::{
+    BuildError, BuildEvent, BuildOptions, BuildProgress, Step, StepReport, binaries, cpio,
+};
+use crate::apt::{Apt, ArchiveFile};
+use crate::cache::{Cache, Key};
+
+const SOURCES: &str = "devices/kernel";
+/// The distribution's source package, built as a binary package.
+const PACKAGE: &str = "linux-source-6.12";
+/// How long the archive's answer is used before it is asked again.
+const VALID: Duration = Duration::from_secs(24 * 3600);
+/// Programs of the build and their packages; each decides what comes out.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("gcc", "build-essential"),
+    ("ld", "binutils"),
+    ("flex", "flex"),
+    ("bison", "bison"),
+    ("bc", "bc"),
+];
+/// How the script marks a line that says what it does.
+const ACTIVITY: &str = "==> ";
+
+/// The parts of that machine; all paths are in the cache.
+#[derive(Debug, Clone, Serialize)]
+pub struct DevicesArtefacts {
+    /// For `-kernel`.
+    pub kernel: PathBuf,
+    /// For `-initrd`, with a job appended.
+    pub initrd: PathBuf,
+    pub kernel_release: String,
+    /// Lockdep, KASAN and KCSAN, or none of them.
+    pub checked: Checked,
+    pub steps: Vec<StepReport>,
+}
+
+/// Which checks are compiled into the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Checked {
+    /// None: for timing
+    #[default]
+    No,
+    /// Lock order (lockdep), memory accesses (KASAN), undefined behaviour (UBSAN)
+    Memory,
+    /// Data races (KCSAN)
+    Races,
+}
+
+impl Checked {
+    fn name(self) -> &'static str {
+        match self {
+            Checked::No => "plain",
+            Checked::Memory => "memory",
+            Checked::Races => "races",
+        }
+    }
+
+    fn fragment(self, sources: &Path) -> Option<PathBuf> {
+        let name = format!("config-{}", self.name());
+        (self != Checked::No).then(|| sources.join(SOURCES).join(name))
+    }
+}
+
+/// Builds what is not in the cache yet.
+///
+/// # Errors
+/// See [`BuildError`]; nothing half-built is ever taken for complete. An interrupted compilation
+/// goes on where it was.
+pub fn build_devices(
+    options: &BuildOptions,
+    checked: Checked,
+    progress: &dyn BuildProgress,
+) -> Result<DevicesArtefacts, BuildError> {
+    let cache = Cache::open()?.part("devices")?;
+    let context = Context::new(options, progress, cache.clone(), super::source_root()?);
+    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
+    let kernel = kernel(&context, checked)?;
+    let initrd = initrd(&context)?;
+    let release_file = kernel.path.join("release");
+    let release =
+        fs::read_to_string(&release_file).map_err(BuildError::io("read", release_file))?;
+    let steps = context.take_reports();
+    cache.collect_garbage(SystemTime::now())?;
+    Ok(DevicesArtefacts {
+        kernel: kernel.path.join("bzImage"),
+        initrd: initrd.path.join("initrd.cpio"),
+        kernel_release: release.trim().to_owned(),
+        checked,
+        steps,
+    })
+}
+
+/// The newest source that the machine's archives have; yesterday's answer serves without asking.
+fn source_package(context: &Context<'_>) -> Result<ArchiveFile, BuildError> {
+    let known = context.cache.state_folder("source.json");
+    let read = || -> Option<ArchiveFile> { serde_json::from_slice(&fs::read(&known).ok()?).ok() };
+    let fresh = fs::metadata(&known)
+        .and_then(|facts| facts.modified())
+        .is_ok_and(|at| at.elapsed().is_ok_and(|age| age < VALID));
+    if let Some(file) = read().filter(|_| fresh || context.options.offline) {
+        return Ok(file);
+    }
+    if context.options.offline {
+        return Err(crate::apt::AptError::Offline(PACKAGE.into()).into());
+    }
+    let apt = Apt::machine(&context.cache.state_folder("apt/machine"))?;
+    let asked = apt.update().and_then(|()| apt.files_of(&[PACKAGE.into()]));
+    let file = match (asked, read()) {
+        (Ok(files), _) => files.into_iter().next().ok_or_else(|| {
+            BuildError::Apt(crate::apt::AptError::NoPackage(vec![PACKAGE.into()]))
+        })?,
+        (Err(error), Some(file)) => {
+            context.warn(format!("the source known so far is used: {error}"));
+            return Ok(file);
+        }
+        (Err(error), None) => return Err(error.into()),
+    };
+    let text = serde_json::to_vec(&file).expect("a file's name and digest are plain data");
+    fs::write(&known, text).map_err(BuildError::io("write", &known))?;
+    Ok(file)
+}
+
+fn kernel(context: &Context<'_>, checked: Checked) -> Result<Made, BuildError> {
+    let source = source_package(context)?;
+    let sources = context.sources.join(SOURCES);
+    let fragment = checked.fragment(&context.sources);
+    let mut key = Key::new();
+    key.text(&source.name, &source.sha256)
+        .text("checked", checked.name())
+        .file("script", &sources.join("build.sh"))?
+        .file("config", &sources.join("config"))?
+        .tree("hooks", &sources.join("hooks"), &|_| true)?
+        .tree("files", &sources.join("files"), &|_| true)?;
+    if let Some(fragment) = &fragment {
+        key.file("fragment", fragment)?;
+    }
+    for (program, package) in PROGRAMS {
+        key.program(&find_program(program, package)?)?;
+    }
+    let detail = format!("{}, {}", source.name, checked.name());
+    context.make(Step::DevicesKernel, &key, &detail, |running, work| {
+        let package = running.files(&[source], |missing, folder, percent| {
+            Apt::machine(&context.cache.state_folder("apt/machine"))?
+                .download(missing, folder, percent)
+        })?;
+        // Kept from build to build, one tree for each kind: make compiles what changed.
+        let build = context.cache.folder(&format!("build-{}", checked.name()))?;
+        let mut command = Command::new(sources.join("build.sh"));
+        command
+            .arg(&package[0])
+            .arg(&build)
+            .arg(work)
+            .arg(format!("-j{}", context.options.jobs.max(1)))
+            .args(&fragment);
+        run_script(&mut command, running)
+    })
+}
+
+/// Runs the script; what it says that it does is this step's activity.
+fn run_script(command: &mut Command, running: &Running<'_>) -> Result<(), BuildError> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let log_path = running.log()?;
+    let log = fs::File::create(&log_path).map_err(BuildError::io("create", &log_path))?;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .map_err(BuildError::io("run", &program))?;
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if let Some(activity) = line.strip_prefix(ACTIVITY) {
+                running.activity(activity);
+            }
+        }
+    }
+    let status = child.wait().map_err(BuildError::io("run", &program))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(BuildError::Command {
+        what: "building the kernel".into(),
+        program,
+        status: status.to_string(),
+        tail: fs::read_to_string(&log_path).unwrap_or_default(),
+        log: log_path,
+    })
+}
+
+/// Init alone: the machine has no disk.
+fn initrd(context: &Context<'_>) -> Result<Made, BuildError> {
+    let guest = binaries::guest(context)?;
+    let mut key = Key::new();
+    key.file("guest", &guest)?.text("recipe", "1");
+    context.make(Step::DevicesInitrd, &key, "init", |_, work| {
+        let mut archive = cpio::Archive::default();
+        for folder in ["dev", "proc", "sys", "sys/kernel", "sys/kernel/debug"] {
+            archive.folder(folder);
+        }
+        archive.character_device("dev/console", 5, 1);
+        let init = fs::read(&guest).map_err(BuildError::io("read", &guest))?;
+        archive.file("init", 0o755, &init);
+        let path = work.join("initrd.cpio");
+        fs::write(&path, archive.finish()).map_err(BuildError::io("write", path))
+    })
+}
+
+/// The initrd with a file in its root folder: the kernel unpacks one archive after the other.
+pub fn initrd_with(initrd: &Path, name: &str, contents: &[u8]) -> Result<Vec<u8>, BuildError> {
+    let mut bytes = fs::read(initrd).map_err(BuildError::io("read", initrd))?;
+    let mut archive = cpio::Archive::default();
+    archive.file(name.trim_start_matches('/'), 0o600, contents);
+    bytes.extend(archive.finish());
+    Ok(bytes)
+}

@@ -1,0 +1,198 @@
+//! The machine whose devices suspend and resume: one boot for one job.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use dormouse_guest::device_job::{Answer, JOB, Step};
+use dormouse_guest::frame::Decoder;
+
+use crate::build::{DevicesArtefacts, initrd_with};
+use crate::console::Tail;
+use crate::error::{Doing, LabError};
+use crate::interrupt;
+use crate::qemu::PROGRAM;
+
+/// No step takes longer, a hanging device's time-out included; booting neither.
+const STEP_TIMEOUT: Duration = Duration::from_secs(180);
+/// How often a wait looks for Ctrl-C.
+const GLANCE: Duration = Duration::from_millis(200);
+
+/// How the machine is to be.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    pub cpus: u32,
+    /// A host thread for each processor; one for all otherwise.
+    pub threads: bool,
+}
+
+/// Runs the steps in a fresh machine; `each` hears every answer as it comes.
+///
+/// # Errors
+/// The machine does not start, a step fails, or nothing is heard for long: the end of its console
+/// is shown.
+pub fn run(
+    artefacts: &DevicesArtefacts,
+    shape: &Shape,
+    folder: &Path,
+    steps: &[Step],
+    mut each: impl FnMut(&Answer) -> Result<(), LabError>,
+) -> Result<(), LabError> {
+    fs::create_dir_all(folder).doing(format!("create {}", folder.display()))?;
+    let job = serde_json::to_vec(steps).expect("steps are plain data");
+    let initrd = folder.join("initrd.cpio");
+    let bytes = initrd_with(&artefacts.initrd, JOB, &job)?;
+    fs::write(&initrd, bytes).doing(format!("write {}", initrd.display()))?;
+    let mut machine = Machine::start(artefacts, shape, folder, &initrd)?;
+    loop {
+        let answer = machine.next()?;
+        if let Some(error) = answer.error {
+            return Err(LabError::Guest(error));
+        }
+        if answer.step == steps.len() {
+            return Ok(());
+        }
+        each(&answer)?;
+    }
+}
+
+struct Machine {
+    child: Child,
+    answers: Receiver<Answer>,
+    console: PathBuf,
+}
+
+impl Machine {
+    fn start(
+        artefacts: &DevicesArtefacts,
+        shape: &Shape,
+        folder: &Path,
+        initrd: &Path,
+    ) -> Result<Machine, LabError> {
+        let console = folder.join("console.log");
+        let log = folder.join("emulator.log");
+        let log = File::create(&log).doing(format!("create {}", log.display()))?;
+        let threads = if shape.threads { "multi" } else { "single" };
+        let mut command = Command::new(PROGRAM);
+        command
+            .args([
+                "-no-user-config",
+                "-nodefaults",
+                "-display",
+                "none",
+                "-no-reboot",
+            ])
+            .args(["-accel", &format!("tcg,thread={threads}")])
+            .args([
+                "-cpu",
+                "max,-erms,-fsrm",
+                "-M",
+                "q35,acpi=off",
+                "-m",
+                "256M",
+            ])
+            .args(["-smp", &shape.cpus.to_string()])
+            .args(["-chardev", "stdio,id=answers,signal=off"])
+            .arg("-serial")
+            .arg(format!("file:{}", console.display()))
+            .args(["-serial", "chardev:answers"])
+            .arg("-kernel")
+            .arg(&artefacts.kernel)
+            .arg("-initrd")
+            .arg(initrd)
+            // The console is slow, and what the kernel says there would count as its own time.
+            .args([
+                "-append",
+                "console=ttyS0 loglevel=4 panic=-1 no_console_suspend suspend.pm_test_delay=0 \
+                 tsc=reliable",
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .process_group(0);
+        // SAFETY: between fork and exec one system call happens, which takes numbers.
+        unsafe {
+            command.pre_exec(
+                || match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                },
+            );
+        }
+        let mut child = command.spawn().map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => LabError::MissingTool {
+                program: PROGRAM.into(),
+            },
+            _ => LabError::Io {
+                what: format!("start {PROGRAM}"),
+                source,
+            },
+        })?;
+        let answers = listen(child.stdout.take());
+        Ok(Machine {
+            child,
+            answers,
+            console,
+        })
+    }
+
+    fn next(&mut self) -> Result<Answer, LabError> {
+        let mut waited = Duration::ZERO;
+        while waited < STEP_TIMEOUT {
+            interrupt::check()?;
+            match self.answers.recv_timeout(GLANCE) {
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Timeout) => waited += GLANCE,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(LabError::Stopped {
+                        what: "the next answer".into(),
+                        how: "it reset itself, as after a crash".into(),
+                        console: self.tail(),
+                    });
+                }
+            }
+        }
+        Err(LabError::Timeout {
+            what: "the next answer".into(),
+            timeout: STEP_TIMEOUT,
+            console: self.tail(),
+        })
+    }
+
+    fn tail(&self) -> String {
+        let mut tail = Tail::default();
+        let text = fs::read(&self.console).unwrap_or_default();
+        for line in String::from_utf8_lossy(&text).lines() {
+            tail.push(line);
+        }
+        tail.describe(&self.console)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen(output: Option<ChildStdout>) -> Receiver<Answer> {
+    let (sender, answers) = mpsc::channel();
+    thread::spawn(move || {
+        let Some(mut output) = output else { return };
+        let mut decoder = Decoder::default();
+        let mut bytes = vec![0; 1 << 16];
+        while let Ok(count @ 1..) = output.read(&mut bytes) {
+            for answer in decoder.push::<Answer>(&bytes[..count]) {
+                // Nobody listens any more once the machine was dropped.
+                let _ = sender.send(answer);
+            }
+        }
+    });
+    answers
+}

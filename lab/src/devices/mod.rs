@@ -1,0 +1,212 @@
+//! Devices that suspend and resume in an emulated machine of their own: the kernel with
+//! graph-ordered suspend and resume, made-up devices, one boot for one job.
+//!
+//! ```text
+//! mod (the verbs) ─→ check, time ─→ graph, order, shape, switches    pure: steps and judgement
+//!        └─────────→ machine ─→ the emulator                         thin: boots, listens
+//! ```
+
+mod check;
+mod graph;
+mod machine;
+mod order;
+mod shape;
+mod switches;
+mod time;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+pub use check::Report;
+pub use machine::Shape;
+pub use shape::MachineShape;
+pub use switches::Mode;
+pub use time::{ModeTimes, Times};
+
+use crate::build::{BuildOptions, Checked, build_devices};
+use crate::cli::{machine_folder, print_json};
+use crate::error::LabError;
+use crate::terminal::Terminal;
+
+/// Suspend and resume made-up devices in an emulated machine with our kernel
+#[derive(Debug, Subcommand)]
+pub enum DevicesCommand {
+    /// Random device graphs, with the order checked, and failures and wakeups at random devices
+    #[command(
+        after_help = "Example:\n  dormouse lab devices check --graphs 200 --injections 500\n\n\
+        Exit codes: 0 every order kept; 4 one was not."
+    )]
+    Check(CheckArgs),
+    /// How long the phases take: list order, stock async, threshold, graph
+    #[command(after_help = "Example:\n  dormouse lab devices time --shape phone --rounds 10")]
+    Time(TimeArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct DeviceMachineArgs {
+    /// The machine's name or folder; a name means out/lab/NAME
+    #[arg(long, value_name = "DIR", default_value = "devices")]
+    pub machine: PathBuf,
+    /// Processors
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub cpus: u32,
+    /// A host thread for each processor, instead of one for all
+    #[arg(long)]
+    pub threads: bool,
+    /// Checks that are compiled into the kernel
+    #[arg(long, value_enum, default_value_t)]
+    pub checked: Checked,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub machine: DeviceMachineArgs,
+    /// Graphs whose order is checked, each in list order and in graph mode
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub graphs: u64,
+    /// Failures and wakeups, each followed by a transition that must work
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub injections: u64,
+    /// Decides graphs and injections
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct TimeArgs {
+    #[command(flatten)]
+    pub machine: DeviceMachineArgs,
+    /// Whose devices
+    #[arg(long, value_enum, default_value = "phone")]
+    pub shape: MachineShape,
+    /// Which ways
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "list,async,threshold,graph"
+    )]
+    pub modes: Vec<Mode>,
+    /// How often each, in turns
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u64,
+    /// A device that takes longer is slow
+    #[arg(long, value_name = "US", default_value_t = 500)]
+    pub threshold_us: u32,
+    /// Workers beside one a processor, for devices that sleep; 0: strictly one a processor
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub sleepers: u32,
+}
+
+/// Runs a verb.
+///
+/// # Errors
+/// The machine cannot be built or started, or a step failed in it.
+pub fn run(command: &DevicesCommand, json: bool) -> Result<ExitCode, LabError> {
+    match command {
+        DevicesCommand::Check(args) => check_verb(args, json),
+        DevicesCommand::Time(args) => time_verb(args, json),
+    }
+}
+
+/// Boots the machine for these steps.
+fn run_steps(
+    args: &DeviceMachineArgs,
+    steps: &[dormouse_guest::device_job::Step],
+    terminal: &Terminal,
+    mut each: impl FnMut(&dormouse_guest::device_job::Answer) -> Result<(), LabError>,
+) -> Result<(), LabError> {
+    let artefacts = build_devices(&BuildOptions::default(), args.checked, terminal)?;
+    let shape = Shape {
+        cpus: args.cpus,
+        threads: args.threads,
+    };
+    terminal.now("booting");
+    let folder = machine_folder(&args.machine);
+    machine::run(&artefacts, &shape, &folder, steps, |answer| {
+        if answer.step % 50 == 0 {
+            terminal.now(&format!("step {} of {}", answer.step, steps.len()));
+        }
+        each(answer)
+    })
+}
+
+fn check_verb(args: &CheckArgs, json: bool) -> Result<ExitCode, LabError> {
+    let terminal = Terminal::new();
+    let mut check = check::Check::new(args.seed, args.graphs, args.injections);
+    let steps = std::mem::take(&mut check.steps);
+    run_steps(&args.machine, &steps, &terminal, |answer| {
+        check.hear(answer)
+    })?;
+    terminal.finish();
+    let report = &check.report;
+    if json {
+        print_json(report)?;
+    } else {
+        for breach in &report.breaches {
+            println!("{breach}");
+        }
+        println!(
+            "{} graphs, {} failures and {} wakeups in {} transitions: {} breaches",
+            report.graphs,
+            report.failures,
+            report.wakeups,
+            report.transitions,
+            report.breaches.len()
+        );
+    }
+    Ok(ExitCode::from(if report.breaches.is_empty() {
+        0
+    } else {
+        4
+    }))
+}
+
+fn time_verb(args: &TimeArgs, json: bool) -> Result<ExitCode, LabError> {
+    let terminal = Terminal::new();
+    let graph = args.shape.graph();
+    let plan = time::Plan {
+        modes: args.modes.clone(),
+        rounds: args.rounds.max(1),
+        threshold_us: args.threshold_us,
+        sleepers: args.sleepers,
+        cpus: args.machine.cpus.into(),
+    };
+    let mut timing = time::Timing::new(&graph, &plan);
+    let steps = timing.steps.clone();
+    run_steps(&args.machine, &steps, &terminal, |answer| {
+        timing.hear(answer)
+    })?;
+    terminal.finish();
+    let times = timing.finish(args.shape.name(), &graph, &plan);
+    if json {
+        print_json(&times)?;
+    } else {
+        print_times(&times);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_times(times: &Times) {
+    println!(
+        "{}: {} devices, {} processors; ms, medians",
+        times.graph, times.devices, times.cpus
+    );
+    println!("{:12} {:>9} {:>9} {:>9}", "", "down", "up", "sum");
+    let line = |name: &str, down: f64, up: f64, sum: f64| {
+        println!("{name:12} {down:9.2} {up:9.2} {sum:9.2}");
+    };
+    for mode in &times.modes {
+        line(
+            mode.mode.name(),
+            mode.down_median_ms,
+            mode.up_median_ms,
+            mode.sum_median_ms,
+        );
+    }
+    let (down, up) = (times.bound_down_ms, times.bound_up_ms);
+    line("lower bound", down, up, down + up);
+}

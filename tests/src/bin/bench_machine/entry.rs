@@ -1,0 +1,49 @@
+//! One line of the journal: one run of `dormouse lab cycle`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use dormouse_tests::Cycle;
+use dormouse_tests::bench::journal;
+
+/// One run of the command.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// Digest of everything that the machine is built from.
+    pub inputs: String,
+    pub date: String,
+    /// What it ran on.
+    pub machine: Value,
+    pub case: String,
+    pub words: Vec<String>,
+    pub seconds: f64,
+    pub exit_code: i32,
+    /// The last line on stderr, where the command failed.
+    pub error: String,
+    /// The lines of `lab cycle --json`.
+    pub cycles: Vec<Value>,
+}
+
+impl journal::Entry for Entry {
+    fn inputs(&self) -> &str {
+        &self.inputs
+    }
+
+    fn case(&self) -> &str {
+        &self.case
+    }
+}
+
+impl Entry {
+    /// Cycles that can be read; the others are as good as failed.
+    pub fn read_cycles(&self) -> impl Iterator<Item = Cycle> + '_ {
+        self.cycles
+            .iter()
+            .filter_map(|line| serde_json::from_value(line.clone()).ok())
+    }
+
+    /// Whether the machine lacks what the case needs: it is not tried again.
+    pub fn is_lacking(&self) -> bool {
+        self.exit_code == 3
+    }
+}

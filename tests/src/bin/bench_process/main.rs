@@ -1,0 +1,263 @@
+//! The benchmark of whole-process persistence, with CRIU as its peer: `make bench-process` runs it.
+//!
+//! Cases alternate in rounds, and the parties of a case follow each other, in another order each
+//! round. Each visit is one line of the journal; everything else (results, tables, figures) is
+//! made from the journal alone, so an interrupted benchmark goes on, and a failed visit is a
+//! result like any other.
+
+mod criu;
+mod desk;
+mod dump;
+mod entry;
+mod figures;
+mod plan;
+mod rows;
+mod slowdown;
+mod tables;
+mod visit;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use clap::Parser;
+use dormouse_lab::cache::sha256_of_file;
+use dormouse_tests::bench::journal::Journal;
+use dormouse_tests::bench::{date, first_line, machine, page};
+use dormouse_tests::dormouse_path;
+use dormouse_tests::program::compile;
+use serde_json::{Value, json};
+
+use entry::Entry;
+use plan::{Case, Who, cases};
+use rows::Measured;
+use visit::{Context, Values, visit};
+
+const COMMAND: &str = "make bench-process";
+/// Visits without a result before a case is given up: it has one then.
+const TRIES: usize = 2;
+
+/// Whole-process persistence beside CRIU: persist, restore, and what tracking costs
+#[derive(Debug, Parser)]
+struct Options {
+    /// Where results go and the journal lies
+    #[arg(long, value_name = "DIR", default_value = "out/bench")]
+    out: PathBuf,
+    /// How often each case is visited
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: usize,
+    /// Where stores and CRIU's images go: memory stands for a CXL device
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm/dormouse-bench")]
+    place: PathBuf,
+    /// Cases whose names begin with one of these words [default: all]
+    #[arg(long, value_name = "WORD,…", value_delimiter = ',')]
+    cases: Vec<String>,
+    /// The largest program, MiB
+    #[arg(long, value_name = "MIB", default_value_t = 8192)]
+    most: u64,
+    /// Measure nothing; make results of what was measured
+    #[arg(long)]
+    no_run: bool,
+    /// Put tables and figures into docs/
+    #[arg(long)]
+    publish: bool,
+}
+
+fn main() -> ExitCode {
+    match bench(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(options: &Options) -> Result<(), String> {
+    let folder = &options.out;
+    let says = |error: std::io::Error| format!("{}: {error}", folder.display());
+    fs::create_dir_all(folder).map_err(says)?;
+    let journal_path = folder.join("process.jsonl");
+    let journal = if options.no_run {
+        Journal::last(&journal_path)
+            .map_err(|error| format!("{}: {error}", journal_path.display()))?
+    } else {
+        run(options, &journal_path)?
+    };
+    let last = journal.entries.last().ok_or("nothing was measured")?;
+    let measured = Measured(&journal);
+    let rows = rows::rows(&measured);
+    let result = json!({
+        "name": "process",
+        "date": last.date,
+        "command": COMMAND,
+        "machine": last.machine,
+        "rows": rows,
+    });
+    let text = serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?;
+    fs::write(folder.join("process.json"), text).map_err(says)?;
+    figures::write(&measured, folder)?;
+    let tables = tables::markdown(&measured, &rows, &facts(last, &journal));
+    fs::write(folder.join("process.md"), &tables).map_err(says)?;
+    println!("{tables}");
+    eprintln!(
+        "bench: process.json, process.md and plots in {}",
+        folder.display()
+    );
+    if options.publish {
+        let names: Vec<&str> = figures::FIGURES.iter().map(|(name, _)| *name).collect();
+        page::publish(COMMAND, folder, &names, &tables)?;
+    }
+    Ok(())
+}
+
+fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entry>, String> {
+    let says = |error: std::io::Error| format!("{}: {error}", journal_path.display());
+    fs::create_dir_all(&options.place)
+        .map_err(|error| format!("{}: {error}", options.place.display()))?;
+    let context = Context {
+        load: compile(&options.place, "load.c"),
+        place: options.place.clone(),
+        criu: criu::build(),
+    };
+    if let Err(why) = &context.criu {
+        eprintln!("bench: without CRIU: {why}");
+    }
+    let mut journal = Journal::open(journal_path, &inputs(&context)?).map_err(says)?;
+    let machine = described(&context);
+    let wanted = |case: &Case| {
+        let name = case.name();
+        options.cases.is_empty() || options.cases.iter().any(|word| name.starts_with(word))
+    };
+    let cases: Vec<Case> = cases(options.most).into_iter().filter(wanted).collect();
+    for round in 1..=options.rounds {
+        for case in &cases {
+            for who in order(case.parties(), round) {
+                if is_done(&journal, *case, who, round) {
+                    continue;
+                }
+                eprint!(
+                    "bench: round {round} of {}, {}, {}",
+                    options.rounds,
+                    case.name(),
+                    who.name()
+                );
+                let started = Instant::now();
+                let result = visit(*case, who, &context);
+                eprintln!(": {}", told(&result));
+                let (values, failure) = match result {
+                    Ok(values) => (values, None),
+                    Err(why) => (Values::new(), Some(why)),
+                };
+                let entry = Entry {
+                    inputs: journal.inputs().to_owned(),
+                    date: date(),
+                    machine: machine.clone(),
+                    case: case.name(),
+                    who: who.name().to_owned(),
+                    round,
+                    seconds: started.elapsed().as_secs_f64(),
+                    values,
+                    failure,
+                };
+                journal.add(entry).map_err(says)?;
+            }
+        }
+    }
+    let _ = fs::remove_dir_all(&options.place);
+    Ok(journal)
+}
+
+/// Another party begins in each round.
+fn order(parties: &[Who], round: usize) -> impl Iterator<Item = Who> + '_ {
+    let all = parties.iter().copied().cycle();
+    all.skip(round % parties.len()).take(parties.len())
+}
+
+/// This visit was made, or was tried often enough.
+fn is_done(journal: &Journal<Entry>, case: Case, who: Who, round: usize) -> bool {
+    let name = case.name();
+    let visits = journal.of(&name).filter(|entry| entry.who == who.name());
+    let (failed, good): (Vec<&Entry>, Vec<&Entry>) =
+        visits.partition(|entry| entry.failure.is_some());
+    good.iter().any(|entry| entry.round == round)
+        || good.is_empty() && failed.len() >= TRIES
+        || failed.iter().filter(|entry| entry.round == round).count() >= TRIES
+}
+
+fn told(result: &Result<Values, String>) -> String {
+    match result {
+        Ok(values) => {
+            let told = values
+                .iter()
+                .map(|(name, value)| format!("{name} {value:.2}"));
+            told.collect::<Vec<_>>().join(", ")
+        }
+        Err(why) => why.clone(),
+    }
+}
+
+/// What is measured: another program is another benchmark.
+fn inputs(context: &Context) -> Result<String, String> {
+    let dormouse = sha256_of_file(&dormouse_path()).map_err(|error| error.to_string())?;
+    let load = sha256_of_file(&context.load).map_err(|error| error.to_string())?;
+    let criu = context.criu.as_ref().map_or("none", |criu| &criu.version);
+    Ok(format!("{}-{}-{criu}", &dormouse[..12], &load[..12]))
+}
+
+fn described(context: &Context) -> Value {
+    let mut machine = machine();
+    machine["memory_bytes"] = json!(memory_bytes());
+    machine["criu"] = match &context.criu {
+        Ok(criu) => json!(criu.version),
+        Err(why) => json!(format!("none: {why}")),
+    };
+    machine["redis"] = json!(first_line(Command::new("redis-server").arg("--version")));
+    machine["place"] = json!(file_system(&context.place));
+    machine
+}
+
+fn memory_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    text.lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next())
+        .and_then(|kib| kib.parse::<u64>().ok())
+        .map_or(0, |kib| kib << 10)
+}
+
+fn file_system(place: &std::path::Path) -> String {
+    first_line(Command::new("stat").args(["-f", "-c", "%T"]).arg(place))
+}
+
+/// Under which conditions.
+fn facts(last: &Entry, journal: &Journal<Entry>) -> String {
+    let word = |key: &str| last.machine[key].as_str().unwrap_or("unknown").to_owned();
+    let gib = last.machine["memory_bytes"].as_f64().unwrap_or(0.0) / f64::from(1 << 30);
+    let rounds = journal.entries.iter().map(|entry| entry.round).max();
+    format!(
+        "{}, {} ({} cores, {gib:.0} GiB), Linux {}; CRIU {}; {}. Stores and images lie on {}. {} \
+         rounds; medians ± median absolute deviation; the ratio says how many times better ours is.",
+        last.date,
+        word("cpu"),
+        last.machine["cores"],
+        word("kernel"),
+        word("criu"),
+        word("redis").split(" sha").next().unwrap_or_default(),
+        word("place"),
+        rounds.unwrap_or_default(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_party_begins_in_each_round() {
+        let parties = [Who::Ours, Who::Criu];
+        let names = |round| order(&parties, round).map(Who::name).collect::<Vec<_>>();
+        assert_eq!(names(1), ["criu", "ours"]);
+        assert_eq!(names(2), ["ours", "criu"]);
+    }
+}

@@ -1,0 +1,148 @@
+//! What is measured, and who is measured with it.
+
+/// Sizes for persist and restore, in MiB.
+pub const SIZES: [u64; 6] = [1, 64, 256, 1024, 4096, 8192];
+/// Where goals are held against CRIU.
+pub const GOAL_MIB: u64 = 1024;
+/// CRIU is measured up to here: what it takes for more follows.
+const CRIU_MOST_MIB: u64 = 1024;
+/// Of [`SIZES`], those that are measured under a dirty budget.
+const BUDGET_LEAST_MIB: u64 = 64;
+/// The seed's: 1 MiB to 500 MiB.
+pub const PASS_SIZES: [u64; 4] = [1, 16, 128, 500];
+/// Bytes of redis' values. The seed's figure is lost; it had four sizes, too.
+pub const PAYLOADS: [u64; 4] = [8, 128, 1024, 4096];
+/// redis-benchmark's tests, as the seed ran them.
+pub const REDIS_TESTS: [&str; 3] = ["SET", "LPUSH", "LRANGE_600"];
+/// Logarithms of the dictionaries of `7z b`: 4 MiB to 32 MiB.
+pub const DICTIONARIES: [u32; 4] = [22, 23, 24, 25];
+/// `--budget` where there is one.
+pub const BUDGET: &str = "64MiB";
+
+/// One measured situation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Case {
+    /// Persist a program of which nothing was synced before, then restore it.
+    Cycle { mib: u64 },
+    /// Persist a program of which 1 % was written to since all of it was synced.
+    Dirty { mib: u64 },
+    /// Persist a program that writes all the time, under a dirty budget.
+    Budget { mib: u64 },
+    /// The seed's loop: map, fill, unmap.
+    Passes { mib: u64 },
+    /// redis-benchmark with values of so many bytes.
+    Redis { bytes: u64 },
+    /// `7z b` beside a program that writes all the time.
+    Beside,
+}
+
+/// A party of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// `dormouse process`.
+    Ours,
+    /// `criu dump`, `criu restore`.
+    Criu,
+    /// `criu pre-dump` before, and then a dump of what has changed.
+    CriuTracking,
+    /// A program under `dormouse process run` as it is without options.
+    Tracked,
+    /// The same with a dirty budget.
+    Budgeted,
+    /// The same program without us.
+    Untracked,
+}
+
+impl Who {
+    /// Identifies it in the journal.
+    pub fn name(self) -> &'static str {
+        match self {
+            Who::Ours => "ours",
+            Who::Criu => "criu",
+            Who::CriuTracking => "criu-track-mem",
+            Who::Tracked => "tracked",
+            Who::Budgeted => "budgeted",
+            Who::Untracked => "untracked",
+        }
+    }
+}
+
+impl Case {
+    /// Identifies it in the journal.
+    pub fn name(self) -> String {
+        match self {
+            Case::Cycle { mib } => format!("cycle {mib}M"),
+            Case::Dirty { mib } => format!("dirty {mib}M"),
+            Case::Budget { mib } => format!("budget {mib}M"),
+            Case::Passes { mib } => format!("passes {mib}M"),
+            Case::Redis { bytes } => format!("redis {bytes}B"),
+            Case::Beside => "beside 7z".to_owned(),
+        }
+    }
+
+    /// Who takes part.
+    pub fn parties(self) -> &'static [Who] {
+        match self {
+            Case::Cycle { mib } if mib > CRIU_MOST_MIB => &[Who::Ours],
+            Case::Cycle { .. } => &[Who::Ours, Who::Criu],
+            Case::Dirty { .. } => &[Who::Ours, Who::Criu, Who::CriuTracking],
+            Case::Budget { .. } => &[Who::Ours],
+            Case::Passes { .. } | Case::Redis { .. } | Case::Beside => {
+                &[Who::Tracked, Who::Untracked, Who::Budgeted]
+            }
+        }
+    }
+
+    /// Bytes that the program and what is kept of it take together.
+    pub fn needed_bytes(self) -> u64 {
+        let mib = match self {
+            Case::Cycle { mib } => 2 * mib + mib / 4,
+            // One epoch is kept until the next one is complete.
+            Case::Dirty { mib } | Case::Budget { mib } => 2 * mib + mib / 2,
+            Case::Passes { mib } => 3 * mib,
+            Case::Redis { .. } => 2048,
+            Case::Beside => 4096,
+        };
+        (mib + 256) << 20
+    }
+}
+
+/// All of them, in the order of a round. `most_mib` is the largest program.
+pub fn cases(most_mib: u64) -> Vec<Case> {
+    let sizes = || SIZES.into_iter().filter(move |mib| *mib <= most_mib);
+    let mut cases: Vec<Case> = sizes().map(|mib| Case::Cycle { mib }).collect();
+    cases.push(Case::Dirty { mib: GOAL_MIB });
+    cases.extend(
+        sizes()
+            .filter(|mib| *mib >= BUDGET_LEAST_MIB)
+            .map(|mib| Case::Budget { mib }),
+    );
+    cases.extend(PASS_SIZES.map(|mib| Case::Passes { mib }));
+    cases.extend(PAYLOADS.map(|bytes| Case::Redis { bytes }));
+    cases.push(Case::Beside);
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_name_of_its_own_and_somebody_to_measure() {
+        let cases = cases(8192);
+        let mut names: Vec<String> = cases.iter().map(|case| case.name()).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), cases.len());
+        assert!(cases.iter().all(|case| !case.parties().is_empty()));
+        assert!(cases.contains(&Case::Cycle { mib: GOAL_MIB }));
+    }
+
+    #[test]
+    fn criu_is_beside_us_wherever_a_goal_asks_for_it() {
+        for case in [Case::Cycle { mib: 1 }, Case::Cycle { mib: GOAL_MIB }] {
+            assert!(case.parties().contains(&Who::Criu));
+        }
+        assert!(Case::Dirty { mib: GOAL_MIB }.parties().contains(&Who::Criu));
+    }
+}

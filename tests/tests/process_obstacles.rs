@@ -1,0 +1,172 @@
+//! What cannot be restored is said by name while the program runs, not after power failed: at
+//! the start, at the next epoch after it came, and when a persist is asked for.
+
+use std::fs;
+
+use dormouse_tests::program::{Program, alone};
+
+/// Makes and ends one thing after the other when it is told to; says when it has.
+const SCRIPT: &str = "
+import ctypes, mmap, os, socket, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+def check(result):
+    assert result not in (-1, None), os.strerror(ctypes.get_errno())
+    return result
+class Shared:
+    def __init__(self):
+        self.id = check(libc.shmget(0, 8192, 0o1600))
+        self.at = check(libc.shmat(self.id, None, 0))
+    def end(self):
+        libc.shmdt(ctypes.c_void_p(self.at))
+        libc.shmctl(self.id, 0, None)
+class Semaphores:
+    def __init__(self):
+        self.id = check(libc.semget(0, 2, 0o1600))
+        libc.semctl(self.id, 1, 16, 3)
+    def end(self):
+        libc.semctl(self.id, 0, 0)
+class Messages:
+    def __init__(self):
+        self.id = check(libc.msgget(0, 0o1600))
+        check(libc.msgsnd(self.id, ctypes.byref(ctypes.c_long(1)), 0, 0))
+    def end(self):
+        libc.msgctl(self.id, 0, None)
+class Descriptor:
+    def __init__(self, number):
+        self.number = check(number)
+    def end(self):
+        os.close(self.number)
+class Socket:
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
+    def end(self):
+        self.socket.close()
+class Queue:
+    def __init__(self):
+        self.number = check(libc.mq_open(b'/dormouse-test', os.O_CREAT | os.O_RDWR, 0o600, None))
+    def end(self):
+        os.close(self.number)
+        libc.mq_unlink(b'/dormouse-test')
+def ring():
+    return libc.syscall(425, 4, ctypes.byref(ctypes.create_string_buffer(120)))
+makers = {
+    'shm': Shared, 'sem': Semaphores, 'msg': Messages, 'packet': Socket, 'mqueue': Queue,
+    'ring': lambda: Descriptor(ring()),
+    'namespace': lambda: Descriptor(os.open('/proc/self/ns/net', os.O_RDONLY)),
+    'fanotify': lambda: Descriptor(libc.fanotify_init(0, 0)),
+}
+things = {}
+def follow():
+    for name in os.listdir(sys.argv[1]):
+        what, name = name.split('-', 1) if '-' in name else ('', '')
+        if what == 'make' and name not in things:
+            things[name] = makers[name]()
+            print('made', name, flush=True)
+        if what == 'end' and things.get(name):
+            things[name].end()
+            things[name] = None
+            print('ended', name, flush=True)
+follow()
+print('ready', os.getpid(), flush=True)
+while True:
+    follow()
+    time.sleep(0.02)
+";
+
+/// The thing, and how it is named.
+const THINGS: [(&str, &str); 7] = [
+    ("shm", "System V shared memory"),
+    ("sem", "System V semaphore set"),
+    ("msg", "System V message queue"),
+    ("ring", "an io_uring instance"),
+    ("packet", "a socket of address family 17"),
+    ("mqueue", "/dormouse-test"),
+    ("namespace", "net:["),
+];
+
+fn obstacles(program: &Program) -> String {
+    program.status()["tracker"]["obstacles"].to_string()
+}
+
+fn tell(directory: &std::path::Path, what: &str) {
+    fs::write(directory.join(what), "").expect("told");
+}
+
+#[test]
+fn what_cannot_be_restored_is_named_at_the_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().display().to_string();
+    tell(directory.path(), "make-shm");
+    // Its epochs come soon, the first one surely after it is ready.
+    let options = ["--on-power-loss", "none", "--epoch-interval", "300ms"];
+    let command = ["python3", "-c", SCRIPT, &place];
+    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+    program.run();
+    assert!(program.wait_for("ready", 1), "{}", program.said());
+    program.until("named", |program| {
+        obstacles(program).contains("System V shared memory")
+    });
+    let said = program.said();
+    let pid = said
+        .lines()
+        .find_map(|line| line.strip_prefix("ready "))
+        .expect("its PID");
+    let words = format!("process {pid} (python3): mapping");
+    let line = said
+        .lines()
+        .find(|line| line.contains(&words))
+        .expect(&said);
+    assert!(line.contains("ERROR"), "{line}");
+    assert!(line.contains("cannot be persisted as it is now"), "{line}");
+    assert!(line.contains("not supported"), "{line}");
+    tell(directory.path(), "end-shm");
+}
+
+#[test]
+fn what_comes_later_is_named_at_the_next_epoch_and_by_persist_and_nothing_is_lost() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().display().to_string();
+    let options = ["--on-power-loss", "none", "--epoch-interval", "200ms"];
+    let command = ["python3", "-c", SCRIPT, &place];
+    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+    program.run();
+    assert!(program.wait_for("ready", 1), "{}", program.said());
+    for (thing, named) in THINGS {
+        program.until("no obstacle", |program| obstacles(program) == "[]");
+        tell(directory.path(), &format!("make-{thing}"));
+        program.until("made", |program| {
+            program.said().contains(&format!("made {thing}"))
+        });
+        program.until(named, |program| obstacles(program).contains(named));
+        assert!(program.said().contains(named), "{thing}: not in the log");
+        for then in ["stop", "kill"] {
+            let said = program.verb("persist", &["--then", then]);
+            assert_eq!(said.code, 1, "{thing}: {}", said.all());
+            assert!(said.stderr.contains(named), "{thing}: {}", said.all());
+            assert!(
+                said.stderr.contains("not supported"),
+                "{thing}: {}",
+                said.all()
+            );
+        }
+        tell(directory.path(), &format!("end-{thing}"));
+        program.until("ended", |program| {
+            program.said().contains(&format!("ended {thing}"))
+        });
+    }
+    // Without any of it, it is as safe as ever.
+    let said = program.verb("persist", &["--then", "kill"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert_eq!(program.wait(), 0);
+    program.run();
+    // It has not forgotten what it was told before.
+    tell(directory.path(), "make-fanotify");
+    program.until("made", |program| program.said().contains("made fanotify"));
+    assert_eq!(
+        program.said().matches("made ring").count(),
+        1,
+        "{}",
+        program.said()
+    );
+}

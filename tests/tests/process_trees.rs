@@ -1,0 +1,132 @@
+//! Process trees that nobody would draw: orphans, and groups and sessions whose leaders are gone.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use dormouse_tests::program::{Program, alone};
+
+const SCRIPT: &str = "
+import os, time
+def live(name):
+    while True:
+        os.write(1, b'alive %s %d\\n' % (name.encode(), os.getpid()))
+        time.sleep(0.05)
+def child(work):
+    pid = os.fork()
+    if pid == 0:
+        work()
+        os._exit(3)
+    return pid
+def member(name):
+    child(lambda: live(name))
+def job():
+    os.setpgid(0, 0)
+    member('job-one')
+    member('job-two')
+def family():
+    member('daemon-child')
+    live('daemon')
+def daemon():
+    os.setsid()
+    child(family)
+def server():
+    os.setsid()
+    child(lambda: member('server-orphan'))
+    live('server')
+# Orphans of a job whose leader has ended.
+os.waitpid(child(job), 0)
+# The same, but that nobody has asked for the leader's end.
+unasked = child(job)
+# A daemon, started the old way: its session has lost its leader.
+os.waitpid(child(daemon), 0)
+# A leader that lives.
+child(server)
+member('child')
+live('root')
+";
+
+/// Name, parent, group and session of each process, as /proc tells them.
+fn tree(program: &Program) -> BTreeMap<i32, [String; 4]> {
+    let tracker = program.tracker();
+    let mut found = BTreeMap::new();
+    let mut queue = vec![tracker];
+    while let Some(parent) = queue.pop() {
+        for task in fs::read_dir(format!("/proc/{parent}/task"))
+            .expect("it lives")
+            .flatten()
+        {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            for pid in children.split_whitespace() {
+                let pid: i32 = pid.parse().expect("a number");
+                let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+                let (_, rest) = stat.rsplit_once(") ").expect("a name");
+                let words: Vec<&str> = rest.split(' ').collect();
+                let parent = if words[1] == tracker.to_string() {
+                    "tracker"
+                } else {
+                    words[1]
+                };
+                let zombie = if words[0] == "Z" { "Z" } else { "" };
+                let words = [zombie, parent, words[2], words[3]];
+                found.insert(pid, words.map(str::to_owned));
+                queue.push(pid);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn orphans_and_members_of_groups_and_sessions_without_leaders_are_as_they_were() {
+    const NAMES: [&str; 10] = [
+        "job-one",
+        "job-two",
+        "daemon",
+        "daemon-child",
+        "server",
+        "server-orphan",
+        "child",
+        "root",
+        "job-one",
+        "job-two",
+    ];
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = ["--on-power-loss", "none", "--epoch-interval", "60min"];
+    let mut program = Program::new(
+        alone(),
+        directory.path(),
+        "tree",
+        &options,
+        &["python3", "-c", SCRIPT],
+    );
+    program.run();
+    let alive = |said: &str| {
+        let mut lines: Vec<&str> = said.lines().filter(|l| l.starts_with("alive ")).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        lines.len()
+    };
+    program.until("all there", |program| alive(&program.said()) == NAMES.len());
+    let before = tree(&program);
+    let leaders: Vec<&String> = before.values().flat_map(|of| &of[2..]).collect();
+    let gone = leaders
+        .iter()
+        .filter(|pid| !before.contains_key(&pid.parse().unwrap_or(0)));
+    assert!(gone.count() > 4, "{before:?}");
+    for life in 0..3 {
+        let said = program.verb("persist", &["--then", "kill"]);
+        assert_eq!(said.code, 0, "life {life}: {}", said.all());
+        assert_eq!(program.wait(), 0);
+        let length = program.said().len();
+        program.run();
+        program.until("all there again", |program| {
+            alive(&program.said()[length..]) == NAMES.len()
+        });
+        // The guard of a program that has not all of its pages is a child of the tracker, too.
+        program.until("all pages there", |program| {
+            program.status()["tracker"]["to_bring_in_bytes"] == 0
+                && tree(program).len() == before.len()
+        });
+        assert_eq!(tree(&program), before, "life {life}: {}", program.said());
+    }
+}
