@@ -33,6 +33,7 @@ const UNREGISTER: libc::c_ulong = 0x8010_aa01;
 const WAKE: libc::c_ulong = 0x8010_aa02;
 const COPY: libc::c_ulong = 0xc028_aa03;
 const ZEROPAGE: libc::c_ulong = 0xc020_aa04;
+const WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
 
 fn ioctl<T>(uffd: &OwnedFd, request: libc::c_ulong, argument: &mut T) -> io::Result<()> {
     // SAFETY: the callers pass the structure that belongs to the request.
@@ -65,6 +66,14 @@ pub fn register(uffd: &OwnedFd, start: u64, end: u64, mode: u64) -> io::Result<(
 /// As [`register`].
 pub fn unregister(uffd: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
     ioctl(uffd, UNREGISTER, &mut [start, end - start])
+}
+
+/// Lifts the write-protection of a registered range, whatever set it.
+///
+/// # Errors
+/// As [`register`]; EAGAIN: the mappings are being changed.
+pub fn unprotect(uffd: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
+    ioctl(uffd, WRITEPROTECT, &mut [start, end - start, 0])
 }
 
 /// Lets threads go on that wait for pages of a range.
