@@ -47,7 +47,7 @@ test-devices-order: setup ## Random device graphs through the kernel's ordering 
 
 test-end-to-end: build ## Sleep, lose power and wake in the emulated machine
 	@$(DORMOUSE) lab build
-	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests -- --test-threads=2
+	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --no-fail-fast -- --test-threads=2
 
 stress: build ## Many sleeps under load, then many with power cuts; goes on where it was (STRESS_CYCLES=…)
 	@$(DORMOUSE) lab stress --machine stress --cycles $(STRESS_CYCLES)
