@@ -46,6 +46,8 @@ pub struct Frames {
     working: Bitmap,
     /// Superseded, but a snapshot may still read them.
     held: Bitmap,
+    /// Whether there are such.
+    holds: bool,
     /// Chunks that are the home of something, by their number.
     home: Vec<bool>,
     /// Frames of each chunk that are not free.
@@ -311,6 +313,7 @@ impl Frames {
                 continue;
             }
             if hold {
+                self.holds = true;
                 self.held.0[word] |= gone;
             } else {
                 self.freed(word, (gone & !self.held.0[word]).count_ones());
@@ -320,6 +323,10 @@ impl Frames {
 
     /// No snapshot reads superseded frames any more.
     pub fn let_go(&mut self) {
+        // It is asked before each range of pages is placed.
+        if !std::mem::take(&mut self.holds) {
+            return;
+        }
         for word in 0..self.held.0.len() {
             let held = std::mem::take(&mut self.held.0[word]);
             let free = held & !self.taken(word);

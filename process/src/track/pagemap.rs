@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
+use super::areas::{Area, Kind};
 use crate::store::PAGE_BYTES;
 
 /// Written to since it was protected.
@@ -75,20 +76,24 @@ pub enum Protect {
     Written,
 }
 
-/// Reports the pages of a range that are there, ascending.
+/// Reports the pages of a range that are there, ascending. [`FILE`] is not told of memory without
+/// a file: the kernel would look at each page's own record, which is seldom in the cache.
 ///
 /// # Errors
 /// EPERM: see [`Protect::Written`]. Anything else: there is no such process or system call.
 pub fn scan(
     pagemap: &File,
-    start: u64,
-    end: u64,
+    area: &Area,
     protect: Protect,
     mut each: impl FnMut(Region),
 ) -> io::Result<()> {
     let mut regions = vec![Region::default(); REGIONS];
-    let mut at = start;
-    while at < end {
+    let file = match area.kind {
+        Kind::Anonymous => 0,
+        Kind::PrivateFile => FILE,
+    };
+    let mut at = area.start;
+    while at < area.end {
         let mut argument = ScanArgument {
             size: size_of::<ScanArgument>() as u64,
             flags: match protect {
@@ -96,11 +101,11 @@ pub fn scan(
                 Protect::Written => WP_MATCHING | CHECK_WPASYNC,
             },
             start: at,
-            end,
+            end: area.end,
             vec: regions.as_mut_ptr().addr() as u64,
             vec_len: regions.len() as u64,
             category_anyof_mask: PRESENT | SWAPPED,
-            return_mask: WRITTEN | FILE | PRESENT | SWAPPED | ZERO,
+            return_mask: WRITTEN | file | PRESENT | SWAPPED | ZERO,
             ..ScanArgument::default()
         };
         // SAFETY: the argument and the vector it points to are valid for the call, and as long

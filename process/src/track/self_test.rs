@@ -10,6 +10,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::store::PAGE_BYTES;
 
+use super::areas::{Area, Kind};
 use super::pagemap::{self, Protect, WRITTEN};
 use super::uffd;
 
@@ -101,9 +102,14 @@ impl Test {
     /// Pages that are there, and those of them that were written to.
     fn scan(&self, ground: &Ground, protect: Protect) -> io::Result<(Pages, Pages)> {
         let (mut there, mut written) = (Vec::new(), Vec::new());
-        let (start, end) = (ground.start as u64, (ground.start + ground.bytes) as u64);
-        pagemap::scan(&self.pagemap, start, end, protect, |region| {
-            let first = (region.start - start) as usize / PAGE;
+        let area = Area {
+            start: ground.start as u64,
+            end: (ground.start + ground.bytes) as u64,
+            kind: Kind::Anonymous,
+            readable: true,
+        };
+        pagemap::scan(&self.pagemap, &area, protect, |region| {
+            let first = (region.start - area.start) as usize / PAGE;
             let pages = first..first + region.pages() as usize;
             if region.is_private_content() {
                 there.extend(pages.clone());

@@ -160,7 +160,7 @@ impl Space {
         let mut found = Vec::new();
         let suspects = |found: &mut Vec<(Region, State)>, protect| {
             found.clear();
-            pagemap::scan(pagemap, area.start, area.end, protect, |region| {
+            pagemap::scan(pagemap, area, protect, |region| {
                 if region.is_private_content() {
                     found.push((region, State::Suspect));
                 }
@@ -170,7 +170,7 @@ impl Space {
             suspects(&mut found, Protect::Nothing)?;
             return Ok(found);
         };
-        let scanned = pagemap::scan(pagemap, area.start, area.end, Protect::Written, |region| {
+        let scanned = pagemap::scan(pagemap, area, Protect::Written, |region| {
             if region.is_private_content() {
                 let written = region.categories & WRITTEN != 0;
                 let state = if written {
