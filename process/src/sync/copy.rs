@@ -10,9 +10,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::ptrace::Pid;
 use crate::store::format::checksum;
 use crate::store::medium::Medium;
-use crate::store::{MappedFile, MediumKind, PAGE_BYTES, Placement};
+use crate::store::{MappedFile, MediumKind, PAGE_BYTES, Placement, Store};
+use crate::track::PageRange;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Pages that one system call copies: large enough to be cheap, small enough to stay in the
@@ -376,6 +378,78 @@ pub fn differing(source: Source<'_>, page: u64, stored: &[Option<u64>]) -> Vec<u
         }
     }
     differing
+}
+
+/// 1 MiB at a time.
+pub fn pieces(range: &PageRange) -> impl Iterator<Item = PageRange> + use<> {
+    const PIECE: u64 = 256;
+    let range = *range;
+    (0..range.count.div_ceil(PIECE)).map(move |index| PageRange {
+        page: range.page + index * PIECE,
+        count: PIECE.min(range.count - index * PIECE),
+    })
+}
+
+/// Runs `work` on each piece, on several threads where there is enough of it; results in order.
+pub fn parallel<T: Send>(
+    pieces: &[PageRange],
+    threads: usize,
+    work: impl Fn(&PageRange) -> T + Sync,
+) -> Vec<T> {
+    let pages: u64 = pieces.iter().map(|piece| piece.count).sum();
+    if threads < 2 || pages < 512 {
+        return pieces.iter().map(work).collect();
+    }
+    let part = pieces.len().div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        let work = &work;
+        let workers: Vec<_> = pieces
+            .chunks(part)
+            .map(|mine| scope.spawn(move || mine.iter().map(work).collect::<Vec<T>>()))
+            .collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| {
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
+    })
+}
+
+/// Tells the store what was written where it was placed and what was not; returns the pages that
+/// were not.
+pub fn settle(store: &mut Store, jobs: &[Job<'_>], copied: &Copied) -> Vec<(Pid, u64)> {
+    let mut lost = Vec::new();
+    let mut failed = copied.failed.iter().copied().peekable();
+    let mut at = 0;
+    for job in jobs {
+        let count = job.placement.count as usize;
+        let part = |from: usize, to: usize| Placement {
+            page: job.placement.page + from as u64,
+            frame: job.placement.frame + from as u32,
+            count: (to - from) as u32,
+            ..job.placement
+        };
+        let mut from = 0;
+        while let Some(position) = failed.next_if(|position| *position < at + count) {
+            let index = position - at;
+            if index > from {
+                store.stored(&part(from, index), &copied.checksums[at + from..at + index]);
+            }
+            store.abandon(&part(index, index + 1));
+            if let Source::Process(pid) = job.source {
+                lost.push((pid, job.placement.page + index as u64));
+            }
+            from = index + 1;
+        }
+        if from < count {
+            store.stored(&part(from, count), &copied.checksums[at + from..at + count]);
+        }
+        at += count;
+    }
+    lost
 }
 
 #[cfg(test)]

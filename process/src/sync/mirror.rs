@@ -2,9 +2,8 @@
 //! owed to the store, and one round of paying it.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,8 @@ use crate::ptrace::{FrozenTree, Pid};
 use crate::store::{PAGE_BYTES, Placement, SpaceId, Store, StoreError};
 use crate::track::{PageRange, PageSet, Program, Space, uffd};
 
-use super::copy::{Copied, Job, Source, copy, differing};
+use super::copy::{Job, Source, copy, differing, parallel, pieces, settle};
+use super::objects::{self, Object};
 
 /// What goes wrong while pages are brought to the store.
 #[derive(Debug, thiserror::Error)]
@@ -56,17 +56,6 @@ pub struct Round {
     pub look: Duration,
     /// Time of comparing and copying.
     pub copy: Duration,
-}
-
-/// A shared-memory object of the program.
-#[derive(Debug)]
-pub struct Object {
-    /// Its number in the store.
-    pub space: SpaceId,
-    /// The object itself.
-    pub file: File,
-    /// Its length in bytes.
-    pub bytes: u64,
 }
 
 /// The store and the spaces that are mirrored in it.
@@ -427,7 +416,7 @@ impl Mirror {
         let started = Instant::now();
         let mut round = Round::default();
         for object in objects {
-            self.pay_object(object, &mut round)?;
+            objects::pay(&mut self.store, object, self.threads, &mut round)?;
         }
         // Whatever else the store has is of objects that are gone, or of a former life.
         let used: Vec<SpaceId> = objects.iter().map(|object| object.space).collect();
@@ -441,182 +430,6 @@ impl Mirror {
         round.copy = started.elapsed();
         Ok(round)
     }
-
-    fn pay_object(&mut self, object: &Object, round: &mut Round) -> Result<(), SyncError> {
-        let data = data_ranges(&object.file, object.bytes)
-            .map_err(|source| object_error(object, source))?;
-        let everything = PageRange {
-            page: 0,
-            count: 1 << 45,
-        };
-        let mut holes = PageSet::from_iter([everything]).without(&data);
-        for hole in holes.ranges() {
-            self.store.forget(object.space, hole.page, hole.count);
-        }
-        let source = Source::File(&object.file);
-        let engine = self.store.engine();
-        let pieces: Vec<PageRange> = data.iter().flat_map(pieces).collect();
-        round.compared_pages += pieces.iter().map(|piece| piece.count).sum::<u64>();
-        let changed = parallel(&pieces, self.threads, |piece| {
-            let stored: Vec<_> = (piece.page..piece.end())
-                .map(|page| engine.checksum_of(object.space, page))
-                .collect();
-            differing(source, piece.page, &stored)
-        });
-        let mut changed: PageSet = changed
-            .into_iter()
-            .flatten()
-            .map(|page| PageRange { page, count: 1 })
-            .collect();
-        let mut placed = Vec::new();
-        for range in changed.ranges() {
-            let result = self
-                .store
-                .place(object.space, range.page, range.count, &mut placed);
-            if let Err(error) = result {
-                placed.iter().for_each(|p| self.store.abandon(p));
-                return Err(error.into());
-            }
-        }
-        let jobs: Vec<Job<'_>> = placed
-            .iter()
-            .map(|placement| Job {
-                source,
-                placement: *placement,
-            })
-            .collect();
-        let never = AtomicBool::new(false);
-        let copied = copy(self.store.medium(), &jobs, self.threads, &never);
-        round.stored_pages += (copied.checksums.len() - copied.failed.len()) as u64;
-        let whole = copied.failed.is_empty();
-        settle(&mut self.store, &jobs, &copied);
-        if whole {
-            Ok(())
-        } else {
-            let source = io::Error::other("a page of it gives an error");
-            Err(object_error(object, source))
-        }
-    }
-}
-
-fn object_error(object: &Object, source: io::Error) -> SyncError {
-    use std::os::unix::fs::MetadataExt;
-    let (device, inode) = object
-        .file
-        .metadata()
-        .map_or((0, 0), |metadata| (metadata.dev(), metadata.ino()));
-    SyncError::Object {
-        device,
-        inode,
-        source,
-    }
-}
-
-/// 1 MiB at a time.
-fn pieces(range: &PageRange) -> impl Iterator<Item = PageRange> + use<> {
-    const PIECE: u64 = 256;
-    let range = *range;
-    (0..range.count.div_ceil(PIECE)).map(move |index| PageRange {
-        page: range.page + index * PIECE,
-        count: PIECE.min(range.count - index * PIECE),
-    })
-}
-
-/// Runs `work` on each piece, on several threads where there is enough of it; results in order.
-fn parallel<T: Send>(
-    pieces: &[PageRange],
-    threads: usize,
-    work: impl Fn(&PageRange) -> T + Sync,
-) -> Vec<T> {
-    let pages: u64 = pieces.iter().map(|piece| piece.count).sum();
-    if threads < 2 || pages < 512 {
-        return pieces.iter().map(work).collect();
-    }
-    let part = pieces.len().div_ceil(threads).max(1);
-    std::thread::scope(|scope| {
-        let work = &work;
-        let workers: Vec<_> = pieces
-            .chunks(part)
-            .map(|mine| scope.spawn(move || mine.iter().map(work).collect::<Vec<T>>()))
-            .collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| {
-                worker
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect()
-    })
-}
-
-/// Tells the store what was written where it was placed and what was not; returns the pages that
-/// were not.
-fn settle(store: &mut Store, jobs: &[Job<'_>], copied: &Copied) -> Vec<(Pid, u64)> {
-    let mut lost = Vec::new();
-    let mut failed = copied.failed.iter().copied().peekable();
-    let mut at = 0;
-    for job in jobs {
-        let count = job.placement.count as usize;
-        let part = |from: usize, to: usize| Placement {
-            page: job.placement.page + from as u64,
-            frame: job.placement.frame + from as u32,
-            count: (to - from) as u32,
-            ..job.placement
-        };
-        let mut from = 0;
-        while let Some(position) = failed.next_if(|position| *position < at + count) {
-            let index = position - at;
-            if index > from {
-                store.stored(&part(from, index), &copied.checksums[at + from..at + index]);
-            }
-            store.abandon(&part(index, index + 1));
-            if let Source::Process(pid) = job.source {
-                lost.push((pid, job.placement.page + index as u64));
-            }
-            from = index + 1;
-        }
-        if from < count {
-            store.stored(&part(from, count), &copied.checksums[at + from..at + count]);
-        }
-        at += count;
-    }
-    lost
-}
-
-/// The parts of a shared-memory object that are not holes, in pages.
-fn data_ranges(file: &File, bytes: u64) -> io::Result<Vec<PageRange>> {
-    let mut ranges = PageSet::default();
-    let mut at = 0;
-    while at < bytes {
-        // SAFETY: no memory involved.
-        let data = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, libc::SEEK_DATA) };
-        if data < 0 {
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::ENXIO) => break,
-                // Not every file system of memory (hugetlbfs) knows holes.
-                Some(libc::EINVAL) => {
-                    ranges.add(PageRange {
-                        page: at / PAGE_BYTES,
-                        count: (bytes - at).div_ceil(PAGE_BYTES),
-                    });
-                    break;
-                }
-                _ => return Err(error),
-            }
-        }
-        // SAFETY: no memory involved.
-        let hole = unsafe { libc::lseek(file.as_raw_fd(), data, libc::SEEK_HOLE) };
-        let end = u64::try_from(hole).unwrap_or(bytes).min(bytes);
-        let first = data as u64 / PAGE_BYTES;
-        ranges.add(PageRange {
-            page: first,
-            count: end.div_ceil(PAGE_BYTES) - first,
-        });
-        at = end;
-    }
-    Ok(ranges.ranges().to_vec())
 }
 
 /// Makes a userfaultfd of a stopped process and takes it over.

@@ -4,6 +4,7 @@
 //! background sync; whatever stops or looks into the program happens in this thread, because
 //! ptrace belongs to threads.
 
+mod background;
 pub mod control;
 pub mod launch;
 pub mod resume;
@@ -12,22 +13,21 @@ mod wake;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{WaitOptions, WaitStatus, waitpid};
 
 use crate::capture;
-use crate::persist::{Background, PersistError, Persister, Report, Then};
+use crate::persist::{PersistError, Persister, Report, Then};
 use crate::power::{self, Event, Watcher};
 use crate::procfs;
 use crate::ptrace::Pid;
 use crate::restore::lazy::{FillError, Filling};
 use crate::store::file::now_ns;
-use crate::sync::schedule::{Budget, FIXED_COST, next_round, room};
-use crate::sync::{Mirror, SyncError};
-use crate::track::Program;
+use crate::sync::Mirror;
+use crate::sync::schedule::{Budget, FIXED_COST};
 
 use control::{Answer, Request, Server};
 use status::Status;
@@ -37,17 +37,6 @@ use wake::Wake;
 /// program runs on for a moment, and another instant is tried.
 const INSTANTS: u32 = 10;
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
-/// How often room is made in the store for a program that grows.
-const ROOM_INTERVAL: Duration = Duration::from_millis(500);
-/// When it is tried again where there was none.
-const ROOM_RETRY: Duration = Duration::from_secs(30);
-/// Room is made in such steps: a loss of power waits for one of them at most.
-const ROOM_STEP: u64 = 32 << 20;
-/// Rounds of background sync in a row before an epoch is put off.
-const TRIES: u32 = 4;
-/// Rounds that the achieved bound is taken from.
-const REMEMBERED_ROUNDS: usize = 100;
-
 /// How a tracker works.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -517,114 +506,6 @@ impl Tracker {
         self.next_epoch = now + self.options.epoch_interval;
         self.last_round = now;
         self.next_round = self.next_round.max(now);
-    }
-
-    /// One round of background sync, while the program runs.
-    fn round(&mut self) {
-        let elapsed = self.last_round.elapsed();
-        self.last_round = Instant::now();
-        let looked = self.persister.mirror.look(Program::Runs);
-        let written = looked.written_pages * crate::store::PAGE_BYTES;
-        if self.persister.mirror.lacks_protection() {
-            // New memory, another program was executed, or a child was forked.
-            if let Err(error) = self.persister.take_in(&self.roots()) {
-                tracing::debug!("{error}");
-            }
-        }
-        let budget = self.budget();
-        let owed = self.persister.mirror.owed_bytes();
-        self.remember(owed, budget);
-        self.make_room();
-        match self.persister.mirror.pay(&self.urgent, false) {
-            Ok(_) => {}
-            Err(SyncError::Store(error)) => {
-                let text = vec![error.to_string()];
-                if text != self.status.obstacles {
-                    tracing::error!("{error}");
-                    self.status.obstacles = text;
-                }
-            }
-            Err(error) => tracing::debug!("{error}"),
-        }
-        self.status.rounds += 1;
-        let wait = next_round(budget, written, elapsed, self.options.epoch_interval);
-        self.next_round = Instant::now() + wait;
-    }
-
-    fn budget(&self) -> Option<u64> {
-        self.options.budget.bytes(self.persister.mirror.bandwidth())
-    }
-
-    fn remember(&mut self, dirty: u64, budget: Option<u64>) {
-        if self.dirty.len() == REMEMBERED_ROUNDS {
-            self.dirty.pop_front();
-        }
-        self.dirty.push_back(dirty);
-        let over = budget.is_some_and(|budget| dirty > budget);
-        self.status.rounds_over_budget += u64::from(over);
-        self.persister.mirror.hurry(over);
-    }
-
-    /// Blocks for what a persist would write, before it has to.
-    fn make_room(&mut self) {
-        self.next_room = Instant::now() + ROOM_INTERVAL;
-        let most_dirty = self.dirty.iter().copied().max().unwrap_or(0);
-        let mirror = &mut self.persister.mirror;
-        let wanted = room(mirror.private_bytes(), mirror.stored_bytes(), most_dirty);
-        let mut free = mirror.store.engine().free_bytes();
-        while free < wanted && !self.urgent.load(Ordering::Acquire) {
-            if let Err(error) = mirror.store.reserve(wanted.min(free + ROOM_STEP)) {
-                tracing::debug!("{error}");
-                self.next_room = Instant::now() + ROOM_RETRY;
-                break;
-            }
-            free = mirror.store.engine().free_bytes();
-        }
-    }
-
-    /// A background epoch: rounds until little is dirty, then a short pause.
-    fn epoch(&mut self) {
-        let roots = self.roots();
-        let pause = self.options.pause;
-        for _ in 0..TRIES {
-            self.round();
-            if self.urgent.load(Ordering::Acquire) {
-                return;
-            }
-            self.persister.mirror.look(Program::Runs);
-            if self.persister.mirror.time_to_pay() <= pause / 2 {
-                break;
-            }
-        }
-        match self.persister.background(&roots, pause) {
-            Ok(Background::Committed(report)) => {
-                let pause = report.pause_ns as f64 / 1e6;
-                self.status.longest_pause_ms = self.status.longest_pause_ms.max(pause);
-                tracing::debug!(epoch = report.epoch, pause_ms = pause, "background epoch");
-                self.committed(&report);
-                self.persister.prepare();
-            }
-            Ok(Background::TooMuch(bytes)) => {
-                self.put_off += 1;
-                self.status.epochs_put_off += 1;
-                if self.put_off == 10 {
-                    tracing::warn!(
-                        "the program writes faster than the store takes: {bytes} bytes are dirty \
-                         when it is stopped, too many for --pause {}ms; no epoch since 10 tries",
-                        pause.as_millis()
-                    );
-                }
-                self.next_epoch = Instant::now() + self.options.epoch_interval;
-            }
-            Err(PersistError::Ended) => self.reap(),
-            Err(error) => {
-                self.reap();
-                if !self.ended() {
-                    self.obstacle(&error);
-                }
-                self.next_epoch = Instant::now() + self.options.epoch_interval;
-            }
-        }
     }
 
     /// Answers whoever asks; a report if the program was killed on request.

@@ -1,0 +1,133 @@
+//! What the tracker does while the program runs: rounds of the background sync, room in the store,
+//! and epochs.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::persist::{Background, PersistError};
+use crate::sync::SyncError;
+use crate::sync::schedule::{next_round, room};
+use crate::track::Program;
+
+use super::Tracker;
+
+/// How often room is made in the store for a program that grows.
+const ROOM_INTERVAL: Duration = Duration::from_millis(500);
+/// When it is tried again where there was none.
+const ROOM_RETRY: Duration = Duration::from_secs(30);
+/// Room is made in such steps: a loss of power waits for one of them at most.
+const ROOM_STEP: u64 = 32 << 20;
+/// Rounds of background sync in a row before an epoch is put off.
+const TRIES: u32 = 4;
+/// Rounds that the achieved bound is taken from.
+const REMEMBERED_ROUNDS: usize = 100;
+
+impl Tracker {
+    /// One round of background sync, while the program runs.
+    pub(super) fn round(&mut self) {
+        let elapsed = self.last_round.elapsed();
+        self.last_round = Instant::now();
+        let looked = self.persister.mirror.look(Program::Runs);
+        let written = looked.written_pages * crate::store::PAGE_BYTES;
+        if self.persister.mirror.lacks_protection() {
+            // New memory, another program was executed, or a child was forked.
+            if let Err(error) = self.persister.take_in(&self.roots()) {
+                tracing::debug!("{error}");
+            }
+        }
+        let budget = self.budget();
+        let owed = self.persister.mirror.owed_bytes();
+        self.remember(owed, budget);
+        self.make_room();
+        match self.persister.mirror.pay(&self.urgent, false) {
+            Ok(_) => {}
+            Err(SyncError::Store(error)) => {
+                let text = vec![error.to_string()];
+                if text != self.status.obstacles {
+                    tracing::error!("{error}");
+                    self.status.obstacles = text;
+                }
+            }
+            Err(error) => tracing::debug!("{error}"),
+        }
+        self.status.rounds += 1;
+        let wait = next_round(budget, written, elapsed, self.options.epoch_interval);
+        self.next_round = Instant::now() + wait;
+    }
+
+    pub(super) fn budget(&self) -> Option<u64> {
+        self.options.budget.bytes(self.persister.mirror.bandwidth())
+    }
+
+    fn remember(&mut self, dirty: u64, budget: Option<u64>) {
+        if self.dirty.len() == REMEMBERED_ROUNDS {
+            self.dirty.pop_front();
+        }
+        self.dirty.push_back(dirty);
+        let over = budget.is_some_and(|budget| dirty > budget);
+        self.status.rounds_over_budget += u64::from(over);
+        self.persister.mirror.hurry(over);
+    }
+
+    /// Blocks for what a persist would write, before it has to.
+    pub(super) fn make_room(&mut self) {
+        self.next_room = Instant::now() + ROOM_INTERVAL;
+        let most_dirty = self.dirty.iter().copied().max().unwrap_or(0);
+        let mirror = &mut self.persister.mirror;
+        let wanted = room(mirror.private_bytes(), mirror.stored_bytes(), most_dirty);
+        let mut free = mirror.store.engine().free_bytes();
+        while free < wanted && !self.urgent.load(Ordering::Acquire) {
+            if let Err(error) = mirror.store.reserve(wanted.min(free + ROOM_STEP)) {
+                tracing::debug!("{error}");
+                self.next_room = Instant::now() + ROOM_RETRY;
+                break;
+            }
+            free = mirror.store.engine().free_bytes();
+        }
+    }
+
+    /// A background epoch: rounds until little is dirty, then a short pause.
+    pub(super) fn epoch(&mut self) {
+        let roots = self.roots();
+        let pause = self.options.pause;
+        for _ in 0..TRIES {
+            self.round();
+            if self.urgent.load(Ordering::Acquire) {
+                return;
+            }
+            self.persister.mirror.look(Program::Runs);
+            if self.persister.mirror.time_to_pay() <= pause / 2 {
+                break;
+            }
+        }
+        self.persister.prepare();
+        match self.persister.background(&roots, pause) {
+            Ok(Background::Committed(report)) => {
+                let pause = report.pause_ns as f64 / 1e6;
+                self.status.longest_pause_ms = self.status.longest_pause_ms.max(pause);
+                tracing::debug!(epoch = report.epoch, pause_ms = pause, "background epoch");
+                self.committed(&report);
+            }
+            Ok(Background::TooMuch(bytes)) => {
+                self.put_off += 1;
+                self.status.epochs_put_off += 1;
+                if self.put_off == 10 {
+                    tracing::warn!(
+                        "the program writes faster than the store takes: {bytes} bytes are dirty \
+                         when it is stopped, too many for --pause {}ms; no epoch since 10 tries",
+                        pause.as_millis()
+                    );
+                }
+                self.next_epoch = Instant::now() + self.options.epoch_interval;
+            }
+            Err(PersistError::Ended) => self.reap(),
+            Err(error) => {
+                self.reap();
+                if !self.ended() {
+                    self.obstacle(&error);
+                }
+                self.next_epoch = Instant::now() + self.options.epoch_interval;
+            }
+        }
+    }
+}
