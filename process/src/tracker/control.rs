@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -26,8 +26,8 @@ use crate::store::format::checksum;
 const LINE_BYTES: u64 = 1 << 20;
 /// A persist of a large program to a slow disk takes its time.
 const ANSWER: Duration = Duration::from_secs(600);
-/// A client that says nothing must not hold the tracker up.
-const REQUEST: Duration = Duration::from_millis(200);
+/// A client on a machine that is busy with losing power may be slow to say what it wants.
+const REQUEST: Duration = Duration::from_secs(10);
 
 /// What is asked of a tracker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,18 +109,13 @@ impl Server {
                         return;
                     }
                     let Ok(stream) = stream else { continue };
-                    match receive(&stream) {
-                        Err(error) => answer(&stream, &Answer::Error(error.to_string())),
-                        Ok(request) => {
-                            if matches!(request, Request::Persist { .. }) {
-                                urgent.store(true, Ordering::Release);
-                            }
-                            if sender.send((request, stream)).is_err() {
-                                return;
-                            }
-                            let _ = (&waker).write(&[0]);
-                        }
-                    }
+                    let (sender, urgent) = (sender.clone(), Arc::clone(&urgent));
+                    let Ok(waker) = waker.try_clone() else {
+                        continue;
+                    };
+                    // A client that is slow to speak keeps nobody else waiting.
+                    let hearing = move || hear(stream, &sender, &urgent, &waker);
+                    let _ = std::thread::Builder::new().spawn(hearing);
                 }
             })?;
         Ok(Self {
@@ -142,6 +137,26 @@ impl Drop for Server {
         // Wakes the thread.
         let _ = UnixStream::connect(&self.path);
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Takes the request of one client.
+fn hear(
+    stream: UnixStream,
+    requests: &Sender<(Request, UnixStream)>,
+    urgent: &AtomicBool,
+    mut waker: &UnixStream,
+) {
+    match receive(&stream) {
+        Err(error) => answer(&stream, &Answer::Error(error.to_string())),
+        Ok(request) => {
+            if matches!(request, Request::Persist { .. }) {
+                urgent.store(true, Ordering::Release);
+            }
+            if requests.send((request, stream)).is_ok() {
+                let _ = waker.write(&[0]);
+            }
+        }
     }
 }
 
@@ -218,7 +233,30 @@ mod tests {
         for text in ["", "hello\n", "{\"verb\":\"format\"}\n"] {
             let (mut client, server) = UnixStream::pair().unwrap();
             client.write_all(text.as_bytes()).unwrap();
+            client.shutdown(std::net::Shutdown::Write).unwrap();
             assert!(receive(&server).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_client_that_is_slow_to_speak_keeps_nobody_waiting_and_is_heard() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let (waker, _woken) = UnixStream::pair().unwrap();
+        let server = Server::start(&path, waker, Arc::default()).unwrap();
+        let next = || loop {
+            if let Some((request, _)) = server.next() {
+                return request;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let mut slow = UnixStream::connect(&path).unwrap();
+        let mut quick = UnixStream::connect(&path).unwrap();
+        quick.write_all(b"{\"verb\":\"status\"}\n").unwrap();
+        assert_eq!(next(), Request::Status);
+        std::thread::sleep(Duration::from_millis(300));
+        slow.write_all(b"{\"verb\":\"persist\",\"then\":\"kill\"}\n")
+            .unwrap();
+        assert_eq!(next(), Request::Persist { then: Then::Kill });
     }
 }
