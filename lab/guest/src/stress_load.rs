@@ -19,6 +19,8 @@ use crate::{cgroups, run, stress_files, stress_redis};
 const GROUP: &str = "stress";
 /// A program that is asked to end has ended after this.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
+/// A program that was started has started its workers after this.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Within this time a writer gets something done, however slow the emulated machine is.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -85,6 +87,9 @@ impl Load {
             let writer =
                 Writer::start(&["stress-files".into(), text(&files), plan.seed.to_string()])?;
             load.files.push((place, writer));
+        }
+        for (_, running) in &mut load.stress_ng {
+            running.wait_until_at_work()?;
         }
         if plan.redis {
             emptied(&redis_folder())?;
@@ -217,6 +222,26 @@ impl Running {
         let mut child = run::spawn_in(command, GROUP)?;
         let said = Some(run::collect(child.stderr.take()));
         Ok(Running { child, said })
+    }
+
+    /// Waits for its first worker. stress-ng 0.15.06 reads its processors' caches in /sys before,
+    /// and writes a zero in front of a buffer where a file goes while it is read (ENODEV): it
+    /// crashes when a sleep takes a processor away at that moment.
+    fn wait_until_at_work(&mut self) -> Result<(), GuestError> {
+        let pid = self.child.id();
+        let children = format!("/proc/{pid}/task/{pid}/children");
+        let started = Instant::now();
+        while fs::read_to_string(&children).unwrap_or_default().is_empty() {
+            if let Some(why) = self.ended() {
+                return Err(GuestError::Other(format!("stress-ng {why}")));
+            }
+            if started.elapsed() > START_TIMEOUT {
+                let why = format!("stress-ng has no worker after {START_TIMEOUT:?}");
+                return Err(GuestError::Other(why));
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
     }
 
     /// How it ended, if it has.
