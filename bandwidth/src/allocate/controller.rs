@@ -1,0 +1,219 @@
+//! Our controller: fair shares of the threshold, turned into CPU time and corrected by feedback.
+//!
+//! ```text
+//!  measured: bandwidth, CPU time ──▶ demands ──▶ fair shares ──▶ ÷ bytes per CPU second ──▶ limits
+//!                    │                               ▲                    ▲
+//!                    │                        × (1 + trim)         learnt per user
+//!                    └─▶ total − threshold ──▶ integral, stopped while nobody is limited
+//! ```
+//!
+//! Three things differ from the seed's reduction of the last CPU time by threshold over total:
+//! each user's share is absolute, so errors do not accumulate from step to step; what a CPU second
+//! is worth in bytes is learnt per user and smoothed, so noise of one interval does not become a
+//! limit; and the error that remains (quotas that are overrun, users that cannot be limited) is
+//! integrated away. The integral is the only memory beside those rates, and it forgets while no
+//! limit is in force (anti-windup by clamping, Åström and Hägglund, *PID Controllers*, 1995).
+
+use std::collections::HashMap;
+
+use super::fair::{self, Demand};
+use super::{LEAST_CPU, Limit, Load};
+use crate::estimate::ewma::Ewma;
+
+/// How the controller behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// What the device may be used with, in bytes a second.
+    pub threshold: f64,
+    /// Error that is integrated away, per second: at 2, e-fold in half a second.
+    pub integral_per_s: f64,
+    /// Bound of the integral, relative to the threshold.
+    pub most_trim: f64,
+    /// Half-life of what is remembered of bytes per CPU second.
+    pub rate_half_life_ms: f64,
+    /// Time for which a limit has to be idle until it is lifted.
+    pub patience_ms: f64,
+    /// Share of the threshold that is left to others when protected users alone exceed it.
+    pub reserve: f64,
+}
+
+impl Settings {
+    /// The defaults, for a threshold in bytes a second.
+    pub fn new(threshold: f64) -> Self {
+        Self {
+            threshold,
+            integral_per_s: 2.0,
+            most_trim: 0.3,
+            rate_half_life_ms: 100.0,
+            patience_ms: 200.0,
+            reserve: 0.1,
+        }
+    }
+}
+
+/// A rate this far from the remembered one is a change of behaviour, not noise.
+const SURPRISE: f64 = 0.3;
+/// CPU time below which an interval says nothing of bytes per CPU second.
+const LEAST_TO_LEARN_CPU: f64 = 0.002;
+/// A limit that is used to this share holds its user back, even if nobody counted it.
+const NEARLY_USED: f64 = 0.98;
+
+/// What is remembered of one user.
+#[derive(Clone, Debug)]
+struct Memory {
+    /// Bytes per CPU second.
+    rate: Ewma,
+    /// Time since its limit last held it back.
+    idle_ms: f64,
+}
+
+/// What a step decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// In the order of the loads.
+    pub limits: Vec<Limit>,
+    /// Bandwidth for a weight of 1; infinite: nobody is slowed.
+    pub level: f64,
+    /// The integral, relative to the threshold.
+    pub trim: f64,
+}
+
+/// The controller of one device.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    settings: Settings,
+    users: HashMap<u64, Memory>,
+    trim: f64,
+}
+
+impl Controller {
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            users: HashMap::new(),
+            trim: 0.0,
+        }
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Another threshold, in bytes a second, from the next step on.
+    pub fn set_threshold(&mut self, threshold: f64) {
+        self.settings.threshold = threshold;
+    }
+
+    /// One step: what was measured in the last `interval_ms`, and of the device as a whole;
+    /// `unattributed` is bandwidth (bytes a second) of nobody who could be limited.
+    pub fn step(&mut self, interval_ms: f64, unattributed: f64, loads: &[Load]) -> Decision {
+        self.remember(interval_ms, loads);
+        let threshold = self.settings.threshold;
+        let total: f64 = super::total_of(loads) + unattributed;
+        let limited = loads.iter().any(|load| load.limit.is_some());
+        self.integrate(interval_ms, (threshold - total) / threshold, limited);
+
+        let protected: f64 = protected_of(loads);
+        let capacity = (threshold * (1.0 + self.trim) - unattributed - protected)
+            .max(threshold * self.settings.reserve);
+        let demands: Vec<Demand> = loads.iter().map(|load| self.demand(load)).collect();
+        let shares = fair::shares(capacity, &demands);
+        let limits = loads
+            .iter()
+            .zip(&demands)
+            .zip(&shares.shares)
+            .map(|((load, demand), &share)| Limit {
+                id: load.id,
+                cpu: self.limit(load, demand, share, shares.level),
+            })
+            .collect();
+        Decision {
+            limits,
+            level: shares.level,
+            trim: self.trim,
+        }
+    }
+
+    /// Learns what a CPU second of each user is worth; forgets users that are gone.
+    fn remember(&mut self, interval_ms: f64, loads: &[Load]) {
+        let settings = self.settings;
+        let mut before = std::mem::take(&mut self.users);
+        for load in loads {
+            let mut user = before.remove(&load.id).unwrap_or_else(|| Memory {
+                rate: Ewma::new(settings.rate_half_life_ms),
+                idle_ms: 0.0,
+            });
+            if load.cpu > LEAST_TO_LEARN_CPU && load.bandwidth.is_finite() {
+                let rate = load.bandwidth / load.cpu;
+                let known = user.rate.value();
+                let surprising = known.is_some_and(|known| (rate / known - 1.0).abs() > SURPRISE);
+                if surprising {
+                    // The device's latency changed with its load: half of the way at once.
+                    user.rate
+                        .set(known.map_or(rate, |known| (known + rate) / 2.0));
+                } else {
+                    user.rate.add(interval_ms, rate);
+                }
+            }
+            user.idle_ms = if binding(load) {
+                0.0
+            } else {
+                user.idle_ms + interval_ms
+            };
+            self.users.insert(load.id, user);
+        }
+    }
+
+    fn integrate(&mut self, interval_ms: f64, error: f64, limited: bool) {
+        let most = self.settings.most_trim;
+        let seconds = interval_ms / 1000.0;
+        if limited {
+            let step = self.settings.integral_per_s * seconds * error.clamp(-most, most);
+            self.trim = (self.trim + step).clamp(-most, most);
+        } else {
+            self.trim *= (-self.settings.integral_per_s * seconds).exp();
+        }
+    }
+
+    fn demand(&self, load: &Load) -> Demand {
+        let wanted = if load.protected {
+            0.0
+        } else if load.limit.is_some() && !self.lifted(load) {
+            f64::INFINITY
+        } else {
+            load.bandwidth
+        };
+        Demand {
+            wanted,
+            weight: load.weight,
+        }
+    }
+
+    /// Whether a limit has been idle for long enough to say that it hides nothing.
+    fn lifted(&self, load: &Load) -> bool {
+        let user = self.users.get(&load.id);
+        user.is_some_and(|user| user.idle_ms >= self.settings.patience_ms)
+    }
+
+    fn limit(&self, load: &Load, demand: &Demand, share: f64, level: f64) -> Option<f64> {
+        let slowed = !load.protected && share < demand.wanted;
+        if !slowed || !level.is_finite() {
+            return None;
+        }
+        match self.users.get(&load.id).and_then(|user| user.rate.value()) {
+            Some(rate) if rate > 0.0 => Some((share / rate).max(LEAST_CPU)),
+            // Nothing is known of it: as it is.
+            _ => load.limit,
+        }
+    }
+}
+
+fn protected_of(loads: &[Load]) -> f64 {
+    let protected = loads.iter().filter(|load| load.protected);
+    protected.map(|load| load.bandwidth).sum()
+}
+
+fn binding(load: &Load) -> bool {
+    load.limit
+        .is_some_and(|limit| load.held_back || load.cpu >= NEARLY_USED * limit)
+}

@@ -1,0 +1,226 @@
+//! The counters of one monitoring group, which are untrusted: they may stop, wrap, jump back or
+//! lie.
+//!
+//! A difference that the device could not have carried in the time is not used, whatever its sign;
+//! so a counter that wraps is followed, and one that was reset is noticed. A counter that stands
+//! still while its users are at work is stopped; while nobody works, standing still is right.
+
+/// What a group's counters say, in bytes since some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counts {
+    pub read_bytes: u64,
+    /// The read that allocates the cache line of a write is among the reads already: devices
+    /// count it.
+    pub write_bytes: u64,
+}
+
+/// Why a reading was not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// It could not be read.
+    Unreadable,
+    /// It went back, and not by wrapping.
+    JumpedBack,
+    /// It grew by more than the device can carry.
+    Implausible,
+    /// It stands still although its users are at work.
+    Stopped,
+}
+
+impl Fault {
+    /// In words, for a log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreadable => "cannot be read",
+            Self::JumpedBack => "jumped back",
+            Self::Implausible => "grew by more than the device can carry",
+            Self::Stopped => "stands still although its users are at work",
+        }
+    }
+}
+
+/// What is known of a counter before it is read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Nature {
+    /// Bits until it wraps: 64, or fewer.
+    pub bits: u32,
+    /// More than the device can carry each way, in bytes a second.
+    pub most_bytes_s: f64,
+    /// Standing still for this long while users are at work is a fault.
+    pub stopped_after_ms: f64,
+}
+
+/// Follows one group's counters.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    nature: Nature,
+    last: Option<(u64, Counts)>,
+    still_ms: f64,
+}
+
+/// What happened between two readings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Flow {
+    pub interval_ms: f64,
+    pub read_bytes: u64,
+    pub write_bytes: u64,
+}
+
+impl Flow {
+    /// Both ways, in bytes a second.
+    pub fn bytes_s(&self) -> f64 {
+        (self.read_bytes as f64 + self.write_bytes as f64) * 1000.0 / self.interval_ms
+    }
+}
+
+impl Follower {
+    pub fn new(nature: Nature) -> Self {
+        Self {
+            nature,
+            last: None,
+            still_ms: 0.0,
+        }
+    }
+
+    /// The flow since the last good reading; nothing for the first one, and when no time passed.
+    /// `busy`: whether users of the group were at work meanwhile.
+    ///
+    /// # Errors
+    /// The reading says nothing; the next one starts anew.
+    pub fn follow(
+        &mut self,
+        t_ns: u64,
+        counts: Option<Counts>,
+        busy: bool,
+    ) -> Result<Option<Flow>, Fault> {
+        let Some(counts) = counts else {
+            self.last = None;
+            return Err(Fault::Unreadable);
+        };
+        let Some((since, before)) = self.last else {
+            self.last = Some((t_ns, counts));
+            return Ok(None);
+        };
+        if t_ns <= since {
+            return Ok(None);
+        }
+        self.last = Some((t_ns, counts));
+        let interval_ms = (t_ns - since) as f64 / 1e6;
+        let read_bytes = self.grown(interval_ms, before.read_bytes, counts.read_bytes)?;
+        let write_bytes = self.grown(interval_ms, before.write_bytes, counts.write_bytes)?;
+        self.still_ms = if busy && read_bytes == 0 && write_bytes == 0 {
+            self.still_ms + interval_ms
+        } else {
+            0.0
+        };
+        if self.still_ms >= self.nature.stopped_after_ms {
+            return Err(Fault::Stopped);
+        }
+        Ok(Some(Flow {
+            interval_ms,
+            read_bytes,
+            write_bytes,
+        }))
+    }
+
+    fn grown(&self, interval_ms: f64, before: u64, now: u64) -> Result<u64, Fault> {
+        let mask = u64::MAX >> (64 - self.nature.bits.clamp(1, 64));
+        let grown = now.wrapping_sub(before) & mask;
+        let most = self.nature.most_bytes_s * interval_ms / 1000.0;
+        if grown as f64 <= most {
+            Ok(grown)
+        } else if now < before {
+            Err(Fault::JumpedBack)
+        } else {
+            Err(Fault::Implausible)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn follower(bits: u32) -> Follower {
+        Follower::new(Nature {
+            bits,
+            most_bytes_s: 20e9,
+            stopped_after_ms: 500.0,
+        })
+    }
+
+    fn counts(read_bytes: u64, write_bytes: u64) -> Option<Counts> {
+        Some(Counts {
+            read_bytes,
+            write_bytes,
+        })
+    }
+
+    #[test]
+    fn reads_and_writes_both_count() {
+        let mut follower = follower(64);
+        assert_eq!(follower.follow(0, counts(5, 7), true), Ok(None));
+        let flow = follower.follow(100 * MS, counts(5 + 400, 7 + 100), true);
+        assert!((flow.unwrap().unwrap().bytes_s() - 5000.0).abs() < 1e-9);
+        assert_eq!(follower.follow(100 * MS, counts(999, 999), true), Ok(None));
+    }
+
+    #[test]
+    fn a_counter_that_jumps_back_or_lies_is_not_believed_and_followed_again() {
+        let mut follower = follower(64);
+        let _ = follower.follow(0, counts(1 << 40, 0), true);
+        let back = follower.follow(10 * MS, counts(0, 0), true);
+        assert_eq!(back, Err(Fault::JumpedBack));
+        let flow = follower.follow(20 * MS, counts(1000, 0), true);
+        assert_eq!(flow.unwrap().unwrap().read_bytes, 1000);
+        let lie = follower.follow(30 * MS, counts(1 << 50, 0), true);
+        assert_eq!(lie, Err(Fault::Implausible));
+        let unreadable = follower.follow(40 * MS, None, true);
+        assert_eq!(unreadable, Err(Fault::Unreadable));
+        assert_eq!(follower.follow(50 * MS, counts(1 << 50, 0), true), Ok(None));
+    }
+
+    #[test]
+    fn a_counter_may_stand_still_while_nobody_works() {
+        let mut follower = follower(64);
+        let _ = follower.follow(0, counts(9, 9), false);
+        for step in 1..20 {
+            assert!(
+                follower
+                    .follow(step * 100 * MS, counts(9, 9), false)
+                    .is_ok()
+            );
+        }
+        let found: Vec<_> = (20..26)
+            .map(|step| follower.follow(step * 100 * MS, counts(9, 9), true))
+            .collect();
+        assert!(found[..4].iter().all(Result::is_ok));
+        assert_eq!(found[4], Err(Fault::Stopped));
+        assert!(follower.follow(2600 * MS, counts(10, 9), true).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn wrapping_loses_nothing(
+            start in any::<u64>(), steps in prop::collection::vec(0u64..100_000_000, 1..50),
+            bits in prop_oneof![Just(48u32), Just(56), Just(64)],
+        ) {
+            let mask = u64::MAX >> (64 - bits);
+            let mut follower = follower(bits);
+            let mut value = start & mask;
+            let _ = follower.follow(0, counts(value, 0), true);
+            for (step, grown) in steps.iter().enumerate() {
+                value = value.wrapping_add(*grown) & mask;
+                let t_ns = (step as u64 + 1) * 10 * MS;
+                if let Ok(Some(flow)) = follower.follow(t_ns, counts(value, 0), true) {
+                    prop_assert_eq!(flow.read_bytes, *grown);
+                } else {
+                    prop_assert_eq!(*grown, 0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Promises of our controller, on random users of a device that slows down with its load.
+
+use dormouse_bandwidth::allocate::{Controller, Decision, LEAST_CPU, Load, Settings};
+use proptest::prelude::*;
+
+/// A user: what it would use if nothing held it back, and of how much CPU time.
+#[derive(Clone, Copy, Debug)]
+struct User {
+    /// In bytes a second.
+    wanted: f64,
+    /// Bytes of a CPU second on an idle device.
+    rate: f64,
+    weight: f64,
+    protected: bool,
+}
+
+const INTERVAL_MS: f64 = 50.0;
+const THRESHOLD: f64 = 4e9;
+
+/// A device whose accesses take longer the more it is used.
+struct Plant {
+    users: Vec<User>,
+    loads: Vec<Load>,
+    controller: Controller,
+}
+
+impl Plant {
+    fn new(users: &[User]) -> Self {
+        let load = |(id, user): (u64, &User)| Load {
+            weight: user.weight,
+            protected: user.protected,
+            ..Load::new(id, 0.0, 0.0)
+        };
+        Self {
+            users: users.to_vec(),
+            loads: (0..).zip(users).map(load).collect(),
+            controller: Controller::new(Settings::new(THRESHOLD)),
+        }
+    }
+
+    /// What everybody uses under the limits in force: the fixed point of load and slowness.
+    fn flow(&mut self) {
+        let mut total = 0.0;
+        for _ in 0..60 {
+            let slow = 1.0 + (total / (2.0 * THRESHOLD)).powi(2);
+            let mut sum = 0.0;
+            for (user, load) in self.users.iter().zip(&mut self.loads) {
+                let rate = user.rate / slow;
+                let wanted = user.wanted / rate;
+                let limit = load.limit.unwrap_or(f64::INFINITY);
+                load.cpu = wanted.min(limit);
+                load.held_back = limit < wanted;
+                load.bandwidth = load.cpu * rate;
+                sum += load.bandwidth;
+            }
+            total = (total + sum) / 2.0;
+        }
+    }
+
+    fn step(&mut self) -> Decision {
+        self.flow();
+        let decision = self.controller.step(INTERVAL_MS, 0.0, &self.loads);
+        for (load, limit) in self.loads.iter_mut().zip(&decision.limits) {
+            load.limit = limit.cpu;
+        }
+        decision
+    }
+
+    fn settle(&mut self) -> f64 {
+        for _ in 0..200 {
+            self.step();
+        }
+        self.flow();
+        self.total()
+    }
+
+    fn total(&self) -> f64 {
+        self.loads.iter().map(|load| load.bandwidth).sum()
+    }
+}
+
+fn user() -> impl Strategy<Value = User> {
+    (0.01..4.0, 1.0..8.0, 0.2..5.0).prop_map(|(wanted, rate, weight)| User {
+        wanted: wanted * 1e9,
+        rate: rate * 1e9,
+        weight,
+        protected: false,
+    })
+}
+
+fn users() -> impl Strategy<Value = Vec<User>> {
+    prop::collection::vec(user(), 1..25)
+}
+
+/// The fair shares, found another way: a level by bisection.
+fn fair(users: &[User], capacity: f64) -> Vec<f64> {
+    let shares = |level: f64| -> Vec<f64> {
+        let share = |user: &User| user.wanted.min(user.weight * level);
+        users.iter().map(share).collect()
+    };
+    let (mut low, mut high) = (0.0, 1e12);
+    for _ in 0..200 {
+        let level = (low + high) / 2.0;
+        if shares(level).iter().sum::<f64>() > capacity {
+            high = level;
+        } else {
+            low = level;
+        }
+    }
+    shares(high)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn the_total_comes_to_the_threshold_and_not_above(users in users()) {
+        let wanted: f64 = users.iter().map(|user| user.wanted).sum();
+        let total = Plant::new(&users).settle();
+        prop_assert!(total <= THRESHOLD * 1.01, "{}", total / 1e9);
+        // Nor is bandwidth wasted: a user whose demand is just above its share may be let go and
+        // caught again, which costs a little.
+        prop_assert!(total >= wanted.min(THRESHOLD) * 0.97, "{}", total / 1e9);
+    }
+
+    #[test]
+    fn everybody_gets_his_fair_share_and_nobody_below_it_is_slowed(users in users()) {
+        let mut plant = Plant::new(&users);
+        plant.settle();
+        for ((user, load), fair) in users.iter().zip(&plant.loads).zip(fair(&users, THRESHOLD)) {
+            prop_assert!(load.bandwidth >= fair * 0.95, "{user:?} {load:?} {fair}");
+            if user.wanted < fair * 0.95 {
+                prop_assert!(!load.held_back, "{user:?} {load:?} {fair}");
+            }
+        }
+    }
+
+    #[test]
+    fn weights_are_respected(users in users()) {
+        let hungry: Vec<User> = users.iter().map(|user| User { wanted: 8e9, ..*user }).collect();
+        let mut plant = Plant::new(&hungry);
+        plant.settle();
+        // Those at the least limit have more than their share.
+        let share = |(user, load): (&User, &Load)| load.bandwidth / user.weight;
+        let limited = hungry.iter().zip(&plant.loads);
+        let limited = limited.filter(|(_, load)| load.limit.is_some_and(|cpu| cpu > LEAST_CPU));
+        let shares: Vec<f64> = limited.map(share).collect();
+        let (low, high) = shares
+            .iter()
+            .fold((f64::INFINITY, 0.0f64), |(low, high), &share| (low.min(share), high.max(share)));
+        prop_assert!(shares.is_empty() || high / low < 1.02, "{low} {high}");
+    }
+
+    #[test]
+    fn protected_users_are_never_slowed_and_others_never_starve(
+        users in users(), protected in prop::collection::vec(user(), 1..4),
+    ) {
+        let mut all = users.clone();
+        all.extend(protected.iter().map(|user| User { protected: true, ..*user }));
+        let mut plant = Plant::new(&all);
+        plant.settle();
+        let weights: f64 = users.iter().map(|user| user.weight).sum();
+        for (user, load) in all.iter().zip(&plant.loads) {
+            if user.protected {
+                prop_assert_eq!(load.limit, None);
+            } else {
+                let least = user.wanted.min(0.06 * THRESHOLD * user.weight / weights);
+                prop_assert!(load.bandwidth >= least * 0.999, "{user:?} {load:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn when_load_falls_time_is_given_back(users in users()) {
+        let mut plant = Plant::new(&users);
+        plant.settle();
+        for user in &mut plant.users {
+            user.wanted = user.wanted.min(0.5 * THRESHOLD / users.len() as f64);
+        }
+        for _ in 0..10 {
+            plant.step();
+        }
+        prop_assert!(plant.loads.iter().all(|load| load.limit.is_none()));
+    }
+
+    #[test]
+    fn one_more_user_never_gives_the_others_more(users in users(), more in user()) {
+        let mut before = Plant::new(&users);
+        before.settle();
+        let mut all = users.clone();
+        all.push(more);
+        let mut after = Plant::new(&all);
+        after.settle();
+        for (now, then) in after.loads.iter().zip(&before.loads) {
+            // Steady within the accuracy of both.
+            prop_assert!(now.bandwidth <= then.bandwidth * 1.05, "{now:?} {then:?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_limited_is_made_room_for() {
+    let hungry = User {
+        wanted: 8e9,
+        rate: 4e9,
+        weight: 1.0,
+        protected: false,
+    };
+    let mut plant = Plant::new(&[hungry, hungry]);
+    for _ in 0..100 {
+        plant.flow();
+        let decision = plant.controller.step(INTERVAL_MS, 1e9, &plant.loads);
+        for (load, limit) in plant.loads.iter_mut().zip(&decision.limits) {
+            load.limit = limit.cpu;
+        }
+    }
+    plant.flow();
+    assert!(
+        (plant.total() / 3e9 - 1.0).abs() < 0.01,
+        "{}",
+        plant.total()
+    );
+}
+
+#[test]
+fn the_integral_does_not_wind_up_while_nobody_is_limited() {
+    let light = User {
+        wanted: 0.5e9,
+        rate: 4e9,
+        weight: 1.0,
+        protected: false,
+    };
+    let mut plant = Plant::new(&[light, light]);
+    for _ in 0..1000 {
+        let decision = plant.step();
+        assert_eq!(decision.trim, 0.0);
+        assert_eq!(decision.level, f64::INFINITY);
+    }
+    // The load comes at once; the first limits are right already.
+    plant.users[0].wanted = 8e9;
+    plant.users[1].wanted = 8e9;
+    for _ in 0..5 {
+        plant.step();
+    }
+    plant.flow();
+    assert!(
+        (plant.total() / THRESHOLD - 1.0).abs() < 0.1,
+        "{}",
+        plant.total()
+    );
+}
