@@ -17,8 +17,11 @@ FUZZ_SECONDS ?= 20
 ROUNDS ?= 5
 CYCLES ?= 2
 STRESS_CYCLES ?= 300
+STATES ?= 1000
+BLOCKS ?= 100000
+INPUTS ?= 100
 
-.PHONY: help setup build demo test test-unit test-fuzz test-devices-order test-end-to-end stress bench bench-machine bench-wake bench-process bench-offload publish-machine publish-process publish-offload fmt lint clean
+.PHONY: help setup build demo test test-unit test-fuzz test-devices-order test-end-to-end stress bench bench-machine bench-wake bench-process bench-offload check-offload publish-machine publish-process publish-offload fmt lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,6 +84,13 @@ publish-process: build ## Put what bench-process measured into docs/
 
 bench-offload: build ## The virtual executor: instructions on a Cortex-M3, native and translated
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR)
+
+check-offload: build ## The virtual executor against a big core, all of it: an hour or more (STATES= BLOCKS= INPUTS=)
+	@for what in instructions thumb-instructions; do offload/tests/run.sh $$what $(STATES); done
+	@for what in blocks thumb-blocks; do offload/tests/run.sh $$what $(BLOCKS); done
+	@offload/tests/run.sh hand-back $$(( $(BLOCKS) / 10 ))
+	@offload/tests/run.sh modes $$(( $(STATES) / 20 ))
+	@$(DORMOUSE) offload check --inputs $(INPUTS)
 
 publish-offload: build ## The same, and put the tables and the figure into docs/
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR) --publish docs

@@ -31,6 +31,9 @@
 #define TARGET_CACHE_MOST 0x00100000u
 #define TARGET_JOB 0x20380000u
 #define TARGET_MEMORY 0x21000000u
+/* Behind the timer that counts for the executor, up to the end of peripherals. */
+#define TARGET_DEVICES 0x40001000u
+#define TARGET_DEVICES_END 0x60000000u
 #define TARGET_MAGIC 0x31424a44u	/* "DJB1" */
 
 struct target_job {

@@ -1,18 +1,14 @@
 //! `dormouse offload`: runs a guest function, runs the benchmark.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
 use crate::bench;
-use crate::error::{OffloadError, io};
-use crate::guest::Guest;
-use crate::job::{ALL_OPTIONS, Job, OPTIONS, natives_of};
-use crate::machine;
+use crate::check;
 use crate::outcome::Outcome;
-use crate::parts::Parts;
+use crate::run;
 
 /// The virtual executor: kernel code of a big ARM core on a small one
 #[derive(Debug, Subcommand)]
@@ -22,18 +18,32 @@ pub enum OffloadCommand {
 Examples:
   dormouse offload run --program crc32 0x1234 10
   dormouse offload run vmlinux.elf string_hash 0xc0100000 --json
-  dormouse offload run module.o my_function 1 2 3
+  dormouse offload run module.ko my_function 1 2 3 --prune
+  dormouse offload run driver.o probe --map 0xf0000000:0x48000000:4096 \\
+      --device 0x48000000:0x100:0x40028000
 
 A relocatable object is linked at 0xc0010000 first. Arguments are decimal or 0x…; at most four.
 
+Linear-mapped are the guest's memory and nothing else: 1 to 16 MiB from a multiple of 16 MiB on.
+Other addresses are found in page tables: --map makes some, --page-table names the guest's own.
+
 Exit codes: 0 the function returned; 1 it stopped, the reason is printed; 2 wrong usage; 3 a tool
 is missing.")]
-    Run(RunArguments),
+    Run(Box<RunArguments>),
     /// Count instructions: native on both cores, translated cold and warm; write offload.json
     #[command(after_help = "\
 Example:
   dormouse offload bench --out out/bench")]
     Bench(BenchArguments),
+    /// Run the guest programs in every mode and compare with the big core
+    #[command(after_help = "\
+Examples:
+  dormouse offload check
+  dormouse offload check glob sort --inputs 5 --seed 3
+
+A mode is an instruction set, a place of linear memory, and an optimisation switched off, or a small
+code cache, or another scratch register. Exit codes: 0 all are equal; 1 one is not.")]
+    Check(CheckArguments),
 }
 
 #[derive(Debug, Args)]
@@ -92,6 +102,28 @@ pub struct RunArguments {
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(0..=12))]
     pub scratch: u32,
 
+    /// Map guest addresses to physical ones, in page tables behind the guest's own memory; all three
+    /// are multiples of 4096
+    #[arg(
+        long,
+        value_name = "ADDRESS:PHYSICAL:BYTES",
+        conflicts_with = "page_table"
+    )]
+    pub map: Vec<String>,
+
+    /// The guest's own first-level page table (a symbol, or its address as 0x…)
+    #[arg(long, value_name = "TABLE")]
+    pub page_table: Option<String>,
+
+    /// A device of the big core: where page tables lead to, and which of the small core's peripherals
+    /// (0x40001000 to 0x5fffffff) it is; at most eight
+    #[arg(long, value_name = "PHYSICAL:BYTES:HOST")]
+    pub device: Vec<String>,
+
+    /// Physical address of the guest's memory
+    #[arg(long, value_name = "ADDRESS", default_value = "0x80000000")]
+    pub physical: String,
+
     /// Print one JSON object a run
     #[arg(long)]
     pub json: bool,
@@ -108,10 +140,33 @@ pub struct BenchArguments {
     pub publish: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// Only these programs
+    #[arg(value_name = "PROGRAM")]
+    pub programs: Vec<String>,
+
+    /// Random inputs for each
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub inputs: u32,
+
+    /// What the random inputs are made from
+    #[arg(long, default_value_t = 1)]
+    pub seed: u32,
+}
+
 /// Runs a verb; the answer is the exit code.
 pub fn run(command: &OffloadCommand) -> u8 {
     let result = match command {
-        OffloadCommand::Run(arguments) => run_function(arguments),
+        OffloadCommand::Run(arguments) => run::run(arguments).map(|runs| {
+            for outcome in &runs {
+                print(outcome, arguments.json);
+            }
+            u8::from(!runs.iter().all(Outcome::returned))
+        }),
+        OffloadCommand::Check(arguments) => {
+            check::run(&arguments.programs, arguments.seed, arguments.inputs).map(|()| 0)
+        }
         OffloadCommand::Bench(arguments) => {
             bench::run(&arguments.out, arguments.publish.as_deref()).map(|()| 0)
         }
@@ -121,133 +176,6 @@ pub fn run(command: &OffloadCommand) -> u8 {
         let _ = writeln!(std::io::stderr(), "dormouse: {error}");
         error.exit_code()
     })
-}
-
-fn number(text: &str) -> Result<u32, OffloadError> {
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text
-            .parse::<u32>()
-            .ok()
-            .or_else(|| text.parse::<i32>().ok().map(i32::cast_unsigned)),
-    };
-    parsed.ok_or_else(|| OffloadError::Usage(format!("{text:?} is no number of 32 bits")))
-}
-
-fn option_named(name: &str) -> Result<u32, OffloadError> {
-    if name == "all" {
-        return Ok(ALL_OPTIONS);
-    }
-    let known = OPTIONS.iter().find(|(known, _)| *known == name);
-    known.map(|(_, option)| *option).ok_or_else(|| {
-        let names: Vec<&str> = OPTIONS.iter().map(|(known, _)| *known).collect();
-        OffloadError::Usage(format!(
-            "there is no optimisation {name:?}, but: {}, all",
-            names.join(", ")
-        ))
-    })
-}
-
-/// A relocatable object becomes an executable with the project's linker script.
-fn linked(parts: &Parts, path: &Path, folder: &Path) -> Result<PathBuf, OffloadError> {
-    let head = std::fs::read(path).map_err(io("read", path))?;
-    // e_type 1 is ET_REL.
-    if head.get(..4) != Some(b"\x7fELF") || head.get(16..18) != Some(&[1, 0]) {
-        return Ok(path.to_owned());
-    }
-    let output = folder.join("linked.elf");
-    let said = Command::new("arm-none-eabi-ld")
-        .args([
-            "--no-warn-rwx-segments",
-            "--defsym",
-            "BASE=0xc0000000",
-            "-T",
-        ])
-        .arg(parts.file("guest.ld"))
-        .arg(path)
-        .arg("-o")
-        .arg(&output)
-        .output()
-        .map_err(|source| OffloadError::MissingTool {
-            program: "arm-none-eabi-ld".into(),
-            source,
-        })?;
-    if said.status.success() {
-        return Ok(output);
-    }
-    Err(OffloadError::BadElf {
-        path: path.to_owned(),
-        reason: String::from_utf8_lossy(&said.stderr).trim().to_owned(),
-    })
-}
-
-fn run_function(arguments: &RunArguments) -> Result<u8, OffloadError> {
-    let parts = Parts::ready()?;
-    let folder = tempfile::tempdir().map_err(io("create", "a folder for the run"))?;
-    let mut words: Vec<String> = Vec::new();
-    let elf = match (&arguments.program, &arguments.elf) {
-        (Some(program), first) => {
-            if !machine::PROGRAMS.contains(&program.as_str()) {
-                return Err(OffloadError::Usage(format!(
-                    "there is no program {program:?}, but: {}",
-                    machine::PROGRAMS.join(", ")
-                )));
-            }
-            words.push(format!("run_{program}"));
-            words.extend(first.clone());
-            let state = if arguments.t32 { "t32" } else { "a32" };
-            parts.file(&format!("guest-kernel-{state}.elf"))
-        }
-        (None, Some(elf)) => linked(&parts, Path::new(elf), folder.path())?,
-        (None, None) => return Err(OffloadError::Usage("which ELF?".into())),
-    };
-    words.extend(arguments.words.iter().cloned());
-    let guest = Guest::read(&elf)?;
-    let (function, values) = words
-        .split_first()
-        .ok_or_else(|| OffloadError::Usage("which function?".into()))?;
-    if values.len() > 4 {
-        return Err(OffloadError::Usage("at most four arguments".into()));
-    }
-    let mut job = Job::new(guest.address(function)?, [0; 4]);
-    for (slot, value) in job.arguments.iter_mut().zip(values) {
-        *slot = number(value)?;
-    }
-    job.cache_bytes = arguments.cache;
-    job.budget = arguments.budget;
-    job.runs = arguments.runs;
-    job.scratch = arguments.scratch;
-    for name in &arguments.without {
-        job.options &= !option_named(name)?;
-    }
-    if arguments.prune {
-        job.natives = natives_of(&guest);
-    }
-    if let Some(handler) = &arguments.irq_handler {
-        job.irq_handler = guest.address(handler)?;
-        // 1.6 ticks an instruction.
-        job.tick = (arguments.irq_period / 5 * 8).clamp(64, 0xff_ffff);
-        job.budget = job
-            .budget
-            .saturating_mul(655_000 / arguments.irq_period.min(655_000));
-    }
-    if let Some([address, bytes, _]) = arguments.dump.as_deref() {
-        job.dump = (guest.address(address)?, number(bytes)?);
-        let offset = job.dump.0.wrapping_sub(guest.base);
-        if u64::from(offset) + u64::from(job.dump.1) > guest.memory.len() as u64 {
-            return Err(OffloadError::Usage(format!(
-                "{bytes} bytes at {address} are not in the guest's memory"
-            )));
-        }
-    }
-    let (runs, memory) = machine::run(&parts, &guest, &job)?;
-    if let Some([_, _, file]) = arguments.dump.as_deref() {
-        std::fs::write(file, &memory).map_err(io("write", file))?;
-    }
-    for outcome in &runs {
-        print(outcome, arguments.json);
-    }
-    Ok(u8::from(!runs.iter().all(Outcome::returned)))
 }
 
 fn print(outcome: &Outcome, json: bool) {
@@ -262,16 +190,12 @@ fn print(outcome: &Outcome, json: bool) {
 
 fn describe(outcome: &Outcome) -> String {
     let mut text = format!("{}: {}\n", outcome.stop, outcome.explanation);
-    if let Some(instruction) = &outcome.instruction {
-        text.push_str(&format!(
-            "at {:08x}  {:08x}  {instruction}\n",
-            outcome.registers[15],
-            outcome.encoding.unwrap_or_default()
-        ));
-        text.push_str(&format!(
-            "address    {:08x}\n",
-            outcome.accessed.unwrap_or_default()
-        ));
+    if let (Some(instruction), Some(encoding)) = (&outcome.instruction, outcome.encoding) {
+        let at = outcome.registers[15];
+        text.push_str(&format!("at {at:08x}  {encoding:08x}  {instruction}\n"));
+    }
+    if let Some(accessed) = outcome.accessed {
+        text.push_str(&format!("address    {accessed:08x}\n"));
     }
     for (number, value) in outcome.registers.iter().enumerate() {
         let end = if number % 4 == 3 { '\n' } else { ' ' };

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use object::elf::{EM_ARM, ET_EXEC, PF_X, PT_LOAD};
+use object::elf::{EM_ARM, ET_DYN, ET_EXEC, PF_X, PT_LOAD, SHF_EXECINSTR};
 use object::read::elf::{ElfFile32, FileHeader, ProgramHeader};
-use object::{Object, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSymbol, SectionFlags};
 
 use crate::error::{OffloadError, io};
 
@@ -18,6 +18,8 @@ pub const FIRST_CODE: u32 = 0x8000;
 /// Bytes at the end of guest memory: the stack, below it what must not be touched.
 const STACK_BYTES: u32 = 0x8000;
 const GUARD_BYTES: u32 = 0x4000;
+/// Where an ARM kernel has its exception vectors.
+const HIGH_VECTORS: u32 = 0xffff_0000;
 
 /// A guest, ready to be put into memory.
 #[derive(Debug, Clone)]
@@ -54,57 +56,46 @@ impl Guest {
         if header.e_machine(endian) != EM_ARM || !file.is_little_endian() {
             return Err("not for a little-endian ARM processor".into());
         }
-        if header.e_type(endian) != ET_EXEC {
-            return Err(
-                "not linked: link it with arm-none-eabi-ld -T offload/guest/guest.ld".into(),
-            );
+        match header.e_type(endian) {
+            ET_EXEC => {}
+            ET_DYN => return Err("a shared object or position-independent program".into()),
+            other => return Err(format!("neither linked nor an object (type {other})")),
         }
-        let segments: Vec<_> = file
-            .elf_program_headers()
-            .iter()
-            .filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) > 0)
-            .collect();
+        let mut segments = segments_of(&file)?;
+        segments.sort_by_key(|segment| segment.start);
         let lowest = segments
-            .iter()
-            .map(|segment| segment.p_vaddr(endian))
-            .min()
-            .ok_or("nothing in it is to be loaded")?;
+            .first()
+            .ok_or("nothing in it is to be loaded")?
+            .start;
         let base = lowest & !(MOST_MEMORY - 1);
-        let (mut end, mut text_start, mut text_end) = (lowest, u32::MAX, 0);
+        let mut end = lowest;
         for segment in &segments {
-            let start = segment.p_vaddr(endian);
-            let behind = start
-                .checked_add(segment.p_memsz(endian))
+            let Segment { start, bytes, .. } = *segment;
+            if start < end {
+                return Err(format!("the segment at {start:#x} meets another"));
+            }
+            end = start
+                .checked_add(bytes)
                 .filter(|behind| *behind - base <= MOST_MEMORY - STACK_BYTES - GUARD_BYTES)
                 .ok_or_else(|| {
                     format!("the segment at {start:#x} does not fit into 16 MiB from {base:#x} on")
                 })?;
-            end = end.max(behind);
-            if segment.p_flags(endian) & PF_X != 0 {
-                text_start = text_start.min(start);
-                text_end = text_end.max(behind);
-            }
         }
-        if text_start >= text_end {
-            return Err("it has no code".into());
+        let (text_start, text_end) = code_of(&file, &segments).ok_or("it has no code")?;
+        if text_start < base || text_end > end {
+            return Err("it has code that is not loaded".into());
         }
         if text_start - base < FIRST_CODE {
             return Err(format!("code below {:#x} cannot be run", base + FIRST_CODE));
         }
-        let size = (end - base + STACK_BYTES + GUARD_BYTES)
-            .next_power_of_two()
-            .max(1 << 20);
-        let mut memory = vec![0; size as usize];
+        let mut memory = vec![0; memory_size(end - base)?];
         for segment in &segments {
-            let bytes = segment
-                .data(endian, data)
-                .map_err(|()| "a segment lies outside the file")?;
-            let at = (segment.p_vaddr(endian) - base) as usize;
-            let length = bytes.len().min(segment.p_memsz(endian) as usize);
-            memory[at..at + length].copy_from_slice(&bytes[..length]);
+            let at = (segment.start - base) as usize;
+            memory[at..at + segment.contents.len()].copy_from_slice(segment.contents);
         }
         let symbols = file
             .symbols()
+            .filter(|symbol| !symbol.is_undefined())
             .filter_map(|symbol| Some((symbol.name().ok()?.to_owned(), symbol.address() as u32)))
             .filter(|(name, _)| !name.is_empty() && !name.starts_with('$'))
             .collect();
@@ -116,6 +107,29 @@ impl Guest {
             end: (end + 63) & !63,
             symbols,
         })
+    }
+
+    /// Keeps memory behind what the file has; the answer is its offset in the guest's memory.
+    ///
+    /// # Errors
+    /// The small core has no more.
+    pub fn reserve(&mut self, bytes: u32, alignment: u32) -> Result<u32, String> {
+        let start = (self.end - self.base).next_multiple_of(alignment);
+        let size = memory_size(start + bytes)?;
+        if size > self.memory.len() {
+            self.memory.resize(size, 0);
+        }
+        self.end = self.base + start + bytes;
+        Ok(start)
+    }
+
+    /// The word at an offset in the guest's memory, which must be in it.
+    pub fn word(&self, offset: u32) -> u32 {
+        let at = offset as usize;
+        self.memory[at..at + 4]
+            .iter()
+            .rev()
+            .fold(0, |word, byte| word << 8 | u32::from(*byte))
     }
 
     /// The stack's first and last address, and where memory begins that is kept free below it.
@@ -140,6 +154,81 @@ impl Guest {
             .copied()
             .ok_or_else(|| OffloadError::Usage(format!("the guest has no symbol {name:?}")))
     }
+}
+
+/// The size of memory for so many bytes and a stack: a power of two.
+fn memory_size(bytes: u32) -> Result<usize, String> {
+    let size = (bytes + STACK_BYTES + GUARD_BYTES)
+        .next_power_of_two()
+        .max(1 << 20);
+    if size > MOST_MEMORY {
+        return Err("the small core has 16 MiB for guests, and this needs more".into());
+    }
+    Ok(size as usize)
+}
+
+/// What is to be loaded.
+struct Segment<'data> {
+    start: u32,
+    bytes: u32,
+    executable: bool,
+    contents: &'data [u8],
+}
+
+fn segments_of<'data>(file: &ElfFile32<'data>) -> Result<Vec<Segment<'data>>, String> {
+    let endian = file.endian();
+    file.elf_program_headers()
+        .iter()
+        .filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) > 0)
+        // A kernel has its exception vectors there; they are the big core's.
+        .filter(|segment| segment.p_vaddr(endian) < HIGH_VECTORS)
+        .map(|segment| {
+            let start = segment.p_vaddr(endian);
+            let contents = segment
+                .data(endian, file.data())
+                .map_err(|()| format!("the segment at {start:#x} lies outside the file"))?;
+            let bytes = segment.p_memsz(endian);
+            if contents.len() > bytes as usize {
+                return Err(format!(
+                    "the segment at {start:#x} is larger than its memory"
+                ));
+            }
+            Ok(Segment {
+                start,
+                bytes,
+                executable: segment.p_flags(endian) & PF_X != 0,
+                contents,
+            })
+        })
+        .collect()
+}
+
+/// From the first to the last code: executable sections, or segments where there are none.
+fn code_of(file: &ElfFile32, segments: &[Segment]) -> Option<(u32, u32)> {
+    let sections: Vec<(u32, u32)> = file
+        .sections()
+        .filter(|section| {
+            matches!(section.flags(), SectionFlags::Elf { sh_flags }
+                if sh_flags & u64::from(SHF_EXECINSTR) != 0)
+        })
+        .map(|section| (section.address() as u32, section.size() as u32))
+        .filter(|(start, bytes)| *start < HIGH_VECTORS && *bytes > 0)
+        .collect();
+    let code = if sections.is_empty() {
+        segments
+            .iter()
+            .filter(|segment| segment.executable)
+            .map(|segment| (segment.start, segment.bytes))
+            .collect()
+    } else {
+        sections
+    };
+    let start = code.iter().map(|(start, _)| *start).min()?;
+    let end = code
+        .iter()
+        .map(|(start, bytes)| start.saturating_add(*bytes))
+        .max()?;
+    (start < end).then_some((start, end))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ const TABLE: u32 = 0;
 const THUMB_TABLE: u32 = 0x2000_0000;
 const STATE: u32 = 0x7900;
 const NATIVES_MOST: usize = 64;
-const DEVICES_MOST: usize = 8;
+pub const DEVICES_MOST: usize = 8;
 
 /// All optimisations: `OPTIONS_ALL` of `src/translate.h`.
 pub const ALL_OPTIONS: u32 = 0x3ff;
@@ -27,6 +27,22 @@ pub const OPTIONS: [(&str, u32); 10] = [
     ("table", 1 << 7),
     ("regions", 1 << 8),
 ];
+
+/// A device of the big core that guest code reaches through its page tables, and which of the small
+/// core's it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Device {
+    pub physical: u32,
+    pub bytes: u32,
+    /// Host address.
+    pub host: u32,
+}
+
+impl Device {
+    /// Peripherals of the small core, without the timer that counts for the executor:
+    /// `TARGET_DEVICES` and `TARGET_DEVICES_END` of `include/offload_target.h`.
+    pub const HOSTS: std::ops::Range<u32> = 0x4000_1000..0x6000_0000;
+}
 
 /// What is to be run, and how.
 #[derive(Debug, Clone)]
@@ -49,6 +65,11 @@ pub struct Job {
     pub natives: Vec<(u32, u32)>,
     /// Guest memory that is wanted back: address and bytes.
     pub dump: (u32, u32),
+    /// Physical address of the guest's memory.
+    pub physical: u32,
+    /// Physical address of the first-level page table, a multiple of 16 KiB.
+    pub page_table: Option<u32>,
+    pub devices: Vec<Device>,
 }
 
 impl Job {
@@ -65,6 +86,9 @@ impl Job {
             irq_handler: 0,
             natives: Vec::new(),
             dump: (0, 0),
+            physical: 0x8000_0000,
+            page_table: None,
+            devices: Vec::new(),
         }
     }
 
@@ -83,21 +107,25 @@ impl Job {
             STATE,
             self.options,
             self.scratch,
-            // No page tables: all of memory is linear-mapped.
-            0x8000_0000,
-            1,
+            self.physical,
+            // 1: all of memory is linear-mapped, there is nothing else.
+            self.page_table.unwrap_or(1),
             self.entry,
         ];
         words.extend(self.arguments);
         words.extend([top, bottom, guard]);
         // The arena: between the file's end and the stack's guard.
         words.extend([guest.end, guard.max(guest.end)]);
-        words.extend([self.irq_handler, natives.len() as u32, 0]);
+        let devices = &self.devices[..self.devices.len().min(DEVICES_MOST)];
+        words.extend([self.irq_handler, natives.len() as u32, devices.len() as u32]);
         for index in 0..NATIVES_MOST {
             let (address, kind) = natives.get(index).copied().unwrap_or_default();
             words.extend([address, kind]);
         }
-        words.extend([0; 3 * DEVICES_MOST]);
+        for index in 0..DEVICES_MOST {
+            let device = devices.get(index);
+            words.extend(device.map_or([0; 3], |d| [d.physical, d.bytes, d.host]));
+        }
         let bytes = 4 * (8 + words.len() as u32);
         let mut head = vec![
             MAGIC,
@@ -114,15 +142,23 @@ impl Job {
     }
 }
 
+/// The two operands of each line of `isa/natives.def` that begins with a prefix.
+fn native_lines(prefix: &'static str) -> impl Iterator<Item = (String, String)> {
+    include_str!("../isa/natives.def")
+        .lines()
+        .filter_map(move |line| line.strip_prefix(prefix)?.split_once(')'))
+        .filter_map(|(inside, _)| inside.split_once(','))
+        .map(|(one, two)| (one.trim().to_owned(), two.trim().to_owned()))
+}
+
+/// The kernel functions that are replaced.
+pub fn native_names() -> Vec<String> {
+    native_lines("NATIVE(").map(|(name, _)| name).collect()
+}
+
 /// `isa/natives.def`: which kernel function is replaced by what.
 pub fn natives_of(guest: &Guest) -> Vec<(u32, u32)> {
-    let text = include_str!("../isa/natives.def");
-    let lines = |prefix: &'static str| {
-        text.lines()
-            .filter_map(move |line| line.strip_prefix(prefix)?.split_once(')'))
-            .filter_map(|(inside, _)| inside.split_once(','))
-            .map(|(one, two)| (one.trim().to_owned(), two.trim().to_owned()))
-    };
+    let lines = native_lines;
     let kinds: Vec<String> = lines("NATIVE_KIND(").map(|(kind, _)| kind).collect();
     lines("NATIVE(")
         .filter_map(|(function, kind)| {

@@ -20,57 +20,67 @@ fn number(value: u64) -> String {
     text
 }
 
-fn counts_table(all: &[Counts]) -> String {
-    let mut text = String::from(
-        "| program | big core | small core | baseline | ours | ours, identity map | ours ÷ small core | identity ÷ small core | baseline ÷ ours |\n\
-         |---|---|---|---|---|---|---|---|---|\n",
-    );
+/// A table: heading, one row for each program, geometric means. A count is a number of instructions,
+/// a ratio is of two counts, with so many decimals.
+enum Column {
+    Count(&'static str, fn(&Counts) -> u64),
+    Ratio(&'static str, fn(&Counts) -> f64, usize),
+}
+
+fn table(all: &[Counts], columns: &[Column]) -> String {
+    let row = |name: &str, cell: &dyn Fn(&Column) -> String| {
+        let cells: Vec<String> = columns.iter().map(cell).collect();
+        format!("| {name} | {} |\n", cells.join(" | "))
+    };
+    let mut text = row("program", &|column| match column {
+        Column::Count(heading, _) | Column::Ratio(heading, ..) => (*heading).to_owned(),
+    });
+    text.push_str(&format!("{}\n", "|---".repeat(columns.len() + 1) + "|"));
     for c in all {
-        text.push_str(&format!(
-            "| {} | {} | {} | {} | {} | {} | {:.2} | {:.2} | {:.1} |\n",
-            c.program,
-            number(c.a15),
-            number(c.m3),
-            number(c.baseline.warm),
-            number(c.ours.warm),
-            number(c.identity.warm),
-            over(c.ours.warm, c.m3),
-            over(c.identity.warm, c.m3),
-            over(c.baseline.warm, c.ours.warm),
-        ));
+        text.push_str(&row(c.program, &|column| match column {
+            Column::Count(_, of) => number(of(c)),
+            Column::Ratio(_, of, decimals) => format!("{:.*}", decimals, of(c)),
+        }));
     }
-    text.push_str(&format!(
-        "| geometric mean | | | | | | {:.2} | {:.2} | {:.1} |\n",
-        mean(all, |c| over(c.ours.warm, c.m3)),
-        mean(all, |c| over(c.identity.warm, c.m3)),
-        mean(all, |c| over(c.baseline.warm, c.ours.warm)),
-    ));
+    text.push_str(&row("geometric mean", &|column| match column {
+        Column::Count(..) => String::new(),
+        Column::Ratio(_, of, decimals) => format!("{:.*}", decimals, mean(all, of)),
+    }));
     text
 }
 
+fn counts_table(all: &[Counts]) -> String {
+    table(
+        all,
+        &[
+            Column::Count("big core", |c| c.a15),
+            Column::Count("small core", |c| c.m3),
+            Column::Count("baseline", |c| c.baseline.warm),
+            Column::Count("ours", |c| c.ours.warm),
+            Column::Count("ours, identity map", |c| c.identity.warm),
+            Column::Ratio("ours ÷ small core", |c| over(c.ours.warm, c.m3), 2),
+            Column::Ratio("identity ÷ small core", |c| over(c.identity.warm, c.m3), 2),
+            Column::Ratio("baseline ÷ ours", |c| over(c.baseline.warm, c.ours.warm), 1),
+        ],
+    )
+}
+
 fn thumb_table(all: &[Counts]) -> String {
-    let mut text = String::from(
-        "| program | big core | small core | ours | ours, identity map | ours ÷ small core | identity ÷ small core |\n\
-         |---|---|---|---|---|---|---|\n",
-    );
-    for c in all {
-        text.push_str(&format!(
-            "| {} | {} | {} | {} | {} | {:.2} | {:.2} |\n",
-            c.program,
-            number(c.a15_t32),
-            number(c.m3),
-            number(c.ours_t32.warm),
-            number(c.identity_t32.warm),
-            over(c.ours_t32.warm, c.m3),
-            over(c.identity_t32.warm, c.m3),
-        ));
-    }
-    text.push_str(&format!(
-        "| geometric mean | | | | | {:.2} | {:.2} |\n",
-        mean(all, |c| over(c.ours_t32.warm, c.m3)),
-        mean(all, |c| over(c.identity_t32.warm, c.m3)),
-    ));
-    text
+    table(
+        all,
+        &[
+            Column::Count("big core", |c| c.a15_t32),
+            Column::Count("small core", |c| c.m3),
+            Column::Count("ours", |c| c.ours_t32.warm),
+            Column::Count("ours, identity map", |c| c.identity_t32.warm),
+            Column::Ratio("ours ÷ small core", |c| over(c.ours_t32.warm, c.m3), 2),
+            Column::Ratio(
+                "identity ÷ small core",
+                |c| over(c.identity_t32.warm, c.m3),
+                2,
+            ),
+        ],
+    )
 }
 
 fn cold_table(all: &[Counts]) -> String {

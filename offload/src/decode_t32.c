@@ -20,31 +20,34 @@ const struct t32_line t32_table[T32_COUNT] = {
 #undef T32
 };
 
-/* The lines that can match, by the first five bits. */
-static struct { uint16_t first, end; } groups[32];
+/* The lines that can match, by the first eight bits. */
+static struct { uint16_t first, end; } groups[256];
 
 void t32_prepare(void)
 {
-	for (uint32_t group = 0; group < 32; group++) {
+	for (uint32_t group = 0; group < 256; group++) {
 		groups[group].first = T32_COUNT;
 		groups[group].end = 0;
 	}
 	for (uint32_t line = 0; line < T32_COUNT; line++) {
-		uint32_t mask = t32_table[line].mask >> 27, value = t32_table[line].value >> 27;
+		uint32_t free = ~t32_table[line].mask >> 24, part = free;
 
-		for (uint32_t group = 0; group < 32; group++) {
-			if ((group & mask) != value)
-				continue;
+		/* Every value of the bits that are free. */
+		for (;; part = (part - 1) & free) {
+			uint32_t group = t32_table[line].value >> 24 | part;
+
 			if (groups[group].first == T32_COUNT)
 				groups[group].first = line;
 			groups[group].end = line + 1;
+			if (!part)
+				break;
 		}
 	}
 }
 
 uint32_t t32_decode(uint32_t left)
 {
-	uint32_t group = left >> 27;
+	uint32_t group = left >> 24;
 
 	for (uint32_t line = groups[group].first; line < groups[group].end; line++)
 		if ((left & t32_table[line].mask) == t32_table[line].value)
@@ -54,7 +57,7 @@ uint32_t t32_decode(uint32_t left)
 
 /* The values of a pattern's letters. */
 struct fields {
-	uint32_t constant, list, cond, second, word;
+	uint32_t constant, cond, second, word;
 	uint32_t m;		/* all bits of it: some encodings have it twice */
 };
 
@@ -95,39 +98,44 @@ static uint32_t place_of(char letter)
 	}
 }
 
+/* Adds a run of a letter's bits, which is all of it or what comes behind an earlier run. */
+static void take_run(struct fields *fields, char letter, uint32_t value, uint32_t width)
+{
+	uint32_t place = place_of(letter);
+
+	if (letter == 'm')
+		fields->m = fields->m << width | value;
+	else if (letter == 'd' || letter == 'n')
+		fields->word = (fields->word & ~(15u << place)) | value << place |
+			(fields->word >> place & 15) << width << place;
+	else if (place < 32)
+		fields->word |= value << place;
+	else if (letter == 'i')
+		fields->constant = fields->constant << width | value;
+	else if (letter == 'c')
+		fields->cond = value;
+	else if (letter == 'u')
+		fields->second = value;
+}
+
 static void take_fields(const struct t32_line *line, uint32_t left, struct fields *fields)
 {
-	uint32_t free = ~line->mask, value = 0;
+	uint32_t free = ~line->mask;
 
 	*fields = (struct fields){ .word = 0 };
 	if (!line->pattern[16])
 		free &= 0xffff0000;
-	/* One letter at a time: fields of a letter may lie apart. */
 	while (free) {
-		uint32_t first = __builtin_clz(free), at, place;
+		uint32_t first = __builtin_clz(free), end = first + 1;
 		char letter = line->pattern[first];
 
-		value = 0;
-		for (at = first; at < 32 && (free << at); at++) {
-			if (!(free << at >> 31) || line->pattern[at] != letter)
-				continue;
-			value = value << 1 | (left << at >> 31);
-			free &= ~(0x80000000u >> at);
-		}
-		place = place_of(letter);
-		if (letter == 'm')
-			fields->m = value;
-		if (place < 32)
-			fields->word |= (letter == 'm' && value > 31 ? value & 15 : value) << place;
-		else if (letter == 'i')
-			fields->constant = value;
-		else if (letter == 'c')
-			fields->cond = value;
-		else if (letter == 'u')
-			fields->second = value;
-		else if (letter == 'r')
-			fields->list = value;
+		while (end < 32 && line->pattern[end] == letter)
+			end++;
+		take_run(fields, letter, left << first >> (32 - (end - first)), end - first);
+		free &= end < 32 ? 0xffffffffu >> end : 0;
 	}
+	/* Some encodings have it twice. */
+	fields->word |= fields->m > 31 ? fields->m & 15 : fields->m;
 }
 
 /* A modified immediate; whether it sets C. */

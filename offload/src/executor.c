@@ -224,7 +224,7 @@ bool executor_init(struct executor *x)
 	x->translator.fetch = fetch;
 	x->translator.native = native_at;
 	x->translator.owner = x;
-	x->bus = (struct offload_bus){ memory_load, memory_store, x };
+	x->bus = (struct offload_bus){ memory_load, memory_store, memory_unaligned, x };
 	x->arena_next = job->arena_start;
 	x->in_interrupt = false;
 	x->faults = 0;
@@ -460,6 +460,11 @@ void executor_stop_at(struct executor *x, uint32_t host, enum offload_stop stop)
 	take_registers(x);
 	find_guest(x, host, &guest, &offset);
 	x->stop = stop;
+}
+
+bool executor_name_stop(struct executor *x)
+{
+	return translator_fetch(&x->translator, place_of(&x->cpu), x->cpu.it, &x->stop_at);
 }
 
 uint32_t executor_resume(struct executor *x, const struct offload_cpu *cpu)

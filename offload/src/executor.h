@@ -100,10 +100,13 @@ bool executor_at_boundary(struct executor *x, uint32_t host);
 uint32_t executor_interrupt(struct executor *x, uint32_t host, uint32_t number);
 /* At a boundary: stops. */
 void executor_stop_at(struct executor *x, uint32_t host, enum offload_stop stop);
+/* Puts the instruction at cpu.r[PC] into stop_at; false: there is none. */
+bool executor_name_stop(struct executor *x);
 
 /* The bus: guest addresses through linear map, page tables and devices. */
 enum offload_stop memory_load(void *owner, uint32_t address, unsigned int size, uint32_t *value);
 enum offload_stop memory_store(void *owner, uint32_t address, unsigned int size, uint32_t value);
+enum offload_stop memory_unaligned(void *owner, uint32_t address);
 /* Puts the page of a guest address into the TLB; false: it has no memory of its own. */
 bool memory_walk(struct executor *x, uint32_t address);
 void memory_forget(struct executor *x);

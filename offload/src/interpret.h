@@ -13,6 +13,8 @@
 struct offload_bus {
 	enum offload_stop (*load)(void *owner, uint32_t address, unsigned int size, uint32_t *value);
 	enum offload_stop (*store)(void *owner, uint32_t address, unsigned int size, uint32_t value);
+	/* Says that an address must be aligned and is not; returns OFFLOAD_UNALIGNED. */
+	enum offload_stop (*unaligned)(void *owner, uint32_t address);
 	void *owner;
 };
 

@@ -14,6 +14,11 @@ static enum offload_stop store(const struct step *step, uint32_t address, unsign
 	return step->bus->store(step->bus->owner, address, size, value);
 }
 
+static enum offload_stop unaligned(const struct step *step, uint32_t address)
+{
+	return step->bus->unaligned(step->bus->owner, address);
+}
+
 /* Where it goes, and what the base becomes. */
 struct target {
 	uint32_t address;
@@ -45,7 +50,7 @@ static enum offload_stop transfer_double(struct step *step, struct target target
 	enum offload_stop stop;
 
 	if (target.address & 3)
-		return OFFLOAD_UNALIGNED;
+		return unaligned(step, target.address);
 	if (is_load) {
 		stop = load(step, target.address, 4, &low);
 		if (stop == OFFLOAD_RUNNING)
@@ -116,7 +121,7 @@ enum offload_stop interpret_multiple(struct step *step)
 	if (before == up)
 		address += 4;
 	if (address & 3)
-		return OFFLOAD_UNALIGNED;
+		return unaligned(step, address);
 	for (uint32_t number = 0; number < 16; number++) {
 		if (!bit(word, number))
 			continue;
@@ -150,7 +155,7 @@ static enum offload_stop swap(struct step *step)
 	enum offload_stop stop;
 
 	if (address & (size - 1))
-		return OFFLOAD_UNALIGNED;
+		return unaligned(step, address);
 	stop = load(step, address, size, &old);
 	if (stop == OFFLOAD_RUNNING)
 		stop = store(step, address, size, step->cpu->r[field_m(word)]);
@@ -175,7 +180,7 @@ enum offload_stop interpret_exclusive(struct step *step)
 		return OFFLOAD_RUNNING;
 	}
 	if (address & (size - 1))
-		return OFFLOAD_UNALIGNED;
+		return unaligned(step, address);
 	if (bit(word, 20)) {
 		stop = load(step, address, size == 8 ? 4 : size, &low);
 		if (stop == OFFLOAD_RUNNING && size == 8)

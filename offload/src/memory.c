@@ -177,3 +177,11 @@ enum offload_stop memory_store(void *owner, uint32_t address, unsigned int size,
 {
 	return access_any(owner, address, size, true, &value);
 }
+
+enum offload_stop memory_unaligned(void *owner, uint32_t address)
+{
+	struct executor *x = owner;
+
+	x->stop_address = address;
+	return OFFLOAD_UNALIGNED;
+}

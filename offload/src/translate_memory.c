@@ -261,7 +261,7 @@ static void transfer_double(struct translator *x)
 	bool far = by_register || (offset & 3) || offset > 1020;
 
 	offset = up ? offset : -offset;
-	if (n == PC || t >= SP || u >= SP || t == u || (by_register && m == SP) || (by_register && uses_scratch(x, m)) ||
+	if (n == PC || t >= SP || u >= SP || (load && t == u) || (by_register && m == SP) || (by_register && uses_scratch(x, m)) ||
 	    (move && (n == SP || uses_scratch(x, n))) ||
 	    (move && load && by_register && (m == t || m == u)) ||
 	    (has_scratch && !load && (uses_scratch(x, n) || far || n == t || n == u))) {

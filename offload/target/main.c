@@ -170,16 +170,20 @@ static uint32_t handle_fault(uint32_t host)
 
 	*fault_status = status;
 	if (status & 0x10) {
+		/* Where it was should have been put on the stack: nobody knows. */
+		__asm volatile ("mrs %0, psp" : "=r" (executor.cpu.r[SP]));
+		executor.cpu.r[SP] -= executor.job->layout.host_base - executor.job->layout.guest_base;
+		executor.cpu.r[PC] = 0;
+		executor.stop_address = executor.cpu.r[SP];
 		executor.stop = OFFLOAD_STACK_OVERFLOW;
 		return 0;
 	}
 	/* UsageFault: INVSTATE, from an empty entry of the target table. */
 	if (status & 0x00020000)
 		return executor_missing_target(&executor);
-	if (status & 0x01000000) {
-		executor_stop_at(&executor, host, OFFLOAD_UNALIGNED);
-		return 0;
-	}
+	/* Of what is unaligned the interpreter says at which address. */
+	if (status & 0x01000000)
+		return executor_fault(&executor, host, 0);
 	/* A branch to where no code may be. */
 	if (status & 0x101)
 		return executor_missing_target(&executor);
@@ -200,6 +204,7 @@ uint32_t handle_exception(uint32_t number)
 	if (next > 1 && (executor.job->layout.options & OPTION_STACK) &&
 	    executor.cpu.r[SP] - executor.job->stack_guard <
 	    executor.job->stack_bottom - executor.job->stack_guard + 64) {
+		executor.stop_address = executor.cpu.r[SP];
 		executor.stop = OFFLOAD_STACK_OVERFLOW;
 		return 0;
 	}
@@ -223,7 +228,14 @@ static uint32_t now(void)
 	return ~timer[1];
 }
 
-static void report(const struct executor *x, uint32_t run, uint32_t ticks, uint32_t begin_ticks)
+/* Whether a stop is about an address that was accessed. */
+static bool has_address(enum offload_stop stop)
+{
+	return (stop >= OFFLOAD_UNALIGNED && stop <= OFFLOAD_STACK_OVERFLOW) ||
+		stop == OFFLOAD_INTERNAL;
+}
+
+static void report(struct executor *x, uint32_t run, uint32_t ticks, uint32_t begin_ticks)
 {
 	char text[80];
 
@@ -254,9 +266,11 @@ static void report(const struct executor *x, uint32_t run, uint32_t ticks, uint3
 		print_decimal(i);
 		print_number("", x->calls[i]);
 	}
-	if (x->stop != OFFLOAD_RETURNED) {
+	if (has_address(x->stop)) {
 		print(" accessed ");
 		print_hex(x->stop_address);
+	}
+	if (x->stop != OFFLOAD_RETURNED && x->stop != OFFLOAD_BAD_JOB && executor_name_stop(x)) {
 		print(" word ");
 		print_hex(x->stop_at.raw);
 		instruction_disassemble(&x->stop_at, text, sizeof(text));
@@ -282,6 +296,19 @@ static void prepare(struct executor *x, struct target_job *job)
 	x->code_changed = code_changed;
 }
 
+/* Devices are those of the small core that the executor does not use itself. */
+static bool devices_are_good(const struct offload_job *job)
+{
+	for (uint32_t i = 0; i < job->devices && i < 8; i++) {
+		uint32_t host = job->device[i].host, size = job->device[i].size;
+
+		if (host < TARGET_DEVICES || host > TARGET_DEVICES_END ||
+		    size > TARGET_DEVICES_END - host)
+			return false;
+	}
+	return true;
+}
+
 void target_main(void)
 {
 	struct target_job *job = (void *)TARGET_JOB;
@@ -297,7 +324,7 @@ void target_main(void)
 	    job->job.layout.table_base != TARGET_TABLE ||
 	    job->job.layout.thumb_base != TARGET_THUMB || job->job.layout.state != TARGET_STATE ||
 	    job->job.layout.text_start - job->job.layout.guest_base < 0x8000 ||
-	    job->tick < 64 || job->tick > 0xffffff || !executor_init(x)) {
+	    !devices_are_good(&job->job) || job->tick < 64 || job->tick > 0xffffff || !executor_init(x)) {
 		x->stop = OFFLOAD_BAD_JOB;
 		report(x, 0, 0, 0);
 		leave(0);

@@ -70,6 +70,8 @@ int check_instructions(uint32_t wanted, uint32_t options)
 			cpu.r[PC] = base + TEST_TEXT + 0x4000;
 			if (done % 16 == 0)
 				load_code(&oracles[world], edges[world], &word, 1, TEST_TEXT + 0x4000);
+			if (a32_table[op].family == EXCLUSIVE)
+				oracle_clear_exclusive(&oracles[world]);
 			put_word(oracles[world].memory, TEST_TEXT + 0x4000, word);
 			memcpy(edges[world]->memory, oracles[world].memory, TEST_MEMORY);
 			if (!compare(&oracles[world], edges[world], &cpu, 4, 1)) {
@@ -178,7 +180,7 @@ static void shorten(struct oracle *oracle, struct edge *edge, const struct offlo
 	}
 }
 
-int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size)
+int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool hand_back)
 {
 	uint32_t bad = 0;
 	uint64_t instructions = 0;
@@ -214,6 +216,7 @@ int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size)
 			put_word(oracles[world].memory, cpu.r[PC] - base + 4 * j, words[j]);
 		memcpy(edges[world]->memory, oracles[world].memory, TEST_MEMORY);
 		instructions += length;
+		hand_back_at(edges[world], hand_back ? cpu.r[PC] + 4 * below(length) : 0);
 		if (!compare(&oracles[world], edges[world], &cpu, 4 * length, 5000)) {
 			shorten(&oracles[world], edges[world], &cpu, words, length);
 			fprintf(stderr, "block %u, base %x, scratch r%u\n", i, base,
@@ -221,8 +224,8 @@ int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size)
 			bad++;
 		}
 	}
-	printf("blocks: %u of %llu instructions, %u differences\n", wanted,
-	       (unsigned long long)instructions, bad);
+	printf("blocks: %u of %llu instructions, %u handed back, %u differences\n", wanted,
+	       (unsigned long long)instructions, handed_back, bad);
 	return bad ? 1 : 0;
 }
 

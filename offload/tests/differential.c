@@ -7,6 +7,8 @@
  *
  *   instructions, thumb-instructions    each line of a table, so many encodings and states
  *   blocks, thumb-blocks                random blocks of 1 to 40 instructions
+ *   hand-back                           blocks of both; at one instruction of each the executor hands
+ *                                       back, and the oracle goes on
  *   modes                               all four without any optimisation, and without one each;
  *                                       20 blocks for each instruction
  */
@@ -26,8 +28,8 @@ static int check_modes(uint32_t wanted)
 		printf("options %x\n", options);
 		bad |= check_instructions(wanted, options);
 		bad |= check_thumb_instructions(wanted, options);
-		bad |= check_blocks(20 * wanted, options, TEST_CACHE);
-		bad |= check_thumb_blocks(20 * wanted, options, TEST_CACHE);
+		bad |= check_blocks(20 * wanted, options, TEST_CACHE, false);
+		bad |= check_thumb_blocks(20 * wanted, options, TEST_CACHE, false);
 	}
 	return bad;
 }
@@ -51,11 +53,14 @@ int main(int count, char **arguments)
 	if (!strcmp(what, "instructions"))
 		return check_instructions(wanted, options);
 	if (!strcmp(what, "blocks"))
-		return check_blocks(wanted, options, cache);
+		return check_blocks(wanted, options, cache, false);
 	if (!strcmp(what, "thumb-instructions"))
 		return check_thumb_instructions(wanted, options);
 	if (!strcmp(what, "thumb-blocks"))
-		return check_thumb_blocks(wanted, options, cache);
+		return check_thumb_blocks(wanted, options, cache, false);
+	if (!strcmp(what, "hand-back"))
+		return check_blocks(wanted, options, cache, true) |
+			check_thumb_blocks(wanted, options, cache, true);
 	if (!strcmp(what, "modes"))
 		return check_modes(wanted);
 	return 2;

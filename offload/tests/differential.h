@@ -32,6 +32,8 @@ void make_worlds(uint32_t options, uint32_t cache_size);
 void put_word(uint8_t *memory, uint32_t offset, uint32_t word);
 void put_half(uint8_t *memory, uint32_t offset, uint32_t half);
 void randomise_memory(uint8_t *memory);
+/* No exclusive access of an earlier run is open any more. */
+void oracle_clear_exclusive(struct oracle *oracle);
 /* Both get the same memory and code; all other code is MARKER. */
 void load_code(struct oracle *oracle, struct edge *edge, const uint32_t *words, uint32_t count,
 	       uint32_t offset);
@@ -48,9 +50,15 @@ bool exposes_stack(enum a32_op op, uint32_t word);
 bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu *start,
 	     uint32_t bytes, uint32_t most);
 
+/* The executor hands back to the big core at this guest address; 0: nowhere. */
+void hand_back_at(struct edge *edge, uint32_t address);
+/* How often it did. */
+extern uint32_t handed_back;
+
 int check_instructions(uint32_t wanted, uint32_t options);
-int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size);
+/* hand_back: at one instruction of each block, where the oracle goes on. */
+int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool hand_back);
 int check_thumb_instructions(uint32_t wanted, uint32_t options);
-int check_thumb_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size);
+int check_thumb_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool hand_back);
 
 #endif

@@ -3,7 +3,7 @@
 #
 #   offload/tests/run.sh WHAT COUNT [SEED [OPTIONS [CACHE]]]
 #
-# WHAT: instructions, blocks, thumb-instructions, thumb-blocks, modes. OPTIONS: a set of enum offload_option.
+# WHAT: instructions, blocks, thumb-instructions, thumb-blocks, hand-back, modes. OPTIONS: a set of enum offload_option.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=$(mktemp)

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use dormouse_offload::machine::PROGRAMS;
 use dormouse_tests::{Said, dormouse, workspace};
 use serde_json::Value;
 
@@ -60,6 +61,17 @@ fn random_thumb_blocks_give_what_a_big_core_gives() {
 }
 
 #[test]
+fn the_big_core_goes_on_where_it_was_handed_back() {
+    let said = differential(&["hand-back", "1500", "1"]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    for line in lines {
+        assert!(line.contains(", 0 differences"), "{said}");
+        assert!(!line.contains(" 0 handed back"), "{said}");
+    }
+}
+
+#[test]
 fn no_optimisation_is_needed_for_what_a_big_core_gives() {
     let said = differential(&["modes", "5", "1"]);
     let differences = said.lines().filter(|line| line.contains(", 0 differences"));
@@ -68,19 +80,14 @@ fn no_optimisation_is_needed_for_what_a_big_core_gives() {
 
 #[test]
 fn every_mode_gives_the_same_results() {
-    let programs = [
-        "glob",
-        "kfifo",
-        "sort",
-        "list_sort",
-        "rbtree",
-        "crc32",
-        "string",
-        "callback",
-    ];
-    for program in programs {
+    for program in PROGRAMS {
         let words = ["--program", program, "77", "1"];
         let expected = result(&words);
+        // Every instruction of theirs is translated.
+        for state in [[].as_slice(), &["--t32"]] {
+            let (said, runs) = run(&[state, words.as_slice()].concat());
+            assert_eq!(runs[0]["counters"]["interpreted"], 0, "{}", said.all());
+        }
         for mode in [
             ["--t32"].as_slice(),
             ["--t32", "--cache", "2048"].as_slice(),

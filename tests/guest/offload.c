@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * Guest functions for the tests of the virtual executor: one for each thing that can go wrong, and
+ * what a kernel module has: functions of the kernel that are not here, tables of pointers, sections
+ * of its own. Compiled as A32 and as T32, to an object.
+ */
+typedef unsigned int u32;
+
+#define NOTHING 0xd0000000
+
+/* Of the kernel. */
+void schedule(void);
+void mutex_lock(void *lock);
+void mutex_unlock(void *lock);
+void *__kmalloc_noprof(u32 bytes, u32 flags);
+void msleep(u32 ms);
+
+volatile u32 word = 7;
+u32 page_table[4096] __attribute__((aligned(16384)));
+
+u32 reads_nothing(void)
+{
+	return *(volatile u32 *)NOTHING;
+}
+
+void writes_nothing(void)
+{
+	*(volatile u32 *)NOTHING = 1;
+}
+
+u32 goes_nowhere(void)
+{
+	return ((u32 (*)(void))NOTHING)() + 1;
+}
+
+u32 goes_into_data(void)
+{
+	return ((u32 (*)(void))&word)() + 1;
+}
+
+void writes_code(void)
+{
+	*(volatile u32 *)((u32)reads_nothing & ~3u) = 0;
+}
+
+/* Lists must be aligned, words need not be. */
+u32 loads_an_unaligned_list(void)
+{
+	u32 address = (u32)&page_table[1] + 1, value;
+
+	__asm__ volatile ("ldm %1, {r2, r3}\n\tadd %0, r2, r3" : "=r"(value) : "r"(address) :
+			  "r2", "r3");
+	return value;
+}
+
+u32 loads_an_unaligned_word(void)
+{
+	page_table[1] = 0x44332211;
+	page_table[2] = 0x88776655;
+	return *(volatile u32 *)((u32)&page_table[1] + 1);
+}
+
+u32 recurses(u32 depth)
+{
+	volatile u32 room[64];
+
+	room[depth % 64] = depth;
+	return recurses(depth + 1) + room[depth % 64];
+}
+
+void runs_for_ever(void)
+{
+	for (;;)
+		word++;
+}
+
+void is_undefined(void)
+{
+	__asm__ volatile ("udf #0");
+}
+
+void calls_a_supervisor(void)
+{
+	__asm__ volatile ("svc #1");
+}
+
+void is_unpredictable(void)
+{
+#ifdef __thumb__
+	__asm__ volatile (".inst.w 0xe8b00003");	/* ldm r0!, {r0, r1} */
+#else
+	__asm__ volatile (".inst 0xe8b00003");
+#endif
+}
+
+/* The big core must run this; what it did until then stays. */
+u32 sleeps(u32 value)
+{
+	word = value;
+	schedule();
+	return word + 1;
+}
+
+/* --- other addresses --- */
+
+u32 uses_device(volatile u32 *device, u32 value)
+{
+	*device = value;
+	return *device + 1;
+}
+
+/* Through an alias of the memory of word. */
+u32 writes_alias(u32 distance, u32 value)
+{
+	*(volatile u32 *)((u32)&word + distance) = value;
+	return word;
+}
+
+/* The same with a page table that it fills: a section at address leads to where word is. */
+u32 makes_a_page_table(u32 address, u32 physical, u32 value, u32 *table)
+{
+	if (!table)
+		table = page_table;
+	table[address >> 20] = physical | 0x402;
+	*(volatile u32 *)(address + ((u32)&word & 0xfffff)) = value;
+	return word;
+}
+
+/* --- a module --- */
+
+struct operations {
+	u32 (*start)(u32 value);
+	u32 (*stop)(u32 value);
+	const char *name;
+};
+
+static u32 __attribute__((section(".init.text"), noinline)) starts(u32 value)
+{
+	return value * 3;
+}
+
+static u32 __attribute__((section(".exit.text"), noinline)) stops(u32 value)
+{
+	return value + 1000;
+}
+
+static const char info[] __attribute__((section(".modinfo"), used)) = "license=GPL";
+const struct operations operations = { starts, stops, "small" };
+const struct operations *volatile current = &operations;
+static u32 lock[4];
+
+u32 probes(u32 value)
+{
+	const struct operations *with = current;
+	u32 *memory, sum;
+
+	mutex_lock(lock);
+	memory = __kmalloc_noprof(64, 0);
+	if (!memory)
+		return 0;
+	memory[3] = with->start(value);
+	msleep(20);
+	sum = with->stop(memory[3]) + (u32)with->name[0] + memory[4];
+	mutex_unlock(lock);
+	return sum;
+}
