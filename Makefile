@@ -21,7 +21,7 @@ STATES ?= 1000
 BLOCKS ?= 100000
 INPUTS ?= 100
 
-.PHONY: help setup build demo test test-unit test-fuzz test-devices-order test-end-to-end stress bench bench-machine bench-wake bench-process bench-offload check-offload publish-machine publish-process publish-offload fmt lint clean
+.PHONY: help setup build demo test test-unit test-fuzz test-devices-order test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload check-offload publish-machine publish-process publish-bandwidth publish-offload fmt lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ stress: build ## Many sleeps under load, then many with power cuts; goes on wher
 	@$(DORMOUSE) lab stress --machine stress --cycles $(STRESS_CYCLES)
 	@$(DORMOUSE) lab stress --machine stress-cuts --cycles $(STRESS_CYCLES) --power-cuts
 
-bench: bench-machine bench-wake bench-process bench-offload ## All benchmarks
+bench: bench-machine bench-wake bench-process bench-bandwidth bench-offload ## All benchmarks
 
 BENCH_MACHINE = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_machine -- \
 	--out $(BENCH_DIR) --rounds $(ROUNDS) --cycles $(CYCLES) \
@@ -81,6 +81,15 @@ bench-process: build ## Process persistence beside CRIU; goes on where it was in
 
 publish-process: build ## Put what bench-process measured into docs/
 	@$(BENCH_PROCESS) --no-run --publish
+
+BENCH_BANDWIDTH = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_bandwidth -- \
+	--out $(BENCH_DIR) --rounds $(ROUNDS)
+
+bench-bandwidth: setup ## Bandwidth control: the seed's methods and ours, simulated; time of a pass (ROUNDS=)
+	@$(BENCH_BANDWIDTH)
+
+publish-bandwidth: setup ## The same, and put the tables into docs/
+	@$(BENCH_BANDWIDTH) --publish
 
 bench-offload: build ## The virtual executor: instructions on a Cortex-M3, native and translated
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR)

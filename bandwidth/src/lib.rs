@@ -2,9 +2,18 @@
 //!
 //! ```text
 //!  counters, tasks ──estimate──▶ bandwidth of each user ──allocate──▶ CPU limit of each user
+//!         ▲                                                                │
+//!         │                                                             enforce
+//!         └───────── this machine (daemon), or a simulated one ◀──── cpu.max of cgroups
+//!                                  (simulate)
 //! ```
 //!
-//! Both are pure functions of what they are given.
+//! Estimate and allocate are pure functions of what they are given; the daemon and the simulator
+//! run the same ones.
 
 pub mod allocate;
+pub mod cli;
+pub mod daemon;
+pub mod enforce;
 pub mod estimate;
+pub mod simulate;

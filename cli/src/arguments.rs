@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use dormouse_bandwidth::cli::BandwidthCommand;
 use dormouse_devices::cli::DevicesCommand;
 use dormouse_lab::cli::LabCommand;
 use dormouse_machine::cli::{HomeArgs, SleepArgs};
@@ -51,6 +52,8 @@ pub enum Command {
     Devices(DevicesCommand),
     #[command(subcommand)]
     Offload(OffloadCommand),
+    #[command(subcommand)]
+    Bandwidth(BandwidthCommand),
     Report(ReportArguments),
     /// Print a completion script for a shell
     #[command(after_help = "\

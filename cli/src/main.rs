@@ -35,6 +35,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Image(ImageCommand::Verify(arguments)) => image::verify(&arguments),
         Command::Process(command) => Ok(ExitCode::from(dormouse_process::cli::run(&command))),
         Command::Devices(command) => Ok(ExitCode::from(dormouse_devices::cli::run(&command))),
+        Command::Bandwidth(command) => Ok(ExitCode::from(dormouse_bandwidth::cli::run(&command))),
         Command::Offload(command) => Ok(ExitCode::from(dormouse_offload::cli::run(&command))),
         Command::Report(arguments) => report::run(&arguments),
         Command::Completions { shell } => manual::completions(shell),

@@ -39,8 +39,7 @@ fn split(sorted: &[f64], reduction: f64, out: &mut [f64]) {
     let (left, right) = (average(&sorted[..at]), average(&sorted[at..]));
     let apart = if right > 0.0 { 1.0 - left / right } else { 0.0 };
     let (lighter, heavier) = out.split_at_mut(at);
-    // Giving back favours the lighter ones in turn: the sign of the reduction decides.
-    let shift = reduction.abs() * apart;
+    let shift = reduction * apart;
     split(&sorted[..at], reduction - shift, lighter);
     split(&sorted[at..], reduction + shift, heavier);
 }

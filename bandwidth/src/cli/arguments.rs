@@ -1,0 +1,214 @@
+//! The command line of `dormouse bandwidth`: every verb, option and example.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::tasks::TaskSet;
+use crate::simulate::Policy;
+
+/// Keep a CXL device below the knee of its latency curve
+#[derive(Debug, Subcommand)]
+pub enum BandwidthCommand {
+    /// Show what a policy does to a CXL device's latency, and to the programs, on a simulated machine
+    #[command(after_help = "\
+Examples:
+  dormouse bandwidth simulate                                  the seed's experiment, all policies
+  dormouse bandwidth simulate --policy none --policy fair --tasks 10xreader,39xcompute
+  dormouse bandwidth simulate --curve curve.csv --threshold 12 --cpus 64
+  dormouse bandwidth simulate --policy fair --tasks 2xreader,1xreader:most=0.3,38xcompute --json
+
+Tasks are COUNTxKIND, separated by commas. A reader waits for the CXL device; a compute task never
+does. A reader may have: most=GIB_S (it wants no more), weight=W, from=S and until=S (seconds of the
+simulation in which it is there), protected (never slowed; of the policy fair only).
+
+A curve is a file with lines `GiB/s,nanoseconds`, or one of seed-fpga, mess-cxl, linear-knee.
+
+Exit codes: 0 done; 1 the curve cannot be used; 2 wrong usage.")]
+    Simulate(SimulateArguments),
+    /// Say whether this machine has what `run` needs
+    #[command(after_help = "\
+Examples:
+  dormouse bandwidth doctor
+  dormouse bandwidth doctor --config /etc/dormouse/bandwidth.toml --json
+
+Exit codes: 0 ready; 1 the configuration cannot be used; 3 something is missing.")]
+    Doctor(DoctorArguments),
+    /// Watch who uses a CXL device, and slow the heaviest users' CPU time when it nears its knee
+    #[command(after_help = "\
+Example:
+  dormouse bandwidth run --config /etc/dormouse/bandwidth.toml
+
+Needs root. Sets cpu.max of cgroups that are there already; moves no process. What each limit was is
+on disk before it is changed, and is given back at the end, on Ctrl-C and SIGTERM; after SIGKILL by
+a second process that waits for nothing else, and once more by the next start.
+
+Exit codes: 0 ended by a signal or after --seconds; 1 it failed; 3 no cgroup hierarchy has the cpu
+controller.")]
+    Run(RunArguments),
+    /// Show what a running daemon does
+    #[command(after_help = "\
+Examples:
+  dormouse bandwidth top
+  dormouse bandwidth top --once --json
+
+Exit codes: 0 shown; 1 no daemon is running.")]
+    Top(TopArguments),
+    /// Give back every limit that a daemon left behind
+    #[command(after_help = "\
+Example:
+  dormouse bandwidth undo
+
+A limit that somebody else has set since is left alone. While a daemon is running there is nothing
+to undo, and it is refused.
+
+Exit codes: 0 done; 1 a daemon is running, or something could not be undone.")]
+    Undo(UndoArguments),
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArguments {
+    /// Check for this configuration
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// What to watch, and how
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub config: PathBuf,
+
+    /// End after this time
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<u64>,
+
+    /// Append events for `dormouse report` to this file
+    #[arg(long, value_name = "FILE")]
+    pub events: Option<PathBuf>,
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub struct TopArguments {
+    /// The daemon's configuration
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub config: PathBuf,
+
+    /// Show it once, and end
+    #[arg(long)]
+    pub once: bool,
+
+    /// Print JSON: one object a line
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `undo`.
+#[derive(Debug, Args)]
+pub struct UndoArguments {
+    /// The daemon's configuration
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    pub config: PathBuf,
+
+    /// Wait until the daemon that is running is gone
+    #[arg(long)]
+    pub wait: bool,
+}
+
+const CONFIG: &str = "/etc/dormouse/bandwidth.toml";
+
+/// Arguments of `simulate`.
+#[derive(Debug, Args)]
+pub struct SimulateArguments {
+    /// Who decides; may be given several times [default: all]
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub policy: Vec<PolicyName>,
+
+    /// The device's latency curve
+    #[arg(long, value_name = "FILE|NAME", default_value = "seed-fpga")]
+    pub curve: String,
+
+    /// The bandwidth to stay at, GiB/s [default: four fifths of the curve's working point]
+    #[arg(long, value_name = "GIB_S", value_parser = positive)]
+    pub threshold: Option<f64>,
+
+    /// Who runs
+    #[arg(long, value_name = "TASKS", default_value = "5xreader,39xcompute")]
+    pub tasks: TaskSet,
+
+    /// Logical CPUs, two a core
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub cpus: u16,
+
+    /// Between two passes of the policy fair, in milliseconds
+    #[arg(long, value_name = "MS", default_value = "50", value_parser = interval)]
+    pub interval: f64,
+
+    /// How long, in simulated seconds; the first 20 are left out of the results
+    #[arg(long, value_name = "S", default_value_t = 55, value_parser = clap::value_parser!(u16).range(21..=3600))]
+    pub seconds: u16,
+
+    /// Times that each policy is simulated, with other random numbers
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub runs: u16,
+
+    /// The first run's random numbers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PolicyName {
+    /// Nobody
+    None,
+    /// Seed: cpu.max, everybody reduced by the same factor
+    SimpleCgroups,
+    /// Seed: cpu.max, heavier users reduced more
+    Cgroups,
+    /// Seed: sched_ext with a queue for throttled tasks
+    ThrottleQueue,
+    /// Ours: cpu.max, fair shares with feedback
+    Fair,
+}
+
+impl From<PolicyName> for Policy {
+    fn from(name: PolicyName) -> Self {
+        match name {
+            PolicyName::None => Self::None,
+            PolicyName::SimpleCgroups => Self::SimpleCgroups,
+            PolicyName::Cgroups => Self::Cgroups,
+            PolicyName::ThrottleQueue => Self::ThrottleQueue,
+            PolicyName::Fair => Self::Fair,
+        }
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "a number".to_owned())?;
+    if number > 0.0 && number.is_finite() {
+        Ok(number)
+    } else {
+        Err("a number above 0".to_owned())
+    }
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let number = positive(text)?;
+    if (1.0..=10_000.0).contains(&number) {
+        Ok(number)
+    } else {
+        Err("1 to 10000".to_owned())
+    }
+}

@@ -1,0 +1,67 @@
+//! The verbs of `dormouse bandwidth`: arguments, output, exit codes. The `dormouse` command only
+//! mounts them.
+
+mod arguments;
+mod doctor;
+mod output;
+mod run;
+mod simulate;
+mod tasks;
+mod top;
+
+use std::io::Write;
+
+pub use arguments::BandwidthCommand;
+
+use crate::daemon::config::ConfigError;
+use crate::enforce::EnforceError;
+use crate::simulate::CurveError;
+
+/// Done.
+const DONE: u8 = 0;
+/// Something failed.
+const FAILED: u8 = 1;
+/// This machine lacks something.
+const LACKING: u8 = 3;
+
+/// An error of a verb, as the user sees it.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// A curve that cannot be used.
+    #[error(transparent)]
+    Curve(#[from] CurveError),
+    /// A configuration that cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Cgroups that cannot be limited.
+    #[error(transparent)]
+    Enforce(#[from] EnforceError),
+    /// Another one, in words.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl CliError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Enforce(EnforceError::NoHierarchy) => LACKING,
+            _ => FAILED,
+        }
+    }
+}
+
+/// Runs a verb; returns its exit code.
+pub fn run(command: &BandwidthCommand) -> u8 {
+    let result = match command {
+        BandwidthCommand::Simulate(arguments) => simulate::run(arguments),
+        BandwidthCommand::Doctor(arguments) => doctor::run(arguments),
+        BandwidthCommand::Run(arguments) => run::run(arguments),
+        BandwidthCommand::Top(arguments) => top::run(arguments),
+        BandwidthCommand::Undo(arguments) => run::undo(arguments),
+    };
+    result.unwrap_or_else(|error| {
+        // Nobody may be listening; that must not hide the exit code.
+        let _ = writeln!(std::io::stderr(), "dormouse: {error}");
+        error.exit_code()
+    })
+}

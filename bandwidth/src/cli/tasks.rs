@@ -1,0 +1,123 @@
+//! The tasks of a simulation, as one word: `2xreader:most=1.5:weight=3,38xcompute`.
+
+use std::str::FromStr;
+
+use crate::simulate::GIB;
+use crate::simulate::seed::READER;
+use crate::simulate::task::{Spec, Work};
+
+/// Tasks of all kinds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskSet(pub Vec<Spec>);
+
+/// More would take longer than anybody waits.
+const MOST_TASKS: usize = 10_000;
+
+impl FromStr for TaskSet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut tasks = Vec::new();
+        for part in text.split(',') {
+            let (count, spec) = parse(part.trim()).map_err(|why| format!("{part:?}: {why}"))?;
+            if tasks.len() + count > MOST_TASKS {
+                return Err(format!("more than {MOST_TASKS} tasks"));
+            }
+            tasks.resize(tasks.len() + count, spec);
+        }
+        if tasks.iter().any(|task| task.work != Work::Compute) {
+            Ok(Self(tasks))
+        } else {
+            Err("no reader among them".to_owned())
+        }
+    }
+}
+
+fn parse(part: &str) -> Result<(usize, Spec), String> {
+    let (count, kind) = part
+        .split_once('x')
+        .ok_or("not COUNTxKIND, for instance 5xreader")?;
+    let count: usize = count
+        .parse()
+        .ok()
+        .filter(|count| *count <= MOST_TASKS)
+        .ok_or_else(|| format!("the count is a number up to {MOST_TASKS}"))?;
+    let mut words = kind.split(':');
+    let mut spec = match words.next() {
+        Some("reader") => Spec::new(Work::Memory {
+            asking: READER,
+            most: None,
+        }),
+        Some("compute") => Spec::new(Work::Compute),
+        _ => return Err("the kind is reader or compute".to_owned()),
+    };
+    for word in words {
+        option(&mut spec, word)?;
+    }
+    if spec.until_ns <= spec.from_ns {
+        return Err("it ends before it begins".to_owned());
+    }
+    Ok((count, spec))
+}
+
+fn option(spec: &mut Spec, word: &str) -> Result<(), String> {
+    let (name, value) = word.split_once('=').unwrap_or((word, ""));
+    let number = || {
+        let value: Option<f64> = value.parse().ok();
+        value
+            .filter(|value| value.is_finite() && *value >= 0.0 && *value <= 1e6)
+            .ok_or_else(|| format!("{name} is a number from 0 to 1000000"))
+    };
+    let positive = || match number()? {
+        0.0 => Err(format!("{name} is above 0")),
+        value => Ok(value),
+    };
+    match (name, &mut spec.work) {
+        ("most", Work::Memory { most, .. }) => *most = Some(positive()? * GIB),
+        ("weight", Work::Memory { .. }) => spec.weight = positive()?,
+        ("protected", Work::Memory { .. }) => spec.protected = true,
+        ("from", _) => spec.from_ns = (number()? * 1e9) as i64,
+        ("until", _) => spec.until_ns = (number()? * 1e9) as i64,
+        _ => return Err(format!("it has no option {name:?}")),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_read() {
+        let set: TaskSet = "2xreader:most=1.5:weight=3:protected,1xcompute:from=2:until=5"
+            .parse()
+            .unwrap();
+        assert_eq!(set.0.len(), 3);
+        assert_eq!(set.0[0], set.0[1]);
+        assert!(set.0[0].protected && set.0[0].weight == 3.0);
+        assert!(
+            matches!(set.0[0].work, Work::Memory { most: Some(most), .. } if most == 1.5 * GIB)
+        );
+        assert_eq!(
+            (set.0[2].from_ns, set.0[2].until_ns),
+            (2_000_000_000, 5_000_000_000)
+        );
+    }
+
+    #[test]
+    fn what_is_no_task_is_said() {
+        let refused = |text: &str, why: &str| {
+            let said = text.parse::<TaskSet>().unwrap_err();
+            assert!(said.contains(why), "{text}: {said}");
+        };
+        refused("reader", "COUNTxKIND");
+        refused("3xwriter", "reader or compute");
+        refused("ax", "count");
+        refused("1xreader:most=0", "above 0");
+        refused("1xreader:speed=1", "no option");
+        refused("1xcompute:weight=1", "no option");
+        refused("1xreader:from=3:until=2", "ends before");
+        refused("4xcompute", "no reader");
+        refused("9999xreader,9999xreader", "more than");
+    }
+}

@@ -1,0 +1,219 @@
+//! The daemon's configuration, in TOML.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::simulate::{Curve, CurveError, GIB};
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("{path}: {error}")]
+    Read {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    #[error("{path}: {error}")]
+    Toml {
+        path: PathBuf,
+        error: Box<toml::de::Error>,
+    },
+    #[error("{path}: {why}")]
+    Wrong { path: PathBuf, why: String },
+    #[error(transparent)]
+    Curve(#[from] CurveError),
+}
+
+/// Where the device's bandwidth comes from.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum CounterConfig {
+    /// Text of lines `read write` in bytes, one for each node, under a line of headings: what the
+    /// seed's kernel module shows in debugfs.
+    Text { path: PathBuf },
+    /// Nothing counts: a CPU second of a task all of whose memory is on the device is taken to move
+    /// so many GiB.
+    Assumed { gib_per_cpu_second: f64 },
+}
+
+/// Everything that can be set.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// NUMA nodes of the device, in the order of the counter's lines.
+    pub nodes: Vec<u32>,
+    pub counter: CounterConfig,
+    /// The bandwidth to stay at; without it, four fifths of the curve's working point.
+    pub threshold_gib_s: Option<f64>,
+    /// A curve's file or name.
+    pub curve: Option<String>,
+    /// More than the device can carry.
+    #[serde(default = "defaults::most_gib_s")]
+    pub most_gib_s: f64,
+    #[serde(default = "defaults::interval_ms")]
+    pub interval_ms: u64,
+    #[serde(default = "defaults::half_life_ms")]
+    pub half_life_ms: f64,
+    /// Time for which limits stay as they are while a counter is at fault; then they are lifted.
+    #[serde(default = "defaults::hold_ms")]
+    pub hold_ms: u64,
+    /// Cgroups, relative to the hierarchy's root, below which all with processes are watched.
+    pub cgroups: Vec<PathBuf>,
+    /// Of them, those (with all below) that are never slowed.
+    #[serde(default)]
+    pub protected: Vec<PathBuf>,
+    /// What was changed, what goes on.
+    #[serde(default = "defaults::state")]
+    pub state: PathBuf,
+    /// Where Prometheus may ask, for instance `127.0.0.1:9474`.
+    pub metrics: Option<std::net::SocketAddr>,
+}
+
+mod defaults {
+    pub fn most_gib_s() -> f64 {
+        256.0
+    }
+    pub fn interval_ms() -> u64 {
+        50
+    }
+    pub fn half_life_ms() -> f64 {
+        25.0
+    }
+    pub fn hold_ms() -> u64 {
+        1000
+    }
+    pub fn state() -> std::path::PathBuf {
+        "/run/dormouse/bandwidth".into()
+    }
+}
+
+/// A threshold below the working point leaves room for what comes between two passes.
+pub const BELOW_WORKING_POINT: f64 = 0.8;
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or makes no sense; the message names what.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read {
+            path: path.to_owned(),
+            error,
+        })?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| ConfigError::Toml {
+            path: path.to_owned(),
+            error: Box::new(error),
+        })?;
+        config.check().map_err(|why| ConfigError::Wrong {
+            path: path.to_owned(),
+            why: why.to_owned(),
+        })?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        if self.nodes.is_empty() {
+            return Err("nodes: the device's NUMA nodes are needed");
+        }
+        if self.cgroups.is_empty() {
+            return Err("cgroups: there is nobody to watch");
+        }
+        let outside = |path: &PathBuf| {
+            path.is_absolute() || path.components().any(|part| part.as_os_str() == "..")
+        };
+        if self.cgroups.iter().chain(&self.protected).any(outside) {
+            return Err("cgroups and protected are relative to the hierarchy's root, without ..");
+        }
+        if self.threshold_gib_s.is_none() && self.curve.is_none() {
+            return Err("threshold_gib_s or curve is needed");
+        }
+        if self.threshold_gib_s.is_some_and(|value| !positive(value)) {
+            return Err("threshold_gib_s is above 0");
+        }
+        if !positive(self.most_gib_s) || !positive(self.half_life_ms) {
+            return Err("most_gib_s and half_life_ms are above 0");
+        }
+        if !(5..=10_000).contains(&self.interval_ms) {
+            return Err("interval_ms is 5 to 10000");
+        }
+        if let CounterConfig::Assumed { gib_per_cpu_second } = self.counter
+            && !positive(gib_per_cpu_second)
+        {
+            return Err("gib_per_cpu_second is above 0");
+        }
+        Ok(())
+    }
+
+    /// The bandwidth to stay at, in bytes a second.
+    ///
+    /// # Errors
+    /// The curve cannot be used.
+    pub fn threshold(&self) -> Result<f64, ConfigError> {
+        if let Some(gib_s) = self.threshold_gib_s {
+            return Ok(gib_s * GIB);
+        }
+        let curve = Curve::find(self.curve.as_deref().unwrap_or_default())?;
+        Ok(curve.working_point() * BELOW_WORKING_POINT)
+    }
+
+    /// The ledger's file.
+    pub fn ledger(&self) -> PathBuf {
+        self.state.join("ledger")
+    }
+
+    /// The file that says what goes on.
+    pub fn status(&self) -> PathBuf {
+        self.state.join("status.json")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: &str = "nodes = [1]\ncgroups = [\"a.slice\"]\nthreshold_gib_s = 4.0\n\
+        [counter]\nkind = \"assumed\"\ngib_per_cpu_second = 3.0\n";
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(Path::new("x.toml"), text)
+    }
+
+    #[test]
+    fn the_least_that_must_be_said_is_enough() {
+        let config = parse(LEAST).unwrap();
+        assert_eq!(config.threshold().unwrap(), 4.0 * GIB);
+        assert_eq!(config.interval_ms, 50);
+        let curve = LEAST.replace("threshold_gib_s = 4.0", "curve = \"linear-knee\"");
+        assert!((parse(&curve).unwrap().threshold().unwrap() / GIB - 12.8).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_example_that_comes_with_the_unit_is_one() {
+        let text = include_str!("../../systemd/bandwidth.toml");
+        let config = parse(text).unwrap();
+        assert!(matches!(config.counter, CounterConfig::Text { .. }));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        let refused = |from: &str, to: &str, why: &str| {
+            let said = parse(&LEAST.replace(from, to)).unwrap_err().to_string();
+            assert!(said.contains("x.toml") && said.contains(why), "{said}");
+        };
+        refused("[1]", "[]", "nodes");
+        refused("a.slice", "/a", "relative");
+        refused("a.slice", "a/../..", "relative");
+        refused("= 4.0", "= -4.0", "threshold");
+        refused("threshold_gib_s = 4.0", "", "curve is needed");
+        refused("assumed", "guessed", "guessed");
+        refused("nodes", "knots = 1\nnodes", "knots");
+        refused("= 3.0", "= 0.0", "gib_per_cpu_second");
+        refused("[counter]", "interval_ms = 1\n[counter]", "interval_ms");
+    }
+}

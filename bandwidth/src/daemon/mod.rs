@@ -1,0 +1,364 @@
+//! The daemon: look, estimate, allocate, limit, again and again.
+//!
+//! ```text
+//!  residence (thread) ──▶ users ─┐
+//!  cpu.stat of each user ────────┼─▶ estimate ──▶ allocate ──▶ ledger ──▶ cpu.max
+//!  counters of the device ───────┘       │
+//!                                        └─ at fault for longer than `hold_ms`: all limits lifted
+//! ```
+
+pub mod config;
+pub mod counters;
+pub mod residence;
+pub mod status;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::allocate::{Controller, Decision, Load, Settings};
+use crate::enforce::EnforceError;
+use crate::enforce::cgroup::{Cgroup, Hierarchy, Usage};
+use crate::enforce::ledger::{Ledger, Undone, Wait};
+use crate::enforce::quota::{Quota, worth_writing};
+use crate::estimate::{
+    Activity, Estimate, Estimator, Fault, Nature, Settings as EstimateSettings, TaskId, TaskSample,
+};
+use config::Config;
+use counters::Counter;
+use residence::{Found, Resident, is_below};
+
+/// Standing still for this long while its users are at work, a counter is stopped.
+const STOPPED_AFTER_MS: f64 = 1000.0;
+
+/// A cgroup that uses the device.
+#[derive(Clone, Debug)]
+pub struct User {
+    pub id: u64,
+    pub cgroup: Cgroup,
+    /// Share of its memory on each node.
+    pub shares: Vec<f64>,
+    /// Bytes on the device.
+    pub resident_bytes: u64,
+    pub weight: f64,
+    pub protected: bool,
+    /// In bytes a second.
+    pub bandwidth: f64,
+    /// In CPUs.
+    pub cpu: f64,
+    /// In force, in CPUs.
+    pub limit: Option<f64>,
+    usage: Option<Usage>,
+    held_back: bool,
+}
+
+/// What is worth telling.
+#[derive(Clone, Debug, PartialEq)]
+pub enum News {
+    /// A node's counter cannot be believed.
+    Fault(u32, Fault),
+    /// It can again.
+    Recovered(u32),
+    /// All limits were lifted, because a counter was at fault for too long.
+    Lifted,
+    /// Somebody else changed a limit; his counts as what it was.
+    Foreign(PathBuf),
+    /// A cgroup is gone.
+    Gone(PathBuf),
+    /// A limit could not be set; its cgroup is left alone until it is looked at again.
+    Failed(PathBuf, String),
+}
+
+/// What one pass found and did.
+#[derive(Clone, Debug, Default)]
+pub struct Pass {
+    /// In bytes a second.
+    pub total: f64,
+    pub trusted: bool,
+    /// Bandwidth for a weight of 1.
+    pub level: f64,
+    pub trim: f64,
+    /// Limits that were written.
+    pub writes: usize,
+    pub news: Vec<News>,
+}
+
+/// Watches the users of one device and limits them.
+pub struct Daemon {
+    config: Config,
+    hierarchy: Hierarchy,
+    counter: Box<dyn Counter>,
+    estimator: Estimator,
+    controller: Controller,
+    ledger: Ledger,
+    users: Vec<User>,
+    next_id: u64,
+    last_ns: Option<u64>,
+    faulty_since: Option<u64>,
+    faults: Vec<Option<Fault>>,
+}
+
+impl Daemon {
+    /// Takes over the ledger, so what an earlier daemon left is undone first.
+    ///
+    /// # Errors
+    /// Another daemon is running, or the ledger is damaged.
+    pub fn new(
+        config: Config,
+        threshold: f64,
+        hierarchy: Hierarchy,
+    ) -> Result<(Self, Vec<Undone>), EnforceError> {
+        let (ledger, undone) = Ledger::open(&config.ledger(), Wait::Briefly)?;
+        let estimator = Estimator::new(EstimateSettings {
+            half_life_ms: config.half_life_ms,
+            nature: Nature {
+                bits: 64,
+                most_bytes_s: config.most_gib_s * crate::simulate::GIB,
+                stopped_after_ms: STOPPED_AFTER_MS,
+            },
+            write_allocate: true,
+        });
+        let daemon = Self {
+            counter: counters::of(&config.counter),
+            estimator,
+            controller: Controller::new(Settings::new(threshold)),
+            ledger,
+            users: Vec::new(),
+            next_id: 0,
+            last_ns: None,
+            faulty_since: None,
+            faults: vec![None; config.nodes.len()],
+            hierarchy,
+            config,
+        };
+        Ok((daemon, undone))
+    }
+
+    /// In bytes a second.
+    pub fn threshold(&self) -> f64 {
+        self.controller.settings().threshold
+    }
+
+    pub fn users(&self) -> &[User] {
+        &self.users
+    }
+
+    /// Between two passes.
+    pub fn interval(&self) -> Duration {
+        Duration::from_millis(self.config.interval_ms)
+    }
+
+    /// Who uses the device from now on; whoever does not any more gets back what he had.
+    pub fn set_users(&mut self, found: &Found) -> Vec<News> {
+        let mut news = Vec::new();
+        let mut before = std::mem::take(&mut self.users);
+        for resident in &found.residents {
+            let known = before
+                .iter()
+                .position(|user| user.cgroup.path == resident.path);
+            let mut user = match known {
+                Some(at) => before.swap_remove(at),
+                None => self.new_user(resident),
+            };
+            user.shares.clone_from(&resident.shares);
+            user.resident_bytes = resident.bytes;
+            user.weight = user.cgroup.weight().unwrap_or(1.0);
+            self.users.push(user);
+        }
+        for user in before {
+            self.let_go(&user.cgroup.path, &mut news);
+        }
+        news
+    }
+
+    fn new_user(&mut self, resident: &Resident) -> User {
+        self.next_id += 1;
+        User {
+            id: self.next_id,
+            cgroup: Cgroup::new(&resident.path, self.hierarchy.version),
+            shares: Vec::new(),
+            resident_bytes: 0,
+            weight: 1.0,
+            protected: is_below(&self.hierarchy, &resident.path, &self.config.protected),
+            bandwidth: 0.0,
+            cpu: 0.0,
+            limit: None,
+            usage: None,
+            held_back: false,
+        }
+    }
+
+    fn let_go(&mut self, path: &Path, news: &mut Vec<News>) {
+        match self.ledger.restore(path) {
+            Ok(Some(Undone::Failed(path, why))) => news.push(News::Failed(path, why)),
+            Ok(Some(Undone::Gone(path))) => news.push(News::Gone(path)),
+            Ok(_) => (),
+            Err(error) => news.push(News::Failed(path.to_owned(), error.to_string())),
+        }
+    }
+
+    /// One pass, at that time of a monotonic clock.
+    pub fn pass(&mut self, now_ns: u64) -> Pass {
+        let mut pass = Pass::default();
+        let interval_ms = self
+            .last_ns
+            .map_or(0.0, |last| now_ns.saturating_sub(last) as f64 / 1e6);
+        self.last_ns = Some(now_ns);
+        let moved_ns = self.look(&mut pass.news);
+        let estimate = self.estimate(now_ns, &moved_ns);
+        pass.total = estimate.total();
+        pass.trusted = estimate.is_trusted();
+        self.tell_faults(&estimate, &mut pass.news);
+        if interval_ms == 0.0 {
+            return pass;
+        }
+        if !pass.trusted {
+            self.hold(now_ns, &mut pass);
+            return pass;
+        }
+        self.faulty_since = None;
+        let decision = self.decide(interval_ms, &estimate);
+        pass.level = decision.level;
+        pass.trim = decision.trim;
+        self.enforce(&decision, &mut pass);
+        pass
+    }
+
+    /// CPU time of each user since the last pass, in nanoseconds; who is gone, goes.
+    fn look(&mut self, news: &mut Vec<News>) -> Vec<u64> {
+        let mut moved_ns = Vec::with_capacity(self.users.len());
+        let mut gone = Vec::new();
+        for user in &mut self.users {
+            let Ok(usage) = user.cgroup.usage() else {
+                gone.push(user.id);
+                continue;
+            };
+            let before = user.usage.replace(usage).unwrap_or(usage);
+            moved_ns.push(usage.cpu_ns.saturating_sub(before.cpu_ns));
+            user.held_back = usage.nr_throttled > before.nr_throttled;
+        }
+        if !gone.is_empty() {
+            let (out, users) = std::mem::take(&mut self.users)
+                .into_iter()
+                .partition::<Vec<User>, _>(|user| gone.contains(&user.id));
+            self.users = users;
+            for user in out {
+                self.let_go(&user.cgroup.path, news);
+            }
+        }
+        moved_ns
+    }
+
+    fn estimate(&mut self, now_ns: u64, moved_ns: &[u64]) -> Estimate {
+        let nodes = &self.config.nodes;
+        let mut moved = vec![0.0; nodes.len()];
+        let mut samples = Vec::with_capacity(self.users.len());
+        for (user, &ns) in self.users.iter().zip(moved_ns) {
+            for (at, (&node, &share)) in nodes.iter().zip(&user.shares).enumerate() {
+                let seconds = share * ns as f64 / 1e9;
+                moved[at] += seconds;
+                samples.push(TaskSample {
+                    // One for each node that a user has memory on.
+                    id: TaskId {
+                        pid: user.id as i32,
+                        start_ns: at as u64,
+                    },
+                    group: node,
+                    activity: Activity::Weight(seconds),
+                    cpu_ns: user.usage.map_or(0, |usage| usage.cpu_ns),
+                });
+            }
+        }
+        let groups = self.counter.read(nodes, &moved);
+        let estimate = self.estimator.step(now_ns, &groups, &samples);
+        let mut found = estimate.tasks.iter();
+        for user in &mut self.users {
+            user.bandwidth = 0.0;
+            for _ in nodes.iter().zip(&user.shares) {
+                let Some(found) = found.next() else { break };
+                user.bandwidth += found.bandwidth;
+                user.cpu = found.cpu;
+            }
+        }
+        estimate
+    }
+
+    fn tell_faults(&mut self, estimate: &Estimate, news: &mut Vec<News>) {
+        for (group, before) in estimate.groups.iter().zip(&mut self.faults) {
+            match (group.fault, &before) {
+                (Some(fault), Some(old)) if fault == *old => (),
+                (Some(fault), _) => news.push(News::Fault(group.group, fault)),
+                (None, Some(_)) => news.push(News::Recovered(group.group)),
+                (None, None) => (),
+            }
+            *before = group.fault;
+        }
+    }
+
+    /// Without counters that can be believed, limits stay for a while, then nobody is limited.
+    fn hold(&mut self, now_ns: u64, pass: &mut Pass) {
+        let since = *self.faulty_since.get_or_insert(now_ns);
+        let limited = self.users.iter().any(|user| user.limit.is_some());
+        if !limited || now_ns.saturating_sub(since) < self.config.hold_ms * 1_000_000 {
+            return;
+        }
+        self.lift(&mut pass.news);
+        pass.news.push(News::Lifted);
+    }
+
+    fn lift(&mut self, news: &mut Vec<News>) {
+        for at in 0..self.users.len() {
+            let path = self.users[at].cgroup.path.clone();
+            self.let_go(&path, news);
+            self.users[at].limit = None;
+        }
+    }
+
+    fn decide(&mut self, interval_ms: f64, estimate: &Estimate) -> Decision {
+        let load = |user: &User| Load {
+            limit: user.limit,
+            held_back: user.held_back,
+            weight: user.weight,
+            protected: user.protected,
+            ..Load::new(user.id, user.bandwidth, user.cpu)
+        };
+        let loads: Vec<Load> = self.users.iter().map(load).collect();
+        let rest = estimate.groups.iter().map(|group| group.unattributed).sum();
+        self.controller.step(interval_ms, rest, &loads)
+    }
+
+    fn enforce(&mut self, decision: &Decision, pass: &mut Pass) {
+        for (at, limit) in decision.limits.iter().enumerate() {
+            let user = &self.users[at];
+            if !worth_writing(user.limit, limit.cpu) {
+                continue;
+            }
+            pass.writes += 1;
+            let Some(cpu) = limit.cpu else {
+                let path = user.cgroup.path.clone();
+                self.let_go(&path, &mut pass.news);
+                self.users[at].limit = None;
+                continue;
+            };
+            let max = Quota::of(cpu, user.id).into();
+            match self.ledger.set(&user.cgroup, max) {
+                Ok(set) => {
+                    if set.foreign.is_some() {
+                        pass.news.push(News::Foreign(user.cgroup.path.clone()));
+                    }
+                    self.users[at].limit = set.max.cpu();
+                }
+                // Who is gone is noticed in the next pass.
+                Err(error) if error.is_gone() => (),
+                Err(error) => {
+                    let path = user.cgroup.path.clone();
+                    pass.news.push(News::Failed(path, error.to_string()));
+                }
+            }
+        }
+    }
+
+    /// Gives everything back.
+    pub fn finish(mut self) -> Vec<Undone> {
+        self.ledger.undo()
+    }
+}

@@ -1,0 +1,174 @@
+//! Which cgroups have memory on the device, and how much: a thread of its own, because reading
+//! `numa_maps` walks page tables and takes long for large processes.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::enforce::cgroup::{Cgroup, Hierarchy};
+
+/// A cgroup with processes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resident {
+    pub path: PathBuf,
+    /// Share of its memory on each of the device's nodes.
+    pub shares: Vec<f64>,
+    /// Bytes on the device.
+    pub bytes: u64,
+}
+
+/// What was found last, and how often anything was.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub generation: u64,
+    pub residents: Vec<Resident>,
+}
+
+/// The thread that looks; it ends with this.
+pub struct Watcher {
+    found: Arc<Mutex<Found>>,
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Between two looks, at least.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A look takes this part of the time at most.
+const MOST_PART: u32 = 50;
+
+impl Watcher {
+    /// Looks once, then again and again.
+    pub fn start(hierarchy: Hierarchy, below: Vec<PathBuf>, nodes: Vec<u32>) -> Self {
+        let look = move |generation| Found {
+            generation,
+            residents: look(&hierarchy, &below, &nodes),
+        };
+        let found = Arc::new(Mutex::new(look(1)));
+        let end = Arc::new(AtomicBool::new(false));
+        let (to, stop) = (Arc::clone(&found), Arc::clone(&end));
+        let thread = std::thread::spawn(move || {
+            let mut generation = 1;
+            let mut pause = PAUSE;
+            loop {
+                std::thread::park_timeout(pause);
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let started = Instant::now();
+                generation += 1;
+                let new = look(generation);
+                if let Ok(mut found) = to.lock() {
+                    *found = new;
+                }
+                pause = PAUSE.max(started.elapsed() * MOST_PART);
+            }
+        });
+        Self {
+            found,
+            end,
+            thread: Some(thread),
+        }
+    }
+
+    /// What was found, if it is newer than that.
+    pub fn newer(&self, than: u64) -> Option<Found> {
+        let found = self.found.lock().ok()?;
+        (found.generation > than).then(|| found.clone())
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+/// All cgroups with processes that have memory on the nodes.
+pub fn look(hierarchy: &Hierarchy, below: &[PathBuf], nodes: &[u32]) -> Vec<Resident> {
+    let mut residents = Vec::new();
+    let mut folders: Vec<PathBuf> = below.iter().map(|path| hierarchy.root.join(path)).collect();
+    folders.sort();
+    folders.dedup();
+    while let Some(path) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&path) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_folder && !folders.contains(&entry.path()) {
+                folders.push(entry.path());
+            }
+        }
+        let cgroup = Cgroup::new(&path, hierarchy.version);
+        let mut bytes: HashMap<u32, u64> = HashMap::new();
+        for process in cgroup.processes().unwrap_or_default() {
+            // A process that has ended meanwhile has no memory.
+            let maps = fs::read_to_string(format!("/proc/{process}/numa_maps"));
+            add(&mut bytes, &maps.unwrap_or_default());
+        }
+        let all: u64 = bytes.values().sum();
+        let on = |node: &u32| bytes.get(node).copied().unwrap_or(0);
+        let on_device: u64 = nodes.iter().map(on).sum();
+        if on_device > 0 {
+            residents.push(Resident {
+                path,
+                shares: nodes
+                    .iter()
+                    .map(|node| on(node) as f64 / all as f64)
+                    .collect(),
+                bytes: on_device,
+            });
+        }
+    }
+    residents.sort_by(|a, b| a.path.cmp(&b.path));
+    residents
+}
+
+/// Adds the bytes of each node in the text of a `numa_maps`.
+fn add(bytes: &mut HashMap<u32, u64>, maps: &str) {
+    for line in maps.lines() {
+        let size = line
+            .split(' ')
+            .find_map(|word| word.strip_prefix("kernelpagesize_kB="));
+        let page = size.and_then(|size| size.parse::<u64>().ok()).unwrap_or(4) * 1024;
+        for word in line.split(' ') {
+            let node = word.strip_prefix('N').and_then(|word| word.split_once('='));
+            if let Some((node, pages)) = node
+                && let (Ok(node), Ok(pages)) = (node.parse::<u32>(), pages.parse::<u64>())
+            {
+                *bytes.entry(node).or_default() += pages.saturating_mul(page);
+            }
+        }
+    }
+}
+
+/// Whether a cgroup is one of these or below one.
+pub fn is_below(hierarchy: &Hierarchy, path: &Path, any: &[PathBuf]) -> bool {
+    any.iter()
+        .any(|one| path.starts_with(hierarchy.root.join(one)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_all_sizes_and_nodes_are_added_up() {
+        let maps = "7f00 default heap anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4\n\
+            7f80 bind:1 huge anon=1 N1=1 kernelpagesize_kB=2048\n\
+            7f90 default file=/usr/lib/NAME N0=5\n\
+            7fa0 default\n";
+        let mut bytes = HashMap::new();
+        add(&mut bytes, maps);
+        assert_eq!(bytes[&0], 6 * 4096);
+        assert_eq!(bytes[&1], 2 * 4096 + (2 << 20));
+    }
+}

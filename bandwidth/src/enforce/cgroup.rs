@@ -1,0 +1,296 @@
+//! The files of a cgroup with the cpu controller, of version 2 or 1.
+//!
+//! | | version 2 | version 1 |
+//! |---|---|---|
+//! | limit | `cpu.max` | `cpu.cfs_quota_us`, `cpu.cfs_period_us` |
+//! | held back | `cpu.stat`: `nr_throttled` | the same |
+//! | CPU time | `cpu.stat`: `usage_usec` | its tasks' `schedstat` |
+//! | weight | `cpu.weight` (100 is ordinary) | `cpu.shares` (1024 is ordinary) |
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::EnforceError;
+use super::quota::Quota;
+
+/// Which files a hierarchy has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    V1,
+    V2,
+}
+
+/// A mounted hierarchy that has the cpu controller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hierarchy {
+    pub root: PathBuf,
+    pub version: Version,
+}
+
+impl Hierarchy {
+    /// This machine's.
+    ///
+    /// # Errors
+    /// There is none, or the mounts cannot be read.
+    pub fn find() -> Result<Self, EnforceError> {
+        let path = "/proc/self/mounts";
+        let mounts = fs::read_to_string(path).map_err(EnforceError::file(path))?;
+        Self::among(&mounts, |root| {
+            let controllers = fs::read_to_string(root.join("cgroup.controllers"));
+            controllers.unwrap_or_default()
+        })
+        .ok_or(EnforceError::NoHierarchy)
+    }
+
+    fn among(mounts: &str, controllers: impl Fn(&Path) -> String) -> Option<Self> {
+        let mut found = None;
+        for line in mounts.lines() {
+            let mut words = line.split(' ').skip(1);
+            let (Some(root), Some(kind), Some(options)) =
+                (words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            let root = PathBuf::from(root);
+            let has = |mut names: std::str::SplitWhitespace<'_>| names.any(|name| name == "cpu");
+            if kind == "cgroup2" && has(controllers(&root).split_whitespace()) {
+                return Some(Self {
+                    root,
+                    version: Version::V2,
+                });
+            }
+            if kind == "cgroup" && options.split(',').any(|name| name == "cpu") {
+                found = Some(Self {
+                    root,
+                    version: Version::V1,
+                });
+            }
+        }
+        found
+    }
+}
+
+/// What limits a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Max {
+    /// Nothing: no limit.
+    pub quota_us: Option<u64>,
+    pub period_us: u64,
+}
+
+impl Max {
+    /// The limit in CPUs.
+    pub fn cpu(&self) -> Option<f64> {
+        self.quota_us
+            .map(|quota_us| quota_us as f64 / self.period_us as f64)
+    }
+}
+
+impl From<Quota> for Max {
+    fn from(quota: Quota) -> Self {
+        Self {
+            quota_us: Some(quota.quota_us),
+            period_us: quota.period_us,
+        }
+    }
+}
+
+/// What a cgroup has done since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub cpu_ns: u64,
+    pub nr_throttled: u64,
+}
+
+/// One cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroup {
+    pub path: PathBuf,
+    pub version: Version,
+}
+
+impl Cgroup {
+    pub fn new(path: impl Into<PathBuf>, version: Version) -> Self {
+        Self {
+            path: path.into(),
+            version,
+        }
+    }
+
+    fn read(&self, name: &str) -> Result<String, EnforceError> {
+        let path = self.path.join(name);
+        fs::read_to_string(&path).map_err(EnforceError::file(path))
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), EnforceError> {
+        let path = self.path.join(name);
+        // Not fs::write, which would create a file where a cgroup has gone.
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .map_err(EnforceError::file(&path))?;
+        std::io::Write::write_all(&mut file, text.as_bytes()).map_err(EnforceError::file(path))
+    }
+
+    fn number(&self, name: &str) -> Result<i64, EnforceError> {
+        let text = self.read(name)?;
+        text.trim().parse().map_err(|_| self.unknown(name, &text))
+    }
+
+    fn unknown(&self, name: &str, text: &str) -> EnforceError {
+        EnforceError::Text {
+            path: self.path.join(name),
+            text: text.trim().to_owned(),
+        }
+    }
+
+    /// The limit in force.
+    ///
+    /// # Errors
+    /// It cannot be read, the cgroup is gone.
+    pub fn max(&self) -> Result<Max, EnforceError> {
+        match self.version {
+            Version::V2 => {
+                let text = self.read("cpu.max")?;
+                parse_max(&text).ok_or_else(|| self.unknown("cpu.max", &text))
+            }
+            Version::V1 => Ok(Max {
+                quota_us: u64::try_from(self.number("cpu.cfs_quota_us")?).ok(),
+                period_us: self.number("cpu.cfs_period_us")?.max(1) as u64,
+            }),
+        }
+    }
+
+    /// Sets the limit.
+    ///
+    /// # Errors
+    /// The kernel refuses it, the cgroup is gone.
+    pub fn set_max(&self, max: Max) -> Result<(), EnforceError> {
+        match self.version {
+            Version::V2 => {
+                let quota = max
+                    .quota_us
+                    .map_or_else(|| "max".to_owned(), |quota_us| quota_us.to_string());
+                self.write("cpu.max", &format!("{quota} {}", max.period_us))
+            }
+            Version::V1 => {
+                self.write("cpu.cfs_period_us", &max.period_us.to_string())?;
+                let quota = max
+                    .quota_us
+                    .map_or_else(|| "-1".to_owned(), |quota_us| quota_us.to_string());
+                self.write("cpu.cfs_quota_us", &quota)
+            }
+        }
+    }
+
+    /// What it has done since it began.
+    ///
+    /// # Errors
+    /// It cannot be read, the cgroup is gone.
+    pub fn usage(&self) -> Result<Usage, EnforceError> {
+        let text = self.read("cpu.stat")?;
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.trim().parse::<u64>().ok())
+        };
+        let cpu_ns = match self.version {
+            Version::V2 => value("usage_usec ")
+                .map(|usec| usec * 1000)
+                .ok_or_else(|| self.unknown("cpu.stat", &text))?,
+            Version::V1 => self.cpu_ns_of_tasks()?,
+        };
+        Ok(Usage {
+            cpu_ns,
+            nr_throttled: value("nr_throttled ").unwrap_or(0),
+        })
+    }
+
+    /// Time of all its tasks that still live.
+    fn cpu_ns_of_tasks(&self) -> Result<u64, EnforceError> {
+        let tasks = self.read("tasks")?;
+        let time = |task: &str| {
+            let text = fs::read_to_string(format!("/proc/{task}/schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        };
+        Ok(tasks.lines().filter_map(time).sum())
+    }
+
+    /// Its share relative to others' (1: ordinary).
+    ///
+    /// # Errors
+    /// It cannot be read, the cgroup is gone.
+    pub fn weight(&self) -> Result<f64, EnforceError> {
+        let (name, ordinary) = match self.version {
+            Version::V2 => ("cpu.weight", 100.0),
+            Version::V1 => ("cpu.shares", 1024.0),
+        };
+        Ok((self.number(name)? as f64 / ordinary).max(0.01))
+    }
+
+    /// Processes in it.
+    ///
+    /// # Errors
+    /// They cannot be read, the cgroup is gone.
+    pub fn processes(&self) -> Result<Vec<i32>, EnforceError> {
+        let text = self.read("cgroup.procs")?;
+        Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+    }
+}
+
+fn parse_max(text: &str) -> Option<Max> {
+    let (quota, period) = text.trim().split_once(' ')?;
+    let quota_us = match quota {
+        "max" => None,
+        number => Some(number.parse().ok()?),
+    };
+    Some(Max {
+        quota_us,
+        period_us: period.parse().ok().filter(|period| *period > 0)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hierarchy_is_the_one_with_the_cpu_controller() {
+        let mounts = "proc /proc proc rw 0 0\n\
+            cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,nosuid,cpu,cpuacct 0 0\n\
+            cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        let with = |names: &'static str| Hierarchy::among(mounts, move |_| names.to_owned());
+        let found = with("blkio").unwrap();
+        assert_eq!(found.version, Version::V1);
+        assert_eq!(found.root, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(with("cpuset cpu io").unwrap().version, Version::V2);
+        assert_eq!(
+            Hierarchy::among("x /y cgroup rw,cpuset 0 0\n", |_| String::new()),
+            None
+        );
+    }
+
+    #[test]
+    fn limits_are_read_as_the_kernel_writes_them() {
+        let max = parse_max("max 100000\n").unwrap();
+        assert_eq!((max.quota_us, max.cpu()), (None, None));
+        assert_eq!(parse_max("25000 100000\n").unwrap().cpu(), Some(0.25));
+        for bad in ["", "max", "5 0", "x 100", "5 x"] {
+            assert_eq!(parse_max(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_created_where_a_cgroup_has_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let cgroup = Cgroup::new(folder.path(), Version::V2);
+        let max = Max {
+            quota_us: Some(1000),
+            period_us: 10_000,
+        };
+        assert!(cgroup.set_max(max).unwrap_err().is_gone());
+        assert!(cgroup.max().unwrap_err().is_gone());
+        assert!(!folder.path().join("cpu.max").exists());
+    }
+}

@@ -1,0 +1,328 @@
+//! What was changed, on disk before each change, so that it can be undone after any death.
+//!
+//! ```text
+//!  dormouse-bandwidth 1␤              header
+//!  9c…07 {"path":…,"ours":…}      ␤   a record of 1024 bytes for each cgroup, overwritten in place:
+//!  41…e2 {"path":…}               ␤   XXH3 of the text, and the text; all blanks: free
+//! ```
+//!
+//! A record holds what the limit was and the last two of ours: a daemon that dies between writing
+//! the record and the limit leaves one or the other in force. Any other value was set by somebody
+//! else since, and is left alone. The file is locked while a daemon owns it.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::EnforceError;
+use super::cgroup::{Cgroup, Max, Version};
+
+const HEADER: &str = "dormouse-bandwidth 1\n";
+const RECORD_BYTES: usize = 1024;
+/// More records than any machine has cgroups worth limiting.
+const MOST_RECORDS: usize = 65_536;
+
+/// One cgroup that was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    path: PathBuf,
+    /// Tells it from a later one of the same name.
+    inode: u64,
+    v2: bool,
+    before: Max,
+    ours: [Max; 2],
+}
+
+impl Record {
+    fn cgroup(&self) -> Cgroup {
+        let version = if self.v2 { Version::V2 } else { Version::V1 };
+        Cgroup::new(&self.path, version)
+    }
+}
+
+/// What became of a change when it was undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undone {
+    /// It is as it was.
+    Restored(PathBuf, Max),
+    /// The cgroup is gone.
+    Gone(PathBuf),
+    /// Somebody else has set this limit since.
+    LeftAlone(PathBuf, Max),
+    /// It could not be undone.
+    Failed(PathBuf, String),
+}
+
+/// What came of setting a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Set {
+    /// What is in force now.
+    pub max: Max,
+    /// A limit that somebody else had set since ours; from now on it counts as what it was.
+    pub foreign: Option<Max>,
+}
+
+/// What to do while another daemon has the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until it is gone.
+    Forever,
+    /// A second: whoever cleans up after a daemon that died takes less.
+    Briefly,
+}
+
+fn lock(file: &File, wait: Wait) -> Result<(), String> {
+    if wait == Wait::Forever {
+        return rustix::fs::flock(file, FlockOperation::LockExclusive)
+            .map_err(|error| error.to_string());
+    }
+    for _ in 0..20 {
+        if rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    Err("another `dormouse bandwidth run` has it".to_owned())
+}
+
+/// The open ledger of a daemon.
+#[derive(Debug)]
+pub struct Ledger {
+    file: File,
+    path: PathBuf,
+    records: HashMap<PathBuf, (usize, Record)>,
+    free: Vec<usize>,
+    slots: usize,
+}
+
+impl Ledger {
+    /// Takes the ledger over, when it is free or at once; what an earlier daemon left is undone.
+    ///
+    /// # Errors
+    /// Another daemon has it, it cannot be written, or it is damaged: then nothing is touched.
+    pub fn open(path: &Path, wait: Wait) -> Result<(Self, Vec<Undone>), EnforceError> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(EnforceError::file(folder))?;
+        }
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(EnforceError::file(path))?;
+        lock(&file, wait).map_err(|why| EnforceError::Ledger {
+            path: path.to_owned(),
+            why,
+        })?;
+        let mut text = String::new();
+        file.read_to_string(&mut text)
+            .map_err(EnforceError::file(path))?;
+        let mut ledger = Self {
+            file,
+            path: path.to_owned(),
+            records: HashMap::new(),
+            free: Vec::new(),
+            slots: 0,
+        };
+        for (slot, record) in parse(&text).map_err(|why| ledger.damaged(why))? {
+            ledger.slots = slot + 1;
+            ledger.records.insert(record.path.clone(), (slot, record));
+        }
+        let undone = ledger.undo();
+        // What could not be undone stays, for the next time.
+        if ledger.records.is_empty() {
+            ledger.start_anew()?;
+        }
+        Ok((ledger, undone))
+    }
+
+    fn damaged(&self, why: String) -> EnforceError {
+        EnforceError::Ledger {
+            path: self.path.clone(),
+            why: format!("{why}; look at the limits of your cgroups, then remove this file"),
+        }
+    }
+
+    fn start_anew(&mut self) -> Result<(), EnforceError> {
+        self.free.clear();
+        self.slots = 0;
+        self.file
+            .set_len(0)
+            .and_then(|()| self.file.write_all_at(HEADER.as_bytes(), 0))
+            .map_err(EnforceError::file(&self.path))
+    }
+
+    /// Limits a cgroup, but never above what it was limited to before.
+    ///
+    /// # Errors
+    /// The ledger or the cgroup cannot be written; the limit is what it was.
+    pub fn set(&mut self, cgroup: &Cgroup, wanted: Max) -> Result<Set, EnforceError> {
+        let now = cgroup.max()?;
+        let inode = fs::metadata(&cgroup.path)
+            .map_err(EnforceError::file(&cgroup.path))?
+            .ino();
+        let known = self.records.get(&cgroup.path);
+        let known = known.filter(|(_, record)| record.inode == inode);
+        let foreign = known.is_some_and(|(_, record)| !record.ours.contains(&now));
+        let before = match known {
+            Some((_, record)) if !foreign => record.before,
+            _ => now,
+        };
+        let max = if before.cpu().is_some_and(|cpu| Some(cpu) < wanted.cpu()) {
+            before
+        } else {
+            wanted
+        };
+        let record = Record {
+            path: cgroup.path.clone(),
+            inode,
+            v2: cgroup.version == Version::V2,
+            before,
+            ours: [now, max],
+        };
+        let slot = self.slot_of(&cgroup.path);
+        self.write(slot, Some(&record))?;
+        self.records.insert(cgroup.path.clone(), (slot, record));
+        if max != now {
+            cgroup.set_max(max)?;
+        }
+        Ok(Set {
+            max,
+            foreign: foreign.then_some(now),
+        })
+    }
+
+    /// Gives a cgroup back what it had; nothing if it was never changed.
+    ///
+    /// # Errors
+    /// The ledger cannot be written.
+    pub fn restore(&mut self, path: &Path) -> Result<Option<Undone>, EnforceError> {
+        let Some((slot, record)) = self.records.remove(path) else {
+            return Ok(None);
+        };
+        let undone = undo_one(&record);
+        if matches!(undone, Undone::Failed(..)) {
+            self.records.insert(path.to_owned(), (slot, record));
+        } else {
+            self.write(slot, None)?;
+            self.free.push(slot);
+        }
+        Ok(Some(undone))
+    }
+
+    /// Gives everything back; what fails stays in the ledger.
+    pub fn undo(&mut self) -> Vec<Undone> {
+        let mut paths: Vec<PathBuf> = self.records.keys().cloned().collect();
+        paths.sort();
+        let undo = |path: &PathBuf| match self.restore(path) {
+            Ok(undone) => undone,
+            Err(error) => Some(Undone::Failed(path.clone(), error.to_string())),
+        };
+        paths.iter().filter_map(undo).collect()
+    }
+
+    fn slot_of(&mut self, path: &Path) -> usize {
+        if let Some((slot, _)) = self.records.get(path) {
+            return *slot;
+        }
+        self.free.pop().unwrap_or_else(|| {
+            self.slots += 1;
+            self.slots - 1
+        })
+    }
+
+    fn write(&self, slot: usize, record: Option<&Record>) -> Result<(), EnforceError> {
+        let text = match record {
+            Some(record) => {
+                let text = serde_json::to_string(record).unwrap_or_default();
+                format!("{:016x} {text}", xxh3_64(text.as_bytes()))
+            }
+            None => String::new(),
+        };
+        if text.len() >= RECORD_BYTES || slot >= MOST_RECORDS {
+            return Err(EnforceError::Ledger {
+                path: self.path.clone(),
+                why: "a cgroup's path is too long, or there are too many".to_owned(),
+            });
+        }
+        let line = format!("{text:<width$}\n", width = RECORD_BYTES - 1);
+        let at = HEADER.len() + slot * RECORD_BYTES;
+        self.file
+            .write_all_at(line.as_bytes(), at as u64)
+            .map_err(EnforceError::file(&self.path))
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        self.undo();
+    }
+}
+
+fn undo_one(record: &Record) -> Undone {
+    let path = record.path.clone();
+    let same = fs::metadata(&path).is_ok_and(|data| data.ino() == record.inode);
+    if !same {
+        return Undone::Gone(path);
+    }
+    let cgroup = record.cgroup();
+    let result = cgroup.max().and_then(|now| {
+        if now == record.before {
+            Ok(Undone::Restored(path.clone(), now))
+        } else if record.ours.contains(&now) {
+            cgroup.set_max(record.before)?;
+            Ok(Undone::Restored(path.clone(), record.before))
+        } else {
+            Ok(Undone::LeftAlone(path.clone(), now))
+        }
+    });
+    result.unwrap_or_else(|error| match error.is_gone() {
+        true => Undone::Gone(path),
+        false => Undone::Failed(path, error.to_string()),
+    })
+}
+
+/// Records with their slots. A last record that was cut short was never followed by a change.
+fn parse(text: &str) -> Result<Vec<(usize, Record)>, String> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let records = text
+        .strip_prefix(HEADER)
+        .ok_or("this is no ledger of dormouse")?;
+    let mut found = Vec::new();
+    for (slot, bytes) in records.as_bytes().chunks(RECORD_BYTES).enumerate() {
+        if bytes.len() < RECORD_BYTES || bytes.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        found.push((
+            slot,
+            record_of(bytes).ok_or(format!("record {slot} is damaged"))?,
+        ));
+    }
+    Ok(found)
+}
+
+/// None if the text is not what was written.
+fn record_of(bytes: &[u8]) -> Option<Record> {
+    let (digest, text) = std::str::from_utf8(bytes)
+        .ok()?
+        .trim_ascii_end()
+        .split_once(' ')?;
+    let digest = u64::from_str_radix(digest, 16).ok()?;
+    if digest != xxh3_64(text.as_bytes()) {
+        return None;
+    }
+    serde_json::from_str(text).ok()
+}
+
+#[cfg(test)]
+#[path = "ledger_tests.rs"]
+mod tests;

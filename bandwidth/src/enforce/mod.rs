@@ -1,0 +1,50 @@
+//! How a CPU limit becomes `cpu.max`, and how everything becomes again what it was.
+//!
+//! ```text
+//!  limit ──quota──▶ quota, period ──ledger──▶ what it was, what it will be ──cgroup──▶ cpu.max
+//!                                   (on disk before the change)
+//!  exit, or a later start: ledger ──▶ cpu.max as it was, unless somebody else has changed it
+//! ```
+
+pub mod cgroup;
+pub mod ledger;
+pub mod quota;
+
+use std::path::PathBuf;
+
+/// Why a cgroup cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum EnforceError {
+    /// No hierarchy with the cpu controller.
+    #[error(
+        "no cgroup hierarchy here has the cpu controller: mount cgroup2, or boot with \
+         systemd.unified_cgroup_hierarchy=1"
+    )]
+    NoHierarchy,
+    /// A file of a cgroup.
+    #[error("{path}: {error}")]
+    File {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    /// A file of a cgroup that says something unknown.
+    #[error("{path}: {text:?} cannot be understood")]
+    Text { path: PathBuf, text: String },
+    /// The ledger.
+    #[error("{path}: {why}")]
+    Ledger { path: PathBuf, why: String },
+}
+
+impl EnforceError {
+    pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |error| Self::File { path, error }
+    }
+
+    /// Whether the cgroup is gone.
+    pub fn is_gone(&self) -> bool {
+        // A removed cgroup's open files say ENODEV.
+        matches!(self, Self::File { error, .. } if error.kind() == std::io::ErrorKind::NotFound
+            || error.raw_os_error() == Some(19))
+    }
+}

@@ -1,0 +1,198 @@
+//! The fair class: a queue for each CPU, idle CPUs take from others, quotas are looked at on ticks.
+
+use super::random::Random;
+use super::task::{Machine, Task};
+
+/// Queues and who runs.
+#[derive(Clone, Debug)]
+pub struct Cfs {
+    /// Tasks of each CPU, the running one included; sleeping and throttled ones stay.
+    queues: Vec<Vec<usize>>,
+    pub running: Vec<Option<usize>>,
+    /// Time since the running task came.
+    ran_ns: Vec<i64>,
+    /// When the CPU's next tick is.
+    tick_ns: Vec<i64>,
+    /// When a CPU with a queue gives a task away.
+    give_ns: Vec<i64>,
+}
+
+impl Cfs {
+    pub fn new(machine: &Machine, tasks: usize, random: &mut Random) -> Self {
+        let mut queues = vec![Vec::new(); machine.cpus];
+        // Any order, each CPU once before one twice.
+        let mut cpus: Vec<usize> = Vec::new();
+        for task in 0..tasks {
+            if cpus.is_empty() {
+                cpus = (0..machine.cpus).collect();
+            }
+            let cpu = cpus.swap_remove(random.below(cpus.len()));
+            queues[cpu].push(task);
+        }
+        let tick = |cpu: usize| machine.tick_ns * cpu as i64 / machine.cpus as i64;
+        Self {
+            queues,
+            running: vec![None; machine.cpus],
+            ran_ns: vec![0; machine.cpus],
+            tick_ns: (0..machine.cpus).map(tick).collect(),
+            give_ns: vec![0; machine.cpus],
+        }
+    }
+
+    /// Decides who runs in the step that begins now.
+    pub fn schedule(
+        &mut self,
+        now_ns: i64,
+        machine: &Machine,
+        tasks: &mut [Task],
+        random: &mut Random,
+    ) {
+        for cpu in 0..self.queues.len() {
+            if now_ns >= self.tick_ns[cpu] {
+                self.tick_ns[cpu] += machine.tick_ns;
+                self.tick(cpu, now_ns, machine, tasks, random);
+            }
+            let gone = |&task: &usize| !tasks[task].is_ready(now_ns);
+            if self.running[cpu].as_ref().is_some_and(gone) {
+                self.running[cpu] = None;
+            }
+            self.preempt(cpu, now_ns, tasks);
+            if self.running[cpu].is_none() {
+                self.pick(cpu, now_ns, tasks);
+            }
+        }
+        for cpu in 0..self.queues.len() {
+            if self.running[cpu].is_none() {
+                self.take_from_others(cpu, now_ns, tasks, random);
+            }
+        }
+    }
+
+    /// The step has passed.
+    pub fn pass(&mut self, step_ns: i64, tasks: &mut [Task]) {
+        for (running, ran_ns) in self.running.iter().zip(&mut self.ran_ns) {
+            if let Some(task) = *running {
+                *ran_ns += step_ns;
+                let task = &mut tasks[task];
+                task.vruntime += step_ns as f64 / task.weight();
+                if let Some(quota) = &mut task.quota {
+                    quota.charge(step_ns);
+                }
+            }
+        }
+    }
+
+    fn tick(
+        &mut self,
+        cpu: usize,
+        now_ns: i64,
+        machine: &Machine,
+        tasks: &mut [Task],
+        random: &mut Random,
+    ) {
+        if let Some(task) = self.running[cpu]
+            && let Some(quota) = &mut tasks[task].quota
+        {
+            quota.check();
+        }
+        let ready = self.ready(cpu, now_ns, tasks).count();
+        if ready > 1 && self.ran_ns[cpu] >= machine.slice_ns {
+            self.pick(cpu, now_ns, tasks);
+        }
+        if now_ns >= self.give_ns[cpu] {
+            self.give_ns[cpu] = now_ns + random.exponential(machine.migration_ns) as i64;
+            if ready > 1 {
+                let waiting = self.waiting(cpu, now_ns, tasks);
+                if let Some(task) = waiting {
+                    let to = random.below(self.queues.len());
+                    self.move_task(task, cpu, to, tasks);
+                }
+            }
+        }
+    }
+
+    fn ready<'a>(
+        &'a self,
+        cpu: usize,
+        now_ns: i64,
+        tasks: &'a [Task],
+    ) -> impl Iterator<Item = usize> + 'a {
+        let queue = self.queues[cpu].iter().copied();
+        queue.filter(move |&task| tasks[task].is_ready(now_ns))
+    }
+
+    /// A task that is ready and does not run.
+    fn waiting(&self, cpu: usize, now_ns: i64, tasks: &[Task]) -> Option<usize> {
+        let running = self.running[cpu];
+        self.ready(cpu, now_ns, tasks)
+            .find(|&task| running != Some(task))
+    }
+
+    /// A task in a cgroup of its own runs as soon as it may: its virtual deadline is the earliest.
+    fn preempt(&mut self, cpu: usize, now_ns: i64, tasks: &[Task]) {
+        let Some(running) = self.running[cpu] else {
+            return;
+        };
+        if tasks[running].own_group {
+            return;
+        }
+        let first = self
+            .ready(cpu, now_ns, tasks)
+            .find(|&task| tasks[task].own_group);
+        if let Some(task) = first {
+            self.running[cpu] = Some(task);
+            self.ran_ns[cpu] = 0;
+        }
+    }
+
+    fn pick(&mut self, cpu: usize, now_ns: i64, tasks: &[Task]) {
+        let next = self
+            .ready(cpu, now_ns, tasks)
+            .min_by(|&a, &b| tasks[a].vruntime.total_cmp(&tasks[b].vruntime));
+        self.running[cpu] = next;
+        self.ran_ns[cpu] = 0;
+    }
+
+    fn take_from_others(
+        &mut self,
+        cpu: usize,
+        now_ns: i64,
+        tasks: &mut [Task],
+        random: &mut Random,
+    ) {
+        let count = self.queues.len();
+        let start = random.below(count);
+        for step in 0..count {
+            let from = (start + step) % count;
+            if from == cpu || self.queues[from].len() < 2 {
+                continue;
+            }
+            if let Some(task) = self.waiting(from, now_ns, tasks) {
+                self.move_task(task, from, cpu, tasks);
+                self.running[cpu] = Some(task);
+                self.ran_ns[cpu] = 0;
+                return;
+            }
+        }
+    }
+
+    /// Moves a waiting task; its virtual time goes along relative to the queue's.
+    fn move_task(&mut self, task: usize, from: usize, to: usize, tasks: &mut [Task]) {
+        if from == to {
+            return;
+        }
+        let least = |queue: &[usize], tasks: &[Task]| {
+            let times = queue.iter().map(|&task| tasks[task].vruntime);
+            times.fold(f64::INFINITY, f64::min)
+        };
+        let (old, new) = (
+            least(&self.queues[from], tasks),
+            least(&self.queues[to], tasks),
+        );
+        if new.is_finite() {
+            tasks[task].vruntime += new - old;
+        }
+        self.queues[from].retain(|&other| other != task);
+        self.queues[to].push(task);
+    }
+}

@@ -1,0 +1,289 @@
+//! Time passes in steps of 0.1 ms: schedule, let flow, measure, decide.
+
+use super::cfs::Cfs;
+use super::curve::Curve;
+use super::device::{Asking, balance};
+use super::ext::Ext;
+use super::metrics::{Latencies, Outcome, Spread, gib, rmse};
+use super::policy::{Control, Policy};
+use super::random::Random;
+use super::task::{Machine, Spec, Task, Work};
+
+const STEP_NS: i64 = 100_000;
+/// What fio reads at a time in the seed's evaluation.
+const BLOCK_BYTES: f64 = (4u64 << 20) as f64;
+/// Work of a compute task beside a busy neighbour, and beside one that waits for memory: what two
+/// threads of a core get.
+const BESIDE_COMPUTE: f64 = 0.62;
+const BESIDE_MEMORY: f64 = 0.8;
+
+/// A simulation.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub machine: Machine,
+    pub curve: Curve,
+    pub tasks: Vec<Spec>,
+    pub policy: Policy,
+    /// In bytes a second.
+    pub threshold: f64,
+    /// Between two passes of our daemon.
+    pub interval_ms: f64,
+    pub seconds: f64,
+    /// What is left out at the beginning.
+    pub warm_up_seconds: f64,
+    pub window_ms: f64,
+    pub seed: u64,
+}
+
+enum Scheduler {
+    Fair(Cfs),
+    Ext(Ext),
+}
+
+impl Scheduler {
+    fn running(&self) -> &[Option<usize>] {
+        match self {
+            Self::Fair(cfs) => &cfs.running,
+            Self::Ext(ext) => &ext.running,
+        }
+    }
+}
+
+/// The simulation while it runs.
+struct Run<'a> {
+    setting: &'a Setting,
+    tasks: Vec<Task>,
+    random: Random,
+    bytes: f64,
+    latency_ns: f64,
+    /// Who was running in the last step, and how hard they asked.
+    asked: Vec<(usize, Asking)>,
+    rates: Vec<f64>,
+    latencies: Latencies,
+    blocks_us: Vec<f64>,
+    spikes_gib_s: Vec<f64>,
+    windows: Vec<f64>,
+}
+
+/// Runs a simulation; the same setting gives the same outcome.
+pub fn simulate(setting: &Setting) -> Outcome {
+    let mut random = Random::new(setting.seed);
+    let mut tasks: Vec<Task> = setting
+        .tasks
+        .iter()
+        .map(|&spec| Task::new(spec, &mut random))
+        .collect();
+    for task in &mut tasks {
+        task.own_group = setting.policy.uses_cgroups() && task.is_memory();
+    }
+    let mut scheduler = match setting.policy {
+        Policy::ThrottleQueue => {
+            Scheduler::Ext(Ext::new(&setting.machine, tasks.len(), setting.threshold))
+        }
+        _ => Scheduler::Fair(Cfs::new(&setting.machine, tasks.len(), &mut random)),
+    };
+    let interval_ns = (setting.interval_ms * 1e6) as i64;
+    let mut control = Control::new(
+        setting.policy,
+        setting.threshold,
+        interval_ns,
+        tasks.len(),
+        setting.seed,
+    );
+    let mut run = Run {
+        setting,
+        tasks,
+        random,
+        bytes: 0.0,
+        latency_ns: 0.0,
+        asked: Vec::new(),
+        rates: Vec::new(),
+        latencies: Latencies::default(),
+        blocks_us: Vec::new(),
+        spikes_gib_s: Vec::new(),
+        windows: Vec::new(),
+    };
+    let steps = |seconds: f64| (seconds * 1e9) as i64 / STEP_NS;
+    let warm = steps(setting.warm_up_seconds);
+    let mut before = run.totals();
+    for step in 0..steps(setting.seconds) {
+        let now_ns = step * STEP_NS;
+        if step == warm {
+            before = run.totals();
+        }
+        run.timers(now_ns);
+        control.act(now_ns, &mut run.tasks);
+        match &mut scheduler {
+            Scheduler::Fair(cfs) => {
+                cfs.schedule(now_ns, &setting.machine, &mut run.tasks, &mut run.random);
+                cfs.pass(STEP_NS, &mut run.tasks);
+            }
+            Scheduler::Ext(ext) => {
+                ext.schedule(now_ns, run.bytes, &setting.machine, &run.tasks);
+                ext.pass(STEP_NS);
+            }
+        }
+        run.flow(now_ns, scheduler.running(), step >= warm);
+    }
+    run.outcome(&before, control.writes)
+}
+
+/// Sums since the beginning.
+struct Totals {
+    bytes: f64,
+    memory_cpu_ns: i64,
+    work: f64,
+    each: Vec<f64>,
+}
+
+impl Run<'_> {
+    fn totals(&self) -> Totals {
+        let memory = || self.tasks.iter().filter(|task| task.is_memory());
+        Totals {
+            bytes: self.bytes,
+            memory_cpu_ns: memory().map(|task| task.cpu_ns).sum(),
+            work: self.tasks.iter().map(|task| task.work).sum(),
+            each: memory().map(|task| task.bytes).collect(),
+        }
+    }
+
+    fn timers(&mut self, now_ns: i64) {
+        for task in &mut self.tasks {
+            if let Some(quota) = &mut task.quota {
+                quota.timer(now_ns);
+            }
+            if now_ns >= task.next_method_ns {
+                task.pressure = self.random.unit();
+                let time = self.random.exponential(self.setting.machine.method_ns);
+                task.next_method_ns = now_ns + time as i64;
+            }
+        }
+    }
+
+    /// How hard a task asks on a CPU, beside its neighbour.
+    fn asking(&self, asking: Asking, cpu: usize, running: &[Option<usize>]) -> Asking {
+        let neighbour = running.get(cpu ^ 1).copied().flatten();
+        let pressure = match neighbour.map(|task| &self.tasks[task]) {
+            Some(task) if !task.is_memory() => task.pressure,
+            _ => 0.0,
+        };
+        Asking {
+            lines: asking.lines * (1.0 - self.setting.machine.lines_lost * pressure),
+            own_ns: asking.own_ns + self.setting.machine.own_added_ns * pressure,
+        }
+    }
+
+    fn flow(&mut self, now_ns: i64, running: &[Option<usize>], measured: bool) {
+        let mut asked = Vec::with_capacity(self.asked.len() + 1);
+        for (cpu, &task) in running.iter().enumerate() {
+            let Some(task) = task else { continue };
+            match self.tasks[task].spec.work {
+                Work::Memory { asking, .. } => {
+                    asked.push((task, self.asking(asking, cpu, running)));
+                }
+                Work::Compute => {
+                    let neighbour = running.get(cpu ^ 1).copied().flatten();
+                    let speed = match neighbour.map(|task| self.tasks[task].is_memory()) {
+                        None => 1.0,
+                        Some(true) => BESIDE_MEMORY,
+                        Some(false) => BESIDE_COMPUTE,
+                    };
+                    self.tasks[task].cpu_ns += STEP_NS;
+                    self.tasks[task].work += speed * STEP_NS as f64 / 1e9;
+                }
+            }
+        }
+        if asked != self.asked {
+            let askings: Vec<Asking> = asked.iter().map(|one| one.1).collect();
+            self.latency_ns = balance(&self.setting.curve, &askings).0;
+            self.rates = askings
+                .iter()
+                .map(|one| one.rate(self.latency_ns))
+                .collect();
+            self.asked = asked;
+        }
+        let mut sum = 0.0;
+        for at in 0..self.asked.len() {
+            let bytes = self.rates[at] * STEP_NS as f64 / 1e9;
+            sum += bytes;
+            self.progress(self.asked[at].0, bytes, now_ns + STEP_NS, measured);
+        }
+        self.bytes += sum;
+        if measured {
+            self.latencies.add(self.latency_ns, sum);
+        }
+        let window = (now_ns as f64 / (self.setting.window_ms * 1e6)) as usize;
+        if self.windows.len() <= window {
+            self.windows.resize(window + 1, 0.0);
+        }
+        self.windows[window] += sum;
+    }
+
+    /// A memory task has moved bytes: blocks end, and those with a limit of their own sleep.
+    fn progress(&mut self, task: usize, bytes: f64, now_ns: i64, measured: bool) {
+        let task = &mut self.tasks[task];
+        if task.block_bytes == 0.0 {
+            task.block_ns = task.block_ns.max(now_ns - STEP_NS);
+        }
+        task.cpu_ns += STEP_NS;
+        task.bytes += bytes;
+        task.block_bytes += bytes;
+        task.block_cpu_ns += STEP_NS;
+        if task.block_bytes < BLOCK_BYTES {
+            return;
+        }
+        let passed_ns = now_ns - task.block_ns;
+        if measured {
+            let part = BLOCK_BYTES / task.block_bytes;
+            self.blocks_us.push(passed_ns as f64 * part / 1e3);
+            self.spikes_gib_s
+                .push(gib(task.block_bytes) * 1e9 / passed_ns as f64);
+        }
+        task.block_bytes -= BLOCK_BYTES;
+        task.block_ns = now_ns;
+        task.block_cpu_ns = 0;
+        if let Work::Memory {
+            most: Some(most), ..
+        } = task.spec.work
+        {
+            let due = task.spec.from_ns + (task.bytes / most * 1e9) as i64;
+            if due > now_ns {
+                task.asleep_until_ns = due;
+                task.block_ns = due;
+            }
+        }
+    }
+
+    fn outcome(self, before: &Totals, writes: u64) -> Outcome {
+        let setting = self.setting;
+        let after = self.totals();
+        let seconds = setting.seconds - setting.warm_up_seconds;
+        let per_window = |bytes: &f64| gib(*bytes) * 1000.0 / setting.window_ms;
+        let windows: Vec<f64> = self.windows.iter().map(per_window).collect();
+        let first = (setting.warm_up_seconds * 1000.0 / setting.window_ms).ceil() as usize;
+        let measured = windows.get(first..).unwrap_or_default();
+        let each = after.each.iter().zip(&before.each);
+        let mut spikes = self.spikes_gib_s.clone();
+        spikes.sort_by(f64::total_cmp);
+        let spike = (spikes.len() as f64 * 0.999) as usize;
+        Outcome {
+            policy: setting.policy.name(),
+            seed: setting.seed,
+            threshold_gib_s: gib(setting.threshold),
+            bandwidth_gib_s: Spread::of(measured),
+            rmse_gib_s: rmse(measured, gib(setting.threshold)),
+            access_ns_mean: self.latencies.mean_ns(),
+            access_ns_p99: self.latencies.quantile_ns(0.99),
+            block_us: Spread::of(&self.blocks_us),
+            block_spike_gib_s: spikes.get(spike).copied().unwrap_or(0.0),
+            cpu_s_per_gib: (after.memory_cpu_ns - before.memory_cpu_ns) as f64
+                / 1e9
+                / gib(after.bytes - before.bytes),
+            compute_cpus: (after.work - before.work) / seconds,
+            tasks_gib_s: each.map(|(now, then)| gib(now - then) / seconds).collect(),
+            writes_s: writes as f64 / setting.seconds,
+            windows_gib_s: windows,
+            window_ms: setting.window_ms,
+        }
+    }
+}

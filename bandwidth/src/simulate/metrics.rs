@@ -1,0 +1,175 @@
+//! What is measured of a simulation.
+
+use serde::Serialize;
+
+use super::curve::GIB;
+
+/// Mean, spread and quartiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    pub mean: f64,
+    pub stddev: f64,
+    pub q1: f64,
+    pub median: f64,
+    pub q3: f64,
+    pub p99: f64,
+}
+
+impl Spread {
+    /// Of these values, in any order; of nothing all are 0.
+    pub fn of(values: &[f64]) -> Self {
+        if values.is_empty() {
+            return Self::default();
+        }
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let square = values.iter().map(|value| (value - mean).powi(2));
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at = |part: f64| sorted[((sorted.len() - 1) as f64 * part).round() as usize];
+        Self {
+            mean,
+            stddev: (square.sum::<f64>() / count).sqrt(),
+            q1: at(0.25),
+            median: at(0.5),
+            q3: at(0.75),
+            p99: at(0.99),
+        }
+    }
+}
+
+/// Root of the mean square of the distance to a target.
+pub fn rmse(values: &[f64], target: f64) -> f64 {
+    let square = values.iter().map(|value| (value - target).powi(2));
+    (square.sum::<f64>() / values.len().max(1) as f64).sqrt()
+}
+
+/// Latencies in classes of 5 %, each weighted by the bytes that had it.
+#[derive(Clone, Debug, Default)]
+pub struct Latencies {
+    classes: Vec<f64>,
+    sum: f64,
+    weight: f64,
+}
+
+const CLASS: f64 = 1.05;
+
+impl Latencies {
+    pub fn add(&mut self, latency_ns: f64, weight: f64) {
+        let class = (latency_ns.max(1.0).ln() / CLASS.ln()) as usize;
+        if self.classes.len() <= class {
+            self.classes.resize(class + 1, 0.0);
+        }
+        self.classes[class] += weight;
+        self.sum += latency_ns * weight;
+        self.weight += weight;
+    }
+
+    pub fn mean_ns(&self) -> f64 {
+        if self.weight > 0.0 {
+            self.sum / self.weight
+        } else {
+            0.0
+        }
+    }
+
+    /// The upper end of the class that holds this share of the weight.
+    pub fn quantile_ns(&self, part: f64) -> f64 {
+        let mut left = self.weight * part;
+        for (class, weight) in self.classes.iter().enumerate() {
+            left -= weight;
+            if left <= 0.0 {
+                return CLASS.powi(class as i32 + 1);
+            }
+        }
+        0.0
+    }
+}
+
+/// What came out, over the measured time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    pub policy: &'static str,
+    pub seed: u64,
+    pub threshold_gib_s: f64,
+    /// Total in windows.
+    pub bandwidth_gib_s: Spread,
+    pub rmse_gib_s: f64,
+    pub access_ns_mean: f64,
+    pub access_ns_p99: f64,
+    /// Reading a block of 4 MiB, time without a CPU included.
+    pub block_us: Spread,
+    /// Of single blocks, the fastest in a thousand.
+    pub block_spike_gib_s: f64,
+    /// CPU time of memory tasks.
+    pub cpu_s_per_gib: f64,
+    /// Work of all compute tasks, in undisturbed CPUs.
+    pub compute_cpus: f64,
+    /// Bandwidth of each memory task.
+    pub tasks_gib_s: Vec<f64>,
+    /// How often a limit was written, per second.
+    pub writes_s: f64,
+    /// Total in each window, from the beginning.
+    #[serde(skip)]
+    pub windows_gib_s: Vec<f64>,
+    #[serde(skip)]
+    pub window_ms: f64,
+}
+
+impl Outcome {
+    /// Time after `from_ms` from which on the mean of `span_ms` stays within `band` of the target
+    /// (relative); nothing if it never does.
+    pub fn settled_ms(
+        &self,
+        from_ms: f64,
+        span_ms: f64,
+        band: f64,
+        target_gib_s: f64,
+    ) -> Option<f64> {
+        let span = (span_ms / self.window_ms).round().max(1.0) as usize;
+        let from = (from_ms / self.window_ms).round() as usize;
+        let after = self.windows_gib_s.get(from..)?;
+        let means = after
+            .windows(span)
+            .map(|of| of.iter().sum::<f64>() / span as f64);
+        let outside = |mean: &f64| (mean / target_gib_s - 1.0).abs() > band;
+        let means: Vec<f64> = means.collect();
+        match means.iter().rposition(outside) {
+            None => Some(0.0),
+            Some(last) if last + 1 < means.len() => Some((last + 1) as f64 * self.window_ms),
+            Some(_) => None,
+        }
+    }
+}
+
+/// Bytes as GiB.
+pub fn gib(bytes: f64) -> f64 {
+    bytes / GIB
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_are_those_of_the_values() {
+        let spread = Spread::of(&[4.0, 1.0, 3.0, 2.0, 5.0]);
+        assert_eq!(
+            (spread.mean, spread.q1, spread.median, spread.q3),
+            (3.0, 2.0, 3.0, 4.0)
+        );
+        assert!((spread.stddev - 2f64.sqrt()).abs() < 1e-12);
+        assert!((rmse(&[3.0, 5.0], 4.0) - 1.0).abs() < 1e-12);
+        assert_eq!(Spread::of(&[]), Spread::default());
+    }
+
+    #[test]
+    fn latencies_are_weighted() {
+        let mut latencies = Latencies::default();
+        latencies.add(400.0, 98.0);
+        latencies.add(4000.0, 2.0);
+        assert!((latencies.mean_ns() - 472.0).abs() < 1e-9);
+        assert!((latencies.quantile_ns(0.5) / 400.0 - 1.0).abs() < 0.06);
+        assert!((latencies.quantile_ns(0.99) / 4000.0 - 1.0).abs() < 0.06);
+    }
+}

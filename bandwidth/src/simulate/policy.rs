@@ -1,0 +1,270 @@
+//! What decides: the seed's four methods, and ours with the code of the daemon.
+
+use super::random::Random;
+use super::task::Task;
+use crate::allocate::{Controller, Limit, Load, Settings, balance, total};
+use crate::enforce::quota;
+use crate::estimate::{
+    Activity, Counts, Estimator, GroupSample, Nature, Settings as EstimateSettings, TaskId,
+    TaskSample,
+};
+use crate::simulate::quota::Quota;
+
+/// What weighs a new bandwidth against the average (seed, section 7.4).
+const SEED_NEW: f64 = 0.3;
+/// Spread of what the processor samples of a task (seed, section 6.2.3: 10 to 15 %).
+const SAMPLING_ERROR: f64 = 0.12;
+
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// Nobody.
+    None,
+    /// Seed: cgroups, reduced by the total.
+    SimpleCgroups,
+    /// Seed: cgroups, reduced by balance points.
+    Cgroups,
+    /// Seed: sched_ext with a throttling dispatch queue.
+    ThrottleQueue,
+    /// Ours: fair shares with feedback, through cgroups.
+    Fair,
+}
+
+impl Policy {
+    pub const ALL: [Self; 5] = [
+        Self::None,
+        Self::SimpleCgroups,
+        Self::Cgroups,
+        Self::ThrottleQueue,
+        Self::Fair,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::SimpleCgroups => "simple-cgroups",
+            Self::Cgroups => "cgroups",
+            Self::ThrottleQueue => "throttle-queue",
+            Self::Fair => "fair",
+        }
+    }
+
+    /// Whether each memory task is in a cgroup of its own.
+    pub fn uses_cgroups(self) -> bool {
+        matches!(self, Self::SimpleCgroups | Self::Cgroups | Self::Fair)
+    }
+
+    /// Between two passes, and from a pass's readings to its writes.
+    fn times_ns(self, interval_ns: i64) -> (i64, i64) {
+        match self {
+            // The loop of the seed took 30.8 ms and slept for 150 ms.
+            Self::SimpleCgroups | Self::Cgroups => (180_800_000, 30_800_000),
+            _ => (interval_ns, 1_000_000),
+        }
+    }
+}
+
+/// Looks at tasks now and then, and writes their limits a little later.
+pub struct Control {
+    policy: Policy,
+    threshold: f64,
+    interval_ns: i64,
+    delay_ns: i64,
+    next_ns: i64,
+    apply: Option<(i64, Vec<Limit>)>,
+    last: Vec<Last>,
+    average: Vec<f64>,
+    estimator: Estimator,
+    controller: Controller,
+    random: Random,
+    pub writes: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Last {
+    bytes: f64,
+    cpu_ns: i64,
+    nr_throttled: u64,
+    limit: Option<f64>,
+}
+
+impl Control {
+    pub fn new(policy: Policy, threshold: f64, interval_ns: i64, tasks: usize, seed: u64) -> Self {
+        let (interval_ns, delay_ns) = policy.times_ns(interval_ns);
+        Self {
+            policy,
+            threshold,
+            interval_ns,
+            delay_ns,
+            next_ns: interval_ns,
+            apply: None,
+            last: vec![Last::default(); tasks],
+            average: vec![0.0; tasks],
+            estimator: Estimator::new(EstimateSettings {
+                half_life_ms: 25.0,
+                nature: Nature {
+                    bits: 64,
+                    most_bytes_s: 1e12,
+                    stopped_after_ms: 1000.0,
+                },
+                write_allocate: true,
+            }),
+            controller: Controller::new(Settings::new(threshold)),
+            random: Random::new(seed ^ 0x5eed),
+            writes: 0,
+        }
+    }
+
+    /// Does what is due now.
+    pub fn act(&mut self, now_ns: i64, tasks: &mut [Task]) {
+        if !self.policy.uses_cgroups() {
+            return;
+        }
+        if let Some((due_ns, limits)) = self.apply.take() {
+            if now_ns >= due_ns {
+                self.write(now_ns, &limits, tasks);
+            } else {
+                self.apply = Some((due_ns, limits));
+            }
+        }
+        if now_ns >= self.next_ns {
+            self.next_ns += self.interval_ns;
+            let limits = self.decide(now_ns, tasks);
+            self.apply = Some((now_ns + self.delay_ns, limits));
+        }
+    }
+
+    fn decide(&mut self, now_ns: i64, tasks: &[Task]) -> Vec<Limit> {
+        let members: Vec<usize> = (0..tasks.len())
+            .filter(|&task| tasks[task].is_memory())
+            .collect();
+        let noise: Vec<f64> = members.iter().map(|_| self.noise()).collect();
+        let mut loads = match self.policy {
+            Policy::Fair => self.estimated(now_ns, &members, &noise, tasks),
+            _ => self.averaged(&members, &noise, tasks),
+        };
+        for (load, &task) in loads.iter_mut().zip(&members) {
+            let throttled = tasks[task].quota.as_ref().map_or(0, |q| q.nr_throttled);
+            load.held_back = throttled > self.last[task].nr_throttled;
+            load.limit = self.last[task].limit;
+            load.weight = tasks[task].spec.weight;
+            load.protected = tasks[task].spec.protected;
+            self.last[task] = Last {
+                bytes: tasks[task].bytes,
+                cpu_ns: tasks[task].cpu_ns,
+                nr_throttled: throttled,
+                limit: self.last[task].limit,
+            };
+        }
+        match self.policy {
+            Policy::SimpleCgroups => total::limits(self.threshold, &loads),
+            Policy::Cgroups => balance::limits(self.threshold, &loads),
+            _ => {
+                let interval_ms = self.interval_ns as f64 / 1e6;
+                self.controller.step(interval_ms, 0.0, &loads).limits
+            }
+        }
+    }
+
+    /// A factor around 1: what sampling gets wrong.
+    fn noise(&mut self) -> f64 {
+        let sum: f64 = (0..12).map(|_| self.random.unit()).sum();
+        (1.0 + SAMPLING_ERROR * (sum - 6.0)).max(0.1)
+    }
+
+    /// As the seed does it: counter × share, averaged by a factor per look.
+    fn averaged(&mut self, members: &[usize], noise: &[f64], tasks: &[Task]) -> Vec<Load> {
+        let seconds = self.interval_ns as f64 / 1e9;
+        let moved: Vec<f64> = members
+            .iter()
+            .map(|&task| tasks[task].bytes - self.last[task].bytes)
+            .collect();
+        let all: f64 = moved.iter().sum();
+        let sampled: f64 = moved
+            .iter()
+            .zip(noise)
+            .map(|(bytes, noise)| bytes * noise)
+            .sum();
+        let mut loads = Vec::with_capacity(members.len());
+        for ((&task, bytes), noise) in members.iter().zip(&moved).zip(noise) {
+            let share = if sampled > 0.0 {
+                bytes * noise / sampled
+            } else {
+                0.0
+            };
+            let bandwidth = all * share / seconds;
+            let average = &mut self.average[task];
+            *average += SEED_NEW * (bandwidth - *average);
+            let cpu =
+                (tasks[task].cpu_ns - self.last[task].cpu_ns) as f64 / self.interval_ns as f64;
+            loads.push(Load::new(task as u64, *average, cpu));
+        }
+        loads
+    }
+
+    /// With the daemon's estimator.
+    fn estimated(
+        &mut self,
+        now_ns: i64,
+        members: &[usize],
+        noise: &[f64],
+        tasks: &[Task],
+    ) -> Vec<Load> {
+        let all: f64 = members.iter().map(|&task| tasks[task].bytes).sum();
+        let group = GroupSample {
+            group: 0,
+            counts: Some(Counts {
+                read_bytes: all as u64,
+                write_bytes: 0,
+            }),
+        };
+        let sample = |(&task, noise): (&usize, &f64)| TaskSample {
+            id: TaskId {
+                pid: task as i32,
+                start_ns: 0,
+            },
+            group: 0,
+            activity: Activity::Weight((tasks[task].bytes - self.last[task].bytes) * noise),
+            cpu_ns: tasks[task].cpu_ns as u64,
+        };
+        let samples: Vec<TaskSample> = members.iter().zip(noise).map(sample).collect();
+        let estimate = self.estimator.step(now_ns as u64, &[group], &samples);
+        let load = |(found, &task): (&crate::estimate::TaskEstimate, &usize)| {
+            Load::new(task as u64, found.bandwidth, found.cpu)
+        };
+        estimate.tasks.iter().zip(members).map(load).collect()
+    }
+
+    fn write(&mut self, now_ns: i64, limits: &[Limit], tasks: &mut [Task]) {
+        for (slot, limit) in limits.iter().enumerate() {
+            let task = limit.id as usize;
+            let in_force = self.last[task].limit;
+            let (quota_us, period_us) = match (limit.cpu, self.policy) {
+                (None, _) => {
+                    if in_force.is_some() {
+                        tasks[task].quota = None;
+                        self.writes += 1;
+                    }
+                    self.last[task].limit = None;
+                    continue;
+                }
+                (Some(cpu), Policy::Fair) => {
+                    if !quota::worth_writing(in_force, Some(cpu)) {
+                        continue;
+                    }
+                    let quota = quota::Quota::of(cpu, slot as u64);
+                    (quota.quota_us, quota.period_us)
+                }
+                // Equation 9 of the seed.
+                (Some(cpu), _) => (1000, (1000.0 / cpu) as u64),
+            };
+            let (quota_ns, period_ns) = (quota_us as i64 * 1000, period_us as i64 * 1000);
+            match &mut tasks[task].quota {
+                Some(quota) => quota.write(quota_ns, period_ns),
+                quota => *quota = Some(Quota::new(now_ns, quota_ns, period_ns)),
+            }
+            self.last[task].limit = Some(quota_us as f64 / period_us as f64);
+            self.writes += 1;
+        }
+    }
+}

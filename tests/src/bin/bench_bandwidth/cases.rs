@@ -1,0 +1,213 @@
+//! What is simulated, and the rows that come of it.
+
+use dormouse_bandwidth::simulate::task::{Spec, Work};
+use dormouse_bandwidth::simulate::{CurveError, GIB, Outcome, Policy, Setting, seed, simulate};
+use dormouse_report::stats::Summary;
+use dormouse_tests::bench::rows::{Better, row, with_bar, with_goal};
+use serde_json::Value;
+
+/// When the load changes in the cases with a step.
+pub const STEP_S: f64 = 25.0;
+/// What settling means: from then on the mean of this time stays within this band.
+pub const SETTLED_SPAN_MS: f64 = 250.0;
+pub const SETTLED_BAND: f64 = 0.1;
+
+/// One policy on one workload.
+pub struct Case {
+    pub workload: &'static str,
+    pub policy: Policy,
+    pub runs: Vec<Outcome>,
+    /// Of a workload with a step.
+    pub settled_ms: Vec<Option<f64>>,
+}
+
+impl Case {
+    /// A value of all runs.
+    pub fn of(&self, value: fn(&Outcome) -> f64) -> Summary {
+        Summary::of(self.runs.iter().map(value)).expect("simulations give numbers")
+    }
+}
+
+fn reader(from_s: f64, until_s: f64) -> Spec {
+    Spec {
+        from_ns: (from_s * 1e9) as i64,
+        until_ns: (until_s * 1e9) as i64,
+        ..Spec::new(Work::Memory {
+            asking: seed::READER,
+            most: None,
+        })
+    }
+}
+
+/// The workloads: name, tasks, whether there is a step.
+fn workloads() -> Vec<(&'static str, Vec<Spec>, bool)> {
+    let forever = 1e9;
+    let compute = vec![Spec::new(Work::Compute); 39];
+    let with = |readers: Vec<Spec>| [readers, compute.clone()].concat();
+    let five = vec![reader(0.0, forever); 5];
+    let light = Spec {
+        work: Work::Memory {
+            asking: seed::READER,
+            most: Some(0.3 * GIB),
+        },
+        ..reader(0.0, forever)
+    };
+    vec![
+        ("5 readers, 39 compute", with(five.clone()), false),
+        (
+            "10 readers, 39 compute",
+            with([five.clone(), five.clone()].concat()),
+            false,
+        ),
+        ("5 readers, idle machine", five, false),
+        (
+            "2 light readers; 5 heavy ones come",
+            with([vec![light; 2], vec![reader(STEP_S, forever); 5]].concat()),
+            true,
+        ),
+        (
+            "6 readers; 4 go",
+            with([vec![reader(0.0, forever); 2], vec![reader(0.0, STEP_S); 4]].concat()),
+            true,
+        ),
+    ]
+}
+
+/// Simulates everything; policies follow each other with the same random numbers.
+pub fn measure(rounds: u64) -> Result<Vec<Case>, CurveError> {
+    let mut cases = Vec::new();
+    for (workload, tasks, step) in workloads() {
+        for policy in Policy::ALL {
+            eprintln!("bench: {workload}: {}", policy.name());
+            let mut setting = Setting {
+                tasks: tasks.clone(),
+                ..seed::setting(policy, 5, 39, 0)?
+            };
+            if step {
+                setting.window_ms = 10.0;
+                setting.seconds = STEP_S + 15.0;
+            }
+            let runs: Vec<Outcome> = (1..=rounds)
+                .map(|seed| {
+                    simulate(&Setting {
+                        seed,
+                        ..setting.clone()
+                    })
+                })
+                .collect();
+            let settled = |run: &Outcome| {
+                let target = run.threshold_gib_s;
+                run.settled_ms(STEP_S * 1000.0, SETTLED_SPAN_MS, SETTLED_BAND, target)
+            };
+            let settled_ms = runs.iter().filter(|_| step).map(settled).collect();
+            cases.push(Case {
+                workload,
+                policy,
+                runs,
+                settled_ms,
+            });
+        }
+    }
+    Ok(cases)
+}
+
+/// What is compared, and which way is better.
+type Measure = (&'static str, &'static str, Better, fn(&Outcome) -> f64);
+
+const MEASURES: [Measure; 8] = [
+    ("RMSE against the threshold", "GiB/s", Better::Less, |run| {
+        run.rmse_gib_s
+    }),
+    ("mean off the threshold", "%", Better::Less, |run| {
+        (run.bandwidth_gib_s.mean / run.threshold_gib_s - 1.0).abs() * 100.0
+    }),
+    ("standard deviation", "GiB/s", Better::Less, |run| {
+        run.bandwidth_gib_s.stddev
+    }),
+    ("access latency, mean", "ns", Better::Less, |run| {
+        run.access_ns_mean
+    }),
+    ("access latency, p99", "ns", Better::Less, |run| {
+        run.access_ns_p99
+    }),
+    (
+        "block of 4 MiB, standard deviation",
+        "ms",
+        Better::Less,
+        |run| run.block_us.stddev / 1000.0,
+    ),
+    ("CPU time", "s/GiB", Better::Less, |run| run.cpu_s_per_gib),
+    ("compute tasks", "CPUs", Better::More, |run| {
+        run.compute_cpus
+    }),
+];
+
+/// Ours beside each of the seed's methods.
+pub fn rows(cases: &[Case]) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for ours in cases.iter().filter(|case| case.policy == Policy::Fair) {
+        let same = |case: &&Case| case.workload == ours.workload && case.policy != Policy::Fair;
+        for peer in cases.iter().filter(same) {
+            for (metric, unit, better, value) in MEASURES {
+                // Without a compute task there is nothing to compare.
+                if metric == "compute tasks" && ours.of(value).max == 0.0 {
+                    continue;
+                }
+                let (mine, theirs) = (ours.of(value), peer.of(value));
+                let case = format!("{}, {}", ours.workload, peer.policy.name());
+                let row = row(
+                    metric,
+                    &case,
+                    unit,
+                    better,
+                    &mine,
+                    Ok((&theirs, peer.policy.name())),
+                );
+                rows.push(judged(row, metric, ours, peer));
+            }
+        }
+        if !ours.settled_ms.is_empty() {
+            let peer = cases.iter().find(|case| {
+                case.workload == ours.workload && case.policy == Policy::SimpleCgroups
+            });
+            rows.push(settled(ours, peer));
+        }
+    }
+    rows
+}
+
+/// With the goals, on the workload of the seed's Table 2.
+fn judged(row: Value, metric: &str, ours: &Case, peer: &Case) -> Value {
+    if ours.workload != "5 readers, 39 compute" {
+        return row;
+    }
+    match (metric, peer.policy) {
+        ("RMSE against the threshold", Policy::SimpleCgroups) => with_bar(row, Better::Less, 0.10),
+        ("mean off the threshold", Policy::SimpleCgroups) => with_bar(row, Better::Less, 1.0),
+        ("standard deviation", Policy::None) => with_goal(row, 1.0),
+        ("block of 4 MiB, standard deviation", Policy::None) => with_goal(row, 1.0),
+        ("access latency, mean", Policy::None) => with_goal(row, 1.0 / 0.65),
+        _ => row,
+    }
+}
+
+fn settled(ours: &Case, peer: Option<&Case>) -> Value {
+    // A run that never settles counts as one that takes until its end.
+    let times = |case: &Case| {
+        let end = 15_000.0;
+        Summary::of(case.settled_ms.iter().map(|time| time.unwrap_or(end)))
+    };
+    let mine = times(ours).expect("there are runs");
+    let theirs = peer.and_then(times);
+    let theirs = theirs.as_ref().map(|theirs| (theirs, "simple-cgroups"));
+    let theirs = theirs.ok_or("there is none");
+    let row = row(
+        "settled after a step",
+        ours.workload,
+        "ms",
+        Better::Less,
+        &mine,
+        theirs,
+    );
+    with_bar(row, Better::Less, 300.0)
+}

@@ -1,0 +1,82 @@
+//! The benchmark of bandwidth control: `make bench-bandwidth` runs it.
+//!
+//! The seed's four methods and ours in the simulator, calibrated with the seed's evaluation, on the
+//! same workloads with the same random numbers; and the time that one pass of our code takes on
+//! this machine. Everything simulated is the same on every machine.
+
+mod cases;
+mod pass;
+mod tables;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use dormouse_tests::bench::{date, machine, page};
+use serde_json::json;
+
+const COMMAND: &str = "make bench-bandwidth";
+
+/// Bandwidth control: the seed's methods and ours, simulated, and the time of a pass
+#[derive(Debug, Parser)]
+struct Options {
+    /// Where results go
+    #[arg(long, value_name = "DIR", default_value = "out/bench")]
+    out: PathBuf,
+    /// Simulations of each case, with other random numbers
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: u64,
+    /// Put the tables into docs/
+    #[arg(long)]
+    publish: bool,
+}
+
+fn main() -> ExitCode {
+    match bench(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(options: &Options) -> Result<(), String> {
+    let measured = cases::measure(options.rounds).map_err(|error| error.to_string())?;
+    let passes = pass::measure();
+    let mut rows = cases::rows(&measured);
+    rows.extend(pass::rows(&passes));
+    let machine = machine();
+    let facts = format!(
+        "{}; {} simulations of each case; passes timed on {} ({} cores), Linux {}.",
+        date(),
+        options.rounds,
+        machine["cpu"].as_str().unwrap_or("an unknown processor"),
+        machine["cores"],
+        machine["kernel"].as_str().unwrap_or("?"),
+    );
+    let result = json!({
+        "name": "bandwidth",
+        "date": date(),
+        "command": COMMAND,
+        "machine": machine,
+        "rows": rows,
+    });
+    let folder = &options.out;
+    let says = |error: std::io::Error| format!("{}: {error}", folder.display());
+    fs::create_dir_all(folder).map_err(says)?;
+    let text = serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?;
+    fs::write(folder.join("bandwidth.json"), text).map_err(says)?;
+    let tables = tables::markdown(&facts, &measured, &rows);
+    fs::write(folder.join("bandwidth.md"), &tables).map_err(says)?;
+    println!("{tables}");
+    eprintln!(
+        "bench: bandwidth.json and bandwidth.md in {}",
+        folder.display()
+    );
+    if options.publish {
+        page::publish(COMMAND, folder, &[], &tables)?;
+    }
+    Ok(())
+}
