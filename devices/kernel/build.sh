@@ -70,8 +70,8 @@ unpack() {
 	rm -rf "$tree"
 	mkdir -p "$tree"
 	tarball | tar -xJ -C "$tree" --strip-components=1 --wildcards --wildcards-match-slash \
-		--exclude='*/drivers/gpu/drm/*.[ch]' --exclude='*/arch/[a-t]*.[chS]' \
-		--exclude='*/arch/[a-t]*.dts' --exclude='*/arch/[a-t]*.dtsi' \
+		--exclude='*/drivers/gpu/drm/*.[ch]' --exclude='*/arch/[a-t]*/*.[chS]' \
+		--exclude='*/arch/[a-t]*/*.dts' --exclude='*/arch/[a-t]*/*.dtsi' \
 		--exclude='*/Documentation/*.rst' --exclude='*/Documentation/*.yaml' \
 		--exclude='*/Documentation/*.txt' 2>>"$log" || fail "cannot unpack $source"
 	[ -f "$tree/drivers/base/power/main.c" ] || fail "$source is not a Linux source tree"
