@@ -44,6 +44,16 @@ impl Record {
         let version = if self.v2 { Version::V2 } else { Version::V1 };
         Cgroup::new(&self.path, version)
     }
+
+    /// Whether we have set this limit. Version 1 has a file for the quota and one for the period: a
+    /// daemon that dies between them leaves one of the last limit and one of the new.
+    fn is_ours(&self, now: Max) -> bool {
+        let set = [self.before, self.ours[0], self.ours[1]];
+        let half_set = !self.v2
+            && set.iter().any(|max| max.quota_us == now.quota_us)
+            && set.iter().any(|max| max.period_us == now.period_us);
+        self.ours.contains(&now) || half_set
+    }
 }
 
 /// What became of a change when it was undone.
@@ -170,7 +180,7 @@ impl Ledger {
             .ino();
         let known = self.records.get(&cgroup.path);
         let known = known.filter(|(_, record)| record.inode == inode);
-        let foreign = known.is_some_and(|(_, record)| !record.ours.contains(&now));
+        let foreign = known.is_some_and(|(_, record)| !record.is_ours(now));
         let before = match known {
             Some((_, record)) if !foreign => record.before,
             _ => now,
@@ -276,7 +286,7 @@ fn undo_one(record: &Record) -> Undone {
     let result = cgroup.max().and_then(|now| {
         if now == record.before {
             Ok(Undone::Restored(path.clone(), now))
-        } else if record.ours.contains(&now) {
+        } else if record.is_ours(now) {
             cgroup.set_max(record.before)?;
             Ok(Undone::Restored(path.clone(), record.before))
         } else {

@@ -185,3 +185,23 @@ fn a_record_that_was_cut_short_was_never_followed_by_a_change() {
     fs::write(world.path(), &text[..500]).unwrap();
     assert!(world.open().1.is_empty());
 }
+
+#[test]
+fn a_limit_of_version_1_that_was_half_set_is_undone() {
+    let world = World::new();
+    let path = world.folder.path().join("a");
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("cpu.cfs_quota_us"), "90000\n").unwrap();
+    fs::write(path.join("cpu.cfs_period_us"), "100000\n").unwrap();
+    let cgroup = Cgroup::new(&path, Version::V1);
+    let (mut ledger, _) = world.open();
+    ledger.set(&cgroup, max(50_000, 100_000)).unwrap();
+    ledger.set(&cgroup, max(20_000, 200_000)).unwrap();
+    World::die(ledger);
+    // It died when the new period was set and the new quota was not.
+    fs::write(path.join("cpu.cfs_quota_us"), "50000\n").unwrap();
+    let (_, undone) = world.open();
+    let before = max(90_000, 100_000);
+    assert_eq!(undone, [Undone::Restored(path, before)]);
+    assert_eq!(limit(&cgroup), before);
+}
