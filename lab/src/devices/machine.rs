@@ -20,6 +20,8 @@ use crate::qemu::PROGRAM;
 
 /// No step takes longer, a hanging device's time-out included; booting neither.
 const STEP_TIMEOUT: Duration = Duration::from_secs(180);
+/// Which processors Linux has.
+const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// How often a wait looks for Ctrl-C.
 const GLANCE: Duration = Duration::from_millis(200);
 
@@ -44,21 +46,44 @@ pub fn run(
     mut each: impl FnMut(&Answer) -> Result<(), LabError>,
 ) -> Result<(), LabError> {
     fs::create_dir_all(folder).doing(format!("create {}", folder.display()))?;
-    let job = serde_json::to_vec(steps).expect("steps are plain data");
+    let online = Step::Read {
+        path: ONLINE.into(),
+    };
+    let job: Vec<&Step> = std::iter::once(&online).chain(steps).collect();
+    let job = serde_json::to_vec(&job).expect("steps are plain data");
     let initrd = folder.join("initrd.cpio");
     let bytes = initrd_with(&artefacts.initrd, JOB, &job)?;
     fs::write(&initrd, bytes).doing(format!("write {}", initrd.display()))?;
     let mut machine = Machine::start(artefacts, shape, folder, &initrd)?;
     loop {
-        let answer = machine.next()?;
+        let mut answer = machine.next()?;
         if let Some(error) = answer.error {
             return Err(LabError::Guest(error));
         }
+        let Some(step) = answer.step.checked_sub(1) else {
+            all_online(shape.cpus, answer.text.trim())?;
+            continue;
+        };
+        answer.step = step;
         if answer.step == steps.len() {
             return Ok(());
         }
         each(&answer)?;
     }
+}
+
+/// With fewer processors than asked for, every result would be about another machine.
+fn all_online(cpus: u32, online: &str) -> Result<(), LabError> {
+    let wanted = match cpus {
+        0 | 1 => "0".to_owned(),
+        _ => format!("0-{}", cpus - 1),
+    };
+    if online == wanted {
+        return Ok(());
+    }
+    Err(LabError::Unexpected(format!(
+        "the machine has processors {online}, not {wanted}"
+    )))
 }
 
 struct Machine {
@@ -96,7 +121,11 @@ impl Machine {
                 "-m",
                 "256M",
             ])
-            .args(["-smp", &shape.cpus.to_string()])
+            // A package for each: the firmware's table of processors has one of each package.
+            .args([
+                "-smp",
+                &format!("{0},sockets={0},cores=1,threads=1", shape.cpus),
+            ])
             .args(["-chardev", "stdio,id=answers,signal=off"])
             .arg("-serial")
             .arg(format!("file:{}", console.display()))
