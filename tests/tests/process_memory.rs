@@ -210,6 +210,34 @@ fn a_mapping_that_grows_and_moves_under_background_sync_stays_whole() {
     assert!(!program.said().contains("FAILED"), "{}", program.said());
 }
 
+/// The top of a stack is written before the program runs. Where huge pages are given without
+/// asking, 511 pages of zeros would come with it and hide what the store has for them.
+#[test]
+fn a_huge_page_is_not_in_the_way_of_pages_that_are_still_to_come() {
+    let alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "huge_stack.c");
+    let program = program.display().to_string();
+    let options = ["--on-power-loss", "none"];
+    let mut program = Program::new(alone, directory.path(), "stack", &options, &[&program]);
+    program.run();
+    for life in 1..=3 {
+        assert!(program.wait_for("ok", 2), "life {life}: {}", program.said());
+        let said = program.verb("persist", &["--then", "kill"]);
+        assert_eq!(said.code, 0, "life {life}: {}", said.all());
+        assert_eq!(program.wait(), 0, "life {life}: {}", program.said());
+        program.run();
+    }
+    assert!(program.wait_for("ok", 2), "{}", program.said());
+    let said = program.said();
+    assert!(!said.contains("DIFFERS"), "{said}");
+    let status = program.status();
+    let pid = status["tracker"]["pids"][0].as_i64().expect("a number");
+    let allowed = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(allowed.contains("THP_enabled:\t1"), "{allowed}");
+    program.cut(false);
+}
+
 /// ASLR, huge pages of both kinds, MADV_DONTNEED (of whole huge pages, too), mremap, fork and
 /// brk in loops: other sequences each time, through persist, death and restore.
 #[test]

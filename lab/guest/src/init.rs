@@ -11,6 +11,7 @@
 //! ```
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -152,6 +153,7 @@ fn second_stage() -> Result<(), GuestError> {
     {
         say(&complaint);
     }
+    loopback_up()?;
     cgroups::prepare()?;
     let agent = Command::new("/proc/self/exe")
         .arg("agent")
@@ -160,6 +162,22 @@ fn second_stage() -> Result<(), GuestError> {
     say("agent started");
     reap_until(agent.id())?;
     Err(GuestError::Other("the agent has ended".into()))
+}
+
+/// Programs in the machine talk to each other over 127.0.0.1.
+fn loopback_up() -> Result<(), GuestError> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").doing("open a socket")?;
+    // SAFETY: all bytes of this C structure may be zero.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the request is a valid ifreq with a terminated name.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()).doing("bring up the loopback interface"),
+    }
 }
 
 /// Reaps every child; returns when the child `last` has ended.

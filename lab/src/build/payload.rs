@@ -3,7 +3,7 @@
 //! ```text
 //! bin/dormouse  bin/dormouse-guest
 //! modules/dormouse.ko
-//! modules/load-order  modules/*.ko     what makes memory of a CXL device
+//! modules/load-order  modules/*.ko     what makes memory of a CXL device, what tells of sockets
 //! more-modules/                        the same, for what some tests load
 //! ```
 
@@ -17,11 +17,14 @@ use super::modules::{self, Wanted, if_present, required};
 use super::{BuildError, Step, ext4, module};
 use crate::cache::Key;
 
-/// From a soft-reserved range to memory of its own node.
-const MODULES: [Wanted; 3] = [
+/// From a soft-reserved range to memory of its own node; and what tells about sockets, which the
+/// kernel would fetch by itself where there is a modprobe.
+const MODULES: [Wanted; 5] = [
     required("dax_hmem"),
     required("device_dax"),
     required("kmem"),
+    if_present("tcp_diag"),
+    if_present("unix_diag"),
 ];
 
 /// What is loaded only by whoever needs it.
@@ -35,7 +38,7 @@ const IMAGE: ext4::Image = ext4::Image {
 };
 
 /// Changes whenever this file makes something else from the same inputs.
-const RECIPE: &str = "2";
+const RECIPE: &str = "3";
 
 pub(crate) fn payload(
     context: &Context<'_>,

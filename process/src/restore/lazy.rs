@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::LeftToFill;
 use super::guard::Guard;
 use super::pager::{Lacking, Piece};
+use super::{LeftToFill, allow_huge_pages};
 use crate::memory;
 use crate::ptrace::{self, FrozenTree, Pid, sys::take_fd};
 use crate::store::{DamagedPage, Extent, PAGE_BYTES, Snapshot, SpaceId};
@@ -129,6 +129,7 @@ pub fn start(
     pids.dedup();
     for pid in pids {
         let areas: Vec<LeftToFill> = to_fill.iter().filter(|a| a.pid == pid).cloned().collect();
+        let huge_pages = areas.iter().any(|area| area.huge_pages);
         match target(tree, pid, &areas) {
             Ok(target) => targets.push(target),
             Err(FillError::Io { source, .. }) => {
@@ -136,6 +137,10 @@ pub fn start(
                 fill_now(&areas, &*snapshot)?;
             }
             Err(error) => return Err(error),
+        }
+        // From here on a page that is missing is asked for, however large it would be.
+        if huge_pages {
+            allow_huge_pages(tree, pid)?;
         }
     }
     let alive: Vec<Pid> = tree.processes.iter().map(|process| process.pid).collect();

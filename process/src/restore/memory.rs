@@ -101,33 +101,32 @@ pub fn find_hole(tree: &Tree, own: &[MapsLine]) -> Result<u64, Error> {
         .ok_or_else(|| Error::Description("no free address space for the restorer".to_owned()))
 }
 
-/// Copies the pages that must be there before the tree runs; says which mappings are left.
+fn living(tree: &Tree) -> impl Iterator<Item = &Process> {
+    let processes = tree.processes.iter();
+    processes.filter(|process| process.zombie.is_none())
+}
+
+/// Whether all pages are copied before the tree runs.
+pub fn copies_all(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> bool {
+    let mut total = 0;
+    living(tree).all(|process| {
+        let extents = snapshot.extents(process.space);
+        total += extents.map(|extent| extent.bytes).sum::<u64>();
+        total <= options.copy_all_bytes_max
+    })
+}
+
+/// Copies the pages that must be there before the tree runs, or all; says which mappings are left.
 ///
 /// # Errors
 /// A page is damaged, or cannot be written.
 pub fn fill(
     tree: &Tree,
     snapshot: &dyn Snapshot,
-    options: &Options,
+    copy_all: bool,
 ) -> Result<Vec<LeftToFill>, Error> {
-    let living = || {
-        tree.processes
-            .iter()
-            .filter(|process| process.zombie.is_none())
-    };
-    let mut total = 0;
-    for process in living() {
-        total += snapshot
-            .extents(process.space)
-            .map(|extent| extent.bytes)
-            .sum::<u64>();
-        if total > options.copy_all_bytes_max {
-            break;
-        }
-    }
-    let copy_all = total <= options.copy_all_bytes_max;
     let mut left = Vec::new();
-    for process in living() {
+    for process in living(tree) {
         let mut writer = Writer::new(process)?;
         let urgent = urgent_pages(process);
         for mapping in &process.mappings {
@@ -160,6 +159,7 @@ pub fn fill(
                 pid: process.pid,
                 space: process.space,
                 range,
+                huge_pages: !process.thp_disabled,
             });
         }
         writer.flush()?;

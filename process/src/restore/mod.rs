@@ -82,6 +82,8 @@ pub struct LeftToFill {
     pub space: SpaceId,
     /// The mapping.
     pub range: Range<u64>,
+    /// The process gets transparent huge pages as soon as all of its mappings are watched.
+    pub huge_pages: bool,
 }
 
 /// Why a tree cannot be restored.
@@ -163,6 +165,7 @@ pub enum Error {
 }
 
 const PR_SET_PDEATHSIG: u64 = 1;
+const PR_SET_THP_DISABLE: u64 = 41;
 
 /// How long a phase may take.
 const PHASE_LIMIT: Duration = Duration::from_secs(20);
@@ -187,7 +190,8 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
         action: "map the restorer".to_owned(),
         source,
     })?;
-    let plan = lists::write(tree, &mut pool, &mut region, &kernel)?;
+    let copy_all = memory::copies_all(tree, snapshot, options);
+    let plan = lists::write(tree, &mut pool, &mut region, &kernel, copy_all)?;
 
     let blocked = SignalsBlocked::new();
     let started = start(tree, &region, &plan.roots)?;
@@ -207,7 +211,7 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     guard.all = tree.processes.iter().map(|process| process.pid).collect();
     region.open(plan.grouped);
     wait(plan.processes * 2, "mapping memory")?;
-    let left_to_fill = memory::fill(tree, snapshot, options)?;
+    let left_to_fill = memory::fill(tree, snapshot, copy_all)?;
     region.open(plan.filled);
     wait(plan.processes * 2 + plan.tasks, "creating threads")?;
     for process in &tree.processes {
@@ -231,6 +235,14 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     }
     let mut frozen = FrozenTree::freeze(&roots)?;
     take_over(tree, &mut frozen, hole)?;
+    if !copy_all {
+        let waits = |pid| left_to_fill.iter().any(|left| left.pid == pid);
+        for process in tree.processes.iter().filter(|p| p.zombie.is_none()) {
+            if !process.thp_disabled && !waits(process.pid) {
+                allow_huge_pages(&mut frozen, process.pid)?;
+            }
+        }
+    }
     // Its end must not be taken for a parent's.
     drop(started);
     death_signals(tree, &mut frozen)?;
@@ -501,6 +513,19 @@ fn take_over(tree: &Tree, frozen: &mut FrozenTree, hole: u64) -> Result<(), Erro
             // SAFETY: no memory involved. It takes effect when the process is thawed.
             unsafe { libc::kill(pid, libc::SIGSTOP) };
         }
+    }
+    Ok(())
+}
+
+/// Ends what the lists of a tree that is not copied at once begin with.
+fn allow_huge_pages(frozen: &mut FrozenTree, pid: Pid) -> Result<(), ptrace::Error> {
+    let stopped = frozen
+        .process_mut(pid)
+        .ok_or(ptrace::Error::Gone { tid: pid })?;
+    let allowed = stopped.syscall(0, libc::SYS_prctl, [PR_SET_THP_DISABLE, 0, 0, 0, 0, 0])?;
+    stopped.end_injections();
+    if let Err(error) = allowed {
+        tracing::warn!(pid, "it gets no huge pages any more: {error}");
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Memory: the tracker's goes, the program's comes.
 
 use super::super::Error;
+use super::super::PR_SET_THP_DISABLE;
 use super::super::stub::{Check, List};
 use super::{MAP_IMAGE, Writer};
 use crate::state::{Backing, KernelPart, Mapping, Process, advice};
@@ -14,6 +15,21 @@ const TASK_END: u64 = crate::state::TASK_END;
 const LOWEST: u64 = 0;
 
 impl Writer<'_> {
+    /// Before its mappings are made. The first page that is written to one of them must not bring
+    /// 511 pages of zeros along: they would stand where those of the store are still to come.
+    pub(super) fn huge_pages(&self, list: &mut List, process: &Process) {
+        // It may have inherited ours.
+        let off = process.thp_disabled || !self.copy_all;
+        let call = list.call(
+            libc::SYS_prctl,
+            &[PR_SET_THP_DISABLE, u64::from(off), 0, 0, 0],
+            "switch huge pages off or on",
+        );
+        if !off {
+            call.expect(Check::Any);
+        }
+    }
+
     /// Replaces our memory by the program's mappings.
     pub(super) fn memory(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
         let mut parked = self.region.parking();

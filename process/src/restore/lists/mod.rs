@@ -42,7 +42,7 @@ pub struct Plan {
     pub tasks: u32,
 }
 
-/// Writes the lists of a whole tree.
+/// Writes the lists of a whole tree. `copy_all`: all of its pages are there when it runs.
 ///
 /// # Errors
 /// A file to map cannot be opened, or there is too much to write.
@@ -51,6 +51,7 @@ pub fn write(
     pool: &mut Pool,
     region: &mut Region,
     kernel: &KernelMappings,
+    copy_all: bool,
 ) -> Result<Plan, Error> {
     let full = |source| Error::System {
         action: "write the restorer's lists".to_owned(),
@@ -64,6 +65,7 @@ pub fn write(
         pool,
         region,
         kernel,
+        copy_all,
         grouped,
         filled,
         ignored,
@@ -130,6 +132,7 @@ struct Writer<'writing> {
     pool: &'writing mut Pool,
     region: &'writing mut Region,
     kernel: &'writing KernelMappings,
+    copy_all: bool,
     grouped: Gate,
     filled: Gate,
     ignored: u64,
@@ -191,6 +194,7 @@ impl Writer<'_> {
             );
         }
         self.descriptors(&mut list, process)?;
+        self.huge_pages(&mut list, process);
         self.memory(&mut list, process)?;
         list.report();
         list.wait(self.filled);

@@ -11,7 +11,6 @@ const PR_SET_SECUREBITS: u64 = 28;
 const PR_CAPBSET_DROP: u64 = 24;
 const PR_SET_CHILD_SUBREAPER: u64 = 36;
 const PR_SET_NO_NEW_PRIVS: u64 = 38;
-const PR_SET_THP_DISABLE: u64 = 41;
 const PR_CAP_AMBIENT: u64 = 47;
 const PR_CAP_AMBIENT_RAISE: u64 = 2;
 const PR_TIMER_CREATE_RESTORE_IDS: u64 = 77;
@@ -80,13 +79,6 @@ impl Writer<'_> {
             &[PR_SET_CHILD_SUBREAPER, u64::from(process.subreaper)],
             "be a subreaper",
         );
-        if process.thp_disabled {
-            list.call(
-                prctl,
-                &[PR_SET_THP_DISABLE, 1, 0, 0, 0],
-                "switch huge pages off",
-            );
-        }
         for command in MEMBARRIER_REGISTER
             .into_iter()
             .filter(|bit| process.membarrier & bit != 0)
