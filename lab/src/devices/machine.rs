@@ -31,6 +31,30 @@ pub struct Shape {
     pub cpus: u32,
     /// A host thread for each processor; one for all otherwise.
     pub threads: bool,
+    pub clock: Clock,
+}
+
+/// What the machine's time is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// The host's.
+    Host,
+    /// Each instruction of any processor takes so many nanoseconds, a power of two up to 128, and
+    /// where all processors sleep, time goes on at once to what they wait for. Whatever else the
+    /// host does is no part of it. Needs one host thread.
+    Instructions { ns: u32 },
+}
+
+impl Clock {
+    fn arguments(self) -> Vec<String> {
+        match self {
+            Clock::Host => Vec::new(),
+            Clock::Instructions { ns } => {
+                let shift = ns.max(1).ilog2();
+                vec!["-icount".into(), format!("shift={shift},sleep=off")]
+            }
+        }
+    }
 }
 
 /// Runs the steps in a fresh machine; `each` hears every answer as it comes.
@@ -113,6 +137,7 @@ impl Machine {
                 "-no-reboot",
             ])
             .args(["-accel", &format!("tcg,thread={threads}")])
+            .args(shape.clock.arguments())
             .args([
                 "-cpu",
                 "max,-erms,-fsrm",

@@ -14,21 +14,23 @@ mod shape;
 mod switches;
 mod time;
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
 pub use check::Report;
-pub use machine::Shape;
+pub use machine::{Clock, Shape};
 pub use shape::MachineShape;
 pub use switches::Mode;
 pub use time::{ModeTimes, Times};
 
 use crate::build::{BuildOptions, Checked, build_devices};
 use crate::cli::{machine_folder, print_json};
-use crate::error::LabError;
+use crate::error::{Doing, LabError};
 use crate::terminal::Terminal;
+use graph::PHASES;
 
 /// Suspend and resume made-up devices in an emulated machine with our kernel
 #[derive(Debug, Subcommand)]
@@ -99,6 +101,33 @@ pub struct TimeArgs {
     /// Workers beside one a processor, for devices that sleep; 0: strictly one a processor
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub sleepers: u32,
+    /// Nanoseconds that an instruction takes in the machine, a power of two up to 128; 0: the
+    /// host's time, which whatever else the host does is part of
+    #[arg(long, value_name = "NS", default_value_t = 1, value_parser = parse_instruction_ns)]
+    pub instruction_ns: u32,
+    /// Keep the trace of one more cycle of each mode in this folder
+    #[arg(long, value_name = "DIR")]
+    pub traces: Option<PathBuf>,
+}
+
+fn parse_instruction_ns(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Ok(0),
+        Ok(ns @ 1..=128) if u32::is_power_of_two(ns) => Ok(ns),
+        _ => Err("0, or a power of two up to 128".into()),
+    }
+}
+
+impl TimeArgs {
+    fn clock(&self) -> Result<Clock, LabError> {
+        match self.instruction_ns {
+            0 => Ok(Clock::Host),
+            _ if self.machine.threads => Err(LabError::Unexpected(
+                "--threads needs the host's time: --instruction-ns 0".into(),
+            )),
+            ns => Ok(Clock::Instructions { ns }),
+        }
+    }
 }
 
 /// Runs a verb.
@@ -115,6 +144,7 @@ pub fn run(command: &DevicesCommand, json: bool) -> Result<ExitCode, LabError> {
 /// Boots the machine for these steps.
 fn run_steps(
     args: &DeviceMachineArgs,
+    clock: Clock,
     steps: &[dormouse_guest::device_job::Step],
     terminal: &Terminal,
     mut each: impl FnMut(&dormouse_guest::device_job::Answer) -> Result<(), LabError>,
@@ -123,6 +153,7 @@ fn run_steps(
     let shape = Shape {
         cpus: args.cpus,
         threads: args.threads,
+        clock,
     };
     terminal.now("booting");
     let folder = machine_folder(&args.machine);
@@ -138,7 +169,7 @@ fn check_verb(args: &CheckArgs, json: bool) -> Result<ExitCode, LabError> {
     let terminal = Terminal::new();
     let mut check = check::Check::new(args.seed, args.graphs, args.injections);
     let steps = std::mem::take(&mut check.steps);
-    run_steps(&args.machine, &steps, &terminal, |answer| {
+    run_steps(&args.machine, Clock::Host, &steps, &terminal, |answer| {
         check.hear(answer)
     })?;
     terminal.finish();
@@ -174,13 +205,21 @@ fn time_verb(args: &TimeArgs, json: bool) -> Result<ExitCode, LabError> {
         threshold_us: args.threshold_us,
         sleepers: args.sleepers,
         cpus: args.machine.cpus.into(),
+        traces: args.traces.is_some(),
     };
     let mut timing = time::Timing::new(&graph, &plan);
     let steps = timing.steps.clone();
-    run_steps(&args.machine, &steps, &terminal, |answer| {
+    run_steps(&args.machine, args.clock()?, &steps, &terminal, |answer| {
         timing.hear(answer)
     })?;
     terminal.finish();
+    if let Some(folder) = &args.traces {
+        fs::create_dir_all(folder).doing(format!("create {}", folder.display()))?;
+        for (name, text) in &timing.texts {
+            let path = folder.join(name);
+            fs::write(&path, text).doing(format!("write {}", path.display()))?;
+        }
+    }
     let times = timing.finish(args.shape.name(), &graph, &plan);
     if json {
         print_json(&times)?;
@@ -195,18 +234,31 @@ fn print_times(times: &Times) {
         "{}: {} devices, {} processors; ms, medians",
         times.graph, times.devices, times.cpus
     );
-    println!("{:12} {:>9} {:>9} {:>9}", "", "down", "up", "sum");
-    let line = |name: &str, down: f64, up: f64, sum: f64| {
-        println!("{name:12} {down:9.2} {up:9.2} {sum:9.2}");
-    };
+    let (down, up) = (times.bound_down_ms, times.bound_up_ms);
+    let list = times.of(Mode::List).map(|times| times.sum_median_ms);
+    println!(
+        "{:12} {:>9} {:>9} {:>9} {:>8} {:>9}  {}",
+        "",
+        "down",
+        "up",
+        "sum",
+        "to list",
+        "to bound",
+        PHASES.join(" ")
+    );
     for mode in &times.modes {
-        line(
+        let sum = mode.sum_median_ms;
+        let phases = PHASES.map(|name| format!("{:.2}", mode.phases_ms[name]));
+        println!(
+            "{:12} {:9.2} {:9.2} {:9.2} {:>8} {:9.2}  {}",
             mode.mode.name(),
             mode.down_median_ms,
             mode.up_median_ms,
-            mode.sum_median_ms,
+            sum,
+            list.map_or("–".into(), |list| format!("{:.2}", sum / list)),
+            sum / (down + up),
+            phases.join(" ")
         );
     }
-    let (down, up) = (times.bound_down_ms, times.bound_up_ms);
-    line("lower bound", down, up, down + up);
+    println!("{:12} {down:9.2} {up:9.2} {:9.2}", "lower bound", down + up);
 }

@@ -20,13 +20,16 @@ pub enum MachineShape {
     Laptop,
     /// 1500 devices: many network and disk controllers side by side
     Server,
+    /// 600 devices, none of them slow
+    Quick,
 }
 
 impl MachineShape {
-    pub const ALL: [MachineShape; 3] = [
+    pub const ALL: [MachineShape; 4] = [
         MachineShape::Phone,
         MachineShape::Laptop,
         MachineShape::Server,
+        MachineShape::Quick,
     ];
 
     pub fn name(self) -> &'static str {
@@ -34,6 +37,7 @@ impl MachineShape {
             MachineShape::Phone => "phone",
             MachineShape::Laptop => "laptop",
             MachineShape::Server => "server",
+            MachineShape::Quick => "quick",
         }
     }
 
@@ -43,6 +47,7 @@ impl MachineShape {
             MachineShape::Phone => phone(),
             MachineShape::Laptop => laptop(),
             MachineShape::Server => server(),
+            MachineShape::Quick => quick(),
         }
     }
 }
@@ -193,6 +198,26 @@ fn server() -> Graph {
             let last = builder.graph.devices.len() as u64 - 1;
             let parent = builder.dice.between(bridge as u64, last) as usize;
             builder.add_quick(Some(parent));
+        }
+    }
+    builder.graph
+}
+
+/// What is left of the phone without its slow devices: what a work item each costs.
+fn quick() -> Graph {
+    let mut builder = Builder::new(4);
+    let root = builder.add_quick(None);
+    let clocks: Vec<usize> = (0..12).map(|_| builder.add_quick(Some(root))).collect();
+    while builder.graph.devices.len() < 600 {
+        let last = builder.graph.devices.len() as u64 - 1;
+        let parent = match builder.dice.between(0, 1) {
+            0 => root,
+            _ => builder.dice.between(0, last) as usize,
+        };
+        let device = builder.add_quick(Some(parent));
+        let supplier = *builder.dice.pick(&clocks);
+        if builder.dice.chance(0.4) && supplier != parent {
+            builder.link(supplier, device);
         }
     }
     builder.graph

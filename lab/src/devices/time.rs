@@ -10,6 +10,17 @@ use super::graph::{Graph, PHASES, is_down};
 use super::switches::{Mode, Scope, set_mode, set_scope, set_sleepers, set_threshold};
 use crate::error::LabError;
 
+const TRACING: &str = "/sys/kernel/debug/tracing";
+/// What the kernel series tells of its last transition.
+const SERIES: &str = "/sys/kernel/debug/pm_graph";
+
+fn trace_file(name: &str, value: &str) -> Step {
+    Step::Set {
+        path: format!("{TRACING}/{name}"),
+        value: value.to_owned(),
+    }
+}
+
 /// How it is timed.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -19,6 +30,8 @@ pub struct Plan {
     /// Workers beside one a processor, for devices that sleep.
     pub sleepers: u32,
     pub cpus: u64,
+    /// One more cycle of each mode is traced at the end.
+    pub traces: bool,
 }
 
 /// One mode's times.
@@ -32,6 +45,36 @@ pub struct ModeTimes {
     pub down_median_ms: f64,
     pub up_median_ms: f64,
     pub sum_median_ms: f64,
+    /// Medians of each phase.
+    pub phases_ms: BTreeMap<&'static str, f64>,
+}
+
+impl ModeTimes {
+    fn new(mode: Mode, rounds: &[[f64; 6]]) -> ModeTimes {
+        let way = |is_wanted: &dyn Fn(usize) -> bool| -> Vec<f64> {
+            let one = |round: &[f64; 6]| {
+                let phases = (0..PHASES.len()).filter(|&phase| is_wanted(phase));
+                phases.map(|phase| round[phase]).sum()
+            };
+            rounds.iter().map(one).collect()
+        };
+        let middle = |times: &[f64]| median(times.iter().copied()).unwrap_or(f64::NAN);
+        let down_ms = way(&is_down);
+        let up_ms = way(&|phase| !is_down(phase));
+        ModeTimes {
+            mode,
+            down_median_ms: middle(&down_ms),
+            up_median_ms: middle(&up_ms),
+            sum_median_ms: middle(&way(&|_| true)),
+            phases_ms: PHASES
+                .iter()
+                .enumerate()
+                .map(|(phase, name)| (*name, middle(&way(&|other| other == phase))))
+                .collect(),
+            down_ms,
+            up_ms,
+        }
+    }
 }
 
 /// All modes of one graph.
@@ -58,7 +101,12 @@ impl Times {
 pub struct Timing {
     pub steps: Vec<Step>,
     timed: BTreeMap<usize, Mode>,
-    heard: BTreeMap<Mode, Vec<(f64, f64)>>,
+    /// Milliseconds of each phase.
+    heard: BTreeMap<Mode, Vec<[f64; 6]>>,
+    /// Which steps read a text that is kept, and its name.
+    kept: BTreeMap<usize, String>,
+    /// What was read: a trace of one cycle of each mode, and what the series says of its own.
+    pub texts: BTreeMap<String, String>,
 }
 
 impl Timing {
@@ -88,11 +136,56 @@ impl Timing {
                 steps.push(Step::Cycle { order: false });
             }
         }
-        Timing {
+        let mut timing = Timing {
             steps,
             timed,
             heard: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            texts: BTreeMap::new(),
+        };
+        if plan.traces {
+            timing.add_traces(&plan.modes);
         }
+        timing
+    }
+
+    /// One more cycle of each mode, traced; its time does not count.
+    fn add_traces(&mut self, modes: &[Mode]) {
+        for (file, value) in [
+            ("current_tracer", "nop"),
+            ("buffer_size_kb", "16384"),
+            ("trace_clock", "mono"),
+            ("events/power/suspend_resume/enable", "1"),
+            ("events/power/device_pm_callback_start/enable", "1"),
+            ("events/power/device_pm_callback_end/enable", "1"),
+            ("events/sched/sched_switch/enable", "1"),
+        ] {
+            self.steps.push(trace_file(file, value));
+        }
+        for &mode in modes {
+            self.steps.extend([
+                set_mode(Mode::List),
+                Step::Permit {
+                    all: mode.permits(),
+                },
+                set_mode(mode),
+                trace_file("trace", ""),
+                trace_file("tracing_on", "1"),
+                Step::Cycle { order: false },
+                trace_file("tracing_on", "0"),
+            ]);
+            self.keep(format!("{mode}.trace"), format!("{TRACING}/trace"));
+        }
+        if modes.contains(&Mode::Graph) {
+            for name in ["order", "phases", "costs"] {
+                self.keep(format!("graph.{name}"), format!("{SERIES}/{name}"));
+            }
+        }
+    }
+
+    fn keep(&mut self, name: String, path: String) {
+        self.kept.insert(self.steps.len(), name);
+        self.steps.push(Step::Read { path });
     }
 
     /// Takes one answer.
@@ -100,6 +193,9 @@ impl Timing {
     /// # Errors
     /// A transition failed, or the kernel's log lacks a phase.
     pub fn hear(&mut self, answer: &Answer) -> Result<(), LabError> {
+        if let Some(name) = self.kept.get(&answer.step) {
+            self.texts.insert(name.clone(), answer.text.clone());
+        }
         let Some(cycle) = &answer.cycle else {
             return Ok(());
         };
@@ -111,28 +207,21 @@ impl Timing {
         let Some(mode) = self.timed.get(&answer.step) else {
             return Ok(());
         };
-        let (mut down, mut up) = (0.0, 0.0);
-        for (phase, name) in PHASES.iter().enumerate() {
-            let us = cycle.phases_us.get(*name).ok_or_else(|| {
+        let mut round = [0.0; 6];
+        for (ms, name) in round.iter_mut().zip(PHASES) {
+            let us = cycle.phases_us.get(name).ok_or_else(|| {
                 LabError::Unexpected(format!("the kernel's log has no time of {name}"))
             })?;
-            let ms = *us as f64 / 1e3;
-            *if is_down(phase) { &mut down } else { &mut up } += ms;
+            *ms = *us as f64 / 1e3;
         }
-        self.heard.entry(*mode).or_default().push((down, up));
+        self.heard.entry(*mode).or_default().push(round);
         Ok(())
     }
 
     /// What came of all rounds.
     pub fn finish(self, name: &str, graph: &Graph, plan: &Plan) -> Times {
-        let modes = self.heard.into_iter().map(|(mode, rounds)| ModeTimes {
-            mode,
-            down_median_ms: median(rounds.iter().map(|r| r.0)).unwrap_or(f64::NAN),
-            up_median_ms: median(rounds.iter().map(|r| r.1)).unwrap_or(f64::NAN),
-            sum_median_ms: median(rounds.iter().map(|r| r.0 + r.1)).unwrap_or(f64::NAN),
-            down_ms: rounds.iter().map(|r| r.0).collect(),
-            up_ms: rounds.iter().map(|r| r.1).collect(),
-        });
+        let heard = self.heard.into_iter();
+        let modes = heard.map(|(mode, rounds)| ModeTimes::new(mode, &rounds));
         let total = |down: bool, us: &dyn Fn(usize) -> u64| {
             let phases = (0..PHASES.len()).filter(|&phase| is_down(phase) == down);
             phases.map(us).sum::<u64>() as f64 / 1e3
@@ -163,6 +252,7 @@ mod tests {
             threshold_us: 500,
             sleepers: 32,
             cpus: 2,
+            traces: false,
         };
         let timing = Timing::new(&MachineShape::Phone.graph(), &plan);
         for mode in Mode::ALL {
