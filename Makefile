@@ -94,12 +94,8 @@ publish-bandwidth: setup ## The same, and put the tables into docs/
 bench-offload: build ## The virtual executor: instructions on a Cortex-M3, native and translated
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR)
 
-check-offload: build ## The virtual executor against a big core, all of it: an hour or more (STATES= BLOCKS= INPUTS=)
-	@for what in instructions thumb-instructions; do offload/tests/run.sh $$what $(STATES); done
-	@for what in blocks thumb-blocks; do offload/tests/run.sh $$what $(BLOCKS); done
-	@offload/tests/run.sh hand-back $$(( $(BLOCKS) / 10 ))
-	@offload/tests/run.sh modes $$(( $(STATES) / 20 ))
-	@$(DORMOUSE) offload check --inputs $(INPUTS)
+check-offload: build ## The virtual executor against a big core, in full; goes on where it was interrupted (STATES= BLOCKS= INPUTS=)
+	@offload/tests/full.sh out/check-offload $(DORMOUSE) $(STATES) $(BLOCKS) $(INPUTS)
 
 publish-offload: build ## The same, and put the tables and the figure into docs/
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR) --publish docs

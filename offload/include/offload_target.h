@@ -4,15 +4,17 @@
  *
  *   host address   what
  *   0x00000000     vectors; struct offload_state at 0x7900, a stack below it
- *   0x00008000     target table of A32: one word for each word of guest memory, by its offset
- *   0x20000000     target table of T32: one word for each halfword
+ *   0x00008000     target table of the guest's instruction set, by offset in guest memory: one word for
+ *                  each word of A32, or for each halfword of T32. Nothing behind it can be read, so a
+ *                  branch to code that it does not reach faults
+ *   0x20000000     target table of the other instruction set; only the executor reads it
  *   0x20200000     code cache
  *   0x20300000     the executor itself: code, constants, data
  *   0x20380000     struct target_job
  *   0x20400000     (down from here) the executor's stack
  *   0x21000000     guest memory
  *
- * No entry of a target table that is read at an odd address is an address of the code cache: such a
+ * No entry of the target table that is read at an odd address is an address of the code cache: such a
  * branch faults, and the executor decides.
  */
 #ifndef OFFLOAD_TARGET_H
@@ -25,8 +27,8 @@
 #define TARGET_STATE_BYTES 0x00000800u
 #define TARGET_TABLE 0x00000000u
 #define TARGET_TABLE_BYTES 0x00400000u
-#define TARGET_THUMB 0x20000000u
-#define TARGET_THUMB_BYTES 0x00200000u
+#define TARGET_OTHER_TABLE 0x20000000u
+#define TARGET_OTHER_TABLE_BYTES 0x00200000u
 #define TARGET_CACHE 0x20200000u
 #define TARGET_CACHE_MOST 0x00100000u
 #define TARGET_JOB 0x20380000u

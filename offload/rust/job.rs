@@ -5,7 +5,6 @@ use crate::guest::Guest;
 const MAGIC: u32 = 0x3142_4a44;
 const HOST_MEMORY: u32 = 0x2100_0000;
 const TABLE: u32 = 0;
-const THUMB_TABLE: u32 = 0x2000_0000;
 const STATE: u32 = 0x7900;
 const NATIVES_MOST: usize = 64;
 pub const DEVICES_MOST: usize = 8;
@@ -102,8 +101,9 @@ impl Job {
             HOST_MEMORY,
             guest.text_start,
             guest.text_end,
+            // The target table is of the instruction set that the guest begins in.
+            self.entry & 1,
             TABLE,
-            THUMB_TABLE,
             STATE,
             self.options,
             self.scratch,

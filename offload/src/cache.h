@@ -11,7 +11,7 @@
  * state ever holds a host code address, so this is safe at every instruction boundary.
  *
  * The target tables have a word for each word of A32 and for each halfword of T32: 0, or where its
- * code is (bit 0 set). Guest addresses have bit 0 set for T32 everywhere.
+ * code is (bit 0 set). Translated code reads one of them, the executor both. Guest addresses have bit 0 set for T32 everywhere.
  */
 #ifndef OFFLOAD_CACHE_H
 #define OFFLOAD_CACHE_H
@@ -30,7 +30,7 @@ struct region {
 	uint8_t lengths[];
 };
 
-enum { REGIONS_MOST = 4096, OUTSIDE_MOST = 64 };
+enum { REGIONS_MOST = 4096, OUTSIDE_MOST = 1024 };
 
 struct code_cache {
 	uint8_t *bytes;

@@ -197,8 +197,8 @@ bool executor_init(struct executor *x)
 	good &= !(layout->host_base & (layout->size - 1));
 	good &= !(layout->guest_base & (layout->size - 1)) && end - 1 >= layout->guest_base;
 	good &= t32_modified(layout->host_base - layout->guest_base) >= 0;
-	good &= t32_modified(layout->table_base - layout->guest_base) >= 0;
-	good &= !(layout->thumb_base & 3);
+	good &= layout->thumb <= 1 && !(layout->table_base & 3);
+	good &= layout->thumb || t32_modified(layout->table_base - layout->guest_base) >= 0;
 	good &= layout->state >= STATE_STACK_BYTES;
 	good &= layout->text_start >= layout->guest_base && layout->text_end <= end &&
 		layout->text_start < layout->text_end && !((layout->text_start | layout->text_end) & 3);
@@ -359,7 +359,7 @@ static uint32_t thumb_target(struct executor *x)
 {
 	const struct offload_layout *layout = &x->job->layout;
 
-	return go_on(x, *raw_scratch(x) + 1 - (layout->thumb_base / 2 - layout->guest_base));
+	return go_on(x, *raw_scratch(x) + 1 - (layout->table_base / 2 - layout->guest_base));
 }
 
 static uint32_t arm_target(struct executor *x)
@@ -372,10 +372,8 @@ static uint32_t arm_target(struct executor *x)
 uint32_t executor_missing_target(struct executor *x)
 {
 	take_registers(x);
-	/* An empty entry was read: the table that it is in says of which instruction set it is. */
-	if (2 * *raw_scratch(x) - x->job->layout.thumb_base < 4 * x->cache.table_words[1])
-		return thumb_target(x);
-	return arm_target(x);
+	/* An empty entry was read. */
+	return x->job->layout.thumb ? thumb_target(x) : arm_target(x);
 }
 
 /* What translate_plain.c had put away when an access faulted. */

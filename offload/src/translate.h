@@ -64,8 +64,9 @@ struct offload_layout {
 	uint32_t host_base;
 	uint32_t text_start;	/* guest code: never written to */
 	uint32_t text_end;
-	uint32_t table_base;	/* host address of the A32 target table's entry for guest_base */
-	uint32_t thumb_base;	/* the same for T32 */
+	/* The target table that translated code reads: of which instruction set, and where. */
+	uint32_t thumb;
+	uint32_t table_base;	/* host address of the entry for guest_base */
 	uint32_t state;		/* host address of struct offload_state */
 	uint32_t options;
 	uint32_t scratch;	/* number of the scratch register */
@@ -137,6 +138,12 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped);
 static inline bool translator_option(const struct translator *x, uint32_t option)
 {
 	return x->layout->options & option;
+}
+
+/* Whether an indirect branch of the instruction being made goes through the target table. */
+static inline bool uses_table(const struct translator *x)
+{
+	return translator_option(x, OPTION_TABLE) && x->in.thumb == (x->layout->thumb != 0);
 }
 
 static inline uint32_t scratch(const struct translator *x)

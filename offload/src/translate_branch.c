@@ -22,7 +22,7 @@ void leave_by_branch(struct translator *x, uint32_t target, uint32_t first, uint
 static uint32_t table_delta(const struct translator *x)
 {
 	if (x->in.thumb)
-		return x->layout->thumb_base / 2 - x->layout->guest_base;
+		return x->layout->table_base / 2 - x->layout->guest_base;
 	return x->layout->table_base - x->layout->guest_base;
 }
 
@@ -38,7 +38,7 @@ void emit_dispatch(struct translator *x, uint32_t number, uint32_t link)
 {
 	if (uses_scratch(x, number) && x->holds == HOLDS_GUEST && link)
 		x->holds = HOLDS_NOTHING;
-	if (!translator_option(x, OPTION_TABLE)) {
+	if (!uses_table(x)) {
 		if (number != scratch(x))
 			t32_mov(x, scratch(x), number);
 		if (link)
@@ -100,7 +100,7 @@ static void table_branch(struct translator *x)
 	uint32_t n = field_n(x->in.word), m = field_m(x->in.word), base;
 	bool wide = x->in.op == A32_TBH;
 
-	if (uses_scratch(x, m) || !translator_option(x, OPTION_TABLE)) {
+	if (uses_scratch(x, m) || !uses_table(x)) {
 		x->interpret = true;
 		return;
 	}

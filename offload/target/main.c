@@ -62,8 +62,8 @@ static void protect_all(const struct offload_job *job)
 	protect(0, TARGET_TABLE, TARGET_TABLE_BYTES, 0, ACCESS_READ, NEVER_EXECUTE);
 	protect(1, 0, 0x8000, 0, ACCESS_PRIVILEGED, NEVER_EXECUTE);
 	protect(2, TARGET_STATE_PAGE, TARGET_STATE_BYTES, 0, ACCESS_ALL, NEVER_EXECUTE);
-	/* T32's target table and the code cache; not the executor behind them. */
-	protect(3, TARGET_THUMB, 0x00400000, 0xc0, ACCESS_READ, 0);
+	/* The code cache; not the other target table before it, nor the executor behind it. */
+	protect(3, TARGET_OTHER_TABLE, 0x00400000, 0xcf, ACCESS_READ, 0);
 	protect(4, layout->host_base, layout->size, 0, ACCESS_ALL, NEVER_EXECUTE);
 	protect_text(layout->text_start + delta, layout->text_end + delta);
 	/* Below the stack nobody writes, not even an exception. */
@@ -288,10 +288,10 @@ static void prepare(struct executor *x, struct target_job *job)
 	x->cache.bytes = (void *)TARGET_CACHE;
 	x->cache.address = TARGET_CACHE;
 	x->cache.size = job->cache_bytes;
-	x->cache.table[0] = (void *)TARGET_TABLE;
-	x->cache.table_words[0] = TARGET_TABLE_BYTES / 4;
-	x->cache.table[1] = (void *)TARGET_THUMB;
-	x->cache.table_words[1] = TARGET_THUMB_BYTES / 4;
+	x->cache.table[job->job.layout.thumb & 1] = (void *)TARGET_TABLE;
+	x->cache.table_words[job->job.layout.thumb & 1] = TARGET_TABLE_BYTES / 4;
+	x->cache.table[!job->job.layout.thumb] = (void *)TARGET_OTHER_TABLE;
+	x->cache.table_words[!job->job.layout.thumb] = TARGET_OTHER_TABLE_BYTES / 4;
 	x->device = access_device;
 	x->code_changed = code_changed;
 }
@@ -321,8 +321,7 @@ void target_main(void)
 	if (job->magic != TARGET_MAGIC || job->bytes != sizeof(*job) ||
 	    job->cache_bytes < 1024 || job->cache_bytes > TARGET_CACHE_MOST ||
 	    job->job.layout.host_base != TARGET_MEMORY || job->job.layout.size > 0x1000000 ||
-	    job->job.layout.table_base != TARGET_TABLE ||
-	    job->job.layout.thumb_base != TARGET_THUMB || job->job.layout.state != TARGET_STATE ||
+	    job->job.layout.table_base != TARGET_TABLE || job->job.layout.state != TARGET_STATE ||
 	    job->job.layout.text_start - job->job.layout.guest_base < 0x8000 ||
 	    !devices_are_good(&job->job) || job->tick < 64 || job->tick > 0xffffff || !executor_init(x)) {
 		x->stop = OFFLOAD_BAD_JOB;

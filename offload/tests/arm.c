@@ -49,7 +49,7 @@ int check_instructions(uint32_t wanted, uint32_t options)
 	uint64_t total = 0, bad = 0;
 	uint32_t lines = 0;
 
-	make_worlds(options, TEST_CACHE);
+	make_worlds(false, options, TEST_CACHE);
 	for (int op = 0; op < A32_COUNT; op++) {
 		uint32_t done = 0, bad_here = 0, tries = 0;
 
@@ -185,7 +185,7 @@ int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool ha
 	uint32_t bad = 0;
 	uint64_t instructions = 0;
 
-	make_worlds(options, cache_size);
+	make_worlds(false, options, cache_size);
 	for (uint32_t i = 0; i < wanted && bad < 5; i++) {
 		uint32_t count = 1 + below(BLOCK_MOST), words[BLOCK_MOST + 2], base, length = count;
 		int world = below(3) ? below(2) : below(WORLDS);

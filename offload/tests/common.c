@@ -61,7 +61,7 @@ static bool is_executors_own(const struct oracle *oracle, uint32_t address)
 {
 	uint32_t host = address - oracle->base + TEST_HOST_BASE;
 
-	return host < 0x400000 || host - TEST_THUMB_BASE < 0x300000;
+	return host < 0x400000 || host - TEST_CACHE_BASE < TEST_CACHE;
 }
 
 static struct oracle oracle_new(uint32_t base)
@@ -352,8 +352,9 @@ void load_code(struct oracle *oracle, struct edge *edge, const uint32_t *words,
 }
 
 const struct world worlds[] = {
-	{ 0xc0000000, 11 }, { 0x21000000, 11 }, { 0xc0000000, 10 }, { 0x21000000, 7 },
-	{ 0xc0000000, 12 }, { 0x21000000, 0 }, { 0xc0000000, 3 },
+	{ 0xc0000000, 11, false }, { 0x21000000, 11, false }, { 0xc0000000, 10, false },
+	{ 0x21000000, 7, false }, { 0xc0000000, 12, false }, { 0x21000000, 0, false },
+	{ 0xc0000000, 3, false }, { 0xc0000000, 11, true },
 };
 
 struct edge *edges[WORLDS];
@@ -379,7 +380,7 @@ bool exposes_stack(enum a32_op op, uint32_t word)
 	}
 }
 
-void make_worlds(uint32_t options, uint32_t cache_size)
+void make_worlds(bool thumb, uint32_t options, uint32_t cache_size)
 {
 	for (int world = 0; world < WORLDS; world++) {
 		if (edges[world]) {
@@ -387,7 +388,8 @@ void make_worlds(uint32_t options, uint32_t cache_size)
 			uc_close(oracles[world].core);
 			free(oracles[world].memory);
 		}
-		edges[world] = edge_new(worlds[world].base, worlds[world].scratch, options, cache_size);
+		edges[world] = edge_new(worlds[world].base, worlds[world].scratch,
+					thumb != worlds[world].other_table, options, cache_size);
 		oracles[world] = oracle_new(worlds[world].base);
 		memset(oracles[world].memory, 0, TEST_MEMORY);
 		load_code(&oracles[world], edges[world], NULL, 0, TEST_TEXT);

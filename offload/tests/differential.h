@@ -15,9 +15,10 @@ struct oracle {
 /* Where guest memory is, and the scratch register. */
 struct world {
 	uint32_t base, scratch;
+	bool other_table;	/* the target table is of the other instruction set */
 };
 
-enum { WORLDS = 7 };
+enum { WORLDS = 8 };
 /* Undefined as a word of A32 and as both halfwords of T32, the second after a branch to the first. */
 #define MARKER 0xe7fddefeu
 
@@ -28,7 +29,8 @@ extern uint64_t dice_state;
 
 uint32_t dice(void);
 uint32_t below(uint32_t limit);
-void make_worlds(uint32_t options, uint32_t cache_size);
+/* thumb: the instruction set of the code. */
+void make_worlds(bool thumb, uint32_t options, uint32_t cache_size);
 void put_word(uint8_t *memory, uint32_t offset, uint32_t word);
 void put_half(uint8_t *memory, uint32_t offset, uint32_t half);
 void randomise_memory(uint8_t *memory);

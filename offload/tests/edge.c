@@ -81,8 +81,8 @@ static bool on_unmapped(uc_engine *core, uc_mem_type type, uint64_t address, int
 	return false;
 }
 
-struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, uint32_t options,
-		      uint32_t cache_size)
+struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, bool thumb,
+		      uint32_t options, uint32_t cache_size)
 {
 	struct edge *edge = calloc(1, sizeof(*edge));
 	struct executor *x = &edge->executor;
@@ -108,10 +108,13 @@ struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, uint32_t o
 			    TEST_MEMORY - TEST_TEXT - TEST_TEXT_BYTES, UC_PROT_READ | UC_PROT_WRITE,
 			    edge->memory + TEST_TEXT + TEST_TEXT_BYTES), "data");
 	/* The target table begins where the code does; below it is struct offload_state. */
-	must(uc_mem_map_ptr(edge->core, TEST_TABLE_BASE + TEST_TEXT, TEST_MEMORY - TEST_TEXT,
-			    UC_PROT_READ, edge->table + TEST_TEXT / 4), "table");
-	must(uc_mem_map_ptr(edge->core, TEST_THUMB_BASE, 2 * TEST_MEMORY, UC_PROT_READ,
-			    edge->thumb), "thumb");
+	if (thumb)
+		must(uc_mem_map_ptr(edge->core, TEST_TABLE_BASE + 2 * TEST_TEXT,
+				    2 * (TEST_MEMORY - TEST_TEXT), UC_PROT_READ,
+				    edge->thumb + TEST_TEXT / 2), "table");
+	else
+		must(uc_mem_map_ptr(edge->core, TEST_TABLE_BASE + TEST_TEXT, TEST_MEMORY - TEST_TEXT,
+				    UC_PROT_READ, edge->table + TEST_TEXT / 4), "table");
 	must(uc_mem_map_ptr(edge->core, TEST_CACHE_BASE, TEST_CACHE, UC_PROT_READ | UC_PROT_EXEC,
 			    edge->cache), "cache");
 	must(uc_hook_add(edge->core, &hook, UC_HOOK_INTR, on_interrupt, &last_interrupt, 1, 0), "hook");
@@ -122,7 +125,7 @@ struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, uint32_t o
 			.guest_base = guest_base, .size = TEST_MEMORY, .host_base = TEST_HOST_BASE,
 			.text_start = guest_base + TEST_TEXT,
 			.text_end = guest_base + TEST_TEXT + TEST_TEXT_BYTES,
-			.table_base = TEST_TABLE_BASE, .thumb_base = TEST_THUMB_BASE, .state = TEST_STATE, .options = options,
+			.thumb = thumb, .table_base = TEST_TABLE_BASE, .state = TEST_STATE, .options = options,
 			.scratch = scratch_register,
 		},
 		.page_table = 1,

@@ -19,7 +19,6 @@ enum {
 
 #define TEST_HOST_BASE 0x21000000u
 #define TEST_TABLE_BASE 0u
-#define TEST_THUMB_BASE 0x20000000u
 #define TEST_CACHE_BASE 0x20200000u
 
 struct edge {
@@ -35,7 +34,8 @@ struct edge {
 };
 
 /* offset: 0 for a linear map at its host addresses. */
-struct edge *edge_new(uint32_t guest_base, uint32_t scratch, uint32_t options, uint32_t cache_size);
+struct edge *edge_new(uint32_t guest_base, uint32_t scratch, bool thumb, uint32_t options,
+		      uint32_t cache_size);
 /* Runs from cpu on (r[15] is the entry), at most so many rounds; cpu is what it is then. */
 enum offload_stop edge_run(struct edge *edge, struct offload_cpu *cpu, uint64_t rounds);
 /* Forgets all translations. */

@@ -116,7 +116,7 @@ int check_thumb_instructions(uint32_t wanted, uint32_t options)
 	uint64_t total = 0, bad = 0;
 	uint32_t lines = 0;
 
-	make_worlds(options, TEST_CACHE);
+	make_worlds(true, options, TEST_CACHE);
 	for (uint32_t line = 0; line < T32_COUNT; line++) {
 		uint32_t done = 0, bad_here = 0, tries = 0;
 
@@ -268,8 +268,9 @@ static void make_block(struct block *block, uint32_t base, uint32_t start)
 		far = block->offset[to] - block->offset[i] - 4;
 		if (form == FORM_BRANCH_8)
 			block->left[i] |= (far >> 1 & 0xff) << 16;
-		else if (far < 0)
-			block->left[i] = 0xbf000000;	/* nop */
+		else if (far < 0 || far > 126)
+			/* nop: it does not reach there */
+			block->left[i] = 0xbf000000;
 		else
 			block->left[i] |= ((far >> 1 & 0x1f) << 3 | (far >> 6 & 1) << 9 |
 					   below(8)) << 16;
@@ -316,7 +317,7 @@ int check_thumb_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, b
 	uint64_t instructions = 0;
 	uint32_t bad = 0;
 
-	make_worlds(options, cache_size);
+	make_worlds(true, options, cache_size);
 	for (uint32_t i = 0; i < wanted && bad < 5; i++) {
 		int world = below(3) ? below(2) : below(WORLDS);
 		uint32_t base = worlds[world].base, start = CODE + 2 * below(16), at;

@@ -291,34 +291,36 @@ fn memory_has_other_addresses_through_page_tables() {
 fn a_kernel_runs_from_its_own_elf() {
     let objects = Objects::new();
     let script = workspace().join("tests/guest/vmlinux.ld");
-    // A32 only: see the limits in docs/offload.md.
-    let kernel = objects.folder.path().join("vmlinux-arm");
-    tool(
-        "arm-none-eabi-ld",
-        &[
-            "-T",
-            text(&script),
-            text(&objects.object("arm")),
-            "-o",
-            text(&kernel),
-        ],
-    );
-    let words = ["probes", "5", "--prune"];
-    run_elf(&kernel, &words, returns(5 * 3 + 1000 + u32::from(b's')));
-    let words = [
-        "makes_a_page_table",
-        "0xf1000000",
-        "0x80100000",
-        "77",
-        "0xc0004000",
-        "--page-table",
-        "swapper_pg_dir",
-    ];
-    run_elf(&kernel, &words, returns(77));
-    run_elf(&kernel, &["sleeps", "1", "--prune"], |said, run| {
-        assert_eq!(run["stop"], "fallback", "{}", said.all());
-        assert_eq!(run["registers"][15], 0xc010_0000_u32, "{}", said.all());
-    });
+    for state in ["arm", "thumb"] {
+        // Its code is in the second and the third megabyte.
+        let kernel = objects.folder.path().join(format!("vmlinux-{state}"));
+        tool(
+            "arm-none-eabi-ld",
+            &[
+                "-T",
+                text(&script),
+                text(&objects.object(state)),
+                "-o",
+                text(&kernel),
+            ],
+        );
+        let words = ["probes", "5", "--prune"];
+        run_elf(&kernel, &words, returns(5 * 3 + 1000 + u32::from(b's')));
+        let words = [
+            "makes_a_page_table",
+            "0xf1000000",
+            "0x80200000",
+            "77",
+            "0xc0004000",
+            "--page-table",
+            "swapper_pg_dir",
+        ];
+        run_elf(&kernel, &words, returns(77));
+        run_elf(&kernel, &["sleeps", "1", "--prune"], |said, run| {
+            assert_eq!(run["stop"], "fallback", "{}", said.all());
+            assert_eq!(run["registers"][15], 0xc010_0000_u32, "{}", said.all());
+        });
+    }
 }
 
 #[test]

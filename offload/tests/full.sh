@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# The executor against a big core, all of it; goes on where it was interrupted.
+#
+#   offload/tests/full.sh OUT DORMOUSE STATES BLOCKS INPUTS
+#
+# STATES: encodings and states for each line of the instruction table. BLOCKS: random blocks, of each
+# instruction set. INPUTS: random inputs for each guest program, in every mode. Keeps what each part
+# said in OUT, under a name that is made of the sources; what is there is not run again.
+set -euo pipefail
+if [ $# != 5 ]; then
+	sed -n '4,8s/^# \{0,1\}//p' "$0" >&2
+	exit 2
+fi
+here=$(cd "$(dirname "$0")/.." && pwd)
+dormouse=$(realpath "$2")
+states=$3
+blocks=$4
+inputs=$5
+sources=$(cd "$here" && cat include/* isa/* src/* target/* tests/* guest/*.[ch] guest/shim/* build.sh |
+	sha256sum | cut -c 1-12)
+mkdir -p "$1/$sources"
+out=$(cd "$1/$sources" && pwd)
+cc -std=c11 -Wall -Wextra -Werror -O2 -I"$here/include" -I"$here/src" "$here"/src/*.c \
+	"$here"/tests/*.c -lunicorn -o "$out/differential"
+
+# part NAME COMMAND…: runs it unless it is done; what it said is kept when it succeeds.
+part() {
+	local name=$1
+	shift
+	if [ ! -e "$out/$name.txt" ]; then
+		"$@" >"$out/running.txt" 2>"$out/$name.log" || {
+			cat "$out/running.txt" >&2
+			echo "offload: $name failed; $out/$name.log says more" >&2
+			exit 1
+		}
+		mv "$out/running.txt" "$out/$name.txt"
+		rm -f "$out/$name.log"
+	fi
+	sed "s/^/$name: /" "$out/$name.txt"
+}
+
+check=$out/differential
+# Two caches: a usual one, and one so small that it is emptied all the time.
+usual=262144 small=4096 all=0x3ff
+part instructions "$check" instructions "$states"
+part thumb-instructions "$check" thumb-instructions "$states"
+for tenth in 1 2 3 4 5 6 7 8 9 10; do
+	part "blocks-$tenth" "$check" blocks $((blocks / 10)) "$tenth" $all $usual
+	part "thumb-blocks-$tenth" "$check" thumb-blocks $((blocks / 10)) "$tenth" $all $usual
+done
+part blocks-small-cache "$check" blocks $((blocks / 10)) 11 $all $small
+part thumb-blocks-small-cache "$check" thumb-blocks $((blocks / 10)) 11 $all $small
+part hand-back "$check" hand-back $((blocks / 10)) 12
+part modes "$check" modes $((states / 20)) 13
+cd "$here"
+for program in glob kfifo sort list_sort rbtree crc32 string callback; do
+	part "program-$program" "$dormouse" offload check "$program" --inputs "$inputs"
+done
