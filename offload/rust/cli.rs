@@ -66,7 +66,7 @@ pub struct RunArguments {
     pub t32: bool,
 
     /// Translate without an optimisation, or without any: registers, flags, stack, interrupts,
-    /// chain, pages, linear, protection, table, regions, all
+    /// chain, pages, linear, protection, table, regions, carry, all
     #[arg(long, value_name = "OPTIMISATION", value_delimiter = ',')]
     pub without: Vec<String>,
 

@@ -10,11 +10,11 @@ const NATIVES_MOST: usize = 64;
 pub const DEVICES_MOST: usize = 8;
 
 /// All optimisations: `OPTIONS_ALL` of `src/translate.h`.
-pub const ALL_OPTIONS: u32 = 0x3ff;
+pub const ALL_OPTIONS: u32 = 0x7ff;
 
 /// Each optimisation's switch (`enum offload_option`), in the order in which the benchmark adds them
 /// to the baseline.
-pub const OPTIONS: [(&str, u32); 10] = [
+pub const OPTIONS: [(&str, u32); 11] = [
     ("registers", 1),
     ("flags", 1 << 1),
     ("stack", 1 << 2),
@@ -25,6 +25,7 @@ pub const OPTIONS: [(&str, u32); 10] = [
     ("protection", 1 << 6),
     ("table", 1 << 7),
     ("regions", 1 << 8),
+    ("carry", 1 << 10),
 ];
 
 /// A device of the big core that guest code reaches through its page tables, and which of the small

@@ -117,6 +117,7 @@ fn what(option: &str) -> &'static str {
         "protection" => "the check is the memory protection unit's",
         "table" => "indirect branches through the target table",
         "regions" => "regions of many blocks",
+        "carry" => "what the scratch register holds goes with branches",
         _ => "",
     }
 }

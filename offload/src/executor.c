@@ -391,6 +391,27 @@ static void take_saved(struct executor *x)
 	x->cpu.r[SP] -= plain_moved_stack(&x->job->layout, &in);
 }
 
+/*
+ * An access at a guest register, the scratch register being the distance to host addresses
+ * (translate_memory.c). If its base moves before, it has: it goes back. False: another access.
+ */
+static bool take_back_base(struct executor *x, uint32_t code)
+{
+	uint32_t first = code & 0xffff, second = code >> 16;
+	struct instruction in;
+	struct access a;
+
+	if (first >> 9 != 0x7c || (first & 0x80) || (second & 0x0fff) != x->job->layout.scratch ||
+	    (first & 15) >= SP || (first & 15) == x->job->layout.scratch)
+		return false;
+	if (!translator_fetch(&x->translator, place_of(&x->cpu), x->cpu.it, &in))
+		return false;
+	a = access_of(&in);
+	if (a.move && a.before)
+		x->cpu.r[a.n] -= a.offset;
+	return true;
+}
+
 uint32_t executor_fault(struct executor *x, uint32_t host, uint32_t accessed)
 {
 	uint32_t code = cache_word(x, host), guest, offset;
@@ -409,6 +430,8 @@ uint32_t executor_fault(struct executor *x, uint32_t host, uint32_t accessed)
 	/* push {…}: nothing has happened yet */
 	if ((code & 0xfe00) != 0xb400)
 		take_saved(x);
+	if (take_back_base(x, code))
+		return interpret_and_go_on(x);
 	if (stack_delta(x) && (x->job->layout.options & OPTION_PROTECTION)) {
 		/* A base that is neither SP nor the scratch register was a host address just then. */
 		uint32_t base = code & 15, first = code & 0xffff;

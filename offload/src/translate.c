@@ -5,6 +5,12 @@
 
 enum { BYTES_OF_EXIT = 12, MOST_OF_INSTRUCTION = 80 };
 
+/* Without one of these something else than the translator's own code uses the scratch register. */
+enum {
+	OPTIONS_OF_CARRY = OPTION_CARRY | OPTION_REGISTERS | OPTION_FLAGS | OPTION_STACK |
+		OPTION_INTERRUPTS | OPTION_LINEAR | OPTION_PROTECTION,
+};
+
 static bool get(const uint8_t *set, uint32_t index)
 {
 	return set[index / 8] >> (index % 8) & 1;
@@ -75,6 +81,8 @@ static void add_label(struct translator *x, uint32_t index, uint32_t from, uint3
 	if (index >= x->most || (index <= from && x->it[index]))
 		return;
 	put(x->label, index);
+	if (index <= from)
+		x->back[index] = from;
 	if (index > *farthest)
 		*farthest = index;
 }
@@ -241,7 +249,11 @@ static void translate_conditional(struct translator *x, uint32_t cond, bool may_
 		x->out[x->it_at + 1] = 0xd0 | (cond ^ 1);
 	}
 done:
-	/* It may or may not have happened. */
+	/* It may or may not have happened; what leaves has not where this goes on. */
+	if (x->carries && instruction_branches(&x->in) && !instruction_links(&x->in)) {
+		x->holds = start.holds;
+		x->held_base = start.held_base;
+	}
 	if (x->holds != start.holds || x->held_base != start.held_base)
 		x->holds = HOLDS_NOTHING;
 	else if (x->holds == HOLDS_BASE && bit(instruction_writes(&x->in), x->held_base))
@@ -255,8 +267,6 @@ static void translate_instruction(struct translator *x, bool is_label)
 	int native;
 
 	begin_instruction(x);
-	if (is_label)
-		x->holds = HOLDS_NOTHING;
 	native = x->native(x->owner, x->address);
 	if (native >= 0) {
 		emit_call(x, CALL_NATIVE);
@@ -341,6 +351,31 @@ static bool is_chained(const struct translator *x, uint32_t target)
 		(translator_option(x, OPTION_PAGES) || !((target ^ x->guest) & ~0xfffu));
 }
 
+/* Ways into labels from where the scratch register holds something else. */
+static void lay_out_entries(struct translator *x)
+{
+	for (uint32_t i = 0; i < x->count && !x->overflow; i++) {
+		uint32_t at;
+
+		if (x->outer[i] || !x->settled[i].what)
+			continue;
+		x->outer[i] = x->at;
+		emit_held(x, x->settled[i]);
+		at = x->at;
+		emit32(x, 0xf000, 0x9000);
+		if (!x->overflow)
+			write_branch(x, at, x->host + x->inner[i]);
+	}
+}
+
+/* Host address of a label's code, for a branch with what the scratch register holds there. */
+static uint32_t way_in(const struct translator *x, uint32_t index, struct held held)
+{
+	if (!x->settled[index].what)
+		return x->host + x->offset[index];
+	return x->host + (same_held(held, x->settled[index]) ? x->inner[index] : x->outer[index]);
+}
+
 static void lay_out_exits(struct translator *x)
 {
 	for (uint32_t i = 0; i < x->exits && !x->overflow; i++) {
@@ -350,7 +385,7 @@ static void lay_out_exits(struct translator *x)
 
 		if (chained && index < x->count && get(x->reached, index) &&
 		    (index == 0 || get(x->label, index))) {
-			write_branch(x, at, x->host + x->offset[index]);
+			write_branch(x, at, way_in(x, index, x->exit[i].held));
 			continue;
 		}
 		known = chained ? cache_find(x->cache, target) : 0;
@@ -374,7 +409,8 @@ static void enter(struct translator *x)
 {
 	for (uint32_t i = 0; i < x->count; i++)
 		if (!i || (get(x->reached, i) && (get(x->label, i) || get(x->comeback, i))))
-			cache_enter(x->cache, x->guest + x->unit * i, (x->host + x->offset[i]) | 1);
+			cache_enter(x->cache, x->guest + x->unit * i,
+				    way_in(x, i, (struct held){ HOLDS_NOTHING, 0 }) | 1);
 }
 
 static void begin_region(struct translator *x, uint32_t guest)
@@ -384,6 +420,11 @@ static void begin_region(struct translator *x, uint32_t guest)
 	x->exclusives_interpreted = false;
 	for (uint32_t i = 0; i < sizeof(x->label); i++)
 		x->label[i] = x->reached[i] = x->comeback[i] = 0;
+	for (uint32_t i = 0; i < REGION_MOST + 2; i++) {
+		x->back[i] = 0;
+		x->settled[i].what = HOLDS_NOTHING;
+	}
+	x->carries = delta(x) && (x->layout->options & OPTIONS_OF_CARRY) == OPTIONS_OF_CARRY;
 	x->at = 0;
 	x->literals = 0;
 	x->exits = 0;
@@ -427,12 +468,13 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 		x->address = (guest & ~1u) + x->unit * i;
 		x->offset[i] = x->at;
 		if (get(x->reached, i)) {
-			bool entry = get(x->label, i) || get(x->comeback, i);
+			bool entry = translator_is_label(x, i);
 
 			x->in = x->list[i];
-			last = i;
 			if (entry)
-				x->holds = HOLDS_NOTHING;
+				settle_label(x, i, i && falls_through(&x->list[last]),
+					     !i || get(x->comeback, i));
+			last = i;
 			if (!translator_option(x, OPTION_INTERRUPTS) && (entry || !i))
 				translate_poll(x);
 			translate_instruction(x, entry);
@@ -455,6 +497,7 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 	region->code_offset = lengths;
 	region->code_bytes = x->at;
 	lay_out_literals(x);
+	lay_out_entries(x);
 	lay_out_exits(x);
 	if (x->overflow)
 		return 0;

@@ -54,7 +54,8 @@ enum offload_option {
 	OPTION_TABLE = 1 << 7,		/* indirect branches through the target table */
 	OPTION_REGIONS = 1 << 8,	/* a region has many blocks, not one */
 	OPTION_PAGES = 1 << 9,		/* chains and regions go across pages */
-	OPTIONS_ALL = (1 << 10) - 1,
+	OPTION_CARRY = 1 << 10,		/* what the scratch register holds goes with branches */
+	OPTIONS_ALL = (1 << 11) - 1,
 };
 
 /* Where a guest's memory is, and how it is to be translated. */
@@ -76,7 +77,17 @@ struct offload_layout {
 enum { REGION_MOST = 256, REGION_USUAL = 192, LITERALS_MOST = 96, EXITS_MOST = 96 };
 
 /* What the scratch register holds besides temporary values. */
-enum scratch_holds { HOLDS_NOTHING, HOLDS_GUEST, HOLDS_BASE };
+enum scratch_holds {
+	HOLDS_NOTHING,
+	HOLDS_GUEST,	/* its own guest value */
+	HOLDS_BASE,	/* the host address of a guest register's address */
+	HOLDS_DISTANCE,	/* from guest addresses to host addresses */
+};
+
+struct held {
+	uint8_t what;	/* enum scratch_holds */
+	uint8_t base;	/* the guest register of HOLDS_BASE, or 0 */
+};
 
 struct translator {
 	const struct offload_layout *layout;
@@ -104,6 +115,7 @@ struct translator {
 	bool overflow;
 	uint8_t holds;
 	uint8_t held_base;
+	bool carries;	/* OPTION_CARRY, and all that it needs */
 	/* The open IT block. */
 	uint16_t it_at;
 	uint8_t it_count;
@@ -115,11 +127,19 @@ struct translator {
 	uint8_t reached[(REGION_MOST + 16) / 8];
 	uint8_t comeback[(REGION_MOST + 16) / 8];	/* behind a call */
 	uint16_t offset[REGION_MOST + 2];
+	/*
+	 * Of a label: what the scratch register holds behind inner. Who does not come with that enters
+	 * at outer; before it is laid out that is 0 if it is not in the code itself.
+	 */
+	struct held settled[REGION_MOST + 2];
+	uint16_t inner[REGION_MOST + 2];
+	uint16_t outer[REGION_MOST + 2];
+	uint8_t back[REGION_MOST + 2];	/* the last branch back to it, or 0 */
 	struct instruction list[REGION_MOST];
 	uint8_t it[REGION_MOST + 2];	/* ITSTATE at each */
 	struct { uint16_t at; uint32_t value; } literal[LITERALS_MOST];
 	uint16_t literals;
-	struct { uint16_t at; uint32_t target; } exit[EXITS_MOST];
+	struct { uint16_t at; struct held held; uint32_t target; } exit[EXITS_MOST];
 	uint16_t exits;
 	uint8_t *out;
 	uint32_t host;		/* host address of out */
@@ -169,7 +189,15 @@ struct access {
 	int32_t offset;
 	bool up, before, move;
 };
-struct access access_of(const struct translator *x);
+struct access access_of(const struct instruction *in);
+/*
+ * Whether it accesses its base register's own address, before or after that moves: the scratch
+ * register can then hold what is added to it.
+ */
+static inline bool is_at_base(const struct access *a)
+{
+	return a->m == 16 && (a->move || !a->offset);
+}
 
 void translate_body(struct translator *x);
 void translate_data(struct translator *x);
@@ -204,6 +232,27 @@ void forget_base(struct translator *x, uint32_t number);
 /* The scratch register is about to be used for something else. */
 uint32_t take_scratch(struct translator *x);
 bool uses_scratch(const struct translator *x, uint32_t number);
+/*
+ * Whether the scratch register holds the distance from guest to host addresses, for an access at
+ * register n; puts it there where that is better than host_base_register().
+ */
+bool has_distance(struct translator *x, uint32_t n);
+/* A label: chooses what the scratch register holds from there on. */
+void settle_label(struct translator *x, uint32_t index, bool falls_in, bool from_outside);
+/* Code that puts there what is to be held. */
+void emit_held(struct translator *x, struct held held);
+static inline struct held held_now(const struct translator *x)
+{
+	return (struct held){ x->holds, x->holds == HOLDS_BASE ? x->held_base : 0 };
+}
+static inline bool same_held(struct held a, struct held b)
+{
+	return a.what == b.what && a.base == b.base;
+}
+static inline bool translator_is_label(const struct translator *x, uint32_t index)
+{
+	return (x->label[index / 8] | x->comeback[index / 8]) >> (index % 8) & 1;
+}
 /* A register with the host address for guest base register n, not changed by it. */
 uint32_t host_base_register(struct translator *x, uint32_t n);
 

@@ -10,6 +10,7 @@ void leave_by_branch(struct translator *x, uint32_t target, uint32_t first, uint
 		return;
 	}
 	x->exit[x->exits].at = x->at;
+	x->exit[x->exits].held = held_now(x);
 	x->exit[x->exits++].target = target;
 	emit32(x, first, second);
 	x->ends_it = true;

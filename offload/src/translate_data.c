@@ -1,78 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Translates data processing, multiplication, bit fields; and keeps the scratch register. */
+/* Translates data processing, multiplication, bit fields. */
 #include "translate.h"
 #include "t32.h"
-
-/* --- the scratch register --- */
-
-bool uses_scratch(const struct translator *x, uint32_t number)
-{
-	return number == scratch(x);
-}
-
-uint32_t take_scratch(struct translator *x)
-{
-	x->holds = HOLDS_NOTHING;
-	return scratch(x);
-}
-
-static uint32_t home_of_scratch(const struct translator *x)
-{
-	return x->layout->state + offsetof(struct offload_state, registers) + 4 * scratch(x);
-}
-
-void load_guest_scratch(struct translator *x)
-{
-	if (x->holds == HOLDS_GUEST)
-		return;
-	t32_movw(x, scratch(x), home_of_scratch(x));
-	t32_transfer(x, KIND_LDR, scratch(x), scratch(x), 0);
-	x->holds = HOLDS_GUEST;
-}
-
-void store_guest_scratch(struct translator *x)
-{
-	uint32_t other = scratch(x) == 0;
-
-	x->holds = HOLDS_GUEST;
-	if (!translator_option(x, OPTION_STACK)) {
-		t32_transfer(x, KIND_STR, scratch(x), SP, home_of_scratch(x) - x->layout->state +
-			     4 * x->pushed);
-		return;
-	}
-	emit16(x, 0xb400 | 1 << other);	/* push */
-	t32_movw(x, other, home_of_scratch(x));
-	t32_transfer(x, KIND_STR, scratch(x), other, 0);
-	emit16(x, 0xbc00 | 1 << other);	/* pop */
-}
-
-void forget_base(struct translator *x, uint32_t number)
-{
-	if (x->holds == HOLDS_BASE && x->held_base == number)
-		x->holds = HOLDS_NOTHING;
-}
-
-uint32_t host_base_register(struct translator *x, uint32_t n)
-{
-	if (n == SP)
-		return SP;
-	if (uses_scratch(x, n)) {
-		load_guest_scratch(x);
-		if (delta(x)) {
-			t32_add_constant(x, scratch(x), scratch(x), delta(x));
-			x->holds = HOLDS_NOTHING;
-		}
-		return scratch(x);
-	}
-	if (!delta(x))
-		return n;
-	if (x->holds == HOLDS_BASE && x->held_base == n)
-		return scratch(x);
-	t32_add_constant(x, take_scratch(x), n, delta(x));
-	x->holds = HOLDS_BASE;
-	x->held_base = n;
-	return scratch(x);
-}
 
 /* --- data processing --- */
 

@@ -3,34 +3,34 @@
 #include "translate.h"
 #include "t32.h"
 
-struct access access_of(const struct translator *x)
+struct access access_of(const struct instruction *in)
 {
-	uint32_t word = x->in.word;
+	uint32_t word = in->word;
 	struct access a = {
 		.load = bit(word, 20), .t = field_d(word), .n = field_n(word), .m = 16,
 		.up = bit(word, 23), .before = bit(word, 24),
 		.move = !bit(word, 24) || bit(word, 21),
 	};
 
-	if (a32_table[x->in.op].family == SINGLE) {
+	if (a32_table[in->op].family == SINGLE) {
 		a.kind = bit(word, 22) ? KIND_STRB : KIND_STR;
 		if (bit(word, 25)) {
 			a.m = field_m(word);
 			a.type = bits(word, 6, 5);
 			a.amount = bits(word, 11, 7);
 		} else {
-			a.offset = x->in.value;
+			a.offset = in->value;
 		}
 	} else {
 		a.kind = bit(word, 5) ? KIND_STRH : KIND_STRB;
 		if (bit(word, 6))
 			a.kind |= KIND_LDRSB & ~KIND_LDRB;
 		if (bit(word, 22))
-			a.offset = x->in.value;
+			a.offset = in->value;
 		else
 			a.m = field_m(word);
 		if (a.m != 16)
-			a.amount = x->in.value;
+			a.amount = in->value;
 	}
 	a.kind |= a.load << 4;
 	if (!a.up)
@@ -146,6 +146,15 @@ static void transfer_moving(struct translator *x, struct access *a)
 		finish_load(x, a);
 		return;
 	}
+	if (!is_special(a->t) && value != scratch(x) && is_at_base(a) && has_distance(x, a->n)) {
+		/* executor_fault() takes the base back if the access faults. */
+		if (a->before)
+			t32_add_constant(x, a->n, a->n, a->offset);
+		t32_transfer_register(x, a->kind, value, a->n, scratch(x), 0);
+		if (!a->before)
+			move_base(x, a);
+		return;
+	}
 	/* The offset must outlive the access; a branch must be last. */
 	if (a->n == SP || (a->load && a->m == a->t) || value == scratch(x) ||
 	    (a->load && is_special(a->t))) {
@@ -177,7 +186,7 @@ static void transfer_moving(struct translator *x, struct access *a)
 
 void translate_transfer(struct translator *x)
 {
-	struct access a = access_of(x);
+	struct access a = access_of(&x->in);
 	uint32_t base, value = value_register(x, &a);
 
 	if (a32_table[x->in.op].family == DOUBLE) {
@@ -239,10 +248,12 @@ void translate_transfer(struct translator *x)
 	if (a.n == PC) {
 		base = take_scratch(x);
 		t32_constant(x, base, x->in.pc + delta(x));
+		at_offset(x, &a, base);
+	} else if (is_at_base(&a) && has_distance(x, a.n)) {
+		t32_transfer_register(x, a.kind, value, a.n, scratch(x), 0);
 	} else {
-		base = host_base_register(x, a.n);
+		at_offset(x, &a, host_base_register(x, a.n));
 	}
-	at_offset(x, &a, base);
 	if (value == scratch(x))
 		x->holds = HOLDS_NOTHING;
 	finish_load(x, &a);

@@ -52,7 +52,7 @@ static void describe(const struct translator *x, struct transfer *t)
 		t->reg[t->count++] = field_d(word);
 		t->reg[t->count++] = in->second;
 	} else {
-		a = access_of(x);
+		a = access_of(&x->in);
 		t->kind = a.kind;
 		t->load = a.load;
 		t->up = a.up;

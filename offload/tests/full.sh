@@ -41,7 +41,7 @@ part() {
 
 check=$out/differential
 # Two caches: a usual one, and one so small that it is emptied all the time.
-usual=262144 small=4096 all=0x3ff
+usual=262144 small=4096 all=0x7ff
 part instructions "$check" instructions "$states"
 part thumb-instructions "$check" thumb-instructions "$states"
 for tenth in 1 2 3 4 5 6 7 8 9 10; do
