@@ -202,9 +202,7 @@ impl<M: Medium> Engine<M> {
                     });
                 }
                 let sums = &mut Arc::make_mut(&mut self.checksums)[first..first + count];
-                for (index, sum) in sums.iter_mut().enumerate() {
-                    *sum = run.checksums.get(index);
-                }
+                run.checksums.copy_to(sums);
                 let pages = PageRun {
                     page: run.page,
                     count: count as u32,
@@ -225,16 +223,21 @@ impl<M: Medium> Engine<M> {
     fn find_homes(&mut self) {
         let frames = &mut self.frames;
         for (_, leaf) in self.index.leaves_mut() {
-            let pages = LEAF_PAGES as usize;
-            let own = |index: &usize| {
-                let frame = leaf.frame(*index)?;
-                (frame % CHUNK_FRAMES == *index as u32).then_some(frame / CHUNK_FRAMES)
+            let own = |index: usize, frame: u32| {
+                (frame % CHUNK_FRAMES == index as u32).then_some(frame / CHUNK_FRAMES)
             };
-            let Some(chunk) = (0..pages).find_map(|index| own(&index)) else {
+            let of = |index: usize| leaf.frame(index).and_then(|frame| own(index, frame));
+            let (chunk, inside) = match leaf.whole() {
+                Some(frame) => (own(0, frame), LEAF_PAGES as u32),
+                None => {
+                    let chunk = (0..LEAF_PAGES as usize).find_map(of);
+                    let inside = |frame: &u32| Some(frame / CHUNK_FRAMES) == chunk;
+                    (chunk, leaf.frames().filter(inside).count() as u32)
+                }
+            };
+            let Some(chunk) = chunk else {
                 continue;
             };
-            let inside = (0..pages).filter_map(|index| leaf.frame(index));
-            let inside = inside.filter(|frame| frame / CHUNK_FRAMES == chunk).count() as u32;
             if inside >= HOME_PAGES / 2 && frames.used(chunk) == inside && frames.claim_home(chunk)
             {
                 leaf.home = Some(chunk);

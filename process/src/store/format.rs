@@ -146,6 +146,18 @@ impl Checksums<'_> {
             Self::Bytes(bytes) => number(bytes, index * 8),
         }
     }
+
+    /// Copies all of them to a slice of the same length.
+    pub fn copy_to(&self, to: &mut [u64]) {
+        match self {
+            Self::Numbers(numbers) => to.copy_from_slice(numbers),
+            Self::Bytes(bytes) => {
+                for (to, from) in to.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                    *to = u64::from_le_bytes(*from);
+                }
+            }
+        }
+    }
 }
 
 /// One change to the index.

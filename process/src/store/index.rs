@@ -1,17 +1,12 @@
 //! Which page lies in which frame, and what has changed since the last epoch. Pure.
 //!
-//! One leaf holds 2 MiB of a space: 512 frame numbers, 0 where there is no page (frame 0 is the
-//! superblock).
+//! One leaf holds 2 MiB of a space (`leaf`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::SpaceId;
 use super::format::{Checksums, Record, Run, SegmentWriter};
-
-/// Pages of a leaf.
-pub const LEAF_PAGES: u64 = 512;
-
-const WORDS: usize = LEAF_PAGES as usize / 64;
+pub use super::leaf::{LEAF_PAGES, Leaf};
 
 /// Pages that lie side by side in a space and in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,55 +19,6 @@ pub struct PageRun {
     pub frame: u32,
     /// The epoch that wrote them.
     pub written: u64,
-}
-
-/// 2 MiB of a space.
-#[derive(Debug, Clone)]
-pub struct Leaf {
-    frames: [u32; LEAF_PAGES as usize],
-    // Epochs below 2^32: at ten a second that is 13 years of one program's life.
-    written: [u32; LEAF_PAGES as usize],
-    changed: [u64; WORDS],
-    present: u32,
-    /// The chunk in which page n has frame n.
-    pub home: Option<u32>,
-}
-
-impl Leaf {
-    fn new() -> Self {
-        Self {
-            frames: [0; LEAF_PAGES as usize],
-            written: [0; LEAF_PAGES as usize],
-            changed: [0; WORDS],
-            present: 0,
-            home: None,
-        }
-    }
-
-    /// Pages that it has.
-    pub fn present(&self) -> u32 {
-        self.present
-    }
-
-    /// The frame of its page `index`, if it has it.
-    pub fn frame(&self, index: usize) -> Option<u32> {
-        Some(self.frames[index]).filter(|frame| *frame != 0)
-    }
-
-    fn set(&mut self, index: usize, frame: u32, written: u64) -> Option<u32> {
-        let old = self.frame(index);
-        self.frames[index] = frame;
-        self.written[index] = u32::try_from(written).unwrap_or(u32::MAX);
-        self.present += u32::from(old.is_none());
-        old
-    }
-
-    fn remove(&mut self, index: usize) -> Option<u32> {
-        let old = self.frame(index)?;
-        self.frames[index] = 0;
-        self.present -= 1;
-        Some(old)
-    }
 }
 
 /// All spaces.
@@ -97,7 +43,7 @@ impl Index {
 
     /// Spaces that have pages, ascending.
     pub fn spaces(&self) -> Vec<SpaceId> {
-        let present = |leaves: &BTreeMap<u64, Box<Leaf>>| leaves.values().any(|l| l.present > 0);
+        let present = |leaves: &BTreeMap<u64, Box<Leaf>>| leaves.values().any(|l| l.present() > 0);
         let of = self.spaces.iter().filter(|(_, leaves)| present(leaves));
         of.map(|(space, _)| *space).collect()
     }
@@ -123,7 +69,7 @@ impl Index {
             let next = ((number + 1) * LEAF_PAGES).min(end);
             match leaves.and_then(|leaves| leaves.get(&number)) {
                 None => add(at, next - at),
-                Some(leaf) if u64::from(leaf.present) == LEAF_PAGES => {}
+                Some(leaf) if u64::from(leaf.present()) == LEAF_PAGES => {}
                 Some(leaf) => (at..next)
                     .filter(|page| leaf.frame((page % LEAF_PAGES) as usize).is_none())
                     .for_each(|page| add(page, 1)),
@@ -155,16 +101,9 @@ impl Index {
             let page = run.page + done;
             let (number, index) = (page / LEAF_PAGES, (page % LEAF_PAGES) as usize);
             let here = (LEAF_PAGES - index as u64).min(u64::from(run.count) - done);
+            let frame = run.frame + done as u32;
             let leaf = self.leaf_mut(space, number);
-            let before = leaf.present;
-            for step in 0..here as usize {
-                let frame = run.frame + done as u32 + step as u32;
-                if let Some(old) = leaf.set(index + step, frame, run.written) {
-                    replaced(old);
-                }
-                leaf.changed[(index + step) / 64] |= 1 << ((index + step) % 64);
-            }
-            let added = leaf.present - before;
+            let added = leaf.set(index, here as usize, frame, run.written, &mut replaced);
             self.pages += u64::from(added);
             self.changed.insert((space, number));
             done += here;
@@ -189,15 +128,12 @@ impl Index {
             let first = number * LEAF_PAGES;
             let from = page.saturating_sub(first).min(LEAF_PAGES) as usize;
             let to = (end - first).min(LEAF_PAGES) as usize;
-            for index in from..to {
-                if let Some(old) = leaf.remove(index) {
-                    dropped(old);
-                    self.pages -= 1;
-                    leaf.changed[index / 64] |= 1 << (index % 64);
-                    self.changed.insert((space, *number));
-                }
+            let gone = leaf.remove(from, to, &mut dropped);
+            if gone > 0 {
+                self.pages -= u64::from(gone);
+                self.changed.insert((space, *number));
             }
-            if leaf.present == 0
+            if leaf.present() == 0
                 && let Some(home) = leaf.home.take()
             {
                 homeless(home);
@@ -216,11 +152,8 @@ impl Index {
             return;
         };
         for leaf in leaves.values() {
-            self.pages -= u64::from(leaf.present);
-            leaf.frames
-                .iter()
-                .filter(|f| **f != 0)
-                .for_each(|f| dropped(*f));
+            self.pages -= u64::from(leaf.present());
+            leaf.frames().for_each(&mut dropped);
             leaf.home.into_iter().for_each(&mut homeless);
         }
         self.changed.retain(|(of, _)| *of != space);
@@ -229,21 +162,8 @@ impl Index {
 
     /// The pages of a space in runs, ascending.
     pub fn runs(&self, space: SpaceId) -> impl Iterator<Item = PageRun> + '_ {
-        Runs {
-            pages: self.spaces.get(&space).into_iter().flat_map(|leaves| {
-                leaves.iter().flat_map(|(number, leaf)| {
-                    (0..LEAF_PAGES as usize).filter_map(move |index| {
-                        Some(PageRun {
-                            page: number * LEAF_PAGES + index as u64,
-                            count: 1,
-                            frame: leaf.frame(index)?,
-                            written: u64::from(leaf.written[index]),
-                        })
-                    })
-                })
-            }),
-            open: None,
-        }
+        let leaves = self.spaces.get(&space).into_iter().flatten();
+        joined(leaves.flat_map(|(number, leaf)| leaf.runs(number * LEAF_PAGES, false)))
     }
 
     /// Writes down everything there is; `checksums` has one for each frame.
@@ -264,27 +184,12 @@ impl Index {
             let Some(leaf) = self.spaces.get(space).and_then(|l| l.get(number)) else {
                 continue;
             };
-            let changed = |index: &usize| leaf.changed[index / 64] >> (index % 64) & 1 == 1;
             let first = number * LEAF_PAGES;
-            let runs = Runs {
-                pages: (0..LEAF_PAGES as usize)
-                    .filter(changed)
-                    .filter_map(|index| {
-                        Some(PageRun {
-                            page: first + index as u64,
-                            count: 1,
-                            frame: leaf.frame(index)?,
-                            written: u64::from(leaf.written[index]),
-                        })
-                    }),
-                open: None,
-            };
-            for run in runs {
+            for run in leaf.runs(first, true) {
                 push_run(writer, *space, run, checksums);
             }
             let mut gone = (0..LEAF_PAGES as usize)
-                .filter(changed)
-                .filter(|index| leaf.frame(*index).is_none())
+                .filter(|index| leaf.is_changed(*index) && leaf.frame(*index).is_none())
                 .peekable();
             while let Some(start) = gone.next() {
                 let mut count = 1;
@@ -307,8 +212,8 @@ impl Index {
                 continue;
             };
             if let Some(leaf) = leaves.get_mut(&number) {
-                leaf.changed = [0; WORDS];
-                if leaf.present == 0 && leaf.home.is_none() {
+                leaf.changes_are_durable();
+                if leaf.present() == 0 && leaf.home.is_none() {
                     leaves.remove(&number);
                 }
             }
@@ -328,34 +233,20 @@ fn push_run(writer: &mut SegmentWriter, space: SpaceId, run: PageRun, checksums:
     }));
 }
 
-/// Joins single pages to runs.
-struct Runs<I> {
-    pages: I,
-    open: Option<PageRun>,
-}
-
-impl<I: Iterator<Item = PageRun>> Iterator for Runs<I> {
-    type Item = PageRun;
-
-    fn next(&mut self) -> Option<PageRun> {
-        for next in self.pages.by_ref() {
-            match &mut self.open {
-                Some(open)
-                    if open.page + u64::from(open.count) == next.page
-                        && open.frame + open.count == next.frame
-                        && open.written == next.written =>
-                {
-                    open.count += 1;
-                }
-                open => {
-                    if let Some(done) = open.replace(next) {
-                        return Some(done);
-                    }
-                }
-            }
+/// Joins runs that follow each other, in leaves side by side.
+fn joined(runs: impl Iterator<Item = PageRun>) -> impl Iterator<Item = PageRun> {
+    let mut runs = runs.peekable();
+    std::iter::from_fn(move || {
+        let mut open = runs.next()?;
+        while let Some(next) = runs.next_if(|next| {
+            open.page + u64::from(open.count) == next.page
+                && open.frame + open.count == next.frame
+                && open.written == next.written
+        }) {
+            open.count += next.count;
         }
-        self.open.take()
-    }
+        Some(open)
+    })
 }
 
 #[cfg(test)]

@@ -88,6 +88,39 @@ fn replay(index: &mut Index, segment: &[u8]) {
 }
 
 proptest::proptest! {
+    /// Against a plain map: what was there before is told, page by page.
+    #[test]
+    fn every_frame_that_is_replaced_or_dropped_is_told(
+        steps in proptest::collection::vec(
+            (0u8..8, 1u32..3, 0u64..1600, 1u32..1200, 10u32..100_000),
+            1..40,
+        )
+    ) {
+        let mut index = Index::default();
+        let mut plain = BTreeMap::new();
+        for (kind, space, page, count, frame) in steps {
+            // Leaves that are whole are a case of their own.
+            let (page, count) = if kind % 2 == 0 { (page / 512 * 512, 512) } else { (page, count) };
+            let (mut told, mut were) = (Vec::new(), Vec::new());
+            let pages = page..page + u64::from(count);
+            were.extend(pages.clone().filter_map(|page| plain.remove(&(space, page))));
+            if kind < 5 {
+                index.set(SpaceId(space), run(page, count, frame), |old| told.push(old));
+                plain.extend(pages.zip(frame..).map(|(page, frame)| ((space, page), frame)));
+            } else {
+                let from = |old| told.push(old);
+                index.forget(SpaceId(space), page, count.into(), from, |_| {});
+            }
+            proptest::prop_assert_eq!(&told, &were);
+            proptest::prop_assert_eq!(&pages_of(&index), &plain);
+            proptest::prop_assert_eq!(index.pages(), plain.len() as u64);
+            let missing = index.missing(SpaceId(space), 0, 3000);
+            let missing: u64 = missing.iter().map(|(_, count)| count).sum();
+            let there = plain.keys().filter(|(of, _)| *of == space).count() as u64;
+            proptest::prop_assert_eq!(missing, 3000 - there);
+        }
+    }
+
     /// All changes written down, applied in order, give the same index as the whole.
     #[test]
     fn changes_add_up_to_the_whole(

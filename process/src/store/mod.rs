@@ -11,6 +11,7 @@ pub mod flush;
 pub mod format;
 pub mod frames;
 pub mod index;
+pub mod leaf;
 pub mod medium;
 pub mod snapshot;
 pub mod verify;
