@@ -82,6 +82,25 @@ impl Ground {
             _ => Err(io::Error::last_os_error()),
         }
     }
+
+    /// Moves `bytes` at `from` to `at` of another one of ours.
+    fn move_part(&self, from: usize, bytes: usize, to: &Self, at: usize) -> io::Result<()> {
+        assert!(from + bytes <= self.bytes && at + bytes <= to.bytes);
+        // SAFETY: both ranges are ours, and nothing of Rust's lives there.
+        let moved = unsafe {
+            libc::mremap(
+                (self.start + from) as *mut libc::c_void,
+                bytes,
+                bytes,
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+                (to.start + at) as *mut libc::c_void,
+            )
+        };
+        if moved == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Ground {
@@ -123,7 +142,7 @@ impl Test {
 
     fn arm(&self, ground: &Ground) -> Result<(), SelfTestError> {
         let (start, end) = (ground.start as u64, (ground.start + ground.bytes) as u64);
-        uffd::register(&self.uffd, start, end, uffd::MODE_WP).map_err(missing("UFFDIO_REGISTER"))
+        uffd::begin(&self.uffd, start, end).map_err(missing("UFFDIO_REGISTER"))
     }
 
     fn expect(
@@ -188,7 +207,8 @@ pub fn run() -> Result<(), SelfTestError> {
     .map_err(missing("asynchronous write-protection"))?;
     small_pages(&test)?;
     huge_pages(&test)?;
-    lost_ranges(&test)
+    lost_ranges(&test)?;
+    moved_ranges(&test)
 }
 
 fn small_pages(test: &Test) -> Result<(), SelfTestError> {
@@ -276,6 +296,32 @@ fn lost_ranges(test: &Test) -> Result<(), SelfTestError> {
             found: brief(&there),
         }),
     }
+}
+
+/// A mapping that has moved is not registered any more, and neither is one that it merges with,
+/// whose marks stay. What is written to them before they are registered again must be seen.
+fn moved_ranges(test: &Test) -> Result<(), SelfTestError> {
+    let ground = Ground::new(8 * PAGE).map_err(missing("mmap"))?;
+    let room = Ground::new(4 * PAGE).map_err(missing("mmap"))?;
+    (0..8).for_each(|page| ground.write(page));
+    test.arm(&ground)?;
+    test.scan(&ground, Protect::Written)
+        .map_err(missing("PAGEMAP_SCAN"))?;
+    let half = 4 * PAGE;
+    ground
+        .move_part(half, half, &room, 0)
+        .map_err(missing("mremap"))?;
+    room.write(2);
+    test.arm(&room)?;
+    test.expect("moving, and a write", &room, &[0, 1, 2, 3], &[2])?;
+    room.move_part(0, half, &ground, half)
+        .map_err(missing("mremap"))?;
+    (1..8).step_by(2).for_each(|page| ground.write(page));
+    test.arm(&ground)?;
+    let all: Vec<usize> = (0..8).collect();
+    test.expect("moving back, and writes", &ground, &all, &[1, 3, 5, 7])?;
+    ground.write(0);
+    test.expect("a write after moving back", &ground, &all, &[0])
 }
 
 #[cfg(test)]

@@ -192,11 +192,7 @@ impl Space {
             self.unprotected_pages += pages(&found);
             return Ok(found);
         }
-        // A registration that mremap(2) dropped leaves its marks in the page tables, and a page
-        // that was written to since then would still look protected: all marks are lifted first.
-        let registered = uffd::register(uffd, area.start, area.end, uffd::MODE_WP)
-            .and_then(|()| uffd::unprotect(uffd, area.start, area.end));
-        match registered {
+        match uffd::begin(uffd, area.start, area.end) {
             Ok(()) => look.armed += 1,
             // Another program lives here now (exec); it gets a userfaultfd of its own.
             Err(_) if is_of_the_past(uffd) => self.uffd = None,

@@ -60,6 +60,17 @@ pub fn register(uffd: &OwnedFd, start: u64, end: u64, mode: u64) -> io::Result<(
     ioctl(uffd, REGISTER, &mut [start, end - start, mode, 0])
 }
 
+/// Registers a range for write-protection, without any protection to begin with. A registration
+/// that mremap(2) dropped can leave its marks in the page tables (where mappings merge), and a page that
+/// was written to since then would still look protected: they are lifted.
+///
+/// # Errors
+/// As [`register`] and [`unprotect`].
+pub fn begin(uffd: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
+    register(uffd, start, end, MODE_WP)?;
+    unprotect(uffd, start, end)
+}
+
 /// Ends the registration; waiting threads go on.
 ///
 /// # Errors
