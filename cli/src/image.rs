@@ -24,9 +24,9 @@ pub fn inspect(arguments: &ImageArguments) -> Result<ExitCode> {
         .inspect()
         .with_context(|| format!("cannot read {}", arguments.file.display()))?;
     if arguments.json {
-        output::print_json(&inspection)?;
+        output::json(&inspection)?;
     } else {
-        output::print(&describe(&arguments.file, &inspection))?;
+        output::text(&describe(&arguments.file, &inspection))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -48,9 +48,9 @@ pub fn verify(arguments: &ImageArguments) -> Result<ExitCode> {
             if arguments.json {
                 let mut object = serde_json::to_value(&verified).context("cannot write JSON")?;
                 object["verified"] = true.into();
-                output::print_json(&object)?;
+                output::json(&object)?;
             } else {
-                output::print(&format!(
+                output::text(&format!(
                     "{}: good. The next power-on restores {} in {} pieces, unless the machine has \
                      changed.\n",
                     arguments.file.display(),
@@ -66,13 +66,13 @@ pub fn verify(arguments: &ImageArguments) -> Result<ExitCode> {
         return Err(error).with_context(|| format!("cannot verify {}", arguments.file.display()));
     };
     if arguments.json {
-        output::print_json(&json!({
+        output::json(&json!({
             "verified": false,
             "reason": refusal.reason,
             "detail": refusal.detail,
         }))?;
     } else {
-        output::print(&format!(
+        output::text(&format!(
             "{}: refused. {} (detail {:#x})\nThe next power-on is a cold boot. See it whole with \
              `dormouse image inspect {}`.\n",
             arguments.file.display(),

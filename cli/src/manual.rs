@@ -17,7 +17,7 @@ use crate::output;
 pub fn completions(shell: Shell) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "dormouse", &mut script);
-    output::print(&String::from_utf8_lossy(&script))?;
+    output::text(&String::from_utf8_lossy(&script))?;
     Ok(ExitCode::SUCCESS)
 }
 

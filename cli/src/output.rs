@@ -1,10 +1,9 @@
-//! Standard output: JSON or text, and a calm end when the reader has gone away.
+//! How standard output is drawn on, and a calm end when its reader has gone away.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 
-use anyhow::{Context, Result};
+pub use dormouse_report::output::{json, text};
 use dormouse_report::terminal::Style;
-use serde::Serialize;
 
 /// `dormouse … | head` must neither print a panic nor fail. SIGPIPE stays ignored, as Rust has
 /// it: a verb that is halfway through a sleep must not be killed because its reader left.
@@ -20,31 +19,6 @@ pub fn end_quietly_when_nobody_reads() {
         }
         usual(panic);
     }));
-}
-
-/// Writes text to standard output.
-///
-/// # Errors
-/// Standard output cannot be written, for another reason than a reader who left.
-pub fn print(text: &str) -> Result<()> {
-    let mut output = io::stdout().lock();
-    match output
-        .write_all(text.as_bytes())
-        .and_then(|()| output.flush())
-    {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
-        result => result.context("cannot write to standard output"),
-    }
-}
-
-/// Writes one JSON object on one line.
-///
-/// # Errors
-/// As [`print`].
-pub fn print_json(value: &impl Serialize) -> Result<()> {
-    let mut line = serde_json::to_string(value).context("cannot write this as JSON")?;
-    line.push('\n');
-    print(&line)
 }
 
 /// How to draw on standard output.

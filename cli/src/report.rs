@@ -53,7 +53,7 @@ fn one(directory: &Path, profile: Option<&Profile>, arguments: &ReportArguments)
             "cycles": run.cycles.len(),
         });
         add_comparison(&mut object, &cases, energy.as_ref())?;
-        return output::print_json(&object);
+        return Ok(output::json(&object)?);
     }
     let style = output::style();
     let timeline = Timeline::from_events(&run.events);
@@ -75,7 +75,7 @@ fn one(directory: &Path, profile: Option<&Profile>, arguments: &ReportArguments)
         paths.html.display(),
         paths.trace.display()
     ));
-    output::print(&text)
+    Ok(output::text(&text)?)
 }
 
 /// Several runs side by side.
@@ -102,7 +102,7 @@ fn compared(
             "cycles": runs.iter().map(|run| run.cycles.len()).sum::<usize>(),
         });
         add_comparison(&mut object, &cases, energy.as_ref())?;
-        return output::print_json(&object);
+        return Ok(output::json(&object)?);
     }
     let rows = compare::rows(&cases);
     let mut text = compare::terminal::render(&cases, &rows, output::style());
@@ -111,7 +111,7 @@ fn compared(
     }
     push_energy(&mut text, energy.as_ref());
     text.push_str(&format!("\n{}\n", page.display()));
-    output::print(&text)
+    Ok(output::text(&text)?)
 }
 
 fn add_comparison(object: &mut Value, cases: &[Case], energy: Option<&Energy>) -> Result<()> {

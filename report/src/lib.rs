@@ -11,6 +11,7 @@ pub mod event;
 pub mod format;
 pub mod html;
 pub mod memory;
+pub mod output;
 pub mod plot;
 pub mod run;
 pub mod stats;

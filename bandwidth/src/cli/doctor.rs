@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use dormouse_report::output;
 use serde::Serialize;
 use serde_json::json;
 
 use super::arguments::DoctorArguments;
-use super::{CliError, DONE, LACKING, output};
+use super::{CliError, DONE, LACKING};
 use crate::daemon::config::{Config, CounterConfig};
 use crate::daemon::counters;
 use crate::enforce::cgroup::{Hierarchy, Version};

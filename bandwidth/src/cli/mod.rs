@@ -3,7 +3,6 @@
 
 mod arguments;
 mod doctor;
-mod output;
 mod run;
 mod simulate;
 mod tasks;
@@ -36,6 +35,9 @@ pub enum CliError {
     /// Cgroups that cannot be limited.
     #[error(transparent)]
     Enforce(#[from] EnforceError),
+    /// Standard output that cannot be written.
+    #[error(transparent)]
+    Output(#[from] dormouse_report::output::OutputError),
     /// Another one, in words.
     #[error("{0}")]
     Failed(String),

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dormouse_report::event::{Clock, Event, EventWriter, Kind};
+use dormouse_report::output;
 
 use super::arguments::{RunArguments, UndoArguments};
-use super::{CliError, DONE, output};
+use super::{CliError, DONE};
 use crate::daemon::config::Config;
 use crate::daemon::residence::Watcher;
 use crate::daemon::status::{Status, serve};

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use dormouse_report::output;
 use serde::Serialize;
 use serde_json::json;
 
 use super::arguments::SimulateArguments;
-use super::{CliError, DONE, output};
+use super::{CliError, DONE};
 use crate::simulate::seed::machine;
 use crate::simulate::{Curve, GIB, Outcome, Policy, Setting, simulate};
 

@@ -5,8 +5,10 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
+use dormouse_report::output;
+
 use super::arguments::TopArguments;
-use super::{CliError, DONE, output};
+use super::{CliError, DONE};
 use crate::daemon::config::Config;
 use crate::daemon::status::Status;
 

@@ -133,9 +133,9 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
         parts,
     };
     if arguments.json {
-        output::print_json(&report)?;
+        output::json(&report)?;
     } else {
-        output::print(&describe(&report, output::style()))?;
+        output::text(&describe(&report, output::style()))?;
     }
     Ok(ExitCode::from(if report.ready { 0 } else { exit::LACKING }))
 }

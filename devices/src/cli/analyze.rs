@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use dormouse_report::output;
 use serde_json::json;
 
 use super::arguments::{AnalyzeArguments, Input};
-use super::{CliError, DONE, output};
+use super::{CliError, DONE};
 use crate::analyze::{Analysis, Options, analyze, page, text};
 use crate::model::{Cycle, Recording};
 use crate::read;

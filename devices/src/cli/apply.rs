@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use dormouse_report::output;
 use serde_json::json;
 
 use super::arguments::ApplyArguments;
-use super::{CliError, DONE, output};
+use super::{CliError, DONE};
 use crate::apply::{Change, Undone, Wanted, apply, boot_id, plan, tmpfiles, udev_rules, undo};
 use crate::read;
 

@@ -4,7 +4,6 @@
 mod analyze;
 mod apply;
 mod arguments;
-mod output;
 mod record;
 mod simulate;
 
@@ -47,6 +46,9 @@ pub enum CliError {
     /// Switches that cannot be set.
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    /// Standard output that cannot be written.
+    #[error(transparent)]
+    Output(#[from] dormouse_report::output::OutputError),
     /// Another one, in words.
     #[error("{0}")]
     Failed(String),

@@ -4,10 +4,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use dormouse_report::format::duration;
+use dormouse_report::output;
 use serde_json::json;
 
 use super::arguments::RecordArguments;
-use super::{CliError, DONE, output};
+use super::{CliError, DONE};
 use crate::analyze::{self, analyze};
 use crate::record::{Options, record};
 

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use dormouse_report::format::duration;
+use dormouse_report::output;
 use serde_json::json;
 
 use super::analyze::{cycle_of, has_permissions, read_input};
 use super::arguments::SimulateArguments;
-use super::{CliError, DONE, output};
+use super::{CliError, DONE};
 use crate::analyze::{cpus_of, overheads_of};
 use crate::model::Direction;
 use crate::simulate::table::{Prediction, Table, table, variants};
