@@ -82,7 +82,7 @@ impl Index {
     /// A leaf, made when missing.
     pub fn leaf_mut(&mut self, space: SpaceId, leaf: u64) -> &mut Leaf {
         let leaves = self.spaces.entry(space).or_default();
-        leaves.entry(leaf).or_insert_with(|| Box::new(Leaf::new()))
+        leaves.entry(leaf).or_default()
     }
 
     /// All leaves, to change what is not their pages.

@@ -40,9 +40,9 @@ pub struct Leaf {
     pub home: Option<u32>,
 }
 
-impl Leaf {
+impl Default for Leaf {
     /// Without pages.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             pages: Pages::None,
             changed: [0; WORDS],
@@ -50,7 +50,9 @@ impl Leaf {
             home: None,
         }
     }
+}
 
+impl Leaf {
     /// Pages that it has.
     pub fn present(&self) -> u32 {
         self.present
