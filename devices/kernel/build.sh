@@ -51,12 +51,6 @@ for tool in gcc ld make patch flex bison bc tar xz; do
 	command -v "$tool" >/dev/null || fail "$tool is missing"
 done
 
-# What the tree was made from. Another source or other hooks: a new tree.
-stamp() {
-	stat -c '%n %s' "$source" | sed 's|.*/||'
-	cat "$here"/hooks/*.patch | cksum
-}
-
 tarball() {
 	case "$source" in
 	*.deb) dpkg-deb --fsys-tarfile "$source" | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' ;;
@@ -77,33 +71,47 @@ unpack() {
 	[ -f "$tree/drivers/base/power/main.c" ] || fail "$source is not a Linux source tree"
 }
 
-# Each hook is one small change; all of it must fit exactly where it belongs.
+# Each hook is one small change; all of it must fit exactly where it belongs. Hooks are applied to
+# copies of the files as the source has them, and only what came out different goes to the tree.
 apply_hooks() {
 	echo "==> applying the hooks"
+	patched=$work/patched
+	mkdir -p "$work/pristine"
+	sed -n 's|^+++ b/||p' "$here"/hooks/*.patch | sort -u | while read -r file; do
+		mkdir -p "$work/pristine/$(dirname "$file")"
+		[ -f "$work/pristine/$file" ] || cp "$tree/$file" "$work/pristine/$file"
+	done
+	rm -rf "$patched"
+	cp -R "$work/pristine" "$patched"
 	for hook in "$here"/hooks/*.patch; do
 		name=hooks/$(basename "$hook")
-		patch -d "$tree" -p1 --fuzz=0 --no-backup-if-mismatch --forward \
+		patch -d "$patched" -p1 --fuzz=0 --no-backup-if-mismatch --forward \
 			<"$hook" >>"$log" 2>&1 ||
 			fail "$name does not apply to this Linux"
-		patch -d "$tree" -p1 --fuzz=0 --reverse --dry-run --force \
+		patch -d "$patched" -p1 --fuzz=0 --reverse --dry-run --force \
 			<"$hook" >>"$log" 2>&1 ||
 			fail "$name applied, but its change is not there"
 	done
+	replace_from "$patched"
 }
 
-wanted=$(stamp)
+# Files of a folder that differ from the tree's, so that make sees what changed.
+replace_from() {
+	(cd "$1" && find . -type f) | while read -r file; do
+		mkdir -p "$tree/$(dirname "$file")"
+		cmp -s "$1/$file" "$tree/$file" || cp "$1/$file" "$tree/$file"
+	done
+}
+
+# Another source: a new tree.
+wanted=$(stat -c '%n %s' "$source" | sed 's|.*/||')
 if [ ! -f "$work/stamp" ] || [ "$(cat "$work/stamp")" != "$wanted" ]; then
-	rm -f "$work/stamp"
+	rm -rf "$work/stamp" "$work/pristine"
 	unpack
-	apply_hooks
 	echo "$wanted" >"$work/stamp"
 fi
-
-# Our files: replaced only where they differ, so that make sees what changed.
-(cd "$here/files" && find . -type f) | while read -r file; do
-	mkdir -p "$tree/$(dirname "$file")"
-	cmp -s "$here/files/$file" "$tree/$file" || cp "$here/files/$file" "$tree/$file"
-done
+apply_hooks
+replace_from "$here/files"
 
 compiler=gcc
 if command -v ccache >/dev/null; then

@@ -271,16 +271,20 @@ impl Check {
         if cycle.errno != 0 {
             breaches.push(format!("the transition failed with {}", cycle.errno));
         }
-        let sorted = |phase: usize| {
-            let mut devices = order.begun(phase);
-            devices.sort_unstable();
-            devices
-        };
-        let mut listed = self.list.clone();
-        listed.sort_unstable();
         for (phase, name) in PHASES.iter().enumerate() {
-            if sorted(phase) != listed {
-                breaches.push(format!("{name}: not the devices that the list order has"));
+            let ran = order.begun(phase);
+            for (these, others, what) in [
+                (&self.list, &ran, "not run, but in list order"),
+                (&ran, &self.list, "run, but not in list order"),
+            ] {
+                let alone: Vec<String> = these
+                    .iter()
+                    .filter(|device| !others.contains(device))
+                    .map(|&device| device_name(device))
+                    .collect();
+                if !alone.is_empty() {
+                    breaches.push(format!("{name}: {what}: {}", alone.join(", ")));
+                }
             }
         }
         breaches

@@ -90,7 +90,9 @@ bool dpm_graph_is_ready(struct device *dev)
 
 bool dpm_graph_allows_async(void)
 {
-	return READ_ONCE(dpm_graph.mode) != DPM_GRAPH_LIST;
+	enum dpm_graph_mode mode = READ_ONCE(dpm_graph.mode);
+
+	return mode == DPM_GRAPH_OFF || mode == DPM_GRAPH_THRESHOLD;
 }
 
 static void set_costs(struct dpm_graph *graph)

@@ -41,7 +41,7 @@ static bool in_graph(const struct dpm_graph *graph, const struct device *dev)
 	return dev && dev->power.graph.generation == graph->generation;
 }
 
-/* Links that order nothing: the supplier has no driver, or sync_state() alone is meant. */
+/* Links that declare no dependency: sync_state() alone is meant. */
 static bool is_for_sync_state(const struct device_link *link)
 {
 	const u32 markers = DL_FLAG_INFERRED | DL_FLAG_CYCLE | DL_FLAG_MANAGED;
@@ -49,26 +49,32 @@ static bool is_for_sync_state(const struct device_link *link)
 	return (link->flags & ~markers) == DL_FLAG_SYNC_STATE_ONLY;
 }
 
-static bool link_orders(const struct device_link *link)
+/*
+ * Links of every kind, whatever their state, because the core follows them all: a consumer that
+ * suspends decides whether its suppliers may be left alone, and writes that into them. Those that
+ * order nothing else (the supplier has no driver, or sync_state() alone is meant) may be against
+ * the list's order, and may close a circle. So the list says which of the two goes first.
+ */
+static int add_link(struct edges *edges, u32 supplier, u32 consumer)
 {
-	return READ_ONCE(link->status) != DL_STATE_DORMANT && !is_for_sync_state(link);
+	return add_edge(edges, min(supplier, consumer), max(supplier, consumer));
 }
 
 static int add_edges_of(const struct dpm_graph *graph, struct edges *edges, struct device *dev)
 {
+	u32 index = dev->power.graph.index;
 	struct device_link *link;
 	int error = 0;
 	int locked;
 
 	if (in_graph(graph, dev->parent))
-		error = add_edge(edges, dev->parent->power.graph.index, dev->power.graph.index);
+		error = add_edge(edges, dev->parent->power.graph.index, index);
 
 	locked = device_links_read_lock();
 	list_for_each_entry_srcu(link, &dev->links.suppliers, c_node,
 				 device_links_read_lock_held())
-		if (!error && link_orders(link) && in_graph(graph, link->supplier))
-			error = add_edge(edges, link->supplier->power.graph.index,
-					 dev->power.graph.index);
+		if (!error && in_graph(graph, link->supplier))
+			error = add_link(edges, link->supplier->power.graph.index, index);
 	device_links_read_unlock(locked);
 	return error;
 }

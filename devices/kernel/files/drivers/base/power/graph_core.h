@@ -15,9 +15,9 @@
  *	up (resume):    0 is ready, then 1 and 2, then 3 and 4
  *
  * A superior always comes first in the list: the driver core keeps it so, and refuses device links
- * that would close a circle. An edge against the list's order is therefore one that the core does
- * not honour either (it can only come from a link that is for sync_state() alone), and is left
- * out. What is left cannot have a circle.
+ * that would close a circle, but for links that are for sync_state() alone. graph_build.c turns
+ * those as the list has them. An edge that is against the list's order all the same is left out.
+ * What is left cannot have a circle.
  */
 #ifndef _DPM_GRAPH_CORE_H
 #define _DPM_GRAPH_CORE_H

@@ -11,7 +11,7 @@
  *	async       has permission to leave the list's order (power/async)
  *	noops       has no callbacks at all
  *	nodriver    is bound to no driver
- *	suspended   is runtime-suspended
+ *	suspended   is runtime-suspended, and so is what is below it; all others are in use
  *	direct      asks to be left alone where it is runtime-suspended (direct-complete)
  *	bus=N       its callbacks hold lock N: they share a slow bus
  *	PHASE       suspend, suspend_late, suspend_noirq, resume_noirq, resume_early or resume;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Made-up devices: their buses, drivers, links and callbacks. See graph_test.h. */
 #include <linux/delay.h>
+#include <linux/device/driver.h>
 #include <linux/ktime.h>
 #include <linux/mutex.h>
 #include <linux/pm_runtime.h>
@@ -206,8 +207,14 @@ int test_device_add(struct test_device *device, struct device *parent)
 	dev->parent = parent;
 	if (device->async)
 		device_enable_async_suspend(dev);
-	if (!device->suspended)
+	/* Below a device that is runtime-suspended none is active. */
+	if (parent && pm_runtime_status_suspended(parent))
+		device->suspended = true;
+	if (!device->suspended) {
 		pm_runtime_set_active(dev);
+		/* In use, or the first transition would leave it runtime-suspended. */
+		pm_runtime_get_noresume(dev);
+	}
 	error = device_add(dev);
 	if (error) {
 		put_device(dev);
@@ -249,11 +256,34 @@ int test_link_add(struct device *supplier, struct device *consumer, u32 flags)
 	return 0;
 }
 
+/*
+ * A managed link goes when its consumer's driver does. One whose consumer never had a driver would
+ * be left when its supplier goes, which the driver core warns of.
+ */
+static void bind_all(void)
+{
+	struct test_device *device;
+	bool more = true;
+
+	while (more) {
+		more = false;
+		list_for_each_entry(device, &devices, entry) {
+			device->nodriver = false;
+			/* Refused as long as a supplier has none. */
+			if (!device->dev.driver && device_attach(&device->dev) == 1)
+				more = true;
+		}
+	}
+	/* The driver core tries again by itself those that were refused. */
+	wait_for_device_probe();
+}
+
 void test_devices_remove(void)
 {
 	struct test_device *device, *next_device;
 	struct test_link *link, *next_link;
 
+	bind_all();
 	list_for_each_entry_safe(link, next_link, &links, entry) {
 		device_link_del(link->link);
 		list_del(&link->entry);
@@ -261,6 +291,8 @@ void test_devices_remove(void)
 	}
 	list_for_each_entry_safe_reverse(device, next_device, &devices, entry) {
 		list_del(&device->entry);
+		if (!device->suspended)
+			pm_runtime_put_noidle(&device->dev);
 		pm_runtime_disable(&device->dev);
 		device_unregister(&device->dev);
 	}
