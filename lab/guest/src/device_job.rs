@@ -44,6 +44,10 @@ pub struct Answer {
     pub text: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycle: Option<Cycle>,
+    /// Faults that the kernel reported of itself since the last answer, each with the lines that
+    /// followed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reports: Vec<String>,
 }
 
 /// One suspend and resume.

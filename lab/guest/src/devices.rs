@@ -1,9 +1,8 @@
 //! Init of the machine whose devices suspend and resume: does the job that the initrd holds, and
 //! resets the machine, which ends the emulator.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 
 use dormouse_guest::device_job::{Answer, Cycle, JOB, Step};
@@ -13,6 +12,7 @@ use rustix::system::{RebootCommand, reboot};
 use crate::agent::{CONTROL, open_raw};
 use crate::error::{Doing, GuestError};
 use crate::init;
+use crate::kernel_log::KernelLog;
 
 const POWER: &str = "/sys/power";
 const TEST_MODULE: &str = "/sys/kernel/debug/pm_graph_test";
@@ -65,6 +65,7 @@ fn serve() -> Result<(), GuestError> {
             },
         };
         answer.step = number;
+        answer.reports = log.take_reports()?;
         say(&mut voice, &answer)?;
         if answer.error.is_some() {
             return Ok(());
@@ -72,6 +73,7 @@ fn serve() -> Result<(), GuestError> {
     }
     let done = Answer {
         step: steps.len(),
+        reports: log.take_reports()?,
         ..Answer::default()
     };
     say(&mut voice, &done)
@@ -128,7 +130,8 @@ fn permit(all: bool) -> Result<(), GuestError> {
 fn cycle(order: bool, log: &mut KernelLog) -> Result<Cycle, GuestError> {
     let order_file = format!("{TEST_MODULE}/order");
     write_value(&order_file, "1")?;
-    log.skip()?;
+    // What was said before is of no account here.
+    log.lines()?;
     let mut cycle = Cycle::default();
     if let Err(error) = fs::write(format!("{POWER}/state"), "freeze") {
         cycle.errno = error.raw_os_error().unwrap_or(-1);
@@ -169,48 +172,6 @@ fn phase_time(line: &str) -> Option<(String, u64)> {
         phase,
         whole.parse::<u64>().ok()? * 1000 + part.parse::<u64>().ok()?,
     ))
-}
-
-/// What the kernel says from now on.
-struct KernelLog(File);
-
-impl KernelLog {
-    fn open() -> Result<KernelLog, GuestError> {
-        let log = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open("/dev/kmsg")
-            .doing("open /dev/kmsg")?;
-        Ok(KernelLog(log))
-    }
-
-    fn skip(&mut self) -> Result<(), GuestError> {
-        self.0
-            .seek(SeekFrom::End(0))
-            .map(drop)
-            .doing("go to the end of the kernel's log")
-    }
-
-    /// The messages since, without their heads.
-    fn lines(&mut self) -> Result<Vec<String>, GuestError> {
-        let mut lines = Vec::new();
-        let mut record = [0; 8192];
-        loop {
-            match self.0.read(&mut record) {
-                Ok(0) => return Ok(lines),
-                Ok(count) => {
-                    let text = String::from_utf8_lossy(&record[..count]);
-                    // Continuation lines (" SUBSYSTEM=…") are about the same message.
-                    let first = text.lines().next().unwrap_or_default();
-                    lines.extend(first.split_once(';').map(|(_, words)| words.to_owned()));
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(lines),
-                // Messages were overwritten before they were read; the next read goes on.
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-                Err(error) => return Err(error).doing("read the kernel's log"),
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod error;
 mod fill;
 mod hibernate;
 mod init;
+mod kernel_log;
 mod modules;
 mod placement;
 mod redis;

@@ -14,8 +14,8 @@ const EIO: i32 = 5;
 const EBUSY: i32 = 16;
 const ETIMEDOUT: i32 = 110;
 /// After this long a device is given up; the one that hangs comes back later than that.
-const TIMEOUT_MS: u32 = 500;
-const HANG_MS: u32 = 3000;
+const TIMEOUT_MS: u32 = 1500;
+const HANG_MS: u32 = 5000;
 /// Injections into one graph before the next.
 const INJECTIONS_OF_A_GRAPH: u64 = 10;
 const THRESHOLD_US: u32 = 200;
@@ -30,6 +30,15 @@ pub struct Report {
     pub transitions: u64,
     /// Empty when all is as it must be. Each begins with what gives it again.
     pub breaches: Vec<String>,
+    /// Faults that the kernel reported of itself: lockdep, KASAN, UBSAN, KCSAN, assertions, KUnit.
+    pub kernel_reports: Vec<String>,
+}
+
+impl Report {
+    /// Nothing is wrong.
+    pub fn is_clean(&self) -> bool {
+        self.breaches.is_empty() && self.kernel_reports.is_empty()
+    }
 }
 
 /// What goes wrong once.
@@ -195,6 +204,9 @@ impl Check {
     /// # Errors
     /// The order cannot be read.
     pub fn hear(&mut self, answer: &Answer) -> Result<(), LabError> {
+        self.report
+            .kernel_reports
+            .extend(answer.reports.iter().cloned());
         let Some(cycle) = &answer.cycle else {
             return Ok(());
         };

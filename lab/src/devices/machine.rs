@@ -57,7 +57,8 @@ impl Clock {
     }
 }
 
-/// Runs the steps in a fresh machine; `each` hears every answer as it comes.
+/// Runs the steps in a fresh machine; `each` hears every answer as it comes, and a last one that
+/// tells that the job is done.
 ///
 /// # Errors
 /// The machine does not start, a step fails, or nothing is heard for long: the end of its console
@@ -79,6 +80,8 @@ pub fn run(
     let bytes = initrd_with(&artefacts.initrd, JOB, &job)?;
     fs::write(&initrd, bytes).doing(format!("write {}", initrd.display()))?;
     let mut machine = Machine::start(artefacts, shape, folder, &initrd)?;
+    // What the kernel reported while it booted goes with the first step.
+    let mut reports = Vec::new();
     loop {
         let mut answer = machine.next()?;
         if let Some(error) = answer.error {
@@ -86,13 +89,15 @@ pub fn run(
         }
         let Some(step) = answer.step.checked_sub(1) else {
             all_online(shape.cpus, answer.text.trim())?;
+            reports = answer.reports;
             continue;
         };
         answer.step = step;
+        answer.reports.splice(..0, reports.drain(..));
+        each(&answer)?;
         if answer.step == steps.len() {
             return Ok(());
         }
-        each(&answer)?;
     }
 }
 

@@ -14,6 +14,8 @@
 static LIST_HEAD(devices);
 static LIST_HEAD(links);
 static u32 count;
+/* Devices without a driver may have one now: they are about to go. */
+static bool all_match;
 static struct mutex slow_bus[TEST_BUSES];
 
 static struct test_device *to_test_device(struct device *dev)
@@ -118,7 +120,7 @@ static const struct dev_pm_ops test_pm_ops = {
 
 static int test_match(struct device *dev, const struct device_driver *driver)
 {
-	return !to_test_device(dev)->nodriver;
+	return all_match || !to_test_device(dev)->nodriver;
 }
 
 static const struct bus_type test_bus = {
@@ -257,25 +259,29 @@ int test_link_add(struct device *supplier, struct device *consumer, u32 flags)
 }
 
 /*
- * A managed link goes when its consumer's driver does. One whose consumer never had a driver would
- * be left when its supplier goes, which the driver core warns of.
+ * The driver core warns of managed links that are left when their supplier's driver goes. A link
+ * goes before when its consumer's driver does. So all devices get their driver, and those that had
+ * it lose it first: what they consume may have had none until now.
  */
-static void bind_all(void)
+static void drop_managed_links(void)
 {
 	struct test_device *device;
 	bool more = true;
 
+	all_match = true;
 	while (more) {
 		more = false;
-		list_for_each_entry(device, &devices, entry) {
-			device->nodriver = false;
-			/* Refused as long as a supplier has none. */
+		/* Refused as long as a supplier has none. */
+		list_for_each_entry(device, &devices, entry)
 			if (!device->dev.driver && device_attach(&device->dev) == 1)
 				more = true;
-		}
 	}
 	/* The driver core tries again by itself those that were refused. */
 	wait_for_device_probe();
+	list_for_each_entry(device, &devices, entry)
+		if (!device->nodriver)
+			device_release_driver(&device->dev);
+	all_match = false;
 }
 
 void test_devices_remove(void)
@@ -283,7 +289,7 @@ void test_devices_remove(void)
 	struct test_device *device, *next_device;
 	struct test_link *link, *next_link;
 
-	bind_all();
+	drop_managed_links();
 	list_for_each_entry_safe(link, next_link, &links, entry) {
 		device_link_del(link->link);
 		list_del(&link->entry);
