@@ -6,6 +6,9 @@
  * by bottom level; Hu 1961, and Adam, Chandy and Dickson 1974 for unequal costs), with the costs
  * of the phases before. Devices that are known to sleep come before all others: once started they
  * need no processor. Their number is limited apart from the number of processors.
+ *
+ * Most devices take microseconds, and so does all that waits for them. These come last, as they
+ * became ready: which of them is first makes no difference worth the time to find out.
  */
 #include "graph_core.h"
 
@@ -21,7 +24,7 @@ u64 dpm_graph_bytes(u32 devices, u32 edges)
 	u64 all_edges = (u64)edges + devices;
 
 	return ((u64)devices + 1) * sizeof(struct dpm_graph_node) +
-		all_edges * 2 * sizeof(u32) + (u64)devices * 2 * sizeof(u32);
+		all_edges * 2 * sizeof(u32) + (u64)devices * 3 * sizeof(u32);
 }
 
 void dpm_graph_init(struct dpm_graph_core *core, void *memory, u32 devices, u32 edges)
@@ -37,6 +40,7 @@ void dpm_graph_init(struct dpm_graph_core *core, void *memory, u32 devices, u32 
 	core->subordinate = words + all_edges;
 	core->sleepers.node = words + 2 * all_edges;
 	core->others.node = core->sleepers.node + devices;
+	core->quick.node = core->others.node + devices;
 }
 
 static bool is_honoured(const struct dpm_graph_core *core, const struct dpm_graph_edge *edge)
@@ -178,10 +182,13 @@ static void make_ready(struct dpm_graph_core *core, u32 node)
 	core->node[node].state = DPM_GRAPH_READY;
 	if (is_sleeper(core, node)) {
 		heap_push(core, &core->sleepers, node);
-	} else {
-		heap_push(core, &core->others, node);
-		core->backlog_us += known_cost_us(core, node);
+		return;
 	}
+	core->backlog_us += known_cost_us(core, node);
+	if (core->node[node].level_us > core->settings.threshold_us)
+		heap_push(core, &core->others, node);
+	else
+		core->quick.node[core->quick.tail++] = node;
 }
 
 static void set_level(struct dpm_graph_core *core, u32 node)
@@ -197,8 +204,27 @@ static void set_level(struct dpm_graph_core *core, u32 node)
 	core->node[node].level_us = longest_us + known_cost_us(core, node);
 }
 
+/* What runs later has its level first: against the direction. */
+static void set_levels(struct dpm_graph_core *core)
+{
+	u64 all_us = 0;
+	u32 i;
+
+	for (i = 0; i < core->devices; i++)
+		all_us += known_cost_us(core, i);
+	for (i = 0; i < core->devices; i++) {
+		if (all_us <= core->settings.threshold_us)
+			core->node[i].level_us = 0;
+		else if (core->settings.direction == DPM_GRAPH_DOWN)
+			set_level(core, i);
+		else
+			set_level(core, core->devices - 1 - i);
+	}
+}
+
 void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_settings *settings)
 {
+	bool up = settings->direction == DPM_GRAPH_UP;
 	u32 i;
 
 	core->settings = *settings;
@@ -206,6 +232,8 @@ void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_setting
 		core->settings.cpus = 1;
 	core->sleepers.count = 0;
 	core->others.count = 0;
+	core->quick.head = 0;
+	core->quick.tail = 0;
 	core->backlog_us = 0;
 	core->finished = 0;
 	core->running = 0;
@@ -213,16 +241,28 @@ void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_setting
 	core->arriving = 0;
 	core->stopped = false;
 
-	/* What runs later has its level first: against the direction. */
-	for (i = 0; i < core->devices; i++)
-		set_level(core, settings->direction == DPM_GRAPH_DOWN ? i : core->devices - 1 - i);
+	set_levels(core);
 	for (i = 0; i < core->devices; i++) {
-		neighbours(core, i, true, &core->node[i].pending);
-		core->node[i].state = DPM_GRAPH_BLOCKED;
-		core->node[i].beside = false;
-		if (!core->node[i].pending)
-			make_ready(core, i);
+		/* In the list's order of this direction, as far as it goes. */
+		u32 node = up ? i : core->devices - 1 - i;
+
+		neighbours(core, node, true, &core->node[node].pending);
+		core->node[node].state = DPM_GRAPH_BLOCKED;
+		core->node[node].beside = false;
+		if (!core->node[node].pending)
+			make_ready(core, node);
 	}
+}
+
+static u32 queue_pop(struct dpm_graph_queue *queue)
+{
+	return queue->node[queue->head++];
+}
+
+/* Whether a device is ready that is not known to sleep. */
+static bool has_others(const struct dpm_graph_core *core)
+{
+	return core->others.count || core->quick.head < core->quick.tail;
 }
 
 static bool has_processor(const struct dpm_graph_core *core)
@@ -240,7 +280,7 @@ bool dpm_graph_available(const struct dpm_graph_core *core)
 	if (core->stopped)
 		return false;
 	return may_sleep_beside(core) ||
-		((core->others.count || core->sleepers.count) && has_processor(core));
+		((has_others(core) || core->sleepers.count) && has_processor(core));
 }
 
 u32 dpm_graph_take(struct dpm_graph_core *core)
@@ -254,8 +294,8 @@ u32 dpm_graph_take(struct dpm_graph_core *core)
 		node = heap_pop(core, &core->sleepers);
 		core->node[node].beside = true;
 		core->running_beside++;
-	} else if (core->others.count) {
-		node = heap_pop(core, &core->others);
+	} else if (has_others(core)) {
+		node = core->others.count ? heap_pop(core, &core->others) : queue_pop(&core->quick);
 		core->backlog_us -= known_cost_us(core, node);
 	} else {
 		node = heap_pop(core, &core->sleepers);

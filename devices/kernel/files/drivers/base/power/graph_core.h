@@ -66,7 +66,10 @@ struct dpm_graph_node {
 	/* Set before dpm_graph_build(): runs after every such device before it in the list. */
 	bool ordered;
 
-	/* Microseconds from this device's start to the end of the phase along the longest path. */
+	/*
+	 * Microseconds from this device's start to the end of the phase along the longest path; 0
+	 * in a phase that takes no longer than the threshold altogether.
+	 */
 	u64 level_us;
 	/* Neighbours that have to finish before. */
 	u32 pending;
@@ -94,6 +97,13 @@ struct dpm_graph_heap {
 	u32 count;
 };
 
+/* Ready devices, first come, first served: each comes once in a phase. */
+struct dpm_graph_queue {
+	u32 *node;
+	u32 head;
+	u32 tail;
+};
+
 struct dpm_graph_core {
 	u32 devices;
 	u32 edges;
@@ -105,10 +115,11 @@ struct dpm_graph_core {
 	u32 *subordinate;
 
 	struct dpm_graph_settings settings;
-	/* Those that are known to sleep, and the others. */
+	/* Those that are known to sleep; the others; and those with nothing slow before them. */
 	struct dpm_graph_heap sleepers;
 	struct dpm_graph_heap others;
-	/* Known cost of all others that are ready. */
+	struct dpm_graph_queue quick;
+	/* Known cost of all that are ready and not known to sleep. */
 	u64 backlog_us;
 	u32 finished;
 	u32 running;

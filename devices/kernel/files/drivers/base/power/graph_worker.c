@@ -34,6 +34,7 @@ struct worker {
 	u32 woken_for;
 	/* The device that it runs; DPM_GRAPH_NONE if none. */
 	u32 node;
+	/* Since when: since the device before it has ended. */
 	ktime_t begin;
 	/* Its device was given up, and so is it until the callback comes back. */
 	bool lost;
@@ -93,13 +94,14 @@ static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
 	ktime_t end;
 
 	w->node = node;
-	w->begin = ktime_get();
 	if (dpm_graph_wants_worker(&graph->core, node))
 		helper = call_worker();
 	spin_unlock(&pool.lock);
 
 	if (helper)
 		wake_up_process(helper);
+	/* One whose device has slept may wait for this processor, to make others ready. */
+	cond_resched();
 	trace_pm_graph_device(dev, graph->phase, w->number, graph->core.node[node].cost_us,
 			      helper);
 	dpm_graph_run_device(graph, dev);
@@ -117,6 +119,7 @@ static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
 	w->node = DPM_GRAPH_NONE;
 	dpm_graph_record(graph, node, us_since(graph->begin, w->begin),
 			 us_since(graph->begin, end), w->number);
+	w->begin = end;
 	dpm_graph_finish(&graph->core, node);
 	if (READ_ONCE(*graph->error))
 		stop_phase(graph);
@@ -128,6 +131,7 @@ static void work(struct worker *w)
 	struct dpm_graph *graph;
 	u32 node;
 
+	w->begin = ktime_get();
 	while ((graph = pool.graph)) {
 		node = dpm_graph_take(&graph->core);
 		if (node == DPM_GRAPH_NONE)
