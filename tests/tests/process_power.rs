@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -71,10 +72,23 @@ impl Ups {
         panic!("upsd never knows the UPS: {log:?}");
     }
 
-    /// What the driver reports from now on.
+    /// What the driver reports from now on. It reads the file again when that is newer, in whole
+    /// seconds: of two that are written in the same one, it would never see the second.
     fn says(&self, status: &str) {
         let text = format!("ups.status: {status}\n");
-        fs::write(self.directory.path().join("ups.dev"), text).expect("the UPS");
+        let path = self.directory.path().join("ups.dev");
+        let second = || {
+            let metadata = fs::metadata(&path).expect("the UPS");
+            metadata.mtime()
+        };
+        let before = second();
+        assert!(
+            soon(|| {
+                fs::write(&path, &text).expect("the UPS");
+                second() > before
+            }),
+            "the clock stands still"
+        );
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::{Args, Subcommand};
+use jiff::SignedDuration;
 
 use crate::persist::Then;
 use crate::power::Source;
@@ -254,23 +255,14 @@ pub struct NamedArguments {
 
 /// `16ms`, `1.5s`, `2min`, `500us`.
 fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no time: write 16ms, 1.5s or 2min");
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .ok_or_else(wrong)?;
-    let (number, unit) = text.split_at(digits);
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    let seconds = match unit {
-        "us" => number / 1e6,
-        "ms" => number / 1e3,
-        "s" => number,
-        "min" => number * 60.0,
-        _ => return Err(wrong()),
+    let wrong = |why: &dyn std::fmt::Display| {
+        format!("`{text}` is no time: write 16ms, 1.5s or 2min ({why})")
     };
-    Duration::try_from_secs_f64(seconds)
+    let time: SignedDuration = text.parse().map_err(|error| wrong(&error))?;
+    Duration::try_from(time)
         .ok()
         .filter(|time| !time.is_zero())
-        .ok_or_else(wrong)
+        .ok_or_else(|| wrong(&"it must be longer than none"))
 }
 
 #[cfg(test)]
@@ -282,8 +274,9 @@ mod tests {
         assert_eq!(time("16ms"), Ok(Duration::from_millis(16)));
         assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(time("2min"), Ok(Duration::from_secs(120)));
+        assert_eq!(time("1h"), Ok(Duration::from_secs(3600)));
         assert_eq!(time("500us"), Ok(Duration::from_micros(500)));
-        for text in ["", "16", "ms", "1h", "-1s", "1.2.3s", "0s"] {
+        for text in ["", "16", "ms", "-1s", "1.2.3s", "0s"] {
             assert!(time(text).is_err(), "{text}");
         }
     }
