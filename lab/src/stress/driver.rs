@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use dormouse_guest::protocol::{Ask, FromGuest, Hello, RunPlan, RunResult, WorkloadPlan};
+use dormouse_guest::protocol::{Ask, FromGuest, Hello, RunPlan, RunResult};
 use dormouse_guest::stress::{Durable, StressAsk, StressVerdict};
 use dormouse_report::event::Kind;
 use serde_json::Value;
@@ -19,9 +19,11 @@ use super::evidence::Traces;
 use super::judge::judge;
 use super::kernel_log;
 use super::line::StressLine;
+use super::load::{LOAD_TIMEOUT, Running, check_file_systems, start_load, stress};
 use super::phase::{Phase, Tracker};
 use super::plan::{CyclePlan, Home};
 use super::trouble::{Stage, Stop, Trouble};
+use super::watch::{Watch, stop, wait_or_cut};
 use crate::error::LabError;
 use crate::lab::{BOOT_TIMEOUT, Lab, POWER_OFF_TIMEOUT};
 use crate::line::Outcome;
@@ -31,9 +33,6 @@ use crate::qmp::StopCause;
 
 const SLEEP_TIMEOUT: Duration = Duration::from_secs(420);
 const HOME_TIMEOUT: Duration = Duration::from_secs(420);
-/// Starting, comparing and ending the load; e2fsck of two small disks.
-const LOAD_TIMEOUT: Duration = Duration::from_secs(300);
-const COUNTERS: usize = 4;
 /// e2fsck takes seconds in an emulated machine: undisturbed cycles have it now and then.
 const CHECK_EVERY: u64 = 8;
 /// With `--home never` the machine runs so long on CXL pages.
@@ -43,12 +42,6 @@ const ON_CXL: Duration = Duration::from_millis(400);
 pub struct Driver {
     lab: Lab,
     running: Option<Running>,
-}
-
-/// The machine while it is switched on.
-struct Running {
-    power: PowerOn,
-    hello: Hello,
 }
 
 /// How the request to sleep ended.
@@ -63,36 +56,6 @@ enum Up {
     Resumed,
     ColdBoot(Hello),
     Cut,
-}
-
-/// What is watched while the machine sleeps and wakes.
-struct Watch {
-    tracker: Tracker,
-    asked: Instant,
-    /// Seconds after `asked`; None when power was cut, or is not to be.
-    cut_at: Option<Duration>,
-    cut_phase: Option<Phase>,
-}
-
-impl Watch {
-    fn is_due(&self) -> bool {
-        self.cut_at.is_some_and(|at| self.asked.elapsed() >= at)
-    }
-
-    /// How long to wait at most.
-    fn limit(&self, timeout: Duration) -> Duration {
-        self.cut_at.map_or(timeout, |at| {
-            at.saturating_sub(self.asked.elapsed()).min(timeout)
-        })
-    }
-
-    /// Notes that power is cut now.
-    fn cut(&mut self, line: &mut StressLine) {
-        self.cut_at = None;
-        self.cut_phase = Some(self.tracker.phase());
-        line.cut_phase = self.cut_phase;
-        line.cut_step = self.tracker.step().to_owned();
-    }
 }
 
 impl Driver {
@@ -598,77 +561,6 @@ const FIRST_KERNEL_LINE: &str = "Linux version ";
 /// Awake and at home, DRAM is the only node with memory.
 const NODES_WITH_MEMORY: &str = "nodes=$(cat /sys/devices/system/node/has_memory); \
     [ \"$nodes\" = 0 ] || { dormouse home --json; echo \"memory on nodes $nodes\" >&2; exit 1; }";
-
-fn start_load(running: &mut Running, plan: &CyclePlan) -> Result<Durable, Stop> {
-    let workload = WorkloadPlan {
-        fill_bytes: plan.fill.0,
-        threads: running.hello.cpus,
-        counters: COUNTERS,
-        seed: plan.load.seed,
-        redis_keys: 0,
-    };
-    if let Err(error) = running.power.start_workload(workload) {
-        return Err(stop(Stage::Load, error, &mut running.power));
-    }
-    stress::<Value>(running, StressAsk::Start(plan.load.clone()))?;
-    std::thread::sleep(Duration::from_millis(plan.warm_up_ms));
-    stress(running, StressAsk::Durable)
-}
-
-fn check_file_systems(running: &mut Running, troubles: &mut Vec<Trouble>) -> Result<(), Stop> {
-    let complaints: Vec<String> = stress(running, StressAsk::CheckFileSystems)?;
-    let complaints = complaints.into_iter();
-    troubles.extend(complaints.map(|why| Trouble::new(Class::FileSystem, why)));
-    Ok(())
-}
-
-fn stress<T: for<'de> serde::Deserialize<'de>>(
-    running: &mut Running,
-    ask: StressAsk,
-) -> Result<T, Stop> {
-    match running.power.ask(Ask::Stress(ask), LOAD_TIMEOUT) {
-        Ok(answer) => Ok(answer),
-        Err(error) => Err(stop(Stage::Load, error, &mut running.power)),
-    }
-}
-
-/// What is picked, or None when it is time to cut the power.
-fn wait_or_cut<T>(
-    power: &mut PowerOn,
-    stage: Stage,
-    what: &str,
-    timeout: Duration,
-    watch: &mut Watch,
-    mut pick: impl FnMut(&Signal) -> Option<T>,
-) -> Result<Option<T>, Stop> {
-    let limit = watch.limit(timeout);
-    let follows = watch.cut_phase.is_none();
-    let tracker = &mut watch.tracker;
-    let result = power.wait(what, limit, |signal| {
-        // After the cut the phase says where it was.
-        if follows {
-            tracker.hear(signal);
-        }
-        pick(signal)
-    });
-    match result {
-        Ok(picked) => Ok(Some(picked)),
-        Err(LabError::Timeout { .. }) if watch.is_due() => Ok(None),
-        Err(error) => Err(stop(stage, error, power)),
-    }
-}
-
-fn stop(stage: Stage, error: LabError, power: &mut PowerOn) -> Stop {
-    let cause = match error {
-        LabError::Stopped { .. } => power.stop_cause(),
-        LabError::Timeout { .. } => {
-            power.examine();
-            None
-        }
-        _ => None,
-    };
-    Stop::at(stage, error, cause)
-}
 
 fn add(judged: Result<(), (Class, String)>, troubles: &mut Vec<Trouble>) {
     troubles.extend(

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! args ─→ run ─→ driver ─→ the machine                 pure: dice, plan, span, phase, judge,
-//!          │ journal, evidence                               kernel_log, class, bound, summary
+//!          │ journal, evidence   watch, load                 kernel_log, class, bound, summary
 //! ```
 
 pub mod args;
@@ -16,12 +16,14 @@ mod journal;
 mod judge;
 mod kernel_log;
 mod line;
+mod load;
 mod phase;
 mod plan;
 mod run;
 mod span;
 mod summary;
 mod trouble;
+mod watch;
 
 pub use class::Class;
 pub(crate) use dice::Dice;

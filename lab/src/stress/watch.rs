@@ -1,0 +1,79 @@
+//! Waiting for a machine whose power may be cut at any instant.
+
+use std::time::{Duration, Instant};
+
+use super::line::StressLine;
+use super::phase::{Phase, Tracker};
+use super::trouble::{Stage, Stop};
+use crate::error::LabError;
+use crate::power::{PowerOn, Signal};
+
+/// What is watched while the machine sleeps and wakes.
+pub(super) struct Watch {
+    pub tracker: Tracker,
+    pub asked: Instant,
+    /// Seconds after `asked`; None when power was cut, or is not to be.
+    pub cut_at: Option<Duration>,
+    pub cut_phase: Option<Phase>,
+}
+
+impl Watch {
+    /// Whether the instant of the cut has come.
+    pub fn is_due(&self) -> bool {
+        self.cut_at.is_some_and(|at| self.asked.elapsed() >= at)
+    }
+
+    /// How long to wait at most.
+    pub fn limit(&self, timeout: Duration) -> Duration {
+        self.cut_at.map_or(timeout, |at| {
+            at.saturating_sub(self.asked.elapsed()).min(timeout)
+        })
+    }
+
+    /// Notes that power is cut now.
+    pub fn cut(&mut self, line: &mut StressLine) {
+        self.cut_at = None;
+        self.cut_phase = Some(self.tracker.phase());
+        line.cut_phase = self.cut_phase;
+        line.cut_step = self.tracker.step().to_owned();
+    }
+}
+
+/// What is picked, or None when it is time to cut the power.
+pub(super) fn wait_or_cut<T>(
+    power: &mut PowerOn,
+    stage: Stage,
+    what: &str,
+    timeout: Duration,
+    watch: &mut Watch,
+    mut pick: impl FnMut(&Signal) -> Option<T>,
+) -> Result<Option<T>, Stop> {
+    let limit = watch.limit(timeout);
+    let follows = watch.cut_phase.is_none();
+    let tracker = &mut watch.tracker;
+    let result = power.wait(what, limit, |signal| {
+        // After the cut the phase says where it was.
+        if follows {
+            tracker.hear(signal);
+        }
+        pick(signal)
+    });
+    match result {
+        Ok(picked) => Ok(Some(picked)),
+        Err(LabError::Timeout { .. }) if watch.is_due() => Ok(None),
+        Err(error) => Err(stop(stage, error, power)),
+    }
+}
+
+/// Why a step came to no end; a machine that hangs is examined first.
+pub(super) fn stop(stage: Stage, error: LabError, power: &mut PowerOn) -> Stop {
+    let cause = match error {
+        LabError::Stopped { .. } => power.stop_cause(),
+        LabError::Timeout { .. } => {
+            power.examine();
+            None
+        }
+        _ => None,
+    };
+    Stop::at(stage, error, cause)
+}
