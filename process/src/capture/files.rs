@@ -9,12 +9,13 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 
+use super::fdinfo::{epoll_items, flock_of, hex, timer};
 use super::objects::is_at;
 use super::{Builder, Error};
 use crate::procfs;
 use crate::ptrace::Pid;
 use crate::state::{
-    Descriptor, EpollItem, File, FileKind, InotifyWatch, ObjectKind, Pipe, Process, RecordLock,
+    Descriptor, File, FileKind, InotifyWatch, ObjectKind, Pipe, Process, RecordLock,
 };
 
 const KCMP_FILE: libc::c_long = 0;
@@ -447,64 +448,6 @@ fn same_description(one: (Pid, RawFd), other: (Pid, RawFd)) -> bool {
         )
     };
     order == 0
-}
-
-fn hex(info: &str, name: &str) -> u64 {
-    procfs::field(info, name)
-        .and_then(|text| u64::from_str_radix(text, 16).ok())
-        .unwrap_or(0)
-}
-
-fn epoll_items(info: &str) -> Vec<EpollItem> {
-    info.lines()
-        .filter_map(|line| {
-            // tfd:        5 events:       19 data:                5  pos:0 ino:… sdev:…
-            let rest = line.strip_prefix("tfd:")?;
-            let (descriptor, rest) = rest.split_once("events:")?;
-            let (events, rest) = rest.split_once("data:")?;
-            let data = rest.split_ascii_whitespace().next()?;
-            Some(EpollItem {
-                descriptor: descriptor.trim().parse().ok()?,
-                events: u32::from_str_radix(events.trim(), 16).ok()?,
-                data: u64::from_str_radix(data, 16).ok()?,
-            })
-        })
-        .collect()
-}
-
-fn timer(info: &str) -> FileKind {
-    let pair = |name| {
-        let text = procfs::field(info, name).unwrap_or("(0, 0)");
-        let (seconds, nanoseconds) = text
-            .trim_matches(['(', ')'])
-            .split_once(", ")
-            .unwrap_or(("0", "0"));
-        seconds.parse::<u64>().unwrap_or(0) * 1_000_000_000
-            + nanoseconds.parse::<u64>().unwrap_or(0)
-    };
-    FileKind::Timer {
-        clock: procfs::field(info, "clockid")
-            .and_then(|clock| clock.parse().ok())
-            .unwrap_or(0),
-        flags: procfs::field(info, "settime flags")
-            .and_then(|flags| u32::from_str_radix(flags, 8).ok())
-            .unwrap_or(0),
-        remaining_ns: pair("it_value"),
-        interval_ns: pair("it_interval"),
-        ticks: procfs::field(info, "ticks")
-            .and_then(|ticks| ticks.parse().ok())
-            .unwrap_or(0),
-    }
-}
-
-fn flock_of(info: &str) -> Option<bool> {
-    info.lines().find_map(|line| {
-        let words: Vec<&str> = line
-            .strip_prefix("lock:")?
-            .split_ascii_whitespace()
-            .collect();
-        (words.get(1) == Some(&"FLOCK")).then(|| words.get(3) == Some(&"WRITE"))
-    })
 }
 
 /// Copies what is in a pipe without taking it out.

@@ -6,6 +6,7 @@
 //! for answers are put back. What we cannot restore is refused here, all of it in one error.
 
 mod ask;
+mod fdinfo;
 mod files;
 mod memory;
 mod objects;

@@ -1,0 +1,105 @@
+//! What `/proc/PID/fdinfo` says of a descriptor; documented in proc_pid_fdinfo(5). Pure.
+
+use crate::procfs;
+use crate::state::{EpollItem, FileKind};
+
+/// A hexadecimal field; 0 where it is missing.
+pub(super) fn hex(info: &str, name: &str) -> u64 {
+    procfs::field(info, name)
+        .and_then(|text| u64::from_str_radix(text, 16).ok())
+        .unwrap_or(0)
+}
+
+/// What an epoll instance waits for.
+pub(super) fn epoll_items(info: &str) -> Vec<EpollItem> {
+    info.lines()
+        .filter_map(|line| {
+            // tfd:        5 events:       19 data:                5  pos:0 ino:… sdev:…
+            let rest = line.strip_prefix("tfd:")?;
+            let (descriptor, rest) = rest.split_once("events:")?;
+            let (events, rest) = rest.split_once("data:")?;
+            let data = rest.split_ascii_whitespace().next()?;
+            Some(EpollItem {
+                descriptor: descriptor.trim().parse().ok()?,
+                events: u32::from_str_radix(events.trim(), 16).ok()?,
+                data: u64::from_str_radix(data, 16).ok()?,
+            })
+        })
+        .collect()
+}
+
+/// A timerfd.
+pub(super) fn timer(info: &str) -> FileKind {
+    let pair = |name| {
+        let text = procfs::field(info, name).unwrap_or("(0, 0)");
+        let (seconds, nanoseconds) = text
+            .trim_matches(['(', ')'])
+            .split_once(", ")
+            .unwrap_or(("0", "0"));
+        seconds.parse::<u64>().unwrap_or(0) * 1_000_000_000
+            + nanoseconds.parse::<u64>().unwrap_or(0)
+    };
+    FileKind::Timer {
+        clock: procfs::field(info, "clockid")
+            .and_then(|clock| clock.parse().ok())
+            .unwrap_or(0),
+        flags: procfs::field(info, "settime flags")
+            .and_then(|flags| u32::from_str_radix(flags, 8).ok())
+            .unwrap_or(0),
+        remaining_ns: pair("it_value"),
+        interval_ns: pair("it_interval"),
+        ticks: procfs::field(info, "ticks")
+            .and_then(|ticks| ticks.parse().ok())
+            .unwrap_or(0),
+    }
+}
+
+/// Whether a lock of flock(2) is held on the description, and an exclusive one.
+pub(super) fn flock_of(info: &str) -> Option<bool> {
+    info.lines().find_map(|line| {
+        let words: Vec<&str> = line
+            .strip_prefix("lock:")?
+            .split_ascii_whitespace()
+            .collect();
+        (words.get(1) == Some(&"FLOCK")).then(|| words.get(3) == Some(&"WRITE"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epoll_items_are_read_with_their_words() {
+        let info = "pos:\t0\nflags:\t02\nmnt_id:\t15\nino:\t1057\n\
+                    tfd:        5 events:       19 data: deadbeef00000005  pos:0 ino:61af sdev:7\n\
+                    tfd:       11 events: 80000001 data:                b  pos:0 ino:61b0 sdev:7\n";
+        let items = epoll_items(info);
+        assert_eq!(items.len(), 2);
+        assert_eq!(
+            items[0],
+            EpollItem {
+                descriptor: 5,
+                events: 0x19,
+                data: 0xdead_beef_0000_0005
+            }
+        );
+        assert_eq!(items[1].events, 0x8000_0001);
+    }
+
+    #[test]
+    fn a_timer_keeps_its_remaining_time_and_period() {
+        let info =
+            "clockid: 1\nticks: 3\nsettime flags: 01\nit_value: (4, 500)\nit_interval: (1, 0)\n";
+        assert_eq!(
+            timer(info),
+            FileKind::Timer {
+                clock: 1,
+                flags: 1,
+                remaining_ns: 4_000_000_500,
+                interval_ns: 1_000_000_000,
+                ticks: 3
+            }
+        );
+    }
+}
