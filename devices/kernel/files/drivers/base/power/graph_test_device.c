@@ -258,29 +258,45 @@ int test_link_add(struct device *supplier, struct device *consumer, u32 flags)
 	return 0;
 }
 
+/* Whether a driver was bound; refused as long as a supplier has none. */
+static bool bind(struct test_device *device)
+{
+	return !device->dev.driver && device_attach(&device->dev) == 1;
+}
+
+/* Whether a driver was released: not before those of all consumers. */
+static bool release(struct test_device *device)
+{
+	if (!device->dev.driver || !list_empty(&device->dev.links.consumers))
+		return false;
+	device_release_driver(&device->dev);
+	return true;
+}
+
+static void until_none(bool (*act)(struct test_device *device))
+{
+	struct test_device *device;
+	bool more;
+
+	do {
+		more = false;
+		list_for_each_entry_reverse(device, &devices, entry)
+			more |= act(device);
+	} while (more);
+}
+
 /*
  * The driver core warns of managed links that are left when their supplier's driver goes. A link
- * goes before when its consumer's driver does. So all devices get their driver, and those that had
- * it lose it first: what they consume may have had none until now.
+ * goes when its consumer's driver does, or, if it is for sync_state() alone, when that comes. So
+ * all devices get their driver, and then lose it. Only managed links are left.
  */
 static void drop_managed_links(void)
 {
-	struct test_device *device;
-	bool more = true;
-
 	all_match = true;
-	while (more) {
-		more = false;
-		/* Refused as long as a supplier has none. */
-		list_for_each_entry(device, &devices, entry)
-			if (!device->dev.driver && device_attach(&device->dev) == 1)
-				more = true;
-	}
+	until_none(bind);
 	/* The driver core tries again by itself those that were refused. */
 	wait_for_device_probe();
-	list_for_each_entry(device, &devices, entry)
-		if (!device->nodriver)
-			device_release_driver(&device->dev);
+	until_none(release);
 	all_match = false;
 }
 
@@ -289,12 +305,12 @@ void test_devices_remove(void)
 	struct test_device *device, *next_device;
 	struct test_link *link, *next_link;
 
-	drop_managed_links();
 	list_for_each_entry_safe(link, next_link, &links, entry) {
 		device_link_del(link->link);
 		list_del(&link->entry);
 		kfree(link);
 	}
+	drop_managed_links();
 	list_for_each_entry_safe_reverse(device, next_device, &devices, entry) {
 		list_del(&device->entry);
 		if (!device->suspended)
