@@ -9,6 +9,7 @@ use crate::bench;
 use crate::check;
 use crate::outcome::Outcome;
 use crate::run;
+use crate::suspend::{self, Comparison};
 
 /// The virtual executor: kernel code of a big ARM core on a small one
 #[derive(Debug, Subcommand)]
@@ -44,6 +45,18 @@ Examples:
 A mode is an instruction set, a place of linear memory, and an optimisation switched off, or a small
 code cache, or another scratch register. Exit codes: 0 all are equal; 1 one is not.")]
     Check(CheckArguments),
+    /// Run a whole kernel's device suspend and resume, and compare memory with the big core's
+    #[command(after_help = "\
+Examples:
+  dormouse offload suspend
+  dormouse offload suspend --prune --json
+
+Builds an ARMv7-A Linux from the distribution's source (once: about seven minutes on two cores), boots
+it on an emulated Cortex-A9, lets it suspend its devices, and takes its memory at the calls of
+dpm_suspend and dpm_resume and behind them. The executor runs the same calls on the same memory.
+
+Exit codes: 0 both are as on the big core; 1 one is not; 3 a tool is missing.")]
+    Suspend(SuspendArguments),
 }
 
 #[derive(Debug, Args)]
@@ -155,6 +168,17 @@ pub struct CheckArguments {
     pub seed: u32,
 }
 
+#[derive(Debug, Args)]
+pub struct SuspendArguments {
+    /// Serve the kernel functions of isa/natives.def without running them, except memory allocation
+    #[arg(long)]
+    pub prune: bool,
+
+    /// Print one JSON object a function
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Runs a verb; the answer is the exit code.
 pub fn run(command: &OffloadCommand) -> u8 {
     let result = match command {
@@ -167,6 +191,12 @@ pub fn run(command: &OffloadCommand) -> u8 {
         OffloadCommand::Check(arguments) => {
             check::run(&arguments.programs, arguments.seed, arguments.inputs).map(|()| 0)
         }
+        OffloadCommand::Suspend(arguments) => suspend::run(arguments.prune).map(|comparisons| {
+            for comparison in &comparisons {
+                print_comparison(comparison, arguments.json);
+            }
+            u8::from(!comparisons.iter().all(Comparison::same))
+        }),
         OffloadCommand::Bench(arguments) => {
             bench::run(&arguments.out, arguments.publish.as_deref()).map(|()| 0)
         }
@@ -183,6 +213,43 @@ fn print(outcome: &Outcome, json: bool) {
         serde_json::to_string(outcome).unwrap_or_default()
     } else {
         describe(outcome)
+    };
+    // A reader who has gone away is not an error.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+fn print_comparison(comparison: &Comparison, json: bool) {
+    let text = if json {
+        serde_json::to_string(comparison).unwrap_or_default()
+    } else {
+        let counter = |name: &str| comparison.counters.get(name).copied().unwrap_or_default();
+        let mut text = format!(
+            "{}: {} ({}), {} on the big core {}\n  {} instructions on the small core; {} guest \
+             instructions translated; {} interpreted, {} faults, {} calls served\n  {} device \
+             events so far; {} words of \
+             memory changed by the big core; {} otherwise in the executor",
+            comparison.function,
+            comparison.stop,
+            comparison.explanation,
+            comparison.results[0].cast_signed(),
+            comparison.results[1].cast_signed(),
+            comparison.instructions,
+            counter("translated"),
+            counter("interpreted"),
+            counter("faults"),
+            counter("natives"),
+            comparison.device_events,
+            comparison.changed,
+            comparison.different,
+        );
+        if let Some(instruction) = &comparison.instruction {
+            let at = comparison.registers[15];
+            text.push_str(&format!("\n  at {at:08x}: {instruction}"));
+        }
+        for difference in &comparison.differences {
+            text.push_str(&format!("\n  {difference}"));
+        }
+        text
     };
     // A reader who has gone away is not an error.
     let _ = writeln!(std::io::stdout(), "{text}");

@@ -29,6 +29,9 @@ pub enum OffloadError {
         path: PathBuf,
         source: io::Error,
     },
+    /// The emulated big machine does not do what it must.
+    #[error("the emulated big machine {0}")]
+    BigMachine(String),
     /// The emulator did not say what it must.
     #[error("the emulated Cortex-M3 {0}")]
     Machine(String),

@@ -49,6 +49,13 @@ impl Device {
 pub struct Job {
     pub entry: u32,
     pub arguments: [u32; 4],
+    /// CPSR's A, I, F and mode at the beginning.
+    pub control: u32,
+    /// TPIDRURW, TPIDRURO and TPIDRPRW.
+    pub thread: [u32; 3],
+    /// The stack's first and last address and where its guard begins, unless it is the guest's
+    /// usual one; no memory is allocated then, because all of it is the guest's.
+    pub stack: Option<(u32, u32, u32)>,
     /// How often; the code cache is kept from one to the next.
     pub runs: u32,
     pub cache_bytes: u32,
@@ -77,6 +84,10 @@ impl Job {
         Job {
             entry,
             arguments,
+            // SVC mode.
+            control: 0x13,
+            thread: [0; 3],
+            stack: None,
             runs: 1,
             cache_bytes: 256 << 10,
             tick: 0xf_ffff,
@@ -94,7 +105,7 @@ impl Job {
 
     /// The structure's bytes.
     pub fn bytes(&self, guest: &Guest) -> Vec<u8> {
-        let (top, bottom, guard) = guest.stack();
+        let (top, bottom, guard) = self.stack.unwrap_or_else(|| guest.stack());
         let natives = &self.natives[..self.natives.len().min(NATIVES_MOST)];
         let mut words = vec![
             guest.base,
@@ -114,9 +125,14 @@ impl Job {
             self.entry,
         ];
         words.extend(self.arguments);
+        words.push(self.control);
+        words.extend(self.thread);
         words.extend([top, bottom, guard]);
         // The arena: between the file's end and the stack's guard.
-        words.extend([guest.end, guard.max(guest.end)]);
+        words.extend(match self.stack {
+            Some(_) => [guest.end; 2],
+            None => [guest.end, guard.max(guest.end)],
+        });
         let devices = &self.devices[..self.devices.len().min(DEVICES_MOST)];
         words.extend([self.irq_handler, natives.len() as u32, devices.len() as u32]);
         for index in 0..NATIVES_MOST {

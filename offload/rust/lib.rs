@@ -6,8 +6,10 @@ pub mod check;
 pub mod cli;
 pub mod energy;
 pub mod error;
+pub mod gdb;
 pub mod guest;
 pub mod job;
+pub mod kernel;
 pub mod link;
 pub mod machine;
 pub mod measure;
@@ -15,6 +17,7 @@ pub mod outcome;
 pub mod page_table;
 pub mod parts;
 pub mod run;
+pub mod suspend;
 pub mod tables;
 
 pub use error::OffloadError;

@@ -17,7 +17,7 @@ pub struct Parts {
 }
 
 /// The executor's sources: in a clone above the current folder, or where this was built.
-fn source_folder() -> Result<PathBuf, OffloadError> {
+pub(crate) fn source_folder() -> Result<PathBuf, OffloadError> {
     let built_at = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let current = std::env::current_dir().unwrap_or_default();
     current
@@ -28,7 +28,7 @@ fn source_folder() -> Result<PathBuf, OffloadError> {
         .ok_or(OffloadError::NoSources(built_at))
 }
 
-fn cache_folder() -> Result<PathBuf, OffloadError> {
+pub(crate) fn cache_folder() -> Result<PathBuf, OffloadError> {
     std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())

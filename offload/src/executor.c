@@ -247,7 +247,9 @@ uint32_t executor_begin(struct executor *x)
 	x->cpu.flags = 0;
 	x->cpu.ge = 0;
 	x->cpu.it = 0;
-	x->cpu.control = 0x13;	/* SVC mode, A32 */
+	x->cpu.control = x->job->control & 0x1df;
+	for (int i = 0; i < 3; i++)
+		x->cpu.thread[i] = x->job->thread[i];
 	x->cpu.exclusive = 1;
 	return go_on(x, x->job->entry);
 }

@@ -32,6 +32,8 @@ struct offload_job {
 	uint32_t page_table;	/* physical address of the first-level table; 1: none */
 	uint32_t entry;
 	uint32_t arguments[4];
+	uint32_t control;	/* CPSR's A, I, F and mode at the beginning */
+	uint32_t thread[3];	/* TPIDRURW, TPIDRURO, TPIDRPRW */
 	uint32_t stack_top;	/* guest address */
 	uint32_t stack_bottom;	/* an access below it, down to stack_guard, is an overflow */
 	uint32_t stack_guard;

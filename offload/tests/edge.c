@@ -128,7 +128,7 @@ struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, bool thumb
 			.thumb = thumb, .table_base = TEST_TABLE_BASE, .state = TEST_STATE, .options = options,
 			.scratch = scratch_register,
 		},
-		.page_table = 1,
+		.page_table = 1, .control = 0x13,
 		.stack_top = guest_base + TEST_STACK,
 		.stack_bottom = guest_base + TEST_STACK - 0x8000,
 		.stack_guard = guest_base + TEST_STACK - 0x8000,

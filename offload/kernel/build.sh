@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Builds an ARMv7-A Linux from the distribution's source, for the executor to run parts of.
+#
+#   offload/kernel/build.sh WORK OUT [-jN]
+#
+# WORK: a folder that is kept, so that only what changed is built again; the distribution's package of
+# the source is fetched into it, unless the lab has it. Leaves vmlinux, zImage, board.dtb and config in
+# OUT. Says what it is doing in lines that begin with "==> "; everything goes to WORK/build.log, of
+# which the end is shown on an error. Exit code 3: something is missing.
+set -euo pipefail
+
+if [ $# -lt 2 ]; then
+	sed -n '4,9s/^# \{0,1\}//p' "$0" >&2
+	exit 2
+fi
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1" "$2"
+work=$(cd "$1" && pwd)
+out=$(cd "$2" && pwd)
+jobs=${3:--j$(nproc)}
+tree=$work/linux
+log=$work/build.log
+: >"$log"
+
+fail() {
+	echo "offload/kernel/build.sh: $*" >&2
+	tail -n 25 "$log" >&2
+	exit "${code:-1}"
+}
+
+prefix=arm-none-eabi-
+for tool in ${prefix}gcc make flex bison bc tar xz gcc; do
+	command -v "$tool" >/dev/null || code=3 fail "$tool is missing: run scripts/setup.sh"
+done
+
+# The package, wherever it is already.
+find_source() {
+	find "$work" "$work/../devices/downloads" -maxdepth 1 -name 'linux-source-6.12_*.deb' \
+		2>/dev/null | sort | tail -n 1
+}
+source=$(find_source)
+if [ -z "$source" ]; then
+	echo "==> fetching the source"
+	(cd "$work" && apt-get -qq download linux-source-6.12 >>"$log" 2>&1) ||
+		code=3 fail "linux-source-6.12 cannot be fetched; run 'apt-get update' first"
+	source=$(find_source)
+fi
+
+# Without what no ARM kernel of this configuration is built from; all Kconfig files stay.
+unpack() {
+	echo "==> unpacking the source"
+	rm -rf "$tree"
+	mkdir -p "$tree"
+	dpkg-deb --fsys-tarfile "$source" | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' |
+		tar -xJ -C "$tree" --strip-components=1 --wildcards --wildcards-match-slash \
+			--exclude='*/drivers/gpu/drm/*.[ch]' --exclude='*/drivers/net/*.[ch]' \
+			--exclude='*/drivers/media/*.[ch]' --exclude='*/sound/*.[ch]' \
+			--exclude='*/arch/[b-t]*/*.[chS]' --exclude='*/arch/x86/*.[chS]' \
+			--exclude='*/arch/arm64/*.[chS]' --exclude='*/arch/arc/*.[chS]' \
+			--exclude='*/arch/arm64/*.dts*' --exclude='*/Documentation/*.rst' \
+			--exclude='*/Documentation/*.yaml' --exclude='*/Documentation/*.txt' \
+			2>>"$log" || fail "cannot unpack $source"
+	[ -f "$tree/drivers/base/power/main.c" ] || fail "$source is not a Linux source tree"
+	# The dummy devices stand beside the kernel's own code; nothing of that is changed.
+	echo 'obj-y += dormouse_dummy.o' >>"$tree/drivers/misc/Makefile"
+}
+
+stamp="$(basename "$source") $(stat -c %s "$source")"
+if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
+	rm -f "$work/stamp"
+	unpack
+	echo "$stamp" >"$work/stamp"
+fi
+cmp -s "$here/dormouse_dummy.c" "$tree/drivers/misc/dormouse_dummy.c" ||
+	cp "$here/dormouse_dummy.c" "$tree/drivers/misc/"
+
+"${prefix}gcc" -marm -march=armv7-a -mfloat-abi=soft -Os -Wall -Werror -ffreestanding -nostdlib \
+	-static "$here/init.c" -o "$work/init" >>"$log" 2>&1 || fail "init does not build"
+printf '%s\n' 'dir /sys 0755 0 0' 'dir /dev 0755 0 0' 'nod /dev/console 0600 0 0 c 5 1' \
+	"file /init $work/init 0755 0 0" >"$work/initramfs.list"
+
+compiler=${prefix}gcc
+host=gcc
+if command -v ccache >/dev/null; then
+	compiler="ccache ${prefix}gcc"
+	host="ccache gcc"
+fi
+# The build's time and place must not change its result.
+export KBUILD_BUILD_TIMESTAMP=@1 KBUILD_BUILD_USER=dormouse KBUILD_BUILD_HOST=dormouse LC_ALL=C
+build() {
+	make -C "$tree" ARCH=arm CROSS_COMPILE="$prefix" CC="$compiler" HOSTCC="$host" "$@" >>"$log" 2>&1
+}
+
+{
+	cat "$here/config"
+	echo "CONFIG_INITRAMFS_SOURCE=\"$work/initramfs.list\""
+} >"$work/config.wanted"
+if ! cmp -s "$work/config.wanted" "$work/config.used" || [ ! -f "$tree/.config" ]; then
+	echo "==> configuring"
+	rm -f "$work/config.used"
+	build KCONFIG_ALLCONFIG="$work/config.wanted" allnoconfig || fail "Linux's Kconfig failed"
+	# An option that Kconfig dropped would silently build another kernel.
+	while read -r option; do
+		grep -qxF "$option" "$tree/.config" || fail "this Linux does not take $option"
+	done < <(grep -v -e '^#' -e '^$' "$work/config.wanted")
+	cp "$work/config.wanted" "$work/config.used"
+fi
+echo "==> compiling"
+build "$jobs" zImage arm/vexpress-v2p-ca9.dtb || fail "Linux does not build"
+cp "$tree/vmlinux" "$tree/arch/arm/boot/zImage" "$tree/.config" "$out/"
+mv "$out/.config" "$out/config"
+cp "$tree/arch/arm/boot/dts/arm/vexpress-v2p-ca9.dtb" "$out/board.dtb"

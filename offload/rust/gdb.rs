@@ -1,0 +1,261 @@
+//! What is needed of GDB's remote protocol, over a Unix socket: stop an emulated machine at an
+//! address, read and write registers. QEMU's ARM: registers 0 to 15, 25 is CPSR, others by the name
+//! that its description has.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::error::{OffloadError, io};
+
+const CPSR: u32 = 25;
+/// For one answer; the machine may have to boot until it has one.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A machine that waits.
+pub struct Gdb {
+    stream: UnixStream,
+}
+
+fn machine<T>(message: impl Into<String>) -> Result<T, OffloadError> {
+    Err(OffloadError::BigMachine(message.into()))
+}
+
+fn checksum(data: &[u8]) -> u8 {
+    data.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+}
+
+/// A little-endian word as the protocol writes it.
+fn word(hex: &str) -> Option<u32> {
+    u32::from_str_radix(hex.get(..8)?, 16)
+        .ok()
+        .map(u32::swap_bytes)
+}
+
+impl Gdb {
+    /// # Errors
+    /// Nobody listens there.
+    pub fn connect(path: &Path) -> Result<Gdb, OffloadError> {
+        let stream = UnixStream::connect(path).map_err(io("connect to", path))?;
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .map_err(io("set up", path))?;
+        let mut gdb = Gdb { stream };
+        // Registers can be read one by one only by who asks for their description.
+        gdb.ask("qXfer:features:read:target.xml:0,ffb")?;
+        Ok(gdb)
+    }
+
+    fn byte(&mut self) -> Result<u8, OffloadError> {
+        let mut byte = [0];
+        match self.stream.read(&mut byte) {
+            Ok(1) => Ok(byte[0]),
+            Ok(_) => machine("has ended"),
+            Err(error) => machine(format!("does not answer: {error}")),
+        }
+    }
+
+    fn send(&mut self, text: &str) -> Result<(), OffloadError> {
+        let packet = format!("${text}#{:02x}", checksum(text.as_bytes()));
+        self.stream
+            .write_all(packet.as_bytes())
+            .or_else(|error| machine(format!("does not listen: {error}")))
+    }
+
+    fn receive(&mut self) -> Result<String, OffloadError> {
+        while self.byte()? != b'$' {}
+        let mut data = Vec::new();
+        loop {
+            match self.byte()? {
+                b'#' => break,
+                byte => data.push(byte),
+            }
+        }
+        let sum = [self.byte()?, self.byte()?];
+        let said = std::str::from_utf8(&sum)
+            .ok()
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        if said != Some(checksum(&data)) {
+            return machine("sent a packet with a wrong checksum");
+        }
+        self.stream
+            .write_all(b"+")
+            .or_else(|error| machine(format!("does not listen: {error}")))?;
+        // `}` escapes; only descriptions have it.
+        let mut text = Vec::new();
+        let mut bytes = data.into_iter();
+        while let Some(byte) = bytes.next() {
+            text.push(match byte {
+                b'}' => bytes.next().unwrap_or_default() ^ 0x20,
+                byte => byte,
+            });
+        }
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn ask(&mut self, text: &str) -> Result<String, OffloadError> {
+        self.send(text)?;
+        self.receive()
+    }
+
+    fn must(&mut self, text: &str) -> Result<(), OffloadError> {
+        match self.ask(text)?.as_str() {
+            "OK" => Ok(()),
+            other => machine(format!("refuses {text:?}: {other:?}")),
+        }
+    }
+
+    /// # Errors
+    /// The machine has no such register, or does not answer.
+    pub fn register(&mut self, number: u32) -> Result<u32, OffloadError> {
+        let said = self.ask(&format!("p{number:x}"))?;
+        word(&said).map_or_else(
+            || machine(format!("has no register {number}: {said:?}")),
+            Ok,
+        )
+    }
+
+    /// # Errors
+    /// The machine does not answer.
+    pub fn registers(&mut self) -> Result<[u32; 16], OffloadError> {
+        let mut registers = [0; 16];
+        for (number, register) in registers.iter_mut().enumerate() {
+            *register = self.register(number as u32)?;
+        }
+        Ok(registers)
+    }
+
+    /// # Errors
+    /// The machine does not answer.
+    pub fn status(&mut self) -> Result<u32, OffloadError> {
+        self.register(CPSR)
+    }
+
+    /// # Errors
+    /// The machine does not take it.
+    pub fn set_status(&mut self, value: u32) -> Result<(), OffloadError> {
+        self.must(&format!("P{CPSR:x}={:08x}", value.swap_bytes()))
+    }
+
+    /// The number of each named system register.
+    ///
+    /// # Errors
+    /// The machine describes no such register.
+    pub fn numbers(&mut self, names: &[&str]) -> Result<Vec<u32>, OffloadError> {
+        let mut description = String::new();
+        loop {
+            let at = description.len();
+            let said = self.ask(&format!(
+                "qXfer:features:read:system-registers.xml:{at:x},ffb"
+            ))?;
+            let (Some(kind), Some(part)) = (said.get(..1), said.get(1..)) else {
+                return machine("describes no system registers");
+            };
+            description.push_str(part);
+            if kind != "m" {
+                break;
+            }
+        }
+        let number = |name: &&str| {
+            let attribute = format!("name=\"{name}\"");
+            let element = description
+                .split('<')
+                .find(|element| element.contains(&attribute))?;
+            let digits = element.split("regnum=\"").nth(1)?.split('"').next()?;
+            digits.parse().ok()
+        };
+        names
+            .iter()
+            .map(|name| number(name).map_or_else(|| machine(format!("has no register {name}")), Ok))
+            .collect()
+    }
+
+    /// A word at a physical address, a device's too; and what it is to be instead.
+    ///
+    /// # Errors
+    /// The machine does not do so.
+    pub fn change_physical(
+        &mut self,
+        address: u32,
+        change: impl Fn(u32) -> u32,
+    ) -> Result<u32, OffloadError> {
+        self.must("Qqemu.PhyMemMode:1")?;
+        let said = self.ask(&format!("m{address:x},4"))?;
+        let Some(value) = word(&said) else {
+            return machine(format!(
+                "has nothing at physical address {address:#x}: {said:?}"
+            ));
+        };
+        let new = change(value).swap_bytes();
+        self.must(&format!("M{address:x},4:{new:08x}"))?;
+        self.must("Qqemu.PhyMemMode:0")?;
+        Ok(value)
+    }
+
+    /// Goes on until an address is executed.
+    ///
+    /// # Errors
+    /// The machine ends before that, or stops elsewhere.
+    pub fn run_to(&mut self, address: u32) -> Result<(), OffloadError> {
+        self.must(&format!("Z1,{address:x},4"))?;
+        let said = self.ask("c")?;
+        self.must(&format!("z1,{address:x},4"))?;
+        let at = self.register(15)?;
+        if at != address {
+            return machine(format!("stopped at {at:#x}, not {address:#x}: {said}"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// A machine that says what it is told, whatever it is asked.
+    fn machine_that_says(answers: &'static [&'static str]) -> (Gdb, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gdb");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 256];
+            for answer in std::iter::once(&"l<target/>").chain(answers) {
+                // Acknowledgements come alone or with the next packet.
+                loop {
+                    let count = stream.read(&mut bytes).unwrap();
+                    if count == 0 || bytes[..count].contains(&b'#') {
+                        break;
+                    }
+                }
+                let packet = format!("+${answer}#{:02x}", checksum(answer.as_bytes()));
+                stream.write_all(packet.as_bytes()).unwrap();
+            }
+        });
+        (Gdb::connect(&path).unwrap(), folder)
+    }
+
+    #[test]
+    fn registers_are_little_endian() {
+        let (mut gdb, _folder) = machine_that_says(&["78563412"]);
+        assert_eq!(gdb.register(3).unwrap(), 0x1234_5678);
+    }
+
+    #[test]
+    fn registers_are_found_by_name() {
+        let (mut gdb, _folder) = machine_that_says(&[
+            "m<reg name=\"A\" regnum=\"40\"/><reg name=\"TPID",
+            "lRURO\" bitsize=\"32\" regnum=\"58\"/>",
+        ]);
+        assert_eq!(gdb.numbers(&["TPIDRURO", "A"]).unwrap(), [58, 40]);
+    }
+
+    #[test]
+    fn a_machine_that_stops_elsewhere_is_an_error() {
+        let (mut gdb, _folder) = machine_that_says(&["OK", "T05", "OK", "00000060"]);
+        let error = gdb.run_to(0xc000_8000).unwrap_err().to_string();
+        assert!(error.contains("0x60000000"), "{error}");
+    }
+}
