@@ -113,6 +113,7 @@ static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
 		w->lost = false;
 		pr_warn("PM: %s: the callback that was given up came back after %u ms\n",
 			pool.stuck, us_since(w->begin, end) / 1000);
+		w->begin = end;
 		return;
 	}
 	WARN_ON_ONCE(phase != pool.phase);
