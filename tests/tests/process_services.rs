@@ -161,8 +161,10 @@ impl Tracked {
 
     /// Persist, cut, restore. The same processes are there again.
     fn through_power_loss(&mut self) {
-        let before = self.processes();
         self.persist();
+        // Of a program that was restored just before, all pages are there now, and the process is
+        // gone that watched over it meanwhile.
+        let before = self.processes();
         self.cut();
         self.run();
         let started = Instant::now();
