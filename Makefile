@@ -21,7 +21,7 @@ STATES ?= 1000
 BLOCKS ?= 100000
 INPUTS ?= 100
 
-.PHONY: help setup build demo test test-unit test-fuzz test-devices-order test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload check-offload test-offload-kernel publish-machine publish-process publish-bandwidth publish-offload fmt lint clean
+.PHONY: help setup build demo test test-unit test-fuzz test-devices-order test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-offload-kernel publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ stress: build ## Many sleeps under load, then many with power cuts; goes on wher
 	@$(DORMOUSE) lab stress --machine stress --cycles $(STRESS_CYCLES)
 	@$(DORMOUSE) lab stress --machine stress-cuts --cycles $(STRESS_CYCLES) --power-cuts
 
-bench: bench-machine bench-wake bench-process bench-bandwidth bench-offload ## All benchmarks
+bench: bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices ## All benchmarks
 
 BENCH_MACHINE = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_machine -- \
 	--out $(BENCH_DIR) --rounds $(ROUNDS) --cycles $(CYCLES) \
@@ -93,6 +93,16 @@ publish-bandwidth: setup ## The same, and put the tables into docs/
 
 bench-offload: build ## The virtual executor: instructions on a Cortex-M3, native and translated
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR)
+
+BENCH_DEVICES = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_devices -- \
+	--out $(BENCH_DIR) --rounds $(ROUNDS)
+
+bench-devices: build ## Suspend and resume of devices: list order, stock async, threshold, ours, in the lab (ROUNDS=)
+	@$(DORMOUSE) lab build --devices
+	@$(BENCH_DEVICES)
+
+publish-devices: build ## Put what bench-devices measured into docs/
+	@$(BENCH_DEVICES) --no-run --publish
 
 check-offload: build ## The virtual executor against a big core, in full; goes on where it was interrupted (STATES= BLOCKS= INPUTS=)
 	@offload/tests/full.sh out/check-offload $(DORMOUSE) $(STATES) $(BLOCKS) $(INPUTS)

@@ -31,6 +31,9 @@ pub const SETTINGS: [&str; 8] = [
     "module/printk/parameters/console_suspend",
 ];
 
+/// Subsystems of buses that carry one transfer at a time, and slowly.
+const SERIAL: [&str; 4] = ["i2c", "i3c", "spi", "mdio_bus"];
+
 /// Deeper trees are none of the kernel's.
 const MAX_DEPTH: usize = 64;
 
@@ -48,6 +51,7 @@ pub fn graph(sys: &Path) -> Result<Graph, SysfsError> {
     let mut by_path = BTreeMap::new();
     walk(&root, &root, None, 0, &mut graph, &mut by_path);
     links(sys, &by_path, &mut graph);
+    slow_buses(&mut graph);
     Ok(graph)
 }
 
@@ -124,7 +128,22 @@ fn device(root: &Path, path: &Path, parent: Option<usize>) -> Device {
             "disabled" => Some(false),
             _ => None,
         }),
+        bus: None,
         registered: fs::metadata(path).ok().map(|metadata| metadata.ino()),
+    }
+}
+
+/// Devices of a serial bus share its controller, which carries one transfer at a time. It is their
+/// parent, and its number stands for the bus.
+fn slow_buses(graph: &mut Graph) {
+    for device in &mut graph.devices {
+        let is_serial = device
+            .subsystem
+            .as_deref()
+            .is_some_and(|name| SERIAL.contains(&name));
+        if is_serial {
+            device.bus = device.parent.and_then(|parent| u32::try_from(parent).ok());
+        }
     }
 }
 

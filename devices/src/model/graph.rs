@@ -44,6 +44,10 @@ pub struct Device {
     /// Ascending in the order of registration, as far as sysfs tells (its inode numbers do).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registered: Option<u64>,
+    /// The number of a slow bus that serves one at a time: callbacks of devices with the same
+    /// number do not overlap. Missing where there is none, or nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus: Option<u32>,
 }
 
 /// Runtime power management of a device before the suspend.

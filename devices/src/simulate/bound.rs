@@ -1,4 +1,7 @@
-//! What no schedule can be faster than: the critical path, and the work divided by the CPUs.
+//! What no schedule can be faster than: the critical path, the work divided by the CPUs, and the
+//! longest queue at a slow bus.
+
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -13,12 +16,16 @@ pub struct Bound {
     pub critical_path: Vec<usize>,
     /// Time on a CPU of all devices, divided by the number of CPUs.
     pub work_per_cpu_ns: u64,
+    /// The longest sum of devices that share a slow bus.
+    pub busiest_bus_ns: u64,
 }
 
 impl Bound {
-    /// The larger of both.
+    /// The largest of them.
     pub fn ns(&self) -> u64 {
-        self.critical_path_ns.max(self.work_per_cpu_ns)
+        self.critical_path_ns
+            .max(self.work_per_cpu_ns)
+            .max(self.busiest_bus_ns)
     }
 }
 
@@ -38,7 +45,14 @@ pub fn bound(problem: &Problem, cpus: usize) -> Bound {
     }
     critical_path.reverse();
     let busy_ns: u64 = problem.jobs.iter().map(|job| job.busy_ns).sum();
+    let mut buses: BTreeMap<u32, u64> = BTreeMap::new();
+    for job in &problem.jobs {
+        if let Some(bus) = job.bus {
+            *buses.entry(bus).or_default() += job.duration_ns();
+        }
+    }
     Bound {
+        busiest_bus_ns: buses.into_values().max().unwrap_or(0),
         critical_path_ns: last.map_or(0, |device| finish_ns[device]),
         critical_path,
         work_per_cpu_ns: busy_ns.div_ceil(cpus.max(1) as u64),

@@ -14,7 +14,7 @@
 //! a simulation is repeatable.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use super::{Outcome, Overheads};
 
@@ -35,6 +35,8 @@ pub enum Step {
     Sleep(u64),
     /// Go on when this device is done.
     WaitFor(usize),
+    /// Go on when nobody else has this bus; it is the thread's until [`World::release`].
+    Acquire(u32),
     /// Wait until somebody calls [`World::wake`].
     Park,
     /// The thread is no more.
@@ -74,6 +76,8 @@ pub struct World {
     /// Threads that wait for a device.
     waiting: Vec<Vec<ThreadId>>,
     done: Vec<bool>,
+    /// Buses that somebody has, and who waits for them.
+    buses: BTreeMap<u32, VecDeque<ThreadId>>,
     outcome: Outcome,
 }
 
@@ -90,6 +94,7 @@ impl World {
             sequence: 0,
             waiting: vec![Vec::new(); devices],
             done: vec![false; devices],
+            buses: BTreeMap::new(),
             outcome: Outcome {
                 spans: vec![(0, u64::MAX); devices],
                 ..Outcome::default()
@@ -153,6 +158,15 @@ impl World {
             self.make_ready_later(thread);
         }
         woken.len() as u64
+    }
+
+    /// Gives a bus back; who waits for it longest has it from now on.
+    pub fn release(&mut self, bus: u32) {
+        let next = self.buses.get_mut(&bus).and_then(VecDeque::pop_front);
+        match next {
+            Some(thread) => self.make_ready_later(thread),
+            None => drop(self.buses.remove(&bus)),
+        }
     }
 
     fn make_ready_later(&mut self, thread: ThreadId) {
@@ -235,6 +249,13 @@ impl World {
                     self.run_slice(thread);
                     return;
                 }
+                Step::Acquire(bus) => match self.buses.get_mut(&bus) {
+                    Some(waiting) => waiting.push_back(thread),
+                    None => {
+                        self.buses.insert(bus, VecDeque::new());
+                        continue;
+                    }
+                },
                 Step::WaitFor(device) if self.done[device] => continue,
                 Step::WaitFor(device) => self.waiting[device].push(thread),
                 Step::Park if std::mem::take(&mut self.threads[thread].wake_pending) => continue,

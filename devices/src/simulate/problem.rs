@@ -9,6 +9,8 @@ pub struct Job {
     pub busy_ns: u64,
     /// Time asleep, holding a thread but no CPU.
     pub wait_ns: u64,
+    /// A bus that serves one at a time, from begin to end of the callback.
+    pub bus: Option<u32>,
     /// False for a device that has nothing to do in this phase.
     pub has_callback: bool,
 }
@@ -56,7 +58,13 @@ impl Problem {
     pub fn of(recording: &Recording, cycle: &Cycle, phase: DevicePhase) -> Problem {
         let edges = Edges::of(&recording.graph);
         let list = recorded_order(recording, &edges);
-        let mut jobs = vec![Job::default(); recording.graph.devices.len()];
+        let devices = recording.graph.devices.iter();
+        let mut jobs: Vec<Job> = devices
+            .map(|device| Job {
+                bus: device.bus,
+                ..Job::default()
+            })
+            .collect();
         for callback in cycle.callbacks_of(phase) {
             let Some(job) = jobs.get_mut(callback.device) else {
                 continue;

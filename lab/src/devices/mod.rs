@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 pub use check::Report;
+pub use graph::{Device, Graph, Link, LinkKind, device_name};
 pub use machine::{Clock, Shape};
 pub use shape::MachineShape;
 pub use switches::Mode;
@@ -84,6 +85,9 @@ pub struct TimeArgs {
     /// Whose devices
     #[arg(long, value_enum, default_value = "phone")]
     pub shape: MachineShape,
+    /// Decides the random shape
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
     /// Which ways
     #[arg(
         long,
@@ -198,7 +202,7 @@ fn check_verb(args: &CheckArgs, json: bool) -> Result<ExitCode, LabError> {
 
 fn time_verb(args: &TimeArgs, json: bool) -> Result<ExitCode, LabError> {
     let terminal = Terminal::new();
-    let graph = args.shape.graph();
+    let graph = args.shape.graph(args.seed);
     let plan = time::Plan {
         modes: args.modes.clone(),
         rounds: args.rounds.max(1),

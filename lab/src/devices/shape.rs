@@ -22,32 +22,29 @@ pub enum MachineShape {
     Server,
     /// 600 devices, none of them slow
     Quick,
+    /// Up to 60 devices at random (`--seed`), everything a graph can have
+    Random,
 }
 
 impl MachineShape {
-    pub const ALL: [MachineShape; 4] = [
-        MachineShape::Phone,
-        MachineShape::Laptop,
-        MachineShape::Server,
-        MachineShape::Quick,
-    ];
-
     pub fn name(self) -> &'static str {
         match self {
             MachineShape::Phone => "phone",
             MachineShape::Laptop => "laptop",
             MachineShape::Server => "server",
             MachineShape::Quick => "quick",
+            MachineShape::Random => "random",
         }
     }
 
-    /// The graph; the same each time.
-    pub fn graph(self) -> Graph {
+    /// The graph; the same each time. The seed is for [`MachineShape::Random`].
+    pub fn graph(self, seed: u64) -> Graph {
         match self {
             MachineShape::Phone => phone(),
             MachineShape::Laptop => laptop(),
             MachineShape::Server => server(),
             MachineShape::Quick => quick(),
+            MachineShape::Random => Graph::random(&mut Dice::new(seed, 0)),
         }
     }
 }
@@ -225,11 +222,13 @@ fn quick() -> Graph {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
 
     #[test]
     fn the_phone_takes_what_the_talk_measured_one_device_after_the_other() {
-        let graph = MachineShape::Phone.graph();
+        let graph = MachineShape::Phone.graph(0);
         assert_eq!(graph.devices.len(), 600);
         let (down, up) = (graph.sum_us(SUSPEND), graph.sum_us(RESUME));
         assert!((120_000..=132_000).contains(&down), "{down}");
@@ -238,9 +237,9 @@ mod tests {
 
     #[test]
     fn a_shape_is_the_same_each_time() {
-        for shape in MachineShape::ALL {
-            assert_eq!(shape.graph().text(true), shape.graph().text(true));
-            assert!(shape.graph().lower_bound_us(SUSPEND, 2) > 0);
+        for shape in MachineShape::value_variants() {
+            assert_eq!(shape.graph(3).text(true), shape.graph(3).text(true));
+            assert!(shape.graph(3).lower_bound_us(SUSPEND, 2) > 0);
         }
     }
 }

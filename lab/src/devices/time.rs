@@ -159,6 +159,7 @@ impl Timing {
             ("events/power/device_pm_callback_start/enable", "1"),
             ("events/power/device_pm_callback_end/enable", "1"),
             ("events/sched/sched_switch/enable", "1"),
+            ("events/sched/sched_waking/enable", "1"),
         ] {
             self.steps.push(trace_file(file, value));
         }
@@ -254,7 +255,7 @@ mod tests {
             cpus: 2,
             traces: false,
         };
-        let timing = Timing::new(&MachineShape::Phone.graph(), &plan);
+        let timing = Timing::new(&MachineShape::Phone.graph(0), &plan);
         for mode in Mode::ALL {
             let rounds = timing.timed.values().filter(|timed| **timed == mode);
             assert_eq!(rounds.count(), 8);

@@ -1,4 +1,5 @@
-//! A callback as a sequence of steps: half of its busy time, its sleep, the other half.
+//! A callback as a sequence of steps: half of its busy time, its sleep, the other half; all of it
+//! with its bus, if it has one.
 
 use super::super::engine::{Step, World};
 use super::super::problem::Job;
@@ -8,6 +9,7 @@ use super::super::problem::Job;
 pub enum Stage {
     /// Handling the list entry.
     Enter,
+    Bus,
     FirstHalf,
     Asleep,
     SecondHalf,
@@ -38,14 +40,24 @@ impl Running {
             job.busy_ns / 2
         };
         let (step, stage) = match self.stage {
-            Stage::Enter => (Step::Overhead(per_device_ns), Stage::FirstHalf),
-            Stage::FirstHalf => {
+            Stage::Enter => (Step::Overhead(per_device_ns), Stage::Bus),
+            Stage::Bus => {
                 world.begin(self.device);
-                (Step::Work(first_ns), Stage::Asleep)
+                let step = match job.bus {
+                    Some(bus) if job.has_callback => Step::Acquire(bus),
+                    _ => Step::Overhead(0),
+                };
+                (step, Stage::FirstHalf)
             }
+            Stage::FirstHalf => (Step::Work(first_ns), Stage::Asleep),
             Stage::Asleep => (Step::Sleep(job.wait_ns), Stage::SecondHalf),
             Stage::SecondHalf => (Step::Work(job.busy_ns - first_ns), Stage::Over),
-            Stage::Over => return None,
+            Stage::Over => {
+                if let Some(bus) = job.bus.filter(|_| job.has_callback) {
+                    world.release(bus);
+                }
+                return None;
+            }
         };
         self.stage = stage;
         Some(step)

@@ -1,0 +1,160 @@
+//! What is measured: graphs on a fast and a slow processor, each in one machine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use clap::ValueEnum;
+use dormouse_lab::devices::{Graph, MachineShape};
+use dormouse_tests::dormouse_path;
+use serde::Deserialize;
+
+/// One graph on one processor.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    pub shape: &'static str,
+    /// Of the random shape.
+    pub seed: u64,
+    /// Nanoseconds that an instruction takes.
+    pub instruction_ns: u32,
+}
+
+const fn case(shape: &'static str, seed: u64, instruction_ns: u32) -> Case {
+    Case {
+        shape,
+        seed,
+        instruction_ns,
+    }
+}
+
+/// The shapes on a processor of 1,000 million instructions a second; two of them on one of 250;
+/// random graphs.
+pub const CASES: &[Case] = &[
+    case("phone", 0, 1),
+    case("laptop", 0, 1),
+    case("server", 0, 1),
+    case("quick", 0, 1),
+    case("phone", 0, 4),
+    case("quick", 0, 4),
+    case("random", 1, 1),
+    case("random", 2, 1),
+    case("random", 3, 1),
+    case("random", 4, 1),
+    case("random", 5, 1),
+    case("random", 6, 1),
+];
+
+/// What `dormouse lab devices time --json` says.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Times {
+    pub devices: usize,
+    pub cpus: u64,
+    pub bound_down_ms: f64,
+    pub bound_up_ms: f64,
+    pub modes: Vec<ModeTimes>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct ModeTimes {
+    pub mode: String,
+    pub down_ms: Vec<f64>,
+    pub up_ms: Vec<f64>,
+    pub down_median_ms: f64,
+    pub up_median_ms: f64,
+    pub sum_median_ms: f64,
+    pub phases_ms: BTreeMap<String, f64>,
+}
+
+impl Times {
+    pub fn of(&self, mode: &str) -> Result<&ModeTimes, String> {
+        let mut modes = self.modes.iter();
+        let found = modes.find(|times| times.mode == mode);
+        found.ok_or_else(|| format!("{mode} was not measured"))
+    }
+
+    pub fn bound_ms(&self) -> f64 {
+        self.bound_down_ms + self.bound_up_ms
+    }
+}
+
+/// One case with what was measured.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    pub case: Case,
+    pub graph: Graph,
+    pub times: Times,
+    /// A cycle of each mode: text of ftrace.
+    pub traces: BTreeMap<&'static str, String>,
+    /// Devices of the machine besides those of the graph.
+    pub own_devices: usize,
+}
+
+impl Case {
+    pub fn name(&self) -> String {
+        match self.shape {
+            "random" => format!("random {}", self.seed),
+            shape => format!("{shape}, {} ns", self.instruction_ns),
+        }
+    }
+
+    fn stem(&self) -> String {
+        let Case {
+            shape,
+            seed,
+            instruction_ns,
+        } = self;
+        format!("{shape}-{seed}-{instruction_ns}ns")
+    }
+
+    /// Measures; what came of it stays in the folder.
+    pub fn run(&self, kept: &Path, rounds: u64) -> Result<(), String> {
+        let folder = kept.join(self.stem());
+        let says = |error: std::io::Error| format!("{}: {error}", folder.display());
+        fs::create_dir_all(&folder).map_err(says)?;
+        eprintln!("bench: {}", self.name());
+        let output = Command::new(dormouse_path())
+            .args(["lab", "devices", "time", "--json", "--shape", self.shape])
+            .args(["--seed", &self.seed.to_string()])
+            .args(["--instruction-ns", &self.instruction_ns.to_string()])
+            .args(["--rounds", &rounds.to_string(), "--cpus", "2"])
+            .args(["--machine", "bench-devices", "--traces"])
+            .arg(&folder)
+            .output()
+            .map_err(|error| format!("dormouse: {error}"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("{}: {said}", self.name()));
+        }
+        fs::write(folder.join("times.json"), output.stdout).map_err(says)
+    }
+
+    /// What was measured last.
+    pub fn read(&self, kept: &Path) -> Result<Measured, String> {
+        let folder = kept.join(self.stem());
+        let text = |name: &str| {
+            let path = folder.join(name);
+            fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let times: Times = serde_json::from_str(&text("times.json")?)
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
+        let mut traces = BTreeMap::new();
+        for mode in ["list", "async", "graph"] {
+            traces.insert(mode, text(&format!("{mode}.trace"))?);
+        }
+        let phases = text("graph.phases")?;
+        let all: usize = phases
+            .split_whitespace()
+            .nth(1)
+            .and_then(|count| count.parse().ok())
+            .ok_or_else(|| format!("{}: graph.phases says {phases:?}", folder.display()))?;
+        let shape = MachineShape::from_str(self.shape, false)?;
+        Ok(Measured {
+            case: *self,
+            graph: shape.graph(self.seed),
+            own_devices: all.saturating_sub(times.devices),
+            times,
+            traces,
+        })
+    }
+}

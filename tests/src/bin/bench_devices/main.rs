@@ -1,0 +1,92 @@
+//! The benchmark of devices' suspend and resume: `make bench-devices` runs it.
+//!
+//! For each graph it runs `dormouse lab devices time`, which times list order, the stock kernel
+//! with all devices async, the threshold's choice and ours in the emulated machine, in turns. The
+//! trace of list order, with what scheduling costs in that machine, then goes through the simulator
+//! of `dormouse devices simulate`, and what it predicts stands beside what was measured.
+
+mod cases;
+mod overheads;
+mod predict;
+mod rows;
+mod tables;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use dormouse_tests::bench::{date, machine, page};
+use serde_json::json;
+
+const COMMAND: &str = "make bench-devices";
+
+/// Suspend and resume of devices: list order, stock async, threshold and ours, in the lab
+#[derive(Debug, Parser)]
+struct Options {
+    /// Where results go, and what was measured is kept
+    #[arg(long, value_name = "DIR", default_value = "out/bench")]
+    out: PathBuf,
+    /// Transitions of each graph in each mode
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: u64,
+    /// Use what was measured last
+    #[arg(long)]
+    no_run: bool,
+    /// Put the tables into docs/
+    #[arg(long)]
+    publish: bool,
+}
+
+fn main() -> ExitCode {
+    match bench(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(options: &Options) -> Result<(), String> {
+    let folder = &options.out;
+    let says = |error: std::io::Error| format!("{}: {error}", folder.display());
+    fs::create_dir_all(folder).map_err(says)?;
+    let kept = folder.join("devices");
+    if !options.no_run {
+        for case in cases::CASES {
+            case.run(&kept, options.rounds)?;
+        }
+    }
+    let measured = cases::CASES
+        .iter()
+        .map(|case| case.read(&kept))
+        .collect::<Result<Vec<_>, _>>()?;
+    let costs = overheads::measured(&measured)?;
+    let predictions = predict::all(&measured, &costs)?;
+    let rows = rows::rows(&measured);
+    let rounds = measured[0].times.modes[0].down_ms.len();
+    let facts = format!(
+        "{}; medians of {rounds} transitions in each mode; 2 processors; \
+         {} nodes of the lab's kernel and devices of the machine itself included in all times.",
+        date(),
+        measured[0].own_devices
+    );
+    let result = json!({
+        "name": "devices",
+        "date": date(),
+        "command": COMMAND,
+        "machine": machine(),
+        "rows": rows,
+    });
+    let text = serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?;
+    fs::write(folder.join("devices.json"), text).map_err(says)?;
+    let tables = tables::markdown(&facts, &measured, &costs, &predictions, &rows);
+    fs::write(folder.join("devices.md"), &tables).map_err(says)?;
+    println!("{tables}");
+    eprintln!("bench: devices.json and devices.md in {}", folder.display());
+    if options.publish {
+        page::publish(COMMAND, folder, &[], &tables)?;
+    }
+    Ok(())
+}

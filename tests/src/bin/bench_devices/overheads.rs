@@ -1,0 +1,86 @@
+//! What scheduling costs in the emulated machine, measured where devices do nothing.
+//!
+//! In the phases that no device of the quick shape has anything to do in, list order is nothing
+//! but handling devices, and the stock kernel with all devices async nothing but that and work
+//! items. Both processors' instructions count on one clock in this machine, so the items of one
+//! processor are not done beside the list's walk on the other: what the phase takes for an item
+//! is all put to the walk. From a thread's waking until it runs is in the traces.
+
+use std::collections::{BTreeMap, HashMap};
+
+use dormouse_devices::read::ftrace::nanoseconds;
+use dormouse_devices::simulate::Overheads;
+use dormouse_report::stats::median;
+
+use crate::cases::Measured;
+
+/// Phases in which the shapes' devices do nothing.
+const EMPTY: [&str; 4] = [
+    "suspend_late",
+    "suspend_noirq",
+    "resume_noirq",
+    "resume_early",
+];
+
+/// By nanoseconds an instruction.
+pub type Costs = BTreeMap<u32, Overheads>;
+
+/// Costs on each processor that was measured.
+pub fn measured(all: &[Measured]) -> Result<Costs, String> {
+    let quick = all.iter().filter(|measured| measured.case.shape == "quick");
+    quick
+        .map(|measured| Ok((measured.case.instruction_ns, of(measured)?)))
+        .collect()
+}
+
+fn of(measured: &Measured) -> Result<Overheads, String> {
+    let devices = (measured.times.devices + measured.own_devices) as f64;
+    let empty_ns = |mode: &str| -> Result<f64, String> {
+        let times = measured.times.of(mode)?;
+        let ms: f64 = EMPTY.iter().map(|phase| times.phases_ms[*phase]).sum();
+        Ok(ms * 1e6 / EMPTY.len() as f64 / devices)
+    };
+    let per_device_ns = empty_ns("list")?;
+    let item_ns = empty_ns("async")?;
+    let waits = measured.traces.values().flat_map(|trace| wakings(trace));
+    let latency_ns = median(waits).ok_or("no trace has a waking")?;
+    Ok(Overheads {
+        per_device_ns: per_device_ns.round() as u64,
+        queue_ns: item_ns.round() as u64,
+        wake_ns: 0,
+        latency_ns: latency_ns.round() as u64,
+        switch_ns: 0,
+    })
+}
+
+/// Nanoseconds from each waking of a worker until it runs.
+fn wakings(trace: &str) -> Vec<f64> {
+    let mut woken: HashMap<&str, u64> = HashMap::new();
+    let mut waits = Vec::new();
+    for line in trace.lines() {
+        let after = |word: &str| {
+            let rest = line.split_once(word)?.1;
+            rest.split_whitespace().next()
+        };
+        let Some(now_ns) = time_ns(line) else {
+            continue;
+        };
+        if line.contains(": sched_waking: ") {
+            let is_worker = line.contains("comm=kworker/") || line.contains("comm=pm_graph/");
+            if let Some(thread) = after(" pid=").filter(|_| is_worker) {
+                woken.insert(thread, now_ns);
+            }
+        } else if line.contains(": sched_switch: ")
+            && let Some(begun_ns) = after(" next_pid=").and_then(|thread| woken.remove(thread))
+        {
+            waits.push(now_ns.saturating_sub(begun_ns) as f64);
+        }
+    }
+    waits
+}
+
+/// The time stamp: the last word before the event's name.
+fn time_ns(line: &str) -> Option<u64> {
+    let head = line.split_once(": ")?.0;
+    nanoseconds(head.split_whitespace().last()?)
+}

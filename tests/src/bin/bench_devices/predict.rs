@@ -1,0 +1,103 @@
+//! What the simulator says of a cycle that was recorded in list order, beside what was measured.
+
+use dormouse_devices::model::{Device, Graph, Link, LinkStatus, Recording};
+use dormouse_devices::read::trace::read_with_graph;
+use dormouse_devices::simulate::table::{Table, table, variants};
+use dormouse_devices::simulate::{Schedule, Setting};
+use dormouse_lab::devices::{self as lab, LinkKind};
+
+use crate::cases::Measured;
+use crate::overheads::Costs;
+
+/// Modes of the lab and the simulator's names for them.
+pub const MODES: [(&str, &str); 3] = [("list", "list"), ("async", "async-all"), ("graph", "graph")];
+
+/// One graph in one of the [`MODES`], both ways together.
+#[derive(Debug, Clone)]
+pub struct Prediction {
+    pub case: String,
+    pub predicted_ms: f64,
+    pub measured_ms: f64,
+}
+
+impl Prediction {
+    /// Of what was measured; below 0: predicted too short.
+    pub fn error(&self) -> f64 {
+        self.predicted_ms / self.measured_ms - 1.0
+    }
+}
+
+pub fn all(measured: &[Measured], costs: &Costs) -> Result<Vec<Prediction>, String> {
+    let mut all = Vec::new();
+    for one in measured {
+        let table = simulated(one, costs)?;
+        for (mode, variant) in MODES {
+            let predicted_ns: u64 = table
+                .totals
+                .iter()
+                .flat_map(|total| &total.predictions)
+                .filter(|prediction| prediction.name == variant)
+                .map(|prediction| prediction.makespan_ns)
+                .sum();
+            all.push(Prediction {
+                case: one.case.name(),
+                predicted_ms: predicted_ns as f64 / 1e6,
+                measured_ms: one.times.of(mode)?.sum_median_ms,
+            });
+        }
+    }
+    Ok(all)
+}
+
+fn simulated(measured: &Measured, costs: &Costs) -> Result<Table, String> {
+    let mut setting = Setting::new(Schedule::List, measured.times.cpus as usize);
+    setting.overheads = *costs
+        .get(&measured.case.instruction_ns)
+        .ok_or("the quick shape was not measured on this processor")?;
+    let recording = recording(measured)?;
+    let cycle = recording.cycles.last().ok_or("the trace has no suspend")?;
+    Ok(table(
+        &recording,
+        cycle,
+        &variants(setting.wake_threshold_ns, false),
+        &setting,
+    ))
+}
+
+/// The trace of list order, with the device links that a trace does not have.
+fn recording(measured: &Measured) -> Result<Recording, String> {
+    let read = read_with_graph(&measured.traces["list"], graph(&measured.graph));
+    match read.damages.first() {
+        Some(damage) => Err(format!("line {}: {}", damage.line, damage.what)),
+        None => Ok(read.recording),
+    }
+}
+
+/// The lab's graph as a recording has it.
+fn graph(lab: &lab::Graph) -> Graph {
+    let devices = lab
+        .devices
+        .iter()
+        .enumerate()
+        .map(|(index, device)| Device {
+            name: lab::device_name(index),
+            parent: device.parent,
+            bus: device.bus.and_then(|bus| u32::try_from(bus).ok()),
+            ..Device::default()
+        });
+    let links = lab.links.iter().map(|link| Link {
+        supplier: link.supplier,
+        consumer: link.consumer,
+        status: match link.kind {
+            LinkKind::Managed if lab.devices[link.supplier].unbound => LinkStatus::Dormant,
+            LinkKind::Managed => LinkStatus::Active,
+            _ => LinkStatus::Untracked,
+        },
+        sync_state_only: link.kind == LinkKind::SyncState,
+        ..Link::default()
+    });
+    Graph {
+        devices: devices.collect(),
+        links: links.collect(),
+    }
+}

@@ -1,0 +1,58 @@
+//! The rows of the result: ours beside list order, and the goals.
+
+use dormouse_report::stats::Summary;
+use dormouse_tests::bench::rows::{Better, row, with_goal};
+use serde_json::{Value, json};
+
+use crate::cases::{Measured, ModeTimes};
+
+/// Ours at most so many times the lower bound.
+const TO_BOUND: f64 = 1.10;
+/// List order takes at least so many times as long as ours on the phone: 40 % faster.
+const PHONE_GAIN: f64 = 1.0 / 0.6;
+
+pub fn rows(all: &[Measured]) -> Vec<Value> {
+    all.iter().flat_map(rows_of).collect()
+}
+
+fn rows_of(measured: &Measured) -> Vec<Value> {
+    let case = measured.case.name();
+    let (Ok(ours), Ok(list)) = (measured.times.of("graph"), measured.times.of("list")) else {
+        return Vec::new();
+    };
+    let (Some(ours), Some(list)) = (sums(ours), sums(list)) else {
+        return Vec::new();
+    };
+    let goal = if measured.case.shape == "phone" {
+        PHONE_GAIN
+    } else {
+        1.0
+    };
+    let time = row(
+        "suspend + resume",
+        &case,
+        "ms",
+        Better::Less,
+        &ours,
+        Ok((&list, "list order")),
+    );
+    let to_bound = ours.median / measured.times.bound_ms();
+    vec![
+        with_goal(time, goal),
+        json!({
+            "metric": "suspend + resume to lower bound", "case": case, "unit": "×",
+            "ours": to_bound, "n": ours.n, "peer": null, "why": "no schedule is faster",
+            "goal": format!("<= {TO_BOUND:.2}"), "met": to_bound <= TO_BOUND,
+        }),
+    ]
+}
+
+/// Both ways of each round.
+fn sums(times: &ModeTimes) -> Option<Summary> {
+    let sums = times
+        .down_ms
+        .iter()
+        .zip(&times.up_ms)
+        .map(|(down, up)| down + up);
+    Summary::of(sums)
+}

@@ -1,0 +1,152 @@
+//! The results as Markdown, for `docs/evaluation.md`.
+
+use std::fmt::Write;
+
+use dormouse_tests::bench::short;
+use serde_json::Value;
+
+use crate::cases::Measured;
+use crate::overheads::Costs;
+use crate::predict::{MODES, Prediction};
+
+const MODE_NAMES: [(&str, &str); 4] = [
+    ("list", "list order"),
+    ("async", "stock, all async"),
+    ("threshold", "threshold"),
+    ("graph", "**ours**"),
+];
+/// The simulator's goal.
+const ALLOWED: f64 = 0.15;
+
+pub fn markdown(
+    facts: &str,
+    measured: &[Measured],
+    costs: &Costs,
+    predictions: &[Prediction],
+    rows: &[Value],
+) -> String {
+    let mut text = format!("{facts}\n\n");
+    modes(&mut text, measured);
+    goals(&mut text, rows, predictions);
+    empty_phases(&mut text, measured);
+    simulated(&mut text, costs, predictions);
+    text
+}
+
+fn modes(text: &mut String, all: &[Measured]) {
+    text.push_str("| graph | devices | mode | suspend, ms | resume, ms | sum, ms | of list order | of the lower bound |\n|---|---|---|---|---|---|---|---|\n");
+    for measured in all {
+        let times = &measured.times;
+        let list_ms = times.of("list").map_or(f64::NAN, |list| list.sum_median_ms);
+        for (mode, name) in MODE_NAMES {
+            let Ok(mode) = times.of(mode) else { continue };
+            let _ = writeln!(
+                text,
+                "| {} | {} | {name} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} |",
+                measured.case.name(),
+                times.devices,
+                mode.down_median_ms,
+                mode.up_median_ms,
+                mode.sum_median_ms,
+                mode.sum_median_ms / list_ms,
+                mode.sum_median_ms / times.bound_ms(),
+            );
+        }
+        let _ = writeln!(
+            text,
+            "| | | lower bound | {:.2} | {:.2} | {:.2} | {:.2} | 1 |",
+            times.bound_down_ms,
+            times.bound_up_ms,
+            times.bound_ms(),
+            times.bound_ms() / list_ms,
+        );
+    }
+    text.push('\n');
+}
+
+fn goals(text: &mut String, rows: &[Value], predictions: &[Prediction]) {
+    text.push_str("| goal | case | value | |\n|---|---|---|---|\n");
+    for row in rows.iter().filter(|row| row["goal"].is_string()) {
+        let word = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let is_bound = row["peer"].is_null();
+        let value = if is_bound {
+            &row["ours"]
+        } else {
+            &row["ratio"]
+        };
+        let what = if is_bound {
+            "ours to lower bound"
+        } else {
+            "list order to ours"
+        };
+        let met = if row["met"] == true { "met" } else { "missed" };
+        let _ = writeln!(
+            text,
+            "| {what} {} | {} | {} | {met} |",
+            word("goal").trim_start_matches("ratio "),
+            word("case"),
+            value.as_f64().map(short).unwrap_or_default(),
+        );
+    }
+    let within = predictions.iter().filter(|p| p.error().abs() <= ALLOWED);
+    let count = within.count();
+    let _ = writeln!(
+        text,
+        "| simulated within 15 % | all | {count} of {} | {} |\n",
+        predictions.len(),
+        if count == predictions.len() {
+            "met"
+        } else {
+            "missed"
+        },
+    );
+}
+
+/// What work items cost where devices have nothing to do.
+fn empty_phases(text: &mut String, all: &[Measured]) {
+    text.push_str("Phases in which no device has anything to do (`suspend_late`, `suspend_noirq`, `resume_noirq`, `resume_early` together), ms:\n\n");
+    text.push_str(
+        "| graph | list order | stock, all async | threshold | ours |\n|---|---|---|---|---|\n",
+    );
+    for measured in all.iter().filter(|one| one.case.shape != "random") {
+        let mut line = format!("| {} |", measured.case.name());
+        for (mode, _) in MODE_NAMES {
+            let ms = measured.times.of(mode).map_or(f64::NAN, |times| {
+                let phases = times.phases_ms.iter();
+                let empty =
+                    phases.filter(|(name, _)| !["suspend", "resume"].contains(&name.as_str()));
+                empty.map(|(_, ms)| ms).sum()
+            });
+            let _ = write!(line, " {ms:.2} |");
+        }
+        let _ = writeln!(text, "{line}");
+    }
+    text.push('\n');
+}
+
+fn simulated(text: &mut String, costs: &Costs, predictions: &[Prediction]) {
+    text.push_str(
+        "Simulated from the trace of list order, both ways together, and the error of that:\n\n",
+    );
+    text.push_str("| graph | list order: simulated, ms | error | all async | error | ours | error |\n|---|---|---|---|---|---|---|\n");
+    for of_case in predictions.chunks(MODES.len()) {
+        let mut line = format!("| {} |", of_case[0].case);
+        for prediction in of_case {
+            let _ = write!(
+                line,
+                " {:.2} | {:+.0} % |",
+                prediction.predicted_ms,
+                prediction.error() * 100.0
+            );
+        }
+        let _ = writeln!(text, "{line}");
+    }
+    for (ns, costs) in costs {
+        let _ = writeln!(
+            text,
+            "\nWith {ns} ns an instruction: {} ns for a device, {} ns for a work item, {} ns from \
+             a waking until the thread runs.",
+            costs.per_device_ns, costs.queue_ns, costs.latency_ns
+        );
+    }
+}
