@@ -20,8 +20,11 @@ STRESS_CYCLES ?= 300
 STATES ?= 1000
 BLOCKS ?= 100000
 INPUTS ?= 100
+GRAPHS ?= 20
+INJECTIONS ?= 50
+SEED ?= 1
 
-.PHONY: help setup build demo test test-unit test-fuzz test-devices-order test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-offload-kernel publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint clean
+.PHONY: help setup build demo test test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-offload-kernel publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +50,10 @@ test-fuzz: setup ## A short run of the image fuzzer (FUZZ_SECONDS=…)
 
 test-devices-order: setup ## Random device graphs through the kernel's ordering code, on this machine
 	@devices/kernel/tests/run.sh
+
+test-devices-checked: build ## The device kernel with lockdep, KASAN, UBSAN, then KCSAN: two kernels to build (GRAPHS= INJECTIONS= SEED=)
+	@for checks in memory races; do $(DORMOUSE) lab devices check --machine devices-$$checks --checked $$checks \
+		--threads --graphs $(GRAPHS) --injections $(INJECTIONS) --seed $(SEED); done
 
 test-end-to-end: build ## Sleep, lose power and wake in the emulated machine
 	@$(DORMOUSE) lab build

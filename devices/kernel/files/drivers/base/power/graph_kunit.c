@@ -57,17 +57,22 @@ static u32 order_of_one(struct kunit *test, struct dpm_graph_core *core)
 	return order;
 }
 
+static u32 quick_ready(const struct dpm_graph_core *core)
+{
+	return core->quick.tail - core->quick.head;
+}
+
 static void leaves_come_first_down_and_roots_first_up(struct kunit *test)
 {
 	struct dpm_graph_core core;
 
 	build(test, &core, tree, ARRAY_SIZE(tree), 0);
 	begin(&core, DPM_GRAPH_DOWN, 1, 0);
-	KUNIT_EXPECT_EQ(test, core.others.count, 3);
+	KUNIT_EXPECT_EQ(test, quick_ready(&core), 3);
 	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 43210);
 	begin(&core, DPM_GRAPH_UP, 1, 0);
-	KUNIT_EXPECT_EQ(test, core.others.count, 1);
-	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 1234);
+	KUNIT_EXPECT_EQ(test, quick_ready(&core), 1);
+	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 2143);
 }
 
 static void the_longest_path_comes_first(struct kunit *test)
@@ -75,8 +80,8 @@ static void the_longest_path_comes_first(struct kunit *test)
 	struct dpm_graph_core core;
 
 	build(test, &core, tree, ARRAY_SIZE(tree), 0);
-	core.node[2].cost_us = 30;
-	core.node[3].cost_us = 40;
+	core.node[2].cost_us = 300;
+	core.node[3].cost_us = 400;
 	begin(&core, DPM_GRAPH_DOWN, 1, 0);
 	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 32410);
 }
@@ -91,7 +96,7 @@ static void an_edge_against_the_list_is_left_out(struct kunit *test)
 	build(test, &core, circle, ARRAY_SIZE(circle), 0);
 	KUNIT_EXPECT_EQ(test, core.edges_dropped, 3);
 	begin(&core, DPM_GRAPH_UP, 1, 0);
-	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 1234);
+	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 3412);
 }
 
 static void those_without_permission_keep_the_order_of_the_list(struct kunit *test)
@@ -101,7 +106,8 @@ static void those_without_permission_keep_the_order_of_the_list(struct kunit *te
 	build(test, &core, NULL, 0, BIT(0) | BIT(2) | BIT(3));
 	core.node[0].cost_us = 1000;
 	begin(&core, DPM_GRAPH_DOWN, 4, 0);
-	KUNIT_EXPECT_EQ(test, core.others.count, 3);
+	KUNIT_EXPECT_EQ(test, core.others.count, 1);
+	KUNIT_EXPECT_EQ(test, quick_ready(&core), 2);
 	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 3);
 	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
 	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 1);
