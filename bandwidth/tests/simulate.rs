@@ -18,11 +18,12 @@ fn mean(outcomes: &[Outcome], of: fn(&Outcome) -> f64) -> f64 {
     outcomes.iter().map(of).sum::<f64>() / outcomes.len() as f64
 }
 
-/// The errors of the others come out too small: the seed's react later than the simulator's.
-const ERROR_IS_REPRODUCED: [Policy; 1] = [Policy::None];
+/// Of `cgroups` the simulated error is that of `simple cgroups`, and so a third too small.
+const ERROR_IS_REPRODUCED: [Policy; 3] =
+    [Policy::None, Policy::SimpleCgroups, Policy::ThrottleQueue];
 
 #[test]
-fn means_of_the_seeds_table_and_the_error_without_control_come_out_within_15_percent() {
+fn means_of_the_seeds_table_and_three_of_its_four_errors_come_out_within_15_percent() {
     for (policy, [expected, _, expected_rmse]) in seed::TABLE {
         let outcomes = outcomes(policy, |_| ());
         let found = mean(&outcomes, |run| run.bandwidth_gib_s.mean);

@@ -55,6 +55,8 @@ impl Settings {
 const SURPRISE: f64 = 0.3;
 /// CPU time below which an interval says nothing of bytes per CPU second.
 const LEAST_TO_LEARN_CPU: f64 = 0.002;
+/// What a user who does not use its limit may come to want until the next step, over what it uses.
+const HEADROOM: f64 = 1.5;
 /// A limit that is used to this share holds its user back, even if nobody counted it.
 const NEARLY_USED: f64 = 0.98;
 
@@ -111,7 +113,8 @@ impl Controller {
         let threshold = self.settings.threshold;
         let total: f64 = super::total_of(loads) + unattributed;
         let limited = loads.iter().any(|load| load.limit.is_some());
-        self.integrate(interval_ms, (threshold - total) / threshold, limited);
+        let explained = total + self.left_over(loads);
+        self.integrate(interval_ms, (threshold - explained) / threshold, limited);
 
         let protected: f64 = protected_of(loads);
         let capacity = (threshold * (1.0 + self.trim) - unattributed - protected)
@@ -164,6 +167,18 @@ impl Controller {
         }
     }
 
+    /// What limits granted and their users did not want, in bytes a second. It is no error of the
+    /// limits: what is left over is shared out anew at once, and integrating it would make the
+    /// total overshoot as soon as somebody takes it.
+    fn left_over(&self, loads: &[Load]) -> f64 {
+        let unused = |load: &Load| {
+            let limit = load.limit.filter(|_| !binding(load))?;
+            let rate = self.users.get(&load.id)?.rate.value()?;
+            Some((limit * rate - load.bandwidth).max(0.0))
+        };
+        loads.iter().filter_map(unused).sum()
+    }
+
     fn integrate(&mut self, interval_ms: f64, error: f64, limited: bool) {
         let most = self.settings.most_trim;
         let seconds = interval_ms / 1000.0;
@@ -178,8 +193,12 @@ impl Controller {
     fn demand(&self, load: &Load) -> Demand {
         let wanted = if load.protected {
             0.0
-        } else if load.limit.is_some() && !self.lifted(load) {
+        } else if load.limit.is_some() && binding(load) {
             f64::INFINITY
+        } else if load.limit.is_some() && !self.lifted(load) {
+            // It had more than it used, so what it wants is known; some more, lest it be short when
+            // it wants more again.
+            load.bandwidth * HEADROOM
         } else {
             load.bandwidth
         };
@@ -197,9 +216,13 @@ impl Controller {
 
     fn limit(&self, load: &Load, demand: &Demand, share: f64, level: f64) -> Option<f64> {
         let slowed = !load.protected && share < demand.wanted;
-        if !slowed || !level.is_finite() {
+        // An idle limit stays for a while, at what the others have: it holds nobody back, and does
+        // so at once if its user comes back.
+        let kept = load.limit.is_some() && !load.protected && !self.lifted(load);
+        if !(slowed || kept) || !level.is_finite() {
             return None;
         }
+        let share = if slowed { share } else { load.weight * level };
         match self.users.get(&load.id).and_then(|user| user.rate.value()) {
             Some(rate) if rate > 0.0 => Some((share / rate).max(LEAST_CPU)),
             // Nothing is known of it: as it is.

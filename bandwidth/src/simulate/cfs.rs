@@ -11,8 +11,8 @@ pub struct Cfs {
     pub running: Vec<Option<usize>>,
     /// Time since the running task came.
     ran_ns: Vec<i64>,
-    /// When the CPU's next tick is.
-    tick_ns: Vec<i64>,
+    /// When the next tick is; all CPUs have it at the same instant (`skew_tick` is off).
+    tick_ns: i64,
     /// When a CPU with a queue gives a task away.
     give_ns: Vec<i64>,
 }
@@ -29,12 +29,11 @@ impl Cfs {
             let cpu = cpus.swap_remove(random.below(cpus.len()));
             queues[cpu].push(task);
         }
-        let tick = |cpu: usize| machine.tick_ns * cpu as i64 / machine.cpus as i64;
         Self {
             queues,
             running: vec![None; machine.cpus],
             ran_ns: vec![0; machine.cpus],
-            tick_ns: (0..machine.cpus).map(tick).collect(),
+            tick_ns: 0,
             give_ns: vec![0; machine.cpus],
         }
     }
@@ -47,9 +46,12 @@ impl Cfs {
         tasks: &mut [Task],
         random: &mut Random,
     ) {
+        let ticks = now_ns >= self.tick_ns;
+        if ticks {
+            self.tick_ns += machine.tick_ns;
+        }
         for cpu in 0..self.queues.len() {
-            if now_ns >= self.tick_ns[cpu] {
-                self.tick_ns[cpu] += machine.tick_ns;
+            if ticks {
                 self.tick(cpu, now_ns, machine, tasks, random);
             }
             let gone = |&task: &usize| !tasks[task].is_ready(now_ns);

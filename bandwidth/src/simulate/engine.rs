@@ -119,7 +119,13 @@ pub fn simulate(setting: &Setting) -> Outcome {
                 cfs.pass(STEP_NS, &mut run.tasks);
             }
             Scheduler::Ext(ext) => {
-                ext.schedule(now_ns, run.bytes, &setting.machine, &run.tasks);
+                ext.schedule(
+                    now_ns,
+                    run.bytes,
+                    &setting.machine,
+                    &run.tasks,
+                    &mut run.random,
+                );
                 ext.pass(STEP_NS);
             }
         }

@@ -9,16 +9,22 @@
 //!
 //! The kernel asks for the next task while the previous one is not queued yet, and lets it go on
 //! if there is none; so a parked task runs at the next end of anybody's slice once the overload is
-//! over, and a last user of the device is never parked.
+//! over, and a last user of the device is never parked. Processors tick together: several whose
+//! slices end in one tick find the normal queue empty, because queueing takes the seed's scheduler
+//! as long as ticks are apart, and each takes a parked task. That is how they are released all at
+//! once (seed, section 7.4.1). An overload is noticed only when a task is queued.
 
 use std::collections::VecDeque;
 
+use super::random::Random;
 use super::task::{Machine, Task};
 
 /// What weighs a new bandwidth against the average (seed, section 7.4).
 const NEW: f64 = 0.3;
 /// Between two looks at the counters (seed, section 5.4.1.1).
 const LOOK_NS: i64 = 1_000_000;
+/// From the decision to run another task until the previous one is queued (seed, section 6.8.1).
+const ENQUEUE_NS: f64 = 10_700.0;
 
 /// Queues and who runs.
 #[derive(Clone, Debug)]
@@ -28,40 +34,56 @@ pub struct Ext {
     parked: VecDeque<usize>,
     pub running: Vec<Option<usize>>,
     left_ns: Vec<i64>,
-    tick_ns: Vec<i64>,
+    tick_ns: i64,
     /// CPU limit of each task.
     limits: Vec<f64>,
     queued: Vec<bool>,
     average: f64,
     looked_ns: i64,
     looked_bytes: f64,
+    /// When another task of the machine wakes up.
+    wake_ns: i64,
 }
 
 impl Ext {
     pub fn new(machine: &Machine, tasks: usize, threshold: f64) -> Self {
-        let tick = |cpu: usize| machine.tick_ns * cpu as i64 / machine.cpus as i64;
         Self {
             threshold,
             normal: VecDeque::new(),
             parked: VecDeque::new(),
             running: vec![None; machine.cpus],
             left_ns: vec![0; machine.cpus],
-            tick_ns: (0..machine.cpus).map(tick).collect(),
+            tick_ns: 0,
             limits: vec![1.0; tasks],
             queued: vec![false; tasks],
             average: 0.0,
             looked_ns: 0,
             looked_bytes: 0.0,
+            wake_ns: 0,
         }
     }
 
     /// Decides who runs in the step that begins now; `bytes`: what the device has carried so far.
-    pub fn schedule(&mut self, now_ns: i64, bytes: f64, machine: &Machine, tasks: &[Task]) {
-        self.look(now_ns, bytes);
+    pub fn schedule(
+        &mut self,
+        now_ns: i64,
+        bytes: f64,
+        machine: &Machine,
+        tasks: &[Task],
+        random: &mut Random,
+    ) {
+        self.wake_others(now_ns, bytes, machine, tasks, random);
         for task in 0..tasks.len() {
             if !self.queued[task] && tasks[task].is_ready(now_ns) {
                 self.queued[task] = true;
                 self.enqueue(task, now_ns, bytes, tasks);
+                self.use_idle(now_ns, machine, tasks);
+            }
+        }
+        if now_ns == 0 {
+            // Tasks did not all start in the same tick.
+            for left_ns in &mut self.left_ns {
+                *left_ns = (random.unit() * *left_ns as f64) as i64;
             }
         }
         for cpu in 0..self.running.len() {
@@ -70,25 +92,64 @@ impl Ext {
             {
                 self.queued[task] = false;
                 self.running[cpu] = None;
+                self.next(cpu, now_ns, machine, tasks);
             }
-            if self.running[cpu].is_none() {
-                self.running[cpu] = self.dispatch(tasks, now_ns);
-                self.slice(cpu, machine, tasks);
+        }
+        if now_ns >= self.tick_ns {
+            self.tick_ns += machine.tick_ns;
+            self.tick(now_ns, bytes, machine, tasks, random);
+        }
+    }
+
+    /// All processors tick at the same instant, give or take `tick_spread_ns`, and those whose
+    /// slices are over look for the next task; their previous tasks are queued a little later.
+    fn tick(
+        &mut self,
+        now_ns: i64,
+        bytes: f64,
+        machine: &Machine,
+        tasks: &[Task],
+        random: &mut Random,
+    ) {
+        let mut over: Vec<(f64, usize)> = (0..self.running.len())
+            .filter(|&cpu| self.left_ns[cpu] <= 0 && self.running[cpu].is_some())
+            .map(|cpu| (random.exponential(machine.tick_spread_ns), cpu))
+            .collect();
+        over.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut before: VecDeque<(f64, usize)> = VecDeque::new();
+        for (at, cpu) in over {
+            while let Some(&(queued, task)) = before.front()
+                && queued <= at
+            {
+                before.pop_front();
+                self.enqueue(task, now_ns, bytes, tasks);
             }
-            if now_ns < self.tick_ns[cpu] {
-                continue;
-            }
-            self.tick_ns[cpu] += machine.tick_ns;
-            if self.left_ns[cpu] > 0 {
-                continue;
-            }
-            if let Some(next) = self.dispatch(tasks, now_ns) {
-                let before = self.running[cpu].replace(next);
-                if let Some(before) = before {
-                    self.enqueue(before, now_ns, bytes, tasks);
+            let task = self.running[cpu];
+            match self.dispatch(tasks, now_ns) {
+                Some(next) => {
+                    before.extend(task.map(|task| (at + ENQUEUE_NS, task)));
+                    self.running[cpu] = Some(next);
+                    self.slice(cpu, machine, tasks);
                 }
+                // It goes on, with the kernel's own slice, without having been queued.
+                None => self.left_ns[cpu] = machine.ext_slice_ns,
             }
-            self.slice(cpu, machine, tasks);
+        }
+        for (_, task) in before {
+            self.enqueue(task, now_ns, bytes, tasks);
+        }
+    }
+
+    /// A processor that has nothing to do asks for a task.
+    fn next(&mut self, cpu: usize, now_ns: i64, machine: &Machine, tasks: &[Task]) {
+        self.running[cpu] = self.dispatch(tasks, now_ns);
+        self.slice(cpu, machine, tasks);
+    }
+
+    /// A task that wakes up wakes an idle processor, which asks for a task.
+    fn use_idle(&mut self, now_ns: i64, machine: &Machine, tasks: &[Task]) {
+        if let Some(cpu) = self.running.iter().position(Option::is_none) {
+            self.next(cpu, now_ns, machine, tasks);
         }
     }
 
@@ -124,7 +185,23 @@ impl Ext {
         }
     }
 
-    /// Other tasks of a machine wake up all the time, and each queued task makes the scheduler look.
+    /// Other tasks of the machine (kernel threads, daemons) wake up, are queued, which makes the
+    /// scheduler look, run for a moment, and leave their CPU to whoever is next.
+    fn wake_others(
+        &mut self,
+        now_ns: i64,
+        bytes: f64,
+        machine: &Machine,
+        tasks: &[Task],
+        random: &mut Random,
+    ) {
+        while now_ns >= self.wake_ns {
+            self.wake_ns += random.exponential(machine.wake_ns) as i64 + 1;
+            self.look(now_ns, bytes);
+            self.use_idle(now_ns, machine, tasks);
+        }
+    }
+
     fn look(&mut self, now_ns: i64, bytes: f64) {
         let passed = now_ns - self.looked_ns;
         if passed >= LOOK_NS {

@@ -25,6 +25,17 @@ impl Random {
         (self.next() % limit.max(1) as u64) as usize
     }
 
+    /// How many events there are where so many are expected (D. Knuth, 1969).
+    pub fn poisson(&mut self, mean: f64) -> f64 {
+        let mut count = 0.0;
+        let mut passed = self.exponential(1.0);
+        while passed < mean {
+            passed += self.exponential(1.0);
+            count += 1.0;
+        }
+        count
+    }
+
     /// Time until the next event of a memoryless process.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()

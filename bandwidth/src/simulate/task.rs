@@ -48,6 +48,10 @@ pub struct Machine {
     pub slice_ns: i64,
     /// The same, of sched_ext.
     pub ext_slice_ns: i64,
+    /// By how much the instants at which processors deal with one tick are apart, in the mean.
+    pub tick_spread_ns: f64,
+    /// Mean time until some other task of the machine (a kernel thread, a daemon) wakes up.
+    pub wake_ns: f64,
     /// Mean time until a compute task changes what it does.
     pub method_ns: f64,
     /// Mean time until a CPU with a queue gives a task away.
