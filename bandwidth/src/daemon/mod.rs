@@ -9,6 +9,7 @@
 
 pub mod config;
 pub mod counters;
+pub mod metrics;
 pub mod residence;
 pub mod status;
 

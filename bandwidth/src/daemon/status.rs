@@ -1,11 +1,7 @@
-//! What goes on: a file for `top`, and text for Prometheus.
+//! What goes on: a file for `top`; [`super::metrics`] tells Prometheus the same.
 
-use std::fmt::Write as _;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -85,110 +81,6 @@ impl Status {
         fs::write(&new, serde_json::to_string(self)?)?;
         fs::rename(new, path)
     }
-
-    /// In Prometheus' text format.
-    pub fn metrics(&self) -> String {
-        let mut text = String::new();
-        let mut one = |name: &str, kind: &str, help: &str, value: f64| {
-            let _ = writeln!(
-                text,
-                "# HELP dormouse_bandwidth_{name} {help}\n# TYPE dormouse_bandwidth_{name} {kind}\n\
-                 dormouse_bandwidth_{name} {value}"
-            );
-        };
-        let bytes = |gib_s: f64| gib_s * GIB;
-        one(
-            "total_bytes_per_second",
-            "gauge",
-            "Traffic of the device.",
-            bytes(self.total_gib_s),
-        );
-        one(
-            "threshold_bytes_per_second",
-            "gauge",
-            "Where it is kept.",
-            bytes(self.threshold_gib_s),
-        );
-        let trusted = f64::from(u8::from(self.trusted));
-        one(
-            "counters_trusted",
-            "gauge",
-            "1: they can be believed.",
-            trusted,
-        );
-        one("passes_total", "counter", "Passes.", self.passes as f64);
-        one(
-            "writes_total",
-            "counter",
-            "Limits written.",
-            self.writes as f64,
-        );
-        one(
-            "pass_seconds",
-            "gauge",
-            "Time of a pass, averaged.",
-            self.pass_us / 1e6,
-        );
-        let mut each = |name: &str, help: &str, of: &dyn Fn(&UserStatus) -> Option<f64>| {
-            let _ = writeln!(
-                text,
-                "# HELP dormouse_bandwidth_{name} {help}\n# TYPE dormouse_bandwidth_{name} gauge"
-            );
-            for user in &self.users {
-                if let Some(value) = of(user) {
-                    let cgroup = escaped(&user.cgroup);
-                    let _ = writeln!(
-                        text,
-                        "dormouse_bandwidth_{name}{{cgroup=\"{cgroup}\"}} {value}"
-                    );
-                }
-            }
-        };
-        each("user_bytes_per_second", "Traffic of a cgroup.", &|user| {
-            Some(bytes(user.gib_s))
-        });
-        each(
-            "user_limit_cpus",
-            "Its limit; none: not limited.",
-            &|user| user.limit_cpus,
-        );
-        text
-    }
-}
-
-/// A label's value.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
-}
-
-/// Answers Prometheus, each request with the last status.
-///
-/// # Errors
-/// The address cannot be used.
-pub fn serve(address: SocketAddr, status: Arc<Mutex<Status>>) -> std::io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address)?;
-    let bound = listener.local_addr()?;
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { continue };
-            let limit = Some(Duration::from_secs(2));
-            let _ = stream.set_read_timeout(limit);
-            let _ = stream.set_write_timeout(limit);
-            // Whatever is asked for; a request of a scraper fits into one read.
-            let _ = stream.read(&mut [0; 4096]);
-            let text = status.lock().map(|status| status.metrics());
-            let text = text.unwrap_or_default();
-            let _ = write!(
-                stream,
-                "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\
-                 Content-Length: {}\r\nConnection: close\r\n\r\n{text}",
-                text.len()
-            );
-        }
-    });
-    Ok(bound)
 }
 
 #[cfg(test)]
@@ -211,24 +103,6 @@ mod tests {
             users: vec![user("/a\"b", Some(0.25)), user("/c", None)],
             ..Status::default()
         }
-    }
-
-    #[test]
-    fn prometheus_is_answered() {
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let address = serve(any, Arc::new(Mutex::new(status()))).unwrap();
-        let mut stream = std::net::TcpStream::connect(address).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).unwrap();
-        assert!(said.starts_with("HTTP/1.1 200 OK"));
-        assert!(
-            said.contains("\ndormouse_bandwidth_passes_total 7\n"),
-            "{said}"
-        );
-        assert!(said.contains("dormouse_bandwidth_total_bytes_per_second 2147483648\n"));
-        assert!(said.contains("user_limit_cpus{cgroup=\"/a\\\"b\"} 0.25\n"));
-        assert!(!said.contains("user_limit_cpus{cgroup=\"/c\"}"));
     }
 
     #[test]

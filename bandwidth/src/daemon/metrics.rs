@@ -1,0 +1,209 @@
+//! What Prometheus is told, in the OpenMetrics text format.
+//!
+//! The format and the server are libraries': `prometheus-client` is the official one, `tiny_http`
+//! is a server of threads without an asynchronous run-time, so both fit into a static program.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use tiny_http::{Header, Method, Request, Response, Server};
+
+use super::status::{Status, UserStatus};
+use crate::simulate::GIB;
+
+/// Content type of the format.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The last status, encoded when it is asked for.
+#[derive(Debug)]
+struct Collected(Arc<Mutex<Status>>);
+
+impl Collector for Collected {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let status = self.0.lock().map_err(|_| fmt::Error)?.clone();
+        let gauges = [
+            (
+                "total_bytes_per_second",
+                "Traffic of the device.",
+                status.total_gib_s * GIB,
+            ),
+            (
+                "threshold_bytes_per_second",
+                "Where it is kept.",
+                status.threshold_gib_s * GIB,
+            ),
+            (
+                "counters_trusted",
+                "1: they can be believed.",
+                f64::from(u8::from(status.trusted)),
+            ),
+            (
+                "pass_seconds",
+                "Time of a pass, averaged.",
+                status.pass_us / 1e6,
+            ),
+        ];
+        for (name, help, value) in gauges {
+            one(&mut encoder, name, help, &ConstGauge::new(value))?;
+        }
+        let counters = [
+            ("passes", "Passes.", status.passes),
+            ("writes", "Limits written.", status.writes),
+        ];
+        for (name, help, value) in counters {
+            one(&mut encoder, name, help, &ConstCounter::new(value))?;
+        }
+        let users = &status.users;
+        each(
+            &mut encoder,
+            "user_bytes_per_second",
+            "Traffic of a cgroup.",
+            users,
+            |user| Some(user.gib_s * GIB),
+        )?;
+        each(
+            &mut encoder,
+            "user_limit_cpus",
+            "Its limit; none: not limited.",
+            users,
+            |user| user.limit_cpus,
+        )
+    }
+}
+
+fn one(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    metric: &impl EncodeMetric,
+) -> fmt::Result {
+    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+/// A gauge with a value for each user that has one.
+fn each(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    users: &[UserStatus],
+    of: impl Fn(&UserStatus) -> Option<f64>,
+) -> fmt::Result {
+    let kind = ConstGauge::new(0.0).metric_type();
+    let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
+    for user in users {
+        let Some(value) = of(user) else { continue };
+        let labels = [("cgroup", escaped(&user.cgroup))];
+        ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// A label's value; the library writes it as it is.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+/// Answers Prometheus at `/metrics` with the last status, from a thread of its own.
+///
+/// # Errors
+/// The address cannot be used.
+pub fn serve(address: SocketAddr, status: Arc<Mutex<Status>>) -> std::io::Result<SocketAddr> {
+    let server = Server::http(address).map_err(std::io::Error::other)?;
+    let bound = server.server_addr().to_ip().unwrap_or(address);
+    let mut registry = Registry::with_prefix("dormouse_bandwidth");
+    registry.register_collector(Box::new(Collected(status)));
+    std::thread::spawn(move || {
+        for request in server.incoming_requests() {
+            if let Err(error) = answer(request, &registry) {
+                tracing::debug!("Prometheus has gone away: {error}");
+            }
+        }
+    });
+    Ok(bound)
+}
+
+fn answer(request: Request, registry: &Registry) -> std::io::Result<()> {
+    if request.url().split('?').next() != Some("/metrics") {
+        return request.respond(Response::from_string("see /metrics\n").with_status_code(404));
+    }
+    if *request.method() != Method::Get {
+        return request.respond(Response::from_string("GET only\n").with_status_code(405));
+    }
+    let mut body = String::new();
+    if text::encode(&mut body, registry).is_err() {
+        return request.respond(Response::from_string("no status\n").with_status_code(500));
+    }
+    let header = Header::from_bytes("Content-Type", OPEN_METRICS);
+    let header = header.map_err(|()| std::io::Error::other("a header that is none"))?;
+    request.respond(Response::from_string(body).with_header(header))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    fn status() -> Status {
+        let user = |cgroup: &str, limit_cpus| UserStatus {
+            cgroup: cgroup.to_owned(),
+            gib_s: 1.0,
+            cpus: 0.5,
+            limit_cpus,
+            resident_bytes: 1 << 20,
+            weight: 1.0,
+            protected: false,
+        };
+        Status {
+            total_gib_s: 2.0,
+            passes: 7,
+            users: vec![user("/a\"b", Some(0.25)), user("/c", None)],
+            ..Status::default()
+        }
+    }
+
+    fn ask(address: SocketAddr, line: &str) -> String {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        write!(
+            stream,
+            "{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said
+    }
+
+    #[test]
+    fn prometheus_is_answered_and_nobody_else() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let address = serve(any, Arc::new(Mutex::new(status()))).unwrap();
+        let said = ask(address, "GET /metrics");
+        assert!(said.starts_with("HTTP/1.1 200 OK"), "{said}");
+        assert!(said.contains("application/openmetrics-text"), "{said}");
+        assert!(
+            said.contains("\ndormouse_bandwidth_passes_total 7\n"),
+            "{said}"
+        );
+        assert!(
+            said.contains("dormouse_bandwidth_total_bytes_per_second 2147483648.0\n"),
+            "{said}"
+        );
+        assert!(
+            said.contains("user_limit_cpus{cgroup=\"/a\\\"b\"} 0.25\n"),
+            "{said}"
+        );
+        assert!(!said.contains("user_limit_cpus{cgroup=\"/c\"}"));
+        assert!(said.contains("# EOF"));
+        assert!(ask(address, "GET /").starts_with("HTTP/1.1 404"));
+        assert!(ask(address, "POST /metrics").starts_with("HTTP/1.1 405"));
+    }
+}
