@@ -52,6 +52,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, CliError> {
     if let Some(config) = &config {
         checks.push(Check::new("counter", counter(config)));
     }
+    checks.push(Check::new("sources", Ok(sources())));
     let ready = checks.iter().all(|check| check.ok);
     if arguments.json {
         output::json(&json!({"ready": ready, "checks": checks}))?;
@@ -127,23 +128,63 @@ fn numbers(list: &str) -> Vec<u32> {
     list.trim().split(',').filter_map(range).flatten().collect()
 }
 
+/// The configured counter, read once.
 fn counter(config: &Config) -> Result<String, (String, &'static str)> {
-    match &config.counter {
-        CounterConfig::Assumed { gib_per_cpu_second } => Ok(format!(
-            "none: a CPU second on the device is taken for {gib_per_cpu_second} GiB"
-        )),
-        CounterConfig::Text { path } => {
-            let samples = counters::of(&config.counter).read(&config.nodes, &[]);
-            let bad = samples.iter().find(|sample| sample.counts.is_none());
-            match bad {
-                None => Ok(format!("{} counts each node", path.display())),
-                Some(sample) => Err((
-                    format!("{}: no counts of node {}", path.display(), sample.group),
-                    "load the device's driver; the file has a line `read write` for each node, \
-                     below a line of headings",
-                )),
-            }
+    let (name, todo) = match &config.counter {
+        CounterConfig::Assumed { gib_per_cpu_second } => {
+            return Ok(format!(
+                "none: a CPU second on the device is taken for {gib_per_cpu_second} GiB"
+            ));
         }
+        CounterConfig::Text { path } => (
+            path.display().to_string(),
+            "load the device's driver; the file has a line `read write` for each node, below a \
+             line of headings",
+        ),
+        CounterConfig::Bar { path, .. } => (
+            path.display().to_string(),
+            "it is the `resourceN` of the device in /sys/bus/pci/devices, with 16 bytes for each \
+             node from the offset on; write 1 into the device's `enable`",
+        ),
+        CounterConfig::Resctrl { .. } => (
+            "resctrl".to_owned(),
+            "mount -t resctrl resctrl /sys/fs/resctrl; domains are folders below its mon_data",
+        ),
+    };
+    let samples = counters::of(&config.counter).read(&config.nodes, &[]);
+    match samples.iter().find(|sample| sample.counts.is_none()) {
+        None => Ok(format!("{name} counts each node")),
+        Some(sample) => Err((format!("{name}: no counts of node {}", sample.group), todo)),
+    }
+}
+
+/// What this machine has that counts memory traffic, whether or not it is configured.
+fn sources() -> String {
+    let text = "/sys/kernel/debug/cxl-counter-driver/counter-dump";
+    let resctrl = "/sys/fs/resctrl/info/L3_MON/mon_features";
+    let features = fs::read_to_string(resctrl).unwrap_or_default();
+    let mut found = Vec::new();
+    if Path::new(text).exists() {
+        found.push(format!("text in {text}"));
+    }
+    if features.lines().any(|feature| feature == "mbm_total_bytes") {
+        found.push("resctrl, for all memory of a processor".to_owned());
+    }
+    let pmus = fs::read_dir("/sys/bus/event_source/devices");
+    let names = pmus.into_iter().flatten().flatten();
+    let mut names: Vec<String> = names
+        .filter_map(|pmu| pmu.file_name().into_string().ok())
+        .filter(|name| name.starts_with("cxl_pmu") || name.starts_with("uncore_imc"))
+        .collect();
+    names.sort();
+    if !names.is_empty() {
+        let names = names.join(", ");
+        found.push(format!("{names}, which this program does not read"));
+    }
+    if found.is_empty() {
+        "none is known of here; a device's BAR has to be named".to_owned()
+    } else {
+        found.join("; ")
     }
 }
 

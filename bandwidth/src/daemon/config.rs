@@ -32,6 +32,19 @@ pub enum CounterConfig {
     /// Text of lines `read write` in bytes, one for each node, under a line of headings: what the
     /// seed's kernel module shows in debugfs.
     Text { path: PathBuf },
+    /// Pairs of 64-bit counters of reads and writes in a PCI device's memory, one for each node, as
+    /// the seed's FPGA has them: `path` is the device's `resourceN` in sysfs.
+    Bar {
+        path: PathBuf,
+        #[serde(default = "defaults::bar_offset")]
+        offset: u64,
+        /// What 1 stands for: a line, or 1 where bytes are counted.
+        #[serde(default = "defaults::bytes_per_count")]
+        bytes_per_count: u64,
+    },
+    /// What the processor counts itself (resctrl's memory bandwidth monitoring), in a folder
+    /// `mon_L3_*` for each node. It is all traffic of those processors, not the device's alone.
+    Resctrl { domains: Vec<PathBuf> },
     /// Nothing counts: a CPU second of a task all of whose memory is on the device is taken to move
     /// so many GiB.
     Assumed { gib_per_cpu_second: f64 },
@@ -71,6 +84,12 @@ pub struct Config {
 }
 
 mod defaults {
+    pub fn bar_offset() -> u64 {
+        0x18100
+    }
+    pub fn bytes_per_count() -> u64 {
+        64
+    }
     pub fn most_gib_s() -> f64 {
         256.0
     }
@@ -141,6 +160,20 @@ impl Config {
         }
         if !(5..=10_000).contains(&self.interval_ms) {
             return Err("interval_ms is 5 to 10000");
+        }
+        if let CounterConfig::Resctrl { domains } = &self.counter
+            && domains.len() != self.nodes.len()
+        {
+            return Err("domains: resctrl needs one for each node");
+        }
+        if let CounterConfig::Bar {
+            offset,
+            bytes_per_count,
+            ..
+        } = self.counter
+            && (offset % 8 != 0 || offset >= 1 << 40 || bytes_per_count == 0)
+        {
+            return Err("offset is a multiple of 8 in the device, bytes_per_count is above 0");
         }
         if let CounterConfig::Assumed { gib_per_cpu_second } = self.counter
             && !positive(gib_per_cpu_second)
@@ -214,6 +247,14 @@ mod tests {
         refused("assumed", "guessed", "guessed");
         refused("nodes", "knots = 1\nnodes", "knots");
         refused("= 3.0", "= 0.0", "gib_per_cpu_second");
+        let bar = "kind = \"bar\"\npath = \"/x\"\noffset = 4\n";
+        let assumed = "kind = \"assumed\"\ngib_per_cpu_second = 3.0\n";
+        refused(assumed, bar, "multiple of 8");
+        refused(
+            assumed,
+            "kind = \"resctrl\"\ndomains = []\n",
+            "one for each",
+        );
         refused("[counter]", "interval_ms = 1\n[counter]", "interval_ms");
     }
 }

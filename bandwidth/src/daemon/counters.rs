@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use super::bar::Bar;
 use super::config::CounterConfig;
 use crate::estimate::{Counts, GroupSample};
 use crate::simulate::GIB;
@@ -19,6 +20,19 @@ pub trait Counter: Send {
 pub fn of(config: &CounterConfig) -> Box<dyn Counter> {
     match config {
         CounterConfig::Text { path } => Box::new(Text { path: path.clone() }),
+        CounterConfig::Bar {
+            path,
+            offset,
+            bytes_per_count,
+        } => Box::new(Mapped {
+            path: path.clone(),
+            offset: *offset,
+            bytes_per_count: *bytes_per_count,
+            bar: None,
+        }),
+        CounterConfig::Resctrl { domains } => Box::new(Resctrl {
+            domains: domains.clone(),
+        }),
         CounterConfig::Assumed { gib_per_cpu_second } => Box::new(Assumed {
             bytes_per_cpu_second: gib_per_cpu_second * GIB,
             bytes: Vec::new(),
@@ -50,6 +64,56 @@ fn parse_line(line: &str) -> Option<Counts> {
         read_bytes: read,
         write_bytes: write,
     })
+}
+
+/// A BAR; it is mapped again after the device was gone.
+struct Mapped {
+    path: PathBuf,
+    offset: u64,
+    bytes_per_count: u64,
+    bar: Option<Bar>,
+}
+
+impl Counter for Mapped {
+    fn read(&mut self, nodes: &[u32], _moved: &[f64]) -> Vec<GroupSample> {
+        if self.bar.is_none() {
+            let bar = Bar::map(&self.path, self.offset, nodes.len(), self.bytes_per_count);
+            self.bar = bar.ok();
+        }
+        let found = self.bar.as_ref().map(Bar::read).unwrap_or_default();
+        if found.iter().all(Option::is_none) {
+            self.bar = None;
+        }
+        let mut found = found.into_iter();
+        let sample = |&node: &u32| GroupSample {
+            group: node,
+            counts: found.next().flatten(),
+        };
+        nodes.iter().map(sample).collect()
+    }
+}
+
+/// One folder `mon_L3_*` for each node; what is written is not told apart from what is read.
+struct Resctrl {
+    domains: Vec<PathBuf>,
+}
+
+impl Counter for Resctrl {
+    fn read(&mut self, nodes: &[u32], _moved: &[f64]) -> Vec<GroupSample> {
+        let sample = |(&node, domain): (&u32, &PathBuf)| {
+            let text = fs::read_to_string(domain.join("mbm_total_bytes"));
+            // `Unavailable` and `Error` are what the kernel writes where there is no number.
+            let bytes = text.ok().and_then(|text| text.trim().parse().ok());
+            GroupSample {
+                group: node,
+                counts: bytes.map(|read_bytes| Counts {
+                    read_bytes,
+                    write_bytes: 0,
+                }),
+            }
+        };
+        nodes.iter().zip(&self.domains).map(sample).collect()
+    }
 }
 
 /// Nothing counts; CPU time stands for bytes.
@@ -107,6 +171,42 @@ mod tests {
         assert_eq!(read("read write\n1 x\n2 3\n"), [None, counts(2, 3)]);
         assert_eq!(read("read write\n1 2 3\n"), [None, None]);
         assert_eq!(read(""), [None, None]);
+    }
+
+    #[test]
+    fn resctrl_is_read_and_what_is_no_number_is_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let domains = ["mon_L3_00", "mon_L3_01"].map(|name| folder.path().join(name));
+        for (domain, text) in domains.iter().zip(["4096\n", "Unavailable\n"]) {
+            fs::create_dir(domain).unwrap();
+            fs::write(domain.join("mbm_total_bytes"), text).unwrap();
+        }
+        let domains = domains.to_vec();
+        let mut counter = of(&CounterConfig::Resctrl { domains });
+        let found: Vec<_> = counter.read(&[1, 2], &[]);
+        assert_eq!(found[0].counts.map(|counts| counts.read_bytes), Some(4096));
+        assert_eq!(found[1].counts, None);
+    }
+
+    #[test]
+    fn a_device_that_comes_back_is_mapped_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("resource2");
+        let mut counter = of(&CounterConfig::Bar {
+            path: path.clone(),
+            offset: 8,
+            bytes_per_count: 1,
+        });
+        assert_eq!(counter.read(&[1], &[])[0].counts, None);
+        let words = [0u64, 3, 4].map(u64::to_le_bytes).concat();
+        fs::write(&path, words).unwrap();
+        let expected = Counts {
+            read_bytes: 3,
+            write_bytes: 4,
+        };
+        assert_eq!(counter.read(&[1], &[])[0].counts, Some(expected));
+        fs::write(&path, "").unwrap();
+        assert_eq!(counter.read(&[1], &[])[0].counts, None);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //!                                        └─ at fault for longer than `hold_ms`: all limits lifted
 //! ```
 
+pub mod bar;
 pub mod config;
 pub mod counters;
 pub mod metrics;

@@ -1,0 +1,216 @@
+//! Counters in a PCI device's memory, mapped from sysfs: no kernel module is needed.
+//!
+//! ```text
+//!  resourceN + offset ─▶ read#0 write#0 read#1 write#1 …      64 bits each, of the little end first
+//! ```
+//!
+//! Source: Kämmerer (2025), section 5.1.3, whose FPGA has them in BAR0 from 0x18100 on and counts
+//! accesses of a cache line. It was never run with such a device; its tests map a file instead.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::ptr::{self, NonNull};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::estimate::Counts;
+
+/// Bytes of a pair of counters.
+const PAIR_BYTES: u64 = 16;
+/// What a device says that is not there any more.
+const GONE: u64 = u64::MAX;
+
+/// The mapped counters of a device.
+#[derive(Debug)]
+pub struct Bar {
+    /// To find out whether it has become shorter, which a device never does and a file may.
+    file: File,
+    map: NonNull<u8>,
+    map_bytes: usize,
+    /// Where the counters begin in the file, and in the map.
+    offset: u64,
+    skipped: usize,
+    pairs: usize,
+    bytes_per_count: u64,
+}
+
+// SAFETY: the map belongs to this value alone and is only read.
+unsafe impl Send for Bar {}
+
+impl Bar {
+    /// Maps so many pairs of counters of a device's `resourceN`, from an offset in bytes on.
+    ///
+    /// # Errors
+    /// The file cannot be opened or mapped, is too short, or the offset is not aligned.
+    pub fn map(path: &Path, offset: u64, pairs: usize, bytes_per_count: u64) -> io::Result<Self> {
+        let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+        if !offset.is_multiple_of(8) {
+            return Err(invalid("counters are at multiples of 8 bytes"));
+        }
+        let file = File::open(path)?;
+        let end = offset + pairs as u64 * PAIR_BYTES;
+        if pairs == 0 || file.metadata()?.len() < end {
+            return Err(invalid(
+                "it is too short for a pair of counters for each node",
+            ));
+        }
+        let page = rustix::param::page_size() as u64;
+        let from = offset / page * page;
+        let map_bytes = (end - from) as usize;
+        // SAFETY: the kernel chooses where; nothing that exists is replaced.
+        let map = unsafe {
+            mmap(
+                ptr::null_mut(),
+                map_bytes,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                &file,
+                from,
+            )?
+        };
+        let map = NonNull::new(map.cast()).ok_or_else(|| invalid("it is mapped at 0"))?;
+        Ok(Self {
+            file,
+            map,
+            map_bytes,
+            offset,
+            skipped: (offset - from) as usize,
+            pairs,
+            bytes_per_count,
+        })
+    }
+
+    /// What each pair says now; nothing where the device is gone.
+    pub fn read(&self) -> Vec<Option<Counts>> {
+        let end = self.offset + self.pairs as u64 * PAIR_BYTES;
+        let there = self.file.metadata().is_ok_and(|file| file.len() >= end);
+        let pair = |at: usize| {
+            let counts = [self.counter(2 * at), self.counter(2 * at + 1)];
+            let [read_bytes, write_bytes] = counts.map(|n| n.wrapping_mul(self.bytes_per_count));
+            (!counts.contains(&GONE)).then_some(Counts {
+                read_bytes,
+                write_bytes,
+            })
+        };
+        (0..self.pairs)
+            .map(|at| there.then(|| pair(at)).flatten())
+            .collect()
+    }
+
+    /// One counter, in one access: a device answers each access with what it has then.
+    fn counter(&self, at: usize) -> u64 {
+        debug_assert!(at < 2 * self.pairs);
+        // SAFETY: the map has all pairs behind `skipped` and lives as long as `self`; counters are
+        // at multiples of 8 bytes.
+        let value = unsafe {
+            let first = self.map.as_ptr().add(self.skipped).cast::<u64>();
+            ptr::read_volatile(first.add(at))
+        };
+        u64::from_le(value)
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and nobody else knows of it.
+        let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+    use crate::estimate::counter::{Fault, Follower, Nature};
+
+    const OFFSET: u64 = 0x18100;
+    const LINE: u64 = 64;
+    const MS: u64 = 1_000_000;
+
+    struct Device(tempfile::TempDir, File);
+
+    impl Device {
+        fn new(pairs: u64) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("resource0");
+            let file = OpenOptions::new().write(true).create_new(true).open(path);
+            let file = file.unwrap();
+            file.set_len(OFFSET + pairs * PAIR_BYTES).unwrap();
+            Self(folder, file)
+        }
+
+        fn map(&self, pairs: usize) -> io::Result<Bar> {
+            Bar::map(&self.0.path().join("resource0"), OFFSET, pairs, LINE)
+        }
+
+        fn count(&self, at: u64, reads: u64, writes: u64) {
+            let bytes = [reads.to_le_bytes(), writes.to_le_bytes()].concat();
+            let there = OFFSET + at * PAIR_BYTES;
+            self.1.write_all_at(&bytes, there).unwrap();
+        }
+    }
+
+    #[test]
+    fn each_node_has_its_pair_and_sees_it_change() {
+        let device = Device::new(3);
+        let bar = device.map(3).unwrap();
+        device.count(1, 10, 20);
+        let counts = |reads, writes| {
+            Some(Counts {
+                read_bytes: reads * LINE,
+                write_bytes: writes * LINE,
+            })
+        };
+        assert_eq!(bar.read(), [counts(0, 0), counts(10, 20), counts(0, 0)]);
+        device.count(2, 1, 2);
+        assert_eq!(bar.read()[2], counts(1, 2));
+    }
+
+    #[test]
+    fn a_device_that_is_gone_or_too_short_says_nothing() {
+        let device = Device::new(2);
+        assert!(device.map(3).is_err());
+        assert!(device.map(0).is_err());
+        let path = device.0.path().join("resource0");
+        assert!(Bar::map(&path, OFFSET + 4, 1, LINE).is_err());
+        let bar = device.map(2).unwrap();
+        device.count(0, u64::MAX, u64::MAX);
+        assert_eq!(bar.read()[0], None);
+        assert!(bar.read()[1].is_some());
+        device.1.set_len(0).unwrap();
+        assert_eq!(bar.read(), [None, None]);
+    }
+
+    #[test]
+    fn counters_that_stop_jump_back_or_wrap_are_told_apart() {
+        let device = Device::new(1);
+        let bar = device.map(1).unwrap();
+        let mut follower = Follower::new(Nature {
+            bits: 64,
+            most_bytes_s: 20e9,
+            stopped_after_ms: 500.0,
+        });
+        let mut t_ns = 0;
+        let mut look = |reads: u64| {
+            device.count(0, reads, 0);
+            t_ns += 100 * MS;
+            let flow = follower.follow(t_ns, bar.read()[0], true)?;
+            Ok::<_, Fault>(flow.map(|flow| flow.read_bytes))
+        };
+        // Bytes wrap where lines do not yet.
+        let last = u64::MAX / LINE - 999;
+        assert_eq!(look(last), Ok(None));
+        assert_eq!(look(last + 3000), Ok(Some(3000 * LINE)));
+        assert_eq!(look(5_000_000), Ok(Some(5_000_000 * LINE - 2000 * LINE)));
+        assert_eq!(look(7), Err(Fault::JumpedBack));
+        assert_eq!(look(1007), Ok(Some(1000 * LINE)));
+        for _ in 0..4 {
+            assert_eq!(look(1007), Ok(Some(0)));
+        }
+        assert_eq!(look(1007), Err(Fault::Stopped));
+        assert_eq!(look(1008), Ok(Some(LINE)));
+    }
+}
