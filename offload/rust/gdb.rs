@@ -233,6 +233,8 @@ mod tests {
                 let packet = format!("+${answer}#{:02x}", checksum(answer.as_bytes()));
                 stream.write_all(packet.as_bytes()).unwrap();
             }
+            // The last answer is acknowledged, too: until then somebody listens.
+            while stream.read(&mut bytes).is_ok_and(|count| count > 0) {}
         });
         (Gdb::connect(&path).unwrap(), folder)
     }
