@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FlockOperation;
 
@@ -16,6 +16,8 @@ use super::medium::{MappedFile, Medium, MediumKind};
 use super::snapshot::StoredEpoch;
 use super::{PAGE_BYTES, SpaceId};
 
+/// How long a writer waits for those who read a store.
+const READERS_PATIENCE: Duration = Duration::from_secs(5);
 /// A store's size when it is made.
 const FIRST_BYTES: u64 = 16 << 20;
 /// What a store may grow to, unless somebody says otherwise: what the file system has.
@@ -136,8 +138,16 @@ fn format_error(path: &Path, error: FormatError) -> StoreError {
     }
 }
 
+/// Who has locked a file.
+struct Holder {
+    /// For a message.
+    name: String,
+    /// Whether it may write.
+    writes: bool,
+}
+
 /// Who has locked a file, as far as the kernel tells.
-fn holder(file: &File) -> Option<String> {
+fn holder(file: &File) -> Option<Holder> {
     let metadata = file.metadata().ok()?;
     let device = metadata.dev();
     let wanted = format!(
@@ -152,7 +162,10 @@ fn holder(file: &File) -> Option<String> {
         .find(|line| line.contains("FLOCK") && line.split_whitespace().any(|w| w == wanted))?;
     let pid: i32 = line.split_whitespace().nth(4)?.parse().ok()?;
     let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some(format!("process {pid} ({})", command.trim()))
+    Some(Holder {
+        name: format!("process {pid} ({})", command.trim()),
+        writes: line.contains("WRITE"),
+    })
 }
 
 fn lock(file: &File, path: &Path, access: Access) -> Result<(), StoreError> {
@@ -160,13 +173,24 @@ fn lock(file: &File, path: &Path, access: Access) -> Result<(), StoreError> {
         Access::Read => FlockOperation::NonBlockingLockShared,
         Access::Write | Access::Create => FlockOperation::NonBlockingLockExclusive,
     };
-    match rustix::fs::flock(file, operation) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::InUse {
-            path: path.to_owned(),
-            holder: holder(file).unwrap_or_else(|| "another process".to_owned()),
-        }),
-        Err(error) => Err(io_error(path, "lock it", error.into())),
+    let started = Instant::now();
+    loop {
+        match rustix::fs::flock(file, operation) {
+            Ok(()) => return Ok(()),
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(io_error(path, "lock it", error.into())),
+        }
+        // Who only looks (`status`, `list`) has soon finished; nobody's start may fail for that.
+        let holder = holder(file);
+        let writes = holder.as_ref().is_some_and(|holder| holder.writes);
+        if writes || started.elapsed() > READERS_PATIENCE {
+            let name = holder.map(|holder| holder.name);
+            return Err(StoreError::InUse {
+                path: path.to_owned(),
+                holder: name.unwrap_or_else(|| "another process".to_owned()),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -533,9 +557,9 @@ pub fn summary(path: &Path) -> Result<Summary, StoreError> {
             page_bytes: root.pages * PAGE_BYTES,
             description_bytes: root.description.bytes,
         }),
-        in_use_by: shared
-            .is_err()
-            .then(|| holder(&file).unwrap_or_else(|| "another process".to_owned())),
+        in_use_by: shared.is_err().then(|| {
+            holder(&file).map_or_else(|| "another process".to_owned(), |holder| holder.name)
+        }),
     })
 }
 

@@ -59,6 +59,21 @@ fn a_store_has_one_writer_at_a_time_and_says_who() {
     Store::open(&path, "cache", Access::Write, None).unwrap();
 }
 
+/// `status` at the very instant of a start.
+#[test]
+fn a_writer_waits_for_those_who_only_look() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = store_in(directory.path());
+    drop(Store::open(&path, "cache", Access::Create, None).unwrap());
+    let reader = Store::open(&path, "cache", Access::Read, None).unwrap();
+    let looking = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        drop(reader);
+    });
+    Store::open(&path, "cache", Access::Write, None).unwrap();
+    looking.join().unwrap();
+}
+
 #[test]
 fn other_files_other_names_and_other_versions_are_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
