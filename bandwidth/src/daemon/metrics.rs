@@ -152,24 +152,6 @@ mod tests {
 
     use super::*;
 
-    fn status() -> Status {
-        let user = |cgroup: &str, limit_cpus| UserStatus {
-            cgroup: cgroup.to_owned(),
-            gib_s: 1.0,
-            cpus: 0.5,
-            limit_cpus,
-            resident_bytes: 1 << 20,
-            weight: 1.0,
-            protected: false,
-        };
-        Status {
-            total_gib_s: 2.0,
-            passes: 7,
-            users: vec![user("/a\"b", Some(0.25)), user("/c", None)],
-            ..Status::default()
-        }
-    }
-
     fn ask(address: SocketAddr, line: &str) -> String {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         write!(
@@ -185,7 +167,7 @@ mod tests {
     #[test]
     fn prometheus_is_answered_and_nobody_else() {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let address = serve(any, Arc::new(Mutex::new(status()))).unwrap();
+        let address = serve(any, Arc::new(Mutex::new(Status::example()))).unwrap();
         let said = ask(address, "GET /metrics");
         assert!(said.starts_with("HTTP/1.1 200 OK"), "{said}");
         assert!(said.contains("application/openmetrics-text"), "{said}");

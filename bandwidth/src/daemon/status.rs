@@ -84,10 +84,9 @@ impl Status {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn status() -> Status {
+impl Status {
+    /// For tests: a program with a limit, whose name has to be escaped, and one without.
+    pub fn example() -> Self {
         let user = |cgroup: &str, limit_cpus| UserStatus {
             cgroup: cgroup.to_owned(),
             gib_s: 1.0,
@@ -97,20 +96,28 @@ mod tests {
             weight: 1.0,
             protected: false,
         };
-        Status {
+        Self {
             total_gib_s: 2.0,
             passes: 7,
             users: vec![user("/a\"b", Some(0.25)), user("/c", None)],
-            ..Status::default()
+            ..Self::default()
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn a_status_is_read_as_it_was_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("status.json");
-        status().write(&path).unwrap();
+        Status::example().write(&path).unwrap();
         let text = fs::read_to_string(&path).unwrap();
-        assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status());
+        assert_eq!(
+            serde_json::from_str::<Status>(&text).unwrap(),
+            Status::example()
+        );
     }
 }

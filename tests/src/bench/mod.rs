@@ -1,6 +1,7 @@
-//! What the benchmarks share: their journal, their rows, and the page that shows them.
+//! What the benchmarks share: their journal, their rows, their results, and the page that shows them.
 
 pub mod journal;
+pub mod outcome;
 pub mod page;
 pub mod rows;
 

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use dormouse_tests::bench::{date, machine, page};
-use serde_json::json;
+use dormouse_tests::bench::outcome::{Outcome, ended};
+use dormouse_tests::bench::{date, machine};
 
 const COMMAND: &str = "make bench-bandwidth";
 
@@ -33,13 +33,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match bench(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("bench: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    ended(bench(&Options::parse()))
 }
 
 fn bench(options: &Options) -> Result<(), String> {
@@ -56,27 +50,18 @@ fn bench(options: &Options) -> Result<(), String> {
         machine["cores"],
         machine["kernel"].as_str().unwrap_or("?"),
     );
-    let result = json!({
-        "name": "bandwidth",
-        "date": date(),
-        "command": COMMAND,
-        "machine": machine,
-        "rows": rows,
-    });
     let folder = &options.out;
     let says = |error: std::io::Error| format!("{}: {error}", folder.display());
     fs::create_dir_all(folder).map_err(says)?;
-    let text = serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?;
-    fs::write(folder.join("bandwidth.json"), text).map_err(says)?;
     let tables = tables::markdown(&facts, &measured, &rows);
-    fs::write(folder.join("bandwidth.md"), &tables).map_err(says)?;
-    println!("{tables}");
-    eprintln!(
-        "bench: bandwidth.json and bandwidth.md in {}",
-        folder.display()
-    );
-    if options.publish {
-        page::publish(COMMAND, folder, &[], &tables)?;
-    }
-    Ok(())
+    let outcome = Outcome {
+        name: "bandwidth",
+        command: COMMAND,
+        date: &date(),
+        machine: &machine,
+        rows: &rows,
+        tables: &tables,
+        figures: &[],
+    };
+    outcome.put(folder, options.publish)
 }

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use dormouse_tests::bench::{date, machine, page};
-use serde_json::json;
+use dormouse_tests::bench::outcome::{Outcome, ended};
+use dormouse_tests::bench::{date, machine};
 
 const COMMAND: &str = "make bench-devices";
 
@@ -39,13 +39,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match bench(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("bench: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    ended(bench(&Options::parse()))
 }
 
 fn bench(options: &Options) -> Result<(), String> {
@@ -72,21 +66,15 @@ fn bench(options: &Options) -> Result<(), String> {
         date(),
         measured[0].own_devices
     );
-    let result = json!({
-        "name": "devices",
-        "date": date(),
-        "command": COMMAND,
-        "machine": machine(),
-        "rows": rows,
-    });
-    let text = serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?;
-    fs::write(folder.join("devices.json"), text).map_err(says)?;
     let tables = tables::markdown(&facts, &measured, &costs, &predictions, &rows);
-    fs::write(folder.join("devices.md"), &tables).map_err(says)?;
-    println!("{tables}");
-    eprintln!("bench: devices.json and devices.md in {}", folder.display());
-    if options.publish {
-        page::publish(COMMAND, folder, &[], &tables)?;
-    }
-    Ok(())
+    let outcome = Outcome {
+        name: "devices",
+        command: COMMAND,
+        date: &date(),
+        machine: &machine(),
+        rows: &rows,
+        tables: &tables,
+        figures: &[],
+    };
+    outcome.put(folder, options.publish)
 }

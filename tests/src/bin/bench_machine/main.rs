@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use dormouse_tests::bench::journal::Journal;
-use dormouse_tests::bench::{date, first_line, page};
+use dormouse_tests::bench::outcome::{Outcome, ended};
+use dormouse_tests::bench::{date, first_line};
 use dormouse_tests::{Said, dormouse, lab_cycle};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -66,13 +67,7 @@ fn mode(name: &str) -> Result<Mode, String> {
 }
 
 fn main() -> ExitCode {
-    match bench(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("bench: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    ended(bench(&Options::parse()))
 }
 
 fn bench(options: &Options) -> Result<(), String> {
@@ -105,27 +100,18 @@ fn bench(options: &Options) -> Result<(), String> {
         .collect());
     let mut rows = rows::rows(&all);
     rows.extend(copy::rows(folder)?);
-    let result = json!({
-        "name": "machine",
-        "date": date,
-        "command": "make bench-machine",
-        "machine": machine,
-        "rows": rows,
-    });
-    let text = serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?;
-    fs::write(path("machine.json"), text).map_err(says)?;
     figures::write(&all, folder)?;
     let tables = tables::markdown(&all, &rows, &facts(&date, &machine, &all));
-    fs::write(path("machine.md"), &tables).map_err(says)?;
-    println!("{tables}");
-    eprintln!(
-        "bench: machine.json, machine.md and plots in {}",
-        folder.display()
-    );
-    if options.publish {
-        page::publish("make bench-machine", folder, &figures::FIGURES, &tables)?;
-    }
-    Ok(())
+    let outcome = Outcome {
+        name: "machine",
+        command: "make bench-machine",
+        date: &date,
+        machine: &machine,
+        rows: &rows,
+        tables: &tables,
+        figures: &figures::FIGURES,
+    };
+    outcome.put(folder, options.publish)
 }
 
 /// Visits every case in each round, unless the journal says that it was.

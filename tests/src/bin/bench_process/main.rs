@@ -24,7 +24,8 @@ use std::time::Instant;
 use clap::Parser;
 use dormouse_lab::cache::sha256_of_file;
 use dormouse_tests::bench::journal::Journal;
-use dormouse_tests::bench::{date, first_line, machine, page};
+use dormouse_tests::bench::outcome::{Outcome, ended};
+use dormouse_tests::bench::{date, first_line, machine};
 use dormouse_tests::dormouse_path;
 use dormouse_tests::program::compile;
 use serde_json::{Value, json};
@@ -65,13 +66,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match bench(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("bench: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    ended(bench(&Options::parse()))
 }
 
 fn bench(options: &Options) -> Result<(), String> {
@@ -88,28 +83,19 @@ fn bench(options: &Options) -> Result<(), String> {
     let last = journal.entries.last().ok_or("nothing was measured")?;
     let measured = Measured(&journal);
     let rows = rows::rows(&measured);
-    let result = json!({
-        "name": "process",
-        "date": last.date,
-        "command": COMMAND,
-        "machine": last.machine,
-        "rows": rows,
-    });
-    let text = serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?;
-    fs::write(folder.join("process.json"), text).map_err(says)?;
     figures::write(&measured, folder)?;
     let tables = tables::markdown(&measured, &rows, &facts(last, &journal));
-    fs::write(folder.join("process.md"), &tables).map_err(says)?;
-    println!("{tables}");
-    eprintln!(
-        "bench: process.json, process.md and plots in {}",
-        folder.display()
-    );
-    if options.publish {
-        let names: Vec<&str> = figures::FIGURES.iter().map(|(name, _)| *name).collect();
-        page::publish(COMMAND, folder, &names, &tables)?;
-    }
-    Ok(())
+    let names: Vec<&str> = figures::FIGURES.iter().map(|(name, _)| *name).collect();
+    let outcome = Outcome {
+        name: "process",
+        command: COMMAND,
+        date: &last.date,
+        machine: &last.machine,
+        rows: &rows,
+        tables: &tables,
+        figures: &names,
+    };
+    outcome.put(folder, options.publish)
 }
 
 fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entry>, String> {
