@@ -331,7 +331,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
     Duration::try_from(time).map_err(|_| wrong(&"it must not be negative"))
 }
 
-const OVERHEADS: [&str; 5] = ["per-device", "queue", "wake", "latency", "switch"];
+const OVERHEADS: [&str; 6] = ["per-device", "queue", "wake", "latency", "switch", "trace"];
 
 fn overhead(text: &str) -> Result<(String, Duration), String> {
     let (name, value) = text
