@@ -57,6 +57,7 @@ test-devices-checked: build ## The device kernel with lockdep, KASAN, UBSAN, the
 
 test-end-to-end: build ## Sleep, lose power and wake in the emulated machine
 	@$(DORMOUSE) lab build
+	@$(DORMOUSE) lab build --devices
 	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --no-fail-fast -- --test-threads=2
 
 stress: build ## Many sleeps under load, then many with power cuts; goes on where it was (STRESS_CYCLES=…)

@@ -221,6 +221,9 @@ static void come_to_queue(struct run *r, uint32_t w)
 	r->device[w] = device;
 	r->until_us[w] = r->now_us + r->graph->real_us[device];
 	check_limits(r);
+	/* It turns out to take long, or to sleep. */
+	if (!random_below(50))
+		dpm_graph_leave_list_order(r->core);
 	if (!dpm_graph_wants_worker(r->core, device))
 		return;
 	for (other = 0; other < r->workers; other++) {

@@ -1,11 +1,11 @@
-//! Random graphs through the real kernel, with their order checked, and with failures and wakeups
-//! at random devices.
+//! Random graphs through the real kernel, with their order checked, and with failures, wakeups and
+//! hangs at random devices.
 
 use dormouse_guest::device_job::{Answer, Cycle, Step};
-use serde::Serialize;
 
-use super::graph::{Graph, PHASES, device_name, is_down};
+use super::graph::{Device, Graph, PHASES, device_name, is_down};
 use super::order::Order;
+use super::report::{Report, accesses_watched, kunit_passed};
 use super::switches::{Mode, Scope, set_mode, set_scope, set_threshold, set_timeout};
 use crate::error::LabError;
 use crate::stress::Dice;
@@ -19,27 +19,10 @@ const HANG_MS: u32 = 5000;
 /// Injections into one graph before the next.
 const INJECTIONS_OF_A_GRAPH: u64 = 10;
 const THRESHOLD_US: u32 = 200;
-
-/// What was checked, and what was wrong.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Report {
-    pub graphs: u64,
-    pub failures: u64,
-    pub wakeups: u64,
-    pub hangs: u64,
-    pub transitions: u64,
-    /// Empty when all is as it must be. Each begins with what gives it again.
-    pub breaches: Vec<String>,
-    /// Faults that the kernel reported of itself: lockdep, KASAN, UBSAN, KCSAN, assertions, KUnit.
-    pub kernel_reports: Vec<String>,
-}
-
-impl Report {
-    /// Nothing is wrong.
-    pub fn is_clean(&self) -> bool {
-        self.breaches.is_empty() && self.kernel_reports.is_empty()
-    }
-}
+/// What came of the KUnit tests of the order, which run when the kernel boots.
+const KUNIT: &str = "/sys/kernel/debug/kunit/pm_graph/results";
+/// What the kernel's watch for data races did, where that is compiled in.
+const KCSAN: &str = "/sys/kernel/debug/kcsan";
 
 /// What goes wrong once.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +36,10 @@ struct Injection {
 #[derive(Debug, Clone)]
 enum Expect {
     Nothing,
+    /// The text says that KUnit tests ran and passed.
+    KUnit,
+    /// The text says that accesses were watched.
+    Watched,
     /// One device after the other: says which order the list has.
     List {
         graph: usize,
@@ -60,17 +47,18 @@ enum Expect {
     /// All devices down and up.
     Whole {
         graph: usize,
-        scope: Scope,
+        keeps_list: bool,
     },
     Injected {
         graph: usize,
-        scope: Scope,
+        keeps_list: bool,
         injection: Injection,
     },
     /// This device's callback does not come back: the phase ends with its name.
     Hung {
         graph: usize,
         device: usize,
+        phase: usize,
     },
     /// No transition begins any more, and it says because of whom.
     Refused {
@@ -83,6 +71,9 @@ enum Expect {
 pub struct Check {
     pub steps: Vec<Step>,
     expects: Vec<Expect>,
+    /// In which mode each step happens.
+    modes: Vec<Mode>,
+    mode: Mode,
     graphs: Vec<Graph>,
     /// The list's order of the graph that runs.
     list: Vec<usize>,
@@ -91,17 +82,26 @@ pub struct Check {
 }
 
 impl Check {
-    /// `graphs` graphs without, and as many more as `injections` need.
-    pub fn new(seed: u64, graphs: u64, injections: u64) -> Check {
+    fn empty(seed: u64) -> Check {
         let mut check = Check {
             steps: Vec::new(),
             expects: Vec::new(),
+            modes: Vec::new(),
+            mode: Mode::Async,
             graphs: Vec::new(),
             list: Vec::new(),
             seed,
             report: Report::default(),
         };
+        let path = KUNIT.into();
+        check.push(Step::Read { path }, Expect::KUnit);
         check.push(set_threshold(THRESHOLD_US), Expect::Nothing);
+        check
+    }
+
+    /// `graphs` graphs without, and as many more as `injections` need.
+    pub fn new(seed: u64, graphs: u64, injections: u64) -> Check {
+        let mut check = Check::empty(seed);
         for _ in 0..graphs {
             check.add_graph();
         }
@@ -111,16 +111,40 @@ impl Check {
             check.add_injections(now);
             left -= now;
         }
-        check.add_hang();
         check
+    }
+
+    /// A device that does not come back in this phase. A machine of its own for each: afterwards it
+    /// does not suspend any more.
+    pub fn hang(seed: u64, phase: usize) -> Check {
+        let mut check = Check::empty(seed);
+        while !check.add_hang(phase) {}
+        check
+    }
+
+    /// Also looks whether data races were watched for.
+    pub fn watch_races(&mut self) {
+        let path = KCSAN.into();
+        self.push(Step::Read { path }, Expect::Watched);
     }
 
     fn push(&mut self, step: Step, expect: Expect) {
         self.steps.push(step);
         self.expects.push(expect);
+        self.modes.push(self.mode);
     }
 
-    /// Builds a new graph and takes it through both ways once; what it is, and its scope.
+    fn set_mode(&mut self, mode: Mode) {
+        self.mode = mode;
+        self.push(set_mode(mode), Expect::Nothing);
+    }
+
+    fn cycle(&mut self, expect: Expect) {
+        self.push(Step::Cycle { order: true }, expect);
+    }
+
+    /// Builds a new graph and takes it through both ways once in each mode, graph mode last; what
+    /// it is, and its scope.
     fn add_graph(&mut self) -> (usize, Scope, Dice) {
         let number = self.graphs.len();
         let mut dice = Dice::new(self.seed, number as u64);
@@ -130,30 +154,35 @@ impl Check {
         self.graphs.push(graph);
         self.push(Step::Graph { text }, Expect::Nothing);
         self.push(set_scope(scope), Expect::Nothing);
-        self.push(set_mode(Mode::List), Expect::Nothing);
-        let cycle = Step::Cycle { order: true };
-        self.push(cycle.clone(), Expect::List { graph: number });
-        self.push(set_mode(Mode::Graph), Expect::Nothing);
-        self.push(
-            cycle,
-            Expect::Whole {
+        // First, because it says which order the list has, and how long devices take.
+        self.set_mode(Mode::List);
+        self.cycle(Expect::List { graph: number });
+        for mode in [Mode::Threshold, Mode::Async, Mode::Graph] {
+            self.set_mode(mode);
+            self.cycle(Expect::Whole {
                 graph: number,
-                scope,
-            },
-        );
+                keeps_list: keeps_list(mode, scope),
+            });
+        }
         (number, scope, dice)
     }
 
     fn add_injections(&mut self, count: u64) {
         let (number, scope, mut dice) = self.add_graph();
         let devices = &self.graphs[number].devices;
-        // The others may be left alone, and then nothing would happen.
-        let able: Vec<usize> = (0..devices.len())
-            .filter(|&device| !devices[device].quiet && !devices[device].direct)
-            .collect();
+        let able = able_devices(devices);
         if able.is_empty() {
             return;
         }
+        // Ours most often.
+        let mode = match dice.between(0, 9) {
+            0 => Mode::List,
+            1 => Mode::Threshold,
+            2 => Mode::Async,
+            _ => Mode::Graph,
+        };
+        let keeps_list = keeps_list(mode, scope);
+        self.set_mode(mode);
         for _ in 0..count {
             let injection = Injection {
                 device: *dice.pick(&able),
@@ -164,39 +193,37 @@ impl Check {
             let name = device_name(injection.device);
             let line = format!("{what} {name} {}", PHASES[injection.phase]);
             self.push(Step::Inject { line }, Expect::Nothing);
-            let cycle = Step::Cycle { order: true };
-            let expect = Expect::Injected {
+            self.cycle(Expect::Injected {
                 graph: number,
-                scope,
+                keeps_list,
                 injection,
-            };
-            self.push(cycle.clone(), expect);
-            self.push(
-                cycle,
-                Expect::Whole {
-                    graph: number,
-                    scope,
-                },
-            );
+            });
+            self.cycle(Expect::Whole {
+                graph: number,
+                keeps_list,
+            });
         }
     }
 
-    /// The last of all: afterwards the machine does not suspend any more.
-    fn add_hang(&mut self) {
+    /// Whether the graph had a device that can hang.
+    fn add_hang(&mut self, phase: usize) -> bool {
         let (graph, _, mut dice) = self.add_graph();
-        let devices = &self.graphs[graph].devices;
-        let able = |device: &usize| !devices[*device].quiet && !devices[*device].direct;
-        let able: Vec<usize> = (0..devices.len()).filter(able).collect();
+        let able = able_devices(&self.graphs[graph].devices);
         if able.is_empty() {
-            return;
+            return false;
         }
         let device = *dice.pick(&able);
-        let line = format!("hang {} {} {HANG_MS}", device_name(device), PHASES[0]);
+        let name = device_name(device);
+        let line = format!("hang {name} {} {HANG_MS}", PHASES[phase]);
         self.push(set_timeout(TIMEOUT_MS), Expect::Nothing);
         self.push(Step::Inject { line }, Expect::Nothing);
-        let cycle = Step::Cycle { order: true };
-        self.push(cycle.clone(), Expect::Hung { graph, device });
-        self.push(cycle, Expect::Refused { graph, device });
+        self.cycle(Expect::Hung {
+            graph,
+            device,
+            phase,
+        });
+        self.cycle(Expect::Refused { graph, device });
+        true
     }
 
     /// Checks one answer.
@@ -204,33 +231,32 @@ impl Check {
     /// # Errors
     /// The order cannot be read.
     pub fn hear(&mut self, answer: &Answer) -> Result<(), LabError> {
-        self.report
-            .kernel_reports
-            .extend(answer.reports.iter().cloned());
+        self.report.add_kernel_reports(&answer.reports);
         let Some(cycle) = &answer.cycle else {
+            self.hear_text(answer);
             return Ok(());
         };
         self.report.transitions += 1;
+        let mode = self.modes[answer.step];
+        *self.report.by_mode.entry(mode).or_default() += 1;
         let order = Order::parse(&cycle.order).map_err(LabError::Unexpected)?;
         let (graph, breaches) = match self.expects[answer.step].clone() {
-            Expect::Nothing => return Ok(()),
+            Expect::Nothing | Expect::KUnit | Expect::Watched => return Ok(()),
             Expect::List { graph } => {
                 self.report.graphs += 1;
                 let resumed = PHASES.len() - 1;
                 self.list = order.begun(resumed);
                 (graph, self.whole(&order, cycle, graph, true))
             }
-            Expect::Whole { graph, scope } => {
-                let keeps = scope == Scope::Async;
-                (graph, self.whole(&order, cycle, graph, keeps))
+            Expect::Whole { graph, keeps_list } => {
+                (graph, self.whole(&order, cycle, graph, keeps_list))
             }
             Expect::Injected {
                 graph,
-                scope,
+                keeps_list,
                 injection,
             } => {
-                let keeps = scope == Scope::Async;
-                let mut breaches = self.order_breaches(&order, graph, keeps);
+                let mut breaches = self.order_breaches(&order, graph, keeps_list);
                 breaches.extend(injection.breaches(cycle));
                 *if injection.wakes {
                     &mut self.report.wakeups
@@ -239,9 +265,13 @@ impl Check {
                 } += 1;
                 (graph, breaches)
             }
-            Expect::Hung { graph, device } => {
+            Expect::Hung {
+                graph,
+                device,
+                phase,
+            } => {
                 self.report.hangs += 1;
-                (graph, self.hung(order, cycle, graph, device))
+                (graph, self.hung(order, cycle, graph, device, phase))
             }
             Expect::Refused { graph, device } => (graph, refused(cycle, device)),
         };
@@ -249,24 +279,64 @@ impl Check {
         Ok(())
     }
 
+    fn hear_text(&mut self, answer: &Answer) {
+        let text = &answer.text;
+        let (found, breach) = match self.expects.get(answer.step) {
+            Some(Expect::KUnit) => {
+                let passed = kunit_passed(text);
+                self.report.kunit += passed;
+                (passed > 0, "no KUnit test passed")
+            }
+            Some(Expect::Watched) => {
+                let watched = accesses_watched(text);
+                self.report.accesses_watched += watched;
+                (watched > 0, "the kernel did not watch for data races")
+            }
+            _ => return,
+        };
+        if !found {
+            self.report.breaches.push(format!("{breach}: {text:?}"));
+        }
+    }
+
     fn blame(&mut self, breaches: Vec<String>, graph: usize, step: usize) {
-        let seed = self.seed;
+        let (seed, mode) = (self.seed, self.modes[step]);
         self.report.breaches.extend(
-            breaches
-                .into_iter()
-                .map(|text| format!("seed {seed}, graph {graph}, step {step}: {text}")),
+            breaches.into_iter().map(|text| {
+                format!("seed {seed}, graph {graph}, step {step}, {mode} mode: {text}")
+            }),
         );
     }
 
-    /// The others were resumed, in order; the error names the device that hung.
-    fn hung(&self, mut order: Order, cycle: &Cycle, graph: usize, device: usize) -> Vec<String> {
+    /// The others went on, in order; the error, or on the way up the log, names the device that
+    /// hung and its phase.
+    fn hung(
+        &self,
+        mut order: Order,
+        cycle: &Cycle,
+        graph: usize,
+        device: usize,
+        phase: usize,
+    ) -> Vec<String> {
         order.calls.retain(|call| call.device != device);
         let mut breaches = self.order_breaches(&order, graph, false);
-        let name = device_name(device);
-        if cycle.errno != ETIMEDOUT || cycle.failed_device != name {
-            let (errno, said) = (cycle.errno, &cycle.failed_device);
+        let (name, phase_name) = (device_name(device), PHASES[phase]);
+        let (errno, said) = (cycle.errno, &cycle.failed_device);
+        let right = match is_down(phase) {
+            true => errno == ETIMEDOUT && *said == name,
+            // The system was suspended, and is up again.
+            false => errno == 0,
+        };
+        if !right {
             breaches.push(format!(
-                "hang of {name}: error {errno}, failed device {said:?}"
+                "hang of {name} in {phase_name}: error {errno}, failed device {said:?}"
+            ));
+        }
+        let told = format!("{name}: no end of its {phase_name} callback");
+        let complaints = &cycle.complaints;
+        if !complaints.iter().any(|line| line.contains(&told)) {
+            breaches.push(format!(
+                "hang of {name} in {phase_name}: the log says {complaints:?}"
             ));
         }
         breaches
@@ -301,6 +371,22 @@ impl Check {
         }
         breaches
     }
+}
+
+/// Whether devices without permission keep the list's order among themselves.
+fn keeps_list(mode: Mode, scope: Scope) -> bool {
+    match mode {
+        Mode::List | Mode::Async => true,
+        // It gives permission to devices that had none.
+        Mode::Threshold => false,
+        Mode::Graph => scope == Scope::Async,
+    }
+}
+
+/// Devices whose callbacks run: the others may be left alone, and then nothing would go wrong.
+fn able_devices(devices: &[Device]) -> Vec<usize> {
+    let able = |&device: &usize| !devices[device].quiet && !devices[device].direct;
+    (0..devices.len()).filter(able).collect()
 }
 
 fn refused(cycle: &Cycle, device: usize) -> Vec<String> {
@@ -371,7 +457,46 @@ mod tests {
                 assert!(matches!(check.steps[at - 1], Step::Inject { .. }));
             }
         }
-        assert_eq!(check.graphs.len(), 7);
+        assert_eq!(check.graphs.len(), 6);
+    }
+
+    #[test]
+    fn each_graph_goes_through_every_mode() {
+        let check = Check::new(1, 5, 0);
+        let cycles = |mode| {
+            let steps = check.steps.iter().zip(&check.modes);
+            steps
+                .filter(|(step, of)| matches!(step, Step::Cycle { .. }) && **of == mode)
+                .count()
+        };
+        assert_eq!(Mode::ALL.map(cycles), [5; 4]);
+    }
+
+    #[test]
+    fn a_hang_is_told_with_its_device_and_phase_and_ends_suspends() {
+        for (phase, phase_name) in PHASES.iter().enumerate() {
+            let check = Check::hang(3, phase);
+            let last = check.steps.len() - 1;
+            let Expect::Refused { graph, device } = check.expects[last] else {
+                panic!("{:?}", check.expects[last]);
+            };
+            let name = device_name(device);
+            let mut cycle = Cycle {
+                complaints: vec![format!(
+                    "PM: {name}: no end of its {phase_name} callback within 1500 ms: given up"
+                )],
+                ..Cycle::default()
+            };
+            if is_down(phase) {
+                cycle.errno = ETIMEDOUT;
+                cycle.failed_device = name;
+            }
+            let order = Order::default;
+            assert!(check.hung(order(), &cycle, graph, device, phase).is_empty());
+            cycle.errno ^= ETIMEDOUT;
+            cycle.complaints.clear();
+            assert_eq!(check.hung(order(), &cycle, graph, device, phase).len(), 2);
+        }
     }
 
     #[test]

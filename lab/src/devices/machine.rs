@@ -12,7 +12,7 @@ use std::time::Duration;
 use dormouse_guest::device_job::{Answer, JOB, Step};
 use dormouse_guest::frame::Decoder;
 
-use crate::build::{Checked, DevicesArtefacts, initrd_with};
+use crate::build::{DevicesArtefacts, initrd_with};
 use crate::console::Tail;
 use crate::error::{Doing, LabError};
 use crate::interrupt;
@@ -32,6 +32,8 @@ pub struct Shape {
     /// A host thread for each processor; one for all otherwise.
     pub threads: bool,
     pub clock: Clock,
+    /// Run the kernel's own tests when it boots.
+    pub kunit: bool,
 }
 
 /// What the machine's time is.
@@ -170,7 +172,7 @@ impl Machine {
             .arg(format!(
                 "console=ttyS0 loglevel=4 panic=-1 no_console_suspend suspend.pm_test_delay=0 \
                  tsc=reliable no_timer_check kunit.enable={}",
-                u8::from(artefacts.checked != Checked::No)
+                u8::from(shape.kunit)
             ))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

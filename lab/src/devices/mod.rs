@@ -10,6 +10,7 @@ mod check;
 mod graph;
 mod machine;
 mod order;
+mod report;
 mod shape;
 mod switches;
 mod time;
@@ -19,10 +20,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use dormouse_guest::device_job::{Answer, Step};
 
-pub use check::Report;
 pub use graph::{Device, Graph, Link, LinkKind, device_name};
 pub use machine::{Clock, Shape};
+pub use report::Report;
 pub use shape::MachineShape;
 pub use switches::Mode;
 pub use time::{ModeTimes, Times};
@@ -36,7 +38,7 @@ use graph::PHASES;
 /// Suspend and resume made-up devices in an emulated machine with our kernel
 #[derive(Debug, Subcommand)]
 pub enum DevicesCommand {
-    /// Random device graphs, with the order checked, and failures and wakeups at random devices
+    /// Random device graphs, with the order checked, and failures, wakeups and hangs at random devices
     #[command(
         after_help = "Example:\n  dormouse lab devices check --graphs 200 --injections 500\n\n\
         Exit codes: 0 every order kept, and no fault reported by the kernel; 4 otherwise."
@@ -67,12 +69,15 @@ pub struct DeviceMachineArgs {
 pub struct CheckArgs {
     #[command(flatten)]
     pub machine: DeviceMachineArgs,
-    /// Graphs whose order is checked, each in list order and in graph mode
+    /// Graphs whose order is checked, each in every mode: list order, threshold, stock async, graph
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub graphs: u64,
     /// Failures and wakeups, each followed by a transition that must work
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub injections: u64,
+    /// Devices that never come back, in each phase in turn; a boot for each
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    pub hangs: u64,
     /// Decides graphs and injections
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -105,6 +110,9 @@ pub struct TimeArgs {
     /// Workers beside one a processor, for devices that sleep; 0: strictly one a processor
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub sleepers: u32,
+    /// A device that takes longer is given up; 0: never, which saves two changes of task a phase
+    #[arg(long, value_name = "MS", default_value_t = 120_000)]
+    pub timeout_ms: u32,
     /// Nanoseconds that an instruction takes in the machine, a power of two up to 128; 0: the
     /// host's time, which whatever else the host does is part of
     #[arg(long, value_name = "NS", default_value_t = 1, value_parser = parse_instruction_ns)]
@@ -148,16 +156,17 @@ pub fn run(command: &DevicesCommand, json: bool) -> Result<ExitCode, LabError> {
 /// Boots the machine for these steps.
 fn run_steps(
     args: &DeviceMachineArgs,
-    clock: Clock,
-    steps: &[dormouse_guest::device_job::Step],
+    (clock, kunit): (Clock, bool),
+    steps: &[Step],
     terminal: &Terminal,
-    mut each: impl FnMut(&dormouse_guest::device_job::Answer) -> Result<(), LabError>,
+    mut each: impl FnMut(&Answer) -> Result<(), LabError>,
 ) -> Result<(), LabError> {
     let artefacts = build_devices(&BuildOptions::default(), args.checked, terminal)?;
     let shape = Shape {
         cpus: args.cpus,
         threads: args.threads,
         clock,
+        kunit,
     };
     terminal.now("booting");
     let folder = machine_folder(&args.machine);
@@ -169,32 +178,70 @@ fn run_steps(
     })
 }
 
+/// One for each boot.
+fn checks(args: &CheckArgs) -> Vec<check::Check> {
+    let mut checks = Vec::new();
+    if args.graphs > 0 || args.injections > 0 {
+        checks.push(check::Check::new(args.seed, args.graphs, args.injections));
+    }
+    for number in 0..args.hangs {
+        // Other graphs than those of the neighbouring seeds.
+        let seed = args.seed + (number + 1) * 1_000_000;
+        checks.push(check::Check::hang(seed, number as usize % PHASES.len()));
+    }
+    if args.machine.checked == Checked::Races {
+        checks.iter_mut().for_each(check::Check::watch_races);
+    }
+    checks
+}
+
 fn check_verb(args: &CheckArgs, json: bool) -> Result<ExitCode, LabError> {
     let terminal = Terminal::new();
-    let mut check = check::Check::new(args.seed, args.graphs, args.injections);
-    let steps = std::mem::take(&mut check.steps);
-    run_steps(&args.machine, Clock::Host, &steps, &terminal, |answer| {
-        check.hear(answer)
-    })?;
+    let mut report = Report::default();
+    for mut check in checks(args) {
+        let steps = std::mem::take(&mut check.steps);
+        run_steps(
+            &args.machine,
+            (Clock::Host, true),
+            &steps,
+            &terminal,
+            |answer| check.hear(answer),
+        )?;
+        report.add(check.report);
+    }
     terminal.finish();
-    let report = &check.report;
     if json {
-        print_json(report)?;
+        print_json(&report)?;
     } else {
+        let by_mode = report.by_mode.iter();
+        let by_mode: Vec<String> = by_mode
+            .map(|(mode, count)| format!("{mode} {count}"))
+            .collect();
         for breach in &report.breaches {
             println!("{breach}");
+        }
+        let watched = match report.accesses_watched {
+            0 => String::new(),
+            count => format!(", {count} accesses watched for data races"),
+        };
+        for title in &report.stock_races {
+            println!("in the stock kernel's own code: {title}");
         }
         for text in &report.kernel_reports {
             println!("the kernel reports:\n{text}\n");
         }
         println!(
-            "{} graphs, {} failures and {} wakeups in {} transitions: {} breaches, {} kernel reports",
+            "{} graphs, {} failures, {} wakeups and {} hangs in {} transitions ({}): {} breaches, \
+             {} kernel reports; {} KUnit tests passed{watched}",
             report.graphs,
             report.failures,
             report.wakeups,
+            report.hangs,
             report.transitions,
+            by_mode.join(", "),
             report.breaches.len(),
-            report.kernel_reports.len()
+            report.kernel_reports.len(),
+            report.kunit,
         );
     }
     Ok(ExitCode::from(if report.is_clean() { 0 } else { 4 }))
@@ -208,12 +255,15 @@ fn time_verb(args: &TimeArgs, json: bool) -> Result<ExitCode, LabError> {
         rounds: args.rounds.max(1),
         threshold_us: args.threshold_us,
         sleepers: args.sleepers,
+        timeout_ms: args.timeout_ms,
         cpus: args.machine.cpus.into(),
         traces: args.traces.is_some(),
     };
     let mut timing = time::Timing::new(&graph, &plan);
     let steps = timing.steps.clone();
-    run_steps(&args.machine, args.clock()?, &steps, &terminal, |answer| {
+    // Tests would be in the way of nothing but a quick boot.
+    let clock = (args.clock()?, false);
+    run_steps(&args.machine, clock, &steps, &terminal, |answer| {
         timing.hear(answer)
     })?;
     terminal.finish();

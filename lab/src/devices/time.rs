@@ -7,7 +7,7 @@ use dormouse_report::stats::median;
 use serde::Serialize;
 
 use super::graph::{Graph, PHASES, is_down};
-use super::switches::{Mode, Scope, set_mode, set_scope, set_sleepers, set_threshold};
+use super::switches::{Mode, Scope, set_mode, set_scope, set_sleepers, set_threshold, set_timeout};
 use crate::error::LabError;
 
 const TRACING: &str = "/sys/kernel/debug/tracing";
@@ -29,6 +29,8 @@ pub struct Plan {
     pub threshold_us: u32,
     /// Workers beside one a processor, for devices that sleep.
     pub sleepers: u32,
+    /// After how long a device is given up; 0: never.
+    pub timeout_ms: u32,
     pub cpus: u64,
     /// One more cycle of each mode is traced at the end.
     pub traces: bool,
@@ -117,6 +119,7 @@ impl Timing {
             },
             set_threshold(plan.threshold_us),
             set_sleepers(plan.sleepers),
+            set_timeout(plan.timeout_ms),
             set_scope(Scope::Async),
         ];
         let mut timed = BTreeMap::new();
@@ -252,6 +255,7 @@ mod tests {
             rounds: 8,
             threshold_us: 500,
             sleepers: 32,
+            timeout_ms: 120_000,
             cpus: 2,
             traces: false,
         };

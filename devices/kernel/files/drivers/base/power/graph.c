@@ -57,15 +57,15 @@ static bool takes_part(const struct dpm_graph *graph, const struct device *dev)
 	return is_down(graph->phase) || (gd->suspended & BIT(phase_undone(graph->phase)));
 }
 
-/* A worker, without locks: takes one device through the phase. */
-void dpm_graph_run_device(struct dpm_graph *graph, struct device *dev)
+/* A worker, without locks: takes one device through the phase. Whether it has a callback. */
+bool dpm_graph_run_device(struct dpm_graph *graph, struct device *dev)
 {
 	struct dpm_graph_device *gd = &dev->power.graph;
 
 	/* It may have been removed since the phase began. */
 	if (!takes_part(graph, dev) || !device_pm_initialized(dev)) {
 		complete_all(&dev->power.completion);
-		return;
+		return false;
 	}
 	gd->called = false;
 	if (is_down(graph->phase)) {
@@ -78,6 +78,7 @@ void dpm_graph_run_device(struct dpm_graph *graph, struct device *dev)
 	}
 	if (!gd->called)
 		dpm_graph_no_callback(dev, graph->phase);
+	return gd->called;
 }
 
 /* Asked by main.c before it would wait for neighbours. */
@@ -95,14 +96,16 @@ bool dpm_graph_allows_async(void)
 	return mode == DPM_GRAPH_OFF || mode == DPM_GRAPH_THRESHOLD;
 }
 
-static void set_costs(struct dpm_graph *graph)
+static void prepare_devices(struct dpm_graph *graph)
 {
 	u32 i;
 
 	for (i = 0; i < graph->core.devices; i++) {
 		struct dpm_graph_node *node = &graph->core.node[i];
-		const struct device *dev = graph->device[i];
+		struct device *dev = graph->device[i];
 
+		/* Drivers may wait for devices that nothing says they depend on. */
+		reinit_completion(&dev->power.completion);
 		node->cost_us = 0;
 		node->wait_us = 0;
 		if (!takes_part(graph, dev))
@@ -131,13 +134,9 @@ static void run_phase(struct dpm_graph *graph)
 		.cpus = num_online_cpus(),
 		.sleepers = dpm_graph_switches.sleepers,
 	};
-	u32 i;
 
 	device_pm_unlock();
-	/* Drivers may wait for devices that nothing says they depend on. */
-	for (i = 0; i < graph->core.devices; i++)
-		reinit_completion(&graph->device[i]->power.completion);
-	set_costs(graph);
+	prepare_devices(graph);
 	dpm_graph_begin(&graph->core, &settings);
 	dpm_graph_records_begin(graph);
 	trace_pm_graph_phase(graph->phase, true, graph->core.devices, 0);
@@ -158,6 +157,8 @@ static void put_stuck_aside(struct dpm_graph *graph)
 {
 	u32 i;
 
+	if (!dpm_graph_stuck_device())
+		return;
 	for (i = 0; i < graph->core.devices; i++) {
 		struct device *dev = graph->device[i];
 

@@ -27,6 +27,8 @@ void dpm_graph_up(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_up_t
 bool dpm_graph_is_ready(struct device *dev);
 /* main.c: whether a device may go to a work queue. */
 bool dpm_graph_allows_async(void);
+/* main.c: whether a device link says anything about suspend and resume. */
+bool dpm_graph_link_counts(const struct device_link *link);
 /* main.c: a driver waits for a device that nothing says it depends on; whether it has to. */
 bool dpm_graph_block(struct device *subordinate, struct device *dev);
 /* main.c: around each callback. */
@@ -39,6 +41,7 @@ void dpm_graph_callback_end(struct device *dev, int error);
 #define dpm_graph_up(...)		do { } while (0)
 #define dpm_graph_is_ready(dev)		false
 #define dpm_graph_allows_async()	true
+#define dpm_graph_link_counts(link)	true
 #define dpm_graph_block(subordinate, dev) false
 #define dpm_graph_callback_begin(dev)	do { } while (0)
 #define dpm_graph_callback_end(dev, error) do { } while (0)

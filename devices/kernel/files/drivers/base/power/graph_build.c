@@ -41,19 +41,18 @@ static bool in_graph(const struct dpm_graph *graph, const struct device *dev)
 	return dev && dev->power.graph.generation == graph->generation;
 }
 
-/* Links that declare no dependency: sync_state() alone is meant. */
-static bool is_for_sync_state(const struct device_link *link)
+/* Not where sync_state() alone is meant: such a link declares no dependency. */
+bool dpm_graph_link_counts(const struct device_link *link)
 {
 	const u32 markers = DL_FLAG_INFERRED | DL_FLAG_CYCLE | DL_FLAG_MANAGED;
 
-	return (link->flags & ~markers) == DL_FLAG_SYNC_STATE_ONLY;
+	return (link->flags & ~markers) != DL_FLAG_SYNC_STATE_ONLY;
 }
 
 /*
- * Links of every kind, whatever their state, because the core follows them all: a consumer that
- * suspends decides whether its suppliers may be left alone, and writes that into them. Those that
- * order nothing else (the supplier has no driver, or sync_state() alone is meant) may be against
- * the list's order, and may close a circle. So the list says which of the two goes first.
+ * Whatever its state, because the core follows it: a consumer that suspends decides whether its
+ * suppliers may be left alone, and writes that into them. The list says which of the two goes
+ * first, so that no link can close a circle.
  */
 static int add_link(struct edges *edges, u32 supplier, u32 consumer)
 {
@@ -73,7 +72,7 @@ static int add_edges_of(const struct dpm_graph *graph, struct edges *edges, stru
 	locked = device_links_read_lock();
 	list_for_each_entry_srcu(link, &dev->links.suppliers, c_node,
 				 device_links_read_lock_held())
-		if (!error && in_graph(graph, link->supplier))
+		if (!error && dpm_graph_link_counts(link) && in_graph(graph, link->supplier))
 			error = add_link(edges, link->supplier->power.graph.index, index);
 	device_links_read_unlock(locked);
 	return error;
@@ -88,7 +87,7 @@ static bool has_supplier_link(struct device *dev)
 	locked = device_links_read_lock();
 	list_for_each_entry_srcu(link, &dev->links.suppliers, c_node,
 				 device_links_read_lock_held())
-		found |= !is_for_sync_state(link);
+		found |= dpm_graph_link_counts(link);
 	device_links_read_unlock(locked);
 	return found;
 }

@@ -8,7 +8,8 @@
  * need no processor. Their number is limited apart from the number of processors.
  *
  * Most devices take microseconds, and so does all that waits for them. These come last, as they
- * became ready: which of them is first makes no difference worth the time to find out.
+ * became ready: which of them is first makes no difference worth the time to find out. A phase of
+ * nothing but such devices is not worth the account of who is ready, and goes in list order.
  */
 #include "graph_core.h"
 
@@ -207,24 +208,36 @@ static void set_level(struct dpm_graph_core *core, u32 node)
 /* What runs later has its level first: against the direction. */
 static void set_levels(struct dpm_graph_core *core)
 {
-	u64 all_us = 0;
 	u32 i;
 
-	for (i = 0; i < core->devices; i++)
-		all_us += known_cost_us(core, i);
 	for (i = 0; i < core->devices; i++) {
-		if (all_us <= core->settings.threshold_us)
-			core->node[i].level_us = 0;
-		else if (core->settings.direction == DPM_GRAPH_DOWN)
+		if (core->settings.direction == DPM_GRAPH_DOWN)
 			set_level(core, i);
 		else
 			set_level(core, core->devices - 1 - i);
 	}
 }
 
+/* Whether all devices together take no longer than the threshold. */
+static bool is_quick(const struct dpm_graph_core *core)
+{
+	u64 all_us = 0;
+	u32 i;
+
+	for (i = 0; i < core->devices && all_us <= core->settings.threshold_us; i++)
+		/* Unknown is the largest number. */
+		all_us += core->node[i].cost_us;
+	return all_us <= core->settings.threshold_us;
+}
+
+/* The device that is so many behind the first one in the list's order of this direction. */
+static u32 in_list(const struct dpm_graph_core *core, u32 position)
+{
+	return core->settings.direction == DPM_GRAPH_UP ? position : core->devices - 1 - position;
+}
+
 void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_settings *settings)
 {
-	bool up = settings->direction == DPM_GRAPH_UP;
 	u32 i;
 
 	core->settings = *settings;
@@ -240,16 +253,42 @@ void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_setting
 	core->running_beside = 0;
 	core->arriving = 0;
 	core->stopped = false;
+	core->taken = 0;
+	core->in_list_order = is_quick(core);
 
-	set_levels(core);
+	if (!core->in_list_order)
+		set_levels(core);
 	for (i = 0; i < core->devices; i++) {
-		/* In the list's order of this direction, as far as it goes. */
-		u32 node = up ? i : core->devices - 1 - i;
+		u32 node = in_list(core, i);
 
-		neighbours(core, node, true, &core->node[node].pending);
 		core->node[node].state = DPM_GRAPH_BLOCKED;
 		core->node[node].beside = false;
+		if (core->in_list_order)
+			continue;
+		neighbours(core, node, true, &core->node[node].pending);
 		if (!core->node[node].pending)
+			make_ready(core, node);
+	}
+}
+
+void dpm_graph_leave_list_order(struct dpm_graph_core *core)
+{
+	u32 i;
+
+	if (!core->in_list_order)
+		return;
+	core->in_list_order = false;
+	for (i = core->taken; i < core->devices; i++) {
+		u32 node = in_list(core, i);
+		struct dpm_graph_node *n = &core->node[node];
+		u32 count, k;
+		const u32 *before = neighbours(core, node, true, &count);
+
+		n->pending = 0;
+		n->level_us = 0;
+		for (k = 0; k < count; k++)
+			n->pending += core->node[before[k]].state != DPM_GRAPH_FINISHED;
+		if (!n->pending)
 			make_ready(core, node);
 	}
 }
@@ -279,6 +318,8 @@ bool dpm_graph_available(const struct dpm_graph_core *core)
 {
 	if (core->stopped)
 		return false;
+	if (core->in_list_order)
+		return !core->running && core->taken < core->devices;
 	return may_sleep_beside(core) ||
 		((has_others(core) || core->sleepers.count) && has_processor(core));
 }
@@ -290,7 +331,9 @@ u32 dpm_graph_take(struct dpm_graph_core *core)
 	if (!dpm_graph_available(core))
 		return DPM_GRAPH_NONE;
 
-	if (may_sleep_beside(core)) {
+	if (core->in_list_order) {
+		node = in_list(core, core->taken++);
+	} else if (may_sleep_beside(core)) {
 		node = heap_pop(core, &core->sleepers);
 		core->node[node].beside = true;
 		core->running_beside++;
@@ -328,6 +371,8 @@ void dpm_graph_finish(struct dpm_graph_core *core, u32 node)
 	if (n->beside)
 		core->running_beside--;
 
+	if (core->in_list_order)
+		return;
 	after = neighbours(core, node, false, &count);
 	for (i = 0; i < count; i++)
 		if (!--core->node[after[i]].pending)

@@ -15,9 +15,13 @@
  *	up (resume):    0 is ready, then 1 and 2, then 3 and 4
  *
  * A superior always comes first in the list: the driver core keeps it so, and refuses device links
- * that would close a circle, but for links that are for sync_state() alone. graph_build.c turns
- * those as the list has them. An edge that is against the list's order all the same is left out.
- * What is left cannot have a circle.
+ * that would close a circle, but for links that are for sync_state() alone, which order nothing
+ * and are no edges here. An edge that is against the list's order all the same is left out. What
+ * is left cannot have a circle.
+ *
+ * A phase that is known to take no longer altogether than what makes one device slow goes in list
+ * order, one device after the other: there is nothing to gain from another worker, and nothing to
+ * keep account of.
  */
 #ifndef _DPM_GRAPH_CORE_H
 #define _DPM_GRAPH_CORE_H
@@ -66,10 +70,7 @@ struct dpm_graph_node {
 	/* Set before dpm_graph_build(): runs after every such device before it in the list. */
 	bool ordered;
 
-	/*
-	 * Microseconds from this device's start to the end of the phase along the longest path; 0
-	 * in a phase that takes no longer than the threshold altogether.
-	 */
+	/* Microseconds from this device's start to the end of the phase along the longest path. */
 	u64 level_us;
 	/* Neighbours that have to finish before. */
 	u32 pending;
@@ -126,6 +127,9 @@ struct dpm_graph_core {
 	u32 running_beside;
 	/* Workers that were woken and have not taken a device since. */
 	u32 arriving;
+	/* The phase goes in list order, and so many devices were taken. */
+	bool in_list_order;
+	u32 taken;
 	/* Nothing is started any more. */
 	bool stopped;
 };
@@ -156,6 +160,12 @@ bool dpm_graph_available(const struct dpm_graph_core *core);
  * caller sets arriving when it does wake one.
  */
 bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node);
+
+/*
+ * A device in list order takes longer than it ever did: the others go on as they become ready. Does
+ * nothing when they do already.
+ */
+void dpm_graph_leave_list_order(struct dpm_graph_core *core);
 
 /* The device has run: what waited for it becomes ready. */
 void dpm_graph_finish(struct dpm_graph_core *core, u32 node);

@@ -27,15 +27,16 @@ static bool measured;
 
 void dpm_graph_set_phase(enum dpm_graph_phase phase, bool is_measured)
 {
-	phase_now = phase;
-	measured = is_measured;
+	/* A callback that was given up may come back at any time. */
+	WRITE_ONCE(phase_now, phase);
+	WRITE_ONCE(measured, is_measured);
 }
 
 void dpm_graph_callback_begin(struct device *dev)
 {
 	struct dpm_graph_device *gd = &dev->power.graph;
 
-	if (!measured)
+	if (!READ_ONCE(measured))
 		return;
 	gd->called = true;
 	gd->start_cpu_ns = task_sched_runtime(current);
@@ -62,18 +63,26 @@ void dpm_graph_callback_end(struct device *dev, int error)
 	u64 ns, cpu_ns;
 
 	/* A failure is no measure of success. */
-	if (!measured || error)
+	if (!READ_ONCE(measured) || error || READ_ONCE(gd->stuck))
 		return;
 	ns = ktime_get_ns() - gd->start_ns;
 	cpu_ns = task_sched_runtime(current) - gd->start_cpu_ns;
-	add_cost(&gd->cost[phase_now], min_t(u64, ns / NSEC_PER_USEC, U32_MAX - 1),
+	add_cost(&gd->cost[READ_ONCE(phase_now)], min_t(u64, ns / NSEC_PER_USEC, U32_MAX - 1),
 		 ns > cpu_ns ? min_t(u64, (ns - cpu_ns) / NSEC_PER_USEC, U32_MAX - 1) : 0);
 }
 
 /* The device went through the phase without a callback: it is known to be quick. */
 void dpm_graph_no_callback(struct device *dev, enum dpm_graph_phase phase)
 {
-	add_cost(&dev->power.graph.cost[phase], 0, 0);
+	struct dpm_graph_cost *cost = &dev->power.graph.cost[phase];
+
+	/* As each time before: that is most devices, in most phases. */
+	if (cost->runs && !cost->mean_us && !cost->wait_us) {
+		cost->last_us = 0;
+		cost->runs++;
+		return;
+	}
+	add_cost(cost, 0, 0);
 }
 
 u32 dpm_graph_cost_us(const struct device *dev, enum dpm_graph_phase phase)

@@ -82,7 +82,7 @@ struct dpm_graph {
 extern struct dpm_graph dpm_graph;
 
 /* graph.c */
-void dpm_graph_run_device(struct dpm_graph *graph, struct device *dev);
+bool dpm_graph_run_device(struct dpm_graph *graph, struct device *dev);
 void dpm_graph_release_waiters(struct dpm_graph *graph);
 
 /* graph_build.c: dpm_list_mtx is held. */

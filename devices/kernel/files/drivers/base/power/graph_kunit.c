@@ -57,6 +57,15 @@ static u32 order_of_one(struct kunit *test, struct dpm_graph_core *core)
 	return order;
 }
 
+/* A phase that is known to be quick, or not to be any more. */
+static void begin_ready(struct kunit *test, struct dpm_graph_core *core,
+			enum dpm_graph_direction direction, u32 cpus)
+{
+	begin(core, direction, cpus, 0);
+	KUNIT_EXPECT_TRUE(test, core->in_list_order);
+	dpm_graph_leave_list_order(core);
+}
+
 static u32 quick_ready(const struct dpm_graph_core *core)
 {
 	return core->quick.tail - core->quick.head;
@@ -67,10 +76,10 @@ static void leaves_come_first_down_and_roots_first_up(struct kunit *test)
 	struct dpm_graph_core core;
 
 	build(test, &core, tree, ARRAY_SIZE(tree), 0);
-	begin(&core, DPM_GRAPH_DOWN, 1, 0);
+	begin_ready(test, &core, DPM_GRAPH_DOWN, 1);
 	KUNIT_EXPECT_EQ(test, quick_ready(&core), 3);
 	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 43210);
-	begin(&core, DPM_GRAPH_UP, 1, 0);
+	begin_ready(test, &core, DPM_GRAPH_UP, 1);
 	KUNIT_EXPECT_EQ(test, quick_ready(&core), 1);
 	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 2143);
 }
@@ -95,7 +104,7 @@ static void an_edge_against_the_list_is_left_out(struct kunit *test)
 
 	build(test, &core, circle, ARRAY_SIZE(circle), 0);
 	KUNIT_EXPECT_EQ(test, core.edges_dropped, 3);
-	begin(&core, DPM_GRAPH_UP, 1, 0);
+	begin_ready(test, &core, DPM_GRAPH_UP, 1);
 	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 3412);
 }
 
@@ -124,7 +133,7 @@ static void a_worker_is_woken_for_a_slow_device_only(struct kunit *test)
 	u32 node;
 
 	build(test, &core, tree, ARRAY_SIZE(tree), 0);
-	begin(&core, DPM_GRAPH_DOWN, 2, 0);
+	begin_ready(test, &core, DPM_GRAPH_DOWN, 2);
 	node = dpm_graph_take(&core);
 	KUNIT_EXPECT_FALSE(test, dpm_graph_wants_worker(&core, node));
 
@@ -164,12 +173,56 @@ static void nothing_starts_after_a_stop(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, core.finished, 1);
 }
 
+static void a_quick_phase_goes_in_list_order_by_one_worker(struct kunit *test)
+{
+	static const u32 expected[] = { 4, 3, 2, 1, 0 };
+	struct dpm_graph_core core;
+	u32 i, node;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	for (i = 0; i < TREE_DEVICES; i++)
+		core.node[i].cost_us = 20;
+	begin(&core, DPM_GRAPH_DOWN, 4, 4);
+	for (i = 0; i < TREE_DEVICES; i++) {
+		node = dpm_graph_take(&core);
+		KUNIT_EXPECT_EQ(test, node, expected[i]);
+		KUNIT_EXPECT_FALSE(test, dpm_graph_available(&core));
+		KUNIT_EXPECT_FALSE(test, dpm_graph_wants_worker(&core, node));
+		dpm_graph_finish(&core, node);
+	}
+	KUNIT_EXPECT_TRUE(test, dpm_graph_done(&core));
+
+	core.node[0].cost_us = 21;
+	begin(&core, DPM_GRAPH_DOWN, 4, 4);
+	KUNIT_EXPECT_FALSE(test, core.in_list_order);
+}
+
+static void who_takes_long_in_list_order_lets_the_others_go_on(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	begin(&core, DPM_GRAPH_DOWN, 2, 0);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
+	dpm_graph_finish(&core, 4);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 3);
+	dpm_graph_leave_list_order(&core);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+	dpm_graph_finish(&core, 2);
+	/* What 3 depends on has to wait, and so has what that depends on. */
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), DPM_GRAPH_NONE);
+	dpm_graph_finish(&core, 3);
+	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 10);
+}
+
 static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(leaves_come_first_down_and_roots_first_up),
 	KUNIT_CASE(the_longest_path_comes_first),
 	KUNIT_CASE(an_edge_against_the_list_is_left_out),
 	KUNIT_CASE(those_without_permission_keep_the_order_of_the_list),
 	KUNIT_CASE(a_worker_is_woken_for_a_slow_device_only),
+	KUNIT_CASE(a_quick_phase_goes_in_list_order_by_one_worker),
+	KUNIT_CASE(who_takes_long_in_list_order_lets_the_others_go_on),
 	KUNIT_CASE(nothing_starts_after_a_stop),
 	{ }
 };

@@ -5,16 +5,17 @@
  * A worker takes the first of the ready devices, runs its callback, makes ready what waited for
  * it, and takes the next: no work item for each device, no waiting for neighbours. It wakes
  * another worker only where dpm_graph_wants_worker() says so. The task that suspends the system
- * wakes the first worker and then only watches:
+ * wakes the first worker and then, but for works_itself(), only watches:
  *
  *  - A worker whose callback sleeps although nobody knew is put beside those that need a
- *    processor, so that another one runs.
+ *    processor, so that another one runs; and a phase that was to go in list order leaves it.
  *  - A device whose callback does not come back in time is given up: its phase ends, with its
  *    name, and its worker stays with it.
  *
  * One lock guards the graph's state and the workers'. It is held for the few instructions that
  * take or finish a device, never during a callback.
  */
+#include <linux/completion.h>
 #include <linux/kthread.h>
 #include <linux/sched/debug.h>
 #include <linux/smp.h>
@@ -29,7 +30,7 @@ struct worker {
 	struct task_struct *task;
 	struct list_head idle;
 	u16 number;
-	bool woken;
+	struct completion call;
 	/* Of the phase for which it was woken: a late one must not count for the next. */
 	u32 woken_for;
 	/* The device that it runs; DPM_GRAPH_NONE if none. */
@@ -45,16 +46,21 @@ static struct {
 	spinlock_t lock;
 	struct worker worker[DPM_GRAPH_WORKERS];
 	u32 workers;
+	/* The task that suspends the system, where it does a worker's work. */
+	struct worker caller;
 	/* The last one that became idle first: its stack is in a cache. */
 	struct list_head idle;
 	/* NULL between phases. */
 	struct dpm_graph *graph;
 	u32 phase;
-	struct task_struct *watcher;
+	/* What the watcher waits for. */
+	struct completion done;
 	char stuck[64];
 } pool = {
 	.lock = __SPIN_LOCK_UNLOCKED(pool.lock),
 	.idle = LIST_HEAD_INIT(pool.idle),
+	.done = COMPLETION_INITIALIZER(pool.done),
+	.caller = { .node = DPM_GRAPH_NONE },
 };
 
 static u32 us_since(ktime_t begin, ktime_t now)
@@ -62,19 +68,24 @@ static u32 us_since(ktime_t begin, ktime_t now)
 	return min_t(s64, ktime_us_delta(now, begin), U32_MAX - 1);
 }
 
-/* With the lock held; the caller wakes the task when it has let go. */
-static struct task_struct *call_worker(void)
+/* With the lock held; the caller wakes it when it has let go. */
+static struct worker *call_worker(void)
 {
 	struct worker *w = list_first_entry_or_null(&pool.idle, struct worker, idle);
 
 	if (!w)
 		return NULL;
 	list_del_init(&w->idle);
-	w->woken = true;
 	w->woken_for = pool.phase;
 	pool.graph->core.arriving++;
 	pool.graph->wakes++;
-	return w->task;
+	return w;
+}
+
+static void wake_worker(struct worker *w)
+{
+	if (w)
+		complete(&w->call);
 }
 
 static void stop_phase(struct dpm_graph *graph)
@@ -89,7 +100,7 @@ static void stop_phase(struct dpm_graph *graph)
 static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
 {
 	struct device *dev = graph->device[node];
-	struct task_struct *helper = NULL;
+	struct worker *helper = NULL;
 	u32 phase = pool.phase;
 	ktime_t end;
 
@@ -98,14 +109,13 @@ static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
 		helper = call_worker();
 	spin_unlock(&pool.lock);
 
-	if (helper)
-		wake_up_process(helper);
+	wake_worker(helper);
 	/* One whose device has slept may wait for this processor, to make others ready. */
 	cond_resched();
 	trace_pm_graph_device(dev, graph->phase, w->number, graph->core.node[node].cost_us,
 			      helper);
-	dpm_graph_run_device(graph, dev);
-	end = ktime_get();
+	/* What has no callback takes no time worth a look at the clock. */
+	end = dpm_graph_run_device(graph, dev) ? ktime_get() : w->begin;
 
 	spin_lock(&pool.lock);
 	if (w->lost) {
@@ -140,7 +150,7 @@ static void work(struct worker *w)
 		run_device(w, graph, node);
 	}
 	if (graph && dpm_graph_done(&graph->core))
-		wake_up_process(pool.watcher);
+		complete_on_current_cpu(&pool.done);
 }
 
 static int worker_main(void *data)
@@ -150,14 +160,9 @@ static int worker_main(void *data)
 	spin_lock(&pool.lock);
 	for (;;) {
 		list_add(&w->idle, &pool.idle);
-		while (!w->woken) {
-			set_current_state(TASK_IDLE);
-			spin_unlock(&pool.lock);
-			schedule();
-			spin_lock(&pool.lock);
-		}
-		__set_current_state(TASK_RUNNING);
-		w->woken = false;
+		spin_unlock(&pool.lock);
+		wait_for_completion_state(&w->call, TASK_IDLE);
+		spin_lock(&pool.lock);
 		if (pool.graph && w->woken_for == pool.phase)
 			pool.graph->core.arriving--;
 		work(w);
@@ -178,6 +183,7 @@ int dpm_graph_start_workers(void)
 		w->number = pool.workers;
 		w->node = DPM_GRAPH_NONE;
 		INIT_LIST_HEAD(&w->idle);
+		init_completion(&w->call);
 		task = kthread_create(worker_main, w, "pm_graph/%u", w->number);
 		if (IS_ERR(task))
 			return PTR_ERR(task);
@@ -228,6 +234,7 @@ static void put_beside(struct worker *w, struct dpm_graph *graph)
 {
 	struct dpm_graph_core *core = &graph->core;
 
+	dpm_graph_leave_list_order(core);
 	if (core->node[w->node].beside)
 		return;
 	core->node[w->node].beside = true;
@@ -241,7 +248,7 @@ static void put_beside(struct worker *w, struct dpm_graph *graph)
 bool dpm_graph_block(struct device *subordinate, struct device *dev)
 {
 	struct dpm_graph *graph = &dpm_graph;
-	struct task_struct *helper = NULL;
+	struct worker *helper = NULL;
 	u32 i;
 
 	if (!dpm_graph_is_ready(subordinate) || !dpm_graph_is_ready(dev))
@@ -251,8 +258,8 @@ bool dpm_graph_block(struct device *subordinate, struct device *dev)
 		return false;
 
 	spin_lock(&pool.lock);
-	for (i = 0; i < pool.workers; i++) {
-		struct worker *w = &pool.worker[i];
+	for (i = 0; i <= pool.workers; i++) {
+		struct worker *w = i < pool.workers ? &pool.worker[i] : &pool.caller;
 
 		if (w->task == current && w->node != DPM_GRAPH_NONE && pool.graph) {
 			put_beside(w, graph);
@@ -261,13 +268,12 @@ bool dpm_graph_block(struct device *subordinate, struct device *dev)
 		}
 	}
 	spin_unlock(&pool.lock);
-	if (helper)
-		wake_up_process(helper);
+	wake_worker(helper);
 	return true;
 }
 
 /* With the lock held: what the watcher does when nothing was finished for a while. */
-static struct task_struct *look_after(struct dpm_graph *graph, struct worker **stuck)
+static struct worker *look_after(struct dpm_graph *graph, struct worker **stuck)
 {
 	struct dpm_graph_core *core = &graph->core;
 	ktime_t now = ktime_get();
@@ -292,42 +298,50 @@ static struct task_struct *look_after(struct dpm_graph *graph, struct worker **s
 	return dpm_graph_available(core) && !core->arriving ? call_worker() : NULL;
 }
 
+/*
+ * Whoever works cannot watch. So only where no device is ever given up, and one worker is enough:
+ * it saves two changes of task a phase.
+ */
+static bool works_itself(const struct dpm_graph *graph)
+{
+	return !READ_ONCE(dpm_graph_switches.timeout_ms) && graph->core.in_list_order;
+}
+
 /* Runs the phase that dpm_graph_begin() has started; returns when it is over. */
 void dpm_graph_run(struct dpm_graph *graph)
 {
 	/* The clock tick that follows the threshold. */
 	const long tick = usecs_to_jiffies(graph->core.settings.threshold_us) + 1;
-	struct task_struct *helper;
-	struct worker *stuck;
+	struct worker *helper, *stuck;
 
+	if (!graph->core.devices)
+		return;
 	spin_lock(&pool.lock);
 	pool.phase++;
-	pool.watcher = current;
+	reinit_completion(&pool.done);
 	pool.graph = graph;
-	helper = dpm_graph_done(&graph->core) ? NULL : call_worker();
+	if (works_itself(graph)) {
+		pool.caller.task = current;
+		pool.caller.number = pool.workers;
+		work(&pool.caller);
+		pool.caller.task = NULL;
+	}
+	helper = dpm_graph_available(&graph->core) ? call_worker() : NULL;
+	spin_unlock(&pool.lock);
+	/* This processor is free in a moment; another one would have to be woken. */
+	if (helper)
+		complete_on_current_cpu(&helper->call);
 	for (;;) {
-		/* Before the look at what it waits for, so that no waking is lost. */
-		set_current_state(TASK_UNINTERRUPTIBLE);
-		if (dpm_graph_done(&graph->core))
-			break;
-		spin_unlock(&pool.lock);
-		if (helper)
-			wake_up_process(helper);
-		schedule_timeout(tick);
+		wait_for_completion_timeout(&pool.done, tick);
 		spin_lock(&pool.lock);
-		helper = NULL;
 		if (dpm_graph_done(&graph->core))
 			break;
 		helper = look_after(graph, &stuck);
-		if (stuck) {
-			spin_unlock(&pool.lock);
+		spin_unlock(&pool.lock);
+		wake_worker(helper);
+		if (stuck)
 			tell_of_stuck(stuck, graph);
-			spin_lock(&pool.lock);
-		}
 	}
-	__set_current_state(TASK_RUNNING);
 	pool.graph = NULL;
 	spin_unlock(&pool.lock);
-	if (helper)
-		wake_up_process(helper);
 }
