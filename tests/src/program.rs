@@ -59,6 +59,7 @@ pub fn alone() -> Alone {
 /// One program and its store. While it lives, other tests of the same binary wait.
 pub struct Program {
     directory: PathBuf,
+    output: PathBuf,
     name: String,
     options: Vec<String>,
     command: Vec<String>,
@@ -81,6 +82,7 @@ impl Program {
         let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         Self {
             directory: directory.to_owned(),
+            output: directory.join("output"),
             name: name.to_owned(),
             options: owned(options),
             command: owned(command),
@@ -97,7 +99,12 @@ impl Program {
 
     /// Where the program and the tracker write to.
     pub fn output(&self) -> PathBuf {
-        self.directory.join("output")
+        self.output.clone()
+    }
+
+    /// They write there from now on, and not beside the store.
+    pub fn set_output(&mut self, path: &Path) {
+        path.clone_into(&mut self.output);
     }
 
     fn open_output(&self) -> File {

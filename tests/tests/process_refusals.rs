@@ -49,6 +49,8 @@ impl Counter {
         let command = ["python3", "-c", SCRIPT, &place, &port.to_string()];
         let store = store.unwrap_or(directory.path());
         let mut program = Program::new(alone(), store, "it", &options, &command);
+        // The store's file system may be full.
+        program.set_output(&directory.path().join("output"));
         program.run();
         assert!(program.wait_for("at", 3), "{}", program.said());
         Self {
