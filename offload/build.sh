@@ -54,7 +54,7 @@ flags=(-std=c11 -Wall -Wextra -Werror -mthumb -mcpu=cortex-m3 -ffreestanding
 	-Iinclude -Isrc -ffunction-sections -fdata-sections)
 for source in target/start.S target/*.c src/*.c; do
 	case $(basename "$source" .c) in
-	cache | decode | executor | t32 | translate) level=-O2 ;;
+	decode | executor | translate) level=-O2 ;;
 	*) level=-Os ;;
 	esac
 	$gcc "${flags[@]}" $level -c "$source" -o "$work/$(basename "${source%.*}").o"

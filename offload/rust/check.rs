@@ -2,7 +2,7 @@
 
 use crate::error::OffloadError;
 use crate::guest::Guest;
-use crate::job::{ALL_OPTIONS, Job, OPTIONS};
+use crate::job::{ALL_OPTIONS, Job, OPTIONS, SCRATCH};
 use crate::machine::{self, Native, PROGRAMS};
 use crate::parts::Parts;
 
@@ -26,17 +26,20 @@ fn modes() -> Vec<Mode> {
     };
     let large = 1 << 20;
     let mut modes = vec![
-        mode("all optimisations", ALL_OPTIONS, large, 11),
-        mode("a small cache", ALL_OPTIONS, SMALL_CACHE_BYTES, 11),
+        mode("all optimisations", ALL_OPTIONS, large, SCRATCH),
+        mode("a small cache", ALL_OPTIONS, SMALL_CACHE_BYTES, SCRATCH),
         mode("another scratch register", ALL_OPTIONS, large, 7),
-        mode("no optimisation", 0, large, 11),
-        mode("none, and a small cache", 0, SMALL_CACHE_BYTES, 11),
+        mode("no optimisation", 0, large, SCRATCH),
+        mode("none, and a small cache", 0, SMALL_CACHE_BYTES, SCRATCH),
     ];
-    modes.extend(
-        OPTIONS.iter().map(|(name, option)| {
-            mode(&format!("without {name}"), ALL_OPTIONS & !option, large, 11)
-        }),
-    );
+    modes.extend(OPTIONS.iter().map(|(name, option)| {
+        mode(
+            &format!("without {name}"),
+            ALL_OPTIONS & !option,
+            large,
+            SCRATCH,
+        )
+    }));
     modes
 }
 

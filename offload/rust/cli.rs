@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 
 use crate::bench;
 use crate::check;
+use crate::job::SCRATCH;
 use crate::outcome::Outcome;
 use crate::run;
 use crate::suspend::{self, Comparison};
@@ -51,9 +52,10 @@ Examples:
   dormouse offload suspend
   dormouse offload suspend --prune --json
 
-Builds an ARMv7-A Linux from the distribution's source (once: about seven minutes on two cores), boots
-it on an emulated Cortex-A9, lets it suspend its devices, and takes its memory at the calls of
-dpm_suspend and dpm_resume and behind them. The executor runs the same calls on the same memory.
+Builds an ARMv7-A Linux from the distribution's source (once: some minutes),
+boots it on an emulated Cortex-A9, lets it suspend its devices, and takes its
+memory at the calls of dpm_suspend and dpm_resume and behind them. The
+executor runs the same calls on the same memory.
 
 Exit codes: 0 both are as on the big core; 1 one is not; 3 a tool is missing.")]
     Suspend(SuspendArguments),
@@ -79,7 +81,7 @@ pub struct RunArguments {
     pub t32: bool,
 
     /// Translate without an optimisation, or without any: registers, flags, stack, interrupts,
-    /// chain, pages, linear, protection, table, regions, carry, all
+    /// chain, pages, linear, protection, table, regions, carry, loops, all
     #[arg(long, value_name = "OPTIMISATION", value_delimiter = ',')]
     pub without: Vec<String>,
 
@@ -112,7 +114,7 @@ pub struct RunArguments {
     pub dump: Option<Vec<String>>,
 
     /// Number of the register that the translator keeps for itself
-    #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(0..=12))]
+    #[arg(long, default_value_t = SCRATCH, value_parser = clap::value_parser!(u32).range(0..=12))]
     pub scratch: u32,
 
     /// Map guest addresses to physical ones, in page tables behind the guest's own memory; all three

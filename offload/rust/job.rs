@@ -9,12 +9,15 @@ const STATE: u32 = 0x7900;
 const NATIVES_MOST: usize = 64;
 pub const DEVICES_MOST: usize = 8;
 
+/// The register that the guest programs have the translator load and store least (docs/offload.md).
+pub const SCRATCH: u32 = 9;
+
 /// All optimisations: `OPTIONS_ALL` of `src/translate.h`.
-pub const ALL_OPTIONS: u32 = 0x7ff;
+pub const ALL_OPTIONS: u32 = 0xfff;
 
 /// Each optimisation's switch (`enum offload_option`), in the order in which the benchmark adds them
 /// to the baseline.
-pub const OPTIONS: [(&str, u32); 11] = [
+pub const OPTIONS: [(&str, u32); 12] = [
     ("registers", 1),
     ("flags", 1 << 1),
     ("stack", 1 << 2),
@@ -26,6 +29,7 @@ pub const OPTIONS: [(&str, u32); 11] = [
     ("table", 1 << 7),
     ("regions", 1 << 8),
     ("carry", 1 << 10),
+    ("loops", 1 << 11),
 ];
 
 /// A device of the big core that guest code reaches through its page tables, and which of the small
@@ -93,7 +97,7 @@ impl Job {
             tick: 0xf_ffff,
             budget: 1000,
             options: ALL_OPTIONS,
-            scratch: 11,
+            scratch: SCRATCH,
             irq_handler: 0,
             natives: Vec::new(),
             dump: (0, 0),

@@ -50,28 +50,9 @@ impl Kernel {
     pub fn ready() -> Result<Kernel, OffloadError> {
         let sources = parts::source_folder()?.join("kernel");
         let work = parts::cache_folder()?.with_file_name("offload-kernel");
-        fs::create_dir_all(&work).map_err(io("create", &work))?;
-        let lock_path = work.join("lock");
-        let lock = fs::File::create(&lock_path).map_err(io("open", &lock_path))?;
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
-            .map_err(|error| io("lock", &lock_path)(error.into()))?;
         let folder = work.join("out");
-        let script = sources.join("build.sh");
-        let said = Command::new(&script)
-            .arg(&work)
-            .arg(&folder)
-            .stdout(Stdio::null())
-            .output()
-            .map_err(|source| OffloadError::MissingTool {
-                program: script.display().to_string(),
-                source,
-            })?;
-        if !said.status.success() {
-            return Err(OffloadError::Build {
-                lacking: said.status.code() == Some(3),
-                message: String::from_utf8_lossy(&said.stderr).trim().to_owned(),
-            });
-        }
+        let state = parts::state_of(&sources, &["."])?;
+        parts::build(&sources.join("build.sh"), &[&work, &folder], &work, &state)?;
         Ok(Kernel { folder })
     }
 

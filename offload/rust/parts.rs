@@ -55,6 +55,50 @@ fn digest(path: &Path, into: &mut DefaultHasher) -> Result<(), OffloadError> {
     entries.iter().try_for_each(|entry| digest(entry, into))
 }
 
+/// What a folder's parts are, by name and content.
+pub(crate) fn state_of(folder: &Path, parts: &[&str]) -> Result<String, OffloadError> {
+    let mut hasher = DefaultHasher::new();
+    for part in parts {
+        digest(&folder.join(part), &mut hasher)?;
+    }
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+/// Runs a build script, one at a time in `folder`, unless it has already built this state of its
+/// sources there.
+pub(crate) fn build(
+    script: &Path,
+    arguments: &[&Path],
+    folder: &Path,
+    state: &str,
+) -> Result<(), OffloadError> {
+    fs::create_dir_all(folder).map_err(io("create", folder))?;
+    // Released when the file is closed.
+    let lock_path = folder.join("lock");
+    let lock = fs::File::create(&lock_path).map_err(io("open", &lock_path))?;
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|error| io("lock", &lock_path)(error.into()))?;
+    let done = folder.join("complete");
+    // Not there: nothing was built yet.
+    if fs::read_to_string(&done).is_ok_and(|built| built == state) {
+        return Ok(());
+    }
+    let said = Command::new(script)
+        .args(arguments)
+        .output()
+        .map_err(|source| OffloadError::MissingTool {
+            program: script.display().to_string(),
+            source,
+        })?;
+    if !said.status.success() {
+        return Err(OffloadError::Build {
+            lacking: said.status.code() == Some(3),
+            message: String::from_utf8_lossy(&said.stderr).trim().to_owned(),
+        });
+    }
+    fs::write(&done, state).map_err(io("write", done))
+}
+
 impl Parts {
     /// Builds what these sources have not been built to yet.
     ///
@@ -62,36 +106,12 @@ impl Parts {
     /// The cross compiler or the Linux source is not there, or something does not compile.
     pub fn ready() -> Result<Parts, OffloadError> {
         let sources = source_folder()?;
-        let mut hasher = DefaultHasher::new();
-        for part in ["src", "include", "isa", "target", "guest", "build.sh"] {
-            digest(&sources.join(part), &mut hasher)?;
-        }
-        let folder = cache_folder()?.join(format!("{:016x}", hasher.finish()));
-        fs::create_dir_all(&folder).map_err(io("create", &folder))?;
-        // One build at a time; released when the file is closed.
-        let lock_path = folder.join("lock");
-        let lock = fs::File::create(&lock_path).map_err(io("open", &lock_path))?;
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
-            .map_err(|error| io("lock", &lock_path)(error.into()))?;
-        let done = folder.join("complete");
-        if done.exists() {
-            return Ok(Parts { folder });
-        }
-        let script = sources.join("build.sh");
-        let said = Command::new(&script)
-            .arg(&folder)
-            .output()
-            .map_err(|source| OffloadError::MissingTool {
-                program: script.display().to_string(),
-                source,
-            })?;
-        if !said.status.success() {
-            return Err(OffloadError::Build {
-                lacking: said.status.code() == Some(3),
-                message: String::from_utf8_lossy(&said.stderr).trim().to_owned(),
-            });
-        }
-        fs::write(&done, "").map_err(io("write", done))?;
+        let state = state_of(
+            &sources,
+            &["src", "include", "isa", "target", "guest", "build.sh"],
+        )?;
+        let folder = cache_folder()?.join(&state);
+        build(&sources.join("build.sh"), &[&folder], &folder, &state)?;
         Ok(Parts { folder })
     }
 

@@ -118,6 +118,7 @@ fn what(option: &str) -> &'static str {
         "table" => "indirect branches through the target table",
         "regions" => "regions of many blocks",
         "carry" => "what the scratch register holds goes with branches",
+        "loops" => "pointers of loops are host addresses",
         _ => "",
     }
 }

@@ -110,6 +110,17 @@ uint32_t region_guest_of(const struct code_cache *cache, const struct region *re
 	return region->guest + unit_of(region) * index;
 }
 
+uint32_t region_hosted(const struct region *region, uint32_t guest, uint32_t offset)
+{
+	const struct loop *loop = (const void *)((const uint8_t *)region + region->loops_offset);
+	uint32_t index = (guest - region->guest) / unit_of(region);
+
+	for (uint32_t i = 0; i < region->loops; i++, loop++)
+		if (index >= loop->first && index <= loop->last && (index > loop->first || offset))
+			return loop->hosted;
+	return 0;
+}
+
 uint32_t region_host_of(const struct code_cache *cache, const struct region *region)
 {
 	return cache->address + (uint32_t)((const uint8_t *)region - cache->bytes) +

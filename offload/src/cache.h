@@ -2,9 +2,9 @@
 /*
  * The code cache: translated regions one behind the other in a fixed budget.
  *
- *   ┌──────────────┬────────────────────────────┬──────┬──────────┬───────┐
- *   │ struct region│ u8 lengths[count], padding │ code │ literals │ exits │ next region …
- *   └──────────────┴────────────────────────────┴──────┴──────────┴───────┘
+ *   ┌──────────────┬────────────────────────────┬──────┬──────────┬───────┬───────┐
+ *   │ struct region│ u8 lengths[count], padding │ code │ literals │ exits │ loops │ next region …
+ *   └──────────────┴────────────────────────────┴──────┴──────────┴───────┴───────┘
  *
  * lengths[i] is the number of host halfwords of guest word or halfword i, so that a host address can
  * be turned into a guest address and back; behind it is ITSTATE for each halfword of T32. When there is no room left, everything goes: no guest
@@ -27,10 +27,19 @@ struct region {
 	uint16_t code_offset;	/* bytes from this struct */
 	uint16_t code_bytes;	/* without literals and exits */
 	uint16_t bytes;		/* all of it */
+	uint16_t loops;		/* struct loop, so many, */
+	uint16_t loops_offset;	/* so many bytes from this struct */
 	uint8_t lengths[];
 };
 
-enum { REGIONS_MOST = 4096, OUTSIDE_MOST = 1024 };
+/* Where some guest registers are host addresses: by index of guest words or halfwords. */
+struct loop {
+	uint16_t first;		/* its beginning is not yet: there they become so */
+	uint16_t last;
+	uint16_t hosted;	/* one bit for each register */
+};
+
+enum { LOOPS_MOST = 8, REGIONS_MOST = 4096, OUTSIDE_MOST = 1024 };
 
 struct code_cache {
 	uint8_t *bytes;
@@ -40,15 +49,15 @@ struct code_cache {
 	uint32_t *table[2];	/* target tables of A32 and T32 */
 	uint32_t table_words[2];
 	uint32_t table_guest;	/* guest address of their first entries */
-	uint32_t region[REGIONS_MOST];	/* offsets, ascending */
 	uint32_t regions;
-	/* Entries for code that is not in the table's window. */
-	struct { uint32_t guest, host; } outside[OUTSIDE_MOST];
 	/* Counters, for reports. */
 	uint32_t flushes;
 	uint32_t translated_regions;
 	uint32_t translated_instructions;
 	uint32_t emitted_bytes;
+	uint32_t region[REGIONS_MOST];	/* offsets, ascending */
+	/* Entries for code that is not in the table's window. */
+	struct { uint32_t guest, host; } outside[OUTSIDE_MOST];
 };
 
 void cache_init(struct code_cache *cache);
@@ -60,6 +69,8 @@ struct region *cache_region_at(const struct code_cache *cache, uint32_t host);
 /* Guest instruction of a host address within a region; *offset is how far into its code. */
 uint32_t region_guest_of(const struct code_cache *cache, const struct region *region,
 			 uint32_t host, uint32_t *offset);
+/* The guest registers that are host addresses at a guest address, so far into its code. */
+uint32_t region_hosted(const struct region *region, uint32_t guest, uint32_t offset);
 /* Host address of a region's code. */
 uint32_t region_host_of(const struct code_cache *cache, const struct region *region);
 /* ITSTATE at a guest address of a region. */

@@ -13,15 +13,19 @@ static uint32_t stack_delta(const struct executor *x)
 	return x->job->layout.host_base - x->job->layout.guest_base;
 }
 
+/* r0 to lr; as a structure, so that the compiler copies them with few instructions. */
+struct to_lr {
+	uint32_t r[15];
+};
+
 /* The guest's registers from the host's, and back. */
 static void take_registers(struct executor *x)
 {
 	const struct offload_layout *layout = &x->job->layout;
 	struct offload_state *state = x->state;
+	const uint32_t *from = (layout->options & OPTION_REGISTERS) ? x->raw : state->registers;
 
-	for (int i = 0; i < 15; i++)
-		x->cpu.r[i] = (layout->options & OPTION_REGISTERS) ? x->raw[i] :
-			state->registers[i];
+	*(struct to_lr *)x->cpu.r = *(const struct to_lr *)from;
 	if (layout->options & OPTION_STACK)
 		x->cpu.r[SP] = x->raw[SP] - stack_delta(x);
 	else
@@ -36,21 +40,17 @@ static void take_registers(struct executor *x)
 	}
 	x->cpu.control = (state->control & ~0x20u) | (x->cpu.control & 0x20);
 	x->cpu.it = 0;
-	for (int i = 0; i < 3; i++)
-		x->cpu.thread[i] = state->thread[i];
+	__builtin_memcpy(x->cpu.thread, state->thread, sizeof(state->thread));
 }
 
 static void give_registers(struct executor *x)
 {
 	const struct offload_layout *layout = &x->job->layout;
 	struct offload_state *state = x->state;
+	uint32_t *to = (layout->options & OPTION_REGISTERS) ? x->raw : state->registers;
 
-	for (int i = 0; i < 15; i++) {
-		if (!(layout->options & OPTION_REGISTERS))
-			state->registers[i] = x->cpu.r[i];
-		else if (i != SP && (uint32_t)i != layout->scratch)
-			x->raw[i] = x->cpu.r[i];
-	}
+	/* In the scratch register nothing is expected. */
+	*(struct to_lr *)to = *(const struct to_lr *)x->cpu.r;
 	if (layout->options & OPTION_STACK) {
 		x->raw[SP] = x->cpu.r[SP] + stack_delta(x);
 	} else {
@@ -59,11 +59,10 @@ static void give_registers(struct executor *x)
 	}
 	state->registers[layout->scratch] = x->cpu.r[layout->scratch];
 	x->raw_flags = x->cpu.flags;
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 5 && !(layout->options & OPTION_FLAGS); i++)
 		state->flags[i] = x->cpu.flags >> (31 - i) & 1;
 	state->control = x->cpu.control;
-	for (int i = 0; i < 3; i++)
-		state->thread[i] = x->cpu.thread[i];
+	__builtin_memcpy(state->thread, x->cpu.thread, sizeof(state->thread));
 }
 
 static uint32_t stopped(struct executor *x, enum offload_stop stop)
@@ -240,18 +239,26 @@ bool executor_init(struct executor *x)
 uint32_t executor_begin(struct executor *x)
 {
 	x->stop = OFFLOAD_RUNNING;
-	for (int i = 0; i < 16; i++)
-		x->cpu.r[i] = i < 4 ? x->job->arguments[i] : 0;
-	x->cpu.r[SP] = x->job->stack_top;
-	x->cpu.r[LR] = RETURN_ADDRESS;
+	__builtin_memcpy(x->cpu.r, x->job->arguments, sizeof(x->job->arguments));
+	for (int i = 4; i < SP; i++)
+		x->cpu.r[i] = 0;
 	x->cpu.flags = 0;
 	x->cpu.ge = 0;
 	x->cpu.it = 0;
 	x->cpu.control = x->job->control & 0x1df;
-	for (int i = 0; i < 3; i++)
-		x->cpu.thread[i] = x->job->thread[i];
 	x->cpu.exclusive = 1;
+	__builtin_memcpy(x->cpu.thread, x->job->thread, sizeof(x->cpu.thread));
+	x->cpu.r[SP] = x->job->stack_top;
+	x->cpu.r[LR] = RETURN_ADDRESS;
 	return go_on(x, x->job->entry);
+}
+
+/* Registers of the guest that are host addresses become guest addresses, or the other way round. */
+static void add_to_hosted(struct executor *x, uint32_t addend)
+{
+	for (int i = 0; i < 15; i++)
+		if (bit(x->hosted, i))
+			x->cpu.r[i] += addend;
 }
 
 /* The instruction whose code holds a host address becomes where the guest processor is. */
@@ -264,6 +271,8 @@ static bool find_guest(struct executor *x, uint32_t host, uint32_t *guest, uint3
 	*guest = region_guest_of(&x->cache, region, host, offset);
 	set_place(&x->cpu, *guest);
 	x->cpu.it = region_it(region, *guest);
+	x->hosted = region_hosted(region, *guest, *offset);
+	add_to_hosted(x, -stack_delta(x));
 	return true;
 }
 
@@ -335,6 +344,7 @@ uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
 		/* There may be no code behind a branch, wherever it leads. */
 		if (place_of(&x->cpu) != x->stop_at.next || instruction_branches(&x->stop_at))
 			return go_on(x, place_of(&x->cpu));
+		add_to_hosted(x, stack_delta(x));
 		give_registers(x);
 		return host | 1;
 	case CALL_WALK:
@@ -438,7 +448,8 @@ uint32_t executor_fault(struct executor *x, uint32_t host, uint32_t accessed)
 		/* A base that is neither SP nor the scratch register was a host address just then. */
 		uint32_t base = code & 15, first = code & 0xffff;
 
-		if ((first >> 9 == 0x7c || first >> 9 == 0x74) && base != SP && base != PC && base != x->job->layout.scratch)
+		if ((first >> 9 == 0x7c || first >> 9 == 0x74) && base != SP && base != PC &&
+		    base != x->job->layout.scratch && !bit(x->hosted, base))
 			x->cpu.r[base] -= stack_delta(x);
 	}
 	/* What the scratch register holds for the next instruction is not known: enter anew. */

@@ -50,19 +50,16 @@ struct executor {
 	struct offload_job *job;
 	struct offload_state *state;
 	uint8_t *memory;	/* guest memory, as this process reaches it */
-	struct code_cache cache;
-	struct translator translator;
 	struct offload_cpu cpu;
-	struct offload_bus bus;
+	/* The host's registers when it was interrupted, and when it goes on. */
+	uint32_t raw[16];
+	uint32_t raw_flags;
+	uint32_t hosted;	/* of the instruction found last: see translate_loop.c */
 	/* Reads or writes a device; the edge's. */
 	bool (*device)(void *owner, uint32_t host, unsigned int size, bool write, uint32_t *value);
 	/* Says that code was written at a host address. */
 	void (*code_changed)(void *owner);
 	void *owner;
-
-	/* The host's registers when it was interrupted, and when it goes on. */
-	uint32_t raw[16];
-	uint32_t raw_flags;
 
 	enum offload_stop stop;
 	struct instruction stop_at;	/* the instruction */
@@ -78,6 +75,10 @@ struct executor {
 	uint32_t interrupts;
 	uint32_t delay_us;	/* that the guest wanted to wait */
 	uint32_t native_calls;
+	/* At the end, because they are large. */
+	struct offload_bus bus;
+	struct translator translator;
+	struct code_cache cache;
 };
 
 /* Where the function that is run returns to. */

@@ -11,14 +11,14 @@ enum {
 		OPTION_INTERRUPTS | OPTION_LINEAR | OPTION_PROTECTION,
 };
 
-static bool get(const uint8_t *set, uint32_t index)
+static bool get(const uint32_t *set, uint32_t index)
 {
-	return set[index / 8] >> (index % 8) & 1;
+	return set[index / 32] >> (index % 32) & 1;
 }
 
-static void put(uint8_t *set, uint32_t index)
+static void put(uint32_t *set, uint32_t index)
 {
-	set[index / 8] |= 1 << (index % 8);
+	set[index / 32] |= 1u << (index % 32);
 }
 
 static bool falls_through(const struct instruction *in)
@@ -101,11 +101,16 @@ static bool find_extent(struct translator *x)
 		struct instruction *in = &x->list[index];
 		uint32_t guest = x->guest + x->unit * index, units;
 
+		/* Of both halves of an instruction of T32. */
+		for (uint32_t i = index; i < index + 2; i++) {
+			x->back[i] = 0;
+			x->settled[i] = (struct held){ HOLDS_NOTHING, 0, 0 };
+		}
 		if (get(x->label, index)) {
 			reached = true;
 			/* Who branches into an IT block comes there without its conditions. */
 			if (it)
-				x->label[index / 8] &= ~(1 << (index % 8));
+				x->label[index / 32] &= ~(1u << (index % 32));
 		}
 		if ((!reached && index > farthest) ||
 		    (one_page && ((guest ^ x->guest) & ~0xfffu) && !it))
@@ -146,6 +151,7 @@ static void begin_instruction(struct translator *x)
 {
 	x->emitted = 0;
 	x->flags_set_at = 0;
+	x->home = 0;
 	x->interpret = false;
 	x->keep_single = false;
 	x->ends_it = false;
@@ -163,11 +169,13 @@ static void emit_call(struct translator *x, enum offload_call call)
 struct mark {
 	uint16_t at, literals, exits;
 	uint8_t holds, held_base;
+	int16_t held_offset;
 };
 
 static struct mark mark(const struct translator *x)
 {
-	return (struct mark){ x->at, x->literals, x->exits, x->holds, x->held_base };
+	return (struct mark){ x->at, x->literals, x->exits, x->holds, x->held_base,
+		x->held_offset };
 }
 
 static void go_back(struct translator *x, struct mark mark)
@@ -177,6 +185,7 @@ static void go_back(struct translator *x, struct mark mark)
 	x->exits = mark.exits;
 	x->holds = mark.holds;
 	x->held_base = mark.held_base;
+	x->held_offset = mark.held_offset;
 	begin_instruction(x);
 }
 
@@ -211,9 +220,16 @@ static void grow_it(struct translator *x, bool inverse)
 /* An instruction under a condition: in the open IT block, in one of its own, or branched around. */
 static void translate_conditional(struct translator *x, uint32_t cond, bool may_join)
 {
-	struct mark start = mark(x);
+	struct mark before = mark(x), start;
 	uint32_t length;
 
+	/* Directly behind another one, what that has left still holds where this is executed. */
+	if (may_join && x->kept_at == x->at && x->kept_cond == cond) {
+		x->holds = x->kept.what;
+		x->held_base = x->kept.base;
+		x->held_offset = 0;
+	}
+	start = mark(x);
 	if (may_join && x->it_count && x->it_count < 4 && (cond ^ x->it_cond) <= 1) {
 		begin_instruction(x);
 		translate_body(x);
@@ -237,9 +253,7 @@ static void translate_conditional(struct translator *x, uint32_t cond, bool may_
 	x->it_count = 0;
 	if (!length) {
 		x->at = x->it_at;
-		return;
-	}
-	if (fits_it(x, 4)) {
+	} else if (fits_it(x, 4)) {
 		x->it_cond = cond;
 		x->it_pattern = 0;
 		grow_it(x, false);
@@ -251,10 +265,15 @@ static void translate_conditional(struct translator *x, uint32_t cond, bool may_
 done:
 	/* It may or may not have happened; what leaves has not where this goes on. */
 	if (x->carries && instruction_branches(&x->in) && !instruction_links(&x->in)) {
-		x->holds = start.holds;
-		x->held_base = start.held_base;
+		x->holds = before.holds;
+		x->held_base = before.held_base;
+		x->held_offset = before.held_offset;
 	}
-	if (x->holds != start.holds || x->held_base != start.held_base)
+	x->kept = held_now(x);
+	x->kept_at = x->at;
+	x->kept_cond = x->flags_set_at ? COND_NEVER : cond;
+	if (x->holds != before.holds || x->held_base != before.held_base ||
+	    x->held_offset != before.held_offset)
 		x->holds = HOLDS_NOTHING;
 	else if (x->holds == HOLDS_BASE && bit(instruction_writes(&x->in), x->held_base))
 		x->holds = HOLDS_NOTHING;
@@ -351,18 +370,26 @@ static bool is_chained(const struct translator *x, uint32_t target)
 		(translator_option(x, OPTION_PAGES) || !((target ^ x->guest) & ~0xfffu));
 }
 
+/* A branch within the region, or to code that is known; the place of the branch is the answer. */
+static uint32_t emit_branch(struct translator *x)
+{
+	uint32_t at = x->at;
+
+	emit32(x, 0xf000, 0x9000);
+	return at;
+}
+
 /* Ways into labels from where the scratch register holds something else. */
 static void lay_out_entries(struct translator *x)
 {
 	for (uint32_t i = 0; i < x->count && !x->overflow; i++) {
 		uint32_t at;
 
-		if (x->outer[i] || !x->settled[i].what)
+		if (x->outer[i] != NO_PLACE || !x->settled[i].what)
 			continue;
 		x->outer[i] = x->at;
 		emit_held(x, x->settled[i]);
-		at = x->at;
-		emit32(x, 0xf000, 0x9000);
+		at = emit_branch(x);
 		if (!x->overflow)
 			write_branch(x, at, x->host + x->inner[i]);
 	}
@@ -371,7 +398,7 @@ static void lay_out_entries(struct translator *x)
 /* Host address of a label's code, for a branch with what the scratch register holds there. */
 static uint32_t way_in(const struct translator *x, uint32_t index, struct held held)
 {
-	if (!x->settled[index].what)
+	if (!x->settled[index].what && !x->settled[index].hosted)
 		return x->host + x->offset[index];
 	return x->host + (same_held(held, x->settled[index]) ? x->inner[index] : x->outer[index]);
 }
@@ -381,11 +408,30 @@ static void lay_out_exits(struct translator *x)
 	for (uint32_t i = 0; i < x->exits && !x->overflow; i++) {
 		uint32_t target = x->exit[i].target, index = index_of(x, target);
 		uint32_t at = x->exit[i].at, known;
+		struct held held = x->exit[i].held;
 		bool chained = is_chained(x, target);
+		bool inside = chained && index < x->count && get(x->reached, index) &&
+			(index == 0 || get(x->label, index));
 
-		if (chained && index < x->count && get(x->reached, index) &&
-		    (index == 0 || get(x->label, index))) {
-			write_branch(x, at, way_in(x, index, x->exit[i].held));
+		/* Back in a loop whose pointers are host addresses, or out of it. */
+		if (held.hosted) {
+			struct held wanted = x->settled[inside ? index : 0];
+			bool stays = inside && wanted.hosted == held.hosted;
+
+			if (!stays || (wanted.what && !same_held(wanted, held))) {
+				write_branch(x, at, x->host + x->at);
+				if (stays)
+					emit_held(x, wanted);
+				else
+					emit_guest_addresses(x, held.hosted);
+				at = emit_branch(x);
+				if (x->overflow)
+					return;
+			}
+			held = stays ? wanted : (struct held){ held.what, held.base, 0 };
+		}
+		if (inside) {
+			write_branch(x, at, way_in(x, index, held));
 			continue;
 		}
 		known = chained ? cache_find(x->cache, target) : 0;
@@ -410,7 +456,7 @@ static void enter(struct translator *x)
 	for (uint32_t i = 0; i < x->count; i++)
 		if (!i || (get(x->reached, i) && (get(x->label, i) || get(x->comeback, i))))
 			cache_enter(x->cache, x->guest + x->unit * i,
-				    way_in(x, i, (struct held){ HOLDS_NOTHING, 0 }) | 1);
+				    way_in(x, i, (struct held){ HOLDS_NOTHING, 0, 0 }) | 1);
 }
 
 static void begin_region(struct translator *x, uint32_t guest)
@@ -418,13 +464,13 @@ static void begin_region(struct translator *x, uint32_t guest)
 	x->guest = guest;
 	x->unit = guest & 1 ? 2 : 4;
 	x->exclusives_interpreted = false;
-	for (uint32_t i = 0; i < sizeof(x->label); i++)
+	for (uint32_t i = 0; i < SET_WORDS; i++)
 		x->label[i] = x->reached[i] = x->comeback[i] = 0;
-	for (uint32_t i = 0; i < REGION_MOST + 2; i++) {
-		x->back[i] = 0;
-		x->settled[i].what = HOLDS_NOTHING;
-	}
 	x->carries = delta(x) && (x->layout->options & OPTIONS_OF_CARRY) == OPTIONS_OF_CARRY;
+	x->hosts = x->carries && may_host(x->layout);
+	x->hosted = 0;
+	x->loops = 0;
+	x->kept_cond = COND_NEVER;
 	x->at = 0;
 	x->literals = 0;
 	x->exits = 0;
@@ -478,6 +524,7 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 			if (!translator_option(x, OPTION_INTERRUPTS) && (entry || !i))
 				translate_poll(x);
 			translate_instruction(x, entry);
+			end_loop(x, i, falls_through(&x->list[i]));
 			if (is_full(x) && !x->it[i + units_of(x, &x->list[i], i)])
 				x->count = i + units_of(x, &x->list[i], i);
 		}
@@ -487,9 +534,9 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 	}
 	/* Where the region was cut, it goes on elsewhere. */
 	if (falls_through(&x->list[last]) && last + units_of(x, &x->list[last], last) == x->count) {
-		x->exit[x->exits].at = x->at;
-		x->exit[x->exits++].target = guest + x->unit * x->count;
-		emit32(x, 0xf000, 0x9000);
+		x->exit[x->exits].held = held_now(x);
+		x->exit[x->exits].target = guest + x->unit * x->count;
+		x->exit[x->exits++].at = emit_branch(x);
 	}
 	region->guest = guest;
 	region->states = total;
@@ -499,6 +546,12 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 	lay_out_literals(x);
 	lay_out_entries(x);
 	lay_out_exits(x);
+	region->loops = x->loops;
+	region->loops_offset = lengths + x->at;
+	for (uint32_t i = 0; i < x->loops; i++) {
+		emit32(x, x->loop[i].first, x->loop[i].last);
+		emit16(x, x->loop[i].hosted);
+	}
 	if (x->overflow)
 		return 0;
 	if (x->at & 2)

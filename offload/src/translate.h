@@ -55,7 +55,8 @@ enum offload_option {
 	OPTION_REGIONS = 1 << 8,	/* a region has many blocks, not one */
 	OPTION_PAGES = 1 << 9,		/* chains and regions go across pages */
 	OPTION_CARRY = 1 << 10,		/* what the scratch register holds goes with branches */
-	OPTIONS_ALL = (1 << 11) - 1,
+	OPTION_LOOPS = 1 << 11,		/* pointers of loops are host addresses */
+	OPTIONS_ALL = (1 << 12) - 1,
 };
 
 /* Where a guest's memory is, and how it is to be translated. */
@@ -74,7 +75,10 @@ struct offload_layout {
 };
 
 /* Of a region: A32 words or T32 halfwords, and how many there may be without an IT block's end. */
-enum { REGION_MOST = 256, REGION_USUAL = 192, LITERALS_MOST = 96, EXITS_MOST = 96 };
+enum {
+	REGION_MOST = 256, REGION_USUAL = 192, LITERALS_MOST = 96, EXITS_MOST = 96,
+	SET_WORDS = REGION_MOST / 32 + 1, NO_PLACE = 0xffff,
+};
 
 /* What the scratch register holds besides temporary values. */
 enum scratch_holds {
@@ -87,6 +91,7 @@ enum scratch_holds {
 struct held {
 	uint8_t what;	/* enum scratch_holds */
 	uint8_t base;	/* the guest register of HOLDS_BASE, or 0 */
+	uint16_t hosted;	/* guest registers that are host addresses, one bit each */
 };
 
 struct translator {
@@ -98,7 +103,7 @@ struct translator {
 	int (*native)(void *owner, uint32_t address);
 	void *owner;
 
-	/* The region being made. */
+	/* The region being made. Arrays with an entry for each of its words are valid that far. */
 	uint32_t most;		/* words or halfwords of a region */
 	uint32_t guest;		/* its first instruction; bit 0: T32 */
 	uint32_t unit;		/* 4, or 2 in T32 */
@@ -108,6 +113,7 @@ struct translator {
 	uint16_t at;		/* bytes emitted */
 	uint16_t emitted;	/* host instructions of this guest instruction */
 	uint16_t flags_set_at;	/* the last of them that sets flags; 0: none */
+	uint16_t home;	/* set of the register, now on the stack, with the address of scratch's value */
 	bool interpret;		/* leave this one to the interpreter */
 	bool keep_single;	/* it cannot stand in an IT block */
 	bool ends_it;		/* it ends an IT block */
@@ -115,21 +121,35 @@ struct translator {
 	bool overflow;
 	uint8_t holds;
 	uint8_t held_base;
+	int16_t held_offset;	/* HOLDS_DISTANCE: what is added to it; not carried unless it is 0 */
 	bool carries;	/* OPTION_CARRY, and all that it needs */
+	bool hosts;	/* OPTION_LOOPS, too */
+	uint16_t hosted;	/* what of struct held is now */
+	uint16_t tried;	/* of these: where the loop's entry reads memory */
 	/* The open IT block. */
 	uint16_t it_at;
 	uint8_t it_count;
 	uint8_t it_cond;
 	uint8_t it_pattern;	/* bit i: instruction i is under the inverse condition */
+	/* Behind the last conditional instruction: what is held where it was executed. */
+	uint8_t kept_cond;
+	uint16_t kept_at;
+	struct held kept;
 
 	uint32_t pushed;	/* words, by what is being made */
-	uint8_t label[(REGION_MOST + 16) / 8];
-	uint8_t reached[(REGION_MOST + 16) / 8];
-	uint8_t comeback[(REGION_MOST + 16) / 8];	/* behind a call */
+	uint8_t *out;
+	uint32_t host;		/* host address of out */
+	uint32_t room;
+	uint16_t literals;
+	uint16_t exits;
+	uint32_t loops;
+	uint32_t label[SET_WORDS];
+	uint32_t reached[SET_WORDS];
+	uint32_t comeback[SET_WORDS];	/* behind a call */
 	uint16_t offset[REGION_MOST + 2];
 	/*
 	 * Of a label: what the scratch register holds behind inner. Who does not come with that enters
-	 * at outer; before it is laid out that is 0 if it is not in the code itself.
+	 * at outer; before it is laid out that is NO_PLACE if it is not in the code itself.
 	 */
 	struct held settled[REGION_MOST + 2];
 	uint16_t inner[REGION_MOST + 2];
@@ -138,12 +158,8 @@ struct translator {
 	struct instruction list[REGION_MOST];
 	uint8_t it[REGION_MOST + 2];	/* ITSTATE at each */
 	struct { uint16_t at; uint32_t value; } literal[LITERALS_MOST];
-	uint16_t literals;
 	struct { uint16_t at; struct held held; uint32_t target; } exit[EXITS_MOST];
-	uint16_t exits;
-	uint8_t *out;
-	uint32_t host;		/* host address of out */
-	uint32_t room;
+	struct loop loop[LOOPS_MOST];
 };
 
 /*
@@ -198,6 +214,12 @@ static inline bool is_at_base(const struct access *a)
 {
 	return a->m == 16 && (a->move || !a->offset);
 }
+/* What must be added to its base register, besides the distance to host addresses. */
+enum { NO_DISTANCE = 0x10000 };
+static inline int32_t distance_of(const struct access *a)
+{
+	return a->m != 16 ? NO_DISTANCE : a->move ? 0 : a->offset;
+}
 
 void translate_body(struct translator *x);
 void translate_data(struct translator *x);
@@ -227,33 +249,58 @@ void emit_dispatch(struct translator *x, uint32_t number, uint32_t link);
 /* Puts the guest value of the scratch register there, and writes it back after a change. */
 void load_guest_scratch(struct translator *x);
 void store_guest_scratch(struct translator *x);
+/* Its guest value becomes that of another register. */
+void copy_to_guest_scratch(struct translator *x, uint32_t number);
 /* A guest register is written: what the scratch register holds of it is old. */
 void forget_base(struct translator *x, uint32_t number);
 /* The scratch register is about to be used for something else. */
 uint32_t take_scratch(struct translator *x);
 bool uses_scratch(const struct translator *x, uint32_t number);
 /*
- * Whether the scratch register holds the distance from guest to host addresses, for an access at
- * register n; puts it there where that is better than host_base_register().
+ * Whether the scratch register holds the distance from guest to host addresses plus an offset, for an
+ * access at register n; puts it there where that is better than host_base_register().
  */
-bool has_distance(struct translator *x, uint32_t n);
+bool has_distance(struct translator *x, uint32_t n, int32_t offset);
+/* Whether it holds its guest value, and that is better than an address for the access being made. */
+bool keeps_guest_scratch(const struct translator *x);
 /* A label: chooses what the scratch register holds from there on. */
 void settle_label(struct translator *x, uint32_t index, bool falls_in, bool from_outside);
 /* Code that puts there what is to be held. */
 void emit_held(struct translator *x, struct held held);
 static inline struct held held_now(const struct translator *x)
 {
-	return (struct held){ x->holds, x->holds == HOLDS_BASE ? x->held_base : 0 };
+	if (x->holds == HOLDS_DISTANCE && x->held_offset)
+		return (struct held){ HOLDS_NOTHING, 0, x->hosted };
+	return (struct held){ x->holds, x->holds == HOLDS_BASE ? x->held_base : 0, x->hosted };
 }
 static inline bool same_held(struct held a, struct held b)
 {
-	return a.what == b.what && a.base == b.base;
+	return a.what == b.what && a.base == b.base && a.hosted == b.hosted;
 }
 static inline bool translator_is_label(const struct translator *x, uint32_t index)
 {
-	return (x->label[index / 8] | x->comeback[index / 8]) >> (index % 8) & 1;
+	return (x->label[index / 32] | x->comeback[index / 32]) >> (index % 32) & 1;
+}
+/* Whether a guest register, not the scratch register, is a host address by itself. */
+static inline bool is_host_address(const struct translator *x, uint32_t number)
+{
+	return number == SP || !delta(x) || (x->hosted >> number & 1);
 }
 /* A register with the host address for guest base register n, not changed by it. */
 uint32_t host_base_register(struct translator *x, uint32_t n);
+
+
+/* --- translate_loop.c: loops whose pointers are host addresses --- */
+
+/* Whether host addresses are in the order of the guest's, near guest memory. */
+bool may_host(const struct offload_layout *layout);
+/* A label that is branched back to: whether such a loop begins there; which registers, x->hosted. */
+bool begin_loop(struct translator *x, uint32_t index);
+/* Its way in: makes the host addresses. */
+void enter_loop(struct translator *x);
+/* Behind each instruction; goes_on: control does. */
+void end_loop(struct translator *x, uint32_t index, bool goes_on);
+/* Makes guest addresses of them. */
+void emit_guest_addresses(struct translator *x, uint32_t hosted);
 
 #endif

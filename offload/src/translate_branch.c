@@ -39,6 +39,7 @@ void emit_dispatch(struct translator *x, uint32_t number, uint32_t link)
 {
 	if (uses_scratch(x, number) && x->holds == HOLDS_GUEST && link)
 		x->holds = HOLDS_NOTHING;
+	emit_guest_addresses(x, x->hosted);
 	if (!uses_table(x)) {
 		if (number != scratch(x))
 			t32_mov(x, scratch(x), number);
@@ -123,6 +124,20 @@ static void barrier(struct translator *x)
 	emit32(x, 0xf3bf, 0x8f00 | kinds[x->in.op - A32_DSB] | (x->in.word & 15));
 }
 
+/* mrc p15, 0, d, c13, c0, 2 to 4: a thread register, as a kernel reads it for its current task. */
+static void read_thread(struct translator *x)
+{
+	uint32_t word = x->in.word, d = field_d(word), which = bits(word, 7, 5) - 2;
+
+	if ((word & 0x0fff0f1f) != 0x0e1d0f10 || which > 2 || d >= SP || uses_scratch(x, d)) {
+		x->interpret = true;
+		return;
+	}
+	t32_movw(x, d, x->layout->state + offsetof(struct offload_state, thread) + 4 * which);
+	t32_transfer(x, KIND_LDR, d, d, 0);
+	forget_base(x, d);
+}
+
 void translate_body(struct translator *x)
 {
 	switch (a32_table[x->in.op].family) {
@@ -159,8 +174,10 @@ void translate_body(struct translator *x)
 	case BARRIER:
 		barrier(x);
 		break;
-	case STATUS:
 	case COPROCESSOR:
+		read_thread(x);
+		break;
+	case STATUS:
 	case RARE:
 		x->interpret = true;
 		break;

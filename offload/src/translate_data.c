@@ -253,11 +253,26 @@ static bool stack_arithmetic(struct translator *x, const struct data *data, bool
 	return true;
 }
 
+/* A register for a temporary value that is on the stack meanwhile; -1: there is none. */
+static int push_temporary(struct translator *x, const struct data *data, uint32_t s)
+{
+	int number = 0;
+
+	if (!translator_option(x, OPTION_STACK) || data->d >= SP || data->opcode == OP_RSC)
+		return -1;
+	while ((uint32_t)number == data->n || (uint32_t)number == data->m || (uint32_t)number == s ||
+	       (uint32_t)number == data->d || uses_scratch(x, number))
+		number++;
+	emit16(x, 0xb400 | 1 << number);	/* push */
+	return number;
+}
+
 void translate_data(struct translator *x)
 {
 	uint32_t word = x->in.word, type = bits(word, 6, 5), amount = bits(word, 11, 7);
 	bool by_register = a32_table[x->in.op].family != DATA_IMMEDIATE;
 	bool by_shift = a32_table[x->in.op].family == DATA_SHIFTED, has_n;
+	int pushed = -1;
 	uint32_t value = x->in.value;
 	struct data data = {
 		instruction_opcode(&x->in), field_set_flags(word),
@@ -302,6 +317,11 @@ void translate_data(struct translator *x)
 		emit_dispatch(x, data.m, 0);
 		return;
 	}
+	if (by_register && data.opcode == OP_MOV && data.m < SP && !data.set && !by_shift && !amount &&
+	    type == SHIFT_LSL && uses_scratch(x, data.d) && !uses_scratch(x, data.m)) {
+		copy_to_guest_scratch(x, data.m);
+		return;
+	}
 	if (by_shift && (uses_scratch(x, field_s(word)) || field_s(word) == SP)) {
 		x->interpret = true;
 		return;
@@ -323,6 +343,8 @@ void translate_data(struct translator *x)
 		through = temporary(x, &data, s);
 		if (through < 0 && data.m == scratch(x) && data.n != scratch(x))
 			through = scratch(x);
+		if (through < 0)
+			through = pushed = push_temporary(x, &data, s);
 		if (through < 0 || (data.opcode == OP_RSC && (uint32_t)through == data.d)) {
 			x->interpret = true;
 			return;
@@ -344,6 +366,8 @@ void translate_data(struct translator *x)
 		emit_register(x, &data, type, amount);
 	else
 		immediate(x, &data, value, x->in.sets_carry);
+	if (pushed >= 0)
+		emit16(x, 0xbc00 | 1 << pushed);	/* pop */
 }
 
 /* --- everything else that stays in registers --- */
@@ -462,7 +486,7 @@ void translate_media(struct translator *x)
 	bool own = touched & 1u << scratch(x);
 
 	/* SP's value is not the guest's; of these some use the scratch register themselves. */
-	if ((touched & 1u << SP) || (own && (a32_table[x->in.op].family == EXTEND ||
+	if ((touched & 1u << SP) || (own && ((a32_table[x->in.op].family == EXTEND && field_n(word) != PC) ||
 					     a32_table[x->in.op].family == HALF_MULTIPLY))) {
 		x->interpret = true;
 		return;

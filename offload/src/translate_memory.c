@@ -6,12 +6,18 @@
 struct access access_of(const struct instruction *in)
 {
 	uint32_t word = in->word;
-	struct access a = {
-		.load = bit(word, 20), .t = field_d(word), .n = field_n(word), .m = 16,
-		.up = bit(word, 23), .before = bit(word, 24),
-		.move = !bit(word, 24) || bit(word, 21),
-	};
+	struct access a;
 
+	a.load = bit(word, 20);
+	a.t = field_d(word);
+	a.n = field_n(word);
+	a.m = 16;
+	a.type = SHIFT_LSL;
+	a.amount = 0;
+	a.offset = 0;
+	a.up = bit(word, 23);
+	a.before = bit(word, 24);
+	a.move = !bit(word, 24) || bit(word, 21);
 	if (a32_table[in->op].family == SINGLE) {
 		a.kind = bit(word, 22) ? KIND_STRB : KIND_STR;
 		if (bit(word, 25)) {
@@ -140,13 +146,13 @@ static void transfer_moving(struct translator *x, struct access *a)
 		forget_base(x, a->load ? a->t : 16);
 		return;
 	}
-	if (near && (a->n == SP || !delta(x))) {
+	if (near && is_host_address(x, a->n)) {
 		t32_transfer_moving(x, a->kind, value, a->n, a->offset, a->before);
 		forget_base(x, a->n);
 		finish_load(x, a);
 		return;
 	}
-	if (!is_special(a->t) && value != scratch(x) && is_at_base(a) && has_distance(x, a->n)) {
+	if (!is_special(a->t) && value != scratch(x) && has_distance(x, a->n, distance_of(a))) {
 		/* executor_fault() takes the base back if the access faults. */
 		if (a->before)
 			t32_add_constant(x, a->n, a->n, a->offset);
@@ -184,6 +190,28 @@ static void transfer_moving(struct translator *x, struct access *a)
 	finish_load(x, a);
 }
 
+/*
+ * An access whose base becomes a host address and then a guest address again, so that the scratch
+ * register keeps the guest's value; executor_fault() knows. False: not this access.
+ */
+static bool transfer_in_place(struct translator *x, const struct access *a)
+{
+	bool direct = a->m == 16 ? a->offset > -256 && (!a->move || a->offset < 256) :
+		!a->move && a->up && a->type == SHIFT_LSL && a->amount < 4;
+
+	if (is_host_address(x, a->n) || a->n == PC || a->t >= SP || a->t == a->n || a->m == a->n ||
+	    uses_scratch(x, a->t) || !direct || (uses_scratch(x, a->n) && a->move) ||
+	    !keeps_guest_scratch(x))
+		return false;
+	t32_add_constant(x, a->n, a->n, delta(x));
+	if (a->move)
+		t32_transfer_moving(x, a->kind, a->t, a->n, a->offset, a->before);
+	else
+		at_offset(x, a, a->n);
+	t32_add_constant(x, a->n, a->n, -delta(x));
+	return true;
+}
+
 void translate_transfer(struct translator *x)
 {
 	struct access a = access_of(&x->in);
@@ -209,12 +237,14 @@ void translate_transfer(struct translator *x)
 		load_guest_scratch(x);
 		t32_register(x, a.up ? T32_ADD : T32_SUB, false, take_scratch(x), a.n, a.m, a.type,
 			     a.amount);
-		if (delta(x))
+		if (!is_host_address(x, a.n))
 			t32_add_constant(x, scratch(x), scratch(x), delta(x));
 		t32_transfer(x, a.kind, value, scratch(x), 0);
 		finish_load(x, &a);
 		return;
 	}
+	if (transfer_in_place(x, &a))
+		return;
 	if (!a.load && uses_scratch(x, a.t)) {
 		/*
 		 * Its value takes the scratch register, so the base itself becomes a host address
@@ -223,7 +253,7 @@ void translate_transfer(struct translator *x)
 		bool direct = a.m == 16 ? a.offset > -256 :
 			a.up && a.type == SHIFT_LSL && a.amount < 4;
 
-		bool in_place = delta(x) && a.n != SP;
+		bool in_place = !is_host_address(x, a.n);
 
 		if (a.n == PC || uses_scratch(x, a.n) || !direct || (in_place && a.m == a.n) ||
 		    (a.move && (a.m != 16 || a.offset > 255))) {
@@ -249,7 +279,7 @@ void translate_transfer(struct translator *x)
 		base = take_scratch(x);
 		t32_constant(x, base, x->in.pc + delta(x));
 		at_offset(x, &a, base);
-	} else if (is_at_base(&a) && has_distance(x, a.n)) {
+	} else if (has_distance(x, a.n, distance_of(&a))) {
 		t32_transfer_register(x, a.kind, value, a.n, scratch(x), 0);
 	} else {
 		at_offset(x, &a, host_base_register(x, a.n));
@@ -383,10 +413,10 @@ void translate_multiple(struct translator *x)
 	}
 	if (own && !load) {
 		load_guest_scratch(x);
-		if (delta(x) && n != SP)
+		if (!is_host_address(x, n))
 			t32_add_constant(x, n, n, delta(x));
 		transfer_list(x, false, !up, move, n, list);
-		if (delta(x) && n != SP)
+		if (!is_host_address(x, n))
 			t32_add_constant(x, n, n, -delta(x));
 		return;
 	}

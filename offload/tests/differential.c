@@ -7,10 +7,11 @@
  *
  *   instructions, thumb-instructions    each line of a table, so many encodings and states
  *   blocks, thumb-blocks                random blocks of 1 to 40 instructions
+ *   loops, thumb-loops                  random loops over pointers
  *   hand-back                           blocks of both; at one instruction of each the executor hands
  *                                       back, and the oracle goes on
- *   modes                               all four without any optimisation, and without one each;
- *                                       20 blocks for each instruction
+ *   modes                               all six without any optimisation, and without one each;
+ *                                       20 blocks and loops for each instruction
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,8 @@ static int check_modes(uint32_t wanted)
 		bad |= check_thumb_instructions(wanted, options);
 		bad |= check_blocks(20 * wanted, options, TEST_CACHE, false);
 		bad |= check_thumb_blocks(20 * wanted, options, TEST_CACHE, false);
+		bad |= check_loops(20 * wanted, options, TEST_CACHE, false);
+		bad |= check_loops(20 * wanted, options, TEST_CACHE, true);
 	}
 	return bad;
 }
@@ -58,6 +61,8 @@ int main(int count, char **arguments)
 		return check_thumb_instructions(wanted, options);
 	if (!strcmp(what, "thumb-blocks"))
 		return check_thumb_blocks(wanted, options, cache, false);
+	if (!strcmp(what, "loops") || !strcmp(what, "thumb-loops"))
+		return check_loops(wanted, options, cache, what[0] == 't');
 	if (!strcmp(what, "hand-back"))
 		return check_blocks(wanted, options, cache, true) |
 			check_thumb_blocks(wanted, options, cache, true);

@@ -62,5 +62,6 @@ int check_instructions(uint32_t wanted, uint32_t options);
 int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool hand_back);
 int check_thumb_instructions(uint32_t wanted, uint32_t options);
 int check_thumb_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool hand_back);
+int check_loops(uint32_t wanted, uint32_t options, uint32_t cache_size, bool thumb);
 
 #endif

@@ -41,15 +41,19 @@ part() {
 
 check=$out/differential
 # Two caches: a usual one, and one so small that it is emptied all the time.
-usual=262144 small=4096 all=0x7ff
+usual=262144 small=4096 all=0xfff
 part instructions "$check" instructions "$states"
 part thumb-instructions "$check" thumb-instructions "$states"
 for tenth in 1 2 3 4 5 6 7 8 9 10; do
 	part "blocks-$tenth" "$check" blocks $((blocks / 10)) "$tenth" $all $usual
 	part "thumb-blocks-$tenth" "$check" thumb-blocks $((blocks / 10)) "$tenth" $all $usual
+	part "loops-$tenth" "$check" loops $((blocks / 10)) "$tenth" $all $usual
+	part "thumb-loops-$tenth" "$check" thumb-loops $((blocks / 10)) "$tenth" $all $usual
 done
 part blocks-small-cache "$check" blocks $((blocks / 10)) 11 $all $small
 part thumb-blocks-small-cache "$check" thumb-blocks $((blocks / 10)) 11 $all $small
+part loops-small-cache "$check" loops $((blocks / 10)) 11 $all $small
+part thumb-loops-small-cache "$check" thumb-loops $((blocks / 10)) 11 $all $small
 part hand-back "$check" hand-back $((blocks / 10)) 12
 part modes "$check" modes $((states / 20)) 13
 cd "$here"

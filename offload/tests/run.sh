@@ -3,7 +3,8 @@
 #
 #   offload/tests/run.sh WHAT COUNT [SEED [OPTIONS [CACHE]]]
 #
-# WHAT: instructions, blocks, thumb-instructions, thumb-blocks, hand-back, modes. OPTIONS: a set of enum offload_option.
+# WHAT: instructions, blocks, loops, the same with thumb- before it, hand-back, modes. OPTIONS: a set of
+# enum offload_option.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=$(mktemp)

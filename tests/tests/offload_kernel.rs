@@ -1,5 +1,5 @@
-//! A whole kernel's own device suspend and resume in the virtual executor. Builds that kernel first, so
-//! it is not among the tests that always run: `make test-offload-kernel`.
+//! A whole kernel's own device suspend and resume in the virtual executor. The first time it builds that
+//! kernel, which takes some minutes.
 
 use dormouse_tests::dormouse;
 use serde_json::Value;
@@ -8,7 +8,6 @@ use serde_json::Value;
 const DEVICES: u64 = 24;
 
 #[test]
-#[ignore = "builds a kernel: make test-offload-kernel"]
 fn a_kernels_own_device_suspend_leaves_the_memory_that_it_leaves_on_the_big_core() {
     for words in [
         &["offload", "suspend", "--json"][..],

@@ -97,7 +97,7 @@ mod defaults {
         50
     }
     pub fn half_life_ms() -> f64 {
-        10.0
+        25.0
     }
     pub fn hold_ms() -> u64 {
         1000

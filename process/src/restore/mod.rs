@@ -23,7 +23,6 @@
 mod check;
 mod guard;
 pub mod lazy;
-mod leftover;
 mod lists;
 mod memory;
 mod pager;

@@ -83,8 +83,7 @@ impl Ground {
         }
     }
 
-    /// Moves `bytes` at `from` to `at` of another one of ours. Empty memory stays where they were:
-    /// in a hole another thread could map something, which moving back would overwrite.
+    /// Moves `bytes` at `from` to `at` of another one of ours.
     fn move_part(&self, from: usize, bytes: usize, to: &Self, at: usize) -> io::Result<()> {
         assert!(from + bytes <= self.bytes && at + bytes <= to.bytes);
         // SAFETY: both ranges are ours, and nothing of Rust's lives there.
@@ -93,7 +92,7 @@ impl Ground {
                 (self.start + from) as *mut libc::c_void,
                 bytes,
                 bytes,
-                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP,
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
                 (to.start + at) as *mut libc::c_void,
             )
         };
