@@ -1,6 +1,8 @@
 //! Promises of the simulator, on random graphs: order, the lower bound, list order's sum.
 
-use dormouse_devices::model::{Direction, Edge, Edges, list_order};
+use dormouse_devices::model::{
+    Callback, Cycle, Device, DevicePhase, Direction, Edge, Edges, Recording, list_order,
+};
 use dormouse_devices::simulate::check::broken_promise;
 use dormouse_devices::simulate::flags::closure;
 use dormouse_devices::simulate::{Job, Overheads, Problem, Schedule, Setting, bound, simulate};
@@ -284,6 +286,71 @@ fn a_sync_device_holds_up_async_suspends_that_stand_behind_it_but_not_resumes() 
     };
     let outcome = simulate(&suspend, &[false, true], &leaves_first);
     assert_eq!(outcome.makespan_ns, 10_000_000);
+}
+
+/// Two processors that count their instructions on one clock gain nothing where there is only
+/// overhead, and all that devices compute.
+#[test]
+fn on_one_clock_only_the_devices_own_work_is_done_side_by_side() {
+    let together_ns = |busy_ns: u64, per_device_ns: u64, one_clock: bool| {
+        let job = Job {
+            busy_ns,
+            has_callback: true,
+            ..Job::default()
+        };
+        let edges = Edges::from_candidates(2, std::iter::empty());
+        let problem = Problem::new(Direction::Resume, vec![job; 2], edges, &[0, 1]);
+        let overheads = Overheads {
+            per_device_ns,
+            ..Overheads::NONE
+        };
+        let setting = Setting {
+            overheads,
+            one_clock,
+            ..Setting::new(Schedule::WorkItems, 2)
+        };
+        simulate(&problem, &[true, true], &setting).makespan_ns
+    };
+    assert_eq!(together_ns(0, 1_000_000, false), 1_000_000);
+    assert_eq!(together_ns(0, 1_000_000, true), 2_000_000);
+    assert_eq!(together_ns(1_000_000, 0, true), 1_000_000);
+    // Longer than a turn, and the second half beside work.
+    assert_eq!(together_ns(10_000_000, 5_000_000, true), 20_000_000);
+}
+
+#[test]
+fn what_tracing_cost_is_taken_off_each_callback() {
+    let mut recording = Recording::default();
+    recording.graph.devices = vec![Device::default(); 2];
+    let callback = |device, begin_ns, end_ns, busy_ns| Callback {
+        device,
+        phase: DevicePhase::Suspend,
+        begin_ns,
+        end_ns,
+        level: String::new(),
+        thread: 0,
+        busy_ns,
+        delayed_ns: 0,
+        error: 0,
+    };
+    let cycle = Cycle {
+        callbacks: vec![
+            callback(0, 0, 5_000, Some(3_000)),
+            callback(1, 5_000, 6_000, None),
+        ],
+        ..Cycle::default()
+    };
+    let times = |recording: &Recording| {
+        let problem = Problem::of(recording, &cycle, DevicePhase::Suspend);
+        let times = problem.jobs.iter().map(|job| (job.busy_ns, job.wait_ns));
+        times.collect::<Vec<_>>()
+    };
+    assert_eq!(times(&recording), [(3_000, 2_000), (1_000, 0)]);
+    recording.overheads = Some(Overheads {
+        trace_ns: 1_500,
+        ..Overheads::NONE
+    });
+    assert_eq!(times(&recording), [(1_500, 2_000), (0, 0)]);
 }
 
 #[test]

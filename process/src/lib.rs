@@ -25,6 +25,7 @@ pub mod power;
 pub mod procfs;
 pub mod ptrace;
 pub mod restore;
+mod sock_diag;
 pub mod state;
 pub mod store;
 pub mod sync;

@@ -238,7 +238,8 @@ impl Program {
         let deadline = Instant::now() + PATIENCE;
         while lines(&self.said()) < before + count {
             let tracker = self.tracker.as_mut().expect("it was started");
-            if tracker.try_wait().expect("our own child").is_some() {
+            if let Some(status) = tracker.try_wait().expect("our own child") {
+                eprintln!("the tracker ended before \"{word}\": {status}");
                 return false;
             }
             assert!(

@@ -92,9 +92,9 @@ impl Ups {
     }
 }
 
-/// Whether something holds within ten seconds.
+/// Whether something holds within a minute.
 fn soon(holds: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
         if Instant::now() > deadline {
             return false;

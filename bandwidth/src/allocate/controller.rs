@@ -25,7 +25,7 @@ use crate::estimate::ewma::Ewma;
 pub struct Settings {
     /// What the device may be used with, in bytes a second.
     pub threshold: f64,
-    /// Error that is integrated away, per second: at 2, e-fold in half a second.
+    /// Error that is integrated away, per second: at 10, e-fold in a tenth of a second.
     pub integral_per_s: f64,
     /// Bound of the integral, relative to the threshold.
     pub most_trim: f64,
@@ -42,9 +42,9 @@ impl Settings {
     pub fn new(threshold: f64) -> Self {
         Self {
             threshold,
-            integral_per_s: 2.0,
+            integral_per_s: 10.0,
             most_trim: 0.3,
-            rate_half_life_ms: 100.0,
+            rate_half_life_ms: 30.0,
             patience_ms: 200.0,
             reserve: 0.1,
         }
@@ -53,6 +53,8 @@ impl Settings {
 
 /// A rate this far from the remembered one is a change of behaviour, not noise.
 const SURPRISE: f64 = 0.3;
+/// The part of an error that one step integrates away at most.
+const MOST_AT_ONCE: f64 = 0.5;
 /// CPU time below which an interval says nothing of bytes per CPU second.
 const LEAST_TO_LEARN_CPU: f64 = 0.002;
 /// What a user who does not use its limit may come to want until the next step, over what it uses.
@@ -113,8 +115,11 @@ impl Controller {
         let threshold = self.settings.threshold;
         let total: f64 = super::total_of(loads) + unattributed;
         let limited = loads.iter().any(|load| load.limit.is_some());
-        let explained = total + self.left_over(loads);
-        self.integrate(interval_ms, (threshold - explained) / threshold, limited);
+        let mut error = threshold - total;
+        if error > 0.0 {
+            error = (error - self.left_over(loads)).max(0.0);
+        }
+        self.integrate(interval_ms, error / threshold, limited);
 
         let protected: f64 = protected_of(loads);
         let capacity = (threshold * (1.0 + self.trim) - unattributed - protected)
@@ -167,9 +172,9 @@ impl Controller {
         }
     }
 
-    /// What limits granted and their users did not want, in bytes a second. It is no error of the
-    /// limits: what is left over is shared out anew at once, and integrating it would make the
-    /// total overshoot as soon as somebody takes it.
+    /// What limits granted and their users did not want, in bytes a second. It explains a total
+    /// below the threshold, which is then no error of the limits: what is left over is shared out
+    /// anew at once, and integrating it would make the total overshoot as soon as somebody takes it.
     fn left_over(&self, loads: &[Load]) -> f64 {
         let unused = |load: &Load| {
             let limit = load.limit.filter(|_| !binding(load))?;
@@ -181,12 +186,13 @@ impl Controller {
 
     fn integrate(&mut self, interval_ms: f64, error: f64, limited: bool) {
         let most = self.settings.most_trim;
-        let seconds = interval_ms / 1000.0;
+        let kept = (-self.settings.integral_per_s * interval_ms / 1000.0).exp();
         if limited {
-            let step = self.settings.integral_per_s * seconds * error.clamp(-most, most);
+            // However long the interval is, a part of the error only: the rates are being learnt too.
+            let step = (1.0 - kept).min(MOST_AT_ONCE) * error.clamp(-most, most);
             self.trim = (self.trim + step).clamp(-most, most);
         } else {
-            self.trim *= (-self.settings.integral_per_s * seconds).exp();
+            self.trim *= kept;
         }
     }
 

@@ -97,7 +97,7 @@ mod defaults {
         50
     }
     pub fn half_life_ms() -> f64 {
-        25.0
+        10.0
     }
     pub fn hold_ms() -> u64 {
         1000

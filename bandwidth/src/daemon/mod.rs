@@ -15,13 +15,13 @@ pub mod residence;
 pub mod status;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::allocate::{Controller, Decision, Load, Settings};
 use crate::enforce::EnforceError;
 use crate::enforce::cgroup::{Cgroup, Hierarchy, Usage};
 use crate::enforce::ledger::{Ledger, Undone, Wait};
-use crate::enforce::quota::{Quota, worth_writing};
+use crate::enforce::quota::{OPENING, Quota, until_turn_ns, worth_writing};
 use crate::estimate::{
     Activity, Estimate, Estimator, Fault, Nature, Settings as EstimateSettings, TaskId, TaskSample,
 };
@@ -221,7 +221,7 @@ impl Daemon {
         let decision = self.decide(interval_ms, &estimate);
         pass.level = decision.level;
         pass.trim = decision.trim;
-        self.enforce(&decision, &mut pass);
+        self.enforce(now_ns, &decision, &mut pass);
         pass
     }
 
@@ -328,34 +328,61 @@ impl Daemon {
         self.controller.step(interval_ms, rest, &loads)
     }
 
-    fn enforce(&mut self, decision: &Decision, pass: &mut Pass) {
+    fn enforce(&mut self, now_ns: u64, decision: &Decision, pass: &mut Pass) {
+        let mut first = Vec::new();
         for (at, limit) in decision.limits.iter().enumerate() {
             let user = &self.users[at];
             if !worth_writing(user.limit, limit.cpu) {
                 continue;
             }
             pass.writes += 1;
-            let Some(cpu) = limit.cpu else {
-                let path = user.cgroup.path.clone();
-                self.let_go(&path, &mut pass.news);
-                self.users[at].limit = None;
-                continue;
-            };
-            let max = Quota::of(cpu, user.id).into();
-            match self.ledger.set(&user.cgroup, max) {
-                Ok(set) => {
-                    if set.foreign.is_some() {
-                        pass.news.push(News::Foreign(user.cgroup.path.clone()));
-                    }
-                    self.users[at].limit = set.max.cpu();
-                }
-                // Who is gone is noticed in the next pass.
-                Err(error) if error.is_gone() => (),
-                Err(error) => {
+            match limit.cpu {
+                Some(cpu) if user.limit.is_none() => first.push((at, cpu)),
+                Some(cpu) => self.set(at, Quota::of(cpu), &mut pass.news),
+                None => {
                     let path = user.cgroup.path.clone();
-                    pass.news.push(News::Failed(path, error.to_string()));
+                    self.let_go(&path, &mut pass.news);
+                    self.users[at].limit = None;
                 }
             }
+        }
+        self.limit_in_turn(now_ns, first, &mut pass.news);
+    }
+
+    /// First limits: opened, and each written when it is its user's turn. Takes 7 ms at most.
+    fn limit_in_turn(&mut self, now_ns: u64, mut first: Vec<(usize, f64)>, news: &mut Vec<News>) {
+        if first.is_empty() {
+            return;
+        }
+        let began = Instant::now();
+        for &(at, _) in &first {
+            // Where it is refused, as below a limited parent of version 1, the limit comes anyway.
+            let _ = self.ledger.set(&self.users[at].cgroup, OPENING.into());
+        }
+        let opened = Duration::from_micros(OPENING.period_us);
+        std::thread::sleep(opened.saturating_sub(began.elapsed()));
+        let now = now_ns + began.elapsed().as_nanos() as u64;
+        let turn = |users: &[User], at: usize| until_turn_ns(now, users[at].id);
+        first.sort_by_key(|&(at, _)| turn(&self.users, at));
+        for (at, cpu) in first {
+            let due = opened + Duration::from_nanos(turn(&self.users, at));
+            std::thread::sleep(due.saturating_sub(began.elapsed()));
+            self.set(at, Quota::of(cpu), news);
+        }
+    }
+
+    fn set(&mut self, at: usize, quota: Quota, news: &mut Vec<News>) {
+        let user = &mut self.users[at];
+        match self.ledger.set(&user.cgroup, quota.into()) {
+            Ok(set) => {
+                if set.foreign.is_some() {
+                    news.push(News::Foreign(user.cgroup.path.clone()));
+                }
+                user.limit = set.max.cpu();
+            }
+            // Who is gone is noticed in the next pass.
+            Err(error) if error.is_gone() => (),
+            Err(error) => news.push(News::Failed(user.cgroup.path.clone(), error.to_string())),
         }
     }
 

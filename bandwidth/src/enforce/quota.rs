@@ -1,18 +1,33 @@
 //! A CPU limit as quota and period.
 //!
-//! The kernel takes quotas of 1 ms at least and periods up to 1 s; it looks at quotas on ticks, so
-//! short periods make a task run often and briefly, which keeps the device's load even. Users whose
-//! periods are equal would get their quotas at the same instants and fill the device together, so
-//! each has a period of its own.
+//! The kernel takes quotas of 1 ms at least and periods up to 1 s, and looks at quotas on ticks.
+//!
+//! Users whose quotas refill at the same instant fill the device together, although each is within
+//! its limit: then accesses wait for each other just as without limits. So users take turns:
+//!
+//! ```text
+//!  user 0  ██░░░░░░░░██░░░░░░░░██        all periods are 5 ms, or twice that and so on for limits
+//!  user 1  ░░░░░░██░░░░░░░░██░░░░        too low for the least quota; each user's period begins at
+//!  user 2  ░██░░░░░░░░██░░░░░░░░█        an offset of its own
+//! ```
+//!
+//! The kernel keeps a period timer's phase for ever: writing `cpu.max` ends no running period. But
+//! with a period of 1 ms the running one ends within that time, and the period that is written next
+//! is counted from there. So a first limit is *opened* with a period of 1 ms and more quota than a
+//! machine has processors, and written when it is its user's turn.
 
 /// Least quota (`min_cfs_quota_period` in kernel/sched/core.c).
 const LEAST_QUOTA_US: f64 = 1000.0;
-/// Shorter periods would cost more timer interrupts than they are worth.
-const LEAST_PERIOD_US: f64 = 4000.0;
+/// Long enough for several users to take turns, in ticks of 1 ms; shorter than what latency is
+/// felt by.
+const BASE_PERIOD_US: f64 = 5000.0;
 /// Longest period (`max_cfs_quota_period`).
 const MOST_PERIOD_US: f64 = 1_000_000.0;
-/// Periods differ by up to this share.
-const SPREAD: f64 = 0.4;
+/// Opens a limit: the running period ends within a millisecond, and nobody is held back.
+pub const OPENING: Quota = Quota {
+    quota_us: 1_000_000,
+    period_us: 1000,
+};
 /// A limit that changes by less is not worth a write, which gives away what was used of the
 /// running period.
 const DEAD_BAND: f64 = 0.02;
@@ -25,12 +40,12 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// A limit in CPUs, for the user with this number (any; neighbours differ most).
-    pub fn of(cpu: f64, slot: u64) -> Self {
-        // Multiples of the golden ratio are spread evenly, however many there are.
-        let part = (slot as f64 * 0.618_033_988_749_895).fract();
-        let period = (LEAST_QUOTA_US / cpu).max(LEAST_PERIOD_US) * (1.0 + SPREAD * part);
-        let period_us = period.min(MOST_PERIOD_US).round();
+    /// A limit in CPUs.
+    pub fn of(cpu: f64) -> Self {
+        let mut period_us = BASE_PERIOD_US;
+        while cpu * period_us < LEAST_QUOTA_US && period_us * 2.0 <= MOST_PERIOD_US {
+            period_us *= 2.0;
+        }
         Self {
             quota_us: (cpu * period_us).round().max(LEAST_QUOTA_US) as u64,
             period_us: period_us as u64,
@@ -41,6 +56,15 @@ impl Quota {
     pub fn cpu(&self) -> f64 {
         self.quota_us as f64 / self.period_us as f64
     }
+}
+
+/// Time from an instant of a monotonic clock until it is the turn of the user with this number.
+pub fn until_turn_ns(now_ns: u64, slot: u64) -> u64 {
+    let period_ns = BASE_PERIOD_US as u64 * 1000;
+    // Multiples of the golden ratio are spread evenly, however many there are.
+    let part = (slot as f64 * 0.618_033_988_749_895).fract();
+    let turn_ns = (part * period_ns as f64) as u64;
+    (turn_ns + period_ns - now_ns % period_ns) % period_ns
 }
 
 /// Whether a limit differs enough from the one in force to be written.
@@ -55,25 +79,33 @@ pub fn worth_writing(in_force: Option<f64>, wanted: Option<f64>) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::HashSet;
 
     proptest! {
         #[test]
-        fn the_kernel_takes_it_and_it_is_what_was_wanted(
-            cpu in 0.01..64.0f64, slot in 0u64..100_000,
-        ) {
-            let quota = Quota::of(cpu, slot);
+        fn the_kernel_takes_it_and_it_is_what_was_wanted(cpu in 0.01..64.0f64) {
+            let quota = Quota::of(cpu);
             prop_assert!(quota.quota_us >= 1000 && (1000..=1_000_000).contains(&quota.period_us));
             prop_assert!((quota.cpu() / cpu - 1.0).abs() < 0.001, "{quota:?}");
+        }
+
+        #[test]
+        fn a_turn_comes_once_a_period(slot in 0u64..1000, now in 0u64..1 << 60) {
+            let turn = now + until_turn_ns(now, slot);
+            prop_assert!(turn - now < BASE_PERIOD_US as u64 * 1000);
+            prop_assert_eq!(until_turn_ns(turn, slot), 0);
+            prop_assert_eq!(until_turn_ns(turn + 1, slot), BASE_PERIOD_US as u64 * 1000 - 1);
         }
     }
 
     #[test]
     fn quotas_do_not_refill_together() {
-        let periods: HashSet<u64> = (0..100)
-            .map(|slot| Quota::of(0.3, slot).period_us)
-            .collect();
-        assert!(periods.len() > 95, "{}", periods.len());
+        for users in 2..20 {
+            let mut turns: Vec<u64> = (0..users).map(|slot| until_turn_ns(0, slot)).collect();
+            turns.sort_unstable();
+            let even = BASE_PERIOD_US as u64 * 1000 / users;
+            let apart = turns.windows(2).map(|two| two[1] - two[0]);
+            assert!(apart.min() > Some(even / 3), "{turns:?}");
+        }
     }
 
     #[test]

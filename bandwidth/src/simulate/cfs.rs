@@ -15,6 +15,8 @@ pub struct Cfs {
     tick_ns: i64,
     /// When a CPU with a queue gives a task away.
     give_ns: Vec<i64>,
+    /// When the balancer looks at a CPU.
+    balance_ns: Vec<i64>,
 }
 
 impl Cfs {
@@ -35,6 +37,7 @@ impl Cfs {
             ran_ns: vec![0; machine.cpus],
             tick_ns: 0,
             give_ns: vec![0; machine.cpus],
+            balance_ns: vec![0; machine.cpus],
         }
     }
 
@@ -70,6 +73,11 @@ impl Cfs {
         }
     }
 
+    /// The CPU whose queue a task is in.
+    pub fn cpu_of(&self, task: usize) -> Option<usize> {
+        self.queues.iter().position(|queue| queue.contains(&task))
+    }
+
     /// The step has passed.
     pub fn pass(&mut self, step_ns: i64, tasks: &mut [Task]) {
         for (running, ran_ns) in self.running.iter().zip(&mut self.ran_ns) {
@@ -97,6 +105,7 @@ impl Cfs {
         {
             quota.check();
         }
+        self.balance(cpu, now_ns, machine, tasks, random);
         let ready = self.ready(cpu, now_ns, tasks).count();
         if ready > 1 && self.ran_ns[cpu] >= machine.slice_ns {
             self.pick(cpu, now_ns, tasks);
@@ -110,6 +119,35 @@ impl Cfs {
                     self.move_task(task, cpu, to, tasks);
                 }
             }
+        }
+    }
+
+    /// Two cgroups of one CPU weigh more than any other CPU has: the balancer takes one away, to a
+    /// CPU that has none.
+    fn balance(
+        &mut self,
+        cpu: usize,
+        now_ns: i64,
+        machine: &Machine,
+        tasks: &mut [Task],
+        random: &mut Random,
+    ) {
+        if now_ns < self.balance_ns[cpu] {
+            return;
+        }
+        self.balance_ns[cpu] = now_ns + random.exponential(machine.balance_ns) as i64;
+        let heavy = |queue: &[usize]| queue.iter().any(|&task| tasks[task].own_group);
+        let running = self.running[cpu].filter(|&task| tasks[task].own_group);
+        let waiting = self
+            .ready(cpu, now_ns, tasks)
+            .find(|&task| tasks[task].own_group && Some(task) != running);
+        let light: Vec<usize> = (0..self.queues.len())
+            .filter(|&to| !heavy(&self.queues[to]))
+            .collect();
+        if let (Some(_), Some(task)) = (running, waiting)
+            && !light.is_empty()
+        {
+            self.move_task(task, cpu, light[random.below(light.len())], tasks);
         }
     }
 

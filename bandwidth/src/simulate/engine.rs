@@ -47,6 +47,14 @@ impl Scheduler {
             Self::Ext(ext) => &ext.running,
         }
     }
+
+    /// Where a task runs, or would.
+    fn cpu_of(&self, task: usize) -> Option<usize> {
+        match self {
+            Self::Fair(cfs) => cfs.cpu_of(task),
+            Self::Ext(ext) => ext.running.iter().position(|&other| other == Some(task)),
+        }
+    }
 }
 
 /// The simulation while it runs.
@@ -63,6 +71,10 @@ struct Run<'a> {
     blocks_us: Vec<f64>,
     spikes_gib_s: Vec<f64>,
     windows: Vec<f64>,
+    /// How hard everybody would ask who is awake, if nobody were limited, and what would flow.
+    wanted: Vec<Asking>,
+    wanted_bytes_s: f64,
+    wanted_windows: Vec<f64>,
 }
 
 /// Runs a simulation; the same setting gives the same outcome.
@@ -102,6 +114,9 @@ pub fn simulate(setting: &Setting) -> Outcome {
         blocks_us: Vec::new(),
         spikes_gib_s: Vec::new(),
         windows: Vec::new(),
+        wanted: Vec::new(),
+        wanted_bytes_s: 0.0,
+        wanted_windows: Vec::new(),
     };
     let steps = |seconds: f64| (seconds * 1e9) as i64 / STEP_NS;
     let warm = steps(setting.warm_up_seconds);
@@ -130,6 +145,7 @@ pub fn simulate(setting: &Setting) -> Outcome {
             }
         }
         run.flow(now_ns, scheduler.running(), step >= warm);
+        run.want(now_ns, &scheduler);
     }
     run.outcome(&before, control.writes)
 }
@@ -218,11 +234,37 @@ impl Run<'_> {
         if measured {
             self.latencies.add(self.latency_ns, sum);
         }
-        let window = (now_ns as f64 / (self.setting.window_ms * 1e6)) as usize;
-        if self.windows.len() <= window {
-            self.windows.resize(window + 1, 0.0);
+        self.add(now_ns, sum, |run| &mut run.windows);
+    }
+
+    /// What would flow if nobody were limited: no policy can make more of it.
+    fn want(&mut self, now_ns: i64, scheduler: &Scheduler) {
+        let awake = |task: &Task| now_ns >= task.asleep_until_ns && now_ns < task.spec.until_ns;
+        let mut wanted = Vec::with_capacity(self.wanted.len());
+        for (at, task) in self.tasks.iter().enumerate() {
+            if let Work::Memory { asking, .. } = task.spec.work
+                && awake(task)
+            {
+                let cpu = scheduler.cpu_of(at);
+                wanted
+                    .push(cpu.map_or(asking, |cpu| self.asking(asking, cpu, scheduler.running())));
+            }
         }
-        self.windows[window] += sum;
+        if wanted != self.wanted {
+            self.wanted_bytes_s = balance(&self.setting.curve, &wanted).1;
+            self.wanted = wanted;
+        }
+        let bytes = self.wanted_bytes_s * STEP_NS as f64 / 1e9;
+        self.add(now_ns, bytes, |run| &mut run.wanted_windows);
+    }
+
+    fn add(&mut self, now_ns: i64, bytes: f64, windows: fn(&mut Self) -> &mut Vec<f64>) {
+        let window = (now_ns as f64 / (self.setting.window_ms * 1e6)) as usize;
+        let windows = windows(self);
+        if windows.len() <= window {
+            windows.resize(window + 1, 0.0);
+        }
+        windows[window] += bytes;
     }
 
     /// A memory task has moved bytes: blocks end, and those with a limit of their own sleep.
@@ -266,6 +308,7 @@ impl Run<'_> {
         let seconds = setting.seconds - setting.warm_up_seconds;
         let per_window = |bytes: &f64| gib(*bytes) * 1000.0 / setting.window_ms;
         let windows: Vec<f64> = self.windows.iter().map(per_window).collect();
+        let wanted = self.wanted_windows.iter().map(per_window).collect();
         let first = (setting.warm_up_seconds * 1000.0 / setting.window_ms).ceil() as usize;
         let measured = windows.get(first..).unwrap_or_default();
         let each = after.each.iter().zip(&before.each);
@@ -289,6 +332,7 @@ impl Run<'_> {
             tasks_gib_s: each.map(|(now, then)| gib(now - then) / seconds).collect(),
             writes_s: writes as f64 / setting.seconds,
             windows_gib_s: windows,
+            wanted_gib_s: wanted,
             window_ms: setting.window_ms,
         }
     }

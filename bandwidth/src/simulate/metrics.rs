@@ -87,7 +87,7 @@ impl Latencies {
 }
 
 /// What came out, over the measured time.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     pub policy: &'static str,
     pub seed: u64,
@@ -112,34 +112,54 @@ pub struct Outcome {
     /// Total in each window, from the beginning.
     #[serde(skip)]
     pub windows_gib_s: Vec<f64>,
+    /// What would have flowed in each window if nobody had been limited.
+    #[serde(skip)]
+    pub wanted_gib_s: Vec<f64>,
     #[serde(skip)]
     pub window_ms: f64,
 }
 
 impl Outcome {
-    /// Time after `from_ms` from which on the mean of `span_ms` stays within `band` of the target
-    /// (relative); nothing if it never does.
-    pub fn settled_ms(
-        &self,
-        from_ms: f64,
-        span_ms: f64,
-        band: f64,
-        target_gib_s: f64,
-    ) -> Option<f64> {
-        let span = (span_ms / self.window_ms).round().max(1.0) as usize;
-        let from = (from_ms / self.window_ms).round() as usize;
-        let after = self.windows_gib_s.get(from..)?;
-        let means = after
-            .windows(span)
-            .map(|of| of.iter().sum::<f64>() / span as f64);
-        let outside = |mean: &f64| (mean / target_gib_s - 1.0).abs() > band;
-        let means: Vec<f64> = means.collect();
-        match means.iter().rposition(outside) {
-            None => Some(0.0),
-            Some(last) if last + 1 < means.len() => Some((last + 1) as f64 * self.window_ms),
-            Some(_) => None,
-        }
+    /// Time after `from_ms` from which on the bandwidth stays within the band for `hold_ms`;
+    /// nothing if it never does.
+    pub fn settled_ms(&self, from_ms: f64, hold_ms: f64, band: &Band) -> Option<f64> {
+        let inside = self.inside(from_ms, band);
+        let hold = (hold_ms / self.window_ms).round().max(1.0) as usize;
+        let stays = |held: &[bool]| held.iter().all(|&inside| inside);
+        let at = inside.windows(hold).position(stays)?;
+        Some(at as f64 * self.window_ms)
     }
+
+    /// Part of the time after `from_ms` in which the bandwidth is outside the band.
+    pub fn outside(&self, from_ms: f64, band: &Band) -> f64 {
+        let inside = self.inside(from_ms, band);
+        let outside = inside.iter().filter(|&&inside| !inside).count();
+        outside as f64 / inside.len().max(1) as f64
+    }
+
+    fn inside(&self, from_ms: f64, band: &Band) -> Vec<bool> {
+        let span = (band.span_ms / self.window_ms).round().max(1.0) as usize;
+        let from = (from_ms / self.window_ms).round() as usize;
+        let used = self.windows_gib_s.get(from..).unwrap_or_default();
+        let wanted = self.wanted_gib_s.get(from..).unwrap_or_default();
+        let due = wanted.iter().map(|wanted| wanted.min(self.threshold_gib_s));
+        let due: Vec<f64> = due.collect();
+        let means = used.windows(span).zip(due.windows(span));
+        let inside = means.map(|(used, due)| {
+            let (used, due): (f64, f64) = (used.iter().sum(), due.iter().sum());
+            (used - due).abs() <= band.relative * due
+        });
+        inside.collect()
+    }
+}
+
+/// Where the bandwidth should be: near the threshold, or near what is wanted where that is less.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Band {
+    /// Means of this time are looked at.
+    pub span_ms: f64,
+    /// How far off they may be.
+    pub relative: f64,
 }
 
 /// Bytes as GiB.
@@ -161,6 +181,27 @@ mod tests {
         assert!((spread.stddev - 2f64.sqrt()).abs() < 1e-12);
         assert!((rmse(&[3.0, 5.0], 4.0) - 1.0).abs() < 1e-12);
         assert_eq!(Spread::of(&[]), Spread::default());
+    }
+
+    #[test]
+    fn settling_is_staying_near_the_threshold_or_near_what_is_wanted() {
+        let run = |windows: &[f64]| Outcome {
+            threshold_gib_s: 4.0,
+            windows_gib_s: windows.to_vec(),
+            wanted_gib_s: [vec![8.0; 6], vec![2.0; 2]].concat(),
+            window_ms: 10.0,
+            ..Outcome::default()
+        };
+        let band = Band {
+            span_ms: 10.0,
+            relative: 0.1,
+        };
+        let late = run(&[9.0, 4.1, 3.0, 4.0, 4.0, 3.9, 2.0, 2.1]);
+        assert_eq!(late.settled_ms(0.0, 20.0, &band), Some(30.0));
+        assert_eq!(late.settled_ms(30.0, 20.0, &band), Some(0.0));
+        assert_eq!(late.outside(0.0, &band), 2.0 / 8.0);
+        let never = run(&[9.0, 4.1, 3.0, 4.0, 9.0, 3.9, 3.0, 2.1]);
+        assert_eq!(never.settled_ms(0.0, 20.0, &band), None);
     }
 
     #[test]

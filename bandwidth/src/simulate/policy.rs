@@ -17,6 +17,8 @@ const SEED_NEW: f64 = 0.3;
 /// are a dozen samples of a task in an interval, and averaged as in the seed they are off by the 10
 /// to 15 % of its section 6.2.3.
 const BYTES_PER_SAMPLE: f64 = 512.0 / 3.25 * 9973.0 * 8.0;
+/// How late the first period of a limit that was opened begins at most.
+const OPENING_NS: f64 = quota::OPENING.period_us as f64 * 1000.0;
 
 /// Who decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -104,7 +106,7 @@ impl Control {
             last: vec![Last::default(); tasks],
             average: vec![0.0; tasks],
             estimator: Estimator::new(EstimateSettings {
-                half_life_ms: 25.0,
+                half_life_ms: 10.0,
                 nature: Nature {
                     bits: 64,
                     most_bytes_s: 1e12,
@@ -229,6 +231,7 @@ impl Control {
         for (slot, limit) in limits.iter().enumerate() {
             let task = limit.id as usize;
             let in_force = self.last[task].limit;
+            let mut first_ns = now_ns;
             let (quota_us, period_us) = match (limit.cpu, self.policy) {
                 (None, _) => {
                     if in_force.is_some() {
@@ -242,7 +245,13 @@ impl Control {
                     if !quota::worth_writing(in_force, Some(cpu)) {
                         continue;
                     }
-                    let quota = quota::Quota::of(cpu, slot as u64);
+                    let quota = quota::Quota::of(cpu);
+                    // As the daemon opens a limit: at its turn, and the period ends within 1 ms.
+                    let opened = in_force.is_none().then(|| {
+                        let after_ns = quota::until_turn_ns(now_ns as u64, slot as u64) as i64;
+                        now_ns + after_ns + (self.random.unit() * OPENING_NS) as i64
+                    });
+                    first_ns = opened.unwrap_or(first_ns);
                     (quota.quota_us, quota.period_us)
                 }
                 // Equation 9 of the seed.
@@ -251,7 +260,7 @@ impl Control {
             let (quota_ns, period_ns) = (quota_us as i64 * 1000, period_us as i64 * 1000);
             match &mut tasks[task].quota {
                 Some(quota) => quota.write(quota_ns, period_ns),
-                quota => *quota = Some(Quota::new(now_ns, quota_ns, period_ns)),
+                quota => *quota = Some(Quota::new(first_ns, quota_ns, period_ns)),
             }
             self.last[task].limit = Some(quota_us as f64 / period_us as f64);
             self.writes += 1;

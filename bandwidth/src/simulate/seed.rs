@@ -38,6 +38,7 @@ pub fn machine() -> Machine {
         wake_ns: 1e6,
         method_ns: 1e9,
         migration_ns: 1e9,
+        balance_ns: 320e6,
         lines_lost: 0.5,
         own_added_ns: 140.0,
     }

@@ -56,6 +56,8 @@ pub struct Machine {
     pub method_ns: f64,
     /// Mean time until a CPU with a queue gives a task away.
     pub migration_ns: f64,
+    /// Mean time until the balancer sees that a CPU has two cgroups.
+    pub balance_ns: f64,
     /// Share of its lines under way that a task loses to the busiest neighbour.
     pub lines_lost: f64,
     /// Own time for each line that the busiest neighbour adds.

@@ -36,6 +36,12 @@ pub struct Wanted {
     pub mem_sleep: Option<String>,
     /// `/sys/power/pm_print_times`.
     pub print_times: Option<bool>,
+    /// `/sys/power/pm_graph` of our kernel series: `off`, `list`, `threshold`, `graph`.
+    pub order: Option<String>,
+    /// `/sys/power/pm_graph_scope`: `async`, `declared`, `all`.
+    pub order_scope: Option<String>,
+    /// `/sys/power/pm_graph_threshold_us`.
+    pub order_threshold_us: Option<u64>,
 }
 
 /// What has to be changed for that on this machine, and what cannot be, in words.
@@ -67,13 +73,34 @@ pub fn plan(
             wanted.mem_sleep.clone(),
             "how `mem` sleeps",
         ),
+        // Before the order, which they are for.
+        (
+            "power/pm_graph_threshold_us",
+            wanted.order_threshold_us.map(|us| us.to_string()),
+            "from where on a device is slow",
+        ),
+        (
+            "power/pm_graph_scope",
+            wanted.order_scope.clone(),
+            "who may leave the list's order",
+        ),
+        (
+            "power/pm_graph",
+            wanted.order.clone(),
+            "the order of devices",
+        ),
     ];
     for (name, to, why) in switches {
         let Some(to) = to else { continue };
         let path = sys.join(name);
         let Some(offered) = sysfs::read(&path) else {
+            let series = if name.starts_with("power/pm_graph") {
+                "; it comes with the kernel series of devices/kernel"
+            } else {
+                ""
+            };
             return Err(ApplyError::Lacking(format!(
-                "{}: this kernel has no such switch",
+                "{}: this kernel has no such switch{series}",
                 path.display()
             )));
         };

@@ -137,6 +137,39 @@ fn the_threshold_rule_changes_slow_devices_what_is_tied_to_them_and_needless_one
 }
 
 #[test]
+fn the_kernel_series_switches_are_set_in_their_order_and_named_where_they_are_missing() {
+    let machine = Machine::new();
+    let wanted = Wanted {
+        order: Some("graph".to_owned()),
+        order_scope: Some("declared".to_owned()),
+        order_threshold_us: Some(250),
+        ..Wanted::default()
+    };
+    let error = plan(&machine.sys(), &wanted, None).unwrap_err().to_string();
+    assert!(error.contains("devices/kernel"), "{error}");
+    for (name, value) in [
+        ("pm_graph", "off\n"),
+        ("pm_graph_scope", "async\n"),
+        ("pm_graph_threshold_us", "500\n"),
+    ] {
+        machine.write(&format!("power/{name}"), value);
+    }
+    let changes = machine.apply(&wanted);
+    let set: Vec<_> = changes
+        .iter()
+        .map(|change| (change.path.as_str(), change.to.as_str()))
+        .collect();
+    let expected = [
+        ("power/pm_graph_threshold_us", "250"),
+        ("power/pm_graph_scope", "declared"),
+        ("power/pm_graph", "graph"),
+    ];
+    assert_eq!(set, expected);
+    machine.undo();
+    assert_eq!(machine.read("power/pm_graph"), "off");
+}
+
+#[test]
 fn undo_puts_everything_back_and_forgets_it() {
     let machine = Machine::new();
     let before = machine.all();

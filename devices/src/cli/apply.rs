@@ -21,6 +21,11 @@ pub fn run(arguments: &ApplyArguments) -> Result<u8, CliError> {
         sync_on_suspend: arguments.sync_on_suspend.map(|switch| switch.is_on()),
         mem_sleep: arguments.mem_sleep.clone(),
         print_times: arguments.print_times.map(|switch| switch.is_on()),
+        order: arguments.order.map(value_name),
+        order_scope: arguments.order_scope.map(value_name),
+        order_threshold_us: arguments
+            .order_threshold
+            .map(|time| time.as_micros() as u64),
     };
     let recording = match &arguments.recording {
         Some(path) => Some(read::read(path, false)?),
@@ -63,6 +68,12 @@ pub fn run(arguments: &ApplyArguments) -> Result<u8, CliError> {
     text.push_str(&files);
     output::text(&text)?;
     Ok(DONE)
+}
+
+/// As the kernel spells it, too.
+fn value_name(choice: impl clap::ValueEnum) -> String {
+    let value = choice.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn line(text: &mut String, change: &Change) {

@@ -55,6 +55,7 @@ Exit codes: as of `analyze`.")]
 Examples:
   dormouse devices apply --recording out/devices/first --async-threshold 1ms --dry-run
   dormouse devices apply --sync-on-suspend off --snippet
+  dormouse devices apply --order graph --order-scope declared
   dormouse devices apply --undo
 
 Prints each change. What everything was is kept in the state file before the first change, so an
@@ -203,8 +204,21 @@ pub struct ApplyArguments {
     #[arg(long, value_enum, value_name = "SWITCH", group = "what")]
     pub print_times: Option<Switch>,
 
+    /// /sys/power/pm_graph of the kernel series (devices/kernel): in which order devices suspend and
+    /// resume
+    #[arg(long, value_enum, value_name = "ORDER", group = "what")]
+    pub order: Option<Order>,
+
+    /// /sys/power/pm_graph_scope: which devices may leave the list's order with `--order graph`
+    #[arg(long, value_enum, value_name = "SCOPE", group = "what")]
+    pub order_scope: Option<Scope>,
+
+    /// /sys/power/pm_graph_threshold_us: devices that take longer are slow
+    #[arg(long, value_name = "TIME", value_parser = time, group = "what")]
+    pub order_threshold: Option<Duration>,
+
     /// Put back what earlier calls changed
-    #[arg(long, group = "what", conflicts_with_all = ["async_threshold", "all_async", "pm_async", "sync_on_suspend", "mem_sleep", "print_times", "snippet"])]
+    #[arg(long, group = "what", conflicts_with_all = ["async_threshold", "all_async", "pm_async", "sync_on_suspend", "mem_sleep", "print_times", "order", "order_scope", "order_threshold", "snippet"])]
     pub undo: bool,
 
     /// Say what would be changed, and change nothing
@@ -230,6 +244,30 @@ pub struct ApplyArguments {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// Orders of the kernel series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Order {
+    /// The stock kernel's
+    Off,
+    /// One after the other
+    List,
+    /// The stock kernel's, async for slow devices and what is tied to them
+    Threshold,
+    /// The device graph, by a few workers
+    Graph,
+}
+
+/// Who may leave the list's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scope {
+    /// Devices with power/async set, and those without callbacks
+    Async,
+    /// Also those with a device link to a supplier
+    Declared,
+    /// All
+    All,
 }
 
 /// On or off.
@@ -313,7 +351,8 @@ pub struct SimulateArguments {
     pub wake_threshold: Duration,
 
     /// What scheduling costs: per-device, queue, wake, latency or switch, and a time (default: as
-    /// measured by `record`, or that of a small virtual machine)
+    /// measured by `record`, or that of a small virtual machine); or trace: what tracing has added
+    /// to the time of each callback
     #[arg(long, value_name = "NAME=TIME", value_parser = overhead)]
     pub overhead: Vec<(String, Duration)>,
 
@@ -331,7 +370,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
     Duration::try_from(time).map_err(|_| wrong(&"it must not be negative"))
 }
 
-const OVERHEADS: [&str; 5] = ["per-device", "queue", "wake", "latency", "switch"];
+const OVERHEADS: [&str; 6] = ["per-device", "queue", "wake", "latency", "switch", "trace"];
 
 fn overhead(text: &str) -> Result<(String, Duration), String> {
     let (name, value) = text

@@ -15,7 +15,7 @@ use crate::simulate::table::{Prediction, Table, table, variants};
 use crate::simulate::{Schedule, Setting};
 
 pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
-    let (recording, number) = read_input(&arguments.input)?;
+    let (mut recording, number) = read_input(&arguments.input)?;
     let cpus = cpus_of(&recording, arguments.input.cpus.map(usize::from));
     let mut setting = Setting::new(Schedule::List, cpus);
     setting.workers = arguments.workers.map_or(cpus, usize::from);
@@ -29,9 +29,11 @@ pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
             "queue" => setting.overheads.queue_ns = ns,
             "wake" => setting.overheads.wake_ns = ns,
             "latency" => setting.overheads.latency_ns = ns,
-            _ => setting.overheads.switch_ns = ns,
+            "switch" => setting.overheads.switch_ns = ns,
+            _ => setting.overheads.trace_ns = ns,
         }
     }
+    recording.overheads = Some(setting.overheads);
     let threshold_ns = arguments.input.threshold.as_nanos() as u64;
     let variants = variants(threshold_ns, has_permissions(&recording));
     let table = table(
@@ -59,7 +61,7 @@ fn rendered(table: &Table, threshold_ns: u64) -> String {
     let _ = writeln!(
         text,
         "{} devices, {} dependencies, {} CPUs; a device costs {}, queueing {}, waking {}, until it \
-         runs {}, a switch {}",
+         runs {}, a switch {}; tracing cost {} a callback",
         table.devices,
         table.edges,
         table.cpus,
@@ -68,6 +70,7 @@ fn rendered(table: &Table, threshold_ns: u64) -> String {
         duration(costs.wake_ns),
         duration(costs.latency_ns),
         duration(costs.switch_ns),
+        duration(costs.trace_ns),
     );
     if table.refused_links > 0 {
         let _ = writeln!(

@@ -16,7 +16,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use super::{Outcome, Overheads};
+use super::{Outcome, Overheads, Setting};
 
 /// How long a thread runs before another that is ready gets the CPU.
 pub const SLICE_NS: u64 = 3_000_000;
@@ -51,7 +51,8 @@ pub trait Program {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    SliceOver(ThreadId),
+    /// Of the slice with this number; one that was begun anew has another.
+    SliceOver(ThreadId, u32),
     Ready(ThreadId),
 }
 
@@ -59,6 +60,11 @@ enum Event {
 struct Thread {
     left_ns: u64,
     is_overhead: bool,
+    /// When its slice began, how many nanoseconds it takes there for one that is left, and the
+    /// slice's number.
+    since_ns: u64,
+    pace: u64,
+    slice: u32,
     parked: bool,
     /// Somebody woke it before it parked.
     wake_pending: bool,
@@ -68,7 +74,9 @@ struct Thread {
 pub struct World {
     now_ns: u64,
     overheads: Overheads,
+    one_clock: bool,
     free_cpus: usize,
+    running: Vec<ThreadId>,
     ready: VecDeque<ThreadId>,
     threads: Vec<Thread>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -83,11 +91,13 @@ pub struct World {
 
 impl World {
     /// A machine with no thread yet.
-    pub fn new(cpus: usize, devices: usize, overheads: Overheads) -> World {
+    pub fn new(setting: &Setting, devices: usize) -> World {
         World {
             now_ns: 0,
-            overheads,
-            free_cpus: cpus.max(1),
+            overheads: setting.overheads,
+            one_clock: setting.one_clock,
+            free_cpus: setting.cpus.max(1),
+            running: Vec::new(),
             ready: VecDeque::new(),
             threads: Vec::new(),
             events: BinaryHeap::new(),
@@ -186,20 +196,67 @@ impl World {
     }
 
     fn run_slice(&mut self, thread: ThreadId) {
-        let slice_ns = self.threads[thread].left_ns.min(SLICE_NS);
-        self.at(self.now_ns + slice_ns, Event::SliceOver(thread));
+        self.running.push(thread);
+        self.begin_slice(thread);
+    }
+
+    fn begin_slice(&mut self, thread: ThreadId) {
+        let pace = self.pace(thread);
+        let state = &mut self.threads[thread];
+        state.since_ns = self.now_ns;
+        state.pace = pace;
+        state.slice += 1;
+        let slice_ns = (state.left_ns * pace).min(SLICE_NS);
+        let event = Event::SliceOver(thread, state.slice);
+        self.at(self.now_ns + slice_ns, event);
+    }
+
+    fn pace(&self, thread: ThreadId) -> u64 {
+        if self.one_clock && self.threads[thread].is_overhead {
+            self.running.len() as u64
+        } else {
+            1
+        }
+    }
+
+    /// Takes off what a running thread has done since its slice began.
+    fn account(&mut self, thread: ThreadId) {
+        let state = &mut self.threads[thread];
+        let ran_ns = self.now_ns - state.since_ns;
+        state.since_ns = self.now_ns;
+        state.left_ns = state.left_ns.saturating_sub(ran_ns / state.pace);
+        self.outcome.cpu_busy_ns += ran_ns;
+        if state.is_overhead {
+            self.outcome.overhead_ns += ran_ns;
+        }
+    }
+
+    /// Begins the slices anew of those that are slower or faster with the others that run now.
+    fn keep_pace(&mut self) {
+        for place in 0..self.running.len() {
+            let thread = self.running[place];
+            if self.threads[thread].pace != self.pace(thread) {
+                self.account(thread);
+                self.begin_slice(thread);
+            }
+        }
     }
 
     /// Runs until nothing more can happen.
     pub fn run(mut self, program: &mut impl Program) -> Outcome {
         self.dispatch(program);
+        self.keep_pace();
         while let Some(Reverse((time_ns, _, event))) = self.events.pop() {
             self.now_ns = time_ns;
             match event {
                 Event::Ready(thread) => self.ready.push_back(thread),
-                Event::SliceOver(thread) => self.slice_over(thread, program),
+                Event::SliceOver(thread, slice) if slice == self.threads[thread].slice => {
+                    self.slice_over(thread, program);
+                }
+                Event::SliceOver(..) => continue,
             }
             self.dispatch(program);
+            self.keep_pace();
         }
         self.outcome
     }
@@ -219,14 +276,9 @@ impl World {
     }
 
     fn slice_over(&mut self, thread: ThreadId, program: &mut impl Program) {
-        let state = &mut self.threads[thread];
-        let ran_ns = state.left_ns.min(SLICE_NS);
-        state.left_ns -= ran_ns;
-        self.outcome.cpu_busy_ns += ran_ns;
-        if state.is_overhead {
-            self.outcome.overhead_ns += ran_ns;
-        }
-        if state.left_ns == 0 {
+        self.account(thread);
+        self.running.retain(|&other| other != thread);
+        if self.threads[thread].left_ns == 0 {
             self.advance(thread, program);
         } else if self.ready.is_empty() {
             self.run_slice(thread);

@@ -59,6 +59,10 @@ pub struct Setting {
     /// A device slower than this makes [`Schedule::Graph`] wake another worker.
     pub wake_threshold_ns: u64,
     pub overheads: Overheads,
+    /// The machine is an emulator that counts the instructions of all CPUs on one clock: what
+    /// scheduling costs takes longer by each CPU that is not idle meanwhile. A device's own work
+    /// does not: it ends when the clock says so.
+    pub one_clock: bool,
 }
 
 impl Setting {
@@ -72,6 +76,7 @@ impl Setting {
             sleepers: 32,
             wake_threshold_ns: 500_000,
             overheads: Overheads::default(),
+            one_clock: false,
         }
     }
 }

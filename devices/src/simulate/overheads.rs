@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 /// `record::measure`); the others keep their defaults, which are round numbers for a small x86
 /// virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Overheads {
     /// Of each device, whatever it does: locks, lists, looking for callbacks.
     pub per_device_ns: u64,
@@ -19,6 +20,9 @@ pub struct Overheads {
     pub latency_ns: u64,
     /// Of switching to a thread that was woken.
     pub switch_ns: u64,
+    /// What tracing has added to the recorded time of each callback. It is no cost of scheduling,
+    /// and taken off before anything is simulated.
+    pub trace_ns: u64,
 }
 
 impl Default for Overheads {
@@ -29,6 +33,7 @@ impl Default for Overheads {
             wake_ns: 2_000,
             latency_ns: 5_000,
             switch_ns: 2_000,
+            trace_ns: 0,
         }
     }
 }
@@ -41,5 +46,6 @@ impl Overheads {
         wake_ns: 0,
         latency_ns: 0,
         switch_ns: 0,
+        trace_ns: 0,
     };
 }

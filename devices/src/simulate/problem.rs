@@ -54,11 +54,13 @@ impl Problem {
         }
     }
 
-    /// One phase of a recorded cycle. Several callbacks of one device in a phase are one job.
+    /// One phase of a recorded cycle. Several callbacks of one device in a phase are one job. What
+    /// the recording says that tracing has cost is taken off each.
     pub fn of(recording: &Recording, cycle: &Cycle, phase: DevicePhase) -> Problem {
         let edges = Edges::of(&recording.graph);
         let list = recorded_order(recording, &edges);
         let devices = recording.graph.devices.iter();
+        let trace_ns = recording.overheads.map_or(0, |costs| costs.trace_ns);
         let mut jobs: Vec<Job> = devices
             .map(|device| Job {
                 bus: device.bus,
@@ -71,10 +73,12 @@ impl Problem {
             };
             // Waiting for a CPU is the schedule's doing, not the device's.
             let duration_ns = callback.duration_ns().saturating_sub(callback.delayed_ns);
-            let busy_ns = callback
+            let traced_busy_ns = callback
                 .busy_ns
                 .unwrap_or_else(|| duration_ns.min(ASSUMED_BUSY_NS))
                 .min(duration_ns);
+            let busy_ns = traced_busy_ns.saturating_sub(trace_ns);
+            let duration_ns = duration_ns - (traced_busy_ns - busy_ns);
             job.busy_ns += busy_ns;
             job.wait_ns += duration_ns - busy_ns;
             job.has_callback = true;

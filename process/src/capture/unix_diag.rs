@@ -2,18 +2,15 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
+use crate::sock_diag::{self, DUMP, SOCK_DIAG_BY_FAMILY, half, word};
+
 const UDIAG_SHOW_VFS: u32 = 2;
 const UDIAG_SHOW_PEER: u32 = 4;
 const UDIAG_SHOW_RQLEN: u32 = 0x10;
 const UNIX_DIAG_VFS: u16 = 1;
 const UNIX_DIAG_PEER: u16 = 2;
 const UNIX_DIAG_RQLEN: u16 = 4;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const HEADER_BYTES: usize = 16;
 const MESSAGE_BYTES: usize = 16;
 
 /// A unix socket as the kernel tells it.
@@ -45,88 +42,21 @@ impl Sockets {
 }
 
 fn ask() -> io::Result<HashMap<u64, UnixSocket>> {
-    // SAFETY: no memory involved; the descriptor is new and ours.
-    let socket = unsafe {
-        let fd = libc::socket(
-            libc::AF_NETLINK,
-            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
-            libc::NETLINK_SOCK_DIAG,
-        );
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        OwnedFd::from_raw_fd(fd)
-    };
-    let mut request = Vec::with_capacity(40);
-    // struct nlmsghdr, struct unix_diag_req.
-    request.extend_from_slice(&40u32.to_ne_bytes());
-    request.extend_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    request.extend_from_slice(&((libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16).to_ne_bytes());
-    request.extend_from_slice(&[0; 8]);
+    // struct unix_diag_req: family, protocol, pad, states, inode, what to show, cookie.
+    let mut request = Vec::with_capacity(24);
     request.extend_from_slice(&[libc::AF_UNIX as u8, 0, 0, 0]);
     request.extend_from_slice(&u32::MAX.to_ne_bytes());
     request.extend_from_slice(&0u32.to_ne_bytes());
     request.extend_from_slice(&(UDIAG_SHOW_VFS | UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN).to_ne_bytes());
     request.extend_from_slice(&[0xff; 8]);
-    // SAFETY: the request lives.
-    let sent = unsafe {
-        libc::send(
-            socket.as_raw_fd(),
-            request.as_ptr().cast(),
-            request.len(),
-            0,
-        )
-    };
-    if sent < 0 {
-        return Err(io::Error::last_os_error());
-    }
     let mut sockets = HashMap::new();
-    let mut buffer = vec![0u8; 64 << 10];
-    loop {
-        // SAFETY: the buffer lives and is as long as said.
-        let got = unsafe {
-            libc::recv(
-                socket.as_raw_fd(),
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-                0,
-            )
-        };
-        if got < 0 {
-            return Err(io::Error::last_os_error());
+    sock_diag::exchange(SOCK_DIAG_BY_FAMILY, DUMP, &request, |body| {
+        if body.len() >= MESSAGE_BYTES {
+            let (inode, socket) = parse_socket(body);
+            sockets.insert(inode, socket);
         }
-        if parse(&buffer[..got as usize], &mut sockets)? {
-            return Ok(sockets);
-        }
-    }
-}
-
-/// Reads one datagram of answers. True: it was the last.
-fn parse(mut bytes: &[u8], into: &mut HashMap<u64, UnixSocket>) -> io::Result<bool> {
-    while bytes.len() >= HEADER_BYTES {
-        let length = word(bytes, 0) as usize;
-        let kind = half(bytes, 4);
-        if length < HEADER_BYTES || length > bytes.len() {
-            return Err(io::Error::from(io::ErrorKind::InvalidData));
-        }
-        let body = &bytes[HEADER_BYTES..length];
-        match kind {
-            NLMSG_DONE => return Ok(true),
-            NLMSG_ERROR => {
-                let error = body
-                    .first_chunk::<4>()
-                    .map_or(libc::EIO, |code| -i32::from_ne_bytes(*code));
-                return Err(io::Error::from_raw_os_error(error));
-            }
-            _ if body.len() >= MESSAGE_BYTES => {
-                let (inode, socket) = parse_socket(body);
-                into.insert(inode, socket);
-            }
-            _ => {}
-        }
-        bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
-    }
-    Ok(false)
+    })?;
+    Ok(sockets)
 }
 
 fn parse_socket(body: &[u8]) -> (u64, UnixSocket) {
@@ -151,16 +81,9 @@ fn parse_socket(body: &[u8]) -> (u64, UnixSocket) {
     (inode, socket)
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-fn half(bytes: &[u8], at: usize) -> u16 {
-    u16::from_ne_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::{UnixListener, UnixStream};
 

@@ -23,6 +23,7 @@
 mod check;
 mod guard;
 pub mod lazy;
+mod leftover;
 mod lists;
 mod memory;
 mod pager;

@@ -8,8 +8,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::Error;
 use super::sockets::{name, new, reset_connection, set_option, set_options, system};
+use super::{Error, leftover};
 use crate::capture::drop_all;
 use crate::state::{Socket, SocketState, TcpConnection, Tree};
 
@@ -36,6 +36,8 @@ const OPTION_TIMESTAMP: u32 = 8;
 const PIECE_BYTES: usize = 32 << 10;
 /// Room beyond the bytes of a queue, for the kernel's own use.
 const OVERHEAD_BYTES: usize = 64 << 10;
+/// What is left of a connection goes from state to state by itself.
+const TRIES: u32 = 20;
 
 /// Connections that are still held.
 #[derive(Debug, Default)]
@@ -57,7 +59,7 @@ impl Connections {
             let SocketState::Established(connection) = &socket.state else {
                 continue;
             };
-            let made = match make(socket, connection) {
+            let made = match make_in_place(socket, connection) {
                 Ok(made) => {
                     let copy = made.try_clone().map_err(system("duplicate a socket"))?;
                     held.push((index, copy));
@@ -97,6 +99,27 @@ impl Connections {
 
 fn integer(fd: i32, level: i32, option: i32, value: i32) -> io::Result<()> {
     set_option(fd, level, option, &value.to_ne_bytes())
+}
+
+/// Where the program was killed on a machine that lives, the connection's former life may still
+/// be in its place.
+fn make_in_place(socket: &Socket, connection: &TcpConnection) -> io::Result<OwnedFd> {
+    let mut tries = TRIES;
+    loop {
+        let error = match make(socket, connection) {
+            Err(error) if error.raw_os_error() == Some(libc::EADDRNOTAVAIL) => error,
+            made => return made,
+        };
+        tries -= 1;
+        let removed = leftover::remove(socket, &connection.peer).map_err(|reason| {
+            io::Error::other(format!(
+                "{error}, and what is left of it cannot be removed: {reason}"
+            ))
+        })?;
+        if !removed || tries == 0 {
+            return Err(error);
+        }
+    }
 }
 
 fn make(socket: &Socket, connection: &TcpConnection) -> io::Result<OwnedFd> {
@@ -222,32 +245,47 @@ fn send(fd: i32, mut content: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::time::Duration;
 
     use super::*;
 
-    /// A connection to a peer that has never heard of it is reset by the probe.
-    #[test]
-    fn a_connection_without_its_other_end_is_reset_when_it_resumes() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener
-            .local_addr()
-            .expect("its address")
-            .port()
-            .to_be_bytes();
-        let socket = Socket {
-            family: libc::AF_INET,
+    fn address(of: SocketAddr) -> Vec<u8> {
+        let port = of.port().to_be_bytes();
+        let family = |family: i32| (family as u16).to_ne_bytes();
+        match of {
+            SocketAddr::V4(of) => {
+                let ip = of.ip().octets();
+                [&family(libc::AF_INET)[..], &port, &ip, &[0; 8]].concat()
+            }
+            SocketAddr::V6(of) => {
+                let ip = of.ip().octets();
+                [&family(libc::AF_INET6)[..], &port, &[0; 4], &ip, &[0; 4]].concat()
+            }
+        }
+    }
+
+    fn socket(of: SocketAddr) -> Socket {
+        Socket {
+            family: if of.is_ipv4() {
+                libc::AF_INET
+            } else {
+                libc::AF_INET6
+            },
             kind: libc::SOCK_STREAM,
             protocol: libc::IPPROTO_TCP,
             state: SocketState::Broken,
-            address: [&[2, 0, 0, 0, 127, 0, 0, 1][..], &[0; 8]].concat(),
+            address: address(of),
             directory: String::new(),
             options: Vec::new(),
             received: Vec::new(),
             shutdown: 0,
-        };
-        let connection = TcpConnection {
-            peer: [&[2, 0, port[0], port[1], 127, 0, 0, 1][..], &[0; 8]].concat(),
+        }
+    }
+
+    fn connection(peer: SocketAddr) -> TcpConnection {
+        TcpConnection {
+            peer: address(peer),
             receive: (1000, b"what had come".to_vec()),
             send: (2000, b"what was on its way".to_vec()),
             unsent: 3,
@@ -256,18 +294,51 @@ mod tests {
             sack: true,
             timestamp: Some(12345),
             window: [1000, 65536, 65536, 65536, 1000],
-        };
-        let made = make(&socket, &connection).expect("repaired");
+        }
+    }
+
+    /// A connection to a peer that has never heard of it is reset by the probe.
+    #[test]
+    fn a_connection_without_its_other_end_is_reset_when_it_resumes() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let peer = listener.local_addr().expect("its address");
+        let local = socket("127.0.0.1:0".parse().expect("an address"));
+        let connection = connection(peer);
+        let made = make(&local, &connection).expect("repaired");
         let mut stream = TcpStream::from(made.try_clone().expect("a copy"));
-        assert_eq!(
-            stream.peer_addr().expect("connected").ip().to_string(),
-            "127.0.0.1"
-        );
-        resume(&made, &socket, &connection).unwrap_or_default();
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(stream.peer_addr().expect("connected"), peer);
+        resume(&made, &local, &connection).unwrap_or_default();
+        std::thread::sleep(Duration::from_millis(50));
         let mut bytes = Vec::new();
         let error = stream.read_to_end(&mut bytes).expect_err("it is broken");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert!(stream.write_all(b"more").is_err());
+    }
+
+    /// An end whose other one does not acknowledge its last byte, since it hears nothing; in both
+    /// families, and as IPv4 in a socket of IPv6.
+    #[test]
+    fn a_connection_takes_the_place_of_what_is_left_of_its_former_life() {
+        for (listen, connect) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("[::1]", "[::1]"),
+            ("[::]", "127.0.0.1"),
+        ] {
+            let listener = TcpListener::bind(format!("{listen}:0")).expect("a port");
+            let port = listener.local_addr().expect("its address").port();
+            let other = TcpStream::connect(format!("{connect}:{port}")).expect("connected");
+            let (one, _) = listener.accept().expect("accepted");
+            let (local, peer) = (one.local_addr(), one.peer_addr());
+            let (local, peer) = (local.expect("connected"), peer.expect("connected"));
+            let refused = make_in_place(&socket(local), &connection(peer));
+            let refused = refused.expect_err("a program has it");
+            assert_eq!(refused.raw_os_error(), Some(libc::EADDRNOTAVAIL));
+            drop_all(&OwnedFd::from(other.try_clone().expect("a copy"))).expect("deaf");
+            drop(one);
+            let in_the_way = make(&socket(local), &connection(peer));
+            let in_the_way = in_the_way.expect_err("nothing is in the way");
+            assert_eq!(in_the_way.raw_os_error(), Some(libc::EADDRNOTAVAIL));
+            make_in_place(&socket(local), &connection(peer)).expect("repaired");
+        }
     }
 }

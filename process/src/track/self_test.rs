@@ -83,7 +83,8 @@ impl Ground {
         }
     }
 
-    /// Moves `bytes` at `from` to `at` of another one of ours.
+    /// Moves `bytes` at `from` to `at` of another one of ours. Empty memory stays where they were:
+    /// in a hole another thread could map something, which moving back would overwrite.
     fn move_part(&self, from: usize, bytes: usize, to: &Self, at: usize) -> io::Result<()> {
         assert!(from + bytes <= self.bytes && at + bytes <= to.bytes);
         // SAFETY: both ranges are ours, and nothing of Rust's lives there.
@@ -92,7 +93,7 @@ impl Ground {
                 (self.start + from) as *mut libc::c_void,
                 bytes,
                 bytes,
-                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP,
                 (to.start + at) as *mut libc::c_void,
             )
         };

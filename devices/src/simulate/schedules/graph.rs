@@ -34,7 +34,7 @@ pub fn graph(problem: &Problem, may_run_async: &[bool], setting: &Setting) -> Ou
     for (index, &device) in problem.walk.iter().enumerate() {
         place[device] = index;
     }
-    let mut world = World::new(setting.cpus, count, setting.overheads);
+    let mut world = World::new(setting, count);
     let main = world.start();
     let workers = setting.workers.max(1) + setting.sleepers;
     let parked = (1..workers).map(|_| world.start_parked()).collect();

@@ -23,7 +23,7 @@ pub fn items(
     setting: &Setting,
     neighbours_first: bool,
 ) -> Outcome {
-    let mut world = World::new(setting.cpus, problem.jobs.len(), setting.overheads);
+    let mut world = World::new(setting, problem.jobs.len());
     let walker = world.start();
     let starts_early = |device: usize| match (neighbours_first, problem.direction) {
         (true, _) => problem.before(device).is_empty(),

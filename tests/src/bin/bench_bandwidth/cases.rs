@@ -1,5 +1,6 @@
 //! What is simulated, and the rows that come of it.
 
+use dormouse_bandwidth::simulate::metrics::Band;
 use dormouse_bandwidth::simulate::task::{Spec, Work};
 use dormouse_bandwidth::simulate::{CurveError, GIB, Outcome, Policy, Setting, seed, simulate};
 use dormouse_report::stats::Summary;
@@ -8,9 +9,14 @@ use serde_json::Value;
 
 /// When the load changes in the cases with a step.
 pub const STEP_S: f64 = 25.0;
-/// What settling means: from then on the mean of this time stays within this band.
-pub const SETTLED_SPAN_MS: f64 = 250.0;
-pub const SETTLED_BAND: f64 = 0.1;
+/// What settling means: the mean of this time stays within this band.
+pub const SETTLED: Band = Band {
+    span_ms: 250.0,
+    relative: 0.1,
+};
+/// For so long. What disturbs it later (readers that come to share a processor, neighbours that
+/// change what they compute) is counted as time outside the band.
+pub const SETTLED_FOR_MS: f64 = 2000.0;
 
 /// One policy on one workload.
 pub struct Case {
@@ -19,6 +25,8 @@ pub struct Case {
     pub runs: Vec<Outcome>,
     /// Of a workload with a step.
     pub settled_ms: Vec<Option<f64>>,
+    /// The part of the time from a second after the step on that is outside the band.
+    pub outside: Vec<f64>,
 }
 
 impl Case {
@@ -95,16 +103,18 @@ pub fn measure(rounds: u64) -> Result<Vec<Case>, CurveError> {
                     })
                 })
                 .collect();
-            let settled = |run: &Outcome| {
-                let target = run.threshold_gib_s;
-                run.settled_ms(STEP_S * 1000.0, SETTLED_SPAN_MS, SETTLED_BAND, target)
-            };
-            let settled_ms = runs.iter().filter(|_| step).map(settled).collect();
+            let step_ms = STEP_S * 1000.0;
+            let stepped = || runs.iter().filter(|_| step);
+            let settled = |run: &Outcome| run.settled_ms(step_ms, SETTLED_FOR_MS, &SETTLED);
+            let settled_ms = stepped().map(settled).collect();
+            let outside = |run: &Outcome| run.outside(step_ms + 1000.0, &SETTLED);
+            let outside = stepped().map(outside).collect();
             cases.push(Case {
                 workload,
                 policy,
                 runs,
                 settled_ms,
+                outside,
             });
         }
     }

@@ -70,8 +70,8 @@ fn workloads(text: &mut String, cases: &[Case]) {
         if case.workload != last {
             last = case.workload;
             let _ = writeln!(text, "\n{last}:\n");
-            text.push_str("| policy | GiB/s | RMSE | access ns, mean | p99 | 4 MiB block ms, mean ± deviation | CPU s/GiB | compute CPUs | settled, ms |\n");
-            text.push_str("|---|---|---|---|---|---|---|---|---|\n");
+            text.push_str("| policy | GiB/s | RMSE | access ns, mean | p99 | 4 MiB block ms, mean ± deviation | CPU s/GiB | compute CPUs | settled, ms | outside afterwards |\n");
+            text.push_str("|---|---|---|---|---|---|---|---|---|---|\n");
         }
         let median = |value: fn(&Outcome) -> f64| case.of(value).median;
         let name = match case.policy {
@@ -83,9 +83,11 @@ fn workloads(text: &mut String, cases: &[Case]) {
             .iter()
             .map(|time| time.map_or("never".to_owned(), |time| format!("{time:.0}")))
             .collect();
+        let outside = dormouse_report::stats::Summary::of(case.outside.iter().copied());
+        let outside = outside.map(|outside| format!("{:.1} %", outside.median * 100.0));
         let _ = writeln!(
             text,
-            "| {name} | {:.2} ± {:.2} | {:.2} | {:.0} | {:.0} | {:.1} ± {:.1} | {:.3} | {:.2} | {} |",
+            "| {name} | {:.2} ± {:.2} | {:.2} | {:.0} | {:.0} | {:.1} ± {:.1} | {:.3} | {:.2} | {} | {} |",
             median(|run| run.bandwidth_gib_s.mean),
             median(|run| run.bandwidth_gib_s.stddev),
             median(|run| run.rmse_gib_s),
@@ -96,6 +98,7 @@ fn workloads(text: &mut String, cases: &[Case]) {
             median(|run| run.cpu_s_per_gib),
             median(|run| run.compute_cpus),
             settled.join(", "),
+            outside.unwrap_or_default(),
         );
     }
 }

@@ -52,12 +52,12 @@ fn bench(options: &Options) -> Result<(), String> {
             case.run(&kept, options.rounds)?;
         }
     }
-    let measured = cases::CASES
+    let mut measured = cases::CASES
         .iter()
         .map(|case| case.read(&kept))
         .collect::<Result<Vec<_>, _>>()?;
     let costs = overheads::measured(&measured)?;
-    let predictions = predict::all(&measured, &costs)?;
+    let predictions = predict::all(&mut measured, &costs)?;
     let rows = rows::rows(&measured);
     let rounds = measured[0].times.modes[0].down_ms.len();
     let facts = format!(

@@ -2,13 +2,15 @@
 //!
 //! In the phases that no device of the quick shape has anything to do in, list order is nothing
 //! but handling devices, and the stock kernel with all devices async nothing but that and work
-//! items. Both processors' instructions count on one clock in this machine, so the items of one
-//! processor are not done beside the list's walk on the other: what the phase takes for an item
-//! is all put to the walk. From a thread's waking until it runs is in the traces.
+//! items. Both processors' instructions count on one clock in this machine, so what the phase takes
+//! is both processors' work: more than in list order is what the items cost. From a thread's waking until an idle processor runs it is in the traces,
+//! and so is what tracing costs: callbacks that do nothing take no time but that.
 
 use std::collections::{BTreeMap, HashMap};
 
+use dormouse_devices::model::{DevicePhase, Graph};
 use dormouse_devices::read::ftrace::nanoseconds;
+use dormouse_devices::read::trace::read_with_graph;
 use dormouse_devices::simulate::Overheads;
 use dormouse_report::stats::median;
 
@@ -44,16 +46,30 @@ fn of(measured: &Measured) -> Result<Overheads, String> {
     let item_ns = empty_ns("async")?;
     let waits = measured.traces.values().flat_map(|trace| wakings(trace));
     let latency_ns = median(waits).ok_or("no trace has a waking")?;
+    let trace_ns = median(empty_callbacks(&measured.traces["list"]));
+    let trace_ns = trace_ns.ok_or("no trace has a callback that does nothing")?;
     Ok(Overheads {
         per_device_ns: per_device_ns.round() as u64,
-        queue_ns: item_ns.round() as u64,
+        queue_ns: (item_ns - per_device_ns).max(0.0).round() as u64,
         wake_ns: 0,
         latency_ns: latency_ns.round() as u64,
         switch_ns: 0,
+        trace_ns: trace_ns.round() as u64,
     })
 }
 
-/// Nanoseconds from each waking of a worker until it runs.
+/// What callbacks take in phases in which no device does anything.
+fn empty_callbacks(trace: &str) -> Vec<f64> {
+    let recording = read_with_graph(trace, Graph::default()).recording;
+    let is_empty = |phase: DevicePhase| EMPTY.contains(&phase.to_string().as_str());
+    let cycles = recording.cycles.iter().flat_map(|cycle| &cycle.callbacks);
+    cycles
+        .filter(|callback| is_empty(callback.phase))
+        .map(|callback| callback.duration_ns() as f64)
+        .collect()
+}
+
+/// Nanoseconds from each waking of a worker until an idle processor runs it.
 fn wakings(trace: &str) -> Vec<f64> {
     let mut woken: HashMap<&str, u64> = HashMap::new();
     let mut waits = Vec::new();
@@ -72,6 +88,7 @@ fn wakings(trace: &str) -> Vec<f64> {
             }
         } else if line.contains(": sched_switch: ")
             && let Some(begun_ns) = after(" next_pid=").and_then(|thread| woken.remove(thread))
+            && after(" prev_pid=") == Some("0")
         {
             waits.push(now_ns.saturating_sub(begun_ns) as f64);
         }

@@ -1,6 +1,6 @@
 //! What the simulator says of a cycle that was recorded in list order, beside what was measured.
 
-use dormouse_devices::model::{Device, Graph, Link, LinkStatus, Recording};
+use dormouse_devices::model::{Device, Direction, Graph, Link, LinkStatus, Recording};
 use dormouse_devices::read::trace::read_with_graph;
 use dormouse_devices::simulate::table::{Table, table, variants};
 use dormouse_devices::simulate::{Schedule, Setting};
@@ -27,10 +27,18 @@ impl Prediction {
     }
 }
 
-pub fn all(measured: &[Measured], costs: &Costs) -> Result<Vec<Prediction>, String> {
+/// Predicts all, and lowers the bounds to what the devices that did run can explain.
+pub fn all(measured: &mut [Measured], costs: &Costs) -> Result<Vec<Prediction>, String> {
     let mut all = Vec::new();
     for one in measured {
         let table = simulated(one, costs)?;
+        for total in &table.totals {
+            let bound_ms = match total.direction {
+                Direction::Suspend => &mut one.times.bound_down_ms,
+                Direction::Resume => &mut one.times.bound_up_ms,
+            };
+            *bound_ms = bound_ms.min(total.bound_ns as f64 / 1e6);
+        }
         for (mode, variant) in MODES {
             let predicted_ns: u64 = table
                 .totals
@@ -51,10 +59,12 @@ pub fn all(measured: &[Measured], costs: &Costs) -> Result<Vec<Prediction>, Stri
 
 fn simulated(measured: &Measured, costs: &Costs) -> Result<Table, String> {
     let mut setting = Setting::new(Schedule::List, measured.times.cpus as usize);
+    setting.one_clock = true;
     setting.overheads = *costs
         .get(&measured.case.instruction_ns)
         .ok_or("the quick shape was not measured on this processor")?;
-    let recording = recording(measured)?;
+    let mut recording = recording(measured)?;
+    recording.overheads = Some(setting.overheads);
     let cycle = recording.cycles.last().ok_or("the trace has no suspend")?;
     Ok(table(
         &recording,

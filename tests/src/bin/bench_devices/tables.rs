@@ -15,6 +15,8 @@ const MODE_NAMES: [(&str, &str); 4] = [
     ("threshold", "threshold"),
     ("graph", "**ours**"),
 ];
+/// Of a transition, that go through all devices.
+const PHASES: f64 = 6.0;
 /// The simulator's goal.
 const ALLOWED: f64 = 0.15;
 
@@ -26,23 +28,27 @@ pub fn markdown(
     rows: &[Value],
 ) -> String {
     let mut text = format!("{facts}\n\n");
-    modes(&mut text, measured);
+    modes(&mut text, measured, costs);
     goals(&mut text, rows, predictions);
     empty_phases(&mut text, measured);
     simulated(&mut text, costs, predictions);
     text
 }
 
-fn modes(text: &mut String, all: &[Measured]) {
-    text.push_str("| graph | devices | mode | suspend, ms | resume, ms | sum, ms | of list order | of the lower bound |\n|---|---|---|---|---|---|---|---|\n");
+fn modes(text: &mut String, all: &[Measured], costs: &Costs) {
+    text.push_str("| graph | devices | mode | suspend, ms | resume, ms | sum, ms | of list order | of the lower bound | of that and handling |\n|---|---|---|---|---|---|---|---|---|\n");
     for measured in all {
         let times = &measured.times;
+        let nodes = (times.devices + measured.own_devices) as f64 * PHASES;
+        let per_device_ns = costs.get(&measured.case.instruction_ns);
+        let handling_ms =
+            per_device_ns.map_or(f64::NAN, |costs| costs.per_device_ns as f64) * nodes / 1e6;
         let list_ms = times.of("list").map_or(f64::NAN, |list| list.sum_median_ms);
         for (mode, name) in MODE_NAMES {
             let Ok(mode) = times.of(mode) else { continue };
             let _ = writeln!(
                 text,
-                "| {} | {} | {name} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} |",
+                "| {} | {} | {name} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} |",
                 measured.case.name(),
                 times.devices,
                 mode.down_median_ms,
@@ -50,11 +56,12 @@ fn modes(text: &mut String, all: &[Measured]) {
                 mode.sum_median_ms,
                 mode.sum_median_ms / list_ms,
                 mode.sum_median_ms / times.bound_ms(),
+                mode.sum_median_ms / (times.bound_ms() + handling_ms),
             );
         }
         let _ = writeln!(
             text,
-            "| | | lower bound | {:.2} | {:.2} | {:.2} | {:.2} | 1 |",
+            "| | | lower bound | {:.2} | {:.2} | {:.2} | {:.2} | 1 | |",
             times.bound_down_ms,
             times.bound_up_ms,
             times.bound_ms(),
@@ -145,8 +152,8 @@ fn simulated(text: &mut String, costs: &Costs, predictions: &[Prediction]) {
         let _ = writeln!(
             text,
             "\nWith {ns} ns an instruction: {} ns for a device, {} ns for a work item, {} ns from \
-             a waking until the thread runs.",
-            costs.per_device_ns, costs.queue_ns, costs.latency_ns
+             a waking until an idle processor runs the thread; tracing adds {} ns to a callback.",
+            costs.per_device_ns, costs.queue_ns, costs.latency_ns, costs.trace_ns
         );
     }
 }

@@ -33,8 +33,11 @@ static void spend(const struct test_phase *phase)
 		usleep_range(phase->us, phase->us + phase->us / 64 + 1);
 		return;
 	}
-	while (ktime_before(ktime_get(), end))
+	/* As a driver must that computes for long: the kernel may not preempt it. */
+	while (ktime_before(ktime_get(), end)) {
 		cpu_relax();
+		cond_resched();
+	}
 }
 
 static int inject(struct test_phase *phase)

@@ -1,0 +1,120 @@
+//! Questions about sockets, and requests, to the kernel: sock_diag(7).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// Kind of a question about sockets of one family.
+pub const SOCK_DIAG_BY_FAMILY: u16 = 20;
+/// Kind of a request to end a socket.
+pub const SOCK_DESTROY: u16 = 21;
+/// All that fit the question are asked for.
+pub const DUMP: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+/// One is asked for; an acknowledgement says that it was told or done.
+pub const ONE: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
+
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const HEADER_BYTES: usize = 16;
+
+/// Sends `body` as one message of a kind, and hands the body of each answer to `answer`.
+///
+/// # Errors
+/// The kernel has no sock_diag for this, or refuses, or finds nothing (`ENOENT`).
+pub fn exchange(
+    kind: u16,
+    flags: u16,
+    body: &[u8],
+    mut answer: impl FnMut(&[u8]),
+) -> io::Result<()> {
+    // SAFETY: no memory involved; the descriptor is new and ours.
+    let socket = unsafe {
+        let fd = libc::socket(
+            libc::AF_NETLINK,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            libc::NETLINK_SOCK_DIAG,
+        );
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(fd)
+    };
+    // struct nlmsghdr: length, kind, flags, sequence, sender.
+    let mut request = Vec::with_capacity(HEADER_BYTES + body.len());
+    request.extend_from_slice(&((HEADER_BYTES + body.len()) as u32).to_ne_bytes());
+    request.extend_from_slice(&kind.to_ne_bytes());
+    request.extend_from_slice(&flags.to_ne_bytes());
+    request.extend_from_slice(&[0; 8]);
+    request.extend_from_slice(body);
+    // SAFETY: the request lives.
+    let sent = unsafe {
+        libc::send(
+            socket.as_raw_fd(),
+            request.as_ptr().cast(),
+            request.len(),
+            0,
+        )
+    };
+    if sent < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut buffer = vec![0u8; 64 << 10];
+    loop {
+        // SAFETY: the buffer lives and is as long as said.
+        let got = unsafe {
+            libc::recv(
+                socket.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                0,
+            )
+        };
+        if got < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if parse(&buffer[..got as usize], &mut answer)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads one datagram of answers. True: it was the last.
+fn parse(mut bytes: &[u8], answer: &mut impl FnMut(&[u8])) -> io::Result<bool> {
+    while bytes.len() >= HEADER_BYTES {
+        let length = word(bytes, 0) as usize;
+        if length < HEADER_BYTES || length > bytes.len() {
+            return Err(io::Error::from(io::ErrorKind::InvalidData));
+        }
+        let body = &bytes[HEADER_BYTES..length];
+        match half(bytes, 4) {
+            NLMSG_DONE => return Ok(true),
+            NLMSG_ERROR => {
+                let code = body
+                    .first_chunk::<4>()
+                    .map_or(libc::EIO, |code| -i32::from_ne_bytes(*code));
+                return match code {
+                    0 => Ok(true),
+                    code => Err(io::Error::from_raw_os_error(code)),
+                };
+            }
+            _ => answer(body),
+        }
+        bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
+    }
+    Ok(false)
+}
+
+/// The number in the four bytes from `at` on.
+///
+/// # Panics
+/// They are not there.
+pub fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// The number in the two bytes from `at` on.
+///
+/// # Panics
+/// They are not there.
+pub fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
+}
