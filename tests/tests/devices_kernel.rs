@@ -6,15 +6,16 @@ use dormouse_tests::{Said, dormouse};
 use serde_json::Value;
 
 /// Every run has a machine of its own; `seed` decides its graphs.
-fn check(machine: &str, seed: &str, numbers: [&str; 3]) -> (Said, Value) {
+fn check(seed: &str, numbers: [&str; 3]) -> (Said, Value) {
     let [graphs, injections, hangs] = numbers;
+    let machine = tempfile::tempdir().expect("a folder");
     let said = dormouse(&[
         "lab",
         "devices",
         "check",
         "--json",
         "--machine",
-        machine,
+        machine.path().to_str().expect("a UTF-8 path"),
         "--seed",
         seed,
         "--graphs",
@@ -40,7 +41,7 @@ fn is_clean(said: &Said, report: &Value) {
 #[test]
 fn no_device_suspends_before_its_children_and_consumers_nor_resumes_before_its_parent_and_suppliers()
  {
-    let (said, report) = check("test-devices-order", "11", ["12", "0", "0"]);
+    let (said, report) = check("11", ["12", "0", "0"]);
     is_clean(&said, &report);
     assert_eq!(report["graphs"], 12);
     for mode in ["list", "async", "threshold", "graph"] {
@@ -51,7 +52,7 @@ fn no_device_suspends_before_its_children_and_consumers_nor_resumes_before_its_p
 #[test]
 fn after_a_failure_a_wakeup_or_a_hang_all_is_resumed_the_device_is_named_and_the_next_suspend_works()
  {
-    let (said, report) = check("test-devices-trouble", "12", ["0", "20", "6"]);
+    let (said, report) = check("12", ["0", "20", "6"]);
     is_clean(&said, &report);
     let count = |key: &str| report[key].as_u64().unwrap_or_default();
     assert_eq!(count("failures") + count("wakeups"), 20, "{}", said.all());

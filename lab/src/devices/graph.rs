@@ -142,6 +142,25 @@ impl Graph {
             .collect()
     }
 
+    /// Makes the first `count` slow devices (a callback of a millisecond or more), and all that
+    /// depends on them, runtime-suspended and asking to be left alone. How many devices that are.
+    pub fn leave_unused(&mut self, count: usize) -> usize {
+        let superiors = self.superiors();
+        let is_slow = |device: &Device| device.phases.iter().any(|phase| phase.us >= 1000);
+        let slow: Vec<usize> = (0..self.devices.len())
+            .filter(|&device| is_slow(&self.devices[device]))
+            .take(count)
+            .collect();
+        for (index, device) in self.devices.iter_mut().enumerate() {
+            let depends = slow.iter().any(|&other| superiors[index][other]);
+            device.direct |= depends || slow.contains(&index);
+        }
+        match count {
+            0 => 0,
+            _ => self.devices.iter().filter(|device| device.direct).count(),
+        }
+    }
+
     /// For each device, which others come before it on the way up, however far.
     pub fn superiors(&self) -> Vec<Vec<bool>> {
         let count = self.devices.len();
@@ -353,6 +372,18 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("link d2 d1 managed\n"), "{text}");
+    }
+
+    #[test]
+    fn what_depends_on_an_unused_device_is_unused() {
+        let mut graph = chain();
+        assert_eq!(graph.leave_unused(3), 0);
+        graph.devices[1].phases[0].us = 2000;
+        assert_eq!(graph.leave_unused(0), 0);
+        assert_eq!(graph.leave_unused(3), 2);
+        let direct = |device: &Device| device.direct;
+        let left: Vec<bool> = graph.devices.iter().map(direct).collect();
+        assert_eq!(left, [false, true, false, true]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 
 mod check;
 mod graph;
+mod hotplug;
 mod machine;
 mod order;
 mod report;
@@ -47,6 +48,9 @@ pub enum DevicesCommand {
     /// How long the phases take: list order, stock async, threshold, graph
     #[command(after_help = "Example:\n  dormouse lab devices time --shape phone --rounds 10")]
     Time(TimeArgs),
+    /// What taking processors off and on costs beside a suspend-to-idle that leaves them on
+    #[command(after_help = "Example:\n  dormouse lab devices hotplug --cpus 4")]
+    Hotplug(HotplugArgs),
 }
 
 #[derive(Debug, Args)]
@@ -104,6 +108,10 @@ pub struct TimeArgs {
     /// How often each, in turns
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub rounds: u64,
+    /// So many of the slow devices, and all that depends on them, are runtime-suspended, and ask to
+    /// be left so
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub unused: usize,
     /// A device that takes longer is slow
     #[arg(long, value_name = "US", default_value_t = 500)]
     pub threshold_us: u32,
@@ -120,6 +128,15 @@ pub struct TimeArgs {
     /// Keep the trace of one more cycle of each mode in this folder
     #[arg(long, value_name = "DIR")]
     pub traces: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct HotplugArgs {
+    #[command(flatten)]
+    pub machine: DeviceMachineArgs,
+    /// How often each
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub rounds: u64,
 }
 
 fn parse_instruction_ns(text: &str) -> Result<u32, String> {
@@ -150,6 +167,7 @@ pub fn run(command: &DevicesCommand, json: bool) -> Result<ExitCode, LabError> {
     match command {
         DevicesCommand::Check(args) => check_verb(args, json),
         DevicesCommand::Time(args) => time_verb(args, json),
+        DevicesCommand::Hotplug(args) => hotplug_verb(args, json),
     }
 }
 
@@ -249,7 +267,11 @@ fn check_verb(args: &CheckArgs, json: bool) -> Result<ExitCode, LabError> {
 
 fn time_verb(args: &TimeArgs, json: bool) -> Result<ExitCode, LabError> {
     let terminal = Terminal::new();
-    let graph = args.shape.graph(args.seed);
+    let mut graph = args.shape.graph(args.seed);
+    let left = graph.leave_unused(args.unused);
+    if args.unused > 0 && !json {
+        println!("{left} devices are unused");
+    }
     let plan = time::Plan {
         modes: args.modes.clone(),
         rounds: args.rounds.max(1),
@@ -279,6 +301,28 @@ fn time_verb(args: &TimeArgs, json: bool) -> Result<ExitCode, LabError> {
         print_json(&times)?;
     } else {
         print_times(&times);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn hotplug_verb(args: &HotplugArgs, json: bool) -> Result<ExitCode, LabError> {
+    let terminal = Terminal::new();
+    let mut study = hotplug::Hotplug::new(args.machine.cpus, args.rounds);
+    let steps = study.steps.clone();
+    let clock = (Clock::Instructions { ns: 1 }, false);
+    run_steps(&args.machine, clock, &steps, &terminal, |answer| {
+        study.hear(answer)
+    })?;
+    terminal.finish();
+    let times = study.finish();
+    if json {
+        print_json(&times)?;
+    } else {
+        println!(
+            "{} processors: one off {:.3} ms, one on {:.3} ms; devices, both ways: all processors on \
+             {:.2} ms, one on {:.2} ms",
+            times.cpus, times.off_ms, times.on_ms, times.devices_all_ms, times.devices_one_ms
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,11 +10,11 @@ use super::graph::{Graph, PHASES, is_down};
 use super::switches::{Mode, Scope, set_mode, set_scope, set_sleepers, set_threshold, set_timeout};
 use crate::error::LabError;
 
-const TRACING: &str = "/sys/kernel/debug/tracing";
+pub(super) const TRACING: &str = "/sys/kernel/debug/tracing";
 /// What the kernel series tells of its last transition.
 const SERIES: &str = "/sys/kernel/debug/pm_graph";
 
-fn trace_file(name: &str, value: &str) -> Step {
+pub(super) fn trace_file(name: &str, value: &str) -> Step {
     Step::Set {
         path: format!("{TRACING}/{name}"),
         value: value.to_owned(),

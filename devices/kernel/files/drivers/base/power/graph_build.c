@@ -50,9 +50,8 @@ bool dpm_graph_link_counts(const struct device_link *link)
 }
 
 /*
- * Whatever its state, because the core follows it: a consumer that suspends decides whether its
- * suppliers may be left alone, and writes that into them. The list says which of the two goes
- * first, so that no link can close a circle.
+ * Whatever its state: an edge too many costs little. The list says which of the two goes first, so
+ * that no link can close a circle.
  */
 static int add_link(struct edges *edges, u32 supplier, u32 consumer)
 {
