@@ -24,7 +24,7 @@ GRAPHS ?= 20
 INJECTIONS ?= 50
 SEED ?= 1
 
-.PHONY: help setup build demo test test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint clean
+.PHONY: help setup build demo test test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ publish-devices: build ## Put what bench-devices measured into docs/
 
 check-offload: build ## The virtual executor against a big core, in full; goes on where it was interrupted (STATES= BLOCKS= INPUTS=)
 	@offload/tests/full.sh out/check-offload $(DORMOUSE) $(STATES) $(BLOCKS) $(INPUTS)
+
+test-bandwidth-scheduler: build ## Our sched_ext scheduler under a distribution kernel, in an emulated machine
+	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test bandwidth_scheduler -- --ignored
 
 publish-offload: build ## The same, and put the tables and the figure into docs/
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR) --publish docs

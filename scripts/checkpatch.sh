@@ -57,6 +57,10 @@ mapfile -t devices < <(git ls-files 'devices/kernel/files/*.[ch]' 'devices/kerne
 check devices --strict --ignore \
 	"$ignore,PREFER_KERNEL_TYPES,CAMELCASE,PARENTHESIS_ALIGNMENT,OPEN_ENDED_LINE,MACRO_ARG_UNUSED,MACRO_ARG_REUSE" \
 	-- "${devices[@]}"
+# The schedulers have no headers of a kernel's, so they declare what they call and use C's types.
+mapfile -t schedulers < <(git ls-files 'bandwidth/bpf/*.[ch]')
+check schedulers --strict --ignore "$ignore,PREFER_KERNEL_TYPES,AVOID_EXTERNS,CAMELCASE" -- \
+	"${schedulers[@]}"
 # coreboot's printk takes BIOS_… levels, it has no strscpy, and its linker's symbols are declared
 # where they are used.
 check firmware --ignore "$ignore,PRINTK_WITHOUT_KERN_LEVEL,STRCPY,AVOID_EXTERNS" -- \

@@ -89,6 +89,15 @@ impl Apt {
     /// The source packages of one suite of Debian's archive, which is at `archive` (an address
     /// from the machine's configuration).
     pub fn debian_sources(state: &Path, archive: &str, suite: &str) -> Result<Self, AptError> {
+        Self::of_suite(state, "deb-src", archive, suite)
+    }
+
+    /// The same, of its binary packages.
+    pub fn debian_packages(state: &Path, archive: &str, suite: &str) -> Result<Self, AptError> {
+        Self::of_suite(state, "deb", archive, suite)
+    }
+
+    fn of_suite(state: &Path, kind: &str, archive: &str, suite: &str) -> Result<Self, AptError> {
         let list = state.join("sources.list");
         let apt = Apt {
             state: state.to_path_buf(),
@@ -101,7 +110,7 @@ impl Apt {
         } else {
             String::new()
         };
-        fs::write(&list, format!("deb-src {signed}{archive} {suite} main\n"))
+        fs::write(&list, format!("{kind} {signed}{archive} {suite} main\n"))
             .map_err(io("write", list))?;
         Ok(apt)
     }

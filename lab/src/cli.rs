@@ -12,6 +12,7 @@ use dormouse_guest::awkward_kinds::AWKWARD_KINDS;
 
 use crate::attach;
 use crate::awkward;
+use crate::bandwidth::{self, BandwidthArgs};
 use crate::build::{self, Artefacts, BuildOptions, Checked, Flavour};
 use crate::cxl_device::Gpf;
 use crate::cycle::Cycles;
@@ -50,6 +51,8 @@ pub enum LabCommand {
     /// Suspend and resume made-up devices under our kernel, in a machine of their own
     #[command(subcommand)]
     Devices(DevicesCommand),
+    /// Bandwidth control in a machine of its own: quotas, or our sched_ext scheduler
+    Bandwidth(BandwidthArgs),
     /// Connect this terminal to a machine's serial console (Ctrl-] leaves)
     Console(ConsoleArgs),
 }
@@ -190,6 +193,7 @@ pub fn run(command: &LabCommand, json: bool) -> Result<ExitCode, LabError> {
         LabCommand::Cycle(args) => cycle_verb(args, json),
         LabCommand::Stress(args) => args::verb(args, json),
         LabCommand::Devices(command) => devices::run(command, json),
+        LabCommand::Bandwidth(args) => bandwidth::run(args, json),
         LabCommand::Console(args) => console_verb(args),
     }
 }

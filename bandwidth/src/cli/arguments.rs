@@ -46,6 +46,17 @@ a second process that waits for nothing else, and once more by the next start.
 Exit codes: 0 ended by a signal or after --seconds; 1 it failed; 3 no cgroup hierarchy has the cpu
 controller.")]
     Run(RunArguments),
+    /// Let the kernel schedule with our sched_ext scheduler for a while, limiting nobody, and tell
+    /// what its calls cost
+    #[command(after_help = "\
+Examples:
+  dormouse bandwidth scheduler
+  dormouse bandwidth scheduler --empty      the least scheduler that there can be, to compare with
+
+Needs root and a kernel with sched_ext. Whatever runs meanwhile is what is measured.
+
+Exit codes: 0 done; 1 the kernel refuses it, or ended it; 3 the kernel has no sched_ext.")]
+    Scheduler(SchedulerArguments),
     /// Show what a running daemon does
     #[command(after_help = "\
 Examples:
@@ -64,6 +75,20 @@ to undo, and it is refused.
 
 Exit codes: 0 done; 1 a daemon is running, or something could not be undone.")]
     Undo(UndoArguments),
+}
+
+/// Arguments of `scheduler`.
+#[derive(Debug, Args)]
+pub struct SchedulerArguments {
+    /// The least scheduler that there can be, instead of ours
+    #[arg(long)]
+    pub empty: bool,
+    /// For so long
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    pub seconds: u64,
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `doctor`.

@@ -10,9 +10,10 @@ use serde_json::json;
 
 use super::arguments::DoctorArguments;
 use super::{CliError, DONE, LACKING};
-use crate::daemon::config::{Config, CounterConfig};
+use crate::daemon::config::{Config, CounterConfig, Means};
 use crate::daemon::counters;
 use crate::enforce::cgroup::{Hierarchy, Version};
+use crate::enforce::ext;
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
@@ -51,6 +52,12 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, CliError> {
     ];
     if let Some(config) = &config {
         checks.push(Check::new("counter", counter(config)));
+    }
+    if config
+        .as_ref()
+        .is_some_and(|config| config.enforce == Means::SchedExt)
+    {
+        checks.push(Check::new("sched-ext", sched_ext()));
     }
     checks.push(Check::new("sources", Ok(sources())));
     let ready = checks.iter().all(|check| check.ok);
@@ -155,6 +162,19 @@ fn counter(config: &Config) -> Result<String, (String, &'static str)> {
     match samples.iter().find(|sample| sample.counts.is_none()) {
         None => Ok(format!("{name} counts each node")),
         Some(sample) => Err((format!("{name}: no counts of node {}", sample.group), todo)),
+    }
+}
+
+/// Asked for by the configuration.
+fn sched_ext() -> Result<String, (String, &'static str)> {
+    match ext::in_force() {
+        Ok(None) => Ok("the kernel has it, and no scheduler is loaded".to_owned()),
+        Ok(Some(name)) if name.starts_with("dormouse") => Ok(format!("{name} is in force")),
+        Ok(Some(name)) => Err((
+            format!("the scheduler {name} is in force"),
+            "end it: there can be one only",
+        )),
+        Err(error) => Err((error.to_string(), "or leave `enforce` at \"quota\"")),
     }
 }
 

@@ -4,6 +4,7 @@
 mod arguments;
 mod doctor;
 mod run;
+mod scheduler;
 mod simulate;
 mod tasks;
 mod top;
@@ -14,6 +15,7 @@ pub use arguments::BandwidthCommand;
 
 use crate::daemon::config::ConfigError;
 use crate::enforce::EnforceError;
+use crate::enforce::ext::ExtError;
 use crate::simulate::CurveError;
 
 /// Done.
@@ -46,7 +48,9 @@ pub enum CliError {
 impl CliError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Enforce(EnforceError::NoHierarchy) => LACKING,
+            Self::Enforce(EnforceError::NoHierarchy | EnforceError::Ext(ExtError::NoKernel)) => {
+                LACKING
+            }
             _ => FAILED,
         }
     }
@@ -58,6 +62,7 @@ pub fn run(command: &BandwidthCommand) -> u8 {
         BandwidthCommand::Simulate(arguments) => simulate::run(arguments),
         BandwidthCommand::Doctor(arguments) => doctor::run(arguments),
         BandwidthCommand::Run(arguments) => run::run(arguments),
+        BandwidthCommand::Scheduler(arguments) => scheduler::run(arguments),
         BandwidthCommand::Top(arguments) => top::run(arguments),
         BandwidthCommand::Undo(arguments) => run::undo(arguments),
     };

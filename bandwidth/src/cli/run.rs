@@ -235,6 +235,10 @@ impl Events {
                 ),
             ),
             News::Gone(path) => ("gone", format!("{}: is gone", path.display())),
+            News::Ejected(ended) => (
+                "ejected",
+                format!("the kernel ended the scheduler: {ended}; quotas hold the limits now"),
+            ),
             News::Failed(path, why) => ("failed", format!("{}: {why}", path.display())),
         };
         match news {

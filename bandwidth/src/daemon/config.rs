@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::enforce::ext::Idle;
 use crate::simulate::{Curve, CurveError, GIB};
 
 /// Why a configuration cannot be used.
@@ -50,6 +51,17 @@ pub enum CounterConfig {
     Assumed { gib_per_cpu_second: f64 },
 }
 
+/// What holds users to their limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Means {
+    /// Quotas of cgroups.
+    #[default]
+    Quota,
+    /// Our scheduler; quotas where the kernel ends it.
+    SchedExt,
+}
+
 /// Everything that can be set.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,6 +88,12 @@ pub struct Config {
     /// Of them, those (with all below) that are never slowed.
     #[serde(default)]
     pub protected: Vec<PathBuf>,
+    /// What holds users to their limits.
+    #[serde(default)]
+    pub enforce: Means,
+    /// With `enforce = "sched-ext"`: what becomes of processors that would be idle otherwise.
+    #[serde(default)]
+    pub idle: Idle,
     /// What was changed, what goes on.
     #[serde(default = "defaults::state")]
     pub state: PathBuf,
@@ -222,6 +240,13 @@ mod tests {
         let config = parse(LEAST).unwrap();
         assert_eq!(config.threshold().unwrap(), 4.0 * GIB);
         assert_eq!(config.interval_ms, 50);
+        assert_eq!((config.enforce, config.idle), (Means::Quota, Idle::Hold));
+        let ext = LEAST.replace(
+            "[counter]",
+            "enforce = \"sched-ext\"\nidle = \"use\"\n[counter]",
+        );
+        let ext = parse(&ext).unwrap();
+        assert_eq!((ext.enforce, ext.idle), (Means::SchedExt, Idle::Use));
         let curve = LEAST.replace("threshold_gib_s = 4.0", "curve = \"linear-knee\"");
         assert!((parse(&curve).unwrap().threshold().unwrap() / GIB - 12.8).abs() < 1e-9);
     }

@@ -20,12 +20,13 @@ use std::time::{Duration, Instant};
 use crate::allocate::{Controller, Decision, Load, Settings};
 use crate::enforce::EnforceError;
 use crate::enforce::cgroup::{Cgroup, Hierarchy, Usage};
+use crate::enforce::ext::{Ended, Ext};
 use crate::enforce::ledger::{Ledger, Undone, Wait};
 use crate::enforce::quota::{OPENING, Quota, until_turn_ns, worth_writing};
 use crate::estimate::{
     Activity, Estimate, Estimator, Fault, Nature, Settings as EstimateSettings, TaskId, TaskSample,
 };
-use config::Config;
+use config::{Config, Means};
 use counters::Counter;
 use residence::{Found, Resident, is_below};
 
@@ -66,6 +67,8 @@ pub enum News {
     Foreign(PathBuf),
     /// A cgroup is gone.
     Gone(PathBuf),
+    /// The kernel ended our scheduler: nobody is limited by it any more, and quotas take over.
+    Ejected(Ended),
     /// A limit could not be set; its cgroup is left alone until it is looked at again.
     Failed(PathBuf, String),
 }
@@ -92,6 +95,8 @@ pub struct Daemon {
     estimator: Estimator,
     controller: Controller,
     ledger: Ledger,
+    /// Our scheduler, while the kernel uses it; quotas otherwise.
+    ext: Option<Ext>,
     users: Vec<User>,
     next_id: u64,
     last_ns: Option<u64>,
@@ -110,6 +115,10 @@ impl Daemon {
         hierarchy: Hierarchy,
     ) -> Result<(Self, Vec<Undone>), EnforceError> {
         let (ledger, undone) = Ledger::open(&config.ledger(), Wait::Briefly)?;
+        let ext = match config.enforce {
+            Means::Quota => None,
+            Means::SchedExt => Some(Ext::load(config.idle)?),
+        };
         let estimator = Estimator::new(EstimateSettings {
             half_life_ms: config.half_life_ms,
             nature: Nature {
@@ -124,6 +133,7 @@ impl Daemon {
             estimator,
             controller: Controller::new(Settings::new(threshold)),
             ledger,
+            ext,
             users: Vec::new(),
             next_id: 0,
             last_ns: None,
@@ -138,6 +148,11 @@ impl Daemon {
     /// In bytes a second.
     pub fn threshold(&self) -> f64 {
         self.controller.settings().threshold
+    }
+
+    /// Whether our scheduler holds the limits.
+    pub fn schedules(&self) -> bool {
+        self.ext.is_some()
     }
 
     pub fn users(&self) -> &[User] {
@@ -190,6 +205,11 @@ impl Daemon {
     }
 
     fn let_go(&mut self, path: &Path, news: &mut Vec<News>) {
+        if let Some(ext) = &mut self.ext
+            && let Err(error) = ext.forget(path)
+        {
+            news.push(News::Failed(path.to_owned(), error.to_string()));
+        }
         match self.ledger.restore(path) {
             Ok(Some(Undone::Failed(path, why))) => news.push(News::Failed(path, why)),
             Ok(Some(Undone::Gone(path))) => news.push(News::Gone(path)),
@@ -205,6 +225,7 @@ impl Daemon {
             .last_ns
             .map_or(0.0, |last| now_ns.saturating_sub(last) as f64 / 1e6);
         self.last_ns = Some(now_ns);
+        self.look_at_scheduler(&mut pass.news);
         let moved_ns = self.look(&mut pass.news);
         let estimate = self.estimate(now_ns, &moved_ns);
         pass.total = estimate.total();
@@ -225,15 +246,28 @@ impl Daemon {
         pass
     }
 
+    fn look_at_scheduler(&mut self, news: &mut Vec<News>) {
+        if let Some(ended) = self.ext.as_ref().and_then(Ext::ended) {
+            self.ext = None;
+            for user in &mut self.users {
+                user.limit = None;
+            }
+            news.push(News::Ejected(ended));
+        }
+    }
+
     /// CPU time of each user since the last pass, in nanoseconds; who is gone, goes.
     fn look(&mut self, news: &mut Vec<News>) -> Vec<u64> {
         let mut moved_ns = Vec::with_capacity(self.users.len());
         let mut gone = Vec::new();
         for user in &mut self.users {
-            let Ok(usage) = user.cgroup.usage() else {
+            let Ok(mut usage) = user.cgroup.usage() else {
                 gone.push(user.id);
                 continue;
             };
+            if let Some(ext) = &self.ext {
+                usage.nr_throttled = ext.held(&user.cgroup.path);
+            }
             let before = user.usage.replace(usage).unwrap_or(usage);
             moved_ns.push(usage.cpu_ns.saturating_sub(before.cpu_ns));
             user.held_back = usage.nr_throttled > before.nr_throttled;
@@ -336,6 +370,20 @@ impl Daemon {
                 continue;
             }
             pass.writes += 1;
+            if let Some(ext) = &mut self.ext {
+                let path = &user.cgroup.path;
+                let told = match limit.cpu {
+                    Some(cpu) => ext.set(path, cpu),
+                    None => ext.lift(path),
+                };
+                match told {
+                    Ok(()) => self.users[at].limit = limit.cpu,
+                    Err(error) => pass
+                        .news
+                        .push(News::Failed(path.clone(), error.to_string())),
+                }
+                continue;
+            }
             match limit.cpu {
                 Some(cpu) if user.limit.is_none() => first.push((at, cpu)),
                 Some(cpu) => self.set(at, Quota::of(cpu), &mut pass.news),

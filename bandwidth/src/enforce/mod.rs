@@ -7,6 +7,7 @@
 //! ```
 
 pub mod cgroup;
+pub mod ext;
 pub mod ledger;
 pub mod quota;
 
@@ -33,6 +34,9 @@ pub enum EnforceError {
     /// The ledger.
     #[error("{path}: {why}")]
     Ledger { path: PathBuf, why: String },
+    /// The scheduler.
+    #[error(transparent)]
+    Ext(#[from] ext::ExtError),
 }
 
 impl EnforceError {

@@ -58,12 +58,16 @@ impl Quota {
     }
 }
 
+/// The part of a period after which it is the turn of the user with this number.
+pub fn turn(slot: u64) -> f64 {
+    // Multiples of the golden ratio are spread evenly, however many there are.
+    (slot as f64 * 0.618_033_988_749_895).fract()
+}
+
 /// Time from an instant of a monotonic clock until it is the turn of the user with this number.
 pub fn until_turn_ns(now_ns: u64, slot: u64) -> u64 {
     let period_ns = BASE_PERIOD_US as u64 * 1000;
-    // Multiples of the golden ratio are spread evenly, however many there are.
-    let part = (slot as f64 * 0.618_033_988_749_895).fract();
-    let turn_ns = (part * period_ns as f64) as u64;
+    let turn_ns = (turn(slot) * period_ns as f64) as u64;
     (turn_ns + period_ns - now_ns % period_ns) % period_ns
 }
 

@@ -24,7 +24,7 @@ use rustix::process::{WaitOptions, wait};
 use rustix::system::{RebootCommand, reboot};
 
 use crate::error::{Doing, GuestError};
-use crate::{cgroups, devices, disk, hibernate, modules};
+use crate::{bandwidth, cgroups, devices, disk, hibernate, modules};
 
 /// Serial numbers of the virtio disks.
 const ROOT_DISK: &str = "dormouse-root";
@@ -47,6 +47,9 @@ pub fn more_modules() -> std::path::PathBuf {
 pub fn run() -> ! {
     if devices::is_asked() {
         devices::run();
+    }
+    if bandwidth::is_asked() {
+        bandwidth::run();
     }
     let second = std::env::args().nth(1).as_deref() == Some(SECOND_STAGE);
     let result = if second {

@@ -2,6 +2,7 @@
 
 mod agent;
 mod awkward;
+mod bandwidth;
 mod cgroups;
 mod counters;
 mod devices;
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload|
                        awkward KIND BYTES SEED|service start SHARDS MIB NEIGHBOURS MIB SEED|
-                       stress-files FOLDER SEED|stress-redis SEED
+                       stress-files FOLDER SEED|stress-redis SEED|compute BUSY_MS SLEEP_MS
 As process 1 it is init, which starts the agent, which starts the workload.";
 
 fn main() -> ExitCode {
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         ["service", words @ ..] if !words.is_empty() => service::run(words),
         ["stress-files", folder, seed] => stress_files::run(folder, seed),
         ["stress-redis", seed] => stress_redis::run(seed),
+        ["compute", busy_ms, sleep_ms] => bandwidth::compute(busy_ms, sleep_ms),
         ["poweroff"] => init::power_off(),
         ["smi-test", case] => return smi_test::run(case),
         _ => {

@@ -1,5 +1,6 @@
 //! Turns distribution packages and this project's sources into a bootable emulated machine.
 
+mod bandwidth;
 mod binaries;
 mod cmdline;
 pub(crate) mod command;
@@ -29,6 +30,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+pub use bandwidth::{BandwidthArtefacts, build_bandwidth};
 pub use devices::{Checked, DevicesArtefacts, build_devices, initrd_with};
 pub use error::BuildError;
 pub use progress::{BuildEvent, BuildProgress, Quiet, Step, StepReport};

@@ -31,11 +31,15 @@ pub enum Step {
     DevicesKernel,
     /// The first user space of that kernel's machine.
     DevicesInitrd,
+    /// A distribution kernel with sched_ext.
+    BandwidthKernel,
+    /// The first user space of that kernel's machine.
+    BandwidthInitrd,
 }
 
 impl Step {
     /// All steps, in display order.
-    pub const ALL: [Step; 11] = [
+    pub const ALL: [Step; 13] = [
         Step::Resolve,
         Step::Kernel,
         Step::Module,
@@ -47,6 +51,8 @@ impl Step {
         Step::Rom,
         Step::DevicesKernel,
         Step::DevicesInitrd,
+        Step::BandwidthKernel,
+        Step::BandwidthInitrd,
     ];
 
     /// The stable short name: event records, cache folders, `--json`.
@@ -63,6 +69,8 @@ impl Step {
             Step::Rom => "rom",
             Step::DevicesKernel => "deviceskernel",
             Step::DevicesInitrd => "devicesinitrd",
+            Step::BandwidthKernel => "bandwidthkernel",
+            Step::BandwidthInitrd => "bandwidthinitrd",
         }
     }
 
@@ -80,6 +88,8 @@ impl Step {
             Step::Rom => "flash image",
             Step::DevicesKernel => "devices: kernel",
             Step::DevicesInitrd => "devices: initrd",
+            Step::BandwidthKernel => "bandwidth: kernel",
+            Step::BandwidthInitrd => "bandwidth: initrd",
         }
     }
 }

@@ -1,29 +1,16 @@
 //! The machine whose devices suspend and resume: one boot for one job.
 
-use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
-use std::time::Duration;
+use std::fs;
+use std::path::Path;
 
 use dormouse_guest::device_job::{Answer, JOB, Step};
-use dormouse_guest::frame::Decoder;
 
 use crate::build::{DevicesArtefacts, initrd_with};
-use crate::console::Tail;
 use crate::error::{Doing, LabError};
-use crate::interrupt;
-use crate::qemu::PROGRAM;
+use crate::job_machine::{Boot, JobMachine};
 
-/// No step takes longer, a hanging device's time-out included; booting neither.
-const STEP_TIMEOUT: Duration = Duration::from_secs(180);
 /// Which processors Linux has.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
-/// How often a wait looks for Ctrl-C.
-const GLANCE: Duration = Duration::from_millis(200);
 
 /// How the machine is to be.
 #[derive(Debug, Clone)]
@@ -81,7 +68,23 @@ pub fn run(
     let initrd = folder.join("initrd.cpio");
     let bytes = initrd_with(&artefacts.initrd, JOB, &job)?;
     fs::write(&initrd, bytes).doing(format!("write {}", initrd.display()))?;
-    let mut machine = Machine::start(artefacts, shape, folder, &initrd)?;
+    let boot = Boot {
+        kernel: &artefacts.kernel,
+        initrd: &initrd,
+        cpus: shape.cpus,
+        threads: shape.threads,
+        board: "q35,acpi=off",
+        memory: "256M",
+        more: shape.clock.arguments(),
+        // The console is slow, and what the kernel says there would count as its own time. On a
+        // busy host the timer may be late for the kernel's check of it, which is a panic.
+        cmdline: format!(
+            "console=ttyS0 loglevel=4 panic=-1 no_console_suspend suspend.pm_test_delay=0 \
+             tsc=reliable no_timer_check kunit.enable={}",
+            u8::from(shape.kunit)
+        ),
+    };
+    let mut machine = JobMachine::<Answer>::start(&boot, folder)?;
     // What the kernel reported while it booted goes with the first step.
     let mut reports = Vec::new();
     loop {
@@ -115,147 +118,4 @@ fn all_online(cpus: u32, online: &str) -> Result<(), LabError> {
     Err(LabError::Unexpected(format!(
         "the machine has processors {online}, not {wanted}"
     )))
-}
-
-struct Machine {
-    child: Child,
-    answers: Receiver<Answer>,
-    console: PathBuf,
-}
-
-impl Machine {
-    fn start(
-        artefacts: &DevicesArtefacts,
-        shape: &Shape,
-        folder: &Path,
-        initrd: &Path,
-    ) -> Result<Machine, LabError> {
-        let console = folder.join("console.log");
-        let log = folder.join("emulator.log");
-        let log = File::create(&log).doing(format!("create {}", log.display()))?;
-        let threads = if shape.threads { "multi" } else { "single" };
-        let mut command = Command::new(PROGRAM);
-        command
-            .args([
-                "-no-user-config",
-                "-nodefaults",
-                "-display",
-                "none",
-                "-no-reboot",
-            ])
-            .args(["-accel", &format!("tcg,thread={threads}")])
-            .args(shape.clock.arguments())
-            .args([
-                "-cpu",
-                "max,-erms,-fsrm",
-                "-M",
-                "q35,acpi=off",
-                "-m",
-                "256M",
-            ])
-            // A package for each: the firmware's table of processors has one of each package.
-            .args([
-                "-smp",
-                &format!("{0},sockets={0},cores=1,threads=1", shape.cpus),
-            ])
-            .args(["-chardev", "stdio,id=answers,signal=off"])
-            .arg("-serial")
-            .arg(format!("file:{}", console.display()))
-            .args(["-serial", "chardev:answers"])
-            .arg("-kernel")
-            .arg(&artefacts.kernel)
-            .arg("-initrd")
-            .arg(initrd)
-            // The console is slow, and what the kernel says there would count as its own time. On a
-            // busy host the timer may be late for the kernel's check of it, which is a panic.
-            .arg("-append")
-            .arg(format!(
-                "console=ttyS0 loglevel=4 panic=-1 no_console_suspend suspend.pm_test_delay=0 \
-                 tsc=reliable no_timer_check kunit.enable={}",
-                u8::from(shape.kunit)
-            ))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .process_group(0);
-        // SAFETY: between fork and exec one system call happens, which takes numbers.
-        unsafe {
-            command.pre_exec(
-                || match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                    0 => Ok(()),
-                    _ => Err(std::io::Error::last_os_error()),
-                },
-            );
-        }
-        let mut child = command.spawn().map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => LabError::MissingTool {
-                program: PROGRAM.into(),
-            },
-            _ => LabError::Io {
-                what: format!("start {PROGRAM}"),
-                source,
-            },
-        })?;
-        let answers = listen(child.stdout.take());
-        Ok(Machine {
-            child,
-            answers,
-            console,
-        })
-    }
-
-    fn next(&mut self) -> Result<Answer, LabError> {
-        let mut waited = Duration::ZERO;
-        while waited < STEP_TIMEOUT {
-            interrupt::check()?;
-            match self.answers.recv_timeout(GLANCE) {
-                Ok(answer) => return Ok(answer),
-                Err(RecvTimeoutError::Timeout) => waited += GLANCE,
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(LabError::Stopped {
-                        what: "the next answer".into(),
-                        how: "it reset itself, as after a crash".into(),
-                        console: self.tail(),
-                    });
-                }
-            }
-        }
-        Err(LabError::Timeout {
-            what: "the next answer".into(),
-            timeout: STEP_TIMEOUT,
-            console: self.tail(),
-        })
-    }
-
-    fn tail(&self) -> String {
-        let mut tail = Tail::default();
-        let text = fs::read(&self.console).unwrap_or_default();
-        for line in String::from_utf8_lossy(&text).lines() {
-            tail.push(line);
-        }
-        tail.describe(&self.console)
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn listen(output: Option<ChildStdout>) -> Receiver<Answer> {
-    let (sender, answers) = mpsc::channel();
-    thread::spawn(move || {
-        let Some(mut output) = output else { return };
-        let mut decoder = Decoder::default();
-        let mut bytes = vec![0; 1 << 16];
-        while let Ok(count @ 1..) = output.read(&mut bytes) {
-            for answer in decoder.push::<Answer>(&bytes[..count]) {
-                // Nobody listens any more once the machine was dropped.
-                let _ = sender.send(answer);
-            }
-        }
-    });
-    answers
 }

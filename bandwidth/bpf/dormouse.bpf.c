@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A scheduler in which groups have budgets of CPU time.
+ *
+ *   wakes up, or its slice ended
+ *      │ budget left, or not limited          every millisecond, by a timer:
+ *      ├──────────────▶ SHARED, by virtual     - budgets grow
+ *      │                time; any CPU takes    - who runs is charged, and stopped without one
+ *      │ none left          ▲                  - a task for each millisecond of it is let go
+ *      └──────────────▶ its group's queue ─────┘
+ *
+ * The kernel goes back to its own scheduler when the program that loaded this ends, or when a task
+ * has waited for longer than timeout_ms.
+ */
+#include "kernel.h"
+#include "budget.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define MS 1000000LL
+#define SHARED 1ULL
+#define ASIDE(group) (0x1000ULL + (group))
+#define SLICE_NS (5 * MS)
+/* Unused budget that is kept: what one task uses between two looks of the timer. */
+#define MOST_LEFT_NS (2 * MS)
+#define CLOCK_MONOTONIC 1
+/* BPF_MAP_TYPE_CGRP_STORAGE: newer than some distributions' headers. */
+#define CGRP_STORAGE 32
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct settings);
+} settings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_GROUPS);
+	__type(key, __u32);
+	__type(value, struct limit);
+} limits SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_GROUPS);
+	__type(key, __u32);
+	__type(value, struct state);
+} states SEC(".maps");
+
+/* The group of a cgroup. */
+struct {
+	__uint(type, CGRP_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} groups SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct record);
+} record SEC(".maps");
+
+/* Who runs on a CPU, if it is limited, and from when on it is to be charged. */
+struct seat {
+	__u64 since_ns;
+	__u32 group;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MOST_CPUS);
+	__type(key, __u32);
+	__type(value, struct seat);
+} seats SEC(".maps");
+
+struct clock {
+	struct bpf_timer timer;
+	__u64 last_ns;
+	__u64 runs;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct clock);
+} clock SEC(".maps");
+
+static __u64 vtime_now;
+
+/* 0 if it is not limited. */
+static __always_inline __u32 group_of(struct task_struct *p)
+{
+	__u32 zero = 0, *group;
+	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+
+	if (!set || set->groups < 2)
+		return 0;
+	group = bpf_cgrp_storage_get(&groups, p->cgroups->dfl_cgrp, 0, 0);
+	return group ? *group : 0;
+}
+
+static __always_inline bool has_budget(__u32 group)
+{
+	struct limit *limit = bpf_map_lookup_elem(&limits, &group);
+	struct state *state = bpf_map_lookup_elem(&states, &group);
+
+	return !limit || !state || !limit->ns_per_ms || state->left_ns > 0;
+}
+
+static __always_inline bool uses_idle(void)
+{
+	__u32 zero = 0;
+	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+
+	return set && set->use_idle;
+}
+
+SEC("struct_ops/dormouse_select_cpu")
+__s32 BPF_PROG(dormouse_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64 wake_flags)
+{
+	bool idle = false;
+	__s32 cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+
+	if (idle) {
+		__u32 group = group_of(p);
+
+		if (!group || has_budget(group) || uses_idle())
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, 0);
+	}
+	return cpu;
+}
+
+SEC("struct_ops/dormouse_enqueue")
+void BPF_PROG(dormouse_enqueue, struct task_struct *p, __u64 enq_flags)
+{
+	__u32 group = group_of(p);
+	__u64 vtime;
+
+	if (group && !has_budget(group)) {
+		struct state *state = bpf_map_lookup_elem(&states, &group);
+
+		if (state)
+			__sync_fetch_and_add(&state->held, 1);
+		scx_bpf_dsq_insert(p, ASIDE(group), SLICE_NS, enq_flags);
+		return;
+	}
+	/* Who slept does not get all that it has missed. */
+	vtime = p->scx.dsq_vtime;
+	if ((__s64)(vtime - (vtime_now - SLICE_NS)) < 0)
+		vtime = vtime_now - SLICE_NS;
+	scx_bpf_dsq_insert_vtime(p, SHARED, SLICE_NS, vtime, enq_flags);
+	/* The CPU is about to be idle: it has to look again. */
+	if (enq_flags & SCX_ENQ_LAST)
+		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), 0);
+}
+
+SEC("struct_ops/dormouse_dispatch")
+void BPF_PROG(dormouse_dispatch, __s32 cpu, struct task_struct *prev)
+{
+	__u32 group;
+
+	if (scx_bpf_dsq_move_to_local(SHARED) || !prev)
+		return;
+	/* Nobody else is there: with a new slice the last one goes on, without it is put aside. */
+	group = group_of(prev);
+	if (!group || has_budget(group) || uses_idle())
+		prev->scx.slice = SLICE_NS;
+}
+
+/* Charges whoever sits there until now. */
+static __always_inline __u32 charge(struct seat *seat)
+{
+	__u64 now = bpf_ktime_get_ns(), since = seat->since_ns;
+	__u32 group = seat->group;
+	struct limit *limit;
+	struct state *state;
+
+	if (!group || now <= since)
+		return group;
+	/* The timer and the CPU itself may both be here; one of them charges. */
+	if (__sync_val_compare_and_swap(&seat->since_ns, since, now) != since)
+		return group;
+	limit = bpf_map_lookup_elem(&limits, &group);
+	state = bpf_map_lookup_elem(&states, &group);
+	if (limit && state) {
+		if (limit->ns_per_ms)
+			__sync_fetch_and_add(&state->left_ns, -(__s64)(now - since));
+		__sync_fetch_and_add(&state->used_ns, now - since);
+	}
+	return group;
+}
+
+SEC("struct_ops/dormouse_running")
+void BPF_PROG(dormouse_running, struct task_struct *p)
+{
+	__u32 cpu = bpf_get_smp_processor_id(), group = group_of(p);
+	__u64 vtime = p->scx.dsq_vtime;
+
+	if ((__s64)(vtime - vtime_now) > 0)
+		vtime_now = vtime;
+	if (group) {
+		struct seat *seat = bpf_map_lookup_elem(&seats, &cpu);
+
+		if (seat) {
+			seat->since_ns = bpf_ktime_get_ns();
+			seat->group = group;
+		}
+	}
+}
+
+SEC("struct_ops/dormouse_stopping")
+void BPF_PROG(dormouse_stopping, struct task_struct *p, bool runnable)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct seat *seat = bpf_map_lookup_elem(&seats, &cpu);
+	__u64 slice = p->scx.slice;
+
+	if (seat && seat->group) {
+		charge(seat);
+		seat->group = 0;
+	}
+	/* Who is stopped counts as having used its slice: it had a turn. */
+	p->scx.dsq_vtime += (SLICE_NS - (slice < SLICE_NS ? slice : SLICE_NS)) * 100 /
+			    (p->scx.weight ?: 1);
+}
+
+SEC("struct_ops/dormouse_enable")
+void BPF_PROG(dormouse_enable, struct task_struct *p)
+{
+	p->scx.dsq_vtime = vtime_now;
+}
+
+/* Lets as many tasks go on as there is budget for. */
+static __noinline int release(__u32 group, __s64 count)
+{
+	struct bpf_iter_scx_dsq it;
+	struct task_struct *p;
+	__u64 vtime = vtime_now;
+
+	if (bpf_iter_scx_dsq_new(&it, ASIDE(group), 0) == 0) {
+		while (count-- > 0 && (p = bpf_iter_scx_dsq_next(&it))) {
+			__s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+
+			scx_bpf_dsq_move_set_slice(&it, SLICE_NS);
+			scx_bpf_dsq_move_set_vtime(&it, vtime - SLICE_NS);
+			scx_bpf_dsq_move_vtime(&it, p, SHARED, 0);
+			if (cpu >= 0)
+				scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return 0;
+}
+
+static int look_at_group(__u32 at, void *context)
+{
+	__u64 passed_ns = *(__u64 *)context;
+	__u32 group = at + 1;
+	struct limit *limit = bpf_map_lookup_elem(&limits, &group);
+	struct state *state = bpf_map_lookup_elem(&states, &group);
+	__s64 grow;
+
+	if (!limit || !state)
+		return 1;
+	if (!limit->ns_per_ms) {
+		state->limited = 0;
+		state->left_ns = 0;
+		release(group, 1 << 10);
+		return 0;
+	}
+	if (!state->limited) {
+		state->limited = 1;
+		state->left_ns = -(__s64)limit->debt_ns;
+	}
+	grow = state->left_ns < MOST_LEFT_NS ? limit->ns_per_ms * passed_ns / MS : 0;
+	__sync_fetch_and_add(&state->left_ns, grow);
+	if (state->left_ns > 0)
+		release(group, 1 + state->left_ns / MS);
+	return 0;
+}
+
+static int look_at_seat(__u32 cpu, void *context)
+{
+	struct seat *seat = bpf_map_lookup_elem(&seats, &cpu);
+	__u32 group;
+
+	if (!seat)
+		return 1;
+	group = charge(seat);
+	if (group && !has_budget(group) && !uses_idle())
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	return 0;
+}
+
+static int every_ms(void *map, int *key, struct bpf_timer *timer)
+{
+	__u32 zero = 0;
+	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+	struct clock *one = bpf_map_lookup_elem(&clock, &zero);
+	__u64 now = bpf_ktime_get_ns(), passed_ns;
+
+	if (!one)
+		return 0;
+	/* A late timer gives what it owes, up to a few periods. */
+	passed_ns = now - one->last_ns;
+	if (passed_ns > 100 * MS)
+		passed_ns = 100 * MS;
+	one->last_ns = now;
+	one->runs++;
+	if (set && set->groups > 1) {
+		bpf_loop(scx_bpf_nr_cpu_ids(), look_at_seat, NULL, 0);
+		bpf_loop(set->groups - 1, look_at_group, &passed_ns, 0);
+	}
+	bpf_timer_start(timer, MS, 0);
+	return 0;
+}
+
+static int make_queue(__u32 at, void *context)
+{
+	__s32 *error = context;
+
+	*error = scx_bpf_create_dsq(ASIDE(at + 1), -1);
+	return *error != 0;
+}
+
+SEC("struct_ops.s/dormouse_init")
+__s32 BPF_PROG(dormouse_init)
+{
+	__u32 zero = 0;
+	struct clock *one = bpf_map_lookup_elem(&clock, &zero);
+	__s32 error = scx_bpf_create_dsq(SHARED, -1);
+
+	/* Asking for it keeps the whole type, which the loader compares with the kernel's. */
+	if (!one || error || !bpf_core_type_exists(struct cpumask))
+		return error ?: -1;
+	bpf_loop(MOST_GROUPS - 1, make_queue, &error, 0);
+	if (error)
+		return error;
+	bpf_timer_init(&one->timer, &clock, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&one->timer, every_ms);
+	return bpf_timer_start(&one->timer, MS, 0);
+}
+
+SEC("struct_ops/dormouse_exit")
+void BPF_PROG(dormouse_exit, struct scx_exit_info *info)
+{
+	__u32 zero = 0;
+	struct record *why = bpf_map_lookup_elem(&record, &zero);
+
+	if (!why)
+		return;
+	bpf_probe_read_kernel_str(why->reason, sizeof(why->reason), info->reason);
+	bpf_probe_read_kernel_str(why->message, sizeof(why->message), info->msg);
+	why->kind = info->kind;
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops dormouse = {
+	.select_cpu = (void *)dormouse_select_cpu,
+	.enqueue = (void *)dormouse_enqueue,
+	.dispatch = (void *)dormouse_dispatch,
+	.running = (void *)dormouse_running,
+	.stopping = (void *)dormouse_stopping,
+	.enable = (void *)dormouse_enable,
+	.init = (void *)dormouse_init,
+	.exit = (void *)dormouse_exit,
+	/* Limits hold on idle processors too: the last task of one asks before it goes on. */
+	.flags = SCX_OPS_ENQ_LAST,
+	.timeout_ms = 10000,
+	.name = "dormouse",
+};

@@ -1,0 +1,51 @@
+//! Compiles the schedulers of `bpf/` for the kernel's virtual machine.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SCHEDULERS: [&str; 2] = ["dormouse", "empty"];
+
+fn main() {
+    println!("cargo:rerun-if-changed=bpf");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    let headers = std::env::var("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
+    for name in SCHEDULERS {
+        let mut clang = Command::new("clang");
+        clang
+            .args([
+                "-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3",
+            ])
+            .arg(format!("-I{headers}"));
+        // Where a distribution for several architectures keeps what differs between them.
+        let asm = Path::new("/usr/include/x86_64-linux-gnu");
+        if asm.exists() {
+            clang.arg("-I").arg(asm);
+        }
+        let object = out.join(format!("{name}.o"));
+        let status = clang
+            .arg("-c")
+            .arg(format!("bpf/{name}.bpf.c"))
+            .arg("-o")
+            .arg(&object)
+            .status()
+            .expect("clang is needed: scripts/setup.sh");
+        assert!(status.success(), "bpf/{name}.bpf.c does not compile");
+    }
+    compression_of_libelf();
+}
+
+/// libelf of newer distributions needs zstd, which the static linker has to see whole: it comes
+/// before libelf on the linker's command line.
+fn compression_of_libelf() {
+    let ask = |arguments: &[&str]| {
+        let output = Command::new("pkg-config").args(arguments).output().ok()?;
+        String::from_utf8(output.stdout).ok()
+    };
+    let needs = ask(&["--static", "--libs", "libelf"]).unwrap_or_default();
+    if needs.split_whitespace().any(|word| word == "-lzstd") {
+        if let Some(folder) = ask(&["--variable=libdir", "libzstd"]) {
+            println!("cargo:rustc-link-search=native={}", folder.trim());
+        }
+        println!("cargo:rustc-link-lib=static:+whole-archive=zstd");
+    }
+}
