@@ -353,6 +353,36 @@ fn what_tracing_cost_is_taken_off_each_callback() {
     assert_eq!(times(&recording), [(1_500, 2_000), (0, 0)]);
 }
 
+/// 300 devices below a slow one, in the list before another slow one: their items wait, and the
+/// kernel's work queue begins no more.
+#[test]
+fn work_items_that_wait_keep_others_from_beginning() {
+    let slow = Job {
+        wait_ns: 10_000_000,
+        has_callback: true,
+        ..Job::default()
+    };
+    let below = |count: usize| {
+        let mut jobs = vec![Job::default(); count + 2];
+        jobs[0] = slow;
+        jobs[count + 1] = slow;
+        let candidates = (1..=count).map(|subordinate| Edge {
+            superior: 0,
+            subordinate,
+        });
+        let edges = Edges::from_candidates(count + 2, candidates);
+        let list: Vec<usize> = (0..count + 2).collect();
+        let problem = Problem::new(Direction::Resume, jobs, edges, &list);
+        let setting = Setting {
+            overheads: Overheads::NONE,
+            ..Setting::new(Schedule::WorkItems, 2)
+        };
+        simulate(&problem, &vec![true; count + 2], &setting).makespan_ns
+    };
+    assert_eq!(below(200), 10_000_000);
+    assert_eq!(below(300), 20_000_000);
+}
+
 #[test]
 fn the_graph_order_is_never_slower_than_list_order() {
     for seed in 0..2_000 {

@@ -4,11 +4,21 @@
 //! all of them before it walks (`dpm_suspend`, `dpm_resume` in drivers/base/power/main.c). Since
 //! 6.17 only leaves or roots are queued before the walk, and a device that is done queues its
 //! superiors or subordinates (`dpm_async_suspend_superior`, `dpm_async_resume_subordinate`).
+//!
+//! Up to 6.15 no more than [`MAX_ACTIVE`] items are at work or waiting at once: where more devices
+//! than that stand below slow ones, their items keep others from beginning. They begin in list
+//! order, so the first of them can always go on. What the limit does to newer kernels' order, where
+//! it need not be so, is not known, and it is left out there.
+
+use std::collections::VecDeque;
 
 use super::super::engine::{Program, Step, ThreadId, World};
 use super::super::{Outcome, Problem, Setting};
 use super::job::Running;
 use crate::model::Direction;
+
+/// Of the kernel's work queue for asynchronous functions (`WQ_DFL_ACTIVE`, Linux 6.12).
+pub const MAX_ACTIVE: usize = 256;
 
 /// Everything in list order, in one thread.
 pub fn list(problem: &Problem, setting: &Setting) -> Outcome {
@@ -43,6 +53,8 @@ pub fn items(
         neighbours_first,
         queued: vec![false; problem.jobs.len()],
         threads: Vec::new(),
+        active: 0,
+        waiting: VecDeque::new(),
         early,
     };
     items.set(walker, State::Early(0));
@@ -72,6 +84,9 @@ struct Items<'a> {
     neighbours_first: bool,
     queued: Vec<bool>,
     threads: Vec<State>,
+    /// Items that have begun and not ended, and those that may not begin yet.
+    active: usize,
+    waiting: VecDeque<usize>,
     early: Vec<usize>,
 }
 
@@ -88,9 +103,25 @@ impl Items<'_> {
         if !self.may_run_async[device] || std::mem::replace(&mut self.queued[device], true) {
             return false;
         }
+        if self.neighbours_first || self.active < MAX_ACTIVE {
+            self.begin(device, world);
+        } else {
+            self.waiting.push_back(device);
+        }
+        true
+    }
+
+    fn begin(&mut self, device: usize, world: &mut World) {
+        self.active += 1;
         let thread = world.spawn();
         self.set(thread, State::Neighbours(0, device, None));
-        true
+    }
+
+    fn end_item(&mut self, world: &mut World) {
+        self.active -= 1;
+        if let Some(device) = self.waiting.pop_front() {
+            self.begin(device, world);
+        }
     }
 
     /// One step for a state; the state after it, and the step.
@@ -164,7 +195,10 @@ impl Items<'_> {
                         )
                     }
                     (None, Some(place)) => (State::Walk(place), Step::Overhead(0)),
-                    (None, None) => (State::End, Step::Exit),
+                    (None, None) => {
+                        self.end_item(world);
+                        (State::End, Step::Exit)
+                    }
                 }
             }
             State::End => (State::End, Step::Exit),
