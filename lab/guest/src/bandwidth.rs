@@ -3,19 +3,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dormouse_guest::bandwidth_job::{Answer, JOB, Step};
-use dormouse_guest::frame::encode;
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::system::{RebootCommand, reboot};
 
-use crate::agent::{CONTROL, open_raw};
 use crate::error::{Doing, GuestError};
-use crate::init;
+use crate::job;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
@@ -26,26 +22,12 @@ pub fn is_asked() -> bool {
 
 /// Does the job; never returns.
 pub fn run() -> ! {
-    if let Err(error) = serve() {
-        init::say(&format!("bandwidth: {error}"));
-    }
-    // The emulator is told not to start anew.
-    let _ = reboot(RebootCommand::Restart);
-    loop {
-        std::thread::park();
-    }
+    job::run("bandwidth", serve)
 }
 
 fn serve() -> Result<(), GuestError> {
-    init::mount_at("devtmpfs", "/dev", "devtmpfs", "")?;
-    init::mount_at("proc", "/proc", "proc", "")?;
-    init::mount_at("sysfs", "/sys", "sysfs", "")?;
-    init::mount_at("cgroup2", CGROUPS, "cgroup2", "")?;
-    init::mount_at("tmpfs", "/run", "tmpfs", "")?;
-    let mut voice = open_raw(CONTROL)?;
-    let job = fs::read(JOB).doing(format!("read {JOB}"))?;
-    let steps: Vec<Step> = serde_json::from_slice(&job)
-        .map_err(|error| GuestError::Other(format!("{JOB}: {error}")))?;
+    let more = [("cgroup2", CGROUPS, "cgroup2"), ("tmpfs", "/run", "tmpfs")];
+    let (mut voice, steps) = job::begin::<Step>(JOB, &more)?;
     let mut programs = Programs::default();
     for (number, step) in steps.iter().enumerate() {
         let mut answer = programs.act(step).unwrap_or_else(|error| Answer {
@@ -53,24 +35,19 @@ fn serve() -> Result<(), GuestError> {
             ..Answer::default()
         });
         answer.step = number;
-        say(&mut voice, &answer)?;
+        job::say(&mut voice, &answer)?;
         if answer.error.is_some() {
             return Ok(());
         }
     }
     let step = steps.len();
-    say(
+    job::say(
         &mut voice,
         &Answer {
             step,
             ..Answer::default()
         },
     )
-}
-
-fn say(voice: &mut File, answer: &Answer) -> Result<(), GuestError> {
-    voice.write_all(&encode(answer)).doing("answer the lab")?;
-    rustix::termios::tcdrain(&*voice).doing("answer the lab")
 }
 
 #[derive(Default)]

@@ -1,17 +1,13 @@
 //! Init of the machine whose devices suspend and resume: does the job that the initrd holds, and
 //! resets the machine, which ends the emulator.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 use dormouse_guest::device_job::{Answer, Cycle, JOB, Step};
-use dormouse_guest::frame::encode;
-use rustix::system::{RebootCommand, reboot};
 
-use crate::agent::{CONTROL, open_raw};
 use crate::error::{Doing, GuestError};
-use crate::init;
+use crate::job;
 use crate::kernel_log::KernelLog;
 
 const POWER: &str = "/sys/power";
@@ -33,25 +29,12 @@ pub fn is_asked() -> bool {
 
 /// Does the job; never returns.
 pub fn run() -> ! {
-    if let Err(error) = serve() {
-        init::say(&format!("devices: {error}"));
-    }
-    // The emulator is told not to start anew.
-    let _ = reboot(RebootCommand::Restart);
-    loop {
-        std::thread::park();
-    }
+    job::run("devices", serve)
 }
 
 fn serve() -> Result<(), GuestError> {
-    init::mount_at("devtmpfs", "/dev", "devtmpfs", "")?;
-    init::mount_at("proc", "/proc", "proc", "")?;
-    init::mount_at("sysfs", "/sys", "sysfs", "")?;
-    init::mount_at("debugfs", "/sys/kernel/debug", "debugfs", "")?;
-    let mut voice = open_raw(CONTROL)?;
-    let job = fs::read(JOB).doing(format!("read {JOB}"))?;
-    let steps: Vec<Step> = serde_json::from_slice(&job)
-        .map_err(|error| GuestError::Other(format!("{JOB}: {error}")))?;
+    let more = [("debugfs", "/sys/kernel/debug", "debugfs")];
+    let (mut voice, steps) = job::begin::<Step>(JOB, &more)?;
     for (name, value) in SETTINGS {
         write_value(&format!("{POWER}/{name}"), value)?;
     }
@@ -66,7 +49,7 @@ fn serve() -> Result<(), GuestError> {
         };
         answer.step = number;
         answer.reports = log.take_reports()?;
-        say(&mut voice, &answer)?;
+        job::say(&mut voice, &answer)?;
         if answer.error.is_some() {
             return Ok(());
         }
@@ -76,13 +59,7 @@ fn serve() -> Result<(), GuestError> {
         reports: log.take_reports()?,
         ..Answer::default()
     };
-    say(&mut voice, &done)
-}
-
-fn say(voice: &mut File, answer: &Answer) -> Result<(), GuestError> {
-    voice.write_all(&encode(answer)).doing("answer the lab")?;
-    // The next step may stop the line, and the last one the machine.
-    rustix::termios::tcdrain(&*voice).doing("answer the lab")
+    job::say(&mut voice, &done)
 }
 
 fn write_value(path: &str, value: &str) -> Result<(), GuestError> {

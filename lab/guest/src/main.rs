@@ -12,6 +12,7 @@ mod error;
 mod fill;
 mod hibernate;
 mod init;
+mod job;
 mod kernel_log;
 mod modules;
 mod placement;
