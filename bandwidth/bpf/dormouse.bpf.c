@@ -79,7 +79,6 @@ struct {
 struct clock {
 	struct bpf_timer timer;
 	__u64 last_ns;
-	__u64 runs;
 };
 
 struct {
@@ -310,7 +309,6 @@ static int every_ms(void *map, int *key, struct bpf_timer *timer)
 	if (passed_ns > 100 * MS)
 		passed_ns = 100 * MS;
 	one->last_ns = now;
-	one->runs++;
 	if (set && set->groups > 1) {
 		bpf_loop(scx_bpf_nr_cpu_ids(), look_at_seat, NULL, 0);
 		bpf_loop(set->groups - 1, look_at_group, &passed_ns, 0);

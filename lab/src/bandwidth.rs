@@ -9,7 +9,6 @@
 //! No device counts here: a CPU second of either user is taken for so many bytes.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,9 +17,9 @@ use dormouse_guest::bandwidth_job::{Answer, JOB, Step};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::build::{BuildOptions, build_bandwidth, initrd_with};
+use crate::build::{BuildOptions, build_bandwidth};
 use crate::cli::{machine_folder, print_json};
-use crate::error::{Doing, LabError};
+use crate::error::LabError;
 use crate::job_machine::{Boot, JobMachine};
 use crate::terminal::Terminal;
 
@@ -233,16 +232,12 @@ pub fn run(args: &BandwidthArgs, json: bool) -> Result<ExitCode, LabError> {
     let terminal = Terminal::new();
     let artefacts = build_bandwidth(&BuildOptions::default(), &terminal)?;
     let folder = machine_folder(&args.machine);
-    fs::create_dir_all(&folder).doing(format!("create {}", folder.display()))?;
     let plan = plan(args);
     let steps: Vec<&Step> = plan.iter().map(|(step, _)| step).collect();
-    let job = serde_json::to_vec(&steps).expect("steps are plain data");
-    let initrd = folder.join("initrd.cpio");
-    let bytes = initrd_with(&artefacts.initrd, JOB, &job)?;
-    fs::write(&initrd, bytes).doing(format!("write {}", initrd.display()))?;
     let boot = Boot {
         kernel: &artefacts.kernel,
-        initrd: &initrd,
+        initrd: &artefacts.initrd,
+        job: JOB,
         cpus: 2,
         threads: true,
         board: "q35",
@@ -251,7 +246,7 @@ pub fn run(args: &BandwidthArgs, json: bool) -> Result<ExitCode, LabError> {
         cmdline: "console=ttyS0 loglevel=5 panic=-1".into(),
     };
     terminal.now("booting");
-    let mut machine = JobMachine::<Answer>::start(&boot, &folder)?;
+    let mut machine = JobMachine::<Answer>::start(&boot, &folder, &steps)?;
     let mut report = Report {
         enforce: args.enforce.name(),
         threshold_gib_s: THRESHOLD_GIB_S,

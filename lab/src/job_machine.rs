@@ -11,8 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use dormouse_guest::frame::Decoder;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::build::initrd_with;
 use crate::console::Tail;
 use crate::error::{Doing, LabError};
 use crate::interrupt;
@@ -27,7 +29,10 @@ const GLANCE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Boot<'a> {
     pub kernel: &'a Path,
+    /// Of the machine without a job.
     pub initrd: &'a Path,
+    /// Where init looks for its job.
+    pub job: &'a str,
     pub cpus: u32,
     /// A host thread for each processor; one for all otherwise.
     pub threads: bool,
@@ -49,11 +54,20 @@ pub struct JobMachine<A> {
 }
 
 impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
-    /// Switches it on; its console is logged in the folder.
+    /// Switches it on with these steps to do; its console is logged in the folder.
     ///
     /// # Errors
-    /// The emulator does not start.
-    pub fn start(boot: &Boot<'_>, folder: &Path) -> Result<Self, LabError> {
+    /// The folder cannot be written, or the emulator does not start.
+    pub fn start(
+        boot: &Boot<'_>,
+        folder: &Path,
+        steps: &[impl Serialize],
+    ) -> Result<Self, LabError> {
+        fs::create_dir_all(folder).doing(format!("create {}", folder.display()))?;
+        let steps = serde_json::to_vec(steps).expect("steps are plain data");
+        let initrd = folder.join("initrd.cpio");
+        let bytes = initrd_with(boot.initrd, boot.job, &steps)?;
+        fs::write(&initrd, bytes).doing(format!("write {}", initrd.display()))?;
         let console = folder.join("console.log");
         let log = folder.join("emulator.log");
         let log = File::create(&log).doing(format!("create {}", log.display()))?;
@@ -83,7 +97,7 @@ impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
             .arg("-kernel")
             .arg(boot.kernel)
             .arg("-initrd")
-            .arg(boot.initrd)
+            .arg(&initrd)
             .args(["-append", &boot.cmdline])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

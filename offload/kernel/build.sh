@@ -35,9 +35,10 @@ done
 
 # The package, wherever it is already.
 find_source() {
-	# The lab's folder is not there where the lab has built nothing yet: that is no failure.
-	{ find "$work" "$work/../devices/downloads" -maxdepth 1 -name 'linux-source-6.12_*.deb' \
-		2>/dev/null || true; } | sort | tail -n 1
+	# The lab's folder is not there where the lab has built nothing yet.
+	for folder in "$work" "$work/../devices/downloads"; do
+		[ ! -d "$folder" ] || find "$folder" -maxdepth 1 -name 'linux-source-6.12_*.deb'
+	done | sort | tail -n 1
 }
 source=$(find_source)
 if [ -z "$source" ]; then

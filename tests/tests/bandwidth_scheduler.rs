@@ -4,7 +4,7 @@ use dormouse_tests::dormouse;
 use serde_json::Value;
 
 #[test]
-#[ignore = "a minute of an emulated machine: make test-bandwidth-scheduler"]
+#[ignore = "fetches another suite's kernel, which changes: make test-bandwidth-scheduler"]
 fn the_scheduler_holds_limits_and_nobody_stays_limited_when_it_ends() {
     let said = dormouse(&["lab", "bandwidth", "--enforce", "sched-ext", "--json"]);
     assert_eq!(said.code, 0, "{}", said.all());

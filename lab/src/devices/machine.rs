@@ -1,12 +1,11 @@
 //! The machine whose devices suspend and resume: one boot for one job.
 
-use std::fs;
 use std::path::Path;
 
 use dormouse_guest::device_job::{Answer, JOB, Step};
 
-use crate::build::{DevicesArtefacts, initrd_with};
-use crate::error::{Doing, LabError};
+use crate::build::DevicesArtefacts;
+use crate::error::LabError;
 use crate::job_machine::{Boot, JobMachine};
 
 /// Which processors Linux has.
@@ -59,18 +58,14 @@ pub fn run(
     steps: &[Step],
     mut each: impl FnMut(&Answer) -> Result<(), LabError>,
 ) -> Result<(), LabError> {
-    fs::create_dir_all(folder).doing(format!("create {}", folder.display()))?;
     let online = Step::Read {
         path: ONLINE.into(),
     };
     let job: Vec<&Step> = std::iter::once(&online).chain(steps).collect();
-    let job = serde_json::to_vec(&job).expect("steps are plain data");
-    let initrd = folder.join("initrd.cpio");
-    let bytes = initrd_with(&artefacts.initrd, JOB, &job)?;
-    fs::write(&initrd, bytes).doing(format!("write {}", initrd.display()))?;
     let boot = Boot {
         kernel: &artefacts.kernel,
-        initrd: &initrd,
+        initrd: &artefacts.initrd,
+        job: JOB,
         cpus: shape.cpus,
         threads: shape.threads,
         board: "q35,acpi=off",
@@ -84,7 +79,7 @@ pub fn run(
             u8::from(shape.kunit)
         ),
     };
-    let mut machine = JobMachine::<Answer>::start(&boot, folder)?;
+    let mut machine = JobMachine::<Answer>::start(&boot, folder, &job)?;
     // What the kernel reported while it booted goes with the first step.
     let mut reports = Vec::new();
     loop {
