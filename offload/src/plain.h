@@ -54,7 +54,8 @@ void put_value(struct translator *x, uint32_t number, uint32_t from, uint32_t th
 /* cbz number, over what is emitted until land(). */
 uint32_t jump_if_zero(struct translator *x, uint32_t number);
 void land(struct translator *x, uint32_t from);
-/* Any load or store of one register or several. */
+/* Any load or store of one register or several, if it is to be made here. */
+bool is_plain_transfer(const struct translator *x);
 void plain_transfer(struct translator *x);
 
 #endif

@@ -293,9 +293,6 @@ bool is_plain(const struct translator *x)
 
 static void plain_body(struct translator *x)
 {
-	bool own = has(x, OPTION_REGISTERS) &&
-		(has(x, OPTION_STACK) || !bit(touched(&x->in), SP));
-
 	switch (a32_table[x->in.op].family) {
 	case HINT:
 	case PRELOAD:
@@ -311,10 +308,10 @@ static void plain_body(struct translator *x)
 	case EXTRA:
 	case DOUBLE:
 	case MULTIPLE:
-		if (own && has(x, OPTION_PROTECTION) && has(x, OPTION_LINEAR))
-			translate_body(x);
-		else
+		if (is_plain_transfer(x))
 			plain_transfer(x);
+		else
+			translate_body(x);
 		break;
 	case BRANCH:
 	case BRANCH_REGISTER:

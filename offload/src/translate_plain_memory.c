@@ -97,14 +97,21 @@ static bool moves_stack_first(const struct translator *x, const struct transfer 
 	return !t->load && t->move && t->n == SP && has(x, OPTION_STACK);
 }
 
+bool is_plain_transfer(const struct translator *x)
+{
+	if (!is_plain(x) || !is_transfer(&x->in))
+		return false;
+	if (!has(x, OPTION_REGISTERS) || !has(x, OPTION_PROTECTION) || !has(x, OPTION_LINEAR))
+		return true;
+	return !has(x, OPTION_STACK) && bit(touched(&x->in), SP);
+}
+
 int32_t plain_moved_stack(const struct offload_layout *layout, const struct instruction *in)
 {
 	struct translator x = { .layout = layout, .in = *in };
 	struct transfer t;
 
-	if (!is_plain(&x) || !is_transfer(in))
-		return 0;
-	if (has(&x, OPTION_REGISTERS) && has(&x, OPTION_PROTECTION) && has(&x, OPTION_LINEAR))
+	if (!is_plain_transfer(&x))
 		return 0;
 	describe(&x, &t);
 	return moves_stack_first(&x, &t) ? t.change : 0;
@@ -115,7 +122,7 @@ uint32_t plain_saved(const struct offload_layout *layout, const struct instructi
 	struct translator x = { .layout = layout, .in = *in };
 	struct transfer t;
 
-	if (!is_plain(&x) || !is_transfer(in) || !has(&x, OPTION_REGISTERS))
+	if (!is_plain_transfer(&x) || !has(&x, OPTION_REGISTERS))
 		return 0;
 	describe(&x, &t);
 	return pick(touched(in), layout->scratch, temporaries(&x, &t));
