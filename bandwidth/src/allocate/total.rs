@@ -1,8 +1,9 @@
-//! The seed's reduction by the total: everybody's CPU time times threshold over total.
+//! The seed's reduction by the total: everybody's limit times threshold over total.
 //!
 //! Source: Kämmerer, *Hardware-Assisted Memory Bandwidth Management for CXL-based Memory Devices*
-//! (2025), section 4.3.3.1, equation 4. As there, the factor is applied to the CPU time that was
-//! used, and a limit that is not reached by much is none.
+//! (2025), section 4.3.3.1, equation 4. As there, the factor is applied to the limit in force, not
+//! to the CPU time that was used: in its figure 12 a user of a quarter of a CPU has a limit of two
+//! thirds, and its section 6.4 finds such a limit at fio's control process too.
 
 use super::{LEAST_CPU, Limit, Load, total_of};
 
@@ -21,7 +22,7 @@ pub fn limits(threshold: f64, loads: &[Load]) -> Vec<Limit> {
         .collect()
 }
 
-/// The CPU time that was used times a factor, as a limit.
+/// The limit in force times a factor; who has none begins with one CPU (seed, figure 3).
 pub(super) fn bounded(load: &Load, factor: f64) -> Option<f64> {
     if !factor.is_finite() {
         return None;
@@ -30,7 +31,7 @@ pub(super) fn bounded(load: &Load, factor: f64) -> Option<f64> {
     if factor >= 1.0 && load.limit.is_none() {
         return None;
     }
-    let cpu = (load.cpu * factor).max(LEAST_CPU);
+    let cpu = (load.limit.unwrap_or(1.0) * factor).max(LEAST_CPU);
     (cpu < 1.0).then_some(cpu)
 }
 
@@ -40,7 +41,8 @@ mod tests {
 
     #[test]
     fn all_are_reduced_by_the_same_factor() {
-        let loads = [Load::new(1, 2.0, 1.0), Load::new(2, 6.0, 0.5)];
+        let mut loads = [Load::new(1, 2.0, 1.0), Load::new(2, 6.0, 0.3)];
+        loads[1].limit = Some(0.5);
         let limits = limits(4.0, &loads);
         assert_eq!(limits[0].cpu, Some(0.5));
         assert_eq!(limits[1].cpu, Some(0.25));
@@ -56,7 +58,7 @@ mod tests {
 
     #[test]
     fn no_limit_is_below_the_least() {
-        let loads = [Load::new(1, 100.0, 0.001)];
+        let loads = [Load::new(1, 1000.0, 1.0)];
         assert_eq!(limits(1.0, &loads)[0].cpu, Some(LEAST_CPU));
     }
 }

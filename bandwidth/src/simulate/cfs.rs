@@ -3,6 +3,15 @@
 use super::random::Random;
 use super::task::{Machine, Task};
 
+/// Whether an event is due, which comes again after a time with this mean.
+fn due(at_ns: &mut i64, now_ns: i64, mean_ns: f64, random: &mut Random) -> bool {
+    let due = now_ns >= *at_ns;
+    if due {
+        *at_ns = now_ns + random.exponential(mean_ns) as i64;
+    }
+    due
+}
+
 /// Queues and who runs.
 #[derive(Clone, Debug)]
 pub struct Cfs {
@@ -110,15 +119,12 @@ impl Cfs {
         if ready > 1 && self.ran_ns[cpu] >= machine.slice_ns {
             self.pick(cpu, now_ns, tasks);
         }
-        if now_ns >= self.give_ns[cpu] {
-            self.give_ns[cpu] = now_ns + random.exponential(machine.migration_ns) as i64;
-            if ready > 1 {
-                let waiting = self.waiting(cpu, now_ns, tasks);
-                if let Some(task) = waiting {
-                    let to = random.below(self.queues.len());
-                    self.move_task(task, cpu, to, tasks);
-                }
-            }
+        if due(&mut self.give_ns[cpu], now_ns, machine.migration_ns, random)
+            && let Some(task) = self.waiting(cpu, now_ns, tasks, |_| true)
+            && ready > 1
+        {
+            let to = random.below(self.queues.len());
+            self.move_task(task, cpu, to, tasks);
         }
     }
 
@@ -132,15 +138,18 @@ impl Cfs {
         tasks: &mut [Task],
         random: &mut Random,
     ) {
-        if now_ns < self.balance_ns[cpu] {
+        if !due(
+            &mut self.balance_ns[cpu],
+            now_ns,
+            machine.balance_ns,
+            random,
+        ) {
             return;
         }
-        self.balance_ns[cpu] = now_ns + random.exponential(machine.balance_ns) as i64;
-        let heavy = |queue: &[usize]| queue.iter().any(|&task| tasks[task].own_group);
-        let running = self.running[cpu].filter(|&task| tasks[task].own_group);
-        let waiting = self
-            .ready(cpu, now_ns, tasks)
-            .find(|&task| tasks[task].own_group && Some(task) != running);
+        let own = |task: usize| tasks[task].own_group;
+        let heavy = |queue: &[usize]| queue.iter().any(|&task| own(task));
+        let running = self.running[cpu].filter(|&task| own(task));
+        let waiting = self.waiting(cpu, now_ns, tasks, own);
         let light: Vec<usize> = (0..self.queues.len())
             .filter(|&to| !heavy(&self.queues[to]))
             .collect();
@@ -161,11 +170,17 @@ impl Cfs {
         queue.filter(move |&task| tasks[task].is_ready(now_ns))
     }
 
-    /// A task that is ready and does not run.
-    fn waiting(&self, cpu: usize, now_ns: i64, tasks: &[Task]) -> Option<usize> {
+    /// A task of these that is ready and does not run.
+    fn waiting(
+        &self,
+        cpu: usize,
+        now_ns: i64,
+        tasks: &[Task],
+        of: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let running = self.running[cpu];
         self.ready(cpu, now_ns, tasks)
-            .find(|&task| running != Some(task))
+            .find(|&task| running != Some(task) && of(task))
     }
 
     /// A task in a cgroup of its own runs as soon as it may: its virtual deadline is the earliest.
@@ -207,7 +222,7 @@ impl Cfs {
             if from == cpu || self.queues[from].len() < 2 {
                 continue;
             }
-            if let Some(task) = self.waiting(from, now_ns, tasks) {
+            if let Some(task) = self.waiting(from, now_ns, tasks, |_| true) {
                 self.move_task(task, from, cpu, tasks);
                 self.running[cpu] = Some(task);
                 self.ran_ns[cpu] = 0;

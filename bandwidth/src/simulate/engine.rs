@@ -7,7 +7,7 @@ use super::ext::Ext;
 use super::metrics::{Latencies, Outcome, Spread, gib, rmse};
 use super::policy::{Control, Policy};
 use super::random::Random;
-use super::task::{Machine, Spec, Task, Work};
+use super::task::{Machine, Spec, Task, Work, pressure};
 
 const STEP_NS: i64 = 100_000;
 /// What fio reads at a time in the seed's evaluation.
@@ -175,7 +175,7 @@ impl Run<'_> {
                 quota.timer(now_ns);
             }
             if now_ns >= task.next_method_ns {
-                task.pressure = self.random.unit();
+                task.pressure = pressure(&mut self.random);
                 let time = self.random.exponential(self.setting.machine.method_ns);
                 task.next_method_ns = now_ns + time as i64;
             }

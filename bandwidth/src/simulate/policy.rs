@@ -17,6 +17,17 @@ const SEED_NEW: f64 = 0.3;
 /// are a dozen samples of a task in an interval, and averaged as in the seed they are off by the 10
 /// to 15 % of its section 6.2.3.
 const BYTES_PER_SAMPLE: f64 = 512.0 / 3.25 * 9973.0 * 8.0;
+/// fio's control process, which is limited as well and moves nothing (seed, section 6.4). The others
+/// are split into other parts because of it.
+const FIO: Load = Load {
+    id: u64::MAX,
+    bandwidth: 0.0,
+    cpu: 0.0,
+    limit: None,
+    held_back: false,
+    weight: 1.0,
+    protected: false,
+};
 /// How late the first period of a limit that was opened begins at most.
 const OPENING_NS: f64 = quota::OPENING.period_us as f64 * 1000.0;
 
@@ -162,7 +173,12 @@ impl Control {
         }
         match self.policy {
             Policy::SimpleCgroups => total::limits(self.threshold, &loads),
-            Policy::Cgroups => balance::limits(self.threshold, &loads),
+            Policy::Cgroups => {
+                loads.push(FIO);
+                let mut limits = balance::limits(self.threshold, &loads);
+                limits.pop();
+                limits
+            }
             _ => {
                 let interval_ms = self.interval_ns as f64 / 1e6;
                 self.controller.step(interval_ms, 0.0, &loads).limits
@@ -254,8 +270,13 @@ impl Control {
                     first_ns = opened.unwrap_or(first_ns);
                     (quota.quota_us, quota.period_us)
                 }
-                // Equation 9 of the seed.
-                (Some(cpu), _) => (1000, (1000.0 / cpu) as u64),
+                // Equation 9 of the seed. It writes one limit after the other, in a loop that takes
+                // longer than a period: periods begin at any time.
+                (Some(cpu), _) => {
+                    let period_us = 1000.0 / cpu;
+                    first_ns += (self.random.unit() * period_us * 1000.0) as i64;
+                    (1000, period_us as u64)
+                }
             };
             let (quota_ns, period_ns) = (quota_us as i64 * 1000, period_us as i64 * 1000);
             match &mut tasks[task].quota {

@@ -73,7 +73,7 @@ pub struct Task {
     pub own_group: bool,
     pub vruntime: f64,
     pub asleep_until_ns: i64,
-    /// How hard a compute task presses its neighbour, 0 to 1.
+    /// How hard a compute task presses its neighbour, 0 to 1 ([`pressure`]).
     pub pressure: f64,
     pub next_method_ns: i64,
     pub cpu_ns: i64,
@@ -87,6 +87,11 @@ pub struct Task {
     pub work: f64,
 }
 
+/// How hard what a compute task does now presses its neighbour: mostly little, sometimes much.
+pub fn pressure(random: &mut Random) -> f64 {
+    random.unit().powi(2)
+}
+
 impl Task {
     pub fn new(spec: Spec, random: &mut Random) -> Self {
         Self {
@@ -95,7 +100,7 @@ impl Task {
             own_group: false,
             vruntime: random.unit() * 1e6,
             asleep_until_ns: spec.from_ns,
-            pressure: random.unit(),
+            pressure: pressure(random),
             next_method_ns: 0,
             cpu_ns: 0,
             bytes: 0.0,
