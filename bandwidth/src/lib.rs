@@ -16,4 +16,5 @@ pub mod cli;
 pub mod daemon;
 pub mod enforce;
 pub mod estimate;
+pub mod perf;
 pub mod simulate;

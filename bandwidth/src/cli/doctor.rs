@@ -10,35 +10,43 @@ use serde_json::json;
 
 use super::arguments::DoctorArguments;
 use super::{CliError, DONE, LACKING};
+use crate::daemon;
 use crate::daemon::config::{Config, CounterConfig, Means};
-use crate::daemon::counters;
+use crate::daemon::counters::{self, Reading};
 use crate::enforce::cgroup::{Hierarchy, Version};
 use crate::enforce::ext;
+use crate::perf::{numbers, usable};
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
 struct Check {
-    id: &'static str,
+    id: String,
     ok: bool,
+    /// Whether the program cannot run as it is configured without it.
+    needed: bool,
     found: String,
     todo: String,
 }
 
 impl Check {
-    fn new(id: &'static str, result: Result<String, (String, &str)>) -> Self {
-        match result {
-            Ok(found) => Self {
-                id,
-                ok: true,
-                found,
-                todo: String::new(),
-            },
-            Err((found, todo)) => Self {
-                id,
-                ok: false,
-                found,
-                todo: todo.to_owned(),
-            },
+    fn new(id: impl Into<String>, result: Result<String, (String, &str)>) -> Self {
+        let (ok, found, todo) = match result {
+            Ok(found) => (true, found, ""),
+            Err((found, todo)) => (false, found, todo),
+        };
+        Self {
+            id: id.into(),
+            ok,
+            needed: true,
+            found,
+            todo: todo.to_owned(),
+        }
+    }
+
+    fn optional(self) -> Self {
+        Self {
+            needed: false,
+            ..self
         }
     }
 }
@@ -51,7 +59,12 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, CliError> {
         Check::new("node", node(config.as_ref())),
     ];
     if let Some(config) = &config {
-        checks.push(Check::new("counter", counter(config)));
+        checks.push(Check::new("counter", counter(config, &config.counter)));
+        let fallbacks = config.fallback.iter();
+        checks.extend(fallbacks.map(|one| Check::new("fallback", counter(config, one)).optional()));
+        if config.samples.is_some() {
+            checks.push(Check::new("samples", samples(config)).optional());
+        }
     }
     if config
         .as_ref()
@@ -59,17 +72,21 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, CliError> {
     {
         checks.push(Check::new("sched-ext", sched_ext()));
     }
-    checks.push(Check::new("sources", Ok(sources())));
-    let ready = checks.iter().all(|check| check.ok);
+    checks.extend(sources());
+    let ready = checks.iter().all(|check| check.ok || !check.needed);
     if arguments.json {
         output::json(&json!({"ready": ready, "checks": checks}))?;
     } else {
         let mut text = String::new();
         for check in &checks {
-            let sign = if check.ok { "ok " } else { "no " };
+            let sign = match (check.ok, check.needed) {
+                (true, _) => "ok",
+                (false, true) => "no",
+                (false, false) => "--",
+            };
             let _ = writeln!(text, "{sign} {:8} {}", check.id, check.found);
             if !check.todo.is_empty() {
-                let _ = writeln!(text, "             {}", check.todo);
+                let _ = writeln!(text, "            {}", check.todo);
             }
         }
         output::text(&text)?;
@@ -125,19 +142,9 @@ fn node(config: Option<&Config>) -> Result<String, (String, &'static str)> {
     }
 }
 
-/// Numbers of a list as sysfs writes it: `0-2,5`.
-fn numbers(list: &str) -> Vec<u32> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
-        Some(first..=last)
-    };
-    list.trim().split(',').filter_map(range).flatten().collect()
-}
-
 /// The configured counter, read once.
-fn counter(config: &Config) -> Result<String, (String, &'static str)> {
-    let (name, todo) = match &config.counter {
+fn counter(config: &Config, one: &CounterConfig) -> Result<String, (String, &'static str)> {
+    let (name, todo) = match one {
         CounterConfig::Assumed { gib_per_cpu_second } => {
             return Ok(format!(
                 "none: a CPU second on the device is taken for {gib_per_cpu_second} GiB"
@@ -157,11 +164,40 @@ fn counter(config: &Config) -> Result<String, (String, &'static str)> {
             "resctrl".to_owned(),
             "mount -t resctrl resctrl /sys/fs/resctrl; domains are folders below its mon_data",
         ),
+        CounterConfig::Perf { pmus, .. } => (
+            pmus.concat().join(", "),
+            "it needs a PMU that counts the device's traffic, or events named in `reads` and \
+             `writes`; below is what this machine has",
+        ),
     };
-    let samples = counters::of(&config.counter).read(&config.nodes, &[]);
+    let mut counter = counters::one(one);
+    let samples = counter.read(Reading {
+        now_ns: 1,
+        nodes: &config.nodes,
+        moved: &[],
+    });
     match samples.iter().find(|sample| sample.counts.is_none()) {
         None => Ok(format!("{name} counts each node")),
-        Some(sample) => Err((format!("{name}: no counts of node {}", sample.group), todo)),
+        Some(sample) => {
+            let why = counter.why().map(|why| format!(": {why}"));
+            let why = why.unwrap_or_default();
+            Err((
+                format!("{name}: no counts of node {}{why}", sample.group),
+                todo,
+            ))
+        }
+    }
+}
+
+/// The configured samples, opened for a moment.
+fn samples(config: &Config) -> Result<String, (String, &'static str)> {
+    let hierarchy = Hierarchy::find().map_err(|error| (error.to_string(), ""))?;
+    match daemon::sampler(config, &hierarchy) {
+        Ok(_) => Ok("accesses are sampled".to_owned()),
+        Err(why) => Err((
+            why,
+            "without, CPU time and resident memory tell whose traffic is",
+        )),
     }
 }
 
@@ -178,44 +214,32 @@ fn sched_ext() -> Result<String, (String, &'static str)> {
     }
 }
 
-/// What this machine has that counts memory traffic, whether or not it is configured.
-fn sources() -> String {
+/// Of each kind of counter, whether this machine has it; whether it is configured does not matter.
+fn sources() -> Vec<Check> {
     let text = "/sys/kernel/debug/cxl-counter-driver/counter-dump";
     let resctrl = "/sys/fs/resctrl/info/L3_MON/mon_features";
     let features = fs::read_to_string(resctrl).unwrap_or_default();
-    let mut found = Vec::new();
-    if Path::new(text).exists() {
-        found.push(format!("text in {text}"));
-    }
-    if features.lines().any(|feature| feature == "mbm_total_bytes") {
-        found.push("resctrl, for all memory of a processor".to_owned());
-    }
-    let pmus = fs::read_dir("/sys/bus/event_source/devices");
-    let names = pmus.into_iter().flatten().flatten();
-    let mut names: Vec<String> = names
-        .filter_map(|pmu| pmu.file_name().into_string().ok())
-        .filter(|name| name.starts_with("cxl_pmu") || name.starts_with("uncore_imc"))
-        .collect();
-    names.sort();
-    if !names.is_empty() {
-        let names = names.join(", ");
-        found.push(format!("{names}, which this program does not read"));
-    }
-    if found.is_empty() {
-        "none is known of here; a device's BAR has to be named".to_owned()
-    } else {
-        found.join("; ")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_of_sysfs_are_read() {
-        assert_eq!(numbers("0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(numbers("1\n"), [1]);
-        assert!(numbers("\n").is_empty());
-    }
+    let has = |ok: bool, found: &str, none: &str| match ok {
+        true => Ok(found.to_owned()),
+        false => Err((none.to_owned(), "")),
+    };
+    let counts = features.lines().any(|feature| feature == "mbm_total_bytes");
+    let none = "no resctrl that counts memory traffic is mounted";
+    let mut checks = vec![
+        Check::new(
+            "text",
+            has(
+                Path::new(text).exists(),
+                text,
+                "no driver shows counters as text",
+            ),
+        ),
+        Check::new(
+            "resctrl",
+            has(counts, "for all memory of a processor", none),
+        ),
+    ];
+    let perf = usable::kinds().into_iter();
+    checks.extend(perf.map(|one| Check::new(one.kind, one.found.map_err(|why| (why, "")))));
+    checks.into_iter().map(Check::optional).collect()
 }

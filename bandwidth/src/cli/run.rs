@@ -223,6 +223,22 @@ impl Events {
                 "counter-recovered",
                 format!("the counter of node {node} can be believed again"),
             ),
+            News::Counter(what) => ("counter", what.clone()),
+            News::Samples(node, true) => (
+                "samples",
+                format!("node {node}: samples tell whose its traffic is"),
+            ),
+            News::Samples(node, false) => (
+                "no-samples",
+                format!(
+                    "node {node}: nothing is sampled any more; CPU time and resident memory tell \
+                     whose its traffic is"
+                ),
+            ),
+            News::NoSamples(why) => (
+                "no-samples",
+                format!("{why}; CPU time and resident memory tell whose traffic is"),
+            ),
             News::Lifted => (
                 "lifted",
                 "all limits were lifted: without counters nobody can be judged".to_owned(),
@@ -242,7 +258,7 @@ impl Events {
             News::Failed(path, why) => ("failed", format!("{}: {why}", path.display())),
         };
         match news {
-            News::Recovered(_) | News::Gone(_) => tracing::info!("{what}"),
+            News::Recovered(_) | News::Gone(_) | News::Samples(_, true) => tracing::info!("{what}"),
             _ => tracing::warn!("{what}"),
         }
         self.mark(name, &what);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::enforce::ext::Idle;
+use crate::perf::presets::{SampleKind, SampledEvent};
 use crate::simulate::{Curve, CurveError, GIB};
 
 /// Why a configuration cannot be used.
@@ -46,9 +47,106 @@ pub enum CounterConfig {
     /// What the processor counts itself (resctrl's memory bandwidth monitoring), in a folder
     /// `mon_L3_*` for each node. It is all traffic of those processors, not the device's alone.
     Resctrl { domains: Vec<PathBuf> },
+    /// Events of PMUs, through the kernel's perf: `cxl_pmu` of the device, memory controllers.
+    Perf {
+        /// For each node, the names of its PMUs in /sys/bus/event_source/devices.
+        pmus: Vec<Vec<String>>,
+        /// Events of each PMU, added up; none: those that are usual for it.
+        #[serde(default)]
+        reads: Vec<String>,
+        #[serde(default)]
+        writes: Vec<String>,
+        /// What 1 stands for where sysfs does not say it.
+        #[serde(default = "defaults::bytes_per_count")]
+        bytes_per_count: u64,
+        /// CPUs to count on instead of those that the PMU names: one processor's, for instance.
+        #[serde(default)]
+        cpus: Vec<u32>,
+    },
     /// Nothing counts: a CPU second of a task all of whose memory is on the device is taken to move
     /// so many GiB.
     Assumed { gib_per_cpu_second: f64 },
+}
+
+impl CounterConfig {
+    fn check(&self, nodes: usize) -> Result<(), &'static str> {
+        match self {
+            Self::Resctrl { domains } if domains.len() != nodes => {
+                Err("domains: resctrl needs one for each node")
+            }
+            Self::Bar {
+                offset,
+                bytes_per_count,
+                ..
+            } if offset % 8 != 0 || *offset >= 1 << 40 || *bytes_per_count == 0 => {
+                Err("offset is a multiple of 8 in the device, bytes_per_count is above 0")
+            }
+            Self::Perf { pmus, .. } if pmus.len() != nodes || pmus.iter().any(Vec::is_empty) => {
+                Err("pmus: perf needs a list of PMUs for each node")
+            }
+            Self::Perf {
+                pmus,
+                reads,
+                writes,
+                bytes_per_count,
+                ..
+            } => {
+                if *bytes_per_count == 0 || (reads.is_empty() && !writes.is_empty()) {
+                    return Err("bytes_per_count is above 0; writes are named beside reads only");
+                }
+                let inside = |name: &String| !name.is_empty() && !name.contains('/');
+                let inside = pmus.iter().flatten().all(inside);
+                inside.then_some(()).ok_or("pmus are names, without /")
+            }
+            Self::Assumed { gib_per_cpu_second }
+                if !(*gib_per_cpu_second > 0.0 && gib_per_cpu_second.is_finite()) =>
+            {
+                Err("gib_per_cpu_second is above 0")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// As the configuration names its kind.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Text { .. } => "text",
+            Self::Bar { .. } => "bar",
+            Self::Resctrl { .. } => "resctrl",
+            Self::Perf { .. } => "perf",
+            Self::Assumed { .. } => "assumed",
+        }
+    }
+}
+
+/// Samples of who accesses the device.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SamplesConfig {
+    pub kind: Option<SampleKind>,
+    /// One of so many events is sampled.
+    pub period: Option<u64>,
+    /// Events instead of those that are usual for the kind.
+    #[serde(default)]
+    pub events: Vec<SampledEvent>,
+}
+
+impl SamplesConfig {
+    fn check(&self) -> Result<(), &'static str> {
+        if self.kind.is_none() && self.events.is_empty() {
+            return Err("samples: a kind or events are needed");
+        }
+        if self.period == Some(0) {
+            return Err("samples: period is above 0");
+        }
+        if self.events.iter().any(|event| event.pmu.contains('/')) {
+            return Err("samples: a pmu is a name, without /");
+        }
+        if self.events.iter().any(|event| event.precise > 3) {
+            return Err("samples: precise is 0 to 3");
+        }
+        Ok(())
+    }
 }
 
 /// What holds users to their limits.
@@ -69,6 +167,11 @@ pub struct Config {
     /// NUMA nodes of the device, in the order of the counter's lines.
     pub nodes: Vec<u32>,
     pub counter: CounterConfig,
+    /// Further counters of the same nodes: where one is at fault, the next one's are used.
+    #[serde(default)]
+    pub fallback: Vec<CounterConfig>,
+    /// Who makes the traffic; without it, that is told by CPU time and resident memory.
+    pub samples: Option<SamplesConfig>,
     /// The bandwidth to stay at; without it, four fifths of the curve's working point.
     pub threshold_gib_s: Option<f64>,
     /// A curve's file or name.
@@ -179,26 +282,10 @@ impl Config {
         if !(5..=10_000).contains(&self.interval_ms) {
             return Err("interval_ms is 5 to 10000");
         }
-        if let CounterConfig::Resctrl { domains } = &self.counter
-            && domains.len() != self.nodes.len()
-        {
-            return Err("domains: resctrl needs one for each node");
+        for counter in std::iter::once(&self.counter).chain(&self.fallback) {
+            counter.check(self.nodes.len())?;
         }
-        if let CounterConfig::Bar {
-            offset,
-            bytes_per_count,
-            ..
-        } = self.counter
-            && (offset % 8 != 0 || offset >= 1 << 40 || bytes_per_count == 0)
-        {
-            return Err("offset is a multiple of 8 in the device, bytes_per_count is above 0");
-        }
-        if let CounterConfig::Assumed { gib_per_cpu_second } = self.counter
-            && !positive(gib_per_cpu_second)
-        {
-            return Err("gib_per_cpu_second is above 0");
-        }
-        Ok(())
+        self.samples.as_ref().map_or(Ok(()), SamplesConfig::check)
     }
 
     /// The bandwidth to stay at, in bytes a second.
@@ -252,6 +339,20 @@ mod tests {
     }
 
     #[test]
+    fn several_counters_and_samples_can_be_named() {
+        let more = "[samples]\nperiod = 5\n\
+            events = [{ pmu = \"cpu\", event = \"event=0x1\", op = \"store\", precise = 2 }]\n\
+            [[fallback]]\nkind = \"perf\"\npmus = [[\"cxl_pmu_mem0.0\", \"cxl_pmu_mem1.0\"]]\n\
+            [counter]";
+        let config = parse(&LEAST.replace("[counter]", more)).unwrap();
+        assert_eq!(config.counter.kind(), "assumed");
+        assert_eq!(config.fallback[0].kind(), "perf");
+        let samples = config.samples.unwrap();
+        assert_eq!(samples.kind, None);
+        assert_eq!(samples.events[0].op, crate::perf::presets::Op::Store);
+    }
+
+    #[test]
     fn the_example_that_comes_with_the_unit_is_one() {
         let text = include_str!("../../systemd/bandwidth.toml");
         let config = parse(text).unwrap();
@@ -281,5 +382,29 @@ mod tests {
             "one for each",
         );
         refused("[counter]", "interval_ms = 1\n[counter]", "interval_ms");
+        let perf = |more: &str| format!("kind = \"perf\"\n{more}\n");
+        refused(assumed, &perf("pmus = []"), "for each node");
+        refused(assumed, &perf("pmus = [[\"../x\"]]"), "without /");
+        refused(
+            assumed,
+            &perf("pmus = [[\"x\"]]\nwrites = [\"w\"]"),
+            "beside reads",
+        );
+        refused("[counter]", "[samples]\n[counter]", "kind or events");
+        refused(
+            "[counter]",
+            "[samples]\nkind = \"pebs\"\nperiod = 0\n[counter]",
+            "period",
+        );
+        refused(
+            "[counter]",
+            "[samples]\nkind = \"guess\"\n[counter]",
+            "guess",
+        );
+        refused(
+            "[counter]",
+            "[[fallback]]\nkind = \"resctrl\"\ndomains = []\n[counter]",
+            "one for each",
+        );
     }
 }

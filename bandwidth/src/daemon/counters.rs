@@ -1,23 +1,55 @@
 //! What the device has carried, node by node.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::bar::Bar;
-use super::config::CounterConfig;
-use crate::estimate::{Counts, GroupSample};
+use super::config::{Config, CounterConfig};
+use super::several::Several;
+use crate::estimate::{Counts, GroupSample, Nature};
+use crate::perf::device::{NodeCounter, Wanted};
+use crate::perf::pmu::DEVICES;
 use crate::simulate::GIB;
+
+/// What a counter is told when it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<'a> {
+    /// Of a monotonic clock.
+    pub now_ns: u64,
+    pub nodes: &'a [u32],
+    /// For each node, CPU time since the last reading of tasks that use it, in CPU seconds weighted
+    /// with the share of their memory that is on it.
+    pub moved: &'a [f64],
+}
 
 /// Where the counters come from.
 pub trait Counter: Send {
     /// What each node's counter says now; nothing for a node where it cannot be read.
-    /// `moved`: CPU time since the last call of tasks that use the node, in CPU seconds weighted
-    /// with the share of their memory that is on it.
-    fn read(&mut self, nodes: &[u32], moved: &[f64]) -> Vec<GroupSample>;
+    fn read(&mut self, reading: Reading) -> Vec<GroupSample>;
+
+    /// Why a node's counter could not be read, where more is known of it.
+    fn why(&self) -> Option<String> {
+        None
+    }
+
+    /// What has changed since it was asked last and is worth telling.
+    fn news(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
-/// The one that was configured.
-pub fn of(config: &CounterConfig) -> Box<dyn Counter> {
+/// The configured ones, as one.
+pub fn of(config: &Config, nature: Nature) -> Box<dyn Counter> {
+    if config.fallback.is_empty() {
+        return one(&config.counter);
+    }
+    let all = std::iter::once(&config.counter).chain(&config.fallback);
+    let all = all.map(|config| (config.kind(), one(config))).collect();
+    Box::new(Several::new(all, nature))
+}
+
+/// One of them.
+pub fn one(config: &CounterConfig) -> Box<dyn Counter> {
     match config {
         CounterConfig::Text { path } => Box::new(Text { path: path.clone() }),
         CounterConfig::Bar {
@@ -33,6 +65,24 @@ pub fn of(config: &CounterConfig) -> Box<dyn Counter> {
         CounterConfig::Resctrl { domains } => Box::new(Resctrl {
             domains: domains.clone(),
         }),
+        CounterConfig::Perf {
+            pmus,
+            reads,
+            writes,
+            bytes_per_count,
+            cpus,
+        } => {
+            let wanted = pmus.iter().map(|pmus| Wanted {
+                pmus: pmus.clone(),
+                reads: reads.clone(),
+                writes: writes.clone(),
+                bytes_per_count: *bytes_per_count as f64,
+                cpus: cpus.clone(),
+            });
+            Box::new(Perf {
+                nodes: wanted.map(PerfNode::new).collect(),
+            })
+        }
         CounterConfig::Assumed { gib_per_cpu_second } => Box::new(Assumed {
             bytes_per_cpu_second: gib_per_cpu_second * GIB,
             bytes: Vec::new(),
@@ -46,7 +96,7 @@ struct Text {
 }
 
 impl Counter for Text {
-    fn read(&mut self, nodes: &[u32], _moved: &[f64]) -> Vec<GroupSample> {
+    fn read(&mut self, Reading { nodes, .. }: Reading) -> Vec<GroupSample> {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
         let mut lines = text.lines().skip(1).map(parse_line);
         let mut sample = |&node: &u32| GroupSample {
@@ -75,7 +125,7 @@ struct Mapped {
 }
 
 impl Counter for Mapped {
-    fn read(&mut self, nodes: &[u32], _moved: &[f64]) -> Vec<GroupSample> {
+    fn read(&mut self, Reading { nodes, .. }: Reading) -> Vec<GroupSample> {
         if self.bar.is_none() {
             let bar = Bar::map(&self.path, self.offset, nodes.len(), self.bytes_per_count);
             self.bar = bar.ok();
@@ -99,7 +149,7 @@ struct Resctrl {
 }
 
 impl Counter for Resctrl {
-    fn read(&mut self, nodes: &[u32], _moved: &[f64]) -> Vec<GroupSample> {
+    fn read(&mut self, Reading { nodes, .. }: Reading) -> Vec<GroupSample> {
         let sample = |(&node, domain): (&u32, &PathBuf)| {
             let text = fs::read_to_string(domain.join("mbm_total_bytes"));
             // `Unavailable` and `Error` are what the kernel writes where there is no number.
@@ -116,6 +166,73 @@ impl Counter for Resctrl {
     }
 }
 
+/// Between two attempts to open what could not be opened.
+const AGAIN_AFTER_NS: u64 = 1_000_000_000;
+
+/// Events of PMUs; they are opened again after they could not be read.
+struct Perf {
+    nodes: Vec<PerfNode>,
+}
+
+struct PerfNode {
+    wanted: Wanted,
+    open: Option<NodeCounter>,
+    tried_ns: Option<u64>,
+    why: Option<String>,
+}
+
+impl PerfNode {
+    fn new(wanted: Wanted) -> Self {
+        Self {
+            wanted,
+            open: None,
+            tried_ns: None,
+            why: None,
+        }
+    }
+
+    fn read(&mut self, now_ns: u64) -> Option<Counts> {
+        let waits = |since: u64| now_ns.saturating_sub(since) < AGAIN_AFTER_NS;
+        if self.open.is_none() && !self.tried_ns.is_some_and(waits) {
+            self.tried_ns = Some(now_ns);
+            match NodeCounter::open(Path::new(DEVICES), &self.wanted) {
+                Ok(open) => self.open = Some(open),
+                Err(why) => self.why = Some(why),
+            }
+        }
+        match self.open.as_mut()?.read() {
+            Ok(counts) => {
+                self.why = None;
+                Some(counts)
+            }
+            Err(error) => {
+                self.why = Some(error.to_string());
+                self.open = None;
+                None
+            }
+        }
+    }
+}
+
+impl Counter for Perf {
+    fn read(&mut self, reading: Reading) -> Vec<GroupSample> {
+        let sample = |(&node, perf): (&u32, &mut PerfNode)| GroupSample {
+            group: node,
+            counts: perf.read(reading.now_ns),
+        };
+        reading
+            .nodes
+            .iter()
+            .zip(&mut self.nodes)
+            .map(sample)
+            .collect()
+    }
+
+    fn why(&self) -> Option<String> {
+        self.nodes.iter().find_map(|node| node.why.clone())
+    }
+}
+
 /// Nothing counts; CPU time stands for bytes.
 struct Assumed {
     bytes_per_cpu_second: f64,
@@ -123,7 +240,7 @@ struct Assumed {
 }
 
 impl Counter for Assumed {
-    fn read(&mut self, nodes: &[u32], moved: &[f64]) -> Vec<GroupSample> {
+    fn read(&mut self, Reading { nodes, moved, .. }: Reading) -> Vec<GroupSample> {
         self.bytes.resize(nodes.len(), 0.0);
         for (bytes, seconds) in self.bytes.iter_mut().zip(moved) {
             *bytes += seconds * self.bytes_per_cpu_second;
@@ -143,14 +260,22 @@ impl Counter for Assumed {
 mod tests {
     use super::*;
 
+    fn at<'a>(nodes: &'a [u32], moved: &'a [f64]) -> Reading<'a> {
+        Reading {
+            now_ns: 0,
+            nodes,
+            moved,
+        }
+    }
+
     #[test]
     fn the_seeds_text_is_read_and_damaged_lines_are_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("counter-dump");
-        let mut counter = of(&CounterConfig::Text { path: path.clone() });
+        let mut counter = one(&CounterConfig::Text { path: path.clone() });
         let mut read = |text: &str| {
             fs::write(&path, text).unwrap();
-            let samples = counter.read(&[1, 2], &[]);
+            let samples = counter.read(at(&[1, 2], &[]));
             samples
                 .iter()
                 .map(|sample| sample.counts)
@@ -182,8 +307,8 @@ mod tests {
             fs::write(domain.join("mbm_total_bytes"), text).unwrap();
         }
         let domains = domains.to_vec();
-        let mut counter = of(&CounterConfig::Resctrl { domains });
-        let found: Vec<_> = counter.read(&[1, 2], &[]);
+        let mut counter = one(&CounterConfig::Resctrl { domains });
+        let found: Vec<_> = counter.read(at(&[1, 2], &[]));
         assert_eq!(found[0].counts.map(|counts| counts.read_bytes), Some(4096));
         assert_eq!(found[1].counts, None);
     }
@@ -192,34 +317,53 @@ mod tests {
     fn a_device_that_comes_back_is_mapped_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("resource2");
-        let mut counter = of(&CounterConfig::Bar {
+        let mut counter = one(&CounterConfig::Bar {
             path: path.clone(),
             offset: 8,
             bytes_per_count: 1,
         });
-        assert_eq!(counter.read(&[1], &[])[0].counts, None);
+        assert_eq!(counter.read(at(&[1], &[]))[0].counts, None);
         let words = [0u64, 3, 4].map(u64::to_le_bytes).concat();
         fs::write(&path, words).unwrap();
         let expected = Counts {
             read_bytes: 3,
             write_bytes: 4,
         };
-        assert_eq!(counter.read(&[1], &[])[0].counts, Some(expected));
+        assert_eq!(counter.read(at(&[1], &[]))[0].counts, Some(expected));
         fs::write(&path, "").unwrap();
-        assert_eq!(counter.read(&[1], &[])[0].counts, None);
+        assert_eq!(counter.read(at(&[1], &[]))[0].counts, None);
     }
 
     #[test]
     fn where_nothing_counts_cpu_time_does() {
-        let mut counter = of(&CounterConfig::Assumed {
+        let mut counter = one(&CounterConfig::Assumed {
             gib_per_cpu_second: 2.0,
         });
-        counter.read(&[1], &[0.5]);
-        let samples = counter.read(&[1], &[0.25]);
+        counter.read(at(&[1], &[0.5]));
+        let samples = counter.read(at(&[1], &[0.25]));
         let expected = Some(Counts {
             read_bytes: (1.5 * GIB) as u64,
             write_bytes: 0,
         });
         assert_eq!(samples[0].counts, expected);
+    }
+
+    #[test]
+    fn a_perf_counter_that_is_not_there_says_why_and_is_tried_again_later() {
+        let mut counter = one(&CounterConfig::Perf {
+            pmus: vec![vec!["cxl_pmu_mem77.0".to_owned()]],
+            reads: Vec::new(),
+            writes: Vec::new(),
+            bytes_per_count: 64,
+            cpus: Vec::new(),
+        });
+        for now_ns in [0, 1, 2 * AGAIN_AFTER_NS] {
+            let reading = Reading {
+                now_ns,
+                ..at(&[1], &[0.0])
+            };
+            assert_eq!(counter.read(reading)[0].counts, None);
+            assert!(counter.why().unwrap().contains("cxl_pmu_mem77.0"));
+        }
     }
 }

@@ -12,6 +12,7 @@ pub mod config;
 pub mod counters;
 pub mod metrics;
 pub mod residence;
+pub mod several;
 pub mod status;
 
 use std::path::{Path, PathBuf};
@@ -26,8 +27,11 @@ use crate::enforce::quota::{OPENING, Quota, until_turn_ns, worth_writing};
 use crate::estimate::{
     Activity, Estimate, Estimator, Fault, Nature, Settings as EstimateSettings, TaskId, TaskSample,
 };
+use crate::perf::ring::Tally;
+use crate::perf::sampler::{Sampler, Wanted};
+use crate::perf::shares::Run;
 use config::{Config, Means};
-use counters::Counter;
+use counters::{Counter, Reading};
 use residence::{Found, Resident, is_below};
 
 /// Standing still for this long while its users are at work, a counter is stopped.
@@ -61,6 +65,12 @@ pub enum News {
     Fault(u32, Fault),
     /// It can again.
     Recovered(u32),
+    /// Another counter is used for a node.
+    Counter(String),
+    /// Whether samples say whose a node's traffic is; CPU time and resident memory do otherwise.
+    Samples(u32, bool),
+    /// Samples were asked for and cannot be had.
+    NoSamples(String),
     /// All limits were lifted, because a counter was at fault for too long.
     Lifted,
     /// Somebody else changed a limit; his counts as what it was.
@@ -87,11 +97,40 @@ pub struct Pass {
     pub news: Vec<News>,
 }
 
+/// What can be expected of the counters.
+pub fn nature(config: &Config) -> Nature {
+    Nature {
+        bits: 64,
+        most_bytes_s: config.most_gib_s * crate::simulate::GIB,
+        stopped_after_ms: STOPPED_AFTER_MS,
+    }
+}
+
+/// The samples that a configuration asks for; in words, why they cannot be had.
+pub fn sampler(config: &Config, hierarchy: &Hierarchy) -> Result<Option<Sampler>, String> {
+    let Some(samples) = &config.samples else {
+        return Ok(None);
+    };
+    let wanted = Wanted {
+        kind: samples.kind,
+        events: samples.events.clone(),
+        period: samples.period,
+    };
+    let sampler = Sampler::open(&wanted, &config.nodes, hierarchy.clone());
+    sampler.map(Some).map_err(|error| error.to_string())
+}
+
 /// Watches the users of one device and limits them.
 pub struct Daemon {
     config: Config,
     hierarchy: Hierarchy,
     counter: Box<dyn Counter>,
+    /// Samples of who accesses the device, where they were asked for and can be had.
+    sampler: Option<Sampler>,
+    /// Of each node, whether samples said whose its traffic is.
+    sampled: Vec<bool>,
+    /// What is to be told with the next pass.
+    news: Vec<News>,
     estimator: Estimator,
     controller: Controller,
     ledger: Ledger,
@@ -119,17 +158,22 @@ impl Daemon {
             Means::Quota => None,
             Means::SchedExt => Some(Ext::load(config.idle)?),
         };
+        let nature = nature(&config);
+        let mut news = Vec::new();
+        let sampler = sampler(&config, &hierarchy).unwrap_or_else(|why| {
+            news.push(News::NoSamples(why));
+            None
+        });
         let estimator = Estimator::new(EstimateSettings {
             half_life_ms: config.half_life_ms,
-            nature: Nature {
-                bits: 64,
-                most_bytes_s: config.most_gib_s * crate::simulate::GIB,
-                stopped_after_ms: STOPPED_AFTER_MS,
-            },
+            nature,
             write_allocate: true,
         });
         let daemon = Self {
-            counter: counters::of(&config.counter),
+            counter: counters::of(&config, nature),
+            sampler,
+            sampled: vec![false; config.nodes.len()],
+            news,
             estimator,
             controller: Controller::new(Settings::new(threshold)),
             ledger,
@@ -164,6 +208,11 @@ impl Daemon {
         Duration::from_millis(self.config.interval_ms)
     }
 
+    /// What samples have told, where there are any.
+    pub fn sampled(&self) -> Option<Tally> {
+        self.sampler.as_ref().map(|sampler| sampler.tally)
+    }
+
     /// Who uses the device from now on; whoever does not any more gets back what he had.
     pub fn set_users(&mut self, found: &Found) -> Vec<News> {
         let mut news = Vec::new();
@@ -183,6 +232,16 @@ impl Daemon {
         }
         for user in before {
             self.let_go(&user.cgroup.path, &mut news);
+        }
+        if let Some(sampler) = &mut self.sampler {
+            let of = |user: &User| {
+                let mut residents = found.residents.iter();
+                let found = residents.find(|resident| resident.path == user.cgroup.path);
+                found.map_or(&[][..], |found| &found.processes)
+            };
+            let users = self.users.iter();
+            let users = users.map(|user| (user.cgroup.path.as_path(), user.id, of(user)));
+            sampler.set_users(users);
         }
         news
     }
@@ -220,14 +279,20 @@ impl Daemon {
 
     /// One pass, at that time of a monotonic clock.
     pub fn pass(&mut self, now_ns: u64) -> Pass {
-        let mut pass = Pass::default();
+        let mut pass = Pass {
+            news: std::mem::take(&mut self.news),
+            ..Pass::default()
+        };
         let interval_ms = self
             .last_ns
             .map_or(0.0, |last| now_ns.saturating_sub(last) as f64 / 1e6);
         self.last_ns = Some(now_ns);
         self.look_at_scheduler(&mut pass.news);
         let moved_ns = self.look(&mut pass.news);
+        self.sample(interval_ms, &moved_ns, &mut pass.news);
         let estimate = self.estimate(now_ns, &moved_ns);
+        pass.news
+            .extend(self.counter.news().into_iter().map(News::Counter));
         pass.total = estimate.total();
         pass.trusted = estimate.is_trusted();
         self.tell_faults(&estimate, &mut pass.news);
@@ -284,6 +349,30 @@ impl Daemon {
         moved_ns
     }
 
+    /// Whose the device's traffic is, as far as samples tell.
+    fn sample(&mut self, interval_ms: f64, moved_ns: &[u64], news: &mut Vec<News>) {
+        let Some(sampler) = &mut self.sampler else {
+            return;
+        };
+        let runs: Vec<Run> = self
+            .users
+            .iter()
+            .zip(moved_ns)
+            .map(|(user, &ns)| Run {
+                id: user.id,
+                cpu_s: ns as f64 / 1e9,
+                shares: &user.shares,
+            })
+            .collect();
+        sampler.look(interval_ms, &runs);
+        for (at, (&node, before)) in self.config.nodes.iter().zip(&mut self.sampled).enumerate() {
+            let now = sampler.shares.is_fresh(at);
+            if std::mem::replace(before, now) != now {
+                news.push(News::Samples(node, now));
+            }
+        }
+    }
+
     fn estimate(&mut self, now_ns: u64, moved_ns: &[u64]) -> Estimate {
         let nodes = &self.config.nodes;
         let mut moved = vec![0.0; nodes.len()];
@@ -292,6 +381,9 @@ impl Daemon {
             for (at, (&node, &share)) in nodes.iter().zip(&user.shares).enumerate() {
                 let seconds = share * ns as f64 / 1e9;
                 moved[at] += seconds;
+                let known = self.sampler.as_ref();
+                let known =
+                    known.and_then(|sampler| sampler.shares.weight(user.id, at, ns as f64 / 1e9));
                 samples.push(TaskSample {
                     // One for each node that a user has memory on.
                     id: TaskId {
@@ -299,12 +391,16 @@ impl Daemon {
                         start_ns: at as u64,
                     },
                     group: node,
-                    activity: Activity::Weight(seconds),
+                    activity: known.map_or(Activity::Weight(seconds), Activity::Sampled),
                     cpu_ns: user.usage.map_or(0, |usage| usage.cpu_ns),
                 });
             }
         }
-        let groups = self.counter.read(nodes, &moved);
+        let groups = self.counter.read(Reading {
+            now_ns,
+            nodes,
+            moved: &moved,
+        });
         let estimate = self.estimator.step(now_ns, &groups, &samples);
         let mut found = estimate.tasks.iter();
         for user in &mut self.users {

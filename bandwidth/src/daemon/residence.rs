@@ -19,6 +19,8 @@ pub struct Resident {
     pub shares: Vec<f64>,
     /// Bytes on the device.
     pub bytes: u64,
+    /// Its processes.
+    pub processes: Vec<i32>,
 }
 
 /// What was found last, and how often anything was.
@@ -109,7 +111,8 @@ pub fn look(hierarchy: &Hierarchy, below: &[PathBuf], nodes: &[u32]) -> Vec<Resi
         }
         let cgroup = Cgroup::new(&path, hierarchy.version);
         let mut bytes: HashMap<u32, u64> = HashMap::new();
-        for process in cgroup.processes().unwrap_or_default() {
+        let processes = cgroup.processes().unwrap_or_default();
+        for process in &processes {
             // A process that has ended meanwhile has no memory.
             let maps = fs::read_to_string(format!("/proc/{process}/numa_maps"));
             add(&mut bytes, &maps.unwrap_or_default());
@@ -125,6 +128,7 @@ pub fn look(hierarchy: &Hierarchy, below: &[PathBuf], nodes: &[u32]) -> Vec<Resi
                     .map(|node| on(node) as f64 / all as f64)
                     .collect(),
                 bytes: on_device,
+                processes,
             });
         }
     }

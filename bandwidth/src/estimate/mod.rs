@@ -33,6 +33,8 @@ pub enum Activity {
     Counted { read_bytes: u64, write_bytes: u64 },
     /// A weight for this interval: CPU time × resident CXL pages, for instance.
     Weight(f64),
+    /// A weight for this interval that samples of the task's accesses have told.
+    Sampled(f64),
 }
 
 /// One task, now.
@@ -186,7 +188,7 @@ impl Estimator {
                 cpu: Ewma::new(half_life_ms),
             });
             let weight = match sample.activity {
-                Activity::Weight(weight) => weight.max(0.0),
+                Activity::Weight(weight) | Activity::Sampled(weight) => weight.max(0.0),
                 Activity::Counted {
                     read_bytes,
                     write_bytes,

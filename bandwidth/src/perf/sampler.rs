@@ -1,0 +1,163 @@
+//! Samples of processes become shares of users: the daemon's side of [`super::ring`].
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::LINE_BYTES;
+use super::blocks::{Blocks, SYSTEM};
+use super::decode::Access;
+use super::pmu::{DEVICES, Pmu};
+use super::presets::{Op, Place, SampleKind, SampledEvent};
+use super::ring::{RING_BYTES, Rings, Tally};
+use super::shares::{Run, Shares};
+use crate::enforce::cgroup::{Hierarchy, Version};
+
+/// What is to be sampled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    pub kind: Option<SampleKind>,
+    /// Instead of what is usual for the kind.
+    pub events: Vec<SampledEvent>,
+    /// One sample of so many; nothing: what is usual for the kind.
+    pub period: Option<u64>,
+}
+
+/// Samples of all CPUs, charged to users.
+pub struct Sampler {
+    rings: Vec<(Rings, f64, Place)>,
+    nodes: Vec<u32>,
+    hierarchy: Hierarchy,
+    blocks: Blocks,
+    /// Whether an address was met that no block has: memory came.
+    unknown_block: bool,
+    /// Users by their processes; nothing: somebody who is not watched.
+    processes: HashMap<i32, Option<u64>>,
+    users: HashMap<PathBuf, u64>,
+    pub shares: Shares,
+    pub tally: Tally,
+}
+
+impl Sampler {
+    /// Samples from now on.
+    ///
+    /// # Errors
+    /// The machine has no such PMU, the kernel refuses, or it does not tell nodes' memory.
+    pub fn open(wanted: &Wanted, nodes: &[u32], hierarchy: Hierarchy) -> io::Result<Self> {
+        let devices = Path::new(DEVICES);
+        let events = match wanted.kind {
+            _ if !wanted.events.is_empty() => wanted.events.clone(),
+            Some(kind) => {
+                let events = kind.events(|name| Pmu::open(devices, name).ok());
+                let lacks = || format!("this machine has no PMU for {}", kind.name());
+                events.ok_or_else(|| io::Error::other(lacks()))?
+            }
+            None => Vec::new(),
+        };
+        let usual = wanted.kind.unwrap_or(SampleKind::Pebs).period();
+        let period = wanted.period.unwrap_or(usual);
+        let rings = events.iter().map(|event| {
+            let rings = Rings::open(devices, event, period, RING_BYTES).map_err(|error| {
+                let what = format!("{}/{}/: {error}", event.pmu, event.event);
+                io::Error::new(error.kind(), what)
+            })?;
+            Ok((rings, period as f64 * LINE_BYTES, event.place))
+        });
+        Ok(Self {
+            rings: rings.collect::<io::Result<_>>()?,
+            nodes: nodes.to_vec(),
+            hierarchy,
+            blocks: Blocks::read(Path::new(SYSTEM))?,
+            unknown_block: false,
+            processes: HashMap::new(),
+            users: HashMap::new(),
+            shares: Shares::new(nodes.len()),
+            tally: Tally::default(),
+        })
+    }
+
+    /// Who is who from now on: each user's cgroup, number and processes.
+    pub fn set_users<'a>(&mut self, users: impl Iterator<Item = (&'a Path, u64, &'a [i32])>) {
+        self.processes.clear();
+        self.users.clear();
+        for (path, id, processes) in users {
+            self.users.insert(path.to_owned(), id);
+            let known = processes.iter().map(|&process| (process, Some(id)));
+            self.processes.extend(known);
+        }
+        if std::mem::take(&mut self.unknown_block)
+            && let Ok(blocks) = Blocks::read(Path::new(SYSTEM))
+        {
+            self.blocks = blocks;
+        }
+    }
+
+    /// Takes the samples of the last interval.
+    pub fn look(&mut self, interval_ms: f64, runs: &[Run]) {
+        let mut rings = std::mem::take(&mut self.rings);
+        let mut tally = self.tally;
+        for (rings, bytes, place) in &mut rings {
+            rings.drain(&mut tally, |access| self.charge(access, *bytes, *place));
+        }
+        self.tally = tally;
+        self.rings = rings;
+        self.shares.step(interval_ms, runs);
+    }
+
+    fn charge(&mut self, access: Access, bytes: f64, place: Place) {
+        let node = match access.address {
+            Some(address) => match self.blocks.node_of(address) {
+                Some(node) => match self.nodes.iter().position(|one| *one == node) {
+                    Some(at) => Some(at),
+                    None => return,
+                },
+                None => {
+                    self.unknown_block = true;
+                    return;
+                }
+            },
+            None if place == Place::Address => return,
+            None => None,
+        };
+        let Some(user) = self.user_of(access.pid) else {
+            return;
+        };
+        // A store reads its line before it writes it.
+        let bytes = match access.op {
+            Op::Load => bytes,
+            Op::Store => 2.0 * bytes,
+        };
+        self.shares.charge(user, node, bytes);
+    }
+
+    /// A process that nobody saw yet is looked up; one that has ended meanwhile is nobody's.
+    fn user_of(&mut self, process: i32) -> Option<u64> {
+        if let Some(known) = self.processes.get(&process) {
+            return *known;
+        }
+        let text = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
+        let path = cgroup_of(&text, self.hierarchy.version);
+        let path = path.map(|path| self.hierarchy.root.join(path.trim_start_matches('/')));
+        let user = path.and_then(|path| self.users.get(&path)).copied();
+        self.processes.insert(process, user);
+        user
+    }
+}
+
+/// The path in a `/proc/PID/cgroup` of the hierarchy with the cpu controller.
+fn cgroup_of(text: &str, version: Version) -> Option<&str> {
+    text.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let found = match version {
+            Version::V2 => controllers.is_empty(),
+            Version::V1 => controllers.split(',').any(|name| name == "cpu"),
+        };
+        found.then_some(path)
+    })
+}
+
+#[cfg(test)]
+#[path = "sampler_tests.rs"]
+mod tests;

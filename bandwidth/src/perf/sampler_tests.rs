@@ -1,0 +1,144 @@
+//! Promises of charging samples to users: with this kernel's page faults, and without any PMU.
+
+use super::*;
+use crate::perf::tests_support::fresh;
+
+const TEXT: &str = "12:cpuset:/\n4:cpu,cpuacct:/a.slice/b:c\n0::/user.slice\n";
+
+#[test]
+fn a_processes_cgroup_is_that_of_the_hierarchy() {
+    assert_eq!(cgroup_of(TEXT, Version::V1), Some("/a.slice/b:c"));
+    assert_eq!(cgroup_of(TEXT, Version::V2), Some("/user.slice"));
+    assert_eq!(cgroup_of("0::/x\n", Version::V1), None);
+    assert_eq!(cgroup_of("", Version::V2), None);
+}
+
+fn wanted(kind: SampleKind) -> Wanted {
+    Wanted {
+        kind: Some(kind),
+        events: Vec::new(),
+        period: None,
+    }
+}
+
+fn page_faults(nodes: &[u32]) -> Option<Sampler> {
+    let hierarchy = Hierarchy {
+        root: PathBuf::from("/nowhere"),
+        version: Version::V2,
+    };
+    Sampler::open(&wanted(SampleKind::PageFaults), nodes, hierarchy)
+        .map_err(|error| eprintln!("left out: {error}"))
+        .ok()
+}
+
+/// Touches fresh pages as one of two users of whom only the other one is known to be us, or we.
+fn weights(sampler: &mut Sampler, me: u64) -> [Option<f64>; 2] {
+    let process = [std::process::id() as i32];
+    let other = [1];
+    let (first, second) = if me == 1 {
+        (&process, &other)
+    } else {
+        (&other, &process)
+    };
+    let users = [
+        (Path::new("/a"), 1, &first[..]),
+        (Path::new("/b"), 2, &second[..]),
+    ];
+    sampler.set_users(users.into_iter());
+    let run = |id| Run {
+        id,
+        cpu_s: 0.05,
+        shares: &[1.0],
+    };
+    // Where other programs' faults fill the rings, some of ours find no room.
+    for _ in 0..10 {
+        let mut memory = fresh(200);
+        memory.touch(0..200);
+        sampler.look(50.0, &[run(1), run(2)]);
+    }
+    [1, 2].map(|id| sampler.shares.weight(id, 0, 0.05))
+}
+
+#[test]
+fn real_samples_are_charged_to_the_user_whose_process_it_was() {
+    let Some(mut sampler) = page_faults(&[0]) else {
+        return;
+    };
+    let [mine, other] = weights(&mut sampler, 1).map(Option::unwrap);
+    assert!(
+        mine > 20.0 * other.max(1.0),
+        "{mine} {other} {:?}",
+        sampler.tally
+    );
+    // From now on the same process is the other user's.
+    for _ in 0..100 {
+        sampler.look(100.0, &[]);
+    }
+    let [other, mine] = weights(&mut sampler, 2).map(Option::unwrap);
+    assert!(
+        mine > 20.0 * other.max(1.0),
+        "{mine} {other} {:?}",
+        sampler.tally
+    );
+}
+
+#[test]
+fn samples_of_other_nodes_are_nobodys() {
+    let Some(mut sampler) = page_faults(&[77]) else {
+        return;
+    };
+    assert_eq!(weights(&mut sampler, 1), [None, None]);
+    assert!(sampler.tally.accesses >= 200, "{:?}", sampler.tally);
+}
+
+#[test]
+fn a_process_that_ended_between_its_sample_and_the_look_is_nobodys() {
+    let Some(mut sampler) = page_faults(&[0]) else {
+        return;
+    };
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    sampler.look(50.0, &[]);
+    assert!(sampler.tally.accesses > 0);
+    assert_eq!(sampler.user_of(child.id() as i32), None);
+}
+
+#[test]
+fn a_stores_line_is_read_and_written() {
+    let Some(mut sampler) = page_faults(&[0]) else {
+        return;
+    };
+    sampler.processes.extend([(7, Some(1)), (8, Some(2))]);
+    for (pid, op) in [(7, Op::Load), (8, Op::Store)] {
+        let access = Access {
+            pid,
+            op,
+            address: None,
+        };
+        sampler.charge(access, 64.0, Place::Event);
+        // Of the device only if its address says so.
+        sampler.charge(access, 64.0, Place::Address);
+    }
+    let run = |id| Run {
+        id,
+        cpu_s: 1.0,
+        shares: &[1.0],
+    };
+    sampler.shares.step(50.0, &[run(1), run(2)]);
+    let [load, store] = [1, 2].map(|id| sampler.shares.weight(id, 0, 1.0).unwrap());
+    assert_eq!((load, store), (64.0, 128.0));
+}
+
+#[test]
+fn a_machine_without_that_pmu_says_so() {
+    let hierarchy = Hierarchy {
+        root: PathBuf::new(),
+        version: Version::V2,
+    };
+    if Path::new(DEVICES).join("ibs_op").exists() {
+        eprintln!("left out: this machine has it");
+        return;
+    }
+    let error = Sampler::open(&wanted(SampleKind::Ibs), &[0], hierarchy).err();
+    assert!(error.unwrap().to_string().contains("ibs"));
+}
