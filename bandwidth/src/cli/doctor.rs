@@ -78,15 +78,16 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, CliError> {
         output::json(&json!({"ready": ready, "checks": checks}))?;
     } else {
         let mut text = String::new();
+        let width = checks.iter().map(|check| check.id.len()).max().unwrap_or(0);
         for check in &checks {
             let sign = match (check.ok, check.needed) {
                 (true, _) => "ok",
                 (false, true) => "no",
                 (false, false) => "--",
             };
-            let _ = writeln!(text, "{sign} {:8} {}", check.id, check.found);
+            let _ = writeln!(text, "{sign} {:width$} {}", check.id, check.found);
             if !check.todo.is_empty() {
-                let _ = writeln!(text, "            {}", check.todo);
+                let _ = writeln!(text, "   {:width$} {}", "", check.todo);
             }
         }
         output::text(&text)?;
