@@ -47,6 +47,10 @@ struct target_job {
 	uint32_t budget;		/* interrupts until it is stopped */
 	uint32_t dump_start;		/* guest memory written to a file at the end */
 	uint32_t dump_bytes;
+	uint32_t presets;		/* how many of the next: */
+	struct {
+		uint32_t host, value;
+	} preset[4];			/* words written to the small core's devices before the first run */
 	struct offload_job job;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Dummy platform devices and their driver: a tree of them, each with registers that are saved at
- * suspend, and brought back at resume. What they do is what drivers do: locks, lists, memory, waits.
+ * suspend, and brought back at resume, and with something to do in every other phase. What they do is
+ * what drivers do: locks, lists, memory, waits.
  */
 #include <linux/crc32.h>
 #include <linux/delay.h>
@@ -18,6 +19,13 @@
 #define DUMMY_WORDS	32
 
 enum dummy_state { DUMMY_ON, DUMMY_OFF };
+
+/* In the order in which a kernel goes through them. */
+enum dummy_phase {
+	DUMMY_PREPARE, DUMMY_SUSPEND, DUMMY_SUSPEND_LATE, DUMMY_SUSPEND_NOIRQ,
+	DUMMY_RESUME_NOIRQ, DUMMY_RESUME_EARLY, DUMMY_RESUME, DUMMY_COMPLETE,
+	DUMMY_PHASES
+};
 
 /* What the device is; the driver's own part is in memory that it allocates. */
 struct dummy_device {
@@ -40,17 +48,65 @@ struct dummy {
 
 /* Found by their names in the memory's image. */
 struct dummy_device dormouse_dummy_device[DUMMIES];
-u32 dormouse_dummy_order[2 * DUMMIES];
+u32 dormouse_dummy_order[DUMMY_PHASES * DUMMIES];
 u32 dormouse_dummy_events;
 
 static LIST_HEAD(dummy_saved);
 static DEFINE_SPINLOCK(dummy_saved_lock);
 
-static void dummy_event(struct device *dev, u32 what)
+static void dummy_event(struct device *dev, enum dummy_phase phase)
 {
 	if (dormouse_dummy_events < ARRAY_SIZE(dormouse_dummy_order))
 		dormouse_dummy_order[dormouse_dummy_events++] =
-			to_platform_device(dev)->id << 8 | what;
+			to_platform_device(dev)->id << 8 | phase;
+}
+
+/* What the device is told, and the time that it takes. */
+static void dummy_tell(struct dummy *dummy)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&dummy->lock, flags);
+	dummy->device->power = dummy->device->power * 1664525 + 1013904223;
+	spin_unlock_irqrestore(&dummy->lock, flags);
+	udelay(dummy->wait);
+}
+
+static int dummy_step(struct device *dev, enum dummy_phase phase)
+{
+	dummy_tell(dev_get_drvdata(dev));
+	dummy_event(dev, phase);
+	return 0;
+}
+
+static int dummy_prepare(struct device *dev)
+{
+	return dummy_step(dev, DUMMY_PREPARE);
+}
+
+static int dummy_suspend_late(struct device *dev)
+{
+	return dummy_step(dev, DUMMY_SUSPEND_LATE);
+}
+
+static int dummy_suspend_noirq(struct device *dev)
+{
+	return dummy_step(dev, DUMMY_SUSPEND_NOIRQ);
+}
+
+static int dummy_resume_noirq(struct device *dev)
+{
+	return dummy_step(dev, DUMMY_RESUME_NOIRQ);
+}
+
+static int dummy_resume_early(struct device *dev)
+{
+	return dummy_step(dev, DUMMY_RESUME_EARLY);
+}
+
+static void dummy_complete(struct device *dev)
+{
+	dummy_step(dev, DUMMY_COMPLETE);
 }
 
 static int dummy_suspend(struct device *dev)
@@ -68,15 +124,14 @@ static int dummy_suspend(struct device *dev)
 	dummy->check = crc32_le(~0, (u8 *)dummy->copy, sizeof(device->words));
 	spin_lock_irqsave(&dummy->lock, flags);
 	memset(device->words, 0, sizeof(device->words));
-	device->power = device->power * 1664525 + 1013904223;
 	device->state = DUMMY_OFF;
 	spin_unlock_irqrestore(&dummy->lock, flags);
-	udelay(dummy->wait);
+	dummy_tell(dummy);
 	device->suspends++;
 	spin_lock(&dummy_saved_lock);
 	list_add(&dummy->saved, &dummy_saved);
 	spin_unlock(&dummy_saved_lock);
-	dummy_event(dev, 0);
+	dummy_event(dev, DUMMY_SUSPEND);
 	mutex_unlock(&dummy->mutex);
 	return 0;
 }
@@ -100,12 +155,18 @@ static int dummy_resume(struct device *dev)
 	dummy->copy = NULL;
 	device->state = DUMMY_ON;
 	device->resumes++;
-	dummy_event(dev, 1);
+	dummy_event(dev, DUMMY_RESUME);
 	mutex_unlock(&dummy->mutex);
 	return 0;
 }
 
-static DEFINE_SIMPLE_DEV_PM_OPS(dummy_pm_ops, dummy_suspend, dummy_resume);
+static const struct dev_pm_ops dummy_pm_ops = {
+	.prepare = dummy_prepare,
+	.complete = dummy_complete,
+	SYSTEM_SLEEP_PM_OPS(dummy_suspend, dummy_resume)
+	LATE_SYSTEM_SLEEP_PM_OPS(dummy_suspend_late, dummy_resume_early)
+	NOIRQ_SYSTEM_SLEEP_PM_OPS(dummy_suspend_noirq, dummy_resume_noirq)
+};
 
 static int dummy_probe(struct platform_device *pdev)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* The only process: suspends the devices once, resumes them, and ends the machine. */
+/* The only process: suspends the devices once, in all phases, resumes them, and ends the machine. */
 
 static long call(long number, long a, long b, long c, long d, long e)
 {
@@ -29,7 +29,7 @@ static void put(const char *path, const char *text, long bytes)
 void _start(void)
 {
 	call(CALL_MOUNT, (long)"sysfs", (long)"/sys", (long)"sysfs", 0, 0);
-	put("/sys/power/pm_test", "devices", 7);
+	put("/sys/power/pm_test", "platform", 8);
 	put("/sys/power/state", "freeze", 6);
 	call(CALL_REBOOT, 0xfee1dead, 672274793, 0x1234567, 0, 0);
 	for (;;)

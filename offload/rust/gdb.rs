@@ -127,6 +127,19 @@ impl Gdb {
     }
 
     /// # Errors
+    /// The machine does not take them.
+    pub fn set_registers(&mut self, registers: &[u32; 16]) -> Result<(), OffloadError> {
+        for (number, value) in registers.iter().enumerate() {
+            self.set_register(number as u32, *value)?;
+        }
+        Ok(())
+    }
+
+    fn set_register(&mut self, number: u32, value: u32) -> Result<(), OffloadError> {
+        self.must(&format!("P{number:x}={:08x}", value.swap_bytes()))
+    }
+
+    /// # Errors
     /// The machine does not answer.
     pub fn status(&mut self) -> Result<u32, OffloadError> {
         self.register(CPSR)
@@ -135,7 +148,7 @@ impl Gdb {
     /// # Errors
     /// The machine does not take it.
     pub fn set_status(&mut self, value: u32) -> Result<(), OffloadError> {
-        self.must(&format!("P{CPSR:x}={:08x}", value.swap_bytes()))
+        self.set_register(CPSR, value)
     }
 
     /// The number of each named system register.
@@ -171,26 +184,30 @@ impl Gdb {
             .collect()
     }
 
-    /// A word at a physical address, a device's too; and what it is to be instead.
+    /// A word at a physical address, a device's too.
     ///
     /// # Errors
-    /// The machine does not do so.
-    pub fn change_physical(
-        &mut self,
-        address: u32,
-        change: impl Fn(u32) -> u32,
-    ) -> Result<u32, OffloadError> {
+    /// The machine has nothing there.
+    pub fn physical(&mut self, address: u32) -> Result<u32, OffloadError> {
         self.must("Qqemu.PhyMemMode:1")?;
         let said = self.ask(&format!("m{address:x},4"))?;
-        let Some(value) = word(&said) else {
-            return machine(format!(
-                "has nothing at physical address {address:#x}: {said:?}"
-            ));
-        };
-        let new = change(value).swap_bytes();
-        self.must(&format!("M{address:x},4:{new:08x}"))?;
         self.must("Qqemu.PhyMemMode:0")?;
-        Ok(value)
+        word(&said).map_or_else(
+            || {
+                machine(format!(
+                    "has nothing at physical address {address:#x}: {said:?}"
+                ))
+            },
+            Ok,
+        )
+    }
+
+    /// # Errors
+    /// The machine does not take it.
+    pub fn set_physical(&mut self, address: u32, value: u32) -> Result<(), OffloadError> {
+        self.must("Qqemu.PhyMemMode:1")?;
+        self.must(&format!("M{address:x},4:{:08x}", value.swap_bytes()))?;
+        self.must("Qqemu.PhyMemMode:0")
     }
 
     /// Goes on until an address is executed.

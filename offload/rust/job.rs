@@ -8,6 +8,7 @@ const TABLE: u32 = 0;
 const STATE: u32 = 0x7900;
 const NATIVES_MOST: usize = 64;
 pub const DEVICES_MOST: usize = 8;
+const PRESETS_MOST: usize = 4;
 
 /// The register that the guest programs have the translator load and store least (docs/offload.md).
 pub const SCRATCH: u32 = 9;
@@ -81,6 +82,8 @@ pub struct Job {
     /// Physical address of the first-level page table, a multiple of 16 KiB.
     pub page_table: Option<u32>,
     pub devices: Vec<Device>,
+    /// Words that the small core's devices get first: host addresses and values.
+    pub presets: Vec<(u32, u32)>,
 }
 
 impl Job {
@@ -104,6 +107,7 @@ impl Job {
             physical: 0x8000_0000,
             page_table: None,
             devices: Vec::new(),
+            presets: Vec::new(),
         }
     }
 
@@ -147,7 +151,8 @@ impl Job {
             let device = devices.get(index);
             words.extend(device.map_or([0; 3], |d| [d.physical, d.bytes, d.host]));
         }
-        let bytes = 4 * (8 + words.len() as u32);
+        let bytes = 4 * (17 + words.len() as u32);
+        let presets = &self.presets[..self.presets.len().min(PRESETS_MOST)];
         let mut head = vec![
             MAGIC,
             bytes,
@@ -157,7 +162,12 @@ impl Job {
             self.budget,
             self.dump.0,
             self.dump.1,
+            presets.len() as u32,
         ];
+        for index in 0..PRESETS_MOST {
+            let (host, value) = presets.get(index).copied().unwrap_or_default();
+            head.extend([host, value]);
+        }
         head.append(&mut words);
         head.iter().flat_map(|word| word.to_le_bytes()).collect()
     }

@@ -1,7 +1,8 @@
 //! An ARMv7-A Linux of our own, built from the distribution's source, and its memory at the calls of
 //! chosen functions while it suspends its devices on an emulated big machine (QEMU's vexpress-a9).
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,6 +21,10 @@ const MASKED: u32 = 0x80;
 /// lets them interrupt.
 const TIMERS: [u32; 2] = [0x1001_1008, 0x1001_1028];
 const TIMER_INTERRUPTS: u32 = 0x20;
+/// The board's counter of 24 MHz, which the kernel's scheduler reads its clock from.
+pub const COUNTER: u32 = 0x1000_005c;
+/// The board's timer of 1 MHz that counts down, which is the kernel's clock.
+pub const CLOCK: u32 = 0x1001_1024;
 /// Only the socket of the emulator is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -29,16 +34,21 @@ pub struct Kernel {
     folder: PathBuf,
 }
 
-/// A call of a function, natively: all of the machine before and after it.
+/// A call of a function, natively: all of the machine before and after it. It is made twice on the same
+/// memory, so that what depends on the time is known.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub registers: [u32; 16],
     pub status: u32,
+    /// `COUNTER` and `CLOCK`.
+    pub clocks: [u32; 2],
     /// TPIDRURW, TPIDRURO and TPIDRPRW.
     pub thread: [u32; 3],
     pub before: Vec<u8>,
     pub after: Vec<u8>,
-    /// What it returned.
+    /// After the second time.
+    pub again: Vec<u8>,
+    /// What is in r0 then.
     pub result: u32,
 }
 
@@ -98,28 +108,52 @@ impl Kernel {
             gdb.set_status(status | MASKED)?;
             let mut controls = [0; TIMERS.len()];
             for (control, timer) in controls.iter_mut().zip(TIMERS) {
-                *control = gdb.change_physical(timer, |value| value & !TIMER_INTERRUPTS)?;
+                *control = gdb.physical(timer)?;
+                // To write it starts the timer anew, and one of them is the kernel's clock.
+                if *control & TIMER_INTERRUPTS != 0 {
+                    gdb.set_physical(timer, *control & !TIMER_INTERRUPTS)?;
+                }
             }
+            let clocks = [gdb.physical(COUNTER)?, gdb.physical(CLOCK)?];
+            let masked = gdb.status()?;
             let before = fs::read(&memory).map_err(io("read", &memory))?;
             gdb.run_to(registers[14])?;
             let after = fs::read(&memory).map_err(io("read", &memory))?;
+            put_back(&memory, &before)?;
+            gdb.set_registers(&registers)?;
+            gdb.set_status(masked)?;
+            gdb.run_to(registers[14])?;
+            let again = fs::read(&memory).map_err(io("read", &memory))?;
             let result = gdb.register(0)?;
             let now = gdb.status()?;
             gdb.set_status((now & !MASKED) | (status & MASKED))?;
             for (control, timer) in controls.into_iter().zip(TIMERS) {
-                gdb.change_physical(timer, |_| control)?;
+                if control & TIMER_INTERRUPTS != 0 {
+                    gdb.set_physical(timer, control)?;
+                }
             }
             calls.push(Call {
                 registers,
+                clocks,
                 status: status | MASKED,
                 thread,
                 before,
                 after,
+                again,
                 result,
             });
         }
         Ok(calls)
     }
+}
+
+/// Writes the memory of a machine that waits; it has the file mapped, so nothing of it is cut off.
+fn put_back(memory: &Path, bytes: &[u8]) -> Result<(), OffloadError> {
+    File::options()
+        .write(true)
+        .open(memory)
+        .and_then(|mut file| file.write_all(bytes))
+        .map_err(io("write", memory))
 }
 
 /// Ends the emulator when nobody needs it any more.

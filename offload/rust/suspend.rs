@@ -1,25 +1,59 @@
 //! `dormouse offload suspend`: a whole kernel's own device suspend and resume in the executor, on its
 //! memory at the call, compared with the same call on the big core.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use crate::error::OffloadError;
 use crate::guest::Guest;
 use crate::job::{Device, Job, natives_of};
-use crate::kernel::{Call, Kernel, PHYSICAL};
+use crate::kernel::{CLOCK, COUNTER, Call, Kernel, PHYSICAL};
 use crate::machine;
 use crate::parts::Parts;
 
-/// What is run, in the order in which the kernel calls it.
-pub const FUNCTIONS: [&str; 2] = ["dpm_suspend", "dpm_resume"];
-/// The board's first dual timer, which the kernel reads its clock from, is the small core's dual timer.
-const CLOCK: Device = Device {
-    physical: 0x1001_1000,
-    bytes: 0x1000,
-    host: 0x4000_2000,
-};
+/// What is run, in the order in which the kernel calls it, and whether it returns something.
+pub const FUNCTIONS: [(&str, bool); 8] = [
+    ("dpm_prepare", true),
+    ("dpm_suspend", true),
+    ("dpm_suspend_late", true),
+    ("dpm_suspend_noirq", true),
+    ("dpm_resume_noirq", false),
+    ("dpm_resume_early", false),
+    ("dpm_resume", false),
+    ("dpm_complete", false),
+];
+/// What outlives the call stays the kernel's own even if calls are served: the big core frees the memory
+/// and runs the work and the threads that were woken.
+const KERNELS_OWN: [&str; 5] = [
+    "__kmalloc_noprof",
+    "kfree",
+    "queue_work_on",
+    "wake_up_process",
+    "__wake_up",
+];
+/// The board's first dual timer is the small core's dual timer, and the board's counter of 24 MHz the
+/// small core's of 25 MHz.
+const DEVICES: [Device; 2] = [
+    Device {
+        physical: CLOCK & !0xfff,
+        bytes: 0x1000,
+        host: DUAL_TIMER,
+    },
+    Device {
+        physical: COUNTER,
+        bytes: 4,
+        host: CYCLES,
+    },
+];
+const DUAL_TIMER: u32 = 0x4000_2000;
+/// Of the second timer: what it counts down from; its control register, and what makes it one of 32 bits.
+const LOAD: u32 = DUAL_TIMER + 0x20;
+const CONTROL: u32 = DUAL_TIMER + 0x28;
+const SIZE_32: u32 = 1 << 1;
+const CYCLES: u32 = 0x4002_8018;
+/// One less than the cycles that each count takes.
+const PRESCALE: u32 = CYCLES + 4;
 /// `THREAD_SIZE` of an ARM kernel: a thread's stack, a multiple of its size.
 const STACK_BYTES: u32 = 0x2000;
 /// Differences that are named one by one.
@@ -36,8 +70,9 @@ pub struct Comparison {
     pub instruction: Option<String>,
     /// r0 to r15 in the executor, at the end.
     pub registers: [u32; 16],
-    /// What the function returned: in the executor, on the big core.
-    pub results: [u32; 2],
+    /// What the function returned, if it returns something: in the executor, on the big core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub results: Option<[u32; 2]>,
     /// Of the small core, translation included.
     pub instructions: u64,
     pub counters: BTreeMap<String, u64>,
@@ -45,7 +80,11 @@ pub struct Comparison {
     pub device_events: u32,
     /// Words of memory that the big core changed.
     pub changed: usize,
-    /// Words that are otherwise than on the big core, without what is below the stack pointer.
+    /// Doublewords that depend on the time of the call, as the scheduler's clocks do: on the big core
+    /// they are something else when the same call is made once more.
+    pub times: usize,
+    /// Words that are otherwise than on the big core, without those and what is below the stack
+    /// pointer.
     pub different: usize,
     /// The first of them: address, symbol and offset, executor's and big core's value.
     pub differences: Vec<String>,
@@ -54,7 +93,9 @@ pub struct Comparison {
 impl Comparison {
     /// Whether all is as on the big core.
     pub fn same(&self) -> bool {
-        self.stop == "returned" && self.results[0] == self.results[1] && self.different == 0
+        self.stop == "returned"
+            && self.results.is_none_or(|results| results[0] == results[1])
+            && self.different == 0
     }
 }
 
@@ -91,11 +132,18 @@ fn job_of(
     job.cache_bytes = 1 << 20;
     job.physical = PHYSICAL;
     job.page_table = Some(PHYSICAL + (guest.address("swapper_pg_dir")? - guest.base));
-    job.devices = vec![CLOCK];
+    job.devices = DEVICES.to_vec();
+    // Both stand where the big core's do. The kernel decides by the time, too, such as when a thread that
+    // was woken must have run; how long the small core takes must not make a difference in that.
+    job.presets = vec![
+        (PRESCALE, u32::MAX - 1),
+        (CYCLES, call.clocks[0]),
+        (CONTROL, SIZE_32),
+        (LOAD, call.clocks[1]),
+    ];
     job.dump = (guest.base, guest.memory.len() as u32);
     if prune {
-        // Memory stays the kernel's own affair: the big core frees it later.
-        for name in ["__kmalloc_noprof", "kfree"] {
+        for name in KERNELS_OWN {
             guest.symbols.remove(name);
         }
         job.natives = natives_of(guest);
@@ -107,7 +155,7 @@ fn compare(
     parts: &Parts,
     kernel: &Kernel,
     call: &Call,
-    function: &str,
+    (function, returns): (&str, bool),
     prune: bool,
 ) -> Result<Comparison, OffloadError> {
     let mut guest = kernel.guest(&call.before)?;
@@ -135,7 +183,13 @@ fn compare(
             .filter(|address| !dead.contains(address))
             .collect::<Vec<u32>>()
     };
-    let different = words(&memory, &call.after);
+    // A clock has 64 bits; mostly the lower ones differ.
+    let times: BTreeSet<u32> = words(&call.after, &call.again)
+        .iter()
+        .map(|address| address & !7)
+        .collect();
+    let mut different = words(&memory, &call.after);
+    different.retain(|address| !times.contains(&(address & !7)));
     let describe = |address: &u32| {
         let at = (address - guest.base) as usize;
         format!(
@@ -153,10 +207,11 @@ fn compare(
         explanation: outcome.explanation,
         instruction: outcome.instruction,
         registers: outcome.registers,
-        results: [outcome.registers[0], call.result],
+        results: returns.then_some([outcome.registers[0], call.result]),
         instructions: outcome.instructions,
         counters: outcome.counters,
         changed: words(&call.before, &call.after).len(),
+        times: times.len(),
         different: different.len(),
         differences: different.iter().take(NAMED_MOST).map(describe).collect(),
     })
@@ -169,10 +224,10 @@ fn compare(
 pub fn run(prune: bool) -> Result<Vec<Comparison>, OffloadError> {
     let parts = Parts::ready()?;
     let kernel = Kernel::ready()?;
-    let calls = kernel.calls(&FUNCTIONS)?;
+    let calls = kernel.calls(&FUNCTIONS.map(|(name, _)| name))?;
     FUNCTIONS
         .iter()
         .zip(&calls)
-        .map(|(function, call)| compare(&parts, &kernel, call, function, prune))
+        .map(|(function, call)| compare(&parts, &kernel, call, *function, prune))
         .collect()
 }

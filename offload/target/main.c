@@ -297,16 +297,23 @@ static void prepare(struct executor *x, struct target_job *job)
 }
 
 /* Devices are those of the small core that the executor does not use itself. */
-static bool devices_are_good(const struct offload_job *job)
+static bool is_device(uint32_t host, uint32_t size)
 {
-	for (uint32_t i = 0; i < job->devices && i < 8; i++) {
-		uint32_t host = job->device[i].host, size = job->device[i].size;
+	return host >= TARGET_DEVICES && host <= TARGET_DEVICES_END &&
+		size <= TARGET_DEVICES_END - host;
+}
 
-		if (host < TARGET_DEVICES || host > TARGET_DEVICES_END ||
-		    size > TARGET_DEVICES_END - host)
+static bool devices_are_good(const struct target_job *target)
+{
+	const struct offload_job *job = &target->job;
+
+	for (uint32_t i = 0; i < job->devices && i < 8; i++)
+		if (!is_device(job->device[i].host, job->device[i].size))
 			return false;
-	}
-	return true;
+	for (uint32_t i = 0; i < target->presets && i < 4; i++)
+		if (!is_device(target->preset[i].host, 4))
+			return false;
+	return target->presets <= 4;
 }
 
 void target_main(void)
@@ -323,7 +330,7 @@ void target_main(void)
 	    job->job.layout.host_base != TARGET_MEMORY || job->job.layout.size > 0x1000000 ||
 	    job->job.layout.table_base != TARGET_TABLE || job->job.layout.state != TARGET_STATE ||
 	    job->job.layout.text_start - job->job.layout.guest_base < 0x8000 ||
-	    !devices_are_good(&job->job) || job->tick < 64 || job->tick > 0xffffff || !executor_init(x)) {
+	    !devices_are_good(job) || job->tick < 64 || job->tick > 0xffffff || !executor_init(x)) {
 		x->stop = OFFLOAD_BAD_JOB;
 		report(x, 0, 0, 0);
 		leave(0);
@@ -331,6 +338,8 @@ void target_main(void)
 	*(volatile uint32_t *)0xe000ed14 = 0;	/* CCR: no trap for unaligned words, 4-byte stacks */
 	*system_handlers |= 7 << 16;
 	protect_all(&job->job);
+	for (uint32_t i = 0; i < job->presets; i++)
+		*(volatile uint32_t *)job->preset[i].host = job->preset[i].value;
 	for (uint32_t run = 0; run < job->runs; run++) {
 		uint32_t start = now(), begun, host;
 
