@@ -172,7 +172,7 @@ pub struct SimulateArguments {
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cpus: u16,
 
-    /// Between two passes of the policy fair, in milliseconds
+    /// Between two passes of our policies, in milliseconds
     #[arg(long, value_name = "MS", default_value = "50", value_parser = interval)]
     pub interval: f64,
 
@@ -206,6 +206,10 @@ pub enum PolicyName {
     ThrottleQueue,
     /// Ours: cpu.max, fair shares with feedback
     Fair,
+    /// The same with our sched_ext scheduler
+    FairSchedExt,
+    /// The same, which gives away processors that would be idle (idle = "use")
+    FairSchedExtUse,
 }
 
 impl From<PolicyName> for Policy {
@@ -216,6 +220,8 @@ impl From<PolicyName> for Policy {
             PolicyName::Cgroups => Self::Cgroups,
             PolicyName::ThrottleQueue => Self::ThrottleQueue,
             PolicyName::Fair => Self::Fair,
+            PolicyName::FairSchedExt => Self::FairExt,
+            PolicyName::FairSchedExtUse => Self::FairExtUse,
         }
     }
 }

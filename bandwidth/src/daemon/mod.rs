@@ -23,7 +23,7 @@ use crate::enforce::EnforceError;
 use crate::enforce::cgroup::{Cgroup, Hierarchy, Usage};
 use crate::enforce::ext::{Ended, Ext};
 use crate::enforce::ledger::{Ledger, Undone, Wait};
-use crate::enforce::quota::{OPENING, Quota, until_turn_ns, worth_writing};
+use crate::enforce::quota::{OPENING, Quota, until_longer_ns, until_turn_ns, worth_writing};
 use crate::estimate::{
     Activity, Estimate, Estimator, Fault, Nature, Settings as EstimateSettings, TaskId, TaskSample,
 };
@@ -459,7 +459,7 @@ impl Daemon {
     }
 
     fn enforce(&mut self, now_ns: u64, decision: &Decision, pass: &mut Pass) {
-        let mut first = Vec::new();
+        let (mut first, mut longer) = (Vec::new(), Vec::new());
         for (at, limit) in decision.limits.iter().enumerate() {
             let user = &self.users[at];
             if !worth_writing(user.limit, limit.cpu) {
@@ -480,9 +480,15 @@ impl Daemon {
                 }
                 continue;
             }
-            match limit.cpu {
-                Some(cpu) if user.limit.is_none() => first.push((at, cpu)),
-                Some(cpu) => self.set(at, Quota::of(cpu), &mut pass.news),
+            match limit
+                .cpu
+                .map(|cpu| (Quota::of(cpu), user.limit.map(Quota::of)))
+            {
+                Some((quota, None)) => first.push((at, quota)),
+                Some((quota, Some(old))) if quota.period_us > old.period_us => {
+                    longer.push((at, old, quota));
+                }
+                Some((quota, Some(_))) => self.set(at, quota, &mut pass.news),
                 None => {
                     let path = user.cgroup.path.clone();
                     self.let_go(&path, &mut pass.news);
@@ -490,28 +496,46 @@ impl Daemon {
                 }
             }
         }
-        self.limit_in_turn(now_ns, first, &mut pass.news);
+        self.limit_in_turn(now_ns, &first, &longer, &mut pass.news);
     }
 
-    /// First limits: opened, and each written when it is its user's turn. Takes 7 ms at most.
-    fn limit_in_turn(&mut self, now_ns: u64, mut first: Vec<(usize, f64)>, news: &mut Vec<News>) {
-        if first.is_empty() {
+    /// First limits are opened, and each is written when it is its user's turn; so are those whose
+    /// periods become longer. Takes 22 ms at most.
+    fn limit_in_turn(
+        &mut self,
+        now_ns: u64,
+        first: &[(usize, Quota)],
+        longer: &[(usize, Quota, Quota)],
+        news: &mut Vec<News>,
+    ) {
+        if first.is_empty() && longer.is_empty() {
             return;
         }
         let began = Instant::now();
-        for &(at, _) in &first {
+        for &(at, _) in first {
             // Where it is refused, as below a limited parent of version 1, the limit comes anyway.
             let _ = self.ledger.set(&self.users[at].cgroup, OPENING.into());
         }
-        let opened = Duration::from_micros(OPENING.period_us);
-        std::thread::sleep(opened.saturating_sub(began.elapsed()));
-        let now = now_ns + began.elapsed().as_nanos() as u64;
-        let turn = |users: &[User], at: usize| until_turn_ns(now, users[at].id);
-        first.sort_by_key(|&(at, _)| turn(&self.users, at));
-        for (at, cpu) in first {
-            let due = opened + Duration::from_nanos(turn(&self.users, at));
+        if !first.is_empty() {
+            let opened = Duration::from_micros(OPENING.period_us);
+            std::thread::sleep(opened.saturating_sub(began.elapsed()));
+        }
+        let prepared = began.elapsed();
+        let now = now_ns + prepared.as_nanos() as u64;
+        let id = |at: usize| self.users[at].id;
+        let turn = |&(at, quota): &(usize, Quota)| {
+            (until_turn_ns(now, id(at), quota.period_us), at, quota)
+        };
+        let later = |&(at, old, quota): &(usize, Quota, Quota)| {
+            (until_longer_ns(now, id(at), old, quota), at, quota)
+        };
+        let turns = first.iter().map(turn);
+        let mut turns: Vec<_> = turns.chain(longer.iter().map(later)).collect();
+        turns.sort_by_key(|&(wait_ns, ..)| wait_ns);
+        for (wait_ns, at, quota) in turns {
+            let due = prepared + Duration::from_nanos(wait_ns);
             std::thread::sleep(due.saturating_sub(began.elapsed()));
-            self.set(at, Quota::of(cpu), news);
+            self.set(at, quota, news);
         }
     }
 

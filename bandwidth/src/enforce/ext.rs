@@ -23,7 +23,7 @@ const MOST_GROUPS: u32 = 256;
 /// Where the kernel tells of schedulers.
 const KERNEL: &str = "/sys/kernel/sched_ext";
 /// Limits begin with the debt of a part of this time, so that groups take turns.
-const TURN_NS: f64 = 5e6;
+pub const TURN_NS: f64 = 5e6;
 
 /// Why there is no scheduler, or no limit.
 #[derive(Debug, thiserror::Error)]

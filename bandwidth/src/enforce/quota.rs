@@ -14,7 +14,8 @@
 //! The kernel keeps a period timer's phase for ever: writing `cpu.max` ends no running period. But
 //! with a period of 1 ms the running one ends within that time, and the period that is written next
 //! is counted from there. So a first limit is *opened* with a period of 1 ms and more quota than a
-//! machine has processors, and written when it is its user's turn.
+//! machine has processors, and written when it is its user's turn. A period that becomes longer
+//! begins where the running one ends, so it is written in the one whose end is its user's turn.
 
 /// Least quota (`min_cfs_quota_period` in kernel/sched/core.c).
 const LEAST_QUOTA_US: f64 = 1000.0;
@@ -64,11 +65,30 @@ pub fn turn(slot: u64) -> f64 {
     (slot as f64 * 0.618_033_988_749_895).fract()
 }
 
-/// Time from an instant of a monotonic clock until it is the turn of the user with this number.
-pub fn until_turn_ns(now_ns: u64, slot: u64) -> u64 {
-    let period_ns = BASE_PERIOD_US as u64 * 1000;
-    let turn_ns = (turn(slot) * period_ns as f64) as u64;
+/// Turns are spread over this time at most: nobody waits for his for longer.
+const MOST_TURNS_US: u64 = 20_000;
+
+/// Time from an instant of a monotonic clock until it is the turn of the user with this number, in
+/// periods of this length. In longer ones the user keeps its offset in the shortest ones, and
+/// users take turns to have it in the first of these, in the second, and so on.
+pub fn until_turn_ns(now_ns: u64, slot: u64, period_us: u64) -> u64 {
+    let base_ns = BASE_PERIOD_US as u64 * 1000;
+    let period_ns = period_us.min(MOST_TURNS_US) * 1000;
+    let turn_ns = (turn(slot) * base_ns as f64) as u64 + base_ns * (slot % (period_ns / base_ns));
     (turn_ns + period_ns - now_ns % period_ns) % period_ns
+}
+
+/// Time until a limit is to be written whose period becomes longer; 0 where none does.
+pub fn until_longer_ns(now_ns: u64, slot: u64, in_force: Quota, next: Quota) -> u64 {
+    let most = |quota: Quota| quota.period_us.min(MOST_TURNS_US);
+    let (short_us, long_us) = (most(in_force), most(next));
+    let turn_ns = until_turn_ns(now_ns, slot, long_us);
+    let (short_ns, long_ns) = (short_us * 1000, long_us * 1000);
+    if short_ns >= long_ns || turn_ns <= short_ns {
+        return 0;
+    }
+    // In the middle of the running period before.
+    turn_ns - short_ns / 2
 }
 
 /// Whether a limit differs enough from the one in force to be written.
@@ -93,22 +113,47 @@ mod tests {
         }
 
         #[test]
-        fn a_turn_comes_once_a_period(slot in 0u64..1000, now in 0u64..1 << 60) {
-            let turn = now + until_turn_ns(now, slot);
-            prop_assert!(turn - now < BASE_PERIOD_US as u64 * 1000);
-            prop_assert_eq!(until_turn_ns(turn, slot), 0);
-            prop_assert_eq!(until_turn_ns(turn + 1, slot), BASE_PERIOD_US as u64 * 1000 - 1);
+        fn a_turn_comes_once_a_period(
+            slot in 0u64..1000, now in 0u64..1 << 60, cpu in 0.01..1.0f64,
+        ) {
+            let period_us = Quota::of(cpu).period_us.min(MOST_TURNS_US);
+            let turn = now + until_turn_ns(now, slot, period_us);
+            prop_assert!(turn - now < period_us * 1000);
+            prop_assert_eq!(until_turn_ns(turn, slot, period_us), 0);
+            prop_assert_eq!(until_turn_ns(turn + 1, slot, period_us), period_us * 1000 - 1);
         }
     }
 
     #[test]
     fn quotas_do_not_refill_together() {
         for users in 2..20 {
-            let mut turns: Vec<u64> = (0..users).map(|slot| until_turn_ns(0, slot)).collect();
-            turns.sort_unstable();
-            let even = BASE_PERIOD_US as u64 * 1000 / users;
-            let apart = turns.windows(2).map(|two| two[1] - two[0]);
-            assert!(apart.min() > Some(even / 3), "{turns:?}");
+            for period_us in [5000, 10_000, 20_000] {
+                let mut turns: Vec<u64> = (0..users)
+                    .map(|slot| until_turn_ns(0, slot, period_us))
+                    .collect();
+                turns.sort_unstable();
+                let even = period_us * 1000 / users;
+                let apart = turns.windows(2).map(|two| two[1] - two[0]);
+                assert!(apart.min() > Some(even / 8), "{period_us}: {turns:?}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_longer_period_begins_where_a_shorter_one_ends_at_its_users_turn(
+            slot in 0u64..100, now in 0u64..1 << 60, cpu in 0.06..0.5f64, less in 0.1..1.0f64,
+        ) {
+            let (old, new) = (Quota::of(cpu), Quota::of((cpu * less).max(0.06)));
+            let written = now + until_longer_ns(now, slot, old, new);
+            if new.period_us > old.period_us {
+                // The kernel ends the running period first.
+                let begins = written + until_turn_ns(written, slot, old.period_us);
+                prop_assert_eq!(until_turn_ns(begins, slot, new.period_us), 0);
+            } else {
+                prop_assert_eq!(written, now);
+            }
+            prop_assert!(written - now < MOST_TURNS_US * 1000);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Time passes in steps of 0.1 ms: schedule, let flow, measure, decide.
 
+use super::budget::Budgets;
 use super::cfs::Cfs;
 use super::curve::Curve;
 use super::device::{Asking, balance};
@@ -8,6 +9,7 @@ use super::metrics::{Latencies, Outcome, Spread, gib, rmse};
 use super::policy::{Control, Policy};
 use super::random::Random;
 use super::task::{Machine, Spec, Task, Work, pressure};
+use crate::enforce::ext::Idle;
 
 const STEP_NS: i64 = 100_000;
 /// What fio reads at a time in the seed's evaluation.
@@ -38,6 +40,7 @@ pub struct Setting {
 enum Scheduler {
     Fair(Cfs),
     Ext(Ext),
+    Budgets(Budgets),
 }
 
 impl Scheduler {
@@ -45,6 +48,7 @@ impl Scheduler {
         match self {
             Self::Fair(cfs) => &cfs.running,
             Self::Ext(ext) => &ext.running,
+            Self::Budgets(budgets) => &budgets.running,
         }
     }
 
@@ -52,7 +56,7 @@ impl Scheduler {
     fn cpu_of(&self, task: usize) -> Option<usize> {
         match self {
             Self::Fair(cfs) => cfs.cpu_of(task),
-            Self::Ext(ext) => ext.running.iter().position(|&other| other == Some(task)),
+            _ => self.running().iter().position(|&other| other == Some(task)),
         }
     }
 }
@@ -88,10 +92,15 @@ pub fn simulate(setting: &Setting) -> Outcome {
     for task in &mut tasks {
         task.own_group = setting.policy.uses_cgroups() && task.is_memory();
     }
+    let count = tasks.len();
+    let mut budgets =
+        |idle| Scheduler::Budgets(Budgets::new(&setting.machine, count, idle, &mut random));
     let mut scheduler = match setting.policy {
         Policy::ThrottleQueue => {
             Scheduler::Ext(Ext::new(&setting.machine, tasks.len(), setting.threshold))
         }
+        Policy::FairExt => budgets(Idle::Hold),
+        Policy::FairExtUse => budgets(Idle::Use),
         _ => Scheduler::Fair(Cfs::new(&setting.machine, tasks.len(), &mut random)),
     };
     let interval_ns = (setting.interval_ms * 1e6) as i64;
@@ -142,6 +151,10 @@ pub fn simulate(setting: &Setting) -> Outcome {
                     &mut run.random,
                 );
                 ext.pass(STEP_NS);
+            }
+            Scheduler::Budgets(budgets) => {
+                budgets.schedule(now_ns, &setting.machine, &mut run.tasks);
+                budgets.pass(STEP_NS, &mut run.tasks);
             }
         }
         run.flow(now_ns, scheduler.running(), step >= warm);

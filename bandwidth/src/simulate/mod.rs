@@ -8,6 +8,7 @@
 //!
 //! It is calibrated with the seed's evaluation ([`seed`]).
 
+mod budget;
 mod cfs;
 pub mod curve;
 pub mod device;

@@ -1,9 +1,10 @@
 //! What decides: the seed's four methods, and ours with the code of the daemon.
 
+use super::budget::Budget;
 use super::random::Random;
 use super::task::Task;
 use crate::allocate::{Controller, Limit, Load, Settings, balance, total};
-use crate::enforce::quota;
+use crate::enforce::{ext, quota};
 use crate::estimate::{
     Activity, Counts, Estimator, GroupSample, Nature, Settings as EstimateSettings, TaskId,
     TaskSample,
@@ -44,15 +45,21 @@ pub enum Policy {
     ThrottleQueue,
     /// Ours: fair shares with feedback, through cgroups.
     Fair,
+    /// The same, through our sched_ext scheduler.
+    FairExt,
+    /// The same, which lets limited tasks have processors that nobody else wants.
+    FairExtUse,
 }
 
 impl Policy {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::None,
         Self::SimpleCgroups,
         Self::Cgroups,
         Self::ThrottleQueue,
         Self::Fair,
+        Self::FairExt,
+        Self::FairExtUse,
     ];
 
     pub fn name(self) -> &'static str {
@@ -62,12 +69,19 @@ impl Policy {
             Self::Cgroups => "cgroups",
             Self::ThrottleQueue => "throttle-queue",
             Self::Fair => "fair",
+            Self::FairExt => "fair-sched-ext",
+            Self::FairExtUse => "fair-sched-ext-use",
         }
     }
 
     /// Whether each memory task is in a cgroup of its own.
     pub fn uses_cgroups(self) -> bool {
         matches!(self, Self::SimpleCgroups | Self::Cgroups | Self::Fair)
+    }
+
+    /// Whether it is our scheduler that enforces it.
+    pub fn uses_budgets(self) -> bool {
+        matches!(self, Self::FairExt | Self::FairExtUse)
     }
 
     /// Between two passes, and from a pass's readings to its writes.
@@ -88,6 +102,8 @@ pub struct Control {
     delay_ns: i64,
     next_ns: i64,
     apply: Option<(i64, Vec<Limit>)>,
+    /// Limits whose turn comes: when, whose, quota and period.
+    later: Vec<(i64, usize, quota::Quota)>,
     last: Vec<Last>,
     average: Vec<f64>,
     estimator: Estimator,
@@ -100,7 +116,7 @@ pub struct Control {
 struct Last {
     bytes: f64,
     cpu_ns: i64,
-    nr_throttled: u64,
+    held: u64,
     limit: Option<f64>,
 }
 
@@ -114,6 +130,7 @@ impl Control {
             delay_ns,
             next_ns: interval_ns,
             apply: None,
+            later: Vec::new(),
             last: vec![Last::default(); tasks],
             average: vec![0.0; tasks],
             estimator: Estimator::new(EstimateSettings {
@@ -133,7 +150,7 @@ impl Control {
 
     /// Does what is due now.
     pub fn act(&mut self, now_ns: i64, tasks: &mut [Task]) {
-        if !self.policy.uses_cgroups() {
+        if !self.policy.uses_cgroups() && !self.policy.uses_budgets() {
             return;
         }
         if let Some((due_ns, limits)) = self.apply.take() {
@@ -143,6 +160,15 @@ impl Control {
                 self.apply = Some((due_ns, limits));
             }
         }
+        let mut later = std::mem::take(&mut self.later);
+        later.retain(|&(due_ns, task, next)| {
+            let due = now_ns >= due_ns;
+            if let (true, Some(quota)) = (due, &mut tasks[task].quota) {
+                quota.write(next.quota_us as i64 * 1000, next.period_us as i64 * 1000);
+            }
+            !due
+        });
+        self.later = later;
         if now_ns >= self.next_ns {
             self.next_ns += self.interval_ns;
             let limits = self.decide(now_ns, tasks);
@@ -155,19 +181,19 @@ impl Control {
             .filter(|&task| tasks[task].is_memory())
             .collect();
         let mut loads = match self.policy {
-            Policy::Fair => self.estimated(now_ns, &members, tasks),
-            _ => self.averaged(&members, tasks),
+            Policy::SimpleCgroups | Policy::Cgroups => self.averaged(&members, tasks),
+            _ => self.estimated(now_ns, &members, tasks),
         };
         for (load, &task) in loads.iter_mut().zip(&members) {
-            let throttled = tasks[task].quota.as_ref().map_or(0, |q| q.nr_throttled);
-            load.held_back = throttled > self.last[task].nr_throttled;
+            let held = tasks[task].times_held();
+            load.held_back = held > self.last[task].held;
             load.limit = self.last[task].limit;
             load.weight = tasks[task].spec.weight;
             load.protected = tasks[task].spec.protected;
             self.last[task] = Last {
                 bytes: tasks[task].bytes,
                 cpu_ns: tasks[task].cpu_ns,
-                nr_throttled: throttled,
+                held,
                 limit: self.last[task].limit,
             };
         }
@@ -243,7 +269,31 @@ impl Control {
         estimate.tasks.iter().zip(members).map(load).collect()
     }
 
+    /// As the daemon tells our scheduler.
+    fn tell(&mut self, limits: &[Limit], tasks: &mut [Task]) {
+        for (slot, limit) in limits.iter().enumerate() {
+            let task = limit.id as usize;
+            if !quota::worth_writing(self.last[task].limit, limit.cpu) {
+                continue;
+            }
+            match (&mut tasks[task].budget, limit.cpu) {
+                (Some(budget), Some(cpu)) => budget.write(cpu),
+                (budget, cpu) => {
+                    *budget = cpu.map(|cpu| {
+                        let debt_ns = quota::turn(slot as u64) * ext::TURN_NS * cpu;
+                        Budget::new(cpu, debt_ns as i64)
+                    });
+                }
+            }
+            self.last[task].limit = limit.cpu;
+            self.writes += 1;
+        }
+    }
+
     fn write(&mut self, now_ns: i64, limits: &[Limit], tasks: &mut [Task]) {
+        if self.policy.uses_budgets() {
+            return self.tell(limits, tasks);
+        }
         for (slot, limit) in limits.iter().enumerate() {
             let task = limit.id as usize;
             let in_force = self.last[task].limit;
@@ -264,10 +314,22 @@ impl Control {
                     let quota = quota::Quota::of(cpu);
                     // As the daemon opens a limit: at its turn, and the period ends within 1 ms.
                     let opened = in_force.is_none().then(|| {
-                        let after_ns = quota::until_turn_ns(now_ns as u64, slot as u64) as i64;
+                        let after_ns =
+                            quota::until_turn_ns(now_ns as u64, slot as u64, quota.period_us)
+                                as i64;
                         now_ns + after_ns + (self.random.unit() * OPENING_NS) as i64
                     });
                     first_ns = opened.unwrap_or(first_ns);
+                    let wait_ns = in_force.map_or(0, |cpu| {
+                        let old = quota::Quota::of(cpu);
+                        quota::until_longer_ns(now_ns as u64, slot as u64, old, quota) as i64
+                    });
+                    if wait_ns > 0 {
+                        self.later.push((now_ns + wait_ns, task, quota));
+                        self.last[task].limit = Some(quota.cpu());
+                        self.writes += 1;
+                        continue;
+                    }
                     (quota.quota_us, quota.period_us)
                 }
                 // Equation 9 of the seed. It writes one limit after the other, in a loop that takes

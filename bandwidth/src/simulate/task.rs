@@ -1,5 +1,6 @@
 //! Tasks, and the machine that runs them.
 
+use super::budget::Budget;
 use super::device::Asking;
 use super::quota::Quota;
 use super::random::Random;
@@ -69,6 +70,9 @@ pub struct Machine {
 pub struct Task {
     pub spec: Spec,
     pub quota: Option<Quota>,
+    pub budget: Option<Budget>,
+    /// How often it was put aside because its budget was used up.
+    pub held: u64,
     /// In a cgroup of its own, which makes it as heavy as all others of its CPU together.
     pub own_group: bool,
     pub vruntime: f64,
@@ -97,6 +101,8 @@ impl Task {
         Self {
             spec,
             quota: None,
+            budget: None,
+            held: 0,
             own_group: false,
             vruntime: random.unit() * 1e6,
             asleep_until_ns: spec.from_ns,
@@ -113,6 +119,11 @@ impl Task {
 
     pub fn is_memory(&self) -> bool {
         matches!(self.spec.work, Work::Memory { .. })
+    }
+
+    /// How often its limit has held it back.
+    pub fn times_held(&self) -> u64 {
+        self.held + self.quota.as_ref().map_or(0, |quota| quota.nr_throttled)
     }
 
     /// Whether it wants a CPU and may have one.

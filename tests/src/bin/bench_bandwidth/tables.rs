@@ -76,6 +76,8 @@ fn workloads(text: &mut String, cases: &[Case]) {
         let median = |value: fn(&Outcome) -> f64| case.of(value).median;
         let name = match case.policy {
             Policy::Fair => "**fair (ours)**",
+            Policy::FairExt => "**fair, sched_ext (ours)**",
+            Policy::FairExtUse => "**the same, `idle = \"use\"`**",
             policy => policy.name(),
         };
         let settled: Vec<String> = case

@@ -1,0 +1,296 @@
+//! Our sched_ext scheduler (`bpf/dormouse.bpf.c`), as far as the device notices it.
+//!
+//! ```text
+//!  wakes up, or its slice ended
+//!     │ budget left, or not limited          every millisecond:
+//!     ├──────────────▶ shared, by virtual     - who runs without budget is stopped
+//!     │                time; any CPU          - budgets grow
+//!     │ none left          ▲                  - who was put aside and has some is let go
+//!     └──────────────▶ aside ─────────────────┘
+//! ```
+//!
+//! Left out: caches, wakeups of the machine's other tasks, and what its calls cost.
+
+use super::random::Random;
+use super::task::{Machine, Task};
+use crate::enforce::ext::Idle;
+
+/// `SLICE_NS`, `MOST_LEFT_NS` and the period of the timer, of `bpf/dormouse.bpf.c`.
+const SLICE_NS: i64 = 5_000_000;
+const MOST_LEFT_NS: i64 = 2_000_000;
+const TIMER_NS: i64 = 1_000_000;
+
+/// CPU time that a limited task may use (`struct limit` and `struct state` of `bpf/budget.h`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budget {
+    pub ns_per_ms: i64,
+    /// Below 0: debt.
+    left_ns: i64,
+}
+
+impl Budget {
+    /// A limit in CPUs that begins with a debt.
+    pub fn new(cpu: f64, debt_ns: i64) -> Self {
+        let mut budget = Self {
+            ns_per_ms: 0,
+            left_ns: -debt_ns,
+        };
+        budget.write(cpu);
+        budget
+    }
+
+    /// Another limit, in CPUs; budget or debt stays.
+    pub fn write(&mut self, cpu: f64) {
+        self.ns_per_ms = (cpu * TIMER_NS as f64) as i64;
+    }
+}
+
+/// Where a task is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    /// It sleeps, or is not there.
+    Away,
+    Shared,
+    Aside,
+    Runs,
+}
+
+/// Queues and who runs.
+#[derive(Clone, Debug)]
+pub struct Budgets {
+    idle: Idle,
+    places: Vec<Place>,
+    pub running: Vec<Option<usize>>,
+    /// Of the slice of who runs.
+    left_ns: Vec<i64>,
+    vtime_now: f64,
+    tick_ns: i64,
+    timer_ns: i64,
+}
+
+fn has_budget(task: &Task) -> bool {
+    task.budget.is_none_or(|budget| budget.left_ns > 0)
+}
+
+impl Budgets {
+    pub fn new(machine: &Machine, tasks: usize, idle: Idle, random: &mut Random) -> Self {
+        Self {
+            idle,
+            places: vec![Place::Away; tasks],
+            running: vec![None; machine.cpus],
+            left_ns: vec![0; machine.cpus],
+            vtime_now: 0.0,
+            tick_ns: 0,
+            // The timer knows nothing of ticks.
+            timer_ns: (random.unit() * TIMER_NS as f64) as i64,
+        }
+    }
+
+    /// Decides who runs in the step that begins now.
+    pub fn schedule(&mut self, now_ns: i64, machine: &Machine, tasks: &mut [Task]) {
+        if now_ns >= self.timer_ns {
+            self.timer_ns += TIMER_NS;
+            self.timer(now_ns, tasks);
+        }
+        for task in 0..tasks.len() {
+            if self.places[task] == Place::Away && tasks[task].is_ready(now_ns) {
+                self.wake(task, now_ns, tasks);
+            }
+        }
+        for cpu in 0..self.running.len() {
+            if let Some(task) = self.running[cpu]
+                && !tasks[task].is_ready(now_ns)
+            {
+                self.stop(cpu, tasks);
+                self.places[task] = Place::Away;
+                self.next(cpu, now_ns, tasks);
+            }
+        }
+        if now_ns >= self.tick_ns {
+            self.tick_ns += machine.tick_ns;
+            for cpu in 0..self.running.len() {
+                if self.left_ns[cpu] <= 0 {
+                    self.slice_over(cpu, now_ns, tasks);
+                }
+            }
+        }
+    }
+
+    /// The step has passed.
+    pub fn pass(&mut self, step_ns: i64, tasks: &mut [Task]) {
+        for (running, left_ns) in self.running.iter().zip(&mut self.left_ns) {
+            *left_ns -= step_ns;
+            if let Some(task) = *running
+                && let Some(budget) = &mut tasks[task].budget
+            {
+                budget.left_ns -= step_ns;
+            }
+        }
+    }
+
+    /// `every_ms`.
+    fn timer(&mut self, now_ns: i64, tasks: &mut [Task]) {
+        if self.idle == Idle::Hold {
+            for cpu in 0..self.running.len() {
+                if let Some(task) = self.running[cpu]
+                    && !has_budget(&tasks[task])
+                {
+                    self.left_ns[cpu] = 0;
+                    self.stop(cpu, tasks);
+                    self.enqueue(task, tasks);
+                    self.next(cpu, now_ns, tasks);
+                }
+            }
+        }
+        for task in 0..tasks.len() {
+            if let Some(budget) = &mut tasks[task].budget
+                && budget.left_ns < MOST_LEFT_NS
+            {
+                budget.left_ns += budget.ns_per_ms;
+            }
+            if self.places[task] == Place::Aside && has_budget(&tasks[task]) {
+                self.places[task] = Place::Shared;
+                tasks[task].vruntime = self.vtime_now - SLICE_NS as f64;
+                self.use_idle(now_ns, tasks);
+            }
+        }
+    }
+
+    /// `dispatch` at the end of a slice, with the task that had it.
+    fn slice_over(&mut self, cpu: usize, now_ns: i64, tasks: &mut [Task]) {
+        let Some(previous) = self.running[cpu] else {
+            self.next(cpu, now_ns, tasks);
+            return;
+        };
+        let others = self.first(now_ns, tasks).is_some();
+        if !others && (has_budget(&tasks[previous]) || self.idle == Idle::Use) {
+            self.left_ns[cpu] = SLICE_NS;
+            tasks[previous].vruntime += SLICE_NS as f64;
+            return;
+        }
+        self.stop(cpu, tasks);
+        // The next one is taken before the previous one is queued.
+        self.next(cpu, now_ns, tasks);
+        self.enqueue(previous, tasks);
+        if self.running[cpu].is_none() {
+            self.next(cpu, now_ns, tasks);
+        }
+    }
+
+    /// `select_cpu`, and `enqueue` where no processor is idle.
+    fn wake(&mut self, task: usize, now_ns: i64, tasks: &mut [Task]) {
+        let idle = self.running.iter().position(Option::is_none);
+        match idle {
+            Some(cpu) if has_budget(&tasks[task]) || self.idle == Idle::Use => {
+                self.run(cpu, task, tasks);
+            }
+            _ => {
+                self.enqueue(task, tasks);
+                self.use_idle(now_ns, tasks);
+            }
+        }
+    }
+
+    fn enqueue(&mut self, task: usize, tasks: &mut [Task]) {
+        if has_budget(&tasks[task]) {
+            let least = self.vtime_now - SLICE_NS as f64;
+            tasks[task].vruntime = tasks[task].vruntime.max(least);
+            self.places[task] = Place::Shared;
+        } else {
+            tasks[task].held += 1;
+            self.places[task] = Place::Aside;
+        }
+    }
+
+    fn first(&self, now_ns: i64, tasks: &[Task]) -> Option<usize> {
+        let shared = |task: &usize| self.places[*task] == Place::Shared;
+        (0..tasks.len())
+            .filter(shared)
+            .filter(|&task| tasks[task].is_ready(now_ns))
+            .min_by(|&a, &b| tasks[a].vruntime.total_cmp(&tasks[b].vruntime))
+    }
+
+    fn next(&mut self, cpu: usize, now_ns: i64, tasks: &[Task]) {
+        if let Some(task) = self.first(now_ns, tasks) {
+            self.run(cpu, task, tasks);
+        }
+    }
+
+    fn use_idle(&mut self, now_ns: i64, tasks: &[Task]) {
+        if let Some(cpu) = self.running.iter().position(Option::is_none) {
+            self.next(cpu, now_ns, tasks);
+        }
+    }
+
+    fn run(&mut self, cpu: usize, task: usize, tasks: &[Task]) {
+        self.vtime_now = self.vtime_now.max(tasks[task].vruntime);
+        self.places[task] = Place::Runs;
+        self.running[cpu] = Some(task);
+        self.left_ns[cpu] = SLICE_NS;
+    }
+
+    /// Takes the task off its processor: it has used what is not left of its slice.
+    fn stop(&mut self, cpu: usize, tasks: &mut [Task]) {
+        if let Some(task) = self.running[cpu].take() {
+            tasks[task].vruntime += (SLICE_NS - self.left_ns[cpu].max(0)) as f64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::seed;
+    use crate::simulate::task::{Spec, Work};
+
+    const STEP_NS: i64 = 100_000;
+
+    /// CPU time of each of these tasks in a second; the first one is limited.
+    fn used(cpus: usize, count: usize, limit: f64, idle: Idle) -> Vec<f64> {
+        let machine = Machine {
+            cpus,
+            ..seed::machine()
+        };
+        let mut random = Random::new(1);
+        let mut tasks: Vec<Task> = (0..count)
+            .map(|_| Task::new(Spec::new(Work::Compute), &mut random))
+            .collect();
+        tasks[0].budget = Some(Budget::new(limit, 0));
+        let mut budgets = Budgets::new(&machine, count, idle, &mut random);
+        let mut used = vec![0.0; count];
+        for step in 0..10_000 {
+            budgets.schedule(step * STEP_NS, &machine, &mut tasks);
+            for task in budgets.running.iter().flatten() {
+                used[*task] += STEP_NS as f64 / 1e9;
+            }
+            budgets.pass(STEP_NS, &mut tasks);
+        }
+        used
+    }
+
+    #[test]
+    fn a_limit_holds_and_the_others_share_the_rest() {
+        for limit in [0.03, 0.25, 0.5] {
+            let used = used(2, 3, limit, Idle::Hold);
+            assert!((used[0] - limit).abs() < 0.005, "{used:?}");
+            assert!((used[1] - 1.0).abs() < limit + 0.05, "{used:?}");
+            assert!((used.iter().sum::<f64>() - 2.0).abs() < 0.01, "{used:?}");
+        }
+    }
+
+    #[test]
+    fn whether_idle_time_is_given_away_is_a_choice() {
+        assert!((used(2, 2, 0.25, Idle::Hold)[0] - 0.25).abs() < 0.005);
+        assert!(used(2, 2, 0.25, Idle::Use)[0] > 0.95);
+        // Not if somebody else wants it.
+        let used = used(1, 2, 0.25, Idle::Use);
+        assert!(used[0] < 0.3 && used[1] > 0.7, "{used:?}");
+    }
+
+    #[test]
+    fn without_limits_everybody_gets_the_same() {
+        for used in used(2, 5, 9.0, Idle::Hold) {
+            assert!((used - 0.4).abs() < 0.02, "{used}");
+        }
+    }
+}
