@@ -32,6 +32,13 @@ struct Writers {
 impl Writers {
     /// None, with a word on it, where this machine lets nobody make a cgroup (a container).
     fn new(name: &str) -> Option<Self> {
+        let script = "b = bytearray(64 << 20)\n\
+                      while True:\n  for i in range(0, len(b), 4096): b[i] = 1";
+        Self::of(name, [script, script])
+    }
+
+    /// Programs in Python instead.
+    fn of(name: &str, scripts: [&str; 2]) -> Option<Self> {
         let (hierarchy, limit) = hierarchy();
         let root = hierarchy.join(name);
         if let Err(error) = fs::create_dir(&root) {
@@ -48,11 +55,9 @@ impl Writers {
             limit,
             programs: Vec::new(),
         };
-        for group in ["a", "b"] {
+        for (group, script) in ["a", "b"].into_iter().zip(scripts) {
             let folder = writers.root.join(group);
             fs::create_dir_all(&folder).expect("a cgroup");
-            let script = "b = bytearray(64 << 20)\n\
-                          while True:\n  for i in range(0, len(b), 4096): b[i] = 1";
             let program = Command::new("python3")
                 .args(["-c", script])
                 .stdin(Stdio::null())
@@ -98,6 +103,15 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Where a daemon with this configuration tells what happens.
+fn events(config: &Path) -> PathBuf {
+    config.with_extension("events")
+}
+
+fn told(config: &Path, what: &str) -> bool {
+    fs::read_to_string(events(config)).is_ok_and(|text| text.contains(what))
+}
+
 struct Daemon(Child);
 
 impl Daemon {
@@ -105,6 +119,8 @@ impl Daemon {
         let child = Command::new(dormouse_path())
             .args(["bandwidth", "run", "--config"])
             .arg(config)
+            .arg("--events")
+            .arg(events(config))
             .stdin(Stdio::null())
             .spawn()
             .expect("dormouse can be started");
@@ -187,6 +203,196 @@ fn a_daemon_that_is_killed_leaves_no_limit_behind() {
     let text = config.to_str().expect("UTF-8");
     let undo = dormouse(&["bandwidth", "undo", "--wait", "--config", text]);
     assert_eq!(undo.code, 0, "{}", undo.all());
+}
+
+/// Writes the text of a counter that grows by 2 GiB/s until it is told to end.
+struct Counting {
+    end: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Counting {
+    fn start(file: &Path) -> Self {
+        let end = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (file, stop) = (file.to_owned(), end.clone());
+        let began = Instant::now();
+        let write = move || {
+            let bytes = began.elapsed().as_micros() * (2 << 30) / 1_000_000;
+            let new = file.with_extension("new");
+            fs::write(&new, format!("read write\n{bytes} 0\n")).expect("written");
+            fs::rename(&new, &file).expect("replaced");
+        };
+        write();
+        let thread = std::thread::spawn(move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                write();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Self {
+            end,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.end.store(true, std::sync::atomic::Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The configuration, with another counter.
+fn counted_by(config: &Path, counter: &str) {
+    let text = fs::read_to_string(config).expect("read");
+    let (before, _) = text.split_once("[counter]").expect("a counter");
+    fs::write(config, format!("{before}[counter]\n{counter}")).expect("written");
+}
+
+#[test]
+fn a_counter_file_that_vanishes_frees_everybody_and_the_reason_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = format!("dormouse-test-{}-gone", std::process::id());
+    let Some(writers) = Writers::new(&name) else {
+        return;
+    };
+    let config = config(folder.path(), &name);
+    let file = folder.path().join("counter");
+    counted_by(
+        &config,
+        &format!("kind = \"text\"\npath = \"{}\"\n", file.display()),
+    );
+    let counting = Counting::start(&file);
+    let before = writers.limits();
+    let _daemon = Daemon::start(&config);
+    until("one is limited", || writers.limits() != before);
+    drop(counting);
+    fs::remove_file(&file).expect("removed");
+    until("they have back what they had", || {
+        writers.limits() == before
+    });
+    until("the reason is told", || {
+        told(&config, "cannot be read") || told(&config, "stands still")
+    });
+    // It is there again.
+    let _counting = Counting::start(&file);
+    until("one is limited again", || writers.limits() != before);
+}
+
+#[test]
+fn a_cgroup_that_vanishes_is_told_and_nobody_else_pays_for_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = format!("dormouse-test-{}-rmdir", std::process::id());
+    let Some(mut writers) = Writers::new(&name) else {
+        return;
+    };
+    let config = config(folder.path(), &name);
+    let before = writers.limits();
+    let mut daemon = Daemon::start(&config);
+    until("both are limited", || {
+        let now = writers.limits();
+        now.iter().zip(&before).all(|(now, before)| now != before)
+    });
+    let mut program = writers.programs.pop().expect("two programs");
+    program
+        .kill()
+        .and_then(|()| program.wait())
+        .expect("our own child");
+    let gone = writers.root.join("b");
+    until("its cgroup goes", || fs::remove_dir(&gone).is_ok());
+    until("that is told", || told(&config, "is gone"));
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.0.wait().expect("our own child").success());
+    let left = fs::read_to_string(writers.root.join("a").join(writers.limit)).expect("a limit");
+    assert_eq!(left.trim(), before[0]);
+}
+
+#[test]
+fn a_limit_that_somebody_else_sets_outlives_the_daemon() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = format!("dormouse-test-{}-other", std::process::id());
+    let Some(writers) = Writers::new(&name) else {
+        return;
+    };
+    let config = config(folder.path(), &name);
+    let before = writers.limits();
+    let mut daemon = Daemon::start(&config);
+    until("both are limited", || {
+        let now = writers.limits();
+        now.iter().zip(&before).all(|(now, before)| now != before)
+    });
+    let theirs = if writers.limit == "cpu.max" {
+        "7700 100000"
+    } else {
+        "7700"
+    };
+    fs::write(writers.root.join("a").join(writers.limit), theirs).expect("set");
+    std::thread::sleep(Duration::from_secs(1));
+    daemon.signal(rustix::process::Signal::TERM);
+    assert!(daemon.0.wait().expect("our own child").success());
+    assert_eq!(writers.limits(), [theirs.to_owned(), before[1].clone()]);
+    assert!(told(&config, "somebody else has set"));
+}
+
+#[test]
+fn samples_tell_who_makes_the_traffic_where_memory_and_cpu_time_do_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = format!("dormouse-test-{}-samples", std::process::id());
+    // The kernel counts and samples page faults: one of the programs makes them without end, the
+    // other one has more memory and as much CPU time.
+    let faults = "import mmap\n\
+                  while True:\n  m = mmap.mmap(-1, 4 << 20)\n  \
+                  for i in range(0, len(m), 4096): m[i] = 1\n  m.close()";
+    let computes = "b = bytearray(64 << 20)\nwhile True: pass";
+    let Some(writers) = Writers::of(&name, [faults, computes]) else {
+        return;
+    };
+    let config = config(folder.path(), &name);
+    let text = fs::read_to_string(&config).expect("read");
+    let (head, _) = text.split_once("[counter]").expect("a counter");
+    let text = head.replace("= 1.0", "= 0.02")
+        + "[samples]\nkind = \"page-faults\"\n\
+           [counter]\nkind = \"perf\"\npmus = [[\"software\"]]\nreads = [\"minor-faults\"]\n\
+           bytes_per_count = 4096\n";
+    fs::write(&config, text).expect("written");
+    let words = [
+        "bandwidth",
+        "doctor",
+        "--config",
+        config.to_str().expect("UTF-8"),
+    ];
+    let doctor = dormouse(&words);
+    if doctor.stdout.contains("no samples") || doctor.code != 0 {
+        eprintln!("left out: faults cannot be sampled here: {}", doctor.all());
+        return;
+    }
+    let before = writers.limits();
+    let _daemon = Daemon::start(&config);
+    until("only the one that makes them is limited", || {
+        let now = writers.limits();
+        now[0] != before[0] && now[1] == before[1]
+    });
+    let words = ["bandwidth", "top", "--once", "--json", "--config", words[3]];
+    until("it is charged with them", || {
+        let top = dormouse(&words);
+        let Ok(top) = serde_json::from_str::<serde_json::Value>(&top.stdout) else {
+            return false;
+        };
+        let gib_s = |group: &str| {
+            let users = top["users"].as_array()?;
+            let user = users.iter().find(|user| {
+                user["cgroup"]
+                    .as_str()
+                    .is_some_and(|path| path.ends_with(group))
+            })?;
+            user["gib_s"].as_f64()
+        };
+        let (a, b) = (gib_s("/a"), gib_s("/b"));
+        a.zip(b).is_some_and(|(a, b)| a > 0.0 && b < a / 10.0)
+    });
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::{CliError, DONE};
 use crate::daemon::config::Config;
 use crate::daemon::metrics::serve;
 use crate::daemon::residence::Watcher;
-use crate::daemon::status::Status;
+use crate::daemon::status::{Passes, Status};
 use crate::daemon::{Daemon, News};
 use crate::enforce::cgroup::Hierarchy;
 use crate::enforce::ledger::{Ledger, Undone, Wait};
@@ -27,6 +27,12 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
     let config = Config::read(&arguments.config)?;
     let threshold = config.threshold()?;
     let hierarchy = Hierarchy::find()?;
+    // Files of each cgroup stay open.
+    let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    files.current = files.maximum;
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Nofile, files) {
+        tracing::warn!("only few files may be open: {error}");
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [
         signal_hook::consts::SIGINT,
@@ -54,6 +60,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
     let ends = arguments.seconds.map(Duration::from_secs);
     let mut generation = 0;
     let mut written: Option<Instant> = None;
+    let mut counts = Passes::default();
     let mut due = began;
     while !stop.load(Ordering::Relaxed) && ends.is_none_or(|ends| began.elapsed() < ends) {
         let started = Instant::now();
@@ -67,19 +74,16 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
         for news in &pass.news {
             events.tell(news);
         }
-        let now = {
-            let before = status.lock().map(|status| status.clone());
-            let before = before.unwrap_or_default();
-            Status::of(&daemon, &pass, started.elapsed(), &before)
-        };
+        counts.add(&pass, started.elapsed());
         if written.is_none_or(|at| at.elapsed() >= STATUS_EVERY) {
             written = Some(Instant::now());
+            let now = Status::of(&daemon, &pass, &counts);
             if let Err(error) = now.write(&config.status()) {
                 tracing::warn!("{}: {error}", config.status().display());
             }
-        }
-        if let Ok(mut status) = status.lock() {
-            *status = now;
+            if let Ok(mut status) = status.lock() {
+                *status = now;
+            }
         }
         due += daemon.interval();
         // After a delay passes are not made up for: there is one state only, the present one.

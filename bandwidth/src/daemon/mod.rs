@@ -15,6 +15,7 @@ pub mod residence;
 pub mod several;
 pub mod status;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ use crate::enforce::EnforceError;
 use crate::enforce::cgroup::{Cgroup, Hierarchy, Usage};
 use crate::enforce::ext::{Ended, Ext};
 use crate::enforce::ledger::{Ledger, Undone, Wait};
+use crate::enforce::meter::{Meter, accounting_root};
 use crate::enforce::quota::{OPENING, Quota, until_longer_ns, until_turn_ns, worth_writing};
 use crate::estimate::{
     Activity, Estimate, Estimator, Fault, Nature, Settings as EstimateSettings, TaskId, TaskSample,
@@ -37,8 +39,12 @@ use residence::{Found, Resident, is_below};
 /// Standing still for this long while its users are at work, a counter is stopped.
 const STOPPED_AFTER_MS: f64 = 1000.0;
 
+/// Who is not limited and uses less than so many CPUs is looked at in one of so many passes: among
+/// a thousand cgroups most do nothing.
+const QUIET_CPU: f64 = 0.002;
+const QUIET_PASSES: u64 = 4;
+
 /// A cgroup that uses the device.
-#[derive(Clone, Debug)]
 pub struct User {
     pub id: u64,
     pub cgroup: Cgroup,
@@ -55,6 +61,9 @@ pub struct User {
     /// In force, in CPUs.
     pub limit: Option<f64>,
     usage: Option<Usage>,
+    meter: Option<Meter>,
+    /// As of when its files were opened.
+    processes: Vec<i32>,
     held_back: bool,
 }
 
@@ -137,7 +146,10 @@ pub struct Daemon {
     /// Our scheduler, while the kernel uses it; quotas otherwise.
     ext: Option<Ext>,
     users: Vec<User>,
+    /// Where version 1 accounts CPU time, if elsewhere.
+    accounting: Option<PathBuf>,
     next_id: u64,
+    passes: u64,
     last_ns: Option<u64>,
     faulty_since: Option<u64>,
     faults: Vec<Option<Fault>>,
@@ -153,12 +165,25 @@ impl Daemon {
         threshold: f64,
         hierarchy: Hierarchy,
     ) -> Result<(Self, Vec<Undone>), EnforceError> {
+        let counter = counters::of(&config, nature(&config));
+        Self::with_counter(config, threshold, hierarchy, counter)
+    }
+
+    /// With this counter instead of the configured ones.
+    ///
+    /// # Errors
+    /// Another daemon is running, or the ledger is damaged.
+    pub fn with_counter(
+        config: Config,
+        threshold: f64,
+        hierarchy: Hierarchy,
+        counter: Box<dyn Counter>,
+    ) -> Result<(Self, Vec<Undone>), EnforceError> {
         let (ledger, undone) = Ledger::open(&config.ledger(), Wait::Briefly)?;
         let ext = match config.enforce {
             Means::Quota => None,
             Means::SchedExt => Some(Ext::load(config.idle)?),
         };
-        let nature = nature(&config);
         let mut news = Vec::new();
         let sampler = sampler(&config, &hierarchy).unwrap_or_else(|why| {
             news.push(News::NoSamples(why));
@@ -166,11 +191,11 @@ impl Daemon {
         });
         let estimator = Estimator::new(EstimateSettings {
             half_life_ms: config.half_life_ms,
-            nature,
+            nature: nature(&config),
             write_allocate: true,
         });
         let daemon = Self {
-            counter: counters::of(&config, nature),
+            counter,
             sampler,
             sampled: vec![false; config.nodes.len()],
             news,
@@ -179,7 +204,9 @@ impl Daemon {
             ledger,
             ext,
             users: Vec::new(),
+            accounting: accounting_root(),
             next_id: 0,
+            passes: 0,
             last_ns: None,
             faulty_since: None,
             faults: vec![None; config.nodes.len()],
@@ -216,31 +243,32 @@ impl Daemon {
     /// Who uses the device from now on; whoever does not any more gets back what he had.
     pub fn set_users(&mut self, found: &Found) -> Vec<News> {
         let mut news = Vec::new();
-        let mut before = std::mem::take(&mut self.users);
+        let before = std::mem::take(&mut self.users).into_iter();
+        let mut before: HashMap<PathBuf, User> = before
+            .map(|user| (user.cgroup.path.clone(), user))
+            .collect();
         for resident in &found.residents {
-            let known = before
-                .iter()
-                .position(|user| user.cgroup.path == resident.path);
-            let mut user = match known {
-                Some(at) => before.swap_remove(at),
-                None => self.new_user(resident),
-            };
+            let known = before.remove(&resident.path);
+            let mut user = known.unwrap_or_else(|| self.new_user(resident));
             user.shares.clone_from(&resident.shares);
             user.resident_bytes = resident.bytes;
             user.weight = user.cgroup.weight().unwrap_or(1.0);
+            if user.processes != resident.processes {
+                // Version 1 may account for them elsewhere now.
+                user.processes.clone_from(&resident.processes);
+                user.meter = None;
+            }
             self.users.push(user);
         }
-        for user in before {
-            self.let_go(&user.cgroup.path, &mut news);
+        for path in before.keys() {
+            self.let_go(path, &mut news);
         }
         if let Some(sampler) = &mut self.sampler {
-            let of = |user: &User| {
-                let mut residents = found.residents.iter();
-                let found = residents.find(|resident| resident.path == user.cgroup.path);
-                found.map_or(&[][..], |found| &found.processes)
-            };
-            let users = self.users.iter();
-            let users = users.map(|user| (user.cgroup.path.as_path(), user.id, of(user)));
+            let who = |user: &'_ User| (user.cgroup.path.clone(), user.id);
+            let users = self
+                .users
+                .iter()
+                .map(|user| (who(user), user.processes.as_slice()));
             sampler.set_users(users);
         }
         news
@@ -259,6 +287,8 @@ impl Daemon {
             cpu: 0.0,
             limit: None,
             usage: None,
+            meter: None,
+            processes: Vec::new(),
             held_back: false,
         }
     }
@@ -272,6 +302,7 @@ impl Daemon {
         match self.ledger.restore(path) {
             Ok(Some(Undone::Failed(path, why))) => news.push(News::Failed(path, why)),
             Ok(Some(Undone::Gone(path))) => news.push(News::Gone(path)),
+            Ok(Some(Undone::LeftAlone(path, _))) => news.push(News::Foreign(path)),
             Ok(_) => (),
             Err(error) => news.push(News::Failed(path.to_owned(), error.to_string())),
         }
@@ -323,10 +354,27 @@ impl Daemon {
 
     /// CPU time of each user since the last pass, in nanoseconds; who is gone, goes.
     fn look(&mut self, news: &mut Vec<News>) -> Vec<u64> {
+        self.passes += 1;
         let mut moved_ns = Vec::with_capacity(self.users.len());
         let mut gone = Vec::new();
         for user in &mut self.users {
-            let Ok(mut usage) = user.cgroup.usage() else {
+            if user.meter.is_none() {
+                let accounting = self.accounting.as_deref();
+                user.meter = Meter::open(&user.cgroup, &self.hierarchy, accounting).ok();
+            }
+            let unlimited = user.limit.is_none();
+            let before = user.usage.filter(|_| unlimited);
+            if unlimited
+                && user.cpu < QUIET_CPU
+                && !(user.id + self.passes).is_multiple_of(QUIET_PASSES)
+                && before.is_some()
+            {
+                moved_ns.push(0);
+                user.held_back = false;
+                continue;
+            }
+            let read = user.meter.as_ref().map(|meter| meter.usage(before));
+            let Some(Ok(mut usage)) = read else {
                 gone.push(user.id);
                 continue;
             };

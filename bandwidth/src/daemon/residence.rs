@@ -1,7 +1,7 @@
 //! Which cgroups have memory on the device, and how much: a thread of its own, because reading
 //! `numa_maps` walks page tables and takes long for large processes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,16 +40,27 @@ pub struct Watcher {
 /// Between two looks, at least.
 const PAUSE: Duration = Duration::from_secs(1);
 /// A look takes this part of the time at most.
-const MOST_PART: u32 = 50;
+const MOST_PART: u32 = 400;
+/// The memory of a process is looked at when it is new, and, where looks take long, in one of so
+/// many of them only.
+const MOST_STRIDE: u64 = 16;
 
 impl Watcher {
     /// Looks once, then again and again.
     pub fn start(hierarchy: Hierarchy, below: Vec<PathBuf>, nodes: Vec<u32>) -> Self {
-        let look = move |generation| Found {
-            generation,
-            residents: look(&hierarchy, &below, &nodes),
+        let mut known = Known::default();
+        let mut look = move |generation| {
+            let started = Instant::now();
+            let residents = known.look(&hierarchy, &below, &nodes);
+            let took = started.elapsed();
+            known.adapt(took);
+            let found = Found {
+                generation,
+                residents,
+            };
+            (found, took)
         };
-        let found = Arc::new(Mutex::new(look(1)));
+        let found = Arc::new(Mutex::new(look(1).0));
         let end = Arc::new(AtomicBool::new(false));
         let (to, stop) = (Arc::clone(&found), Arc::clone(&end));
         let thread = std::thread::spawn(move || {
@@ -60,13 +71,12 @@ impl Watcher {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
-                let started = Instant::now();
                 generation += 1;
-                let new = look(generation);
+                let (new, took) = look(generation);
                 if let Ok(mut found) = to.lock() {
                     *found = new;
                 }
-                pause = PAUSE.max(started.elapsed() * MOST_PART);
+                pause = PAUSE.max(took * MOST_PART);
             }
         });
         Self {
@@ -93,47 +103,90 @@ impl Drop for Watcher {
     }
 }
 
-/// All cgroups with processes that have memory on the nodes.
-pub fn look(hierarchy: &Hierarchy, below: &[PathBuf], nodes: &[u32]) -> Vec<Resident> {
-    let mut residents = Vec::new();
-    let mut folders: Vec<PathBuf> = below.iter().map(|path| hierarchy.root.join(path)).collect();
-    folders.sort();
-    folders.dedup();
-    while let Some(path) = folders.pop() {
-        let Ok(entries) = fs::read_dir(&path) else {
-            continue;
-        };
-        for entry in entries.flatten() {
-            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if is_folder && !folders.contains(&entry.path()) {
-                folders.push(entry.path());
+/// What is known of processes from earlier looks.
+#[derive(Debug, Default)]
+pub struct Known {
+    looks: u64,
+    /// In one of so many looks a process's memory is looked at again.
+    stride: u64,
+    /// Bytes on each node; in which look they were seen last.
+    processes: HashMap<i32, (HashMap<u32, u64>, u64)>,
+}
+
+impl Known {
+    /// All cgroups with processes that have memory on the nodes.
+    pub fn look(
+        &mut self,
+        hierarchy: &Hierarchy,
+        below: &[PathBuf],
+        nodes: &[u32],
+    ) -> Vec<Resident> {
+        self.looks += 1;
+        let mut residents = Vec::new();
+        let mut folders: Vec<PathBuf> =
+            below.iter().map(|path| hierarchy.root.join(path)).collect();
+        folders.sort();
+        folders.dedup();
+        let mut seen: HashSet<PathBuf> = folders.iter().cloned().collect();
+        while let Some(path) = folders.pop() {
+            let Ok(entries) = fs::read_dir(&path) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                if is_folder && seen.insert(entry.path()) {
+                    folders.push(entry.path());
+                }
+            }
+            let cgroup = Cgroup::new(&path, hierarchy.version);
+            let processes = cgroup.processes().unwrap_or_default();
+            let mut bytes: HashMap<u32, u64> = HashMap::new();
+            for &process in &processes {
+                for (&node, on_node) in self.memory_of(process) {
+                    *bytes.entry(node).or_default() += on_node;
+                }
+            }
+            let all: u64 = bytes.values().sum();
+            let on = |node: &u32| bytes.get(node).copied().unwrap_or(0);
+            let on_device: u64 = nodes.iter().map(on).sum();
+            if on_device > 0 {
+                let share = |node| on(node) as f64 / all as f64;
+                residents.push(Resident {
+                    path,
+                    shares: nodes.iter().map(share).collect(),
+                    bytes: on_device,
+                    processes,
+                });
             }
         }
-        let cgroup = Cgroup::new(&path, hierarchy.version);
-        let mut bytes: HashMap<u32, u64> = HashMap::new();
-        let processes = cgroup.processes().unwrap_or_default();
-        for process in &processes {
+        let looks = self.looks;
+        self.processes.retain(|_, (_, seen)| *seen == looks);
+        residents.sort_by(|a, b| a.path.cmp(&b.path));
+        residents
+    }
+
+    /// Looks at less where looks take longer than they may, and at more where they do not.
+    fn adapt(&mut self, took: Duration) {
+        self.stride = match took * MOST_PART > PAUSE {
+            true => (self.stride.max(1) * 2).min(MOST_STRIDE),
+            false => (self.stride / 2).max(1),
+        };
+    }
+
+    /// Bytes of a process on each node, as of now or of one of the last looks.
+    fn memory_of(&mut self, process: i32) -> &HashMap<u32, u64> {
+        let looks = self.looks;
+        let (bytes, seen) = self.processes.entry(process).or_default();
+        let due = (process as u64 + looks).is_multiple_of(self.stride.max(1));
+        if due || *seen == 0 || bytes.is_empty() {
+            bytes.clear();
             // A process that has ended meanwhile has no memory.
             let maps = fs::read_to_string(format!("/proc/{process}/numa_maps"));
-            add(&mut bytes, &maps.unwrap_or_default());
+            add(bytes, &maps.unwrap_or_default());
         }
-        let all: u64 = bytes.values().sum();
-        let on = |node: &u32| bytes.get(node).copied().unwrap_or(0);
-        let on_device: u64 = nodes.iter().map(on).sum();
-        if on_device > 0 {
-            residents.push(Resident {
-                path,
-                shares: nodes
-                    .iter()
-                    .map(|node| on(node) as f64 / all as f64)
-                    .collect(),
-                bytes: on_device,
-                processes,
-            });
-        }
+        *seen = looks;
+        bytes
     }
-    residents.sort_by(|a, b| a.path.cmp(&b.path));
-    residents
 }
 
 /// Adds the bytes of each node in the text of a `numa_maps`.
@@ -163,6 +216,44 @@ pub fn is_below(hierarchy: &Hierarchy, path: &Path, any: &[PathBuf]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::enforce::cgroup::Version;
+
+    #[test]
+    fn a_process_is_found_in_its_cgroup_and_looked_at_less_where_looks_take_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        fs::create_dir_all(&path).unwrap();
+        fs::write(
+            path.join("cgroup.procs"),
+            format!("{}\n", std::process::id()),
+        )
+        .unwrap();
+        let hierarchy = Hierarchy {
+            root: folder.path().to_owned(),
+            version: Version::V2,
+        };
+        let mut known = Known::default();
+        let mut look = || known.look(&hierarchy, &[PathBuf::from("a")], &[0]);
+        let found = look();
+        if found.is_empty() {
+            eprintln!("left out: this kernel does not show which node memory is on");
+            return;
+        }
+        assert_eq!((found.len(), &found[0].path), (1, &path));
+        assert!(found[0].bytes > 4096 && found[0].shares[0] > 0.0);
+        assert_eq!(found[0].processes, [std::process::id() as i32]);
+        fs::write(path.join("cgroup.procs"), "").unwrap();
+        assert!(look().is_empty());
+        assert!(known.processes.is_empty(), "who is gone is forgotten");
+        for expected in [2, 4, 8, 16, 16] {
+            known.adapt(PAUSE);
+            assert_eq!(known.stride, expected);
+        }
+        for expected in [8, 4, 2, 1, 1] {
+            known.adapt(PAUSE / MOST_PART);
+            assert_eq!(known.stride, expected);
+        }
+    }
 
     #[test]
     fn pages_of_all_sizes_and_nodes_are_added_up() {

@@ -22,6 +22,27 @@ pub struct UserStatus {
     pub protected: bool,
 }
 
+/// Passes so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Passes {
+    pub passes: u64,
+    pub writes: u64,
+    /// Of the last ones, in microseconds.
+    pub pass_us: f64,
+}
+
+impl Passes {
+    pub fn add(&mut self, pass: &Pass, time: Duration) {
+        let us = time.as_secs_f64() * 1e6;
+        self.pass_us = match self.passes {
+            0 => us,
+            _ => self.pass_us + (us - self.pass_us) / 20.0,
+        };
+        self.passes += 1;
+        self.writes += pass.writes as u64;
+    }
+}
+
 /// Everything that `top` and Prometheus show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -41,8 +62,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// After a pass; `before` counts passes and writes.
-    pub fn of(daemon: &Daemon, pass: &Pass, pass_time: Duration, before: &Self) -> Self {
+    /// After a pass.
+    pub fn of(daemon: &Daemon, pass: &Pass, passes: &Passes) -> Self {
         let user = |user: &super::User| UserStatus {
             cgroup: user.cgroup.path.display().to_string(),
             gib_s: user.bandwidth / GIB,
@@ -55,19 +76,15 @@ impl Status {
         let mut users: Vec<UserStatus> = daemon.users().iter().map(user).collect();
         users.sort_by(|a, b| b.gib_s.total_cmp(&a.gib_s));
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let pass_us = pass_time.as_secs_f64() * 1e6;
         Self {
             pid: std::process::id(),
             at: now.map_or(0, |time| time.as_secs()),
             threshold_gib_s: daemon.threshold() / GIB,
             total_gib_s: pass.total / GIB,
             trusted: pass.trusted,
-            passes: before.passes + 1,
-            pass_us: match before.passes {
-                0 => pass_us,
-                _ => before.pass_us + (pass_us - before.pass_us) / 20.0,
-            },
-            writes: before.writes + pass.writes as u64,
+            passes: passes.passes,
+            pass_us: passes.pass_us,
+            writes: passes.writes,
             users,
         }
     }

@@ -129,6 +129,7 @@ impl Cgroup {
         // Not fs::write, which would create a file where a cgroup has gone.
         let mut file = fs::OpenOptions::new()
             .write(true)
+            .truncate(true)
             .open(&path)
             .map_err(EnforceError::file(&path))?;
         std::io::Write::write_all(&mut file, text.as_bytes()).map_err(EnforceError::file(path))

@@ -9,6 +9,7 @@
 pub mod cgroup;
 pub mod ext;
 pub mod ledger;
+pub mod meter;
 pub mod quota;
 
 use std::path::PathBuf;

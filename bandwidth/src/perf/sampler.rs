@@ -78,11 +78,11 @@ impl Sampler {
     }
 
     /// Who is who from now on: each user's cgroup, number and processes.
-    pub fn set_users<'a>(&mut self, users: impl Iterator<Item = (&'a Path, u64, &'a [i32])>) {
+    pub fn set_users<'a>(&mut self, users: impl Iterator<Item = ((PathBuf, u64), &'a [i32])>) {
         self.processes.clear();
         self.users.clear();
-        for (path, id, processes) in users {
-            self.users.insert(path.to_owned(), id);
+        for ((path, id), processes) in users {
+            self.users.insert(path, id);
             let known = processes.iter().map(|&process| (process, Some(id)));
             self.processes.extend(known);
         }

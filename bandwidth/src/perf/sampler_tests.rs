@@ -41,8 +41,8 @@ fn weights(sampler: &mut Sampler, me: u64) -> [Option<f64>; 2] {
         (&other, &process)
     };
     let users = [
-        (Path::new("/a"), 1, &first[..]),
-        (Path::new("/b"), 2, &second[..]),
+        ((PathBuf::from("/a"), 1), &first[..]),
+        ((PathBuf::from("/b"), 2), &second[..]),
     ];
     sampler.set_users(users.into_iter());
     let run = |id| Run {

@@ -7,6 +7,7 @@
 mod cases;
 mod pass;
 mod tables;
+mod whole;
 
 use std::fs;
 use std::path::PathBuf;
@@ -30,6 +31,12 @@ struct Options {
     /// Put the tables into docs/
     #[arg(long)]
     publish: bool,
+    /// The passes of the daemon alone; nothing is kept
+    #[arg(long)]
+    passes: bool,
+    /// One of the tasks that the daemon looks at: busy or little
+    #[arg(long, hide = true)]
+    task: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -37,10 +44,34 @@ fn main() -> ExitCode {
 }
 
 fn bench(options: &Options) -> Result<(), String> {
+    if let Some(kind) = &options.task {
+        whole::task(kind == "busy");
+    }
+    if options.passes {
+        for one in whole::measure()? {
+            println!(
+                "{} tasks: {:.3} ms a pass (quartiles {:.3}, {:.3}; most {:.3}), CPU time {:.3} ms, {:.2} % of a core, \
+                 {:.1} limits written",
+                one.tasks,
+                one.times_ms.median,
+                one.times_ms.q1,
+                one.times_ms.q3,
+                one.times_ms.max,
+                one.cpu_ms.median,
+                one.cpu_percent,
+                one.writes_per_pass
+            );
+        }
+        return Ok(());
+    }
     let measured = cases::measure(options.rounds).map_err(|error| error.to_string())?;
     let passes = pass::measure();
     let mut rows = cases::rows(&measured);
     rows.extend(pass::rows(&passes));
+    match whole::measure() {
+        Ok(whole) => rows.extend(whole::rows(&whole)),
+        Err(why) => eprintln!("bench: left out: passes of the daemon: {why}"),
+    }
     let machine = machine();
     let facts = format!(
         "{}; {} simulations of each case; passes timed on {} ({} cores), Linux {}.",

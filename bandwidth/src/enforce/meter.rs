@@ -1,0 +1,230 @@
+//! What a cgroup has run, read again and again: its files stay open.
+//!
+//! Opening a cgroup's file costs several times as much as reading it. A file that is open says
+//! ENODEV when its cgroup is gone, also where there is a new one of the same name.
+//!
+//! CPU time of version 1 is in the cpuacct hierarchy. Where that is mounted with the cpu controller,
+//! as systemd does, it is in the same folder; where it is a hierarchy of its own, it is used if a
+//! cgroup of the same name has the same processes there, otherwise each task's `schedstat` is read.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::EnforceError;
+use super::cgroup::{Cgroup, Hierarchy, Usage, Version};
+
+/// Longer than any `cpu.stat`.
+const MOST_BYTES: usize = 2048;
+
+enum CpuTime {
+    /// In microseconds in `cpu.stat`.
+    Stat,
+    /// In nanoseconds in `cpuacct.usage`.
+    Accounted(File),
+    /// Task by task.
+    Tasks,
+}
+
+/// The open files of one cgroup.
+pub struct Meter {
+    cgroup: Cgroup,
+    stat: File,
+    time: CpuTime,
+}
+
+/// The hierarchy with the cpuacct controller of version 1, if it is not that of the cpu controller.
+pub fn accounting_root() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (root, kind, options) = (words.next()?, words.next()?, words.next()?);
+        let mut options = options.split(',');
+        let found = kind == "cgroup" && options.any(|name| name == "cpuacct");
+        found.then(|| PathBuf::from(root))
+    })
+}
+
+impl Meter {
+    /// Opens a cgroup's files.
+    ///
+    /// # Errors
+    /// They are not there, the cgroup is gone.
+    pub fn open(
+        cgroup: &Cgroup,
+        hierarchy: &Hierarchy,
+        accounting: Option<&Path>,
+    ) -> Result<Self, EnforceError> {
+        let path = cgroup.path.join("cpu.stat");
+        let stat = File::open(&path).map_err(EnforceError::file(path))?;
+        let time = match cgroup.version {
+            Version::V2 => CpuTime::Stat,
+            Version::V1 => accounted(cgroup, hierarchy, accounting),
+        };
+        Ok(Self {
+            cgroup: cgroup.clone(),
+            stat,
+            time,
+        })
+    }
+
+    /// What it has done since it began. `before`: what it had done at the last look, if nobody
+    /// limits it meanwhile; then it is not read anew how often it was held back.
+    ///
+    /// # Errors
+    /// It cannot be read, the cgroup is gone.
+    pub fn usage(&self, before: Option<Usage>) -> Result<Usage, EnforceError> {
+        if let (Some(before), CpuTime::Accounted(file)) = (before, &self.time) {
+            return Ok(Usage {
+                cpu_ns: self.accounted(file)?,
+                ..before
+            });
+        }
+        let mut buffer = [0; MOST_BYTES];
+        let text = read(&self.stat, &mut buffer).map_err(self.failed())?;
+        let unknown = || EnforceError::Text {
+            path: self.cgroup.path.join("cpu.stat"),
+            text: String::from_utf8_lossy(text).into_owned(),
+        };
+        let nr_throttled = value(text, b"nr_throttled ").ok_or_else(unknown)?;
+        let cpu_ns = match &self.time {
+            CpuTime::Stat => value(text, b"usage_usec ").ok_or_else(unknown)? * 1000,
+            CpuTime::Accounted(file) => self.accounted(file)?,
+            CpuTime::Tasks => self.cgroup.usage()?.cpu_ns,
+        };
+        Ok(Usage {
+            cpu_ns,
+            nr_throttled,
+        })
+    }
+
+    fn accounted(&self, file: &File) -> Result<u64, EnforceError> {
+        let mut buffer = [0; 32];
+        let text = read(file, &mut buffer).map_err(self.failed())?;
+        number(text).ok_or_else(|| EnforceError::Text {
+            path: self.cgroup.path.join("cpuacct.usage"),
+            text: String::from_utf8_lossy(text).into_owned(),
+        })
+    }
+
+    fn failed(&self) -> impl FnOnce(std::io::Error) -> EnforceError {
+        EnforceError::file(self.cgroup.path.join("cpu.stat"))
+    }
+}
+
+fn accounted(cgroup: &Cgroup, hierarchy: &Hierarchy, accounting: Option<&Path>) -> CpuTime {
+    if let Ok(file) = File::open(cgroup.path.join("cpuacct.usage")) {
+        return CpuTime::Accounted(file);
+    }
+    let open = || {
+        let below = cgroup.path.strip_prefix(&hierarchy.root).ok()?;
+        let other = Cgroup::new(accounting?.join(below), Version::V1);
+        let mut processes = [cgroup, &other].map(|one| one.processes().unwrap_or_default());
+        processes.iter_mut().for_each(|list| list.sort_unstable());
+        let file = File::open(other.path.join("cpuacct.usage")).ok()?;
+        (processes[0] == processes[1]).then_some(CpuTime::Accounted(file))
+    };
+    open().unwrap_or(CpuTime::Tasks)
+}
+
+/// From the beginning.
+fn read<'a>(file: &File, buffer: &'a mut [u8]) -> std::io::Result<&'a [u8]> {
+    let bytes = file.read_at(buffer, 0)?;
+    Ok(&buffer[..bytes])
+}
+
+/// The number in the line that begins like this.
+fn value(text: &[u8], name: &[u8]) -> Option<u64> {
+    let mut lines = text.split(|byte| *byte == b'\n');
+    number(lines.find_map(|line| line.strip_prefix(name))?)
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hierarchy(root: &Path, version: Version) -> Hierarchy {
+        Hierarchy {
+            root: root.to_owned(),
+            version,
+        }
+    }
+
+    #[test]
+    fn version_2_has_it_all_in_one_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let cgroup = Cgroup::new(root.join("a"), Version::V2);
+        let open = || Meter::open(&cgroup, &hierarchy(root, Version::V2), None);
+        assert!(open().is_err_and(|error| error.is_gone()));
+        fs::create_dir(&cgroup.path).unwrap();
+        let stat = cgroup.path.join("cpu.stat");
+        fs::write(
+            &stat,
+            "usage_usec 70\nuser_usec 1\nnr_periods 5\nnr_throttled 3\n",
+        )
+        .unwrap();
+        let meter = open().unwrap();
+        let expected = Usage {
+            cpu_ns: 70_000,
+            nr_throttled: 3,
+        };
+        assert_eq!(meter.usage(None).unwrap(), expected);
+        fs::write(&stat, "").unwrap();
+        assert!(meter.usage(None).is_err());
+    }
+
+    #[test]
+    fn version_1_is_accounted_where_the_same_processes_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cpu, acct) = (folder.path().join("cpu"), folder.path().join("cpuacct"));
+        for root in [&cpu, &acct] {
+            fs::create_dir_all(root.join("a")).unwrap();
+            fs::write(root.join("a/cgroup.procs"), "").unwrap();
+        }
+        fs::write(cpu.join("a/cpu.stat"), "nr_throttled 2\n").unwrap();
+        fs::write(cpu.join("a/tasks"), "").unwrap();
+        fs::write(acct.join("a/cpuacct.usage"), "123456\n").unwrap();
+        let cgroup = Cgroup::new(cpu.join("a"), Version::V1);
+        let hierarchy = hierarchy(&cpu, Version::V1);
+        let used = |acct| {
+            let meter = Meter::open(&cgroup, &hierarchy, acct).unwrap();
+            meter.usage(None).unwrap().cpu_ns
+        };
+        assert_eq!(used(Some(acct.as_path())), 123_456);
+        assert_eq!(used(None), 0, "no task has run");
+        fs::write(acct.join("a/cgroup.procs"), "1\n").unwrap();
+        assert_eq!(used(Some(acct.as_path())), 0, "others are there");
+        fs::write(cpu.join("a/cpuacct.usage"), "7\n").unwrap();
+        assert_eq!(used(None), 7, "both controllers are mounted there");
+    }
+
+    #[test]
+    fn a_meter_and_the_cgroup_say_the_same_of_a_real_one() {
+        let Ok(hierarchy) = Hierarchy::find() else {
+            eprintln!("left out: there is no hierarchy with the cpu controller");
+            return;
+        };
+        let name = format!("dormouse-meter-{}", std::process::id());
+        let cgroup = Cgroup::new(hierarchy.root.join(name), hierarchy.version);
+        if fs::create_dir(&cgroup.path).is_err() {
+            eprintln!("left out: no cgroup can be made here");
+            return;
+        }
+        let open = Meter::open(&cgroup, &hierarchy, accounting_root().as_deref());
+        let said = open.as_ref().ok().map(|meter| meter.usage(None));
+        fs::remove_dir(&cgroup.path).unwrap();
+        match said {
+            Some(said) => {
+                assert_eq!(said.unwrap(), Usage::default());
+                assert!(open.unwrap().usage(None).unwrap_err().is_gone());
+            }
+            // Version 2, whose parent does not hand the controller down.
+            None => assert!(open.is_err_and(|error| error.is_gone())),
+        }
+    }
+}
