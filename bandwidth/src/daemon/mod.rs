@@ -11,6 +11,7 @@ pub mod bar;
 pub mod config;
 pub mod counters;
 pub mod metrics;
+mod news;
 pub mod residence;
 pub mod several;
 pub mod status;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 use crate::allocate::{Controller, Decision, Load, Settings};
 use crate::enforce::EnforceError;
 use crate::enforce::cgroup::{Cgroup, Hierarchy, Usage};
-use crate::enforce::ext::{Ended, Ext};
+use crate::enforce::ext::Ext;
 use crate::enforce::ledger::{Ledger, Undone, Wait};
 use crate::enforce::meter::{Meter, accounting_root};
 use crate::enforce::quota::{OPENING, Quota, until_longer_ns, until_turn_ns, worth_writing};
@@ -34,6 +35,7 @@ use crate::perf::sampler::{Sampler, Wanted};
 use crate::perf::shares::Run;
 use config::{Config, Means};
 use counters::{Counter, Reading};
+pub use news::News;
 use residence::{Found, Resident, is_below};
 
 /// Standing still for this long while its users are at work, a counter is stopped.
@@ -65,31 +67,6 @@ pub struct User {
     /// As of when its files were opened.
     processes: Vec<i32>,
     held_back: bool,
-}
-
-/// What is worth telling.
-#[derive(Clone, Debug, PartialEq)]
-pub enum News {
-    /// A node's counter cannot be believed.
-    Fault(u32, Fault),
-    /// It can again.
-    Recovered(u32),
-    /// Another counter is used for a node.
-    Counter(String),
-    /// Whether samples say whose a node's traffic is; CPU time and resident memory do otherwise.
-    Samples(u32, bool),
-    /// Samples were asked for and cannot be had.
-    NoSamples(String),
-    /// All limits were lifted, because a counter was at fault for too long.
-    Lifted,
-    /// Somebody else changed a limit; his counts as what it was.
-    Foreign(PathBuf),
-    /// A cgroup is gone.
-    Gone(PathBuf),
-    /// The kernel ended our scheduler: nobody is limited by it any more, and quotas take over.
-    Ejected(Ended),
-    /// A limit could not be set; its cgroup is left alone until it is looked at again.
-    Failed(PathBuf, String),
 }
 
 /// What one pass found and did.
