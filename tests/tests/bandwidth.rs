@@ -347,7 +347,7 @@ fn samples_tell_who_makes_the_traffic_where_memory_and_cpu_time_do_not() {
                   while True:\n  m = mmap.mmap(-1, 4 << 20)\n  \
                   for i in range(0, len(m), 4096): m[i] = 1\n  m.close()";
     let computes = "b = bytearray(64 << 20)\nwhile True: pass";
-    let Some(writers) = Writers::of(&name, [faults, computes]) else {
+    let Some(_writers) = Writers::of(&name, [faults, computes]) else {
         return;
     };
     let config = config(folder.path(), &name);
