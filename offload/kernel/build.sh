@@ -1,26 +1,33 @@
 #!/usr/bin/env bash
 # Builds an ARMv7-A Linux from the distribution's source, for the executor to run parts of.
 #
-#   offload/kernel/build.sh WORK OUT [-jN]
+#   offload/kernel/build.sh WORK OUT SET [-jN]
 #
 # WORK: a folder that is kept, so that only what changed is built again; the distribution's package of
-# the source is fetched into it, unless the lab has it. Leaves vmlinux, zImage, board.dtb and config in
-# OUT. Says what it is doing in lines that begin with "==> "; everything goes to WORK/build.log, of
-# which the end is shown on an error. Exit code 3: something is missing.
+# the source is fetched into it, unless the lab has it. SET: a32 or t32, the instruction set of its code.
+# Leaves vmlinux, zImage, board.dtb and config in OUT. Says what it is doing in lines that begin with
+# "==> "; everything goes to WORK/build-SET.log, of which the end is shown on an error. Exit codes: 2 wrong
+# arguments; 3 something is missing.
 set -euo pipefail
 
-if [ $# -lt 2 ]; then
-	sed -n '4,9s/^# \{0,1\}//p' "$0" >&2
+if [ $# -lt 3 ]; then
+	sed -n '4,11s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1" "$2"
 work=$(cd "$1" && pwd)
 out=$(cd "$2" && pwd)
-jobs=${3:--j$(nproc)}
+set=$3
+jobs=${4:--j$(nproc)}
 tree=$work/linux
-log=$work/build.log
+objects=$work/$set
+log=$work/build-$set.log
 : >"$log"
+mkdir -p "$objects"
+# One at a time: both instruction sets are built from the same tree.
+exec 9>"$work/lock"
+flock 9
 
 fail() {
 	echo "offload/kernel/build.sh: $*" >&2
@@ -29,6 +36,11 @@ fail() {
 }
 
 prefix=arm-none-eabi-
+case $set in
+a32) option="# CONFIG_THUMB2_KERNEL is not set" ;;
+t32) option=CONFIG_THUMB2_KERNEL=y ;;
+*) code=2 fail "$set is no instruction set: a32 or t32" ;;
+esac
 for tool in ${prefix}gcc make flex bison bc tar xz gcc; do
 	command -v "$tool" >/dev/null || code=3 fail "$tool is missing: run scripts/setup.sh"
 done
@@ -67,7 +79,8 @@ unpack() {
 	echo 'obj-y += dormouse_dummy.o' >>"$tree/drivers/misc/Makefile"
 }
 
-stamp="$(basename "$source") $(stat -c %s "$source")"
+# Nothing is built in the tree itself.
+stamp="$(basename "$source") $(stat -c %s "$source") clean"
 if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
 	rm -f "$work/stamp"
 	unpack
@@ -90,25 +103,26 @@ fi
 # The build's time and place must not change its result.
 export KBUILD_BUILD_TIMESTAMP=@1 KBUILD_BUILD_USER=dormouse KBUILD_BUILD_HOST=dormouse LC_ALL=C
 build() {
-	make -C "$tree" ARCH=arm CROSS_COMPILE="$prefix" CC="$compiler" HOSTCC="$host" "$@" >>"$log" 2>&1
+	make -C "$tree" O="$objects" ARCH=arm CROSS_COMPILE="$prefix" CC="$compiler" HOSTCC="$host" "$@" >>"$log" 2>&1
 }
 
 {
 	cat "$here/config"
+	echo "$option"
 	echo "CONFIG_INITRAMFS_SOURCE=\"$work/initramfs.list\""
-} >"$work/config.wanted"
-if ! cmp -s "$work/config.wanted" "$work/config.used" || [ ! -f "$tree/.config" ]; then
+} >"$objects/config.wanted"
+if ! cmp -s "$objects/config.wanted" "$objects/config.used" || [ ! -f "$objects/.config" ]; then
 	echo "==> configuring"
-	rm -f "$work/config.used"
-	build KCONFIG_ALLCONFIG="$work/config.wanted" allnoconfig || fail "Linux's Kconfig failed"
+	rm -f "$objects/config.used"
+	build KCONFIG_ALLCONFIG="$objects/config.wanted" allnoconfig || fail "Linux's Kconfig failed"
 	# An option that Kconfig dropped would silently build another kernel.
 	while read -r option; do
-		grep -qxF "$option" "$tree/.config" || fail "this Linux does not take $option"
-	done < <(grep -v -e '^#' -e '^$' "$work/config.wanted")
-	cp "$work/config.wanted" "$work/config.used"
+		grep -qxF "$option" "$objects/.config" || fail "this Linux does not take $option"
+	done < <(grep -v -e '^#' -e '^$' "$objects/config.wanted")
+	cp "$objects/config.wanted" "$objects/config.used"
 fi
 echo "==> compiling"
 build "$jobs" zImage arm/vexpress-v2p-ca9.dtb || fail "Linux does not build"
-cp "$tree/vmlinux" "$tree/arch/arm/boot/zImage" "$tree/.config" "$out/"
-mv "$out/.config" "$out/config"
-cp "$tree/arch/arm/boot/dts/arm/vexpress-v2p-ca9.dtb" "$out/board.dtb"
+cp "$objects/vmlinux" "$objects/arch/arm/boot/zImage" "$out/"
+cp "$objects/.config" "$out/config"
+cp "$objects/arch/arm/boot/dts/arm/vexpress-v2p-ca9.dtb" "$out/board.dtb"

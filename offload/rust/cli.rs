@@ -50,14 +50,14 @@ code cache, or another scratch register. Exit codes: 0 all are equal; 1 one is n
     #[command(after_help = "\
 Examples:
   dormouse offload suspend
-  dormouse offload suspend --prune --json
+  dormouse offload suspend --t32 --prune --json
 
-Builds an ARMv7-A Linux from the distribution's source (once: some minutes),
-boots it on an emulated Cortex-A9, lets it suspend its devices, and takes its
-memory at the calls of all eight phases, from dpm_prepare to dpm_complete, and
-behind them. The executor runs the same calls on the same memory. What the big
-core itself has otherwise when it makes a call twice depends on the time, and
-is counted, not compared.
+Builds an ARMv7-A Linux from the distribution's source (once for each instruction
+set: some minutes), boots it on an emulated Cortex-A9, lets it suspend its
+devices, and takes its memory at the calls of all eight phases, from dpm_prepare
+to dpm_complete, and behind them. The executor runs the same calls on the same
+memory. What the big core itself has otherwise when it makes a call twice depends
+on the time, and is counted, not compared.
 
 Exit codes: 0 all are as on the big core; 1 one is not; 3 a tool is missing.")]
     Suspend(SuspendArguments),
@@ -174,7 +174,12 @@ pub struct CheckArguments {
 
 #[derive(Debug, Args)]
 pub struct SuspendArguments {
-    /// Serve the kernel functions of isa/natives.def without running them, except memory allocation
+    /// A kernel in T32 code, not A32
+    #[arg(long)]
+    pub t32: bool,
+
+    /// Serve the kernel functions of isa/natives.def without running them, except what outlives the
+    /// call: memory, work items, threads
     #[arg(long)]
     pub prune: bool,
 
@@ -195,12 +200,14 @@ pub fn run(command: &OffloadCommand) -> u8 {
         OffloadCommand::Check(arguments) => {
             check::run(&arguments.programs, arguments.seed, arguments.inputs).map(|()| 0)
         }
-        OffloadCommand::Suspend(arguments) => suspend::run(arguments.prune).map(|comparisons| {
-            for comparison in &comparisons {
-                print_comparison(comparison, arguments.json);
-            }
-            u8::from(!comparisons.iter().all(Comparison::same))
-        }),
+        OffloadCommand::Suspend(arguments) => {
+            suspend::run(arguments.t32, arguments.prune).map(|comparisons| {
+                for comparison in &comparisons {
+                    print_comparison(comparison, arguments.json);
+                }
+                u8::from(!comparisons.iter().all(Comparison::same))
+            })
+        }
         OffloadCommand::Bench(arguments) => {
             bench::run(&arguments.out, arguments.publish.as_deref()).map(|()| 0)
         }

@@ -210,14 +210,15 @@ impl Gdb {
         self.must("Qqemu.PhyMemMode:0")
     }
 
-    /// Goes on until an address is executed.
+    /// Goes on until an address is executed; bit 0 of a symbol in T32 is no part of it.
     ///
     /// # Errors
     /// The machine ends before that, or stops elsewhere.
-    pub fn run_to(&mut self, address: u32) -> Result<(), OffloadError> {
-        self.must(&format!("Z1,{address:x},4"))?;
+    pub fn run_to(&mut self, symbol: u32) -> Result<(), OffloadError> {
+        let address = symbol & !1;
+        self.must(&format!("Z1,{address:x},{:x}", 4 - 2 * (symbol & 1)))?;
         let said = self.ask("c")?;
-        self.must(&format!("z1,{address:x},4"))?;
+        self.must(&format!("z1,{address:x},{:x}", 4 - 2 * (symbol & 1)))?;
         let at = self.register(15)?;
         if at != address {
             return machine(format!("stopped at {at:#x}, not {address:#x}: {said}"));

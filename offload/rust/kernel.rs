@@ -1,6 +1,7 @@
 //! An ARMv7-A Linux of our own, built from the distribution's source, and its memory at the calls of
 //! chosen functions while it suspends its devices on an emulated big machine (QEMU's vexpress-a9).
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -53,16 +54,18 @@ pub struct Call {
 }
 
 impl Kernel {
-    /// Builds it, unless that was done.
+    /// Builds it in A32 or T32, unless that was done.
     ///
     /// # Errors
     /// A tool or the source is missing, or it does not build.
-    pub fn ready() -> Result<Kernel, OffloadError> {
+    pub fn ready(t32: bool) -> Result<Kernel, OffloadError> {
         let sources = parts::source_folder()?.join("kernel");
         let work = parts::cache_folder()?.with_file_name("offload-kernel");
-        let folder = work.join("out");
+        let set = if t32 { "t32" } else { "a32" };
+        let folder = work.join(format!("out-{set}"));
         let state = parts::state_of(&sources, &["."])?;
-        parts::build(&sources.join("build.sh"), &[&work, &folder], &work, &state)?;
+        let arguments = [work.as_os_str(), folder.as_os_str(), OsStr::new(set)];
+        parts::build(&sources.join("build.sh"), &arguments, &folder, &state)?;
         Ok(Kernel { folder })
     }
 

@@ -1,6 +1,7 @@
 //! Builds the executor and the guest programs with `offload/build.sh`, once for each state of
 //! their sources.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -68,7 +69,7 @@ pub(crate) fn state_of(folder: &Path, parts: &[&str]) -> Result<String, OffloadE
 /// sources there.
 pub(crate) fn build(
     script: &Path,
-    arguments: &[&Path],
+    arguments: &[&OsStr],
     folder: &Path,
     state: &str,
 ) -> Result<(), OffloadError> {
@@ -111,7 +112,8 @@ impl Parts {
             &["src", "include", "isa", "target", "guest", "build.sh"],
         )?;
         let folder = cache_folder()?.join(&state);
-        build(&sources.join("build.sh"), &[&folder], &folder, &state)?;
+        let arguments = [folder.as_os_str()];
+        build(&sources.join("build.sh"), &arguments, &folder, &state)?;
         Ok(Parts { folder })
     }
 

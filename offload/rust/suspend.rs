@@ -54,6 +54,8 @@ const SIZE_32: u32 = 1 << 1;
 const CYCLES: u32 = 0x4002_8018;
 /// One less than the cycles that each count takes.
 const PRESCALE: u32 = CYCLES + 4;
+/// CPSR.T; the entry says so, too.
+const THUMB: u32 = 1 << 5;
 /// `THREAD_SIZE` of an ARM kernel: a thread's stack, a multiple of its size.
 const STACK_BYTES: u32 = 0x2000;
 /// Differences that are named one by one.
@@ -127,7 +129,7 @@ fn job_of(
     );
     let bottom = registers[13] & !(STACK_BYTES - 1);
     job.stack = Some((registers[13], bottom, bottom));
-    job.control = call.status;
+    job.control = call.status & !THUMB;
     job.thread = call.thread;
     job.cache_bytes = 1 << 20;
     job.physical = PHYSICAL;
@@ -217,13 +219,13 @@ fn compare(
     })
 }
 
-/// Runs each function on both.
+/// Runs each function of a kernel in A32 or T32 on both.
 ///
 /// # Errors
 /// The kernel cannot be built or does not come to the functions; a tool is missing.
-pub fn run(prune: bool) -> Result<Vec<Comparison>, OffloadError> {
+pub fn run(t32: bool, prune: bool) -> Result<Vec<Comparison>, OffloadError> {
     let parts = Parts::ready()?;
-    let kernel = Kernel::ready()?;
+    let kernel = Kernel::ready(t32)?;
     let calls = kernel.calls(&FUNCTIONS.map(|(name, _)| name))?;
     FUNCTIONS
         .iter()

@@ -22,6 +22,8 @@ fn a_kernels_own_device_suspend_leaves_the_memory_that_it_leaves_on_the_big_core
     for words in [
         &["offload", "suspend", "--json"][..],
         &["offload", "suspend", "--json", "--prune"],
+        &["offload", "suspend", "--json", "--t32"],
+        &["offload", "suspend", "--json", "--t32", "--prune"],
     ] {
         let said = dormouse(words);
         assert_eq!(said.code, 0, "{}", said.all());
