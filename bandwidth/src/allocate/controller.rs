@@ -121,8 +121,12 @@ impl Controller {
         }
         self.integrate(interval_ms, error / threshold, limited);
 
-        let protected: f64 = protected_of(loads);
-        let capacity = (threshold * (1.0 + self.trim) - unattributed - protected)
+        let first: f64 = loads
+            .iter()
+            .filter(|load| self.is_first(load))
+            .map(|load| load.bandwidth)
+            .sum();
+        let capacity = (threshold * (1.0 + self.trim) - unattributed - first)
             .max(threshold * self.settings.reserve);
         let demands: Vec<Demand> = loads.iter().map(|load| self.demand(load)).collect();
         let shares = fair::shares(capacity, &demands);
@@ -197,7 +201,7 @@ impl Controller {
     }
 
     fn demand(&self, load: &Load) -> Demand {
-        let wanted = if load.protected {
+        let wanted = if self.is_first(load) {
             0.0
         } else if load.limit.is_some() && binding(load) {
             f64::INFINITY
@@ -212,6 +216,13 @@ impl Controller {
             wanted,
             weight: load.weight,
         }
+    }
+
+    /// Whether it is served before others: it is protected, or uses so little CPU time that the least
+    /// limit would not slow it. Among a thousand users most are so, and limits would come and go.
+    fn is_first(&self, load: &Load) -> bool {
+        let slight = load.cpu * HEADROOM < LEAST_CPU;
+        load.protected || slight && (load.limit.is_none() || self.lifted(load))
     }
 
     /// Whether a limit has been idle for long enough to say that it hides nothing.
@@ -235,11 +246,6 @@ impl Controller {
             _ => load.limit,
         }
     }
-}
-
-fn protected_of(loads: &[Load]) -> f64 {
-    let protected = loads.iter().filter(|load| load.protected);
-    protected.map(|load| load.bandwidth).sum()
 }
 
 fn binding(load: &Load) -> bool {
