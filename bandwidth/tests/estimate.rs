@@ -16,6 +16,7 @@ fn settings() -> Settings {
             stopped_after_ms: 500.0,
         },
         write_allocate: true,
+        learn_half_life_ms: 2000.0,
     }
 }
 

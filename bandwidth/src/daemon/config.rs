@@ -183,6 +183,10 @@ pub struct Config {
     pub interval_ms: u64,
     #[serde(default = "defaults::half_life_ms")]
     pub half_life_ms: f64,
+    /// Where nothing samples what users access: learn what their CPU seconds move; what was seen this
+    /// long ago counts half. 0: CPU time and memory on the device decide.
+    #[serde(default)]
+    pub learn_half_life_ms: f64,
     /// Time for which limits stay as they are while a counter is at fault; then they are lifted.
     #[serde(default = "defaults::hold_ms")]
     pub hold_ms: u64,
@@ -278,6 +282,9 @@ impl Config {
         }
         if !positive(self.most_gib_s) || !positive(self.half_life_ms) {
             return Err("most_gib_s and half_life_ms are above 0");
+        }
+        if !(0.0..=1e6).contains(&self.learn_half_life_ms) {
+            return Err("learn_half_life_ms is 0 to 1000000");
         }
         if !(5..=10_000).contains(&self.interval_ms) {
             return Err("interval_ms is 5 to 10000");

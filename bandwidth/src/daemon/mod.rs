@@ -58,6 +58,8 @@ pub struct User {
     pub protected: bool,
     /// In bytes a second.
     pub bandwidth: f64,
+    /// What it has been charged with since it is known.
+    pub charged_bytes: f64,
     /// In CPUs.
     pub cpu: f64,
     /// In force, in CPUs.
@@ -170,6 +172,7 @@ impl Daemon {
             half_life_ms: config.half_life_ms,
             nature: nature(&config),
             write_allocate: true,
+            learn_half_life_ms: config.learn_half_life_ms,
         });
         let daemon = Self {
             counter,
@@ -261,6 +264,7 @@ impl Daemon {
             weight: 1.0,
             protected: is_below(&self.hierarchy, &resident.path, &self.config.protected),
             bandwidth: 0.0,
+            charged_bytes: 0.0,
             cpu: 0.0,
             limit: None,
             usage: None,
@@ -433,6 +437,7 @@ impl Daemon {
             for _ in nodes.iter().zip(&user.shares) {
                 let Some(found) = found.next() else { break };
                 user.bandwidth += found.bandwidth;
+                user.charged_bytes += found.bytes;
                 user.cpu = found.cpu;
             }
         }

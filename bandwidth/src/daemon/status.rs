@@ -14,6 +14,9 @@ use crate::simulate::GIB;
 pub struct UserStatus {
     pub cgroup: String,
     pub gib_s: f64,
+    /// What it has been charged with since it is known.
+    #[serde(default)]
+    pub charged_gib: f64,
     pub cpus: f64,
     /// Nothing: not limited.
     pub limit_cpus: Option<f64>,
@@ -67,6 +70,7 @@ impl Status {
         let user = |user: &super::User| UserStatus {
             cgroup: user.cgroup.path.display().to_string(),
             gib_s: user.bandwidth / GIB,
+            charged_gib: user.charged_bytes / GIB,
             cpus: user.cpu,
             limit_cpus: user.limit,
             resident_bytes: user.resident_bytes,
@@ -107,6 +111,7 @@ impl Status {
         let user = |cgroup: &str, limit_cpus| UserStatus {
             cgroup: cgroup.to_owned(),
             gib_s: 1.0,
+            charged_gib: 3.0,
             cpus: 0.5,
             limit_cpus,
             resident_bytes: 1 << 20,

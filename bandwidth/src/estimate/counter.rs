@@ -67,9 +67,14 @@ pub struct Flow {
 }
 
 impl Flow {
+    /// Both ways.
+    pub fn bytes(&self) -> f64 {
+        self.read_bytes as f64 + self.write_bytes as f64
+    }
+
     /// Both ways, in bytes a second.
     pub fn bytes_s(&self) -> f64 {
-        (self.read_bytes as f64 + self.write_bytes as f64) * 1000.0 / self.interval_ms
+        self.bytes() * 1000.0 / self.interval_ms
     }
 }
 

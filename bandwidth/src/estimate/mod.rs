@@ -7,16 +7,19 @@
 //!
 //! Source: Kämmerer (2025), section 4.3.2, equation 3; the average has a half-life in time instead
 //! of a factor per sample, tasks may come, go and change groups, and counters are not believed
-//! blindly ([`counter`]).
+//! blindly ([`counter`]). Where nobody samples what tasks access, what a CPU second of each moves is
+//! learnt ([`worth`]).
 
 pub mod counter;
 pub mod ewma;
+pub mod worth;
 
 use std::collections::HashMap;
 
 pub use counter::{Counts, Fault, Nature};
 use counter::{Flow, Follower};
 use ewma::Ewma;
+use worth::{Part, Worth};
 
 /// A task; its start time tells it from a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,7 +34,8 @@ pub struct TaskId {
 pub enum Activity {
     /// Bytes since the task began, as sampled by the processor: of loads and of stores.
     Counted { read_bytes: u64, write_bytes: u64 },
-    /// A weight for this interval: CPU time × resident CXL pages, for instance.
+    /// A weight for this interval: CPU time × resident CXL pages, for instance. It is a first guess
+    /// where [`Settings::learn_half_life_ms`] is set.
     Weight(f64),
     /// A weight for this interval that samples of the task's accesses have told.
     Sampled(f64),
@@ -65,6 +69,9 @@ pub struct Settings {
     /// Whether a store reads its cache line first, so that it counts twice in a share (all that is
     /// cached does; non-temporal stores do not).
     pub write_allocate: bool,
+    /// Weights are corrected by what CPU seconds are found to move; intervals this old count half.
+    /// 0: weights are believed.
+    pub learn_half_life_ms: f64,
 }
 
 /// Bandwidth and CPU time of one task.
@@ -74,6 +81,8 @@ pub struct TaskEstimate {
     pub group: u32,
     /// In bytes a second.
     pub bandwidth: f64,
+    /// What it is charged with in this step alone.
+    pub bytes: f64,
     /// In CPUs.
     pub cpu: f64,
 }
@@ -113,6 +122,36 @@ struct Group {
     follower: Follower,
     bandwidth: Ewma,
     unattributed: Ewma,
+    worth: Worth,
+}
+
+impl Group {
+    /// Learns from an interval what CPU seconds of these tasks move.
+    fn learn(
+        &mut self,
+        flow: Option<Flow>,
+        tasks: &[TaskSample],
+        works: &[Work],
+        members: &[usize],
+    ) {
+        let Some(flow) = flow else {
+            return self.worth.skip();
+        };
+        let part = |&at: &usize| {
+            let cpu_s = works[at].cpu_ns as f64 / 1e9;
+            Part {
+                id: tasks[at].id,
+                cpu_s,
+                intensity: if cpu_s > 0.0 {
+                    works[at].weight / cpu_s
+                } else {
+                    0.0
+                },
+            }
+        };
+        let parts: Vec<Part> = members.iter().map(part).collect();
+        self.worth.learn(flow.interval_ms, flow.bytes(), &parts);
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -120,6 +159,7 @@ struct Task {
     counted: Option<(u64, u64)>,
     cpu_ns: u64,
     bandwidth: Ewma,
+    bytes: f64,
     cpu: Ewma,
 }
 
@@ -137,6 +177,8 @@ pub struct Estimator {
 struct Work {
     weight: f64,
     cpu_ns: u64,
+    /// Whether the weight is a guess.
+    guessed: bool,
 }
 
 impl Estimator {
@@ -185,6 +227,7 @@ impl Estimator {
                 counted: born_since.then_some((0, 0)),
                 cpu_ns: if born_since { 0 } else { sample.cpu_ns },
                 bandwidth: Ewma::new(half_life_ms),
+                bytes: 0.0,
                 cpu: Ewma::new(half_life_ms),
             });
             let weight = match sample.activity {
@@ -202,9 +245,11 @@ impl Estimator {
             };
             let cpu_ns = sample.cpu_ns.saturating_sub(task.cpu_ns);
             task.cpu_ns = sample.cpu_ns;
+            task.bytes = 0.0;
             works.push(Work {
                 weight: if weight.is_finite() { weight } else { 0.0 },
                 cpu_ns,
+                guessed: matches!(sample.activity, Activity::Weight(_)),
             });
             self.tasks.insert(sample.id, task);
         }
@@ -225,6 +270,7 @@ impl Estimator {
             follower: Follower::new(settings.nature),
             bandwidth: Ewma::new(settings.half_life_ms),
             unattributed: Ewma::new(settings.half_life_ms),
+            worth: Worth::new(settings.learn_half_life_ms),
         });
         let busy = members.iter().any(|&at| works[at].weight > 0.0);
         let followed = group.follower.follow(t_ns, sample.counts, busy);
@@ -239,8 +285,13 @@ impl Estimator {
                 task.cpu.add(interval_ms, cpu);
             }
         }
+        let guessed = members.iter().all(|&at| works[at].guessed);
+        let learns = settings.learn_half_life_ms > 0.0 && guessed && !members.is_empty();
+        if learns {
+            group.learn(followed.ok().flatten(), tasks, works, members);
+        }
         if let Ok(Some(flow)) = followed {
-            let all = self.attribute(&flow, tasks, works, members);
+            let all = self.attribute(sample.group, learns, &flow, tasks, works, members);
             let group = self.groups.get_mut(&sample.group);
             if let Some(group) = group {
                 group
@@ -260,6 +311,8 @@ impl Estimator {
     /// Divides a group's flow among its tasks; returns what was divided, in bytes a second.
     fn attribute(
         &mut self,
+        group: u32,
+        learns: bool,
         flow: &Flow,
         tasks: &[TaskSample],
         works: &[Work],
@@ -269,20 +322,23 @@ impl Estimator {
             let task = estimator.tasks.get(&tasks[at].id);
             task.and_then(|task| task.bandwidth.value()).unwrap_or(0.0)
         };
+        let learnt = learns.then(|| self.groups.get(&group)).flatten();
+        let weight = |at: usize| {
+            let rate = learnt.and_then(|group| group.worth.rate(tasks[at].id));
+            rate.map_or(works[at].weight, |rate| rate * works[at].cpu_ns as f64)
+        };
+        let weights: Vec<f64> = members.iter().map(|&at| weight(at)).collect();
         // Tasks of which nothing was sampled keep their proportions.
-        let sampled: f64 = members.iter().map(|&at| works[at].weight).sum();
-        let shares: Vec<f64> = members
-            .iter()
-            .map(|&at| match sampled > 0.0 {
-                true => works[at].weight,
-                false => known(self, at),
-            })
-            .collect();
+        let shares: Vec<f64> = match weights.iter().sum::<f64>() > 0.0 {
+            true => weights,
+            false => members.iter().map(|&at| known(self, at)).collect(),
+        };
         let all: f64 = shares.iter().sum();
         for (&at, share) in members.iter().zip(shares) {
             if let Some(task) = self.tasks.get_mut(&tasks[at].id) {
                 let part = if all > 0.0 { share / all } else { 0.0 };
                 task.bandwidth.add(flow.interval_ms, flow.bytes_s() * part);
+                task.bytes = flow.bytes() * part;
             }
         }
         if all > 0.0 { flow.bytes_s() } else { 0.0 }
@@ -295,6 +351,7 @@ impl Estimator {
             id: sample.id,
             group: sample.group,
             bandwidth: value(|task| &task.bandwidth),
+            bytes: task.map_or(0.0, |task| task.bytes),
             cpu: value(|task| &task.cpu),
         }
     }
@@ -313,7 +370,13 @@ impl Estimator {
         };
         Estimate {
             groups: groups.iter().map(group).collect(),
-            tasks: tasks.iter().map(|task| self.estimate_of(task)).collect(),
+            tasks: tasks
+                .iter()
+                .map(|task| TaskEstimate {
+                    bytes: 0.0,
+                    ..self.estimate_of(task)
+                })
+                .collect(),
         }
     }
 }

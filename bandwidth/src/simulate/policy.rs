@@ -141,6 +141,7 @@ impl Control {
                     stopped_after_ms: 1000.0,
                 },
                 write_allocate: true,
+                learn_half_life_ms: 0.0,
             }),
             controller: Controller::new(Settings::new(threshold)),
             random: Random::new(seed ^ 0x5eed),

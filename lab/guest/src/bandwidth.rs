@@ -1,7 +1,7 @@
 //! Init of the machine in which CPU time is limited: does the job that the initrd holds, and resets
 //! the machine, which ends the emulator. And the programs that use that time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::{Doing, GuestError};
 use crate::job;
+use crate::traffic::Meters;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
@@ -113,7 +114,16 @@ impl Programs {
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
-            Step::Measure { ms, groups } => answer.cpus = measure(*ms, groups)?,
+            Step::Measure {
+                ms,
+                groups,
+                programs,
+                nodes,
+                status,
+            } => {
+                let meters = Meters::open(programs, *nodes, status.as_deref())?;
+                measure(*ms, groups, &meters, &mut answer)?;
+            }
         }
         Ok(answer)
     }
@@ -145,7 +155,7 @@ impl Programs {
         let child = self.started.get_mut(name).ok_or_else(unknown)?;
         let signal = Signal::from_named_raw(signal).ok_or_else(unknown)?;
         kill_process(Pid::from_child(child), signal).doing(format!("signal {name}"))?;
-        if signal == Signal::KILL {
+        if matches!(signal, Signal::KILL | Signal::TERM) {
             child.wait().doing(format!("wait for {name}"))?;
         }
         Ok(())
@@ -163,7 +173,12 @@ fn make_group(path: &str) -> Result<(), GuestError> {
     Ok(())
 }
 
-fn measure(ms: u64, groups: &[String]) -> Result<BTreeMap<String, f64>, GuestError> {
+fn measure(
+    ms: u64,
+    groups: &[String],
+    meters: &Meters,
+    answer: &mut Answer,
+) -> Result<(), GuestError> {
     let used = |group: &String| -> Result<f64, GuestError> {
         let file = Path::new(CGROUPS).join(group).join("cpu.stat");
         let text = fs::read_to_string(&file).doing(format!("read {}", file.display()))?;
@@ -173,15 +188,20 @@ fn measure(ms: u64, groups: &[String]) -> Result<BTreeMap<String, f64>, GuestErr
         let usec = line.and_then(|value| value.parse::<f64>().ok());
         usec.ok_or_else(|| GuestError::Other(format!("{}: {text}", file.display())))
     };
-    let before: Vec<f64> = groups.iter().map(used).collect::<Result<_, _>>()?;
-    let began = Instant::now();
+    let all = || groups.iter().map(used).collect::<Result<Vec<f64>, _>>();
+    let (first, before) = (meters.read()?, all()?);
     std::thread::sleep(Duration::from_millis(ms));
-    let passed_us = began.elapsed().as_secs_f64() * 1e6;
-    let mut cpus = BTreeMap::new();
-    for (group, before) in groups.iter().zip(before) {
-        cpus.insert(group.clone(), (used(group)? - before) / passed_us);
+    let (last, after) = (meters.read()?, all()?);
+    let passed_us = last.seconds_since(&first) * 1e6;
+    for (group, (before, after)) in groups.iter().zip(before.iter().zip(after)) {
+        answer
+            .cpus
+            .insert(group.clone(), (after - before) / passed_us);
     }
-    Ok(cpus)
+    answer.traffic = last.traffic(&first);
+    answer.device = last.device(&first);
+    answer.charged = last.charged(&first);
+    Ok(())
 }
 
 /// Uses a part of a CPU: computes for so long, sleeps for so long, without end.

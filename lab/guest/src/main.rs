@@ -26,13 +26,15 @@ mod stress_disks;
 mod stress_files;
 mod stress_load;
 mod stress_redis;
+mod traffic;
 mod workload;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload|
                        awkward KIND BYTES SEED|service start SHARDS MIB NEIGHBOURS MIB SEED|
-                       stress-files FOLDER SEED|stress-redis SEED|compute BUSY_MS SLEEP_MS
+                       stress-files FOLDER SEED|stress-redis SEED|compute BUSY_MS SLEEP_MS|
+                       touch NAME NODE MIB read|write SPINS BUSY_MS SLEEP_MS
 As process 1 it is init, which starts the agent, which starts the workload.";
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         ["stress-files", folder, seed] => stress_files::run(folder, seed),
         ["stress-redis", seed] => stress_redis::run(seed),
         ["compute", busy_ms, sleep_ms] => bandwidth::compute(busy_ms, sleep_ms),
+        ["touch", words @ ..] => traffic::touch(words),
         ["poweroff"] => init::power_off(),
         ["smi-test", case] => return smi_test::run(case),
         _ => {

@@ -1,14 +1,18 @@
-//! The machine in which CPU time is limited: a distribution kernel with sched_ext, of a newer suite
-//! than the machine's own kernels, and an initrd with our init and the `dormouse` command.
+//! The machine in which CPU time is limited: a distribution kernel (one with sched_ext, of a newer
+//! suite than the machine's own kernels, or that of the machine that sleeps), an initrd with our init
+//! and the `dormouse` command, and a memory device that counts (`lab/device`), which is compiled as
+//! the emulator's plugin.
 //!
 //! As the machine of [`super::devices`] it has a part of the cache to itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use super::command::{find_program, run};
 use super::context::{Context, Made};
 use super::kernel::unpack;
 use super::{BuildError, BuildEvent, BuildOptions, BuildProgress, Step, StepReport};
@@ -21,6 +25,12 @@ const SUITE: &str = "testing";
 /// What depends on the newest one, and how packages with a kernel in them begin.
 const NEWEST: &str = "linux-image-cloud-amd64";
 const PREFIXES: [&str; 2] = ["linux-image-", "linux-binary-"];
+/// The device: its source, its header, and what becomes of them.
+const SOURCE: &str = "lab/device/cxl_device.c";
+const HEADER: &str = "lab/device/plugin.h";
+const DEVICE: &str = "cxl_device.so";
+const CFLAGS: &str = "-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -O2 -fPIC -shared \
+                      -fvisibility=hidden";
 /// How long the archive's answer is used before it is asked again.
 const VALID: Duration = Duration::from_secs(24 * 3600);
 
@@ -31,7 +41,18 @@ pub struct BandwidthArtefacts {
     pub kernel: PathBuf,
     /// For `-initrd`, with a job appended.
     pub initrd: PathBuf,
+    /// For `-plugin`.
+    pub device: PathBuf,
     pub steps: Vec<StepReport>,
+}
+
+/// Which kernel the machine runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BandwidthKernel {
+    /// The newest of the testing suite, which has sched_ext.
+    Newest,
+    /// The one that the machine that sleeps runs, without.
+    Stock,
 }
 
 /// Where the kernel comes from.
@@ -48,18 +69,28 @@ struct Source {
 /// See [`BuildError`].
 pub fn build_bandwidth(
     options: &BuildOptions,
+    which: BandwidthKernel,
     progress: &dyn BuildProgress,
 ) -> Result<BandwidthArtefacts, BuildError> {
+    let stock = match which {
+        BandwidthKernel::Stock => Some(super::stock_kernel(options, progress)?),
+        BandwidthKernel::Newest => None,
+    };
     let cache = Cache::open()?.part("bandwidth")?;
     let context = Context::new(options, progress, cache.clone(), super::source_root()?);
     let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
-    let kernel = kernel(&context)?;
+    let kernel = match stock {
+        Some(kernel) => kernel,
+        None => kernel(&context)?.path.join("vmlinuz"),
+    };
     let initrd = initrd(&context)?;
+    let device = device(&context)?;
     let steps = context.take_reports();
     cache.collect_garbage(SystemTime::now())?;
     Ok(BandwidthArtefacts {
-        kernel: kernel.path.join("vmlinuz"),
+        kernel,
         initrd: initrd.path.join("initrd.cpio"),
+        device: device.path.join(DEVICE),
         steps,
     })
 }
@@ -179,5 +210,22 @@ fn initrd(context: &Context<'_>) -> Result<Made, BuildError> {
         }
         let path = work.join("initrd.cpio");
         fs::write(&path, archive.finish()).map_err(BuildError::io("write", path))
+    })
+}
+
+/// The emulator loads it, so it is no static program as the others.
+fn device(context: &Context<'_>) -> Result<Made, BuildError> {
+    let compiler = find_program("cc", "build-essential")?;
+    let source = context.sources.join(SOURCE);
+    let mut key = Key::new();
+    key.file("source", &source)?
+        .file("header", &context.sources.join(HEADER))?
+        .text("flags", CFLAGS)
+        .program(&compiler)?;
+    context.make(Step::BandwidthDevice, &key, DEVICE, |running, work| {
+        let mut command = Command::new(&compiler);
+        command.args(CFLAGS.split_whitespace());
+        command.arg("-o").arg(work.join(DEVICE)).arg(&source);
+        run(&mut command, "building the memory device", &running.log()?)
     })
 }

@@ -30,7 +30,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-pub use bandwidth::{BandwidthArtefacts, build_bandwidth};
+pub use bandwidth::{BandwidthArtefacts, BandwidthKernel, build_bandwidth};
 pub use devices::{Checked, DevicesArtefacts, build_devices, initrd_with};
 pub use error::BuildError;
 pub use progress::{BuildEvent, BuildProgress, Quiet, Step, StepReport};
@@ -155,6 +155,19 @@ pub fn build(
     artefacts.steps = context.take_reports();
     cache.collect_garbage(SystemTime::now())?;
     Ok(artefacts)
+}
+
+/// The kernel of the machine that sleeps, alone; it is in the cache wherever that machine was built.
+fn stock_kernel(
+    options: &BuildOptions,
+    progress: &dyn BuildProgress,
+) -> Result<PathBuf, BuildError> {
+    let cache = Cache::open()?;
+    let context = Context::new(options, progress, cache.clone(), source_root()?);
+    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
+    let (plan, _) = plan::plan(&context, false)?;
+    let kernel = kernel::kernel(&context, plan.kernel(options.flavour)?)?;
+    Ok(kernel.image())
 }
 
 /// Makes all parts, those at the same time that do not need each other.

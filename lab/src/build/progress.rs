@@ -35,11 +35,13 @@ pub enum Step {
     BandwidthKernel,
     /// The first user space of that kernel's machine.
     BandwidthInitrd,
+    /// The memory device that counts and saturates.
+    BandwidthDevice,
 }
 
 impl Step {
     /// All steps, in display order.
-    pub const ALL: [Step; 13] = [
+    pub const ALL: [Step; 14] = [
         Step::Resolve,
         Step::Kernel,
         Step::Module,
@@ -53,6 +55,7 @@ impl Step {
         Step::DevicesInitrd,
         Step::BandwidthKernel,
         Step::BandwidthInitrd,
+        Step::BandwidthDevice,
     ];
 
     /// The stable short name: event records, cache folders, `--json`.
@@ -71,6 +74,7 @@ impl Step {
             Step::DevicesInitrd => "devicesinitrd",
             Step::BandwidthKernel => "bandwidthkernel",
             Step::BandwidthInitrd => "bandwidthinitrd",
+            Step::BandwidthDevice => "bandwidthdevice",
         }
     }
 
@@ -90,6 +94,7 @@ impl Step {
             Step::DevicesInitrd => "devices: initrd",
             Step::BandwidthKernel => "bandwidth: kernel",
             Step::BandwidthInitrd => "bandwidth: initrd",
+            Step::BandwidthDevice => "bandwidth: device",
         }
     }
 }

@@ -41,6 +41,7 @@ fn times(count: u32) -> Summary {
             stopped_after_ms: 1000.0,
         },
         write_allocate: true,
+        learn_half_life_ms: 0.0,
     });
     let mut controller = Controller::new(Settings::new(4e9));
     let mut limits: Vec<Option<f64>> = vec![None; count as usize];

@@ -1,0 +1,244 @@
+//! Promises of the estimator where nobody samples accesses: what CPU seconds move is learnt from
+//! CPU times and the group's counter alone.
+
+use dormouse_bandwidth::estimate::{
+    Activity, Counts, Estimate, Estimator, GroupSample, Nature, Settings, TaskId, TaskSample,
+};
+use proptest::prelude::*;
+use proptest::test_runner::TestRng;
+
+const MS: u64 = 1_000_000;
+const PASS_MS: u64 = 50;
+
+/// A task: what its CPU seconds move, and what its memory says of that.
+#[derive(Clone, Debug)]
+struct Task {
+    pid: i32,
+    bytes_per_ns: f64,
+    /// Share of its memory on the device.
+    share: f64,
+    cpu_ns: u64,
+    moved: f64,
+}
+
+impl Task {
+    fn new(pid: i32, bytes_per_ns: f64) -> Self {
+        Self {
+            pid,
+            bytes_per_ns,
+            share: 1.0,
+            cpu_ns: 0,
+            moved: 0.0,
+        }
+    }
+}
+
+struct World {
+    t_ns: u64,
+    bytes: f64,
+    tasks: Vec<Task>,
+    estimator: Estimator,
+    charged: Vec<f64>,
+}
+
+impl World {
+    fn new(tasks: Vec<Task>) -> Self {
+        let settings = Settings {
+            half_life_ms: 10.0,
+            nature: Nature {
+                bits: 64,
+                most_bytes_s: 1e12,
+                stopped_after_ms: 1000.0,
+            },
+            write_allocate: true,
+            learn_half_life_ms: 2000.0,
+        };
+        let mut world = Self {
+            t_ns: 1,
+            bytes: 0.0,
+            charged: vec![0.0; tasks.len()],
+            tasks,
+            estimator: Estimator::new(settings),
+        };
+        world.look(&vec![0; world.tasks.len()]);
+        world
+    }
+
+    /// A pass in which each task had that CPU time, in ns; `noise`: relative, of what they move.
+    fn pass(&mut self, cpu_ns: &[u64], noise: impl Fn(usize) -> f64) -> Estimate {
+        for (at, (task, &ns)) in self.tasks.iter_mut().zip(cpu_ns).enumerate() {
+            let moved = task.bytes_per_ns * ns as f64 * (1.0 + noise(at));
+            task.cpu_ns += ns;
+            task.moved += moved;
+            self.bytes += moved;
+        }
+        self.t_ns += PASS_MS * MS;
+        self.look(cpu_ns)
+    }
+
+    fn look(&mut self, cpu_ns: &[u64]) -> Estimate {
+        let group = GroupSample {
+            group: 0,
+            counts: Some(Counts {
+                read_bytes: self.bytes as u64,
+                write_bytes: 0,
+            }),
+        };
+        let sample = |(task, &ns): (&Task, &u64)| TaskSample {
+            id: TaskId {
+                pid: task.pid,
+                start_ns: 0,
+            },
+            group: 0,
+            activity: Activity::Weight(task.share * ns as f64 / 1e9),
+            cpu_ns: task.cpu_ns,
+        };
+        let samples: Vec<TaskSample> = self.tasks.iter().zip(cpu_ns).map(sample).collect();
+        let found = self.estimator.step(self.t_ns, &[group], &samples);
+        for (charged, task) in self.charged.iter_mut().zip(&found.tasks) {
+            *charged += task.bytes;
+        }
+        found
+    }
+
+    /// From now on.
+    fn forget(&mut self) {
+        self.charged = vec![0.0; self.tasks.len()];
+        for task in &mut self.tasks {
+            task.moved = 0.0;
+        }
+    }
+
+    /// The largest error of a task's bytes since [`Self::forget`], relative to the truth; of tasks
+    /// that move at least a twentieth of all.
+    fn worst(&self) -> f64 {
+        let all: f64 = self.tasks.iter().map(|task| task.moved).sum();
+        let pairs = self.tasks.iter().zip(&self.charged);
+        let of = pairs.filter(|(task, _)| task.moved > all / 20.0);
+        of.map(|(task, charged)| (charged / task.moved - 1.0).abs())
+            .fold(0.0, f64::max)
+    }
+}
+
+/// CPU times of a pass: tasks that sleep and wake, as `random` (0 to 1 for each) has it.
+fn cpu_times(random: &[f64]) -> Vec<u64> {
+    let ns = |r: &f64| ((r - 0.2).max(0.0) * 50e6) as u64;
+    random.iter().map(ns).collect()
+}
+
+fn numbers(rng: &mut TestRng, count: usize) -> Vec<f64> {
+    (0..count).map(|_| rng.random_range(0.0..1.0)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Intensities up to 50 times apart, and what a CPU second moves varies by ± 2.5 % from
+    /// pass to pass: after five seconds, the next five are charged within 5 %.
+    #[test]
+    fn tasks_of_different_intensity_are_told_apart(
+        rates in prop::collection::vec(0.1f64..5.0, 2..8),
+        mut rng in Just(()).prop_perturb(|(), rng| rng),
+    ) {
+        let tasks = rates.iter().zip(1..).map(|(&rate, pid)| Task::new(pid, rate));
+        let mut world = World::new(tasks.collect());
+        let count = rates.len();
+        for pass in 0..200 {
+            if pass == 100 {
+                world.forget();
+            }
+            let times = cpu_times(&numbers(&mut rng, count));
+            let noise = numbers(&mut rng, count);
+            world.pass(&times, |at| (noise[at] - 0.5) / 20.0);
+        }
+        prop_assert!(world.worst() < 0.05, "{} {rates:?}", world.worst());
+    }
+
+    /// All is charged, whatever is learnt.
+    #[test]
+    fn the_sum_of_the_tasks_is_what_the_group_carries(
+        rates in prop::collection::vec(0.0f64..5.0, 1..8),
+        mut rng in Just(()).prop_perturb(|(), rng| rng),
+    ) {
+        let tasks = rates.iter().zip(1..).map(|(&rate, pid)| Task::new(pid, rate));
+        let mut world = World::new(tasks.collect());
+        for _ in 0..40 {
+            let mut times = cpu_times(&numbers(&mut rng, rates.len()));
+            times[0] += 1000;
+            world.pass(&times, |_| 0.0);
+        }
+        let charged: f64 = world.charged.iter().sum();
+        prop_assert!((charged - world.bytes).abs() <= 1e-6 * world.bytes + 64.0);
+    }
+
+    /// Where CPU times go up and down together only, the memory on the device decides.
+    #[test]
+    fn tasks_that_cannot_be_told_apart_are_charged_by_their_memory(
+        rates in prop::collection::vec(0.1f64..5.0, 2..5),
+        shares in prop::collection::vec(0.1f64..1.0, 5),
+    ) {
+        let tasks = rates.iter().zip(1..).zip(&shares).map(|((&rate, pid), &share)| Task {
+            share,
+            ..Task::new(pid, rate)
+        });
+        let mut world = World::new(tasks.collect());
+        let times = vec![20 * MS; rates.len()];
+        for _ in 0..100 {
+            world.pass(&times, |_| 0.0);
+        }
+        let (all, of): (f64, f64) = (world.charged.iter().sum(), shares[..rates.len()].iter().sum());
+        for (charged, share) in world.charged.iter().zip(&shares) {
+            let expected = all * share / of;
+            prop_assert!((charged / expected - 1.0).abs() < 0.25, "{charged} {expected}");
+        }
+    }
+}
+
+#[test]
+fn a_task_that_comes_and_one_that_goes_disturb_nobody() {
+    let mut rng = proptest::test_runner::TestRunner::deterministic().new_rng();
+    let mut world = World::new(vec![
+        Task::new(1, 4.0),
+        Task::new(2, 0.5),
+        Task::new(3, 1.0),
+    ]);
+    let run = |world: &mut World, rng: &mut TestRng, passes: usize| {
+        for _ in 0..passes {
+            let count = world.tasks.len();
+            let times = cpu_times(&numbers(rng, count));
+            world.pass(&times, |_| 0.0);
+        }
+    };
+    run(&mut world, &mut rng, 100);
+    // Its child begins, with an intensity of its own.
+    world.tasks.push(Task::new(4, 2.0));
+    world.charged.push(0.0);
+    run(&mut world, &mut rng, 60);
+    world.forget();
+    run(&mut world, &mut rng, 60);
+    assert!(world.worst() < 0.05, "{}", world.worst());
+    // The heaviest ends.
+    world.tasks.remove(0);
+    world.forget();
+    run(&mut world, &mut rng, 60);
+    assert!(world.worst() < 0.05, "{}", world.worst());
+}
+
+#[test]
+fn a_task_that_behaves_differently_is_learnt_anew() {
+    let mut rng = proptest::test_runner::TestRunner::deterministic().new_rng();
+    let mut world = World::new(vec![Task::new(1, 4.0), Task::new(2, 0.5)]);
+    let run = |world: &mut World, rng: &mut TestRng, passes: usize| {
+        for _ in 0..passes {
+            let times = cpu_times(&numbers(rng, 2));
+            world.pass(&times, |_| 0.0);
+        }
+    };
+    run(&mut world, &mut rng, 100);
+    world.tasks[0].bytes_per_ns = 0.5;
+    world.tasks[1].bytes_per_ns = 4.0;
+    run(&mut world, &mut rng, 160);
+    world.forget();
+    run(&mut world, &mut rng, 60);
+    assert!(world.worst() < 0.05, "{}", world.worst());
+}

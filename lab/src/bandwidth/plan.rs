@@ -1,0 +1,217 @@
+//! What the machine is to do, step by step, and what becomes of its answers.
+
+use dormouse_guest::bandwidth_job::{Answer, DEVICE, Step};
+
+use super::report::{COMPUTE, HEAVY, LIGHT, MILD, OTHER, PROGRAMS, Phase, Report, USERS};
+use super::{BandwidthArgs, Enforce, Idle, device};
+
+const CONFIG: &str = "/run/bandwidth.toml";
+const STATE: &str = "/run/bandwidth";
+const IN_FORCE: &str = "/sys/kernel/sched_ext/root/ops";
+/// So much that nobody is limited.
+const NO_THRESHOLD_GIB_S: f64 = 100.0;
+/// Before a measurement: limits settle, and what CPU seconds move is learnt.
+const SETTLE_MS: u64 = 5000;
+/// Of what the daemon learns, where it does.
+const LEARN_HALF_LIFE_MS: u32 = 4000;
+const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
+
+/// What an answer is for.
+pub type Use = Box<dyn Fn(&mut Report, Answer)>;
+
+#[derive(Default)]
+struct Plan {
+    learn_half_life_ms: u32,
+    steps: Vec<(Step, Use)>,
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+impl Plan {
+    fn add(&mut self, step: Step) {
+        self.then(step, |_, _| ());
+    }
+
+    fn then(&mut self, step: Step, becomes: impl Fn(&mut Report, Answer) + 'static) {
+        self.steps.push((step, Box::new(becomes)));
+    }
+
+    fn read(&mut self, path: &str, becomes: impl Fn(&mut Report, String) + 'static) {
+        let step = Step::Read { path: path.into() };
+        self.then(step, move |report, answer| {
+            becomes(report, answer.text.trim().to_owned());
+        });
+    }
+
+    fn write(&mut self, path: &str, text: String) {
+        let path = path.into();
+        self.add(Step::Write { path, text });
+    }
+
+    fn program(&mut self, name: &str, group: &str, line: &str) {
+        self.add(Step::Start {
+            name: name.into(),
+            group: Some(group.into()),
+            words: words(line),
+        });
+    }
+
+    fn signal(&mut self, name: &str, signal: i32) {
+        let name = name.into();
+        self.add(Step::Signal { name, signal });
+    }
+
+    /// Measures, and again at last if it is to settle first.
+    fn measure(&mut self, name: &'static str, ms: u64, daemon: bool) {
+        let step = |ms| Step::Measure {
+            ms,
+            groups: USERS
+                .iter()
+                .chain([&COMPUTE])
+                .map(|&group| group.into())
+                .collect(),
+            programs: PROGRAMS
+                .iter()
+                .map(|(_, program)| (*program).into())
+                .collect(),
+            nodes: device::NODES,
+            status: daemon.then(|| format!("{STATE}/status.json")),
+        };
+        self.add(step(SETTLE_MS));
+        self.then(step(ms), move |report, answer| {
+            report.phases.push(Phase::of(name, answer));
+        });
+    }
+
+    /// A daemon, until it is in force.
+    fn daemon(&mut self, name: &str, threshold_gib_s: f64, enforce: Enforce, idle: Idle) {
+        let learn = self.learn_half_life_ms;
+        let nodes: Vec<usize> = (1..=device::NODES).collect();
+        let text = format!(
+            "nodes = {nodes:?}\ncgroups = [\"users\"]\nthreshold_gib_s = {threshold_gib_s:?}\n\
+             learn_half_life_ms = {learn}.0\nenforce = \"{}\"\nidle = \"{}\"\nstate = \"{STATE}\"\n\
+             [counter]\nkind = \"bar\"\npath = \"{DEVICE}\"\n",
+            enforce.name(),
+            idle.name()
+        );
+        self.write(CONFIG, text);
+        self.add(Step::Start {
+            name: name.into(),
+            group: None,
+            words: words(&format!("/dormouse bandwidth run --config {CONFIG}")),
+        });
+        if enforce == Enforce::SchedExt {
+            // Loading a scheduler takes long where every processor is emulated and busy.
+            self.add(Step::Await {
+                path: IN_FORCE.into(),
+                text: "dormouse".into(),
+                seconds: 120,
+                program: name.into(),
+            });
+        }
+    }
+}
+
+/// All steps.
+pub fn plan(args: &BandwidthArgs, threshold_gib_s: f64) -> Vec<(Step, Use)> {
+    let mut plan = Plan {
+        learn_half_life_ms: if args.learn { LEARN_HALF_LIFE_MS } else { 0 },
+        ..Plan::default()
+    };
+    let ms = args.seconds * 1000;
+    plan.read("/proc/sys/kernel/osrelease", |report, text| {
+        report.kernel = text
+    });
+    for group in USERS.iter().chain([&COMPUTE]) {
+        plan.add(Step::Group {
+            path: (*group).into(),
+        });
+    }
+    // NAME NODE MIB read|write SPINS BUSY_MS SLEEP_MS
+    for (group, line) in [
+        (HEAVY, "heavy-1 1 8 read 0 1000 0"),
+        (HEAVY, "heavy-2 1 8 read 0 1000 0"),
+        (LIGHT, "light 1 8 read 4 2 38"),
+        (MILD, "mild 1 8 write 60 30 120"),
+        (OTHER, "other 2 8 read 60 20 130"),
+    ] {
+        let name = line.split(' ').next().unwrap_or_default();
+        plan.program(name, group, &format!("/init touch {line}"));
+    }
+    let computing = ["compute-1", "compute-2"];
+    for name in computing {
+        plan.program(name, COMPUTE, "/init compute 1000 0");
+    }
+
+    // Somebody who watches only.
+    plan.daemon("watch", NO_THRESHOLD_GIB_S, Enforce::Quota, Idle::Hold);
+    plan.measure("free", ms, true);
+    plan.signal("watch", SIGTERM);
+    if args.costs {
+        for empty in [" --empty", ""] {
+            let line = format!("/dormouse bandwidth scheduler --json --seconds 4{empty}");
+            let words = words(&line);
+            plan.then(Step::Run { words }, |report, answer| {
+                let cost = serde_json::from_str(&answer.text).unwrap_or_default();
+                report.costs.push(cost);
+            });
+        }
+    }
+
+    plan.daemon("daemon", threshold_gib_s, args.enforce, Idle::Hold);
+    plan.measure("limited", ms, true);
+    if args.brief {
+        plan.signal("daemon", SIGKILL);
+        return plan.killed(ms);
+    }
+    for name in computing {
+        plan.signal(name, SIGKILL);
+    }
+    plan.measure("limited, idle machine", ms, true);
+    let mut last = "daemon";
+    if args.enforce == Enforce::SchedExt {
+        plan.read(IN_FORCE, |report, text| report.scheduler = text);
+        // What the kernel offers against a scheduler that hangs the machine.
+        plan.write("/proc/sysrq-trigger", "S".into());
+        plan.measure("the kernel has ended the scheduler", ms, true);
+        let name = "daemon".into();
+        plan.then(Step::Said { name }, |report, answer| {
+            let line = answer.text.lines().find(|line| line.contains("ended"));
+            report.ejected = line.unwrap_or_default().to_owned();
+        });
+        // With the scheduler once more, which lets idle processors be used; this one is killed.
+        plan.signal("daemon", SIGKILL);
+        plan.daemon("second", threshold_gib_s, args.enforce, Idle::Use);
+        plan.measure("limited, idle machine, idle = \"use\"", ms, true);
+        last = "second";
+    }
+    plan.signal(last, SIGKILL);
+    plan.killed(ms)
+}
+
+impl Plan {
+    /// The daemon is dead: what is left of it?
+    fn killed(mut self, ms: u64) -> Vec<(Step, Use)> {
+        self.measure("daemon killed", ms, false);
+        self.read(
+            &format!("/sys/fs/cgroup/{HEAVY}/cpu.max"),
+            |report, text| {
+                report.limit_after_kill = text;
+            },
+        );
+        if self.schedules() {
+            self.read("/sys/kernel/sched_ext/state", |report, text| {
+                report.state_after_kill = text;
+            });
+        }
+        self.steps
+    }
+
+    fn schedules(&self) -> bool {
+        let awaits = |step: &Step| matches!(step, Step::Await { .. });
+        self.steps.iter().any(|(step, _)| awaits(step))
+    }
+}

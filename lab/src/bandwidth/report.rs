@@ -1,0 +1,145 @@
+//! What was seen in the machine, phase by phase.
+
+use std::collections::BTreeMap;
+
+use dormouse_guest::bandwidth_job::{Answer, Device, Traffic};
+use serde::Serialize;
+use serde_json::Value;
+
+pub const HEAVY: &str = "users/heavy";
+pub const LIGHT: &str = "users/light";
+pub const MILD: &str = "users/mild";
+pub const OTHER: &str = "users/other";
+pub const COMPUTE: &str = "compute";
+pub const USERS: [&str; 4] = [HEAVY, LIGHT, MILD, OTHER];
+/// Programs that move known traffic, and whose they are.
+pub const PROGRAMS: [(&str, &str); 5] = [
+    (HEAVY, "heavy-1"),
+    (HEAVY, "heavy-2"),
+    (LIGHT, "light"),
+    (MILD, "mild"),
+    (OTHER, "other"),
+];
+
+const MIB: f64 = 1048576.0;
+
+/// One cgroup in one phase.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct User {
+    pub cpus: f64,
+    /// What its programs did, by their own account; nothing for those that only compute.
+    pub truth_mib_s: f64,
+    /// What the daemon charged it with.
+    pub charged_mib_s: Option<f64>,
+    /// Of the charge, relative to the truth.
+    pub error: Option<f64>,
+}
+
+/// What happened in a while.
+#[derive(Debug, Default, Serialize)]
+pub struct Phase {
+    pub name: &'static str,
+    pub users: BTreeMap<String, User>,
+    /// What the device counted.
+    pub total_mib_s: f64,
+    /// What programs did, by their own account.
+    pub truth_mib_s: f64,
+    /// Of a read.
+    pub latency_ns: f64,
+    /// Processors that waited for the device.
+    pub waiting_cpus: f64,
+}
+
+impl Phase {
+    pub fn of(name: &'static str, answer: Answer) -> Self {
+        let device = answer.device.unwrap_or_default();
+        let mut users: BTreeMap<String, User> = BTreeMap::new();
+        for (group, cpus) in &answer.cpus {
+            users.entry(group.clone()).or_default().cpus = *cpus;
+        }
+        for (group, program) in PROGRAMS {
+            let moved = answer.traffic.get(program).map_or(0.0, Traffic::bytes_s);
+            users.entry(group.into()).or_default().truth_mib_s += moved / MIB;
+        }
+        for (group, charged) in &answer.charged {
+            let user = users.entry(group.clone()).or_default();
+            let charged = charged / MIB;
+            user.charged_mib_s = Some(charged);
+            user.error = (user.truth_mib_s > 0.0).then(|| charged / user.truth_mib_s - 1.0);
+        }
+        Self {
+            name,
+            total_mib_s: Device::bytes_s(&device) / MIB,
+            truth_mib_s: users.values().map(|user| user.truth_mib_s).sum(),
+            latency_ns: device.latency_ns,
+            waiting_cpus: device.waiting_cpus,
+            users,
+        }
+    }
+}
+
+/// What was seen.
+#[derive(Debug, Default, Serialize)]
+pub struct Report {
+    pub enforce: &'static str,
+    pub kernel: String,
+    pub threshold_mib_s: f64,
+    pub capacity_mib_s: f64,
+    pub phases: Vec<Phase>,
+    /// The scheduler that was in force meanwhile; empty: the kernel's own.
+    pub scheduler: String,
+    /// What the daemon said after the kernel had ended the scheduler, and what was used then.
+    pub ejected: String,
+    /// After the daemon was killed: sched_ext's state, and the heavy user's limit.
+    pub state_after_kill: String,
+    pub limit_after_kill: String,
+    /// What calls cost: ours, and of the least scheduler.
+    pub costs: Vec<Value>,
+}
+
+impl Report {
+    pub fn print(&self) {
+        println!(
+            "{} on Linux {}; the device carries {:.0} MiB/s, the threshold is {:.0}",
+            self.enforce, self.kernel, self.capacity_mib_s, self.threshold_mib_s
+        );
+        for phase in &self.phases {
+            println!(
+                "\n{}: {:.1} MiB/s in all ({:+.1} % of the threshold), a read takes {:.1} µs, \
+                 {:.2} CPUs wait",
+                phase.name,
+                phase.total_mib_s,
+                100.0 * (phase.total_mib_s / self.threshold_mib_s - 1.0),
+                phase.latency_ns / 1000.0,
+                phase.waiting_cpus
+            );
+            print_users(phase);
+        }
+        if !self.ejected.is_empty() {
+            println!("{}", self.ejected);
+        }
+        for cost in &self.costs {
+            println!("{cost}");
+        }
+    }
+}
+
+fn print_users(phase: &Phase) {
+    println!(
+        "{:14} {:>6} {:>13} {:>9} {:>8}",
+        "", "CPUs", "moved, MiB/s", "charged", "error"
+    );
+    for (group, user) in &phase.users {
+        let number =
+            |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.2}"));
+        let error = user
+            .error
+            .map_or(String::new(), |error| format!("{:+.1} %", 100.0 * error));
+        println!(
+            "{group:14} {:>6.2} {:>13} {:>9} {error:>8}",
+            user.cpus,
+            number((user.truth_mib_s > 0.0).then_some(user.truth_mib_s)),
+            number(user.charged_mib_s),
+        );
+    }
+}
