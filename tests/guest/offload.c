@@ -164,3 +164,41 @@ u32 probes(u32 value)
 	mutex_unlock(lock);
 	return sum;
 }
+
+static volatile u32 interrupts, interrupt_number;
+
+void on_interrupt(u32 number)
+{
+	interrupts++;
+	interrupt_number = number;
+}
+
+/* Two sequences that stay the same as long as an interrupt changes no register and no flag. */
+u32 is_interrupted(u32 times)
+{
+	u32 one = 1, two = 1;
+
+	while (interrupts < times) {
+		one = one * 1664525 + 1013904223;
+		two = two * 1664525 + 1013904223;
+		if (one != two)
+			return 0;
+	}
+	return interrupt_number;
+}
+
+u32 is_not_interrupted_while_masked(u32 rounds)
+{
+	u32 before, after;
+
+	__asm__ volatile ("cpsid i" ::: "memory");
+	before = interrupts;
+	while (rounds--)
+		word++;
+	after = interrupts;
+	__asm__ volatile ("cpsie i" ::: "memory");
+	/* What was pending comes now. */
+	while (interrupts == after)
+		;
+	return before == after ? 1 : 0;
+}

@@ -146,6 +146,24 @@ fn a_budget_ends_an_endless_loop_at_one_of_its_instructions() {
 }
 
 #[test]
+fn an_interrupt_calls_its_handler_and_changes_nothing_else() {
+    let objects = Objects::new();
+    let handled = |words: &[&str], expected| {
+        let with = [
+            "--prune",
+            "--irq-handler",
+            "on_interrupt",
+            "--irq-period",
+            "5000",
+        ];
+        objects.run(&[words, &with].concat(), returns(expected));
+    };
+    // SysTick's exception number.
+    handled(&["is_interrupted", "50"], 15);
+    handled(&["is_not_interrupted_while_masked", "20000"], 1);
+}
+
+#[test]
 fn a_stack_that_is_full_is_a_stop() {
     let objects = Objects::new();
     for without in ["none", "stack", "all"] {
