@@ -132,9 +132,9 @@ pub fn run(args: &BandwidthArgs, json: bool) -> Result<ExitCode, LabError> {
         initrd: &artefacts.initrd,
         job: JOB,
         cpus: CPUS,
-        // With a thread for each, QEMU 7.2 now and then runs code of the 6.12 kernel that another
+        // With a thread for each, QEMU 7.2 now and then runs code of the kernel that another
         // processor has just patched.
-        threads: args.kernel == Kernel::Newest,
+        threads: false,
         board: "q35",
         memory: &device::memory(),
         more: device::arguments(&artefacts.device, &folder, CPUS, model)?,
