@@ -157,6 +157,8 @@ pub struct Stat {
     pub group: i32,
     /// Session.
     pub session: i32,
+    /// When it started, in clock ticks since boot.
+    pub started: u64,
     /// Resident pages.
     pub resident_pages: u64,
     /// The memory layout as the kernel was told: code, data, brk, stack, arguments, environment.
@@ -209,6 +211,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
         parent: signed(4)?,
         group: signed(5)?,
         session: signed(6)?,
+        started: number(22)?,
         resident_pages: number(24)?,
         layout: Layout {
             start_code: number(26)?,

@@ -120,7 +120,9 @@ fn what_cannot_be_restored_is_named_at_the_start() {
     assert!(line.contains("ERROR"), "{line}");
     assert!(line.contains("cannot be persisted as it is now"), "{line}");
     assert!(line.contains("not supported"), "{line}");
+    // It would outlive the program.
     tell(directory.path(), "end-shm");
+    program.until("ended", |program| program.said().contains("ended shm"));
 }
 
 #[test]
