@@ -13,8 +13,11 @@
 
 pub mod allocate;
 pub mod cli;
+pub mod curve;
 pub mod daemon;
 pub mod enforce;
 pub mod estimate;
 pub mod perf;
+pub mod probe;
+mod random;
 pub mod simulate;

@@ -66,3 +66,19 @@ fn the_same_numbers_give_the_same_simulation() {
     assert_eq!(first, of(outcomes(Policy::Fair, short)));
     assert!(first.iter().sum::<f64>() > 0.0);
 }
+
+#[test]
+fn ours_finds_the_threshold_at_which_an_access_takes_as_long_as_it_may() {
+    // Its working point: 480 ns at 6 GiB/s.
+    for policy in [Policy::Fair, Policy::FairExt] {
+        let outcomes = outcomes(policy, |setting| {
+            setting.most_latency_ns = Some(480.0);
+            setting.threshold = setting.curve.most();
+        });
+        let latency = mean(&outcomes, |run| run.access_ns_mean);
+        let found = mean(&outcomes, |run| run.bandwidth_gib_s.mean);
+        // More accesses are made while it is slow than while it is fast, and the probe is not.
+        assert!((0.95..1.2).contains(&(latency / 480.0)), "{latency}");
+        assert!((4.5..6.5).contains(&found), "{found}");
+    }
+}

@@ -430,3 +430,90 @@ fn a_simulation_holds_the_threshold_and_prints_one_object() {
     assert_eq!(bad.code, 1, "{}", bad.all());
     assert!(bad.stderr.contains("nowhere"), "{}", bad.all());
 }
+
+#[test]
+fn a_latency_that_is_measured_finds_the_threshold() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = format!("dormouse-test-{}-latency", std::process::id());
+    let Some(writers) = Writers::new(&name) else {
+        return;
+    };
+    let config = config(folder.path(), &name);
+    // No memory answers in a nanosecond: less and less is allowed, from the highest threshold on.
+    let text = fs::read_to_string(&config).expect("a configuration");
+    let text = text.replace("threshold_gib_s = 1.0", "most_latency_ns = 1");
+    fs::write(&config, text).expect("written");
+    let before = writers.limits();
+    let _daemon = Daemon::start(&config);
+    until("both are limited", || {
+        let now = writers.limits();
+        now.iter().zip(&before).all(|(now, before)| now != before)
+    });
+    let path = config.to_str().expect("UTF-8");
+    until("the threshold follows", || {
+        let top = dormouse(&["bandwidth", "top", "--once", "--json", "--config", path]);
+        let status: serde_json::Value = serde_json::from_str(&top.stdout).unwrap_or_default();
+        let number = |name: &str| status[name].as_f64();
+        let follows = number("latency_ns").zip(number("threshold_gib_s"));
+        follows.is_some_and(|(ns, gib_s)| ns > 1.0 && gib_s < 256.0)
+    });
+    let top = dormouse(&["bandwidth", "top", "--once", "--config", path]);
+    assert!(top.stdout.contains("an access takes"), "{}", top.all());
+}
+
+#[test]
+fn a_latency_curve_is_measured_and_the_simulator_reads_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let curve = folder.path().join("curve.csv");
+    let curve = curve.to_str().expect("UTF-8");
+    let probe = [
+        "bandwidth",
+        "probe",
+        "--node",
+        "0",
+        "--threads",
+        "1",
+        "--step",
+        "50",
+        "--json",
+        "--out",
+    ];
+    let measured = dormouse(&[&probe[..], &[curve]].concat());
+    let points: serde_json::Value = serde_json::from_str(&measured.stdout).expect("JSON");
+    let points = points["points"].as_array().expect("points");
+    assert!(points.len() > 2, "{}", measured.all());
+    let ns = |point: &serde_json::Value| point[1].as_f64().expect("a latency");
+    assert!(
+        points.iter().all(|point| ns(point) > 1.0),
+        "{}",
+        measured.all()
+    );
+    // One processor need not be enough to reach the knee of this machine's memory.
+    if measured.code == 1 {
+        assert!(measured.stderr.contains("knee"), "{}", measured.all());
+        assert!(
+            !Path::new(curve).exists(),
+            "what is no curve is not written"
+        );
+        return;
+    }
+    assert_eq!(measured.code, 0, "{}", measured.all());
+    let simulate = [
+        "bandwidth",
+        "simulate",
+        "--policy",
+        "none",
+        "--runs",
+        "1",
+        "--curve",
+    ];
+    let simulated = dormouse(&[&simulate[..], &[curve]].concat());
+    assert_eq!(simulated.code, 0, "{}", simulated.all());
+}
+
+#[test]
+fn a_node_that_is_not_there_cannot_be_probed() {
+    let said = dormouse(&["bandwidth", "probe", "--node", "999"]);
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(said.stderr.contains("no node 999"), "{}", said.all());
+}

@@ -12,6 +12,7 @@
 pub mod balance;
 pub mod controller;
 pub mod fair;
+pub mod latency;
 pub mod total;
 
 pub use controller::{Controller, Decision, Settings};

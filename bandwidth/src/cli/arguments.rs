@@ -22,10 +22,24 @@ Tasks are COUNTxKIND, separated by commas. A reader waits for the CXL device; a 
 does. A reader may have: most=GIB_S (it wants no more), weight=W, from=S and until=S (seconds of the
 simulation in which it is there), protected (never slowed; of the policy fair only).
 
-A curve is a file with lines `GiB/s,nanoseconds`, or one of seed-fpga, mess-cxl, linear-knee.
+A curve is a file with lines `GiB/s,nanoseconds`, as `probe` writes it, or one of seed-fpga, mess-cxl, linear-knee.
 
 Exit codes: 0 done; 1 the curve cannot be used; 2 wrong usage.")]
     Simulate(SimulateArguments),
+    /// Measure a device's latency curve, and find its knee
+    #[command(after_help = "\
+Examples:
+  dormouse bandwidth probe --node 2 --out cxl.csv
+  dormouse bandwidth probe --node 2 --writes 50 --threads 8
+
+One thread walks from line to line of the node's memory, each access after the one before; the
+others read as fast as they can, then at parts of that. What they move together and how long an
+access takes is a point of the curve. Whatever else uses the device meanwhile disturbs it. Memory is
+taken only if the node has it free.
+
+Exit codes: 0 done; 1 there is no such node or too little memory, or no knee was found; 2 wrong
+usage; 130 interrupted.")]
+    Probe(ProbeArguments),
     /// Say whether this machine has what `run` needs
     #[command(after_help = "\
 Examples:
@@ -75,6 +89,38 @@ to undo, and it is refused.
 
 Exit codes: 0 done; 1 a daemon is running, or something could not be undone.")]
     Undo(UndoArguments),
+}
+
+/// Arguments of `probe`.
+#[derive(Debug, Args)]
+pub struct ProbeArguments {
+    /// The NUMA node that is the device
+    #[arg(long, value_name = "N")]
+    pub node: u32,
+
+    /// Write the curve to this file, as `--curve` and the daemon's `curve` read it
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+
+    /// Threads that load the device [default: all processors but one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: Option<u16>,
+
+    /// Lines that are written after they were read, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub writes: u8,
+
+    /// Memory that all these threads use together [default: twice the largest cache]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    pub mib: Option<u32>,
+
+    /// Time for each of the fifteen steps, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..=60_000))]
+    pub step: u32,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `scheduler`.
@@ -163,6 +209,10 @@ pub struct SimulateArguments {
     /// The bandwidth to stay at, GiB/s [default: four fifths of the curve's working point]
     #[arg(long, value_name = "GIB_S", value_parser = positive)]
     pub threshold: Option<f64>,
+
+    /// Instead: our policies find the threshold at which an access takes so long, in nanoseconds
+    #[arg(long, value_name = "NS", value_parser = positive, conflicts_with = "threshold")]
+    pub latency: Option<f64>,
 
     /// Who runs
     #[arg(long, value_name = "TASKS", default_value = "5xreader,39xcompute")]

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod doctor;
+mod probe;
 mod run;
 mod scheduler;
 mod simulate;
@@ -13,10 +14,10 @@ use std::io::Write;
 
 pub use arguments::BandwidthCommand;
 
+use crate::curve::CurveError;
 use crate::daemon::config::ConfigError;
 use crate::enforce::EnforceError;
 use crate::enforce::ext::ExtError;
-use crate::simulate::CurveError;
 
 /// Done.
 const DONE: u8 = 0;
@@ -34,6 +35,9 @@ pub enum CliError {
     /// A configuration that cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// Memory of a node that cannot be had.
+    #[error(transparent)]
+    Memory(#[from] crate::probe::MemoryError),
     /// Cgroups that cannot be limited.
     #[error(transparent)]
     Enforce(#[from] EnforceError),
@@ -60,6 +64,7 @@ impl CliError {
 pub fn run(command: &BandwidthCommand) -> u8 {
     let result = match command {
         BandwidthCommand::Simulate(arguments) => simulate::run(arguments),
+        BandwidthCommand::Probe(arguments) => probe::run(arguments),
         BandwidthCommand::Doctor(arguments) => doctor::run(arguments),
         BandwidthCommand::Run(arguments) => run::run(arguments),
         BandwidthCommand::Scheduler(arguments) => scheduler::run(arguments),

@@ -16,7 +16,7 @@ use crate::daemon::config::Config;
 use crate::daemon::metrics::serve;
 use crate::daemon::residence::Watcher;
 use crate::daemon::status::{Passes, Status};
-use crate::daemon::{Daemon, News};
+use crate::daemon::{Daemon, News, Probe};
 use crate::enforce::cgroup::Hierarchy;
 use crate::enforce::ledger::{Ledger, Undone, Wait};
 
@@ -44,6 +44,9 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
     }
     let mut events = Events::open(arguments.events.as_deref())?;
     let (mut daemon, undone) = Daemon::new(config.clone(), threshold, hierarchy.clone())?;
+    if let Some(probe) = Probe::of(&config, threshold)? {
+        daemon.follow(probe);
+    }
     for undone in &undone {
         tracing::warn!("left by an earlier run: {}", told(undone));
         events.mark("undone", &told(undone));

@@ -8,11 +8,9 @@ use serde_json::json;
 
 use super::arguments::SimulateArguments;
 use super::{CliError, DONE};
+use crate::curve::{Curve, GIB};
 use crate::simulate::seed::machine;
-use crate::simulate::{Curve, GIB, Outcome, Policy, Setting, simulate};
-
-/// A threshold below the working point leaves room for what comes between two passes.
-const BELOW_WORKING_POINT: f64 = 0.8;
+use crate::simulate::{Outcome, Policy, Setting, simulate};
 
 /// Means over the runs of one policy.
 #[derive(Debug, Serialize)]
@@ -51,9 +49,10 @@ impl Verdict {
 
 pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
     let curve = Curve::find(&arguments.curve)?;
-    let threshold = match arguments.threshold {
-        Some(gib_s) => gib_s * GIB,
-        None => curve.working_point() * BELOW_WORKING_POINT,
+    let threshold = match (arguments.threshold, arguments.latency) {
+        (Some(gib_s), _) => gib_s * GIB,
+        (None, Some(_)) => curve.most(),
+        (None, None) => curve.threshold(),
     };
     let mut policies: Vec<Policy> = arguments.policy.iter().map(|&name| name.into()).collect();
     if policies.is_empty() {
@@ -67,6 +66,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
         tasks: arguments.tasks.0.clone(),
         policy,
         threshold,
+        most_latency_ns: arguments.latency,
         interval_ms: arguments.interval,
         seconds: f64::from(arguments.seconds),
         warm_up_seconds: 20.0,
@@ -86,22 +86,35 @@ pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
             "curve": curve.name,
             "working_point_gib_s": curve.working_point() / GIB,
             "threshold_gib_s": threshold / GIB,
+            "most_latency_ns": arguments.latency,
             "cpus": machine.cpus,
             "policies": verdicts,
         }))?;
     } else {
-        output::text(&rendered(&curve, threshold, &verdicts))?;
+        output::text(&rendered(&curve, arguments.latency, threshold, &verdicts))?;
     }
     Ok(DONE)
 }
 
-fn rendered(curve: &Curve, threshold: f64, verdicts: &[Verdict]) -> String {
+fn rendered(
+    curve: &Curve,
+    most_latency_ns: Option<f64>,
+    threshold: f64,
+    verdicts: &[Verdict],
+) -> String {
     let mut text = format!(
-        "curve {}: working point {:.2} GiB/s; threshold {:.2} GiB/s\n\n",
+        "curve {}: working point {:.2} GiB/s; ",
         curve.name,
-        curve.working_point() / GIB,
-        threshold / GIB
+        curve.working_point() / GIB
     );
+    let _ = match most_latency_ns {
+        Some(ns) => writeln!(
+            text,
+            "threshold: where an access takes {ns:.0} ns, {:.2} GiB/s at most\n",
+            threshold / GIB
+        ),
+        None => writeln!(text, "threshold {:.2} GiB/s\n", threshold / GIB),
+    };
     let _ = writeln!(
         text,
         "{:16} {:>24} {:>10} {:>16} {:>11} {:>9} {:>9}",

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::simulate::GIB;
+use crate::curve::GIB;
 use crate::simulate::seed::READER;
 use crate::simulate::task::{Spec, Work};
 

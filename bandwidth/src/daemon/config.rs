@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::curve::{Curve, CurveError, GIB};
 use crate::enforce::ext::Idle;
 use crate::perf::presets::{SampleKind, SampledEvent};
-use crate::simulate::{Curve, CurveError, GIB};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -176,6 +176,12 @@ pub struct Config {
     pub threshold_gib_s: Option<f64>,
     /// A curve's file or name.
     pub curve: Option<String>,
+    /// How long an access may take: it is measured, and the threshold found that keeps it so. Beside
+    /// one of the above, that is the highest threshold.
+    pub most_latency_ns: Option<f64>,
+    /// Accesses of one look, of which there are eight between two passes.
+    #[serde(default = "defaults::probe_reads")]
+    pub probe_reads: usize,
     /// More than the device can carry.
     #[serde(default = "defaults::most_gib_s")]
     pub most_gib_s: f64,
@@ -215,6 +221,9 @@ mod defaults {
     pub fn bytes_per_count() -> u64 {
         64
     }
+    pub fn probe_reads() -> usize {
+        16
+    }
     pub fn most_gib_s() -> f64 {
         256.0
     }
@@ -231,9 +240,6 @@ mod defaults {
         "/run/dormouse/bandwidth".into()
     }
 }
-
-/// A threshold below the working point leaves room for what comes between two passes.
-pub const BELOW_WORKING_POINT: f64 = 0.8;
 
 impl Config {
     /// Reads and checks a file.
@@ -274,11 +280,19 @@ impl Config {
         if self.cgroups.iter().chain(&self.protected).any(outside) {
             return Err("cgroups and protected are relative to the hierarchy's root, without ..");
         }
-        if self.threshold_gib_s.is_none() && self.curve.is_none() {
-            return Err("threshold_gib_s or curve is needed");
+        let thresholds = [self.threshold_gib_s, self.most_latency_ns];
+        if thresholds == [None; 2] && self.curve.is_none() {
+            return Err("threshold_gib_s, curve or most_latency_ns is needed");
         }
-        if self.threshold_gib_s.is_some_and(|value| !positive(value)) {
-            return Err("threshold_gib_s is above 0");
+        if thresholds
+            .into_iter()
+            .flatten()
+            .any(|value| !positive(value))
+        {
+            return Err("threshold_gib_s and most_latency_ns are above 0");
+        }
+        if !(4..=4096).contains(&self.probe_reads) {
+            return Err("probe_reads is 4 to 4096");
         }
         if !positive(self.most_gib_s) || !positive(self.half_life_ms) {
             return Err("most_gib_s and half_life_ms are above 0");
@@ -295,7 +309,7 @@ impl Config {
         self.samples.as_ref().map_or(Ok(()), SamplesConfig::check)
     }
 
-    /// The bandwidth to stay at, in bytes a second.
+    /// The bandwidth to stay at, in bytes a second; where latency decides, the highest one.
     ///
     /// # Errors
     /// The curve cannot be used.
@@ -303,8 +317,10 @@ impl Config {
         if let Some(gib_s) = self.threshold_gib_s {
             return Ok(gib_s * GIB);
         }
-        let curve = Curve::find(self.curve.as_deref().unwrap_or_default())?;
-        Ok(curve.working_point() * BELOW_WORKING_POINT)
+        match &self.curve {
+            Some(name) => Ok(Curve::find(name)?.threshold()),
+            None => Ok(self.most_gib_s * GIB),
+        }
     }
 
     /// The ledger's file.
@@ -346,6 +362,16 @@ mod tests {
     }
 
     #[test]
+    fn a_latency_does_for_a_threshold_and_a_threshold_bounds_it() {
+        let latency = LEAST.replace("threshold_gib_s = 4.0", "most_latency_ns = 600");
+        let config = parse(&latency).unwrap();
+        assert_eq!(config.most_latency_ns, Some(600.0));
+        assert_eq!(config.threshold().unwrap(), config.most_gib_s * GIB);
+        let both = LEAST.replace("[counter]", "most_latency_ns = 600\n[counter]");
+        assert_eq!(parse(&both).unwrap().threshold().unwrap(), 4.0 * GIB);
+    }
+
+    #[test]
     fn several_counters_and_samples_can_be_named() {
         let more = "[samples]\nperiod = 5\n\
             events = [{ pmu = \"cpu\", event = \"event=0x1\", op = \"store\", precise = 2 }]\n\
@@ -376,7 +402,13 @@ mod tests {
         refused("a.slice", "/a", "relative");
         refused("a.slice", "a/../..", "relative");
         refused("= 4.0", "= -4.0", "threshold");
-        refused("threshold_gib_s = 4.0", "", "curve is needed");
+        refused("threshold_gib_s = 4.0", "", "most_latency_ns is needed");
+        refused(
+            "threshold_gib_s = 4.0",
+            "most_latency_ns = 0",
+            "most_latency_ns",
+        );
+        refused("[counter]", "probe_reads = 1\n[counter]", "probe_reads");
         refused("assumed", "guessed", "guessed");
         refused("nodes", "knots = 1\nnodes", "knots");
         refused("= 3.0", "= 0.0", "gib_per_cpu_second");

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use super::bar::Bar;
 use super::config::{Config, CounterConfig};
 use super::several::Several;
+use crate::curve::GIB;
 use crate::estimate::{Counts, GroupSample, Nature};
 use crate::perf::device::{NodeCounter, Wanted};
 use crate::perf::pmu::DEVICES;
-use crate::simulate::GIB;
 
 /// What a counter is told when it is read.
 #[derive(Clone, Copy, Debug)]

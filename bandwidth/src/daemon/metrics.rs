@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use tiny_http::{Header, Method, Request, Response, Server};
 
 use super::status::{Status, UserStatus};
-use crate::simulate::GIB;
+use crate::curve::GIB;
 
 /// Content type of the format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -51,6 +51,11 @@ impl Collector for Collected {
         ];
         for (name, help, value) in gauges {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
+        }
+        if let Some(ns) = status.latency_ns {
+            let latency = ConstGauge::new(ns / 1e9);
+            let help = "Time of an access of the device, averaged.";
+            one(&mut encoder, "access_seconds", help, &latency)?;
         }
         let counters = [
             ("passes", "Passes.", status.passes),

@@ -10,6 +10,7 @@
 pub mod bar;
 pub mod config;
 pub mod counters;
+mod latency;
 pub mod metrics;
 mod news;
 pub mod residence;
@@ -35,6 +36,7 @@ use crate::perf::sampler::{Sampler, Wanted};
 use crate::perf::shares::Run;
 use config::{Config, Means};
 use counters::{Counter, Reading};
+pub use latency::Probe;
 pub use news::News;
 use residence::{Found, Resident, is_below};
 
@@ -89,7 +91,7 @@ pub struct Pass {
 pub fn nature(config: &Config) -> Nature {
     Nature {
         bits: 64,
-        most_bytes_s: config.most_gib_s * crate::simulate::GIB,
+        most_bytes_s: config.most_gib_s * crate::curve::GIB,
         stopped_after_ms: STOPPED_AFTER_MS,
     }
 }
@@ -121,6 +123,8 @@ pub struct Daemon {
     news: Vec<News>,
     estimator: Estimator,
     controller: Controller,
+    /// Where latency decides on the threshold.
+    probe: Option<Probe>,
     ledger: Ledger,
     /// Our scheduler, while the kernel uses it; quotas otherwise.
     ext: Option<Ext>,
@@ -181,6 +185,7 @@ impl Daemon {
             news,
             estimator,
             controller: Controller::new(Settings::new(threshold)),
+            probe: None,
             ledger,
             ext,
             users: Vec::new(),
@@ -194,6 +199,16 @@ impl Daemon {
             config,
         };
         Ok((daemon, undone))
+    }
+
+    /// From now on this probe finds the threshold.
+    pub fn follow(&mut self, probe: Probe) {
+        self.probe = Some(probe);
+    }
+
+    /// What an access takes, in nanoseconds, where that is measured.
+    pub fn latency_ns(&self) -> Option<f64> {
+        self.probe.as_ref().and_then(Probe::latency_ns)
     }
 
     /// In bytes a second.
@@ -316,6 +331,10 @@ impl Daemon {
             return pass;
         }
         self.faulty_since = None;
+        if let Some(probe) = &mut self.probe {
+            let threshold = probe.threshold(interval_ms, pass.total);
+            self.controller.set_threshold(threshold);
+        }
         let decision = self.decide(interval_ms, &estimate);
         pass.level = decision.level;
         pass.trim = decision.trim;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Daemon, Pass};
-use crate::simulate::GIB;
+use crate::curve::GIB;
 
 /// One user, as `top` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,6 +54,9 @@ pub struct Status {
     pub at: u64,
     pub threshold_gib_s: f64,
     pub total_gib_s: f64,
+    /// Of an access, where it is measured.
+    #[serde(default)]
+    pub latency_ns: Option<f64>,
     /// Whether the device's counters can be believed.
     pub trusted: bool,
     pub passes: u64,
@@ -85,6 +88,7 @@ impl Status {
             at: now.map_or(0, |time| time.as_secs()),
             threshold_gib_s: daemon.threshold() / GIB,
             total_gib_s: pass.total / GIB,
+            latency_ns: daemon.latency_ns(),
             trusted: pass.trusted,
             passes: passes.passes,
             pass_us: passes.pass_us,

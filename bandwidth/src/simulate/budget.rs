@@ -11,9 +11,9 @@
 //!
 //! Left out: caches, wakeups of the machine's other tasks, and what its calls cost.
 
-use super::random::Random;
 use super::task::{Machine, Task};
 use crate::enforce::ext::Idle;
+use crate::random::Random;
 
 /// `SLICE_NS`, `MOST_LEFT_NS` and the period of the timer, of `bpf/dormouse.bpf.c`.
 const SLICE_NS: i64 = 5_000_000;

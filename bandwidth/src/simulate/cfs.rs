@@ -1,7 +1,7 @@
 //! The fair class: a queue for each CPU, idle CPUs take from others, quotas are looked at on ticks.
 
-use super::random::Random;
 use super::task::{Machine, Task};
+use crate::random::Random;
 
 /// Whether an event is due, which comes again after a time with this mean.
 fn due(at_ns: &mut i64, now_ns: i64, mean_ns: f64, random: &mut Random) -> bool {

@@ -4,7 +4,7 @@
 //! (latency + its own time per line), and the latency depends on everybody's rates: a closed
 //! system, with one solution because latency never falls with load.
 
-use super::curve::Curve;
+use crate::curve::Curve;
 
 /// Bytes of a cache line.
 const LINE_BYTES: f64 = 64.0;
@@ -49,7 +49,7 @@ pub fn balance(curve: &Curve, running: &[Asking]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::curve::GIB;
+    use crate::curve::GIB;
 
     #[test]
     fn what_flows_is_what_is_asked_for_at_the_latency_that_results() {

@@ -2,14 +2,14 @@
 
 use super::budget::Budgets;
 use super::cfs::Cfs;
-use super::curve::Curve;
 use super::device::{Asking, balance};
 use super::ext::Ext;
 use super::metrics::{Latencies, Outcome, Spread, gib, rmse};
 use super::policy::{Control, Policy};
-use super::random::Random;
 use super::task::{Machine, Spec, Task, Work, pressure};
+use crate::curve::Curve;
 use crate::enforce::ext::Idle;
+use crate::random::Random;
 
 const STEP_NS: i64 = 100_000;
 /// What fio reads at a time in the seed's evaluation.
@@ -26,8 +26,10 @@ pub struct Setting {
     pub curve: Curve,
     pub tasks: Vec<Spec>,
     pub policy: Policy,
-    /// In bytes a second.
+    /// In bytes a second; where it begins if `most_latency_ns` is given.
     pub threshold: f64,
+    /// Ours find the threshold at which accesses take so long.
+    pub most_latency_ns: Option<f64>,
     /// Between two passes of our daemon.
     pub interval_ms: f64,
     pub seconds: f64,
@@ -107,6 +109,7 @@ pub fn simulate(setting: &Setting) -> Outcome {
     let mut control = Control::new(
         setting.policy,
         setting.threshold,
+        setting.most_latency_ns,
         interval_ns,
         tasks.len(),
         setting.seed,
@@ -136,7 +139,7 @@ pub fn simulate(setting: &Setting) -> Outcome {
             before = run.totals();
         }
         run.timers(now_ns);
-        control.act(now_ns, &mut run.tasks);
+        control.act(now_ns, run.latency_ns, &mut run.tasks);
         match &mut scheduler {
             Scheduler::Fair(cfs) => {
                 cfs.schedule(now_ns, &setting.machine, &mut run.tasks, &mut run.random);

@@ -16,8 +16,8 @@
 
 use std::collections::VecDeque;
 
-use super::random::Random;
 use super::task::{Machine, Task};
+use crate::random::Random;
 
 /// What weighs a new bandwidth against the average (seed, section 7.4).
 const NEW: f64 = 0.3;

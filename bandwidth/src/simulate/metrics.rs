@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::curve::GIB;
+use crate::curve::GIB;
 
 /// Mean, spread and quartiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -10,18 +10,15 @@
 
 mod budget;
 mod cfs;
-pub mod curve;
 pub mod device;
 pub mod engine;
 mod ext;
 pub mod metrics;
 pub mod policy;
 mod quota;
-mod random;
 pub mod seed;
 pub mod task;
 
-pub use curve::{Curve, CurveError, GIB};
 pub use engine::{Setting, simulate};
 pub use metrics::Outcome;
 pub use policy::Policy;

@@ -1,14 +1,15 @@
 //! What decides: the seed's four methods, and ours with the code of the daemon.
 
 use super::budget::Budget;
-use super::random::Random;
 use super::task::Task;
+use crate::allocate::latency::{LatencyTarget, PROBES};
 use crate::allocate::{Controller, Limit, Load, Settings, balance, total};
 use crate::enforce::{ext, quota};
 use crate::estimate::{
     Activity, Counts, Estimator, GroupSample, Nature, Settings as EstimateSettings, TaskId,
     TaskSample,
 };
+use crate::random::Random;
 use crate::simulate::quota::Quota;
 
 /// What weighs a new bandwidth against the average (seed, section 7.4).
@@ -108,6 +109,8 @@ pub struct Control {
     average: Vec<f64>,
     estimator: Estimator,
     controller: Controller,
+    latency: Option<LatencyTarget>,
+    probe: Probe,
     random: Random,
     pub writes: u64,
 }
@@ -120,8 +123,39 @@ struct Last {
     limit: Option<f64>,
 }
 
+/// What the daemon's probe would have measured since the last pass.
+#[derive(Default)]
+struct Probe {
+    next_ns: i64,
+    sum_ns: f64,
+    count: f64,
+}
+
+impl Probe {
+    fn look(&mut self, now_ns: i64, interval_ns: i64, latency_ns: f64) {
+        if now_ns >= self.next_ns {
+            self.next_ns = now_ns + interval_ns / i64::from(PROBES);
+            self.sum_ns += latency_ns;
+            self.count += 1.0;
+        }
+    }
+
+    fn take(&mut self) -> Option<f64> {
+        let mean = (self.count > 0.0).then(|| self.sum_ns / self.count);
+        (self.sum_ns, self.count) = (0.0, 0.0);
+        mean
+    }
+}
+
 impl Control {
-    pub fn new(policy: Policy, threshold: f64, interval_ns: i64, tasks: usize, seed: u64) -> Self {
+    pub fn new(
+        policy: Policy,
+        threshold: f64,
+        most_latency_ns: Option<f64>,
+        interval_ns: i64,
+        tasks: usize,
+        seed: u64,
+    ) -> Self {
         let (interval_ns, delay_ns) = policy.times_ns(interval_ns);
         Self {
             policy,
@@ -144,16 +178,19 @@ impl Control {
                 learn_half_life_ms: 0.0,
             }),
             controller: Controller::new(Settings::new(threshold)),
+            latency: most_latency_ns.map(|most| LatencyTarget::new(most, threshold)),
+            probe: Probe::default(),
             random: Random::new(seed ^ 0x5eed),
             writes: 0,
         }
     }
 
-    /// Does what is due now.
-    pub fn act(&mut self, now_ns: i64, tasks: &mut [Task]) {
+    /// Does what is due now; an access takes `latency_ns` now.
+    pub fn act(&mut self, now_ns: i64, latency_ns: f64, tasks: &mut [Task]) {
         if !self.policy.uses_cgroups() && !self.policy.uses_budgets() {
             return;
         }
+        self.probe.look(now_ns, self.interval_ns, latency_ns);
         if let Some((due_ns, limits)) = self.apply.take() {
             if now_ns >= due_ns {
                 self.write(now_ns, &limits, tasks);
@@ -208,6 +245,11 @@ impl Control {
             }
             _ => {
                 let interval_ms = self.interval_ns as f64 / 1e6;
+                if let Some(latency) = &mut self.latency {
+                    let total = crate::allocate::total_of(&loads);
+                    let threshold = latency.step(interval_ms, self.probe.take(), total);
+                    self.controller.set_threshold(threshold);
+                }
                 self.controller.step(interval_ms, 0.0, &loads).limits
             }
         }

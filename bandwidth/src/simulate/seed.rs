@@ -1,10 +1,10 @@
 //! The seed's evaluation: its machine, its workload, and what it measured.
 
-use super::curve::{Curve, CurveError, GIB};
 use super::device::Asking;
 use super::engine::Setting;
 use super::policy::Policy;
 use super::task::{Machine, Spec, Work};
+use crate::curve::{Curve, CurveError, GIB};
 
 /// What the seed aims at (section 6.3).
 pub const THRESHOLD: f64 = 4.0 * GIB;
@@ -66,6 +66,7 @@ pub fn setting(
         tasks,
         policy,
         threshold: THRESHOLD,
+        most_latency_ns: None,
         interval_ms: 50.0,
         seconds: 55.0,
         warm_up_seconds: 20.0,

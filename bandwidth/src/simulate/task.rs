@@ -3,7 +3,7 @@
 use super::budget::Budget;
 use super::device::Asking;
 use super::quota::Quota;
-use super::random::Random;
+use crate::random::Random;
 
 /// What a task does while it runs.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,8 +1,9 @@
 //! What is simulated, and the rows that come of it.
 
+use dormouse_bandwidth::curve::{CurveError, GIB};
 use dormouse_bandwidth::simulate::metrics::Band;
 use dormouse_bandwidth::simulate::task::{Spec, Work};
-use dormouse_bandwidth::simulate::{CurveError, GIB, Outcome, Policy, Setting, seed, simulate};
+use dormouse_bandwidth::simulate::{Outcome, Policy, Setting, seed, simulate};
 use dormouse_report::stats::Summary;
 use dormouse_tests::bench::rows::{Better, row, with_bar, with_goal};
 use serde_json::Value;

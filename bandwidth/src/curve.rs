@@ -11,11 +11,14 @@ use std::path::Path;
 /// Bytes of a GiB.
 pub const GIB: f64 = (1u64 << 30) as f64;
 
+/// A threshold below the working point leaves room for what comes between two passes.
+const BELOW_WORKING_POINT: f64 = 0.8;
+
 /// The curves that come with the program: name, text.
 pub const SHIPPED: [(&str, &str); 3] = [
-    ("seed-fpga", include_str!("../../curves/seed-fpga.csv")),
-    ("mess-cxl", include_str!("../../curves/mess-cxl.csv")),
-    ("linear-knee", include_str!("../../curves/linear-knee.csv")),
+    ("seed-fpga", include_str!("../curves/seed-fpga.csv")),
+    ("mess-cxl", include_str!("../curves/mess-cxl.csv")),
+    ("linear-knee", include_str!("../curves/linear-knee.csv")),
 ];
 
 /// A curve that cannot be used.
@@ -137,6 +140,11 @@ impl Curve {
             .iter()
             .max_by(|a, b| power(a).total_cmp(&power(b)));
         best.map_or(0.0, |point| point.0)
+    }
+
+    /// The bandwidth to stay at, in bytes a second: four fifths of the working point.
+    pub fn threshold(&self) -> f64 {
+        self.working_point() * BELOW_WORKING_POINT
     }
 
     /// The last bandwidth of which a latency is known, in bytes a second.

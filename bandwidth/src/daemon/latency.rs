@@ -1,0 +1,145 @@
+//! The daemon's probe: what an access of the device takes, looked at between passes by a thread of
+//! its own, and the threshold that follows.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::config::Config;
+use crate::allocate::latency::{LatencyTarget, PROBES};
+use crate::probe::{Chase, MemoryError};
+
+/// Memory of the walk on each node: each line is flushed when it was read, so it need not be more
+/// than a device's own caches hold.
+const CHASE_BYTES: usize = 8 << 20;
+
+/// What was measured since the last pass.
+#[derive(Debug, Default)]
+struct Looks {
+    sum_ns: f64,
+    count: u32,
+}
+
+/// A probe of a device, and the threshold at which accesses take as long as they may.
+#[derive(Debug)]
+pub struct Probe {
+    target: LatencyTarget,
+    looks: Arc<Mutex<Looks>>,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Probe {
+    /// On these nodes in turn, eight times in each interval with so many reads; the threshold starts
+    /// at `most`, in bytes a second.
+    ///
+    /// # Errors
+    /// A node has no room for it.
+    pub fn start(
+        nodes: &[u32],
+        reads: usize,
+        interval: Duration,
+        most_ns: f64,
+        most: f64,
+    ) -> Result<Self, MemoryError> {
+        let chases = nodes.iter().map(|&node| Chase::new(node, CHASE_BYTES));
+        let mut chases = chases.collect::<Result<Vec<_>, _>>()?;
+        let (looks, ends) = (Arc::new(Mutex::default()), Arc::new(AtomicBool::new(false)));
+        let (to, end) = (Arc::clone(&looks), Arc::clone(&ends));
+        let thread = std::thread::spawn(move || {
+            for at in (0..chases.len()).cycle() {
+                if end.load(Ordering::Relaxed) {
+                    return;
+                }
+                let ns = chases[at].median_ns(reads);
+                add(&to, ns);
+                std::thread::sleep(interval / PROBES);
+            }
+        });
+        Ok(Self {
+            target: LatencyTarget::new(most_ns, most),
+            looks,
+            ends,
+            thread: Some(thread),
+        })
+    }
+
+    /// The one that a configuration asks for.
+    ///
+    /// # Errors
+    /// A node has no room for it.
+    pub fn of(config: &Config, threshold: f64) -> Result<Option<Self>, MemoryError> {
+        let interval = Duration::from_millis(config.interval_ms);
+        let start = |most_ns| {
+            Self::start(
+                &config.nodes,
+                config.probe_reads,
+                interval,
+                most_ns,
+                threshold,
+            )
+        };
+        config.most_latency_ns.map(start).transpose()
+    }
+
+    /// After an interval in which the device moved `total` bytes a second: the threshold.
+    pub fn threshold(&mut self, interval_ms: f64, total: f64) -> f64 {
+        let looks = self
+            .looks
+            .lock()
+            .map(|mut looks| std::mem::take(&mut *looks));
+        let looks = looks.unwrap_or_default();
+        let mean = (looks.count > 0).then(|| looks.sum_ns / f64::from(looks.count));
+        self.target.step(interval_ms, mean, total)
+    }
+
+    /// The mean of late, in nanoseconds.
+    pub fn latency_ns(&self) -> Option<f64> {
+        self.target.latency_ns()
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn add(looks: &Mutex<Looks>, ns: f64) {
+    if let Ok(mut looks) = looks.lock() {
+        looks.sum_ns += ns;
+        looks.count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::curve::GIB;
+
+    #[test]
+    fn a_memory_that_answers_too_slowly_gets_a_lower_threshold() {
+        let interval = Duration::from_millis(8);
+        // Nothing answers in a nanosecond.
+        let mut probe = Probe::start(&[0], 16, interval, 1.0, 100.0 * GIB).unwrap();
+        let (mut threshold, mut passes) = (100.0 * GIB, 0);
+        while threshold > 2.0 * GIB && passes < 10_000 {
+            std::thread::sleep(interval);
+            threshold = probe.threshold(50.0, 2.0 * GIB);
+            passes += 1;
+        }
+        assert!(threshold <= 2.0 * GIB, "{}", threshold / GIB);
+        assert!(probe.latency_ns().unwrap() > 1.0);
+    }
+
+    #[test]
+    fn a_node_that_is_not_there_is_named() {
+        let interval = Duration::from_millis(8);
+        let said = Probe::start(&[0, 999], 16, interval, 1.0, 1.0).unwrap_err();
+        assert!(said.to_string().contains("no node 999"));
+    }
+}

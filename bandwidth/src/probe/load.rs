@@ -1,0 +1,161 @@
+//! Load on a node: threads that read, and write, line after line of memory there, as fast as they
+//! can or at a rate.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::memory::{LINE_BYTES, MemoryError, NodeMemory};
+
+/// Bytes between two looks at the clock.
+const CHUNK: usize = 16 << 10;
+/// Lines of which `writes` are written.
+const ROUND: usize = 16;
+/// As fast as it can.
+const UNBOUNDED: u64 = u64::MAX;
+
+/// What threads and their commander share.
+#[derive(Debug)]
+struct Shared {
+    /// In bytes a second, for each thread.
+    rate: AtomicU64,
+    moved: AtomicU64,
+    ends: AtomicBool,
+}
+
+/// Threads that use a node; they end with this value.
+#[derive(Debug)]
+pub struct Load {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// A thread on each of `cpus` with so many bytes of the node each; `writes` of sixteen lines
+    /// are written. They rest at first.
+    ///
+    /// # Errors
+    /// There is no such memory.
+    pub fn start(
+        node: u32,
+        cpus: &[usize],
+        bytes: usize,
+        writes: usize,
+    ) -> Result<Self, MemoryError> {
+        let shared = Arc::new(Shared {
+            rate: AtomicU64::new(0),
+            moved: AtomicU64::new(0),
+            ends: AtomicBool::new(false),
+        });
+        // They end with it, if one cannot be had.
+        let mut load = Self {
+            shared,
+            threads: Vec::new(),
+        };
+        for &cpu in cpus {
+            let memory = NodeMemory::on(node, bytes)?;
+            let shared = Arc::clone(&load.shared);
+            load.threads.push(std::thread::spawn(move || {
+                pin(cpu);
+                work(&shared, &memory, writes);
+            }));
+        }
+        Ok(load)
+    }
+
+    /// All threads together move so many bytes a second, or as many as they can.
+    pub fn set_rate(&self, bytes_s: Option<f64>) {
+        let each = bytes_s.map(|all| (all / self.threads.len().max(1) as f64) as u64);
+        let each = each.unwrap_or(UNBOUNDED);
+        self.shared.rate.store(each, Ordering::Relaxed);
+    }
+
+    /// Bytes that all threads have moved so far; a line that is written is read, too.
+    pub fn moved(&self) -> u64 {
+        self.shared.moved.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Lets the calling thread run on that processor only. Where that is refused it runs anywhere.
+pub fn pin(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    if let Err(error) = sched_setaffinity(None, &set) {
+        tracing::warn!("processor {cpu}: {error}");
+    }
+}
+
+fn work(shared: &Shared, memory: &NodeMemory, writes: usize) {
+    let mut at = 0;
+    let mut due = Instant::now();
+    while !shared.ends.load(Ordering::Relaxed) {
+        let rate = shared.rate.load(Ordering::Relaxed);
+        let now = Instant::now();
+        if rate == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+            due = now;
+            continue;
+        }
+        if rate != UNBOUNDED {
+            if now < due {
+                std::hint::spin_loop();
+                continue;
+            }
+            let chunk = Duration::from_secs_f64(CHUNK as f64 / rate as f64);
+            // What could not be done in time is not made up for.
+            due = due.max(now - chunk) + chunk;
+        }
+        let written = touch(memory, at, writes);
+        let moved = (CHUNK / LINE_BYTES + written) * LINE_BYTES;
+        shared.moved.fetch_add(moved as u64, Ordering::Relaxed);
+        at = (at + CHUNK) % memory.bytes();
+    }
+}
+
+/// Reads a chunk, and writes some of its lines; returns how many.
+fn touch(memory: &NodeMemory, from: usize, writes: usize) -> usize {
+    let mut written = 0;
+    for line in 0..CHUNK / LINE_BYTES {
+        // SAFETY: memory is a multiple of chunks; `from` is one of them.
+        unsafe {
+            let word = memory.start().add(from + line * LINE_BYTES).cast::<u64>();
+            let value = word.read_volatile();
+            if line % ROUND < writes {
+                word.write_volatile(value.wrapping_add(1));
+                written += 1;
+            }
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_moves_what_it_is_told_to_counting_written_lines_twice() {
+        let load = Load::start(0, &[0], 2 << 20, 8).unwrap();
+        assert_eq!(load.moved(), 0);
+        load.set_rate(None);
+        while load.moved() == 0 {
+            std::thread::yield_now();
+        }
+        drop(load);
+        let memory = NodeMemory::on(0, 2 << 20).unwrap();
+        assert_eq!(touch(&memory, 0, 8), CHUNK / LINE_BYTES / 2);
+        assert_eq!(touch(&memory, CHUNK, 0), 0);
+    }
+}
