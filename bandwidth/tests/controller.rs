@@ -198,6 +198,39 @@ proptest! {
     }
 }
 
+/// Others that want a lot now and then, as interactive programs do: what they leave unused in between
+/// must not stay unused, nor what they take in addition be forgotten.
+#[test]
+fn on_average_the_threshold_is_used_though_others_come_and_go() {
+    let user = |wanted| User {
+        wanted,
+        rate: 4e9,
+        weight: 1.0,
+        protected: false,
+    };
+    for (burst, every) in [(2.5e9, 3), (1e9, 2), (2e9, 5), (3e9, 4), (1.5e9, 8)] {
+        let mut plant = Plant::new(&[user(8e9), user(0.2e9), user(0.2e9)]);
+        let (mut sum, mut steps) = (0.0, 0);
+        for step in 0..1000usize {
+            for at in [1, 2] {
+                let bursts = (step + at).is_multiple_of(every);
+                plant.users[at].wanted = if bursts { burst } else { 0.2e9 };
+            }
+            plant.step();
+            if step >= 100 {
+                sum += plant.total();
+                steps += 1;
+            }
+        }
+        let mean = sum / f64::from(steps);
+        assert!(
+            (mean / THRESHOLD - 1.0).abs() < 0.02,
+            "{burst} {every}: {}",
+            mean / 1e9
+        );
+    }
+}
+
 #[test]
 fn what_cannot_be_limited_is_made_room_for() {
     let hungry = User {

@@ -100,6 +100,9 @@ pub struct BandwidthArgs {
     /// Free, limited and killed only
     #[arg(long)]
     pub brief: bool,
+    /// What each pass of the daemons found and decided, in trace-NAME.tsv of the machine's folder
+    #[arg(long)]
+    pub trace: bool,
     /// Also what calls of our scheduler cost, and those of the least one that there can be
     #[arg(long)]
     pub costs: bool,
@@ -160,6 +163,10 @@ pub fn run(args: &BandwidthArgs, json: bool) -> Result<ExitCode, LabError> {
         becomes(&mut report, answer);
     }
     terminal.finish();
+    for (name, text) in &report.traces {
+        let path = folder.join(format!("trace-{name}.tsv"));
+        std::fs::write(&path, text).doing(format!("write {}", path.display()))?;
+    }
     if json {
         print_json(&report)?;
     } else {

@@ -4,7 +4,7 @@
 //!  measured: bandwidth, CPU time ──▶ demands ──▶ fair shares ──▶ ÷ bytes per CPU second ──▶ limits
 //!                    │                               ▲                    ▲
 //!                    │                        × (1 + trim)         learnt per user
-//!                    └─▶ total − threshold ──▶ integral, stopped while nobody is limited
+//!                    └─▶ total − threshold ──▶ integral, stopped while nobody is held back
 //! ```
 //!
 //! Three things differ from the seed's reduction of the last CPU time by threshold over total:
@@ -55,6 +55,8 @@ impl Settings {
 const SURPRISE: f64 = 0.3;
 /// The part of an error that one step integrates away at most.
 const MOST_AT_ONCE: f64 = 0.5;
+/// Half-life of what counts as usual.
+const USUAL_HALF_LIFE_MS: f64 = 500.0;
 /// CPU time below which an interval says nothing of bytes per CPU second.
 const LEAST_TO_LEARN_CPU: f64 = 0.002;
 /// What a user who does not use its limit may come to want until the next step, over what it uses.
@@ -69,6 +71,10 @@ struct Memory {
     rate: Ewma,
     /// Time since its limit last held it back.
     idle_ms: f64,
+    /// What the last step expected it to move until this one, in bytes a second.
+    expected: f64,
+    /// Whether that was less than it wanted.
+    slowed: bool,
 }
 
 /// What a step decided.
@@ -88,14 +94,23 @@ pub struct Controller {
     settings: Settings,
     users: HashMap<u64, Memory>,
     trim: f64,
+    /// What others than those who were held back usually move less than expected, relative to the
+    /// threshold.
+    usually_less: Ewma,
+    /// What was unattributed in the last step, in bytes a second.
+    unattributed: f64,
 }
 
 impl Controller {
     pub fn new(settings: Settings) -> Self {
+        let mut usually_less = Ewma::new(USUAL_HALF_LIFE_MS);
+        usually_less.set(0.0);
         Self {
             settings,
             users: HashMap::new(),
             trim: 0.0,
+            usually_less,
+            unattributed: 0.0,
         }
     }
 
@@ -113,13 +128,7 @@ impl Controller {
     pub fn step(&mut self, interval_ms: f64, unattributed: f64, loads: &[Load]) -> Decision {
         self.remember(interval_ms, loads);
         let threshold = self.settings.threshold;
-        let total: f64 = super::total_of(loads) + unattributed;
-        let limited = loads.iter().any(|load| load.limit.is_some());
-        let mut error = threshold - total;
-        if error > 0.0 {
-            error = (error - self.left_over(loads)).max(0.0);
-        }
-        self.integrate(interval_ms, error / threshold, limited);
+        self.correct(interval_ms, unattributed, loads);
 
         let first: f64 = loads
             .iter()
@@ -130,6 +139,7 @@ impl Controller {
             .max(threshold * self.settings.reserve);
         let demands: Vec<Demand> = loads.iter().map(|load| self.demand(load)).collect();
         let shares = fair::shares(capacity, &demands);
+        self.expect(unattributed, loads, &demands, &shares.shares);
         let limits = loads
             .iter()
             .zip(&demands)
@@ -154,6 +164,8 @@ impl Controller {
             let mut user = before.remove(&load.id).unwrap_or_else(|| Memory {
                 rate: Ewma::new(settings.rate_half_life_ms),
                 idle_ms: 0.0,
+                expected: 0.0,
+                slowed: false,
             });
             if load.cpu > LEAST_TO_LEARN_CPU && load.bandwidth.is_finite() {
                 let rate = load.bandwidth / load.cpu;
@@ -176,27 +188,56 @@ impl Controller {
         }
     }
 
-    /// What limits granted and their users did not want, in bytes a second. It explains a total
-    /// below the threshold, which is then no error of the limits: what is left over is shared out
-    /// anew at once, and integrating it would make the total overshoot as soon as somebody takes it.
-    fn left_over(&self, loads: &[Load]) -> f64 {
-        let unused = |load: &Load| {
-            let limit = load.limit.filter(|_| !binding(load))?;
-            let rate = self.users.get(&load.id)?.rate.value()?;
-            Some((limit * rate - load.bandwidth).max(0.0))
-        };
-        loads.iter().filter_map(unused).sum()
+    /// Corrects the integral by what the total is off by, as far as limits are to blame: what
+    /// somebody who is not held back moves more or less than before is shared out anew at once, and
+    /// to integrate it would make the total overshoot. But only as far as that is unusual: who comes
+    /// and goes all the time is no reason to leave the total where it is.
+    fn correct(&mut self, interval_ms: f64, unattributed: f64, loads: &[Load]) {
+        let threshold = self.settings.threshold;
+        let (mut held, mut less, mut total) =
+            (false, self.unattributed - unattributed, unattributed);
+        for load in loads {
+            total += load.bandwidth;
+            let user = self.users.get(&load.id);
+            if binding(load) && user.is_some_and(|user| user.slowed) {
+                held = true;
+            } else {
+                less += user.map_or(0.0, |user| user.expected) - load.bandwidth;
+            }
+        }
+        if held {
+            let less = less / threshold;
+            let usually = self.usually_less.value().unwrap_or(0.0);
+            let error = 1.0 - total / threshold - (less - usually);
+            self.usually_less.add(interval_ms, less);
+            self.integrate(interval_ms, error);
+        } else if loads.iter().all(|load| load.limit.is_none()) {
+            // Nobody is limited: nothing is learnt, and what was is forgotten.
+            self.trim *= self.kept(interval_ms);
+            self.usually_less.add(interval_ms, 0.0);
+        }
     }
 
-    fn integrate(&mut self, interval_ms: f64, error: f64, limited: bool) {
+    fn kept(&self, interval_ms: f64) -> f64 {
+        (-self.settings.integral_per_s * interval_ms / 1000.0).exp()
+    }
+
+    fn integrate(&mut self, interval_ms: f64, error: f64) {
         let most = self.settings.most_trim;
-        let kept = (-self.settings.integral_per_s * interval_ms / 1000.0).exp();
-        if limited {
-            // However long the interval is, a part of the error only: the rates are being learnt too.
-            let step = (1.0 - kept).min(MOST_AT_ONCE) * error.clamp(-most, most);
-            self.trim = (self.trim + step).clamp(-most, most);
-        } else {
-            self.trim *= kept;
+        // However long the interval is, a part of the error only: the rates are being learnt too.
+        let part = (1.0 - self.kept(interval_ms)).min(MOST_AT_ONCE);
+        self.trim = (self.trim + part * error.clamp(-most, most)).clamp(-most, most);
+    }
+
+    /// Remembers what everybody is expected to move until the next step.
+    fn expect(&mut self, unattributed: f64, loads: &[Load], demands: &[Demand], shares: &[f64]) {
+        self.unattributed = unattributed;
+        for ((load, demand), &share) in loads.iter().zip(demands).zip(shares) {
+            let first = self.is_first(load);
+            if let Some(user) = self.users.get_mut(&load.id) {
+                user.slowed = !first && share < demand.wanted;
+                user.expected = if first { load.bandwidth } else { share };
+            }
         }
     }
 

@@ -163,6 +163,11 @@ pub struct RunArguments {
     /// Append events for `dormouse report` to this file
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
+
+    /// Write what each pass found and decided to this file: tab-separated values, a line for each
+    /// user in each pass
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
 }
 
 /// Arguments of `top`.

@@ -9,6 +9,7 @@ mod scheduler;
 mod simulate;
 mod tasks;
 mod top;
+mod trace;
 
 use std::io::Write;
 

@@ -11,6 +11,7 @@ use dormouse_report::event::{Clock, Event, EventWriter, Kind};
 use dormouse_report::output;
 
 use super::arguments::{RunArguments, UndoArguments};
+use super::trace::Trace;
 use super::{CliError, DONE};
 use crate::daemon::config::Config;
 use crate::daemon::metrics::serve;
@@ -43,6 +44,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
             .map_err(|error| CliError::Failed(format!("signals: {error}")))?;
     }
     let mut events = Events::open(arguments.events.as_deref())?;
+    let mut trace = arguments.trace.as_deref().map(Trace::create).transpose()?;
     let (mut daemon, undone) = Daemon::new(config.clone(), threshold, hierarchy.clone())?;
     if let Some(probe) = Probe::of(&config, threshold)? {
         daemon.follow(probe);
@@ -78,6 +80,12 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
             events.tell(news);
         }
         counts.add(&pass, started.elapsed());
+        if let Some(file) = &mut trace
+            && let Err(error) = file.add(began.elapsed().as_secs_f64(), &daemon, &pass)
+        {
+            tracing::warn!("--trace: {error}; it ends here");
+            trace = None;
+        }
         if written.is_none_or(|at| at.elapsed() >= STATUS_EVERY) {
             written = Some(Instant::now());
             let now = Status::of(&daemon, &pass, &counts);

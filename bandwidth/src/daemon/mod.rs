@@ -73,6 +73,13 @@ pub struct User {
     held_back: bool,
 }
 
+impl User {
+    /// Whether its limit held it back between the last two passes.
+    pub fn held_back(&self) -> bool {
+        self.held_back
+    }
+}
+
 /// What one pass found and did.
 #[derive(Clone, Debug, Default)]
 pub struct Pass {

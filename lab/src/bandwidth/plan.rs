@@ -23,11 +23,19 @@ pub type Use = Box<dyn Fn(&mut Report, Answer)>;
 #[derive(Default)]
 struct Plan {
     learn_half_life_ms: u32,
+    /// Whether daemons write traces, and those that have begun one.
+    trace: bool,
+    traced: Vec<String>,
     steps: Vec<(Step, Use)>,
 }
 
 fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
+}
+
+/// Where in the machine a daemon writes its trace.
+fn trace_of(daemon: &str) -> String {
+    format!("/run/trace-{daemon}.tsv")
 }
 
 impl Plan {
@@ -98,10 +106,15 @@ impl Plan {
             idle.name()
         );
         self.write(CONFIG, text);
+        let mut line = format!("/dormouse bandwidth run --config {CONFIG}");
+        if self.trace {
+            line += &format!(" --trace {}", trace_of(name));
+            self.traced.push(name.into());
+        }
         self.add(Step::Start {
             name: name.into(),
             group: None,
-            words: words(&format!("/dormouse bandwidth run --config {CONFIG}")),
+            words: words(&line),
         });
         if enforce == Enforce::SchedExt {
             // Loading a scheduler takes long where every processor is emulated and busy.
@@ -119,6 +132,7 @@ impl Plan {
 pub fn plan(args: &BandwidthArgs, threshold_gib_s: f64) -> Vec<(Step, Use)> {
     let mut plan = Plan {
         learn_half_life_ms: if args.learn { LEARN_HALF_LIFE_MS } else { 0 },
+        trace: args.trace,
         ..Plan::default()
     };
     let ms = args.seconds * 1000;
@@ -205,6 +219,12 @@ impl Plan {
         if self.schedules() {
             self.read("/sys/kernel/sched_ext/state", |report, text| {
                 report.state_after_kill = text;
+            });
+        }
+        for name in std::mem::take(&mut self.traced) {
+            let path = trace_of(&name);
+            self.read(&path, move |report, text| {
+                report.traces.push((name.clone(), text));
             });
         }
         self.steps

@@ -93,6 +93,9 @@ pub struct Report {
     /// After the daemon was killed: sched_ext's state, and the heavy user's limit.
     pub state_after_kill: String,
     pub limit_after_kill: String,
+    /// Daemons and what they traced.
+    #[serde(skip)]
+    pub traces: Vec<(String, String)>,
     /// What calls cost: ours, and of the least scheduler.
     pub costs: Vec<Value>,
 }
