@@ -77,6 +77,9 @@ Examples:
   dormouse bandwidth top
   dormouse bandwidth top --once --json
 
+On a terminal: q ends, s sorts by bandwidth, CPU time or memory, ↑ and ↓ scroll. Elsewhere it prints
+the same as text, once a second.
+
 Exit codes: 0 shown; 1 no daemon is running.")]
     Top(TopArguments),
     /// Give back every limit that a daemon left behind

@@ -6,6 +6,7 @@ mod doctor;
 mod probe;
 mod run;
 mod scheduler;
+mod screen;
 mod simulate;
 mod tasks;
 mod top;

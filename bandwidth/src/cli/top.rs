@@ -8,7 +8,7 @@ use std::time::Duration;
 use dormouse_report::output;
 
 use super::arguments::TopArguments;
-use super::{CliError, DONE};
+use super::{CliError, DONE, screen};
 use crate::daemon::config::Config;
 use crate::daemon::status::Status;
 
@@ -18,14 +18,18 @@ const MOST_USERS: usize = 20;
 pub fn run(arguments: &TopArguments) -> Result<u8, CliError> {
     let config = Config::read(&arguments.config)?;
     let path = config.status();
+    if !arguments.once && !arguments.json && std::io::stdout().is_terminal() {
+        let look = || read(&path).ok();
+        screen::show(read(&path)?, look)
+            .map_err(|error| CliError::Failed(format!("the terminal: {error}")))?;
+        return Ok(DONE);
+    }
     loop {
         let status = read(&path)?;
         if arguments.json {
             output::json(&status)?;
         } else {
-            let clear = !arguments.once && std::io::stdout().is_terminal();
-            let home = if clear { "\x1b[H\x1b[2J" } else { "" };
-            output::text(&format!("{home}{}", rendered(&status)))?;
+            output::text(&rendered(&status))?;
         }
         if arguments.once {
             return Ok(DONE);
