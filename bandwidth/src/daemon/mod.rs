@@ -11,8 +11,10 @@ pub mod bar;
 pub mod config;
 pub mod counters;
 mod latency;
+mod look;
 pub mod metrics;
 mod news;
+pub mod quiet;
 pub mod residence;
 pub mod several;
 pub mod status;
@@ -21,32 +23,29 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::allocate::{Controller, Decision, Load, Settings};
+use crate::allocate::{Controller, Decision, Settings};
 use crate::enforce::EnforceError;
 use crate::enforce::cgroup::{Cgroup, Hierarchy, Usage};
 use crate::enforce::ext::Ext;
 use crate::enforce::ledger::{Ledger, Undone, Wait};
-use crate::enforce::meter::{Meter, accounting_root};
+use crate::enforce::meter::{FILES, Meter, accounting_root};
 use crate::enforce::quota::{OPENING, Quota, until_longer_ns, until_turn_ns, worth_writing};
-use crate::estimate::{
-    Activity, Estimate, Estimator, Fault, Nature, Settings as EstimateSettings, TaskId, TaskSample,
-};
+use crate::estimate::{Estimate, Estimator, Fault, Nature, Settings as EstimateSettings};
 use crate::perf::ring::Tally;
 use crate::perf::sampler::{Sampler, Wanted};
 use crate::perf::shares::Run;
 use config::{Config, Means};
-use counters::{Counter, Reading};
+use counters::Counter;
 pub use latency::Probe;
+use look::{Rest, Watch};
 pub use news::News;
 use residence::{Found, Resident, is_below};
 
 /// Standing still for this long while its users are at work, a counter is stopped.
 const STOPPED_AFTER_MS: f64 = 1000.0;
 
-/// Who is not limited and uses less than so many CPUs is looked at in one of so many passes: among
-/// a thousand cgroups most do nothing.
-const QUIET_CPU: f64 = 0.002;
-const QUIET_PASSES: u64 = 4;
+/// Files that are not kept open are at least so many.
+const SPARE_FILES: u64 = 256;
 
 /// A cgroup that uses the device.
 pub struct User {
@@ -67,10 +66,21 @@ pub struct User {
     /// In force, in CPUs.
     pub limit: Option<f64>,
     usage: Option<Usage>,
+    /// When that was, and how often it was looked at so far.
+    looked_ns: u64,
+    looks: u32,
+    /// CPU time that the estimator knows of, in nanoseconds.
+    ran_ns: u64,
+    /// While it is quiet.
+    rest: Option<Rest>,
+    /// CPUs of a user that is not quiet any more, as of this pass.
+    begun_cpu: Option<f64>,
     meter: Option<Meter>,
     /// As of when its files were opened.
     processes: Vec<i32>,
     held_back: bool,
+    /// When it was counted last that its limit held it back.
+    held_ns: Option<u64>,
 }
 
 impl User {
@@ -92,6 +102,13 @@ pub struct Pass {
     /// Limits that were written.
     pub writes: usize,
     pub news: Vec<News>,
+}
+
+/// How many users' files may stay open.
+fn most_open() -> usize {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let files = most.unwrap_or(u64::MAX).saturating_sub(SPARE_FILES);
+    usize::try_from(files / FILES).unwrap_or(usize::MAX)
 }
 
 /// What can be expected of the counters.
@@ -138,6 +155,9 @@ pub struct Daemon {
     users: Vec<User>,
     /// Where version 1 accounts CPU time, if elsewhere.
     accounting: Option<PathBuf>,
+    /// So many users' files stay open.
+    most_open: usize,
+    watch: Watch,
     next_id: u64,
     passes: u64,
     last_ns: Option<u64>,
@@ -185,7 +205,7 @@ impl Daemon {
             write_allocate: true,
             learn_half_life_ms: config.learn_half_life_ms,
         });
-        let daemon = Self {
+        let mut daemon = Self {
             counter,
             sampler,
             sampled: vec![false; config.nodes.len()],
@@ -197,6 +217,8 @@ impl Daemon {
             ext,
             users: Vec::new(),
             accounting: accounting_root(),
+            most_open: most_open(),
+            watch: Watch::default(),
             next_id: 0,
             passes: 0,
             last_ns: None,
@@ -205,6 +227,7 @@ impl Daemon {
             hierarchy,
             config,
         };
+        daemon.open_totals();
         Ok((daemon, undone))
     }
 
@@ -245,6 +268,7 @@ impl Daemon {
     /// Who uses the device from now on; whoever does not any more gets back what he had.
     pub fn set_users(&mut self, found: &Found) -> Vec<News> {
         let mut news = Vec::new();
+        self.settle();
         let before = std::mem::take(&mut self.users).into_iter();
         let mut before: HashMap<PathBuf, User> = before
             .map(|user| (user.cgroup.path.clone(), user))
@@ -258,6 +282,9 @@ impl Daemon {
             if user.processes != resident.processes {
                 // Version 1 may account for them elsewhere now.
                 user.processes.clone_from(&resident.processes);
+                user.meter = None;
+            }
+            if self.users.len() >= self.most_open {
                 user.meter = None;
             }
             self.users.push(user);
@@ -290,9 +317,15 @@ impl Daemon {
             cpu: 0.0,
             limit: None,
             usage: None,
+            looked_ns: 0,
+            looks: 0,
+            ran_ns: 0,
+            rest: None,
+            begun_cpu: None,
             meter: None,
             processes: Vec::new(),
             held_back: false,
+            held_ns: None,
         }
     }
 
@@ -317,14 +350,13 @@ impl Daemon {
             news: std::mem::take(&mut self.news),
             ..Pass::default()
         };
-        let interval_ms = self
-            .last_ns
-            .map_or(0.0, |last| now_ns.saturating_sub(last) as f64 / 1e6);
+        let interval_ns = self.last_ns.map_or(0, |last| now_ns.saturating_sub(last));
+        let interval_ms = interval_ns as f64 / 1e6;
         self.last_ns = Some(now_ns);
         self.look_at_scheduler(&mut pass.news);
-        let moved_ns = self.look(&mut pass.news);
-        self.sample(interval_ms, &moved_ns, &mut pass.news);
-        let estimate = self.estimate(now_ns, &moved_ns);
+        self.look(interval_ns, &mut pass.news);
+        self.sample(interval_ms, &mut pass.news);
+        let estimate = self.estimate(now_ns, interval_ns);
         pass.news
             .extend(self.counter.news().into_iter().map(News::Counter));
         pass.total = estimate.total();
@@ -342,10 +374,10 @@ impl Daemon {
             let threshold = probe.threshold(interval_ms, pass.total);
             self.controller.set_threshold(threshold);
         }
-        let decision = self.decide(interval_ms, &estimate);
+        let (who, decision) = self.decide(interval_ms, &estimate);
         pass.level = decision.level;
         pass.trim = decision.trim;
-        self.enforce(now_ns, &decision, &mut pass);
+        self.enforce(now_ns, &who, &decision, &mut pass);
         pass
     }
 
@@ -359,60 +391,15 @@ impl Daemon {
         }
     }
 
-    /// CPU time of each user since the last pass, in nanoseconds; who is gone, goes.
-    fn look(&mut self, news: &mut Vec<News>) -> Vec<u64> {
-        self.passes += 1;
-        let mut moved_ns = Vec::with_capacity(self.users.len());
-        let mut gone = Vec::new();
-        for user in &mut self.users {
-            if user.meter.is_none() {
-                let accounting = self.accounting.as_deref();
-                user.meter = Meter::open(&user.cgroup, &self.hierarchy, accounting).ok();
-            }
-            let unlimited = user.limit.is_none();
-            let before = user.usage.filter(|_| unlimited);
-            if unlimited
-                && user.cpu < QUIET_CPU
-                && !(user.id + self.passes).is_multiple_of(QUIET_PASSES)
-                && before.is_some()
-            {
-                moved_ns.push(0);
-                user.held_back = false;
-                continue;
-            }
-            let read = user.meter.as_ref().map(|meter| meter.usage(before));
-            let Some(Ok(mut usage)) = read else {
-                gone.push(user.id);
-                continue;
-            };
-            if let Some(ext) = &self.ext {
-                usage.nr_throttled = ext.held(&user.cgroup.path);
-            }
-            let before = user.usage.replace(usage).unwrap_or(usage);
-            moved_ns.push(usage.cpu_ns.saturating_sub(before.cpu_ns));
-            user.held_back = usage.nr_throttled > before.nr_throttled;
-        }
-        if !gone.is_empty() {
-            let (out, users) = std::mem::take(&mut self.users)
-                .into_iter()
-                .partition::<Vec<User>, _>(|user| gone.contains(&user.id));
-            self.users = users;
-            for user in out {
-                self.let_go(&user.cgroup.path, news);
-            }
-        }
-        moved_ns
-    }
-
     /// Whose the device's traffic is, as far as samples tell.
-    fn sample(&mut self, interval_ms: f64, moved_ns: &[u64], news: &mut Vec<News>) {
+    fn sample(&mut self, interval_ms: f64, news: &mut Vec<News>) {
         let Some(sampler) = &mut self.sampler else {
             return;
         };
         let runs: Vec<Run> = self
             .users
             .iter()
-            .zip(moved_ns)
+            .zip(&self.watch.moved_ns)
             .map(|(user, &ns)| Run {
                 id: user.id,
                 cpu_s: ns as f64 / 1e9,
@@ -426,48 +413,6 @@ impl Daemon {
                 news.push(News::Samples(node, now));
             }
         }
-    }
-
-    fn estimate(&mut self, now_ns: u64, moved_ns: &[u64]) -> Estimate {
-        let nodes = &self.config.nodes;
-        let mut moved = vec![0.0; nodes.len()];
-        let mut samples = Vec::with_capacity(self.users.len());
-        for (user, &ns) in self.users.iter().zip(moved_ns) {
-            for (at, (&node, &share)) in nodes.iter().zip(&user.shares).enumerate() {
-                let seconds = share * ns as f64 / 1e9;
-                moved[at] += seconds;
-                let known = self.sampler.as_ref();
-                let known =
-                    known.and_then(|sampler| sampler.shares.weight(user.id, at, ns as f64 / 1e9));
-                samples.push(TaskSample {
-                    // One for each node that a user has memory on.
-                    id: TaskId {
-                        pid: user.id as i32,
-                        start_ns: at as u64,
-                    },
-                    group: node,
-                    activity: known.map_or(Activity::Weight(seconds), Activity::Sampled),
-                    cpu_ns: user.usage.map_or(0, |usage| usage.cpu_ns),
-                });
-            }
-        }
-        let groups = self.counter.read(Reading {
-            now_ns,
-            nodes,
-            moved: &moved,
-        });
-        let estimate = self.estimator.step(now_ns, &groups, &samples);
-        let mut found = estimate.tasks.iter();
-        for user in &mut self.users {
-            user.bandwidth = 0.0;
-            for _ in nodes.iter().zip(&user.shares) {
-                let Some(found) = found.next() else { break };
-                user.bandwidth += found.bandwidth;
-                user.charged_bytes += found.bytes;
-                user.cpu = found.cpu;
-            }
-        }
-        estimate
     }
 
     fn tell_faults(&mut self, estimate: &Estimate, news: &mut Vec<News>) {
@@ -501,22 +446,16 @@ impl Daemon {
         }
     }
 
-    fn decide(&mut self, interval_ms: f64, estimate: &Estimate) -> Decision {
-        let load = |user: &User| Load {
-            limit: user.limit,
-            held_back: user.held_back,
-            weight: user.weight,
-            protected: user.protected,
-            ..Load::new(user.id, user.bandwidth, user.cpu)
-        };
-        let loads: Vec<Load> = self.users.iter().map(load).collect();
+    /// Limits, and whose the first of them are.
+    fn decide(&mut self, interval_ms: f64, estimate: &Estimate) -> (Vec<usize>, Decision) {
+        let (who, loads) = self.loads();
         let rest = estimate.groups.iter().map(|group| group.unattributed).sum();
-        self.controller.step(interval_ms, rest, &loads)
+        (who, self.controller.step(interval_ms, rest, &loads))
     }
 
-    fn enforce(&mut self, now_ns: u64, decision: &Decision, pass: &mut Pass) {
+    fn enforce(&mut self, now_ns: u64, who: &[usize], decision: &Decision, pass: &mut Pass) {
         let (mut first, mut longer) = (Vec::new(), Vec::new());
-        for (at, limit) in decision.limits.iter().enumerate() {
+        for (&at, limit) in who.iter().zip(&decision.limits) {
             let user = &self.users[at];
             if !worth_writing(user.limit, limit.cpu) {
                 continue;

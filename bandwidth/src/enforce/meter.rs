@@ -16,12 +16,55 @@ use super::cgroup::{Cgroup, Hierarchy, Usage, Version};
 
 /// Longer than any `cpu.stat`.
 const MOST_BYTES: usize = 2048;
+/// Files of a cgroup that stay open, at most.
+pub const FILES: u64 = 2;
+
+/// A file that is read from its beginning, again and again.
+#[derive(Debug)]
+struct Source {
+    path: PathBuf,
+    /// Nothing: it is opened each time, as there are more cgroups than files that may be open.
+    file: Option<File>,
+}
+
+impl Source {
+    fn open(path: PathBuf, keep: bool) -> std::io::Result<Self> {
+        let file = File::open(&path)?;
+        Ok(Self {
+            path,
+            file: keep.then_some(file),
+        })
+    }
+
+    fn read<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8], EnforceError> {
+        let bytes = match &self.file {
+            Some(file) => file.read_at(buffer, 0),
+            None => File::open(&self.path).and_then(|file| file.read_at(buffer, 0)),
+        };
+        let bytes = bytes.map_err(EnforceError::file(&self.path))?;
+        Ok(&buffer[..bytes])
+    }
+
+    /// Nanoseconds, as in `cpuacct.usage`.
+    fn nanoseconds(&self) -> Result<u64, EnforceError> {
+        let mut buffer = [0; 32];
+        let text = self.read(&mut buffer)?;
+        number(text).ok_or_else(|| self.unknown(text))
+    }
+
+    fn unknown(&self, text: &[u8]) -> EnforceError {
+        EnforceError::Text {
+            path: self.path.clone(),
+            text: String::from_utf8_lossy(text).into_owned(),
+        }
+    }
+}
 
 enum CpuTime {
     /// In microseconds in `cpu.stat`.
     Stat,
     /// In nanoseconds in `cpuacct.usage`.
-    Accounted(File),
+    Accounted(Source),
     /// Task by task.
     Tasks,
 }
@@ -29,8 +72,44 @@ enum CpuTime {
 /// The open files of one cgroup.
 pub struct Meter {
     cgroup: Cgroup,
-    stat: File,
+    stat: Source,
     time: CpuTime,
+}
+
+/// The CPU time of a cgroup with all that are below it.
+#[derive(Debug)]
+pub struct Total {
+    source: Source,
+    version: Version,
+}
+
+impl Total {
+    /// Of a cgroup, relative to the hierarchy's root; nothing where nobody adds it up.
+    pub fn open(hierarchy: &Hierarchy, below: &Path, accounting: Option<&Path>) -> Option<Self> {
+        let open = |root: &Path, name| Source::open(root.join(below).join(name), true).ok();
+        let source = match hierarchy.version {
+            Version::V2 => open(&hierarchy.root, "cpu.stat"),
+            Version::V1 => open(&hierarchy.root, "cpuacct.usage")
+                .or_else(|| accounting.and_then(|root| open(root, "cpuacct.usage"))),
+        };
+        let total = Self {
+            source: source?,
+            version: hierarchy.version,
+        };
+        total.cpu_ns().map(|_| total)
+    }
+
+    /// Since it began; nothing when it cannot be read.
+    pub fn cpu_ns(&self) -> Option<u64> {
+        match self.version {
+            Version::V1 => self.source.nanoseconds().ok(),
+            Version::V2 => {
+                let mut buffer = [0; MOST_BYTES];
+                let text = self.source.read(&mut buffer).ok()?;
+                value(text, b"usage_usec ").map(|us| us * 1000)
+            }
+        }
+    }
 }
 
 /// The hierarchy with the cpuacct controller of version 1, if it is not that of the cpu controller.
@@ -46,7 +125,7 @@ pub fn accounting_root() -> Option<PathBuf> {
 }
 
 impl Meter {
-    /// Opens a cgroup's files.
+    /// Opens a cgroup's files, and keeps them open if there may be as many.
     ///
     /// # Errors
     /// They are not there, the cgroup is gone.
@@ -54,12 +133,13 @@ impl Meter {
         cgroup: &Cgroup,
         hierarchy: &Hierarchy,
         accounting: Option<&Path>,
+        keep: bool,
     ) -> Result<Self, EnforceError> {
         let path = cgroup.path.join("cpu.stat");
-        let stat = File::open(&path).map_err(EnforceError::file(path))?;
+        let stat = Source::open(path.clone(), keep).map_err(EnforceError::file(path))?;
         let time = match cgroup.version {
             Version::V2 => CpuTime::Stat,
-            Version::V1 => accounted(cgroup, hierarchy, accounting),
+            Version::V1 => accounted(cgroup, hierarchy, accounting, keep),
         };
         Ok(Self {
             cgroup: cgroup.clone(),
@@ -68,28 +148,30 @@ impl Meter {
         })
     }
 
+    /// Whether its CPU time is part of a [`Total`].
+    pub fn is_accounted(&self) -> bool {
+        !matches!(self.time, CpuTime::Tasks)
+    }
+
     /// What it has done since it began. `before`: what it had done at the last look, if nobody
     /// limits it meanwhile; then it is not read anew how often it was held back.
     ///
     /// # Errors
     /// It cannot be read, the cgroup is gone.
     pub fn usage(&self, before: Option<Usage>) -> Result<Usage, EnforceError> {
-        if let (Some(before), CpuTime::Accounted(file)) = (before, &self.time) {
+        if let (Some(before), CpuTime::Accounted(source)) = (before, &self.time) {
             return Ok(Usage {
-                cpu_ns: self.accounted(file)?,
+                cpu_ns: source.nanoseconds()?,
                 ..before
             });
         }
         let mut buffer = [0; MOST_BYTES];
-        let text = read(&self.stat, &mut buffer).map_err(self.failed())?;
-        let unknown = || EnforceError::Text {
-            path: self.cgroup.path.join("cpu.stat"),
-            text: String::from_utf8_lossy(text).into_owned(),
-        };
+        let text = self.stat.read(&mut buffer)?;
+        let unknown = || self.stat.unknown(text);
         let nr_throttled = value(text, b"nr_throttled ").ok_or_else(unknown)?;
         let cpu_ns = match &self.time {
             CpuTime::Stat => value(text, b"usage_usec ").ok_or_else(unknown)? * 1000,
-            CpuTime::Accounted(file) => self.accounted(file)?,
+            CpuTime::Accounted(source) => source.nanoseconds()?,
             CpuTime::Tasks => self.cgroup.usage()?.cpu_ns,
         };
         Ok(Usage {
@@ -97,40 +179,26 @@ impl Meter {
             nr_throttled,
         })
     }
-
-    fn accounted(&self, file: &File) -> Result<u64, EnforceError> {
-        let mut buffer = [0; 32];
-        let text = read(file, &mut buffer).map_err(self.failed())?;
-        number(text).ok_or_else(|| EnforceError::Text {
-            path: self.cgroup.path.join("cpuacct.usage"),
-            text: String::from_utf8_lossy(text).into_owned(),
-        })
-    }
-
-    fn failed(&self) -> impl FnOnce(std::io::Error) -> EnforceError {
-        EnforceError::file(self.cgroup.path.join("cpu.stat"))
-    }
 }
 
-fn accounted(cgroup: &Cgroup, hierarchy: &Hierarchy, accounting: Option<&Path>) -> CpuTime {
-    if let Ok(file) = File::open(cgroup.path.join("cpuacct.usage")) {
-        return CpuTime::Accounted(file);
+fn accounted(
+    cgroup: &Cgroup,
+    hierarchy: &Hierarchy,
+    accounting: Option<&Path>,
+    keep: bool,
+) -> CpuTime {
+    if let Ok(source) = Source::open(cgroup.path.join("cpuacct.usage"), keep) {
+        return CpuTime::Accounted(source);
     }
     let open = || {
         let below = cgroup.path.strip_prefix(&hierarchy.root).ok()?;
         let other = Cgroup::new(accounting?.join(below), Version::V1);
         let mut processes = [cgroup, &other].map(|one| one.processes().unwrap_or_default());
         processes.iter_mut().for_each(|list| list.sort_unstable());
-        let file = File::open(other.path.join("cpuacct.usage")).ok()?;
-        (processes[0] == processes[1]).then_some(CpuTime::Accounted(file))
+        let source = Source::open(other.path.join("cpuacct.usage"), keep).ok()?;
+        (processes[0] == processes[1]).then_some(CpuTime::Accounted(source))
     };
     open().unwrap_or(CpuTime::Tasks)
-}
-
-/// From the beginning.
-fn read<'a>(file: &File, buffer: &'a mut [u8]) -> std::io::Result<&'a [u8]> {
-    let bytes = file.read_at(buffer, 0)?;
-    Ok(&buffer[..bytes])
 }
 
 /// The number in the line that begins like this.
@@ -159,7 +227,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let cgroup = Cgroup::new(root.join("a"), Version::V2);
-        let open = || Meter::open(&cgroup, &hierarchy(root, Version::V2), None);
+        let open = || Meter::open(&cgroup, &hierarchy(root, Version::V2), None, true);
         assert!(open().is_err_and(|error| error.is_gone()));
         fs::create_dir(&cgroup.path).unwrap();
         let stat = cgroup.path.join("cpu.stat");
@@ -192,7 +260,7 @@ mod tests {
         let cgroup = Cgroup::new(cpu.join("a"), Version::V1);
         let hierarchy = hierarchy(&cpu, Version::V1);
         let used = |acct| {
-            let meter = Meter::open(&cgroup, &hierarchy, acct).unwrap();
+            let meter = Meter::open(&cgroup, &hierarchy, acct, false).unwrap();
             meter.usage(None).unwrap().cpu_ns
         };
         assert_eq!(used(Some(acct.as_path())), 123_456);
@@ -215,7 +283,7 @@ mod tests {
             eprintln!("left out: no cgroup can be made here");
             return;
         }
-        let open = Meter::open(&cgroup, &hierarchy, accounting_root().as_deref());
+        let open = Meter::open(&cgroup, &hierarchy, accounting_root().as_deref(), true);
         let said = open.as_ref().ok().map(|meter| meter.usage(None));
         fs::remove_dir(&cgroup.path).unwrap();
         match said {

@@ -5,6 +5,7 @@
 //! this machine. Everything simulated is the same on every machine.
 
 mod cases;
+mod cgroups;
 mod pass;
 mod tables;
 mod whole;
@@ -34,6 +35,9 @@ struct Options {
     /// The passes of the daemon alone; nothing is kept
     #[arg(long)]
     passes: bool,
+    /// With --passes: over so many tasks only
+    #[arg(long, value_name = "N", requires = "passes")]
+    tasks: Option<usize>,
     /// One of the tasks that the daemon looks at: busy or little
     #[arg(long, hide = true)]
     task: Option<String>,
@@ -48,7 +52,7 @@ fn bench(options: &Options) -> Result<(), String> {
         whole::task(kind == "busy");
     }
     if options.passes {
-        for one in whole::measure()? {
+        for one in whole::measure(options.tasks)? {
             println!(
                 "{} tasks: {:.3} ms a pass (quartiles {:.3}, {:.3}; most {:.3}), CPU time {:.3} ms, {:.2} % of a core, \
                  {:.1} limits written",
@@ -68,7 +72,7 @@ fn bench(options: &Options) -> Result<(), String> {
     let passes = pass::measure();
     let mut rows = cases::rows(&measured);
     rows.extend(pass::rows(&passes));
-    match whole::measure() {
+    match whole::measure(None) {
         Ok(whole) => rows.extend(whole::rows(&whole)),
         Err(why) => eprintln!("bench: left out: passes of the daemon: {why}"),
     }

@@ -2,22 +2,21 @@
 //! in a cgroup of its own, looked at and limited by the code that `dormouse bandwidth run` runs.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use dormouse_bandwidth::daemon::Daemon;
 use dormouse_bandwidth::daemon::config::Config;
 use dormouse_bandwidth::daemon::residence::Watcher;
-use dormouse_bandwidth::enforce::cgroup::{Hierarchy, Version};
-use dormouse_bandwidth::enforce::meter::accounting_root;
+use dormouse_bandwidth::enforce::cgroup::Hierarchy;
 use dormouse_report::stats::Summary;
 use dormouse_tests::bench::rows::{Better, row, with_bar};
 use serde_json::Value;
 
+use super::cgroups::{self, Tasks};
+
 const TASKS: [usize; 3] = [10, 100, 1000];
-/// That compute all the time; the others do a little every 50 ms.
-const BUSY: usize = 2;
 const SECONDS: u64 = 20;
 const LITTLE: Duration = Duration::from_micros(20);
 const PAUSE: Duration = Duration::from_millis(50);
@@ -33,8 +32,12 @@ pub struct Whole {
     pub writes_per_pass: f64,
 }
 
-/// What one of the tasks does, for ever.
+/// What one of the tasks does, as long as its parent lives.
 pub fn task(busy: bool) -> ! {
+    let ends = Some(rustix::process::Signal::KILL);
+    if rustix::process::set_parent_process_death_signal(ends).is_err() {
+        std::process::exit(1);
+    }
     loop {
         let began = Instant::now();
         while began.elapsed() < LITTLE {
@@ -46,12 +49,23 @@ pub fn task(busy: bool) -> ! {
     }
 }
 
-/// Passes over 10, 100 and 1,000 tasks; in words, why not.
-pub fn measure() -> Result<Vec<Whole>, String> {
+/// Passes over 10, 100 and 1,000 tasks, or over so many; in words, why not.
+pub fn measure(only: Option<usize>) -> Result<Vec<Whole>, String> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // A second one ends the process at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(|error| format!("signals: {error}"))?;
+    }
+    let hierarchy = Hierarchy::find().map_err(|error| error.to_string())?;
+    for left in cgroups::remove_leftovers(&hierarchy) {
+        eprintln!("bench: removed {}, left by an earlier run", left.display());
+    }
     let mut all = Vec::new();
-    for tasks in TASKS {
+    for tasks in only.map_or(TASKS.to_vec(), |only| vec![only]) {
         eprintln!("bench: passes of the daemon over {tasks} tasks");
-        let one = of(tasks)?;
+        let one = of(tasks, &hierarchy, &stop)?;
         eprintln!(
             "bench: {:.3} ms a pass, CPU time {:.3} ms, {:.2} % of a core",
             one.times_ms.median, one.cpu_ms.median, one.cpu_percent
@@ -61,84 +75,8 @@ pub fn measure() -> Result<Vec<Whole>, String> {
     Ok(all)
 }
 
-/// Cgroups with a task each, which end with this.
-struct Tasks {
-    roots: Vec<PathBuf>,
-    name: String,
-    count: usize,
-    children: Vec<Child>,
-}
-
-impl Tasks {
-    fn new(hierarchy: &Hierarchy, count: usize) -> Result<Self, String> {
-        // Version 1 may account for CPU time elsewhere; tasks are moved there as well.
-        let other = accounting_root().filter(|root| *root != hierarchy.root);
-        let other = other.filter(|_| hierarchy.version == Version::V1);
-        let mut tasks = Self {
-            roots: std::iter::once(hierarchy.root.clone())
-                .chain(other)
-                .collect(),
-            name: format!("dormouse-bench-{}", std::process::id()),
-            count,
-            children: Vec::new(),
-        };
-        tasks
-            .start()
-            .map_err(|error| format!("cgroups cannot be made here: {error}"))?;
-        Ok(tasks)
-    }
-
-    fn start(&mut self) -> std::io::Result<()> {
-        for root in &self.roots {
-            fs::create_dir(root.join(&self.name))?;
-            let _ = fs::write(root.join(&self.name).join("cgroup.subtree_control"), "+cpu");
-        }
-        let program = std::env::current_exe()?;
-        for at in 0..self.count {
-            let kind = if at < BUSY { "busy" } else { "little" };
-            let child = Command::new("nice")
-                .args(["-n", "19"])
-                .arg(&program)
-                .args(["--task", kind])
-                .stdin(Stdio::null())
-                .spawn()?;
-            let pid = child.id().to_string();
-            self.children.push(child);
-            for root in &self.roots {
-                let folder = root.join(&self.name).join(at.to_string());
-                fs::create_dir(&folder)?;
-                fs::write(folder.join("cgroup.procs"), &pid)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        let deadline = Instant::now() + Duration::from_secs(10);
-        for root in &self.roots {
-            let root = root.join(&self.name);
-            let below = (0..self.count).map(|at| root.join(at.to_string()));
-            for folder in below.chain([root.clone()]) {
-                while folder.exists()
-                    && fs::remove_dir(&folder).is_err()
-                    && Instant::now() < deadline
-                {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-            }
-        }
-    }
-}
-
-fn of(count: usize) -> Result<Whole, String> {
-    let hierarchy = Hierarchy::find().map_err(|error| error.to_string())?;
-    let tasks = Tasks::new(&hierarchy, count)?;
+fn of(count: usize, hierarchy: &Hierarchy, stop: &AtomicBool) -> Result<Whole, String> {
+    let tasks = Tasks::new(hierarchy, count)?;
     let state = std::env::temp_dir().join(&tasks.name);
     let file = state.join("bandwidth.toml");
     let text = format!(
@@ -156,12 +94,19 @@ fn of(count: usize) -> Result<Whole, String> {
     std::thread::sleep(Duration::from_secs(2));
     let (mut daemon, _) =
         Daemon::new(config.clone(), threshold, hierarchy.clone()).map_err(|e| e.to_string())?;
-    let watcher = Watcher::start(hierarchy, config.cgroups.clone(), config.nodes.clone());
+    let watcher = Watcher::start(
+        hierarchy.clone(),
+        config.cgroups.clone(),
+        config.nodes.clone(),
+    );
     let mut cpu_ms = Vec::new();
     let (mut generation, mut times, mut writes) = (0, Vec::new(), 0);
     let began = Instant::now();
     let mut counted: Option<(Instant, Duration)> = None;
     while began.elapsed() < Duration::from_secs(SECONDS) {
+        if stop.load(Ordering::Relaxed) {
+            return Err("interrupted".to_owned());
+        }
         let started = Instant::now();
         let cpu = thread();
         if let Some(found) = watcher.newer(generation) {

@@ -1,0 +1,286 @@
+//! Who does next to nothing is looked at seldom: what that costs in accuracy is bounded. The real
+//! daemon on folders that stand for cgroups.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dormouse_bandwidth::daemon::config::Config;
+use dormouse_bandwidth::daemon::counters::{Counter, Reading};
+use dormouse_bandwidth::daemon::quiet::{FEW, MANY};
+use dormouse_bandwidth::daemon::residence::{Found, Resident};
+use dormouse_bandwidth::daemon::{Daemon, User};
+use dormouse_bandwidth::enforce::cgroup::{Hierarchy, Version};
+use dormouse_bandwidth::estimate::{Counts, GroupSample};
+use proptest::prelude::*;
+
+const INTERVAL_S: f64 = 0.05;
+/// What a CPU second moves.
+const BYTES_PER_CPU_S: f64 = 4e9;
+const SLICE: &str = "all.slice";
+
+/// What the device has carried.
+struct Device(Arc<AtomicU64>);
+
+impl Counter for Device {
+    fn read(&mut self, reading: Reading) -> Vec<GroupSample> {
+        let counts = Counts {
+            read_bytes: self.0.load(Ordering::Relaxed),
+            write_bytes: 0,
+        };
+        vec![GroupSample {
+            group: reading.nodes[0],
+            counts: Some(counts),
+        }]
+    }
+}
+
+struct World {
+    folder: tempfile::TempDir,
+    bytes: Arc<AtomicU64>,
+    daemon: Daemon,
+    pass: u64,
+    /// In CPUs, of each user; and of somebody beside them.
+    runs: Vec<f64>,
+    beside: f64,
+    used_us: Vec<f64>,
+    all_us: f64,
+    writes: usize,
+}
+
+impl World {
+    /// Users that run so much. `adds_up`: the kernel tells what all have run together.
+    fn new(runs: &[f64], adds_up: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("cgroup");
+        for at in 0..runs.len() {
+            let path = root.join(SLICE).join(at.to_string());
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("cpu.max"), "max 100000\n").unwrap();
+            fs::write(path.join("cpu.weight"), "100\n").unwrap();
+            fs::write(path.join("cpu.stat"), "usage_usec 0\nnr_throttled 0\n").unwrap();
+        }
+        if adds_up {
+            fs::write(root.join(SLICE).join("cpu.stat"), "usage_usec 0\n").unwrap();
+        }
+        let file = folder.path().join("bandwidth.toml");
+        let text = format!(
+            "nodes = [1]\nthreshold_gib_s = 4.0\ncgroups = [\"{SLICE}\"]\nstate = \"{}\"\n\
+             [counter]\nkind = \"text\"\npath = \"/nowhere\"\n",
+            folder.path().join("state").display()
+        );
+        fs::write(&file, text).unwrap();
+        let config = Config::read(&file).unwrap();
+        let threshold = config.threshold().unwrap();
+        let hierarchy = Hierarchy {
+            root,
+            version: Version::V2,
+        };
+        let bytes = Arc::new(AtomicU64::new(0));
+        let device = Box::new(Device(Arc::clone(&bytes)));
+        let (daemon, _) = Daemon::with_counter(config, threshold, hierarchy, device).unwrap();
+        let mut world = Self {
+            folder,
+            bytes,
+            daemon,
+            pass: 0,
+            runs: runs.to_vec(),
+            beside: 0.0,
+            used_us: vec![0.0; runs.len()],
+            all_us: 0.0,
+            writes: 0,
+        };
+        world.tell();
+        world
+    }
+
+    fn path(&self, at: usize) -> PathBuf {
+        let slice = self.folder.path().join("cgroup").join(SLICE);
+        slice.join(at.to_string())
+    }
+
+    /// Who is there.
+    fn tell(&mut self) {
+        let resident = |at| Resident {
+            path: self.path(at),
+            shares: vec![1.0],
+            bytes: 1 << 30,
+            processes: Vec::new(),
+        };
+        let found = Found {
+            generation: 1,
+            residents: (0..self.runs.len()).map(resident).collect(),
+        };
+        assert!(self.daemon.set_users(&found).is_empty());
+    }
+
+    /// An interval and a pass.
+    fn step(&mut self) {
+        let mut moved = 0.0;
+        self.all_us += self.beside * INTERVAL_S * 1e6;
+        for (at, cpu) in self.runs.iter().enumerate() {
+            let ran_us = cpu * INTERVAL_S * 1e6;
+            self.used_us[at] += ran_us;
+            self.all_us += ran_us;
+            moved += ran_us / 1e6 * BYTES_PER_CPU_S;
+            let text = format!("usage_usec {}\nnr_throttled 0\n", self.used_us[at] as u64);
+            fs::write(self.path(at).join("cpu.stat"), text).unwrap();
+        }
+        let slice = self.folder.path().join("cgroup").join(SLICE);
+        if slice.join("cpu.stat").exists() {
+            let text = format!("usage_usec {}\n", self.all_us as u64);
+            fs::write(slice.join("cpu.stat"), text).unwrap();
+        }
+        self.bytes.fetch_add(moved as u64, Ordering::Relaxed);
+        self.pass += 1;
+        let pass = self
+            .daemon
+            .pass((self.pass as f64 * INTERVAL_S * 1e9) as u64);
+        self.writes += pass.writes;
+    }
+
+    fn steps(&mut self, count: u64) {
+        (0..count).for_each(|_| self.step());
+    }
+
+    fn user(&self, at: usize) -> &User {
+        let path = self.path(at);
+        let mut users = self.daemon.users().iter();
+        users.find(|user| user.cgroup.path == path).unwrap()
+    }
+
+    /// Passes until a user is known to use so many CPUs.
+    fn until_seen(&mut self, at: usize, cpu: f64) -> u64 {
+        for pass in 1..100 {
+            self.step();
+            if self.user(at).cpu > cpu {
+                return pass;
+            }
+        }
+        panic!("it was never seen");
+    }
+}
+
+#[test]
+fn who_begins_is_seen_at_once_if_the_kernel_adds_up() {
+    let mut world = World::new(&[0.001; 40], true);
+    world.steps(70);
+    world.runs[17] = 0.5;
+    assert_eq!(world.until_seen(17, 0.2), 1);
+    assert!(world.user(17).bandwidth > 0.2 * BYTES_PER_CPU_S);
+    // And again, by another one.
+    world.steps(20);
+    world.runs[3] = 0.5;
+    assert_eq!(world.until_seen(3, 0.2), 1);
+}
+
+#[test]
+fn who_begins_too_softly_for_the_sum_is_seen_within_a_turn() {
+    let mut world = World::new(&[0.001; 40], true);
+    for at in [5, 6, 7, 8, 9] {
+        world.steps(70);
+        world.runs[at] = 0.015;
+        assert!(world.until_seen(at, 0.007) <= FEW);
+    }
+}
+
+#[test]
+fn who_begins_is_seen_within_a_shorter_turn_where_nobody_adds_up() {
+    let mut world = World::new(&[0.001; 40], false);
+    for at in [5, 6, 7, 8, 9] {
+        world.steps(30);
+        world.runs[at] = 0.5;
+        assert!(world.until_seen(at, 0.2) <= MANY + 1);
+    }
+}
+
+#[test]
+fn others_who_come_and_go_hide_nobody_for_longer() {
+    let mut world = World::new(&[0.001; 40], true);
+    for at in [5, 6, 7, 8, 9] {
+        for pass in 0..60 {
+            world.beside = if pass % 5 < 2 { 1.5 } else { 0.2 };
+            world.step();
+        }
+        world.runs[at] = 0.5;
+        assert!(world.until_seen(at, 0.2) <= MANY + 1);
+    }
+}
+
+#[test]
+fn little_that_comes_in_bursts_is_not_limited_while_the_device_is_overloaded() {
+    let mut runs = [0.0; 64];
+    runs[0] = 3.0;
+    let mut world = World::new(&runs, true);
+    for pass in 0..200usize {
+        // A millisecond in one of sixteen passes.
+        for at in 1..64 {
+            world.runs[at] = if (at * 5 + pass) % 16 == 0 { 0.02 } else { 0.0 };
+        }
+        world.step();
+        for at in 1..64 {
+            assert_eq!(world.user(at).limit, None, "{at} in pass {pass}");
+        }
+    }
+    assert!(world.user(0).limit.is_some());
+}
+
+#[test]
+fn who_is_gone_is_noticed_within_a_turn() {
+    let mut world = World::new(&[0.001; 40], true);
+    world.steps(40);
+    let path = world.path(39);
+    // Its open file says nothing more, as a real one's says ENODEV.
+    fs::write(path.join("cpu.stat"), "").unwrap();
+    world.runs.truncate(39);
+    world.used_us.truncate(39);
+    let is_known = |world: &World| {
+        let mut users = world.daemon.users().iter();
+        users.any(|user| user.cgroup.path == path)
+    };
+    let passes = (0..FEW).take_while(|_| {
+        world.step();
+        is_known(&world)
+    });
+    assert!(passes.count() < FEW as usize);
+    assert_eq!(world.daemon.users().len(), 39);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3))]
+
+    /// Whatever quiet users do, what is moved is charged, and to those who moved it.
+    #[test]
+    fn all_is_charged_and_each_with_what_it_moved(
+        runs in prop::collection::vec(0.0002..0.0035f64, 8..12), busy in 0.05..0.8f64,
+        adds_up in any::<bool>(), told in 20u64..100,
+    ) {
+        let mut runs = runs;
+        runs[0] = busy;
+        let mut world = World::new(&runs, adds_up);
+        world.steps(40);
+        // Charges of quiet users are brought up to date.
+        world.tell();
+        let charged = |world: &World| -> Vec<f64> {
+            (0..runs.len()).map(|at| world.user(at).charged_bytes).collect()
+        };
+        let (before, bytes) = (charged(&world), world.bytes.load(Ordering::Relaxed));
+        world.steps(told);
+        world.tell();
+        world.steps(120 - told);
+        world.tell();
+        let moved = (world.bytes.load(Ordering::Relaxed) - bytes) as f64;
+        let each = charged(&world);
+        let all: f64 = each.iter().zip(&before).map(|(now, then)| now - then).sum();
+        prop_assert!((all / moved - 1.0).abs() < 0.001, "{}", all / moved);
+        for (at, cpu) in runs.iter().enumerate() {
+            let truth = cpu * 120.0 * INTERVAL_S * BYTES_PER_CPU_S;
+            let found = each[at] - before[at];
+            prop_assert!((found / truth - 1.0).abs() < 0.03, "{at}: {}", found / truth);
+            let bandwidth = world.user(at).bandwidth;
+            let truth = cpu * BYTES_PER_CPU_S;
+            prop_assert!((bandwidth / truth - 1.0).abs() < 0.05, "{at}: {}", bandwidth / truth);
+        }
+    }
+}
