@@ -14,8 +14,10 @@
 //! The kernel keeps a period timer's phase for ever: writing `cpu.max` ends no running period. But
 //! with a period of 1 ms the running one ends within that time, and the period that is written next
 //! is counted from there. So a first limit is *opened* with a period of 1 ms and more quota than a
-//! machine has processors, and written when it is its user's turn. A period that becomes longer
-//! begins where the running one ends, so it is written in the one whose end is its user's turn.
+//! machine has processors, when it is its user's turn, and written at once: a timer whose group takes
+//! no new slice stops after two periods, and what is written then is counted from its last end. A
+//! period that becomes longer begins where the running one ends, so it is written in the one whose
+//! end is its user's turn.
 
 /// Least quota (`min_cfs_quota_period` in kernel/sched/core.c).
 const LEAST_QUOTA_US: f64 = 1000.0;
