@@ -292,9 +292,15 @@ fn a_cgroup_that_vanishes_is_told_and_nobody_else_pays_for_it() {
     let config = config(folder.path(), &name);
     let before = writers.limits();
     let mut daemon = Daemon::start(&config);
-    until("both are limited", || {
+    // It looks away meanwhile: a limit that holds nobody back would be lifted soon.
+    until("it looks away while both are limited", || {
+        daemon.signal(rustix::process::Signal::STOP);
         let now = writers.limits();
-        now.iter().zip(&before).all(|(now, before)| now != before)
+        let limited = now.iter().zip(&before).all(|(now, before)| now != before);
+        if !limited {
+            daemon.signal(rustix::process::Signal::CONT);
+        }
+        limited
     });
     let mut program = writers.programs.pop().expect("two programs");
     program
@@ -303,6 +309,7 @@ fn a_cgroup_that_vanishes_is_told_and_nobody_else_pays_for_it() {
         .expect("our own child");
     let gone = writers.root.join("b");
     until("its cgroup goes", || fs::remove_dir(&gone).is_ok());
+    daemon.signal(rustix::process::Signal::CONT);
     until("that is told", || told(&config, "is gone"));
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.0.wait().expect("our own child").success());
