@@ -5,6 +5,7 @@
  *  each access of the machine ──▶ is it on one of the nodes? ──▶ cache of that processor
  *                                                                      │ misses, write-backs
  *   counters (a BAR, as the seed's FPGA has them) ◀── counts ──────────┤
+ *   a ring of sampled lines beside them ◀── one of many, at random ────┤
  *   the processor waits while too much is under way ◀── one queue ─────┘
  *
  * Caches are set-associative, of 64-byte lines, allocate on reads and on writes, and write back
@@ -17,17 +18,28 @@
  * queue is never longer than all processors' depths. Write-backs take their turn but nobody waits
  * for them.
  *
+ * About one of `sample` lines that the device serves, read or written back, is sampled: its address
+ * goes into a ring. How many lines lie between two samples is random (1 to 2 * sample - 1, each as
+ * likely), so programs that do something each so many lines are sampled as others are. A device's
+ * hotness monitoring unit (CXL 3.2) tells addresses, too, but counts of units that are hot, and by
+ * its own addresses instead of the host's.
+ *
  * Left out: what other memory does to the cache (only lines of the nodes are in it), prefetching,
  * further levels, coherence between caches (a line may be in two of them), page tables (the
  * emulator walks them itself), and the time that the emulation of an instruction takes, which is
  * the host's.
  *
- * Arguments: counters=FILE nodes=FROM:BYTES[+FROM:BYTES...] (as hwaddr_phys_addr has addresses)
- * service_ns=N latency_ns=N depth=N
+ * Arguments: counters=FILE nodes=FROM:BYTES:BASE[+FROM:BYTES:BASE...] (FROM as hwaddr_phys_addr has
+ * addresses, BASE as the machine has them) service_ns=N latency_ns=N depth=N sample=N (0: none)
  *
  * In FILE (1 MiB, shared with the machine):
  *   0x18100  for each node: lines read, lines written, 64 bits each (Kämmerer 2025, section 5.1.3)
  *   0x20000  for all: reads answered, the sum of their latencies in ns, ns that processors waited
+ *   0x40000  the ring: "LINERING", its slots (a power of two), bytes from here to the first slot,
+ *            one of how many lines is sampled; at 0x40040 the samples so far
+ *   0x80000  slots of 64 bits; sample number n is in slot n % slots: bit 0: written; bits 6 to 51: the
+ *            address of the line; bits 52 to 63: n / slots + 1, so that a reader sees which of the
+ *            samples that have been in a slot it has got, or that this one is not there yet
  */
 
 #include <fcntl.h>
@@ -44,6 +56,13 @@
 #define FILE_BYTES (1u << 20)
 #define COUNTERS 0x18100
 #define STATISTICS 0x20000
+#define RING 0x40000
+#define SLOTS_AT 0x80000
+#define SLOTS ((FILE_BYTES - SLOTS_AT) / sizeof(counter))
+#define SIGNATURE 0x474e4952454e494cull /* "LINERING", the first letter in the lowest byte */
+#define WRITTEN 1ull
+#define ADDRESS_MASK 0x000fffffffffffc0ull
+#define LAP_SHIFT 52
 #define MAX_NODES 16
 #define MAX_CPUS 16
 #define MAX_DEPTH 64
@@ -59,6 +78,18 @@ typedef _Atomic uint64_t counter;
 struct node {
 	uint64_t from;
 	uint64_t bytes;
+	/* In the machine's memory. */
+	uint64_t base;
+};
+
+/* In the file. */
+struct ring {
+	counter signature;
+	counter slots;
+	counter first;
+	counter sample;
+	counter unused[4];
+	counter head;
 };
 
 /* One processor's cache, the most recently used way of each set first, and its reads under way. */
@@ -66,6 +97,9 @@ struct cpu {
 	uint64_t lines[SETS][WAYS];
 	uint64_t done_ns[MAX_DEPTH];
 	uint64_t reads;
+	/* Lines until the next sample; the state of the random numbers. */
+	uint64_t until_sample;
+	uint64_t random;
 } __attribute__((aligned(64)));
 
 PLUGIN_EXPORT int qemu_plugin_version = PLUGIN_VERSION;
@@ -75,9 +109,12 @@ static unsigned int node_count;
 static uint64_t service_ns;
 static uint64_t latency_ns;
 static uint64_t depth = 1;
+static uint64_t sample;
 static struct cpu cpus[MAX_CPUS];
 static counter *counters;
 static counter *statistics;
+static struct ring *ring;
+static counter *slots;
 /* When the device will have served all that it was asked for. */
 static counter free_at_ns;
 
@@ -106,7 +143,33 @@ static uint64_t serve(uint64_t now)
 	return after;
 }
 
-static void read_line(struct cpu *cpu, unsigned int node)
+/* Lines until the next sample: 1 to 2 * sample - 1 (xorshift64). */
+static uint64_t next_sample(struct cpu *cpu)
+{
+	cpu->random ^= cpu->random << 13;
+	cpu->random ^= cpu->random >> 7;
+	cpu->random ^= cpu->random << 17;
+	return 1 + cpu->random % (2 * sample - 1);
+}
+
+/* A line of a node was served; the address is as the emulator has it. */
+static void served(struct cpu *cpu, unsigned int node, uint64_t address, bool write)
+{
+	uint64_t at, word;
+
+	add(&counters[2 * node + write], 1);
+	if (!sample || --cpu->until_sample)
+		return;
+	cpu->until_sample = next_sample(cpu);
+	at = atomic_fetch_add_explicit(&ring->head, 1, memory_order_relaxed);
+	word = (address - nodes[node].from + nodes[node].base) & ADDRESS_MASK;
+	word |= (at / SLOTS + 1) << LAP_SHIFT;
+	if (write)
+		word |= WRITTEN;
+	atomic_store_explicit(&slots[at % SLOTS], word, memory_order_release);
+}
+
+static void read_line(struct cpu *cpu, unsigned int node, uint64_t address)
 {
 	uint64_t now = now_ns();
 	uint64_t *oldest = &cpu->done_ns[cpu->reads++ % depth];
@@ -120,7 +183,7 @@ static void read_line(struct cpu *cpu, unsigned int node)
 	*oldest = serve(now) + latency_ns;
 	add(&statistics[1], *oldest - now);
 	add(&statistics[0], 1);
-	add(&counters[2 * node], 1);
+	served(cpu, node, address, false);
 }
 
 static int node_of(uint64_t address)
@@ -158,10 +221,10 @@ static void on_access(unsigned int vcpu, uint32_t info, uint64_t vaddr, void *da
 		if (old & CHANGED) {
 			uint64_t from = (old & ~(PRESENT | CHANGED)) << LINE_SHIFT;
 
-			add(&counters[2 * node_of(from) + 1], 1);
 			serve(now_ns());
+			served(cpu, node_of(from), from, true);
 		}
-		read_line(cpu, node);
+		read_line(cpu, node, address);
 		entry = line;
 	} else {
 		entry = ways[at];
@@ -199,6 +262,9 @@ static bool parse_nodes(const char *text)
 		if (*end != ':')
 			return false;
 		node->bytes = strtoull(end + 1, &end, 0);
+		if (*end != ':')
+			return false;
+		node->base = strtoull(end + 1, &end, 0);
 		if (!*end)
 			return node->bytes > 0;
 		if (*end != '+')
@@ -223,6 +289,21 @@ static const char *value_of(const char *argument, const char *name)
 	if (strncmp(argument, name, length) || argument[length] != '=')
 		return NULL;
 	return argument + length + 1;
+}
+
+/* The file is new, so all else in it is 0. */
+static void begin_ring(uint8_t *map)
+{
+	ring = (struct ring *)(map + RING);
+	slots = (counter *)(map + SLOTS_AT);
+	for (unsigned int at = 0; at < MAX_CPUS; at++) {
+		cpus[at].random = 0x9e3779b97f4a7c15ull * (at + 1);
+		cpus[at].until_sample = next_sample(&cpus[at]);
+	}
+	ring->slots = SLOTS;
+	ring->first = SLOTS_AT - RING;
+	ring->sample = sample;
+	ring->signature = SIGNATURE;
 }
 
 PLUGIN_EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info *info, int argc,
@@ -254,6 +335,9 @@ PLUGIN_EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info *info,
 		value = value_of(argument, "depth");
 		if (value)
 			right = parse_number(value, &depth);
+		value = value_of(argument, "sample");
+		if (value)
+			right = parse_number(value, &sample);
 		if (!right)
 			return complain("not understood", argument);
 	}
@@ -261,6 +345,8 @@ PLUGIN_EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info *info,
 		return complain("are needed", "counters and nodes");
 	if (!depth || depth > MAX_DEPTH)
 		return complain("1 to 64", "depth");
+	if (sample >= 1ull << 32)
+		return complain("0 to 4294967295", "sample");
 	if (!info->system_emulation || info->system.max_vcpus > MAX_CPUS)
 		return complain("a machine with 1 to 16 processors is needed", info->target_name);
 	file = open(path, O_RDWR | O_CLOEXEC);
@@ -272,6 +358,8 @@ PLUGIN_EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info *info,
 		return complain("cannot be mapped", path);
 	counters = (counter *)(map + COUNTERS);
 	statistics = (counter *)(map + STATISTICS);
+	if (sample)
+		begin_ring(map);
 	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
 	return 0;
 }

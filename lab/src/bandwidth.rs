@@ -65,6 +65,19 @@ impl Idle {
     }
 }
 
+/// How the daemon finds out whose the device's traffic is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Attribution {
+    /// The device samples lines; their memory says whose they are
+    #[default]
+    Device,
+    /// CPU time and memory on the device
+    CpuTime,
+    /// The same, and what CPU seconds of users are found to move
+    Learnt,
+}
+
 /// Which kernel the machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kernel {
@@ -94,12 +107,18 @@ pub struct BandwidthArgs {
     /// Seconds of each measurement
     #[arg(long, value_name = "S", default_value = "8", value_parser = clap::value_parser!(u64).range(1..=60))]
     pub seconds: u64,
-    /// The daemon learns what CPU seconds of users move
+    /// How the daemon finds out whose the traffic is
+    #[arg(long, value_enum, default_value = "device")]
+    pub attribution: Attribution,
+    /// Measure without limits once more, with the traffic attributed by CPU time and memory
     #[arg(long)]
-    pub learn: bool,
+    pub compare: bool,
     /// Free, limited and killed only
     #[arg(long)]
     pub brief: bool,
+    /// Free and limited only
+    #[arg(long)]
+    pub briefest: bool,
     /// What each pass of the daemons found and decided, in trace-NAME.tsv of the machine's folder
     #[arg(long)]
     pub trace: bool,
@@ -147,6 +166,7 @@ pub fn run(args: &BandwidthArgs, json: bool) -> Result<ExitCode, LabError> {
     let mut machine = JobMachine::<Answer>::start(&boot, &folder, &steps)?;
     let mut report = Report {
         enforce: args.enforce.name(),
+        attribution: args.attribution,
         threshold_mib_s: threshold / MIB,
         capacity_mib_s: model.capacity() / MIB,
         ..Report::default()

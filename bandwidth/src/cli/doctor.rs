@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use dormouse_report::output;
 use serde::Serialize;
@@ -10,9 +10,9 @@ use serde_json::json;
 
 use super::arguments::DoctorArguments;
 use super::{CliError, DONE, LACKING};
-use crate::daemon;
 use crate::daemon::config::{Config, CounterConfig, Means};
 use crate::daemon::counters::{self, Reading};
+use crate::daemon::sampling;
 use crate::enforce::cgroup::{Hierarchy, Version};
 use crate::enforce::ext;
 use crate::perf::{numbers, usable};
@@ -193,7 +193,24 @@ fn counter(config: &Config, one: &CounterConfig) -> Result<String, (String, &'st
 /// The configured samples, opened for a moment.
 fn samples(config: &Config) -> Result<String, (String, &'static str)> {
     let hierarchy = Hierarchy::find().map_err(|error| (error.to_string(), ""))?;
-    match daemon::sampler(config, &hierarchy) {
+    if let Some(device) = sampling::device(config, &hierarchy) {
+        let todo = "it is the `resourceN` of a device that samples its lines into a ring there; \
+                    without, CPU time and resident memory tell whose traffic is";
+        let samples = device.map_err(|why| (why, todo))?.samples();
+        let without = |path: &&PathBuf| {
+            let charged = hierarchy.root.join(path).join("memory.current");
+            !charged.exists()
+        };
+        return match config.cgroups.iter().find(without) {
+            None => Ok(format!("the device has sampled {samples} lines")),
+            Some(path) => Err((
+                format!("{}: its memory is not accounted for", path.display()),
+                "write +memory into cgroup.subtree_control of the cgroups above it; until then its \
+                 traffic is nobody's",
+            )),
+        };
+    }
+    match sampling::sampler(config, &hierarchy) {
         Ok(_) => Ok("accesses are sampled".to_owned()),
         Err(why) => Err((
             why,

@@ -250,6 +250,7 @@ impl Events {
                      whose its traffic is"
                 ),
             ),
+            News::Sampled(what) => ("samples", what.clone()),
             News::NoSamples(why) => (
                 "no-samples",
                 format!("{why}; CPU time and resident memory tell whose traffic is"),

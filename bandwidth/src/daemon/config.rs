@@ -119,22 +119,60 @@ impl CounterConfig {
     }
 }
 
+/// What samples accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SamplesKind {
+    Pebs,
+    Ibs,
+    AmdFills,
+    PageFaults,
+    /// The device itself, into a ring in its memory.
+    Device,
+}
+
+impl SamplesKind {
+    /// Through the kernel's perf; nothing: otherwise.
+    pub fn perf(self) -> Option<SampleKind> {
+        match self {
+            Self::Pebs => Some(SampleKind::Pebs),
+            Self::Ibs => Some(SampleKind::Ibs),
+            Self::AmdFills => Some(SampleKind::AmdFills),
+            Self::PageFaults => Some(SampleKind::PageFaults),
+            Self::Device => None,
+        }
+    }
+}
+
 /// Samples of who accesses the device.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SamplesConfig {
-    pub kind: Option<SampleKind>,
+    pub kind: Option<SamplesKind>,
     /// One of so many events is sampled.
     pub period: Option<u64>,
     /// Events instead of those that are usual for the kind.
     #[serde(default)]
     pub events: Vec<SampledEvent>,
+    /// Of `device`: the `resourceN` in sysfs of the device's memory, and where the ring begins in it.
+    pub path: Option<PathBuf>,
+    pub offset: Option<u64>,
 }
 
 impl SamplesConfig {
     fn check(&self) -> Result<(), &'static str> {
         if self.kind.is_none() && self.events.is_empty() {
             return Err("samples: a kind or events are needed");
+        }
+        if self.kind == Some(SamplesKind::Device) {
+            if self.path.is_none() || self.period.is_some() || !self.events.is_empty() {
+                return Err("samples: a device's need a path, and have no period and no events");
+            }
+            if self.offset.is_some_and(|at| at % 8 != 0 || at >= 1 << 40) {
+                return Err("samples: offset is a multiple of 8 in the device");
+            }
+        } else if self.path.is_some() || self.offset.is_some() {
+            return Err("samples: path and offset are of kind \"device\"");
         }
         if self.period == Some(0) {
             return Err("samples: period is above 0");
@@ -213,6 +251,9 @@ pub struct Config {
     /// Where Prometheus may ask, for instance `127.0.0.1:9474`.
     pub metrics: Option<std::net::SocketAddr>,
 }
+
+/// Where a ring of sampled lines begins in a device's memory, unless it is said.
+pub const RING_OFFSET: u64 = 0x40000;
 
 mod defaults {
     pub fn bar_offset() -> u64 {
@@ -383,6 +424,27 @@ mod tests {
         let samples = config.samples.unwrap();
         assert_eq!(samples.kind, None);
         assert_eq!(samples.events[0].op, crate::perf::presets::Op::Store);
+    }
+
+    #[test]
+    fn a_device_may_sample_itself() {
+        let device = |more: &str| {
+            let table = format!("[samples]\nkind = \"device\"\n{more}\n[counter]");
+            parse(&LEAST.replace("[counter]", &table)).map_err(|error| error.to_string())
+        };
+        let samples = device("path = \"/x\"").unwrap().samples.unwrap();
+        assert_eq!(samples.kind.and_then(SamplesKind::perf), None);
+        for (more, why) in [
+            ("", "need a path"),
+            ("path = \"/x\"\nperiod = 7", "no period"),
+            ("path = \"/x\"\noffset = 7", "multiple of 8"),
+        ] {
+            let said = device(more).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+        let other = "[samples]\nkind = \"ibs\"\npath = \"/x\"\n[counter]";
+        let said = parse(&LEAST.replace("[counter]", other)).unwrap_err();
+        assert!(said.to_string().contains("are of kind"), "{said}");
     }
 
     #[test]

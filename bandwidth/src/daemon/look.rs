@@ -7,11 +7,11 @@
 
 use super::counters::Reading;
 use super::quiet::{QUIET_CPU, Roster, Sum, of_interval};
-use super::{Daemon, News, User};
+use super::{Daemon, News, User, sampling};
 use crate::allocate::Load;
 use crate::enforce::meter::{Meter, Total};
 use crate::enforce::quota::Quota;
-use crate::estimate::{Activity, Estimate, TaskEstimate, TaskId, TaskSample};
+use crate::estimate::{Activity, Estimate, GroupSample, TaskEstimate, TaskId, TaskSample};
 
 /// The number of all who are quiet; users' begin at 1.
 const QUIET: u64 = u64::MAX;
@@ -210,11 +210,38 @@ impl Daemon {
         self.sampler.is_none()
     }
 
-    pub(super) fn estimate(&mut self, now_ns: u64, interval_ns: u64) -> Estimate {
+    /// What the device's counters say, and on each node the CPU time of all who are quiet, in
+    /// seconds.
+    pub(super) fn count(&mut self, now_ns: u64) -> (Vec<GroupSample>, Vec<f64>) {
+        let nodes = self.config.nodes.as_slice();
+        let watch = &self.watch;
+        let quiet = watch.roster.quiet(nodes.len(), &watch.moved_ns);
+        let mut moved = quiet.clone();
+        let ran = self.users.iter().zip(&watch.moved_ns);
+        for ((user, &ns), rate) in ran.zip(&watch.roster.rates) {
+            for (moved, &share) in moved.iter_mut().zip(&user.shares) {
+                if rate.is_none() {
+                    *moved += share * ns as f64 / 1e9;
+                }
+            }
+        }
+        let groups = self.counter.read(Reading {
+            now_ns,
+            nodes,
+            moved: &moved,
+        });
+        (groups, quiet)
+    }
+
+    pub(super) fn estimate(
+        &mut self,
+        now_ns: u64,
+        interval_ns: u64,
+        groups: &[GroupSample],
+        quiet: &[f64],
+    ) -> Estimate {
         let nodes = self.config.nodes.as_slice();
         let roster = &self.watch.roster;
-        let quiet = roster.quiet(nodes.len(), &self.watch.moved_ns);
-        let mut moved = quiet.clone();
         let mut samples = Vec::new();
         for (at, &ns) in self.watch.moved_ns.iter().enumerate() {
             if roster.rates[at].is_some() && self.are_one() {
@@ -222,14 +249,9 @@ impl Daemon {
             }
             let user = &mut self.users[at];
             user.ran_ns += ns;
+            let cpu_s = ns as f64 / 1e9;
             for (node_at, (&node, &share)) in nodes.iter().zip(&user.shares).enumerate() {
-                let seconds = share * ns as f64 / 1e9;
-                if roster.rates[at].is_none() {
-                    moved[node_at] += seconds;
-                }
-                let known = self.sampler.as_ref();
-                let known = known
-                    .and_then(|sampler| sampler.shares.weight(user.id, node_at, ns as f64 / 1e9));
+                let known = sampling::activity(self.sampler.as_deref(), user.id, node_at, cpu_s);
                 samples.push(TaskSample {
                     // One for each node that a user has memory on.
                     id: TaskId {
@@ -237,7 +259,7 @@ impl Daemon {
                         start_ns: node_at as u64,
                     },
                     group: node,
-                    activity: known.map_or(Activity::Weight(seconds), Activity::Sampled),
+                    activity: known.unwrap_or(Activity::Weight(share * cpu_s)),
                     cpu_ns: user.ran_ns,
                 });
             }
@@ -246,7 +268,7 @@ impl Daemon {
             let ran = roster.rates.iter().zip(&self.watch.moved_ns);
             let ran = ran.filter_map(|(rate, ns)| rate.and(Some(ns)));
             self.watch.quiet_ns += ran.sum::<u64>();
-            for (at, (&node, &seconds)) in nodes.iter().zip(&quiet).enumerate() {
+            for (at, (&node, &seconds)) in nodes.iter().zip(quiet).enumerate() {
                 samples.push(TaskSample {
                     id: TaskId {
                         pid: QUIET as i32,
@@ -258,13 +280,10 @@ impl Daemon {
                 });
             }
         }
-        let groups = self.counter.read(Reading {
-            now_ns,
-            nodes,
-            moved: &moved,
-        });
-        let estimate = self.estimator.step(now_ns, &groups, &samples);
-        self.charge(&estimate.tasks, &quiet, now_ns, interval_ns);
+        let users = samples.len();
+        samples.extend(self.nobodys());
+        let estimate = self.estimator.step(now_ns, groups, &samples);
+        self.charge(&estimate.tasks[..users], quiet, now_ns, interval_ns);
         estimate
     }
 

@@ -16,6 +16,7 @@ pub mod metrics;
 mod news;
 pub mod quiet;
 pub mod residence;
+pub mod sampling;
 pub mod several;
 pub mod status;
 
@@ -31,9 +32,7 @@ use crate::enforce::ledger::{Ledger, Undone, Wait};
 use crate::enforce::meter::{FILES, Meter, accounting_root};
 use crate::enforce::quota::{OPENING, Quota, until_longer_ns, until_turn_ns, worth_writing};
 use crate::estimate::{Estimate, Estimator, Fault, Nature, Settings as EstimateSettings};
-use crate::perf::ring::Tally;
-use crate::perf::sampler::{Sampler, Wanted};
-use crate::perf::shares::Run;
+use crate::samples::Samples;
 use config::{Config, Means};
 use counters::Counter;
 pub use latency::Probe;
@@ -81,6 +80,8 @@ pub struct User {
     held_back: bool,
     /// When it was counted last that its limit held it back.
     held_ns: Option<u64>,
+    /// When something was sampled of it last.
+    sampled_ns: Option<u64>,
 }
 
 impl User {
@@ -93,6 +94,8 @@ impl User {
 /// What one pass found and did.
 #[derive(Clone, Debug, Default)]
 pub struct Pass {
+    /// When the counters were read, in nanoseconds of the kernel's monotonic clock.
+    pub counted_ns: u64,
     /// In bytes a second.
     pub total: f64,
     pub trusted: bool,
@@ -111,6 +114,11 @@ fn most_open() -> usize {
     usize::try_from(files / FILES).unwrap_or(usize::MAX)
 }
 
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// What can be expected of the counters.
 pub fn nature(config: &Config) -> Nature {
     Nature {
@@ -120,27 +128,13 @@ pub fn nature(config: &Config) -> Nature {
     }
 }
 
-/// The samples that a configuration asks for; in words, why they cannot be had.
-pub fn sampler(config: &Config, hierarchy: &Hierarchy) -> Result<Option<Sampler>, String> {
-    let Some(samples) = &config.samples else {
-        return Ok(None);
-    };
-    let wanted = Wanted {
-        kind: samples.kind,
-        events: samples.events.clone(),
-        period: samples.period,
-    };
-    let sampler = Sampler::open(&wanted, &config.nodes, hierarchy.clone());
-    sampler.map(Some).map_err(|error| error.to_string())
-}
-
 /// Watches the users of one device and limits them.
 pub struct Daemon {
     config: Config,
     hierarchy: Hierarchy,
     counter: Box<dyn Counter>,
     /// Samples of who accesses the device, where they were asked for and can be had.
-    sampler: Option<Sampler>,
+    sampler: Option<Box<dyn Samples>>,
     /// Of each node, whether samples said whose its traffic is.
     sampled: Vec<bool>,
     /// What is to be told with the next pass.
@@ -195,7 +189,7 @@ impl Daemon {
             Means::SchedExt => Some(Ext::load(config.idle)?),
         };
         let mut news = Vec::new();
-        let sampler = sampler(&config, &hierarchy).unwrap_or_else(|why| {
+        let sampler = sampling::sampler(&config, &hierarchy).unwrap_or_else(|why| {
             news.push(News::NoSamples(why));
             None
         });
@@ -260,11 +254,6 @@ impl Daemon {
         Duration::from_millis(self.config.interval_ms)
     }
 
-    /// What samples have told, where there are any.
-    pub fn sampled(&self) -> Option<Tally> {
-        self.sampler.as_ref().map(|sampler| sampler.tally)
-    }
-
     /// Who uses the device from now on; whoever does not any more gets back what he had.
     pub fn set_users(&mut self, found: &Found) -> Vec<News> {
         let mut news = Vec::new();
@@ -289,17 +278,14 @@ impl Daemon {
             }
             self.users.push(user);
         }
-        for path in before.keys() {
-            self.let_go(path, &mut news);
+        for (path, user) in before {
+            if self.still_sampled(&user) {
+                self.users.push(user);
+            } else {
+                self.let_go(&path, &mut news);
+            }
         }
-        if let Some(sampler) = &mut self.sampler {
-            let who = |user: &'_ User| (user.cgroup.path.clone(), user.id);
-            let users = self
-                .users
-                .iter()
-                .map(|user| (who(user), user.processes.as_slice()));
-            sampler.set_users(users);
-        }
+        self.tell_sampler();
         news
     }
 
@@ -326,6 +312,7 @@ impl Daemon {
             processes: Vec::new(),
             held_back: false,
             held_ns: None,
+            sampled_ns: None,
         }
     }
 
@@ -355,8 +342,10 @@ impl Daemon {
         self.last_ns = Some(now_ns);
         self.look_at_scheduler(&mut pass.news);
         self.look(interval_ns, &mut pass.news);
+        let (groups, quiet) = self.count(now_ns);
+        pass.counted_ns = monotonic_ns();
         self.sample(interval_ms, &mut pass.news);
-        let estimate = self.estimate(now_ns, interval_ns);
+        let estimate = self.estimate(now_ns, interval_ns, &groups, &quiet);
         pass.news
             .extend(self.counter.news().into_iter().map(News::Counter));
         pass.total = estimate.total();
@@ -388,30 +377,6 @@ impl Daemon {
                 user.limit = None;
             }
             news.push(News::Ejected(ended));
-        }
-    }
-
-    /// Whose the device's traffic is, as far as samples tell.
-    fn sample(&mut self, interval_ms: f64, news: &mut Vec<News>) {
-        let Some(sampler) = &mut self.sampler else {
-            return;
-        };
-        let runs: Vec<Run> = self
-            .users
-            .iter()
-            .zip(&self.watch.moved_ns)
-            .map(|(user, &ns)| Run {
-                id: user.id,
-                cpu_s: ns as f64 / 1e9,
-                shares: &user.shares,
-            })
-            .collect();
-        sampler.look(interval_ms, &runs);
-        for (at, (&node, before)) in self.config.nodes.iter().zip(&mut self.sampled).enumerate() {
-            let now = sampler.shares.is_fresh(at);
-            if std::mem::replace(before, now) != now {
-                news.push(News::Samples(node, now));
-            }
         }
     }
 

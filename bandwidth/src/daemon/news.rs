@@ -16,6 +16,8 @@ pub enum News {
     Counter(String),
     /// Whether samples say whose a node's traffic is; CPU time and resident memory do otherwise.
     Samples(u32, bool),
+    /// Something went wrong with samples.
+    Sampled(String),
     /// Samples were asked for and cannot be had.
     NoSamples(String),
     /// All limits were lifted, because a counter was at fault for too long.

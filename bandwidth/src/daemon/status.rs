@@ -52,6 +52,9 @@ pub struct Status {
     pub pid: u32,
     /// Seconds since 1970.
     pub at: u64,
+    /// When the counters were read, in nanoseconds of the kernel's monotonic clock.
+    #[serde(default)]
+    pub counted_ns: u64,
     pub threshold_gib_s: f64,
     pub total_gib_s: f64,
     /// Of an access, where it is measured.
@@ -86,6 +89,7 @@ impl Status {
         Self {
             pid: std::process::id(),
             at: now.map_or(0, |time| time.as_secs()),
+            counted_ns: pass.counted_ns,
             threshold_gib_s: daemon.threshold() / GIB,
             total_gib_s: pass.total / GIB,
             latency_ns: daemon.latency_ns(),

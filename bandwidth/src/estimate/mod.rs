@@ -12,6 +12,7 @@
 
 pub mod counter;
 pub mod ewma;
+mod scale;
 pub mod worth;
 
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use std::collections::HashMap;
 pub use counter::{Counts, Fault, Nature};
 use counter::{Flow, Follower};
 use ewma::Ewma;
+use scale::Scale;
 use worth::{Part, Worth};
 
 /// A task; its start time tells it from a later one with the same number.
@@ -39,6 +41,10 @@ pub enum Activity {
     Weight(f64),
     /// A weight for this interval that samples of the task's accesses have told.
     Sampled(f64),
+    /// Bytes that it moved in this interval, as samples of all that the group moved tell.
+    Moved(f64),
+    /// The same, of nobody who is known: it is unattributed.
+    Nobody(f64),
 }
 
 /// One task, now.
@@ -123,6 +129,7 @@ struct Group {
     bandwidth: Ewma,
     unattributed: Ewma,
     worth: Worth,
+    scale: Scale,
 }
 
 impl Group {
@@ -231,7 +238,10 @@ impl Estimator {
                 cpu: Ewma::new(half_life_ms),
             });
             let weight = match sample.activity {
-                Activity::Weight(weight) | Activity::Sampled(weight) => weight.max(0.0),
+                Activity::Weight(weight)
+                | Activity::Sampled(weight)
+                | Activity::Moved(weight)
+                | Activity::Nobody(weight) => weight.max(0.0),
                 Activity::Counted {
                     read_bytes,
                     write_bytes,
@@ -271,6 +281,7 @@ impl Estimator {
             bandwidth: Ewma::new(settings.half_life_ms),
             unattributed: Ewma::new(settings.half_life_ms),
             worth: Worth::new(settings.learn_half_life_ms),
+            scale: Scale::default(),
         });
         let busy = members.iter().any(|&at| works[at].weight > 0.0);
         let followed = group.follower.follow(t_ns, sample.counts, busy);
@@ -308,7 +319,7 @@ impl Estimator {
         }
     }
 
-    /// Divides a group's flow among its tasks; returns what was divided, in bytes a second.
+    /// Divides a group's flow among its tasks; returns what of it is somebody's, in bytes a second.
     fn attribute(
         &mut self,
         group: u32,
@@ -328,20 +339,34 @@ impl Estimator {
             rate.map_or(works[at].weight, |rate| rate * works[at].cpu_ns as f64)
         };
         let weights: Vec<f64> = members.iter().map(|&at| weight(at)).collect();
+        let moved = |&at: &usize| {
+            let activity = tasks[at].activity;
+            matches!(activity, Activity::Moved(_) | Activity::Nobody(_))
+        };
+        let moved = members.iter().any(moved);
         // Tasks of which nothing was sampled keep their proportions.
-        let shares: Vec<f64> = match weights.iter().sum::<f64>() > 0.0 {
+        let shares: Vec<f64> = match moved || weights.iter().sum::<f64>() > 0.0 {
             true => weights,
             false => members.iter().map(|&at| known(self, at)).collect(),
         };
         let all: f64 = shares.iter().sum();
+        let factor = match self.groups.get_mut(&group) {
+            Some(group) if moved => group.scale.factor(flow.interval_ms, flow.bytes(), all),
+            _ if all > 0.0 => flow.bytes() / all,
+            _ => 0.0,
+        };
+        let mut attributed = 0.0;
         for (&at, share) in members.iter().zip(shares) {
             if let Some(task) = self.tasks.get_mut(&tasks[at].id) {
-                let part = if all > 0.0 { share / all } else { 0.0 };
-                task.bandwidth.add(flow.interval_ms, flow.bytes_s() * part);
-                task.bytes = flow.bytes() * part;
+                task.bytes = share * factor;
+                let bytes_s = task.bytes / flow.interval_ms * 1000.0;
+                task.bandwidth.add(flow.interval_ms, bytes_s);
+                if !matches!(tasks[at].activity, Activity::Nobody(_)) {
+                    attributed += bytes_s;
+                }
             }
         }
-        if all > 0.0 { flow.bytes_s() } else { 0.0 }
+        attributed
     }
 
     fn estimate_of(&self, sample: &TaskSample) -> TaskEstimate {

@@ -13,6 +13,7 @@ use super::presets::{Op, Place, SampleKind, SampledEvent};
 use super::ring::{RING_BYTES, Rings, Tally};
 use super::shares::{Run, Shares};
 use crate::enforce::cgroup::{Hierarchy, Version};
+use crate::samples::{Samples, Who};
 
 /// What is to be sampled.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +36,8 @@ pub struct Sampler {
     /// Users by their processes; nothing: somebody who is not watched.
     processes: HashMap<i32, Option<u64>>,
     users: HashMap<PathBuf, u64>,
-    pub shares: Shares,
-    pub tally: Tally,
+    shares: Shares,
+    tally: Tally,
 }
 
 impl Sampler {
@@ -77,34 +78,6 @@ impl Sampler {
         })
     }
 
-    /// Who is who from now on: each user's cgroup, number and processes.
-    pub fn set_users<'a>(&mut self, users: impl Iterator<Item = ((PathBuf, u64), &'a [i32])>) {
-        self.processes.clear();
-        self.users.clear();
-        for ((path, id), processes) in users {
-            self.users.insert(path, id);
-            let known = processes.iter().map(|&process| (process, Some(id)));
-            self.processes.extend(known);
-        }
-        if std::mem::take(&mut self.unknown_block)
-            && let Ok(blocks) = Blocks::read(Path::new(SYSTEM))
-        {
-            self.blocks = blocks;
-        }
-    }
-
-    /// Takes the samples of the last interval.
-    pub fn look(&mut self, interval_ms: f64, runs: &[Run]) {
-        let mut rings = std::mem::take(&mut self.rings);
-        let mut tally = self.tally;
-        for (rings, bytes, place) in &mut rings {
-            rings.drain(&mut tally, |access| self.charge(access, *bytes, *place));
-        }
-        self.tally = tally;
-        self.rings = rings;
-        self.shares.step(interval_ms, runs);
-    }
-
     fn charge(&mut self, access: Access, bytes: f64, place: Place) {
         let node = match access.address {
             Some(address) => match self.blocks.node_of(address) {
@@ -142,6 +115,48 @@ impl Sampler {
         let user = path.and_then(|path| self.users.get(&path)).copied();
         self.processes.insert(process, user);
         user
+    }
+}
+
+impl Samples for Sampler {
+    fn set_users(&mut self, users: &[Who]) {
+        self.processes.clear();
+        self.users.clear();
+        for user in users {
+            self.users.insert(user.path.to_owned(), user.id);
+            let known = user.processes.iter();
+            let known = known.map(|&process| (process, Some(user.id)));
+            self.processes.extend(known);
+        }
+        if std::mem::take(&mut self.unknown_block)
+            && let Ok(blocks) = Blocks::read(Path::new(SYSTEM))
+        {
+            self.blocks = blocks;
+        }
+    }
+
+    /// Users are told by their processes, so nobody is new.
+    fn collect(&mut self, _interval_ms: f64) -> Vec<PathBuf> {
+        let mut rings = std::mem::take(&mut self.rings);
+        let mut tally = self.tally;
+        for (rings, bytes, place) in &mut rings {
+            rings.drain(&mut tally, |access| self.charge(access, *bytes, *place));
+        }
+        self.tally = tally;
+        self.rings = rings;
+        Vec::new()
+    }
+
+    fn step(&mut self, interval_ms: f64, runs: &[Run]) {
+        self.shares.step(interval_ms, runs);
+    }
+
+    fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    fn tally(&self) -> Tally {
+        self.tally
     }
 }
 

@@ -31,6 +31,11 @@ fn page_faults(nodes: &[u32]) -> Option<Sampler> {
         .ok()
 }
 
+fn look(sampler: &mut Sampler, interval_ms: f64, runs: &[Run]) {
+    assert!(sampler.collect(interval_ms).is_empty());
+    sampler.step(interval_ms, runs);
+}
+
 /// Touches fresh pages as one of two users of whom only the other one is known to be us, or we.
 fn weights(sampler: &mut Sampler, me: u64) -> [Option<f64>; 2] {
     let process = [std::process::id() as i32];
@@ -40,11 +45,12 @@ fn weights(sampler: &mut Sampler, me: u64) -> [Option<f64>; 2] {
     } else {
         (&other, &process)
     };
-    let users = [
-        ((PathBuf::from("/a"), 1), &first[..]),
-        ((PathBuf::from("/b"), 2), &second[..]),
-    ];
-    sampler.set_users(users.into_iter());
+    let who = |path, id, processes| Who {
+        path: Path::new(path),
+        id,
+        processes,
+    };
+    sampler.set_users(&[who("/a", 1, &first[..]), who("/b", 2, &second[..])]);
     let run = |id| Run {
         id,
         cpu_s: 0.05,
@@ -54,7 +60,7 @@ fn weights(sampler: &mut Sampler, me: u64) -> [Option<f64>; 2] {
     for _ in 0..10 {
         let mut memory = fresh(200);
         memory.touch(0..200);
-        sampler.look(50.0, &[run(1), run(2)]);
+        look(sampler, 50.0, &[run(1), run(2)]);
     }
     [1, 2].map(|id| sampler.shares.weight(id, 0, 0.05))
 }
@@ -72,7 +78,7 @@ fn real_samples_are_charged_to_the_user_whose_process_it_was() {
     );
     // From now on the same process is the other user's.
     for _ in 0..100 {
-        sampler.look(100.0, &[]);
+        look(&mut sampler, 100.0, &[]);
     }
     let [other, mine] = weights(&mut sampler, 2).map(Option::unwrap);
     assert!(
@@ -98,7 +104,7 @@ fn a_process_that_ended_between_its_sample_and_the_look_is_nobodys() {
     };
     let mut child = std::process::Command::new("true").spawn().unwrap();
     child.wait().unwrap();
-    sampler.look(50.0, &[]);
+    look(&mut sampler, 50.0, &[]);
     assert!(sampler.tally.accesses > 0);
     assert_eq!(sampler.user_of(child.id() as i32), None);
 }

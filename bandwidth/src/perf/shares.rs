@@ -8,6 +8,11 @@
 //! In one interval there may be a dozen samples of a user, which would be off by a quarter. What a
 //! CPU second of it moves changes slowly and is averaged; what it runs is known exactly and at
 //! once. Only proportions matter, so how many accesses a sample stands for does not.
+//!
+//! A device that samples all of its lines itself ([`Shares::of_all`]) gives hundreds in an interval,
+//! of whoever moved something in it, whether he ran then or not: what caches write back comes later.
+//! So these are weights as they are; what is remembered of them would be wrong for all whose traffic
+//! comes and goes with the device's.
 
 use std::collections::HashMap;
 
@@ -24,6 +29,15 @@ struct Use {
     bytes: f64,
     /// Sampled since the last step.
     now: f64,
+    /// Sampled between the last two steps.
+    last: f64,
+}
+
+impl Use {
+    fn step(&mut self, kept: f64) {
+        self.last = std::mem::take(&mut self.now);
+        self.bytes = self.bytes * kept + self.last;
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -53,6 +67,10 @@ pub struct Shares {
     silent_cpu_s: Vec<f64>,
     /// Whether samples say whose a node's traffic is.
     fresh: Vec<bool>,
+    /// On each node, of nobody who is a user.
+    nobody: Vec<Use>,
+    /// Whether all accesses are sampled.
+    all: bool,
 }
 
 impl Shares {
@@ -62,6 +80,17 @@ impl Shares {
             users: HashMap::new(),
             silent_cpu_s: vec![0.0; nodes],
             fresh: vec![false; nodes],
+            nobody: vec![Use::default(); nodes],
+            all: false,
+        }
+    }
+
+    /// For so many nodes, all of whose lines are sampled alike: nothing sampled is nothing moved.
+    pub fn of_all(nodes: usize) -> Self {
+        Self {
+            fresh: vec![true; nodes],
+            all: true,
+            ..Self::new(nodes)
         }
     }
 
@@ -76,11 +105,19 @@ impl Shares {
         }
     }
 
+    /// So many bytes were sampled on a node that are of nobody who is a user.
+    pub fn charge_nobody(&mut self, node: usize, bytes: f64) {
+        self.nobody[node].now += bytes;
+    }
+
     /// After an interval; users that are not among these are forgotten.
     pub fn step(&mut self, interval_ms: f64, runs: &[Run]) {
         let kept = 0.5f64.powf(interval_ms / HALF_LIFE_MS);
         let mut before = std::mem::take(&mut self.users);
-        let mut sampled = vec![false; self.fresh.len()];
+        let mut sampled: Vec<bool> = self.nobody.iter().map(|one| one.now > 0.0).collect();
+        for nobody in &mut self.nobody {
+            nobody.step(kept);
+        }
         for run in runs {
             let mut user = before.remove(&run.id).unwrap_or_default();
             user.nodes.resize(self.fresh.len(), Use::default());
@@ -92,7 +129,7 @@ impl Shares {
                     one.now += user.anywhere * share / all;
                 }
                 sampled[at] |= one.now > 0.0;
-                one.bytes = one.bytes * kept + std::mem::take(&mut one.now);
+                one.step(kept);
                 self.silent_cpu_s[at] += share * run.cpu_s;
             }
             user.anywhere = 0.0;
@@ -108,6 +145,11 @@ impl Shares {
         }
     }
 
+    /// Whether all of a node's traffic is sampled alike, so that weights are bytes.
+    pub fn are_of_all(&self) -> bool {
+        self.all
+    }
+
     /// Whether samples say whose a node's traffic is.
     pub fn is_fresh(&self, node: usize) -> bool {
         self.fresh.get(node).copied().unwrap_or(false)
@@ -120,11 +162,26 @@ impl Shares {
             return None;
         }
         let known = self.users.get(&user);
+        if self.all {
+            return Some(known.map_or(0.0, |user| user.nodes[node].last));
+        }
         let rate = known.map_or(0.0, |user| match user.cpu_s > 0.0 {
             true => user.nodes[node].bytes / user.cpu_s,
             false => 0.0,
         });
         Some(rate * cpu_s)
+    }
+
+    /// Whether anything of a user's was sampled on a node between the last two steps.
+    pub fn sampled(&self, user: u64, node: usize) -> bool {
+        let known = self.users.get(&user);
+        known.is_some_and(|user| user.nodes[node].last > 0.0)
+    }
+
+    /// What of a node's traffic is nobody's, as [`Self::weight`] has it.
+    pub fn weight_of_nobody(&self, node: usize) -> Option<f64> {
+        let known = self.all && self.is_fresh(node);
+        known.then(|| self.nobody[node].last)
     }
 }
 
@@ -183,6 +240,32 @@ mod tests {
         shares.step(50.0, &[quarter]);
         let [first, second] = [0, 1].map(|node| shares.weight(1, node, 1.0).unwrap());
         assert!((second / first - 3.0).abs() < 1e-9, "{first} {second}");
+    }
+
+    #[test]
+    fn of_all_lines_an_intervals_own_samples_are_the_weights_whoever_ran() {
+        let mut shares = Shares::of_all(2);
+        assert_eq!(shares.weight(1, 0, 1.0), Some(0.0), "nothing was moved");
+        shares.charge(1, Some(0), 640.0);
+        shares.charge(2, Some(0), 64.0);
+        shares.charge_nobody(1, 128.0);
+        shares.step(50.0, &[run(1, 0.05), run(2, 0.0)]);
+        let weights = |shares: &Shares| [1, 2].map(|id| shares.weight(id, 0, 0.0).unwrap());
+        assert_eq!(weights(&shares), [640.0, 64.0]);
+        assert_eq!(shares.weight_of_nobody(1), Some(128.0));
+        shares.step(50.0, &[run(1, 0.05), run(2, 0.0)]);
+        assert_eq!(weights(&shares), [0.0, 0.0], "nothing in this one");
+        // Users are at work for a second, and nothing is sampled: the device samples no more.
+        for _ in 0..40 {
+            shares.step(50.0, &[run(1, 0.05), run(2, 0.05)]);
+        }
+        assert_eq!(
+            (shares.weight(1, 0, 1.0), shares.weight_of_nobody(0)),
+            (None, None)
+        );
+        shares.charge_nobody(0, 64.0);
+        shares.step(50.0, &[]);
+        assert_eq!(shares.weight_of_nobody(0), Some(64.0));
     }
 
     proptest! {

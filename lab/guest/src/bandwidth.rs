@@ -2,7 +2,9 @@
 //! the machine, which ends the emulator. And the programs that use that time.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -137,15 +139,19 @@ impl Programs {
         let path = output_of(name);
         let output = File::create(&path).doing(format!("create {}", path.display()))?;
         let errors = output.try_clone().doing("share an output")?;
-        let child = command(words)?
-            .stdout(output)
-            .stderr(errors)
-            .spawn()
-            .doing(format!("start {}", words.join(" ")))?;
+        let mut command = command(words)?;
+        command.stdout(output).stderr(errors);
         if let Some(group) = group {
             let file = Path::new(CGROUPS).join(group).join("cgroup.procs");
-            fs::write(&file, child.id().to_string()).doing(format!("write {}", file.display()))?;
+            let doing = format!("open {}", file.display());
+            let procs = OpenOptions::new().write(true).open(file).doing(doing)?;
+            // Before the program begins: memory stays charged to the cgroup that it was got in.
+            // SAFETY: between fork and exec one system call happens, on memory that is there.
+            unsafe { command.pre_exec(move || (&procs).write_all(b"0")) };
         }
+        let child = command
+            .spawn()
+            .doing(format!("start {}", words.join(" ")))?;
         self.started.insert(name.to_owned(), child);
         Ok(())
     }
@@ -166,7 +172,7 @@ fn make_group(path: &str) -> Result<(), GuestError> {
     let mut folder = PathBuf::from(CGROUPS);
     for part in Path::new(path) {
         let control = folder.join("cgroup.subtree_control");
-        fs::write(&control, "+cpu").doing(format!("write {}", control.display()))?;
+        fs::write(&control, "+cpu +memory").doing(format!("write {}", control.display()))?;
         folder.push(part);
         fs::create_dir_all(&folder).doing(format!("create {}", folder.display()))?;
     }

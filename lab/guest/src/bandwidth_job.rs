@@ -28,7 +28,7 @@ pub mod counted {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "do")]
 pub enum Step {
-    /// Make a cgroup; its parents hand the cpu controller down.
+    /// Make a cgroup; its parents hand the cpu and the memory controller down.
     Group { path: String },
     /// Start a program and let it run; in a cgroup, if one is named.
     Start {

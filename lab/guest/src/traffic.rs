@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use dormouse_guest::bandwidth_job::{DEVICE, Device, LINE_BYTES, Traffic, counted};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::{Doing, GuestError};
 
@@ -19,6 +20,8 @@ const FOLDER: &str = "/run/traffic";
 const BATCH: usize = 64;
 /// For a program's first line, and the daemon's next.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at the daemon's status.
+const GLANCE: Duration = Duration::from_millis(1);
 /// `MPOL_BIND`: this node's memory or none.
 const BIND: libc::c_int = 2;
 
@@ -96,6 +99,9 @@ pub fn touch(arguments: &[&str]) -> Result<(), GuestError> {
         busy_ms: number(busy_ms)?,
         sleep_ms: number(sleep_ms)?,
     };
+    // Whoever waits for the file may measure as soon as it is there: the kernel moves lines, too, when
+    // it clears pages.
+    let memory = memory_on(plan.node, plan.lines * LINE_BYTES as usize)?;
     fs::create_dir_all(FOLDER).doing(format!("create {FOLDER}"))?;
     let path = Path::new(FOLDER).join(name);
     let file = OpenOptions::new()
@@ -107,7 +113,6 @@ pub fn touch(arguments: &[&str]) -> Result<(), GuestError> {
         .doing(format!("create {}", path.display()))?;
     file.set_len(16).doing("make room for what was done")?;
     let done = words(&file, 0, 2)?;
-    let memory = memory_on(plan.node, plan.lines * LINE_BYTES as usize)?;
     run(&plan, memory, done)
 }
 
@@ -173,7 +178,7 @@ pub struct Meters {
 
 /// All meters at one time.
 pub struct Reading {
-    at: Instant,
+    at_ns: u64,
     device: Vec<u64>,
     statistics: Vec<u64>,
     programs: BTreeMap<String, [u64; 2]>,
@@ -212,12 +217,37 @@ impl Meters {
         })
     }
 
-    /// Everything now; with a status, right after the daemon has written one.
+    /// Everything at one time: now, or, with a status, when the daemon read its counters.
     pub fn read(&self) -> Result<Reading, GuestError> {
-        let charged = match &self.status {
-            Some(path) => charged(&next(path)?)?,
-            None => BTreeMap::new(),
+        let Some(path) = &self.status else {
+            return Ok(self.now());
         };
+        // What moves in bursts is charged for another time than it is looked at, unless this is prompt.
+        let _prompt = Prompt::begin();
+        let (mut old, began) = (Vec::new(), Instant::now());
+        let mut readings = Vec::new();
+        loop {
+            readings.push(self.now());
+            let new = fs::read(path).unwrap_or_default();
+            if new != old && !new.is_empty() {
+                let (counted_ns, charged) = charged(&new)?;
+                // What was written before has no reading of its time.
+                if counted_ns > readings[0].at_ns {
+                    let off = |reading: &Reading| reading.at_ns.abs_diff(counted_ns);
+                    let nearest = readings.into_iter().min_by_key(off);
+                    let reading = nearest.ok_or_else(|| wrong("nothing was read"))?;
+                    return Ok(Reading { charged, ..reading });
+                }
+                old = new;
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(wrong(format!("{} does not change", path.display())));
+            }
+            std::thread::sleep(GLANCE);
+        }
+    }
+
+    fn now(&self) -> Reading {
         let values = |words: &[AtomicU64]| -> Vec<u64> {
             let value = |word: &AtomicU64| word.load(Ordering::Relaxed);
             words.iter().map(value).collect()
@@ -227,19 +257,49 @@ impl Meters {
             let [reads, writes] = [0, 1].map(|at: usize| words[at].load(Ordering::Relaxed));
             (name.clone(), [reads, writes])
         };
-        Ok(Reading {
-            at: Instant::now(),
+        Reading {
+            at_ns: monotonic_ns(),
             device: values(device),
             statistics: values(statistics),
             programs: self.programs.iter().map(program).collect(),
-            charged,
-        })
+            charged: BTreeMap::new(),
+        }
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// While it lives, this thread runs as soon as it wants to, before all ordinary ones.
+struct Prompt;
+
+impl Prompt {
+    fn begin() -> Self {
+        Self::schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1);
+        Self
+    }
+
+    /// Where it is refused, what is read is of a slightly different time.
+    fn schedule(policy: libc::c_int, priority: libc::c_int) {
+        let how = libc::sched_param {
+            sched_priority: priority,
+        };
+        // SAFETY: the structure is the kernel's, and is read only during the call.
+        let _ = unsafe { libc::sched_setscheduler(0, policy, &how) };
+    }
+}
+
+impl Drop for Prompt {
+    fn drop(&mut self) {
+        Self::schedule(libc::SCHED_OTHER, 0);
     }
 }
 
 impl Reading {
     pub fn seconds_since(&self, before: &Self) -> f64 {
-        (self.at - before.at).as_secs_f64()
+        (self.at_ns - before.at_ns) as f64 / 1e9
     }
 
     /// What each program moved, in bytes a second: of a line that is written the read, too.
@@ -310,34 +370,23 @@ fn begun(path: &Path) -> Result<File, GuestError> {
     }
 }
 
-/// The next status that the daemon writes.
-fn next(path: &Path) -> Result<String, GuestError> {
-    let read = || fs::read_to_string(path).unwrap_or_default();
-    let (old, began) = (read(), Instant::now());
-    loop {
-        let new = read();
-        if new != old && !new.is_empty() {
-            return Ok(new);
-        }
-        if began.elapsed() > PATIENCE {
-            return Err(wrong(format!("{} does not change", path.display())));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// Bytes that each cgroup has been charged with; cgroups relative to the hierarchy's root.
-fn charged(status: &str) -> Result<BTreeMap<String, f64>, GuestError> {
-    let damaged = || wrong(format!("a status that is none: {status}"));
-    let status: serde_json::Value = serde_json::from_str(status).map_err(|_| damaged())?;
+/// When the daemon read its counters, and bytes that each cgroup has been charged with; cgroups
+/// relative to the hierarchy's root.
+fn charged(status: &[u8]) -> Result<(u64, BTreeMap<String, f64>), GuestError> {
+    let damaged = || {
+        let text = String::from_utf8_lossy(status);
+        wrong(format!("a status that is none: {text}"))
+    };
+    let status: serde_json::Value = serde_json::from_slice(status).map_err(|_| damaged())?;
     let users = status["users"].as_array().ok_or_else(damaged)?;
     let user = |user: &serde_json::Value| {
         let cgroup = user["cgroup"].as_str()?.strip_prefix("/sys/fs/cgroup/")?;
         let gib = user["charged_gib"].as_f64()?;
         Some((cgroup.to_owned(), gib * f64::from(1 << 30)))
     };
-    users
+    let users = users
         .iter()
         .map(|one| user(one).ok_or_else(damaged))
-        .collect()
+        .collect::<Result<_, _>>()?;
+    Ok((status["counted_ns"].as_u64().ok_or_else(damaged)?, users))
 }

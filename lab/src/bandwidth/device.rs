@@ -26,6 +26,8 @@ pub struct Model {
     pub latency_ns: u64,
     /// Reads that a processor has under way.
     pub depth: u64,
+    /// One of so many lines is sampled.
+    pub sample: u64,
 }
 
 impl Default for Model {
@@ -34,6 +36,7 @@ impl Default for Model {
             service_ns: 2000,
             latency_ns: 2000,
             depth: 8,
+            sample: 8,
         }
     }
 }
@@ -85,7 +88,8 @@ pub fn arguments(
         );
         add("-numa", format!("node,nodeid={node},memdev={id}"));
         let from = (DRAM_MIB + (node as u64 - 1) * NODE_MIB) * MIB;
-        ranges.push(format!("{:#x}:{:#x}", plugin_address(from), NODE_MIB * MIB));
+        let bytes = NODE_MIB * MIB;
+        ranges.push(format!("{:#x}:{bytes:#x}:{from:#x}", plugin_address(from)));
     }
     add(
         "-object",
@@ -99,11 +103,13 @@ pub fn arguments(
         service_ns,
         latency_ns,
         depth,
+        sample,
     } = model;
     add(
         "-plugin",
         format!(
-            "{},counters={counters},nodes={},service_ns={service_ns},latency_ns={latency_ns},depth={depth}",
+            "{},counters={counters},nodes={},service_ns={service_ns},latency_ns={latency_ns},\
+             depth={depth},sample={sample}",
             text(plugin),
             ranges.join("+")
         ),
@@ -135,7 +141,7 @@ mod tests {
         let words = arguments(Path::new("p.so"), &folder, 2, Model::default()).unwrap();
         let all = words.join(" ");
         assert!(
-            all.contains("nodes=0x60000000:0x10000000+0x80000000:0x10000000"),
+            all.contains("nodes=0x60000000:0x10000000:0x30000000+0x80000000:0x10000000:0x40000000"),
             "{all}"
         );
         assert!(all.contains("a,,b/counters"), "{all}");

@@ -3,7 +3,7 @@
 use dormouse_guest::bandwidth_job::{Answer, DEVICE, Step};
 
 use super::report::{COMPUTE, HEAVY, LIGHT, MILD, OTHER, PROGRAMS, Phase, Report, USERS};
-use super::{BandwidthArgs, Enforce, Idle, device};
+use super::{Attribution, BandwidthArgs, Enforce, Idle, device};
 
 const CONFIG: &str = "/run/bandwidth.toml";
 const STATE: &str = "/run/bandwidth";
@@ -22,7 +22,7 @@ pub type Use = Box<dyn Fn(&mut Report, Answer)>;
 
 #[derive(Default)]
 struct Plan {
-    learn_half_life_ms: u32,
+    attribution: Attribution,
     /// Whether daemons write traces, and those that have begun one.
     trace: bool,
     traced: Vec<String>,
@@ -96,12 +96,19 @@ impl Plan {
 
     /// A daemon, until it is in force.
     fn daemon(&mut self, name: &str, threshold_gib_s: f64, enforce: Enforce, idle: Idle) {
-        let learn = self.learn_half_life_ms;
+        let learn = match self.attribution {
+            Attribution::Learnt => LEARN_HALF_LIFE_MS,
+            Attribution::Device | Attribution::CpuTime => 0,
+        };
+        let samples = match self.attribution {
+            Attribution::Device => format!("[samples]\nkind = \"device\"\npath = \"{DEVICE}\"\n"),
+            Attribution::CpuTime | Attribution::Learnt => String::new(),
+        };
         let nodes: Vec<usize> = (1..=device::NODES).collect();
         let text = format!(
             "nodes = {nodes:?}\ncgroups = [\"users\"]\nthreshold_gib_s = {threshold_gib_s:?}\n\
              learn_half_life_ms = {learn}.0\nenforce = \"{}\"\nidle = \"{}\"\nstate = \"{STATE}\"\n\
-             [counter]\nkind = \"bar\"\npath = \"{DEVICE}\"\n",
+             [counter]\nkind = \"bar\"\npath = \"{DEVICE}\"\n{samples}",
             enforce.name(),
             idle.name()
         );
@@ -131,7 +138,7 @@ impl Plan {
 /// All steps.
 pub fn plan(args: &BandwidthArgs, threshold_gib_s: f64) -> Vec<(Step, Use)> {
     let mut plan = Plan {
-        learn_half_life_ms: if args.learn { LEARN_HALF_LIFE_MS } else { 0 },
+        attribution: args.attribution,
         trace: args.trace,
         ..Plan::default()
     };
@@ -164,6 +171,13 @@ pub fn plan(args: &BandwidthArgs, threshold_gib_s: f64) -> Vec<(Step, Use)> {
     plan.daemon("watch", NO_THRESHOLD_GIB_S, Enforce::Quota, Idle::Hold);
     plan.measure("free", ms, true);
     plan.signal("watch", SIGTERM);
+    if args.compare {
+        plan.attribution = Attribution::CpuTime;
+        plan.daemon("compare", NO_THRESHOLD_GIB_S, Enforce::Quota, Idle::Hold);
+        plan.measure("free, attributed by CPU time", ms, true);
+        plan.signal("compare", SIGTERM);
+        plan.attribution = args.attribution;
+    }
     if args.costs {
         for empty in [" --empty", ""] {
             let line = format!("/dormouse bandwidth scheduler --json --seconds 4{empty}");
@@ -177,6 +191,9 @@ pub fn plan(args: &BandwidthArgs, threshold_gib_s: f64) -> Vec<(Step, Use)> {
 
     plan.daemon("daemon", threshold_gib_s, args.enforce, Idle::Hold);
     plan.measure("limited", ms, true);
+    if args.briefest {
+        return plan.steps;
+    }
     if args.brief {
         plan.signal("daemon", SIGKILL);
         return plan.killed(ms);

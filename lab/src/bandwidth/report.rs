@@ -6,6 +6,8 @@ use dormouse_guest::bandwidth_job::{Answer, Device, Traffic};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::Attribution;
+
 pub const HEAVY: &str = "users/heavy";
 pub const LIGHT: &str = "users/light";
 pub const MILD: &str = "users/mild";
@@ -82,6 +84,7 @@ impl Phase {
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     pub enforce: &'static str,
+    pub attribution: Attribution,
     pub kernel: String,
     pub threshold_mib_s: f64,
     pub capacity_mib_s: f64,

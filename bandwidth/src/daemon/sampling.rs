@@ -1,0 +1,177 @@
+//! Samples in the daemon: whose the device's traffic is, as far as they tell, and who is a user
+//! because something was sampled of him.
+
+use super::config::{Config, RING_OFFSET};
+use super::residence::Resident;
+use super::{Daemon, News, User};
+use crate::enforce::cgroup::Hierarchy;
+use crate::estimate::{Activity, TaskId, TaskSample};
+use crate::lines::{self, LineSampler};
+use crate::perf::sampler::{Sampler, Wanted};
+use crate::perf::shares::Run;
+use crate::samples::{Samples, Who};
+
+/// Whoever was sampled this long ago and has processes is a user, even if no memory of his is found
+/// on the device: that is looked at less often.
+const SAMPLED_LATELY_NS: u64 = 3_000_000_000;
+
+/// The samples that a configuration asks for; in words, why they cannot be had.
+///
+/// # Errors
+/// What is asked for cannot be opened.
+pub fn sampler(config: &Config, hierarchy: &Hierarchy) -> Result<Option<Box<dyn Samples>>, String> {
+    let Some(samples) = &config.samples else {
+        return Ok(None);
+    };
+    if let Some(device) = device(config, hierarchy) {
+        return device.map(|device| Some(Box::new(device) as Box<dyn Samples>));
+    }
+    let wanted = Wanted {
+        kind: samples.kind.and_then(|kind| kind.perf()),
+        events: samples.events.clone(),
+        period: samples.period,
+    };
+    let sampler = Sampler::open(&wanted, &config.nodes, hierarchy.clone());
+    let sampler = sampler.map_err(|error| error.to_string())?;
+    Ok(Some(Box::new(sampler)))
+}
+
+/// What the device itself samples, if the configuration asks for that.
+pub fn device(config: &Config, hierarchy: &Hierarchy) -> Option<Result<LineSampler, String>> {
+    let samples = config.samples.as_ref()?;
+    let wanted = lines::Wanted {
+        path: samples.path.as_deref()?,
+        offset: samples.offset.unwrap_or(RING_OFFSET),
+        nodes: &config.nodes,
+        cgroups: &config.cgroups,
+        hierarchy: hierarchy.clone(),
+    };
+    Some(LineSampler::open(wanted).map_err(|error| error.to_string()))
+}
+
+/// What samples say of a user on a node.
+pub(super) fn activity(
+    sampler: Option<&dyn Samples>,
+    user: u64,
+    node: usize,
+    cpu_s: f64,
+) -> Option<Activity> {
+    let shares = sampler?.shares();
+    let weight = shares.weight(user, node, cpu_s)?;
+    Some(match shares.are_of_all() {
+        true => Activity::Moved(weight),
+        false => Activity::Sampled(weight),
+    })
+}
+
+impl Daemon {
+    /// Takes the last interval's samples; who was not known becomes a user, so that he is charged
+    /// from his first sample on. He has run for no CPU time that is known.
+    fn collect(&mut self, interval_ms: f64) {
+        let Some(sampler) = &mut self.sampler else {
+            return;
+        };
+        let newcomers = sampler.collect(interval_ms);
+        if newcomers.is_empty() {
+            return;
+        }
+        for path in newcomers {
+            let resident = Resident {
+                path,
+                shares: vec![0.0; self.config.nodes.len()],
+                bytes: 0,
+                processes: Vec::new(),
+            };
+            let mut user = self.new_user(&resident);
+            user.shares = resident.shares;
+            user.weight = user.cgroup.weight().unwrap_or(1.0);
+            user.sampled_ns = self.last_ns;
+            self.watch.moved_ns.push(0);
+            self.watch.roster.push(None, user.id, &user.shares);
+            self.users.push(user);
+        }
+        self.tell_sampler();
+    }
+
+    /// Who is who.
+    pub(super) fn tell_sampler(&mut self) {
+        if let Some(sampler) = &mut self.sampler {
+            let users: Vec<Who> = self.users.iter().map(Who::from).collect();
+            sampler.set_users(&users);
+        }
+    }
+
+    /// Whether someone without memory on the device, as it seems, uses it.
+    pub(super) fn still_sampled(&self, user: &User) -> bool {
+        let lately = user.sampled_ns.is_some_and(|at| {
+            let now_ns = self.last_ns.unwrap_or(at);
+            now_ns.saturating_sub(at) < SAMPLED_LATELY_NS
+        });
+        lately && user.cgroup.processes().is_ok_and(|all| !all.is_empty())
+    }
+
+    /// Whose the device's traffic is, as far as samples tell; right after the counters were read, so
+    /// that both are of the same interval, nearly.
+    pub(super) fn sample(&mut self, interval_ms: f64, news: &mut Vec<News>) {
+        self.collect(interval_ms);
+        let Some(sampler) = &mut self.sampler else {
+            return;
+        };
+        let runs: Vec<Run> = self
+            .users
+            .iter()
+            .zip(&self.watch.moved_ns)
+            .map(|(user, &ns)| Run {
+                id: user.id,
+                cpu_s: ns as f64 / 1e9,
+                shares: &user.shares,
+            })
+            .collect();
+        sampler.step(interval_ms, &runs);
+        let shares = sampler.shares();
+        for (at, (&node, before)) in self.config.nodes.iter().zip(&mut self.sampled).enumerate() {
+            let now = shares.is_fresh(at);
+            if std::mem::replace(before, now) != now {
+                news.push(News::Samples(node, now));
+            }
+            for user in &mut self.users {
+                if shares.sampled(user.id, at) {
+                    user.sampled_ns = self.last_ns;
+                }
+            }
+        }
+        news.extend(sampler.news().into_iter().map(News::Sampled));
+    }
+
+    /// Of each node, what samples say is nobody's.
+    pub(super) fn nobodys(&self) -> Vec<TaskSample> {
+        let Some(sampler) = &self.sampler else {
+            return Vec::new();
+        };
+        let nodes = self.config.nodes.iter().enumerate();
+        let nobody = nodes.filter_map(|(at, &group)| {
+            let weight = sampler.shares().weight_of_nobody(at)?;
+            Some(TaskSample {
+                // Users' numbers begin at 1.
+                id: TaskId {
+                    pid: 0,
+                    start_ns: at as u64,
+                },
+                group,
+                activity: Activity::Nobody(weight),
+                cpu_ns: 0,
+            })
+        });
+        nobody.collect()
+    }
+}
+
+impl<'a> From<&'a User> for Who<'a> {
+    fn from(user: &'a User) -> Self {
+        Self {
+            path: &user.cgroup.path,
+            id: user.id,
+            processes: &user.processes,
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The memory cgroup that a page is charged to, by `/proc/kpagecgroup`: for each physical page 64
+//! bits, the inode of the cgroup's folder; 0: nobody's.
+//!
+//! Source: Documentation/admin-guide/mm/pagemap.rst of Linux (4.3 and newer, CONFIG_MEMCG and
+//! CONFIG_PROC_PAGE_MONITOR; root only).
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Where the kernel has it.
+pub const KPAGECGROUP: &str = "/proc/kpagecgroup";
+/// Whose a page is is believed for so long at first, and twice as long each time that it turns out
+/// to be right, up to the longest. To ask reads the kernel's record of the page, which may lie on the
+/// device itself.
+const SHORTEST_MS: f64 = 1000.0;
+const LONGEST_MS: f64 = 4000.0;
+/// Pages that are asked for at once: programs that use a page often use its neighbours.
+const AT_ONCE: u64 = 8;
+/// So many pages are remembered.
+const MOST_PAGES: usize = 1 << 18;
+
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    cgroup: u64,
+    /// It is believed until then.
+    until_ms: f64,
+    for_ms: f64,
+}
+
+/// Looks up pages, and remembers them for a while.
+#[derive(Debug)]
+pub struct Pages {
+    file: File,
+    pages: HashMap<u64, Page>,
+    now_ms: f64,
+    /// Times at which the kernel was asked.
+    pub asked: u64,
+}
+
+impl Pages {
+    /// With this file, which is [`KPAGECGROUP`] or, in tests, written as that one is.
+    ///
+    /// # Errors
+    /// There is none, or it is for root only.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let what = |error: io::Error| {
+            let why =
+                "which needs root and a kernel with CONFIG_MEMCG and CONFIG_PROC_PAGE_MONITOR";
+            io::Error::new(error.kind(), format!("{}: {error}, {why}", path.display()))
+        };
+        Ok(Self {
+            file: File::open(path).map_err(what)?,
+            pages: HashMap::new(),
+            now_ms: 0.0,
+            asked: 0,
+        })
+    }
+
+    /// So much time has passed.
+    pub fn pass(&mut self, ms: f64) {
+        self.now_ms += ms;
+        if self.pages.len() > MOST_PAGES {
+            let now_ms = self.now_ms;
+            self.pages.retain(|_, page| page.until_ms > now_ms);
+            if self.pages.len() > MOST_PAGES {
+                self.pages.clear();
+            }
+        }
+    }
+
+    /// Inode of the cgroup that the page of a physical address is charged to; nothing: nobody's, or
+    /// no page that the kernel knows.
+    pub fn cgroup_of(&mut self, address: u64) -> Option<u64> {
+        let number = address / rustix::param::page_size() as u64;
+        let known = self.pages.get(&number);
+        let cgroup = match known.filter(|page| page.until_ms > self.now_ms) {
+            Some(page) => page.cgroup,
+            None => self.ask(number),
+        };
+        (cgroup != 0).then_some(cgroup)
+    }
+
+    /// Asks for a page and its neighbours.
+    fn ask(&mut self, number: u64) -> u64 {
+        self.asked += 1;
+        let first = number / AT_ONCE * AT_ONCE;
+        let mut bytes = [0; 8 * AT_ONCE as usize];
+        // Behind the last page there is nothing, and a page whose record cannot be read is nobody's.
+        let read = self.file.read_at(&mut bytes, first * 8).unwrap_or(0);
+        let (words, _) = bytes.as_chunks::<8>();
+        let now_ms = self.now_ms;
+        for (at, word) in (first..).zip(words) {
+            let there = (at - first + 1) * 8 <= read as u64;
+            let cgroup = if there { u64::from_ne_bytes(*word) } else { 0 };
+            let known = self.pages.get(&at);
+            let same = known.filter(|page| page.cgroup == cgroup);
+            let for_ms = same.map_or(SHORTEST_MS, |page| (page.for_ms * 2.0).min(LONGEST_MS));
+            // A page of nobody's may be anybody's the next moment: within this pass only.
+            let believed_ms = if cgroup == 0 { 0.0 } else { for_ms };
+            let until_ms = (now_ms + believed_ms).next_up();
+            let page = Page {
+                cgroup,
+                until_ms,
+                for_ms,
+            };
+            self.pages.insert(at, page);
+        }
+        self.pages.get(&number).map_or(0, |page| page.cgroup)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const PAGE: u64 = 4096;
+
+    /// A file whose page number `n` belongs to the `n`-th of these.
+    fn owned(cgroups: &[u64]) -> (tempfile::TempDir, Pages) {
+        let folder = tempfile::tempdir().unwrap();
+        write(&folder, cgroups);
+        let pages = Pages::open(&folder.path().join("kpagecgroup")).unwrap();
+        (folder, pages)
+    }
+
+    fn write(folder: &tempfile::TempDir, cgroups: &[u64]) {
+        let bytes: Vec<u8> = cgroups.iter().flat_map(|one| one.to_ne_bytes()).collect();
+        fs::write(folder.path().join("kpagecgroup"), bytes).unwrap();
+    }
+
+    #[test]
+    fn a_page_is_looked_up_once_and_again_later_and_later_while_it_stays() {
+        let (folder, mut pages) = owned(&[0, 70, 70, 81]);
+        assert_eq!(pages.cgroup_of(PAGE + 64), Some(70));
+        assert_eq!(pages.cgroup_of(3 * PAGE), Some(81), "a neighbour");
+        assert_eq!(pages.asked, 1);
+        // It changes hands, which is noticed within a second.
+        write(&folder, &[0, 71, 70, 81]);
+        pages.pass(900.0);
+        assert_eq!(pages.cgroup_of(PAGE), Some(70));
+        pages.pass(200.0);
+        assert_eq!(pages.cgroup_of(PAGE), Some(71));
+        assert_eq!(pages.asked, 2);
+        for (ms, asked) in [(900.0, 2), (200.0, 3), (1900.0, 3), (200.0, 4), (3900.0, 4)] {
+            pages.pass(ms);
+            assert_eq!(pages.cgroup_of(PAGE), Some(71));
+            assert_eq!(pages.asked, asked, "after {ms} ms");
+        }
+        pages.pass(200.0);
+        pages.cgroup_of(PAGE);
+        pages.pass(4100.0);
+        pages.cgroup_of(PAGE);
+        assert_eq!(pages.asked, 6, "four seconds are the longest");
+    }
+
+    #[test]
+    fn a_page_of_nobodys_may_be_somebodys_in_the_next_pass() {
+        let (folder, mut pages) = owned(&[0, 0]);
+        for _ in 0..3 {
+            assert_eq!(pages.cgroup_of(PAGE), None);
+        }
+        assert_eq!(pages.asked, 1, "not asked for each sample");
+        write(&folder, &[0, 9]);
+        pages.pass(50.0);
+        assert_eq!(pages.cgroup_of(PAGE), Some(9));
+    }
+
+    #[test]
+    fn addresses_that_no_page_has_are_nobodys() {
+        let (_folder, mut pages) = owned(&[5]);
+        for address in [PAGE, 100 * PAGE, 0x000f_ffff_ffff_ffc0, u64::MAX] {
+            assert_eq!(pages.cgroup_of(address), None);
+        }
+        assert_eq!(pages.cgroup_of(0), Some(5));
+    }
+
+    #[test]
+    fn no_more_pages_are_remembered_than_there_is_room_for() {
+        let (_folder, mut pages) = owned(&[5]);
+        for number in 0..(MOST_PAGES as u64 / AT_ONCE + 10) {
+            pages.cgroup_of(number * AT_ONCE * PAGE);
+        }
+        pages.pass(1.0);
+        assert!(pages.pages.len() <= MOST_PAGES);
+        assert_eq!(pages.cgroup_of(0), Some(5));
+    }
+
+    #[test]
+    fn this_kernel_is_asked_if_it_can_be() {
+        let Ok(mut pages) = Pages::open(Path::new(KPAGECGROUP)) else {
+            eprintln!("left out: this kernel does not tell whose pages are, or not us");
+            return;
+        };
+        // Whose memory of the first GiB is depends on the machine; asking works for any address.
+        for at in 0..1024 {
+            pages.cgroup_of(at << 20);
+        }
+        assert_eq!(pages.asked, 1024);
+    }
+}

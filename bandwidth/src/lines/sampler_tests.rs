@@ -1,0 +1,245 @@
+//! Promises of charging a device's samples to whom their memory belongs: files stand for the device,
+//! for the kernel's record of pages, and for its nodes.
+
+use std::fs;
+
+use super::tests_support::{Fake, OFFSET};
+use super::*;
+
+const PAGE: u64 = 4096;
+const BLOCK: u64 = 16 * PAGE;
+
+/// A machine whose blocks 1 and 2 are nodes 5 and 6 of a device.
+struct Machine {
+    folder: tempfile::TempDir,
+    device: Fake,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |path: &str| fs::create_dir_all(folder.path().join(path)).unwrap();
+        for path in [
+            "cgroup/a",
+            "cgroup/b",
+            "system/memory",
+            "system/node/node0/memory0",
+            "system/node/node5/memory1",
+            "system/node/node6/memory2",
+        ] {
+            make(path);
+        }
+        let size = folder.path().join("system/memory/block_size_bytes");
+        fs::write(size, format!("{BLOCK:x}\n")).unwrap();
+        let machine = Self {
+            folder,
+            device: Fake::new(),
+        };
+        machine.own(&[]);
+        machine
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().join(path)
+    }
+
+    fn inode(&self, cgroup: &str) -> u64 {
+        Names::inode(&self.path("cgroup").join(cgroup)).unwrap()
+    }
+
+    /// Pages are charged to these cgroups; all others are nobody's.
+    fn own(&self, owned: &[(u64, u64)]) {
+        let mut cgroups = vec![0u64; 3 * 16];
+        for &(page, cgroup) in owned {
+            cgroups[page as usize] = cgroup;
+        }
+        let bytes: Vec<u8> = cgroups.iter().flat_map(|one| one.to_ne_bytes()).collect();
+        fs::write(self.path("kpagecgroup"), bytes).unwrap();
+    }
+
+    fn sampler(&self) -> LineSampler {
+        let wanted = Wanted {
+            path: &self.device.path(),
+            offset: OFFSET,
+            nodes: &[5, 6],
+            cgroups: &[PathBuf::from("a"), PathBuf::from("b")],
+            hierarchy: Hierarchy {
+                root: self.path("cgroup"),
+                version: Version::V2,
+            },
+        };
+        let pages = Pages::open(&self.path("kpagecgroup")).unwrap();
+        LineSampler::with(wanted, pages, &self.path("system")).unwrap()
+    }
+
+    fn serve(&mut self, page: u64, lines: u64) {
+        for line in 0..lines {
+            self.device.push(Line {
+                address: page * PAGE + line * 64,
+                written: line.is_multiple_of(2),
+            });
+        }
+    }
+
+    /// Makes the two cgroups users 1 and 2.
+    fn introduce(&self, sampler: &mut LineSampler) {
+        let paths = ["a", "b"].map(|name| self.path("cgroup").join(name));
+        let who = |at: usize| Who {
+            path: &paths[at],
+            id: at as u64 + 1,
+            processes: &[],
+        };
+        sampler.set_users(&[who(0), who(1)]);
+    }
+}
+
+/// A pass: lines of both users on both nodes, and what is nobody's.
+fn pass(sampler: &mut LineSampler) -> ([[f64; 2]; 2], [f64; 2]) {
+    assert_eq!(sampler.collect(50.0), Vec::<PathBuf>::new());
+    step(sampler)
+}
+
+fn step(sampler: &mut LineSampler) -> ([[f64; 2]; 2], [f64; 2]) {
+    let run = |id| Run {
+        id,
+        cpu_s: 0.0,
+        shares: &[0.0, 0.0],
+    };
+    sampler.step(50.0, &[run(1), run(2)]);
+    let shares = sampler.shares();
+    let lines = |bytes: Option<f64>| bytes.unwrap() / LINE_BYTES;
+    let user = |id| [0, 1].map(|node| lines(shares.weight(id, node, 0.0)));
+    let nobody = [0, 1].map(|node| lines(shares.weight_of_nobody(node)));
+    ([1, 2].map(user), nobody)
+}
+
+#[test]
+fn lines_are_charged_to_the_cgroup_that_has_their_page() {
+    let mut machine = Machine::new();
+    let (a, b) = (machine.inode("a"), machine.inode("b"));
+    machine.own(&[(16, a), (17, b), (40, b)]);
+    let mut sampler = machine.sampler();
+    machine.introduce(&mut sampler);
+    machine.serve(16, 3);
+    machine.serve(17, 2);
+    machine.serve(40, 4);
+    machine.serve(33, 1);
+    assert_eq!(pass(&mut sampler), ([[3.0, 0.0], [2.0, 4.0]], [0.0, 1.0]));
+    assert_eq!(sampler.tally().accesses, 10);
+    // And no longer than it has it.
+    machine.own(&[(16, b)]);
+    sampler.collect(1100.0);
+    machine.serve(16, 3);
+    assert_eq!(pass(&mut sampler).0, [[0.0, 0.0], [3.0, 0.0]]);
+}
+
+#[test]
+fn addresses_outside_of_the_device_change_nothing() {
+    let mut machine = Machine::new();
+    machine.own(&[(3, machine.inode("a"))]);
+    let mut sampler = machine.sampler();
+    machine.introduce(&mut sampler);
+    machine.serve(3, 2);
+    for address in [0, 3 * BLOCK, 0x000f_ffff_ffff_ffc0] {
+        machine.device.push(Line {
+            address,
+            written: false,
+        });
+    }
+    assert_eq!(pass(&mut sampler), ([[0.0; 2]; 2], [0.0; 2]));
+    let tally = sampler.tally();
+    assert_eq!((tally.accesses, tally.elsewhere), (0, 5));
+}
+
+#[test]
+fn cgroups_that_nobody_watches_and_such_that_are_gone_are_nobody() {
+    let mut machine = Machine::new();
+    fs::create_dir(machine.path("cgroup/other")).unwrap();
+    let other = machine.inode("other");
+    machine.own(&[(16, other), (17, u64::MAX / 2)]);
+    let mut sampler = machine.sampler();
+    for _ in 0..2 {
+        machine.serve(16, 2);
+        machine.serve(17, 3);
+        assert_eq!(pass(&mut sampler), ([[0.0; 2]; 2], [5.0, 0.0]));
+    }
+}
+
+#[test]
+fn who_becomes_a_user_before_the_step_is_charged_with_his_first_lines() {
+    let mut machine = Machine::new();
+    machine.own(&[(16, machine.inode("a"))]);
+    let mut sampler = machine.sampler();
+    machine.serve(16, 7);
+    sampler.collect(50.0);
+    machine.introduce(&mut sampler);
+    assert_eq!(step(&mut sampler), ([[7.0, 0.0], [0.0, 0.0]], [0.0, 0.0]));
+}
+
+#[test]
+fn lines_that_were_read_stand_for_those_that_were_overwritten() {
+    let mut machine = Machine::new();
+    machine.own(&[(16, machine.inode("a"))]);
+    let mut sampler = machine.sampler();
+    machine.introduce(&mut sampler);
+    machine.serve(16, 40);
+    assert_eq!(pass(&mut sampler), ([[40.0, 0.0], [0.0, 0.0]], [0.0, 0.0]));
+    machine.serve(16, 4);
+    assert_eq!(pass(&mut sampler).0[0][0], 4.0);
+}
+
+#[test]
+fn trouble_with_the_ring_is_told_and_not_again_and_again() {
+    let mut machine = Machine::new();
+    let mut sampler = machine.sampler();
+    machine.serve(16, 40);
+    pass(&mut sampler);
+    let told = sampler.news();
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].contains("overwritten") && told[0].contains("24 times"),
+        "{told:?}"
+    );
+    machine.device.set_head(0);
+    pass(&mut sampler);
+    assert!(sampler.news().is_empty());
+    sampler.collect(61_000.0);
+    let told = sampler.news();
+    assert!(told[0].contains("smaller, 1 times"), "{told:?}");
+    assert!(sampler.news().is_empty());
+    assert_eq!(sampler.tally().lost, 24);
+}
+
+#[test]
+fn what_it_needs_is_named_where_it_is_not_there() {
+    let machine = Machine::new();
+    let path = machine.device.path();
+    let root = machine.path("cgroup");
+    let open = |version, offset| {
+        let wanted = Wanted {
+            path: &path,
+            offset,
+            nodes: &[5],
+            cgroups: &[],
+            hierarchy: Hierarchy {
+                root: root.clone(),
+                version,
+            },
+        };
+        let pages = Pages::open(&machine.path("kpagecgroup")).unwrap();
+        let opened = LineSampler::with(wanted, pages, &machine.path("system"));
+        opened.err().map(|error| error.to_string())
+    };
+    assert_eq!(open(Version::V2, OFFSET), None);
+    assert!(open(Version::V1, OFFSET).unwrap().contains("version 2"));
+    let said = open(Version::V2, OFFSET + 64).unwrap();
+    assert!(
+        said.contains("resource2") && said.contains("no ring"),
+        "{said}"
+    );
+    let said = Pages::open(Path::new("/nowhere")).unwrap_err().to_string();
+    assert!(
+        said.contains("/nowhere") && said.contains("CONFIG_MEMCG"),
+        "{said}"
+    );
+}
