@@ -175,3 +175,7 @@ impl<'a> From<&'a User> for Who<'a> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "sampling_tests.rs"]
+mod tests;

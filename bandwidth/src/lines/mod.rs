@@ -84,7 +84,8 @@ impl LineSampler {
     /// Reads from now on what the device samples.
     ///
     /// # Errors
-    /// There is no ring, or the kernel does not tell whose pages are.
+    /// There is no ring, the kernel does not tell whose pages are, or no memory is charged to a
+    /// cgroup that is watched.
     pub fn open(wanted: Wanted) -> io::Result<Self> {
         Self::with(
             wanted,
@@ -104,6 +105,16 @@ impl LineSampler {
             io::Error::new(error.kind(), format!("{path}: {error}"))
         };
         let absolute = |path: &PathBuf| wanted.hierarchy.root.join(path);
+        let watched: Vec<PathBuf> = wanted.cgroups.iter().map(absolute).collect();
+        let charged = |path: &&PathBuf| path.exists() && !path.join("memory.current").exists();
+        if let Some(path) = watched.iter().find(charged) {
+            let path = path.display();
+            let why = format!(
+                "{path}: no memory is charged to it: write +memory into cgroup.subtree_control of \
+                 the cgroups above it"
+            );
+            return Err(io::Error::other(why));
+        }
         let ring = Ring::open(wanted.path, wanted.offset).map_err(what)?;
         Ok(Self {
             all_bytes: ring.lines() as f64 * LINE_BYTES,
@@ -112,7 +123,7 @@ impl LineSampler {
             pages,
             owners: Owners {
                 names: Names::open(&wanted.hierarchy.root)?,
-                watched: wanted.cgroups.iter().map(absolute).collect(),
+                watched,
                 hierarchy: wanted.hierarchy,
                 users: HashMap::new(),
                 inodes: HashMap::new(),

@@ -29,6 +29,14 @@ impl Machine {
         ] {
             make(path);
         }
+        for name in ["a", "b"] {
+            let charged = folder
+                .path()
+                .join("cgroup")
+                .join(name)
+                .join("memory.current");
+            fs::write(charged, "0\n").unwrap();
+        }
         let size = folder.path().join("system/memory/block_size_bytes");
         fs::write(size, format!("{BLOCK:x}\n")).unwrap();
         let machine = Self {
@@ -220,7 +228,7 @@ fn what_it_needs_is_named_where_it_is_not_there() {
             path: &path,
             offset,
             nodes: &[5],
-            cgroups: &[],
+            cgroups: &[PathBuf::from("a"), PathBuf::from("not-there-yet")],
             hierarchy: Hierarchy {
                 root: root.clone(),
                 version,
@@ -237,6 +245,9 @@ fn what_it_needs_is_named_where_it_is_not_there() {
         said.contains("resource2") && said.contains("no ring"),
         "{said}"
     );
+    fs::remove_file(machine.path("cgroup/a/memory.current")).unwrap();
+    let said = open(Version::V2, OFFSET).unwrap();
+    assert!(said.contains("+memory"), "{said}");
     let said = Pages::open(Path::new("/nowhere")).unwrap_err().to_string();
     assert!(
         said.contains("/nowhere") && said.contains("CONFIG_MEMCG"),
