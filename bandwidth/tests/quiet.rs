@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse_bandwidth::daemon::config::Config;
 use dormouse_bandwidth::daemon::counters::{Counter, Reading};
-use dormouse_bandwidth::daemon::quiet::{FEW, MANY};
+use dormouse_bandwidth::daemon::quiet::{LEAST_TURNS, LOOKS};
 use dormouse_bandwidth::daemon::residence::{Found, Resident};
 use dormouse_bandwidth::daemon::{Daemon, User};
 use dormouse_bandwidth::enforce::cgroup::{Hierarchy, Version};
@@ -177,11 +177,12 @@ fn who_begins_is_seen_at_once_if_the_kernel_adds_up() {
 
 #[test]
 fn who_begins_too_softly_for_the_sum_is_seen_within_a_turn() {
-    let mut world = World::new(&[0.001; 40], true);
-    for at in [5, 6, 7, 8, 9] {
-        world.steps(70);
+    let mut world = World::new(&[0.001; 6 * LOOKS], true);
+    for at in [5, 26, 47, 100] {
+        world.steps(30);
         world.runs[at] = 0.015;
-        assert!(world.until_seen(at, 0.007) <= FEW);
+        let passes = world.until_seen(at, 0.007);
+        assert!(passes <= 6 + 1, "{passes}");
     }
 }
 
@@ -191,7 +192,7 @@ fn who_begins_is_seen_within_a_shorter_turn_where_nobody_adds_up() {
     for at in [5, 6, 7, 8, 9] {
         world.steps(30);
         world.runs[at] = 0.5;
-        assert!(world.until_seen(at, 0.2) <= MANY + 1);
+        assert!(world.until_seen(at, 0.2) <= LEAST_TURNS + 1);
     }
 }
 
@@ -204,7 +205,7 @@ fn others_who_come_and_go_hide_nobody_for_longer() {
             world.step();
         }
         world.runs[at] = 0.5;
-        assert!(world.until_seen(at, 0.2) <= MANY + 1);
+        assert!(world.until_seen(at, 0.2) <= LEAST_TURNS + 1);
     }
 }
 
@@ -239,11 +240,11 @@ fn who_is_gone_is_noticed_within_a_turn() {
         let mut users = world.daemon.users().iter();
         users.any(|user| user.cgroup.path == path)
     };
-    let passes = (0..FEW).take_while(|_| {
+    let passes = (0..LEAST_TURNS).take_while(|_| {
         world.step();
         is_known(&world)
     });
-    assert!(passes.count() < FEW as usize);
+    assert!(passes.count() < LEAST_TURNS as usize);
     assert_eq!(world.daemon.users().len(), 39);
 }
 

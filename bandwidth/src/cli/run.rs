@@ -16,13 +16,10 @@ use super::{CliError, DONE};
 use crate::daemon::config::Config;
 use crate::daemon::metrics::serve;
 use crate::daemon::residence::Watcher;
-use crate::daemon::status::{Passes, Status};
+use crate::daemon::status::{Passes, Schedule, Status};
 use crate::daemon::{Daemon, News, Probe};
 use crate::enforce::cgroup::Hierarchy;
 use crate::enforce::ledger::{Ledger, Undone, Wait};
-
-/// Between two writes of the status file.
-const STATUS_EVERY: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
     let config = Config::read(&arguments.config)?;
@@ -64,7 +61,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
     let began = Instant::now();
     let ends = arguments.seconds.map(Duration::from_secs);
     let mut generation = 0;
-    let mut written: Option<Instant> = None;
+    let mut writes = Schedule::default();
     let mut counts = Passes::default();
     let mut due = began;
     while !stop.load(Ordering::Relaxed) && ends.is_none_or(|ends| began.elapsed() < ends) {
@@ -86,8 +83,8 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
             tracing::warn!("--trace: {error}; it ends here");
             trace = None;
         }
-        if written.is_none_or(|at| at.elapsed() >= STATUS_EVERY) {
-            written = Some(Instant::now());
+        if writes.is_due() {
+            let began = Instant::now();
             let now = Status::of(&daemon, &pass, &counts);
             if let Err(error) = now.write(&config.status()) {
                 tracing::warn!("{}: {error}", config.status().display());
@@ -95,6 +92,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
             if let Ok(mut status) = status.lock() {
                 *status = now;
             }
+            writes.done(began);
         }
         due += daemon.interval();
         // After a delay passes are not made up for: there is one state only, the present one.

@@ -92,7 +92,6 @@ impl Daemon {
     pub(super) fn look(&mut self, interval_ns: u64, news: &mut Vec<News>) {
         self.passes += 1;
         self.call();
-        let turns = self.watch.sum.turns(self.config.interval_ms);
         self.watch.moved_ns.clear();
         self.watch.moved_ns.resize(self.users.len(), 0);
         let mut gone = Vec::new();
@@ -100,26 +99,28 @@ impl Daemon {
         let is_quiet = |watch: &Watch, at: usize| watch.roster.rates[at].is_some();
         let (quiet, others): (Vec<usize>, Vec<usize>) =
             (0..self.users.len()).partition(|&at| is_quiet(&self.watch, at));
+        let turns = (self.watch.sum).turns(self.config.interval_ms, quiet.len());
         for at in others {
-            match self.look_at(at, interval_ns, false) {
+            match self.look_at(at, interval_ns, None) {
                 true => known_ns += self.watch.moved_ns[at],
                 false => gone.push(self.users[at].id),
             }
         }
         let rest = self.rest(interval_ns, known_ns);
-        let surprising = self.watch.sum.is_surprising(rest);
+        let least = self.watch.sum.surprise(rest);
+        let least_ns = least.map(|cpu| cpu * interval_ns as f64);
         let mut found_ns: Option<u64> = None;
         for at in quiet {
             let rate = self.watch.roster.rates[at].unwrap_or(0.0);
-            if !surprising && !self.watch.roster.is_due(at, self.passes, turns) {
+            if least.is_none() && !self.watch.roster.is_due(at, self.passes, turns) {
                 self.watch.moved_ns[at] = (rate * interval_ns as f64) as u64;
-            } else if !self.look_at(at, interval_ns, surprising) {
+            } else if !self.look_at(at, interval_ns, least_ns) {
                 gone.push(self.users[at].id);
             } else if !is_quiet(&self.watch, at) {
                 *found_ns.get_or_insert(0) += self.watch.moved_ns[at];
             }
         }
-        if surprising {
+        if least.is_some() {
             let found = found_ns.map(|ns| ns as f64 / interval_ns as f64);
             self.watch.sum.explained(rest.unwrap_or(0.0), found);
         }
@@ -140,7 +141,7 @@ impl Daemon {
     }
 
     /// Reads what a user has run; whether it is still there.
-    fn look_at(&mut self, at: usize, interval_ns: u64, surprising: bool) -> bool {
+    fn look_at(&mut self, at: usize, interval_ns: u64, least_ns: Option<f64>) -> bool {
         let now_ns = self.last_ns.unwrap_or(0);
         let user = &mut self.users[at];
         if user.meter.is_none() {
@@ -168,13 +169,14 @@ impl Daemon {
         let Some(rate) = self.watch.roster.rates[at] else {
             return true;
         };
-        *moved_ns = of_interval(ran_ns, since_ns, interval_ns, rate, surprising);
+        *moved_ns = of_interval(ran_ns, since_ns, interval_ns, rate, least_ns);
         let cpu = *moved_ns as f64 / interval_ns.max(1) as f64;
         if self.sampler.is_none() {
             user.settle(now_ns.saturating_sub(interval_ns), &self.watch.paid);
         }
         if cpu >= QUIET_CPU {
             user.rest = None;
+            user.weight = user.cgroup.weight().unwrap_or(1.0);
             // The estimator hears of it for the first time.
             user.begun_cpu = Some(cpu);
         } else if let Some(rest) = &mut user.rest {

@@ -29,7 +29,7 @@ use crate::enforce::EnforceError;
 use crate::enforce::cgroup::{Cgroup, Hierarchy, Usage};
 use crate::enforce::ext::Ext;
 use crate::enforce::ledger::{Ledger, Undone, Wait};
-use crate::enforce::meter::{FILES, Meter, accounting_root};
+use crate::enforce::meter::{Meter, accounting_root, most_open};
 use crate::enforce::quota::{OPENING, Quota, until_longer_ns, until_turn_ns, worth_writing};
 use crate::estimate::{Estimate, Estimator, Fault, Nature, Settings as EstimateSettings};
 use crate::samples::Samples;
@@ -42,9 +42,6 @@ use residence::{Found, Resident, is_below};
 
 /// Standing still for this long while its users are at work, a counter is stopped.
 const STOPPED_AFTER_MS: f64 = 1000.0;
-
-/// Files that are not kept open are at least so many.
-const SPARE_FILES: u64 = 256;
 
 /// A cgroup that uses the device.
 pub struct User {
@@ -105,13 +102,6 @@ pub struct Pass {
     /// Limits that were written.
     pub writes: usize,
     pub news: Vec<News>,
-}
-
-/// How many users' files may stay open.
-fn most_open() -> usize {
-    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let files = most.unwrap_or(u64::MAX).saturating_sub(SPARE_FILES);
-    usize::try_from(files / FILES).unwrap_or(usize::MAX)
 }
 
 fn monotonic_ns() -> u64 {
@@ -267,7 +257,10 @@ impl Daemon {
             let mut user = known.unwrap_or_else(|| self.new_user(resident));
             user.shares.clone_from(&resident.shares);
             user.resident_bytes = resident.bytes;
-            user.weight = user.cgroup.weight().unwrap_or(1.0);
+            // Quiet users' is read when they begin.
+            if user.rest.is_none() {
+                user.weight = user.cgroup.weight().unwrap_or(1.0);
+            }
             if user.processes != resident.processes {
                 // Version 1 may account for them elsewhere now.
                 user.processes.clone_from(&resident.processes);

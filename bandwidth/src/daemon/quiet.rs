@@ -13,24 +13,33 @@
 //! before: what it has run is spread over all passes since its last look.
 //!
 //! Bounds: who begins to use more than [`Sum::margin`] beside steady others is seen in the same pass;
-//! anybody within [`FEW`] passes while the sum is a good witness, which is while that margin is at
-//! most [`WITNESS_CPU`] or a quarter of the sum, and within [`MANY`] otherwise.
+//! anybody within [`LEAST_TURNS`] passes; or, with many users and while the sum is a good witness,
+//! which is while that margin is at most [`WITNESS_CPU`] or a quarter of the sum, within as many as
+//! leave [`LOOKS`] in each, [`MOST_TURNS`] at most.
 
 /// Who is not limited and uses less than so many CPUs is quiet. Whoever uses less than two thirds
 /// of the least limit is never slowed, so nothing that is decided depends on exactly how much it is.
 pub const QUIET_CPU: f64 = 0.004;
-/// Turns of quiet users: each is looked at in one of so many passes where the sum tells enough,
-pub const FEW: u64 = 16;
-/// and in one of so many where it does not.
-pub const MANY: u64 = 4;
-/// No turn is longer than this.
-const MOST_TURN_MS: u64 = 800;
+/// Each quiet user is looked at in one of so many passes,
+pub const LEAST_TURNS: u64 = 4;
+/// or, where the sum tells enough, in one of so many that no pass has more looks than this,
+pub const LOOKS: usize = 32;
+/// but never of more than so many,
+pub const MOST_TURNS: u64 = 32;
+/// or after a longer time.
+const MOST_TURN_MS: u64 = 1600;
 /// The sum is a good witness if it would tell of anybody who begins to use so many CPUs, or this
 /// part of what all use who are quiet.
 const WITNESS_CPU: f64 = 0.05;
 const WITNESS_PART: f64 = 0.25;
-/// More than what is expected by less than this is not worth a look, in CPUs.
+/// More than what is expected by less than this is not worth a look: in CPUs, and as a part of what
+/// is expected.
 const LEAST_MARGIN_CPU: f64 = 0.02;
+const LEAST_MARGIN_PART: f64 = 0.1;
+
+/// Whoever makes less than this part of what is too much has not made it: many may do a little more
+/// at once, on a busy machine.
+const CULPRIT_PART: f64 = 0.125;
 
 /// How the mean and its mean deviation follow, and how many deviations are usual: the constants by
 /// which TCP waits for answers (Jacobson, *Congestion Avoidance and Control*, 1988).
@@ -50,21 +59,25 @@ pub struct Sum {
 impl Sum {
     /// By how much it may exceed what is expected, in CPUs.
     pub fn margin(&self) -> f64 {
-        (self.deviation * DEVIATIONS).max(LEAST_MARGIN_CPU)
+        let least = self.mean.unwrap_or(0.0) * LEAST_MARGIN_PART;
+        (self.deviation * DEVIATIONS)
+            .max(least)
+            .max(LEAST_MARGIN_CPU)
     }
 
-    /// What an interval had; nothing, where that cannot be read. Returns whether somebody has begun.
-    pub fn is_surprising(&mut self, cpu: Option<f64>) -> bool {
+    /// What an interval had; nothing, where that cannot be read. If somebody has begun, returns
+    /// how many CPUs whoever it was uses at least.
+    pub fn surprise(&mut self, cpu: Option<f64>) -> Option<f64> {
         self.known = cpu.is_some();
         let (Some(cpu), Some(mean)) = (cpu, self.mean) else {
             self.mean = cpu.or(self.mean);
-            return false;
+            return None;
         };
         if cpu > mean + self.margin() {
-            return true;
+            return Some((cpu - mean) * CULPRIT_PART);
         }
         self.follow(cpu, mean);
-        false
+        None
     }
 
     fn follow(&mut self, cpu: f64, mean: f64) {
@@ -85,31 +98,36 @@ impl Sum {
         }
     }
 
-    /// In one of how many passes a quiet user is looked at.
-    pub fn turns(&self, interval_ms: u64) -> u64 {
+    /// In one of how many passes each of so many quiet users is looked at.
+    pub fn turns(&self, interval_ms: u64, users: usize) -> u64 {
         let most = |mean: f64| (mean * WITNESS_PART).max(WITNESS_CPU);
         let tells = self.known && self.mean.is_some_and(|mean| self.margin() <= most(mean));
-        let turns = if tells { FEW } else { MANY };
+        let turns = match tells {
+            true => (users.div_ceil(LOOKS) as u64).clamp(LEAST_TURNS, MOST_TURNS),
+            false => LEAST_TURNS,
+        };
         turns.min((MOST_TURN_MS / interval_ms.max(1)).max(1))
     }
 }
 
 /// What a quiet user is taken to have run in the interval `interval_ns`, having run `ran_ns` in the
-/// `since_ns` since its last look, and `rate` CPUs before.
+/// `since_ns` since its last look, and `rate` CPUs before: its part.
 ///
-/// If the sum says that somebody began, it is what it ran beyond its rate; otherwise its part.
+/// If the sum says that somebody began, it is all that it ran beyond its rate, if that is at least
+/// `least_ns`: little of it is noise of all the time since then.
 pub fn of_interval(
     ran_ns: u64,
     since_ns: u64,
     interval_ns: u64,
     rate: f64,
-    surprising: bool,
+    least_ns: Option<f64>,
 ) -> u64 {
     let ran = ran_ns as f64;
     let (since, interval) = (since_ns.max(1) as f64, interval_ns as f64);
-    let moved = match surprising {
-        true => ran - rate * (since - interval).max(0.0),
-        false => ran * (interval / since).min(1.0),
+    let beyond = ran - rate * (since - interval).max(0.0);
+    let moved = match least_ns {
+        Some(least) if beyond >= least => beyond,
+        _ => ran * (interval / since).min(1.0),
     };
     moved.clamp(0.0, ran) as u64
 }
@@ -171,48 +189,60 @@ mod tests {
     #[test]
     fn turns_are_few_only_while_the_sum_tells() {
         let mut sum = Sum::default();
-        assert_eq!(sum.turns(INTERVAL_MS), MANY, "nothing is known");
+        assert_eq!(
+            sum.turns(INTERVAL_MS, 5000),
+            LEAST_TURNS,
+            "nothing is known"
+        );
         for _ in 0..3 {
-            assert!(!sum.is_surprising(Some(0.3)));
+            assert!(sum.surprise(Some(0.3)).is_none());
         }
-        assert_eq!(sum.turns(INTERVAL_MS), FEW);
-        assert_eq!((sum.turns(200), sum.turns(10_000)), (4, 1));
-        sum.is_surprising(None);
-        assert_eq!(sum.turns(INTERVAL_MS), MANY, "it cannot be read");
+        assert_eq!(sum.turns(INTERVAL_MS, 5000), MOST_TURNS);
+        assert_eq!((sum.turns(200, 1000), sum.turns(10_000, 1000)), (8, 1));
+        assert_eq!((sum.turns(50, 10), sum.turns(50, 500)), (LEAST_TURNS, 16));
+        sum.surprise(None);
+        assert_eq!(
+            sum.turns(INTERVAL_MS, 5000),
+            LEAST_TURNS,
+            "it cannot be read"
+        );
         // Somebody who is no user comes and goes.
         let mut fruitless = 0;
         for at in 0..1000 {
             let cpu = if at % 7 < 3 { 1.3 } else { 0.3 };
-            if sum.is_surprising(Some(cpu)) {
+            if sum.surprise(Some(cpu)).is_some() {
                 fruitless += 1;
                 sum.explained(cpu, None);
             }
-            assert!(at < 7 || sum.turns(INTERVAL_MS) == MANY, "{at}");
+            assert!(
+                at < 7 || sum.turns(INTERVAL_MS, 5000) == LEAST_TURNS,
+                "{at}"
+            );
         }
         assert!(fruitless < 20, "{fruitless}");
         // He stays: it tells again.
         for _ in 0..60 {
-            if sum.is_surprising(Some(1.3)) {
+            if sum.surprise(Some(1.3)).is_some() {
                 sum.explained(1.3, None);
             }
         }
-        assert_eq!(sum.turns(INTERVAL_MS), FEW);
+        assert_eq!(sum.turns(INTERVAL_MS, 5000), MOST_TURNS);
     }
 
     proptest! {
         #[test]
         fn who_begins_beside_steady_others_is_noticed_at_once(
             usual in 0.0..4.0f64, noise in prop::collection::vec(-1.0..1.0f64, 40),
-            size in 0.0..0.01f64, begins in 0.12..8.0f64,
+            size in 0.0..0.008f64, begins in 0.5..8.0f64,
         ) {
             let mut sum = Sum::default();
             for noise in &noise {
-                prop_assert!(!sum.is_surprising(Some(usual + size * noise)));
+                prop_assert!(sum.surprise(Some(usual + size * noise)).is_none());
             }
             let cpu = usual + begins + size * noise[0];
-            prop_assert!(sum.is_surprising(Some(cpu)));
+            prop_assert!(sum.surprise(Some(cpu)).is_some_and(|least| least < begins));
             sum.explained(cpu, Some(begins));
-            prop_assert!(!sum.is_surprising(Some(usual)));
+            prop_assert!(sum.surprise(Some(usual)).is_none());
         }
 
         #[test]
@@ -221,7 +251,7 @@ mod tests {
         ) {
             let mut roster = Roster::default();
             ids.iter().for_each(|&id| roster.push(Some(0.0), id, &[1.0]));
-            for turns in [FEW, MANY, 3, 1] {
+            for turns in [MOST_TURNS, LEAST_TURNS, 3, 1] {
                 for at in 0..ids.len() {
                     let due = (from..from + turns).filter(|&pass| roster.is_due(at, pass, turns));
                     prop_assert_eq!(due.count(), 1);
@@ -232,11 +262,11 @@ mod tests {
         #[test]
         fn an_intervals_part_is_never_more_than_what_was_run(
             ran in 0u64..1 << 40, since in 0u64..1 << 40, interval in 1u64..1 << 36,
-            rate in 0.0..2.0f64, surprising in any::<bool>(),
+            rate in 0.0..2.0f64, least in prop::option::of(0.0..1e9f64),
         ) {
-            let part = of_interval(ran, since, interval, rate, surprising);
+            let part = of_interval(ran, since, interval, rate, least);
             prop_assert!(part <= ran);
-            if since > interval && !surprising {
+            if since > interval && least.is_none() {
                 let even = ran as f64 * interval as f64 / since as f64;
                 prop_assert!((part as f64 - even).abs() <= 1.0 + even * 1e-9);
             }
@@ -247,9 +277,12 @@ mod tests {
     fn who_begins_is_charged_with_what_it_ran_beyond_its_rate() {
         let (interval, since) = (50_000_000, 800_000_000);
         // A thousandth of a CPU before, one now.
-        let part = of_interval(50_750_000, since, interval, 0.001, true);
+        let part = of_interval(50_750_000, since, interval, 0.001, Some(1e6));
         assert_eq!(part, 50_000_000);
-        assert_eq!(of_interval(800_000, since, interval, 0.001, false), 50_000);
+        assert_eq!(of_interval(800_000, since, interval, 0.001, None), 50_000);
+        // Somebody else began; this one did a little more than it was expected to.
+        let part = of_interval(1_600_000, since, interval, 0.001, Some(1e6));
+        assert_eq!(part, 100_000);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -109,6 +109,28 @@ impl Status {
         let new = path.with_extension("new");
         fs::write(&new, serde_json::to_string(self)?)?;
         fs::rename(new, path)
+    }
+}
+
+/// Says when a status is to be written next.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    due: Option<Instant>,
+}
+
+/// Between two of them, at least.
+const EVERY: Duration = Duration::from_millis(500);
+/// Writing takes this part of the time at most: with thousands of users it takes milliseconds.
+const MOST_PART: u32 = 1000;
+
+impl Schedule {
+    pub fn is_due(&self) -> bool {
+        self.due.is_none_or(|due| Instant::now() >= due)
+    }
+
+    /// One was written, which took from then until now.
+    pub fn done(&mut self, began: Instant) {
+        self.due = Some(began + EVERY.max(began.elapsed() * MOST_PART));
     }
 }
 

@@ -17,7 +17,16 @@ use super::cgroup::{Cgroup, Hierarchy, Usage, Version};
 /// Longer than any `cpu.stat`.
 const MOST_BYTES: usize = 2048;
 /// Files of a cgroup that stay open, at most.
-pub const FILES: u64 = 2;
+const FILES: u64 = 2;
+/// Files that are not kept open are at least so many.
+const SPARE_FILES: u64 = 256;
+
+/// Of how many cgroups files may stay open.
+pub fn most_open() -> usize {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let files = most.unwrap_or(u64::MAX).saturating_sub(SPARE_FILES);
+    usize::try_from(files / FILES).unwrap_or(usize::MAX)
+}
 
 /// A file that is read from its beginning, again and again.
 #[derive(Debug)]

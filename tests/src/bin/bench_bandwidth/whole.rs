@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use dormouse_bandwidth::daemon::Daemon;
 use dormouse_bandwidth::daemon::config::Config;
 use dormouse_bandwidth::daemon::residence::Watcher;
+use dormouse_bandwidth::daemon::status::{Passes, Schedule, Status};
 use dormouse_bandwidth::enforce::cgroup::Hierarchy;
 use dormouse_report::stats::Summary;
 use dormouse_tests::bench::rows::{Better, row, with_bar};
@@ -101,6 +102,7 @@ fn of(count: usize, hierarchy: &Hierarchy, stop: &AtomicBool) -> Result<Whole, S
     );
     let mut cpu_ms = Vec::new();
     let (mut generation, mut times, mut writes) = (0, Vec::new(), 0);
+    let (mut passes, mut schedule) = (Passes::default(), Schedule::default());
     let began = Instant::now();
     let mut counted: Option<(Instant, Duration)> = None;
     while began.elapsed() < Duration::from_secs(SECONDS) {
@@ -119,6 +121,13 @@ fn of(count: usize, hierarchy: &Hierarchy, stop: &AtomicBool) -> Result<Whole, S
             cpu_ms.push((thread() - cpu).as_secs_f64() * 1000.0);
             times.push(started.elapsed().as_secs_f64() * 1000.0);
             writes += pass.writes;
+        }
+        passes.add(&pass, started.elapsed());
+        if schedule.is_due() {
+            let began = Instant::now();
+            let status = Status::of(&daemon, &pass, &passes);
+            status.write(&config.status()).map_err(|e| e.to_string())?;
+            schedule.done(began);
         }
         std::thread::sleep(daemon.interval().saturating_sub(started.elapsed()));
     }
