@@ -115,8 +115,8 @@ publish-devices: build ## Put what bench-devices measured into docs/
 check-offload: build ## The virtual executor against a big core, in full; goes on where it was interrupted (STATES= BLOCKS= INPUTS=)
 	@offload/tests/full.sh out/check-offload $(DORMOUSE) $(STATES) $(BLOCKS) $(INPUTS)
 
-test-bandwidth-scheduler: build ## Our sched_ext scheduler under a distribution kernel, in an emulated machine
-	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test bandwidth_scheduler -- --ignored
+test-bandwidth-scheduler: build ## Limits by quotas and by our sched_ext scheduler against a device that counts, in an emulated machine
+	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test bandwidth_scheduler --test bandwidth_lab -- --ignored
 
 publish-offload: build ## The same, and put the tables and the figure into docs/
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR) --publish docs

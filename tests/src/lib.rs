@@ -3,6 +3,7 @@
 //! The tests lie in `tests/tests/`, one file for each kind of promise. Each emulated
 //! machine takes one processor and 2 GiB of memory, so two run at a time (`make test-end-to-end`).
 
+pub mod bandwidth_lab;
 pub mod bench;
 pub mod program;
 pub mod wake;

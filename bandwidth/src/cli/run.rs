@@ -78,7 +78,8 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
         }
         counts.add(&pass, started.elapsed());
         if let Some(file) = &mut trace
-            && let Err(error) = file.add(began.elapsed().as_secs_f64(), &daemon, &pass)
+            && let Err(error) =
+                file.add(counts.passes, began.elapsed().as_secs_f64(), &daemon, &pass)
         {
             tracing::warn!("--trace: {error}; it ends here");
             trace = None;

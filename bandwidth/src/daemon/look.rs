@@ -164,6 +164,7 @@ impl Daemon {
         let since_ns = now_ns.saturating_sub(std::mem::replace(&mut user.looked_ns, now_ns));
         let ran_ns = usage.cpu_ns.saturating_sub(before.cpu_ns);
         user.held_back = user.is_held(now_ns, usage.nr_throttled > before.nr_throttled);
+        user.passes_held_back += u64::from(user.held_back);
         let moved_ns = &mut self.watch.moved_ns[at];
         *moved_ns = ran_ns;
         let Some(rate) = self.watch.roster.rates[at] else {

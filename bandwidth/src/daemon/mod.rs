@@ -79,6 +79,8 @@ pub struct User {
     held_ns: Option<u64>,
     /// When something was sampled of it last.
     sampled_ns: Option<u64>,
+    /// Passes before which its limit held it back, since it is known.
+    pub passes_held_back: u64,
 }
 
 impl User {
@@ -306,6 +308,7 @@ impl Daemon {
             held_back: false,
             held_ns: None,
             sampled_ns: None,
+            passes_held_back: 0,
         }
     }
 

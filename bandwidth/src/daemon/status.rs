@@ -20,6 +20,9 @@ pub struct UserStatus {
     pub cpus: f64,
     /// Nothing: not limited.
     pub limit_cpus: Option<f64>,
+    /// Passes before which its limit held it back, since it is known.
+    #[serde(default)]
+    pub passes_held_back: u64,
     pub resident_bytes: u64,
     pub weight: f64,
     pub protected: bool,
@@ -79,6 +82,7 @@ impl Status {
             charged_gib: user.charged_bytes / GIB,
             cpus: user.cpu,
             limit_cpus: user.limit,
+            passes_held_back: user.passes_held_back,
             resident_bytes: user.resident_bytes,
             weight: user.weight,
             protected: user.protected,
@@ -144,6 +148,7 @@ impl Status {
             charged_gib: 3.0,
             cpus: 0.5,
             limit_cpus,
+            passes_held_back: 5,
             resident_bytes: 1 << 20,
             weight: 1.0,
             protected: false,

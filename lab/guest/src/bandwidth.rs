@@ -207,6 +207,8 @@ fn measure(
     answer.traffic = last.traffic(&first);
     answer.device = last.device(&first);
     answer.charged = last.charged(&first);
+    answer.held_back = last.held_back(&first);
+    answer.passes = [first.passes(), last.passes()];
     Ok(())
 }
 

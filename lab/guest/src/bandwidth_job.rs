@@ -54,7 +54,7 @@ pub enum Step {
         program: String,
     },
     /// What happens in a while: CPU time of cgroups, lines that programs touch, what the device
-    /// counts on so many nodes, and what the daemon charges cgroups with in its status file.
+    /// counts on so many nodes, and what the daemon's status file tells of cgroups.
     Measure {
         ms: u64,
         groups: Vec<String>,
@@ -119,4 +119,10 @@ pub struct Answer {
     /// What the daemon charged each cgroup with, in bytes a second.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub charged: BTreeMap<String, f64>,
+    /// The part of the daemon's passes before which its limit held each cgroup back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held_back: BTreeMap<String, f64>,
+    /// The numbers of the daemon's passes at the beginning and at the end.
+    #[serde(default)]
+    pub passes: [u64; 2],
 }

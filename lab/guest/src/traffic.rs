@@ -182,7 +182,23 @@ pub struct Reading {
     device: Vec<u64>,
     statistics: Vec<u64>,
     programs: BTreeMap<String, [u64; 2]>,
-    charged: BTreeMap<String, f64>,
+    status: Status,
+}
+
+/// What the daemon says.
+#[derive(Default)]
+struct Status {
+    /// When it read its counters last.
+    counted_ns: u64,
+    passes: u64,
+    users: BTreeMap<String, User>,
+}
+
+/// Of one cgroup, since it is known.
+#[derive(Clone, Copy, Default)]
+struct User {
+    charged_bytes: f64,
+    passes_held_back: f64,
 }
 
 impl Meters {
@@ -230,13 +246,14 @@ impl Meters {
             readings.push(self.now());
             let new = fs::read(path).unwrap_or_default();
             if new != old && !new.is_empty() {
-                let (counted_ns, charged) = charged(&new)?;
+                let status = Status::parse(&new)?;
+                let counted_ns = status.counted_ns;
                 // What was written before has no reading of its time.
                 if counted_ns > readings[0].at_ns {
                     let off = |reading: &Reading| reading.at_ns.abs_diff(counted_ns);
                     let nearest = readings.into_iter().min_by_key(off);
                     let reading = nearest.ok_or_else(|| wrong("nothing was read"))?;
-                    return Ok(Reading { charged, ..reading });
+                    return Ok(Reading { status, ..reading });
                 }
                 old = new;
             }
@@ -262,7 +279,7 @@ impl Meters {
             device: values(device),
             statistics: values(statistics),
             programs: self.programs.iter().map(program).collect(),
-            charged: BTreeMap::new(),
+            status: Status::default(),
         }
     }
 }
@@ -345,11 +362,30 @@ impl Reading {
     /// What the daemon charged each cgroup with, in bytes a second.
     pub fn charged(&self, before: &Self) -> BTreeMap<String, f64> {
         let seconds = self.seconds_since(before);
-        let of = |(cgroup, now): (&String, &f64)| {
-            let old = before.charged.get(cgroup).copied().unwrap_or(0.0);
-            (cgroup.clone(), (now - old) / seconds)
+        self.users(before, |now, old| {
+            (now.charged_bytes - old.charged_bytes) / seconds
+        })
+    }
+
+    /// The part of the daemon's passes before which its limit held each cgroup back.
+    pub fn held_back(&self, before: &Self) -> BTreeMap<String, f64> {
+        let passes = (self.passes() - before.passes()).max(1) as f64;
+        self.users(before, |now, old| {
+            (now.passes_held_back - old.passes_held_back) / passes
+        })
+    }
+
+    /// Of the daemon, so far.
+    pub fn passes(&self) -> u64 {
+        self.status.passes
+    }
+
+    fn users(&self, before: &Self, value: impl Fn(&User, &User) -> f64) -> BTreeMap<String, f64> {
+        let of = |(cgroup, now): (&String, &User)| {
+            let old = before.status.users.get(cgroup).copied();
+            (cgroup.clone(), value(now, &old.unwrap_or_default()))
         };
-        self.charged.iter().map(of).collect()
+        self.status.users.iter().map(of).collect()
     }
 }
 
@@ -370,23 +406,28 @@ fn begun(path: &Path) -> Result<File, GuestError> {
     }
 }
 
-/// When the daemon read its counters, and bytes that each cgroup has been charged with; cgroups
-/// relative to the hierarchy's root.
-fn charged(status: &[u8]) -> Result<(u64, BTreeMap<String, f64>), GuestError> {
-    let damaged = || {
-        let text = String::from_utf8_lossy(status);
-        wrong(format!("a status that is none: {text}"))
-    };
-    let status: serde_json::Value = serde_json::from_slice(status).map_err(|_| damaged())?;
-    let users = status["users"].as_array().ok_or_else(damaged)?;
-    let user = |user: &serde_json::Value| {
-        let cgroup = user["cgroup"].as_str()?.strip_prefix("/sys/fs/cgroup/")?;
-        let gib = user["charged_gib"].as_f64()?;
-        Some((cgroup.to_owned(), gib * f64::from(1 << 30)))
-    };
-    let users = users
-        .iter()
-        .map(|one| user(one).ok_or_else(damaged))
-        .collect::<Result<_, _>>()?;
-    Ok((status["counted_ns"].as_u64().ok_or_else(damaged)?, users))
+impl Status {
+    /// Cgroups relative to the hierarchy's root.
+    fn parse(text: &[u8]) -> Result<Self, GuestError> {
+        let damaged = || {
+            let text = String::from_utf8_lossy(text);
+            wrong(format!("a status that is none: {text}"))
+        };
+        let status: serde_json::Value = serde_json::from_slice(text).map_err(|_| damaged())?;
+        let user = |user: &serde_json::Value| {
+            let cgroup = user["cgroup"].as_str()?.strip_prefix("/sys/fs/cgroup/")?;
+            let told = User {
+                charged_bytes: user["charged_gib"].as_f64()? * f64::from(1 << 30),
+                passes_held_back: user["passes_held_back"].as_f64()?,
+            };
+            Some((cgroup.to_owned(), told))
+        };
+        let users = status["users"].as_array().ok_or_else(damaged)?;
+        let users = users.iter().map(|one| user(one).ok_or_else(damaged));
+        Ok(Self {
+            counted_ns: status["counted_ns"].as_u64().ok_or_else(damaged)?,
+            passes: status["passes"].as_u64().ok_or_else(damaged)?,
+            users: users.collect::<Result<_, _>>()?,
+        })
+    }
 }

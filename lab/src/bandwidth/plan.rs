@@ -23,9 +23,8 @@ pub type Use = Box<dyn Fn(&mut Report, Answer)>;
 #[derive(Default)]
 struct Plan {
     attribution: Attribution,
-    /// Whether daemons write traces, and those that have begun one.
-    trace: bool,
-    traced: Vec<String>,
+    /// Daemons so far; the last one is at work, until it is stopped.
+    daemons: Vec<String>,
     steps: Vec<(Step, Use)>,
 }
 
@@ -88,9 +87,14 @@ impl Plan {
             nodes: device::NODES,
             status: daemon.then(|| format!("{STATE}/status.json")),
         };
-        self.add(step(SETTLE_MS));
+        self.then(step(SETTLE_MS), |report, answer| {
+            report.settling = Some(answer);
+        });
+        let daemon = self.daemons.last().filter(|_| daemon).cloned();
         self.then(step(ms), move |report, answer| {
-            report.phases.push(Phase::of(name, answer));
+            let settling = report.settling.take();
+            let phase = Phase::of(name, daemon.clone(), settling, answer);
+            report.phases.push(phase);
         });
     }
 
@@ -113,15 +117,14 @@ impl Plan {
             idle.name()
         );
         self.write(CONFIG, text);
-        let mut line = format!("/dormouse bandwidth run --config {CONFIG}");
-        if self.trace {
-            line += &format!(" --trace {}", trace_of(name));
-            self.traced.push(name.into());
-        }
+        let trace = trace_of(name);
+        self.daemons.push(name.into());
         self.add(Step::Start {
             name: name.into(),
             group: None,
-            words: words(&line),
+            words: words(&format!(
+                "/dormouse bandwidth run --config {CONFIG} --trace {trace}"
+            )),
         });
         if enforce == Enforce::SchedExt {
             // Loading a scheduler takes long where every processor is emulated and busy.
@@ -139,7 +142,6 @@ impl Plan {
 pub fn plan(args: &BandwidthArgs, threshold_gib_s: f64) -> Vec<(Step, Use)> {
     let mut plan = Plan {
         attribution: args.attribution,
-        trace: args.trace,
         ..Plan::default()
     };
     let ms = args.seconds * 1000;
@@ -238,7 +240,7 @@ impl Plan {
                 report.state_after_kill = text;
             });
         }
-        for name in std::mem::take(&mut self.traced) {
+        for name in std::mem::take(&mut self.daemons) {
             let path = trace_of(&name);
             self.read(&path, move |report, text| {
                 report.traces.push((name.clone(), text));

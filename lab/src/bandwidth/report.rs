@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Attribution;
+use super::held::Held;
 
 pub const HEAVY: &str = "users/heavy";
 pub const LIGHT: &str = "users/light";
@@ -35,12 +36,21 @@ pub struct User {
     pub charged_mib_s: Option<f64>,
     /// Of the charge, relative to the truth.
     pub error: Option<f64>,
+    /// The part of the daemon's passes before which its limit held it back.
+    pub held_back: Option<f64>,
 }
 
 /// What happened in a while.
 #[derive(Debug, Default, Serialize)]
 pub struct Phase {
     pub name: &'static str,
+    /// Who watched or limited, and the numbers of its passes before and at the end.
+    pub daemon: Option<String>,
+    pub passes: [u64; 2],
+    /// What the device counted before, while limits settled.
+    pub settling_mib_s: f64,
+    /// While the heavy user was held back: nothing without a daemon.
+    pub held: Option<Held>,
     pub users: BTreeMap<String, User>,
     /// What the device counted.
     pub total_mib_s: f64,
@@ -53,7 +63,14 @@ pub struct Phase {
 }
 
 impl Phase {
-    pub fn of(name: &'static str, answer: Answer) -> Self {
+    /// `settling`: what came of the time before.
+    pub fn of(
+        name: &'static str,
+        daemon: Option<String>,
+        settling: Option<Answer>,
+        answer: Answer,
+    ) -> Self {
+        let settling = settling.and_then(|answer| answer.device);
         let device = answer.device.unwrap_or_default();
         let mut users: BTreeMap<String, User> = BTreeMap::new();
         for (group, cpus) in &answer.cpus {
@@ -69,8 +86,15 @@ impl Phase {
             user.charged_mib_s = Some(charged);
             user.error = (user.truth_mib_s > 0.0).then(|| charged / user.truth_mib_s - 1.0);
         }
+        for (group, part) in &answer.held_back {
+            users.entry(group.clone()).or_default().held_back = Some(*part);
+        }
         Self {
             name,
+            daemon,
+            passes: answer.passes,
+            held: None,
+            settling_mib_s: settling.as_ref().map_or(0.0, Device::bytes_s) / MIB,
             total_mib_s: Device::bytes_s(&device) / MIB,
             truth_mib_s: users.values().map(|user| user.truth_mib_s).sum(),
             latency_ns: device.latency_ns,
@@ -96,6 +120,9 @@ pub struct Report {
     /// After the daemon was killed: sched_ext's state, and the heavy user's limit.
     pub state_after_kill: String,
     pub limit_after_kill: String,
+    /// Of the phase to come, while limits settle.
+    #[serde(skip)]
+    pub settling: Option<Answer>,
     /// Daemons and what they traced.
     #[serde(skip)]
     pub traces: Vec<(String, String)>,
@@ -111,14 +138,22 @@ impl Report {
         );
         for phase in &self.phases {
             println!(
-                "\n{}: {:.1} MiB/s in all ({:+.1} % of the threshold), a read takes {:.1} µs, \
-                 {:.2} CPUs wait",
+                "\n{}: {:.1} MiB/s in all ({:+.1} % of the threshold; {:.1} while it settled), a read \
+                 takes {:.1} µs, {:.2} CPUs wait",
                 phase.name,
                 phase.total_mib_s,
                 100.0 * (phase.total_mib_s / self.threshold_mib_s - 1.0),
+                phase.settling_mib_s,
                 phase.latency_ns / 1000.0,
                 phase.waiting_cpus
             );
+            if let Some(Held { passes, mib_s, .. }) = phase.held.filter(|held| held.passes > 0) {
+                println!(
+                    "while the heavy user was held back ({passes} passes): {mib_s:.1} MiB/s \
+                     ({:+.1} %)",
+                    100.0 * (mib_s / self.threshold_mib_s - 1.0)
+                );
+            }
             print_users(phase);
         }
         if !self.ejected.is_empty() {
@@ -132,8 +167,8 @@ impl Report {
 
 fn print_users(phase: &Phase) {
     println!(
-        "{:14} {:>6} {:>13} {:>9} {:>8}",
-        "", "CPUs", "moved, MiB/s", "charged", "error"
+        "{:14} {:>6} {:>13} {:>9} {:>8} {:>9}",
+        "", "CPUs", "moved, MiB/s", "charged", "error", "held back"
     );
     for (group, user) in &phase.users {
         let number =
@@ -141,8 +176,11 @@ fn print_users(phase: &Phase) {
         let error = user
             .error
             .map_or(String::new(), |error| format!("{:+.1} %", 100.0 * error));
+        let held = user
+            .held_back
+            .map_or(String::new(), |part| format!("{:.0} %", 100.0 * part));
         println!(
-            "{group:14} {:>6.2} {:>13} {:>9} {error:>8}",
+            "{group:14} {:>6.2} {:>13} {:>9} {error:>8} {held:>9}",
             user.cpus,
             number((user.truth_mib_s > 0.0).then_some(user.truth_mib_s)),
             number(user.charged_mib_s),
