@@ -232,6 +232,35 @@ fn on_average_the_threshold_is_used_though_others_come_and_go() {
 }
 
 #[test]
+fn whose_bursts_only_wait_for_the_next_period_is_not_limited_for_long() {
+    // A burst of 2 ms in 40 waits, where the quota of a period of 5 ms is 1 ms: that is counted, and
+    // a quarter of the limit is used.
+    let mut controller = Controller::new(Settings::new(THRESHOLD));
+    let light = |limit| Load {
+        limit,
+        held_back: true,
+        ..Load::new(1, 0.2e9, 0.05)
+    };
+    let heavy = |limit: Option<f64>| {
+        let cpu = limit.unwrap_or(2.0);
+        Load {
+            limit,
+            held_back: limit.is_some(),
+            ..Load::new(0, cpu * 4e9, cpu)
+        }
+    };
+    let (mut limits, mut steps) = ([None, Some(0.2)], 0);
+    while limits[1].is_some() {
+        let loads = [heavy(limits[0]), light(limits[1])];
+        let decision = controller.step(INTERVAL_MS, 0.0, &loads);
+        limits = [decision.limits[0].cpu, decision.limits[1].cpu];
+        steps += 1;
+        assert!(steps < 10, "{decision:?}");
+    }
+    assert!(limits[0].is_some());
+}
+
+#[test]
 fn what_cannot_be_limited_is_made_room_for() {
     let hungry = User {
         wanted: 8e9,

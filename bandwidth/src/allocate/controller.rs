@@ -43,7 +43,7 @@ impl Settings {
         Self {
             threshold,
             integral_per_s: 10.0,
-            most_trim: 0.3,
+            most_trim: 0.6,
             rate_half_life_ms: 30.0,
             patience_ms: 200.0,
             reserve: 0.1,
@@ -55,6 +55,8 @@ impl Settings {
 const SURPRISE: f64 = 0.3;
 /// The part of an error that one step integrates away at most.
 const MOST_AT_ONCE: f64 = 0.5;
+/// An error beyond this, relative to the threshold, is one of this size.
+const MOST_ERROR: f64 = 0.3;
 /// Half-life of what counts as usual.
 const USUAL_HALF_LIFE_MS: f64 = 500.0;
 /// CPU time below which an interval says nothing of bytes per CPU second.
@@ -63,12 +65,21 @@ const LEAST_TO_LEARN_CPU: f64 = 0.002;
 const HEADROOM: f64 = 1.5;
 /// A limit that is used to this share holds its user back, even if nobody counted it.
 const NEARLY_USED: f64 = 0.98;
+/// A limit of which less is used, in the mean, does not: a burst that is more than the quota of one
+/// period had to wait for the next one, and there was enough.
+const HARDLY_USED: f64 = 0.5;
+/// Half-life of that mean, longer than most periods.
+const USED_HALF_LIFE_MS: f64 = 150.0;
 
 /// What is remembered of one user.
 #[derive(Clone, Debug)]
 struct Memory {
     /// Bytes per CPU second.
     rate: Ewma,
+    /// CPUs in the mean.
+    used: Ewma,
+    /// Whether its limit held it back in the last interval.
+    held: bool,
     /// Time since its limit last held it back.
     idle_ms: f64,
     /// What the last step expected it to move until this one, in bytes a second.
@@ -135,10 +146,10 @@ impl Controller {
             .filter(|load| self.is_first(load))
             .map(|load| load.bandwidth)
             .sum();
-        let capacity = (threshold * (1.0 + self.trim) - unattributed - first)
-            .max(threshold * self.settings.reserve);
+        let capacity = (threshold - unattributed - first).max(threshold * self.settings.reserve);
         let demands: Vec<Demand> = loads.iter().map(|load| self.demand(load)).collect();
-        let shares = fair::shares(capacity, &demands);
+        let mut shares = fair::shares(capacity, &demands);
+        self.trim_shares(&demands, &mut shares.shares);
         self.expect(unattributed, loads, &demands, &shares.shares);
         let limits = loads
             .iter()
@@ -163,6 +174,8 @@ impl Controller {
         for load in loads {
             let mut user = before.remove(&load.id).unwrap_or_else(|| Memory {
                 rate: Ewma::new(settings.rate_half_life_ms),
+                used: Ewma::new(USED_HALF_LIFE_MS),
+                held: false,
                 idle_ms: 0.0,
                 expected: 0.0,
                 slowed: false,
@@ -179,7 +192,9 @@ impl Controller {
                     user.rate.add(interval_ms, rate);
                 }
             }
-            user.idle_ms = if binding(load) {
+            user.used.add(interval_ms, load.cpu);
+            user.held = binding(load, user.used.value().unwrap_or(load.cpu));
+            user.idle_ms = if user.held {
                 0.0
             } else {
                 user.idle_ms + interval_ms
@@ -199,7 +214,7 @@ impl Controller {
         for load in loads {
             total += load.bandwidth;
             let user = self.users.get(&load.id);
-            if binding(load) && user.is_some_and(|user| user.slowed) {
+            if user.is_some_and(|user| user.held && user.slowed) {
                 held = true;
             } else {
                 less += user.map_or(0.0, |user| user.expected) - load.bandwidth;
@@ -218,6 +233,26 @@ impl Controller {
         }
     }
 
+    /// What limits are off by in all is corrected at those whom limits hold back: others' shares are
+    /// what they are.
+    fn trim_shares(&self, demands: &[Demand], shares: &mut [f64]) {
+        let slowed = |(share, demand): (&f64, &Demand)| *share < demand.wanted;
+        let sum: f64 = shares
+            .iter()
+            .zip(demands)
+            .filter(|&pair| slowed(pair))
+            .map(|(share, _)| *share)
+            .sum();
+        let threshold = self.settings.threshold;
+        let least = (self.settings.reserve * threshold / sum).min(1.0);
+        let factor = (1.0 + self.trim * threshold / sum).max(least);
+        for (share, demand) in shares.iter_mut().zip(demands) {
+            if slowed((share, demand)) {
+                *share = (*share * factor).min(demand.wanted);
+            }
+        }
+    }
+
     fn kept(&self, interval_ms: f64) -> f64 {
         (-self.settings.integral_per_s * interval_ms / 1000.0).exp()
     }
@@ -226,7 +261,7 @@ impl Controller {
         let most = self.settings.most_trim;
         // However long the interval is, a part of the error only: the rates are being learnt too.
         let part = (1.0 - self.kept(interval_ms)).min(MOST_AT_ONCE);
-        self.trim = (self.trim + part * error.clamp(-most, most)).clamp(-most, most);
+        self.trim = (self.trim + part * error.clamp(-MOST_ERROR, MOST_ERROR)).clamp(-most, most);
     }
 
     /// Remembers what everybody is expected to move until the next step.
@@ -244,7 +279,7 @@ impl Controller {
     fn demand(&self, load: &Load) -> Demand {
         let wanted = if self.is_first(load) {
             0.0
-        } else if load.limit.is_some() && binding(load) {
+        } else if self.users.get(&load.id).is_some_and(|user| user.held) {
             f64::INFINITY
         } else if load.limit.is_some() && !self.lifted(load) {
             // It had more than it used, so what it wants is known; some more, lest it be short when
@@ -289,7 +324,9 @@ impl Controller {
     }
 }
 
-fn binding(load: &Load) -> bool {
-    load.limit
-        .is_some_and(|limit| load.held_back || load.cpu >= NEARLY_USED * limit)
+/// Whether its limit holds back a user that uses so many CPUs in the mean.
+fn binding(load: &Load, used: f64) -> bool {
+    load.limit.is_some_and(|limit| {
+        load.cpu >= NEARLY_USED * limit || load.held_back && used >= HARDLY_USED * limit
+    })
 }

@@ -126,6 +126,8 @@ pub struct Schedule {
 const EVERY: Duration = Duration::from_millis(500);
 /// Writing takes this part of the time at most: with thousands of users it takes milliseconds.
 const MOST_PART: u32 = 1000;
+/// But nobody waits longer for one: a write that was interrupted for long says nothing.
+const AT_LEAST_EVERY: Duration = Duration::from_secs(2);
 
 impl Schedule {
     pub fn is_due(&self) -> bool {
@@ -134,7 +136,8 @@ impl Schedule {
 
     /// One was written, which took from then until now.
     pub fn done(&mut self, began: Instant) {
-        self.due = Some(began + EVERY.max(began.elapsed() * MOST_PART));
+        let wait = (began.elapsed() * MOST_PART).clamp(EVERY, AT_LEAST_EVERY);
+        self.due = Some(began + wait);
     }
 }
 
@@ -165,6 +168,17 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn however_long_a_write_takes_the_next_one_comes_soon() {
+        let long_ago = Instant::now() - Duration::from_secs(60);
+        let mut schedule = Schedule::default();
+        assert!(schedule.is_due());
+        schedule.done(Instant::now());
+        assert!(!schedule.is_due());
+        schedule.done(long_ago);
+        assert!(schedule.is_due());
+    }
 
     #[test]
     fn a_status_is_read_as_it_was_written() {
