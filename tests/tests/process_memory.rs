@@ -248,6 +248,34 @@ fn a_huge_page_is_not_in_the_way_of_pages_that_are_still_to_come() {
     program.cut(false);
 }
 
+/// A copy that reaches over the end of a mapping is refused whole, and one to where a mapping has
+/// just been says that nothing is there: neither may lose what it carries. What is wiped for
+/// children is not brought to them.
+#[test]
+fn memory_that_is_split_and_moved_while_its_pages_come_gets_all_of_them() {
+    let alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "changes_while_filled.c");
+    let program = program.display().to_string();
+    let options = ["--on-power-loss", "none", "--epoch-interval", "60min"];
+    let mut program = Program::new(alone, directory.path(), "changes", &options, &[&program]);
+    program.run();
+    for life in 1..=4 {
+        assert!(program.wait_for("ok", 1), "life {life}: {}", program.said());
+        let said = program.verb("persist", &["--then", "kill"]);
+        assert_eq!(said.code, 0, "life {life}: {}", said.all());
+        assert_eq!(program.wait(), 0, "life {life}: {}", program.said());
+        program.run();
+    }
+    assert!(program.wait_for("ok", 1), "{}", program.said());
+    let said = program.said();
+    assert!(
+        !said.contains("DIFFERS") && !said.contains("FAILED"),
+        "{said}"
+    );
+    program.cut(false);
+}
+
 /// ASLR, huge pages of both kinds, MADV_DONTNEED (of whole huge pages, too), mremap, fork and
 /// brk in loops: other sequences each time, through persist, death and restore.
 #[test]

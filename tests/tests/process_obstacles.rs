@@ -4,6 +4,7 @@
 use std::fs;
 
 use dormouse_tests::program::{Program, alone};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// Makes and ends one thing after the other when it is told to; says when it has.
 const SCRIPT: &str = "
@@ -93,8 +94,17 @@ fn tell(directory: &std::path::Path, what: &str) {
     fs::write(directory.join(what), "").expect("told");
 }
 
+/// As on a machine that was just started: its first segment of System V has the number 0. What this
+/// thread starts is there, too, and nothing of it stays.
+fn fresh_ipc() {
+    let flags = UnshareFlags::NEWIPC;
+    // SAFETY: no memory and no descriptors are involved.
+    unsafe { unshare_unsafe(flags) }.expect("a namespace of its own");
+}
+
 #[test]
 fn what_cannot_be_restored_is_named_at_the_start() {
+    fresh_ipc();
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().display().to_string();
     tell(directory.path(), "make-shm");

@@ -1,6 +1,6 @@
 //! Mappings: what is behind each, and what the program advised about it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
 use super::{Builder, Error};
@@ -13,11 +13,13 @@ const SMAPS_PAGES_MAX: u64 = (64 << 20) / 4096;
 
 /// What `/proc/PID/smaps` told about mappings. It walks all page tables, which takes long for a
 /// large process (15 ms for 1 GiB): of such a one it is read while it runs, and looked up while it
-/// is stopped. What it advises in between about a mapping that stays as it is, is missed; what
-/// kind of mapping it is, and how large its pages are, is never taken from here alone.
+/// is stopped; read again then only if there is a mapping that was not there before. What it
+/// advises in between about a mapping that stays as it is, is missed; what kind of mapping it is,
+/// and how large its pages are, is never taken from here alone.
 #[derive(Debug, Default)]
 pub struct AdviceCache {
-    known: HashMap<(Pid, Key), Advice>,
+    /// Of each process, by first address.
+    known: HashMap<Pid, BTreeMap<u64, (Key, Advice)>>,
 }
 
 /// What is equal in two mappings of the same kind: another mapping that has come to lie in the
@@ -62,18 +64,39 @@ impl AdviceCache {
     /// `/proc/PID/smaps` cannot be read.
     pub fn refresh(&mut self, pid: Pid) -> std::io::Result<()> {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
-        self.known.retain(|(known, _), _| *known != pid);
-        self.known.extend(
-            parse_smaps(&text)
-                .into_iter()
-                .map(|(key, advice)| ((pid, key), advice)),
-        );
+        let all = parse_smaps(&text).into_iter();
+        let by_start = all.map(|(key, advice)| (key.start, (key, advice)));
+        self.known.insert(pid, by_start.collect());
         Ok(())
+    }
+
+    /// What is known about a mapping, or about that which has grown, up or down, to be it.
+    fn of(&self, pid: Pid, map: &MapsLine) -> Option<Advice> {
+        let key = key(map);
+        let known = self.known.get(&pid)?;
+        let was = |known: &&(Key, Advice)| {
+            let (known, _) = known;
+            let (start, end) = (key.start, key.end);
+            let same_or_grown = (known.start == start && known.end <= end)
+                || (known.end == end && known.start >= start && key.inode == 0);
+            let now = Key {
+                start,
+                end,
+                ..known.clone()
+            };
+            same_or_grown && now == key
+        };
+        let upwards = known.get(&key.start).filter(was);
+        let found = upwards.or_else(|| {
+            let (_, last) = known.range(key.start..key.end).next_back()?;
+            Some(last).filter(was)
+        });
+        found.map(|(_, advice)| *advice)
     }
 
     /// Forgets processes that are no more.
     pub fn retain(&mut self, alive: impl Fn(Pid) -> bool) {
-        self.known.retain(|(pid, _), _| alive(*pid));
+        self.known.retain(|pid, _| alive(*pid));
     }
 }
 
@@ -133,9 +156,11 @@ impl Builder<'_> {
         maps: &[MapsLine],
         resident_pages: u64,
     ) -> Result<Vec<Mapping>, Error> {
-        if resident_pages <= SMAPS_PAGES_MAX {
-            self.options
-                .advice
+        let advice = &mut self.options.advice;
+        if resident_pages <= SMAPS_PAGES_MAX
+            || !maps.iter().all(|map| advice.of(self.pid, map).is_some())
+        {
+            advice
                 .refresh(self.pid)
                 .map_err(self.failed("read /proc/PID/smaps of it"))?;
         }
@@ -152,13 +177,7 @@ impl Builder<'_> {
     }
 
     fn mapping(&mut self, map: &MapsLine) -> Result<Option<Mapping>, Error> {
-        let mut known = self
-            .options
-            .advice
-            .known
-            .get(&(self.pid, key(map)))
-            .copied()
-            .unwrap_or_default();
+        let mut known = self.options.advice.of(self.pid, map).unwrap_or_default();
         let range = format!("mapping {:#x}-{:#x}", map.start, map.end);
         if known.shadow_stack {
             self.refuse(format!("{range} is a shadow stack"));
@@ -210,6 +229,10 @@ impl Builder<'_> {
             }
             return Ok(Some(Backing::Kernel(part)));
         }
+        if is_system_v(map) {
+            self.refuse(format!("{range} is System V shared memory"));
+            return Ok(None);
+        }
         if map.inode == 0 {
             if map.name == "[stack]" {
                 known.bits |= advice::GROWS_DOWN;
@@ -226,10 +249,6 @@ impl Builder<'_> {
         }
         if let Some(kind) = map.name.strip_prefix("anon_inode:") {
             self.refuse(format!("{range} belongs to {}", plain_kind(kind)));
-            return Ok(None);
-        }
-        if map.name.starts_with("/SYSV") {
-            self.refuse(format!("{range} is System V shared memory"));
             return Ok(None);
         }
         if map.name == "/[aio] (deleted)" || map.name == "/[aio]" {
@@ -289,6 +308,11 @@ impl Builder<'_> {
     }
 }
 
+/// Its inode is the number of the segment, which is 0 for the first one since the machine was started.
+fn is_system_v(map: &MapsLine) -> bool {
+    map.name.starts_with("/SYSV")
+}
+
 /// Names the bytes of a vdso; never 0.
 pub(crate) fn vdso_digest(code: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(code).max(1)
@@ -327,6 +351,32 @@ VmFlags: rd wr mr mw me de ht \n";
         assert_eq!(all[1].0.start, 0x7f00_0040_0000);
     }
 
+    #[test]
+    fn a_mapping_that_has_grown_keeps_its_advice_and_a_new_one_has_none() {
+        let mut cache = AdviceCache::default();
+        let maps = |text: &str| procfs::parse_maps(text.as_bytes()).unwrap().remove(0);
+        let was = maps("7f0000400000-7f0000800000 rw-p 00000000 00:00 0 \n");
+        let advice = Advice {
+            bits: advice::WIPE_ON_FORK,
+            ..Advice::default()
+        };
+        let known = BTreeMap::from([(was.start, (key(&was), advice))]);
+        cache.known.insert(1, known);
+        for (range, kind, found) in [
+            ("7f0000400000-7f0000800000", "rw-p", true),
+            ("7f0000400000-7f0000900000", "rw-p", true),
+            ("7f0000300000-7f0000800000", "rw-p", true),
+            ("7f0000400000-7f0000700000", "rw-p", false),
+            ("7f0000500000-7f0000900000", "rw-p", false),
+            ("7f0000400000-7f0000800000", "r--p", false),
+            ("7f0000900000-7f0000a00000", "rw-p", false),
+        ] {
+            let now = maps(&format!("{range} {kind} 00000000 00:00 0 \n"));
+            assert_eq!(cache.of(1, &now).is_some(), found, "{range} {kind}");
+            assert!(cache.of(2, &now).is_none());
+        }
+    }
+
     /// A huge page of hugetlbfs lay where now an ordinary mapping lies, at the same addresses.
     #[test]
     fn another_mapping_in_the_same_place_is_not_taken_for_the_one_that_was_known() {
@@ -334,6 +384,14 @@ VmFlags: rd wr mr mw me de ht \n";
 7f0000400000-7f0000800000 rw-p 00000000 00:00 0 \n";
         let maps = procfs::parse_maps(lines).unwrap();
         assert_ne!(key(&maps[0]), key(&maps[1]));
+    }
+
+    #[test]
+    fn the_first_segment_of_system_v_is_not_taken_for_anonymous_memory() {
+        let line = b"7f0000400000-7f0000402000 rw-s 00000000 00:01 0   /SYSV00000000 (deleted)\n";
+        let map = procfs::parse_maps(line).unwrap().remove(0);
+        assert_eq!(map.inode, 0);
+        assert!(is_system_v(&map));
     }
 
     #[test]

@@ -33,6 +33,7 @@ use crate::track::uffd;
 const CHUNK_BYTES: u64 = 256 << 10;
 /// What comes with a page that was asked for.
 const AROUND_BYTES: u64 = 64 << 10;
+const PAGE: usize = PAGE_BYTES as usize;
 
 /// Why memory cannot be filled.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,9 @@ pub enum FillError {
     /// The medium has changed a page.
     #[error(transparent)]
     Damaged(#[from] DamagedPage),
+    /// The kernel does not take a page, for want of memory perhaps.
+    #[error("a page cannot be brought in: {0}")]
+    Page(#[source] io::Error),
     /// A process cannot be worked with.
     #[error(transparent)]
     Ptrace(#[from] ptrace::Error),
@@ -326,7 +330,9 @@ impl Filler {
                     place.stored + (place.end - place.start),
                 );
                 let bytes = self.snapshot.bytes(&extent);
-                match put(&self.targets[at].uffd, place.start, bytes) {
+                let put =
+                    put(&self.targets[at].uffd, place.start, bytes).map_err(FillError::Page)?;
+                match put {
                     Put::Done => {}
                     Put::EventsFirst => again = true,
                     Put::Gone => {
@@ -407,40 +413,66 @@ impl Filler {
                     self.snapshot.check(piece.space, &extent)?;
                     let at = piece.start + (from - piece.stored);
                     // Should events come first, the thread asks again afterwards.
-                    put(&target.uffd, at, self.snapshot.bytes(&extent));
+                    put(&target.uffd, at, self.snapshot.bytes(&extent)).map_err(FillError::Page)?;
                 }
                 let _ = uffd::wake(&target.uffd, address, PAGE_BYTES);
                 return Ok(());
             }
         }
         // Never stored, or dropped since: zeros, as of any new memory.
-        let _ = uffd::zero(&target.uffd, address);
+        match uffd::zero(&target.uffd, address).map_err(|(_, error)| (error.raw_os_error(), error))
+        {
+            // There by now, or no more; or it asks again when its events have been heard.
+            Ok(_) | Err((Some(libc::EEXIST | libc::ENOENT | libc::ESRCH | libc::EAGAIN), _)) => {}
+            Err((_, error)) => return Err(FillError::Page(error)),
+        }
         let _ = uffd::wake(&target.uffd, address, PAGE_BYTES);
         Ok(())
     }
 }
 
 /// Puts bytes where nothing is; what is there already stays.
-fn put(uffd: &OwnedFd, to: u64, bytes: &[u8]) -> Put {
+///
+/// # Errors
+/// The kernel cannot take a page; without it the program must not go on.
+fn put(uffd: &OwnedFd, to: u64, bytes: &[u8]) -> io::Result<Put> {
     let mut done = 0;
+    // What is left, or as much of it as lies within one mapping.
+    let mut most = bytes.len();
     while done < bytes.len() {
-        match uffd::copy(uffd, to + done as u64, &bytes[done..], false) {
-            Ok(count) => done += count as usize,
+        let (at, end) = (to + done as u64, bytes.len().min(done + most));
+        let error = match uffd::copy(uffd, at, &bytes[done..end], false) {
+            Ok(count) => {
+                done += count as usize;
+                most = bytes.len() - done;
+                continue;
+            }
             Err((count, error)) => {
                 done += count as usize;
-                match error.raw_os_error() {
-                    // There already: one page further.
-                    Some(libc::EEXIST) => done += PAGE_BYTES as usize,
-                    Some(libc::EAGAIN) if count > 0 => {}
-                    Some(libc::EAGAIN) => return Put::EventsFirst,
-                    Some(libc::ESRCH) => return Put::Gone,
-                    // Not mapped any more; its event says so, or has said so.
-                    _ => return Put::Done,
+                if count > 0 {
+                    continue;
                 }
+                error
             }
+        };
+        match error.raw_os_error() {
+            // There already: one page further.
+            Some(libc::EEXIST) => done += PAGE,
+            Some(libc::EAGAIN) => return Ok(Put::EventsFirst),
+            Some(libc::ESRCH) => return Ok(Put::Gone),
+            // What reaches over the end of a mapping is refused whole, and the program may have
+            // split one.
+            Some(libc::ENOENT) if end - done > PAGE => {
+                most = ((end - done) / 2).next_multiple_of(PAGE);
+            }
+            // Linux 6.9 and later say so before they say that mappings are being changed.
+            Some(libc::ENOENT) if uffd::is_changing(uffd, at) => return Ok(Put::EventsFirst),
+            // A child did not get this mapping from its parent.
+            Some(libc::ENOENT) => done += PAGE,
+            _ => return Err(error),
         }
     }
-    Put::Done
+    Ok(Put::Done)
 }
 
 /// What a userfaultfd says: `struct uffd_msg`.

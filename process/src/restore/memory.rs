@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use super::stub::Region;
 use super::{Error, LeftToFill, Options};
 use crate::procfs::MapsLine;
-use crate::state::{Backing, KernelPart, Mapping, Process, Tree};
+use crate::state::{Backing, KernelPart, Mapping, Process, Tree, advice};
 use crate::store::{Extent, PAGE_BYTES, Snapshot, SpaceId};
 
 /// Holes are looked for from here: above what programs use, below the kernel's choice for mmap.
@@ -133,8 +133,12 @@ pub fn fill(
             if mapping.shared || matches!(mapping.backing, Backing::Kernel(_)) {
                 continue;
             }
-            let at_once =
-                copy_all || mapping.backing != Backing::Anonymous || mapping.huge_page_bytes != 0;
+            // A child gets no such memory, or an empty one: what its parent lacks is not for it.
+            let not_inherited = mapping.advice & (advice::DONT_FORK | advice::WIPE_ON_FORK) != 0;
+            let at_once = copy_all
+                || not_inherited
+                || mapping.backing != Backing::Anonymous
+                || mapping.huge_page_bytes != 0;
             let range = mapping.start..mapping.end;
             // Extents may reach over the end of a mapping into its neighbour.
             if at_once {

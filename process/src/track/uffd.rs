@@ -87,6 +87,14 @@ pub fn unprotect(uffd: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
     ioctl(uffd, WRITEPROTECT, &mut [start, end - start, 0])
 }
 
+/// Whether mappings of this address space are being changed: an event says how, or will in a moment.
+pub fn is_changing(uffd: &OwnedFd, address: u64) -> bool {
+    // Where nothing is protected against writes, lifting it does nothing; but the kernel looks
+    // for changes that are under way before it looks for the mapping.
+    let lifted = unprotect(uffd, address, address + PAGE_BYTES);
+    lifted.is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN))
+}
+
 /// Lets threads go on that wait for pages of a range.
 ///
 /// # Errors
@@ -100,7 +108,7 @@ pub fn wake(uffd: &OwnedFd, start: u64, bytes: u64) -> io::Result<()> {
 ///
 /// # Errors
 /// EEXIST: there is one already. EAGAIN: the mappings are being changed, after so many bytes.
-/// ENOENT: there is no such registered mapping any more. ESRCH: the address space is gone.
+/// ENOENT: no registered mapping has all of it (any more). ESRCH: the address space is gone.
 pub fn copy(
     uffd: &OwnedFd,
     to: u64,
