@@ -21,6 +21,8 @@ const GROUP: &str = "stress";
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 /// A program that was started has started its workers after this.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
+/// The client gives up before.
+const REDIS_START_TIMEOUT: Duration = Duration::from_secs(330);
 /// Within this time a writer gets something done, however slow the emulated machine is.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -94,7 +96,11 @@ impl Load {
         if plan.redis {
             emptied(&redis_folder())?;
             let server = stress_redis::serve(&redis_folder(), GROUP)?;
-            let client = Writer::start(&["stress-redis".into(), plan.seed.to_string()])?;
+            let mut client = Writer::start(&["stress-redis".into(), plan.seed.to_string()])?;
+            // A server that has yet to be loaded from the disk would not be asleep but absent.
+            if let Some(why) = client.stands_still("the client of redis", REDIS_START_TIMEOUT) {
+                return Err(GuestError::Other(why));
+            }
             load.redis = Some((server, client));
         }
         Ok(load)
@@ -122,12 +128,14 @@ impl Load {
         }
         for (place, writer) in &mut self.files {
             let name = format!("the writer of files on {}", place.name());
-            verdict.load.extend(writer.stands_still(&name));
+            verdict
+                .load
+                .extend(writer.stands_still(&name, PROGRESS_TIMEOUT));
         }
         if let Some((_, client)) = &mut self.redis {
             verdict
                 .redis
-                .extend(client.stands_still("the client of redis"));
+                .extend(client.stands_still("the client of redis", PROGRESS_TIMEOUT));
         }
         verdict
     }
@@ -325,14 +333,14 @@ impl Writer {
     }
 
     /// Why it does not go on, if it does not.
-    fn stands_still(&mut self, name: &str) -> Option<String> {
+    fn stands_still(&mut self, name: &str, patience: Duration) -> Option<String> {
         let before = self.count();
         let started = Instant::now();
         while self.count() == before {
             if let Some(why) = self.running.ended() {
                 return Some(format!("{name} {why}"));
             }
-            if started.elapsed() > PROGRESS_TIMEOUT {
+            if started.elapsed() > patience {
                 return Some(format!("{name} stands still after {before} writes"));
             }
             thread::sleep(POLL);

@@ -15,7 +15,8 @@ use crate::resp::{Client, Reply};
 use crate::run;
 
 pub const SOCKET: &str = "/run/redis-stress.sock";
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Beside stress-ng, on an emulated processor of a loaded host.
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Keys that travel together; they become durable together.
 const BATCH_KEYS: u64 = 16;

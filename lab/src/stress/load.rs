@@ -13,7 +13,7 @@ use super::watch::stop;
 use crate::power::PowerOn;
 
 /// Starting, comparing and ending the load; e2fsck of two small disks.
-pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(300);
+pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(600);
 const COUNTERS: usize = 4;
 
 /// The machine while it is switched on.
