@@ -33,6 +33,10 @@ struct state {
 	__u64 held;
 	/* Whether it was limited when the timer last looked. */
 	__u64 limited;
+	/* Its tasks that the timer has found running with budget. */
+	__u64 running;
+	/* When one of its tasks was let go that has not run yet; 0: none. */
+	__u64 let_go_ns;
 };
 
 /* Map `record`, one entry: why the kernel ended the scheduler. */

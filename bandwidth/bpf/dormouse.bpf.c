@@ -9,6 +9,9 @@
  *      │ none left          ▲                  - a task for each millisecond of it is let go
  *      └──────────────▶ its group's queue ─────┘
  *
+ * Of limited tasks no more are let go at once than their limits add up to: they would only wait for
+ * the device together.
+ *
  * The kernel goes back to its own scheduler when the program that loaded this ends, or when a task
  * has waited for longer than timeout_ms.
  */
@@ -23,6 +26,8 @@ char LICENSE[] SEC("license") = "GPL";
 #define SLICE_NS (5 * MS)
 /* Unused budget that is kept: what one task uses between two looks of the timer. */
 #define MOST_LEFT_NS (2 * MS)
+/* Who was let go and has not run until then does not wait for a CPU any more. */
+#define LONGEST_WAIT_NS (20 * MS)
 #define CLOCK_MONOTONIC 1
 /* BPF_MAP_TYPE_CGRP_STORAGE: newer than some distributions' headers. */
 #define CGRP_STORAGE 32
@@ -203,11 +208,14 @@ void BPF_PROG(dormouse_running, struct task_struct *p)
 		vtime_now = vtime;
 	if (group) {
 		struct seat *seat = bpf_map_lookup_elem(&seats, &cpu);
+		struct state *state = bpf_map_lookup_elem(&states, &group);
 
 		if (seat) {
 			seat->since_ns = bpf_ktime_get_ns();
 			seat->group = group;
 		}
+		if (state)
+			state->let_go_ns = 0;
 	}
 }
 
@@ -233,17 +241,40 @@ void BPF_PROG(dormouse_enable, struct task_struct *p)
 	p->scx.dsq_vtime = vtime_now;
 }
 
-/* Lets as many tasks go on as there is budget for. */
-static __noinline int release(__u32 group, __s64 count)
+/*
+ * What this look of the timer has found. Not on its stack: there the verifier would follow each
+ * number through all loops, for minutes on a slow processor.
+ */
+struct look {
+	__u64 now_ns;
+	__u64 passed_ns;
+	/* Tasks of limited groups that run, or are about to. */
+	__s64 running;
+	/* Limits of groups that want to run. */
+	__u64 ns_per_ms;
+	/* So many of a group's tasks are still to be let go. */
+	__s64 count;
+	__u32 groups;
+	/* The group that is let go first, less 1: this time and next. */
+	__u32 first;
+	__u32 next;
+};
+
+/* Not static: the compiler would make a variable of each member, which the loader does not know. */
+struct look look;
+
+/* Lets tasks of a group go on. */
+static __noinline int release(__u32 group)
 {
 	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
 	__u64 vtime = vtime_now;
 
 	if (bpf_iter_scx_dsq_new(&it, ASIDE(group), 0) == 0) {
-		while (count-- > 0 && (p = bpf_iter_scx_dsq_next(&it))) {
+		while (look.count > 0 && (p = bpf_iter_scx_dsq_next(&it))) {
 			__s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 
+			look.count--;
 			scx_bpf_dsq_move_set_slice(&it, SLICE_NS);
 			scx_bpf_dsq_move_set_vtime(&it, vtime - SLICE_NS);
 			scx_bpf_dsq_move_vtime(&it, p, SHARED, 0);
@@ -255,42 +286,98 @@ static __noinline int release(__u32 group, __s64 count)
 	return 0;
 }
 
-static int look_at_group(__u32 at, void *context)
+/* Budgets grow. */
+static int grow(__u32 at, void *context)
 {
-	__u64 passed_ns = *(__u64 *)context;
 	__u32 group = at + 1;
 	struct limit *limit = bpf_map_lookup_elem(&limits, &group);
 	struct state *state = bpf_map_lookup_elem(&states, &group);
-	__s64 grow;
+	__u64 running, let_go_ns;
 
 	if (!limit || !state)
 		return 1;
+	running = state->running;
+	state->running = 0;
 	if (!limit->ns_per_ms) {
 		state->limited = 0;
 		state->left_ns = 0;
-		release(group, 1 << 10);
 		return 0;
 	}
 	if (!state->limited) {
 		state->limited = 1;
 		state->left_ns = -(__s64)limit->debt_ns;
 	}
-	grow = state->left_ns < MOST_LEFT_NS ? limit->ns_per_ms * passed_ns / MS : 0;
-	__sync_fetch_and_add(&state->left_ns, grow);
-	if (state->left_ns > 0)
-		release(group, 1 + state->left_ns / MS);
+	if (state->left_ns < MOST_LEFT_NS)
+		__sync_fetch_and_add(&state->left_ns, limit->ns_per_ms * look.passed_ns / MS);
+	let_go_ns = state->let_go_ns;
+	if (let_go_ns && look.now_ns - let_go_ns < LONGEST_WAIT_NS)
+		running++;
+	look.running += running;
+	if (running || scx_bpf_dsq_nr_queued(ASIDE(group)) > 0)
+		look.ns_per_ms += limit->ns_per_ms;
 	return 0;
+}
+
+/*
+ * In the mean no more tasks run than the limits of those who want to add up to; so no more have to
+ * run at once, and together they would only wait for the device.
+ */
+static __always_inline __s64 room(void)
+{
+	return (__s64)((look.ns_per_ms + MS / 2) / MS) + 1 - look.running;
+}
+
+/*
+ * Who has budget is let go while there is room; whoever was not is the first next time. Who is not
+ * limited any more goes in any case.
+ */
+static int let_go(__u32 at, void *context)
+{
+	__u32 group = (look.first + at) % look.groups + 1;
+	struct limit *limit = bpf_map_lookup_elem(&limits, &group);
+	struct state *state = bpf_map_lookup_elem(&states, &group);
+
+	if (!limit || !state)
+		return 1;
+	look.count = scx_bpf_dsq_nr_queued(ASIDE(group));
+	if (look.count <= 0)
+		return 0;
+	if (limit->ns_per_ms) {
+		__s64 left_ns = state->left_ns, most = room(), budget;
+
+		if (left_ns <= 0)
+			return 0;
+		if (most <= 0) {
+			if (look.next == look.groups)
+				look.next = group - 1;
+			return 0;
+		}
+		budget = 1 + (__u64)left_ns / MS;
+		if (most > budget)
+			most = budget;
+		if (look.count > most)
+			look.count = most;
+		state->let_go_ns = look.now_ns;
+		look.running += look.count;
+	}
+	return release(group);
 }
 
 static int look_at_seat(__u32 cpu, void *context)
 {
 	struct seat *seat = bpf_map_lookup_elem(&seats, &cpu);
+	struct state *state;
 	__u32 group;
 
 	if (!seat)
 		return 1;
 	group = charge(seat);
-	if (group && !has_budget(group) && !uses_idle())
+	if (!group)
+		return 0;
+	state = bpf_map_lookup_elem(&states, &group);
+	if (state && has_budget(group))
+		state->running++;
+	else if (!uses_idle())
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	return 0;
 }
@@ -300,18 +387,24 @@ static int every_ms(void *map, int *key, struct bpf_timer *timer)
 	__u32 zero = 0;
 	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
 	struct clock *one = bpf_map_lookup_elem(&clock, &zero);
-	__u64 now = bpf_ktime_get_ns(), passed_ns;
 
 	if (!one)
 		return 0;
+	look.now_ns = bpf_ktime_get_ns();
 	/* A late timer gives what it owes, up to a few periods. */
-	passed_ns = now - one->last_ns;
-	if (passed_ns > 100 * MS)
-		passed_ns = 100 * MS;
-	one->last_ns = now;
+	look.passed_ns = look.now_ns - one->last_ns;
+	if (look.passed_ns > 100 * MS)
+		look.passed_ns = 100 * MS;
+	one->last_ns = look.now_ns;
 	if (set && set->groups > 1) {
+		look.groups = set->groups - 1;
+		look.running = 0;
+		look.ns_per_ms = 0;
+		look.next = look.groups;
 		bpf_loop(scx_bpf_nr_cpu_ids(), look_at_seat, NULL, 0);
-		bpf_loop(set->groups - 1, look_at_group, &passed_ns, 0);
+		bpf_loop(look.groups, grow, NULL, 0);
+		bpf_loop(look.groups, let_go, NULL, 0);
+		look.first = look.next;
 	}
 	bpf_timer_start(timer, MS, 0);
 	return 0;

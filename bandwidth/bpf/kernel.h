@@ -89,6 +89,7 @@ extern void scx_bpf_dsq_move_set_slice(struct bpf_iter_scx_dsq *it__iter,
 extern void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it__iter,
 				       __u64 vtime) __ksym;
 extern __s32 scx_bpf_create_dsq(__u64 dsq_id, __s32 node) __ksym;
+extern __s32 scx_bpf_dsq_nr_queued(__u64 dsq_id) __ksym;
 extern void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;
 extern __s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, __u64 flags) __ksym;
 extern __u32 scx_bpf_nr_cpu_ids(void)__ksym;

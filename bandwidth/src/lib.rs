@@ -21,5 +21,6 @@ pub mod lines;
 pub mod perf;
 pub mod probe;
 mod random;
+mod resource;
 pub mod samples;
 pub mod simulate;

@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::perf::ring::Tally;
 use crate::perf::shares::{Run, Shares};
 
 /// A user: its cgroup, its number, and its processes, as far as they are known.
@@ -29,9 +28,6 @@ pub trait Samples: Send {
 
     /// What was found.
     fn shares(&self) -> &Shares;
-
-    /// How many samples there were.
-    fn tally(&self) -> Tally;
 
     /// What went wrong since it was asked last.
     fn news(&mut self) -> Vec<String> {

@@ -402,6 +402,28 @@ fn a_limited_task_that_exits_between_read_and_write_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_limit_that_cannot_be_given_back_is_told_and_tried_again() {
+    let mut world = World::new().limited();
+    let (max, aside) = (
+        world.cgroup("a").join("cpu.max"),
+        world.folder.path().join("max"),
+    );
+    fs::rename(&max, &aside).unwrap();
+    // Neither to be read nor written, though the cgroup is there.
+    fs::create_dir(&max).unwrap();
+    world.runs = [0.1, 0.1];
+    world.steps(40);
+    let path = world.cgroup("a");
+    let failed = |news: &News| matches!(news, News::Failed(of, _) if *of == path);
+    assert!(world.news.iter().any(failed), "{:?}", world.news);
+    fs::remove_dir(&max).unwrap();
+    fs::rename(&aside, &max).unwrap();
+    world.steps(5);
+    world.nobody_is_throttled();
+    world.finish();
+}
+
+#[test]
 fn a_limit_that_somebody_else_sets_is_told_and_left_to_him() {
     let mut world = World::new().limited();
     fs::write(world.cgroup("a").join("cpu.max"), "7000 100000\n").unwrap();

@@ -17,6 +17,8 @@ const ENOUGH_PASSES: f64 = 40.0;
 const LATE: f64 = 0.2;
 /// The part of what it moves when nobody is limited that the light user keeps at least.
 const LIGHT_KEEPS: f64 = 0.8;
+/// Unless its limit held it back before so small a part of the passes.
+const LIGHT_HELD_BACK: f64 = 0.05;
 
 /// Runs it, with these words, and parses its report.
 pub fn run(words: &[&str]) -> Value {
@@ -82,15 +84,18 @@ pub fn judge_limited(report: &Value, name: &str) {
     assert!(total < threshold * (1.0 + BAND), "{name}: {report}");
     let light = |phase| user(phase, "users/light", "truth_mib_s");
     let free = self::phase(report, "free");
-    if kept_up(free) {
+    // What it loses without being held back it loses to programs that compute.
+    let held_back = user(phase, "users/light", "held_back") > LIGHT_HELD_BACK;
+    if kept_up(free) && held_back {
         assert!(
             light(phase) >= LIGHT_KEEPS * light(free),
             "{name}: {report}"
         );
     }
     if number(&phase["held"]["passes"]) >= ENOUGH_PASSES {
-        let off = number(&phase["held"]["mib_s"]) / threshold - 1.0;
-        assert!(off.abs() < BAND, "{name}: {off:+.3}: {report}");
+        // Passes are more often those in which others move much, too: there is no upper bound.
+        let held = number(&phase["held"]["mib_s"]);
+        assert!(held > threshold * (1.0 - BAND), "{name}: {held}: {report}");
     } else {
         eprintln!("{name}: the heavy user was held back too seldom to reach the threshold");
     }

@@ -53,10 +53,19 @@ impl Settings {
 
 /// A rate this far from the remembered one is a change of behaviour, not noise.
 const SURPRISE: f64 = 0.3;
+/// CPU time of a task that runs is known as of the last tick: so much of an interval's may belong to
+/// another one.
+const CPU_GRAIN_MS: f64 = 4.0;
+/// An interval counts for so many times its CPU time at most, so that one with little of it, which
+/// tells little of the rate, does not replace what is known.
+const CPU_WEIGHT: f64 = 2.0;
 /// The part of an error that one step integrates away at most.
 const MOST_AT_ONCE: f64 = 0.5;
 /// An error beyond this, relative to the threshold, is one of this size.
 const MOST_ERROR: f64 = 0.3;
+/// What is beyond is taken in the next steps, up to so much: bursts are many times the threshold, and
+/// to leave that out would make the mean their median.
+const MOST_OWED: f64 = 1.0;
 /// Half-life of what counts as usual.
 const USUAL_HALF_LIFE_MS: f64 = 500.0;
 /// CPU time below which an interval says nothing of bytes per CPU second.
@@ -110,6 +119,10 @@ pub struct Controller {
     usually_less: Ewma,
     /// What was unattributed in the last step, in bytes a second.
     unattributed: f64,
+    /// What was expected of users who have gone since then.
+    gone: f64,
+    /// Of errors that were too large to be taken at once, what is still to be.
+    owed: f64,
 }
 
 impl Controller {
@@ -122,6 +135,8 @@ impl Controller {
             trim: 0.0,
             usually_less,
             unattributed: 0.0,
+            gone: 0.0,
+            owed: 0.0,
         }
     }
 
@@ -180,16 +195,20 @@ impl Controller {
                 expected: 0.0,
                 slowed: false,
             });
-            if load.cpu > LEAST_TO_LEARN_CPU && load.bandwidth.is_finite() {
+            let known = user.rate.value();
+            // Who is new has used CPU time before anything is charged to it.
+            let says = load.bandwidth.is_finite() && (load.bandwidth > 0.0 || known.is_some());
+            if load.cpu > LEAST_TO_LEARN_CPU && says {
                 let rate = load.bandwidth / load.cpu;
-                let known = user.rate.value();
-                let surprising = known.is_some_and(|known| (rate / known - 1.0).abs() > SURPRISE);
+                let cpu_ms = load.cpu * interval_ms;
+                let noise = SURPRISE + CPU_GRAIN_MS / cpu_ms;
+                let surprising = known.is_some_and(|known| (rate / known - 1.0).abs() > noise);
                 if surprising {
                     // The device's latency changed with its load: half of the way at once.
                     user.rate
                         .set(known.map_or(rate, |known| (known + rate) / 2.0));
                 } else {
-                    user.rate.add(interval_ms, rate);
+                    user.rate.add(interval_ms.min(CPU_WEIGHT * cpu_ms), rate);
                 }
             }
             user.used.add(interval_ms, load.cpu);
@@ -201,6 +220,7 @@ impl Controller {
             };
             self.users.insert(load.id, user);
         }
+        self.gone = before.values().map(|user| user.expected).sum();
     }
 
     /// Corrects the integral by what the total is off by, as far as limits are to blame: what
@@ -209,8 +229,8 @@ impl Controller {
     /// and goes all the time is no reason to leave the total where it is.
     fn correct(&mut self, interval_ms: f64, unattributed: f64, loads: &[Load]) {
         let threshold = self.settings.threshold;
-        let (mut held, mut less, mut total) =
-            (false, self.unattributed - unattributed, unattributed);
+        let (mut held, mut total) = (false, unattributed);
+        let mut less = self.unattributed - unattributed + self.gone;
         for load in loads {
             total += load.bandwidth;
             let user = self.users.get(&load.id);
@@ -229,6 +249,7 @@ impl Controller {
         } else if loads.iter().all(|load| load.limit.is_none()) {
             // Nobody is limited: nothing is learnt, and what was is forgotten.
             self.trim *= self.kept(interval_ms);
+            self.owed = 0.0;
             self.usually_less.add(interval_ms, 0.0);
         }
     }
@@ -261,7 +282,10 @@ impl Controller {
         let most = self.settings.most_trim;
         // However long the interval is, a part of the error only: the rates are being learnt too.
         let part = (1.0 - self.kept(interval_ms)).min(MOST_AT_ONCE);
-        self.trim = (self.trim + part * error.clamp(-MOST_ERROR, MOST_ERROR)).clamp(-most, most);
+        let error = error + self.owed;
+        let now = error.clamp(-MOST_ERROR, MOST_ERROR);
+        self.owed = (error - now).clamp(-MOST_OWED, MOST_OWED);
+        self.trim = (self.trim + part * now).clamp(-most, most);
     }
 
     /// Remembers what everybody is expected to move until the next step.

@@ -18,6 +18,8 @@ pub const PROBES: u32 = 8;
 
 /// Change of the threshold's logarithm per second, for an error of 1 in the latency's logarithm.
 const GAIN_PER_S: f64 = 0.8;
+/// A longer interval counts as one of this length: one look says no more of it.
+const MOST_INTERVAL_MS: f64 = 1000.0;
 /// An error beyond this is one of this size: near saturation latency says little about bandwidth.
 const MOST_ERROR: f64 = 0.7;
 /// An error within this is none.
@@ -89,7 +91,8 @@ impl LatencyTarget {
         } else {
             return self.threshold;
         };
-        let next = from * (GAIN_PER_S * interval_ms / 1000.0 * error).exp();
+        let seconds = interval_ms.min(MOST_INTERVAL_MS) / 1000.0;
+        let next = from * (GAIN_PER_S * seconds * error).exp();
         self.threshold = next.max(self.peak * LEAST_SHARE).min(self.most);
         self.threshold
     }
@@ -149,6 +152,13 @@ mod tests {
             target.step(50.0, Some(900.0), 1.0);
         }
         assert!((target.step(50.0, Some(900.0), 1.0) - LEAST_SHARE).abs() < 1e-9);
+    }
+
+    #[test]
+    fn one_look_after_a_long_pause_moves_the_threshold_no_further_than_a_second_would() {
+        let mut target = LatencyTarget::new(200.0, 256.0);
+        target.step(60_000.0, Some(900.0), 250.0);
+        assert!(target.threshold > 256.0 / 1.8, "{}", target.threshold);
     }
 
     #[test]

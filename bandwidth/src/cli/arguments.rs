@@ -109,11 +109,13 @@ pub struct ProbeArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
 
-    /// Lines that are written after they were read, in percent
+    /// Lines that are written after they were read, in percent; some of sixteen are, as many as come
+    /// nearest to it, and one at least unless it is 0
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub writes: u8,
 
-    /// Memory that all these threads use together [default: twice the largest cache]
+    /// Memory that all these threads use together, 2 MiB each at least [default: twice the largest
+    /// cache, 8 MiB each at least]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub mib: Option<u32>,
 

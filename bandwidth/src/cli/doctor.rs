@@ -12,10 +12,16 @@ use super::arguments::DoctorArguments;
 use super::{CliError, DONE, LACKING};
 use crate::daemon::config::{Config, CounterConfig, Means};
 use crate::daemon::counters::{self, Reading};
-use crate::daemon::sampling;
+use crate::daemon::{Probe, sampling};
 use crate::enforce::cgroup::{Hierarchy, Version};
 use crate::enforce::ext;
+use crate::lines::charged;
 use crate::perf::{numbers, usable};
+
+/// What becomes of samples where cgroups with processes have no memory controller.
+const LACKS_MEMORY: &str = "write +memory into cgroup.subtree_control of the cgroups above; while one \
+                            of them uses a node, CPU time and resident memory tell whose its \
+                            traffic is";
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
@@ -65,6 +71,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, CliError> {
         if config.samples.is_some() {
             checks.push(Check::new("samples", samples(config)).optional());
         }
+        checks.extend(latency(config));
     }
     if config
         .as_ref()
@@ -197,6 +204,9 @@ fn samples(config: &Config) -> Result<String, (String, &'static str)> {
         let todo = "it is the `resourceN` of a device that samples its lines into a ring there; \
                     without, CPU time and resident memory tell whose traffic is";
         let samples = device.map_err(|why| (why, todo))?.samples();
+        if let Some(told) = charged::told(&charged::below(&hierarchy, &config.cgroups)) {
+            return Err((told, LACKS_MEMORY));
+        }
         return Ok(format!("the device has sampled {samples} lines"));
     }
     match sampling::sampler(config, &hierarchy) {
@@ -206,6 +216,22 @@ fn samples(config: &Config) -> Result<String, (String, &'static str)> {
             "without, CPU time and resident memory tell whose traffic is",
         )),
     }
+}
+
+/// Where latency decides on the threshold: whether it can be measured.
+fn latency(config: &Config) -> Option<Check> {
+    config.most_latency_ns?;
+    let todo = "it reads 8 MiB of each node, beside which 64 MiB stay free, and needs Linux 5.14 or \
+                newer; threshold_gib_s or curve does without";
+    let found = match Probe::room(&config.nodes) {
+        Ok(()) => Ok("there is memory on each node to measure it with".to_owned()),
+        Err(error) => Err((error.to_string(), todo)),
+    };
+    let check = Check::new("latency", found);
+    Some(match config.has_threshold() {
+        true => check.optional(),
+        false => check,
+    })
 }
 
 /// Asked for by the configuration.
@@ -249,4 +275,28 @@ fn sources() -> Vec<Check> {
     let perf = usable::kinds().into_iter();
     checks.extend(perf.map(|one| Check::new(one.kind, one.found.map_err(|why| (why, "")))));
     checks.into_iter().map(Check::optional).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_to_measure_latency_with_is_needed_where_nothing_else_is_the_threshold() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |node: u32, thresholds: &str| {
+            let file = folder.path().join("bandwidth.toml");
+            let text = format!(
+                "nodes = [{node}]\n{thresholds}\ncgroups = [\"a\"]\n\
+                 [counter]\nkind = \"text\"\npath = \"/nowhere\"\n"
+            );
+            fs::write(&file, text).unwrap();
+            latency(&Config::read(&file).unwrap()).map(|check| (check.ok, check.needed))
+        };
+        assert_eq!(check(999, "threshold_gib_s = 1.0"), None);
+        assert_eq!(check(0, "most_latency_ns = 600"), Some((true, true)));
+        assert_eq!(check(999, "most_latency_ns = 600"), Some((false, true)));
+        let both = "most_latency_ns = 600\ncurve = \"linear-knee\"";
+        assert_eq!(check(999, both), Some((false, false)));
+    }
 }

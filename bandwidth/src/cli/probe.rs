@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use dormouse_report::output;
@@ -13,7 +13,8 @@ use serde_json::json;
 use super::arguments::ProbeArguments;
 use super::{CliError, DONE};
 use crate::curve::{Curve, CurveError, GIB};
-use crate::probe::sweep::{self, Plan, Point};
+use crate::probe::memory::HUGE;
+use crate::probe::sweep::{self, Plan, Point, ROUND};
 
 /// A bar of the largest latency, in characters.
 const WIDTH: f64 = 40.0;
@@ -30,14 +31,13 @@ pub fn run(arguments: &ProbeArguments) -> Result<u8, CliError> {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
     let bar = ProgressBar::new(sweep::steps() as u64)
         .with_style(style.expect("a template that is known"));
-    let measured = sweep::sweep(&plan, |_, point| {
+    let measured = sweep::sweep(&plan, &stop, |_, point| {
         bar.set_message(format!(
             "{:.2} GiB/s, {:.0} ns",
             point.bytes_s / GIB,
             point.ns
         ));
         bar.inc(1);
-        !stop.load(Ordering::Relaxed)
     })?;
     bar.finish_and_clear();
     let Some(measured) = measured else {
@@ -88,14 +88,32 @@ fn plan(arguments: &ProbeArguments) -> Result<Plan, CliError> {
         )));
     }
     let threads = cpus.len() - 1;
-    let bytes = arguments.mib.map(|mib| mib as usize * (1 << 20) / threads);
+    let bytes = arguments.mib.map(|mib| bytes_each(mib as usize, threads));
     Ok(Plan {
         node: arguments.node,
-        bytes: bytes.unwrap_or_else(|| sweep::bytes_for(threads)),
-        writes: usize::from(arguments.writes) * 16 / 100,
+        bytes: bytes.unwrap_or_else(|| Ok(sweep::bytes_for(threads)))?,
+        writes: sixteenths(arguments.writes),
         step: Duration::from_millis(arguments.step.into()),
         cpus,
     })
+}
+
+/// Each thread's part of so many MiB, in huge pages: all together have no more than that.
+fn bytes_each(mib: usize, threads: usize) -> Result<usize, CliError> {
+    let bytes = (mib << 20) / threads / HUGE * HUGE;
+    if bytes == 0 {
+        let least = threads * (HUGE >> 20);
+        return Err(CliError::Failed(format!(
+            "--mib: each thread that loads needs 2 MiB; for {threads} that is {least} MiB together"
+        )));
+    }
+    Ok(bytes)
+}
+
+/// Lines of sixteen: as many as that percentage is nearly, but some where some are asked for.
+fn sixteenths(percent: u8) -> usize {
+    let nearest = (usize::from(percent) * ROUND + 50) / 100;
+    nearest.max(usize::from(percent > 0))
 }
 
 fn heading(plan: &Plan) -> String {
@@ -178,6 +196,20 @@ mod tests {
         let text = rendered(&points, Some(&curve));
         assert!(text.contains("    5.00      200 ██████████\n"), "{text}");
         assert!(text.contains("working point 5.00") && text.contains("4.00"));
+    }
+
+    #[test]
+    fn whoever_asks_for_writes_gets_some_and_as_many_as_he_asks_for() {
+        let all = [0, 1, 6, 7, 50, 53, 99, 100].map(sixteenths);
+        assert_eq!(all, [0, 1, 1, 1, 8, 8, 16, 16]);
+    }
+
+    #[test]
+    fn threads_share_the_memory_that_they_may_have() {
+        assert_eq!(bytes_each(16, 4).unwrap(), 4 << 20);
+        assert_eq!(bytes_each(15, 4).unwrap(), 2 << 20, "no more than 15");
+        let said = bytes_each(7, 4).unwrap_err().to_string();
+        assert!(said.contains("8 MiB together"), "{said}");
     }
 
     #[test]

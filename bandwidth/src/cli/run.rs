@@ -13,6 +13,7 @@ use dormouse_report::output;
 use super::arguments::{RunArguments, UndoArguments};
 use super::trace::Trace;
 use super::{CliError, DONE};
+use crate::curve::GIB;
 use crate::daemon::config::Config;
 use crate::daemon::metrics::serve;
 use crate::daemon::residence::Watcher;
@@ -41,14 +42,10 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
             .map_err(|error| CliError::Failed(format!("signals: {error}")))?;
     }
     let mut events = Events::open(arguments.events.as_deref())?;
-    let mut trace = arguments.trace.as_deref().map(Trace::create).transpose()?;
-    let (mut daemon, undone) = Daemon::new(config.clone(), threshold, hierarchy.clone())?;
-    if let Some(probe) = Probe::of(&config, threshold)? {
+    let file = arguments.trace.as_deref();
+    let (mut daemon, mut trace) = begin(&config, threshold, &hierarchy, file, &mut events)?;
+    if let Some(probe) = probe(&config, threshold, &mut events)? {
         daemon.follow(probe);
-    }
-    for undone in &undone {
-        tracing::warn!("left by an earlier run: {}", told(undone));
-        events.mark("undone", &told(undone));
     }
     let guardian = guard(&arguments.config);
     let status = Arc::new(Mutex::new(Status::default()));
@@ -110,6 +107,41 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
         ));
     }
     Ok(DONE)
+}
+
+/// The daemon, and the file of its trace.
+fn begin(
+    config: &Config,
+    threshold: f64,
+    hierarchy: &Hierarchy,
+    trace: Option<&Path>,
+    events: &mut Events,
+) -> Result<(Daemon, Option<Trace>), CliError> {
+    let (daemon, undone) = Daemon::new(config.clone(), threshold, hierarchy.clone())?;
+    for undone in &undone {
+        tracing::warn!("left by an earlier run: {}", told(undone));
+        events.mark("undone", &told(undone));
+    }
+    // Not before the ledger is ours: a daemon that has it may be writing to the same file.
+    let trace = trace.map(Trace::create).transpose()?;
+    Ok((daemon, trace))
+}
+
+/// What measures latency, if that is asked for. Where it cannot be measured, what else is configured
+/// is the threshold.
+fn probe(config: &Config, threshold: f64, events: &mut Events) -> Result<Option<Probe>, CliError> {
+    let error = match Probe::of(config, threshold) {
+        Ok(probe) => return Ok(probe),
+        Err(error) if config.has_threshold() => error,
+        Err(error) => return Err(error.into()),
+    };
+    let what = format!(
+        "latency cannot be measured: {error}; the threshold stays at {:.2} GiB/s",
+        threshold / GIB
+    );
+    tracing::warn!("{what}");
+    events.mark("no-latency", &what);
+    Ok(None)
 }
 
 /// Returns whether anything could not be given back.
@@ -245,8 +277,8 @@ impl Events {
             News::Samples(node, false) => (
                 "no-samples",
                 format!(
-                    "node {node}: nothing is sampled any more; CPU time and resident memory tell \
-                     whose its traffic is"
+                    "node {node}: samples do not tell any more whose its traffic is; CPU time and \
+                     resident memory do"
                 ),
             ),
             News::Sampled(what) => ("samples", what.clone()),
@@ -277,5 +309,61 @@ impl Events {
             _ => tracing::warn!("{what}"),
         }
         self.mark(name, &what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::enforce::cgroup::Version;
+
+    fn config(folder: &Path, thresholds: &str) -> Config {
+        let file = folder.join("bandwidth.toml");
+        let text = format!(
+            "nodes = [999]\n{thresholds}\ncgroups = [\"a\"]\nstate = \"{}\"\n\
+             [counter]\nkind = \"text\"\npath = \"/nowhere\"\n",
+            folder.display()
+        );
+        std::fs::write(&file, text).unwrap();
+        Config::read(&file).unwrap()
+    }
+
+    #[test]
+    fn a_daemon_that_cannot_begin_leaves_the_trace_of_another_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path(), "threshold_gib_s = 1.0");
+        let hierarchy = Hierarchy {
+            root: folder.path().join("cgroup"),
+            version: Version::V2,
+        };
+        let trace = folder.path().join("trace.tsv");
+        std::fs::write(&trace, "another's\n").unwrap();
+        let mut events = Events::open(None).unwrap();
+        let mut begin = || begin(&config, GIB, &hierarchy, Some(&trace), &mut events);
+        let (ledger, _) = Ledger::open(&config.ledger(), Wait::Briefly).unwrap();
+        assert!(begin().is_err());
+        let kept = || std::fs::read_to_string(&trace).unwrap();
+        assert_eq!(kept(), "another's\n");
+        drop(ledger);
+        let begun = begin().unwrap();
+        drop(begun);
+        assert!(kept().starts_with("pass\t"), "{}", kept());
+    }
+
+    #[test]
+    fn a_latency_that_cannot_be_measured_is_no_failure_beside_a_threshold() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("events");
+        let mut events = Events::open(Some(&log)).unwrap();
+        let mut probe = |thresholds| probe(&config(folder.path(), thresholds), GIB, &mut events);
+        let both = "most_latency_ns = 600\nthreshold_gib_s = 1.0";
+        assert!(probe(both).unwrap().is_none());
+        let said = probe("most_latency_ns = 600").unwrap_err().to_string();
+        assert!(said.contains("no node 999"), "{said}");
+        assert!(probe("threshold_gib_s = 1.0").unwrap().is_none());
+        drop(events);
+        let told = std::fs::read_to_string(log).unwrap();
+        assert_eq!(told.matches("no-latency").count(), 1, "{told}");
+        assert!(told.contains("1.00 GiB/s"), "{told}");
     }
 }

@@ -9,14 +9,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState};
-use ratatui::{DefaultTerminal, Frame};
 
 use crate::daemon::status::{Status, UserStatus};
 
@@ -229,27 +229,41 @@ fn right(text: String) -> Cell<'static> {
 /// # Errors
 /// The terminal is gone.
 pub fn show(first: Status, look: impl Fn() -> Option<Status>) -> io::Result<()> {
-    ratatui::run(|terminal| follow(terminal, &mut Screen::new(first), look))
+    ratatui::run(|terminal| {
+        let draw = |screen: &mut Screen| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now_s = now.map_or(0, |time| time.as_secs());
+            terminal.draw(|frame| screen.draw(frame, now_s)).map(|_| ())
+        };
+        follow(&mut Screen::new(first), draw, look, event_within)
+    })
+}
+
+/// What the terminal says within that time.
+fn event_within(time: Duration) -> io::Result<Option<Event>> {
+    event::poll(time)?.then(event::read).transpose()
 }
 
 fn follow(
-    terminal: &mut DefaultTerminal,
     screen: &mut Screen,
-    look: impl Fn() -> Option<Status>,
+    mut draw: impl FnMut(&mut Screen) -> io::Result<()>,
+    mut look: impl FnMut() -> Option<Status>,
+    mut event_within: impl FnMut(Duration) -> io::Result<Option<Event>>,
 ) -> io::Result<()> {
+    let mut due = Instant::now() + LOOK;
     loop {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let now_s = now.map_or(0, |time| time.as_secs());
-        terminal.draw(|frame| screen.draw(frame, now_s))?;
-        if !event::poll(LOOK)? {
-            screen.take(look());
-            continue;
-        }
-        if let Event::Key(key) = event::read()?
+        draw(screen)?;
+        let event = event_within(due.saturating_duration_since(Instant::now()))?;
+        if let Some(Event::Key(key)) = event
             && key.kind != KeyEventKind::Release
             && screen.press(key.code, key.modifiers)
         {
             return Ok(());
+        }
+        // Whoever keeps a key pressed sees what goes on, too.
+        if Instant::now() >= due {
+            screen.take(look());
+            due = Instant::now() + LOOK;
         }
     }
 }
@@ -313,6 +327,25 @@ mod tests {
         assert!(!screen.press(KeyCode::Char('c'), none));
         assert!(screen.press(KeyCode::Char('c'), KeyModifiers::CONTROL));
         assert!(screen.press(KeyCode::Char('q'), none));
+    }
+
+    #[test]
+    fn the_status_is_read_while_keys_are_pressed_all_the_time() {
+        let looks = std::cell::Cell::new(0);
+        let look = || {
+            looks.set(looks.get() + 1);
+            Some(Status::default())
+        };
+        let began = Instant::now();
+        let press = |time: Duration| {
+            assert!(time <= LOOK && began.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(5));
+            let key = if looks.get() < 2 { 'j' } else { 'q' };
+            Ok(Some(Event::Key(KeyCode::Char(key).into())))
+        };
+        follow(&mut screen(), |_| Ok(()), look, press).unwrap();
+        assert_eq!(looks.get(), 2);
+        assert!(began.elapsed() >= 2 * LOOK, "and no sooner than that");
     }
 
     #[test]

@@ -1,31 +1,32 @@
 //! `dormouse bandwidth top`: what the daemon does, from its status file.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal};
 use std::path::Path;
 use std::time::Duration;
 
 use dormouse_report::output;
+use rustix::fs::{FlockOperation, flock};
 
 use super::arguments::TopArguments;
 use super::{CliError, DONE, screen};
 use crate::daemon::config::Config;
 use crate::daemon::status::Status;
 
-/// Users shown without --all.
+/// Users shown as text; JSON has all of them.
 const MOST_USERS: usize = 20;
 
 pub fn run(arguments: &TopArguments) -> Result<u8, CliError> {
     let config = Config::read(&arguments.config)?;
-    let path = config.status();
     if !arguments.once && !arguments.json && std::io::stdout().is_terminal() {
-        let look = || read(&path).ok();
-        screen::show(read(&path)?, look)
+        let look = || read(&config).ok();
+        screen::show(read(&config)?, look)
             .map_err(|error| CliError::Failed(format!("the terminal: {error}")))?;
         return Ok(DONE);
     }
     loop {
-        let status = read(&path)?;
+        let status = read(&config)?;
         if arguments.json {
             output::json(&status)?;
         } else {
@@ -38,12 +39,33 @@ pub fn run(arguments: &TopArguments) -> Result<u8, CliError> {
     }
 }
 
-fn read(path: &Path) -> Result<Status, CliError> {
+fn read(config: &Config) -> Result<Status, CliError> {
+    let path = config.status();
     let failed = |why: String| {
         CliError::Failed(format!("{}: {why}; is the daemon running?", path.display()))
     };
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    serde_json::from_str(&text).map_err(|error| failed(error.to_string()))
+    let text = std::fs::read_to_string(&path).map_err(|error| failed(error.to_string()))?;
+    let status: Status = serde_json::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    if !is_running(&config.ledger(), status.pid) {
+        return Err(CliError::Failed(format!(
+            "no daemon is running: {} was left by one that was killed",
+            path.display()
+        )));
+    }
+    Ok(status)
+}
+
+/// Whether a daemon has the ledger, which stays locked as long as it lives. Whoever may not open it
+/// sees at least whether the process is there.
+fn is_running(ledger: &Path, pid: u32) -> bool {
+    match File::open(ledger) {
+        // Given back with the file; a daemon that begins meanwhile tries more than once.
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            Path::new("/proc").join(pid.to_string()).exists()
+        }
+        Err(_) => false,
+    }
 }
 
 fn rendered(status: &Status) -> String {
@@ -88,4 +110,37 @@ fn rendered(status: &Status) -> String {
         let _ = writeln!(text, "and {} more", status.users.len() - MOST_USERS);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::enforce::ledger::{Ledger, Wait};
+
+    #[test]
+    fn what_a_daemon_left_that_was_killed_is_not_shown_as_if_it_ran() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("bandwidth.toml");
+        let text = format!(
+            "nodes = [1]\nthreshold_gib_s = 4.0\ncgroups = [\"a\"]\nstate = \"{}\"\n\
+             [counter]\nkind = \"text\"\npath = \"/nowhere\"\n",
+            folder.path().display()
+        );
+        std::fs::write(&file, text).unwrap();
+        let config = Config::read(&file).unwrap();
+        let said = |config: &Config| read(config).unwrap_err().to_string();
+        assert!(said(&config).contains("is the daemon running?"));
+        Status::example().write(&config.status()).unwrap();
+        assert!(said(&config).contains("no daemon is running"));
+        let (ledger, _) = Ledger::open(&config.ledger(), Wait::Briefly).unwrap();
+        assert_eq!(read(&config).unwrap(), Status::example());
+        drop(ledger);
+        assert!(said(&config).contains("no daemon is running"));
+        let once = TopArguments {
+            config: file,
+            once: true,
+            json: true,
+        };
+        assert!(run(&once).is_err());
+    }
 }

@@ -7,36 +7,22 @@
 //! Source: Kämmerer (2025), section 5.1.3, whose FPGA has them in BAR0 from 0x18100 on and counts
 //! accesses of a cache line. It was never run with such a device; its tests map a file instead.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::ptr::{self, NonNull};
-
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::estimate::Counts;
+use crate::resource::{GONE, Resource};
 
 /// Bytes of a pair of counters.
 const PAIR_BYTES: u64 = 16;
-/// What a device says that is not there any more.
-const GONE: u64 = u64::MAX;
 
 /// The mapped counters of a device.
 #[derive(Debug)]
 pub struct Bar {
-    /// To find out whether it has become shorter, which a device never does and a file may.
-    file: File,
-    map: NonNull<u8>,
-    map_bytes: usize,
-    /// Where the counters begin in the file, and in the map.
-    offset: u64,
-    skipped: usize,
+    words: Resource,
     pairs: usize,
     bytes_per_count: u64,
 }
-
-// SAFETY: the map belongs to this value alone and is only read.
-unsafe impl Send for Bar {}
 
 impl Bar {
     /// Maps so many pairs of counters of a device's `resourceN`, from an offset in bytes on.
@@ -44,38 +30,8 @@ impl Bar {
     /// # Errors
     /// The file cannot be opened or mapped, is too short, or the offset is not aligned.
     pub fn map(path: &Path, offset: u64, pairs: usize, bytes_per_count: u64) -> io::Result<Self> {
-        let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
-        if !offset.is_multiple_of(8) {
-            return Err(invalid("counters are at multiples of 8 bytes"));
-        }
-        let file = File::open(path)?;
-        let end = offset + pairs as u64 * PAIR_BYTES;
-        if pairs == 0 || file.metadata()?.len() < end {
-            return Err(invalid(
-                "it is too short for a pair of counters for each node",
-            ));
-        }
-        let page = rustix::param::page_size() as u64;
-        let from = offset / page * page;
-        let map_bytes = (end - from) as usize;
-        // SAFETY: the kernel chooses where; nothing that exists is replaced.
-        let map = unsafe {
-            mmap(
-                ptr::null_mut(),
-                map_bytes,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                &file,
-                from,
-            )?
-        };
-        let map = NonNull::new(map.cast()).ok_or_else(|| invalid("it is mapped at 0"))?;
         Ok(Self {
-            file,
-            map,
-            map_bytes,
-            offset,
-            skipped: (offset - from) as usize,
+            words: Resource::map(path, offset, pairs as u64 * PAIR_BYTES)?,
             pairs,
             bytes_per_count,
         })
@@ -83,10 +39,9 @@ impl Bar {
 
     /// What each pair says now; nothing where the device is gone.
     pub fn read(&self) -> Vec<Option<Counts>> {
-        let end = self.offset + self.pairs as u64 * PAIR_BYTES;
-        let there = self.file.metadata().is_ok_and(|file| file.len() >= end);
+        let there = self.words.is_there();
         let pair = |at: usize| {
-            let counts = [self.counter(2 * at), self.counter(2 * at + 1)];
+            let counts = [self.words.word(2 * at), self.words.word(2 * at + 1)];
             let [read_bytes, write_bytes] = counts.map(|n| n.wrapping_mul(self.bytes_per_count));
             (!counts.contains(&GONE)).then_some(Counts {
                 read_bytes,
@@ -97,30 +52,11 @@ impl Bar {
             .map(|at| there.then(|| pair(at)).flatten())
             .collect()
     }
-
-    /// One counter, in one access: a device answers each access with what it has then.
-    fn counter(&self, at: usize) -> u64 {
-        debug_assert!(at < 2 * self.pairs);
-        // SAFETY: the map has all pairs behind `skipped` and lives as long as `self`; counters are
-        // at multiples of 8 bytes.
-        let value = unsafe {
-            let first = self.map.as_ptr().add(self.skipped).cast::<u64>();
-            ptr::read_volatile(first.add(at))
-        };
-        u64::from_le(value)
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nobody else knows of it.
-        let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_bytes) };
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::OpenOptions;
+    use std::fs::{File, OpenOptions};
     use std::os::unix::fs::FileExt;
 
     use super::*;

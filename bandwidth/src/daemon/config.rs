@@ -364,6 +364,11 @@ impl Config {
         }
     }
 
+    /// Whether there is a threshold without latency being measured.
+    pub fn has_threshold(&self) -> bool {
+        self.threshold_gib_s.is_some() || self.curve.is_some()
+    }
+
     /// The ledger's file.
     pub fn ledger(&self) -> PathBuf {
         self.state.join("ledger")
@@ -408,8 +413,11 @@ mod tests {
         let config = parse(&latency).unwrap();
         assert_eq!(config.most_latency_ns, Some(600.0));
         assert_eq!(config.threshold().unwrap(), config.most_gib_s * GIB);
+        assert!(!config.has_threshold());
         let both = LEAST.replace("[counter]", "most_latency_ns = 600\n[counter]");
-        assert_eq!(parse(&both).unwrap().threshold().unwrap(), 4.0 * GIB);
+        let both = parse(&both).unwrap();
+        assert_eq!(both.threshold().unwrap(), 4.0 * GIB);
+        assert!(both.has_threshold());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::config::Config;
 use crate::allocate::latency::{LatencyTarget, PROBES};
-use crate::probe::{Chase, MemoryError};
+use crate::probe::{Chase, MemoryError, NodeMemory};
 
 /// Memory of the walk on each node: each line is flushed when it was read, so it need not be more
 /// than a device's own caches hold.
@@ -83,6 +83,15 @@ impl Probe {
         config.most_latency_ns.map(start).transpose()
     }
 
+    /// Whether these nodes have the memory that it walks through.
+    ///
+    /// # Errors
+    /// One of them has not.
+    pub fn room(nodes: &[u32]) -> Result<(), MemoryError> {
+        let all = nodes.iter().map(|&node| NodeMemory::on(node, CHASE_BYTES));
+        all.collect::<Result<Vec<_>, _>>().map(drop)
+    }
+
     /// After an interval in which the device moved `total` bytes a second: the threshold.
     pub fn threshold(&mut self, interval_ms: f64, total: f64) -> f64 {
         let looks = self
@@ -141,5 +150,8 @@ mod tests {
         let interval = Duration::from_millis(8);
         let said = Probe::start(&[0, 999], 16, interval, 1.0, 1.0).unwrap_err();
         assert!(said.to_string().contains("no node 999"));
+        let said = Probe::room(&[0, 999]).unwrap_err();
+        assert!(said.to_string().contains("no node 999"));
+        Probe::room(&[0]).unwrap();
     }
 }

@@ -30,7 +30,9 @@ use crate::enforce::cgroup::{Cgroup, Hierarchy, Usage};
 use crate::enforce::ext::Ext;
 use crate::enforce::ledger::{Ledger, Undone, Wait};
 use crate::enforce::meter::{Meter, accounting_root, most_open};
-use crate::enforce::quota::{OPENING, Quota, until_longer_ns, until_turn_ns, worth_writing};
+use crate::enforce::quota::{
+    OPENING, Overrun, Quota, until_longer_ns, until_turn_ns, worth_writing,
+};
 use crate::estimate::{Estimate, Estimator, Fault, Nature, Settings as EstimateSettings};
 use crate::samples::Samples;
 use config::{Config, Means};
@@ -61,6 +63,7 @@ pub struct User {
     pub cpu: f64,
     /// In force, in CPUs.
     pub limit: Option<f64>,
+    overrun: Overrun,
     usage: Option<Usage>,
     /// When that was, and how often it was looked at so far.
     looked_ns: u64,
@@ -274,10 +277,9 @@ impl Daemon {
             self.users.push(user);
         }
         for (path, user) in before {
-            if self.still_sampled(&user) {
+            // Who cannot be let go is tried again with the next look.
+            if self.still_sampled(&user) || !self.let_go(&path, &mut news) {
                 self.users.push(user);
-            } else {
-                self.let_go(&path, &mut news);
             }
         }
         self.tell_sampler();
@@ -297,6 +299,7 @@ impl Daemon {
             charged_bytes: 0.0,
             cpu: 0.0,
             limit: None,
+            overrun: Overrun::default(),
             usage: None,
             looked_ns: 0,
             looks: 0,
@@ -312,19 +315,24 @@ impl Daemon {
         }
     }
 
-    fn let_go(&mut self, path: &Path, news: &mut Vec<News>) {
-        if let Some(ext) = &mut self.ext
-            && let Err(error) = ext.forget(path)
-        {
-            news.push(News::Failed(path.to_owned(), error.to_string()));
-        }
+    /// Gives back what was changed; whether nothing is left of it.
+    fn let_go(&mut self, path: &Path, news: &mut Vec<News>) -> bool {
+        let forgotten = self.ext.as_mut().map_or(Ok(()), |ext| ext.forget(path));
+        let mut failures: Vec<String> = forgotten.err().iter().map(ToString::to_string).collect();
         match self.ledger.restore(path) {
-            Ok(Some(Undone::Failed(path, why))) => news.push(News::Failed(path, why)),
+            Ok(Some(Undone::Failed(_, why))) => failures.push(why),
             Ok(Some(Undone::Gone(path))) => news.push(News::Gone(path)),
             Ok(Some(Undone::LeftAlone(path, _))) => news.push(News::Foreign(path)),
             Ok(_) => (),
-            Err(error) => news.push(News::Failed(path.to_owned(), error.to_string())),
+            Err(error) => failures.push(error.to_string()),
         }
+        let all = failures.is_empty();
+        news.extend(
+            failures
+                .into_iter()
+                .map(|why| News::Failed(path.to_owned(), why)),
+        );
+        all
     }
 
     /// One pass, at that time of a monotonic clock.
@@ -362,8 +370,18 @@ impl Daemon {
         let (who, decision) = self.decide(interval_ms, &estimate);
         pass.level = decision.level;
         pass.trim = decision.trim;
+        self.note_overruns(interval_ms);
         self.enforce(now_ns, &who, &decision, &mut pass);
         pass
+    }
+
+    /// Our scheduler forgives nobody.
+    fn note_overruns(&mut self, interval_ms: f64) {
+        for user in self.users.iter_mut().filter(|_| self.ext.is_none()) {
+            if let Some(limit) = user.limit {
+                user.overrun.add(interval_ms, user.cpu, limit);
+            }
+        }
     }
 
     fn look_at_scheduler(&mut self, news: &mut Vec<News>) {
@@ -402,8 +420,9 @@ impl Daemon {
     fn lift(&mut self, news: &mut Vec<News>) {
         for at in 0..self.users.len() {
             let path = self.users[at].cgroup.path.clone();
-            self.let_go(&path, news);
-            self.users[at].limit = None;
+            if self.let_go(&path, news) {
+                self.users[at].limit = None;
+            }
         }
     }
 
@@ -418,7 +437,7 @@ impl Daemon {
         let (mut first, mut longer) = (Vec::new(), Vec::new());
         for (&at, limit) in who.iter().zip(&decision.limits) {
             let user = &self.users[at];
-            if !worth_writing(user.limit, limit.cpu) {
+            if !worth_writing(user.limit, limit.cpu, user.overrun) {
                 continue;
             }
             pass.writes += 1;
@@ -447,8 +466,9 @@ impl Daemon {
                 Some((quota, Some(_))) => self.set(at, quota, &mut pass.news),
                 None => {
                     let path = user.cgroup.path.clone();
-                    self.let_go(&path, &mut pass.news);
-                    self.users[at].limit = None;
+                    if self.let_go(&path, &mut pass.news) {
+                        self.users[at].limit = None;
+                    }
                 }
             }
         }
@@ -497,6 +517,7 @@ impl Daemon {
                     news.push(News::Foreign(user.cgroup.path.clone()));
                 }
                 user.limit = set.max.cpu();
+                user.overrun = Overrun::written(quota);
             }
             // Who is gone is noticed in the next pass.
             Err(error) if error.is_gone() => (),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::enforce::cgroup::{Cgroup, Hierarchy};
 
@@ -40,7 +40,9 @@ pub struct Watcher {
 
 /// Between two looks, at least.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A look takes this part of the time at most.
+/// But nobody waits longer for one: where memory went is to be known while it is there.
+const MOST_PAUSE: Duration = Duration::from_secs(20);
+/// A look takes this part of a processor's time at most.
 const MOST_PART: u32 = 800;
 /// The memory of a process is looked at when it is new, and, where looks take long, in one of so
 /// many of them only.
@@ -51,9 +53,9 @@ impl Watcher {
     pub fn start(hierarchy: Hierarchy, below: Vec<PathBuf>, nodes: Vec<u32>) -> Self {
         let mut known = Known::default();
         let mut look = move |generation| {
-            let started = Instant::now();
+            let before = cpu_time();
             let residents = known.look(&hierarchy, &below, &nodes);
-            let took = started.elapsed();
+            let took = cpu_time().saturating_sub(before);
             known.adapt(took);
             let found = Found {
                 generation,
@@ -77,7 +79,7 @@ impl Watcher {
                 if let Ok(mut found) = to.lock() {
                     *found = new;
                 }
-                pause = PAUSE.max(took * MOST_PART);
+                pause = pause_after(took);
             }
         });
         Self {
@@ -102,6 +104,16 @@ impl Drop for Watcher {
             let _ = thread.join();
         }
     }
+}
+
+/// CPU time of this thread so far. Others that run meanwhile make no look longer.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn pause_after(took: Duration) -> Duration {
+    took.saturating_mul(MOST_PART).clamp(PAUSE, MOST_PAUSE)
 }
 
 /// What is known of processes from earlier looks.
@@ -171,7 +183,7 @@ impl Known {
 
     /// Looks at less where looks take longer than they may, and at more where they do not.
     fn adapt(&mut self, took: Duration) {
-        self.stride = match took * MOST_PART > PAUSE {
+        self.stride = match pause_after(took) > PAUSE {
             true => (self.stride.max(1) * 2).min(MOST_STRIDE),
             false => (self.stride / 2).max(1),
         };
@@ -257,6 +269,22 @@ mod tests {
             known.adapt(PAUSE / MOST_PART);
             assert_eq!(known.stride, expected);
         }
+    }
+
+    #[test]
+    fn the_next_look_comes_soon_however_long_one_takes() {
+        assert_eq!(pause_after(PAUSE / MOST_PART / 2), PAUSE);
+        assert_eq!(pause_after(Duration::from_millis(10)).as_secs(), 8);
+        for took in [Duration::from_secs(1), Duration::MAX] {
+            assert_eq!(pause_after(took), MOST_PAUSE);
+        }
+    }
+
+    #[test]
+    fn who_waits_uses_no_time() {
+        let before = cpu_time();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(cpu_time() - before < Duration::from_millis(40));
     }
 
     #[test]

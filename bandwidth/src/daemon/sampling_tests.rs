@@ -10,7 +10,6 @@ use crate::daemon::counters::{Counter, Reading};
 use crate::daemon::residence::Found;
 use crate::enforce::cgroup::Version;
 use crate::estimate::{Counts, GroupSample};
-use crate::perf::ring::Tally;
 use crate::perf::shares::Shares;
 
 const MIB: u64 = 1 << 20;
@@ -60,10 +59,6 @@ impl Samples for One {
 
     fn shares(&self) -> &Shares {
         &self.shares
-    }
-
-    fn tally(&self) -> Tally {
-        Tally::default()
     }
 }
 

@@ -34,6 +34,8 @@ pub const OPENING: Quota = Quota {
 /// A limit that changes by less is not worth a write, which gives away what was used of the
 /// running period.
 const DEAD_BAND: f64 = 0.02;
+/// Nor is one that takes longer than this to move as much CPU time as a write forgives.
+const WORTH_MS: f64 = 200.0;
 
 /// What `cpu.max` holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,10 +95,36 @@ pub fn until_longer_ns(now_ns: u64, slot: u64, in_force: Quota, next: Quota) -> 
     turn_ns - short_ns / 2
 }
 
-/// Whether a limit differs enough from the one in force to be written.
-pub fn worth_writing(in_force: Option<f64>, wanted: Option<f64>) -> bool {
+/// What a user has used beyond its limit, and pays for with its next periods. Quotas are looked at on
+/// ticks, so it comes to a tick on each processor; a write forgives it, and gives a quota besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Overrun {
+    cpu_ms: f64,
+}
+
+impl Overrun {
+    /// After this was written.
+    pub fn written(quota: Quota) -> Self {
+        Self {
+            cpu_ms: -(quota.quota_us as f64 / 1000.0),
+        }
+    }
+
+    /// So many CPUs were used in an interval, under a limit of so many.
+    pub fn add(&mut self, interval_ms: f64, used: f64, limit: f64) {
+        // What a period leaves unused is not for the next one.
+        self.cpu_ms = (self.cpu_ms + (used - limit) * interval_ms).max(0.0);
+    }
+}
+
+/// Whether a limit differs enough from the one in force to be written, which forgives what its user
+/// has overrun.
+pub fn worth_writing(in_force: Option<f64>, wanted: Option<f64>, overrun: Overrun) -> bool {
     match (in_force, wanted) {
-        (Some(old), Some(new)) => (new / old - 1.0).abs() > DEAD_BAND,
+        (Some(old), Some(new)) => {
+            let change = (new - old).abs();
+            change > DEAD_BAND * old && change * WORTH_MS >= overrun.cpu_ms
+        }
         (old, new) => old.is_some() != new.is_some(),
     }
 }
@@ -161,10 +189,29 @@ mod tests {
 
     #[test]
     fn a_running_period_is_not_reset_for_nothing() {
-        assert!(!worth_writing(Some(0.5), Some(0.505)));
-        assert!(!worth_writing(None, None));
-        assert!(worth_writing(Some(0.5), Some(0.4)));
-        assert!(worth_writing(None, Some(0.9)));
-        assert!(worth_writing(Some(0.9), None));
+        let nothing = Overrun::default();
+        assert!(!worth_writing(Some(0.5), Some(0.505), nothing));
+        assert!(!worth_writing(None, None, nothing));
+        assert!(worth_writing(Some(0.5), Some(0.4), nothing));
+        assert!(worth_writing(None, Some(0.9), nothing));
+        assert!(worth_writing(Some(0.9), None, nothing));
+    }
+
+    #[test]
+    fn an_overrun_is_forgiven_only_for_a_change_that_is_worth_it() {
+        let limit = Quota::of(0.05);
+        let mut overrun = Overrun::written(limit);
+        // A tick of 4 ms on two processors, of which the write gave 1 ms.
+        overrun.add(50.0, 0.16 + 0.05, 0.05);
+        assert!((overrun.cpu_ms - 7.0).abs() < 1e-9, "{overrun:?}");
+        assert!(!worth_writing(Some(0.05), Some(0.04), overrun));
+        assert!(worth_writing(Some(0.05), Some(0.1), overrun));
+        assert!(worth_writing(Some(0.05), None, overrun));
+        // Held back, it has paid after two passes.
+        overrun.add(100.0, 0.0, 0.05);
+        assert!(!worth_writing(Some(0.05), Some(0.045), overrun));
+        overrun.add(50.0, 0.0, 0.05);
+        assert!(worth_writing(Some(0.05), Some(0.045), overrun));
+        assert_eq!(overrun, Overrun::default());
     }
 }

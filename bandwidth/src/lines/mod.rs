@@ -11,6 +11,7 @@
 //! lines are charged to whose memory they are of, whenever they come, which is right for memory that
 //! is not shared. Lines of the kernel's own memory, and of cgroups that are not watched, are nobody's.
 
+pub mod charged;
 pub mod names;
 pub mod pages;
 pub mod ring;
@@ -24,15 +25,19 @@ use std::path::{Path, PathBuf};
 use crate::enforce::cgroup::{Cgroup, Hierarchy, Version};
 use crate::perf::LINE_BYTES;
 use crate::perf::blocks::{Blocks, SYSTEM};
-use crate::perf::ring::Tally;
 use crate::perf::shares::{Run, Shares};
 use crate::samples::{Samples, Who};
+use charged::Uncharged;
 use names::Names;
 use pages::{KPAGECGROUP, Pages};
 use ring::{Line, Ring, Trouble};
 
 /// Trouble with the ring is told at most this often.
 const TOLD_EVERY_MS: f64 = 60_000.0;
+/// A device that is gone is looked for at most this often.
+const AGAIN_AFTER_MS: f64 = 1000.0;
+/// Samples for which one may stand, because they were lost: a device that says more says nonsense.
+const MOST_LOST: u64 = 1000;
 
 /// Where the ring is, and who is watched.
 #[derive(Clone, Debug)]
@@ -47,6 +52,9 @@ pub struct Wanted<'a> {
     pub hierarchy: Hierarchy,
 }
 
+/// The folder of a cgroup by its inode.
+type Paths = Box<dyn Fn(u64) -> Option<PathBuf> + Send>;
+
 /// Lines that the device samples, charged to users.
 pub struct LineSampler {
     ring: Ring,
@@ -57,18 +65,30 @@ pub struct LineSampler {
     /// Whether an address was met that no block has: memory came.
     unknown_block: bool,
     lines: Vec<Line>,
-    /// That one sample stands for, unless some were lost, and that one stands for now.
-    all_bytes: f64,
+    /// That one sample stands for.
     bytes: f64,
     shares: Shares,
-    tally: Tally,
-    told: Trouble,
+    uncharged: Uncharged,
+    /// Lines at addresses that none of the nodes has.
+    elsewhere: u64,
+    /// Samples that would have to stand for more than there can have been.
+    implausible: u64,
+    /// Since the device was looked for, while it is gone.
+    gone_ms: f64,
+    told: Told,
     told_ms: Option<f64>,
+}
+
+/// What goes wrong, and is told now and then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Told {
+    ring: Trouble,
+    elsewhere: u64,
 }
 
 /// Who owns pages: cgroups by inode.
 struct Owners {
-    names: Names,
+    path_of: Paths,
     hierarchy: Hierarchy,
     watched: Vec<PathBuf>,
     users: HashMap<u64, u64>,
@@ -87,14 +107,17 @@ impl LineSampler {
     /// There is no ring, the kernel does not tell whose pages are, or no memory is charged to a
     /// cgroup that is watched.
     pub fn open(wanted: Wanted) -> io::Result<Self> {
+        pages::check_kernel(&rustix::system::uname().release().to_string_lossy())?;
+        let names = Names::open(&wanted.hierarchy.root)?;
         Self::with(
             wanted,
             Pages::open(Path::new(KPAGECGROUP))?,
+            Box::new(move |inode| names.path(inode)),
             Path::new(SYSTEM),
         )
     }
 
-    fn with(wanted: Wanted, pages: Pages, system: &Path) -> io::Result<Self> {
+    fn with(wanted: Wanted, pages: Pages, path_of: Paths, system: &Path) -> io::Result<Self> {
         if wanted.hierarchy.version == Version::V1 {
             let why =
                 "whose memory is charged to which cgroup is known in version 2 of cgroups only";
@@ -106,23 +129,17 @@ impl LineSampler {
         };
         let absolute = |path: &PathBuf| wanted.hierarchy.root.join(path);
         let watched: Vec<PathBuf> = wanted.cgroups.iter().map(absolute).collect();
-        let charged = |path: &&PathBuf| path.exists() && !path.join("memory.current").exists();
-        if let Some(path) = watched.iter().find(charged) {
-            let path = path.display();
-            let why = format!(
-                "{path}: no memory is charged to it: write +memory into cgroup.subtree_control of \
-                 the cgroups above it"
-            );
-            return Err(io::Error::other(why));
+        let lacking = watched.iter().filter(|path| charged::lacks_memory(path));
+        if let Some(told) = charged::told(&lacking.cloned().collect::<Vec<_>>()) {
+            return Err(io::Error::other(format!("{told}: {}", charged::REMEDY)));
         }
         let ring = Ring::open(wanted.path, wanted.offset).map_err(what)?;
         Ok(Self {
-            all_bytes: ring.lines() as f64 * LINE_BYTES,
             bytes: 0.0,
             ring,
             pages,
             owners: Owners {
-                names: Names::open(&wanted.hierarchy.root)?,
+                path_of,
                 watched,
                 hierarchy: wanted.hierarchy,
                 users: HashMap::new(),
@@ -135,8 +152,11 @@ impl LineSampler {
             unknown_block: false,
             lines: Vec::new(),
             shares: Shares::of_all(wanted.nodes.len()),
-            tally: Tally::default(),
-            told: Trouble::default(),
+            uncharged: Uncharged::default(),
+            elsewhere: 0,
+            implausible: 0,
+            gone_ms: 0.0,
+            told: Told::default(),
             told_ms: None,
         })
     }
@@ -146,16 +166,53 @@ impl LineSampler {
         self.ring.samples()
     }
 
+    fn trouble(&self) -> Told {
+        let mut ring = self.ring.trouble();
+        ring.damaged += self.implausible;
+        Told {
+            ring,
+            elsewhere: self.elsewhere,
+        }
+    }
+
+    /// A device that is gone may be back.
+    fn look_for_device(&mut self, interval_ms: f64) {
+        if !self.ring.is_gone() {
+            self.gone_ms = 0.0;
+            return;
+        }
+        self.gone_ms += interval_ms;
+        if self.gone_ms >= AGAIN_AFTER_MS {
+            self.gone_ms = 0.0;
+            // That it is not is told with the next look at the ring.
+            let _ = self.ring.map_again();
+        }
+    }
+
+    /// Takes what was sampled since the last time; those that were read stand for those that were
+    /// not.
+    fn drain(&mut self, lines: &mut Vec<Line>) {
+        let before = self.ring.trouble().lost;
+        self.ring.drain(|line| lines.push(line));
+        let lost = self.ring.trouble().lost - before;
+        let read = lines.len() as u64;
+        if read > 0 && lost / read > MOST_LOST {
+            self.implausible += read;
+            lines.clear();
+        }
+        let each = 1.0 + lost as f64 / read.max(1) as f64;
+        self.bytes = each * self.ring.lines() as f64 * LINE_BYTES;
+    }
+
     /// So many lines of a page were sampled.
     fn charge(&mut self, address: u64, lines: u64) {
         let node = self.blocks.node_of(address);
         self.unknown_block |= node.is_none();
         let at = node.and_then(|node| self.nodes.iter().position(|one| *one == node));
         let Some(at) = at else {
-            self.tally.elsewhere += lines;
+            self.elsewhere += lines;
             return;
         };
-        self.tally.accesses += lines;
         let bytes = self.bytes * lines as f64;
         let Some(cgroup) = self.pages.cgroup_of(address) else {
             return self.shares.charge_nobody(at, bytes);
@@ -177,7 +234,7 @@ impl Owners {
     fn newcomers(&mut self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for &inode in self.unknown.keys() {
-            let path = self.names.path(inode).filter(|path| {
+            let path = (self.path_of)(inode).filter(|path| {
                 let watched = self.watched.iter().any(|one| path.starts_with(one));
                 let cgroup = Cgroup::new(path, self.hierarchy.version);
                 watched && cgroup.processes().is_ok_and(|all| !all.is_empty())
@@ -209,6 +266,7 @@ impl Owners {
 impl Samples for LineSampler {
     fn set_users(&mut self, users: &[Who]) {
         self.owners.set_users(users);
+        self.uncharged.set_users(users);
         if std::mem::take(&mut self.unknown_block)
             && let Ok(blocks) = Blocks::read(Path::new(SYSTEM))
         {
@@ -219,18 +277,9 @@ impl Samples for LineSampler {
     fn collect(&mut self, interval_ms: f64) -> Vec<PathBuf> {
         self.pages.pass(interval_ms);
         self.told_ms = self.told_ms.map(|ms| ms + interval_ms);
+        self.look_for_device(interval_ms);
         let mut lines = std::mem::take(&mut self.lines);
-        let lost = self.ring.trouble().lost;
-        self.ring.drain(|line| lines.push(line));
-        let lost = self.ring.trouble().lost - lost;
-        // Those that were read stand for those that were not.
-        let (read, lost) = (lines.len() as f64, lost as f64);
-        self.bytes = self.all_bytes
-            * if read > 0.0 {
-                (read + lost) / read
-            } else {
-                1.0
-            };
+        self.drain(&mut lines);
         // Who goes through memory has several lines of a page sampled, one after the other.
         let page_bytes = rustix::param::page_size() as u64;
         let page = |line: &Line| line.address / page_bytes;
@@ -252,6 +301,9 @@ impl Samples for LineSampler {
                 }
             }
         }
+        // Their lines are charged to others: who makes the traffic there is not known.
+        let blind = self.uncharged.nodes(self.nodes.len(), runs);
+        self.shares.set_blind(blind);
         self.shares.step(interval_ms, runs);
     }
 
@@ -259,21 +311,12 @@ impl Samples for LineSampler {
         &self.shares
     }
 
-    fn tally(&self) -> Tally {
-        let trouble = self.ring.trouble();
-        Tally {
-            lost: trouble.lost,
-            damaged: trouble.damaged,
-            ..self.tally
-        }
-    }
-
     fn news(&mut self) -> Vec<String> {
-        let now = self.ring.trouble();
-        if now == self.told || self.told_ms.is_some_and(|ms| ms < TOLD_EVERY_MS) {
+        if self.told_ms.is_some_and(|ms| ms < TOLD_EVERY_MS) {
             return Vec::new();
         }
-        let (before, mut news) = (self.told, Vec::new());
+        let (told, before) = (self.trouble(), self.told);
+        let mut news: Vec<String> = self.uncharged.news().into_iter().collect();
         let mut tell = |now: u64, before: u64, what: &str| {
             if now > before {
                 news.push(format!(
@@ -282,16 +325,19 @@ impl Samples for LineSampler {
                 ));
             }
         };
-        tell(now.lost, before.lost, "overwritten before they were read,");
-        tell(
-            now.damaged,
-            before.damaged,
-            "a slot held none that could be there,",
-        );
-        tell(now.back, before.back, "their number became smaller,");
-        tell(now.gone, before.gone, "the device did not answer,");
-        self.told = now;
-        self.told_ms = Some(0.0);
+        let (now, then) = (told.ring, before.ring);
+        let lost = "overwritten before they were read, or too many at once,";
+        tell(now.lost, then.lost, lost);
+        let damaged = "a slot held none that could be there,";
+        tell(now.damaged, then.damaged, damaged);
+        tell(now.back, then.back, "their number became smaller,");
+        tell(now.gone, then.gone, "the device did not answer,");
+        let elsewhere = "an address was on none of its nodes,";
+        tell(told.elsewhere, before.elsewhere, elsewhere);
+        if !news.is_empty() {
+            self.told = told;
+            self.told_ms = Some(0.0);
+        }
         news
     }
 }

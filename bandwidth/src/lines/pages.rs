@@ -2,7 +2,8 @@
 //! bits, the inode of the cgroup's folder; 0: nobody's.
 //!
 //! Source: Documentation/admin-guide/mm/pagemap.rst of Linux (4.3 and newer, CONFIG_MEMCG and
-//! CONFIG_PROC_PAGE_MONITOR; root only).
+//! CONFIG_PROC_PAGE_MONITOR; root only). Before 6.4 (mm/memcontrol.c: `page_cgroup_ino`) it says of
+//! transparent huge pages that all but their first page are nobody's, so older kernels are refused.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,6 +11,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+/// The first kernel that tells of all pages of a huge page whose they are.
+const LEAST_KERNEL: (u32, u32) = (6, 4);
 /// Where the kernel has it.
 pub const KPAGECGROUP: &str = "/proc/kpagecgroup";
 /// Whose a page is is believed for so long at first, and twice as long each time that it turns out
@@ -62,12 +65,14 @@ impl Pages {
     /// So much time has passed.
     pub fn pass(&mut self, ms: f64) {
         self.now_ms += ms;
-        if self.pages.len() > MOST_PAGES {
-            let now_ms = self.now_ms;
-            self.pages.retain(|_, page| page.until_ms > now_ms);
-            if self.pages.len() > MOST_PAGES {
-                self.pages.clear();
-            }
+    }
+
+    fn make_room(&mut self) {
+        let now_ms = self.now_ms;
+        self.pages.retain(|_, page| page.until_ms > now_ms);
+        // Otherwise there might be too little room again at once.
+        if self.pages.len() > MOST_PAGES / 2 {
+            self.pages.clear();
         }
     }
 
@@ -86,6 +91,9 @@ impl Pages {
     /// Asks for a page and its neighbours.
     fn ask(&mut self, number: u64) -> u64 {
         self.asked += 1;
+        if self.pages.len() + AT_ONCE as usize > MOST_PAGES {
+            self.make_room();
+        }
         let first = number / AT_ONCE * AT_ONCE;
         let mut bytes = [0; 8 * AT_ONCE as usize];
         // Behind the last page there is nothing, and a page whose record cannot be read is nobody's.
@@ -110,6 +118,27 @@ impl Pages {
         }
         self.pages.get(&number).map_or(0, |page| page.cgroup)
     }
+}
+
+/// Whether a kernel of this release (`uname -r`) can be believed.
+///
+/// # Errors
+/// It is too old.
+pub fn check_kernel(release: &str) -> io::Result<()> {
+    let mut numbers = release.split(|one: char| !one.is_ascii_digit());
+    let mut number = || numbers.next()?.parse::<u32>().ok();
+    let version = number().zip(number());
+    if version.is_some_and(|version| version >= LEAST_KERNEL) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        format!(
+            "{KPAGECGROUP} of this kernel, {release}, does not tell whose huge pages are: Linux {}.{} \
+             or newer is needed",
+            LEAST_KERNEL.0, LEAST_KERNEL.1
+        ),
+    ))
 }
 
 #[cfg(test)]
@@ -183,10 +212,21 @@ mod tests {
         let (_folder, mut pages) = owned(&[5]);
         for number in 0..(MOST_PAGES as u64 / AT_ONCE + 10) {
             pages.cgroup_of(number * AT_ONCE * PAGE);
+            assert!(pages.pages.len() <= MOST_PAGES);
         }
         pages.pass(1.0);
-        assert!(pages.pages.len() <= MOST_PAGES);
         assert_eq!(pages.cgroup_of(0), Some(5));
+    }
+
+    #[test]
+    fn kernels_that_say_nothing_of_huge_pages_are_refused() {
+        for release in ["6.4.0", "6.4-rc1", "6.12.41+deb13-amd64", "7.0.1", "10.1"] {
+            assert!(check_kernel(release).is_ok(), "{release}");
+        }
+        for release in ["6.3.9", "5.15.0-91-generic", "4.19.1", "6", "", "x.9"] {
+            let said = check_kernel(release).unwrap_err().to_string();
+            assert!(said.contains("Linux 6.4 or newer"), "{said}");
+        }
     }
 
     #[test]

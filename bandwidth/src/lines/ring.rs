@@ -20,12 +20,10 @@
 //! The lab's memory device (`lab/device/cxl_device.c`) has such a ring; no device on the market is
 //! known to. Nothing that it says is trusted.
 
-use std::fs::File;
 use std::io;
-use std::path::Path;
-use std::ptr::{self, NonNull};
+use std::path::{Path, PathBuf};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use crate::resource::{GONE, Resource};
 
 /// `LINERING`.
 pub const SIGNATURE: u64 = u64::from_le_bytes(*b"LINERING");
@@ -39,13 +37,13 @@ const HEAD: usize = 8;
 const MOST_SLOTS: u64 = 1 << 20;
 const MOST_BYTES: u64 = 1 << 30;
 const MOST_LINES: u64 = 1 << 32;
+/// So many samples are read at once: across a bus each takes a microsecond, and a pass is to end.
+const MOST_READ: u64 = 1 << 14;
 
 const WRITTEN: u64 = 1;
 const ADDRESS: u64 = 0x000f_ffff_ffff_ffc0;
 const LAP_SHIFT: u32 = 52;
 const LAP_MASK: u64 = 0xfff;
-/// What a device says that is not there any more.
-const GONE: u64 = u64::MAX;
 
 /// A line that the device served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +56,7 @@ pub struct Line {
 /// What went wrong since the ring was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
-    /// Samples that were overwritten before they were read.
+    /// Samples that were overwritten before they were read, or too many to be read.
     pub lost: u64,
     /// Slots that hold no sample that could be there.
     pub damaged: u64,
@@ -71,12 +69,10 @@ pub struct Trouble {
 /// The mapped ring.
 #[derive(Debug)]
 pub struct Ring {
-    /// To find out whether it has become shorter, which a device never does and a file may.
-    file: File,
-    map: NonNull<u8>,
-    map_bytes: usize,
-    end: u64,
-    head: usize,
+    path: PathBuf,
+    offset: u64,
+    words: Resource,
+    /// The word that is slot 0.
     first: usize,
     slots: u64,
     lines: u64,
@@ -84,11 +80,9 @@ pub struct Ring {
     at: u64,
     /// A sample that was not written yet at the last look.
     awaited: Option<u64>,
+    gone: bool,
     trouble: Trouble,
 }
-
-// SAFETY: the map belongs to this value alone and is only read.
-unsafe impl Send for Ring {}
 
 impl Ring {
     /// Maps the ring that begins at an offset, in bytes, in a device's `resourceN`; what was sampled
@@ -97,94 +91,74 @@ impl Ring {
     /// # Errors
     /// The file cannot be opened or mapped, there is no ring, or it does not fit in.
     pub fn open(path: &Path, offset: u64) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let length = file.metadata()?.len();
-        let map = |end: u64| -> io::Result<(NonNull<u8>, usize, usize)> {
-            let page = rustix::param::page_size() as u64;
-            let from = offset / page * page;
-            let map_bytes = (end - from) as usize;
-            // SAFETY: the kernel chooses where; nothing that exists is replaced.
-            let map = unsafe {
-                let (read, shared) = (ProtFlags::READ, MapFlags::SHARED);
-                mmap(ptr::null_mut(), map_bytes, read, shared, &file, from)?
-            };
-            let map = NonNull::new(map.cast()).ok_or_else(|| invalid("it is mapped at 0"))?;
-            Ok((map, map_bytes, (offset - from) as usize))
-        };
-        let head_end = offset.saturating_add(8 * WORDS as u64);
-        if !offset.is_multiple_of(8) || head_end > length {
-            return Err(invalid("it has no room for a ring at that offset"));
-        }
-        let (head_map, head_bytes, skipped) = map(head_end)?;
-        // A ring of no slots, which unmaps its head whatever comes.
-        let mut ring = Self {
-            map: head_map,
-            map_bytes: head_bytes,
-            end: head_end,
-            head: skipped,
-            first: 0,
-            slots: 0,
-            lines: 1,
-            at: 0,
-            awaited: None,
-            trouble: Trouble::default(),
-            file: file.try_clone()?,
-        };
-        let words = [0, SLOTS, FIRST, SAMPLE];
-        let [signature, slots, first, lines] = words.map(|at| ring.word(skipped + 8 * at));
+        let head = Resource::map(path, offset, 8 * WORDS as u64)?;
+        let [signature, slots, first, lines] = [0, SLOTS, FIRST, SAMPLE].map(|at| head.word(at));
         if signature != SIGNATURE {
             return Err(invalid("there is no ring of sampled lines at that offset"));
         }
-        let fits = slots.is_power_of_two()
+        let makes_sense = slots.is_power_of_two()
             && slots <= MOST_SLOTS
             && first.is_multiple_of(8)
             && (8 * WORDS as u64..MOST_BYTES).contains(&first)
-            && offset + first + 8 * slots <= length
             && (1..=MOST_LINES).contains(&lines);
-        if !fits {
-            let what = format!(
-                "its ring of {slots} slots from {first} on, for one of {lines} lines, makes no sense"
-            );
-            return Err(invalid(what));
+        let senseless = |why: &str| {
+            let ring =
+                format!("its ring of {slots} slots from {first} on, for one of {lines} lines");
+            invalid(format!("{ring}, makes no sense{why}"))
+        };
+        if !makes_sense {
+            return Err(senseless(""));
         }
-        let end = offset + first + 8 * slots;
-        let (map, map_bytes, skipped) = map(end)?;
-        ring.unmap();
-        ring.map = map;
-        ring.map_bytes = map_bytes;
-        ring.end = end;
-        ring.first = skipped + first as usize;
-        ring.slots = slots;
-        ring.lines = lines;
-        ring.at = ring.samples();
-        Ok(ring)
+        let words = Resource::map(path, offset, first + 8 * slots)
+            .map_err(|error| senseless(&format!(": {error}")))?;
+        Ok(Self {
+            path: path.to_owned(),
+            offset,
+            at: words.word(HEAD),
+            words,
+            first: first as usize / 8,
+            slots,
+            lines,
+            awaited: None,
+            gone: false,
+            trouble: Trouble::default(),
+        })
+    }
+
+    /// Maps the ring of a device anew that was gone and may be back; what went wrong so far stays.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn map_again(&mut self) -> io::Result<()> {
+        let ring = Self::open(&self.path, self.offset)?;
+        let trouble = self.trouble;
+        *self = Self { trouble, ..ring };
+        Ok(())
     }
 
     /// Takes what was sampled since the last time.
     pub fn drain(&mut self, mut each: impl FnMut(Line)) {
-        let there = self.file.metadata();
-        if !there.is_ok_and(|file| file.len() >= self.end) {
+        let there = self.words.is_there();
+        let head = there.then(|| self.samples()).filter(|head| *head != GONE);
+        self.gone = head.is_none();
+        let Some(head) = head else {
             self.trouble.gone += 1;
             return;
-        }
-        let head = self.samples();
-        if head == GONE {
-            self.trouble.gone += 1;
-            return;
-        }
+        };
         if head < self.at {
             self.trouble.back += 1;
             self.at = head;
             self.awaited = None;
             return;
         }
-        if head - self.at > self.slots {
-            self.trouble.lost += head - self.slots - self.at;
-            self.at = head - self.slots;
+        let most = self.slots.min(MOST_READ);
+        if head - self.at > most {
+            self.lose(head - most - self.at);
+            self.at = head - most;
         }
         while self.at < head {
             let at = self.at;
-            let word = self.word(self.first + 8 * (at % self.slots) as usize);
+            let word = self.words.word(self.first + (at % self.slots) as usize);
             let lap = (at / self.slots).wrapping_add(1) & LAP_MASK;
             let found = word >> LAP_SHIFT;
             if found == lap {
@@ -200,12 +174,22 @@ impl Ring {
                 }
                 self.trouble.damaged += 1;
             } else if found == lap.wrapping_add(1) & LAP_MASK {
-                self.trouble.lost += 1;
+                self.lose(1);
             } else {
                 self.trouble.damaged += 1;
             }
             self.at += 1;
         }
+    }
+
+    /// However often a device lies about its head, this stays a number.
+    fn lose(&mut self, samples: u64) {
+        self.trouble.lost = self.trouble.lost.saturating_add(samples);
+    }
+
+    /// Whether the device did not answer when it was asked last.
+    pub fn is_gone(&self) -> bool {
+        self.gone
     }
 
     /// One of so many lines is sampled, as the device says.
@@ -220,27 +204,7 @@ impl Ring {
 
     /// Samples so far, as the device says.
     pub fn samples(&self) -> u64 {
-        self.word(self.head + 8 * HEAD)
-    }
-
-    /// A word of the map, in one access: a device answers each access with what it has then.
-    fn word(&self, at: usize) -> u64 {
-        debug_assert!(at + 8 <= self.map_bytes && at.is_multiple_of(8));
-        // SAFETY: callers stay within the map, which lives as long as `self`; words are at
-        // multiples of 8 bytes.
-        let value = unsafe { ptr::read_volatile(self.map.as_ptr().add(at).cast::<u64>()) };
-        u64::from_le(value)
-    }
-
-    fn unmap(&mut self) {
-        // SAFETY: it was mapped with this length, and nobody else knows of it.
-        let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_bytes) };
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        self.unmap();
+        self.words.word(HEAD)
     }
 }
 

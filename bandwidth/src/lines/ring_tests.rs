@@ -127,6 +127,40 @@ fn a_device_that_is_gone_says_nothing() {
 }
 
 #[test]
+fn a_device_that_was_gone_is_mapped_again_with_what_it_is_then() {
+    let (mut fake, mut ring) = begun();
+    fake.push(line(0));
+    std::fs::remove_file(fake.path()).unwrap();
+    assert_eq!(read(&mut ring), []);
+    assert!(ring.is_gone() && ring.map_again().is_err());
+    let mut back = fake.replaced();
+    assert_eq!(read(&mut ring), [], "that is another one");
+    back.word(3, 5);
+    back.push(line(7));
+    ring.map_again().unwrap();
+    back.push(line(8));
+    assert_eq!(
+        read(&mut ring),
+        [line(8)],
+        "what was there before is not read"
+    );
+    assert_eq!((ring.is_gone(), ring.lines()), (false, 5));
+    assert_eq!(ring.trouble().gone, 2);
+}
+
+#[test]
+fn no_more_is_read_at_once_than_there_is_time_for() {
+    let mut fake = Fake::with_slots(4 * MOST_READ);
+    let mut ring = Ring::open(&fake.path(), OFFSET).unwrap();
+    for number in 0..MOST_READ + 9 {
+        fake.place(number, line(number));
+    }
+    fake.set_head(MOST_READ + 9);
+    assert_eq!(read(&mut ring), lines(9..MOST_READ + 9), "the newest");
+    assert_eq!(ring.trouble().lost, 9);
+}
+
+#[test]
 fn what_is_no_ring_is_refused() {
     let fake = Fake::new();
     let refused = |offset: u64, why: &str| {

@@ -66,6 +66,11 @@ impl Machine {
     }
 
     fn sampler(&self) -> LineSampler {
+        let names = Names::open(&self.path("cgroup")).unwrap();
+        self.sampler_with(Box::new(move |inode| names.path(inode)))
+    }
+
+    fn sampler_with(&self, path_of: Paths) -> LineSampler {
         let wanted = Wanted {
             path: &self.device.path(),
             offset: OFFSET,
@@ -77,7 +82,7 @@ impl Machine {
             },
         };
         let pages = Pages::open(&self.path("kpagecgroup")).unwrap();
-        LineSampler::with(wanted, pages, &self.path("system")).unwrap()
+        LineSampler::with(wanted, pages, path_of, &self.path("system")).unwrap()
     }
 
     fn serve(&mut self, page: u64, lines: u64) {
@@ -133,7 +138,6 @@ fn lines_are_charged_to_the_cgroup_that_has_their_page() {
     machine.serve(40, 4);
     machine.serve(33, 1);
     assert_eq!(pass(&mut sampler), ([[3.0, 0.0], [2.0, 4.0]], [0.0, 1.0]));
-    assert_eq!(sampler.tally().accesses, 10);
     // And no longer than it has it.
     machine.own(&[(16, b)]);
     sampler.collect(1100.0);
@@ -155,8 +159,11 @@ fn addresses_outside_of_the_device_change_nothing() {
         });
     }
     assert_eq!(pass(&mut sampler), ([[0.0; 2]; 2], [0.0; 2]));
-    let tally = sampler.tally();
-    assert_eq!((tally.accesses, tally.elsewhere), (0, 5));
+    let told = sampler.news();
+    assert!(
+        told.len() == 1 && told[0].contains("none of its nodes, 5 times"),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -171,6 +178,109 @@ fn cgroups_that_nobody_watches_and_such_that_are_gone_are_nobody() {
         machine.serve(17, 3);
         assert_eq!(pass(&mut sampler), ([[0.0; 2]; 2], [5.0, 0.0]));
     }
+}
+
+#[test]
+fn only_who_is_watched_and_has_processes_becomes_a_user() {
+    let mut machine = Machine::new();
+    let cgroups = ["a/busy", "a/empty", "other"].map(|name| machine.path("cgroup").join(name));
+    for (path, processes) in cgroups.iter().zip(["7\n", "", "7\n"]) {
+        fs::create_dir(path).unwrap();
+        fs::write(path.join("cgroup.procs"), processes).unwrap();
+    }
+    let inodes = cgroups.clone().map(|path| Names::inode(&path).unwrap());
+    machine.own(&[(16, inodes[0]), (17, inodes[1]), (18, inodes[2])]);
+    let known = inodes.into_iter().zip(cgroups.clone());
+    let known: HashMap<u64, PathBuf> = known.collect();
+    let mut sampler = machine.sampler_with(Box::new(move |inode| known.get(&inode).cloned()));
+    for page in [16, 17, 18] {
+        machine.serve(page, 2);
+    }
+    assert_eq!(sampler.collect(50.0), [cgroups[0].clone()]);
+}
+
+#[test]
+fn while_memory_of_somebody_is_charged_to_others_samples_say_nothing_of_its_node() {
+    let mut machine = Machine::new();
+    machine.own(&[(16, machine.inode("a")), (33, machine.inode("a"))]);
+    let mut sampler = machine.sampler();
+    machine.introduce(&mut sampler);
+    assert_eq!(sampler.news(), [""; 0]);
+    // The controller is missing below one that has it.
+    let path = machine.path("cgroup/b/below");
+    fs::create_dir(&path).unwrap();
+    let below = Who {
+        path: &path,
+        id: 3,
+        processes: &[7],
+    };
+    let above = machine.path("cgroup/a");
+    let above = Who {
+        path: &above,
+        id: 1,
+        processes: &[],
+    };
+    sampler.set_users(&[above, below]);
+    let mut fresh = |sampler: &mut LineSampler, shares: &[f64]| {
+        machine.serve(16, 3);
+        machine.serve(33, 1);
+        sampler.collect(50.0);
+        let run = |id, shares| Run {
+            id,
+            cpu_s: 0.01,
+            shares,
+        };
+        sampler.step(50.0, &[run(1, &[0.5, 0.5]), run(3, shares)]);
+        [0, 1].map(|node| sampler.shares().is_fresh(node))
+    };
+    assert_eq!(fresh(&mut sampler, &[0.0, 0.4]), [true, false]);
+    let told = sampler.news();
+    assert!(
+        told.len() == 1 && told[0].contains("b/below") && told[0].contains("+memory"),
+        "{told:?}"
+    );
+    sampler.set_users(&[above, below]);
+    assert_eq!(fresh(&mut sampler, &[0.0, 0.4]), [true, false]);
+    sampler.collect(61_000.0);
+    assert_eq!(sampler.news(), [""; 0], "once");
+    // It moves away, and the other node is known again.
+    assert_eq!(fresh(&mut sampler, &[0.0, 0.0]), [true, true]);
+}
+
+#[test]
+fn a_device_that_comes_back_is_looked_for_once_a_second() {
+    let mut machine = Machine::new();
+    machine.own(&[(16, machine.inode("a"))]);
+    let mut sampler = machine.sampler();
+    machine.introduce(&mut sampler);
+    fs::remove_file(machine.device.path()).unwrap();
+    assert_eq!(pass(&mut sampler).0[0][0], 0.0);
+    machine.device = machine.device.replaced();
+    machine.device.word(3, 2);
+    sampler.collect(900.0);
+    machine.serve(16, 3);
+    assert_eq!(pass(&mut sampler).0[0][0], 0.0, "not yet");
+    sampler.collect(50.0);
+    machine.serve(16, 3);
+    assert_eq!(pass(&mut sampler).0[0][0], 6.0, "one of two now");
+}
+
+#[test]
+fn samples_that_would_stand_for_more_than_can_have_been_lost_are_none() {
+    let mut machine = Machine::new();
+    machine.own(&[(16, machine.inode("a"))]);
+    let mut sampler = machine.sampler();
+    machine.introduce(&mut sampler);
+    machine.device.set_head(1 << 40);
+    machine.serve(16, 1);
+    assert_eq!(pass(&mut sampler).0[0][0], 0.0);
+    let told = sampler.news();
+    assert!(
+        told.iter().any(|what| what.contains("could be there")),
+        "{told:?}"
+    );
+    machine.serve(16, 2);
+    assert_eq!(pass(&mut sampler).0[0][0], 2.0);
 }
 
 #[test]
@@ -215,7 +325,7 @@ fn trouble_with_the_ring_is_told_and_not_again_and_again() {
     let told = sampler.news();
     assert!(told[0].contains("smaller, 1 times"), "{told:?}");
     assert!(sampler.news().is_empty());
-    assert_eq!(sampler.tally().lost, 24);
+    assert_eq!(sampler.trouble().ring.lost, 24);
 }
 
 #[test]
@@ -235,7 +345,7 @@ fn what_it_needs_is_named_where_it_is_not_there() {
             },
         };
         let pages = Pages::open(&machine.path("kpagecgroup")).unwrap();
-        let opened = LineSampler::with(wanted, pages, &machine.path("system"));
+        let opened = LineSampler::with(wanted, pages, Box::new(|_| None), &machine.path("system"));
         opened.err().map(|error| error.to_string())
     };
     assert_eq!(open(Version::V2, OFFSET), None);

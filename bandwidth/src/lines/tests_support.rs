@@ -14,25 +14,39 @@ pub struct Fake {
     folder: tempfile::TempDir,
     pub file: File,
     pub head: u64,
+    slots: u64,
 }
 
 impl Fake {
     pub fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::with_slots(SLOTS)
+    }
+
+    pub fn with_slots(slots: u64) -> Self {
+        Self::within(tempfile::tempdir().unwrap(), slots)
+    }
+
+    /// Another device, where the one is gone.
+    pub fn replaced(self) -> Self {
+        Self::within(self.folder, self.slots)
+    }
+
+    fn within(folder: tempfile::TempDir, slots: u64) -> Self {
         let path = folder.path().join("resource2");
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .open(path)
             .unwrap();
-        file.set_len(OFFSET + FIRST + 8 * SLOTS).unwrap();
+        file.set_len(OFFSET + FIRST + 8 * slots).unwrap();
         let fake = Self {
             folder,
             file,
             head: 0,
+            slots,
         };
         fake.word(0, SIGNATURE);
-        fake.word(1, SLOTS);
+        fake.word(1, slots);
         fake.word(2, FIRST);
         fake.word(3, 1);
         fake
@@ -58,9 +72,9 @@ impl Fake {
 
     /// Writes a sample where it belongs, without counting it.
     pub fn place(&self, number: u64, line: Line) {
-        let lap = number / SLOTS + 1;
+        let lap = number / self.slots + 1;
         let word = line.address | u64::from(line.written) | lap << 52;
-        let at = OFFSET + FIRST + 8 * (number % SLOTS);
+        let at = OFFSET + FIRST + 8 * (number % self.slots);
         self.file.write_all_at(&word.to_le_bytes(), at).unwrap();
     }
 

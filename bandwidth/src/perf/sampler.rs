@@ -154,10 +154,6 @@ impl Samples for Sampler {
     fn shares(&self) -> &Shares {
         &self.shares
     }
-
-    fn tally(&self) -> Tally {
-        self.tally
-    }
 }
 
 /// The path in a `/proc/PID/cgroup` of the hierarchy with the cpu controller.

@@ -67,6 +67,8 @@ pub struct Shares {
     silent_cpu_s: Vec<f64>,
     /// Whether samples say whose a node's traffic is.
     fresh: Vec<bool>,
+    /// Whether somebody uses a node of whom samples say nothing.
+    blind: Vec<bool>,
     /// On each node, of nobody who is a user.
     nobody: Vec<Use>,
     /// Whether all accesses are sampled.
@@ -80,6 +82,7 @@ impl Shares {
             users: HashMap::new(),
             silent_cpu_s: vec![0.0; nodes],
             fresh: vec![false; nodes],
+            blind: vec![false; nodes],
             nobody: vec![Use::default(); nodes],
             all: false,
         }
@@ -108,6 +111,13 @@ impl Shares {
     /// So many bytes were sampled on a node that are of nobody who is a user.
     pub fn charge_nobody(&mut self, node: usize, bytes: f64) {
         self.nobody[node].now += bytes;
+    }
+
+    /// Nodes that somebody uses of whom samples say nothing: none of them is fresh until this is
+    /// called again.
+    pub fn set_blind(&mut self, nodes: Vec<bool>) {
+        debug_assert_eq!(nodes.len(), self.blind.len());
+        self.blind = nodes;
     }
 
     /// After an interval; users that are not among these are forgotten.
@@ -152,7 +162,7 @@ impl Shares {
 
     /// Whether samples say whose a node's traffic is.
     pub fn is_fresh(&self, node: usize) -> bool {
-        self.fresh.get(node).copied().unwrap_or(false)
+        self.fresh.get(node) == Some(&true) && self.blind.get(node) == Some(&false)
     }
 
     /// What a user moved on a node in so much CPU time; only its proportion to others' has a

@@ -13,7 +13,7 @@ use super::memory::{LINE_BYTES, MemoryError, NodeMemory};
 /// Bytes between two looks at the clock.
 const CHUNK: usize = 16 << 10;
 /// Lines of which `writes` are written.
-const ROUND: usize = 16;
+pub const ROUND: usize = 16;
 /// As fast as it can.
 const UNBOUNDED: u64 = u64::MAX;
 
@@ -97,7 +97,13 @@ pub fn pin(cpu: usize) {
     }
 }
 
+/// Bytes that a chunk moves: a line that is written is read, too.
+fn chunk_bytes(writes: usize) -> usize {
+    CHUNK + CHUNK / ROUND * writes.min(ROUND)
+}
+
 fn work(shared: &Shared, memory: &NodeMemory, writes: usize) {
+    let moved = chunk_bytes(writes);
     let mut at = 0;
     let mut due = Instant::now();
     while !shared.ends.load(Ordering::Relaxed) {
@@ -113,20 +119,18 @@ fn work(shared: &Shared, memory: &NodeMemory, writes: usize) {
                 std::hint::spin_loop();
                 continue;
             }
-            let chunk = Duration::from_secs_f64(CHUNK as f64 / rate as f64);
+            let chunk = Duration::from_secs_f64(moved as f64 / rate as f64);
             // What could not be done in time is not made up for.
             due = due.max(now - chunk) + chunk;
         }
-        let written = touch(memory, at, writes);
-        let moved = (CHUNK / LINE_BYTES + written) * LINE_BYTES;
+        touch(memory, at, writes);
         shared.moved.fetch_add(moved as u64, Ordering::Relaxed);
         at = (at + CHUNK) % memory.bytes();
     }
 }
 
-/// Reads a chunk, and writes some of its lines; returns how many.
-fn touch(memory: &NodeMemory, from: usize, writes: usize) -> usize {
-    let mut written = 0;
+/// Reads a chunk, and writes `writes` of each sixteen lines.
+fn touch(memory: &NodeMemory, from: usize, writes: usize) {
     for line in 0..CHUNK / LINE_BYTES {
         // SAFETY: memory is a multiple of chunks; `from` is one of them.
         unsafe {
@@ -134,11 +138,9 @@ fn touch(memory: &NodeMemory, from: usize, writes: usize) -> usize {
             let value = word.read_volatile();
             if line % ROUND < writes {
                 word.write_volatile(value.wrapping_add(1));
-                written += 1;
             }
         }
     }
-    written
 }
 
 #[cfg(test)]
@@ -153,9 +155,31 @@ mod tests {
         while load.moved() == 0 {
             std::thread::yield_now();
         }
+        assert_eq!(load.moved() % (CHUNK as u64 * 3 / 2), 0);
         drop(load);
         let memory = NodeMemory::on(0, 2 << 20).unwrap();
-        assert_eq!(touch(&memory, 0, 8), CHUNK / LINE_BYTES / 2);
-        assert_eq!(touch(&memory, CHUNK, 0), 0);
+        touch(&memory, 0, 8);
+        let written = |line: usize| {
+            // SAFETY: a line of the first chunk.
+            let word = unsafe { memory.start().add(line * LINE_BYTES).cast::<u64>().read() };
+            word > 0
+        };
+        let count = (0..CHUNK / LINE_BYTES).filter(|&line| written(line));
+        assert_eq!(count.count() * LINE_BYTES, chunk_bytes(8) - CHUNK);
+    }
+
+    #[test]
+    fn at_a_rate_it_moves_no_more_whatever_part_is_written() {
+        const RATE: f64 = 64e6;
+        for writes in [0, ROUND] {
+            let load = Load::start(0, &[0], 2 << 20, writes).unwrap();
+            let began = Instant::now();
+            load.set_rate(Some(RATE));
+            std::thread::sleep(Duration::from_millis(200));
+            let (moved, seconds) = (load.moved() as f64, began.elapsed().as_secs_f64());
+            // It may be a chunk ahead, and catches up with one.
+            let most = RATE * seconds + 2.0 * chunk_bytes(writes) as f64;
+            assert!(moved > 0.0 && moved <= most, "{writes}: {moved} of {most}");
+        }
     }
 }

@@ -4,12 +4,13 @@ use std::fs;
 use std::io;
 use std::ptr::{self, NonNull};
 
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
 /// A huge page: fewer misses of the TLB, whose walks would be measured too.
-const HUGE: usize = 2 << 20;
+pub const HUGE: usize = 2 << 20;
 /// `MPOL_BIND`: this node's memory or none.
 const BIND: libc::c_int = 2;
 /// Left free on a node: where nothing is, the kernel ends processes.
@@ -84,7 +85,7 @@ impl NodeMemory {
             let _ = madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage);
             madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite)
         }
-        .map_err(|error| refused(error.into()))?;
+        .map_err(|error| refused(not_populated(error)))?;
         Ok(memory)
     }
 
@@ -130,6 +131,19 @@ impl Drop for NodeMemory {
     }
 }
 
+/// Why memory was not made present; what an older kernel says of advice that it does not know says
+/// nothing to a reader.
+fn not_populated(error: Errno) -> io::Error {
+    let plain = io::Error::from(error);
+    match error {
+        Errno::INVAL => {
+            let why = format!("{plain} (MADV_POPULATE_WRITE: Linux 5.14 or newer is needed)");
+            io::Error::new(plain.kind(), why)
+        }
+        _ => plain,
+    }
+}
+
 /// Free memory of a node, in bytes.
 ///
 /// # Errors
@@ -172,5 +186,12 @@ mod tests {
         let said = |node, bytes| NodeMemory::on(node, bytes).unwrap_err().to_string();
         assert!(said(999, 1).contains("no node 999"));
         assert!(said(0, 1 << 50).contains("MiB free"));
+    }
+
+    #[test]
+    fn a_kernel_that_is_too_old_is_told_what_it_would_have_to_be() {
+        let said = |error| not_populated(error).to_string();
+        assert!(said(Errno::INVAL).contains("Linux 5.14"));
+        assert!(!said(Errno::NOMEM).contains("Linux"));
     }
 }

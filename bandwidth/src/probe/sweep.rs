@@ -1,8 +1,10 @@
 //! A device's latency curve, measured: chase beside a load that is stepped up.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+pub use super::load::ROUND;
 use super::load::{Load, pin};
 use super::memory::{MemoryError, free_bytes};
 use super::{Chase, NodeMemory};
@@ -58,13 +60,14 @@ pub fn bytes_for(threads: usize) -> usize {
     (2 * largest / threads.max(1)).max(8 << 20)
 }
 
-/// Measures a node's curve; `told` hears of each step, and ends it by returning false.
+/// Measures a node's curve; `told` hears of each step. Nothing, if `stop` was set meanwhile.
 ///
 /// # Errors
 /// There is no such memory.
 pub fn sweep(
     plan: &Plan,
-    mut told: impl FnMut(usize, Point) -> bool,
+    stop: &AtomicBool,
+    mut told: impl FnMut(usize, Point),
 ) -> Result<Option<Vec<Point>>, MemoryError> {
     let (&first, others) = plan.cpus.split_first().expect("a processor at least");
     pin(first);
@@ -76,40 +79,51 @@ pub fn sweep(
     let mut chase = Chase::new(plan.node, CHASE_BYTES)?;
     let load = Load::start(plan.node, others, plan.bytes, plan.writes)?;
     // The most comes first: the others are parts of it.
-    let last = measure(&mut chase, &load, None, plan.step);
-    if !told(0, last) {
+    let Some(last) = measure(&mut chase, &load, None, plan.step, stop) else {
         return Ok(None);
-    }
+    };
+    told(0, last);
     let mut points = Vec::with_capacity(steps());
     for (at, part) in STEPS.iter().enumerate() {
-        let point = measure(&mut chase, &load, Some(part * last.bytes_s), plan.step);
-        points.push(point);
-        if !told(at + 1, point) {
+        let rate = Some(part * last.bytes_s);
+        let Some(point) = measure(&mut chase, &load, rate, plan.step, stop) else {
             return Ok(None);
-        }
+        };
+        points.push(point);
+        told(at + 1, point);
     }
     points.push(last);
     Ok(Some(points))
 }
 
-fn measure(chase: &mut Chase, load: &Load, rate: Option<f64>, time: Duration) -> Point {
+/// One step; nothing, if it was to stop.
+fn measure(
+    chase: &mut Chase,
+    load: &Load,
+    rate: Option<f64>,
+    time: Duration,
+    stop: &AtomicBool,
+) -> Option<Point> {
     load.set_rate(rate);
     let settle = Instant::now();
-    while settle.elapsed() < time.mul_f64(WARM_UP) {
+    while settle.elapsed() < time.mul_f64(WARM_UP) && !stop.load(Ordering::Relaxed) {
         chase.median_ns(READS);
     }
     let (began, before) = (Instant::now(), load.moved());
     let (mut sum, mut count) = (0.0, 0.0);
     while began.elapsed() < time {
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
         sum += chase.median_ns(READS);
         count += 1.0;
     }
     let seconds = began.elapsed().as_secs_f64();
     let own = count * READS as f64 * super::memory::LINE_BYTES as f64;
-    Point {
+    Some(Point {
         bytes_s: ((load.moved() - before) as f64 + own) / seconds,
         ns: sum / count,
-    }
+    })
 }
 
 /// The curve that such points are: bandwidth grows from one to the next, and latency does not
@@ -186,21 +200,22 @@ mod tests {
         assert!(said.to_string().contains("knee"), "{said}");
     }
 
-    #[test]
-    fn this_machines_memory_has_a_latency_at_each_step() {
+    fn plan(step: Duration) -> Plan {
         let cpus: Vec<usize> = (0..std::thread::available_parallelism().unwrap().get()).collect();
-        let plan = Plan {
+        Plan {
             node: 0,
             bytes: 8 << 20,
             writes: 4,
-            step: Duration::from_millis(10),
+            step,
             cpus: cpus[..cpus.len().min(2)].to_vec(),
-        };
+        }
+    }
+
+    #[test]
+    fn this_machines_memory_has_a_latency_at_each_step() {
+        let plan = plan(Duration::from_millis(10));
         let mut seen = 0;
-        let points = sweep(&plan, |_, _| {
-            seen += 1;
-            true
-        });
+        let points = sweep(&plan, &AtomicBool::new(false), |_, _| seen += 1);
         let points = points.unwrap().unwrap();
         assert_eq!((points.len(), seen), (steps(), steps()));
         assert!(
@@ -208,6 +223,20 @@ mod tests {
                 .iter()
                 .all(|point| point.ns > 0.0 && point.bytes_s > 0.0)
         );
-        assert!(sweep(&plan, |_, _| false).unwrap().is_none());
+    }
+
+    #[test]
+    fn it_stops_in_the_middle_of_a_step() {
+        let stop = AtomicBool::new(false);
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                stop.store(true, Ordering::Relaxed);
+            });
+            let ended = sweep(&plan(Duration::from_secs(60)), &stop, |_, _| ());
+            assert!(ended.unwrap().is_none());
+        });
+        assert!(began.elapsed() < Duration::from_secs(10));
     }
 }

@@ -5,8 +5,8 @@
 //!     │ budget left, or not limited          every millisecond:
 //!     ├──────────────▶ shared, by virtual     - who runs without budget is stopped
 //!     │                time; any CPU          - budgets grow
-//!     │ none left          ▲                  - who was put aside and has some is let go
-//!     └──────────────▶ aside ─────────────────┘
+//!     │ none left          ▲                  - who was put aside and has some is let go, while no
+//!     └──────────────▶ aside ─────────────────┘   more run than all limits add up to
 //! ```
 //!
 //! Left out: caches, wakeups of the machine's other tasks, and what its calls cost.
@@ -66,6 +66,8 @@ pub struct Budgets {
     vtime_now: f64,
     tick_ns: i64,
     timer_ns: i64,
+    /// Who is let go first.
+    first_to_go: usize,
 }
 
 fn has_budget(task: &Task) -> bool {
@@ -83,6 +85,7 @@ impl Budgets {
             tick_ns: 0,
             // The timer knows nothing of ticks.
             timer_ns: (random.unit() * TIMER_NS as f64) as i64,
+            first_to_go: 0,
         }
     }
 
@@ -142,18 +145,43 @@ impl Budgets {
                 }
             }
         }
-        for task in 0..tasks.len() {
-            if let Some(budget) = &mut tasks[task].budget
-                && budget.left_ns < MOST_LEFT_NS
-            {
+        for budget in tasks.iter_mut().filter_map(|task| task.budget.as_mut()) {
+            if budget.left_ns < MOST_LEFT_NS {
                 budget.left_ns += budget.ns_per_ms;
             }
-            if self.places[task] == Place::Aside && has_budget(&tasks[task]) {
-                self.places[task] = Place::Shared;
-                tasks[task].vruntime = self.vtime_now - SLICE_NS as f64;
-                self.use_idle(now_ns, tasks);
-            }
         }
+        let mut room = self.room(tasks);
+        let first = self.first_to_go;
+        for task in (first..tasks.len()).chain(0..first) {
+            if self.places[task] != Place::Aside || !has_budget(&tasks[task]) {
+                continue;
+            }
+            if tasks[task].budget.is_some() {
+                if room == 0 {
+                    self.first_to_go = task;
+                    break;
+                }
+                room -= 1;
+            }
+            self.places[task] = Place::Shared;
+            tasks[task].vruntime = self.vtime_now - SLICE_NS as f64;
+            self.use_idle(now_ns, tasks);
+        }
+    }
+
+    /// How many limited tasks may be let go now: in the mean no more run than their limits add up
+    /// to, so no more have to run at once.
+    fn room(&self, tasks: &[Task]) -> usize {
+        let (mut running, mut limits) = (0, 0);
+        for (place, task) in self.places.iter().zip(tasks) {
+            let Some(budget) = task.budget.filter(|_| *place != Place::Away) else {
+                continue;
+            };
+            limits += budget.ns_per_ms;
+            running += usize::from(*place != Place::Aside);
+        }
+        let most = (limits + TIMER_NS / 2) / TIMER_NS + 1;
+        (most as usize).saturating_sub(running)
     }
 
     /// `dispatch` at the end of a slice, with the task that had it.
@@ -276,6 +304,35 @@ mod tests {
             assert!((used[1] - 1.0).abs() < limit + 0.05, "{used:?}");
             assert!((used.iter().sum::<f64>() - 2.0).abs() < 0.01, "{used:?}");
         }
+    }
+
+    /// Who runs together waits for the device together.
+    #[test]
+    fn no_more_are_let_go_at_once_than_their_limits_add_up_to() {
+        let mut random = Random::new(3);
+        let mut tasks: Vec<Task> = (0..5)
+            .map(|_| Task::new(Spec::new(Work::Compute), &mut random))
+            .collect();
+        // All budgets begin alike.
+        for task in &mut tasks {
+            task.budget = Some(Budget::new(0.27, 2_000_000));
+        }
+        let mut budgets = Budgets::new(&seed::machine(), 5, Idle::Hold, &mut random);
+        let mut used = [0.0; 5];
+        for step in 0..20_000 {
+            budgets.schedule(step * STEP_NS, &seed::machine(), &mut tasks);
+            let running: Vec<usize> = budgets.running.iter().flatten().copied().collect();
+            // They wake up together, before anybody is limited.
+            assert!(running.len() <= 2 || step < 100, "{step}: {running:?}");
+            running
+                .iter()
+                .for_each(|task| used[*task] += STEP_NS as f64 / 2e9);
+            budgets.pass(STEP_NS, &mut tasks);
+        }
+        assert!(
+            used.iter().all(|used| (used - 0.27).abs() < 0.01),
+            "{used:?}"
+        );
     }
 
     #[test]

@@ -121,6 +121,7 @@ struct Last {
     cpu_ns: i64,
     held: u64,
     limit: Option<f64>,
+    overrun: quota::Overrun,
 }
 
 /// What the daemon's probe would have measured since the last pass.
@@ -228,12 +229,15 @@ impl Control {
             load.limit = self.last[task].limit;
             load.weight = tasks[task].spec.weight;
             load.protected = tasks[task].spec.protected;
-            self.last[task] = Last {
-                bytes: tasks[task].bytes,
-                cpu_ns: tasks[task].cpu_ns,
-                held,
-                limit: self.last[task].limit,
-            };
+            let last = &mut self.last[task];
+            if let (Some(limit), Policy::Fair) = (last.limit, self.policy) {
+                let interval_ms = self.interval_ns as f64 / 1e6;
+                let used = (tasks[task].cpu_ns - last.cpu_ns) as f64 / self.interval_ns as f64;
+                last.overrun.add(interval_ms, used, limit);
+            }
+            last.bytes = tasks[task].bytes;
+            last.cpu_ns = tasks[task].cpu_ns;
+            last.held = held;
         }
         match self.policy {
             Policy::SimpleCgroups => total::limits(self.threshold, &loads),
@@ -316,7 +320,8 @@ impl Control {
     fn tell(&mut self, limits: &[Limit], tasks: &mut [Task]) {
         for (slot, limit) in limits.iter().enumerate() {
             let task = limit.id as usize;
-            if !quota::worth_writing(self.last[task].limit, limit.cpu) {
+            let last = &self.last[task];
+            if !quota::worth_writing(last.limit, limit.cpu, last.overrun) {
                 continue;
             }
             match (&mut tasks[task].budget, limit.cpu) {
@@ -351,10 +356,11 @@ impl Control {
                     continue;
                 }
                 (Some(cpu), Policy::Fair) => {
-                    if !quota::worth_writing(in_force, Some(cpu)) {
+                    if !quota::worth_writing(in_force, Some(cpu), self.last[task].overrun) {
                         continue;
                     }
                     let quota = quota::Quota::of(cpu);
+                    self.last[task].overrun = quota::Overrun::written(quota);
                     // As the daemon opens a limit: at its turn, and the period ends within 1 ms.
                     let opened = in_force.is_none().then(|| {
                         let after_ns =

@@ -74,6 +74,8 @@ fn bench(options: &Options) -> Result<(), String> {
     rows.extend(pass::rows(&passes));
     match whole::measure(None) {
         Ok(whole) => rows.extend(whole::rows(&whole)),
+        // Tables without these rows would replace those that have them.
+        Err(why) if why == whole::INTERRUPTED => return Err(why),
         Err(why) => eprintln!("bench: left out: passes of the daemon: {why}"),
     }
     let machine = machine();

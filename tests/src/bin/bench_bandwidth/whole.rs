@@ -20,6 +20,8 @@ use super::cgroups::{self, Tasks};
 const TASKS: [usize; 3] = [10, 100, 1000];
 const SECONDS: u64 = 20;
 const LITTLE: Duration = Duration::from_micros(20);
+/// Why a measurement that somebody ended has no results.
+pub const INTERRUPTED: &str = "interrupted";
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Passes over so many tasks.
@@ -66,7 +68,12 @@ pub fn measure(only: Option<usize>) -> Result<Vec<Whole>, String> {
     let mut all = Vec::new();
     for tasks in only.map_or(TASKS.to_vec(), |only| vec![only]) {
         eprintln!("bench: passes of the daemon over {tasks} tasks");
-        let one = of(tasks, &hierarchy, &stop)?;
+        let one = of(tasks, &hierarchy, &stop);
+        // What a signal to all of them has ended is no failure of its own.
+        if stop.load(Ordering::Relaxed) {
+            return Err(INTERRUPTED.to_owned());
+        }
+        let one = one?;
         eprintln!(
             "bench: {:.3} ms a pass, CPU time {:.3} ms, {:.2} % of a core",
             one.times_ms.median, one.cpu_ms.median, one.cpu_percent
@@ -107,7 +114,7 @@ fn of(count: usize, hierarchy: &Hierarchy, stop: &AtomicBool) -> Result<Whole, S
     let mut counted: Option<(Instant, Duration)> = None;
     while began.elapsed() < Duration::from_secs(SECONDS) {
         if stop.load(Ordering::Relaxed) {
-            return Err("interrupted".to_owned());
+            return Err(INTERRUPTED.to_owned());
         }
         let started = Instant::now();
         let cpu = thread();
