@@ -238,6 +238,63 @@ fn on_average_the_threshold_is_used_though_others_come_and_go() {
     }
 }
 
+/// What they leave of their share between two bursts is theirs: up to so much they are not held back.
+#[test]
+fn who_uses_less_than_his_share_in_the_mean_is_not_held_back_in_a_burst() {
+    let user = |wanted: f64| User {
+        wanted: wanted * THRESHOLD,
+        rate: 2.0 * THRESHOLD,
+        weight: 1.0,
+        protected: false,
+    };
+    // Over and over: times the fair share, for so many intervals of so many.
+    for (burst, intervals, every) in [(2.0, 1, 4), (3.0, 1, 5), (1.5, 4, 10), (4.0, 1, 8)] {
+        let mut plant = Plant::new(&[user(4.0), user(0.05), user(0.05)]);
+        plant.settle();
+        for step in 0..400usize {
+            let bursts = step % every >= every - intervals;
+            plant.users[2].wanted = if bursts { burst / 3.0 } else { 0.05 } * THRESHOLD;
+            plant.step();
+            assert!(plant.loads[0].limit.is_some(), "{burst} {every}: {step}");
+            // Until then he may have wanted more than before.
+            if step >= 4 * every {
+                assert_eq!(plant.loads[2].limit, None, "{burst} {every}: {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_left_of_a_share_is_good_for_a_burst_and_not_for_longer() {
+    let user = |wanted: f64| User {
+        wanted: wanted * THRESHOLD,
+        rate: 2.0 * THRESHOLD,
+        weight: 1.0,
+        protected: false,
+    };
+    let mut plant = Plant::new(&[user(4.0), user(0.05), user(0.05)]);
+    plant.settle();
+    // However long he had left it: 200 ms of his share are a fifth of a second of twice of it.
+    plant.users[2].wanted = 4.0 / 3.0 * THRESHOLD;
+    let mut free = 0;
+    while plant.loads[2].limit.is_none() {
+        plant.step();
+        free += 1;
+        assert!(free < 10);
+    }
+    assert!(free > 1, "{free}");
+    for _ in 0..20 {
+        plant.step();
+    }
+    assert!(plant.loads[2].limit.is_some());
+    plant.flow();
+    assert!(
+        (plant.total() / THRESHOLD - 1.0).abs() < 0.02,
+        "{}",
+        plant.total() / THRESHOLD
+    );
+}
+
 #[test]
 fn whose_bursts_only_wait_for_the_next_period_is_not_limited_for_long() {
     // A burst of 2 ms in 40 waits, where the quota of a period of 5 ms is 1 ms: that is counted, and

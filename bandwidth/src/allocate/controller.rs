@@ -11,12 +11,17 @@
 //! each user's share is absolute, so errors do not accumulate from step to step; what a CPU second
 //! is worth in bytes is learnt per user and smoothed, so noise of one interval does not become a
 //! limit; and the error that remains (quotas that are overrun, users that cannot be limited) is
-//! integrated away. The integral is the only memory beside those rates, and it forgets while no
-//! limit is in force (anti-windup by clamping, Åström and Hägglund, *PID Controllers*, 1995).
+//! integrated away. The integral forgets while no limit is in force (anti-windup by clamping, Åström
+//! and Hägglund, *PID Controllers*, 1995).
+//!
+//! Fair is what somebody uses in the mean: what he leaves of his share for a while he may use in a
+//! burst afterwards (a token bucket, as in Turner, *New directions in communications*, 1986), so that
+//! light users who come in bursts are not held back.
 
 use std::collections::HashMap;
 
 use super::fair::{self, Demand};
+use super::pace::Pace;
 use super::{LEAST_CPU, Limit, Load};
 use crate::estimate::ewma::Ewma;
 
@@ -79,6 +84,8 @@ const NEARLY_USED: f64 = 0.98;
 const HARDLY_USED: f64 = 0.5;
 /// Half-life of that mean, longer than most periods.
 const USED_HALF_LIFE_MS: f64 = 150.0;
+/// What a user has left of its share may be used later, up to its share of this time.
+const MOST_CREDIT_MS: f64 = 200.0;
 
 /// What is remembered of one user.
 #[derive(Clone, Debug)]
@@ -87,6 +94,7 @@ struct Memory {
     rate: Ewma,
     /// CPUs in the mean.
     used: Ewma,
+    pace: Pace,
     /// Whether its limit held it back in the last interval.
     held: bool,
     /// Time since its limit last held it back.
@@ -95,6 +103,12 @@ struct Memory {
     expected: f64,
     /// Whether that was less than it wanted.
     slowed: bool,
+    /// Bytes that it has left of its share lately.
+    credit: f64,
+    /// What it usually moves less than expected while no limit holds it back, in bytes a second.
+    usually_less: f64,
+    /// Whether it has been there for one interval only.
+    new: bool,
 }
 
 /// What a step decided.
@@ -114,9 +128,8 @@ pub struct Controller {
     settings: Settings,
     users: HashMap<u64, Memory>,
     trim: f64,
-    /// What others than those who were held back usually move less than expected, relative to the
-    /// threshold.
-    usually_less: Ewma,
+    /// The level while somebody was slowed.
+    usual_level: Ewma,
     /// What was unattributed in the last step, in bytes a second.
     unattributed: f64,
     /// What was expected of users who have gone since then.
@@ -127,13 +140,11 @@ pub struct Controller {
 
 impl Controller {
     pub fn new(settings: Settings) -> Self {
-        let mut usually_less = Ewma::new(USUAL_HALF_LIFE_MS);
-        usually_less.set(0.0);
         Self {
             settings,
             users: HashMap::new(),
             trim: 0.0,
-            usually_less,
+            usual_level: Ewma::new(USUAL_HALF_LIFE_MS),
             unattributed: 0.0,
             gone: 0.0,
             owed: 0.0,
@@ -159,20 +170,24 @@ impl Controller {
         let first: f64 = loads
             .iter()
             .filter(|load| self.is_first(load))
-            .map(|load| load.bandwidth)
+            .map(|load| self.pace(load))
             .sum();
         let capacity = (threshold - unattributed - first).max(threshold * self.settings.reserve);
         let demands: Vec<Demand> = loads.iter().map(|load| self.demand(load)).collect();
         let mut shares = fair::shares(capacity, &demands);
-        self.trim_shares(&demands, &mut shares.shares);
-        self.expect(unattributed, loads, &demands, &shares.shares);
+        let slowed = self.slowed(loads, &demands, &shares.shares);
+        self.trim_shares(&demands, &slowed, &mut shares.shares);
+        self.expect(unattributed, loads, &slowed, &shares.shares);
+        if shares.level.is_finite() {
+            self.usual_level.add(interval_ms, shares.level);
+        }
         let limits = loads
             .iter()
-            .zip(&demands)
+            .zip(&slowed)
             .zip(&shares.shares)
-            .map(|((load, demand), &share)| Limit {
+            .map(|((load, &slowed), &share)| Limit {
                 id: load.id,
-                cpu: self.limit(load, demand, share, shares.level),
+                cpu: self.limit(load, slowed.then_some(share), shares.level),
             })
             .collect();
         Decision {
@@ -190,10 +205,14 @@ impl Controller {
             let mut user = before.remove(&load.id).unwrap_or_else(|| Memory {
                 rate: Ewma::new(settings.rate_half_life_ms),
                 used: Ewma::new(USED_HALF_LIFE_MS),
+                pace: Pace::new(),
                 held: false,
                 idle_ms: 0.0,
                 expected: 0.0,
                 slowed: false,
+                credit: 0.0,
+                usually_less: 0.0,
+                new: true,
             });
             let known = user.rate.value();
             // Who is new has used CPU time before anything is charged to it.
@@ -211,7 +230,16 @@ impl Controller {
                     user.rate.add(interval_ms.min(CPU_WEIGHT * cpu_ms), rate);
                 }
             }
+            let share = load.weight * self.usual_level.value().unwrap_or(0.0);
+            let most = share * MOST_CREDIT_MS / 1000.0;
+            let left = (share - load.bandwidth) * interval_ms / 1000.0;
+            user.credit = (user.credit + left).max(0.0).min(most);
             user.used.add(interval_ms, load.cpu);
+            if load.limit.is_some() {
+                user.pace.set(load.bandwidth);
+            } else {
+                user.pace.add(interval_ms, load.bandwidth);
+            }
             user.held = binding(load, user.used.value().unwrap_or(load.cpu));
             user.idle_ms = if user.held {
                 0.0
@@ -225,50 +253,84 @@ impl Controller {
 
     /// Corrects the integral by what the total is off by, as far as limits are to blame: what
     /// somebody who is not held back moves more or less than before is shared out anew at once, and
-    /// to integrate it would make the total overshoot. But only as far as that is unusual: who comes
-    /// and goes all the time is no reason to leave the total where it is.
+    /// to integrate it would make the total overshoot. But only as far as that is unusual of him: who
+    /// comes and goes all the time is no reason to leave the total where it is.
     fn correct(&mut self, interval_ms: f64, unattributed: f64, loads: &[Load]) {
         let threshold = self.settings.threshold;
         let (mut held, mut total) = (false, unattributed);
-        let mut less = self.unattributed - unattributed + self.gone;
+        // What others moved less than they usually do.
+        let mut unusual = self.unattributed - unattributed + self.gone;
+        let held_back = |user: &Memory| user.held && user.slowed;
         for load in loads {
             total += load.bandwidth;
-            let user = self.users.get(&load.id);
-            if user.is_some_and(|user| user.held && user.slowed) {
+            let Some(user) = self.users.get(&load.id) else {
+                continue;
+            };
+            if held_back(user) {
                 held = true;
             } else {
-                less += user.map_or(0.0, |user| user.expected) - load.bandwidth;
+                unusual += user.expected - load.bandwidth - user.usually_less;
             }
         }
+        let limited = loads.iter().any(|load| load.limit.is_some());
         if held {
-            let less = less / threshold;
-            let usually = self.usually_less.value().unwrap_or(0.0);
-            let error = 1.0 - total / threshold - (less - usually);
-            self.usually_less.add(interval_ms, less);
-            self.integrate(interval_ms, error);
-        } else if loads.iter().all(|load| load.limit.is_none()) {
+            self.integrate(interval_ms, 1.0 - (total + unusual) / threshold);
+        } else if !limited {
             // Nobody is limited: nothing is learnt, and what was is forgotten.
             self.trim *= self.kept(interval_ms);
             self.owed = 0.0;
-            self.usually_less.add(interval_ms, 0.0);
         }
+        let part = 1.0 - (-interval_ms / USUAL_HALF_LIFE_MS).exp2();
+        for load in loads {
+            let Some(user) = self.users.get_mut(&load.id) else {
+                continue;
+            };
+            let less = match held {
+                // What came with somebody goes with him.
+                true if held_back(user) || user.new || !load.bandwidth.is_finite() => None,
+                true => Some(user.expected - load.bandwidth),
+                false => (!limited).then_some(0.0),
+            };
+            if let Some(less) = less {
+                user.usually_less += part * (less - user.usually_less);
+            }
+            user.new = false;
+        }
+    }
+
+    /// Who is to be slowed down to his share: who wants more, unless he may use now what he has left
+    /// of it before. But somebody has to make room for that.
+    fn slowed(&self, loads: &[Load], demands: &[Demand], shares: &[f64]) -> Vec<bool> {
+        let mut slowed: Vec<bool> = demands
+            .iter()
+            .zip(shares)
+            .map(|(demand, &share)| share < demand.wanted)
+            .collect();
+        let bursts: Vec<usize> = (0..loads.len())
+            .filter(|&at| slowed[at] && self.may_burst(&loads[at]))
+            .collect();
+        if bursts.len() < slowed.iter().filter(|&&slowed| slowed).count() {
+            for at in bursts {
+                slowed[at] = false;
+            }
+        }
+        slowed
     }
 
     /// What limits are off by in all is corrected at those whom limits hold back: others' shares are
     /// what they are.
-    fn trim_shares(&self, demands: &[Demand], shares: &mut [f64]) {
-        let slowed = |(share, demand): (&f64, &Demand)| *share < demand.wanted;
+    fn trim_shares(&self, demands: &[Demand], slowed: &[bool], shares: &mut [f64]) {
         let sum: f64 = shares
             .iter()
-            .zip(demands)
-            .filter(|&pair| slowed(pair))
+            .zip(slowed)
+            .filter(|&(_, &slowed)| slowed)
             .map(|(share, _)| *share)
             .sum();
         let threshold = self.settings.threshold;
         let least = (self.settings.reserve * threshold / sum).min(1.0);
         let factor = (1.0 + self.trim * threshold / sum).max(least);
-        for (share, demand) in shares.iter_mut().zip(demands) {
-            if slowed((share, demand)) {
+        for ((share, demand), &slowed) in shares.iter_mut().zip(demands).zip(slowed) {
+            if slowed {
                 *share = (*share * factor).min(demand.wanted);
             }
         }
@@ -289,13 +351,13 @@ impl Controller {
     }
 
     /// Remembers what everybody is expected to move until the next step.
-    fn expect(&mut self, unattributed: f64, loads: &[Load], demands: &[Demand], shares: &[f64]) {
+    fn expect(&mut self, unattributed: f64, loads: &[Load], slowed: &[bool], shares: &[f64]) {
         self.unattributed = unattributed;
-        for ((load, demand), &share) in loads.iter().zip(demands).zip(shares) {
-            let first = self.is_first(load);
+        for ((load, &slowed), &share) in loads.iter().zip(slowed).zip(shares) {
+            let first = self.is_first(load).then(|| self.pace(load));
             if let Some(user) = self.users.get_mut(&load.id) {
-                user.slowed = !first && share < demand.wanted;
-                user.expected = if first { load.bandwidth } else { share };
+                user.slowed = slowed;
+                user.expected = first.unwrap_or(share);
             }
         }
     }
@@ -308,14 +370,20 @@ impl Controller {
         } else if load.limit.is_some() && !self.lifted(load) {
             // It had more than it used, so what it wants is known; some more, lest it be short when
             // it wants more again.
-            load.bandwidth * HEADROOM
+            self.pace(load) * HEADROOM
         } else {
-            load.bandwidth
+            self.pace(load)
         };
         Demand {
             wanted,
             weight: load.weight,
         }
+    }
+
+    /// What it is taken to move until the next step, in bytes a second.
+    fn pace(&self, load: &Load) -> f64 {
+        let user = self.users.get(&load.id);
+        user.map_or(load.bandwidth, |user| user.pace.bandwidth())
     }
 
     /// Whether it is served before others: it is protected, or uses so little CPU time that the least
@@ -325,21 +393,26 @@ impl Controller {
         load.protected || slight && (load.limit.is_none() || self.lifted(load))
     }
 
+    fn may_burst(&self, load: &Load) -> bool {
+        let user = self.users.get(&load.id);
+        load.limit.is_none() && user.is_some_and(|user| user.credit > 0.0)
+    }
+
     /// Whether a limit has been idle for long enough to say that it hides nothing.
     fn lifted(&self, load: &Load) -> bool {
         let user = self.users.get(&load.id);
         user.is_some_and(|user| user.idle_ms >= self.settings.patience_ms)
     }
 
-    fn limit(&self, load: &Load, demand: &Demand, share: f64, level: f64) -> Option<f64> {
-        let slowed = !load.protected && share < demand.wanted;
+    /// Of somebody who is to be slowed down to a share, or is not.
+    fn limit(&self, load: &Load, share: Option<f64>, level: f64) -> Option<f64> {
         // An idle limit stays for a while, at what the others have: it holds nobody back, and does
         // so at once if its user comes back.
         let kept = load.limit.is_some() && !load.protected && !self.lifted(load);
-        if !(slowed || kept) || !level.is_finite() {
+        if !(share.is_some() || kept) || !level.is_finite() {
             return None;
         }
-        let share = if slowed { share } else { load.weight * level };
+        let share = share.unwrap_or(load.weight * level);
         match self.users.get(&load.id).and_then(|user| user.rate.value()) {
             Some(rate) if rate > 0.0 => Some((share / rate).max(LEAST_CPU)),
             // Nothing is known of it: as it is.

@@ -3,7 +3,8 @@
 //! ```text
 //!                    ┌── total      every user reduced by the same factor (seed)
 //!  loads, threshold ─┼── balance    heavier users reduced more, by recursion (seed)    ─▶ limits
-//!                    └── controller fair shares of the threshold (fair), with feedback
+//!                    └── controller fair shares (fair) of the threshold for what users are taken
+//!                                   to want (pace), with feedback
 //! ```
 //!
 //! A *user* is whatever limits are set for: a task or a cgroup. Nothing here knows of /proc,
@@ -13,6 +14,7 @@ pub mod balance;
 pub mod controller;
 pub mod fair;
 pub mod latency;
+mod pace;
 pub mod total;
 
 pub use controller::{Controller, Decision, Settings};

@@ -34,8 +34,11 @@ pub const OPENING: Quota = Quota {
 /// A limit that changes by less is not worth a write, which gives away what was used of the
 /// running period.
 const DEAD_BAND: f64 = 0.02;
-/// Nor is one that takes longer than this to move as much CPU time as a write forgives.
+/// Nor is one that takes longer than this to move as much CPU time as a write forgives,
 const WORTH_MS: f64 = 200.0;
+/// unless there was no write for so long: what is forgiven so seldom is little in the mean, and if the
+/// kernel does not know of what is counted here, the limit must not stay as it is for ever.
+const STALE_MS: f64 = 1000.0;
 
 /// What `cpu.max` holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +103,8 @@ pub fn until_longer_ns(now_ns: u64, slot: u64, in_force: Quota, next: Quota) -> 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Overrun {
     cpu_ms: f64,
+    /// Since the last write.
+    since_ms: f64,
 }
 
 impl Overrun {
@@ -107,11 +112,13 @@ impl Overrun {
     pub fn written(quota: Quota) -> Self {
         Self {
             cpu_ms: -(quota.quota_us as f64 / 1000.0),
+            since_ms: 0.0,
         }
     }
 
     /// So many CPUs were used in an interval, under a limit of so many.
     pub fn add(&mut self, interval_ms: f64, used: f64, limit: f64) {
+        self.since_ms += interval_ms;
         // What a period leaves unused is not for the next one.
         self.cpu_ms = (self.cpu_ms + (used - limit) * interval_ms).max(0.0);
     }
@@ -123,7 +130,8 @@ pub fn worth_writing(in_force: Option<f64>, wanted: Option<f64>, overrun: Overru
     match (in_force, wanted) {
         (Some(old), Some(new)) => {
             let change = (new - old).abs();
-            change > DEAD_BAND * old && change * WORTH_MS >= overrun.cpu_ms
+            let worth = change * WORTH_MS >= overrun.cpu_ms || overrun.since_ms >= STALE_MS;
+            change > DEAD_BAND * old && worth
         }
         (old, new) => old.is_some() != new.is_some(),
     }
@@ -207,11 +215,26 @@ mod tests {
         assert!(!worth_writing(Some(0.05), Some(0.04), overrun));
         assert!(worth_writing(Some(0.05), Some(0.1), overrun));
         assert!(worth_writing(Some(0.05), None, overrun));
-        // Held back, it has paid after two passes.
+        // Held back, it has paid after three passes.
         overrun.add(100.0, 0.0, 0.05);
         assert!(!worth_writing(Some(0.05), Some(0.045), overrun));
         overrun.add(50.0, 0.0, 0.05);
         assert!(worth_writing(Some(0.05), Some(0.045), overrun));
-        assert_eq!(overrun, Overrun::default());
+        assert_eq!(overrun.cpu_ms, 0.0);
+    }
+
+    #[test]
+    fn a_limit_does_not_stay_for_ever_because_of_an_overrun_that_is_never_paid() {
+        let limit = Quota::of(0.125);
+        let mut overrun = Overrun::written(limit);
+        // More was in force than was thought; from then on just the limit is used.
+        overrun.add(50.0, 0.4, limit.cpu());
+        let mut passes = 0;
+        while !worth_writing(Some(limit.cpu()), Some(0.1), overrun) {
+            overrun.add(50.0, limit.cpu(), limit.cpu());
+            passes += 1;
+            assert!(passes <= 20, "{overrun:?}");
+        }
+        assert!(passes > 0);
     }
 }
