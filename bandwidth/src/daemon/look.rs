@@ -6,7 +6,7 @@
 //! is a task of its own.
 
 use super::counters::Reading;
-use super::quiet::{QUIET_CPU, Roster, Sum, of_interval};
+use super::quiet::{QUIET_CPU, Roster, Sum, Turn, of_interval};
 use super::{Daemon, News, User, sampling};
 use crate::allocate::Load;
 use crate::enforce::meter::{Meter, Total};
@@ -96,11 +96,13 @@ impl Daemon {
         self.watch.moved_ns.resize(self.users.len(), 0);
         let mut gone = Vec::new();
         let mut known_ns = 0;
-        let is_quiet = |watch: &Watch, at: usize| watch.roster.rates[at].is_some();
-        let (quiet, others): (Vec<usize>, Vec<usize>) =
-            (0..self.users.len()).partition(|&at| is_quiet(&self.watch, at));
-        let turns = (self.watch.sum).turns(self.config.interval_ms, quiet.len());
-        for at in others {
+        let quiet = self.watch.roster.rates.iter().flatten().count();
+        let turns = (self.watch.sum).turns(self.config.interval_ms, quiet);
+        let turn = Turn::new(self.passes, turns);
+        for at in 0..self.users.len() {
+            if self.watch.roster.rates[at].is_some() {
+                continue;
+            }
             match self.look_at(at, interval_ns, None) {
                 true => known_ns += self.watch.moved_ns[at],
                 false => gone.push(self.users[at].id),
@@ -110,13 +112,15 @@ impl Daemon {
         let least = self.watch.sum.surprise(rest);
         let least_ns = least.map(|cpu| cpu * interval_ns as f64);
         let mut found_ns: Option<u64> = None;
-        for at in quiet {
-            let rate = self.watch.roster.rates[at].unwrap_or(0.0);
-            if least.is_none() && !self.watch.roster.is_due(at, self.passes, turns) {
+        for at in 0..self.users.len() {
+            let Some(rate) = self.watch.roster.rates[at] else {
+                continue;
+            };
+            if least.is_none() && !self.watch.roster.is_due(at, turn) {
                 self.watch.moved_ns[at] = (rate * interval_ns as f64) as u64;
             } else if !self.look_at(at, interval_ns, least_ns) {
                 gone.push(self.users[at].id);
-            } else if !is_quiet(&self.watch, at) {
+            } else if self.watch.roster.rates[at].is_none() {
                 *found_ns.get_or_insert(0) += self.watch.moved_ns[at];
             }
         }
@@ -220,12 +224,12 @@ impl Daemon {
         let watch = &self.watch;
         let quiet = watch.roster.quiet(nodes.len(), &watch.moved_ns);
         let mut moved = quiet.clone();
-        let ran = self.users.iter().zip(&watch.moved_ns);
-        for ((user, &ns), rate) in ran.zip(&watch.roster.rates) {
-            for (moved, &share) in moved.iter_mut().zip(&user.shares) {
-                if rate.is_none() {
-                    *moved += share * ns as f64 / 1e9;
-                }
+        for (at, &ns) in watch.moved_ns.iter().enumerate() {
+            if watch.roster.rates[at].is_some() {
+                continue;
+            }
+            for (moved, &share) in moved.iter_mut().zip(&self.users[at].shares) {
+                *moved += share * ns as f64 / 1e9;
             }
         }
         let groups = self.counter.read(Reading {

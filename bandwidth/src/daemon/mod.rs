@@ -370,14 +370,15 @@ impl Daemon {
         let (who, decision) = self.decide(interval_ms, &estimate);
         pass.level = decision.level;
         pass.trim = decision.trim;
-        self.note_overruns(interval_ms);
+        self.note_overruns(interval_ms, &who);
         self.enforce(now_ns, &who, &decision, &mut pass);
         pass
     }
 
     /// Our scheduler forgives nobody.
-    fn note_overruns(&mut self, interval_ms: f64) {
-        for user in self.users.iter_mut().filter(|_| self.ext.is_none()) {
+    fn note_overruns(&mut self, interval_ms: f64, who: &[usize]) {
+        for &at in who.iter().filter(|_| self.ext.is_none()) {
+            let user = &mut self.users[at];
             if let Some(limit) = user.limit {
                 user.overrun.add(interval_ms, user.cpu, limit);
             }

@@ -23,11 +23,11 @@ pub const QUIET_CPU: f64 = 0.004;
 /// Each quiet user is looked at in one of so many passes,
 pub const LEAST_TURNS: u64 = 4;
 /// or, where the sum tells enough, in one of so many that no pass has more looks than this,
-pub const LOOKS: usize = 32;
+pub const LOOKS: usize = 16;
 /// but never of more than so many,
-pub const MOST_TURNS: u64 = 32;
+pub const MOST_TURNS: u64 = 64;
 /// or after a longer time.
-const MOST_TURN_MS: u64 = 1600;
+const MOST_TURN_MS: u64 = 3200;
 /// The sum is a good witness if it would tell of anybody who begins to use so many CPUs, or this
 /// part of what all use who are quiet.
 const WITNESS_CPU: f64 = 0.05;
@@ -132,6 +132,23 @@ pub fn of_interval(
     moved.clamp(0.0, ran) as u64
 }
 
+/// Whose turn it is in a pass: divided once, and not for each of a thousand users.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    now: u32,
+    of: u32,
+}
+
+impl Turn {
+    /// In the pass with this number, where each is looked at in one of `of` passes.
+    pub fn new(pass: u64, of: u64) -> Self {
+        Self {
+            now: (pass % of) as u32,
+            of: of as u32,
+        }
+    }
+}
+
 /// Flat lists of what a pass has to know of every user, in the order of users: users themselves,
 /// which are large, are not touched unless they are looked at.
 #[derive(Clone, Debug, Default)]
@@ -139,7 +156,7 @@ pub struct Roster {
     /// CPUs that a quiet user is taken to use; nothing: it is not quiet.
     pub rates: Vec<Option<f64>>,
     /// In which pass of a turn it is looked at.
-    slots: Vec<u64>,
+    slots: Vec<u32>,
     /// Share of its memory on each node, node after node.
     shares: Vec<f64>,
 }
@@ -155,13 +172,13 @@ impl Roster {
     /// One more user, its number, and the share of its memory on each node.
     pub fn push(&mut self, rate: Option<f64>, id: u64, shares: &[f64]) {
         self.rates.push(rate);
-        self.slots.push(id);
+        self.slots.push(id as u32);
         self.shares.extend_from_slice(shares);
     }
 
     /// Whether it is a user's turn.
-    pub fn is_due(&self, at: usize, pass: u64, turns: u64) -> bool {
-        (self.slots[at] + pass).is_multiple_of(turns)
+    pub fn is_due(&self, at: usize, turn: Turn) -> bool {
+        self.slots[at] % turn.of == turn.now
     }
 
     /// Of each of so many nodes, CPU seconds of quiet users, weighted with their memory there.
@@ -198,8 +215,8 @@ mod tests {
             assert!(sum.surprise(Some(0.3)).is_none());
         }
         assert_eq!(sum.turns(INTERVAL_MS, 5000), MOST_TURNS);
-        assert_eq!((sum.turns(200, 1000), sum.turns(10_000, 1000)), (8, 1));
-        assert_eq!((sum.turns(50, 10), sum.turns(50, 500)), (LEAST_TURNS, 16));
+        assert_eq!((sum.turns(200, 1000), sum.turns(10_000, 1000)), (16, 1));
+        assert_eq!((sum.turns(50, 10), sum.turns(50, 500)), (LEAST_TURNS, 32));
         sum.surprise(None);
         assert_eq!(
             sum.turns(INTERVAL_MS, 5000),
@@ -253,7 +270,8 @@ mod tests {
             ids.iter().for_each(|&id| roster.push(Some(0.0), id, &[1.0]));
             for turns in [MOST_TURNS, LEAST_TURNS, 3, 1] {
                 for at in 0..ids.len() {
-                    let due = (from..from + turns).filter(|&pass| roster.is_due(at, pass, turns));
+                    let is_due = |&pass: &u64| roster.is_due(at, Turn::new(pass, turns));
+                    let due = (from..from + turns).filter(is_due);
                     prop_assert_eq!(due.count(), 1);
                 }
             }
