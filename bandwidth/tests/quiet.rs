@@ -177,12 +177,12 @@ fn who_begins_is_seen_at_once_if_the_kernel_adds_up() {
 
 #[test]
 fn who_begins_too_softly_for_the_sum_is_seen_within_a_turn() {
-    let mut world = World::new(&[0.001; 6 * LOOKS], true);
+    let mut world = World::new(&[0.001; 12 * LOOKS], true);
     for at in [5, 26, 47, 100] {
         world.steps(30);
         world.runs[at] = 0.015;
-        let passes = world.until_seen(at, 0.007);
-        assert!(passes <= 6 + 1, "{passes}");
+        let passes = world.until_seen(at, 0.0015);
+        assert!(passes <= 12 + 1, "{passes}");
     }
 }
 
