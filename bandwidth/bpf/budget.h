@@ -29,7 +29,7 @@ struct state {
 	__s64 left_ns;
 	/* CPU time used since the scheduler began. */
 	__u64 used_ns;
-	/* How often one of its tasks was put aside. */
+	/* How often one of its tasks was put aside, and looks of the timer that found one there. */
 	__u64 held;
 	/* Whether it was limited when the timer last looked. */
 	__u64 limited;

@@ -293,6 +293,7 @@ static int grow(__u32 at, void *context)
 	struct limit *limit = bpf_map_lookup_elem(&limits, &group);
 	struct state *state = bpf_map_lookup_elem(&states, &group);
 	__u64 running, let_go_ns;
+	__s32 aside;
 
 	if (!limit || !state)
 		return 1;
@@ -313,7 +314,11 @@ static int grow(__u32 at, void *context)
 	if (let_go_ns && look.now_ns - let_go_ns < LONGEST_WAIT_NS)
 		running++;
 	look.running += running;
-	if (running || scx_bpf_dsq_nr_queued(ASIDE(group)) > 0)
+	aside = scx_bpf_dsq_nr_queued(ASIDE(group));
+	/* Whoever pays for long is held back all the time, and not only when it was set aside. */
+	if (aside > 0)
+		__sync_fetch_and_add(&state->held, 1);
+	if (running || aside > 0)
 		look.ns_per_ms += limit->ns_per_ms;
 	return 0;
 }

@@ -264,7 +264,7 @@ impl Ext {
         Ok(())
     }
 
-    /// How often a task of the cgroup was put aside because the budget was used up.
+    /// Grows as long as a task of the cgroup waits because the budget was used up.
     pub fn held(&self, path: &Path) -> u64 {
         let state = self.groups.get(path);
         let state = state.and_then(|group| self.read("states", group.number));

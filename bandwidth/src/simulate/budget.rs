@@ -145,10 +145,14 @@ impl Budgets {
                 }
             }
         }
-        for budget in tasks.iter_mut().filter_map(|task| task.budget.as_mut()) {
+        for (task, place) in tasks.iter_mut().zip(&self.places) {
+            let Some(budget) = &mut task.budget else {
+                continue;
+            };
             if budget.left_ns < MOST_LEFT_NS {
                 budget.left_ns += budget.ns_per_ms;
             }
+            task.held += u64::from(*place == Place::Aside);
         }
         let mut room = self.room(tasks);
         let first = self.first_to_go;
