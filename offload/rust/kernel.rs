@@ -190,6 +190,9 @@ impl BigMachine {
             .arg(format!("unix:{},server=on,wait=off", comma(socket)))
             .args(["-S", "-display", "none", "-monitor", "none"])
             .args(["-serial", "null", "-no-reboot"])
+            // One nanosecond an instruction: what the kernel decides by the time does not depend on the
+            // host's load.
+            .args(["-icount", "shift=0,sleep=off"])
             // One second between suspend and resume, and nothing of the host's sound.
             .args(["-append", "suspend.pm_test_delay=1"])
             .env("QEMU_AUDIO_DRV", "none")
