@@ -3,12 +3,12 @@
 mod common;
 
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
-use std::time::Duration;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
 
 use common::{Killed, compile};
-use dormouse_process::ptrace::FrozenTree;
+use dormouse_process::ptrace::{FrozenTree, release_late};
 
 fn counter(file: &std::fs::File) -> u64 {
     let mut bytes = [0u8; 8];
@@ -60,13 +60,14 @@ fn a_frozen_tree_of_short_lived_threads_and_children_stands_still_and_goes_on() 
     let file = std::fs::File::open(&path).expect("the counter");
     let mut last = 0;
     for round in 0..30 {
+        let until = Instant::now() + Duration::from_secs(10);
+        while counter(&file) == last {
+            assert!(Instant::now() < until, "round {round}: it does not go on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         std::thread::sleep(Duration::from_millis(7 + round % 5));
         let tree = FrozenTree::freeze(&[child.pid()]).expect("frozen");
         let first = counter(&file);
-        assert!(
-            first > last,
-            "round {round}: the program did not run in between"
-        );
         std::thread::sleep(Duration::from_millis(10));
         assert_eq!(counter(&file), first, "something runs in a frozen tree");
         last = first;
@@ -74,6 +75,81 @@ fn a_frozen_tree_of_short_lived_threads_and_children_stands_still_and_goes_on() 
     }
     // SAFETY: no memory involved.
     unsafe { libc::kill(-child.pid(), libc::SIGKILL) };
+}
+
+/// Waits for a child's end, but not for ever.
+fn end(child: Killed, each: fn()) -> ExitStatus {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        each();
+        let mut status = 0;
+        // SAFETY: status lives. (The library's wait would take the stop of a tracee for its end.)
+        let got = unsafe { libc::waitpid(child.pid(), &raw mut status, libc::WNOHANG) };
+        if got == child.pid() && (libc::WIFEXITED(status) || libc::WIFSIGNALED(status)) {
+            // Its number may be somebody else's now.
+            std::mem::forget(child);
+            return ExitStatus::from_raw(status);
+        }
+        assert!(got >= 0, "the end of process {} was lost", child.pid());
+        assert!(Instant::now() < until, "process {} hangs", child.pid());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_thread_that_does_not_stop_in_time_is_named_and_runs_on_when_it_does() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = compile(directory.path(), "late.c");
+    let child = Killed(Command::new(program).arg("6").spawn().expect("it runs"));
+    std::thread::sleep(Duration::from_millis(300));
+    // The second try takes up what the first had to leave.
+    for _ in 0..2 {
+        let error = FrozenTree::freeze(&[child.pid()])
+            .map(drop)
+            .expect_err("it waits for its child")
+            .to_string();
+        assert!(
+            error.contains(&format!("thread {}", child.pid())),
+            "{error}"
+        );
+        assert!(error.contains("did not stop"), "{error}");
+    }
+    let status = end(child, release_late);
+    assert!(status.success(), "it has missed its child's end: {status}");
+}
+
+#[test]
+fn an_exit_status_is_not_lost_when_the_program_ends_while_it_is_being_frozen() {
+    for round in 0..100 {
+        let child = Killed(
+            Command::new("sh")
+                .args(["-c", "exit 7"])
+                .spawn()
+                .expect("a shell"),
+        );
+        while !FrozenTree::freeze(&[child.pid()])
+            .expect("frozen")
+            .processes
+            .iter()
+            .all(|process| process.threads.is_empty())
+        {}
+        let status = end(child, || {});
+        assert_eq!(status.code(), Some(7), "round {round}: {status}");
+    }
+}
+
+#[test]
+fn a_program_that_is_killed_while_it_is_frozen_is_no_zombie_afterwards() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = compile(directory.path(), "waits.c");
+    let child = Killed(Command::new(program).arg("60").spawn().expect("it runs"));
+    std::thread::sleep(Duration::from_millis(100));
+    let tree = FrozenTree::freeze(&[child.pid()]).expect("frozen");
+    // SAFETY: no memory involved.
+    unsafe { libc::kill(child.pid(), libc::SIGKILL) };
+    tree.thaw();
+    let status = end(child, || {});
+    assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}");
 }
 
 #[test]

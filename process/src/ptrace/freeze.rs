@@ -5,11 +5,13 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use super::inject::Injection;
-use super::{Error, Pid, sys};
+use super::{Error, Pid, late, sys};
 use crate::procfs;
 
 /// How long a thread may take to stop before we call it uninterruptible.
 const STOP_LIMIT: Duration = Duration::from_millis(2000);
+/// How long we wait for those that are about to stop when a freeze is given up.
+const GIVE_UP_LIMIT: Duration = Duration::from_millis(20);
 /// After this time we suspect a parent that waits for its vfork child, which we stopped.
 const VFORK_SUSPICION: Duration = Duration::from_millis(2);
 
@@ -56,13 +58,15 @@ impl FrozenTree {
     ///
     /// # Errors
     /// Somebody else traces a process, we may not trace it, or a thread does not stop. Then
-    /// everything runs on as before.
+    /// everything runs on as before; a thread that stops only later does when this thread calls
+    /// [`release_late`](super::release_late) or freezes again.
     pub fn freeze(roots: &[Pid]) -> Result<Self, Error> {
         let mut tree = Self {
             processes: Vec::new(),
             _bound_to_thread: PhantomData,
         };
         let started = Instant::now();
+        late::release_late();
         while tree.seize_new(roots)? {
             tree.wait_until_stopped(started)?;
         }
@@ -78,6 +82,8 @@ impl FrozenTree {
                 hide_interruption(pid, thread.tid);
             }
         }
+        // Not before: a thread that does not stop could not be freed of it.
+        tree.set_exit_kill(true)?;
         Ok(tree)
     }
 
@@ -127,16 +133,22 @@ impl FrozenTree {
     /// [`Self::freeze`]: a thread in which a call of ours runs must not run on by itself.
     ///
     /// # Errors
-    /// A thread has ended.
+    /// It cannot be switched off: a thread has ended.
     pub fn set_exit_kill(&mut self, on: bool) -> Result<(), Error> {
         let options = if on {
-            OPTIONS
+            OPTIONS | libc::PTRACE_O_EXITKILL
         } else {
-            OPTIONS & !libc::PTRACE_O_EXITKILL
+            OPTIONS
         };
-        for thread in self.processes.iter().flat_map(|process| &process.threads) {
-            sys::set_options(thread.tid, options)
-                .map_err(|source| request("set the options of", thread.tid, source))?;
+        // A thread that is killed takes its process with it: one of each is enough.
+        for thread in self.processes.iter().filter_map(|p| p.threads.first()) {
+            match sys::set_options(thread.tid, options) {
+                // Killed meanwhile, it dies without being told.
+                Err(error) if on && error.raw_os_error() == Some(libc::ESRCH) => {}
+                result => {
+                    result.map_err(|source| request("set the options of", thread.tid, source))?
+                }
+            }
         }
         Ok(())
     }
@@ -185,6 +197,7 @@ impl FrozenTree {
             }
             match sys::seize(tid, OPTIONS) {
                 Ok(()) => {}
+                Err(_) if late::take(tid) => {}
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
                 Err(error) => {
                     if is_dead_thread(pid, tid) {
@@ -216,7 +229,11 @@ impl FrozenTree {
             let mut still = Vec::new();
             for tid in running {
                 match self.look(tid)? {
-                    Look::Stopped | Look::Gone => progress = true,
+                    Look::Stopped => progress = true,
+                    Look::Gone => {
+                        released_for_vfork.retain(|&released| released != tid);
+                        progress = true;
+                    }
                     Look::Running => still.push(tid),
                 }
             }
@@ -256,7 +273,7 @@ impl FrozenTree {
 
     /// Looks whether a thread has stopped, and sorts out whatever else it reports.
     fn look(&mut self, tid: Pid) -> Result<Look, Error> {
-        let event = sys::wait(tid, false).map_err(|source| request("wait for", tid, source))?;
+        let event = sys::peek(tid).map_err(|source| request("wait for", tid, source))?;
         match event {
             sys::Event::Nothing => Ok(Look::Running),
             sys::Event::Gone => {
@@ -298,7 +315,11 @@ impl FrozenTree {
                 continue;
             };
             for child in &self.processes {
-                if child.pid != parent.pid && shares_memory(child.pid, parent.pid) {
+                // Sharing alone says nothing about who waits for whom.
+                let is_child = || {
+                    procfs::stat(child.pid, child.pid).is_ok_and(|stat| stat.parent == parent.pid)
+                };
+                if child.pid != parent.pid && shares_memory(child.pid, parent.pid) && is_child() {
                     found.extend(
                         child
                             .threads
@@ -326,25 +347,30 @@ impl FrozenTree {
             .find(|t| t.tid == tid)
     }
 
+    /// Lets everything run on. What has not stopped (on an error path) comes last: it may wait for
+    /// a child that stands.
     fn release(&mut self) {
+        let mut running = Vec::new();
         for process in &mut self.processes {
             process.end_injections();
             for thread in &process.threads {
                 if !thread.is_stopped() {
-                    // Only on an error path: a thread that has not stopped yet cannot be
-                    // detached. It will stop soon, or it ends.
-                    let until = Instant::now() + STOP_LIMIT;
-                    while Instant::now() < until {
-                        match sys::wait(thread.tid, false) {
-                            Ok(sys::Event::Nothing) => pause(Duration::from_millis(1)),
-                            _ => break,
-                        }
-                    }
+                    // One that we had let run has nothing to stop it any more.
+                    let _ = sys::interrupt(thread.tid);
+                    running.push(thread.tid);
+                } else if sys::detach(thread.tid, 0).is_err() {
+                    // Killed: a zombie until we have seen its end.
+                    running.push(thread.tid);
                 }
-                let _ = sys::detach(thread.tid);
             }
         }
         self.processes.clear();
+        let given_up = Instant::now();
+        while !running.is_empty() && given_up.elapsed() < GIVE_UP_LIMIT {
+            running.retain(|&tid| !late::detach(tid));
+            pause(given_up.elapsed());
+        }
+        late::leave(running);
     }
 }
 
@@ -428,7 +454,7 @@ fn signal_waits(pid: Pid, tid: Pid) -> bool {
     (own | shared) & !blocked != 0
 }
 
-const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
+const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD;
 
 pub(super) fn request(action: &'static str, tid: Pid, source: io::Error) -> Error {
     if source.raw_os_error() == Some(libc::ESRCH) {

@@ -13,11 +13,13 @@
 mod batch;
 mod freeze;
 mod inject;
+mod late;
 pub mod sys;
 
 pub use batch::{ANSWER_BYTES_MAX, Answer, Answers, Argument, Batch, CallId};
 pub use freeze::{FrozenProcess, FrozenThread, FrozenTree};
 pub(crate) use freeze::{shares_descriptors, shares_memory};
+pub use late::release_late;
 
 /// A process or thread number in the tracker's PID namespace.
 pub type Pid = i32;
@@ -49,7 +51,8 @@ pub enum Error {
     /// A thread did not stop in time.
     #[error(
         "thread {tid} ({name}) did not stop within {waited_ms} ms: it is in an uninterruptible \
-         wait (state {state}), most often for a device or a network file system"
+         wait (state {state}), most often for a device, a network file system, or a child of vfork \
+         that neither executes a program nor ends; the program runs on"
     )]
     DoesNotStop {
         /// Which thread.

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use libc::{c_int, c_long, c_void, user_regs_struct};
 
 use super::Pid;
+use crate::procfs;
 
 /// ELF note type of the extended (xsave) register state.
 const NT_X86_XSTATE: usize = 0x202;
@@ -73,9 +74,9 @@ pub fn step(tid: Pid) -> io::Result<()> {
     request(libc::PTRACE_SINGLESTEP, tid, 0, 0).map(drop)
 }
 
-/// Stops being the tracer of a stopped thread; it runs on.
-pub fn detach(tid: Pid) -> io::Result<()> {
-    request(libc::PTRACE_DETACH, tid, 0, 0).map(drop)
+/// Stops being the tracer of a stopped thread; it runs on, with a signal (0: none).
+pub fn detach(tid: Pid, signal: c_int) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, signal as usize).map(drop)
 }
 
 /// Changes the `PTRACE_O_*` options of a stopped thread.
@@ -275,4 +276,36 @@ pub fn wait(tid: Pid, block: bool) -> io::Result<Event> {
         0 => Event::Signal(signal),
         other => Event::Other(other),
     })
+}
+
+/// What a thread has to report now, without waiting. Unlike [`wait`], it leaves the end of a child
+/// of our own to whoever started it and asks for its exit status.
+pub fn peek(tid: Pid) -> io::Result<Event> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let flags = libc::__WALL | libc::WNOHANG | libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT;
+    // SAFETY: the structure lives.
+    let got = unsafe { libc::waitid(libc::P_PID, tid.cast_unsigned(), info.as_mut_ptr(), flags) };
+    if got == 0 {
+        // SAFETY: zeroed, and filled by the kernel if there is something to report.
+        let info = unsafe { info.assume_init() };
+        // SAFETY: these are the fields that waitid fills.
+        if unsafe { info.si_pid() } == 0 {
+            return Ok(Event::Nothing);
+        }
+        let ended = matches!(
+            info.si_code,
+            libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED
+        );
+        if ended && is_our_child(tid) {
+            return Ok(Event::Gone);
+        }
+    }
+    wait(tid, false)
+}
+
+/// Whether this is a process (not just a thread of one) that we are the parent of.
+fn is_our_child(tid: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let number = |name| procfs::field(&status, name)?.parse::<Pid>().ok();
+    number("Tgid") == Some(tid) && number("PPid") == Some(std::process::id().cast_signed())
 }

@@ -252,6 +252,7 @@ impl Tracker {
             self.wait();
             self.wake.clear();
             if self.wake.take_child() {
+                crate::ptrace::release_late();
                 self.reap();
             }
             for signal in self.wake.take_forward() {
@@ -341,8 +342,10 @@ impl Tracker {
         };
         for pid in self.roots() {
             let pid = rustix::process::Pid::from_raw(pid);
+            // A traced child also reports its stops.
             if let Ok(Some((pid, status))) = waitpid(pid, WaitOptions::NOHANG)
                 && pid.as_raw_nonzero().get() == first
+                && (status.exited() || status.signaled())
             {
                 self.exit = Some(status);
             }
