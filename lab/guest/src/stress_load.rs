@@ -203,7 +203,10 @@ pub fn verify_durable(plan: &StressPlan, durable: &Durable) -> StressVerdict {
             .extend(stress_files::verify(&files, plan.seed, *count));
     }
     if plan.redis && durable.redis_keys > 0 {
-        match stress_redis::serve(&redis_folder(), GROUP) {
+        let folder = redis_folder();
+        let server = stress_redis::cut_off_torn_end(&folder)
+            .and_then(|()| stress_redis::serve(&folder, GROUP));
+        match server {
             Ok(mut server) => {
                 verdict
                     .redis
