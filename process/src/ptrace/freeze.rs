@@ -229,8 +229,7 @@ impl FrozenTree {
             let mut still = Vec::new();
             for tid in running {
                 match self.look(tid)? {
-                    Look::Stopped => progress = true,
-                    Look::Gone => {
+                    Look::Stopped | Look::Gone => {
                         released_for_vfork.retain(|&released| released != tid);
                         progress = true;
                     }

@@ -52,7 +52,7 @@ pub enum Error {
     #[error(
         "thread {tid} ({name}) did not stop within {waited_ms} ms: it is in an uninterruptible \
          wait (state {state}), most often for a device, a network file system, or a child of vfork \
-         that neither executes a program nor ends; the program runs on"
+         that neither executes a program nor ends"
     )]
     DoesNotStop {
         /// Which thread.
