@@ -1,4 +1,4 @@
-//! The simulator reproduces the seed's Table 2; docs/bandwidth.md says what else it does not.
+//! The simulator reproduces the seed's Table 2; docs/explanation/bandwidth.md says what else it does not.
 
 use dormouse_bandwidth::simulate::{Outcome, Policy, Setting, seed, simulate};
 

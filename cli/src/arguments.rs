@@ -162,7 +162,7 @@ Several: a table of medians, phase by phase, each with its ratio to the first. W
 comparison.html into the first DIR, or where -o says. Cycles of a run that differ in mode or in
 filled memory are cases of their own.
 
-With a power profile: joules by phase, and the pauses that pay. docs/energy.md describes the file.
+With a power profile: joules by phase, and the pauses that pay. docs/reference/power-profiles.md describes the file.
 Built in: xeon-cxl-fpga.")]
 pub struct ReportArguments {
     /// Directories of runs, as `dormouse lab cycle` wrote them

@@ -198,11 +198,11 @@ pub fn run(out: &Path, publish: Option<&Path>) -> Result<(), OffloadError> {
     publish.map_or(Ok(()), |docs| into_page(docs, &page, &figure))
 }
 
-/// Replaces what is between the marks of `evaluation.md`, and the figure.
+/// Replaces what is between the marks of `evaluation/offload.md`, and the figure.
 fn into_page(docs: &Path, page: &str, figure: &str) -> Result<(), OffloadError> {
-    let path = docs.join("figures/offload.svg");
+    let path = docs.join("evaluation/figures/offload.svg");
     fs::write(&path, figure).map_err(io("write", &path))?;
-    let path = docs.join("evaluation.md");
+    let path = docs.join("evaluation/offload.md");
     let text = fs::read_to_string(&path).map_err(io("read", &path))?;
     let replaced = between_marks(&text, page).ok_or_else(|| {
         OffloadError::Usage(format!(

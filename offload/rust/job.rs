@@ -10,7 +10,7 @@ const NATIVES_MOST: usize = 64;
 pub const DEVICES_MOST: usize = 8;
 const PRESETS_MOST: usize = 4;
 
-/// The register that the guest programs have the translator load and store least (docs/offload.md).
+/// The register that the guest programs have the translator load and store least (docs/explanation/offload.md).
 pub const SCRATCH: u32 = 9;
 
 /// All optimisations: `OPTIONS_ALL` of `src/translate.h`.

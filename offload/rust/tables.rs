@@ -1,4 +1,4 @@
-//! What the benchmark shows: tables for `docs/evaluation.md`, and the figure.
+//! What the benchmark shows: tables for `docs/evaluation/offload.md`, and the figure.
 
 use dormouse_report::plot::{self, Axis, Bar, Frame};
 

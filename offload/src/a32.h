@@ -89,7 +89,7 @@ enum a32_op a32_decode(uint32_t word);
 void a32_expand(uint32_t word, uint32_t address, struct instruction *in);
 
 /*
- * Whether the architecture leaves open what this word does. docs/offload.md lists the rules.
+ * Whether the architecture leaves open what this word does. docs/explanation/offload.md lists the rules.
  * The translator refuses such words, the tests leave them out.
  */
 bool a32_unpredictable(enum a32_op op, uint32_t word);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Which T32 encodings are UNPREDICTABLE; docs/offload.md lists the rules. */
+/* Which T32 encodings are UNPREDICTABLE; docs/explanation/offload.md lists the rules. */
 #include "t32_lines.h"
 
 static bool bad(uint32_t number)

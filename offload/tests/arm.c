@@ -17,7 +17,7 @@ static uint32_t random_word(enum a32_op op)
 }
 
 /*
- * What the comparison leaves out beside UNPREDICTABLE words. docs/offload.md names them.
+ * What the comparison leaves out beside UNPREDICTABLE words. docs/explanation/offload.md names them.
  */
 static bool is_excluded(enum a32_op op, uint32_t word)
 {

@@ -57,7 +57,7 @@ static bool on_oracle_miss(uc_engine *core, uc_mem_type type, uint64_t address, 
 
 /*
  * Whether a guest address, taken for a linear-mapped one, is the executor's own memory in the
- * host: translated code does not see that nothing is there (docs/offload.md, Limits).
+ * host: translated code does not see that nothing is there (docs/explanation/offload.md, Limits).
  */
 static bool is_executors_own(const struct oracle *oracle, uint32_t address)
 {

@@ -39,7 +39,7 @@ static uint32_t put_code(uint8_t *memory, uint32_t offset, uint32_t line, uint32
 	return offset + 4;
 }
 
-/* What the comparison leaves out beside UNPREDICTABLE encodings. docs/offload.md names them. */
+/* What the comparison leaves out beside UNPREDICTABLE encodings. docs/explanation/offload.md names them. */
 static bool is_excluded(const struct instruction *in)
 {
 	uint32_t family = a32_table[in->op].family, form = t32_table[in->line].form;

@@ -1,5 +1,5 @@
 //! The energies that the thesis on Suspend-to-CXL prints (chapter 5.5) from its own durations and
-//! from powers that its text states. docs/energy.md says of each number where it comes from.
+//! from powers that its text states. docs/reference/power-profiles.md says of each number where it comes from.
 
 use std::path::Path;
 
@@ -89,7 +89,7 @@ fn idle_cells_of_table_5_9_are_above_136_watts_times_table_5_3_by_as_much_as_the
         })
         .to_vec();
     assert_eq!(off, ["-8.6 %", "-5.4 %", "-2.2 %"]);
-    let docs = include_str!("../../docs/energy.md");
+    let docs = include_str!("../../docs/reference/power-profiles.md");
     assert!(
         off.iter()
             .all(|text| docs.contains(&text.replace('-', "−")))

@@ -2,7 +2,7 @@
 //!
 //! Judged are ratios of counts. A host that is asked for much more than it has leaves the emulated
 //! machine so little time that the daemon's passes come late and programs do not reach the
-//! threshold; such a phase says nothing, and is not judged. The table in `docs/evaluation.md`,
+//! threshold; such a phase says nothing, and is not judged. The table in `docs/evaluation/bandwidth.md`,
 //! measured on a quiet host, is narrower.
 
 use serde_json::Value;

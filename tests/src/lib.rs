@@ -151,7 +151,7 @@ impl Drop for Machines {
     }
 }
 
-/// One line of `lab cycle --json`, as `docs/cli.md` promises it. Unknown fields may be there.
+/// One line of `lab cycle --json`, as `docs/reference/commands.md` promises it. Unknown fields may be there.
 #[derive(Debug, Deserialize)]
 pub struct Cycle {
     pub cycle: u64,

@@ -2,7 +2,7 @@
 //! together with their tracker, and restored by the same command.
 //!
 //! The tests run on this machine's own kernel, and need root (or the capabilities named in
-//! docs/process-restore.md).
+//! docs/explanation/process-restore.md).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};

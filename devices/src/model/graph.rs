@@ -323,7 +323,7 @@ impl Incremental {
 /// that may come next, the one with the smallest key.
 ///
 /// The kernel does not export its list. It is in order of registration, with consumers moved to
-/// the end when a link is added, so registration is the key to give; see `docs/devices.md`.
+/// the end when a link is added, so registration is the key to give; see `docs/explanation/devices.md`.
 pub fn list_order<K: Ord>(edges: &Edges, key: impl Fn(usize) -> K) -> Vec<usize> {
     use std::cmp::Reverse;
     use std::collections::BinaryHeap;

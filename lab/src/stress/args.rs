@@ -24,7 +24,7 @@ use crate::terminal::Terminal;
     dormouse lab stress --cycles 300\n  \
     dormouse lab stress --cycles 300 --power-cuts --seed 7 --machine cuts\n  \
     dormouse lab stress --only 17 --seed 7 --power-cuts --cut-at 3.412   one cycle again\n\n\
-    The same command goes on where an interrupted run was. docs/stress.md says how to read the\n\
+    The same command goes on where an interrupted run was. docs/explanation/stress.md says how to read the\n\
     summary.\n\n\
     Exit codes: 0 all cycles as they must be; 1 one was not; 2 wrong usage; 3 this machine lacks\n\
     something; 4 somebody's data were not what they were.")]

@@ -192,7 +192,7 @@ impl Class {
             Class::Refused => (
                 "refused",
                 "`dormouse sleep` refused or failed, and the machine went on",
-                "the reason has its name: docs/sleep.md",
+                "the reason has its name: docs/explanation/sleep.md",
             ),
             Class::NoWayHome => (
                 "no-way-home",

@@ -158,7 +158,7 @@ struct dormouse_interval {
 
 /*
  * Room for authenticated encryption of all that is left on the device; all zero, or the
- * image is refused. docs/threat-model.md says what a version that fills it must do.
+ * image is refused. docs/explanation/threat-model.md says what a version that fills it must do.
  */
 struct dormouse_encryption {
 	dm_u32 algorithm;

@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use dormouse_image::Reason;
 use dormouse_image::check::Header;
 
-const PAGE: &str = include_str!("../../../docs/image-format.md");
+const PAGE: &str = include_str!("../../../docs/reference/image-format.md");
 
 macro_rules! fields {
     ($($field:ident)*) => { [$((stringify!($field), offset_of!(Header, $field))),*] };

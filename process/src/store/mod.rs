@@ -2,7 +2,7 @@
 //!
 //! An *epoch* is one consistent state of a process tree: an opaque description (see `state`) and
 //! the contents of pages, each named by a space and an address in it. The newest complete epoch
-//! can be restored whatever instant power fails; see docs/process-store.md for the format.
+//! can be restored whatever instant power fails; see docs/reference/process-store.md for the format.
 
 pub mod engine;
 pub mod error;

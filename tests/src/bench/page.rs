@@ -1,12 +1,21 @@
 //! Puts tables and figures where the documentation has them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::workspace;
 
-const PAGE: &str = "docs/evaluation.md";
-const FIGURES_FOLDER: &str = "docs/figures";
+const PAGES_FOLDER: &str = "docs/evaluation";
+const FIGURES_FOLDER: &str = "docs/evaluation/figures";
+
+/// The page of a command: `make bench-process` has its tables in `process.md`.
+fn page_of(command: &str) -> PathBuf {
+    let capability = command.rsplit('-').next().unwrap_or(command);
+    workspace()
+        .join(PAGES_FOLDER)
+        .join(capability)
+        .with_extension("md")
+}
 
 /// The lines of the page between which the results of this command stand.
 fn marks(command: &str) -> (String, String) {
@@ -27,7 +36,7 @@ pub fn publish(command: &str, folder: &Path, names: &[&str], tables: &str) -> Re
         fs::copy(folder.join(name), figures.join(name))
             .map_err(|error| format!("copy {name}: {error}"))?;
     }
-    let page = workspace().join(PAGE);
+    let page = page_of(command);
     let says = |error: std::io::Error| format!("{}: {error}", page.display());
     let text = fs::read_to_string(&page).map_err(says)?;
     let text = replaced(&text, command, tables)
@@ -61,9 +70,10 @@ mod tests {
     }
 
     #[test]
-    fn the_page_has_a_place_for_the_tables() {
-        let page = fs::read_to_string(workspace().join(PAGE)).unwrap();
-        for command in ["make bench-machine", "make bench-process"] {
+    fn each_page_has_a_place_for_its_tables() {
+        for room in ["machine", "process", "bandwidth", "devices", "offload"] {
+            let command = &format!("make bench-{room}");
+            let page = fs::read_to_string(page_of(command)).unwrap();
             assert!(replaced(&page, command, "x").is_some(), "{command}");
         }
     }

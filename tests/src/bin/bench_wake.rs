@@ -4,7 +4,7 @@
 //! wakes; its pages come home in the order `hot-first` or `seed`, with and without a rate limit.
 //! Runs alternate, and `wake.json` gets how soon the service's reads hit DRAM again, how long its
 //! requests take meanwhile, and what looking for hot pages costs on the way down. How it measures
-//! is in `docs/hot-first.md`.
+//! is in `docs/explanation/hot-first.md`.
 
 use std::fs;
 use std::path::PathBuf;

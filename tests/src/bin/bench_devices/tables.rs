@@ -1,4 +1,4 @@
-//! The results as Markdown, for `docs/evaluation.md`.
+//! The results as Markdown, for `docs/evaluation/devices.md`.
 
 use std::fmt::Write;
 

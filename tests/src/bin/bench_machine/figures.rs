@@ -33,7 +33,7 @@ pub const PHASES_UP: [Phase; 5] = [
     ("kernel", |cycle| cycle.resume_s.kernel),
 ];
 
-/// File names and what is in them; the same for `docs/figures`.
+/// File names and what is in them; the same for `docs/evaluation/figures`.
 pub const FIGURES: [&str; 5] = [
     "machine-resume.svg",
     "machine-suspend.svg",

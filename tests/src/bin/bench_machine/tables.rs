@@ -1,4 +1,4 @@
-//! The results as Markdown, for `docs/evaluation.md`: nobody types a figure.
+//! The results as Markdown, for `docs/evaluation/machine.md`: nobody types a figure.
 
 use std::fmt::Write;
 

@@ -8,7 +8,7 @@ use dormouse_report::plot::{Axis, Bar, Frame, Line, PlotError, bars, lines};
 use crate::plan::{Case, DICTIONARIES, PASS_SIZES, PAYLOADS, REDIS_TESTS, SIZES, Who};
 use crate::rows::{Measured, size};
 
-/// File names and what is in them; the same for `docs/figures`.
+/// File names and what is in them; the same for `docs/evaluation/figures`.
 pub const FIGURES: [(&str, &str); 7] = [
     (
         "process-passes.svg",
