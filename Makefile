@@ -116,7 +116,7 @@ check-offload: build ## The virtual executor against a big core, in full; goes o
 	@offload/tests/full.sh out/check-offload $(DORMOUSE) $(STATES) $(BLOCKS) $(INPUTS)
 
 test-bandwidth-scheduler: build ## Limits by quotas and by our sched_ext scheduler against a device that counts, in an emulated machine
-	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test bandwidth_scheduler --test bandwidth_lab -- --ignored
+	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test bandwidth -- --ignored scheduler:: lab::
 
 publish-offload: build ## The same, and put the tables and the figure into docs/
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR) --publish docs

@@ -1,6 +1,6 @@
 //! Runs the `dormouse` command as a user would and reads what it prints.
 //!
-//! The tests lie in `tests/tests/`, one file for each kind of promise. Each emulated
+//! The tests lie in `tests/tests/`, one folder for each room and one file for each kind of promise. Each emulated
 //! machine takes one processor and 2 GiB of memory, so two run at a time (`make test-end-to-end`).
 
 pub mod bandwidth_lab;

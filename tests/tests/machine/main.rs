@@ -1,0 +1,13 @@
+//! Suspend-to-CXL: sleep, lose power and wake in the emulated machine.
+
+mod damaged_images;
+mod firmware_build;
+mod hard_to_move_memory;
+mod hibernation;
+mod hot_first;
+mod kernel_module;
+mod persistence;
+mod power_cuts;
+mod refusals;
+mod sleep_and_wake;
+mod stress;

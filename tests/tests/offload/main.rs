@@ -1,0 +1,5 @@
+//! The virtual executor: programs and a whole kernel on a Cortex-M3.
+
+mod commands;
+mod guests;
+mod kernel;

@@ -1,0 +1,11 @@
+//! Whole-process persistence: programs survive power loss.
+
+mod connections;
+mod damage;
+mod machine;
+mod memory;
+mod obstacles;
+mod power;
+mod refusals;
+mod services;
+mod trees;
