@@ -84,10 +84,14 @@ pub enum ProfileError {
     )]
     Read { path: PathBuf, source: io::Error },
     /// Not TOML, or not of the right form.
-    #[error("{at}: not a power profile:\n{reason}docs/reference/power-profiles.md describes the format")]
+    #[error(
+        "{at}: not a power profile:\n{reason}docs/reference/power-profiles.md describes the format"
+    )]
     Form { at: String, reason: String },
     /// A number or a name that cannot be.
-    #[error("{at}: power of {of:?}: {reason}; docs/reference/power-profiles.md describes the format")]
+    #[error(
+        "{at}: power of {of:?}: {reason}; docs/reference/power-profiles.md describes the format"
+    )]
     Value {
         at: String,
         of: String,
