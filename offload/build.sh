@@ -21,27 +21,10 @@ command -v $gcc >/dev/null || {
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/dormouse/offload-linux-6.12
 headers=(list list_sort sort rbtree rbtree_augmented rbtree_types kfifo glob poison crc32poly ctype)
 sources=(glob kfifo sort list_sort rbtree crc32 string ctype gen_crc32table)
-if [ ! -e "$cache/complete" ]; then
-	echo "offload: fetching the Linux source (once)" >&2
-	work=$(mktemp -d)
-	trap 'rm -rf "$work"' EXIT
-	(cd "$work" && apt-get -qq download linux-source-6.12 2>/dev/null) || {
-		echo "offload: linux-source-6.12 cannot be fetched; run 'apt-get update' first" >&2
-		exit 3
-	}
-	wanted=(lib/crc32defs.h arch/arm/include/asm/word-at-a-time.h)
-	for name in "${headers[@]}"; do wanted+=("include/linux/$name.h"); done
-	for name in "${sources[@]}"; do wanted+=("lib/$name.c"); done
-	rm -rf "$cache"
-	mkdir -p "$cache"
-	# The last tar stops reading once it has its files, so the first ones end with SIGPIPE.
-	(set +o pipefail
-	dpkg-deb --fsys-tarfile "$work"/linux-source-6.12_*.deb 2>/dev/null |
-		tar -xO ./usr/src/linux-source-6.12.tar.xz 2>/dev/null |
-		tar -xJ -C "$cache" --strip-components=1 --occurrence=1 \
-			"${wanted[@]/#/linux-source-6.12/}")
-	touch "$cache/complete"
-fi
+wanted=(lib/crc32defs.h arch/arm/include/asm/word-at-a-time.h)
+for name in "${headers[@]}"; do wanted+=("include/linux/$name.h"); done
+for name in "${sources[@]}"; do wanted+=("lib/$name.c"); done
+./linux-source.sh "$cache" "${wanted[@]}"
 
 work=$out/work
 rm -rf "$work"

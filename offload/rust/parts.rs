@@ -109,7 +109,15 @@ impl Parts {
         let sources = source_folder()?;
         let state = state_of(
             &sources,
-            &["src", "include", "isa", "target", "guest", "build.sh"],
+            &[
+                "src",
+                "include",
+                "isa",
+                "target",
+                "guest",
+                "build.sh",
+                "linux-source.sh",
+            ],
         )?;
         let folder = cache_folder()?.join(&state);
         let arguments = [folder.as_os_str()];
