@@ -1,0 +1,30 @@
+# How scripts speak: one line for each fact on stderr, and an end that always has a reason.
+# Read with `.`; the script sets `room`, the word that its lines begin with.
+# shellcheck shell=bash
+
+say() { printf '%s: %s\n' "${room:-dormouse}" "$*" >&2; }
+
+# missing WHAT NEXT…: this machine lacks something; NEXT says what to do about it.
+missing() {
+	say "$1"
+	shift
+	for next; do say "  next: $next"; done
+	exit 3
+}
+
+# failed WHAT NEXT…: something that should work here did not.
+failed() {
+	say "$1"
+	shift
+	for next; do say "  $next"; done
+	exit 1
+}
+
+# For `trap 'died "$LINENO" "$BASH_COMMAND"' ERR`: an end that nobody foresaw names its place.
+died() {
+	local status=$?
+	say "failed with exit code $status at line $1 of ${BASH_SOURCE[1]##*/}: $2"
+	say "  next: if the lines above do not say why, run 'bash -x ${BASH_SOURCE[1]}' and report its end"
+	[ "$status" = 0 ] && status=1
+	exit "$status"
+}
