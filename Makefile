@@ -23,8 +23,9 @@ INPUTS ?= 100
 GRAPHS ?= 20
 INJECTIONS ?= 50
 SEED ?= 1
+RELEASE ?= trixie
 
-.PHONY: help setup build demo test test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint clean
+.PHONY: help setup build demo test test-setup test-distribution test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,11 +37,16 @@ build: setup ## Build the dormouse command
 	@$(CARGO) build --quiet --profile $(PROFILE) --package dormouse --package dormouse-guest --bins
 
 demo: build ## Fill memory, run a service, sleep into CXL memory, lose power, wake, verify
-	@rm -rf $(DEMO_DIR)
-	@$(DORMOUSE) lab cycle --machine $(DEMO_DIR) --cycles 1 --dram 1G --cxl 2G --fill 512M
-	@$(DORMOUSE) report $(DEMO_DIR)
+	@scripts/demo.sh $(DORMOUSE) $(DEMO_DIR)
 
-test: setup lint test-unit test-fuzz test-devices-order test-end-to-end ## Everything that continuous integration runs
+test: setup lint test-setup test-unit test-fuzz test-devices-order test-end-to-end ## Everything that continuous integration runs
+
+test-setup: ## The scripts of this Makefile against machines that lack something
+	@scripts/tests/setup.sh
+	@scripts/tests/demo.sh
+
+test-distribution: ## The demo in a minimal chroot of another release, as root (RELEASE=trixie COMMAND="make test")
+	@scripts/chroot-test.sh $(RELEASE) $(or $(COMMAND),demo)
 
 test-unit: build ## Unit and property tests, on this machine
 	@$(CARGO) test --quiet --profile $(PROFILE) --workspace --exclude dormouse-tests

@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Checks the C of the kernel module and the firmware with the kernel's own checkpatch.pl,
 # which comes from the distribution's linux-source package and is kept in the cache.
-set -euo pipefail
+set -Eeuo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib/say.sh
+. scripts/lib/say.sh
+trap 'died "$LINENO" "$BASH_COMMAND"' ERR
+command -v perl >/dev/null || missing "perl is missing" "run 'make setup'"
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/dormouse/checkpatch
 if [ ! -x "$cache/scripts/checkpatch.pl" ]; then
 	echo "lint: fetching the kernel's checkpatch.pl (once)"
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
-	(cd "$work" && apt-get -qq download linux-source-6.12 2>/dev/null) || {
-		echo "lint: linux-source-6.12 cannot be fetched; run 'apt-get update' first" >&2
-		exit 3
-	}
+	(cd "$work" && apt-get -qq download linux-source-6.12 2>"$work/apt.log") ||
+		missing "linux-source-6.12 cannot be fetched: $(tail -n 1 "$work/apt.log")" \
+			"run 'apt-get update', and look at the network and the disk's free space"
 	# The last tar stops reading once it has its files, so the first ones end with SIGPIPE.
 	(set +o pipefail
 	dpkg-deb --fsys-tarfile "$work"/linux-source-6.12_*.deb 2>/dev/null |
@@ -20,9 +23,15 @@ if [ ! -x "$cache/scripts/checkpatch.pl" ]; then
 		tar -xJ -C "$work" --strip-components=1 --occurrence=1 \
 			linux-source-6.12/scripts/checkpatch.pl \
 			linux-source-6.12/scripts/spelling.txt \
-			linux-source-6.12/scripts/const_structs.checkpatch)
+			linux-source-6.12/scripts/const_structs.checkpatch) ||
+		failed "checkpatch.pl cannot be unpacked from linux-source-6.12" \
+			"next: look at the free space of ${TMPDIR:-/tmp}, then make again"
 	mkdir -p "$cache"
-	cp -r "$work/scripts" "$cache/"
+	# All or nothing, so that an interrupted copy is not taken for a whole one.
+	rm -rf "$cache/scripts.new"
+	cp -r "$work/scripts" "$cache/scripts.new"
+	rm -rf "$cache/scripts"
+	mv "$cache/scripts.new" "$cache/scripts"
 fi
 
 # What differs from a patch to the kernel tree:

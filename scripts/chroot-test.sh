@@ -15,9 +15,9 @@
 # The chroot is made in ~/.cache/dormouse/chroots (about 10 GiB) and stays there. Needs root, mmdebstrap.
 # Prints a line of a Markdown table at the end, and adds it to out/distributions.md.
 # Exit codes: the command's own; 1 the chroot cannot be made; 2 wrong usage; 3 something is missing.
-set -euo pipefail
+set -Eeuo pipefail
+# shellcheck source=scripts/lib/say.sh
 . "$(dirname "$0")/lib/say.sh"
-room=chroot-test
 trap 'died "$LINENO" "$BASH_COMMAND"' ERR
 cd "$(dirname "$0")/.."
 
@@ -60,6 +60,7 @@ esac
 # (Debian-Security), by the label that the archive gives itself.
 archive() {
 	local configured
+	# shellcheck disable=SC2016  # apt's own placeholders
 	configured=$(LC_ALL=C apt-get indextargets --format '$(LABEL)|$(REPO_URI)' 'Identifier: Packages')
 	sed -n "s/^$1|//p" <<<"$configured" | head -n 1
 }
@@ -122,7 +123,9 @@ make_chroot() {
 	[ -e "$chroot$key" ] || cp "$key" "$chroot$key"
 }
 
-[ -n "$keep" ] && [ -x "$chroot/usr/bin/git" ] || make_chroot
+if [ -z "$keep" ] || [ ! -x "$chroot/usr/bin/git" ]; then
+	make_chroot
+fi
 if [ -d "$chroot/root/dormouse" ]; then
 	git -C "$chroot/root/dormouse" fetch --quiet --force "$PWD" HEAD
 	git -C "$chroot/root/dormouse" reset --quiet --hard FETCH_HEAD
@@ -158,6 +161,7 @@ describe() { # shellcheck disable=SC1091
 result=passed
 [ "$status" = 0 ] || result="failed with $status"
 mkdir -p out
+# shellcheck disable=SC2016  # Markdown
 printf '| %s | %s | %s | %s | `%s` | %s | %d min %02d s |\n' "$(date +%F)" "$(describe)" \
 	"$(cat "$chroot/etc/debian_version")" "$(git rev-parse --short HEAD)" "${command[*]}" "$result" \
 	$((seconds / 60)) $((seconds % 60)) | tee -a out/distributions.md
