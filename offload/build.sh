@@ -34,13 +34,16 @@ mkdir -p "$work"/{real/asm,real/linux,empty,lib,include/linux,include/generated}
 # For speed what every translated instruction needs, for size the rest.
 flags=(-std=c11 -Wall -Wextra -Werror -mthumb -mcpu=cortex-m3 -ffreestanding
 	-fno-tree-loop-distribute-patterns -fno-delete-null-pointer-checks -DOFFLOAD_TARGET
-	-Iinclude -Isrc -ffunction-sections -fdata-sections)
-for source in target/start.S target/*.c src/*.c; do
-	case $(basename "$source" .c) in
-	decode | executor | translate) level=-O2 ;;
+	-I. -Iinclude -Isrc -ffunction-sections -fdata-sections)
+for source in target/start.S target/*.c $(find src -name '*.c' | sort); do
+	case $source in
+	src/decode/a32.c | src/runtime/executor.c | src/runtime/call.c | src/runtime/registers.c | \
+		src/translate/extent.c | src/translate/instruction.c | \
+		src/translate/region.c) level=-O2 ;;
 	*) level=-Os ;;
 	esac
-	$gcc "${flags[@]}" $level -c "$source" -o "$work/$(basename "${source%.*}").o"
+	object=${source%.*}
+	$gcc "${flags[@]}" $level -c "$source" -o "$work/${object//\//-}.o"
 done
 $gcc "${flags[@]}" -nostdlib -Wl,--gc-sections -T target/offload.ld "$work"/*.o -lgcc \
 	-o "$out/offload.elf"

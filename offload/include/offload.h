@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Why execution ended. The Rust driver has the same list (rust/stop.rs). */
+/* Why execution ended. The Rust driver has the same list (rust/machine/outcome.rs). */
 enum offload_stop {
 	OFFLOAD_RUNNING,	/* it did not */
 	OFFLOAD_RETURNED,	/* the function returned */

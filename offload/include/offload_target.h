@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What the Rust driver puts into the small core's memory, and where (rust/job.rs writes it).
+ * What the Rust driver puts into the small core's memory, and where (rust/machine/job.rs writes it).
  *
  *   host address   what
  *   0x00000000     vectors; struct offload_state at 0x7900, a stack below it
@@ -20,7 +20,7 @@
 #ifndef OFFLOAD_TARGET_H
 #define OFFLOAD_TARGET_H
 
-#include "executor.h"
+#include "runtime/executor.h"
 
 #define TARGET_STATE 0x00007900u
 #define TARGET_STATE_PAGE 0x00007800u
@@ -30,7 +30,7 @@
 #define TARGET_OTHER_TABLE 0x20000000u
 #define TARGET_OTHER_TABLE_BYTES 0x00200000u
 #define TARGET_CACHE 0x20200000u
-#define TARGET_CACHE_MOST 0x00100000u
+#define TARGET_CACHE_MAX 0x00100000u
 #define TARGET_JOB 0x20380000u
 #define TARGET_MEMORY 0x21000000u
 /* Behind the timer that counts for the executor, up to the end of peripherals. */

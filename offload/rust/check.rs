@@ -2,7 +2,7 @@
 
 use crate::error::OffloadError;
 use crate::guest::Guest;
-use crate::job::{ALL_OPTIONS, Job, OPTIONS, SCRATCH};
+use crate::machine::job::{ALL_OPTIONS, Job, OPTIONS, SCRATCH};
 use crate::machine::{self, Native, PROGRAMS};
 use crate::parts::Parts;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 /// What went wrong around the executor; what went wrong in the guest is an
-/// [`crate::outcome::Outcome`].
+/// [`crate::machine::outcome::Outcome`].
 #[derive(Debug, thiserror::Error)]
 pub enum OffloadError {
     /// The options do not fit together.

@@ -84,17 +84,17 @@ pub(crate) fn build(
     if fs::read_to_string(&done).is_ok_and(|built| built == state) {
         return Ok(());
     }
-    let said = Command::new(script)
+    let output = Command::new(script)
         .args(arguments)
         .output()
         .map_err(|source| OffloadError::MissingTool {
             program: script.display().to_string(),
             source,
         })?;
-    if !said.status.success() {
+    if !output.status.success() {
         return Err(OffloadError::Build {
-            lacking: said.status.code() == Some(3),
-            message: String::from_utf8_lossy(&said.stderr).trim().to_owned(),
+            lacking: output.status.code() == Some(3),
+            message: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         });
     }
     fs::write(&done, state).map_err(io("write", done))

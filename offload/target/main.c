@@ -326,7 +326,7 @@ void target_main(void)
 	timer[0] = 1;
 	prepare(x, job);
 	if (job->magic != TARGET_MAGIC || job->bytes != sizeof(*job) ||
-	    job->cache_bytes < 1024 || job->cache_bytes > TARGET_CACHE_MOST ||
+	    job->cache_bytes < 1024 || job->cache_bytes > TARGET_CACHE_MAX ||
 	    job->job.layout.host_base != TARGET_MEMORY || job->job.layout.size > 0x1000000 ||
 	    job->job.layout.table_base != TARGET_TABLE || job->job.layout.state != TARGET_STATE ||
 	    job->job.layout.text_start - job->job.layout.guest_base < 0x8000 ||

@@ -96,7 +96,7 @@ int check_instructions(uint32_t wanted, uint32_t options)
 
 /* --- blocks --- */
 
-enum { BLOCK_MOST = 40, COUNTER = 8, BASE_ONE = 6, BASE_TWO = 9 };
+enum { BLOCK_MAX = 40, COUNTER = 8, BASE_ONE = 6, BASE_TWO = 9 };
 
 static uint32_t loads(uint32_t word)
 {
@@ -187,7 +187,7 @@ int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool ha
 
 	make_worlds(false, options, cache_size);
 	for (uint32_t i = 0; i < wanted && bad < 5; i++) {
-		uint32_t count = 1 + below(BLOCK_MOST), words[BLOCK_MOST + 2], base, length = count;
+		uint32_t count = 1 + below(BLOCK_MAX), words[BLOCK_MAX + 2], base, length = count;
 		int world = below(3) ? below(2) : below(WORLDS);
 		struct offload_cpu cpu;
 
@@ -210,7 +210,7 @@ int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool ha
 			for (uint32_t j = 0; j < TEST_TEXT_BYTES; j += 4)
 				put_word(oracles[world].memory, TEST_TEXT + j, MARKER);
 		}
-		for (uint32_t j = 0; j < BLOCK_MOST + 32; j++)
+		for (uint32_t j = 0; j < BLOCK_MAX + 32; j++)
 			put_word(oracles[world].memory, TEST_TEXT + 0x4000 + 4 * j, MARKER);
 		for (uint32_t j = 0; j < length; j++)
 			put_word(oracles[world].memory, cpu.r[PC] - base + 4 * j, words[j]);

@@ -29,6 +29,13 @@ extern uint64_t dice_state;
 
 uint32_t dice(void);
 uint32_t below(uint32_t limit);
+struct oracle oracle_new(uint32_t base);
+/* Runs until an instruction that stops, at most so many; true: it stopped by the MARKER. */
+bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t max_instructions);
+/* Where the oracle's last access found nothing. It may go on for an instruction after a store. */
+extern uint32_t oracle_missed;
+/* A halfword of the oracle's memory; 0 outside of it. */
+uint32_t half_at(const struct oracle *oracle, uint32_t address);
 /* thumb: the instruction set of the code. */
 void make_worlds(bool thumb, uint32_t options, uint32_t cache_size);
 void put_word(uint8_t *memory, uint32_t offset, uint32_t word);
@@ -50,7 +57,7 @@ bool is_transfer(enum a32_op op);
 bool exposes_stack(enum a32_op op, uint32_t word);
 /* Runs both from one state, the oracle for at most so many instructions; false: they differ. */
 bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu *start,
-	     uint32_t bytes, uint32_t most);
+	     uint32_t bytes, uint32_t max_instructions);
 
 /* The executor hands back to the big core at this guest address; 0: nowhere. */
 void hand_back_at(struct edge *edge, uint32_t address);

@@ -5,7 +5,7 @@
 
 #include <unicorn/unicorn.h>
 
-#include "executor.h"
+#include "runtime/executor.h"
 
 enum {
 	TEST_MEMORY = 1 << 20,	/* bytes of guest memory */

@@ -16,12 +16,12 @@ dormouse=$(realpath "$2")
 states=$3
 blocks=$4
 inputs=$5
-sources=$(cd "$here" && cat include/* isa/* src/* target/* tests/* guest/*.[ch] guest/shim/* build.sh |
-	sha256sum | cut -c 1-12)
+sources=$(cd "$here" && find include isa src target tests guest build.sh linux-source.sh -type f -print0 |
+	sort -z | xargs -0 cat | sha256sum | cut -c 1-12)
 mkdir -p "$1/$sources"
 out=$(cd "$1/$sources" && pwd)
-cc -std=c11 -Wall -Wextra -Werror -O2 -I"$here/include" -I"$here/src" "$here"/src/*.c \
-	"$here"/tests/*.c -lunicorn -o "$out/differential"
+(cd "$here" && cc -std=c11 -Wall -Wextra -Werror -O2 -I. -Iinclude -Isrc $(find src -name '*.c') \
+	tests/*.c -lunicorn -o "$out/differential")
 
 # part NAME COMMAND…: runs it unless it is done; what it said is kept when it succeeds.
 part() {

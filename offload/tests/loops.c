@@ -10,7 +10,7 @@
 #include "differential.h"
 
 enum {
-	LOOP_MOST = 12, CODE = TEST_TEXT + 0x4000, OUT = TEST_TEXT + 0x5000, COUNTER = 8,
+	LOOP_MAX = 12, CODE = TEST_TEXT + 0x4000, OUT = TEST_TEXT + 0x5000, COUNTER = 8,
 	INDEX = 12, POINTERS = 3,
 };
 
@@ -18,7 +18,7 @@ enum {
 static const uint32_t pointer[POINTERS] = { 6, 7, 10 };
 
 struct loop_code {
-	uint8_t bytes[16 * LOOP_MOST];
+	uint8_t bytes[16 * LOOP_MAX];
 	uint32_t size;
 	bool thumb;
 };
@@ -142,7 +142,7 @@ static void leave_if(struct loop_code *code, uint32_t cond)
 
 static void make_loop(struct loop_code *code)
 {
-	uint32_t count = 1 + below(LOOP_MOST - 4), counted = below(count);
+	uint32_t count = 1 + below(LOOP_MAX - 4), counted = below(count);
 
 	code->size = 0;
 	for (uint32_t i = 0; i < count; i++) {

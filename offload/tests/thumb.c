@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../src/t32_lines.h"
+#include "decode/t32_lines.h"
 #include "differential.h"
 
-enum { CODE = TEST_TEXT + 0x4000, BLOCK_MOST = 40, COUNTER = 4, BASE_ONE = 6, BASE_TWO = 9 };
+enum { CODE = TEST_TEXT + 0x4000, BLOCK_MAX = 40, COUNTER = 4, BASE_ONE = 6, BASE_TWO = 9 };
 
 static bool is_wide(uint32_t line)
 {
@@ -209,9 +209,9 @@ static uint32_t block_instruction(uint32_t *line, uint32_t address, uint32_t it)
 }
 
 struct block {
-	uint32_t line[BLOCK_MOST], left[BLOCK_MOST], offset[BLOCK_MOST + 1];
+	uint32_t line[BLOCK_MAX], left[BLOCK_MAX], offset[BLOCK_MAX + 1];
 	uint32_t count, bytes;
-	bool free[BLOCK_MOST + 1];	/* in no IT block */
+	bool free[BLOCK_MAX + 1];	/* in no IT block */
 };
 
 /* Random instructions, IT blocks among them, and branches that go forward to where none is. */
@@ -227,7 +227,7 @@ static void make_block(struct block *block, uint32_t base, uint32_t start)
 		if (t32_table[line].form == FORM_COMPARE_BRANCH)
 			b_line[1] = line;
 	}
-	block->count = 1 + below(BLOCK_MOST);
+	block->count = 1 + below(BLOCK_MAX);
 	for (uint32_t i = 0; i < block->count; i++) {
 		uint32_t *line = &block->line[i], *left = &block->left[i];
 
@@ -334,7 +334,7 @@ int check_thumb_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, b
 		cpu.control |= 0x20;
 		if (i % 64 < WORLDS)
 			load_code(&oracles[world], edges[world], NULL, 0, TEST_TEXT);
-		for (uint32_t j = 0; j < 4 * BLOCK_MOST + 128; j += 4)
+		for (uint32_t j = 0; j < 4 * BLOCK_MAX + 128; j += 4)
 			put_word(memory, CODE + j, MARKER);
 		put_half(memory, start, 0xf3bf);	/* clrex */
 		put_half(memory, start + 2, 0x8f2f);

@@ -1,0 +1,183 @@
+//! What `dormouse offload` understands.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::machine::job::SCRATCH;
+
+/// The virtual executor: kernel code of a big ARM core on a small one
+#[derive(Debug, Subcommand)]
+pub enum OffloadCommand {
+    /// Run a function of an ARM ELF on an emulated Cortex-M3
+    #[command(after_help = "\
+Examples:
+  dormouse offload run --program crc32 0x1234 10
+  dormouse offload run vmlinux.elf string_hash 0xc0100000 --json
+  dormouse offload run module.ko my_function 1 2 3 --prune
+  dormouse offload run driver.o probe --map 0xf0000000:0x48000000:4096 \\
+      --device 0x48000000:0x100:0x40028000
+
+A relocatable object is linked at 0xc0010000 first. Arguments are decimal or 0x…; at most four.
+
+Linear-mapped are the guest's memory and nothing else: 1 to 16 MiB from a multiple of 16 MiB on.
+Other addresses are found in page tables: --map makes some, --page-table names the guest's own.
+
+Exit codes: 0 the function returned; 1 it stopped, the reason is printed; 2 wrong usage; 3 a tool
+is missing.")]
+    Run(Box<RunArguments>),
+    /// Count instructions: native on both cores, translated cold and warm; write offload.json
+    #[command(after_help = "\
+Example:
+  dormouse offload bench --out out/bench")]
+    Bench(BenchArguments),
+    /// Run the guest programs in every mode and compare with the big core
+    #[command(after_help = "\
+Examples:
+  dormouse offload check
+  dormouse offload check glob sort --inputs 5 --seed 3
+
+A mode is an instruction set, a place of linear memory, and an optimisation switched off, or a small
+code cache, or another scratch register. Exit codes: 0 all are equal; 1 one is not.")]
+    Check(CheckArguments),
+    /// Run a whole kernel's device suspend and resume, and compare memory with the big core's
+    #[command(after_help = "\
+Examples:
+  dormouse offload suspend
+  dormouse offload suspend --t32 --prune --json
+
+Builds an ARMv7-A Linux from the distribution's source (once for each instruction
+set: some minutes), boots it on an emulated Cortex-A9, lets it suspend its
+devices, and takes its memory at the calls of all eight phases, from dpm_prepare
+to dpm_complete, and behind them. The executor runs the same calls on the same
+memory. What the big core itself has otherwise when it makes a call twice depends
+on the time, and is counted, not compared.
+
+Exit codes: 0 all are as on the big core; 1 one is not; 3 a tool is missing.")]
+    Suspend(SuspendArguments),
+}
+
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// An ARM ELF: linked, or an object
+    #[arg(value_name = "ELF", required_unless_present = "program")]
+    pub elf: Option<String>,
+
+    /// The function (a symbol, or an address as 0x…), then its arguments
+    #[arg(value_name = "FUNCTION [ARGUMENT]", num_args = 0..=5)]
+    pub words: Vec<String>,
+
+    /// A guest program from the kernel's lib/ instead: glob, kfifo, sort, list_sort, rbtree,
+    /// crc32, string, callback; its arguments are a seed and a number of rounds
+    #[arg(long)]
+    pub program: Option<String>,
+
+    /// The guest program as T32 code, not A32
+    #[arg(long, requires = "program")]
+    pub t32: bool,
+
+    /// Translate without an optimisation, or without any: registers, flags, stack, interrupts,
+    /// chain, pages, linear, protection, table, regions, carry, loops, all
+    #[arg(long, value_name = "OPTIMISATION", value_delimiter = ',')]
+    pub without: Vec<String>,
+
+    /// Bytes of code cache (1024 and more)
+    #[arg(long, default_value_t = 256 << 10)]
+    pub cache: u32,
+
+    /// Stop after so many times 656,000 instructions
+    #[arg(long, default_value_t = 1000)]
+    pub budget: u32,
+
+    /// Serve the kernel functions of isa/natives.def without running them
+    #[arg(long)]
+    pub prune: bool,
+
+    /// Call this function at every timer interrupt
+    #[arg(long, value_name = "FUNCTION")]
+    pub irq_handler: Option<String>,
+
+    /// Instructions between timer interrupts
+    #[arg(long, default_value_t = 655_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    pub irq_period: u32,
+
+    /// Run it so often, the code cache kept
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub runs: u32,
+
+    /// Write guest memory afterwards: address, bytes, file
+    #[arg(long, num_args = 3, value_names = ["ADDRESS", "BYTES", "FILE"])]
+    pub dump: Option<Vec<String>>,
+
+    /// Number of the register that the translator keeps for itself
+    #[arg(long, default_value_t = SCRATCH, value_parser = clap::value_parser!(u32).range(0..=12))]
+    pub scratch: u32,
+
+    /// Map guest addresses to physical ones, in page tables behind the guest's own memory; all three
+    /// are multiples of 4096
+    #[arg(
+        long,
+        value_name = "ADDRESS:PHYSICAL:BYTES",
+        conflicts_with = "page_table"
+    )]
+    pub map: Vec<String>,
+
+    /// The guest's own first-level page table (a symbol, or its address as 0x…)
+    #[arg(long, value_name = "TABLE")]
+    pub page_table: Option<String>,
+
+    /// A device of the big core: where page tables lead to, and which of the small core's peripherals
+    /// (0x40001000 to 0x5fffffff) it is; at most eight
+    #[arg(long, value_name = "PHYSICAL:BYTES:HOST")]
+    pub device: Vec<String>,
+
+    /// Physical address of the guest's memory
+    #[arg(long, value_name = "ADDRESS", default_value = "0x80000000")]
+    pub physical: String,
+
+    /// Print one JSON object a run
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchArguments {
+    /// Where offload.json and the plots go
+    #[arg(long, value_name = "DIR", default_value = "out/bench")]
+    pub out: PathBuf,
+
+    /// Put tables and figure into this folder of documentation, too
+    #[arg(long, value_name = "DIR")]
+    pub publish: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// Only these programs
+    #[arg(value_name = "PROGRAM")]
+    pub programs: Vec<String>,
+
+    /// Random inputs for each
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    pub inputs: u32,
+
+    /// What the random inputs are made from
+    #[arg(long, default_value_t = 1)]
+    pub seed: u32,
+}
+
+#[derive(Debug, Args)]
+pub struct SuspendArguments {
+    /// A kernel in T32 code, not A32
+    #[arg(long)]
+    pub t32: bool,
+
+    /// Serve the kernel functions of isa/natives.def without running them, except what outlives the
+    /// call: memory, work items, threads
+    #[arg(long)]
+    pub prune: bool,
+
+    /// Print one JSON object a function
+    #[arg(long)]
+    pub json: bool,
+}

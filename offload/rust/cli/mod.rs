@@ -1,0 +1,44 @@
+//! `dormouse offload`: from the command line to a run, a check, a comparison or the benchmark.
+
+pub mod arguments;
+mod print;
+mod run;
+
+use std::io::Write;
+
+use crate::machine::outcome::Outcome;
+use crate::suspend::{self, Comparison};
+use crate::{bench, check};
+
+pub use arguments::OffloadCommand;
+
+/// Runs a verb; the answer is the exit code.
+pub fn run(command: &OffloadCommand) -> u8 {
+    let result = match command {
+        OffloadCommand::Run(arguments) => run::run(arguments).map(|runs| {
+            for outcome in &runs {
+                print::outcome(outcome, arguments.json);
+            }
+            u8::from(!runs.iter().all(Outcome::returned))
+        }),
+        OffloadCommand::Check(arguments) => {
+            check::run(&arguments.programs, arguments.seed, arguments.inputs).map(|()| 0)
+        }
+        OffloadCommand::Suspend(arguments) => {
+            suspend::run(arguments.t32, arguments.prune).map(|comparisons| {
+                for comparison in &comparisons {
+                    print::comparison(comparison, arguments.json);
+                }
+                u8::from(!comparisons.iter().all(Comparison::same))
+            })
+        }
+        OffloadCommand::Bench(arguments) => {
+            bench::run(&arguments.out, arguments.publish.as_deref()).map(|()| 0)
+        }
+    };
+    result.unwrap_or_else(|error| {
+        // Standard error may be closed; that must not hide the exit code.
+        let _ = writeln!(std::io::stderr(), "dormouse: {error}");
+        error.exit_code()
+    })
+}

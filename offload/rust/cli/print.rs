@@ -1,0 +1,82 @@
+//! Prints outcomes for people and for scripts.
+
+use std::io::Write;
+
+use crate::machine::outcome::Outcome;
+use crate::suspend::Comparison;
+
+pub fn outcome(outcome: &Outcome, json: bool) {
+    let text = if json {
+        serde_json::to_string(outcome).unwrap_or_default()
+    } else {
+        describe(outcome)
+    };
+    // A reader that has gone away is not an error.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+pub fn comparison(comparison: &Comparison, json: bool) {
+    let text = if json {
+        serde_json::to_string(comparison).unwrap_or_default()
+    } else {
+        let counter = |name: &str| comparison.counters.get(name).copied().unwrap_or_default();
+        let mut text = format!(
+            "{}: {} ({}){}\n  {} instructions on the small core; {} guest \
+             instructions translated; {} interpreted, {} faults, {} calls served\n  {} device \
+             events so far; {} words of memory changed by the big core; {} doublewords that depend \
+             on the time; {} words otherwise in the executor",
+            comparison.function,
+            comparison.stop,
+            comparison.explanation,
+            comparison
+                .results
+                .map_or(String::new(), |[own, big]| format!(
+                    ", {} on the big core {}",
+                    own.cast_signed(),
+                    big.cast_signed()
+                )),
+            comparison.instructions,
+            counter("translated"),
+            counter("interpreted"),
+            counter("faults"),
+            counter("natives"),
+            comparison.device_events,
+            comparison.changed,
+            comparison.times,
+            comparison.different,
+        );
+        if let Some(instruction) = &comparison.instruction {
+            let at = comparison.registers[15];
+            text.push_str(&format!("\n  at {at:08x}: {instruction}"));
+        }
+        for difference in &comparison.differences {
+            text.push_str(&format!("\n  {difference}"));
+        }
+        text
+    };
+    // A reader that has gone away is not an error.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+fn describe(outcome: &Outcome) -> String {
+    let mut text = format!("{}: {}\n", outcome.stop, outcome.explanation);
+    if let (Some(instruction), Some(encoding)) = (&outcome.instruction, outcome.encoding) {
+        let at = outcome.registers[15];
+        text.push_str(&format!("at {at:08x}  {encoding:08x}  {instruction}\n"));
+    }
+    if let Some(accessed) = outcome.accessed {
+        text.push_str(&format!("address    {accessed:08x}\n"));
+    }
+    for (number, value) in outcome.registers.iter().enumerate() {
+        let end = if number % 4 == 3 { '\n' } else { ' ' };
+        text.push_str(&format!("r{number:<2} {value:08x}{end}"));
+    }
+    let counter = |name: &str| outcome.counters.get(name).copied().unwrap_or_default();
+    text.push_str(&format!(
+        "{} instructions on the small core; {} guest instructions translated into {} bytes",
+        outcome.instructions,
+        counter("translated"),
+        counter("emitted"),
+    ));
+    text
+}

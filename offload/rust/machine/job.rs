@@ -1,0 +1,174 @@
+//! Writes a job as the executor reads it: `struct target_job` of `include/offload_target.h`.
+
+use crate::guest::Guest;
+
+const MAGIC: u32 = 0x3142_4a44;
+const HOST_MEMORY: u32 = 0x2100_0000;
+const TABLE: u32 = 0;
+const STATE: u32 = 0x7900;
+const MAX_NATIVES: usize = 64;
+pub const MAX_DEVICES: usize = 8;
+const MAX_PRESETS: usize = 4;
+
+/// The register whose guest value the guest programs need rarely (docs/explanation/offload.md).
+pub const SCRATCH: u32 = 9;
+
+/// All optimisations: `OPTIONS_ALL` of `src/translate/translate.h`.
+pub const ALL_OPTIONS: u32 = 0xfff;
+
+/// Each optimisation's switch (`enum offload_option`), in the order in which the benchmark adds them
+/// to the baseline.
+pub const OPTIONS: [(&str, u32); 12] = [
+    ("registers", 1),
+    ("flags", 1 << 1),
+    ("stack", 1 << 2),
+    ("interrupts", 1 << 4),
+    ("chain", 1 << 3),
+    ("pages", 1 << 9),
+    ("linear", 1 << 5),
+    ("protection", 1 << 6),
+    ("table", 1 << 7),
+    ("regions", 1 << 8),
+    ("carry", 1 << 10),
+    ("loops", 1 << 11),
+];
+
+/// A device of the big core that guest code reaches through its page tables, and which of the small
+/// core's it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Device {
+    pub physical: u32,
+    pub bytes: u32,
+    /// Host address.
+    pub host: u32,
+}
+
+impl Device {
+    /// Peripherals of the small core, without the timer that counts for the executor:
+    /// `TARGET_DEVICES` and `TARGET_DEVICES_END` of `include/offload_target.h`.
+    pub const HOSTS: std::ops::Range<u32> = 0x4000_1000..0x6000_0000;
+}
+
+/// What is to be run, and how.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub entry: u32,
+    pub arguments: [u32; 4],
+    /// CPSR's A, I, F and mode at the beginning.
+    pub control: u32,
+    /// TPIDRURW, TPIDRURO and TPIDRPRW.
+    pub thread: [u32; 3],
+    /// The stack's first and last address and where its guard begins, unless it is the guest's
+    /// usual one; no memory is allocated then, because all of it is the guest's.
+    pub stack: Option<(u32, u32, u32)>,
+    /// How often; the code cache is kept from one to the next.
+    pub runs: u32,
+    pub cache_bytes: u32,
+    /// Ticks of 40 ns between two interrupts.
+    pub tick: u32,
+    /// Interrupts until it is stopped.
+    pub budget: u32,
+    pub options: u32,
+    /// Number of the register that the translator keeps for itself.
+    pub scratch: u32,
+    /// Guest function that is called at interrupts; 0: none.
+    pub irq_handler: u32,
+    /// Replaced functions: guest address and kind.
+    pub natives: Vec<(u32, u32)>,
+    /// Guest memory that is wanted back: address and bytes.
+    pub dump: (u32, u32),
+    /// Physical address of the guest's memory.
+    pub physical: u32,
+    /// Physical address of the first-level page table, a multiple of 16 KiB.
+    pub page_table: Option<u32>,
+    pub devices: Vec<Device>,
+    /// Words that the small core's devices get first: host addresses and values.
+    pub presets: Vec<(u32, u32)>,
+}
+
+impl Job {
+    pub fn new(entry: u32, arguments: [u32; 4]) -> Job {
+        Job {
+            entry,
+            arguments,
+            // SVC mode.
+            control: 0x13,
+            thread: [0; 3],
+            stack: None,
+            runs: 1,
+            cache_bytes: 256 << 10,
+            tick: 0xf_ffff,
+            budget: 1000,
+            options: ALL_OPTIONS,
+            scratch: SCRATCH,
+            irq_handler: 0,
+            natives: Vec::new(),
+            dump: (0, 0),
+            physical: 0x8000_0000,
+            page_table: None,
+            devices: Vec::new(),
+            presets: Vec::new(),
+        }
+    }
+
+    /// The structure's bytes.
+    pub fn bytes(&self, guest: &Guest) -> Vec<u8> {
+        let (top, bottom, guard) = self.stack.unwrap_or_else(|| guest.stack());
+        let natives = &self.natives[..self.natives.len().min(MAX_NATIVES)];
+        let mut words = vec![
+            guest.base,
+            guest.memory.len() as u32,
+            HOST_MEMORY,
+            guest.text_start,
+            guest.text_end,
+            // The target table is of the instruction set that the guest begins in.
+            self.entry & 1,
+            TABLE,
+            STATE,
+            self.options,
+            self.scratch,
+            self.physical,
+            // 1: all of memory is linear-mapped, there is nothing else.
+            self.page_table.unwrap_or(1),
+            self.entry,
+        ];
+        words.extend(self.arguments);
+        words.push(self.control);
+        words.extend(self.thread);
+        words.extend([top, bottom, guard]);
+        // The arena: between the file's end and the stack's guard.
+        words.extend(match self.stack {
+            Some(_) => [guest.end; 2],
+            None => [guest.end, guard.max(guest.end)],
+        });
+        let devices = &self.devices[..self.devices.len().min(MAX_DEVICES)];
+        words.extend([self.irq_handler, natives.len() as u32, devices.len() as u32]);
+        for index in 0..MAX_NATIVES {
+            let (address, kind) = natives.get(index).copied().unwrap_or_default();
+            words.extend([address, kind]);
+        }
+        for index in 0..MAX_DEVICES {
+            let device = devices.get(index);
+            words.extend(device.map_or([0; 3], |d| [d.physical, d.bytes, d.host]));
+        }
+        let bytes = 4 * (17 + words.len() as u32);
+        let presets = &self.presets[..self.presets.len().min(MAX_PRESETS)];
+        let mut head = vec![
+            MAGIC,
+            bytes,
+            self.runs,
+            self.cache_bytes,
+            self.tick,
+            self.budget,
+            self.dump.0,
+            self.dump.1,
+            presets.len() as u32,
+        ];
+        for index in 0..MAX_PRESETS {
+            let (host, value) = presets.get(index).copied().unwrap_or_default();
+            head.extend([host, value]);
+        }
+        head.append(&mut words);
+        head.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+}

@@ -1,0 +1,281 @@
+//! What is needed of GDB's remote protocol, over a Unix socket: stop an emulated machine at an
+//! address, read and write registers. QEMU's ARM: registers 0 to 15, 25 is CPSR, others by the name
+//! that its description has.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::error::{OffloadError, io};
+
+const CPSR: u32 = 25;
+/// For one answer; the machine may have to boot until it has one.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A machine that waits.
+pub struct Gdb {
+    stream: UnixStream,
+}
+
+fn machine<T>(message: impl Into<String>) -> Result<T, OffloadError> {
+    Err(OffloadError::BigMachine(message.into()))
+}
+
+fn checksum(data: &[u8]) -> u8 {
+    data.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+}
+
+/// A little-endian word as the protocol writes it.
+fn word(hex: &str) -> Option<u32> {
+    u32::from_str_radix(hex.get(..8)?, 16)
+        .ok()
+        .map(u32::swap_bytes)
+}
+
+impl Gdb {
+    /// # Errors
+    /// Nobody listens there.
+    pub fn connect(path: &Path) -> Result<Gdb, OffloadError> {
+        let stream = UnixStream::connect(path).map_err(io("connect to", path))?;
+        stream
+            .set_read_timeout(Some(ANSWER_TIMEOUT))
+            .map_err(io("set up", path))?;
+        let mut gdb = Gdb { stream };
+        // The machine serves single registers only to a client that has read their description.
+        gdb.request("qXfer:features:read:target.xml:0,ffb")?;
+        Ok(gdb)
+    }
+
+    fn byte(&mut self) -> Result<u8, OffloadError> {
+        let mut byte = [0];
+        match self.stream.read(&mut byte) {
+            Ok(1) => Ok(byte[0]),
+            Ok(_) => machine("has ended"),
+            Err(error) => machine(format!("does not answer: {error}")),
+        }
+    }
+
+    fn send(&mut self, text: &str) -> Result<(), OffloadError> {
+        let packet = format!("${text}#{:02x}", checksum(text.as_bytes()));
+        self.stream
+            .write_all(packet.as_bytes())
+            .or_else(|error| machine(format!("does not listen: {error}")))
+    }
+
+    fn receive(&mut self) -> Result<String, OffloadError> {
+        while self.byte()? != b'$' {}
+        let mut data = Vec::new();
+        loop {
+            match self.byte()? {
+                b'#' => break,
+                byte => data.push(byte),
+            }
+        }
+        let sum = [self.byte()?, self.byte()?];
+        let answer = std::str::from_utf8(&sum)
+            .ok()
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        if answer != Some(checksum(&data)) {
+            return machine("sent a packet with a wrong checksum");
+        }
+        self.stream
+            .write_all(b"+")
+            .or_else(|error| machine(format!("does not listen: {error}")))?;
+        // `}` escapes; only descriptions have it.
+        let mut text = Vec::new();
+        let mut bytes = data.into_iter();
+        while let Some(byte) = bytes.next() {
+            text.push(match byte {
+                b'}' => bytes.next().unwrap_or_default() ^ 0x20,
+                byte => byte,
+            });
+        }
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn request(&mut self, text: &str) -> Result<String, OffloadError> {
+        self.send(text)?;
+        self.receive()
+    }
+
+    fn must(&mut self, text: &str) -> Result<(), OffloadError> {
+        match self.request(text)?.as_str() {
+            "OK" => Ok(()),
+            other => machine(format!("refuses {text:?}: {other:?}")),
+        }
+    }
+
+    /// # Errors
+    /// The machine has no such register, or does not answer.
+    pub fn register(&mut self, number: u32) -> Result<u32, OffloadError> {
+        let answer = self.request(&format!("p{number:x}"))?;
+        word(&answer).map_or_else(
+            || machine(format!("has no register {number}: {answer:?}")),
+            Ok,
+        )
+    }
+
+    /// # Errors
+    /// The machine does not answer.
+    pub fn registers(&mut self) -> Result<[u32; 16], OffloadError> {
+        let mut registers = [0; 16];
+        for (number, register) in registers.iter_mut().enumerate() {
+            *register = self.register(number as u32)?;
+        }
+        Ok(registers)
+    }
+
+    /// # Errors
+    /// The machine does not take them.
+    pub fn set_registers(&mut self, registers: &[u32; 16]) -> Result<(), OffloadError> {
+        for (number, value) in registers.iter().enumerate() {
+            self.set_register(number as u32, *value)?;
+        }
+        Ok(())
+    }
+
+    fn set_register(&mut self, number: u32, value: u32) -> Result<(), OffloadError> {
+        self.must(&format!("P{number:x}={:08x}", value.swap_bytes()))
+    }
+
+    /// # Errors
+    /// The machine does not answer.
+    pub fn status(&mut self) -> Result<u32, OffloadError> {
+        self.register(CPSR)
+    }
+
+    /// # Errors
+    /// The machine does not take it.
+    pub fn set_status(&mut self, value: u32) -> Result<(), OffloadError> {
+        self.set_register(CPSR, value)
+    }
+
+    /// The number of each named system register.
+    ///
+    /// # Errors
+    /// The machine describes no such register.
+    pub fn numbers(&mut self, names: &[&str]) -> Result<Vec<u32>, OffloadError> {
+        let mut description = String::new();
+        loop {
+            let at = description.len();
+            let answer = self.request(&format!(
+                "qXfer:features:read:system-registers.xml:{at:x},ffb"
+            ))?;
+            let (Some(kind), Some(part)) = (answer.get(..1), answer.get(1..)) else {
+                return machine("describes no system registers");
+            };
+            description.push_str(part);
+            if kind != "m" {
+                break;
+            }
+        }
+        let number = |name: &&str| {
+            let attribute = format!("name=\"{name}\"");
+            let element = description
+                .split('<')
+                .find(|element| element.contains(&attribute))?;
+            let digits = element.split("regnum=\"").nth(1)?.split('"').next()?;
+            digits.parse().ok()
+        };
+        names
+            .iter()
+            .map(|name| number(name).map_or_else(|| machine(format!("has no register {name}")), Ok))
+            .collect()
+    }
+
+    /// A word at a physical address, a device's too.
+    ///
+    /// # Errors
+    /// The machine has nothing there.
+    pub fn physical(&mut self, address: u32) -> Result<u32, OffloadError> {
+        self.must("Qqemu.PhyMemMode:1")?;
+        let answer = self.request(&format!("m{address:x},4"))?;
+        self.must("Qqemu.PhyMemMode:0")?;
+        word(&answer).map_or_else(
+            || {
+                machine(format!(
+                    "has nothing at physical address {address:#x}: {answer:?}"
+                ))
+            },
+            Ok,
+        )
+    }
+
+    /// # Errors
+    /// The machine does not take it.
+    pub fn set_physical(&mut self, address: u32, value: u32) -> Result<(), OffloadError> {
+        self.must("Qqemu.PhyMemMode:1")?;
+        self.must(&format!("M{address:x},4:{:08x}", value.swap_bytes()))?;
+        self.must("Qqemu.PhyMemMode:0")
+    }
+
+    /// Goes on until an address is executed; bit 0 of a symbol in T32 is no part of it.
+    ///
+    /// # Errors
+    /// The machine ends before that, or stops elsewhere.
+    pub fn run_to(&mut self, symbol: u32) -> Result<(), OffloadError> {
+        let address = symbol & !1;
+        self.must(&format!("Z1,{address:x},{:x}", 4 - 2 * (symbol & 1)))?;
+        let answer = self.request("c")?;
+        self.must(&format!("z1,{address:x},{:x}", 4 - 2 * (symbol & 1)))?;
+        let at = self.register(15)?;
+        if at != address {
+            return machine(format!("stopped at {at:#x}, not {address:#x}: {answer}"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// A machine that gives these answers, whatever the request.
+    fn machine_that_answers(answers: &'static [&'static str]) -> (Gdb, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gdb");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 256];
+            for answer in std::iter::once(&"l<target/>").chain(answers) {
+                // Acknowledgements come alone or with the next packet.
+                loop {
+                    let count = stream.read(&mut bytes).unwrap();
+                    if count == 0 || bytes[..count].contains(&b'#') {
+                        break;
+                    }
+                }
+                let packet = format!("+${answer}#{:02x}", checksum(answer.as_bytes()));
+                stream.write_all(packet.as_bytes()).unwrap();
+            }
+            // The last answer is acknowledged, too: until then somebody listens.
+            while stream.read(&mut bytes).is_ok_and(|count| count > 0) {}
+        });
+        (Gdb::connect(&path).unwrap(), folder)
+    }
+
+    #[test]
+    fn registers_are_little_endian() {
+        let (mut gdb, _folder) = machine_that_answers(&["78563412"]);
+        assert_eq!(gdb.register(3).unwrap(), 0x1234_5678);
+    }
+
+    #[test]
+    fn registers_are_found_by_name() {
+        let (mut gdb, _folder) = machine_that_answers(&[
+            "m<reg name=\"A\" regnum=\"40\"/><reg name=\"TPID",
+            "lRURO\" bitsize=\"32\" regnum=\"58\"/>",
+        ]);
+        assert_eq!(gdb.numbers(&["TPIDRURO", "A"]).unwrap(), [58, 40]);
+    }
+
+    #[test]
+    fn a_machine_that_stops_elsewhere_is_an_error() {
+        let (mut gdb, _folder) = machine_that_answers(&["OK", "T05", "OK", "00000060"]);
+        let error = gdb.run_to(0xc000_8000).unwrap_err().to_string();
+        assert!(error.contains("0x60000000"), "{error}");
+    }
+}

@@ -1,0 +1,221 @@
+//! An ARMv7-A Linux of our own, built from the distribution's source, and its memory at the calls of
+//! chosen functions while it suspends its devices on an emulated big machine (QEMU's vexpress-a9).
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::error::{OffloadError, io};
+use crate::guest::Guest;
+use crate::parts;
+use crate::suspend::gdb::Gdb;
+
+/// Physical address of the machine's memory, and its bytes: as much as the small core has.
+pub const PHYSICAL: u32 = 0x6000_0000;
+const MEMORY: &str = "16M";
+/// CPSR.I.
+const MASKED: u32 = 0x80;
+/// Control registers of the board's first dual timer: the kernel's ticks and its clock; the bit that
+/// lets them interrupt.
+const TIMERS: [u32; 2] = [0x1001_1008, 0x1001_1028];
+const TIMER_INTERRUPTS: u32 = 0x20;
+/// The board's counter of 24 MHz, which the kernel's scheduler reads its clock from.
+pub const COUNTER: u32 = 0x1000_005c;
+/// The board's timer of 1 MHz that counts down, which is the kernel's clock.
+pub const CLOCK: u32 = 0x1001_1024;
+/// Only the socket of the emulator is waited for.
+const SOCKET_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What `offload/kernel/build.sh` leaves.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    folder: PathBuf,
+}
+
+/// A call of a function, natively: all of the machine before and after it. It is made twice on the same
+/// memory, so that what depends on the time is known.
+#[derive(Debug, Clone)]
+pub struct Call {
+    pub registers: [u32; 16],
+    pub status: u32,
+    /// `COUNTER` and `CLOCK`.
+    pub clocks: [u32; 2],
+    /// TPIDRURW, TPIDRURO and TPIDRPRW.
+    pub thread: [u32; 3],
+    pub before: Vec<u8>,
+    pub after: Vec<u8>,
+    /// After the second time.
+    pub again: Vec<u8>,
+    /// What is in r0 then.
+    pub result: u32,
+}
+
+impl Kernel {
+    /// Builds it in A32 or T32, unless that was done.
+    ///
+    /// # Errors
+    /// A tool or the source is missing, or it does not build.
+    pub fn ready(t32: bool) -> Result<Kernel, OffloadError> {
+        let sources = parts::source_folder()?.join("kernel");
+        let work = parts::cache_folder()?.with_file_name("offload-kernel");
+        let set = if t32 { "t32" } else { "a32" };
+        let folder = work.join(format!("out-{set}"));
+        let state = parts::state_of(&sources, &["."])?;
+        let arguments = [work.as_os_str(), folder.as_os_str(), OsStr::new(set)];
+        parts::build(&sources.join("build.sh"), &arguments, &folder, &state)?;
+        Ok(Kernel { folder })
+    }
+
+    /// Its code and symbols, with memory as it is in a machine.
+    ///
+    /// # Errors
+    /// It is no kernel.
+    pub fn guest(&self, memory: &[u8]) -> Result<Guest, OffloadError> {
+        let mut guest = Guest::read(&self.folder.join("vmlinux"))?;
+        // What was code for the start is memory of the kernel's by now.
+        guest.text_start = guest.address("_stext")? & !3;
+        guest.text_end = (guest.address("_etext")? + 3) & !3;
+        guest.end = guest.base + memory.len() as u32;
+        guest.memory = memory.to_vec();
+        Ok(guest)
+    }
+
+    /// Boots it and takes its memory before and after the next call of each function, in this order,
+    /// while its only process suspends the devices and resumes them. During the calls nothing
+    /// interrupts, so that nothing else happens in them.
+    ///
+    /// # Errors
+    /// The emulator is missing, or the kernel does not come there.
+    pub fn calls(&self, functions: &[&str]) -> Result<Vec<Call>, OffloadError> {
+        let symbols = Guest::read(&self.folder.join("vmlinux"))?;
+        let folder = tempfile::tempdir().map_err(io("create", "a folder for the machine"))?;
+        let (memory, socket) = (folder.path().join("memory"), folder.path().join("gdb"));
+        let machine = BigMachine::start(&self.folder, &memory, &socket)?;
+        let mut gdb = machine.connect(&socket)?;
+        let mut calls = Vec::new();
+        let mut numbers = Vec::new();
+        for function in functions {
+            gdb.run_to(symbols.address(function)?)?;
+            if numbers.is_empty() {
+                numbers = gdb.numbers(&["TPIDRURW", "TPIDRURO", "TPIDRPRW"])?;
+            }
+            let registers = gdb.registers()?;
+            let status = gdb.status()?;
+            let mut thread = [0; 3];
+            for (value, number) in thread.iter_mut().zip(&numbers) {
+                *value = gdb.register(*number)?;
+            }
+            gdb.set_status(status | MASKED)?;
+            let mut controls = [0; TIMERS.len()];
+            for (control, timer) in controls.iter_mut().zip(TIMERS) {
+                *control = gdb.physical(timer)?;
+                // To write it starts the timer anew, and one of them is the kernel's clock.
+                if *control & TIMER_INTERRUPTS != 0 {
+                    gdb.set_physical(timer, *control & !TIMER_INTERRUPTS)?;
+                }
+            }
+            let clocks = [gdb.physical(COUNTER)?, gdb.physical(CLOCK)?];
+            let masked = gdb.status()?;
+            let before = fs::read(&memory).map_err(io("read", &memory))?;
+            gdb.run_to(registers[14])?;
+            let after = fs::read(&memory).map_err(io("read", &memory))?;
+            put_back(&memory, &before)?;
+            gdb.set_registers(&registers)?;
+            gdb.set_status(masked)?;
+            gdb.run_to(registers[14])?;
+            let again = fs::read(&memory).map_err(io("read", &memory))?;
+            let result = gdb.register(0)?;
+            let now = gdb.status()?;
+            gdb.set_status((now & !MASKED) | (status & MASKED))?;
+            for (control, timer) in controls.into_iter().zip(TIMERS) {
+                if control & TIMER_INTERRUPTS != 0 {
+                    gdb.set_physical(timer, control)?;
+                }
+            }
+            calls.push(Call {
+                registers,
+                clocks,
+                status: status | MASKED,
+                thread,
+                before,
+                after,
+                again,
+                result,
+            });
+        }
+        Ok(calls)
+    }
+}
+
+/// Writes the memory of a machine that waits; it has the file mapped, so nothing of it is cut off.
+fn put_back(memory: &Path, bytes: &[u8]) -> Result<(), OffloadError> {
+    File::options()
+        .write(true)
+        .open(memory)
+        .and_then(|mut file| file.write_all(bytes))
+        .map_err(io("write", memory))
+}
+
+/// Ends the emulator when nobody needs it any more.
+struct BigMachine(Child);
+
+impl Drop for BigMachine {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl BigMachine {
+    /// Its memory is a file, so that it can be read while it waits.
+    fn start(kernel: &Path, memory: &Path, socket: &Path) -> Result<BigMachine, OffloadError> {
+        let comma = |path: &Path| path.display().to_string().replace(',', ",,");
+        Command::new("qemu-system-arm")
+            .args([
+                "-machine",
+                "vexpress-a9,secure=off,memory-backend=ram",
+                "-m",
+                MEMORY,
+            ])
+            .arg("-object")
+            .arg(format!(
+                "memory-backend-file,id=ram,size={MEMORY},mem-path={},share=on",
+                comma(memory)
+            ))
+            .arg("-gdb")
+            .arg(format!("unix:{},server=on,wait=off", comma(socket)))
+            .args(["-S", "-display", "none", "-monitor", "none"])
+            .args(["-serial", "null", "-no-reboot"])
+            // One nanosecond an instruction: what the kernel decides by the time does not depend on the
+            // host's load.
+            .args(["-icount", "shift=0,sleep=off"])
+            // One second between suspend and resume, and nothing of the host's sound.
+            .args(["-append", "suspend.pm_test_delay=1"])
+            .env("QEMU_AUDIO_DRV", "none")
+            .arg("-kernel")
+            .arg(kernel.join("zImage"))
+            .arg("-dtb")
+            .arg(kernel.join("board.dtb"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map(BigMachine)
+            .map_err(|source| OffloadError::MissingTool {
+                program: "qemu-system-arm".into(),
+                source,
+            })
+    }
+
+    fn connect(&self, socket: &Path) -> Result<Gdb, OffloadError> {
+        let start = Instant::now();
+        while !socket.exists() && start.elapsed() < SOCKET_TIMEOUT {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Gdb::connect(socket)
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* The code cache and its indexes: guest address to host address and back. */
+#include "cache/cache.h"
+
+/* The table may well be at address 0, so there is no null pointer for what it has not. */
+static bool has_entry(const struct code_cache *cache, uint32_t guest, uint32_t *index)
+{
+	*index = (guest - cache->table_guest) / ((guest & 1) ? 2 : 4);
+	return *index < cache->table_words[guest & 1];
+}
+
+static uint32_t unit_of(const struct region *region)
+{
+	return (region->guest & 1) ? 2 : 4;
+}
+
+static uint32_t outside_slot(uint32_t guest)
+{
+	return (guest >> 1 ^ guest >> 8) % OUTSIDE_MAX;
+}
+
+static void forget_outside(struct code_cache *cache)
+{
+	for (uint32_t i = 0; i < OUTSIDE_MAX; i++)
+		cache->outside[i].host = 0;
+}
+
+void cache_init(struct code_cache *cache)
+{
+	cache->used = 0;
+	cache->regions = 0;
+	cache->flushes = 0;
+	cache->translated_regions = 0;
+	cache->translated_instructions = 0;
+	cache->emitted_bytes = 0;
+	forget_outside(cache);
+}
+
+void cache_flush(struct code_cache *cache)
+{
+	for (uint32_t i = 0; i < cache->regions; i++) {
+		const struct region *region = (void *)(cache->bytes + cache->region[i]);
+
+		for (uint32_t j = 0; j < region->count; j++) {
+			uint32_t index;
+
+			uint32_t guest = region->guest + unit_of(region) * j;
+
+			if (has_entry(cache, guest, &index))
+				cache->table[guest & 1][index] = 0;
+		}
+	}
+	forget_outside(cache);
+	cache->used = 0;
+	cache->regions = 0;
+	cache->flushes++;
+}
+
+uint32_t cache_find(const struct code_cache *cache, uint32_t guest)
+{
+	uint32_t slot = outside_slot(guest), index;
+
+	if (has_entry(cache, guest, &index))
+		return cache->table[guest & 1][index];
+	return cache->outside[slot].guest == guest ? cache->outside[slot].host : 0;
+}
+
+void cache_enter(struct code_cache *cache, uint32_t guest, uint32_t host)
+{
+	uint32_t slot = outside_slot(guest), index;
+
+	if (has_entry(cache, guest, &index)) {
+		cache->table[guest & 1][index] = host;
+		return;
+	}
+	cache->outside[slot].guest = guest;
+	cache->outside[slot].host = host;
+}
+
+struct region *cache_region_at(const struct code_cache *cache, uint32_t host)
+{
+	uint32_t offset = host - cache->address, low = 0, high = cache->regions;
+
+	if (offset >= cache->used)
+		return NULL;
+	while (high - low > 1) {
+		uint32_t middle = (low + high) / 2;
+
+		if (cache->region[middle] <= offset)
+			low = middle;
+		else
+			high = middle;
+	}
+	return (void *)(cache->bytes + cache->region[low]);
+}
+
+uint32_t region_guest_of(const struct code_cache *cache, const struct region *region,
+			 uint32_t host, uint32_t *offset)
+{
+	uint32_t code = cache->address + (uint32_t)((const uint8_t *)region - cache->bytes) +
+		region->code_offset;
+	uint32_t left = (host - code) / 2, index = 0;
+
+	while (index + 1 < region->count && left >= region->lengths[index]) {
+		/* What takes no host code belongs to what follows. */
+		left -= region->lengths[index];
+		index++;
+	}
+	*offset = 2 * left;
+	return region->guest + unit_of(region) * index;
+}
+
+uint32_t region_hosted(const struct region *region, uint32_t guest, uint32_t offset)
+{
+	const struct loop *loop = (const void *)((const uint8_t *)region + region->loops_offset);
+	uint32_t index = (guest - region->guest) / unit_of(region);
+
+	for (uint32_t i = 0; i < region->loops; i++, loop++)
+		if (index >= loop->first && index <= loop->last && (index > loop->first || offset))
+			return loop->hosted;
+	return 0;
+}
+
+uint32_t region_host_of(const struct code_cache *cache, const struct region *region)
+{
+	return cache->address + (uint32_t)((const uint8_t *)region - cache->bytes) +
+		region->code_offset;
+}
+
+uint32_t region_it(const struct region *region, uint32_t guest)
+{
+	if (!(region->guest & 1))
+		return 0;
+	return region->lengths[region->states + (guest - region->guest) / 2];
+}

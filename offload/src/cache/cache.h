@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The code cache: translated regions one behind the other in a fixed budget.
+ *
+ *   ┌──────────────┬────────────────────────────┬──────┬──────────┬───────┬───────┐
+ *   │ struct region│ u8 lengths[count], padding │ code │ literals │ exits │ loops │ next region …
+ *   └──────────────┴────────────────────────────┴──────┴──────────┴───────┴───────┘
+ *
+ * lengths[i] is the number of host halfwords of guest word or halfword i, so that a host address can
+ * be turned into a guest address and back; behind it is ITSTATE for each halfword of T32. When there is no room left, everything goes: no guest
+ * state ever holds a host code address, so this is safe at every instruction boundary.
+ *
+ * The target tables have a word for each word of A32 and for each halfword of T32: 0, or where its
+ * code is (bit 0 set). Translated code reads one of them, the executor both. Guest addresses have bit 0 set for T32 everywhere.
+ */
+#ifndef OFFLOAD_CACHE_H
+#define OFFLOAD_CACHE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct region {
+	uint32_t guest;		/* bit 0: T32 */
+	uint16_t count;		/* words of A32, halfwords of T32 */
+	uint16_t states;	/* T32: where ITSTATE of each begins in lengths */
+	uint16_t code_offset;	/* bytes from this struct */
+	uint16_t code_bytes;	/* without literals and exits */
+	uint16_t bytes;		/* all of it */
+	uint16_t loops;		/* struct loop, so many, */
+	uint16_t loops_offset;	/* so many bytes from this struct */
+	uint8_t lengths[];
+};
+
+/* Where some guest registers are host addresses: by index of guest words or halfwords. */
+struct loop {
+	uint16_t first;		/* its beginning is not yet: there they become so */
+	uint16_t last;
+	uint16_t hosted;	/* one bit for each register */
+};
+
+enum { LOOPS_MAX = 8, REGIONS_MAX = 4096, OUTSIDE_MAX = 1024 };
+
+struct code_cache {
+	uint8_t *bytes;
+	uint32_t address;	/* host address of bytes */
+	uint32_t size;
+	uint32_t used;
+	uint32_t *table[2];	/* target tables of A32 and T32 */
+	uint32_t table_words[2];
+	uint32_t table_guest;	/* guest address of their first entries */
+	uint32_t regions;
+	/* Counters, for reports. */
+	uint32_t flushes;
+	uint32_t translated_regions;
+	uint32_t translated_instructions;
+	uint32_t emitted_bytes;
+	uint32_t region[REGIONS_MAX];	/* offsets, ascending */
+	/* Entries for code that is not in the table's window. */
+	struct { uint32_t guest, host; } outside[OUTSIDE_MAX];
+};
+
+void cache_init(struct code_cache *cache);
+void cache_flush(struct code_cache *cache);
+uint32_t cache_find(const struct code_cache *cache, uint32_t guest);
+void cache_enter(struct code_cache *cache, uint32_t guest, uint32_t host);
+/* The region whose code, literals or exits contain a host address; none: 0. */
+struct region *cache_region_at(const struct code_cache *cache, uint32_t host);
+/* Guest instruction of a host address within a region; *offset is how far into its code. */
+uint32_t region_guest_of(const struct code_cache *cache, const struct region *region,
+			 uint32_t host, uint32_t *offset);
+/* The guest registers that are host addresses at a guest address, so far into its code. */
+uint32_t region_hosted(const struct region *region, uint32_t guest, uint32_t offset);
+/* Host address of a region's code. */
+uint32_t region_host_of(const struct code_cache *cache, const struct region *region);
+/* ITSTATE at a guest address of a region. */
+uint32_t region_it(const struct region *region, uint32_t guest);
+
+#endif

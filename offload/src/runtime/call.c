@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* Serves the supervisor calls of translated code, and branches to what is not translated yet. */
+#include "runtime/internal.h"
+#include "emit/t32.h"
+
+/* The branch at a host address goes to another from now on. */
+static void patch(struct executor *x, uint32_t site, uint32_t to)
+{
+	uint32_t old = cache_word(x, site), code;
+	uint8_t *at = x->cache.bytes + (site - x->cache.address);
+
+	if (bit(old, 28))
+		code = t32_branch(site, to);
+	else
+		code = t32_branch_if(bits(old, 9, 6), site, to);
+	for (int i = 0; i < 4; i++)
+		at[i] = code >> 8 * i;
+	x->code_changed(x->owner);
+}
+
+static uint32_t chain(struct executor *x, uint32_t host)
+{
+	uint32_t at = (host + 3) & ~3u, target = cache_word(x, at), site = cache_word(x, at + 4);
+	uint32_t flushes = x->cache.flushes, to = go_on(x, target);
+
+	/* Where the branch stood there may be something else by now. */
+	if (to && flushes == x->cache.flushes && target != RETURN_ADDRESS)
+		patch(x, site, to & ~1u);
+	return to;
+}
+
+uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
+{
+	uint32_t guest, offset, known = 0;
+
+	if (number < 16)
+		x->calls[number]++;
+	/* Where there is code already nobody needs to know the guest's registers. */
+	if (number == CALL_EXIT)
+		known = cache_find(&x->cache, cache_word(x, (host + 3) & ~3u));
+	else if (number == CALL_DISPATCH)
+		known = cache_find(&x->cache, *raw_scratch(x));
+	if (known)
+		return known;
+	take_registers(x);
+	switch (number) {
+	case CALL_CHAIN:
+		return chain(x, host);
+	case CALL_EXIT:
+		return go_on(x, cache_word(x, (host + 3) & ~3u));
+	case CALL_DISPATCH:
+		return go_on(x, *raw_scratch(x));
+	case CALL_INTERPRET:
+	case CALL_STOP:
+		if (!find_guest(x, host - 2, &guest, &offset))
+			return stopped(x, OFFLOAD_INTERNAL);
+		if (number == CALL_STOP)
+			return interpret_and_go_on(x);
+		if (!interpret_one(x))
+			return 0;
+		/* There may be no code behind a branch, wherever it leads. */
+		if (place_of(&x->cpu) != x->stop_at.next || instruction_branches(&x->stop_at))
+			return go_on(x, place_of(&x->cpu));
+		add_to_hosted(x, stack_delta(x));
+		give_registers(x);
+		return host | 1;
+	case CALL_WALK:
+		if (!find_guest(x, host - 2, &guest, &offset))
+			return stopped(x, OFFLOAD_INTERNAL);
+		if (!memory_walk(x, *raw_scratch(x)))
+			return interpret_and_go_on(x);
+		give_registers(x);
+		return (host - 2 - offset) | 1;
+	case CALL_NATIVE:
+		x->stop = native_call(x, cache_word(x, host & ~3u) >> ((host & 2) ? 16 : 0) & 0xffff);
+		if (x->stop != OFFLOAD_RUNNING) {
+			find_guest(x, host - 2, &guest, &offset);
+			return 0;
+		}
+		return go_on(x, x->cpu.r[PC]);
+	default:
+		return stopped(x, OFFLOAD_INTERNAL);
+	}
+}
+
+/* See translate_branch.c: the scratch register holds the address of half the entry. */
+uint32_t thumb_target(struct executor *x)
+{
+	const struct offload_layout *layout = &x->job->layout;
+
+	return go_on(x, *raw_scratch(x) + 1 - (layout->table_base / 2 - layout->guest_base));
+}
+
+uint32_t arm_target(struct executor *x)
+{
+	const struct offload_layout *layout = &x->job->layout;
+
+	return go_on(x, *raw_scratch(x) - (layout->table_base - layout->guest_base));
+}
+
+uint32_t executor_missing_target(struct executor *x)
+{
+	take_registers(x);
+	/* An empty entry was read. */
+	return x->job->layout.thumb ? thumb_target(x) : arm_target(x);
+}

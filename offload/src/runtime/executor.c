@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* Starts a job, finds or makes the code for a guest address, interprets what is not translated. */
+#include "runtime/internal.h"
+#include "emit/t32.h"
+
+static bool fetch(void *owner, uint32_t address, uint32_t *word)
+{
+	const struct executor *x = owner;
+	const struct offload_layout *layout = &x->job->layout;
+	const uint8_t *at;
+
+	if ((address & 3) || address < layout->text_start || address >= layout->text_end)
+		return false;
+	at = x->memory + (address - layout->guest_base);
+	*word = at[0] | at[1] << 8 | at[2] << 16 | (uint32_t)at[3] << 24;
+	return true;
+}
+
+static int native_at(void *owner, uint32_t address)
+{
+	const struct executor *x = owner;
+
+	for (uint32_t i = 0; i < x->job->natives; i++)
+		if ((x->job->native[i].address & ~1u) == address)
+			return x->job->native[i].kind;
+	return -1;
+}
+
+/* Host address of the code for a guest address, translated if need be. */
+static uint32_t code_for(struct executor *x, uint32_t guest)
+{
+	uint32_t host = cache_find(&x->cache, guest);
+	bool unmapped;
+
+	if (host)
+		return host;
+	x->translator.max_units = REGION_DEFAULT;
+	host = translate_region(&x->translator, guest, &unmapped);
+	if (!host && !unmapped) {
+		cache_flush(&x->cache);
+		host = translate_region(&x->translator, guest, &unmapped);
+		/* A cache that is smaller than the region gets less of it. */
+		while (!host && !unmapped && x->translator.max_units > 1) {
+			x->translator.max_units /= 2;
+			host = translate_region(&x->translator, guest, &unmapped);
+		}
+	}
+	if (host)
+		x->code_changed(x->owner);
+	if (host || !unmapped)
+		return host;
+	x->stop_address = guest & ~1u;
+	return 0;
+}
+
+uint32_t go_on(struct executor *x, uint32_t guest)
+{
+	uint32_t host;
+
+	set_place(&x->cpu, guest);
+	if (guest == INTERRUPT_RETURN_ADDRESS && x->in_interrupt) {
+		uint32_t exclusive = 1;
+
+		x->in_interrupt = false;
+		x->cpu = x->interrupted;
+		x->cpu.exclusive = exclusive;
+		guest = place_of(&x->cpu);
+	}
+	if (guest == RETURN_ADDRESS)
+		return stopped(x, OFFLOAD_RETURNED);
+	if ((guest & 3) == 2)
+		return stopped(x, OFFLOAD_UNPREDICTABLE);
+	host = code_for(x, guest);
+	if (!host)
+		return stopped(x, x->stop_address == (guest & ~1u) ? OFFLOAD_UNMAPPED_CODE :
+			       OFFLOAD_INTERNAL);
+	give_registers(x);
+	return host;
+}
+
+bool interpret_one(struct executor *x)
+{
+	if (!translator_fetch(&x->translator, place_of(&x->cpu), x->cpu.it, &x->stop_at)) {
+		x->stop_address = x->cpu.r[PC];
+		x->stop = OFFLOAD_UNMAPPED_CODE;
+		return false;
+	}
+	x->interpreted++;
+	x->stop = interpret(&x->cpu, &x->bus, &x->stop_at);
+	return x->stop == OFFLOAD_RUNNING;
+}
+
+uint32_t interpret_and_go_on(struct executor *x)
+{
+	do {
+		if (!interpret_one(x))
+			return 0;
+	} while (x->cpu.it);
+	return go_on(x, place_of(&x->cpu));
+}
+
+bool executor_init(struct executor *x)
+{
+	const struct offload_job *job = x->job;
+	const struct offload_layout *layout = &job->layout;
+	uint32_t end = layout->guest_base + layout->size;
+	bool good = true;
+
+	x->stop = OFFLOAD_RUNNING;
+	/* Sizes that can be protected, constants that an instruction can hold. */
+	good &= layout->size >= 0x1000 && !(layout->size & (layout->size - 1));
+	good &= !(layout->host_base & (layout->size - 1));
+	good &= !(layout->guest_base & (layout->size - 1)) && end - 1 >= layout->guest_base;
+	good &= t32_modified(layout->host_base - layout->guest_base) >= 0;
+	good &= layout->thumb <= 1 && !(layout->table_base & 3);
+	good &= layout->thumb || t32_modified(layout->table_base - layout->guest_base) >= 0;
+	good &= layout->state >= STATE_STACK_BYTES;
+	good &= layout->text_start >= layout->guest_base && layout->text_end <= end &&
+		layout->text_start < layout->text_end && !((layout->text_start | layout->text_end) & 3);
+	good &= layout->state < 0x10000 - sizeof(struct offload_state) && !(layout->state & 3);
+	good &= layout->scratch < SP;
+	good &= job->natives <= 64 && job->devices <= 8;
+	good &= job->stack_guard <= job->stack_bottom && job->stack_bottom < job->stack_top &&
+		job->stack_guard >= layout->guest_base && job->stack_top <= end &&
+		!(job->stack_top & 7);
+	good &= job->arena_start <= job->arena_end &&
+		(job->arena_start == job->arena_end ||
+		 (job->arena_start >= layout->guest_base && job->arena_end <= end));
+	if (!good) {
+		x->stop = OFFLOAD_BAD_JOB;
+		return false;
+	}
+	t32_prepare();
+	memory_forget(x);
+	x->cache.table_guest = layout->guest_base;
+	cache_init(&x->cache);
+	x->translator.layout = layout;
+	x->translator.cache = &x->cache;
+	x->translator.fetch = fetch;
+	x->translator.native = native_at;
+	x->translator.owner = x;
+	x->bus = (struct offload_bus){ memory_load, memory_store, memory_unaligned, x };
+	x->arena_next = job->arena_start;
+	x->in_interrupt = false;
+	x->faults = 0;
+	x->interpreted = 0;
+	x->interrupts = 0;
+	x->native_calls = 0;
+	x->delay_us = 0;
+	for (int i = 0; i < 16; i++)
+		x->calls[i] = 0;
+	return true;
+}
+
+uint32_t executor_begin(struct executor *x)
+{
+	x->stop = OFFLOAD_RUNNING;
+	__builtin_memcpy(x->cpu.r, x->job->arguments, sizeof(x->job->arguments));
+	for (int i = 4; i < SP; i++)
+		x->cpu.r[i] = 0;
+	x->cpu.flags = 0;
+	x->cpu.ge = 0;
+	x->cpu.it = 0;
+	x->cpu.control = x->job->control & 0x1df;
+	x->cpu.exclusive = 1;
+	__builtin_memcpy(x->cpu.thread, x->job->thread, sizeof(x->cpu.thread));
+	x->cpu.r[SP] = x->job->stack_top;
+	x->cpu.r[LR] = RETURN_ADDRESS;
+	return go_on(x, x->job->entry);
+}
+
+uint32_t executor_resume(struct executor *x, const struct offload_cpu *cpu)
+{
+	x->stop = OFFLOAD_RUNNING;
+	x->cpu = *cpu;
+	return go_on(x, place_of(cpu));
+}

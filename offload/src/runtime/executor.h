@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The executor: what happens whenever translated code calls, faults or is interrupted.
+ *
+ * It knows nothing of the core that runs translated code. An edge (target/ for a Cortex-M3,
+ * tests/ for an emulator in a host process) runs code from a host address on, and hands every
+ * exception to one of the functions below; each says at which host address to go on, or 0 to stop.
+ */
+#ifndef OFFLOAD_EXECUTOR_H
+#define OFFLOAD_EXECUTOR_H
+
+#include "interpret/interpret.h"
+#include "translate/translate.h"
+
+/* What a function of the kernel is replaced with. */
+struct offload_native {
+	uint32_t address;	/* guest address */
+	uint32_t kind;		/* enum native_kind */
+};
+
+/* A device that guest code reaches through its page tables. */
+struct offload_device {
+	uint32_t physical;
+	uint32_t size;
+	uint32_t host;		/* its host address */
+};
+
+/* What is to be run. All of it is untrusted; executor_init() judges. */
+struct offload_job {
+	struct offload_layout layout;
+	uint32_t physical_base;	/* physical address of layout.guest_base */
+	uint32_t page_table;	/* physical address of the first-level table; 1: none */
+	uint32_t entry;
+	uint32_t arguments[4];
+	uint32_t control;	/* CPSR's A, I, F and mode at the beginning */
+	uint32_t thread[3];	/* TPIDRURW, TPIDRURO, TPIDRPRW */
+	uint32_t stack_top;	/* guest address */
+	uint32_t stack_bottom;	/* an access below it, down to stack_guard, is an overflow */
+	uint32_t stack_guard;
+	uint32_t arena_start;	/* what memory allocation is served from */
+	uint32_t arena_end;
+	uint32_t irq_handler;	/* guest function that is called for an interrupt; 0: none */
+	uint32_t natives;
+	uint32_t devices;
+	struct offload_native native[64];
+	struct offload_device device[8];
+};
+
+struct executor {
+	struct offload_job *job;
+	struct offload_state *state;
+	uint8_t *memory;	/* guest memory, as this process reaches it */
+	struct offload_cpu cpu;
+	/* The host's registers when it was interrupted, and when it goes on. */
+	uint32_t raw[16];
+	uint32_t raw_flags;
+	uint32_t hosted;	/* of the instruction found last: see translate_loop.c */
+	/* Reads or writes a device; the edge's. */
+	bool (*device)(void *owner, uint32_t host, unsigned int size, bool write, uint32_t *value);
+	/* Says that code was written at a host address. */
+	void (*code_changed)(void *owner);
+	void *owner;
+
+	enum offload_stop stop;
+	struct instruction stop_at;	/* the instruction */
+	uint32_t stop_address;	/* what it accessed */
+	uint32_t arena_next;
+	/* A call that the executor makes itself: interrupts. */
+	struct offload_cpu interrupted;
+	bool in_interrupt;
+	/* For reports. */
+	uint32_t calls[16];
+	uint32_t faults;
+	uint32_t interpreted;
+	uint32_t interrupts;
+	uint32_t delay_us;	/* that the guest wanted to wait */
+	uint32_t native_calls;
+	/* At the end, because they are large. */
+	struct offload_bus bus;
+	struct translator translator;
+	struct code_cache cache;
+};
+
+/* Where the function that is run returns to. */
+#define RETURN_ADDRESS 0xfffffff0u
+#define INTERRUPT_RETURN_ADDRESS 0xffffffe0u
+
+/* Judges the job and prepares everything; false: stop says why. */
+bool executor_init(struct executor *x);
+/* The host address at which the job begins. */
+uint32_t executor_begin(struct executor *x);
+/* Goes on with a guest processor in any state. */
+uint32_t executor_resume(struct executor *x, const struct offload_cpu *cpu);
+/* A supervisor call; host is the address behind it. */
+uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number);
+/* An access or a fetch was not allowed; host is the instruction's address. */
+uint32_t executor_fault(struct executor *x, uint32_t host, uint32_t accessed);
+/* An indirect branch found no entry in the target table: the scratch register knows the entry. */
+uint32_t executor_missing_target(struct executor *x);
+/* Whether a host address is the beginning of a guest instruction. */
+bool executor_at_boundary(struct executor *x, uint32_t host);
+/* At a boundary: runs the guest's interrupt handler for a number. */
+uint32_t executor_interrupt(struct executor *x, uint32_t host, uint32_t number);
+/* At a boundary: stops. */
+void executor_stop_at(struct executor *x, uint32_t host, enum offload_stop stop);
+/* Puts the instruction at cpu.r[PC] into stop_at; false: there is none. */
+bool executor_name_stop(struct executor *x);
+
+/* The bus: guest addresses through linear map, page tables and devices. */
+enum offload_stop memory_load(void *owner, uint32_t address, unsigned int size, uint32_t *value);
+enum offload_stop memory_store(void *owner, uint32_t address, unsigned int size, uint32_t value);
+enum offload_stop memory_unaligned(void *owner, uint32_t address);
+/* Puts the page of a guest address into the TLB; false: it has no memory of its own. */
+bool memory_walk(struct executor *x, uint32_t address);
+void memory_forget(struct executor *x);
+
+/* Serves a function of the kernel; cpu->r[15] is where it goes on. */
+enum offload_stop native_call(struct executor *x, uint32_t kind);
+const char *offload_stop_text(enum offload_stop stop);
+
+/* Every replaced function is one of these. */
+enum native_kind {
+#define NATIVE_KIND(name, what) NATIVE_##name,
+#include "isa/natives.def"
+#undef NATIVE_KIND
+	NATIVE_KINDS,
+};
+
+#endif

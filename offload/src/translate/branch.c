@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* Translates branches, barriers and status registers; chooses the translation of each family. */
+#include "translate/translate.h"
+#include "emit/t32.h"
+
+void leave_by_branch(struct translator *x, uint32_t target, uint32_t first, uint32_t second)
+{
+	if (x->exits == EXITS_MAX) {
+		x->code.overflow = true;
+		return;
+	}
+	x->exit[x->exits].at = x->code.at;
+	x->exit[x->exits].held = held_now(x);
+	x->exit[x->exits++].target = target;
+	emit32(&x->code, first, second);
+	x->ends_it = true;
+}
+
+/*
+ * From a guest address to its entry in the target table. In T32 that is at twice the scratch register,
+ * which holds the address without its bit 0; an A32 address makes it odd, and the access faults.
+ */
+static uint32_t table_delta(const struct translator *x)
+{
+	if (x->in.thumb)
+		return x->layout->table_base / 2 - x->layout->guest_base;
+	return x->layout->table_base - x->layout->guest_base;
+}
+
+static void load_target(struct translator *x)
+{
+	if (x->in.thumb)
+		t32_transfer_register(&x->code, KIND_LDR, PC, scratch(x), scratch(x), 0);
+	else
+		t32_transfer(&x->code, KIND_LDR, PC, scratch(x), 0);
+}
+
+void emit_dispatch(struct translator *x, uint32_t number, uint32_t link)
+{
+	if (uses_scratch(x, number) && x->holds == HOLDS_GUEST && link)
+		x->holds = HOLDS_NOTHING;
+	emit_guest_addresses(x, x->hosted);
+	if (!uses_table(x)) {
+		if (number != scratch(x))
+			t32_mov(&x->code, scratch(x), number);
+		if (link)
+			t32_constant(&x->code, LR, link);
+		t32_call(&x->code, CALL_DISPATCH);
+	} else {
+		t32_add_constant(&x->code, scratch(x), number, table_delta(x));
+		if (x->in.thumb)
+			t32_add_constant(&x->code, scratch(x), scratch(x), -1);
+		if (link)
+			t32_constant(&x->code, LR, link);
+		load_target(x);
+	}
+	x->holds = HOLDS_NOTHING;
+	x->ends_it = true;
+}
+
+void translate_branch(struct translator *x)
+{
+	uint32_t word = x->in.word, m = field_m(word);
+	uint32_t link = instruction_links(&x->in) ? x->in.next : 0;
+
+	if (a32_table[x->in.op].family == BRANCH) {
+		uint32_t target = x->in.value;
+
+		if (link) {
+			t32_constant(&x->code, LR, link);
+			forget_base(x, LR);
+			leave_by_branch(x, target, 0xf000, 0x9000);
+		} else if (x->in.cond < COND_AL) {
+			leave_by_branch(x, target, 0xf000 | x->in.cond << 6, 0x8000);
+		} else {
+			leave_by_branch(x, target, 0xf000, 0x9000);
+		}
+		return;
+	}
+	if (m == PC || m == SP) {
+		x->interpret = true;
+		return;
+	}
+	if (uses_scratch(x, m))
+		load_guest_scratch(x);
+	emit_dispatch(x, m, link);
+}
+
+void translate_compare_branch(struct translator *x)
+{
+	uint32_t n = field_n(x->in.word);
+
+	if (uses_scratch(x, n))
+		load_guest_scratch(x);
+	/* cbnz or cbz over the branch, which reaches farther than theirs */
+	emit16(&x->code, (x->in.op == A32_CBZ ? 0xb908 : 0xb108) | n);
+	leave_by_branch(x, x->in.value, 0xf000, 0x9000);
+}
+
+static void table_branch(struct translator *x)
+{
+	uint32_t n = field_n(x->in.word), m = field_m(x->in.word), base;
+	bool wide = x->in.op == A32_TBH;
+
+	if (uses_scratch(x, m) || !uses_table(x)) {
+		x->interpret = true;
+		return;
+	}
+	if (n == PC)
+		t32_constant(&x->code, base = take_scratch(x), x->in.pc + delta(x));
+	else
+		base = host_base_register(x, n);
+	t32_transfer_register(&x->code, wide ? KIND_LDRH : KIND_LDRB, take_scratch(x), base, m, wide);
+	t32_register(&x->code, T32_ORR, false, scratch(x), PC, scratch(x), SHIFT_LSL, 1);
+	t32_add_constant(&x->code, scratch(x), scratch(x), x->in.pc + table_delta(x));
+	load_target(x);
+	x->ends_it = true;
+}
+
+static void barrier(struct translator *x)
+{
+	static const uint8_t kinds[] = { 0x40, 0x50, 0x60 };
+
+	emit32(&x->code, 0xf3bf, 0x8f00 | kinds[x->in.op - A32_DSB] | (x->in.word & 15));
+}
+
+/* mrc p15, 0, d, c13, c0, 2 to 4: a thread register, as a kernel reads it for its current task. */
+static void read_thread(struct translator *x)
+{
+	uint32_t word = x->in.word, d = field_d(word), which = bits(word, 7, 5) - 2;
+
+	if ((word & 0x0fff0f1f) != 0x0e1d0f10 || which > 2 || d >= SP || uses_scratch(x, d)) {
+		x->interpret = true;
+		return;
+	}
+	t32_movw(&x->code, d, x->layout->state + offsetof(struct offload_state, thread) + 4 * which);
+	t32_transfer(&x->code, KIND_LDR, d, d, 0);
+	forget_base(x, d);
+}
+
+void translate_body(struct translator *x)
+{
+	switch (a32_table[x->in.op].family) {
+	case DATA_IMMEDIATE:
+	case DATA_REGISTER:
+	case DATA_SHIFTED:
+		translate_data(x);
+		break;
+	case SINGLE:
+	case EXTRA:
+		translate_transfer(x);
+		break;
+	case DOUBLE:
+		translate_double(x);
+		break;
+	case MULTIPLE:
+		translate_multiple(x);
+		break;
+	case EXCLUSIVE:
+	case SWAP:
+		translate_exclusive(x);
+		break;
+	case BRANCH:
+	case BRANCH_REGISTER:
+		translate_branch(x);
+		break;
+	case COMPARE_BRANCH:
+		translate_compare_branch(x);
+		break;
+	case TABLE_BRANCH:
+		table_branch(x);
+		break;
+	case HINT:
+	case PRELOAD:
+		break;
+	case BARRIER:
+		barrier(x);
+		break;
+	case COPROCESSOR:
+		read_thread(x);
+		break;
+	case STATUS:
+	case RARE:
+		x->interpret = true;
+		break;
+	default:
+		translate_media(x);
+		break;
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* Makes a region: finds its extent, translates instruction by instruction, lays out what follows. */
+#include "translate/region.h"
+
+/* Without one of these something else than the translator's own code uses the scratch register. */
+enum {
+	OPTIONS_OF_CARRY = OPTION_CARRY | OPTION_REGISTERS | OPTION_FLAGS | OPTION_STACK |
+		OPTION_INTERRUPTS | OPTION_LINEAR | OPTION_PROTECTION,
+};
+
+static void begin_region(struct translator *x, uint32_t guest)
+{
+	x->guest = guest;
+	x->unit = guest & 1 ? 2 : 4;
+	x->exclusives_interpreted = false;
+	for (uint32_t i = 0; i < SET_WORDS; i++)
+		x->label[i] = x->reached[i] = x->comeback[i] = 0;
+	x->carries = delta(x) && (x->layout->options & OPTIONS_OF_CARRY) == OPTIONS_OF_CARRY;
+	x->hosts = x->carries && may_host(x->layout);
+	x->hosted = 0;
+	x->loops = 0;
+	x->kept_cond = COND_NEVER;
+	x->code.at = 0;
+	x->code.literals = 0;
+	x->exits = 0;
+	x->code.overflow = false;
+	x->holds = HOLDS_NOTHING;
+	x->it_count = 0;
+	x->pushed = 0;
+}
+
+/* Literals must be reachable from the first that needs one; arrays end. */
+static bool is_full(const struct translator *x)
+{
+	return x->code.at + 4u * x->code.literals > 3300 || x->code.literals > LITERALS_MAX - 8 ||
+		x->exits > EXITS_MAX - 8;
+}
+
+uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
+{
+	struct code_cache *cache = x->cache;
+	uint32_t header, lengths, last = 0, total;
+	struct region *region;
+
+	*unmapped = false;
+	begin_region(x, guest);
+	if (!find_extent(x)) {
+		*unmapped = true;
+		return 0;
+	}
+	total = x->count;
+	lengths = (sizeof(*region) + total * (guest & 1 ? 2 : 1) + 3) & ~3u;
+	header = cache->used;
+	if (cache->regions == REGIONS_MAX || header + lengths + 64 > cache->size)
+		return 0;
+	region = (void *)(cache->bytes + header);
+	x->code.out = cache->bytes + header + lengths;
+	x->code.host = cache->address + header + lengths;
+	x->code.room = cache->size - header - lengths;
+	if (x->code.room > 0x8000)
+		x->code.room = 0x8000;
+	for (uint32_t i = 0; i < x->count; i++) {
+		x->address = (guest & ~1u) + x->unit * i;
+		x->offset[i] = x->code.at;
+		if (get(x->reached, i)) {
+			bool entry = translator_is_label(x, i);
+
+			x->in = x->list[i];
+			if (entry)
+				settle_label(x, i, i && falls_through(&x->list[last]),
+					     !i || get(x->comeback, i));
+			last = i;
+			if (!translator_option(x, OPTION_INTERRUPTS) && (entry || !i))
+				translate_poll(x);
+			translate_instruction(x, entry);
+			end_loop(x, i, falls_through(&x->list[i]));
+			if (is_full(x) && !x->it[i + units_of(x, &x->list[i], i)])
+				x->count = i + units_of(x, &x->list[i], i);
+		}
+		region->lengths[i] = (x->code.at - x->offset[i]) / 2;
+		if (guest & 1)
+			region->lengths[total + i] = x->it[i];
+	}
+	/* Where the region was cut, it goes on elsewhere. */
+	if (falls_through(&x->list[last]) && last + units_of(x, &x->list[last], last) == x->count) {
+		x->exit[x->exits].held = held_now(x);
+		x->exit[x->exits].target = guest + x->unit * x->count;
+		x->exit[x->exits++].at = emit_branch(x);
+	}
+	region->guest = guest;
+	region->states = total;
+	region->count = x->count;
+	region->code_offset = lengths;
+	region->code_bytes = x->code.at;
+	lay_out_literals(x);
+	lay_out_entries(x);
+	lay_out_exits(x);
+	region->loops = x->loops;
+	region->loops_offset = lengths + x->code.at;
+	for (uint32_t i = 0; i < x->loops; i++) {
+		emit32(&x->code, x->loop[i].first, x->loop[i].last);
+		emit16(&x->code, x->loop[i].hosted);
+	}
+	if (x->code.overflow)
+		return 0;
+	if (x->code.at & 2)
+		emit16(&x->code, 0xbf00);
+	region->bytes = lengths + x->code.at;
+	cache->region[cache->regions++] = header;
+	cache->used = header + region->bytes;
+	cache->translated_regions++;
+	cache->translated_instructions += x->count;
+	cache->emitted_bytes += x->code.at;
+	enter_labels(x);
+	return x->code.host | 1;
+}

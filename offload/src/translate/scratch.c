@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* Keeps track of what the scratch register holds, and puts there what an instruction needs. */
+#include "translate/translate.h"
+
+bool uses_scratch(const struct translator *x, uint32_t number)
+{
+	return number == scratch(x);
+}
+
+uint32_t take_scratch(struct translator *x)
+{
+	x->holds = HOLDS_NOTHING;
+	return scratch(x);
+}
+
+static uint32_t slot_of_scratch(const struct translator *x)
+{
+	return x->layout->state + offsetof(struct offload_state, registers) + 4 * scratch(x);
+}
+
+static void load_slot(struct translator *x)
+{
+	t32_movw(&x->code, scratch(x), slot_of_scratch(x));
+	t32_transfer(&x->code, KIND_LDR, scratch(x), scratch(x), 0);
+}
+
+/* Whether an instruction neither accesses memory nor branches, nor needs another temporary register. */
+static bool stays_in_registers(const struct instruction *in)
+{
+	switch (a32_table[in->op].family) {
+	case DATA_IMMEDIATE:
+	case DATA_REGISTER:
+	case MULTIPLY:
+	case WIDE:
+	case UNARY:
+	case BIT_FIELD:
+		return true;
+	default:
+		return false;
+	}
+}
+
+void load_guest_scratch(struct translator *x)
+{
+	uint32_t reads, writes, used;
+
+	if (x->holds == HOLDS_GUEST)
+		return;
+	x->holds = HOLDS_GUEST;
+	reads = instruction_reads(&x->in);
+	writes = instruction_writes(&x->in);
+	used = reads | writes;
+	/* Read and written: the address is needed twice. */
+	if (bit(reads & writes, scratch(x)) && !bit(used, SP) && stays_in_registers(&x->in) &&
+	    translator_option(x, OPTION_STACK)) {
+		x->slot_address = ~used & (used + 1);
+		emit16(&x->code, 0xb400 | x->slot_address);	/* push */
+		t32_movw(&x->code, __builtin_ctz(x->slot_address), slot_of_scratch(x));
+		t32_transfer(&x->code, KIND_LDR, scratch(x), __builtin_ctz(x->slot_address), 0);
+		return;
+	}
+	load_slot(x);
+}
+
+void store_guest_scratch(struct translator *x)
+{
+	uint32_t other = scratch(x) == 0;
+
+	x->holds = HOLDS_GUEST;
+	if (!translator_option(x, OPTION_STACK)) {
+		t32_transfer(&x->code, KIND_STR, scratch(x), SP, slot_of_scratch(x) - x->layout->state +
+			     4 * x->pushed);
+		return;
+	}
+	if (x->slot_address) {
+		other = __builtin_ctz(x->slot_address);
+	} else {
+		emit16(&x->code, 0xb400 | 1 << other);	/* push */
+		t32_movw(&x->code, other, slot_of_scratch(x));
+	}
+	t32_transfer(&x->code, KIND_STR, scratch(x), other, 0);
+	emit16(&x->code, 0xbc00 | 1 << other);	/* pop */
+	x->slot_address = 0;
+}
+
+void copy_to_guest_scratch(struct translator *x, uint32_t number)
+{
+	t32_movw(&x->code, take_scratch(x), slot_of_scratch(x));
+	t32_transfer(&x->code, KIND_STR, number, scratch(x), 0);
+}
+
+void forget_base(struct translator *x, uint32_t number)
+{
+	if (x->holds == HOLDS_BASE && x->held_base == number)
+		x->holds = HOLDS_NOTHING;
+}
+
+uint32_t host_base_register(struct translator *x, uint32_t n)
+{
+	if (uses_scratch(x, n)) {
+		load_guest_scratch(x);
+		if (delta(x)) {
+			t32_add_constant(&x->code, scratch(x), scratch(x), delta(x));
+			x->holds = HOLDS_NOTHING;
+		}
+		return scratch(x);
+	}
+	if (is_host_address(x, n))
+		return n;
+	if (x->holds == HOLDS_BASE && x->held_base == n)
+		return scratch(x);
+	t32_add_constant(&x->code, take_scratch(x), n, delta(x));
+	x->holds = HOLDS_BASE;
+	x->held_base = n;
+	return scratch(x);
+}
+
+/* --- the distance from guest to host addresses --- */
+
+enum { LOOK_AHEAD = 12 };
+
+static bool is_single(const struct instruction *in)
+{
+	return in->op != A32_UNDEFINED && (a32_table[in->op].family == SINGLE ||
+					   a32_table[in->op].family == EXTRA);
+}
+
+bool needs_address(const struct translator *x, const struct instruction *in, uint32_t *n)
+{
+	if (in->op == A32_UNDEFINED)
+		return false;
+	switch (a32_table[in->op].family) {
+	case SINGLE:
+	case EXTRA:
+	case DOUBLE:
+	case MULTIPLE:
+	case EXCLUSIVE:
+		*n = field_n(in->word);
+		return *n != SP && *n != PC && !bit(x->hosted, *n) && in->op != A32_CLREX;
+	case TABLE_BRANCH:
+		*n = field_n(in->word);
+		return true;
+	default:
+		*n = scratch(x);
+		return false;
+	}
+}
+
+/* With the offset that the distance goes to; the base moves only if that is 0. */
+bool is_distance_enough(const struct translator *x, const struct instruction *in, int32_t offset)
+{
+	struct access a;
+
+	if (!is_single(in))
+		return false;
+	a = access_of(in);
+	return distance_of(&a) == offset && a.n != SP && a.n != PC && !uses_scratch(x, a.n) &&
+		!uses_scratch(x, a.t) && a.t != SP && a.t != PC;
+}
+
+static uint32_t index_now(const struct translator *x)
+{
+	return (x->address - (x->guest & ~1u)) / x->unit;
+}
+
+/* Whether the next access that needs an address is at another register and needs no more. */
+static bool is_distance_next(const struct translator *x, uint32_t n, int32_t offset)
+{
+	uint32_t index = index_now(x), other;
+
+	for (uint32_t i = 0; i < LOOK_AHEAD; i++) {
+		if (instruction_branches(&x->list[index]) && x->list[index].cond == COND_AL)
+			return false;
+		index = index_behind(x, index);
+		if (index >= x->count || translator_is_label(x, index))
+			return false;
+		if (needs_address(x, &x->list[index], &other))
+			return other != n && is_distance_enough(x, &x->list[index], offset);
+	}
+	return false;
+}
+
+bool has_distance(struct translator *x, uint32_t n, int32_t offset)
+{
+	if (!x->carries || offset == NO_DISTANCE || n == SP || n == PC || uses_scratch(x, n) || bit(x->hosted, n))
+		return false;
+	if (x->holds == HOLDS_DISTANCE && x->held_offset == offset)
+		return true;
+	if ((x->holds == HOLDS_BASE && x->held_base == n) || !is_distance_next(x, n, offset))
+		return false;
+	t32_constant(&x->code, take_scratch(x), delta(x) + offset);
+	x->holds = HOLDS_DISTANCE;
+	x->held_offset = offset;
+	return true;
+}
+
+void emit_held(struct translator *x, struct held held)
+{
+	take_scratch(x);
+	if (held.what == HOLDS_DISTANCE)
+		t32_constant(&x->code, scratch(x), delta(x));
+	else if (held.what == HOLDS_GUEST)
+		load_slot(x);
+	else if (held.what == HOLDS_BASE)
+		t32_add_constant(&x->code, scratch(x), held.base, delta(x));
+	x->holds = held.what;
+	x->held_base = held.base;
+	x->held_offset = 0;
+}
+
+bool keeps_guest_scratch(const struct translator *x)
+{
+	uint32_t index = index_now(x);
+
+	if (!x->carries || x->holds != HOLDS_GUEST)
+		return false;
+	for (uint32_t i = 0; i < LOOK_AHEAD; i++) {
+		uint32_t to = ((x->list[index].value & ~1u) - (x->guest & ~1u)) / x->unit;
+
+		/* Back to a loop that needs it? */
+		if (x->list[index].op == A32_B && to <= index && x->settled[to].what == HOLDS_GUEST)
+			return true;
+		if (instruction_branches(&x->list[index]) && x->list[index].cond == COND_AL)
+			return false;
+		index = index_behind(x, index);
+		if (index >= x->count || translator_is_label(x, index) ||
+		    bit(instruction_writes(&x->list[index]), scratch(x)))
+			return false;
+		if (bit(instruction_reads(&x->list[index]), scratch(x)))
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Translates A32 and T32 to what a Cortex-M3 executes, a region at a time, into the code cache.
+ *
+ * A region is guest code in its own order, from an entry to where nothing falls through or
+ * branches forward any more; so most of it costs no branch that the guest did not have.
+ *
+ * One register, the scratch register, is the translator's; its guest value is in memory
+ * (struct offload_state). Nothing that a guest can see changes before the last access of an
+ * instruction to memory, so that an instruction whose access faults can be executed anew.
+ */
+#ifndef OFFLOAD_TRANSLATE_H
+#define OFFLOAD_TRANSLATE_H
+
+#include "cache/cache.h"
+#include "decode/a32.h"
+#include "emit/t32.h"
+#include "offload.h"
+
+/* What translated code reads and writes besides guest memory; at a host address below 64 KiB. */
+struct offload_state {
+	uint32_t registers[16];	/* those that have no host register of their own */
+	uint32_t flags[5];	/* N, Z, C, V, Q, each 0 or 1; without OPTION_FLAGS */
+	uint32_t pending;	/* an interrupt is; without OPTION_INTERRUPTS */
+	uint32_t saved[4];	/* host registers, during one access to memory */
+	uint32_t control;	/* CPSR's A, I, F and mode */
+	uint32_t thread[3];	/* TPIDRURW, TPIDRURO, TPIDRPRW */
+	/* Pages that were walked to, by number modulo TLB_PAGES; without OPTION_LINEAR. */
+	struct { uint32_t page, addend; } tlb[128];
+};
+/* Below it are this many bytes of stack, for when the guest's is not the host's. */
+enum { STATE_STACK_BYTES = 256, TLB_PAGES = 128 };
+
+/* Numbers of the supervisor calls by which translated code calls the executor. */
+enum offload_call {
+	CALL_CHAIN,		/* words behind it: guest target, host address of the branch to patch */
+	CALL_INTERPRET,		/* the guest instruction that it stands for */
+	CALL_STOP,		/* the same, but it will stop */
+	CALL_NATIVE,		/* word behind it: number of the native function */
+	CALL_DISPATCH,		/* guest target in the scratch register */
+	CALL_EXIT,		/* word behind it: guest target */
+	CALL_POLL,		/* an interrupt is pending at this instruction */
+	CALL_WALK,		/* guest address in the scratch register: its page is not in the TLB */
+};
+
+/* Switches, one for each optimisation; all clear is the baseline. */
+enum offload_option {
+	OPTION_REGISTERS = 1 << 0,	/* guest registers in host registers */
+	OPTION_FLAGS = 1 << 1,		/* guest flags in host flags */
+	OPTION_STACK = 1 << 2,		/* guest stack through the host's stack pointer */
+	OPTION_CHAIN = 1 << 3,		/* blocks of a page branch to each other */
+	OPTION_INTERRUPTS = 1 << 4,	/* no block polls for interrupts */
+	OPTION_LINEAR = 1 << 5,		/* linear addresses: a check and an addition, no walk */
+	OPTION_PROTECTION = 1 << 6,	/* the check is the memory protection unit's */
+	OPTION_TABLE = 1 << 7,		/* indirect branches through the target table */
+	OPTION_REGIONS = 1 << 8,	/* a region has many blocks, not one */
+	OPTION_PAGES = 1 << 9,		/* chains and regions go across pages */
+	OPTION_CARRY = 1 << 10,		/* what the scratch register holds goes with branches */
+	OPTION_LOOPS = 1 << 11,		/* pointers of loops are host addresses */
+	OPTIONS_ALL = (1 << 12) - 1,
+};
+
+/* Where a guest's memory is, and how it is to be translated. */
+struct offload_layout {
+	uint32_t guest_base;	/* first linear-mapped guest address */
+	uint32_t size;		/* bytes of guest memory */
+	uint32_t host_base;
+	uint32_t text_start;	/* guest code: never written to */
+	uint32_t text_end;
+	/* The target table that translated code reads: of which instruction set, and where. */
+	uint32_t thumb;
+	uint32_t table_base;	/* host address of the entry for guest_base */
+	uint32_t state;		/* host address of struct offload_state */
+	uint32_t options;
+	uint32_t scratch;	/* number of the scratch register */
+};
+
+/* Of a region: A32 words or T32 halfwords, and how many there may be without an IT block's end. */
+enum {
+	REGION_MAX = 256, REGION_DEFAULT = 192, EXITS_MAX = 96,
+	SET_WORDS = REGION_MAX / 32 + 1, NO_PLACE = 0xffff,
+};
+
+/* What the scratch register holds besides temporary values. */
+enum scratch_holds {
+	HOLDS_NOTHING,
+	HOLDS_GUEST,	/* its own guest value */
+	HOLDS_BASE,	/* the host address of a guest register's address */
+	HOLDS_DISTANCE,	/* from guest addresses to host addresses */
+};
+
+struct held {
+	uint8_t what;	/* enum scratch_holds */
+	uint8_t base;	/* the guest register of HOLDS_BASE, or 0 */
+	uint16_t hosted;	/* guest registers that are host addresses, one bit each */
+};
+
+struct translator {
+	struct emitter code;	/* first, so that its address is the translator's */
+
+	/* What the runtime provides. */
+	const struct offload_layout *layout;
+	struct code_cache *cache;
+	/* Reads an aligned word of guest code; false: it is unmapped. */
+	bool (*fetch)(void *owner, uint32_t address, uint32_t *word);
+	/* Number of the native function at a guest address, or -1. */
+	int (*native)(void *owner, uint32_t address);
+	void *owner;
+	uint32_t max_units;	/* words or halfwords of a region */
+
+	/* The region being made (extent.c); arrays with an entry for each of its words are valid that far. */
+	uint32_t guest;		/* its first instruction; bit 0: T32 */
+	uint32_t unit;		/* 4, or 2 in T32 */
+	uint32_t count;
+	bool exclusives_interpreted;
+	bool carries;	/* OPTION_CARRY, and all that it needs */
+	bool hosts;	/* OPTION_LOOPS, too */
+	uint32_t label[SET_WORDS];
+	uint32_t reached[SET_WORDS];
+	uint32_t comeback[SET_WORDS];	/* behind a call */
+	uint8_t back[REGION_MAX + 2];	/* the last branch back to it, or 0 */
+	uint8_t it[REGION_MAX + 2];	/* ITSTATE at each */
+	struct instruction list[REGION_MAX];
+
+	/* The instruction being made (instruction.c). */
+	uint32_t address;
+	struct instruction in;
+	bool interpret;		/* leave this one to the interpreter */
+	bool ends_it;		/* it ends an IT block */
+	uint16_t slot_address;	/* set of the register, now on the stack, with the address of scratch's value */
+	uint32_t pushed;	/* words, by what is being made (plain/) */
+
+	/* What the scratch register holds (scratch.c, label.c). */
+	uint8_t holds;
+	uint8_t held_base;
+	int16_t held_offset;	/* HOLDS_DISTANCE: what is added to it; not carried unless it is 0 */
+	/*
+	 * Of a label: what the scratch register holds behind inner. A branch that comes with something
+	 * else enters at outer; before it is laid out that is NO_PLACE if it is not in the code itself.
+	 */
+	struct held settled[REGION_MAX + 2];
+	uint16_t inner[REGION_MAX + 2];
+	uint16_t outer[REGION_MAX + 2];
+
+	/* Loops whose pointers are host addresses (loop.c). */
+	uint16_t hosted;	/* what of struct held is now */
+	uint16_t tried;	/* of these: where the loop's entry reads memory */
+	uint32_t loops;
+	struct loop loop[LOOPS_MAX];
+
+	/* The open IT block. */
+	uint16_t it_at;
+	uint8_t it_count;
+	uint8_t it_cond;
+	uint8_t it_pattern;	/* bit i: instruction i is under the inverse condition */
+	/* Behind the last conditional instruction: what is held where it was executed. */
+	uint8_t kept_cond;
+	uint16_t kept_at;
+	struct held kept;
+
+	/* What is laid out behind the code (layout.c). */
+	uint16_t offset[REGION_MAX + 2];
+	uint16_t exits;
+	struct { uint16_t at; struct held held; uint32_t target; } exit[EXITS_MAX];
+};
+
+/*
+ * Translates the region that begins at a guest address. Returns the host address of its code
+ * (bit 0 set), or 0: the cache is full (empty it and try again), or there is no code there
+ * (*unmapped).
+ */
+uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped);
+
+/* --- shared by the parts of the translator --- */
+
+static inline bool translator_option(const struct translator *x, uint32_t option)
+{
+	return x->layout->options & option;
+}
+
+/* Whether an indirect branch of the instruction being made goes through the target table. */
+static inline bool uses_table(const struct translator *x)
+{
+	return translator_option(x, OPTION_TABLE) && x->in.thumb == (x->layout->thumb != 0);
+}
+
+static inline uint32_t scratch(const struct translator *x)
+{
+	return x->layout->scratch;
+}
+
+static inline uint32_t delta(const struct translator *x)
+{
+	return x->layout->host_base - x->layout->guest_base;
+}
+
+/* The instruction at an address (bit 0: T32) with an ITSTATE; false: unmapped. */
+bool translator_fetch(const struct translator *x, uint32_t guest, uint32_t it,
+		      struct instruction *in);
+
+/* One load or store of a word, halfword or byte. */
+struct access {
+	uint32_t kind;		/* KIND_… */
+	bool load;
+	uint32_t t, n, m;	/* m: 16 if the offset is a constant */
+	uint32_t type, amount;	/* shift of m */
+	int32_t offset;
+	bool up, before, move;
+};
+struct access access_of(const struct instruction *in);
+/*
+ * Whether it accesses its base register's own address, before or after that moves: the scratch
+ * register can then hold what is added to it.
+ */
+static inline bool is_at_base(const struct access *a)
+{
+	return a->m == 16 && (a->move || !a->offset);
+}
+/* What must be added to its base register, besides the distance to host addresses. */
+enum { NO_DISTANCE = 0x10000 };
+static inline int32_t distance_of(const struct access *a)
+{
+	return a->m != 16 ? NO_DISTANCE : a->move ? 0 : a->offset;
+}
+
+void translate_body(struct translator *x);
+void translate_data(struct translator *x);
+void translate_media(struct translator *x);
+void translate_transfer(struct translator *x);
+void translate_double(struct translator *x);
+void translate_multiple(struct translator *x);
+void translate_exclusive(struct translator *x);
+void translate_branch(struct translator *x);
+void translate_compare_branch(struct translator *x);
+/* A branch to a guest address, its encoding's halves first and second; laid out later. */
+void leave_by_branch(struct translator *x, uint32_t target, uint32_t first, uint32_t second);
+
+/* --- plain/: without some of the optimisations --- */
+
+/* Whether this instruction is translated by translate_plain(). */
+bool is_plain(const struct translator *x);
+void translate_plain(struct translator *x);
+/* Polls for an interrupt. */
+void translate_poll(struct translator *x);
+/* The host registers that are in offload_state.saved while an instruction accesses memory. */
+uint32_t plain_saved(const struct offload_layout *layout, const struct instruction *in);
+/* How far the host's SP has moved by then. */
+int32_t plain_moved_stack(const struct offload_layout *layout, const struct instruction *in);
+
+/* Branches to the guest address that register holds; lr becomes link first, if link is not 0. */
+void emit_dispatch(struct translator *x, uint32_t number, uint32_t link);
+/* Puts the guest value of the scratch register there, and writes it back after a change. */
+void load_guest_scratch(struct translator *x);
+void store_guest_scratch(struct translator *x);
+/* Its guest value becomes that of another register. */
+void copy_to_guest_scratch(struct translator *x, uint32_t number);
+/* A guest register is written: what the scratch register holds of it is old. */
+void forget_base(struct translator *x, uint32_t number);
+/* The scratch register is about to be used for something else. */
+uint32_t take_scratch(struct translator *x);
+bool uses_scratch(const struct translator *x, uint32_t number);
+/*
+ * Whether the scratch register holds the distance from guest to host addresses plus an offset, for an
+ * access at register n; puts it there where that is better than host_base_register().
+ */
+bool has_distance(struct translator *x, uint32_t n, int32_t offset);
+/* Whether it holds its guest value, and that is better than an address for the access being made. */
+bool keeps_guest_scratch(const struct translator *x);
+/* Whether an instruction accesses memory by way of the scratch register; *n is its base then. */
+bool needs_address(const struct translator *x, const struct instruction *in, uint32_t *n);
+/* Whether the distance with an offset is all that an access needs; the base moves only if that is 0. */
+bool is_distance_enough(const struct translator *x, const struct instruction *in, int32_t offset);
+/* Index of the instruction behind one. */
+static inline uint32_t index_behind(const struct translator *x, uint32_t index)
+{
+	return ((x->list[index].next & ~1u) - (x->guest & ~1u)) / x->unit;
+}
+/* A label: chooses what the scratch register holds from there on. */
+void settle_label(struct translator *x, uint32_t index, bool falls_in, bool from_outside);
+/* Code that puts there what is to be held. */
+void emit_held(struct translator *x, struct held held);
+static inline struct held held_now(const struct translator *x)
+{
+	if (x->holds == HOLDS_DISTANCE && x->held_offset)
+		return (struct held){ HOLDS_NOTHING, 0, x->hosted };
+	return (struct held){ x->holds, x->holds == HOLDS_BASE ? x->held_base : 0, x->hosted };
+}
+static inline bool same_held(struct held a, struct held b)
+{
+	return a.what == b.what && a.base == b.base && a.hosted == b.hosted;
+}
+static inline bool translator_is_label(const struct translator *x, uint32_t index)
+{
+	return (x->label[index / 32] | x->comeback[index / 32]) >> (index % 32) & 1;
+}
+/* Whether a guest register, not the scratch register, is a host address by itself. */
+static inline bool is_host_address(const struct translator *x, uint32_t number)
+{
+	return number == SP || !delta(x) || (x->hosted >> number & 1);
+}
+/* A register with the host address for guest base register n, not changed by it. */
+uint32_t host_base_register(struct translator *x, uint32_t n);
+
+/* --- loop.c: loops whose pointers are host addresses --- */
+
+/* Whether host addresses are in the order of the guest's, near guest memory. */
+bool may_host(const struct offload_layout *layout);
+/* A label that is branched back to: whether such a loop begins there; which registers, x->hosted. */
+bool begin_loop(struct translator *x, uint32_t index);
+/* Its way in: makes the host addresses. */
+void enter_loop(struct translator *x);
+/* Behind each instruction; goes_on: control does. */
+void end_loop(struct translator *x, uint32_t index, bool goes_on);
+/* Makes guest addresses of them. */
+void emit_guest_addresses(struct translator *x, uint32_t hosted);
+
+#endif
