@@ -15,7 +15,7 @@
  * The kernel goes back to its own scheduler when the program that loaded this ends, or when a task
  * has waited for longer than timeout_ms.
  */
-#include "kernel.h"
+#include "compat.h"
 #include "budget.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -133,7 +133,7 @@ __s32 BPF_PROG(dormouse_select_cpu, struct task_struct *p, __s32 prev_cpu, __u64
 		__u32 group = group_of(p);
 
 		if (!group || has_budget(group) || uses_idle())
-			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, 0);
+			dsq_insert(p, SCX_DSQ_LOCAL, SLICE_NS, 0);
 	}
 	return cpu;
 }
@@ -149,14 +149,14 @@ void BPF_PROG(dormouse_enqueue, struct task_struct *p, __u64 enq_flags)
 
 		if (state)
 			__sync_fetch_and_add(&state->held, 1);
-		scx_bpf_dsq_insert(p, ASIDE(group), SLICE_NS, enq_flags);
+		dsq_insert(p, ASIDE(group), SLICE_NS, enq_flags);
 		return;
 	}
 	/* Who slept does not get all that it has missed. */
 	vtime = p->scx.dsq_vtime;
 	if ((__s64)(vtime - (vtime_now - SLICE_NS)) < 0)
 		vtime = vtime_now - SLICE_NS;
-	scx_bpf_dsq_insert_vtime(p, SHARED, SLICE_NS, vtime, enq_flags);
+	dsq_insert_vtime(p, SHARED, SLICE_NS, vtime, enq_flags);
 	/* The CPU is about to be idle: it has to look again. */
 	if (enq_flags & SCX_ENQ_LAST)
 		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), 0);
@@ -167,12 +167,12 @@ void BPF_PROG(dormouse_dispatch, __s32 cpu, struct task_struct *prev)
 {
 	__u32 group;
 
-	if (scx_bpf_dsq_move_to_local(SHARED) || !prev)
+	if (dsq_move_to_local(SHARED) || !prev)
 		return;
 	/* Nobody else is there: with a new slice the last one goes on, without it is put aside. */
 	group = group_of(prev);
 	if (!group || has_budget(group) || uses_idle())
-		prev->scx.slice = SLICE_NS;
+		set_slice(prev, SLICE_NS);
 }
 
 /* Charges whoever sits there until now. */
@@ -224,21 +224,21 @@ void BPF_PROG(dormouse_stopping, struct task_struct *p, bool runnable)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct seat *seat = bpf_map_lookup_elem(&seats, &cpu);
-	__u64 slice = p->scx.slice;
+	__u64 slice = p->scx.slice, used_ns;
 
 	if (seat && seat->group) {
 		charge(seat);
 		seat->group = 0;
 	}
 	/* Who is stopped counts as having used its slice: it had a turn. */
-	p->scx.dsq_vtime += (SLICE_NS - (slice < SLICE_NS ? slice : SLICE_NS)) * 100 /
-			    (p->scx.weight ?: 1);
+	used_ns = SLICE_NS - (slice < SLICE_NS ? slice : SLICE_NS);
+	set_dsq_vtime(p, p->scx.dsq_vtime + used_ns * 100 / (p->scx.weight ?: 1));
 }
 
 SEC("struct_ops/dormouse_enable")
 void BPF_PROG(dormouse_enable, struct task_struct *p)
 {
-	p->scx.dsq_vtime = vtime_now;
+	set_dsq_vtime(p, vtime_now);
 }
 
 /*
@@ -275,9 +275,7 @@ static __noinline int release(__u32 group)
 			__s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 
 			look.count--;
-			scx_bpf_dsq_move_set_slice(&it, SLICE_NS);
-			scx_bpf_dsq_move_set_vtime(&it, vtime - SLICE_NS);
-			scx_bpf_dsq_move_vtime(&it, p, SHARED, 0);
+			dsq_move_vtime(&it, p, SHARED, SLICE_NS, vtime - SLICE_NS);
 			if (cpu >= 0)
 				scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The little that our schedulers know of the kernel: CO-RE finds where its members are in the
- * kernel that they are loaded into, so no kernel's own headers are needed to build them.
+ * The kernel types and functions that the schedulers use. CO-RE relocates the members when an
+ * object is loaded, so the build needs no kernel's own headers. Functions that kernels name
+ * differently are in compat.h.
  */
 #ifndef DORMOUSE_KERNEL_H
 #define DORMOUSE_KERNEL_H
@@ -16,7 +17,7 @@
 
 struct cgroup;
 
-/* Whole, although nothing of it is looked at: a mere declaration is not the kernel's type. */
+/* Defined, although no member is used: a forward declaration does not match the kernel's type. */
 struct cpumask {
 	unsigned long bits[2];
 };
@@ -53,7 +54,7 @@ struct bpf_iter_scx_dsq {
 
 #pragma clang attribute pop
 
-/* Only the members that we set: the loader finds them by name. */
+/* Only the members that the schedulers set: the loader matches them by name. */
 struct sched_ext_ops {
 	__s32 (*select_cpu)(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags);
 	void (*enqueue)(struct task_struct *p, __u64 enq_flags);
@@ -75,19 +76,9 @@ struct sched_ext_ops {
 #define SCX_KICK_PREEMPT 2
 #define SCX_OPS_ENQ_LAST 2
 
+/* Functions that every kernel from 6.12 on has under one name. */
 extern __s32 scx_bpf_select_cpu_dfl(struct task_struct *p, __s32 prev_cpu, __u64 wake_flags,
 				    bool *is_idle) __ksym;
-extern void scx_bpf_dsq_insert(struct task_struct *p, __u64 dsq_id, __u64 slice,
-			       __u64 enq_flags) __ksym;
-extern void scx_bpf_dsq_insert_vtime(struct task_struct *p, __u64 dsq_id, __u64 slice,
-				     __u64 vtime, __u64 enq_flags) __ksym;
-extern bool scx_bpf_dsq_move_to_local(__u64 dsq_id) __ksym;
-extern bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p,
-				   __u64 dsq_id, __u64 enq_flags) __ksym;
-extern void scx_bpf_dsq_move_set_slice(struct bpf_iter_scx_dsq *it__iter,
-				       __u64 slice) __ksym;
-extern void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it__iter,
-				       __u64 vtime) __ksym;
 extern __s32 scx_bpf_create_dsq(__u64 dsq_id, __s32 node) __ksym;
 extern __s32 scx_bpf_dsq_nr_queued(__u64 dsq_id) __ksym;
 extern void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;
