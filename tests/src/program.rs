@@ -147,7 +147,7 @@ impl Program {
         let file = tempfile::NamedTempFile::new().expect("the output can be written");
         let output = file.reopen().expect("the output can be written");
         let mut child = command
-            .args(["process", "run", "--name", &self.name, "--store"])
+            .args(["process", "run", &self.name, "--store"])
             .arg(&self.directory)
             .args(&self.options)
             .args(options)
@@ -217,7 +217,7 @@ impl Program {
     /// Starts or restores it.
     pub fn run(&mut self) {
         let tracker = Command::new(dormouse_path())
-            .args(["process", "run", "--name", &self.name, "--store"])
+            .args(["process", "run", &self.name, "--store"])
             .arg(&self.directory)
             .args(&self.options)
             .arg("--")

@@ -1,7 +1,7 @@
 //! The command line of `dormouse process`: every verb, option and example.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -11,75 +11,103 @@ use jiff::SignedDuration;
 use crate::persist::Then;
 use crate::power::Source;
 
-/// Let one program survive the loss of power: tracked while it runs, restored where it stood
+/// Keep one program across a loss of power: track it while it runs, restore it where it stood
 #[derive(Debug, Subcommand)]
 pub enum ProcessCommand {
-    /// Run a program and keep it safe; where the store holds it, it goes on where it stood
+    /// Run a program and track it; if the store holds a state of it, restore that state
     #[command(after_help = "\
 Examples:
-  dormouse process run --name cache -- redis-server --save ''
-  dormouse process run --store /mnt/pmem --name cache --deadline 16ms \\
+  dormouse process run cache -- redis-server --save ''
+  dormouse process run cache --store /mnt/pmem --deadline 16ms \\
       --on-power-loss nut:ups@localhost -- redis-server --save ''
 
-When the program ends by itself its state is removed, and the exit code is the program's. When it
-was persisted and killed, or killed by somebody else, the state is kept and the same command
-restores it.
+A program that ends by itself loses its state, and its exit code is returned. A program that was
+persisted and killed, or killed by somebody else, keeps its state, and the same command restores
+it.
 
 Exit codes: the program's own; 128 + N when signal N killed it; 0 when it was persisted and killed.
-Before the program runs: 1 something is in the way, and what; 2 wrong usage; 3 a right is missing, or
-this kernel or processor cannot run it; 4 what the store holds does not match its checksums.")]
+Before the program runs: 1 an obstacle, which is named; 2 wrong usage; 3 a capability is missing, or
+this kernel or processor cannot run the program; 4 the store does not match its checksums.")]
     Run(Box<RunArguments>),
-    /// Keep a program safe that runs already
+    /// Track a program that runs already
+    #[command(override_usage = "dormouse process attach [OPTIONS] <NAME> <PID>")]
     #[command(after_help = "\
 Example:
-  dormouse process attach --name cache 4711
+  dormouse process attach cache 4711
 
-Exit codes: 0 the program has ended, or was persisted and killed; 1 it failed; 2 wrong usage; 3
-this machine lacks something.")]
+Exit codes: 0 the program has ended, or was persisted and killed; 1 failure; 2 wrong usage; 3 this
+machine lacks something.")]
     Attach(Box<AttachArguments>),
-    /// Restore a program from its store, and keep it safe again
+    /// Restore a program from its store, and track it again
+    #[command(override_usage = "dormouse process restore [OPTIONS] <NAME>")]
     #[command(after_help = "\
 Example:
-  dormouse process restore --name cache
+  dormouse process restore cache
 
-Exit codes: as of `run`; 1 when there is nothing to restore.")]
+Exit codes: those of `run`; 1 when there is nothing to restore.")]
     Restore(Box<RestoreArguments>),
-    /// Make the state of a tracked program safe now
+    /// Commit the state of a tracked program to its store now
+    #[command(override_usage = "dormouse process persist [OPTIONS] <NAME>")]
     #[command(after_help = "\
 Examples:
   dormouse process persist cache
   dormouse process persist cache --then kill   the next `run` restores it
 
-Exit codes: 0 it is safe; 1 it is not, the last epoch is still there; 2 wrong usage.")]
+Exit codes: 0 committed; 1 not committed, the previous epoch is kept; 2 wrong usage.")]
     Persist(PersistArguments),
-    /// Show the stores in a directory
+    /// List the stores in a directory
     #[command(after_help = "\
 Example:
   dormouse process list --store /mnt/pmem")]
     List(ListArguments),
-    /// Show how a program stands: what is dirty, what a persist would take, its last epoch
+    /// Show a program's dirty memory, the time that a persist would take, and its last epoch
+    #[command(override_usage = "dormouse process status [OPTIONS] <NAME>")]
     #[command(after_help = "\
 Example:
   dormouse process status cache --json")]
     Status(NamedArguments),
     /// Remove the state of a program that does not run
+    #[command(override_usage = "dormouse process remove [OPTIONS] <NAME>")]
     #[command(after_help = "\
 Example:
   dormouse process remove cache")]
     Remove(NamedArguments),
-    /// Compare everything that a store holds with its checksums
+    /// Compare the whole contents of a store with its checksums
+    #[command(override_usage = "dormouse process verify [OPTIONS] <NAME>")]
     #[command(after_help = "\
 Example:
   dormouse process verify cache
 
-Exit codes: 0 everything matches; 1 it cannot be read; 4 something differs, and what.")]
+Exit codes: 0 everything matches; 1 the store cannot be read; 4 pages differ, and which.")]
     Verify(NamedArguments),
+}
+
+/// The program's name: the first argument of every verb. `--name NAME` is the form of earlier
+/// versions, which scripts may use.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub struct Name {
+    /// The program's name in the store
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+
+    #[arg(long = "name", value_name = "NAME", hide = true)]
+    name_option: Option<String>,
+}
+
+impl Name {
+    /// The name, in whichever form it was given.
+    pub fn as_str(&self) -> &str {
+        let given = self.name.as_deref().or(self.name_option.as_deref());
+        // clap refuses a command line without one.
+        given.unwrap_or_default()
+    }
 }
 
 /// Where stores are.
 #[derive(Debug, Clone, Args)]
 pub struct Place {
-    /// Directory of the stores; or one store: a file, or a DAX device
+    /// Directory of the stores; or one store: a file or a DAX device
     #[arg(
         long,
         value_name = "DIR",
@@ -92,15 +120,15 @@ pub struct Place {
 /// How the program is tracked.
 #[derive(Debug, Clone, Args)]
 pub struct Tracking {
-    /// How large the store may become (default: as large as its file system allows)
+    /// Maximum size of the store (default: as large as its file system allows)
     #[arg(long, value_name = "BYTES")]
     pub store_size: Option<ByteSize>,
 
-    /// Never let more than this be dirty, as far as background sync can keep up
+    /// Maximum dirty memory, as far as background sync keeps up
     #[arg(long, value_name = "BYTES", conflicts_with = "deadline")]
     pub budget: Option<ByteSize>,
 
-    /// Never let more be dirty than a persist can save in this time
+    /// Maximum dirty memory as the time that a persist needs to store it
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub deadline: Option<Duration>,
 
@@ -108,11 +136,11 @@ pub struct Tracking {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub epoch_interval: Duration,
 
-    /// How long a background epoch may let the program stand still to copy pages
+    /// Maximum time that a background epoch stops the program to copy pages
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = time)]
     pub pause: Duration,
 
-    /// Who tells that power fails: nut:UPS@HOST, upower, power-supply, signal (SIGPWR or SIGUSR1
+    /// Source of power-loss warnings: nut:UPS@HOST, upower, power-supply, signal (SIGPWR or SIGUSR1
     /// to the tracker), none
     #[arg(
         long,
@@ -122,13 +150,13 @@ pub struct Tracking {
     )]
     pub on_power_loss: Source,
 
-    /// What becomes of the program after power failed and it is safe; stopped, it goes on when
-    /// power is back
+    /// What happens to the program after a power loss, once its state is committed; a stopped
+    /// program continues when power is back
     #[arg(long, value_enum, default_value = "stop")]
     pub then: Then,
 
-    /// Compare all memory with the store instead of tracking writes (slow; for kernels whose
-    /// tracking cannot be trusted, which is tested at start)
+    /// Compare all memory with the store instead of tracking writes (slow; used automatically
+    /// where a self-test at the start finds that the kernel's tracking is wrong)
     #[arg(long)]
     pub no_tracking: bool,
 }
@@ -136,17 +164,16 @@ pub struct Tracking {
 /// How a program is restored.
 #[derive(Debug, Clone, Args)]
 pub struct Restoring {
-    /// Compare all pages with their checksums before the program runs, instead of each one
-    /// before the program sees it
+    /// Compare all pages with their checksums before the program runs, instead of each page
+    /// before its first use
     #[arg(long)]
     pub verify_first: bool,
 
-    /// Restore although files that the program has open have changed since; files that it has
-    /// mapped must be the same
+    /// Restore although open files have changed since; mapped files must be unchanged
     #[arg(long)]
     pub accept_changed_files: bool,
 
-    /// Bring in all pages before the program runs, instead of while it runs
+    /// Fill all pages before the program runs, instead of while it runs
     #[arg(long)]
     pub eager: bool,
 }
@@ -157,9 +184,17 @@ pub struct RunArguments {
     #[command(flatten)]
     pub place: Place,
 
-    /// The program's name in the store (default: the command's)
-    #[arg(long)]
-    pub name: Option<String>,
+    /// The program's name in the store (default: the name of the command)
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+
+    #[arg(
+        long = "name",
+        value_name = "NAME",
+        hide = true,
+        conflicts_with = "name"
+    )]
+    name_option: Option<String>,
 
     /// Start the program anew, even if the store holds a state of it
     #[arg(long)]
@@ -176,6 +211,18 @@ pub struct RunArguments {
     pub command: Vec<OsString>,
 }
 
+impl RunArguments {
+    /// The program's name: as given, or the file name of the command.
+    pub fn name(&self) -> String {
+        let given = self.name.as_ref().or(self.name_option.as_ref());
+        given.cloned().unwrap_or_else(|| {
+            let file = Path::new(&self.command[0]).file_name();
+            file.map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default()
+        })
+    }
+}
+
 /// Arguments of `attach`.
 #[derive(Debug, Args)]
 pub struct AttachArguments {
@@ -183,14 +230,41 @@ pub struct AttachArguments {
     pub place: Place,
 
     /// The program's name in the store
-    #[arg(long)]
-    pub name: String,
+    #[arg(value_name = "NAME")]
+    first: String,
+
+    /// The root of the process tree
+    #[arg(value_name = "PID", required_unless_present = "name_option")]
+    pid: Option<i32>,
+
+    #[arg(
+        long = "name",
+        value_name = "NAME",
+        hide = true,
+        conflicts_with = "pid"
+    )]
+    name_option: Option<String>,
 
     #[command(flatten)]
     pub tracking: Tracking,
+}
 
-    /// The root of the process tree
-    pub pid: i32,
+impl AttachArguments {
+    /// The program's name, and the root of its process tree. With `--name NAME` the only argument
+    /// is the PID.
+    ///
+    /// # Errors
+    /// That argument is not a number.
+    pub fn target(&self) -> Result<(&str, i32), String> {
+        match (&self.name_option, self.pid) {
+            (None, Some(pid)) => Ok((&self.first, pid)),
+            (name, _) => {
+                let pid = self.first.parse();
+                let pid = pid.map_err(|_| format!("`{}` is not a PID", self.first))?;
+                Ok((name.as_deref().unwrap_or_default(), pid))
+            }
+        }
+    }
 }
 
 /// Arguments of `restore`.
@@ -199,9 +273,8 @@ pub struct RestoreArguments {
     #[command(flatten)]
     pub place: Place,
 
-    /// The program's name in the store
-    #[arg(long)]
-    pub name: String,
+    #[command(flatten)]
+    pub name: Name,
 
     #[command(flatten)]
     pub tracking: Tracking,
@@ -216,10 +289,10 @@ pub struct PersistArguments {
     #[command(flatten)]
     pub place: Place,
 
-    /// The program's name in the store
-    pub name: String,
+    #[command(flatten)]
+    pub name: Name,
 
-    /// What becomes of the program
+    /// What happens to the program
     #[arg(long, value_enum, default_value = "continue")]
     pub then: Then,
 
@@ -245,8 +318,8 @@ pub struct NamedArguments {
     #[command(flatten)]
     pub place: Place,
 
-    /// The program's name in the store
-    pub name: String,
+    #[command(flatten)]
+    pub name: Name,
 
     /// Print one JSON object
     #[arg(long)]
@@ -256,18 +329,124 @@ pub struct NamedArguments {
 /// `16ms`, `1.5s`, `2min`, `500us`.
 fn time(text: &str) -> Result<Duration, String> {
     let wrong = |why: &dyn std::fmt::Display| {
-        format!("`{text}` is no time: write 16ms, 1.5s or 2min ({why})")
+        format!("`{text}` is not a duration: write 16ms, 1.5s or 2min ({why})")
     };
     let time: SignedDuration = text.parse().map_err(|error| wrong(&error))?;
     Duration::try_from(time)
         .ok()
         .filter(|time| !time.is_zero())
-        .ok_or_else(|| wrong(&"it must be longer than none"))
+        .ok_or_else(|| wrong(&"it must be positive"))
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::{CommandFactory, Parser};
+
     use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Whole {
+        #[command(subcommand)]
+        command: ProcessCommand,
+    }
+
+    fn parse(words: &str) -> Result<ProcessCommand, clap::Error> {
+        let words = std::iter::once("process").chain(words.split(' '));
+        Whole::try_parse_from(words).map(|whole| whole.command)
+    }
+
+    /// The name that a verb takes, and the PID of `attach`.
+    fn target(command: &ProcessCommand) -> (String, Option<i32>) {
+        let plain = |name: &Name| (name.as_str().to_owned(), None);
+        match command {
+            ProcessCommand::Run(of) => (of.name(), None),
+            ProcessCommand::Attach(of) => {
+                let (name, pid) = of.target().expect("a PID");
+                (name.to_owned(), Some(pid))
+            }
+            ProcessCommand::Restore(of) => plain(&of.name),
+            ProcessCommand::Persist(of) => plain(&of.name),
+            ProcessCommand::Status(of)
+            | ProcessCommand::Remove(of)
+            | ProcessCommand::Verify(of) => plain(&of.name),
+            ProcessCommand::List(_) => unreachable!("it takes no name"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Whole::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_takes_the_name_as_its_first_argument_and_the_older_form_as_an_option() {
+        for verb in ["restore", "persist", "status", "remove", "verify"] {
+            for words in [
+                format!("{verb} cache"),
+                format!("{verb} --name cache"),
+                format!("{verb} --store /x cache"),
+            ] {
+                let parsed = parse(&words).unwrap_or_else(|error| panic!("{words}: {error}"));
+                assert_eq!(target(&parsed), ("cache".to_owned(), None), "{words}");
+            }
+            assert!(parse(verb).is_err(), "{verb} without a name");
+            assert!(parse(&format!("{verb} cache --name other")).is_err());
+        }
+        for words in [
+            "run cache -- /bin/sleep 9",
+            "run --name cache -- /bin/sleep 9",
+            "run --store /x cache --fresh -- /bin/sleep 9",
+        ] {
+            let parsed = parse(words).unwrap_or_else(|error| panic!("{words}: {error}"));
+            assert_eq!(target(&parsed), ("cache".to_owned(), None), "{words}");
+        }
+        for words in [
+            "attach cache 4711",
+            "attach --name cache 4711",
+            "attach 4711 --name cache",
+            "attach cache --store /x 4711",
+        ] {
+            let parsed = parse(words).unwrap_or_else(|error| panic!("{words}: {error}"));
+            assert_eq!(target(&parsed), ("cache".to_owned(), Some(4711)), "{words}");
+        }
+    }
+
+    #[test]
+    fn without_a_name_run_takes_that_of_the_command() {
+        let parsed = parse("run -- /bin/sleep 9").expect("a command is enough");
+        assert_eq!(target(&parsed).0, "sleep");
+        assert!(parse("run cache").is_err(), "a name is not a command");
+        assert!(parse("run cache --name other -- sleep 9").is_err());
+    }
+
+    #[test]
+    fn attach_wants_a_name_and_a_pid() {
+        for words in [
+            "attach",
+            "attach cache",
+            "attach 4711",
+            "attach cache x",
+            "attach --name cache",
+        ] {
+            assert!(parse(words).is_err(), "{words}");
+        }
+        let Ok(ProcessCommand::Attach(of)) = parse("attach --name cache other") else {
+            panic!("the older form takes any word for a PID");
+        };
+        assert!(of.target().is_err_and(|error| error.contains("`other`")));
+    }
+
+    #[test]
+    fn help_shows_the_name_once_and_not_the_older_form() {
+        for verb in [
+            "run", "attach", "restore", "persist", "status", "remove", "verify",
+        ] {
+            let error = parse(&format!("{verb} --help")).expect_err("help ends the parser");
+            let help = error.to_string();
+            assert!(help.contains("NAME"), "{help}");
+            assert!(!help.contains("--name"), "{help}");
+        }
+    }
 
     #[test]
     fn a_time_has_a_number_and_a_unit() {

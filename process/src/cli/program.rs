@@ -56,13 +56,7 @@ fn open(
 }
 
 pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
-    let name = match &arguments.name {
-        Some(name) => name.clone(),
-        None => std::path::Path::new(&arguments.command[0])
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default(),
-    };
+    let name = arguments.name();
     let tracking = &arguments.tracking;
     let mut store = open(&arguments.place.store, &name, Access::Create, tracking)?;
     if arguments.fresh {
@@ -91,12 +85,8 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
 
 pub fn attach(arguments: &AttachArguments) -> Result<u8, CliError> {
     let tracking = &arguments.tracking;
-    let store = open(
-        &arguments.place.store,
-        &arguments.name,
-        Access::Create,
-        tracking,
-    )?;
+    let (name, pid) = arguments.target().map_err(CliError::Usage)?;
+    let store = open(&arguments.place.store, name, Access::Create, tracking)?;
     if store.root().is_some() {
         return Err(CliError::Failed(format!(
             "{}: holds a state already; restore it, or remove it first",
@@ -104,19 +94,15 @@ pub fn attach(arguments: &AttachArguments) -> Result<u8, CliError> {
         )));
     }
     let track = can_track(tracking);
-    let roots = Roots::Attached(arguments.pid);
+    let roots = Roots::Attached(pid);
     let tracker = Tracker::new(Mirror::new(store, track), track, roots, options(tracking))?;
     Ok(code_of(&tracker.run()?))
 }
 
 pub fn restore(arguments: &RestoreArguments) -> Result<u8, CliError> {
     let tracking = &arguments.tracking;
-    let store = open(
-        &arguments.place.store,
-        &arguments.name,
-        Access::Write,
-        tracking,
-    )?;
+    let name = arguments.name.as_str();
+    let store = open(&arguments.place.store, name, Access::Write, tracking)?;
     if store.root().is_none() {
         return Err(CliError::Failed(format!(
             "{}: there is nothing to restore",
@@ -153,7 +139,8 @@ fn code_of(end: &End) -> u8 {
 }
 
 pub fn persist(arguments: &PersistArguments) -> Result<u8, CliError> {
-    let path = path_of(&arguments.place.store, &arguments.name)?;
+    let name = arguments.name.as_str();
+    let path = path_of(&arguments.place.store, name)?;
     let request = Request::Persist {
         then: arguments.then,
     };
@@ -161,10 +148,9 @@ pub fn persist(arguments: &PersistArguments) -> Result<u8, CliError> {
         .map_err(|error| CliError::Failed(format!("the tracker does not answer: {error}")))?;
     match answer {
         None => Err(CliError::Failed(format!(
-            "{}: no tracker; start the program with `dormouse process run --name {}`, or attach \
-             to it",
+            "{}: no tracker; start the program with `dormouse process run {name} -- COMMAND`, or \
+             attach to it",
             path.display(),
-            arguments.name
         ))),
         Some(Answer::Error(error)) => Err(CliError::Failed(format!("not persisted: {error}"))),
         Some(Answer::Ok(value)) => {

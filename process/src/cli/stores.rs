@@ -14,7 +14,7 @@ use crate::tracker::control::{Answer, Request, ask};
 use crate::tracker::status::Status;
 
 fn path(arguments: &NamedArguments) -> Result<PathBuf, CliError> {
-    Ok(path_of(&arguments.place.store, &arguments.name)?)
+    Ok(path_of(&arguments.place.store, arguments.name.as_str())?)
 }
 
 fn describe(summary: &Summary) -> String {
@@ -117,7 +117,7 @@ pub fn status(arguments: &NamedArguments) -> Result<u8, CliError> {
 pub fn remove(arguments: &NamedArguments) -> Result<u8, CliError> {
     let path = path(arguments)?;
     // Whatever it holds: a damaged store can be removed, too, but not one in use.
-    match Store::open(&path, &arguments.name, Access::Write, None) {
+    match Store::open(&path, arguments.name.as_str(), Access::Write, None) {
         Ok(mut store) => store.remove()?,
         Err(error @ crate::store::StoreError::Damaged { .. }) => {
             tracing::info!("{error}");
@@ -129,21 +129,21 @@ pub fn remove(arguments: &NamedArguments) -> Result<u8, CliError> {
     if arguments.json {
         json(&json!({ "removed": path }))?;
     } else {
-        line(&format!("{}: removed", arguments.name))?;
+        line(&format!("{}: removed", arguments.name.as_str()))?;
     }
     Ok(DONE)
 }
 
 pub fn verify(arguments: &NamedArguments) -> Result<u8, CliError> {
     let path = path(arguments)?;
-    let store = Store::open(&path, &arguments.name, Access::Read, None)?;
+    let store = Store::open(&path, arguments.name.as_str(), Access::Read, None)?;
     let result = store.snapshot().map(|epoch| verify_epoch(&epoch));
     let passed_over = store.passed_over();
     let damaged = result.as_ref().is_some_and(|r| !r.damaged.is_empty());
     let lost = result.is_none() && !passed_over.is_empty();
     if arguments.json {
         json(&json!({
-            "name": arguments.name,
+            "name": arguments.name.as_str(),
             "ok": !damaged && !lost,
             "passed_over": passed_over,
             "epoch": result,

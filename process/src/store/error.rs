@@ -96,7 +96,7 @@ pub enum StoreError {
 
     /// It holds another program.
     #[error(
-        "{path}: holds `{holds}`, not `{wanted}`; name it with --name {holds}, or choose \
+        "{path}: holds `{holds}`, not `{wanted}`; give the name {holds}, or choose \
          another --store"
     )]
     OtherName {

@@ -4,6 +4,7 @@ mod connections;
 mod damage;
 mod machine;
 mod memory;
+mod names;
 mod obstacles;
 mod power;
 mod refusals;

@@ -58,15 +58,7 @@ impl Tracked {
         let words: Vec<&str> = self.command.iter().map(String::as_str).collect();
         let store = self.path("store");
         let tracker = Command::new(dormouse_path())
-            .args([
-                "process",
-                "run",
-                "--name",
-                "it",
-                "--on-power-loss",
-                "none",
-                "--store",
-            ])
+            .args(["process", "run", "it", "--on-power-loss", "none", "--store"])
             .arg(store)
             .arg("--")
             .args(words)
