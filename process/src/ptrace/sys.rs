@@ -267,40 +267,57 @@ pub fn wait(tid: Pid, block: bool) -> io::Result<Event> {
     if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
         return Ok(Event::Gone);
     }
-    let signal = libc::WSTOPSIG(status);
-    Ok(match status >> 16 {
+    Ok(stop_event(status >> 8))
+}
+
+/// What a stop means: the signal in the low byte, above it the number of a `PTRACE_EVENT_*`.
+fn stop_event(stop: c_int) -> Event {
+    let signal = stop & 0xff;
+    match stop >> 8 {
         libc::PTRACE_EVENT_STOP => Event::Stopped {
             group: signal != libc::SIGTRAP,
         },
         0 if signal == libc::SIGTRAP | 0x80 => Event::Syscall,
         0 => Event::Signal(signal),
         other => Event::Other(other),
-    })
+    }
 }
 
 /// What a thread has to report now, without waiting. Unlike [`wait`], it leaves the end of a child
 /// of our own to whoever started it and asks for its exit status.
+///
+/// A stopped thread may be killed at any instant, also between two calls: so a stop is taken by a
+/// call that cannot take an end.
 pub fn peek(tid: Pid) -> io::Result<Event> {
-    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-    let flags = libc::__WALL | libc::WNOHANG | libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT;
-    // SAFETY: the structure lives.
-    let got = unsafe { libc::waitid(libc::P_PID, tid.cast_unsigned(), info.as_mut_ptr(), flags) };
-    if got == 0 {
-        // SAFETY: zeroed, and filled by the kernel if there is something to report.
-        let info = unsafe { info.assume_init() };
-        // SAFETY: these are the fields that waitid fills.
-        if unsafe { info.si_pid() } == 0 {
-            return Ok(Event::Nothing);
+    loop {
+        if let Ok(Some(info)) = wait_id(tid, libc::WSTOPPED) {
+            // SAFETY: waitid fills this field.
+            return Ok(stop_event(unsafe { info.si_status() }));
         }
-        let ended = matches!(
-            info.si_code,
-            libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED
-        );
-        if ended && is_our_child(tid) {
-            return Ok(Event::Gone);
+        match wait_id(tid, libc::WEXITED | libc::WNOWAIT) {
+            Ok(None) => return Ok(Event::Nothing),
+            // The kernel reports the stop of a tracee to every wait: it has stopped since the first.
+            Ok(Some(info)) if info.si_code == libc::CLD_TRAPPED => {}
+            Ok(Some(_)) if is_our_child(tid) => return Ok(Event::Gone),
+            // An error: it is not ours any more.
+            Ok(Some(_)) | Err(_) => return wait(tid, false),
         }
     }
-    wait(tid, false)
+}
+
+/// `waitid` for one traced thread, without waiting; `None`: there is nothing to report.
+fn wait_id(tid: Pid, kinds: c_int) -> io::Result<Option<libc::siginfo_t>> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let flags = libc::__WALL | libc::WNOHANG | kinds;
+    // SAFETY: the structure lives.
+    if unsafe { libc::waitid(libc::P_PID, tid.cast_unsigned(), info.as_mut_ptr(), flags) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: zeroed, and filled by the kernel if there is something to report.
+    let info = unsafe { info.assume_init() };
+    // SAFETY: waitid fills this field.
+    let reports = unsafe { info.si_pid() } != 0;
+    Ok(reports.then_some(info))
 }
 
 /// Whether this is a process (not just a thread of one) that we are the parent of.
