@@ -73,3 +73,15 @@ fn threads_with_vector_registers_and_futexes_compute_on() {
 fn a_tree_of_twenty_processes_passes_its_token_on() {
     checks_itself("family.c");
 }
+
+#[test]
+fn details_that_only_the_program_sees_are_as_they_were() {
+    checks_itself("details.c");
+}
+
+/// A page without a private copy is the object's, also where the object is anonymous memory that
+/// was opened through `map_files`.
+#[test]
+fn private_mappings_of_shared_memory_have_their_own_pages_and_the_objects_others() {
+    checks_itself("private_of_shared.c");
+}

@@ -323,10 +323,14 @@ impl Builder<'_> {
         }
         const F_GETOWN_EX: i32 = 16;
         const F_GETSIG: i32 = 11;
-        let may_have = matches!(
-            kind,
-            FileKind::Socket(_) | FileKind::Pipe(_) | FileKind::Image(_) | FileKind::Inotify { .. }
-        ) && open.flags & libc::O_ASYNC as u32 != 0;
+        // Without O_ASYNC only a socket signals its owner: of urgent data.
+        let may_have = match kind {
+            FileKind::Socket(_) => true,
+            FileKind::Pipe(_) | FileKind::Image(_) | FileKind::Inotify { .. } => {
+                open.flags & libc::O_ASYNC as u32 != 0
+            }
+            _ => false,
+        };
         if !may_have {
             return (0, 0, 0);
         }

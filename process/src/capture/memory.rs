@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 
+use super::objects::LINK_FAILED;
 use super::{Builder, Error};
 use crate::procfs::{self, MapsLine};
 use crate::ptrace::Pid;
@@ -142,6 +144,7 @@ fn read_flags(flags: &str, into: &mut Advice) {
             "lo" => advice::LOCKED,
             "nr" => advice::NO_RESERVE,
             "gd" => advice::GROWS_DOWN,
+            "dp" => advice::DROPPABLE,
             _ => 0,
         };
         into.io_or_special |= matches!(flag, "io" | "pf");
@@ -254,7 +257,7 @@ impl Builder<'_> {
         if map.name == "/[aio] (deleted)" || map.name == "/[aio]" {
             return self.aio_ring(map, range);
         }
-        if !map.shared && map.name.starts_with("/dev/zero") {
+        if !map.shared && self.is_zero_device(map)? {
             return Ok(Some(Backing::Anonymous));
         }
         if map.name.starts_with("/anon_hugepage") {
@@ -268,6 +271,18 @@ impl Builder<'_> {
             return Ok(Some(Backing::Anonymous));
         }
         self.file_backing(map, range).map(Some)
+    }
+
+    /// Whether a private mapping is one of the device `/dev/zero`, whose pages are anonymous. Shared
+    /// anonymous memory has the same name and is a file: opened through `map_files`, it can be
+    /// mapped privately, and pages that were not written through that mapping are the object's.
+    fn is_zero_device(&mut self, map: &MapsLine) -> Result<bool, Error> {
+        if !map.name.starts_with("/dev/zero") {
+            return Ok(false);
+        }
+        let link = format!("/proc/{}/map_files/{:x}-{:x}", self.pid, map.start, map.end);
+        let metadata = fs::metadata(&link).map_err(self.failed(LINK_FAILED))?;
+        Ok(metadata.file_type().is_char_device())
     }
 
     /// Asynchronous I/O: the ring is recreated empty, so nothing may be under way.

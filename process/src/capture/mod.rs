@@ -309,6 +309,7 @@ impl Builder<'_> {
 }
 
 pub(crate) use memory::vdso_digest;
+pub(crate) use objects::memfd_permissions;
 pub(crate) use tcp::drop_all;
 pub(crate) use thread::{SchedAttributes, own_credentials};
 

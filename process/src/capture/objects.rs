@@ -10,6 +10,10 @@ use crate::procfs::MapsLine;
 use crate::state::{Backing, Image, Object, ObjectKind};
 
 const DELETED: &str = " (deleted)";
+/// What failed when a link of `map_files` cannot be followed.
+pub(super) const LINK_FAILED: &str = "read a mapped file (CAP_CHECKPOINT_RESTORE is needed)";
+/// `F_SEAL_EXEC`: set by `MFD_NOEXEC_SEAL`.
+pub(crate) const SEAL_EXEC: u32 = 0x20;
 /// The memory devices that can be opened anew without loss: null, zero, full, random, urandom.
 const MEMORY_DEVICES: [u32; 5] = [3, 5, 7, 8, 9];
 
@@ -17,8 +21,7 @@ impl Builder<'_> {
     /// What is behind a mapping of a file.
     pub(super) fn file_backing(&mut self, map: &MapsLine, range: &str) -> Result<Backing, Error> {
         let link = format!("/proc/{}/map_files/{:x}-{:x}", self.pid, map.start, map.end);
-        let link_failed = "look at a mapped file (CAP_CHECKPOINT_RESTORE is needed)";
-        let metadata = fs::metadata(&link).map_err(self.failed(link_failed))?;
+        let metadata = fs::metadata(&link).map_err(self.failed(LINK_FAILED))?;
         let path = map.name.strip_suffix(DELETED).unwrap_or(&map.name);
         if let Some(name) = path.strip_prefix("/memfd:") {
             let kind = ObjectKind::Memfd {
@@ -27,7 +30,7 @@ impl Builder<'_> {
             };
             return self.object(&link, &metadata, kind).map(Backing::Object);
         }
-        if map.shared && path == "/dev/zero" {
+        if path == "/dev/zero" && metadata.is_file() {
             return self
                 .object(&link, &metadata, ObjectKind::SharedAnonymous)
                 .map(Backing::Object);
@@ -114,6 +117,10 @@ impl Builder<'_> {
         let kind = match kind {
             ObjectKind::Memfd { name, .. } => {
                 let seals = rustix::fs::fcntl_get_seals(&file).map_or(0, |seals| seals.bits());
+                let permissions = metadata.mode() & 0o7777;
+                if permissions != memfd_permissions(seals) {
+                    self.refuse(format!("memfd {name} has the permissions {permissions:#o}"));
+                }
                 ObjectKind::Memfd { name, seals }
             }
             other => other,
@@ -149,6 +156,11 @@ impl Builder<'_> {
             _ => Some(format!("the device {path}")),
         }
     }
+}
+
+/// The permissions that `memfd_create` gives.
+pub(crate) fn memfd_permissions(seals: u32) -> u32 {
+    if seals & SEAL_EXEC != 0 { 0o666 } else { 0o777 }
 }
 
 /// Whether a file without a name can be made where this one was.

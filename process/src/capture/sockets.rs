@@ -155,8 +155,8 @@ impl Builder<'_> {
                 0,
             )));
         }
-        let received = match peek_all(socket, kind) {
-            Ok(Some(received)) => received,
+        let messages = match peek_all(socket, kind) {
+            Ok(Some(messages)) => messages,
             Ok(None) => {
                 self.refuse(format!(
                     "fd {number} is a unix socket with descriptors under way in it"
@@ -165,6 +165,14 @@ impl Builder<'_> {
             }
             Err(error) => return Err(self.failed("read a unix socket")(error)),
         };
+        if kind == libc::SOCK_DGRAM
+            && let Some(what) = sender_is_known(socket, &messages)
+        {
+            self.refuse(format!("fd {number} is a unix socket with {what}"));
+            return Ok(None);
+        }
+        let received = messages.into_iter().map(|message| message.bytes).collect();
+        let shutdown = told.shutdown;
         if told.peer == 0 {
             // Never connected, or its peer is gone.
             let connected =
@@ -174,12 +182,12 @@ impl Builder<'_> {
             } else {
                 SocketState::Idle
             };
-            return Ok(Some((state, address, received, 0)));
+            return Ok(Some((state, address, received, shutdown)));
         }
         // The peer's index is not known yet: it is put in when all sockets are known.
         self.peers
             .insert(self.tree.sockets.len() as u32, (told.peer, peer_of(socket)));
-        Ok(Some((SocketState::Broken, address, received, 0)))
+        Ok(Some((SocketState::Broken, address, received, shutdown)))
     }
 
     /// Where the relative path of a bound unix socket begins: in the directory of its process, or
@@ -252,7 +260,10 @@ impl Builder<'_> {
                 } else {
                     SocketState::Destination(peer)
                 };
-                Some((state, address, Vec::new(), 0))
+                let messages = peek_all(socket, kind).map_err(self.failed("read a UDP socket"))?;
+                let received = messages.into_iter().flatten();
+                let received = received.map(|message| with_sender(&message)).collect();
+                Some((state, address, received, 0))
             }
             _ => {
                 self.refuse(format!(
@@ -327,8 +338,37 @@ fn was_connected(socket: &OwnedFd) -> bool {
         )
 }
 
-/// All that lies in the receive queue of a unix socket; `None`: descriptors are under way in it.
-fn peek_all(socket: &OwnedFd, kind: i32) -> io::Result<Option<Vec<Vec<u8>>>> {
+/// A message in a receive queue.
+struct Message {
+    /// The sender's address; empty: it has none.
+    from: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+/// Why datagrams cannot be put into the queue again as they were: their receiver would learn who
+/// has sent them.
+fn sender_is_known(socket: &OwnedFd, messages: &[Message]) -> Option<&'static str> {
+    if messages.is_empty() {
+        return None;
+    }
+    if option_i32(socket, libc::SOL_SOCKET, libc::SO_PASSCRED).unwrap_or(0) != 0 {
+        return Some("unread datagrams that carry their senders' credentials");
+    }
+    let named = messages.iter().any(|message| message.from.len() > 2);
+    named.then_some("unread datagrams from a sender that has an address")
+}
+
+/// A datagram of UDP as the description holds it: the length of the sender's address, the address,
+/// the datagram.
+fn with_sender(message: &Message) -> Vec<u8> {
+    let mut bytes = vec![message.from.len() as u8];
+    bytes.extend_from_slice(&message.from);
+    bytes.extend_from_slice(&message.bytes);
+    bytes
+}
+
+/// All that lies in the receive queue of a socket; `None`: descriptors are under way in it.
+fn peek_all(socket: &OwnedFd, kind: i32) -> io::Result<Option<Vec<Message>>> {
     let fd = socket.as_raw_fd();
     let mut waiting = 0i32;
     // SAFETY: the number lives.
@@ -342,17 +382,20 @@ fn peek_all(socket: &OwnedFd, kind: i32) -> io::Result<Option<Vec<Vec<u8>>>> {
     result
 }
 
-fn peek_from_offset(fd: RawFd, kind: i32) -> io::Result<Option<Vec<Vec<u8>>>> {
-    let mut messages: Vec<Vec<u8>> = Vec::new();
+fn peek_from_offset(fd: RawFd, kind: i32) -> io::Result<Option<Vec<Message>>> {
+    let mut messages: Vec<Message> = Vec::new();
     let mut buffer = vec![0u8; 256 << 10];
     loop {
         let mut control = [0u64; 64];
+        let mut from = [0u8; 128];
         let mut vector = libc::iovec {
             iov_base: buffer.as_mut_ptr().cast(),
             iov_len: buffer.len(),
         };
         // SAFETY: an all-zero message header is valid.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_name = from.as_mut_ptr().cast();
+        header.msg_namelen = from.len() as libc::socklen_t;
         header.msg_iov = &raw mut vector;
         header.msg_iovlen = 1;
         header.msg_control = control.as_mut_ptr().cast();
@@ -376,13 +419,17 @@ fn peek_from_offset(fd: RawFd, kind: i32) -> io::Result<Option<Vec<Vec<u8>>>> {
         if close_passed_descriptors(&header) {
             return Ok(None);
         }
-        if got == 0 {
+        // Of a datagram socket it is no end, but an empty datagram.
+        if got == 0 && kind != libc::SOCK_DGRAM {
             return Ok(Some(messages));
         }
         let bytes = &buffer[..got as usize];
         match (kind, messages.last_mut()) {
-            (libc::SOCK_STREAM, Some(stream)) => stream.extend_from_slice(bytes),
-            _ => messages.push(bytes.to_vec()),
+            (libc::SOCK_STREAM, Some(stream)) => stream.bytes.extend_from_slice(bytes),
+            _ => messages.push(Message {
+                from: from[..(header.msg_namelen as usize).min(from.len())].to_vec(),
+                bytes: bytes.to_vec(),
+            }),
         }
     }
 }

@@ -11,6 +11,7 @@ const UDIAG_SHOW_RQLEN: u32 = 0x10;
 const UNIX_DIAG_VFS: u16 = 1;
 const UNIX_DIAG_PEER: u16 = 2;
 const UNIX_DIAG_RQLEN: u16 = 4;
+const UNIX_DIAG_SHUTDOWN: u16 = 6;
 const MESSAGE_BYTES: usize = 16;
 
 /// A unix socket as the kernel tells it.
@@ -22,6 +23,8 @@ pub struct UnixSocket {
     pub backlog: u32,
     /// Inode number of the file that it is bound to; 0: none.
     pub file: u64,
+    /// Shut down for: 1 reading, 2 writing, 3 both.
+    pub shutdown: u8,
 }
 
 /// All unix sockets of the network namespace, by inode; read once, when first asked for.
@@ -74,6 +77,7 @@ fn parse_socket(body: &[u8]) -> (u64, UnixSocket) {
             UNIX_DIAG_VFS if value.len() >= 4 => socket.file = u64::from(word(value, 0)),
             UNIX_DIAG_PEER if value.len() >= 4 => socket.peer = u64::from(word(value, 0)),
             UNIX_DIAG_RQLEN if value.len() >= 8 => socket.backlog = word(value, 4),
+            UNIX_DIAG_SHUTDOWN if !value.is_empty() => socket.shutdown = value[0] & 3,
             _ => {}
         }
         attributes = &attributes[length.next_multiple_of(4).min(attributes.len())..];

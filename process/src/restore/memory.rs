@@ -134,7 +134,9 @@ pub fn fill(
                 continue;
             }
             // A child gets no such memory, or an empty one: what its parent lacks is not for it.
-            let not_inherited = mapping.advice & (advice::DONT_FORK | advice::WIPE_ON_FORK) != 0;
+            // A userfaultfd cannot watch droppable memory.
+            let unwatched = advice::DONT_FORK | advice::WIPE_ON_FORK | advice::DROPPABLE;
+            let not_inherited = mapping.advice & unwatched != 0;
             let at_once = copy_all
                 || not_inherited
                 || mapping.backing != Backing::Anonymous

@@ -21,6 +21,7 @@
 //! was. The caller gets the tree stopped, and says when it runs.
 
 mod check;
+mod datagrams;
 mod guard;
 pub mod lazy;
 mod leftover;

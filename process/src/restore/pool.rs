@@ -16,13 +16,11 @@ use super::tcp::Connections;
 use crate::state::{File, FileKind, Object, ObjectKind, Pipe, Tree};
 use crate::store::Snapshot;
 
-const F_SETOWN_EX: i32 = 15;
-const F_SETSIG: i32 = 10;
 const TFD_IOC_SET_TICKS: libc::c_ulong = 0x4008_5400;
 const INOTIFY_IOC_SETNEXTWD: libc::c_ulong = 0x4004_4900;
-/// Flags that `F_SETFL` can change.
-const SETTABLE: i32 =
-    libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
+/// Flags that `F_SETFL` can change here. A process sets `O_ASYNC` itself: the kernel remembers the
+/// number of the descriptor.
+const SETTABLE: i32 = libc::O_APPEND | libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
 
 /// The tracker's descriptors for the tree.
 #[derive(Debug)]
@@ -256,7 +254,7 @@ fn open_image(file: &File, path: &str) -> Result<OwnedFd, Error> {
     Ok(opened)
 }
 
-/// Owner, flags and lock: what every description may have.
+/// The flags, which every description has.
 fn finish(file: &File, opened: &OwnedFd) -> Result<(), Error> {
     let fd = opened.as_raw_fd();
     let failed = |action: &str| Error::System {
@@ -270,34 +268,12 @@ fn finish(file: &File, opened: &OwnedFd) -> Result<(), Error> {
     if own || file.flags & libc::O_PATH as u32 != 0 {
         return Ok(());
     }
-    let (kind, number, signal) = file.owner;
-    if number != 0 {
-        let owner = [kind, number];
-        // SAFETY: the two numbers live. The owner may not exist yet: then it is nobody.
-        unsafe {
-            libc::fcntl(fd, F_SETOWN_EX, owner.as_ptr());
-            libc::fcntl(fd, F_SETSIG, signal);
-        }
-    }
     // SAFETY: no memory involved.
     unsafe {
         let now = libc::fcntl(fd, libc::F_GETFL);
         let wanted = file.flags as i32 & SETTABLE;
         if now >= 0 && now & SETTABLE != wanted && libc::fcntl(fd, libc::F_SETFL, wanted) < 0 {
             return Err(failed("set the flags of a file"));
-        }
-    }
-    if let Some(exclusive) = file.lock {
-        let lock = if exclusive {
-            libc::LOCK_EX
-        } else {
-            libc::LOCK_SH
-        };
-        // SAFETY: no memory involved.
-        if unsafe { libc::flock(fd, lock | libc::LOCK_NB) } != 0 {
-            return Err(failed(
-                "lock a file as it was (another process has locked it)",
-            ));
         }
     }
     Ok(())
@@ -351,6 +327,10 @@ fn open_object(object: &Object, snapshot: &dyn Snapshot) -> Result<OwnedFd, Erro
     if let ObjectKind::Memfd { seals, .. } = object.kind
         && seals != 0
     {
+        // Of an executable file, the kernel would seal the contents together with the permissions.
+        let mode = crate::capture::memfd_permissions(seals);
+        file.set_permissions(fs::Permissions::from_mode(mode))
+            .map_err(failed("set the permissions of a memfd".to_owned()))?;
         let seals = rustix::fs::SealFlags::from_bits_retain(seals);
         rustix::fs::fcntl_add_seals(&file, seals)
             .map_err(io::Error::from)

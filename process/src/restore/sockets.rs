@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::Error;
+use super::datagrams;
 use super::pool::owned;
 use super::tcp::Connections;
 use crate::state::{Socket, SocketState, Tree};
@@ -29,6 +30,10 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
                 one
             }
             SocketState::Broken => broken(socket)?,
+            // Whoever has sent to it when it was one of a pair is gone.
+            SocketState::Idle if !socket.received.is_empty() && socket.address.is_empty() => {
+                broken(socket)?
+            }
             // Connections come when all addresses are bound.
             SocketState::Established(_) => continue,
             _ => new(socket)?,
@@ -41,6 +46,9 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
             )
         {
             bind_in_place(socket, &made)?;
+            if socket.family != libc::AF_UNIX {
+                datagrams::fill_internet(socket, &made);
+            }
         }
         if let SocketState::Listening { backlog } = socket.state {
             // SAFETY: no memory involved.
@@ -70,6 +78,17 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
         {
             for message in &socket.received {
                 send(other, message)?;
+            }
+        }
+    }
+    for (socket, made) in tree.sockets.iter().zip(&all) {
+        if let Some(made) = made
+            && socket.family == libc::AF_UNIX
+            && (1..=3).contains(&socket.shutdown)
+        {
+            // SAFETY: no memory involved. 1, 2 and 3 are SHUT_RD, SHUT_WR and SHUT_RDWR plus one.
+            if unsafe { libc::shutdown(made.as_raw_fd(), i32::from(socket.shutdown) - 1) } != 0 {
+                return Err(system("shut down a socket")(io::Error::last_os_error()));
             }
         }
     }
@@ -201,6 +220,9 @@ fn bind(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
         bound = bind_to(fd, &address);
     }
     bound.map_err(|source| taken(socket, source))?;
+    if socket.family == libc::AF_UNIX && socket.kind == libc::SOCK_DGRAM {
+        datagrams::fill_unix(socket)?;
+    }
     if let (Some(path), Some(old)) = (unix_path(&socket.address), old) {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(old.mode() & 0o7777);
         let _ = std::fs::set_permissions(&path, mode);

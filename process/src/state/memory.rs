@@ -85,6 +85,8 @@ pub mod advice {
     pub const NO_RESERVE: u32 = 1 << 9;
     /// `MAP_GROWSDOWN`.
     pub const GROWS_DOWN: u32 = 1 << 10;
+    /// `MAP_DROPPABLE`.
+    pub const DROPPABLE: u32 = 1 << 11;
 }
 
 /// A file on disk as it was.

@@ -1,9 +1,11 @@
 //! Descriptors: each in its place, and epoll instances, which know them by number.
 
+use std::collections::HashSet;
+
 use super::super::Error;
 use super::super::stub::{Check, List, Store};
 use super::Writer;
-use crate::state::{FileKind, Process};
+use crate::state::{Descriptor, File, FileKind, Process, Tree};
 
 impl Writer<'_> {
     /// Puts inherited descriptors in their places, and closes all others of the tracker's.
@@ -79,6 +81,94 @@ impl Writer<'_> {
                 "place descriptor",
             )
             .about(descriptor.number as u64);
+        }
+        Ok(())
+    }
+
+    /// The descriptors of `process` of which the descriptions are its to finish: those that no
+    /// process before it has; one descriptor of each.
+    fn first_of_descriptions<'tree>(
+        tree: &'tree Tree,
+        process: &'tree Process,
+    ) -> impl Iterator<Item = (&'tree Descriptor, &'tree File)> {
+        let before = tree.processes.iter().take_while(|p| p.pid != process.pid);
+        let mut met: HashSet<u32> = before
+            .flat_map(|other| &other.descriptors)
+            .map(|descriptor| descriptor.file)
+            .collect();
+        let first = process.descriptors.iter();
+        let first = first.filter(move |descriptor| met.insert(descriptor.file));
+        let with_file = first.map(|own| (own, &tree.files[own.file as usize]));
+        with_file.filter(|(_, file)| {
+            !matches!(
+                file.kind,
+                FileKind::Inherited(_) | FileKind::Proc(_) | FileKind::Pid(_)
+            )
+        })
+    }
+
+    /// Locks of `flock`. The kernel notes which process has taken them.
+    pub(super) fn description_locks(list: &mut List, tree: &Tree, process: &Process) {
+        for (descriptor, file) in Self::first_of_descriptions(tree, process) {
+            let Some(exclusive) = file.lock else { continue };
+            let lock = if exclusive {
+                libc::LOCK_EX
+            } else {
+                libc::LOCK_SH
+            };
+            let lock = (lock | libc::LOCK_NB) as u64;
+            list.call(
+                libc::SYS_flock,
+                &[descriptor.number as u64, lock],
+                "lock a file as it was (another process has locked it)",
+            )
+            .about(descriptor.number as u64);
+        }
+    }
+
+    /// Who hears of input (`F_SETOWN`), and by which signal. All processes and the threads of this
+    /// one must exist, and it must have its credentials: the kernel notes them, too.
+    pub(super) fn description_owners(
+        &mut self,
+        list: &mut List,
+        process: &Process,
+    ) -> Result<(), Error> {
+        const F_SETOWN_EX: u64 = 15;
+        const F_SETSIG: u64 = 10;
+        let tree = self.tree;
+        for (descriptor, file) in Self::first_of_descriptions(tree, process) {
+            let number = descriptor.number as u64;
+            let (kind, owner, signal) = file.owner;
+            // A process of outside need not exist any more: then nobody hears of it.
+            if tree.processes.iter().any(|p| {
+                let threads = p.pid == process.pid;
+                owner == p.pid
+                    || owner == p.group
+                    || threads && p.threads.iter().any(|thread| thread.tid == owner)
+            }) {
+                let owner = self.words(&[u64::from(kind as u32) | (owner as u64) << 32])?;
+                let arguments = [number, F_SETOWN_EX, owner];
+                list.call(libc::SYS_fcntl, &arguments, "set the owner of a descriptor")
+                    .about(number);
+            }
+            if signal != 0 {
+                let arguments = [number, F_SETSIG, signal as u64];
+                list.call(
+                    libc::SYS_fcntl,
+                    &arguments,
+                    "set the signal of a descriptor",
+                )
+                .about(number);
+            }
+            if file.flags & libc::O_ASYNC as u32 != 0 {
+                let arguments = [number, libc::F_SETFL as u64, u64::from(file.flags)];
+                list.call(
+                    libc::SYS_fcntl,
+                    &arguments,
+                    "ask for signals of a descriptor",
+                )
+                .about(number);
+            }
         }
         Ok(())
     }

@@ -6,6 +6,8 @@ use super::super::stub::{Check, List};
 use super::{MAP_IMAGE, Writer};
 use crate::state::{Backing, KernelPart, Mapping, Process, advice};
 
+/// Linux 6.11; a kind of mapping, like `MAP_PRIVATE`.
+const MAP_DROPPABLE: i32 = 8;
 const PR_SET_MM: u64 = 35;
 const PR_SET_MM_MAP: u64 = 14;
 const PR_SET_VMA: u64 = 0x5356_4d41;
@@ -69,13 +71,15 @@ impl Writer<'_> {
     ) -> Result<(), Error> {
         let (start, bytes) = (mapping.start, mapping.end - mapping.start);
         let protection = u64::from(mapping.protection);
+        let has = |bit: u32| mapping.advice & bit != 0;
         let kind = if mapping.shared {
             libc::MAP_SHARED
+        } else if has(advice::DROPPABLE) && mapping.backing == Backing::Anonymous {
+            MAP_DROPPABLE
         } else {
             libc::MAP_PRIVATE
         };
         let mut flags = kind | libc::MAP_FIXED_NOREPLACE;
-        let has = |bit: u32| mapping.advice & bit != 0;
         if has(advice::NO_RESERVE) {
             flags |= libc::MAP_NORESERVE;
         }

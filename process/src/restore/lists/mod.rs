@@ -217,6 +217,7 @@ impl Writer<'_> {
             )?;
         }
         self.own_state(&mut list, &process.threads[0], process)?;
+        self.description_owners(&mut list, process)?;
         self.put(&list, process.pid)
     }
 

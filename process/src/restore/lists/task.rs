@@ -38,6 +38,7 @@ impl Writer<'_> {
             "close",
         );
         self.epolls(list, process)?;
+        Self::description_locks(list, self.tree, process);
         for lock in &process.locks {
             // struct flock: type, whence, start, length, pid.
             let kind = if lock.exclusive {
@@ -114,10 +115,12 @@ impl Writer<'_> {
                 "set a signal handler",
             );
         }
-        for (kind, &(value, interval)) in process.interval_timers.iter().enumerate() {
+        for (kind, &timer) in process.interval_timers.iter().enumerate() {
+            let value = first_interval(process, kind, timer);
             if value == 0 {
                 continue;
             }
+            let interval = timer.1;
             let (second, microsecond) = (1_000_000, 1_000_000);
             let timer = self.words(&[
                 interval / second,
@@ -374,6 +377,23 @@ impl Writer<'_> {
             );
         }
         Ok(())
+    }
+}
+
+/// Time until an interval timer fires first, microseconds; 0: it is not armed. A timer of real time
+/// that has fired shows 0 until its signal is delivered, which starts it again: nothing would, of one
+/// that was not armed. One of CPU time shows 0 at the instant at which it fires; one that the
+/// program has disarmed may show the same, and then its signal must not end the program.
+fn first_interval(process: &Process, kind: usize, (value, interval): (u64, u64)) -> u64 {
+    if value != 0 || interval == 0 {
+        return value;
+    }
+    let signal = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF][kind];
+    let mut handled = process.actions.iter().filter(|action| action.handler > 1);
+    match kind {
+        0 => interval,
+        _ if handled.any(|action| i32::from(action.signal) == signal) => interval,
+        _ => 0,
     }
 }
 
