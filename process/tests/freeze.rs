@@ -96,7 +96,6 @@ fn end(child: Killed, each: fn()) -> ExitStatus {
     }
 }
 
-#[test]
 /// The kill comes at any instant of the freeze: the tracer must not take the end in place of the
 /// parent.
 #[test]
