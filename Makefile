@@ -25,7 +25,7 @@ INJECTIONS ?= 50
 SEED ?= 1
 RELEASE ?= trixie
 
-.PHONY: help setup build demo test test-setup test-distribution test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint clean
+.PHONY: help setup build demo test test-full test-setup test-distribution test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint deny clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,9 +41,12 @@ demo: build ## Fill memory, run a service, sleep into CXL memory, lose power, wa
 
 test: setup lint test-setup test-unit test-fuzz test-devices-order test-end-to-end ## Everything that continuous integration runs
 
+test-full: test deny ## The quick gate, then what takes longer and finds less; a release runs it
+
 test-setup: ## The scripts of this Makefile against machines that lack something
 	@scripts/tests/setup.sh
 	@scripts/tests/demo.sh
+	@scripts/tests/lint.sh
 
 test-distribution: ## The demo in a minimal chroot of another release, as root (RELEASE=trixie COMMAND="make test")
 	@scripts/chroot-test.sh $(RELEASE) $(or $(COMMAND),demo)
@@ -99,7 +102,7 @@ publish-process: build ## Put what bench-process measured into docs/
 BENCH_BANDWIDTH = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_bandwidth -- \
 	--out $(BENCH_DIR) --rounds $(ROUNDS)
 
-bench-bandwidth: setup ## Bandwidth control: the seed's methods and ours, simulated; time of a pass (ROUNDS=)
+bench-bandwidth: setup ## Bandwidth control: the methods of Kämmerer 2025 and ours, simulated; time of a pass (ROUNDS=)
 	@$(BENCH_BANDWIDTH)
 
 publish-bandwidth: setup ## The same, and put the tables into docs/
@@ -130,10 +133,13 @@ publish-offload: build ## The same, and put the tables and the figure into docs/
 fmt: ## Format the Rust code
 	@$(CARGO) fmt --all
 
-lint: setup ## Format check, clippy, shell and kernel style
+lint: setup ## Format check, clippy, shell and kernel style, spelling, house words, links
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --quiet --profile $(PROFILE) --workspace --all-targets -- -D warnings
 	@scripts/lint.sh
+
+deny: setup ## Licences, bans, sources and advisories of the crates (deny.toml)
+	@scripts/deny.sh
 
 clean: ## Remove what was built here (the cache in ~/.cache/dormouse stays)
 	@$(CARGO) clean --quiet
