@@ -9,6 +9,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use dormouse_system::topology::parse_list;
+
 use crate::model::{Device, Graph, Link, LinkStatus, RuntimePm};
 
 /// A sysfs that cannot be read at all.
@@ -205,13 +207,8 @@ pub fn settings(sys: &Path) -> BTreeMap<String, String> {
 /// How many CPUs are online, of `0-3,5`.
 pub fn online_cpus(sys: &Path) -> Option<u32> {
     let text = read(&sys.join("devices/system/cpu/online"))?;
-    text.split(',')
-        .map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-            last.checked_sub(first)?.checked_add(1)
-        })
-        .sum()
+    let cpus = parse_list(&text).len();
+    u32::try_from(cpus).ok().filter(|&cpus| cpus > 0)
 }
 
 #[cfg(test)]

@@ -6,27 +6,7 @@ use dormouse_devices::model::{
 use dormouse_devices::simulate::check::broken_promise;
 use dormouse_devices::simulate::flags::closure;
 use dormouse_devices::simulate::{Job, Overheads, Problem, Schedule, Setting, bound, simulate};
-
-/// Numbers that repeat from run to run (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
+use dormouse_system::random::Random;
 
 /// Any tree of parents with any links on top, those that close a cycle included: a link's ends
 /// are drawn from all devices.
@@ -101,7 +81,7 @@ fn flags(random: &mut Random, problem: &Problem) -> Vec<bool> {
 fn on_ten_thousand_graphs_no_device_goes_before_those_it_waits_for_and_none_beats_the_bound() {
     let mut refused = 0;
     for seed in 0..10_000 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         // Most are small, so that all is tried; every fiftieth has up to 2,000 devices.
         let most = if seed % 50 == 0 { 2_000 } else { 60 };
         let direction = [Direction::Suspend, Direction::Resume][random.below(2) as usize];
@@ -148,7 +128,7 @@ fn on_ten_thousand_graphs_no_device_goes_before_those_it_waits_for_and_none_beat
 #[test]
 fn list_order_takes_the_sum_of_all_devices() {
     for seed in 0..500 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let direction = [Direction::Suspend, Direction::Resume][random.below(2) as usize];
         let problem = random_problem(&mut random, 200, direction);
         let flags = flags(&mut random, &problem);
@@ -167,7 +147,7 @@ fn list_order_takes_the_sum_of_all_devices() {
 
 #[test]
 fn the_same_problem_gives_the_same_outcome() {
-    let problem = random_problem(&mut Random(7), 500, Direction::Suspend);
+    let problem = random_problem(&mut Random::new(7), 500, Direction::Suspend);
     let flags = vec![true; problem.jobs.len()];
     for schedule in SCHEDULES {
         let setting = Setting::new(schedule, 3);
@@ -386,7 +366,7 @@ fn work_items_that_wait_keep_others_from_beginning() {
 #[test]
 fn the_graph_order_is_never_slower_than_list_order() {
     for seed in 0..2_000 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let direction = [Direction::Suspend, Direction::Resume][random.below(2) as usize];
         let mut problem = random_problem(&mut random, 120, direction);
         // Where all wait for one bus, waking others gains nothing, and costs a little each time.
@@ -412,7 +392,7 @@ fn the_graph_order_is_never_slower_than_list_order() {
 
 #[test]
 fn devices_that_may_not_be_async_keep_the_order_of_the_list() {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     for _ in 0..200 {
         let problem = random_problem(&mut random, 100, Direction::Suspend);
         let flags: Vec<bool> = (0..problem.jobs.len()).map(|_| random.chance(50)).collect();

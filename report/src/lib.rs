@@ -11,7 +11,6 @@ pub mod event;
 pub mod format;
 pub mod html;
 pub mod memory;
-pub mod output;
 pub mod plot;
 pub mod run;
 pub mod stats;
@@ -22,6 +21,7 @@ pub mod trace_event;
 
 pub use align::Lane;
 pub use cycle::Cycle;
+pub use dormouse_system::output;
 pub use event::{Clock, Event, EventWriter, Kind, parse_console_line};
 pub use html::OwnPage;
 pub use run::{

@@ -22,7 +22,7 @@ pub use plan::{Change, Wanted, plan};
 pub use snippet::{tmpfiles, udev_rules};
 pub use state::State;
 
-use crate::record::chosen;
+use dormouse_system::settings::chosen;
 
 /// Why switches could not be set.
 #[derive(Debug, thiserror::Error)]
@@ -172,13 +172,6 @@ fn undo_one(sys: &Path, entry: &state::Entry, dry_run: bool) -> Result<Undone, A
         to: entry.original.clone(),
         why: "as it was".to_owned(),
     }))
-}
-
-/// This boot's name.
-pub fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|text| text.trim().to_owned())
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! The state file of `apply`: what each switch was, and to what it was set.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
+use dormouse_system::file::{Durability, read_json, replace_json};
 use serde::{Deserialize, Serialize};
 
 use super::ApplyError;
 
 /// The version that is written and read.
 const VERSION: u32 = 1;
+/// More than the switches of all devices of a large machine take.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// What was changed since the machine booted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,16 +66,16 @@ impl State {
             path: path.to_owned(),
             what,
         };
-        let bytes = match fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(failed(format!("cannot be read: {error}"))),
-        };
-        let state: State = serde_json::from_slice(&bytes).map_err(|error| {
-            failed(format!(
-                "is damaged: {error}; put the switches back by hand (a reboot does) and remove it"
-            ))
+        let read = read_json(path, MAX_BYTES).map_err(|error| match error.source.kind() {
+            io::ErrorKind::InvalidData => failed(format!(
+                "{}; put the switches back by hand (a reboot does) and remove it",
+                error.source
+            )),
+            _ => failed(format!("cannot be read: {}", error.source)),
         })?;
+        let Some(state): Option<State> = read else {
+            return Ok(None);
+        };
         if state.version != VERSION {
             let version = state.version;
             return Err(failed(format!(
@@ -97,22 +100,13 @@ impl State {
     /// # Errors
     /// The file system refuses.
     pub fn save(&self, path: &Path) -> Result<(), ApplyError> {
-        let failed = |error: io::Error| ApplyError::State {
-            path: path.to_owned(),
-            what: format!("cannot be written: {error}; nothing was changed"),
-        };
-        let folder = path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder).map_err(failed)?;
-        let partial = path.with_extension("partial");
-        let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
-        let mut file = fs::File::create(&partial).map_err(failed)?;
-        file.write_all(&text).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        fs::rename(&partial, path).map_err(failed)?;
-        // The new name, too, must be on the disk before a switch is changed.
-        fs::File::open(folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(failed)
+        replace_json(path, self, Durability::Disk).map_err(|error| ApplyError::State {
+            path: error.path,
+            what: format!(
+                "cannot be {}: {}; nothing was changed",
+                error.doing, error.source
+            ),
+        })
     }
 
     /// Removes the file.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use dormouse_report::output;
+use dormouse_system::output;
 use serde_json::json;
 
 use super::arguments::{AnalyzeArguments, Input};

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use dormouse_report::output;
+use dormouse_system::{Root, kernel, output};
 use serde_json::json;
 
 use super::arguments::ApplyArguments;
 use super::{CliError, DONE};
-use crate::apply::{Change, Undone, Wanted, apply, boot_id, plan, tmpfiles, udev_rules, undo};
+use crate::apply::{Change, Undone, Wanted, apply, plan, tmpfiles, udev_rules, undo};
 use crate::read;
 
 pub fn run(arguments: &ApplyArguments) -> Result<u8, CliError> {
@@ -33,7 +33,12 @@ pub fn run(arguments: &ApplyArguments) -> Result<u8, CliError> {
     };
     let (changes, notes) = plan(&arguments.sys, &wanted, recording.as_ref())?;
     if !arguments.dry_run {
-        apply(&arguments.sys, &arguments.state, &boot_id(), &changes)?;
+        apply(
+            &arguments.sys,
+            &arguments.state,
+            &kernel::boot_id(&Root::host()),
+            &changes,
+        )?;
     }
     let (rules, files) = if arguments.snippet {
         (udev_rules(&arguments.sys, &changes), tmpfiles(&changes))
@@ -91,7 +96,7 @@ fn undone(arguments: &ApplyArguments) -> Result<u8, CliError> {
     let done = undo(
         &arguments.sys,
         &arguments.state,
-        &boot_id(),
+        &kernel::boot_id(&Root::host()),
         arguments.dry_run,
     )?;
     if arguments.json {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use jiff::SignedDuration;
+use dormouse_system::arguments::duration;
 
 /// Suspend and resume of devices: record, analyse, simulate other orders, apply what helps
 #[derive(Debug, Subcommand)]
@@ -91,7 +91,7 @@ pub struct RecordArguments {
     pub cycles: u32,
 
     /// Time awake between two suspends
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     pub pause: Duration,
 
     /// Without scheduling events: nothing is known of idle CPUs, of time on the CPU and of who
@@ -165,7 +165,7 @@ fn wake(text: &str) -> Result<Wake, String> {
     if text == "never" {
         return Ok(Wake::Never);
     }
-    let seconds = time(text)?.as_secs();
+    let seconds = duration(text)?.as_secs();
     if seconds == 0 {
         return Err("the real-time clock counts seconds; 1s is the least".to_owned());
     }
@@ -181,7 +181,7 @@ pub struct ApplyArguments {
     pub recording: Option<PathBuf>,
 
     /// power/async for devices slower than this and for all that is tied to them, none for others
-    #[arg(long, value_name = "TIME", value_parser = time, requires = "recording", group = "what", conflicts_with = "all_async")]
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "recording", group = "what", conflicts_with = "all_async")]
     pub async_threshold: Option<Duration>,
 
     /// power/async of all devices
@@ -214,7 +214,7 @@ pub struct ApplyArguments {
     pub order_scope: Option<Scope>,
 
     /// /sys/power/pm_graph_threshold_us: devices that take longer are slow
-    #[arg(long, value_name = "TIME", value_parser = time, group = "what")]
+    #[arg(long, value_name = "TIME", value_parser = duration, group = "what")]
     pub order_threshold: Option<Duration>,
 
     /// Put back what earlier calls changed
@@ -300,7 +300,7 @@ pub struct Input {
     pub cpus: Option<u16>,
 
     /// Devices slower than this are worth a thread of their own
-    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = duration)]
     pub threshold: Duration,
 
     /// Let the first damaged line end the reading, instead of noting it
@@ -347,7 +347,7 @@ pub struct SimulateArguments {
     pub sleepers: u16,
 
     /// The schedule `graph` wakes another worker for devices slower than this
-    #[arg(long, value_name = "TIME", default_value = "500us", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "500us", value_parser = duration)]
     pub wake_threshold: Duration,
 
     /// What scheduling costs: per-device, queue, wake, latency or switch, and a time (default: as
@@ -361,15 +361,6 @@ pub struct SimulateArguments {
     pub json: bool,
 }
 
-/// `16ms`, `1.5s`, `500us`, `0us`.
-pub fn time(text: &str) -> Result<Duration, String> {
-    let wrong = |why: &dyn std::fmt::Display| {
-        format!("`{text}` is no time: write 500us, 1.5ms or 2s ({why})")
-    };
-    let time: SignedDuration = text.parse().map_err(|error| wrong(&error))?;
-    Duration::try_from(time).map_err(|_| wrong(&"it must not be negative"))
-}
-
 const OVERHEADS: [&str; 6] = ["per-device", "queue", "wake", "latency", "switch", "trace"];
 
 fn overhead(text: &str) -> Result<(String, Duration), String> {
@@ -379,22 +370,12 @@ fn overhead(text: &str) -> Result<(String, Duration), String> {
     if !OVERHEADS.contains(&name) {
         return Err(format!("`{name}` is none of {}", OVERHEADS.join(", ")));
     }
-    Ok((name.to_owned(), time(value)?))
+    Ok((name.to_owned(), duration(value)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_time_has_a_number_and_a_unit() {
-        assert_eq!(time("500us"), Ok(Duration::from_micros(500)));
-        assert_eq!(time("1.5ms"), Ok(Duration::from_micros(1500)));
-        assert_eq!(time("0s"), Ok(Duration::ZERO));
-        for text in ["", "16", "ms", "-1s", "1.2.3s"] {
-            assert!(time(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn an_overhead_has_a_name_that_exists() {

@@ -48,7 +48,7 @@ pub enum CliError {
     Apply(#[from] ApplyError),
     /// Standard output that cannot be written.
     #[error(transparent)]
-    Output(#[from] dormouse_report::output::OutputError),
+    Output(#[from] dormouse_system::output::OutputError),
     /// Another one, in words.
     #[error("{0}")]
     Failed(String),

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use dormouse_report::format::duration;
-use dormouse_report::output;
+use dormouse_system::output;
 use serde_json::json;
 
 use super::arguments::RecordArguments;

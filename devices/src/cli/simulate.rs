@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use dormouse_report::format::duration;
-use dormouse_report::output;
+use dormouse_system::output;
 use serde_json::json;
 
 use super::analyze::{cycle_of, has_permissions, read_input};

@@ -1,8 +1,9 @@
 //! A recording as a file: written whole or not at all, read with suspicion.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
+
+use dormouse_system::file::{self, Durability};
 
 use super::Recording;
 
@@ -15,12 +16,8 @@ pub const VERSION: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file system refuses.
-    #[error("{}: cannot be {doing}: {source}", path.display())]
-    Io {
-        path: PathBuf,
-        doing: &'static str,
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Access(#[from] file::FileError),
     /// It is no JSON, or not what a recording looks like.
     #[error("{}: is no recording: {source}", path.display())]
     Json {
@@ -48,11 +45,7 @@ impl Recording {
     /// # Errors
     /// It cannot be read, is none, is of a newer version, or contradicts itself.
     pub fn load(path: &Path) -> Result<Recording, FileError> {
-        let bytes = fs::read(path).map_err(|source| FileError::Io {
-            path: path.to_owned(),
-            doing: "read",
-            source,
-        })?;
+        let bytes = fs::read(path).map_err(file::FileError::new(path, "read"))?;
         Recording::from_json(&bytes, path)
     }
 
@@ -127,19 +120,7 @@ impl Recording {
     /// # Errors
     /// The file system refuses.
     pub fn save(&self, path: &Path) -> Result<(), FileError> {
-        let failed = |source| FileError::Io {
-            path: path.to_owned(),
-            doing: "written",
-            source,
-        };
-        let partial = path.with_extension("json.partial");
-        let mut file = fs::File::create(&partial).map_err(failed)?;
-        // Plain data: only writing itself can fail.
-        let text = serde_json::to_string(self).map_err(|error| failed(error.into()))?;
-        file.write_all(text.as_bytes()).map_err(failed)?;
-        file.write_all(b"\n").map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        fs::rename(&partial, path).map_err(failed)
+        Ok(file::replace_json(path, self, Durability::Disk)?)
     }
 }
 

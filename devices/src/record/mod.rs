@@ -12,7 +12,6 @@
 
 mod check;
 mod overheads;
-mod restore;
 mod trace;
 
 use std::fs;
@@ -24,6 +23,9 @@ use std::thread;
 use std::time::Duration;
 
 use dormouse_report::EventWriter;
+use dormouse_system::file::FileError as AccessError;
+use dormouse_system::settings::Settings;
+use dormouse_system::{Root, kernel};
 
 use crate::analyze::timeline;
 use crate::model::{FileError, Recording};
@@ -32,9 +34,7 @@ use crate::sysfs::{self, SysfsError};
 
 pub use check::{Lack, lacks};
 pub use overheads::measure;
-pub use restore::chosen;
 
-use restore::Restore;
 use trace::Instance;
 
 /// Why there is no recording.
@@ -44,12 +44,8 @@ pub enum RecordError {
     #[error("this machine cannot be recorded:{}", .0.iter().map(|l| format!("\n  {l}")).collect::<String>())]
     Lacking(Vec<Lack>),
     /// A file of the kernel refuses.
-    #[error("{}: cannot be {doing}: {source}", path.display())]
-    Io {
-        path: PathBuf,
-        doing: &'static str,
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Access(#[from] AccessError),
     /// The device graph.
     #[error(transparent)]
     Sysfs(#[from] SysfsError),
@@ -67,13 +63,9 @@ pub enum RecordError {
     Interrupted,
 }
 
-fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> RecordError {
-    let path = path.to_owned();
-    move |source| RecordError::Io {
-        path,
-        doing,
-        source,
-    }
+fn failed(path: &Path, doing: &'static str) -> impl Fn(io::Error) -> RecordError {
+    let access = AccessError::new(path, doing);
+    move |source| access(source).into()
 }
 
 /// How to suspend.
@@ -171,9 +163,9 @@ pub fn record(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Recording,
     let settings = sysfs::settings(&options.sys);
     let cpus = sysfs::online_cpus(&options.sys);
 
-    let mut restore = Restore::default();
-    let result = suspend(options, &interrupted, &mut restore, say);
-    let problems = restore.put_back();
+    let mut changed = Settings::default();
+    let result = suspend(options, &interrupted, &mut changed, say);
+    let problems = changed.put_back();
     let (text, outcome) = result?;
 
     let trace_path = options.directory.join("trace.txt");
@@ -189,7 +181,8 @@ pub fn record(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Recording,
         ));
     }
     recording.notes.extend(problems);
-    recording.machine.kernel = sysfs::read(Path::new("/proc/sys/kernel/osrelease"));
+    let release = kernel::release(&Root::host());
+    recording.machine.kernel = (!release.is_empty()).then_some(release);
     recording.machine.cpus = cpus;
     recording.machine.source = match options.test {
         Some(test) => format!(
@@ -223,22 +216,22 @@ type Traced = (String, Result<(), String>);
 fn suspend(
     options: &Options,
     interrupted: &AtomicBool,
-    restore: &mut Restore,
+    settings: &mut Settings,
     say: &mut dyn FnMut(&str),
 ) -> Result<Traced, RecordError> {
     let power = options.sys.join("power");
-    let instance = Instance::make(options, restore)?;
+    let instance = Instance::make(options, settings)?;
     // In `pm_test` the kernel would stay so long at the turn, busy; older kernels lack the switch.
     let delay = options.sys.join("module/suspend/parameters/pm_test_delay");
     if options.test.is_some() && delay.exists() {
-        restore.write(&delay, "0")?;
+        settings.write(&delay, "0")?;
     }
     let mem_sleep = power.join("mem_sleep");
     if options.state == State::Deep && mem_sleep.exists() {
-        restore.choose(&mem_sleep, options.state.as_str())?;
+        settings.write(&mem_sleep, options.state.as_str())?;
     }
     if let Some(test) = options.test {
-        restore.choose(&power.join("pm_test"), test.as_str())?;
+        settings.write(&power.join("pm_test"), test.as_str())?;
     }
     let mut outcome = Ok(());
     for cycle in 1..=options.cycles {
@@ -249,7 +242,7 @@ fn suspend(
             thread::sleep(options.pause);
         }
         if let Some(seconds) = options.wake_after_s {
-            arm_clock(options, restore, seconds)?;
+            arm_clock(options, settings, seconds)?;
         }
         say(&format!("suspend {cycle} of {}", options.cycles));
         instance.mark_on(true)?;
@@ -276,14 +269,14 @@ fn explained(power: &Path, error: &io::Error) -> String {
 }
 
 /// Lets the first real-time clock that can wake the machine do so.
-fn arm_clock(options: &Options, restore: &mut Restore, seconds: u64) -> Result<(), RecordError> {
+fn arm_clock(options: &Options, settings: &mut Settings, seconds: u64) -> Result<(), RecordError> {
     let Some(alarm) = check::wake_alarm(&options.sys) else {
         return Ok(());
     };
     // An old alarm must go before a new one is taken.
     fs::write(&alarm, "0").map_err(failed(&alarm, "written"))?;
     fs::write(&alarm, format!("+{seconds}")).map_err(failed(&alarm, "written"))?;
-    restore.when_done(&alarm, "0");
+    settings.write_later(&alarm, "0");
     Ok(())
 }
 

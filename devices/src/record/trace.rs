@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::restore::Restore;
 use super::{Options, RecordError, failed};
+use dormouse_system::settings::Settings;
 
 /// The instance's name in tracefs.
 const NAME: &str = "dormouse-devices";
@@ -36,14 +36,14 @@ pub struct Instance {
 
 impl Instance {
     /// Makes it; it is removed again by `restore`.
-    pub fn make(options: &Options, restore: &mut Restore) -> Result<Instance, RecordError> {
+    pub fn make(options: &Options, settings: &mut Settings) -> Result<Instance, RecordError> {
         let (root, is_mounted) =
             tracefs(&options.sys).unwrap_or_else(|| (options.sys.join("kernel/tracing"), false));
         if !is_mounted {
             let flags = rustix::mount::MountFlags::NOSUID | rustix::mount::MountFlags::NODEV;
             rustix::mount::mount("tracefs", &root, "tracefs", flags, None)
                 .map_err(|error| failed(&root, "mounted")(error.into()))?;
-            restore.unmount_when_done(&root);
+            settings.unmount_later(&root);
         }
         let folder = root.join("instances").join(NAME);
         if folder.exists() {
@@ -51,7 +51,7 @@ impl Instance {
             fs::remove_dir(&folder).map_err(failed(&folder, "removed"))?;
         }
         fs::create_dir(&folder).map_err(failed(&folder, "made"))?;
-        restore.remove_when_done(&folder);
+        settings.remove_later(&folder);
         let instance = Instance { folder };
         instance.set("tracing_on", "0")?;
         // Stands still while timekeeping does: time asleep is not on it.

@@ -1,4 +1,4 @@
-//! Standard output: JSON or text, and a calm end when the reader has gone away.
+//! Text and JSON on standard output; the program ends quietly when the reader has gone away.
 
 use std::io::{self, Write};
 
@@ -15,8 +15,8 @@ pub enum OutputError {
     Json(#[from] serde_json::Error),
 }
 
-/// Writes text to standard output. A reader who has gone away (`dormouse … | head`) ends the
-/// program with exit code 0.
+/// Writes text to standard output. If the reader has gone away (`dormouse … | head`), the
+/// program ends with exit code 0.
 ///
 /// # Errors
 /// Standard output cannot be written for another reason.
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said() {
+    fn a_failed_write_is_reported() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
         let error = OutputError::from(write(&mut full.unwrap(), "text").unwrap_err());
         assert!(
