@@ -292,7 +292,7 @@ fn a_damaged_state_file_or_one_that_leads_out_of_sys_is_refused() {
         text[..text.len() / 2].to_owned(),
         text.replace("power/sync_on_suspend", "../etc/passwd"),
         text.replace("power/sync_on_suspend", "/etc/passwd"),
-        text.replace("\"version\": 1", "\"version\": 2"),
+        text.replace("\"version\":1", "\"version\":2"),
     ] {
         fs::write(machine.state(), &bad).unwrap();
         assert!(
