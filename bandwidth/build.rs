@@ -1,4 +1,4 @@
-//! Compiles the schedulers of `bpf/` for the kernel's virtual machine.
+//! Compiles the schedulers in `bpf/` to BPF.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ fn main() {
                 "-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3",
             ])
             .arg(format!("-I{headers}"));
-        // Where a distribution for several architectures keeps what differs between them.
+        // The architecture's headers on multi-arch distributions.
         let asm = Path::new("/usr/include/x86_64-linux-gnu");
         if asm.exists() {
             clang.arg("-I").arg(asm);
@@ -34,8 +34,8 @@ fn main() {
     compression_of_libelf();
 }
 
-/// libelf of newer distributions needs zstd, which the static linker has to see whole: it comes
-/// before libelf on the linker's command line.
+/// libelf of newer distributions needs zstd. The static linker must see all of it, and before
+/// libelf on its command line.
 fn compression_of_libelf() {
     let ask = |arguments: &[&str]| {
         let output = Command::new("pkg-config").args(arguments).output().ok()?;

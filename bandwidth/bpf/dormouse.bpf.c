@@ -5,15 +5,15 @@
  *   wakes up, or its slice ended
  *      │ budget left, or not limited          every millisecond, by a timer:
  *      ├──────────────▶ SHARED, by virtual     - budgets grow
- *      │                time; any CPU takes    - who runs is charged, and stopped without one
- *      │ none left          ▲                  - a task for each millisecond of it is let go
+ *      │                time; any CPU takes    - running tasks are charged, and stopped without budget
+ *      │ none left          ▲                  - one task is released for each millisecond of budget
  *      └──────────────▶ its group's queue ─────┘
  *
- * Of limited tasks no more are let go at once than their limits add up to: they would only wait for
+ * No more limited tasks are released at once than their limits add up to: more would only wait for
  * the device together.
  *
- * The kernel goes back to its own scheduler when the program that loaded this ends, or when a task
- * has waited for longer than timeout_ms.
+ * The kernel returns to its own scheduler when the program that loaded this ends, or when a task has
+ * waited for longer than timeout_ms.
  */
 #include "compat.h"
 #include "budget.h"
@@ -22,14 +22,14 @@ char LICENSE[] SEC("license") = "GPL";
 
 #define MS 1000000LL
 #define SHARED 1ULL
-#define ASIDE(group) (0x1000ULL + (group))
+#define HELD(group) (0x1000ULL + (group))
 #define SLICE_NS (5 * MS)
-/* Unused budget that is kept: what one task uses between two looks of the timer. */
-#define MOST_LEFT_NS (2 * MS)
-/* Who was let go and has not run until then does not wait for a CPU any more. */
-#define LONGEST_WAIT_NS (20 * MS)
+/* Maximum unused budget: what one task uses in two timer periods. */
+#define MAX_LEFT_NS (2 * MS)
+/* A released task that has not run after this does not wait for a CPU any more. */
+#define MAX_WAIT_NS (20 * MS)
 #define CLOCK_MONOTONIC 1
-/* BPF_MAP_TYPE_CGRP_STORAGE: newer than some distributions' headers. */
+/* BPF_MAP_TYPE_CGRP_STORAGE; some distributions' headers lack it. */
 #define CGRP_STORAGE 32
 
 struct {
@@ -41,19 +41,19 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MOST_GROUPS);
+	__uint(max_entries, MAX_GROUPS);
 	__type(key, __u32);
 	__type(value, struct limit);
 } limits SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MOST_GROUPS);
+	__uint(max_entries, MAX_GROUPS);
 	__type(key, __u32);
 	__type(value, struct state);
 } states SEC(".maps");
 
-/* The group of a cgroup. */
+/* The group of each cgroup. */
 struct {
 	__uint(type, CGRP_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -68,7 +68,7 @@ struct {
 	__type(value, struct record);
 } record SEC(".maps");
 
-/* Who runs on a CPU, if it is limited, and from when on it is to be charged. */
+/* The limited group that runs on a CPU, and since when it is not charged. */
 struct seat {
 	__u64 since_ns;
 	__u32 group;
@@ -76,7 +76,7 @@ struct seat {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MOST_CPUS);
+	__uint(max_entries, MAX_CPUS);
 	__type(key, __u32);
 	__type(value, struct seat);
 } seats SEC(".maps");
@@ -149,15 +149,15 @@ void BPF_PROG(dormouse_enqueue, struct task_struct *p, __u64 enq_flags)
 
 		if (state)
 			__sync_fetch_and_add(&state->held, 1);
-		dsq_insert(p, ASIDE(group), SLICE_NS, enq_flags);
+		dsq_insert(p, HELD(group), SLICE_NS, enq_flags);
 		return;
 	}
-	/* Who slept does not get all that it has missed. */
+	/* A task that slept does not catch up on all of that time. */
 	vtime = p->scx.dsq_vtime;
 	if ((__s64)(vtime - (vtime_now - SLICE_NS)) < 0)
 		vtime = vtime_now - SLICE_NS;
 	dsq_insert_vtime(p, SHARED, SLICE_NS, vtime, enq_flags);
-	/* The CPU is about to be idle: it has to look again. */
+	/* The CPU is about to be idle and must dispatch again. */
 	if (enq_flags & SCX_ENQ_LAST)
 		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), 0);
 }
@@ -169,13 +169,13 @@ void BPF_PROG(dormouse_dispatch, __s32 cpu, struct task_struct *prev)
 
 	if (dsq_move_to_local(SHARED) || !prev)
 		return;
-	/* Nobody else is there: with a new slice the last one goes on, without it is put aside. */
+	/* Nobody else is there: with a new slice the last one goes on, without it is put nr_held. */
 	group = group_of(prev);
 	if (!group || has_budget(group) || uses_idle())
 		set_slice(prev, SLICE_NS);
 }
 
-/* Charges whoever sits there until now. */
+/* Charges the running group up to now. */
 static __always_inline __u32 charge(struct seat *seat)
 {
 	__u64 now = bpf_ktime_get_ns(), since = seat->since_ns;
@@ -185,7 +185,7 @@ static __always_inline __u32 charge(struct seat *seat)
 
 	if (!group || now <= since)
 		return group;
-	/* The timer and the CPU itself may both be here; one of them charges. */
+	/* The timer and the CPU itself may race; one of them charges. */
 	if (__sync_val_compare_and_swap(&seat->since_ns, since, now) != since)
 		return group;
 	limit = bpf_map_lookup_elem(&limits, &group);
@@ -215,7 +215,7 @@ void BPF_PROG(dormouse_running, struct task_struct *p)
 			seat->group = group;
 		}
 		if (state)
-			state->let_go_ns = 0;
+			state->released_ns = 0;
 	}
 }
 
@@ -230,7 +230,7 @@ void BPF_PROG(dormouse_stopping, struct task_struct *p, bool runnable)
 		charge(seat);
 		seat->group = 0;
 	}
-	/* Who is stopped counts as having used its slice: it had a turn. */
+	/* A stopped task has used its slice. */
 	used_ns = SLICE_NS - (slice < SLICE_NS ? slice : SLICE_NS);
 	set_dsq_vtime(p, p->scx.dsq_vtime + used_ns * 100 / (p->scx.weight ?: 1));
 }
@@ -242,39 +242,39 @@ void BPF_PROG(dormouse_enable, struct task_struct *p)
 }
 
 /*
- * What this look of the timer has found. Not on its stack: there the verifier would follow each
- * number through all loops, for minutes on a slow processor.
+ * The state of one timer period. It is not on the stack: the verifier would follow each number
+ * through all loops there, for minutes on a slow processor.
  */
-struct look {
+struct period {
 	__u64 now_ns;
 	__u64 passed_ns;
-	/* Tasks of limited groups that run, or are about to. */
+	/* Tasks of limited groups that run or are about to. */
 	__s64 running;
-	/* Limits of groups that want to run. */
+	/* Sum of the limits of groups that want to run. */
 	__u64 ns_per_ms;
-	/* So many of a group's tasks are still to be let go. */
+	/* How many more tasks of a group to release. */
 	__s64 count;
 	__u32 groups;
-	/* The group that is let go first, less 1: this time and next. */
+	/* The first group to release, minus 1: in this period and in the next. */
 	__u32 first;
 	__u32 next;
 };
 
-/* Not static: the compiler would make a variable of each member, which the loader does not know. */
-struct look look;
+/* Not static: the compiler would split it into variables that the loader does not know. */
+struct period period;
 
-/* Lets tasks of a group go on. */
+/* Releases tasks of a group. */
 static __noinline int release(__u32 group)
 {
 	struct bpf_iter_scx_dsq it;
 	struct task_struct *p;
 	__u64 vtime = vtime_now;
 
-	if (bpf_iter_scx_dsq_new(&it, ASIDE(group), 0) == 0) {
-		while (look.count > 0 && (p = bpf_iter_scx_dsq_next(&it))) {
+	if (bpf_iter_scx_dsq_new(&it, HELD(group), 0) == 0) {
+		while (period.count > 0 && (p = bpf_iter_scx_dsq_next(&it))) {
 			__s32 cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 
-			look.count--;
+			period.count--;
 			dsq_move_vtime(&it, p, SHARED, SLICE_NS, vtime - SLICE_NS);
 			if (cpu >= 0)
 				scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
@@ -284,14 +284,14 @@ static __noinline int release(__u32 group)
 	return 0;
 }
 
-/* Budgets grow. */
+/* Grows the budget of a group. */
 static int grow(__u32 at, void *context)
 {
 	__u32 group = at + 1;
 	struct limit *limit = bpf_map_lookup_elem(&limits, &group);
 	struct state *state = bpf_map_lookup_elem(&states, &group);
-	__u64 running, let_go_ns;
-	__s32 aside;
+	__u64 running, released_ns;
+	__s32 nr_held;
 
 	if (!limit || !state)
 		return 1;
@@ -306,67 +306,67 @@ static int grow(__u32 at, void *context)
 		state->limited = 1;
 		state->left_ns = -(__s64)limit->debt_ns;
 	}
-	if (state->left_ns < MOST_LEFT_NS)
-		__sync_fetch_and_add(&state->left_ns, limit->ns_per_ms * look.passed_ns / MS);
-	let_go_ns = state->let_go_ns;
-	if (let_go_ns && look.now_ns - let_go_ns < LONGEST_WAIT_NS)
+	if (state->left_ns < MAX_LEFT_NS)
+		__sync_fetch_and_add(&state->left_ns, limit->ns_per_ms * period.passed_ns / MS);
+	released_ns = state->released_ns;
+	if (released_ns && period.now_ns - released_ns < MAX_WAIT_NS)
 		running++;
-	look.running += running;
-	aside = scx_bpf_dsq_nr_queued(ASIDE(group));
-	/* Whoever pays for long is held back all the time, and not only when it was set aside. */
-	if (aside > 0)
+	period.running += running;
+	nr_held = scx_bpf_dsq_nr_queued(HELD(group));
+	/* A group in debt is held back all the time, not only when a task is queued. */
+	if (nr_held > 0)
 		__sync_fetch_and_add(&state->held, 1);
-	if (running || aside > 0)
-		look.ns_per_ms += limit->ns_per_ms;
+	if (running || nr_held > 0)
+		period.ns_per_ms += limit->ns_per_ms;
 	return 0;
 }
 
 /*
- * In the mean no more tasks run than the limits of those who want to add up to; so no more have to
- * run at once, and together they would only wait for the device.
+ * How many more tasks may run. On average no more run than the limits of active groups add up to, so
+ * no more need to run at once; together they would only wait for the device.
  */
 static __always_inline __s64 room(void)
 {
-	return (__s64)((look.ns_per_ms + MS / 2) / MS) + 1 - look.running;
+	return (__s64)((period.ns_per_ms + MS / 2) / MS) + 1 - period.running;
 }
 
 /*
- * Who has budget is let go while there is room; whoever was not is the first next time. Who is not
- * limited any more goes in any case.
+ * Releases tasks of a group with budget while there is room; the first group that finds none is the
+ * first one in the next period. A group that is no longer limited is released in any case.
  */
-static int let_go(__u32 at, void *context)
+static int release_group(__u32 at, void *context)
 {
-	__u32 group = (look.first + at) % look.groups + 1;
+	__u32 group = (period.first + at) % period.groups + 1;
 	struct limit *limit = bpf_map_lookup_elem(&limits, &group);
 	struct state *state = bpf_map_lookup_elem(&states, &group);
 
 	if (!limit || !state)
 		return 1;
-	look.count = scx_bpf_dsq_nr_queued(ASIDE(group));
-	if (look.count <= 0)
+	period.count = scx_bpf_dsq_nr_queued(HELD(group));
+	if (period.count <= 0)
 		return 0;
 	if (limit->ns_per_ms) {
-		__s64 left_ns = state->left_ns, most = room(), budget;
+		__s64 left_ns = state->left_ns, max = room(), budget;
 
 		if (left_ns <= 0)
 			return 0;
-		if (most <= 0) {
-			if (look.next == look.groups)
-				look.next = group - 1;
+		if (max <= 0) {
+			if (period.next == period.groups)
+				period.next = group - 1;
 			return 0;
 		}
 		budget = 1 + (__u64)left_ns / MS;
-		if (most > budget)
-			most = budget;
-		if (look.count > most)
-			look.count = most;
-		state->let_go_ns = look.now_ns;
-		look.running += look.count;
+		if (max > budget)
+			max = budget;
+		if (period.count > max)
+			period.count = max;
+		state->released_ns = period.now_ns;
+		period.running += period.count;
 	}
 	return release(group);
 }
 
-static int look_at_seat(__u32 cpu, void *context)
+static int scan_cpu(__u32 cpu, void *context)
 {
 	struct seat *seat = bpf_map_lookup_elem(&seats, &cpu);
 	struct state *state;
@@ -393,21 +393,21 @@ static int every_ms(void *map, int *key, struct bpf_timer *timer)
 
 	if (!one)
 		return 0;
-	look.now_ns = bpf_ktime_get_ns();
-	/* A late timer gives what it owes, up to a few periods. */
-	look.passed_ns = look.now_ns - one->last_ns;
-	if (look.passed_ns > 100 * MS)
-		look.passed_ns = 100 * MS;
-	one->last_ns = look.now_ns;
+	period.now_ns = bpf_ktime_get_ns();
+	/* A late timer grants the missed budget, up to 100 periods. */
+	period.passed_ns = period.now_ns - one->last_ns;
+	if (period.passed_ns > 100 * MS)
+		period.passed_ns = 100 * MS;
+	one->last_ns = period.now_ns;
 	if (set && set->groups > 1) {
-		look.groups = set->groups - 1;
-		look.running = 0;
-		look.ns_per_ms = 0;
-		look.next = look.groups;
-		bpf_loop(scx_bpf_nr_cpu_ids(), look_at_seat, NULL, 0);
-		bpf_loop(look.groups, grow, NULL, 0);
-		bpf_loop(look.groups, let_go, NULL, 0);
-		look.first = look.next;
+		period.groups = set->groups - 1;
+		period.running = 0;
+		period.ns_per_ms = 0;
+		period.next = period.groups;
+		bpf_loop(scx_bpf_nr_cpu_ids(), scan_cpu, NULL, 0);
+		bpf_loop(period.groups, grow, NULL, 0);
+		bpf_loop(period.groups, release_group, NULL, 0);
+		period.first = period.next;
 	}
 	bpf_timer_start(timer, MS, 0);
 	return 0;
@@ -417,7 +417,7 @@ static int make_queue(__u32 at, void *context)
 {
 	__s32 *error = context;
 
-	*error = scx_bpf_create_dsq(ASIDE(at + 1), -1);
+	*error = scx_bpf_create_dsq(HELD(at + 1), -1);
 	return *error != 0;
 }
 
@@ -428,10 +428,10 @@ __s32 BPF_PROG(dormouse_init)
 	struct clock *one = bpf_map_lookup_elem(&clock, &zero);
 	__s32 error = scx_bpf_create_dsq(SHARED, -1);
 
-	/* Asking for it keeps the whole type, which the loader compares with the kernel's. */
+	/* The check keeps the whole type, which the loader compares with the kernel's. */
 	if (!one || error || !bpf_core_type_exists(struct cpumask))
 		return error ?: -1;
-	bpf_loop(MOST_GROUPS - 1, make_queue, &error, 0);
+	bpf_loop(MAX_GROUPS - 1, make_queue, &error, 0);
 	if (error)
 		return error;
 	bpf_timer_init(&one->timer, &clock, CLOCK_MONOTONIC);
@@ -462,7 +462,7 @@ struct sched_ext_ops dormouse = {
 	.enable = (void *)dormouse_enable,
 	.init = (void *)dormouse_init,
 	.exit = (void *)dormouse_exit,
-	/* Limits hold on idle processors too: the last task of one asks before it goes on. */
+	/* Limits hold on idle processors, too: the last task of one is queued at the end of its slice. */
 	.flags = SCX_OPS_ENQ_LAST,
 	.timeout_ms = 10000,
 	.name = "dormouse",

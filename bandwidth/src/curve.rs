@@ -1,4 +1,4 @@
-//! A device's latency curve: how long an access takes at which bandwidth.
+//! A device's latency curve: the latency of an access at each bandwidth.
 //!
 //! ```text
 //!  # comment
@@ -8,36 +8,39 @@
 
 use std::path::Path;
 
-/// Bytes of a GiB.
+/// Bytes in a GiB.
 pub const GIB: f64 = (1u64 << 30) as f64;
 
-/// A threshold below the working point leaves room for what comes between two passes.
+/// The threshold leaves room for changes between two passes.
 const BELOW_WORKING_POINT: f64 = 0.8;
 
-/// The curves that come with the program: name, text.
+/// The curves that are part of the program: name, text.
 pub const SHIPPED: [(&str, &str); 3] = [
-    ("seed-fpga", include_str!("../curves/seed-fpga.csv")),
+    (
+        "kaemmerer-fpga",
+        include_str!("../curves/kaemmerer-fpga.csv"),
+    ),
     ("mess-cxl", include_str!("../curves/mess-cxl.csv")),
     ("linear-knee", include_str!("../curves/linear-knee.csv")),
 ];
+
+/// The name of the first one before 0.2.
+const OLD_NAME: &str = "seed-fpga";
 
 /// A curve that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CurveError {
     /// There is no such file.
-    #[error(
-        "{path}: {error}; the curves that come with the program are {}",
-        names()
-    )]
+    #[error("{path}: {error}; built-in curves: {}", names())]
     Read { path: String, error: std::io::Error },
-    /// A line that says nothing.
-    #[error("{name}, line {line}: {text:?} is no point; a line is `GiB/s,nanoseconds`")]
+    /// A line that cannot be parsed.
+    #[error("{name}, line {line}: {text:?} is no point; the format is `GiB/s,nanoseconds`")]
     Line {
         name: String,
         line: usize,
         text: String,
     },
-    /// Not a curve.
+    /// The points are no curve.
     #[error("{name}: {why}")]
     Shape { name: String, why: &'static str },
 }
@@ -46,7 +49,7 @@ fn names() -> String {
     SHIPPED.map(|(name, _)| name).join(", ")
 }
 
-/// Points of a curve; between them it is linear, after the last one it goes on as steep.
+/// Points of a curve, linear in between and extrapolated with the last slope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     pub name: String,
@@ -55,11 +58,12 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// A shipped curve by its name, or a file.
+    /// A built-in curve by its name, or a file.
     ///
     /// # Errors
     /// It is neither, or not a curve.
     pub fn find(name: &str) -> Result<Self, CurveError> {
+        let name = if name == OLD_NAME { SHIPPED[0].0 } else { name };
         if let Some((name, text)) = SHIPPED.iter().find(|(known, _)| *known == name) {
             return Self::parse(name, text);
         }
@@ -70,10 +74,10 @@ impl Curve {
         Self::parse(name, &text)
     }
 
-    /// Reads the lines of a curve.
+    /// Parses the lines of a curve.
     ///
     /// # Errors
-    /// A line is no point, there are fewer than two, or they do not grow.
+    /// A line is no point, there are fewer than two points, or they do not grow.
     pub fn parse(name: &str, text: &str) -> Result<Self, CurveError> {
         let mut points = Vec::new();
         for (at, line) in text.lines().enumerate() {
@@ -99,14 +103,14 @@ impl Curve {
             why,
         };
         if points.len() < 2 {
-            return Err(shape("a curve has two points at least"));
+            return Err(shape("a curve needs at least two points"));
         }
         if points
             .windows(2)
             .any(|two| two[1].0 <= two[0].0 || two[1].1 < two[0].1)
         {
             return Err(shape(
-                "bandwidth must grow from line to line, and latency not fall",
+                "bandwidth must grow from line to line, and latency must not fall",
             ));
         }
         if points[points.len() - 1].1 <= points[points.len() - 2].1 {
@@ -130,9 +134,9 @@ impl Curve {
         y0 + (y1 - y0) * (bandwidth - x0) / (x1 - x0)
     }
 
-    /// The working point: the bandwidth, in bytes a second, at which bandwidth per latency is
-    /// largest (power, as L. Kleinrock defined it in 1979). Between points the ratio has no
-    /// maximum of its own, so it is at one of them.
+    /// The working point: the bandwidth, in bytes a second, at which bandwidth over latency is
+    /// largest (*power* as defined by Kleinrock, 1979). Between points the ratio has no maximum of
+    /// its own, so it is at one of them.
     pub fn working_point(&self) -> f64 {
         let power = |point: &&(f64, f64)| point.0 / point.1;
         let best = self
@@ -142,13 +146,13 @@ impl Curve {
         best.map_or(0.0, |point| point.0)
     }
 
-    /// The bandwidth to stay at, in bytes a second: four fifths of the working point.
+    /// The default threshold, in bytes a second: four fifths of the working point.
     pub fn threshold(&self) -> f64 {
         self.working_point() * BELOW_WORKING_POINT
     }
 
-    /// The last bandwidth of which a latency is known, in bytes a second.
-    pub fn most(&self) -> f64 {
+    /// The largest bandwidth with a known latency, in bytes a second.
+    pub fn max_bandwidth(&self) -> f64 {
         self.points[self.points.len() - 1].0
     }
 }
@@ -162,9 +166,21 @@ mod tests {
         for (name, _) in SHIPPED {
             let curve = Curve::find(name).unwrap();
             let knee = curve.working_point();
-            assert!(knee > 0.0 && knee < curve.most(), "{name}: {}", knee / GIB);
-            assert!(curve.latency_ns(curve.most() * 1.1) > curve.latency_ns(curve.most()));
+            assert!(
+                knee > 0.0 && knee < curve.max_bandwidth(),
+                "{name}: {}",
+                knee / GIB
+            );
+            assert!(
+                curve.latency_ns(curve.max_bandwidth() * 1.1)
+                    > curve.latency_ns(curve.max_bandwidth())
+            );
         }
+    }
+
+    #[test]
+    fn the_old_name_of_a_curve_is_accepted() {
+        assert_eq!(Curve::find(OLD_NAME).unwrap().name, "kaemmerer-fpga");
     }
 
     #[test]
@@ -179,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_curve_is_refused_with_its_line() {
+    fn an_invalid_curve_is_rejected_with_its_line() {
         let said = |text: &str| Curve::parse("x", text).unwrap_err().to_string();
         assert!(said("1,100\n2;3\n").contains("line 2"));
         assert!(said("1,100\n").contains("two points"));
@@ -191,7 +207,7 @@ mod tests {
             Curve::find("/no/such")
                 .unwrap_err()
                 .to_string()
-                .contains("seed-fpga")
+                .contains("kaemmerer-fpga")
         );
     }
 }

@@ -17,7 +17,7 @@ pub mod curve;
 pub mod daemon;
 pub mod enforce;
 pub mod estimate;
-pub mod lines;
+pub mod line_samples;
 pub mod perf;
 pub mod probe;
 mod random;

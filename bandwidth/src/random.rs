@@ -1,4 +1,4 @@
-//! Numbers that repeat from run to run (SplitMix64, G. Steele and others, 2014).
+//! Reproducible random numbers (SplitMix64, Steele and others, 2014).
 
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -25,7 +25,7 @@ impl Random {
         (self.next() % limit.max(1) as u64) as usize
     }
 
-    /// How many events there are where so many are expected (D. Knuth, 1969).
+    /// The number of events of a Poisson process with this mean (Knuth 1969).
     pub fn poisson(&mut self, mean: f64) -> f64 {
         let mut count = 0.0;
         let mut passed = self.exponential(1.0);

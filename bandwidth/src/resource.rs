@@ -1,4 +1,4 @@
-//! Memory of a PCI device, mapped from its `resourceN` in sysfs: no kernel module is needed.
+//! Memory of a PCI device, mapped from its `resourceN` in sysfs, without a kernel module.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -8,30 +8,31 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// What a device says that is not there any more.
+/// What reads of a removed device return.
 pub const GONE: u64 = u64::MAX;
 
-/// Words of 64 bits, little end first, that are only read.
+/// Read-only 64-bit words, little-endian.
 #[derive(Debug)]
 pub struct Resource {
     path: PathBuf,
-    /// Which file was mapped: a device that comes back has another one of the same name.
+    /// Device and inode of the mapped file: a device that returns has another file of the same
+    /// name.
     identity: (u64, u64),
     map: NonNull<u8>,
     map_bytes: usize,
-    /// Where the words begin in the map, and where they end in the file.
+    /// Where the words start in the mapping, and where they end in the file.
     skipped: usize,
     end: u64,
 }
 
-// SAFETY: the map belongs to this value alone and is only read.
+// SAFETY: the mapping belongs to this value alone and is only read.
 unsafe impl Send for Resource {}
 
 impl Resource {
-    /// Maps so many bytes from an offset on.
+    /// Maps a range of the file.
     ///
     /// # Errors
-    /// The file cannot be opened or mapped, is too short, or the words are not aligned.
+    /// The file cannot be opened or mapped, is too short, or the range is not aligned.
     pub fn map(path: &Path, offset: u64, bytes: u64) -> io::Result<Self> {
         let file = File::open(path)?;
         let facts = file.metadata()?;
@@ -44,7 +45,7 @@ impl Resource {
         let page = rustix::param::page_size() as u64;
         let from = offset / page * page;
         let map_bytes = (end - from) as usize;
-        // SAFETY: the kernel chooses where; nothing that exists is replaced.
+        // SAFETY: the kernel chooses the address; no existing mapping is replaced.
         let map = unsafe {
             let (read, shared) = (ProtFlags::READ, MapFlags::SHARED);
             mmap(ptr::null_mut(), map_bytes, read, shared, &file, from)?
@@ -59,14 +60,14 @@ impl Resource {
         })
     }
 
-    /// Whether it is still the device's, and as long as it was, which a file need not be. Where it
-    /// is not, words must not be read.
+    /// Whether the file is still the device's and still long enough. Otherwise words must not be
+    /// read.
     pub fn is_there(&self) -> bool {
         let same = |file: Metadata| identity(&file) == self.identity && file.len() >= self.end;
         fs::metadata(&self.path).is_ok_and(same)
     }
 
-    /// One word, in one access: a device answers each access with what it has then.
+    /// Reads one word in one access.
     pub fn word(&self, at: usize) -> u64 {
         let from = self.skipped + 8 * at;
         assert!(from + 8 <= self.map_bytes);
@@ -79,7 +80,7 @@ impl Resource {
 
 impl Drop for Resource {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nobody else knows of it.
+        // SAFETY: it was mapped with this length, and no reference to it remains.
         let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_bytes) };
     }
 }

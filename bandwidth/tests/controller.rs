@@ -1,14 +1,14 @@
-//! Promises of our controller, on random users of a device that slows down with its load.
+//! Properties of the controller, on random users of a device that slows down with its load.
 
-use dormouse_bandwidth::allocate::{Controller, Decision, LEAST_CPU, Load, Settings};
+use dormouse_bandwidth::allocate::{Controller, Decision, Load, MIN_CPU, Settings};
 use proptest::prelude::*;
 
-/// A user: what it would use if nothing held it back, and of how much CPU time.
+/// A user: its demand without limits, and its bytes per CPU second.
 #[derive(Clone, Copy, Debug)]
 struct User {
     /// In bytes a second.
     wanted: f64,
-    /// Bytes of a CPU second on an idle device.
+    /// Bytes per CPU second on an idle device.
     rate: f64,
     weight: f64,
     protected: bool,
@@ -17,7 +17,7 @@ struct User {
 const INTERVAL_MS: f64 = 50.0;
 const THRESHOLD: f64 = 4e9;
 
-/// A device whose accesses take longer the more it is used.
+/// A device whose latency grows with its load.
 struct Plant {
     users: Vec<User>,
     loads: Vec<Load>,
@@ -38,7 +38,7 @@ impl Plant {
         }
     }
 
-    /// What everybody uses under the limits in force: the fixed point of load and slowness.
+    /// The traffic of all users under the limits in force: the fixed point of load and latency.
     fn flow(&mut self) {
         let mut total = 0.0;
         for _ in 0..60 {
@@ -92,7 +92,7 @@ fn users() -> impl Strategy<Value = Vec<User>> {
     prop::collection::vec(user(), 1..25)
 }
 
-/// The fair shares, found another way: a level by bisection.
+/// The fair shares by another algorithm: bisection of the level.
 fn fair(users: &[User], capacity: f64) -> Vec<f64> {
     let shares = |level: f64| -> Vec<f64> {
         let share = |user: &User| user.wanted.min(user.weight * level);
@@ -118,13 +118,13 @@ proptest! {
         let wanted: f64 = users.iter().map(|user| user.wanted).sum();
         let total = Plant::new(&users).settle();
         prop_assert!(total <= THRESHOLD * 1.01, "{}", total / 1e9);
-        // Nor is bandwidth wasted: a user whose demand is just above its share may be let go and
-        // caught again, which costs a little.
+        // Little bandwidth is wasted: a user whose demand is just above its share may be unlimited
+        // and limited again.
         prop_assert!(total >= wanted.min(THRESHOLD) * 0.97, "{}", total / 1e9);
     }
 
     #[test]
-    fn everybody_gets_his_fair_share_and_nobody_below_it_is_slowed(users in users()) {
+    fn every_user_gets_its_fair_share_and_none_below_it_is_slowed(users in users()) {
         let mut plant = Plant::new(&users);
         plant.settle();
         for ((user, load), fair) in users.iter().zip(&plant.loads).zip(fair(&users, THRESHOLD)) {
@@ -140,10 +140,10 @@ proptest! {
         let hungry: Vec<User> = users.iter().map(|user| User { wanted: 8e9, ..*user }).collect();
         let mut plant = Plant::new(&hungry);
         plant.settle();
-        // Those at the least limit have more than their share.
+        // Users at the minimum limit have more than their share.
         let share = |(user, load): (&User, &Load)| load.bandwidth / user.weight;
         let limited = hungry.iter().zip(&plant.loads);
-        let limited = limited.filter(|(_, load)| load.limit.is_some_and(|cpu| cpu > LEAST_CPU));
+        let limited = limited.filter(|(_, load)| load.limit.is_some_and(|cpu| cpu > MIN_CPU));
         let shares: Vec<f64> = limited.map(share).collect();
         let (low, high) = shares
             .iter()
@@ -192,14 +192,14 @@ proptest! {
         let mut after = Plant::new(&all);
         after.settle();
         for (now, then) in after.loads.iter().zip(&before.loads) {
-            // Steady within the accuracy of both.
+            // Equal within the accuracy of both.
             prop_assert!(now.bandwidth <= then.bandwidth * 1.05, "{now:?} {then:?}");
         }
     }
 }
 
-/// Others that want a lot now and then, as interactive programs do: what they leave unused in between
-/// must not stay unused, nor what they take in addition be forgotten.
+/// Other users have large demands from time to time, as interactive programs do. What they leave
+/// unused must be used, and what they take in addition must be accounted for.
 #[test]
 fn on_average_the_threshold_is_used_though_others_come_and_go() {
     let user = |wanted| User {
@@ -238,16 +238,16 @@ fn on_average_the_threshold_is_used_though_others_come_and_go() {
     }
 }
 
-/// What they leave of their share between two bursts is theirs: up to so much they are not held back.
+/// A user may use in a burst what it left of its share before.
 #[test]
-fn who_uses_less_than_his_share_in_the_mean_is_not_held_back_in_a_burst() {
+fn a_user_below_its_share_on_average_is_not_held_back_in_a_burst() {
     let user = |wanted: f64| User {
         wanted: wanted * THRESHOLD,
         rate: 2.0 * THRESHOLD,
         weight: 1.0,
         protected: false,
     };
-    // Over and over: times the fair share, for so many intervals of so many.
+    // Size in fair shares, length and period in intervals.
     for (burst, intervals, every) in [(2.0, 1, 4), (3.0, 1, 5), (1.5, 4, 10), (4.0, 1, 8)] {
         let mut plant = Plant::new(&[user(4.0), user(0.05), user(0.05)]);
         plant.settle();
@@ -256,7 +256,7 @@ fn who_uses_less_than_his_share_in_the_mean_is_not_held_back_in_a_burst() {
             plant.users[2].wanted = if bursts { burst / 3.0 } else { 0.05 } * THRESHOLD;
             plant.step();
             assert!(plant.loads[0].limit.is_some(), "{burst} {every}: {step}");
-            // Until then he may have wanted more than before.
+            // Until then it may have used more than its share.
             if step >= 4 * every {
                 assert_eq!(plant.loads[2].limit, None, "{burst} {every}: {step}");
             }
@@ -265,7 +265,7 @@ fn who_uses_less_than_his_share_in_the_mean_is_not_held_back_in_a_burst() {
 }
 
 #[test]
-fn what_was_left_of_a_share_is_good_for_a_burst_and_not_for_longer() {
+fn saved_credit_lasts_for_one_burst_only() {
     let user = |wanted: f64| User {
         wanted: wanted * THRESHOLD,
         rate: 2.0 * THRESHOLD,
@@ -274,7 +274,8 @@ fn what_was_left_of_a_share_is_good_for_a_burst_and_not_for_longer() {
     };
     let mut plant = Plant::new(&[user(4.0), user(0.05), user(0.05)]);
     plant.settle();
-    // However long he had left it: 200 ms of his share are a fifth of a second of twice of it.
+    // However long it left its share unused: 200 ms of its share last a fifth of a second at twice
+    // the share.
     plant.users[2].wanted = 4.0 / 3.0 * THRESHOLD;
     let mut free = 0;
     while plant.loads[2].limit.is_none() {
@@ -296,9 +297,9 @@ fn what_was_left_of_a_share_is_good_for_a_burst_and_not_for_longer() {
 }
 
 #[test]
-fn whose_bursts_only_wait_for_the_next_period_is_not_limited_for_long() {
-    // A burst of 2 ms in 40 waits, where the quota of a period of 5 ms is 1 ms: that is counted, and
-    // a quarter of the limit is used.
+fn a_user_whose_bursts_only_wait_for_the_next_period_is_soon_unlimited() {
+    // A burst of 2 ms in 40 waits if the quota of a period of 5 ms is 1 ms: the kernel counts
+    // throttling, but only a quarter of the limit is used.
     let mut controller = Controller::new(Settings::new(THRESHOLD));
     let light = |limit| Load {
         limit,
@@ -324,9 +325,9 @@ fn whose_bursts_only_wait_for_the_next_period_is_not_limited_for_long() {
     assert!(limits[0].is_some());
 }
 
-/// His share goes to the others in the same step; to correct for it as well would be too much.
+/// The next shares contain its share already; correcting for it as well would be too much.
 #[test]
-fn when_somebody_leaves_the_total_does_not_overshoot() {
+fn when_a_user_leaves_the_total_does_not_overshoot() {
     let user = |wanted: f64| User {
         wanted: wanted * THRESHOLD,
         rate: 2.0 * THRESHOLD,
@@ -347,9 +348,9 @@ fn when_somebody_leaves_the_total_does_not_overshoot() {
     }
 }
 
-/// Who is new to the estimator has used CPU time and is charged with nothing yet.
+/// A new user has used CPU time, but the estimator has attributed no traffic to it yet.
 #[test]
-fn the_first_limit_is_not_one_of_somebody_who_moves_nothing() {
+fn the_first_limit_is_not_that_of_a_user_without_traffic() {
     let mut controller = Controller::new(Settings::new(THRESHOLD));
     let old = Load::new(0, THRESHOLD, 0.5);
     let mut limits = Vec::new();
@@ -358,7 +359,7 @@ fn the_first_limit_is_not_one_of_somebody_who_moves_nothing() {
         let decision = controller.step(INTERVAL_MS, 0.0, &[old, begun]);
         limits.push(decision.limits[1].cpu);
     }
-    // Half of the threshold each, at the threshold for half a CPU.
+    // Half of the threshold each; the threshold takes half a CPU.
     assert_eq!(limits[0], None);
     assert!(
         limits[1].is_some_and(|cpu| (cpu - 0.25).abs() < 0.05),
@@ -367,7 +368,7 @@ fn the_first_limit_is_not_one_of_somebody_who_moves_nothing() {
 }
 
 #[test]
-fn what_cannot_be_limited_is_made_room_for() {
+fn unattributed_traffic_reduces_the_shares() {
     let hungry = User {
         wanted: 8e9,
         rate: 4e9,
@@ -391,7 +392,7 @@ fn what_cannot_be_limited_is_made_room_for() {
 }
 
 #[test]
-fn the_integral_does_not_wind_up_while_nobody_is_limited() {
+fn the_integral_does_not_wind_up_while_no_user_is_limited() {
     let light = User {
         wanted: 0.5e9,
         rate: 4e9,
@@ -404,7 +405,7 @@ fn the_integral_does_not_wind_up_while_nobody_is_limited() {
         assert_eq!(decision.trim, 0.0);
         assert_eq!(decision.level, f64::INFINITY);
     }
-    // The load comes at once; the first limits are right already.
+    // The load comes at once, and the first limits are correct.
     plant.users[0].wanted = 8e9;
     plant.users[1].wanted = 8e9;
     for _ in 0..5 {

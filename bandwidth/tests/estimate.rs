@@ -1,7 +1,8 @@
-//! Promises of the estimator: true shares are found, whatever tasks and counters do.
+//! Properties of the estimator: it finds the true shares, whatever tasks and counters do.
 
 use dormouse_bandwidth::estimate::{
-    Activity, Counts, Estimate, Estimator, Fault, GroupSample, Nature, Settings, TaskId, TaskSample,
+    Activity, CounterSpec, Counts, Estimate, Estimator, Fault, GroupSample, Settings, TaskId,
+    TaskSample,
 };
 use proptest::prelude::*;
 
@@ -10,9 +11,9 @@ const MS: u64 = 1_000_000;
 fn settings() -> Settings {
     Settings {
         half_life_ms: 50.0,
-        nature: Nature {
+        counter_spec: CounterSpec {
             bits: 64,
-            most_bytes_s: 20e9,
+            max_bytes_s: 20e9,
             stopped_after_ms: 500.0,
         },
         write_allocate: true,
@@ -20,13 +21,13 @@ fn settings() -> Settings {
     }
 }
 
-/// A task with true traffic, of which the processor samples one access in `sparse`.
+/// A task with known traffic; the processor samples one access in `sparse`.
 #[derive(Clone, Copy, Debug)]
 struct Truth {
     pid: i32,
     born_ns: u64,
     group: u32,
-    /// In bytes a millisecond, as programs see them.
+    /// In bytes a millisecond, at the program.
     reads: u64,
     writes: u64,
     read_sum: u64,
@@ -46,7 +47,7 @@ impl Truth {
         }
     }
 
-    /// On the device: a write reads its line, too.
+    /// At the device: a write reads its line, too.
     fn bytes_s(&self) -> f64 {
         (self.reads + 2 * self.writes) as f64 * 1000.0
     }
@@ -212,7 +213,7 @@ fn without_samples_tasks_keep_their_proportions() {
     let mut world = World::new(1, tasks);
     world.settle();
     world.sparse = u64::MAX;
-    // Sampled sums fall to 0 once; from then on nothing is sampled.
+    // Sampled sums drop to 0 once; from then on there are no samples.
     let found = world.settle();
     let ratio = found.tasks[0].bandwidth / found.tasks[1].bandwidth;
     assert!((ratio - 3.0).abs() < 0.01, "{ratio}");

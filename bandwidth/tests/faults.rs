@@ -1,25 +1,26 @@
-//! Whatever goes wrong, no task stays throttled without an owner, and the reason is told: the real
-//! daemon on folders that stand for cgroups, with counters that do what they are told.
+//! Fault injection: whatever fails, no task stays throttled without a daemon, and the reason is
+//! reported. The real daemon runs on folders that stand for cgroups, with simulated counters.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use dormouse_bandwidth::daemon::config::Config;
-use dormouse_bandwidth::daemon::counters::{Counter, Reading};
+use dormouse_bandwidth::daemon::counter::{Counter, Reading};
 use dormouse_bandwidth::daemon::residence::{Found, Resident};
-use dormouse_bandwidth::daemon::{Daemon, News, Pass};
+use dormouse_bandwidth::daemon::{Daemon, Notice, Pass};
 use dormouse_bandwidth::enforce::cgroup::{Hierarchy, Version};
 use dormouse_bandwidth::enforce::ledger::Undone;
 use dormouse_bandwidth::estimate::{Counts, Fault, GroupSample};
 
 const GIB: f64 = 1_073_741_824.0;
 const INTERVAL_MS: u64 = 50;
-/// What a CPU second moves.
+/// Bytes per CPU second.
 const BYTES_PER_CPU_S: f64 = 4e9;
 const UNLIMITED: &str = "max 100000";
 
-/// Removes a cgroup's folder. A real one's open files say ENODEV from then on; these say nothing.
+/// Removes a cgroup's folder. Open files of a real one return ENODEV from then on; these are
+/// empty.
 fn vanish(path: &Path) {
     fs::write(path.join("cpu.stat"), "").unwrap();
     fs::remove_dir_all(path).unwrap();
@@ -27,8 +28,8 @@ fn vanish(path: &Path) {
 
 type Act = Box<dyn FnMut() + Send>;
 
-/// What the device's counter says, and what happens while it is read: between what the daemon reads
-/// of cgroups and what it writes.
+/// The device's counter, and actions that happen while it is read: between the daemon's readings
+/// of cgroups and its writes.
 #[derive(Clone)]
 struct Device {
     bytes: Arc<Mutex<Option<u64>>>,
@@ -57,13 +58,13 @@ struct World {
     /// In CPUs.
     runs: [f64; 2],
     used_us: [f64; 2],
-    news: Vec<News>,
+    notices: Vec<Notice>,
 }
 
 const NAMES: [&str; 2] = ["a", "b"];
 
 impl World {
-    /// Two users that together want twice the threshold.
+    /// Two users with a total demand of twice the threshold.
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let device = Device {
@@ -77,7 +78,7 @@ impl World {
             pass: 0,
             runs: [1.0, 1.0],
             used_us: [0.0; 2],
-            news: Vec::new(),
+            notices: Vec::new(),
         };
         for name in NAMES {
             let path = world.cgroup(name);
@@ -115,7 +116,7 @@ impl World {
         let device = Box::new(self.device.clone());
         let made = Daemon::with_counter(config, 4.0 * GIB, hierarchy, device);
         let (mut daemon, undone) = made.map_err(|error| error.to_string())?;
-        self.news.extend(daemon.set_users(&self.found()));
+        self.notices.extend(daemon.set_users(&self.found()));
         self.daemon = Some(daemon);
         Ok(undone)
     }
@@ -143,7 +144,7 @@ impl World {
         }
     }
 
-    /// What users run with their limits in an interval, and what it moves.
+    /// The CPU time of users under their limits in an interval; returns the traffic.
     fn run(&mut self) -> u64 {
         let mut moved = 0.0;
         for (at, name) in NAMES.iter().enumerate() {
@@ -162,7 +163,7 @@ impl World {
         moved as u64
     }
 
-    /// A pass in which the counter shows what was moved and so much more.
+    /// A pass in which the counter shows the traffic and this much more.
     fn step(&mut self, more: i64) -> Pass {
         let moved = self.run();
         {
@@ -176,7 +177,7 @@ impl World {
         self.pass += 1;
         let now_ns = self.pass * INTERVAL_MS * 1_000_000;
         let pass = self.daemon.as_mut().unwrap().pass(now_ns);
-        self.news.extend(pass.news.clone());
+        self.notices.extend(pass.notices.clone());
         pass
     }
 
@@ -187,13 +188,13 @@ impl World {
         self
     }
 
-    /// Runs until both are limited.
+    /// Runs until both users are limited.
     fn limited(mut self) -> Self {
         self.steps(40);
         for name in NAMES {
             assert_ne!(self.limit(name).unwrap(), UNLIMITED, "{name}");
         }
-        self.news.clear();
+        self.notices.clear();
         self
     }
 
@@ -202,12 +203,12 @@ impl World {
         Some(text.trim().to_owned())
     }
 
-    fn told(&self, news: &News) -> bool {
-        self.news.contains(news)
+    fn told(&self, notices: &Notice) -> bool {
+        self.notices.contains(notices)
     }
 
-    /// Nobody is throttled, whether the daemon ends well now or has been gone for long.
-    fn nobody_is_throttled(&self) {
+    /// Checks that no task is throttled, whether the daemon ends normally now or was killed.
+    fn check_that_no_task_is_throttled(&self) {
         for name in NAMES {
             let limit = self.limit(name);
             assert!(
@@ -222,7 +223,7 @@ impl World {
         self.daemon.take().unwrap().finish()
     }
 
-    /// Dies without a word. The lock goes with the process; here, with the file.
+    /// A killed daemon. The lock goes with the process; here, with the file.
     fn kill(&mut self) {
         std::mem::forget(self.daemon.take());
         let copy = fs::read(self.ledger()).unwrap();
@@ -239,36 +240,36 @@ fn a_counter_that_stops_lifts_all_limits_and_says_so() {
         world.look();
     }
     assert!(
-        world.told(&News::Fault(1, Fault::Stopped)),
+        world.told(&Notice::Fault(1, Fault::Stopped)),
         "{:?}",
-        world.news
+        world.notices
     );
-    // Limits fell with the bandwidth that it showed before it was found out.
-    world.nobody_is_throttled();
-    // It counts again: so do limits.
-    world.news.clear();
+    // Limits followed its wrong bandwidth until the fault was detected.
+    world.check_that_no_task_is_throttled();
+    // It counts again, and limits return.
+    world.notices.clear();
     world.steps(40);
-    assert!(world.told(&News::Recovered(1)));
+    assert!(world.told(&Notice::Recovered(1)));
     assert_ne!(world.limit("a").unwrap(), UNLIMITED);
     world.finish();
-    world.nobody_is_throttled();
+    world.check_that_no_task_is_throttled();
 }
 
 #[test]
-fn a_counter_that_jumps_back_once_changes_no_limit_and_is_told() {
+fn a_counter_that_jumps_back_once_changes_no_limit_and_is_reported() {
     let mut world = World::new().limited();
     let before = NAMES.map(|name| world.limit(name));
     world.step(-3_000_000_000);
     assert!(
-        world.told(&News::Fault(1, Fault::JumpedBack)),
+        world.told(&Notice::Fault(1, Fault::JumpedBack)),
         "{:?}",
-        world.news
+        world.notices
     );
     assert_eq!(NAMES.map(|name| world.limit(name)), before);
     world.steps(3);
-    assert!(world.told(&News::Recovered(1)) && !world.told(&News::Lifted));
+    assert!(world.told(&Notice::Recovered(1)) && !world.told(&Notice::Lifted));
     world.finish();
-    world.nobody_is_throttled();
+    world.check_that_no_task_is_throttled();
 }
 
 #[test]
@@ -277,8 +278,8 @@ fn a_counter_that_keeps_jumping_back_lifts_all_limits() {
     for _ in 0..25 {
         world.step(-3_000_000_000);
     }
-    assert!(world.told(&News::Lifted), "{:?}", world.news);
-    world.nobody_is_throttled();
+    assert!(world.told(&Notice::Lifted), "{:?}", world.notices);
+    world.check_that_no_task_is_throttled();
 }
 
 #[test]
@@ -298,27 +299,27 @@ fn a_counter_that_wraps_changes_nothing() {
             .unwrap()
             .is_some_and(|bytes| bytes < 1 << 40);
     }
-    assert!(wrapped && world.news.is_empty(), "{:?}", world.news);
+    assert!(wrapped && world.notices.is_empty(), "{:?}", world.notices);
     assert!(worst < 0.1, "{worst}");
 }
 
 #[test]
-fn a_counter_that_lies_is_not_believed_and_limits_do_not_outlive_it() {
+fn an_implausible_counter_is_rejected_and_limits_do_not_outlive_it() {
     let mut world = World::new().limited();
     let before = world.limit("a");
     let total = world.step(1 << 42).total;
     assert!(
-        world.told(&News::Fault(1, Fault::Implausible)),
+        world.told(&Notice::Fault(1, Fault::Implausible)),
         "{:?}",
-        world.news
+        world.notices
     );
     assert!(total < 6.0 * GIB, "{total}");
     assert_eq!(world.limit("a"), before, "one lie is no reason");
     for _ in 0..25 {
         world.step(1 << 42);
     }
-    assert!(world.told(&News::Lifted));
-    world.nobody_is_throttled();
+    assert!(world.told(&Notice::Lifted));
+    world.check_that_no_task_is_throttled();
 }
 
 #[test]
@@ -328,7 +329,7 @@ fn a_counter_that_vanishes_lifts_all_limits_and_says_so() {
     for _ in 0..10 {
         world.step(0);
     }
-    assert!(world.told(&News::Fault(1, Fault::Unreadable)));
+    assert!(world.told(&Notice::Fault(1, Fault::Unreadable)));
     assert_ne!(
         world.limit("a").unwrap(),
         UNLIMITED,
@@ -337,8 +338,8 @@ fn a_counter_that_vanishes_lifts_all_limits_and_says_so() {
     for _ in 0..15 {
         world.step(0);
     }
-    assert!(world.told(&News::Lifted));
-    world.nobody_is_throttled();
+    assert!(world.told(&Notice::Lifted));
+    world.check_that_no_task_is_throttled();
     *world.device.bytes.lock().unwrap() = bytes;
     world.steps(40);
     assert_ne!(world.limit("a").unwrap(), UNLIMITED);
@@ -350,24 +351,24 @@ fn a_cgroup_that_vanishes_between_passes_is_forgotten_and_the_other_goes_on() {
     vanish(&world.cgroup("a"));
     world.steps(20);
     assert!(
-        world.told(&News::Gone(world.cgroup("a"))),
+        world.told(&Notice::Gone(world.cgroup("a"))),
         "{:?}",
-        world.news
+        world.notices
     );
-    let failed = |news: &News| matches!(news, News::Failed(..));
-    assert!(!world.news.iter().any(failed), "{:?}", world.news);
+    let failed = |notices: &Notice| matches!(notices, Notice::Failed(..));
+    assert!(!world.notices.iter().any(failed), "{:?}", world.notices);
     assert_eq!(world.daemon.as_ref().unwrap().users().len(), 1);
     let undone = world.finish();
     assert!(
         undone.iter().all(|one| !matches!(one, Undone::Failed(..))),
         "{undone:?}"
     );
-    world.nobody_is_throttled();
+    world.check_that_no_task_is_throttled();
 }
 
 #[test]
 fn a_task_that_exits_between_read_and_write_is_not_written_to() {
-    // It goes with its cgroup, after its CPU time was read and before its first limit is set.
+    // It vanishes with its cgroup, after its CPU time was read and before its first limit is set.
     let mut world = World::new();
     world.steps(1);
     let path = world.cgroup("a");
@@ -376,14 +377,14 @@ fn a_task_that_exits_between_read_and_write_is_not_written_to() {
     *world.device.meanwhile.lock().unwrap() = Some(act);
     world.steps(30);
     assert!(!gone.exists(), "nothing is created where it was");
-    let failed = |news: &News| matches!(news, News::Failed(..));
-    assert!(!world.news.iter().any(failed), "{:?}", world.news);
+    let failed = |notices: &Notice| matches!(notices, Notice::Failed(..));
+    assert!(!world.notices.iter().any(failed), "{:?}", world.notices);
     let undone = world.finish();
     assert!(
         undone.iter().all(|one| !matches!(one, Undone::Failed(..))),
         "{undone:?}"
     );
-    world.nobody_is_throttled();
+    world.check_that_no_task_is_throttled();
 }
 
 #[test]
@@ -396,43 +397,43 @@ fn a_limited_task_that_exits_between_read_and_write_leaves_nothing_behind() {
     world.runs = [0.2, 3.0];
     world.steps(30);
     assert!(!gone.exists());
-    assert!(world.told(&News::Gone(gone)), "{:?}", world.news);
+    assert!(world.told(&Notice::Gone(gone)), "{:?}", world.notices);
     world.finish();
-    world.nobody_is_throttled();
+    world.check_that_no_task_is_throttled();
 }
 
 #[test]
-fn a_limit_that_cannot_be_given_back_is_told_and_tried_again() {
+fn a_limit_that_cannot_be_restored_is_reported_and_tried_again() {
     let mut world = World::new().limited();
     let (max, aside) = (
         world.cgroup("a").join("cpu.max"),
         world.folder.path().join("max"),
     );
     fs::rename(&max, &aside).unwrap();
-    // Neither to be read nor written, though the cgroup is there.
+    // It can neither be read nor written, although the cgroup exists.
     fs::create_dir(&max).unwrap();
     world.runs = [0.1, 0.1];
     world.steps(40);
     let path = world.cgroup("a");
-    let failed = |news: &News| matches!(news, News::Failed(of, _) if *of == path);
-    assert!(world.news.iter().any(failed), "{:?}", world.news);
+    let failed = |notices: &Notice| matches!(notices, Notice::Failed(of, _) if *of == path);
+    assert!(world.notices.iter().any(failed), "{:?}", world.notices);
     fs::remove_dir(&max).unwrap();
     fs::rename(&aside, &max).unwrap();
     world.steps(5);
-    world.nobody_is_throttled();
+    world.check_that_no_task_is_throttled();
     world.finish();
 }
 
 #[test]
-fn a_limit_that_somebody_else_sets_is_told_and_left_to_him() {
+fn a_limit_that_another_program_sets_is_reported_and_left_alone() {
     let mut world = World::new().limited();
     fs::write(world.cgroup("a").join("cpu.max"), "7000 100000\n").unwrap();
-    // Load changes, so that limits are written again.
+    // The load changes, so that limits are written again.
     world.runs = [1.0, 0.3];
     world.steps(40);
     world.runs = [1.0, 1.0];
     world.steps(40);
-    let told = world.told(&News::Foreign(world.cgroup("a")));
+    let told = world.told(&Notice::Foreign(world.cgroup("a")));
     let undone = world.finish();
     assert_eq!(world.limit("a").unwrap(), "7000 100000");
     assert_eq!(world.limit("b").unwrap(), UNLIMITED);
@@ -440,7 +441,7 @@ fn a_limit_that_somebody_else_sets_is_told_and_left_to_him() {
     assert!(
         told || undone.iter().any(left),
         "{:?} {undone:?}",
-        world.news
+        world.notices
     );
 }
 
@@ -455,7 +456,7 @@ fn a_daemon_that_is_killed_is_cleaned_up_after_by_the_next_one() {
         undone.iter().all(|one| matches!(one, Undone::Restored(..))),
         "{undone:?}"
     );
-    world.nobody_is_throttled();
+    world.check_that_no_task_is_throttled();
 }
 
 #[test]

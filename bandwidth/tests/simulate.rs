@@ -1,13 +1,14 @@
-//! The simulator reproduces the seed's Table 2; docs/explanation/bandwidth.md says what else it does not.
+//! The simulator reproduces Table 2 of Kämmerer 2025; docs/explanation/bandwidth.md lists what it
+//! does not reproduce.
 
-use dormouse_bandwidth::simulate::{Outcome, Policy, Setting, seed, simulate};
+use dormouse_bandwidth::simulate::{Outcome, Policy, Setting, kaemmerer, simulate};
 
 const RUNS: u64 = 5;
 
 fn outcomes(policy: Policy, change: fn(&mut Setting)) -> Vec<Outcome> {
     (1..=RUNS)
         .map(|number| {
-            let mut setting = seed::setting(policy, 5, 39, number).unwrap();
+            let mut setting = kaemmerer::setting(policy, 5, 39, number).unwrap();
             change(&mut setting);
             simulate(&setting)
         })
@@ -19,8 +20,8 @@ fn mean(outcomes: &[Outcome], of: fn(&Outcome) -> f64) -> f64 {
 }
 
 #[test]
-fn means_and_errors_of_the_seeds_table_come_out_within_15_percent() {
-    for (policy, [expected, _, expected_rmse]) in seed::TABLE {
+fn means_and_errors_of_table_2_are_reproduced_within_15_percent() {
+    for (policy, [expected, _, expected_rmse]) in kaemmerer::TABLE {
         let outcomes = outcomes(policy, |_| ());
         let found = mean(&outcomes, |run| run.bandwidth_gib_s.mean);
         let rmse = mean(&outcomes, |run| run.rmse_gib_s);
@@ -32,18 +33,18 @@ fn means_and_errors_of_the_seeds_table_come_out_within_15_percent() {
 }
 
 #[test]
-fn on_an_idle_machine_quotas_hold_the_threshold_and_nothing_else_would() {
-    // Seed, section 6.3.1: about 10 GiB/s without control.
+fn on_an_idle_machine_quotas_hold_the_threshold() {
+    // Kämmerer 2025, section 6.3.1: about 10 GiB/s without control.
     let idle = |policy| {
         let outcomes = outcomes(policy, |setting| setting.tasks.truncate(5));
         mean(&outcomes, |run| run.bandwidth_gib_s.mean)
     };
     assert!((idle(Policy::None) / 10.0 - 1.0).abs() < 0.05);
-    assert!((idle(Policy::SimpleCgroups) / 4.0 - 1.0).abs() < 0.15);
+    assert!((idle(Policy::ByTotal) / 4.0 - 1.0).abs() < 0.15);
 }
 
 #[test]
-fn ours_holds_the_threshold_with_less_error_than_the_seeds_best() {
+fn feedback_holds_the_threshold_with_half_the_error_of_the_thesis_methods() {
     for policy in [Policy::Fair, Policy::FairExt] {
         let outcomes = outcomes(policy, |_| ());
         let found = mean(&outcomes, |run| run.bandwidth_gib_s.mean);
@@ -68,16 +69,16 @@ fn the_same_numbers_give_the_same_simulation() {
 }
 
 #[test]
-fn ours_finds_the_threshold_at_which_an_access_takes_as_long_as_it_may() {
-    // Its working point: 480 ns at 6 GiB/s.
+fn feedback_finds_the_threshold_with_the_configured_latency() {
+    // The working point of the curve: 480 ns at 6 GiB/s.
     for policy in [Policy::Fair, Policy::FairExt] {
         let outcomes = outcomes(policy, |setting| {
-            setting.most_latency_ns = Some(480.0);
-            setting.threshold = setting.curve.most();
+            setting.max_latency_ns = Some(480.0);
+            setting.threshold = setting.curve.max_bandwidth();
         });
         let latency = mean(&outcomes, |run| run.access_ns_mean);
         let found = mean(&outcomes, |run| run.bandwidth_gib_s.mean);
-        // More accesses are made while it is slow than while it is fast, and the probe is not.
+        // Accesses are more frequent at high latency, the probe's samples are not.
         assert!((0.95..1.2).contains(&(latency / 480.0)), "{latency}");
         assert!((4.5..6.5).contains(&found), "{found}");
     }

@@ -1,26 +1,26 @@
-//! What a run of `dormouse lab bandwidth` has to show, whatever holds the limits.
+//! Checks of a run of `dormouse lab bandwidth`, for every mechanism that enforces limits.
 //!
-//! Judged are ratios of counts. A host that is asked for much more than it has leaves the emulated
-//! machine so little time that the daemon's passes come late and programs do not reach the
-//! threshold; such a phase says nothing, and is not judged. The table in `docs/evaluation/bandwidth.md`,
-//! measured on a quiet host, is narrower.
+//! The checks compare ratios of counts. On an overloaded host the emulated machine has so little
+//! time that the daemon's passes are late and programs do not reach the threshold; such a phase
+//! proves nothing and is skipped. The table in `docs/evaluation/bandwidth.md`, measured on an idle
+//! host, has narrower tolerances.
 
 use serde_json::Value;
 
 use crate::dormouse;
 
-/// The total, over the threshold: at most this, and as much less while the heavy user is held back.
+/// Tolerance of the total above the threshold, and below it while the heavy user is held back.
 const BAND: f64 = 0.15;
-/// So many passes in which it was are enough to say so.
+/// The minimum number of such passes for a check.
 const ENOUGH_PASSES: f64 = 40.0;
-/// The part of the time in which passes may be late.
+/// The maximum fraction of the time in which passes may be late.
 const LATE: f64 = 0.2;
-/// The part of what it moves when nobody is limited that the light user keeps at least.
+/// The minimum fraction of its unlimited traffic that the light user keeps,
 const LIGHT_KEEPS: f64 = 0.8;
-/// Unless its limit held it back before so small a part of the passes.
+/// unless its limit held it back before less than this fraction of the passes.
 const LIGHT_HELD_BACK: f64 = 0.05;
 
-/// Runs it, with these words, and parses its report.
+/// Runs the verb with these arguments, and parses its report.
 pub fn run(words: &[&str]) -> Value {
     let words = [&["lab", "bandwidth", "--json"], words].concat();
     let said = dormouse(&words);
@@ -45,7 +45,7 @@ fn user(phase: &Value, group: &str, what: &str) -> f64 {
     number(&phase["users"][group][what])
 }
 
-/// Whether the host gave the machine enough time for a phase to say something.
+/// Whether the host gave the machine enough time in a phase.
 fn kept_up(phase: &Value) -> bool {
     let late = number(&phase["held"]["late"]);
     if late > LATE {
@@ -55,14 +55,15 @@ fn kept_up(phase: &Value) -> bool {
     late <= LATE
 }
 
-/// The device counts what programs say that they moved, and what it counts is charged to users.
+/// Compares the device's counts with the programs' own counts, and the attributed traffic with the
+/// device's.
 pub fn judge_counts(report: &Value, name: &str) {
     let phase = phase(report, name);
     if !kept_up(phase) {
         return;
     }
     let (counted, truth) = (number(&phase["total_mib_s"]), number(&phase["truth_mib_s"]));
-    // The kernel's own accesses and lines that are still to be written are not the programs'.
+    // Accesses of the kernel and lines that are not written back yet are not the programs'.
     assert!((counted / truth - 1.0).abs() < 0.25, "{name}: {report}");
     let users = phase["users"].as_object().expect("users");
     let charged = users
@@ -72,8 +73,8 @@ pub fn judge_counts(report: &Value, name: &str) {
     assert!((charged / counted - 1.0).abs() < 0.15, "{name}: {report}");
 }
 
-/// The total is at the threshold as far as the heavy user asks for more, and never above it; the
-/// light one moves what it did, or nearly.
+/// Checks that the total is at the threshold as far as the heavy user demands more, and never
+/// above it, and that the light user keeps its traffic.
 pub fn judge_limited(report: &Value, name: &str) {
     let threshold = number(&report["threshold_mib_s"]);
     let phase = phase(report, name);
@@ -84,7 +85,7 @@ pub fn judge_limited(report: &Value, name: &str) {
     assert!(total < threshold * (1.0 + BAND), "{name}: {report}");
     let light = |phase| user(phase, "users/light", "truth_mib_s");
     let free = self::phase(report, "free");
-    // What it loses without being held back it loses to programs that compute.
+    // Traffic that it loses without being held back goes to computing programs.
     let held_back = user(phase, "users/light", "held_back") > LIGHT_HELD_BACK;
     if kept_up(free) && held_back {
         assert!(
@@ -93,7 +94,8 @@ pub fn judge_limited(report: &Value, name: &str) {
         );
     }
     if number(&phase["held"]["passes"]) >= ENOUGH_PASSES {
-        // Passes are more often those in which others move much, too: there is no upper bound.
+        // Such passes are more often those in which others move much, too: there is no upper
+        // bound.
         let held = number(&phase["held"]["mib_s"]);
         assert!(held > threshold * (1.0 - BAND), "{name}: {held}: {report}");
     } else {
@@ -101,7 +103,7 @@ pub fn judge_limited(report: &Value, name: &str) {
     }
 }
 
-/// Of what the heavy user and those that compute have of the processors, the latter have more.
+/// Checks that computing programs have a larger share of the processors beside the heavy user.
 pub fn judge_compute(report: &Value) {
     let [free, limited] = ["free", "limited"].map(|name| phase(report, name));
     if !kept_up(free) || !kept_up(limited) {
@@ -114,7 +116,7 @@ pub fn judge_compute(report: &Value) {
     assert!(part(limited) > part(free), "{report}");
 }
 
-/// The daemon was killed: nobody is limited any more.
+/// Checks that no limit remains after the daemon was killed.
 pub fn judge_killed(report: &Value) {
     let limit = report["limit_after_kill"].as_str().unwrap_or_default();
     assert!(limit.starts_with("max "), "{report}");

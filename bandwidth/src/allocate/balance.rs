@@ -1,8 +1,9 @@
-//! The seed's recursion over balance points: heavier users are reduced more.
+//! Reduction by balance points: users with more bandwidth are reduced more.
 //!
-//! Source: Kämmerer (2025), section 4.3.3.2 and figure 3. Users are sorted by bandwidth and split
-//! where both parts' sums are nearest; the lighter part's reduction shrinks by the share by which
-//! its average is below the other's, the heavier part's grows by the same; then each part again.
+//! Source: Kämmerer 2025, section 4.3.3.2 and figure 3. Users are sorted by bandwidth and split
+//! where the sums of both parts are nearest. The reduction of the lighter part shrinks by the
+//! fraction by which its average is below the other's; the reduction of the heavier part grows by
+//! the same. Each part is split again.
 
 use super::total::bounded;
 use super::{Limit, Load, total_of};
@@ -62,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_example_of_the_seed_comes_out() {
+    fn the_example_of_the_thesis_is_reproduced() {
         let bandwidths = [0.5, 1.2, 3.3];
         let loads: Vec<Load> = (0..3)
             .map(|at| Load::new(at as u64, bandwidths[at], 1.0))

@@ -1,5 +1,5 @@
-//! Weighted max-min fair shares: nobody can get more without somebody who has less for his weight
-//! getting less.
+//! Weighted max–min fair shares: no user can get more unless one that has less for its weight gets
+//! less.
 //!
 //! ```text
 //!  bandwidth ▲            ┌──┐ wanted, not given
@@ -12,30 +12,30 @@
 //!
 //! Source: progressive filling (Bertsekas and Gallager, *Data Networks*, 1992, section 6.5.2).
 
-/// What one user wants.
+/// The demand of one user.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
-    /// Bandwidth; infinite where it is unknown, because a limit hides it.
+    /// Bandwidth; infinite where a limit hides the demand.
     pub wanted: f64,
     /// Relative share; above 0.
     pub weight: f64,
 }
 
-/// Who gets what.
+/// The division of a capacity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shares {
-    /// Bandwidth for a weight of 1; infinite when everybody gets what he wants.
+    /// Bandwidth for a weight of 1; infinite when every demand is met.
     pub level: f64,
     /// In the order of the demands.
     pub shares: Vec<f64>,
 }
 
-/// Divides the capacity. Their sum is the smaller of capacity and demand.
+/// Divides the capacity. The shares add up to the smaller of capacity and demand.
 pub fn shares(capacity: f64, demands: &[Demand]) -> Shares {
     let mut order: Vec<usize> = (0..demands.len()).collect();
     let per_weight = |at: usize| demands[at].wanted / demands[at].weight;
     order.sort_by(|&a, &b| per_weight(a).total_cmp(&per_weight(b)));
-    // Summed from the end, so that what remains is never a difference of large numbers.
+    // Summed from the end, so that no remainder is a difference of large numbers.
     let mut weights = vec![0.0; order.len()];
     let mut sum = 0.0;
     for (slot, &at) in weights.iter_mut().zip(&order).rev() {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_light_users_leave_goes_to_heavy_ones() {
+    fn shares_that_light_users_leave_go_to_heavy_ones() {
         let all = [demand(0.5, 1.0), demand(3.0, 1.0), demand(9.0, 1.0)];
         assert_eq!(shares(4.5, &all).shares, [0.5, 2.0, 2.0]);
         assert_eq!(shares(20.0, &all).level, f64::INFINITY);
@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_more_than_the_capacity_and_never_less_than_could_be(
+        fn the_shares_add_up_to_the_smaller_of_capacity_and_demand(
             all in demands(), capacity in 0.0..50.0,
         ) {
             let given: f64 = shares(capacity, &all).shares.iter().sum();
@@ -102,7 +102,7 @@ mod tests {
         }
 
         #[test]
-        fn nobody_below_the_level_is_slowed_and_all_others_are_at_it(
+        fn no_user_below_the_level_is_slowed_and_all_others_are_at_it(
             all in demands(), capacity in 0.0..50.0,
         ) {
             let Shares { level, shares } = shares(capacity, &all);

@@ -1,79 +1,81 @@
-//! A threshold that follows from measured latency, where neither it nor the device's curve is given.
+//! Derives the threshold from measured latency, where neither a threshold nor a latency curve is
+//! configured.
 //!
 //! ```text
-//!  latency of a probe ──▶ too slow: threshold from the present total downwards
-//!  total              ──▶ fast enough, and the threshold is what keeps it so: upwards
-//!                         fast enough, and nobody wants more: as it is
+//!  latency of the probe ──▶ too high: the threshold falls from the present total
+//!  total                ──▶ low enough, and the total is at the threshold: it rises
+//!                           low enough, and users want no more: it stays
 //! ```
 //!
-//! The threshold moves in proportion to itself and to the logarithm of the latency's error, so it
-//! does not matter how large device and latency are: integral control, with the loop that holds the
-//! threshold ([`super::controller`]) inside. Near the knee latency changes several times as fast as
-//! bandwidth, so this loop has to be a good deal slower than the inner one.
+//! The threshold changes in proportion to itself and to the logarithm of the latency error, so the
+//! gain does not depend on the size of device and latency. This is integral control; the loop that
+//! holds the threshold ([`super::controller`]) is the inner loop. Near the knee latency changes
+//! several times as fast as bandwidth, so this loop must be much slower than the inner one.
 
 use crate::estimate::ewma::Ewma;
 
-/// Times that latency is looked at between two steps: quotas and turns make it swing.
+/// Latency samples between two steps: quotas and turns make latency oscillate.
 pub const PROBES: u32 = 8;
 
 /// Change of the threshold's logarithm per second, for an error of 1 in the latency's logarithm.
 const GAIN_PER_S: f64 = 0.8;
-/// A longer interval counts as one of this length: one look says no more of it.
-const MOST_INTERVAL_MS: f64 = 1000.0;
-/// An error beyond this is one of this size: near saturation latency says little about bandwidth.
-const MOST_ERROR: f64 = 0.7;
-/// An error within this is none.
+/// Longer intervals count as one of this length: a single sample says no more about them.
+const MAX_INTERVAL_MS: f64 = 1000.0;
+/// Errors are clamped to this: near saturation, latency says little about bandwidth.
+const MAX_ERROR: f64 = 0.7;
+/// Errors within this are ignored.
 const TOLERATED: f64 = 0.02;
-/// Half-life of the means of latency and total: quotas and turns make both swing.
+/// Half-life of the averages of latency and total: quotas and turns make both oscillate.
 const HALF_LIFE_MS: f64 = 150.0;
-/// A total this near to the threshold is held there by it.
-const HELD: f64 = 0.9;
-/// Some of the largest total is always left, whatever the latency: it may have other causes.
-const LEAST_SHARE: f64 = 0.05;
+/// A total above this fraction of the threshold is limited by it.
+const HELD_AT: f64 = 0.9;
+/// The threshold stays above this fraction of the largest total: the latency may have other
+/// causes.
+const MIN_SHARE: f64 = 0.05;
 
-/// Finds the threshold at which accesses take so long.
+/// Searches the threshold at which an access takes the wanted time.
 #[derive(Clone, Debug)]
 pub struct LatencyTarget {
-    most_ns: f64,
-    most: f64,
+    max_ns: f64,
+    max_threshold: f64,
     latency: Ewma,
     total: Ewma,
-    /// The largest mean total.
+    /// The largest average total.
     peak: f64,
-    /// The lowest mean latency.
+    /// The lowest average latency.
     floor_ns: f64,
     threshold: f64,
 }
 
 impl LatencyTarget {
-    /// For a latency in nanoseconds; the threshold starts at `most` (bytes a second), and is never
-    /// higher.
-    pub fn new(most_ns: f64, most: f64) -> Self {
+    /// For a latency in nanoseconds. The threshold starts at `max_threshold` (bytes a second) and
+    /// never exceeds it.
+    pub fn new(max_ns: f64, max_threshold: f64) -> Self {
         Self {
-            most_ns,
-            most,
+            max_ns,
+            max_threshold,
             latency: Ewma::new(HALF_LIFE_MS),
             total: Ewma::new(HALF_LIFE_MS),
             peak: 0.0,
             floor_ns: f64::INFINITY,
-            threshold: most,
+            threshold: max_threshold,
         }
     }
 
-    /// The mean latency of late, in nanoseconds.
+    /// The recent average latency, in nanoseconds.
     pub fn latency_ns(&self) -> Option<f64> {
         self.latency.value()
     }
 
-    /// One step: the latency that was measured in the last `interval_ms`, if any was, and the total
-    /// in bytes a second. Returns the threshold, in bytes a second.
+    /// One step, with the latency measured in the last `interval_ms`, if there is one, and the
+    /// total in bytes a second. Returns the threshold, in bytes a second.
     pub fn step(&mut self, interval_ms: f64, measured_ns: Option<f64>, total: f64) -> f64 {
         let measured = measured_ns.filter(|ns| *ns > 0.0 && ns.is_finite());
         let Some(measured) = measured else {
             return self.threshold;
         };
         self.latency.add(interval_ms, measured);
-        // Before anything flows nothing is known of what it does.
+        // Before the first traffic the total says nothing about the device.
         if total > 0.0 || self.peak > 0.0 {
             self.total.add(interval_ms, total);
         }
@@ -84,31 +86,31 @@ impl LatencyTarget {
         self.floor_ns = self.floor_ns.min(latency);
         let error = self.error(latency);
         let from = if error < -TOLERATED {
-            // What nobody uses is not what makes it slow.
-            self.threshold.min(total / HELD)
-        } else if error > TOLERATED && total > HELD * self.threshold {
+            // Unused bandwidth does not cause the latency.
+            self.threshold.min(total / HELD_AT)
+        } else if error > TOLERATED && total > HELD_AT * self.threshold {
             self.threshold
         } else {
             return self.threshold;
         };
-        let seconds = interval_ms.min(MOST_INTERVAL_MS) / 1000.0;
+        let seconds = interval_ms.min(MAX_INTERVAL_MS) / 1000.0;
         let next = from * (GAIN_PER_S * seconds * error).exp();
-        self.threshold = next.max(self.peak * LEAST_SHARE).min(self.most);
+        self.threshold = next.max(self.peak * MIN_SHARE).min(self.max_threshold);
         self.threshold
     }
 
-    /// How far the latency is off: negative, too slow. Below the knee a latency says little of the
-    /// bandwidth, and one that is hardly above the least ever seen is far from it, however near to
-    /// the one that is wanted.
+    /// The latency error; negative: too slow. Below the knee latency says little about bandwidth:
+    /// a latency near the lowest one ever seen counts as far from the target, even if the target
+    /// is near.
     fn error(&self, latency: f64) -> f64 {
-        let error = (self.most_ns / latency).ln();
-        let far = if latency < self.most_ns {
-            let room = (self.most_ns - latency) / (self.most_ns - self.floor_ns);
+        let error = (self.max_ns / latency).ln();
+        let distance = if latency < self.max_ns {
+            let room = (self.max_ns - latency) / (self.max_ns - self.floor_ns);
             room * room
         } else {
             error
         };
-        error.max(far).clamp(-MOST_ERROR, MOST_ERROR)
+        error.max(distance).clamp(-MAX_ERROR, MAX_ERROR)
     }
 }
 
@@ -116,8 +118,8 @@ impl LatencyTarget {
 mod tests {
     use super::*;
 
-    /// A device that answers in 100 ns, and twice as slowly for each 1 GiB/s beyond 4; users who
-    /// want `wanted` and are held to the threshold at once.
+    /// A device that answers in 100 ns, and twice as slowly for each 1 GiB/s beyond 4. Users want
+    /// `wanted` and follow the threshold at once.
     fn run(target: &mut LatencyTarget, wanted: f64, seconds: f64) -> (f64, f64) {
         let (mut total, mut latency) = (wanted, 0.0);
         for _ in 0..(seconds / 0.05) as u32 {
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn users_who_do_not_fill_the_device_are_not_limited_and_can_come_back() {
+    fn users_below_the_knee_are_not_limited_and_can_return() {
         let mut target = LatencyTarget::new(200.0, 256.0);
         assert_eq!(run(&mut target, 3.0, 2.0).0, 3.0);
         run(&mut target, 9.0, 8.0);
@@ -146,16 +148,16 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_that_nobody_here_makes_leaves_them_some() {
+    fn latency_with_other_causes_leaves_users_a_minimum() {
         let mut target = LatencyTarget::new(200.0, 256.0);
         for _ in 0..2000 {
             target.step(50.0, Some(900.0), 1.0);
         }
-        assert!((target.step(50.0, Some(900.0), 1.0) - LEAST_SHARE).abs() < 1e-9);
+        assert!((target.step(50.0, Some(900.0), 1.0) - MIN_SHARE).abs() < 1e-9);
     }
 
     #[test]
-    fn one_look_after_a_long_pause_moves_the_threshold_no_further_than_a_second_would() {
+    fn one_step_after_a_long_pause_counts_as_one_second() {
         let mut target = LatencyTarget::new(200.0, 256.0);
         target.step(60_000.0, Some(900.0), 250.0);
         assert!(target.threshold > 256.0 / 1.8, "{}", target.threshold);

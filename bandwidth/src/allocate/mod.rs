@@ -1,32 +1,33 @@
-//! How much CPU time each user of a CXL device may have, so that the device stays below its knee.
+//! How much CPU time each user of a CXL device gets, so that the device stays below its knee.
 //!
 //! ```text
-//!                    ┌── total      every user reduced by the same factor (seed)
-//!  loads, threshold ─┼── balance    heavier users reduced more, by recursion (seed)    ─▶ limits
-//!                    └── controller fair shares (fair) of the threshold for what users are taken
-//!                                   to want (pace), with feedback
+//!                    ┌── total      every user reduced by the same factor (Kämmerer 2025)
+//!  loads, threshold ─┼── balance    heavier users reduced more (Kämmerer 2025)             ─▶ limits
+//!                    └── controller max–min fair shares (fair) of the threshold for the predicted
+//!                                   demands (demand), with feedback
 //! ```
 //!
-//! A *user* is whatever limits are set for: a task or a cgroup. Nothing here knows of /proc,
-//! cgroups or time other than what it is given, so the daemon and the simulator run the same code.
+//! A *user* is the unit that is limited: a task or a cgroup. This module knows nothing of /proc,
+//! cgroups or clocks, so the daemon and the simulator run the same code.
 
 pub mod balance;
 pub mod controller;
+mod demand;
 pub mod fair;
 pub mod latency;
-mod pace;
 pub mod total;
+mod user_state;
 
 pub use controller::{Controller, Decision, Settings};
 
-/// The least CPU time that anybody is left with, in CPUs: what `cpu.max` can still express with
-/// a period of 100 ms.
-pub const LEAST_CPU: f64 = 0.01;
+/// The minimum CPU time of a user, in CPUs: `cpu.max` can still express it with a period of 100
+/// ms.
+pub const MIN_CPU: f64 = 0.01;
 
-/// What is known of one user.
+/// The measurements of one user.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Who it is; the same number in each step.
+    /// Its number, the same in each step.
     pub id: u64,
     /// Bandwidth of the CXL device that it uses, in bytes a second.
     pub bandwidth: f64,
@@ -36,14 +37,14 @@ pub struct Load {
     pub limit: Option<f64>,
     /// Whether that limit held it back since the last step.
     pub held_back: bool,
-    /// Its share relative to others', as `cpu.weight`; above 0.
+    /// Its share relative to other users', as `cpu.weight`; above 0.
     pub weight: f64,
     /// Latency-critical: never slowed, and served before others.
     pub protected: bool,
 }
 
 impl Load {
-    /// A user without limit, of ordinary weight.
+    /// A user without limit, with the default weight.
     pub fn new(id: u64, bandwidth: f64, cpu: f64) -> Self {
         Self {
             id,
@@ -57,11 +58,11 @@ impl Load {
     }
 }
 
-/// The limit that one user is to have.
+/// The limit of one user.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
     pub id: u64,
-    /// In CPUs; nothing: not limited.
+    /// In CPUs; `None`: not limited.
     pub cpu: Option<f64>,
 }
 

@@ -1,16 +1,14 @@
-//! The seed's reduction by the total: everybody's limit times threshold over total.
+//! Reduction by the total: each limit is multiplied by threshold over total.
 //!
-//! Source: Kämmerer, *Hardware-Assisted Memory Bandwidth Management for CXL-based Memory Devices*
-//! (2025), section 4.3.3.1, equation 4. As there, the factor is applied to the limit in force, not
-//! to the CPU time that was used: in its figure 12 a user of a quarter of a CPU has a limit of two
-//! thirds, and its section 6.4 finds such a limit at fio's control process too.
+//! Source: Kämmerer 2025, section 4.3.3.1, equation 4. The factor applies to the limit in force,
+//! not to the CPU time used: in figure 12 a user of a quarter of a CPU has a limit of two thirds,
+//! and section 6.4 finds such a limit at fio's control process, too.
 
-use super::{LEAST_CPU, Limit, Load, total_of};
+use super::{Limit, Load, MIN_CPU, total_of};
 
 /// The next limits. `threshold` is in bytes a second.
 ///
-/// A user that never waits has one CPU at most in the seed (its users are single-threaded), so a
-/// limit of one CPU or more is no limit.
+/// Users in Kämmerer 2025 have one thread, so a limit of one CPU or more is no limit.
 pub fn limits(threshold: f64, loads: &[Load]) -> Vec<Limit> {
     let total = total_of(loads);
     loads
@@ -22,16 +20,17 @@ pub fn limits(threshold: f64, loads: &[Load]) -> Vec<Limit> {
         .collect()
 }
 
-/// The limit in force times a factor; who has none begins with one CPU (seed, figure 3).
+/// The limit in force times a factor; without a limit, one CPU is the start (Kämmerer 2025, figure
+/// 3).
 pub(super) fn bounded(load: &Load, factor: f64) -> Option<f64> {
     if !factor.is_finite() {
         return None;
     }
-    // Nobody who was not limited is limited by what leaves room.
+    // An unlimited user stays unlimited while there is room.
     if factor >= 1.0 && load.limit.is_none() {
         return None;
     }
-    let cpu = (load.limit.unwrap_or(1.0) * factor).max(LEAST_CPU);
+    let cpu = (load.limit.unwrap_or(1.0) * factor).max(MIN_CPU);
     (cpu < 1.0).then_some(cpu)
 }
 
@@ -49,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_limited_below_the_threshold() {
+    fn no_user_is_limited_below_the_threshold() {
         let loads = [Load::new(1, 1.0, 1.0), Load::new(2, 2.0, 0.5)];
         assert!(limits(4.0, &loads).iter().all(|limit| limit.cpu.is_none()));
         let idle = [Load::new(1, 0.0, 0.0)];
@@ -57,8 +56,8 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_is_below_the_least() {
+    fn no_limit_is_below_the_minimum() {
         let loads = [Load::new(1, 1000.0, 1.0)];
-        assert_eq!(limits(1.0, &loads)[0].cpu, Some(LEAST_CPU));
+        assert_eq!(limits(1.0, &loads)[0].cpu, Some(MIN_CPU));
     }
 }

@@ -10,37 +10,37 @@ use crate::simulate::Policy;
 /// Keep a CXL device below the knee of its latency curve
 #[derive(Debug, Subcommand)]
 pub enum BandwidthCommand {
-    /// Show what a policy does to a CXL device's latency, and to the programs, on a simulated machine
+    /// Simulate the effect of a policy on a CXL device's latency and on its users
     #[command(after_help = "\
 Examples:
-  dormouse bandwidth simulate                                  the seed's experiment, all policies
+  dormouse bandwidth simulate                        the experiment of Kämmerer 2025, all policies
   dormouse bandwidth simulate --policy none --policy fair --tasks 10xreader,39xcompute
   dormouse bandwidth simulate --curve curve.csv --threshold 12 --cpus 64
-  dormouse bandwidth simulate --policy fair --tasks 2xreader,1xreader:most=0.3,38xcompute --json
+  dormouse bandwidth simulate --policy fair --tasks 2xreader,1xreader:max=0.3,38xcompute --json
 
 Tasks are COUNTxKIND, separated by commas. A reader waits for the CXL device; a compute task never
-does. A reader may have: most=GIB_S (it wants no more), weight=W, from=S and until=S (seconds of the
-simulation in which it is there), protected (never slowed; of the policy fair only).
+does. Options of a reader: max=GIB_S (its demand), weight=W, from=S and until=S (when it runs, in
+simulated seconds), protected (never limited; feedback policies only).
 
-A curve is a file with lines `GiB/s,nanoseconds`, as `probe` writes it, or one of seed-fpga, mess-cxl, linear-knee.
+A curve is a file with lines `GiB/s,nanoseconds`, as `probe` writes it, or one of kaemmerer-fpga,
+mess-cxl, linear-knee.
 
 Exit codes: 0 done; 1 the curve cannot be used; 2 wrong usage.")]
     Simulate(SimulateArguments),
-    /// Measure a device's latency curve, and find its knee
+    /// Measure a device's latency curve and find its knee
     #[command(after_help = "\
 Examples:
   dormouse bandwidth probe --node 2 --out cxl.csv
   dormouse bandwidth probe --node 2 --writes 50 --threads 8
 
-One thread walks from line to line of the node's memory, each access after the one before; the
-others read as fast as they can, then at parts of that. What they move together and how long an
-access takes is a point of the curve. Whatever else uses the device meanwhile disturbs it. Memory is
-taken only if the node has it free.
+One thread chases pointers in the node's memory; the others read at full speed, then at fractions of
+it. The total bandwidth and the access latency are a point of the curve. Other users of the device
+disturb the measurement. Memory is allocated only if the node has it free.
 
-Exit codes: 0 done; 1 there is no such node or too little memory, or no knee was found; 2 wrong
+Exit codes: 0 done; 1 the node does not exist or has too little memory, or no knee was found; 2 wrong
 usage; 130 interrupted.")]
     Probe(ProbeArguments),
-    /// Say whether this machine has what `run` needs
+    /// Check whether this machine has what `run` needs
     #[command(after_help = "\
 Examples:
   dormouse bandwidth doctor
@@ -48,47 +48,48 @@ Examples:
 
 Exit codes: 0 ready; 1 the configuration cannot be used; 3 something is missing.")]
     Doctor(DoctorArguments),
-    /// Watch who uses a CXL device, and slow the heaviest users' CPU time when it nears its knee
+    /// Attribute a CXL device's traffic to users, and limit the CPU time of the heaviest near the
+    /// knee
     #[command(after_help = "\
 Example:
   dormouse bandwidth run --config /etc/dormouse/bandwidth.toml
 
-Needs root. Sets cpu.max of cgroups that are there already; moves no process. What each limit was is
-on disk before it is changed, and is given back at the end, on Ctrl-C and SIGTERM; after SIGKILL by
-a second process that waits for nothing else, and once more by the next start.
+Needs root. Sets cpu.max of existing cgroups; moves no process. Each original limit is written to disk
+before it is changed, and restored at the end, on Ctrl-C and on SIGTERM; after SIGKILL by a second
+process that waits for this, and by the next start.
 
 Exit codes: 0 ended by a signal or after --seconds; 1 it failed; 3 no cgroup hierarchy has the cpu
 controller.")]
     Run(RunArguments),
-    /// Let the kernel schedule with our sched_ext scheduler for a while, limiting nobody, and tell
-    /// what its calls cost
+    /// Run the sched_ext scheduler for a while without limits, and measure the overhead of its
+    /// callbacks
     #[command(after_help = "\
 Examples:
   dormouse bandwidth scheduler
-  dormouse bandwidth scheduler --empty      the least scheduler that there can be, to compare with
+  dormouse bandwidth scheduler --empty      the smallest possible scheduler, for comparison
 
-Needs root and a kernel with sched_ext. Whatever runs meanwhile is what is measured.
+Needs root and a kernel with sched_ext. The machine's present load is what is measured.
 
 Exit codes: 0 done; 1 the kernel refuses it, or ended it; 3 the kernel has no sched_ext.")]
     Scheduler(SchedulerArguments),
-    /// Show what a running daemon does
+    /// Show the state of a running daemon
     #[command(after_help = "\
 Examples:
   dormouse bandwidth top
   dormouse bandwidth top --once --json
 
-On a terminal: q ends, s sorts by bandwidth, CPU time or memory, ↑ and ↓ scroll. Elsewhere it prints
+On a terminal: q quits, s sorts by bandwidth, CPU time or memory, ↑ and ↓ scroll. Elsewhere it prints
 the same as text, once a second.
 
 Exit codes: 0 shown; 1 no daemon is running.")]
     Top(TopArguments),
-    /// Give back every limit that a daemon left behind
+    /// Restore every limit that a daemon left behind
     #[command(after_help = "\
 Example:
   dormouse bandwidth undo
 
-A limit that somebody else has set since is left alone. While a daemon is running there is nothing
-to undo, and it is refused.
+A limit that another program has set since is left alone. While a daemon is running, the command is
+refused.
 
 Exit codes: 0 done; 1 a daemon is running, or something could not be undone.")]
     Undo(UndoArguments),
@@ -97,11 +98,11 @@ Exit codes: 0 done; 1 a daemon is running, or something could not be undone.")]
 /// Arguments of `probe`.
 #[derive(Debug, Args)]
 pub struct ProbeArguments {
-    /// The NUMA node that is the device
+    /// The NUMA node of the device
     #[arg(long, value_name = "N")]
     pub node: u32,
 
-    /// Write the curve to this file, as `--curve` and the daemon's `curve` read it
+    /// Write the curve to this file, in the format of `--curve` and of the daemon's `curve`
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 
@@ -109,17 +110,17 @@ pub struct ProbeArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
 
-    /// Lines that are written after they were read, in percent; some of sixteen are, as many as come
-    /// nearest to it, and one at least unless it is 0
+    /// Lines that are written after they were read, in percent, rounded to sixteenths; at least
+    /// one sixteenth unless it is 0
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub writes: u8,
 
-    /// Memory that all these threads use together, 2 MiB each at least [default: twice the largest
-    /// cache, 8 MiB each at least]
+    /// Total memory of these threads, at least 2 MiB each [default: twice the largest cache, at
+    /// least 8 MiB each]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     pub mib: Option<u32>,
 
-    /// Time for each of the fifteen steps, in milliseconds
+    /// Time of each of the fifteen steps, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..=60_000))]
     pub step: u32,
 
@@ -131,13 +132,13 @@ pub struct ProbeArguments {
 /// Arguments of `scheduler`.
 #[derive(Debug, Args)]
 pub struct SchedulerArguments {
-    /// The least scheduler that there can be, instead of ours
+    /// The smallest possible scheduler, for comparison
     #[arg(long)]
     pub empty: bool,
-    /// For so long
+    /// Duration
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     pub seconds: u64,
-    /// One JSON object instead of text
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -145,7 +146,7 @@ pub struct SchedulerArguments {
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArguments {
-    /// Check for this configuration
+    /// Check the requirements of this configuration
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
@@ -157,7 +158,7 @@ pub struct DoctorArguments {
 /// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// What to watch, and how
+    /// The configuration file
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     pub config: PathBuf,
 
@@ -169,8 +170,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE")]
     pub events: Option<PathBuf>,
 
-    /// Write what each pass found and decided to this file: tab-separated values, a line for each
-    /// user in each pass
+    /// Write the measurements and decisions of each pass to this file: tab-separated values, a
+    /// line for each user in each pass
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 }
@@ -182,7 +183,7 @@ pub struct TopArguments {
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     pub config: PathBuf,
 
-    /// Show it once, and end
+    /// Show it once and exit
     #[arg(long)]
     pub once: bool,
 
@@ -208,43 +209,44 @@ const CONFIG: &str = "/etc/dormouse/bandwidth.toml";
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArguments {
-    /// Who decides; may be given several times [default: all]
+    /// The policy; may be given several times [default: all]
     #[arg(long, value_enum, value_name = "POLICY")]
     pub policy: Vec<PolicyName>,
 
     /// The device's latency curve
-    #[arg(long, value_name = "FILE|NAME", default_value = "seed-fpga")]
+    #[arg(long, value_name = "FILE|NAME", default_value = "kaemmerer-fpga")]
     pub curve: String,
 
-    /// The bandwidth to stay at, GiB/s [default: four fifths of the curve's working point]
+    /// The threshold in GiB/s [default: four fifths of the curve's working point]
     #[arg(long, value_name = "GIB_S", value_parser = positive)]
     pub threshold: Option<f64>,
 
-    /// Instead: our policies find the threshold at which an access takes so long, in nanoseconds
+    /// Instead of a threshold: the access latency, in nanoseconds, that the feedback policies
+    /// search the threshold for
     #[arg(long, value_name = "NS", value_parser = positive, conflicts_with = "threshold")]
     pub latency: Option<f64>,
 
-    /// Who runs
+    /// The workload
     #[arg(long, value_name = "TASKS", default_value = "5xreader,39xcompute")]
     pub tasks: TaskSet,
 
-    /// Logical CPUs, two a core
+    /// Logical CPUs, two for each core
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cpus: u16,
 
-    /// Between two passes of our policies, in milliseconds
+    /// Time between two passes of the feedback policies, in milliseconds
     #[arg(long, value_name = "MS", default_value = "50", value_parser = interval)]
     pub interval: f64,
 
-    /// How long, in simulated seconds; the first 20 are left out of the results
+    /// Simulated seconds; the first 20 are not measured
     #[arg(long, value_name = "S", default_value_t = 55, value_parser = clap::value_parser!(u16).range(21..=3600))]
     pub seconds: u16,
 
-    /// Times that each policy is simulated, with other random numbers
+    /// Simulations of each policy, each with other random numbers
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub runs: u16,
 
-    /// The first run's random numbers
+    /// The seed of the first simulation's random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
@@ -253,22 +255,24 @@ pub struct SimulateArguments {
     pub json: bool,
 }
 
-/// Who decides.
+/// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PolicyName {
-    /// Nobody
+    /// No control
     None,
-    /// Seed: cpu.max, everybody reduced by the same factor
-    SimpleCgroups,
-    /// Seed: cpu.max, heavier users reduced more
-    Cgroups,
-    /// Seed: sched_ext with a queue for throttled tasks
+    /// Kämmerer 2025, simple cgroups: cpu.max, all users reduced by the same factor
+    #[value(alias = "simple-cgroups")]
+    ByTotal,
+    /// Kämmerer 2025, cgroups: cpu.max, heavier users reduced more
+    #[value(alias = "cgroups")]
+    BalancePoints,
+    /// Kämmerer 2025: sched_ext with a queue for throttled tasks
     ThrottleQueue,
-    /// Ours: cpu.max, fair shares with feedback
+    /// Ours: cpu.max, max–min fair shares with feedback
     Fair,
-    /// The same with our sched_ext scheduler
+    /// The same, enforced by the sched_ext scheduler
     FairSchedExt,
-    /// The same, which gives away processors that would be idle (idle = "use")
+    /// The same; limited tasks may use processors that would be idle (idle = "use")
     FairSchedExtUse,
 }
 
@@ -276,8 +280,8 @@ impl From<PolicyName> for Policy {
     fn from(name: PolicyName) -> Self {
         match name {
             PolicyName::None => Self::None,
-            PolicyName::SimpleCgroups => Self::SimpleCgroups,
-            PolicyName::Cgroups => Self::Cgroups,
+            PolicyName::ByTotal => Self::ByTotal,
+            PolicyName::BalancePoints => Self::BalancePoints,
             PolicyName::ThrottleQueue => Self::ThrottleQueue,
             PolicyName::Fair => Self::Fair,
             PolicyName::FairSchedExt => Self::FairExt,

@@ -1,4 +1,4 @@
-//! `dormouse bandwidth doctor`: what this machine has for bandwidth control.
+//! `dormouse bandwidth doctor`: checks this machine for bandwidth control.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,25 +10,26 @@ use serde_json::json;
 
 use super::arguments::DoctorArguments;
 use super::{CliError, DONE, LACKING};
-use crate::daemon::config::{Config, CounterConfig, Means};
-use crate::daemon::counters::{self, Reading};
+use crate::daemon::config::{Config, CounterConfig, Enforcement};
+use crate::daemon::counter::Reading;
+use crate::daemon::counters;
 use crate::daemon::{Probe, sampling};
 use crate::enforce::cgroup::{Hierarchy, Version};
 use crate::enforce::ext;
-use crate::lines::charged;
+use crate::line_samples::uncharged;
 use crate::perf::{numbers, usable};
 
-/// What becomes of samples where cgroups with processes have no memory controller.
+/// What to do when cgroups with processes have no memory controller.
 const LACKS_MEMORY: &str = "write +memory into cgroup.subtree_control of the cgroups above; while one \
-                            of them uses a node, CPU time and resident memory tell whose its \
-                            traffic is";
+                            of them uses a node, CPU time and resident memory attribute its \
+                            traffic";
 
-/// One thing that was looked at.
+/// One check.
 #[derive(Debug, Serialize)]
 struct Check {
     id: String,
     ok: bool,
-    /// Whether the program cannot run as it is configured without it.
+    /// Whether the configured daemon cannot run without it.
     needed: bool,
     found: String,
     todo: String,
@@ -75,7 +76,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, CliError> {
     }
     if config
         .as_ref()
-        .is_some_and(|config| config.enforce == Means::SchedExt)
+        .is_some_and(|config| config.enforce == Enforcement::SchedExt)
     {
         checks.push(Check::new("sched-ext", sched_ext()));
     }
@@ -104,10 +105,10 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, CliError> {
 
 fn root() -> Result<String, (String, &'static str)> {
     if rustix::process::geteuid().is_root() {
-        Ok("limits may be set".to_owned())
+        Ok("limits can be set".to_owned())
     } else {
         Err((
-            "this is not root".to_owned(),
+            "not running as root".to_owned(),
             "run it as root, or through the systemd unit",
         ))
     }
@@ -124,7 +125,7 @@ fn cgroup() -> Result<String, (String, &'static str)> {
     }
 }
 
-/// The configured nodes, or those that have memory and no processors.
+/// The configured nodes, or those with memory and without processors.
 fn node(config: Option<&Config>) -> Result<String, (String, &'static str)> {
     let folder = Path::new("/sys/devices/system/node");
     if let Some(config) = config {
@@ -155,7 +156,7 @@ fn counter(config: &Config, one: &CounterConfig) -> Result<String, (String, &'st
     let (name, todo) = match one {
         CounterConfig::Assumed { gib_per_cpu_second } => {
             return Ok(format!(
-                "none: a CPU second on the device is taken for {gib_per_cpu_second} GiB"
+                "none: assumes {gib_per_cpu_second} GiB for each CPU second on the device"
             ));
         }
         CounterConfig::Text { path } => (
@@ -201,11 +202,11 @@ fn counter(config: &Config, one: &CounterConfig) -> Result<String, (String, &'st
 fn samples(config: &Config) -> Result<String, (String, &'static str)> {
     let hierarchy = Hierarchy::find().map_err(|error| (error.to_string(), ""))?;
     if let Some(device) = sampling::device(config, &hierarchy) {
-        let todo = "it is the `resourceN` of a device that samples its lines into a ring there; \
-                    without, CPU time and resident memory tell whose traffic is";
+        let todo = "set it to the `resourceN` of a device with a ring of cache-line samples; \
+                    without samples, CPU time and resident memory attribute traffic";
         let samples = device.map_err(|why| (why, todo))?.samples();
-        if let Some(told) = charged::told(&charged::below(&hierarchy, &config.cgroups)) {
-            return Err((told, LACKS_MEMORY));
+        if let Some(lacking) = uncharged::describe(&uncharged::below(&hierarchy, &config.cgroups)) {
+            return Err((lacking, LACKS_MEMORY));
         }
         return Ok(format!("the device has sampled {samples} lines"));
     }
@@ -213,18 +214,18 @@ fn samples(config: &Config) -> Result<String, (String, &'static str)> {
         Ok(_) => Ok("accesses are sampled".to_owned()),
         Err(why) => Err((
             why,
-            "without, CPU time and resident memory tell whose traffic is",
+            "without samples, CPU time and resident memory attribute traffic",
         )),
     }
 }
 
-/// Where latency decides on the threshold: whether it can be measured.
+/// Whether latency can be measured, where it determines the threshold.
 fn latency(config: &Config) -> Option<Check> {
-    config.most_latency_ns?;
-    let todo = "it reads 8 MiB of each node, beside which 64 MiB stay free, and needs Linux 5.14 or \
-                newer; threshold_gib_s or curve does without";
+    config.max_latency_ns?;
+    let todo = "it needs 8 MiB of each node, another 64 MiB left free, and Linux 5.14 or newer; without \
+                that, set threshold_gib_s or curve";
     let found = match Probe::room(&config.nodes) {
-        Ok(()) => Ok("there is memory on each node to measure it with".to_owned()),
+        Ok(()) => Ok("each node has memory for the measurement".to_owned()),
         Err(error) => Err((error.to_string(), todo)),
     };
     let check = Check::new("latency", found);
@@ -234,20 +235,20 @@ fn latency(config: &Config) -> Option<Check> {
     })
 }
 
-/// Asked for by the configuration.
+/// Only if the configuration uses it.
 fn sched_ext() -> Result<String, (String, &'static str)> {
     match ext::in_force() {
         Ok(None) => Ok("the kernel has it, and no scheduler is loaded".to_owned()),
         Ok(Some(name)) if name.starts_with("dormouse") => Ok(format!("{name} is in force")),
         Ok(Some(name)) => Err((
             format!("the scheduler {name} is in force"),
-            "end it: there can be one only",
+            "stop it: only one can be active",
         )),
         Err(error) => Err((error.to_string(), "or leave `enforce` at \"quota\"")),
     }
 }
 
-/// Of each kind of counter, whether this machine has it; whether it is configured does not matter.
+/// Which kinds of counters this machine has, configured or not.
 fn sources() -> Vec<Check> {
     let text = "/sys/kernel/debug/cxl-counter-driver/counter-dump";
     let resctrl = "/sys/fs/resctrl/info/L3_MON/mon_features";
@@ -294,9 +295,9 @@ mod tests {
             latency(&Config::read(&file).unwrap()).map(|check| (check.ok, check.needed))
         };
         assert_eq!(check(999, "threshold_gib_s = 1.0"), None);
-        assert_eq!(check(0, "most_latency_ns = 600"), Some((true, true)));
-        assert_eq!(check(999, "most_latency_ns = 600"), Some((false, true)));
-        let both = "most_latency_ns = 600\ncurve = \"linear-knee\"";
+        assert_eq!(check(0, "max_latency_ns = 600"), Some((true, true)));
+        assert_eq!(check(999, "max_latency_ns = 600"), Some((false, true)));
+        let both = "max_latency_ns = 600\ncurve = \"linear-knee\"";
         assert_eq!(check(999, both), Some((false, false)));
     }
 }

@@ -23,7 +23,7 @@ use crate::enforce::ext::ExtError;
 
 /// Done.
 const DONE: u8 = 0;
-/// Something failed.
+/// It failed.
 const FAILED: u8 = 1;
 /// This machine lacks something.
 const LACKING: u8 = 3;
@@ -37,7 +37,7 @@ pub enum CliError {
     /// A configuration that cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Memory of a node that cannot be had.
+    /// Memory of a node that is not available.
     #[error(transparent)]
     Memory(#[from] crate::probe::MemoryError),
     /// Cgroups that cannot be limited.
@@ -46,7 +46,7 @@ pub enum CliError {
     /// Standard output that cannot be written.
     #[error(transparent)]
     Output(#[from] dormouse_report::output::OutputError),
-    /// Another one, in words.
+    /// Another error, as a message.
     #[error("{0}")]
     Failed(String),
 }
@@ -74,7 +74,7 @@ pub fn run(command: &BandwidthCommand) -> u8 {
         BandwidthCommand::Undo(arguments) => run::undo(arguments),
     };
     result.unwrap_or_else(|error| {
-        // Nobody may be listening; that must not hide the exit code.
+        // Standard error may be closed; that must not change the exit code.
         let _ = writeln!(std::io::stderr(), "dormouse: {error}");
         error.exit_code()
     })

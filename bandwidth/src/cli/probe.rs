@@ -18,7 +18,7 @@ use crate::probe::sweep::{self, Plan, Point, ROUND};
 
 /// A bar of the largest latency, in characters.
 const WIDTH: f64 = 40.0;
-/// What a program ends with that SIGINT ended.
+/// The exit code after SIGINT.
 const INTERRUPTED: u8 = 130;
 
 pub fn run(arguments: &ProbeArguments) -> Result<u8, CliError> {
@@ -98,7 +98,7 @@ fn plan(arguments: &ProbeArguments) -> Result<Plan, CliError> {
     })
 }
 
-/// Each thread's part of so many MiB, in huge pages: all together have no more than that.
+/// The memory of each thread, in huge pages; together at most this many MiB.
 fn bytes_each(mib: usize, threads: usize) -> Result<usize, CliError> {
     let bytes = (mib << 20) / threads / HUGE * HUGE;
     if bytes == 0 {
@@ -110,7 +110,7 @@ fn bytes_each(mib: usize, threads: usize) -> Result<usize, CliError> {
     Ok(bytes)
 }
 
-/// Lines of sixteen: as many as that percentage is nearly, but some where some are asked for.
+/// The percentage in sixteenths, rounded; at least 1 unless it is 0.
 fn sixteenths(percent: u8) -> usize {
     let nearest = (usize::from(percent) * ROUND + 50) / 100;
     nearest.max(usize::from(percent > 0))
@@ -151,7 +151,7 @@ fn rendered(points: &[Point], curve: Option<&Curve>) -> String {
             curve.working_point() / GIB,
             curve.threshold() / GIB
         );
-        if curve.working_point() >= curve.most() {
+        if curve.working_point() >= curve.max_bandwidth() {
             text.push_str(
                 "that is the most that these threads could move: with more of them the knee may be \
                  further on\n",
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_writes_gets_some_and_as_many_as_he_asks_for() {
+    fn the_written_fraction_is_rounded_and_never_zero_unless_requested() {
         let all = [0, 1, 6, 7, 50, 53, 99, 100].map(sixteenths);
         assert_eq!(all, [0, 1, 1, 1, 8, 8, 16, 16]);
     }

@@ -18,7 +18,7 @@ use crate::daemon::config::Config;
 use crate::daemon::metrics::serve;
 use crate::daemon::residence::Watcher;
 use crate::daemon::status::{Passes, Schedule, Status};
-use crate::daemon::{Daemon, News, Probe};
+use crate::daemon::{Daemon, Notice, Probe};
 use crate::enforce::cgroup::Hierarchy;
 use crate::enforce::ledger::{Ledger, Undone, Wait};
 
@@ -30,7 +30,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
     let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     files.current = files.maximum;
     if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Nofile, files) {
-        tracing::warn!("only few files may be open: {error}");
+        tracing::warn!("the limit of open files stays low: {error}");
     }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [
@@ -52,7 +52,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
     if let Some(address) = config.metrics {
         let bound = serve(address, Arc::clone(&status))
             .map_err(|error| CliError::Failed(format!("{address}: {error}")))?;
-        tracing::info!("Prometheus may ask {bound}");
+        tracing::info!("metrics are served at {bound}");
     }
     let watcher = Watcher::start(hierarchy, config.cgroups.clone(), config.nodes.clone());
     let began = Instant::now();
@@ -65,20 +65,20 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
         let started = Instant::now();
         if let Some(found) = watcher.newer(generation) {
             generation = found.generation;
-            for news in daemon.set_users(&found) {
-                events.tell(&news);
+            for notices in daemon.set_users(&found) {
+                events.tell(&notices);
             }
         }
         let pass = daemon.pass(began.elapsed().as_nanos() as u64 + 1);
-        for news in &pass.news {
-            events.tell(news);
+        for notices in &pass.notices {
+            events.tell(notices);
         }
         counts.add(&pass, started.elapsed());
         if let Some(file) = &mut trace
             && let Err(error) =
                 file.add(counts.passes, began.elapsed().as_secs_f64(), &daemon, &pass)
         {
-            tracing::warn!("--trace: {error}; it ends here");
+            tracing::warn!("--trace: {error}; tracing stops");
             trace = None;
         }
         if writes.is_due() {
@@ -93,17 +93,17 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
             writes.done(began);
         }
         due += daemon.interval();
-        // After a delay passes are not made up for: there is one state only, the present one.
+        // Missed passes are skipped: only the present state matters.
         due = due.max(Instant::now());
         sleep_until(due, &stop);
     }
     drop(watcher);
-    let failed = give_back(daemon, &mut events);
+    let failed = restore_limits(daemon, &mut events);
     let _ = std::fs::remove_file(config.status());
     end(guardian);
     if failed {
         return Err(CliError::Failed(
-            "not every limit could be given back; `dormouse bandwidth undo` tries again".to_owned(),
+            "not every limit could be restored; run `dormouse bandwidth undo`".to_owned(),
         ));
     }
     Ok(DONE)
@@ -119,16 +119,16 @@ fn begin(
 ) -> Result<(Daemon, Option<Trace>), CliError> {
     let (daemon, undone) = Daemon::new(config.clone(), threshold, hierarchy.clone())?;
     for undone in &undone {
-        tracing::warn!("left by an earlier run: {}", told(undone));
-        events.mark("undone", &told(undone));
+        tracing::warn!("left by an earlier run: {}", describe(undone));
+        events.mark("undone", &describe(undone));
     }
-    // Not before the ledger is ours: a daemon that has it may be writing to the same file.
+    // Only with the ledger: another daemon may be writing to the same file.
     let trace = trace.map(Trace::create).transpose()?;
     Ok((daemon, trace))
 }
 
-/// What measures latency, if that is asked for. Where it cannot be measured, what else is configured
-/// is the threshold.
+/// The latency probe, if configured. Where latency cannot be measured, the configured threshold or
+/// curve applies.
 fn probe(config: &Config, threshold: f64, events: &mut Events) -> Result<Option<Probe>, CliError> {
     let error = match Probe::of(config, threshold) {
         Ok(probe) => return Ok(probe),
@@ -144,17 +144,17 @@ fn probe(config: &Config, threshold: f64, events: &mut Events) -> Result<Option<
     Ok(None)
 }
 
-/// Returns whether anything could not be given back.
-fn give_back(daemon: Daemon, events: &mut Events) -> bool {
+/// Returns whether a limit could not be restored.
+fn restore_limits(daemon: Daemon, events: &mut Events) -> bool {
     let undone = daemon.finish();
     for undone in &undone {
-        tracing::info!("{}", told(undone));
-        events.mark("undone", &told(undone));
+        tracing::info!("{}", describe(undone));
+        events.mark("undone", &describe(undone));
     }
     undone.iter().any(|one| matches!(one, Undone::Failed(..)))
 }
 
-/// Sleeps in pieces, so that a signal is heeded soon.
+/// Sleeps in short pieces, so that a signal takes effect soon.
 fn sleep_until(due: Instant, stop: &AtomicBool) {
     loop {
         let left = due.saturating_duration_since(Instant::now());
@@ -165,8 +165,8 @@ fn sleep_until(due: Instant, stop: &AtomicBool) {
     }
 }
 
-/// A process that undoes everything as soon as this one is gone, however it went. It waits for the
-/// ledger's lock, which the kernel releases with the last breath of its owner.
+/// Starts a process that restores all limits when this one ends for any reason. It waits for the
+/// ledger's lock, which the kernel releases with its owner.
 fn guard(config: &Path) -> Option<Child> {
     let program = std::env::current_exe().ok()?;
     let child = Command::new(program)
@@ -174,15 +174,15 @@ fn guard(config: &Path) -> Option<Child> {
         .arg(config)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        // What ends this process's group need not end the guardian.
+        // A signal to this process group must not end the guardian.
         .process_group(0)
         .spawn();
     child
-        .map_err(|error| tracing::warn!("nobody watches over this daemon: {error}"))
+        .map_err(|error| tracing::warn!("the guardian process cannot be started: {error}"))
         .ok()
 }
 
-/// The ledger is free now: the guardian finds nothing to do, and ends.
+/// The ledger is free now: the guardian finds nothing to do and ends.
 fn end(guardian: Option<Child>) {
     if let Some(mut child) = guardian {
         let _ = child.wait();
@@ -200,7 +200,7 @@ pub fn undo(arguments: &UndoArguments) -> Result<u8, CliError> {
     drop(ledger);
     let mut text = String::new();
     for undone in &undone {
-        text.push_str(&told(undone));
+        text.push_str(&describe(undone));
         text.push('\n');
     }
     if undone.is_empty() {
@@ -213,17 +213,17 @@ pub fn undo(arguments: &UndoArguments) -> Result<u8, CliError> {
     Ok(DONE)
 }
 
-/// In words.
-fn told(undone: &Undone) -> String {
+/// A description for messages.
+fn describe(undone: &Undone) -> String {
     let limit = |max: &crate::enforce::cgroup::Max| match max.cpu() {
         Some(cpu) => format!("{cpu:.3} CPUs"),
         None => "no limit".to_owned(),
     };
     match undone {
-        Undone::Restored(path, max) => format!("{}: as it was: {}", path.display(), limit(max)),
+        Undone::Restored(path, max) => format!("{}: restored: {}", path.display(), limit(max)),
         Undone::Gone(path) => format!("{}: is gone", path.display()),
         Undone::LeftAlone(path, max) => format!(
-            "{}: left at {}, which somebody else has set",
+            "{}: left at {}, which another program has set",
             path.display(),
             limit(max)
         ),
@@ -231,7 +231,7 @@ fn told(undone: &Undone) -> String {
     }
 }
 
-/// Log and events at once.
+/// Writes to the log and to the events file.
 struct Events {
     writer: Option<EventWriter>,
     began: Instant,
@@ -254,58 +254,62 @@ impl Events {
         let t_ns = self.began.elapsed().as_nanos() as u64;
         let event = Event::new(t_ns, Clock::Host, "bandwidth", name, Kind::Mark).with("what", what);
         if let Err(error) = writer.write(&event) {
-            tracing::warn!("--events: {error}; no more of them are written");
+            tracing::warn!("--events: {error}; writing events stops");
             self.writer = None;
         }
     }
 
-    fn tell(&mut self, news: &News) {
-        let (name, what) = match news {
-            News::Fault(node, fault) => (
+    fn tell(&mut self, notices: &Notice) {
+        let (name, what) = match notices {
+            Notice::Fault(node, fault) => (
                 "counter-fault",
                 format!("the counter of node {node} {}", fault.as_str()),
             ),
-            News::Recovered(node) => (
+            Notice::Recovered(node) => (
                 "counter-recovered",
-                format!("the counter of node {node} can be believed again"),
+                format!("the counter of node {node} is valid again"),
             ),
-            News::Counter(what) => ("counter", what.clone()),
-            News::Samples(node, true) => (
+            Notice::Counter(what) => ("counter", what.clone()),
+            Notice::Samples(node, true) => (
                 "samples",
-                format!("node {node}: samples tell whose its traffic is"),
+                format!("node {node}: samples attribute its traffic"),
             ),
-            News::Samples(node, false) => (
+            Notice::Samples(node, false) => (
                 "no-samples",
                 format!(
-                    "node {node}: samples do not tell any more whose its traffic is; CPU time and \
-                     resident memory do"
+                    "node {node}: there are no samples; CPU time and resident memory attribute its \
+                     traffic"
                 ),
             ),
-            News::Sampled(what) => ("samples", what.clone()),
-            News::NoSamples(why) => (
+            Notice::Sampled(what) => ("samples", what.clone()),
+            Notice::NoSamples(why) => (
                 "no-samples",
-                format!("{why}; CPU time and resident memory tell whose traffic is"),
+                format!("{why}; CPU time and resident memory attribute the traffic"),
             ),
-            News::Lifted => (
+            Notice::Lifted => (
                 "lifted",
-                "all limits were lifted: without counters nobody can be judged".to_owned(),
+                "all limits were lifted: traffic cannot be attributed without counters".to_owned(),
             ),
-            News::Foreign(path) => (
+            Notice::Foreign(path) => (
                 "foreign-limit",
                 format!(
-                    "{}: somebody else has set a limit; it is respected",
+                    "{}: another program has set a limit; it stays",
                     path.display()
                 ),
             ),
-            News::Gone(path) => ("gone", format!("{}: is gone", path.display())),
-            News::Ejected(ended) => (
+            Notice::Gone(path) => ("gone", format!("{}: is gone", path.display())),
+            Notice::Ejected(exit_record) => (
                 "ejected",
-                format!("the kernel ended the scheduler: {ended}; quotas hold the limits now"),
+                format!(
+                    "the kernel ended the scheduler: {exit_record}; quotas hold the limits now"
+                ),
             ),
-            News::Failed(path, why) => ("failed", format!("{}: {why}", path.display())),
+            Notice::Failed(path, why) => ("failed", format!("{}: {why}", path.display())),
         };
-        match news {
-            News::Recovered(_) | News::Gone(_) | News::Samples(_, true) => tracing::info!("{what}"),
+        match notices {
+            Notice::Recovered(_) | Notice::Gone(_) | Notice::Samples(_, true) => {
+                tracing::info!("{what}")
+            }
             _ => tracing::warn!("{what}"),
         }
         self.mark(name, &what);

@@ -1,4 +1,4 @@
-//! `dormouse bandwidth scheduler`: what the calls of a sched_ext scheduler cost.
+//! `dormouse bandwidth scheduler`: the overhead of a sched_ext scheduler's callbacks.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use serde_json::json;
 use super::arguments::SchedulerArguments;
 use super::{CliError, DONE};
 use crate::enforce::EnforceError;
-use crate::enforce::ext::{self, Cost, Empty, Ext, Idle, Statistics};
+use crate::enforce::bpf_statistics::{Cost, Statistics};
+use crate::enforce::ext::{self, Empty, Ext, IdleCpus};
 
 pub fn run(arguments: &SchedulerArguments) -> Result<u8, CliError> {
     ext::in_force().map_err(EnforceError::from)?;
@@ -21,11 +22,11 @@ pub fn run(arguments: &SchedulerArguments) -> Result<u8, CliError> {
         wait();
         ("dormouse_empty", statistics.of("empty_"))
     } else {
-        let scheduler = Ext::load(Idle::Hold).map_err(EnforceError::from)?;
+        let scheduler = Ext::load(IdleCpus::Hold).map_err(EnforceError::from)?;
         wait();
-        if let Some(ended) = scheduler.ended() {
+        if let Some(exit_record) = scheduler.exit_record() {
             return Err(CliError::Failed(format!(
-                "the kernel ended the scheduler: {ended}"
+                "the kernel ended the scheduler: {exit_record}"
             )));
         }
         ("dormouse", statistics.of("dormouse_"))

@@ -1,10 +1,10 @@
 //! The screen of `dormouse bandwidth top` on a terminal.
 //!
 //! ```text
-//!  what goes on                    total of threshold, latency, counters
-//!  ██████████████░░░░░░            how full the device is
+//!  status                          total and threshold, latency, counters
+//!  ██████████████░░░░░░            total relative to the threshold
 //!  ▁▂▃▅▇▇▆▆▆▆                      the total of the last minutes
-//!  users                           a line each; ↑ ↓ scroll, s sorts, q ends
+//!  users                           a line each; ↑ ↓ scroll, s sorts, q quits
 //! ```
 
 use std::collections::VecDeque;
@@ -20,16 +20,16 @@ use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, Tab
 
 use crate::daemon::status::{Status, UserStatus};
 
-/// Between two looks at the daemon's status; it writes one twice a second.
-const LOOK: Duration = Duration::from_millis(500);
-/// Looks that are remembered.
+/// Time between two readings of the daemon's status; it writes one twice a second.
+const REFRESH: Duration = Duration::from_millis(500);
+/// Readings in the history.
 const HISTORY: usize = 600;
-/// A status as old as this, in seconds, comes from a daemon that does nothing.
+/// A status older than this, in seconds, means that the daemon hangs.
 const STALE_S: u64 = 5;
-/// The history's height is this much of the threshold.
+/// The height of the history, relative to the threshold.
 const HEIGHT: f64 = 1.5;
 
-/// Which users come first.
+/// The order of users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Bandwidth,
@@ -63,12 +63,12 @@ impl Order {
     }
 }
 
-/// What is shown.
+/// The state of the screen.
 struct Screen {
     status: Status,
-    /// There is no daemon any more; the status is its last one.
+    /// The daemon has ended; the status is its last one.
     gone: bool,
-    /// Totals in thousandths of the threshold, the last one first.
+    /// Totals in thousandths of the threshold, the newest one first.
     totals: VecDeque<u64>,
     order: Order,
     table: TableState,
@@ -101,7 +101,7 @@ impl Screen {
         }
     }
 
-    /// Returns whether it is to end.
+    /// Handles a key; returns whether to quit.
     fn press(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return true,
@@ -139,7 +139,7 @@ impl Screen {
         let title = format!("the last {} s", history.width / 2);
         frame.render_widget(spark.block(Block::new().title(title.dim())), history);
         self.draw_users(frame, users);
-        let keys = format!("q ends   s sorts (by {})   ↑ ↓ scroll", self.order.name());
+        let keys = format!("q quits   s sorts (by {})   ↑ ↓ scroll", self.order.name());
         frame.render_widget(Paragraph::new(keys.dim()), foot);
     }
 
@@ -168,7 +168,7 @@ impl Screen {
         line
     }
 
-    /// How full the device is.
+    /// The color of the load.
     fn color(&self) -> Color {
         let part = self.status.total_gib_s / self.status.threshold_gib_s;
         match part {
@@ -224,22 +224,22 @@ fn right(text: String) -> Cell<'static> {
     Cell::from(Line::from(Span::raw(text)).right_aligned())
 }
 
-/// Shows what the daemon does until somebody presses q or Ctrl-C; `look` reads its status.
+/// Shows the daemon's status until q or Ctrl-C is pressed; `read` reads it.
 ///
 /// # Errors
 /// The terminal is gone.
-pub fn show(first: Status, look: impl Fn() -> Option<Status>) -> io::Result<()> {
+pub fn show(first: Status, read: impl Fn() -> Option<Status>) -> io::Result<()> {
     ratatui::run(|terminal| {
         let draw = |screen: &mut Screen| {
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let now_s = now.map_or(0, |time| time.as_secs());
             terminal.draw(|frame| screen.draw(frame, now_s)).map(|_| ())
         };
-        follow(&mut Screen::new(first), draw, look, event_within)
+        follow(&mut Screen::new(first), draw, read, event_within)
     })
 }
 
-/// What the terminal says within that time.
+/// The terminal's next event within this time.
 fn event_within(time: Duration) -> io::Result<Option<Event>> {
     event::poll(time)?.then(event::read).transpose()
 }
@@ -247,10 +247,10 @@ fn event_within(time: Duration) -> io::Result<Option<Event>> {
 fn follow(
     screen: &mut Screen,
     mut draw: impl FnMut(&mut Screen) -> io::Result<()>,
-    mut look: impl FnMut() -> Option<Status>,
+    mut read: impl FnMut() -> Option<Status>,
     mut event_within: impl FnMut(Duration) -> io::Result<Option<Event>>,
 ) -> io::Result<()> {
-    let mut due = Instant::now() + LOOK;
+    let mut due = Instant::now() + REFRESH;
     loop {
         draw(screen)?;
         let event = event_within(due.saturating_duration_since(Instant::now()))?;
@@ -260,10 +260,10 @@ fn follow(
         {
             return Ok(());
         }
-        // Whoever keeps a key pressed sees what goes on, too.
+        // The status is refreshed even while a key is held down.
         if Instant::now() >= due {
-            screen.take(look());
-            due = Instant::now() + LOOK;
+            screen.take(read());
+            due = Instant::now() + REFRESH;
         }
     }
 }
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn it_shows_how_full_the_device_is_and_who_is_limited() {
+    fn the_screen_shows_the_load_and_the_limited_users() {
         let text = shown(&mut screen(), 1001);
         for said in ["2.00 of 4.00 GiB/s", "takes 480 ns", "50 %", "0.250", "/c"] {
             assert!(text.contains(said), "{said}: {text}");
@@ -331,21 +331,21 @@ mod tests {
 
     #[test]
     fn the_status_is_read_while_keys_are_pressed_all_the_time() {
-        let looks = std::cell::Cell::new(0);
+        let scans = std::cell::Cell::new(0);
         let look = || {
-            looks.set(looks.get() + 1);
+            scans.set(scans.get() + 1);
             Some(Status::default())
         };
         let began = Instant::now();
         let press = |time: Duration| {
-            assert!(time <= LOOK && began.elapsed() < Duration::from_secs(20));
+            assert!(time <= REFRESH && began.elapsed() < Duration::from_secs(20));
             std::thread::sleep(Duration::from_millis(5));
-            let key = if looks.get() < 2 { 'j' } else { 'q' };
+            let key = if scans.get() < 2 { 'j' } else { 'q' };
             Ok(Some(Event::Key(KeyCode::Char(key).into())))
         };
         follow(&mut screen(), |_| Ok(()), look, press).unwrap();
-        assert_eq!(looks.get(), 2);
-        assert!(began.elapsed() >= 2 * LOOK, "and no sooner than that");
+        assert_eq!(scans.get(), 2);
+        assert!(began.elapsed() >= 2 * REFRESH, "and no sooner than that");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::arguments::SimulateArguments;
 use super::{CliError, DONE};
 use crate::curve::{Curve, GIB};
-use crate::simulate::seed::machine;
+use crate::simulate::kaemmerer::machine;
 use crate::simulate::{Outcome, Policy, Setting, simulate};
 
 /// Means over the runs of one policy.
@@ -51,7 +51,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
     let curve = Curve::find(&arguments.curve)?;
     let threshold = match (arguments.threshold, arguments.latency) {
         (Some(gib_s), _) => gib_s * GIB,
-        (None, Some(_)) => curve.most(),
+        (None, Some(_)) => curve.max_bandwidth(),
         (None, None) => curve.threshold(),
     };
     let mut policies: Vec<Policy> = arguments.policy.iter().map(|&name| name.into()).collect();
@@ -66,7 +66,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
         tasks: arguments.tasks.0.clone(),
         policy,
         threshold,
-        most_latency_ns: arguments.latency,
+        max_latency_ns: arguments.latency,
         interval_ms: arguments.interval,
         seconds: f64::from(arguments.seconds),
         warm_up_seconds: 20.0,
@@ -86,6 +86,8 @@ pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
             "curve": curve.name,
             "working_point_gib_s": curve.working_point() / GIB,
             "threshold_gib_s": threshold / GIB,
+            "max_latency_ns": arguments.latency,
+            // The name before 0.2.
             "most_latency_ns": arguments.latency,
             "cpus": machine.cpus,
             "policies": verdicts,
@@ -98,7 +100,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
 
 fn rendered(
     curve: &Curve,
-    most_latency_ns: Option<f64>,
+    max_latency_ns: Option<f64>,
     threshold: f64,
     verdicts: &[Verdict],
 ) -> String {
@@ -107,10 +109,10 @@ fn rendered(
         curve.name,
         curve.working_point() / GIB
     );
-    let _ = match most_latency_ns {
+    let _ = match max_latency_ns {
         Some(ns) => writeln!(
             text,
-            "threshold: where an access takes {ns:.0} ns, {:.2} GiB/s at most\n",
+            "threshold: the bandwidth with an access latency of {ns:.0} ns, at most {:.2} GiB/s\n",
             threshold / GIB
         ),
         None => writeln!(text, "threshold {:.2} GiB/s\n", threshold / GIB),

@@ -1,17 +1,17 @@
-//! The tasks of a simulation, as one word: `2xreader:most=1.5:weight=3,38xcompute`.
+//! The tasks of a simulation in one word: `2xreader:max=1.5:weight=3,38xcompute`.
 
 use std::str::FromStr;
 
 use crate::curve::GIB;
-use crate::simulate::seed::READER;
+use crate::simulate::kaemmerer::READER;
 use crate::simulate::task::{Spec, Work};
 
 /// Tasks of all kinds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskSet(pub Vec<Spec>);
 
-/// More would take longer than anybody waits.
-const MOST_TASKS: usize = 10_000;
+/// More tasks would take too long.
+const MAX_TASKS: usize = 10_000;
 
 impl FromStr for TaskSet {
     type Err = String;
@@ -20,8 +20,8 @@ impl FromStr for TaskSet {
         let mut tasks = Vec::new();
         for part in text.split(',') {
             let (count, spec) = parse(part.trim()).map_err(|why| format!("{part:?}: {why}"))?;
-            if tasks.len() + count > MOST_TASKS {
-                return Err(format!("more than {MOST_TASKS} tasks"));
+            if tasks.len() + count > MAX_TASKS {
+                return Err(format!("more than {MAX_TASKS} tasks"));
             }
             tasks.resize(tasks.len() + count, spec);
         }
@@ -40,13 +40,13 @@ fn parse(part: &str) -> Result<(usize, Spec), String> {
     let count: usize = count
         .parse()
         .ok()
-        .filter(|count| *count <= MOST_TASKS)
-        .ok_or_else(|| format!("the count is a number up to {MOST_TASKS}"))?;
+        .filter(|count| *count <= MAX_TASKS)
+        .ok_or_else(|| format!("the count is a number up to {MAX_TASKS}"))?;
     let mut words = kind.split(':');
     let mut spec = match words.next() {
         Some("reader") => Spec::new(Work::Memory {
-            asking: READER,
-            most: None,
+            access: READER,
+            max_bytes_s: None,
         }),
         Some("compute") => Spec::new(Work::Compute),
         _ => return Err("the kind is reader or compute".to_owned()),
@@ -73,7 +73,9 @@ fn option(spec: &mut Spec, word: &str) -> Result<(), String> {
         value => Ok(value),
     };
     match (name, &mut spec.work) {
-        ("most", Work::Memory { most, .. }) => *most = Some(positive()? * GIB),
+        ("max" | "most", Work::Memory { max_bytes_s, .. }) => {
+            *max_bytes_s = Some(positive()? * GIB)
+        }
         ("weight", Work::Memory { .. }) => spec.weight = positive()?,
         ("protected", Work::Memory { .. }) => spec.protected = true,
         ("from", _) => spec.from_ns = (number()? * 1e9) as i64,
@@ -89,14 +91,14 @@ mod tests {
 
     #[test]
     fn tasks_are_read() {
-        let set: TaskSet = "2xreader:most=1.5:weight=3:protected,1xcompute:from=2:until=5"
+        let set: TaskSet = "2xreader:max=1.5:weight=3:protected,1xcompute:from=2:until=5"
             .parse()
             .unwrap();
         assert_eq!(set.0.len(), 3);
         assert_eq!(set.0[0], set.0[1]);
         assert!(set.0[0].protected && set.0[0].weight == 3.0);
         assert!(
-            matches!(set.0[0].work, Work::Memory { most: Some(most), .. } if most == 1.5 * GIB)
+            matches!(set.0[0].work, Work::Memory { max_bytes_s: Some(max), .. } if max == 1.5 * GIB)
         );
         assert_eq!(
             (set.0[2].from_ns, set.0[2].until_ns),
@@ -105,7 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_task_is_said() {
+    fn the_old_name_of_a_readers_demand_is_accepted() {
+        let set = |text: &str| text.parse::<TaskSet>().unwrap();
+        assert_eq!(set("1xreader:most=0.3"), set("1xreader:max=0.3"));
+    }
+
+    #[test]
+    fn an_invalid_task_is_rejected_with_the_reason() {
         let refused = |text: &str, why: &str| {
             let said = text.parse::<TaskSet>().unwrap_err();
             assert!(said.contains(why), "{text}: {said}");
@@ -113,7 +121,7 @@ mod tests {
         refused("reader", "COUNTxKIND");
         refused("3xwriter", "reader or compute");
         refused("ax", "count");
-        refused("1xreader:most=0", "above 0");
+        refused("1xreader:max=0", "above 0");
         refused("1xreader:speed=1", "no option");
         refused("1xcompute:weight=1", "no option");
         refused("1xreader:from=3:until=2", "ends before");

@@ -1,4 +1,4 @@
-//! `dormouse bandwidth top`: what the daemon does, from its status file.
+//! `dormouse bandwidth top`: shows the daemon's status file.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -14,8 +14,8 @@ use super::{CliError, DONE, screen};
 use crate::daemon::config::Config;
 use crate::daemon::status::Status;
 
-/// Users shown as text; JSON has all of them.
-const MOST_USERS: usize = 20;
+/// Users shown as text; JSON contains all of them.
+const MAX_USERS: usize = 20;
 
 pub fn run(arguments: &TopArguments) -> Result<u8, CliError> {
     let config = Config::read(&arguments.config)?;
@@ -55,11 +55,11 @@ fn read(config: &Config) -> Result<Status, CliError> {
     Ok(status)
 }
 
-/// Whether a daemon has the ledger, which stays locked as long as it lives. Whoever may not open it
-/// sees at least whether the process is there.
+/// Whether a daemon holds the ledger, which stays locked while it lives. Without permission to
+/// open it, checks whether the process exists.
 fn is_running(ledger: &Path, pid: u32) -> bool {
     match File::open(ledger) {
-        // Given back with the file; a daemon that begins meanwhile tries more than once.
+        // The lock is released with the file; a daemon that starts meanwhile retries.
         Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             Path::new("/proc").join(pid.to_string()).exists()
@@ -90,7 +90,7 @@ fn rendered(status: &Status) -> String {
         "{:>8} {:>6} {:>8} {:>9} {:>7}  cgroup",
         "GiB/s", "CPUs", "limit", "on CXL", "weight"
     );
-    for user in status.users.iter().take(MOST_USERS) {
+    for user in status.users.iter().take(MAX_USERS) {
         let limit = match (user.limit_cpus, user.protected) {
             (Some(cpu), _) => format!("{cpu:.3}"),
             (None, true) => "protected".to_owned(),
@@ -106,8 +106,8 @@ fn rendered(status: &Status) -> String {
             user.cgroup
         );
     }
-    if status.users.len() > MOST_USERS {
-        let _ = writeln!(text, "and {} more", status.users.len() - MOST_USERS);
+    if status.users.len() > MAX_USERS {
+        let _ = writeln!(text, "and {} more", status.users.len() - MAX_USERS);
     }
     text
 }
@@ -118,7 +118,7 @@ mod tests {
     use crate::enforce::ledger::{Ledger, Wait};
 
     #[test]
-    fn what_a_daemon_left_that_was_killed_is_not_shown_as_if_it_ran() {
+    fn the_status_of_a_killed_daemon_is_not_shown_as_running() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("bandwidth.toml");
         let text = format!(

@@ -1,5 +1,4 @@
-//! What each pass found and decided, as a table for plotting: why is this one slowed, and by how
-//! much?
+//! The measurements and decisions of each pass as a table, for plotting and debugging.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -9,8 +8,8 @@ use super::CliError;
 use crate::daemon::{Daemon, Pass};
 
 const MIB: f64 = 1048576.0;
-/// What the columns are, in the units of their names; `level` is the bandwidth for a weight of 1
-/// (`inf`: nobody is slowed), `trim` the integral, relative to the threshold.
+/// The columns, in the units of their names; `level` is the bandwidth for a weight of 1 (`inf`: no
+/// user is slowed), `trim` the integral term, relative to the threshold.
 const COLUMNS: &str =
     "pass\ts\ttotal_mib_s\tlevel_mib_s\ttrim\tcgroup\tmib_s\tcpus\tlimit_cpus\theld_back";
 
@@ -18,8 +17,10 @@ const COLUMNS: &str =
 pub struct Trace(BufWriter<File>);
 
 impl Trace {
+    /// Creates the file.
+    ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub fn create(path: &Path) -> Result<Self, CliError> {
         let create = || {
             let mut file = BufWriter::new(File::create(path)?);
@@ -31,10 +32,10 @@ impl Trace {
         })
     }
 
-    /// After the pass of this number, so many seconds since the daemon began.
+    /// Adds the pass with this number, `s` seconds after the start.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn add(
         &mut self,
         number: u64,

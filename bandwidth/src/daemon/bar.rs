@@ -1,11 +1,12 @@
-//! Counters in a PCI device's memory, mapped from sysfs: no kernel module is needed.
+//! Counters in a PCI device's memory, mapped from sysfs, without a kernel module.
 //!
 //! ```text
-//!  resourceN + offset ─▶ read#0 write#0 read#1 write#1 …      64 bits each, of the little end first
+//!  resourceN + offset ─▶ read#0 write#0 read#1 write#1 …      64 bits each, little-endian
 //! ```
 //!
-//! Source: Kämmerer (2025), section 5.1.3, whose FPGA has them in BAR0 from 0x18100 on and counts
-//! accesses of a cache line. It was never run with such a device; its tests map a file instead.
+//! Source: Kämmerer 2025, section 5.1.3. Its FPGA has them in BAR0 from 0x18100 on and counts
+//! accesses of a cache line. This code has not run with such a device; its tests map a file
+//! instead.
 
 use std::io;
 use std::path::Path;
@@ -25,7 +26,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// Maps so many pairs of counters of a device's `resourceN`, from an offset in bytes on.
+    /// Maps this many pairs of counters of a device's `resourceN`, from an offset in bytes on.
     ///
     /// # Errors
     /// The file cannot be opened or mapped, is too short, or the offset is not aligned.
@@ -37,7 +38,7 @@ impl Bar {
         })
     }
 
-    /// What each pair says now; nothing where the device is gone.
+    /// The present counts of each pair; `None` where the device is gone.
     pub fn read(&self) -> Vec<Option<Counts>> {
         let there = self.words.is_there();
         let pair = |at: usize| {
@@ -60,7 +61,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
-    use crate::estimate::counter::{Fault, Follower, Nature};
+    use crate::estimate::counter::{CounterSpec, Fault, Follower};
 
     const OFFSET: u64 = 0x18100;
     const LINE: u64 = 64;
@@ -121,12 +122,12 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_stop_jump_back_or_wrap_are_told_apart() {
+    fn counters_that_stop_jump_back_or_wrap_are_distinguished() {
         let device = Device::new(1);
         let bar = device.map(1).unwrap();
-        let mut follower = Follower::new(Nature {
+        let mut follower = Follower::new(CounterSpec {
             bits: 64,
-            most_bytes_s: 20e9,
+            max_bytes_s: 20e9,
             stopped_after_ms: 500.0,
         });
         let mut t_ns = 0;
@@ -136,7 +137,7 @@ mod tests {
             let flow = follower.follow(t_ns, bar.read()[0], true)?;
             Ok::<_, Fault>(flow.map(|flow| flow.read_bytes))
         };
-        // Bytes wrap where lines do not yet.
+        // Bytes wrap before cache lines do.
         let last = u64::MAX / LINE - 999;
         assert_eq!(look(last), Ok(None));
         assert_eq!(look(last + 3000), Ok(Some(3000 * LINE)));

@@ -1,54 +1,28 @@
-//! What the device has carried, node by node.
+//! Sources of the device's traffic, node by node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::bar::Bar;
+use super::composite::CompositeCounter;
 use super::config::{Config, CounterConfig};
-use super::several::Several;
+use super::counter::{Counter, Reading};
 use crate::curve::GIB;
-use crate::estimate::{Counts, GroupSample, Nature};
+use crate::estimate::{CounterSpec, Counts, GroupSample};
 use crate::perf::device::{NodeCounter, Wanted};
 use crate::perf::pmu::DEVICES;
 
-/// What a counter is told when it is read.
-#[derive(Clone, Copy, Debug)]
-pub struct Reading<'a> {
-    /// Of a monotonic clock.
-    pub now_ns: u64,
-    pub nodes: &'a [u32],
-    /// For each node, CPU time since the last reading of tasks that use it, in CPU seconds weighted
-    /// with the share of their memory that is on it.
-    pub moved: &'a [f64],
-}
-
-/// Where the counters come from.
-pub trait Counter: Send {
-    /// What each node's counter says now; nothing for a node where it cannot be read.
-    fn read(&mut self, reading: Reading) -> Vec<GroupSample>;
-
-    /// Why a node's counter could not be read, where more is known of it.
-    fn why(&self) -> Option<String> {
-        None
-    }
-
-    /// What has changed since it was asked last and is worth telling.
-    fn news(&mut self) -> Vec<String> {
-        Vec::new()
-    }
-}
-
-/// The configured ones, as one.
-pub fn of(config: &Config, nature: Nature) -> Box<dyn Counter> {
+/// The configured counters as one.
+pub fn of(config: &Config, counter_spec: CounterSpec) -> Box<dyn Counter> {
     if config.fallback.is_empty() {
         return one(&config.counter);
     }
     let all = std::iter::once(&config.counter).chain(&config.fallback);
     let all = all.map(|config| (config.kind(), one(config))).collect();
-    Box::new(Several::new(all, nature))
+    Box::new(CompositeCounter::new(all, counter_spec))
 }
 
-/// One of them.
+/// A single counter.
 pub fn one(config: &CounterConfig) -> Box<dyn Counter> {
     match config {
         CounterConfig::Text { path } => Box::new(Text { path: path.clone() }),
@@ -90,7 +64,7 @@ pub fn one(config: &CounterConfig) -> Box<dyn Counter> {
     }
 }
 
-/// Lines `read write`, under headings.
+/// Lines `read write`, under a line of headings.
 struct Text {
     path: PathBuf,
 }
@@ -116,7 +90,7 @@ fn parse_line(line: &str) -> Option<Counts> {
     })
 }
 
-/// A BAR; it is mapped again after the device was gone.
+/// Counters in a BAR; mapped again when the device returns.
 struct Mapped {
     path: PathBuf,
     offset: u64,
@@ -143,7 +117,7 @@ impl Counter for Mapped {
     }
 }
 
-/// One folder `mon_L3_*` for each node; what is written is not told apart from what is read.
+/// One folder `mon_L3_*` for each node; reads and writes are not distinguished.
 struct Resctrl {
     domains: Vec<PathBuf>,
 }
@@ -152,7 +126,7 @@ impl Counter for Resctrl {
     fn read(&mut self, Reading { nodes, .. }: Reading) -> Vec<GroupSample> {
         let sample = |(&node, domain): (&u32, &PathBuf)| {
             let text = fs::read_to_string(domain.join("mbm_total_bytes"));
-            // `Unavailable` and `Error` are what the kernel writes where there is no number.
+            // The kernel writes `Unavailable` or `Error` where there is no number.
             let bytes = text.ok().and_then(|text| text.trim().parse().ok());
             GroupSample {
                 group: node,
@@ -166,10 +140,10 @@ impl Counter for Resctrl {
     }
 }
 
-/// Between two attempts to open what could not be opened.
-const AGAIN_AFTER_NS: u64 = 1_000_000_000;
+/// Between two attempts to open a counter.
+const RETRY_AFTER_NS: u64 = 1_000_000_000;
 
-/// Events of PMUs; they are opened again after they could not be read.
+/// Events of PMUs; opened again after a failed read.
 struct Perf {
     nodes: Vec<PerfNode>,
 }
@@ -192,7 +166,7 @@ impl PerfNode {
     }
 
     fn read(&mut self, now_ns: u64) -> Option<Counts> {
-        let waits = |since: u64| now_ns.saturating_sub(since) < AGAIN_AFTER_NS;
+        let waits = |since: u64| now_ns.saturating_sub(since) < RETRY_AFTER_NS;
         if self.open.is_none() && !self.tried_ns.is_some_and(waits) {
             self.tried_ns = Some(now_ns);
             match NodeCounter::open(Path::new(DEVICES), &self.wanted) {
@@ -233,7 +207,7 @@ impl Counter for Perf {
     }
 }
 
-/// Nothing counts; CPU time stands for bytes.
+/// No counter: bytes follow from CPU time.
 struct Assumed {
     bytes_per_cpu_second: f64,
     bytes: Vec<f64>,
@@ -269,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seeds_text_is_read_and_damaged_lines_are_nothing() {
+    fn counter_text_is_read_and_damaged_lines_are_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("counter-dump");
         let mut counter = one(&CounterConfig::Text { path: path.clone() });
@@ -335,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_counts_cpu_time_does() {
+    fn without_a_counter_cpu_time_is_used() {
         let mut counter = one(&CounterConfig::Assumed {
             gib_per_cpu_second: 2.0,
         });
@@ -357,7 +331,7 @@ mod tests {
             bytes_per_count: 64,
             cpus: Vec::new(),
         });
-        for now_ns in [0, 1, 2 * AGAIN_AFTER_NS] {
+        for now_ns in [0, 1, 2 * RETRY_AFTER_NS] {
             let reading = Reading {
                 now_ns,
                 ..at(&[1], &[0.0])

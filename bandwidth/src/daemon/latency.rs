@@ -1,5 +1,5 @@
-//! The daemon's probe: what an access of the device takes, looked at between passes by a thread of
-//! its own, and the threshold that follows.
+//! The daemon's latency probe, a thread that measures the device's access latency between passes,
+//! and the threshold that follows from it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,43 +10,43 @@ use super::config::Config;
 use crate::allocate::latency::{LatencyTarget, PROBES};
 use crate::probe::{Chase, MemoryError, NodeMemory};
 
-/// Memory of the walk on each node: each line is flushed when it was read, so it need not be more
-/// than a device's own caches hold.
+/// Memory of the pointer chase on each node. Each line is flushed after it was read, so it need
+/// not exceed the caches of the device.
 const CHASE_BYTES: usize = 8 << 20;
 
-/// What was measured since the last pass.
+/// Latency samples since the last pass.
 #[derive(Debug, Default)]
-struct Looks {
+struct LatencySamples {
     sum_ns: f64,
     count: u32,
 }
 
-/// A probe of a device, and the threshold at which accesses take as long as they may.
+/// A latency probe, and the threshold at which accesses take the configured time.
 #[derive(Debug)]
 pub struct Probe {
     target: LatencyTarget,
-    looks: Arc<Mutex<Looks>>,
+    scans: Arc<Mutex<LatencySamples>>,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Probe {
-    /// On these nodes in turn, eight times in each interval with so many reads; the threshold starts
-    /// at `most`, in bytes a second.
+    /// Probes these nodes in turn, eight times in each interval with this many reads. The
+    /// threshold starts at `max_threshold`, in bytes a second.
     ///
     /// # Errors
-    /// A node has no room for it.
+    /// A node has too little free memory.
     pub fn start(
         nodes: &[u32],
         reads: usize,
         interval: Duration,
-        most_ns: f64,
+        max_ns: f64,
         most: f64,
     ) -> Result<Self, MemoryError> {
         let chases = nodes.iter().map(|&node| Chase::new(node, CHASE_BYTES));
         let mut chases = chases.collect::<Result<Vec<_>, _>>()?;
-        let (looks, ends) = (Arc::new(Mutex::default()), Arc::new(AtomicBool::new(false)));
-        let (to, end) = (Arc::clone(&looks), Arc::clone(&ends));
+        let (scans, ends) = (Arc::new(Mutex::default()), Arc::new(AtomicBool::new(false)));
+        let (to, end) = (Arc::clone(&scans), Arc::clone(&ends));
         let thread = std::thread::spawn(move || {
             for at in (0..chases.len()).cycle() {
                 if end.load(Ordering::Relaxed) {
@@ -58,32 +58,32 @@ impl Probe {
             }
         });
         Ok(Self {
-            target: LatencyTarget::new(most_ns, most),
-            looks,
+            target: LatencyTarget::new(max_ns, most),
+            scans,
             ends,
             thread: Some(thread),
         })
     }
 
-    /// The one that a configuration asks for.
+    /// The configured probe.
     ///
     /// # Errors
-    /// A node has no room for it.
+    /// A node has too little free memory.
     pub fn of(config: &Config, threshold: f64) -> Result<Option<Self>, MemoryError> {
         let interval = Duration::from_millis(config.interval_ms);
-        let start = |most_ns| {
+        let start = |max_ns| {
             Self::start(
                 &config.nodes,
                 config.probe_reads,
                 interval,
-                most_ns,
+                max_ns,
                 threshold,
             )
         };
-        config.most_latency_ns.map(start).transpose()
+        config.max_latency_ns.map(start).transpose()
     }
 
-    /// Whether these nodes have the memory that it walks through.
+    /// Whether these nodes have free memory for the probe.
     ///
     /// # Errors
     /// One of them has not.
@@ -92,18 +92,18 @@ impl Probe {
         all.collect::<Result<Vec<_>, _>>().map(drop)
     }
 
-    /// After an interval in which the device moved `total` bytes a second: the threshold.
+    /// The threshold after an interval in which the device moved `total` bytes a second.
     pub fn threshold(&mut self, interval_ms: f64, total: f64) -> f64 {
-        let looks = self
-            .looks
+        let scans = self
+            .scans
             .lock()
-            .map(|mut looks| std::mem::take(&mut *looks));
-        let looks = looks.unwrap_or_default();
-        let mean = (looks.count > 0).then(|| looks.sum_ns / f64::from(looks.count));
+            .map(|mut scans| std::mem::take(&mut *scans));
+        let scans = scans.unwrap_or_default();
+        let mean = (scans.count > 0).then(|| scans.sum_ns / f64::from(scans.count));
         self.target.step(interval_ms, mean, total)
     }
 
-    /// The mean of late, in nanoseconds.
+    /// The recent average latency, in nanoseconds.
     pub fn latency_ns(&self) -> Option<f64> {
         self.target.latency_ns()
     }
@@ -118,10 +118,10 @@ impl Drop for Probe {
     }
 }
 
-fn add(looks: &Mutex<Looks>, ns: f64) {
-    if let Ok(mut looks) = looks.lock() {
-        looks.sum_ns += ns;
-        looks.count += 1;
+fn add(scans: &Mutex<LatencySamples>, ns: f64) {
+    if let Ok(mut scans) = scans.lock() {
+        scans.sum_ns += ns;
+        scans.count += 1;
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_memory_that_answers_too_slowly_gets_a_lower_threshold() {
         let interval = Duration::from_millis(8);
-        // Nothing answers in a nanosecond.
+        // No memory answers in a nanosecond.
         let mut probe = Probe::start(&[0], 16, interval, 1.0, 100.0 * GIB).unwrap();
         let (mut threshold, mut passes) = (100.0 * GIB, 0);
         while threshold > 2.0 * GIB && passes < 10_000 {

@@ -1,7 +1,7 @@
-//! What Prometheus is told, in the OpenMetrics text format.
+//! Metrics for Prometheus, in the OpenMetrics text format.
 //!
-//! The format and the server are libraries': `prometheus-client` is the official one, `tiny_http`
-//! is a server of threads without an asynchronous run-time, so both fit into a static program.
+//! `prometheus-client` is the official library; `tiny_http` is a threaded server without an
+//! asynchronous run-time. Both fit into a static program.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ use crate::curve::GIB;
 /// Content type of the format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The last status, encoded when it is asked for.
+/// The last status, encoded on request.
 #[derive(Debug)]
 struct Collected(Arc<Mutex<Status>>);
 
@@ -35,17 +35,17 @@ impl Collector for Collected {
             ),
             (
                 "threshold_bytes_per_second",
-                "Where it is kept.",
+                "The threshold.",
                 status.threshold_gib_s * GIB,
             ),
             (
                 "counters_trusted",
-                "1: they can be believed.",
+                "1: the device's counters are valid.",
                 f64::from(u8::from(status.trusted)),
             ),
             (
                 "pass_seconds",
-                "Time of a pass, averaged.",
+                "Moving average of the time of a pass.",
                 status.pass_us / 1e6,
             ),
         ];
@@ -54,11 +54,11 @@ impl Collector for Collected {
         }
         if let Some(ns) = status.latency_ns {
             let latency = ConstGauge::new(ns / 1e9);
-            let help = "Time of an access of the device, averaged.";
+            let help = "Moving average of the device's access latency.";
             one(&mut encoder, "access_seconds", help, &latency)?;
         }
         let counters = [
-            ("passes", "Passes.", status.passes),
+            ("passes", "Passes of the daemon.", status.passes),
             ("writes", "Limits written.", status.writes),
         ];
         for (name, help, value) in counters {
@@ -75,7 +75,7 @@ impl Collector for Collected {
         each(
             &mut encoder,
             "user_limit_cpus",
-            "Its limit; none: not limited.",
+            "CPU limit of a cgroup; no sample: not limited.",
             users,
             |user| user.limit_cpus,
         )
@@ -109,14 +109,14 @@ fn each(
     Ok(())
 }
 
-/// A label's value; the library writes it as it is.
+/// A label's value, escaped: the library writes it unchanged.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")
 }
 
-/// Answers Prometheus at `/metrics` with the last status, from a thread of its own.
+/// Serves the last status at `/metrics` from a thread of its own.
 ///
 /// # Errors
 /// The address cannot be used.
@@ -128,7 +128,7 @@ pub fn serve(address: SocketAddr, status: Arc<Mutex<Status>>) -> std::io::Result
     std::thread::spawn(move || {
         for request in server.incoming_requests() {
             if let Err(error) = answer(request, &registry) {
-                tracing::debug!("Prometheus has gone away: {error}");
+                tracing::debug!("the connection to Prometheus is closed: {error}");
             }
         }
     });
@@ -147,7 +147,7 @@ fn answer(request: Request, registry: &Registry) -> std::io::Result<()> {
         return request.respond(Response::from_string("no status\n").with_status_code(500));
     }
     let header = Header::from_bytes("Content-Type", OPEN_METRICS);
-    let header = header.map_err(|()| std::io::Error::other("a header that is none"))?;
+    let header = header.map_err(|()| std::io::Error::other("invalid header"))?;
     request.respond(Response::from_string(body).with_header(header))
 }
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_is_answered_and_nobody_else() {
+    fn only_requests_for_metrics_are_answered() {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let address = serve(any, Arc::new(Mutex::new(Status::example()))).unwrap();
         let said = ask(address, "GET /metrics");

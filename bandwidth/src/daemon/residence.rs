@@ -1,5 +1,5 @@
-//! Which cgroups have memory on the device, and how much: a thread of its own, because reading
-//! `numa_maps` walks page tables and takes long for large processes.
+//! Finds the cgroups with memory on the device, and how much. It is a thread of its own, because
+//! reading `numa_maps` walks page tables and takes long for large processes.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -24,32 +24,32 @@ pub struct Resident {
     pub processes: Vec<i32>,
 }
 
-/// What was found last, and how often anything was.
+/// The last result, and its number.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     pub generation: u64,
     pub residents: Vec<Resident>,
 }
 
-/// The thread that looks; it ends with this.
+/// The scanning thread; it ends with this value.
 pub struct Watcher {
     found: Arc<Mutex<Found>>,
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Between two looks, at least.
+/// Minimum time between two scans.
 const PAUSE: Duration = Duration::from_secs(1);
-/// But nobody waits longer for one: where memory went is to be known while it is there.
-const MOST_PAUSE: Duration = Duration::from_secs(20);
-/// A look takes this part of a processor's time at most.
-const MOST_PART: u32 = 800;
-/// The memory of a process is looked at when it is new, and, where looks take long, in one of so
-/// many of them only.
-const MOST_STRIDE: u64 = 16;
+/// Maximum time between two scans: users must be found while they run.
+const MAX_PAUSE: Duration = Duration::from_secs(20);
+/// Scans take at most one part in this many of a processor's time.
+const MAX_PART: u32 = 800;
+/// The memory of a process is read when the process is new; where scans take long, a known process
+/// is read in one of up to this many scans.
+const MAX_STRIDE: u64 = 16;
 
 impl Watcher {
-    /// Looks once, then again and again.
+    /// Scans once, then repeatedly.
     pub fn start(hierarchy: Hierarchy, below: Vec<PathBuf>, nodes: Vec<u32>) -> Self {
         let mut known = Known::default();
         let mut look = move |generation| {
@@ -89,7 +89,7 @@ impl Watcher {
         }
     }
 
-    /// What was found, if it is newer than that.
+    /// The last result, if it is newer than that one.
     pub fn newer(&self, than: u64) -> Option<Found> {
         let found = self.found.lock().ok()?;
         (found.generation > than).then(|| found.clone())
@@ -106,23 +106,23 @@ impl Drop for Watcher {
     }
 }
 
-/// CPU time of this thread so far. Others that run meanwhile make no look longer.
+/// CPU time of this thread so far. Other threads do not lengthen a scan.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn pause_after(took: Duration) -> Duration {
-    took.saturating_mul(MOST_PART).clamp(PAUSE, MOST_PAUSE)
+    took.saturating_mul(MAX_PART).clamp(PAUSE, MAX_PAUSE)
 }
 
-/// What is known of processes from earlier looks.
+/// Results of earlier scans.
 #[derive(Debug, Default)]
 pub struct Known {
-    looks: u64,
-    /// In one of so many looks a process's memory is looked at again.
+    scans: u64,
+    /// A known process is read in one of this many scans.
     stride: u64,
-    /// Bytes on each node; in which look they were seen last.
+    /// Bytes on each node, and the last scan that saw the process.
     processes: HashMap<i32, (HashMap<u32, u64>, u64)>,
 }
 
@@ -134,7 +134,7 @@ impl Known {
         below: &[PathBuf],
         nodes: &[u32],
     ) -> Vec<Resident> {
-        self.looks += 1;
+        self.scans += 1;
         let mut residents = Vec::new();
         let mut folders: Vec<PathBuf> =
             below.iter().map(|path| hierarchy.root.join(path)).collect();
@@ -145,8 +145,8 @@ impl Known {
             let Ok(data) = fs::metadata(&path) else {
                 continue;
             };
-            // A folder is linked from its parent, itself, and each folder in it: most have none, and
-            // listing all their files takes longer than anything else here.
+            // The link count of a folder is 2 plus the number of folders in it: most have none,
+            // and listing their files would take longer than anything else here.
             let entries = (data.nlink() != 2).then(|| fs::read_dir(&path).ok());
             for entry in entries.flatten().into_iter().flatten().flatten() {
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
@@ -175,32 +175,32 @@ impl Known {
                 });
             }
         }
-        let looks = self.looks;
-        self.processes.retain(|_, (_, seen)| *seen == looks);
+        let scans = self.scans;
+        self.processes.retain(|_, (_, seen)| *seen == scans);
         residents.sort_by(|a, b| a.path.cmp(&b.path));
         residents
     }
 
-    /// Looks at less where looks take longer than they may, and at more where they do not.
+    /// Reads fewer processes where scans take too long, and more where they do not.
     fn adapt(&mut self, took: Duration) {
         self.stride = match pause_after(took) > PAUSE {
-            true => (self.stride.max(1) * 2).min(MOST_STRIDE),
+            true => (self.stride.max(1) * 2).min(MAX_STRIDE),
             false => (self.stride / 2).max(1),
         };
     }
 
-    /// Bytes of a process on each node, as of now or of one of the last looks.
+    /// Bytes of a process on each node, from this or a recent scan.
     fn memory_of(&mut self, process: i32) -> &HashMap<u32, u64> {
-        let looks = self.looks;
+        let scans = self.scans;
         let (bytes, seen) = self.processes.entry(process).or_default();
-        let due = (process as u64 + looks).is_multiple_of(self.stride.max(1));
+        let due = (process as u64 + scans).is_multiple_of(self.stride.max(1));
         if due || *seen == 0 || bytes.is_empty() {
             bytes.clear();
             // A process that has ended meanwhile has no memory.
             let maps = fs::read_to_string(format!("/proc/{process}/numa_maps"));
             add(bytes, &maps.unwrap_or_default());
         }
-        *seen = looks;
+        *seen = scans;
         bytes
     }
 }
@@ -235,7 +235,7 @@ mod tests {
     use crate::enforce::cgroup::Version;
 
     #[test]
-    fn a_process_is_found_in_its_cgroup_and_looked_at_less_where_looks_take_long() {
+    fn a_process_is_found_in_its_cgroup_and_read_less_often_where_scans_take_long() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/b");
         fs::create_dir_all(&path).unwrap();
@@ -266,22 +266,22 @@ mod tests {
             assert_eq!(known.stride, expected);
         }
         for expected in [8, 4, 2, 1, 1] {
-            known.adapt(PAUSE / MOST_PART);
+            known.adapt(PAUSE / MAX_PART);
             assert_eq!(known.stride, expected);
         }
     }
 
     #[test]
-    fn the_next_look_comes_soon_however_long_one_takes() {
-        assert_eq!(pause_after(PAUSE / MOST_PART / 2), PAUSE);
+    fn the_next_scan_comes_soon_however_long_one_takes() {
+        assert_eq!(pause_after(PAUSE / MAX_PART / 2), PAUSE);
         assert_eq!(pause_after(Duration::from_millis(10)).as_secs(), 8);
         for took in [Duration::from_secs(1), Duration::MAX] {
-            assert_eq!(pause_after(took), MOST_PAUSE);
+            assert_eq!(pause_after(took), MAX_PAUSE);
         }
     }
 
     #[test]
-    fn who_waits_uses_no_time() {
+    fn waiting_uses_no_cpu_time() {
         let before = cpu_time();
         std::thread::sleep(Duration::from_millis(50));
         assert!(cpu_time() - before < Duration::from_millis(40));

@@ -1,24 +1,23 @@
-//! Samples in the daemon: whose the device's traffic is, as far as they tell, and who is a user
-//! because something was sampled of him.
+//! Samples in the daemon: attribution by samples, and users that are known from samples only.
 
 use super::config::{Config, RING_OFFSET};
 use super::residence::Resident;
-use super::{Daemon, News, User};
+use super::{Daemon, Notice, User};
 use crate::enforce::cgroup::Hierarchy;
 use crate::estimate::{Activity, TaskId, TaskSample};
-use crate::lines::{self, LineSampler};
+use crate::line_samples::{self, LineSampler};
 use crate::perf::sampler::{Sampler, Wanted};
-use crate::perf::shares::Run;
-use crate::samples::{Samples, Who};
+use crate::samples::shares::Run;
+use crate::samples::{Samples, UserRef};
 
-/// Whoever was sampled this long ago and has processes is a user, even if no memory of his is found
-/// on the device: that is looked at less often.
+/// A cgroup with processes that was sampled within this time stays a user, even if no memory of it
+/// is found on the device: memory is scanned less often.
 const SAMPLED_LATELY_NS: u64 = 3_000_000_000;
 
-/// The samples that a configuration asks for; in words, why they cannot be had.
+/// The configured samples.
 ///
 /// # Errors
-/// What is asked for cannot be opened.
+/// Why they cannot be opened.
 pub fn sampler(config: &Config, hierarchy: &Hierarchy) -> Result<Option<Box<dyn Samples>>, String> {
     let Some(samples) = &config.samples else {
         return Ok(None);
@@ -36,10 +35,10 @@ pub fn sampler(config: &Config, hierarchy: &Hierarchy) -> Result<Option<Box<dyn 
     Ok(Some(Box::new(sampler)))
 }
 
-/// What the device itself samples, if the configuration asks for that.
+/// The samples of the device itself, if they are configured.
 pub fn device(config: &Config, hierarchy: &Hierarchy) -> Option<Result<LineSampler, String>> {
     let samples = config.samples.as_ref()?;
-    let wanted = lines::Wanted {
+    let wanted = line_samples::Wanted {
         path: samples.path.as_deref()?,
         offset: samples.offset.unwrap_or(RING_OFFSET),
         nodes: &config.nodes,
@@ -49,7 +48,7 @@ pub fn device(config: &Config, hierarchy: &Hierarchy) -> Option<Result<LineSampl
     Some(LineSampler::open(wanted).map_err(|error| error.to_string()))
 }
 
-/// What samples say of a user on a node.
+/// A user's activity on a node according to samples.
 pub(super) fn activity(
     sampler: Option<&dyn Samples>,
     user: u64,
@@ -65,8 +64,8 @@ pub(super) fn activity(
 }
 
 impl Daemon {
-    /// Takes the last interval's samples; who was not known becomes a user, so that he is charged
-    /// from his first sample on. He has run for no CPU time that is known.
+    /// Reads the samples of the last interval. A new cgroup becomes a user and is charged from its
+    /// first sample on; its CPU time is not known yet.
     fn collect(&mut self, interval_ms: f64) {
         let Some(sampler) = &mut self.sampler else {
             return;
@@ -86,22 +85,22 @@ impl Daemon {
             user.shares = resident.shares;
             user.weight = user.cgroup.weight().unwrap_or(1.0);
             user.sampled_ns = self.last_ns;
-            self.watch.moved_ns.push(0);
-            self.watch.roster.push(None, user.id, &user.shares);
+            self.scan_state.moved_ns.push(0);
+            self.scan_state.roster.push(None, user.id, &user.shares);
             self.users.push(user);
         }
-        self.tell_sampler();
+        self.update_sampler();
     }
 
-    /// Who is who.
-    pub(super) fn tell_sampler(&mut self) {
+    /// Passes the users to the sampler.
+    pub(super) fn update_sampler(&mut self) {
         if let Some(sampler) = &mut self.sampler {
-            let users: Vec<Who> = self.users.iter().map(Who::from).collect();
+            let users: Vec<UserRef> = self.users.iter().map(UserRef::from).collect();
             sampler.set_users(&users);
         }
     }
 
-    /// Whether someone without memory on the device, as it seems, uses it.
+    /// Whether a cgroup without known memory on the device uses it.
     pub(super) fn still_sampled(&self, user: &User) -> bool {
         let lately = user.sampled_ns.is_some_and(|at| {
             let now_ns = self.last_ns.unwrap_or(at);
@@ -110,9 +109,9 @@ impl Daemon {
         lately && user.cgroup.processes().is_ok_and(|all| !all.is_empty())
     }
 
-    /// Whose the device's traffic is, as far as samples tell; right after the counters were read, so
-    /// that both are of the same interval, nearly.
-    pub(super) fn sample(&mut self, interval_ms: f64, news: &mut Vec<News>) {
+    /// Attributes the traffic by samples. Runs right after the counters were read, so that both
+    /// cover nearly the same interval.
+    pub(super) fn sample(&mut self, interval_ms: f64, notices: &mut Vec<Notice>) {
         self.collect(interval_ms);
         let Some(sampler) = &mut self.sampler else {
             return;
@@ -120,7 +119,7 @@ impl Daemon {
         let runs: Vec<Run> = self
             .users
             .iter()
-            .zip(&self.watch.moved_ns)
+            .zip(&self.scan_state.moved_ns)
             .map(|(user, &ns)| Run {
                 id: user.id,
                 cpu_s: ns as f64 / 1e9,
@@ -132,7 +131,7 @@ impl Daemon {
         for (at, (&node, before)) in self.config.nodes.iter().zip(&mut self.sampled).enumerate() {
             let now = shares.is_fresh(at);
             if std::mem::replace(before, now) != now {
-                news.push(News::Samples(node, now));
+                notices.push(Notice::Samples(node, now));
             }
             for user in &mut self.users {
                 if shares.sampled(user.id, at) {
@@ -140,17 +139,17 @@ impl Daemon {
                 }
             }
         }
-        news.extend(sampler.news().into_iter().map(News::Sampled));
+        notices.extend(sampler.notices().into_iter().map(Notice::Sampled));
     }
 
-    /// Of each node, what samples say is nobody's.
-    pub(super) fn nobodys(&self) -> Vec<TaskSample> {
+    /// For each node, the samples of no user.
+    pub(super) fn unattributed_samples(&self) -> Vec<TaskSample> {
         let Some(sampler) = &self.sampler else {
             return Vec::new();
         };
         let nodes = self.config.nodes.iter().enumerate();
         let nobody = nodes.filter_map(|(at, &group)| {
-            let weight = sampler.shares().weight_of_nobody(at)?;
+            let weight = sampler.shares().unattributed_weight(at)?;
             Some(TaskSample {
                 // Users' numbers begin at 1.
                 id: TaskId {
@@ -158,7 +157,7 @@ impl Daemon {
                     start_ns: at as u64,
                 },
                 group,
-                activity: Activity::Nobody(weight),
+                activity: Activity::Unattributed(weight),
                 cpu_ns: 0,
             })
         });
@@ -166,7 +165,7 @@ impl Daemon {
     }
 }
 
-impl<'a> From<&'a User> for Who<'a> {
+impl<'a> From<&'a User> for UserRef<'a> {
     fn from(user: &'a User) -> Self {
         Self {
             path: &user.cgroup.path,

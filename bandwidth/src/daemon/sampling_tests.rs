@@ -1,21 +1,21 @@
-//! Promises of who is a user because something was sampled of him: a folder stands for a cgroup, and
-//! samples are what they are told to be.
+//! Tests of users that are known from samples only. A folder stands for a cgroup, and a test
+//! double for the sampler.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::daemon::counters::{Counter, Reading};
+use crate::daemon::counter::{Counter, Reading};
 use crate::daemon::residence::Found;
 use crate::enforce::cgroup::Version;
 use crate::estimate::{Counts, GroupSample};
-use crate::perf::shares::Shares;
+use crate::samples::shares::Shares;
 
 const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 
-/// A device that has read one MiB more in each pass.
+/// A device that reads one MiB more in each pass.
 struct Growing(u64);
 
 impl Counter for Growing {
@@ -29,7 +29,8 @@ impl Counter for Growing {
     }
 }
 
-/// All samples are of one cgroup, while there are any; a quarter of what is moved is nobody's.
+/// All samples are of one cgroup, while there are any; a quarter of the traffic belongs to no
+/// user.
 struct One {
     path: PathBuf,
     moves: Arc<Mutex<bool>>,
@@ -38,7 +39,7 @@ struct One {
 }
 
 impl Samples for One {
-    fn set_users(&mut self, users: &[Who]) {
+    fn set_users(&mut self, users: &[UserRef]) {
         let mine = users.iter().find(|user| user.path == self.path);
         self.user = mine.map(|user| user.id);
     }
@@ -53,7 +54,7 @@ impl Samples for One {
             let user = self.user.unwrap();
             self.shares.charge(user, Some(0), 0.75 * MIB as f64);
         }
-        self.shares.charge_nobody(0, 0.25 * MIB as f64);
+        self.shares.charge_unattributed(0, 0.25 * MIB as f64);
         self.shares.step(interval_ms, runs);
     }
 
@@ -67,7 +68,7 @@ fn write(path: &Path, name: &str, text: &str) {
 }
 
 #[test]
-fn a_user_is_charged_from_his_first_sample_on_and_known_as_long_as_he_is_sampled() {
+fn a_user_is_charged_from_its_first_sample_on_and_stays_while_it_is_sampled() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cgroup/a/b");
     fs::create_dir_all(&path).unwrap();
@@ -120,7 +121,7 @@ fn a_user_is_charged_from_his_first_sample_on_and_known_as_long_as_he_is_sampled
             .collect::<Vec<_>>()
     };
     let first = charged(&daemon);
-    // Little was sampled before, so each sample is taken for some more than it is.
+    // There were few samples before, so each sample counts for more than its bytes.
     assert!(
         first.len() == 1 && (0.7..2.0).contains(&first[0]),
         "{first:?}"
@@ -128,7 +129,7 @@ fn a_user_is_charged_from_his_first_sample_on_and_known_as_long_as_he_is_sampled
     passes(&mut daemon, 100);
     let all = charged(&daemon)[0] - first[0];
     assert!((60.0..120.0).contains(&all), "{all}");
-    // Nobody finds memory of his, and yet he stays; without processes he does not.
+    // A user without memory on the device stays while it has processes.
     let nothing = Found {
         generation: 2,
         residents: Vec::new(),
@@ -141,7 +142,7 @@ fn a_user_is_charged_from_his_first_sample_on_and_known_as_long_as_he_is_sampled
     write(&path, "cgroup.procs", "1\n");
     passes(&mut daemon, 1);
     assert_eq!(daemon.users().len(), 1);
-    // Nor does he when nothing is sampled any more.
+    // It goes when the samples end, too.
     *moves.lock().unwrap() = false;
     passes(&mut daemon, 50);
     daemon.set_users(&nothing);

@@ -1,4 +1,4 @@
-//! What goes on: a file for `top`; [`super::metrics`] tells Prometheus the same.
+//! The status file for `top`; [`super::metrics`] exports the same to Prometheus.
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::curve::GIB;
 pub struct UserStatus {
     pub cgroup: String,
     pub gib_s: f64,
-    /// What it has been charged with since it is known.
+    /// GiB attributed to it since it became a user.
     #[serde(default)]
     pub charged_gib: f64,
     pub cpus: f64,
-    /// Nothing: not limited.
+    /// `None`: not limited.
     pub limit_cpus: Option<f64>,
-    /// Passes before which its limit held it back, since it is known.
+    /// Passes before which its limit held it back, since it became a user.
     #[serde(default)]
     pub passes_held_back: u64,
     pub resident_bytes: u64,
@@ -33,7 +33,7 @@ pub struct UserStatus {
 pub struct Passes {
     pub passes: u64,
     pub writes: u64,
-    /// Of the last ones, in microseconds.
+    /// Moving average of the time of a pass, in microseconds.
     pub pass_us: f64,
 }
 
@@ -63,13 +63,13 @@ pub struct Status {
     /// Of an access, where it is measured.
     #[serde(default)]
     pub latency_ns: Option<f64>,
-    /// Whether the device's counters can be believed.
+    /// Whether the device's counters are valid.
     pub trusted: bool,
     pub passes: u64,
-    /// Of the last passes, in microseconds.
+    /// Moving average of the time of a pass, in microseconds.
     pub pass_us: f64,
     pub writes: u64,
-    /// By bandwidth, the largest first.
+    /// By bandwidth, in descending order.
     pub users: Vec<UserStatus>,
 }
 
@@ -105,7 +105,7 @@ impl Status {
         }
     }
 
-    /// Replaces the file at once, so that no reader sees half of it.
+    /// Replaces the file atomically.
     ///
     /// # Errors
     /// It cannot be written.
@@ -116,34 +116,35 @@ impl Status {
     }
 }
 
-/// Says when a status is to be written next.
+/// Decides when the status is written next.
 #[derive(Debug, Default)]
 pub struct Schedule {
     due: Option<Instant>,
 }
 
-/// Between two of them, at least.
+/// Minimum time between two writes.
 const EVERY: Duration = Duration::from_millis(500);
-/// Writing takes this part of the time at most: with thousands of users it takes milliseconds.
-const MOST_PART: u32 = 1000;
-/// But nobody waits longer for one: a write that was interrupted for long says nothing.
-const AT_LEAST_EVERY: Duration = Duration::from_secs(2);
+/// Writes take at most one part in this many of the time: with thousands of users one takes
+/// milliseconds.
+const MAX_PART: u32 = 1000;
+/// Maximum time between two writes: the duration of an interrupted write means nothing.
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 impl Schedule {
     pub fn is_due(&self) -> bool {
         self.due.is_none_or(|due| Instant::now() >= due)
     }
 
-    /// One was written, which took from then until now.
+    /// Records that a write began then and has just ended.
     pub fn done(&mut self, began: Instant) {
-        let wait = (began.elapsed() * MOST_PART).clamp(EVERY, AT_LEAST_EVERY);
+        let wait = (began.elapsed() * MAX_PART).clamp(EVERY, MAX_WAIT);
         self.due = Some(began + wait);
     }
 }
 
 #[cfg(test)]
 impl Status {
-    /// For tests: a program with a limit, whose name has to be escaped, and one without.
+    /// For tests: a program with a limit whose name needs escaping, and one without a limit.
     pub fn example() -> Self {
         let user = |cgroup: &str, limit_cpus| UserStatus {
             cgroup: cgroup.to_owned(),

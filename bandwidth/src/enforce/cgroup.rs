@@ -75,7 +75,7 @@ impl Hierarchy {
 /// What limits a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Max {
-    /// Nothing: no limit.
+    /// `None`: no limit.
     pub quota_us: Option<u64>,
     pub period_us: u64,
 }
@@ -97,7 +97,7 @@ impl From<Quota> for Max {
     }
 }
 
-/// What a cgroup has done since it began.
+/// What a cgroup has used since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub cpu_ns: u64,
@@ -126,7 +126,7 @@ impl Cgroup {
 
     fn write(&self, name: &str, text: &str) -> Result<(), EnforceError> {
         let path = self.path.join(name);
-        // Not fs::write, which would create a file where a cgroup has gone.
+        // Not `fs::write`, which would create a file where the cgroup is gone.
         let mut file = fs::OpenOptions::new()
             .write(true)
             .truncate(true)
@@ -186,10 +186,10 @@ impl Cgroup {
         }
     }
 
-    /// What it has done since it began.
+    /// Its usage since it was created.
     ///
     /// # Errors
-    /// It cannot be read, the cgroup is gone.
+    /// It cannot be read, or the cgroup is gone.
     pub fn usage(&self) -> Result<Usage, EnforceError> {
         let text = self.read("cpu.stat")?;
         let value = |name: &str| {
@@ -208,7 +208,7 @@ impl Cgroup {
         })
     }
 
-    /// Time of all its tasks that still live.
+    /// CPU time of all its live tasks.
     fn cpu_ns_of_tasks(&self) -> Result<u64, EnforceError> {
         let tasks = self.read("tasks")?;
         let time = |task: &str| {
@@ -218,10 +218,10 @@ impl Cgroup {
         Ok(tasks.lines().filter_map(time).sum())
     }
 
-    /// Its share relative to others' (1: ordinary).
+    /// Its weight relative to the default (1).
     ///
     /// # Errors
-    /// It cannot be read, the cgroup is gone.
+    /// It cannot be read, or the cgroup is gone.
     pub fn weight(&self) -> Result<f64, EnforceError> {
         let (name, ordinary) = match self.version {
             Version::V2 => ("cpu.weight", 100.0),
@@ -230,10 +230,10 @@ impl Cgroup {
         Ok((self.number(name)? as f64 / ordinary).max(0.01))
     }
 
-    /// Processes in it.
+    /// Its processes.
     ///
     /// # Errors
-    /// They cannot be read, the cgroup is gone.
+    /// They cannot be read, or the cgroup is gone.
     pub fn processes(&self) -> Result<Vec<i32>, EnforceError> {
         let text = self.read("cgroup.procs")?;
         Ok(text.lines().filter_map(|line| line.parse().ok()).collect())

@@ -1,4 +1,5 @@
-//! What was changed, on disk before each change, so that it can be undone after any death.
+//! An undo journal: each change is on disk before it is made, so that it can be undone after any
+//! crash.
 //!
 //! ```text
 //!  dormouse-bandwidth 1␤              header
@@ -6,9 +7,9 @@
 //!  41…e2 {"path":…}               ␤   XXH3 of the text, and the text; all blanks: free
 //! ```
 //!
-//! A record holds what the limit was and the last two of ours: a daemon that dies between writing
-//! the record and the limit leaves one or the other in force. Any other value was set by somebody
-//! else since, and is left alone. The file is locked while a daemon owns it.
+//! A record holds the original limit and our last two: a daemon that dies between writing the
+//! record and the limit leaves one or the other in force. Any other value was set by another
+//! program since, and is left alone. The file is locked while a daemon owns it.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -25,14 +26,14 @@ use super::cgroup::{Cgroup, Max, Version};
 
 const HEADER: &str = "dormouse-bandwidth 1\n";
 const RECORD_BYTES: usize = 1024;
-/// More records than any machine has cgroups worth limiting.
-const MOST_RECORDS: usize = 65_536;
+/// More than the cgroups worth limiting on any machine.
+const MAX_RECORDS: usize = 65_536;
 
-/// One cgroup that was changed.
+/// One changed cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     path: PathBuf,
-    /// Tells it from a later one of the same name.
+    /// Distinguishes it from a later one of the same name.
     inode: u64,
     v2: bool,
     before: Max,
@@ -45,8 +46,8 @@ impl Record {
         Cgroup::new(&self.path, version)
     }
 
-    /// Whether we have set this limit. Version 1 has a file for the quota and one for the period: a
-    /// daemon that dies between them leaves one of the last limit and one of the new.
+    /// Whether we have set this limit. Version 1 has separate files for quota and period: a daemon
+    /// that dies between them leaves one value of the last limit and one of the new.
     fn is_ours(&self, now: Max) -> bool {
         let set = [self.before, self.ours[0], self.ours[1]];
         let half_set = !self.v2
@@ -56,34 +57,35 @@ impl Record {
     }
 }
 
-/// What became of a change when it was undone.
+/// The result of undoing a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undone {
-    /// It is as it was.
+    /// The original limit is in force.
     Restored(PathBuf, Max),
     /// The cgroup is gone.
     Gone(PathBuf),
-    /// Somebody else has set this limit since.
+    /// Another program has set this limit since.
     LeftAlone(PathBuf, Max),
     /// It could not be undone.
     Failed(PathBuf, String),
 }
 
-/// What came of setting a limit.
+/// The result of setting a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set {
     /// What is in force now.
     pub max: Max,
-    /// A limit that somebody else had set since ours; from now on it counts as what it was.
+    /// A limit that another program had set since our last one; it counts as the original from now
+    /// on.
     pub foreign: Option<Max>,
 }
 
-/// What to do while another daemon has the ledger.
+/// How long to wait for another daemon's ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Until it is gone.
+    /// Until it is free.
     Forever,
-    /// A second: whoever cleans up after a daemon that died takes less.
+    /// A second, more than the cleanup after a daemon that died takes.
     Briefly,
 }
 
@@ -98,7 +100,7 @@ fn lock(file: &File, wait: Wait) -> Result<(), String> {
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    Err("another `dormouse bandwidth run` has it".to_owned())
+    Err("another `dormouse bandwidth run` is running".to_owned())
 }
 
 /// The open ledger of a daemon.
@@ -112,10 +114,10 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Takes the ledger over, when it is free or at once; what an earlier daemon left is undone.
+    /// Takes over the ledger and undoes the changes of an earlier daemon.
     ///
     /// # Errors
-    /// Another daemon has it, it cannot be written, or it is damaged: then nothing is touched.
+    /// Another daemon has it, it cannot be written, or it is damaged; then nothing is changed.
     pub fn open(path: &Path, wait: Wait) -> Result<(Self, Vec<Undone>), EnforceError> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(EnforceError::file(folder))?;
@@ -146,7 +148,7 @@ impl Ledger {
             ledger.records.insert(record.path.clone(), (slot, record));
         }
         let undone = ledger.undo();
-        // What could not be undone stays, for the next time.
+        // Changes that could not be undone stay in it.
         if ledger.records.is_empty() {
             ledger.start_anew()?;
         }
@@ -156,7 +158,7 @@ impl Ledger {
     fn damaged(&self, why: String) -> EnforceError {
         EnforceError::Ledger {
             path: self.path.clone(),
-            why: format!("{why}; look at the limits of your cgroups, then remove this file"),
+            why: format!("{why}; check the limits of your cgroups, then remove this file"),
         }
     }
 
@@ -169,10 +171,10 @@ impl Ledger {
             .map_err(EnforceError::file(&self.path))
     }
 
-    /// Limits a cgroup, but never above what it was limited to before.
+    /// Limits a cgroup, but never above its original limit.
     ///
     /// # Errors
-    /// The ledger or the cgroup cannot be written; the limit is what it was.
+    /// The ledger or the cgroup cannot be written; the limit is unchanged.
     pub fn set(&mut self, cgroup: &Cgroup, wanted: Max) -> Result<Set, EnforceError> {
         let now = cgroup.max()?;
         let inode = fs::metadata(&cgroup.path)
@@ -209,7 +211,7 @@ impl Ledger {
         })
     }
 
-    /// Gives a cgroup back what it had; nothing if it was never changed.
+    /// Restores the original limit of a cgroup; `None` if it was never changed.
     ///
     /// # Errors
     /// The ledger cannot be written.
@@ -227,7 +229,7 @@ impl Ledger {
         Ok(Some(undone))
     }
 
-    /// Gives everything back; what fails stays in the ledger.
+    /// Restores all limits; those that fail stay in the ledger.
     pub fn undo(&mut self) -> Vec<Undone> {
         let mut paths: Vec<PathBuf> = self.records.keys().cloned().collect();
         paths.sort();
@@ -256,7 +258,7 @@ impl Ledger {
             }
             None => String::new(),
         };
-        if text.len() >= RECORD_BYTES || slot >= MOST_RECORDS {
+        if text.len() >= RECORD_BYTES || slot >= MAX_RECORDS {
             return Err(EnforceError::Ledger {
                 path: self.path.clone(),
                 why: "a cgroup's path is too long, or there are too many".to_owned(),
@@ -299,7 +301,7 @@ fn undo_one(record: &Record) -> Undone {
     })
 }
 
-/// Records with their slots. A last record that was cut short was never followed by a change.
+/// Records and their slots. A last record that was cut short was never followed by a change.
 fn parse(text: &str) -> Result<Vec<(usize, Record)>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
@@ -320,7 +322,7 @@ fn parse(text: &str) -> Result<Vec<(usize, Record)>, String> {
     Ok(found)
 }
 
-/// None if the text is not what was written.
+/// `None` if the checksum does not match.
 fn record_of(bytes: &[u8]) -> Option<Record> {
     let (digest, text) = std::str::from_utf8(bytes)
         .ok()?

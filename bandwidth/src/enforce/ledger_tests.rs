@@ -1,4 +1,4 @@
-//! Promises of the ledger, on folders that stand for cgroups.
+//! Tests of the ledger on folders that stand for cgroups.
 
 use super::*;
 
@@ -40,14 +40,14 @@ impl World {
         Ledger::open(&self.path(), Wait::Briefly).unwrap()
     }
 
-    /// A daemon that dies without a word: nothing is dropped, the lock goes.
+    /// A daemon that is killed: nothing is dropped, the lock goes.
     fn die(ledger: Ledger) {
         rustix::fs::flock(&ledger.file, FlockOperation::Unlock).unwrap();
         std::mem::forget(ledger);
     }
 }
 
-/// What a folder's cpu.max says; the kernel cuts the file to what is written, a folder does not.
+/// The limit in a folder's cpu.max. The kernel truncates the file, a folder does not.
 fn limit(cgroup: &Cgroup) -> Max {
     cgroup.max().unwrap()
 }
@@ -65,7 +65,7 @@ fn truncated(cgroup: &Cgroup, max: Max) {
 }
 
 #[test]
-fn everything_is_given_back_at_the_end() {
+fn all_limits_are_restored_at_the_end() {
     let world = World::new();
     let cgroup = world.cgroup("a");
     let (mut ledger, undone) = world.open();
@@ -86,10 +86,10 @@ fn a_killed_daemons_leftovers_are_recognised_and_undone() {
     for cgroup in &cgroups {
         set(&mut ledger, cgroup, max(1000, 10_000));
     }
-    // The record of a further change is there, the change is not.
+    // The record of a further change exists, the change does not.
     ledger.set(&cgroups[0], max(3000, 10_000)).unwrap();
     truncated(&cgroups[0], max(1000, 10_000));
-    // Somebody else changes one, another one goes.
+    // Another program changes one; another one is removed.
     truncated(&cgroups[1], max(7000, 10_000));
     fs::remove_dir_all(&cgroups[2].path).unwrap();
     World::die(ledger);
@@ -122,7 +122,7 @@ fn a_cgroup_that_took_the_name_of_another_is_not_touched() {
 }
 
 #[test]
-fn a_limit_of_somebody_else_is_never_exceeded() {
+fn a_limit_of_another_program_is_never_exceeded() {
     let world = World::new();
     let cgroup = world.cgroup("a");
     truncated(&cgroup, max(5000, 10_000));
@@ -133,7 +133,7 @@ fn a_limit_of_somebody_else_is_never_exceeded() {
         set(&mut ledger, &cgroup, max(2000, 10_000)).max,
         max(2000, 10_000)
     );
-    // He changes it meanwhile: that is what it was, from then on.
+    // Another program changes it meanwhile: that value is the original from then on.
     truncated(&cgroup, max(3000, 10_000));
     let made = set(&mut ledger, &cgroup, max(4000, 10_000));
     assert_eq!(made.max, max(3000, 10_000));
@@ -198,7 +198,7 @@ fn a_limit_of_version_1_that_was_half_set_is_undone() {
     ledger.set(&cgroup, max(50_000, 100_000)).unwrap();
     ledger.set(&cgroup, max(20_000, 200_000)).unwrap();
     World::die(ledger);
-    // It died when the new period was set and the new quota was not.
+    // It died after setting the new period and before the new quota.
     fs::write(path.join("cpu.cfs_quota_us"), "50000\n").unwrap();
     let (_, undone) = world.open();
     let before = max(90_000, 100_000);

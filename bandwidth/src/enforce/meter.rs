@@ -1,11 +1,12 @@
-//! What a cgroup has run, read again and again: its files stay open.
+//! Repeated readings of a cgroup's CPU time through files that stay open.
 //!
-//! Opening a cgroup's file costs several times as much as reading it. A file that is open says
-//! ENODEV when its cgroup is gone, also where there is a new one of the same name.
+//! Opening a cgroup's file costs several times as much as reading it. An open file returns ENODEV
+//! when its cgroup is gone, even if there is a new one of the same name.
 //!
-//! CPU time of version 1 is in the cpuacct hierarchy. Where that is mounted with the cpu controller,
-//! as systemd does, it is in the same folder; where it is a hierarchy of its own, it is used if a
-//! cgroup of the same name has the same processes there, otherwise each task's `schedstat` is read.
+//! In version 1, CPU time is in the cpuacct hierarchy. If that is mounted with the cpu controller,
+//! as systemd does, it is in the same folder. If it is a separate hierarchy, it is used if a
+//! cgroup of the same name has the same processes there; otherwise each task's `schedstat` is
+//! read.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -15,24 +16,25 @@ use super::EnforceError;
 use super::cgroup::{Cgroup, Hierarchy, Usage, Version};
 
 /// Longer than any `cpu.stat`.
-const MOST_BYTES: usize = 2048;
-/// Files of a cgroup that stay open, at most.
+const MAX_BYTES: usize = 2048;
+/// Maximum number of open files of a cgroup.
 const FILES: u64 = 2;
-/// Files that are not kept open are at least so many.
+/// Minimum number of file descriptors for other purposes.
 const SPARE_FILES: u64 = 256;
 
-/// Of how many cgroups files may stay open.
-pub fn most_open() -> usize {
+/// The number of cgroups whose files may stay open.
+pub fn max_open() -> usize {
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let files = most.unwrap_or(u64::MAX).saturating_sub(SPARE_FILES);
     usize::try_from(files / FILES).unwrap_or(usize::MAX)
 }
 
-/// A file that is read from its beginning, again and again.
+/// A file that is read repeatedly from its beginning.
 #[derive(Debug)]
 struct Source {
     path: PathBuf,
-    /// Nothing: it is opened each time, as there are more cgroups than files that may be open.
+    /// `None`: it is opened for each reading, because there are more cgroups than file
+    /// descriptors.
     file: Option<File>,
 }
 
@@ -85,7 +87,7 @@ pub struct Meter {
     time: CpuTime,
 }
 
-/// The CPU time of a cgroup with all that are below it.
+/// The CPU time of a cgroup and all below it.
 #[derive(Debug)]
 pub struct Total {
     source: Source,
@@ -93,7 +95,7 @@ pub struct Total {
 }
 
 impl Total {
-    /// Of a cgroup, relative to the hierarchy's root; nothing where nobody adds it up.
+    /// Of a cgroup, relative to the hierarchy's root; `None` where the kernel does not add it up.
     pub fn open(hierarchy: &Hierarchy, below: &Path, accounting: Option<&Path>) -> Option<Self> {
         let open = |root: &Path, name| Source::open(root.join(below).join(name), true).ok();
         let source = match hierarchy.version {
@@ -108,12 +110,12 @@ impl Total {
         total.cpu_ns().map(|_| total)
     }
 
-    /// Since it began; nothing when it cannot be read.
+    /// Since it was created; `None` when it cannot be read.
     pub fn cpu_ns(&self) -> Option<u64> {
         match self.version {
             Version::V1 => self.source.nanoseconds().ok(),
             Version::V2 => {
-                let mut buffer = [0; MOST_BYTES];
+                let mut buffer = [0; MAX_BYTES];
                 let text = self.source.read(&mut buffer).ok()?;
                 value(text, b"usage_usec ").map(|us| us * 1000)
             }
@@ -121,7 +123,7 @@ impl Total {
     }
 }
 
-/// The hierarchy with the cpuacct controller of version 1, if it is not that of the cpu controller.
+/// The hierarchy with the cpuacct controller of version 1, if it is separate.
 pub fn accounting_root() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     mounts.lines().find_map(|line| {
@@ -134,10 +136,10 @@ pub fn accounting_root() -> Option<PathBuf> {
 }
 
 impl Meter {
-    /// Opens a cgroup's files, and keeps them open if there may be as many.
+    /// Opens a cgroup's files; `keep`: leaves them open.
     ///
     /// # Errors
-    /// They are not there, the cgroup is gone.
+    /// They do not exist, or the cgroup is gone.
     pub fn open(
         cgroup: &Cgroup,
         hierarchy: &Hierarchy,
@@ -162,11 +164,11 @@ impl Meter {
         !matches!(self.time, CpuTime::Tasks)
     }
 
-    /// What it has done since it began. `before`: what it had done at the last look, if nobody
-    /// limits it meanwhile; then it is not read anew how often it was held back.
+    /// The usage since the cgroup was created. `before`: the last usage of a cgroup that is not
+    /// limited; its throttling need not be read again.
     ///
     /// # Errors
-    /// It cannot be read, the cgroup is gone.
+    /// It cannot be read, or the cgroup is gone.
     pub fn usage(&self, before: Option<Usage>) -> Result<Usage, EnforceError> {
         if let (Some(before), CpuTime::Accounted(source)) = (before, &self.time) {
             return Ok(Usage {
@@ -174,7 +176,7 @@ impl Meter {
                 ..before
             });
         }
-        let mut buffer = [0; MOST_BYTES];
+        let mut buffer = [0; MAX_BYTES];
         let text = self.stat.read(&mut buffer)?;
         let unknown = || self.stat.unknown(text);
         let nr_throttled = value(text, b"nr_throttled ").ok_or_else(unknown)?;
@@ -300,7 +302,7 @@ mod tests {
                 assert_eq!(said.unwrap(), Usage::default());
                 assert!(open.unwrap().usage(None).unwrap_err().is_gone());
             }
-            // Version 2, whose parent does not hand the controller down.
+            // Version 2, and the parent does not delegate the controller.
             None => assert!(open.is_err_and(|error| error.is_gone())),
         }
     }

@@ -1,11 +1,12 @@
-//! How a CPU limit becomes `cpu.max`, and how everything becomes again what it was.
+//! Enforcement: a CPU limit becomes `cpu.max`, and the original is restored afterwards.
 //!
 //! ```text
-//!  limit ──quota──▶ quota, period ──ledger──▶ what it was, what it will be ──cgroup──▶ cpu.max
+//!  limit ──quota──▶ quota, period ──ledger──▶ original and new value ──cgroup──▶ cpu.max
 //!                                   (on disk before the change)
-//!  exit, or a later start: ledger ──▶ cpu.max as it was, unless somebody else has changed it
+//!  exit, or a later start: ledger ──▶ original cpu.max, unless another program has changed it
 //! ```
 
+pub mod bpf_statistics;
 pub mod cgroup;
 pub mod ext;
 pub mod ledger;
@@ -29,7 +30,7 @@ pub enum EnforceError {
         path: PathBuf,
         error: std::io::Error,
     },
-    /// A file of a cgroup that says something unknown.
+    /// A file of a cgroup that cannot be parsed.
     #[error("{path}: {text:?} cannot be understood")]
     Text { path: PathBuf, text: String },
     /// The ledger.
@@ -48,7 +49,7 @@ impl EnforceError {
 
     /// Whether the cgroup is gone.
     pub fn is_gone(&self) -> bool {
-        // A removed cgroup's open files say ENODEV.
+        // Open files of a removed cgroup return ENODEV.
         matches!(self, Self::File { error, .. } if error.kind() == std::io::ErrorKind::NotFound
             || error.raw_os_error() == Some(19))
     }

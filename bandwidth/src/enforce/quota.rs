@@ -1,46 +1,43 @@
 //! A CPU limit as quota and period.
 //!
-//! The kernel takes quotas of 1 ms at least and periods up to 1 s, and looks at quotas on ticks.
+//! The kernel takes quotas of at least 1 ms and periods of up to 1 s, and checks quotas on ticks.
 //!
-//! Users whose quotas refill at the same instant fill the device together, although each is within
-//! its limit: then accesses wait for each other just as without limits. So users take turns:
+//! Users whose quotas refill at the same instant saturate the device together, although each is
+//! within its limit. Then accesses queue as they do without limits. Therefore users take turns:
 //!
 //! ```text
-//!  user 0  ██░░░░░░░░██░░░░░░░░██        all periods are 5 ms, or twice that and so on for limits
-//!  user 1  ░░░░░░██░░░░░░░░██░░░░        too low for the least quota; each user's period begins at
-//!  user 2  ░██░░░░░░░░██░░░░░░░░█        an offset of its own
+//!  user 0  ██░░░░░░░░██░░░░░░░░██        all periods are 5 ms, doubled as often as needed for limits
+//!  user 1  ░░░░░░██░░░░░░░░██░░░░        below the minimum quota; each user's period begins at an
+//!  user 2  ░██░░░░░░░░██░░░░░░░░█        offset of its own
 //! ```
 //!
-//! The kernel keeps a period timer's phase for ever: writing `cpu.max` ends no running period. But
-//! with a period of 1 ms the running one ends within that time, and the period that is written next
-//! is counted from there. So a first limit is *opened* with a period of 1 ms and more quota than a
-//! machine has processors, when it is its user's turn, and written at once: a timer whose group takes
-//! no new slice stops after two periods, and what is written then is counted from its last end. A
-//! period that becomes longer begins where the running one ends, so it is written in the one whose
-//! end is its user's turn.
+//! The kernel keeps the phase of a period timer: writing `cpu.max` does not end the running
+//! period. But a period of 1 ms ends within that time, and the next one starts from there. So a
+//! first limit is *opened* at its user's turn, with a period of 1 ms and more quota than any
+//! machine has processors, and the limit is written right after. (A timer whose group takes no new
+//! slice stops after two periods; a later write would start from its last end.) A longer period
+//! begins where the running one ends, so it is written in the period whose end is its user's turn.
 
-/// Least quota (`min_cfs_quota_period` in kernel/sched/core.c).
-const LEAST_QUOTA_US: f64 = 1000.0;
-/// Long enough for several users to take turns, in ticks of 1 ms; shorter than what latency is
-/// felt by.
+/// Minimum quota (`min_cfs_quota_period` in kernel/sched/core.c).
+const MIN_QUOTA_US: f64 = 1000.0;
+/// Long enough for several users to take turns at ticks of 1 ms; shorter than noticeable latency.
 const BASE_PERIOD_US: f64 = 5000.0;
-/// Longest period (`max_cfs_quota_period`).
-const MOST_PERIOD_US: f64 = 1_000_000.0;
-/// Opens a limit: the running period ends within a millisecond, and nobody is held back.
+/// Maximum period (`max_cfs_quota_period`).
+const MAX_PERIOD_US: f64 = 1_000_000.0;
+/// Opens a limit: the running period ends within a millisecond, and nothing is throttled.
 pub const OPENING: Quota = Quota {
     quota_us: 1_000_000,
     period_us: 1000,
 };
-/// A limit that changes by less is not worth a write, which gives away what was used of the
-/// running period.
+/// A smaller change is not written, because a write forgives what was used of the running period.
 const DEAD_BAND: f64 = 0.02;
-/// Nor is one that takes longer than this to move as much CPU time as a write forgives,
-const WORTH_MS: f64 = 200.0;
-/// unless there was no write for so long: what is forgiven so seldom is little in the mean, and if the
-/// kernel does not know of what is counted here, the limit must not stay as it is for ever.
+/// Neither is a change that takes longer than this to move as much CPU time as a write forgives,
+const PAYBACK_MS: f64 = 200.0;
+/// unless the last write is older than this. Rare writes forgive little on average, and a limit
+/// must not stay wrong for ever because of an overrun that the kernel does not see.
 const STALE_MS: f64 = 1000.0;
 
-/// What `cpu.max` holds.
+/// The content of `cpu.max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     pub quota_us: u64,
@@ -51,11 +48,11 @@ impl Quota {
     /// A limit in CPUs.
     pub fn of(cpu: f64) -> Self {
         let mut period_us = BASE_PERIOD_US;
-        while cpu * period_us < LEAST_QUOTA_US && period_us * 2.0 <= MOST_PERIOD_US {
+        while cpu * period_us < MIN_QUOTA_US && period_us * 2.0 <= MAX_PERIOD_US {
             period_us *= 2.0;
         }
         Self {
-            quota_us: (cpu * period_us).round().max(LEAST_QUOTA_US) as u64,
+            quota_us: (cpu * period_us).round().max(MIN_QUOTA_US) as u64,
             period_us: period_us as u64,
         }
     }
@@ -66,40 +63,41 @@ impl Quota {
     }
 }
 
-/// The part of a period after which it is the turn of the user with this number.
+/// The offset of the turn of the user with this number, as a fraction of a period.
 pub fn turn(slot: u64) -> f64 {
-    // Multiples of the golden ratio are spread evenly, however many there are.
+    // Multiples of the golden ratio are spread evenly for any number of users.
     (slot as f64 * 0.618_033_988_749_895).fract()
 }
 
-/// Turns are spread over this time at most: nobody waits for his for longer.
-const MOST_TURNS_US: u64 = 20_000;
+/// Turns are spread over at most this time, so no user waits longer for its turn.
+const MAX_TURNS_US: u64 = 20_000;
 
-/// Time from an instant of a monotonic clock until it is the turn of the user with this number, in
-/// periods of this length. In longer ones the user keeps its offset in the shortest ones, and
-/// users take turns to have it in the first of these, in the second, and so on.
+/// Time from a monotonic time until the turn of the user with this number, in periods of this
+/// length. In longer periods a user keeps its offset within the base period; users are spread over
+/// the base periods.
 pub fn until_turn_ns(now_ns: u64, slot: u64, period_us: u64) -> u64 {
     let base_ns = BASE_PERIOD_US as u64 * 1000;
-    let period_ns = period_us.min(MOST_TURNS_US) * 1000;
+    let period_ns = period_us.min(MAX_TURNS_US) * 1000;
     let turn_ns = (turn(slot) * base_ns as f64) as u64 + base_ns * (slot % (period_ns / base_ns));
     (turn_ns + period_ns - now_ns % period_ns) % period_ns
 }
 
-/// Time until a limit is to be written whose period becomes longer; 0 where none does.
+/// Time until a limit with a longer period must be written; 0 if the period is not longer.
 pub fn until_longer_ns(now_ns: u64, slot: u64, in_force: Quota, next: Quota) -> u64 {
-    let most = |quota: Quota| quota.period_us.min(MOST_TURNS_US);
+    let most = |quota: Quota| quota.period_us.min(MAX_TURNS_US);
     let (short_us, long_us) = (most(in_force), most(next));
     let turn_ns = until_turn_ns(now_ns, slot, long_us);
     let (short_ns, long_ns) = (short_us * 1000, long_us * 1000);
     if short_ns >= long_ns || turn_ns <= short_ns {
         return 0;
     }
-    // In the middle of the running period before.
+    // In the middle of the running period before it.
     turn_ns - short_ns / 2
 }
 
-/// What a user has used beyond its limit, and pays for with its next periods. Quotas are looked at on
-/// ticks, so it comes to a tick on each processor; a write forgives it, and gives a quota besides.
+/// CPU time that a user has used beyond its limit and pays for with its next periods. Quotas are
+/// checked on ticks, so it is up to a tick on each processor; a write forgives it and grants a
+/// quota in addition.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Overrun {
     cpu_ms: f64,
@@ -108,7 +106,7 @@ pub struct Overrun {
 }
 
 impl Overrun {
-    /// After this was written.
+    /// After this quota was written.
     pub fn written(quota: Quota) -> Self {
         Self {
             cpu_ms: -(quota.quota_us as f64 / 1000.0),
@@ -116,22 +114,21 @@ impl Overrun {
         }
     }
 
-    /// So many CPUs were used in an interval, under a limit of so many.
+    /// Adds an interval in which `used` CPUs were used under a limit of `limit` CPUs.
     pub fn add(&mut self, interval_ms: f64, used: f64, limit: f64) {
         self.since_ms += interval_ms;
-        // What a period leaves unused is not for the next one.
+        // Unused quota does not carry over to the next period.
         self.cpu_ms = (self.cpu_ms + (used - limit) * interval_ms).max(0.0);
     }
 }
 
-/// Whether a limit differs enough from the one in force to be written, which forgives what its user
-/// has overrun.
-pub fn worth_writing(in_force: Option<f64>, wanted: Option<f64>, overrun: Overrun) -> bool {
+/// Whether a limit differs enough from the one in force to be written, which forgives the overrun.
+pub fn should_write(in_force: Option<f64>, wanted: Option<f64>, overrun: Overrun) -> bool {
     match (in_force, wanted) {
         (Some(old), Some(new)) => {
             let change = (new - old).abs();
-            let worth = change * WORTH_MS >= overrun.cpu_ms || overrun.since_ms >= STALE_MS;
-            change > DEAD_BAND * old && worth
+            let pays = change * PAYBACK_MS >= overrun.cpu_ms || overrun.since_ms >= STALE_MS;
+            change > DEAD_BAND * old && pays
         }
         (old, new) => old.is_some() != new.is_some(),
     }
@@ -154,7 +151,7 @@ mod tests {
         fn a_turn_comes_once_a_period(
             slot in 0u64..1000, now in 0u64..1 << 60, cpu in 0.01..1.0f64,
         ) {
-            let period_us = Quota::of(cpu).period_us.min(MOST_TURNS_US);
+            let period_us = Quota::of(cpu).period_us.min(MAX_TURNS_US);
             let turn = now + until_turn_ns(now, slot, period_us);
             prop_assert!(turn - now < period_us * 1000);
             prop_assert_eq!(until_turn_ns(turn, slot, period_us), 0);
@@ -191,18 +188,18 @@ mod tests {
             } else {
                 prop_assert_eq!(written, now);
             }
-            prop_assert!(written - now < MOST_TURNS_US * 1000);
+            prop_assert!(written - now < MAX_TURNS_US * 1000);
         }
     }
 
     #[test]
     fn a_running_period_is_not_reset_for_nothing() {
         let nothing = Overrun::default();
-        assert!(!worth_writing(Some(0.5), Some(0.505), nothing));
-        assert!(!worth_writing(None, None, nothing));
-        assert!(worth_writing(Some(0.5), Some(0.4), nothing));
-        assert!(worth_writing(None, Some(0.9), nothing));
-        assert!(worth_writing(Some(0.9), None, nothing));
+        assert!(!should_write(Some(0.5), Some(0.505), nothing));
+        assert!(!should_write(None, None, nothing));
+        assert!(should_write(Some(0.5), Some(0.4), nothing));
+        assert!(should_write(None, Some(0.9), nothing));
+        assert!(should_write(Some(0.9), None, nothing));
     }
 
     #[test]
@@ -212,14 +209,14 @@ mod tests {
         // A tick of 4 ms on two processors, of which the write gave 1 ms.
         overrun.add(50.0, 0.16 + 0.05, 0.05);
         assert!((overrun.cpu_ms - 7.0).abs() < 1e-9, "{overrun:?}");
-        assert!(!worth_writing(Some(0.05), Some(0.04), overrun));
-        assert!(worth_writing(Some(0.05), Some(0.1), overrun));
-        assert!(worth_writing(Some(0.05), None, overrun));
-        // Held back, it has paid after three passes.
+        assert!(!should_write(Some(0.05), Some(0.04), overrun));
+        assert!(should_write(Some(0.05), Some(0.1), overrun));
+        assert!(should_write(Some(0.05), None, overrun));
+        // Throttled, it has paid after three passes.
         overrun.add(100.0, 0.0, 0.05);
-        assert!(!worth_writing(Some(0.05), Some(0.045), overrun));
+        assert!(!should_write(Some(0.05), Some(0.045), overrun));
         overrun.add(50.0, 0.0, 0.05);
-        assert!(worth_writing(Some(0.05), Some(0.045), overrun));
+        assert!(should_write(Some(0.05), Some(0.045), overrun));
         assert_eq!(overrun.cpu_ms, 0.0);
     }
 
@@ -227,10 +224,10 @@ mod tests {
     fn a_limit_does_not_stay_for_ever_because_of_an_overrun_that_is_never_paid() {
         let limit = Quota::of(0.125);
         let mut overrun = Overrun::written(limit);
-        // More was in force than was thought; from then on just the limit is used.
+        // The limit in force was higher than assumed; from then on exactly the limit is used.
         overrun.add(50.0, 0.4, limit.cpu());
         let mut passes = 0;
-        while !worth_writing(Some(limit.cpu()), Some(0.1), overrun) {
+        while !should_write(Some(limit.cpu()), Some(0.1), overrun) {
             overrun.add(50.0, limit.cpu(), limit.cpu());
             passes += 1;
             assert!(passes <= 20, "{overrun:?}");

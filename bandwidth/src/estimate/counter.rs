@@ -1,64 +1,64 @@
-//! The counters of one monitoring group, which are untrusted: they may stop, wrap, jump back or
-//! lie.
+//! Validation of the counters of one monitoring group. Counters are untrusted: they may stop,
+//! wrap, jump back or report impossible values.
 //!
-//! A difference that the device could not have carried in the time is not used, whatever its sign;
-//! so a counter that wraps is followed, and one that was reset is noticed. A counter that stands
-//! still while its users are at work is stopped; while nobody works, standing still is right.
+//! A difference that the device cannot have carried in the interval is rejected, whatever its
+//! sign, so a wrapping counter is followed and a reset is detected. A counter that stands still
+//! while its users run has stopped; while no user runs, standing still is correct.
 
-/// What a group's counters say, in bytes since some time.
+/// The counters of a group, in bytes since an arbitrary start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Counts {
     pub read_bytes: u64,
-    /// The read that allocates the cache line of a write is among the reads already: devices
+    /// The read that allocates the cache line of a write is part of the reads already: devices
     /// count it.
     pub write_bytes: u64,
 }
 
-/// Why a reading was not used.
+/// Why a reading was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// It could not be read.
     Unreadable,
-    /// It went back, and not by wrapping.
+    /// It decreased, and did not wrap.
     JumpedBack,
-    /// It grew by more than the device can carry.
+    /// It increased by more than the device can carry.
     Implausible,
-    /// It stands still although its users are at work.
+    /// It stands still although its users run.
     Stopped,
 }
 
 impl Fault {
-    /// In words, for a log.
+    /// A description for logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unreadable => "cannot be read",
             Self::JumpedBack => "jumped back",
             Self::Implausible => "grew by more than the device can carry",
-            Self::Stopped => "stands still although its users are at work",
+            Self::Stopped => "stands still although its users run",
         }
     }
 }
 
-/// What is known of a counter before it is read.
+/// The known properties of a counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Nature {
+pub struct CounterSpec {
     /// Bits until it wraps: 64, or fewer.
     pub bits: u32,
-    /// More than the device can carry each way, in bytes a second.
-    pub most_bytes_s: f64,
-    /// Standing still for this long while users are at work is a fault.
+    /// An upper bound of the device's bandwidth in each direction, in bytes a second.
+    pub max_bytes_s: f64,
+    /// A counter that stands still for this long while users run has stopped.
     pub stopped_after_ms: f64,
 }
 
-/// Follows one group's counters.
+/// Validates the readings of one group.
 #[derive(Clone, Debug)]
 pub struct Follower {
-    nature: Nature,
+    counter_spec: CounterSpec,
     last: Option<(u64, Counts)>,
     still_ms: f64,
 }
 
-/// What happened between two readings.
+/// The traffic between two readings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flow {
     pub interval_ms: f64,
@@ -67,31 +67,31 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Both ways.
+    /// In both directions.
     pub fn bytes(&self) -> f64 {
         self.read_bytes as f64 + self.write_bytes as f64
     }
 
-    /// Both ways, in bytes a second.
+    /// In both directions, in bytes a second.
     pub fn bytes_s(&self) -> f64 {
         self.bytes() * 1000.0 / self.interval_ms
     }
 }
 
 impl Follower {
-    pub fn new(nature: Nature) -> Self {
+    pub fn new(counter_spec: CounterSpec) -> Self {
         Self {
-            nature,
+            counter_spec,
             last: None,
             still_ms: 0.0,
         }
     }
 
-    /// The flow since the last good reading; nothing for the first one, and when no time passed.
-    /// `busy`: whether users of the group were at work meanwhile.
+    /// The traffic since the last valid reading; `None` for the first one, and when no time has
+    /// passed. `busy`: whether users of the group ran meanwhile.
     ///
     /// # Errors
-    /// The reading says nothing; the next one starts anew.
+    /// The reading is invalid; the next one starts anew.
     pub fn follow(
         &mut self,
         t_ns: u64,
@@ -118,7 +118,7 @@ impl Follower {
         } else {
             0.0
         };
-        if self.still_ms >= self.nature.stopped_after_ms {
+        if self.still_ms >= self.counter_spec.stopped_after_ms {
             return Err(Fault::Stopped);
         }
         Ok(Some(Flow {
@@ -129,9 +129,9 @@ impl Follower {
     }
 
     fn grown(&self, interval_ms: f64, before: u64, now: u64) -> Result<u64, Fault> {
-        let mask = u64::MAX >> (64 - self.nature.bits.clamp(1, 64));
+        let mask = u64::MAX >> (64 - self.counter_spec.bits.clamp(1, 64));
         let grown = now.wrapping_sub(before) & mask;
-        let most = self.nature.most_bytes_s * interval_ms / 1000.0;
+        let most = self.counter_spec.max_bytes_s * interval_ms / 1000.0;
         if grown as f64 <= most {
             Ok(grown)
         } else if now < before {
@@ -150,9 +150,9 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn follower(bits: u32) -> Follower {
-        Follower::new(Nature {
+        Follower::new(CounterSpec {
             bits,
-            most_bytes_s: 20e9,
+            max_bytes_s: 20e9,
             stopped_after_ms: 500.0,
         })
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_jumps_back_or_lies_is_not_believed_and_followed_again() {
+    fn an_invalid_reading_is_rejected_and_the_next_ones_are_used() {
         let mut follower = follower(64);
         let _ = follower.follow(0, counts(1 << 40, 0), true);
         let back = follower.follow(10 * MS, counts(0, 0), true);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_may_stand_still_while_nobody_works() {
+    fn a_counter_may_stand_still_while_no_user_runs() {
         let mut follower = follower(64);
         let _ = follower.follow(0, counts(9, 9), false);
         for step in 1..20 {

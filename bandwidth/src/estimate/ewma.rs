@@ -1,7 +1,7 @@
-//! An exponentially weighted moving average with a half-life in time instead of in samples, so
-//! that it means the same however often it is fed.
+//! An exponentially weighted moving average whose half-life is a time and not a number of samples,
+//! so that it does not depend on the sampling rate.
 
-/// The average; holds nothing until it is fed.
+/// The average; empty until the first value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ewma {
     half_life_ms: f64,
@@ -17,7 +17,7 @@ impl Ewma {
         }
     }
 
-    /// Adds the value of an interval; a value that is no number is left out.
+    /// Adds the value of an interval; ignores a value that is not finite.
     pub fn add(&mut self, interval_ms: f64, value: f64) {
         if !value.is_finite() {
             return;
@@ -31,7 +31,7 @@ impl Ewma {
         self.value = Some(value + (old - value) * kept);
     }
 
-    /// Forgets everything before this value.
+    /// Replaces the average.
     pub fn set(&mut self, value: f64) {
         if value.is_finite() {
             self.value = Some(value);
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_counts_wholly_and_nonsense_not_at_all() {
+    fn the_first_value_is_the_average_and_invalid_ones_are_ignored() {
         let mut average = Ewma::new(100.0);
         average.add(1.0, f64::NAN);
         assert_eq!(average.value(), None);

@@ -1,139 +1,42 @@
-//! Who uses how much of a CXL device: a group's counter times each task's share in the group.
+//! Attribution: a group's traffic is divided among its tasks.
 //!
 //! ```text
-//!  group's counters ──follow──▶ bytes a second ─┐
-//!  tasks' activity ──share of the group───────▶ × ──EWMA──▶ bandwidth of each task
+//!  group's counters ──validate──▶ bytes a second ──┐
+//!  tasks' activity ──share of the group──────────▶ × ──EWMA──▶ bandwidth of each task
 //! ```
 //!
-//! Source: Kämmerer (2025), section 4.3.2, equation 3; the average has a half-life in time instead
-//! of a factor per sample, tasks may come, go and change groups, and counters are not believed
-//! blindly ([`counter`]). Where nobody samples what tasks access, what a CPU second of each moves is
-//! learnt ([`worth`]).
+//! Source: Kämmerer 2025, section 4.3.2, equation 3. In addition, the half-life of the average is
+//! a time, tasks may start, end and change groups, and counters are validated ([`counter`]). Where
+//! no samples exist, bytes per CPU second can be learned ([`intensity`]).
 
 pub mod counter;
 pub mod ewma;
+pub mod intensity;
 mod scale;
-pub mod worth;
+mod types;
 
 use std::collections::HashMap;
 
-pub use counter::{Counts, Fault, Nature};
+pub use counter::{CounterSpec, Counts, Fault};
 use counter::{Flow, Follower};
 use ewma::Ewma;
+use intensity::{IntensityEstimator, Part};
 use scale::Scale;
-use worth::{Part, Worth};
-
-/// A task; its start time tells it from a later one with the same number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TaskId {
-    pub pid: i32,
-    /// In nanoseconds, on the clock of the samples.
-    pub start_ns: u64,
-}
-
-/// What is known of a task's use of the device.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Activity {
-    /// Bytes since the task began, as sampled by the processor: of loads and of stores.
-    Counted { read_bytes: u64, write_bytes: u64 },
-    /// A weight for this interval: CPU time × resident CXL pages, for instance. It is a first guess
-    /// where [`Settings::learn_half_life_ms`] is set.
-    Weight(f64),
-    /// A weight for this interval that samples of the task's accesses have told.
-    Sampled(f64),
-    /// Bytes that it moved in this interval, as samples of all that the group moved tell.
-    Moved(f64),
-    /// The same, of nobody who is known: it is unattributed.
-    Nobody(f64),
-}
-
-/// One task, now.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TaskSample {
-    pub id: TaskId,
-    /// The monitoring group that it uses.
-    pub group: u32,
-    pub activity: Activity,
-    /// CPU time since it began.
-    pub cpu_ns: u64,
-}
-
-/// One monitoring group, now.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GroupSample {
-    pub group: u32,
-    /// Nothing: they could not be read.
-    pub counts: Option<Counts>,
-}
-
-/// How the estimator behaves.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
-    /// Half-life of what is remembered of bandwidths.
-    pub half_life_ms: f64,
-    pub nature: Nature,
-    /// Whether a store reads its cache line first, so that it counts twice in a share (all that is
-    /// cached does; non-temporal stores do not).
-    pub write_allocate: bool,
-    /// Weights are corrected by what CPU seconds are found to move; intervals this old count half.
-    /// 0: weights are believed.
-    pub learn_half_life_ms: f64,
-}
-
-/// Bandwidth and CPU time of one task.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TaskEstimate {
-    pub id: TaskId,
-    pub group: u32,
-    /// In bytes a second.
-    pub bandwidth: f64,
-    /// What it is charged with in this step alone.
-    pub bytes: f64,
-    /// In CPUs.
-    pub cpu: f64,
-}
-
-/// What one group carries.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GroupEstimate {
-    pub group: u32,
-    /// In bytes a second; the last that is known while its counter is at fault.
-    pub bandwidth: f64,
-    /// Of it, what no known task accounts for.
-    pub unattributed: f64,
-    pub fault: Option<Fault>,
-}
-
-/// What was found in one step.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Estimate {
-    pub groups: Vec<GroupEstimate>,
-    pub tasks: Vec<TaskEstimate>,
-}
-
-impl Estimate {
-    /// Bandwidth of the whole device, in bytes a second.
-    pub fn total(&self) -> f64 {
-        self.groups.iter().map(|group| group.bandwidth).sum()
-    }
-
-    /// Whether the counters of all groups can be believed.
-    pub fn is_trusted(&self) -> bool {
-        self.groups.iter().all(|group| group.fault.is_none())
-    }
-}
+pub use types::{
+    Activity, Estimate, GroupEstimate, GroupSample, Settings, TaskEstimate, TaskId, TaskSample,
+};
 
 #[derive(Clone, Debug)]
 struct Group {
     follower: Follower,
     bandwidth: Ewma,
     unattributed: Ewma,
-    worth: Worth,
+    intensity: IntensityEstimator,
     scale: Scale,
 }
 
 impl Group {
-    /// Learns from an interval what CPU seconds of these tasks move.
+    /// Updates the bytes per CPU second of these tasks.
     fn learn(
         &mut self,
         flow: Option<Flow>,
@@ -142,14 +45,14 @@ impl Group {
         members: &[usize],
     ) {
         let Some(flow) = flow else {
-            return self.worth.skip();
+            return self.intensity.skip();
         };
         let part = |&at: &usize| {
             let cpu_s = works[at].cpu_ns as f64 / 1e9;
             Part {
                 id: tasks[at].id,
                 cpu_s,
-                intensity: if cpu_s > 0.0 {
+                prior: if cpu_s > 0.0 {
                     works[at].weight / cpu_s
                 } else {
                     0.0
@@ -157,7 +60,7 @@ impl Group {
             }
         };
         let parts: Vec<Part> = members.iter().map(part).collect();
-        self.worth.learn(flow.interval_ms, flow.bytes(), &parts);
+        self.intensity.learn(flow.interval_ms, flow.bytes(), &parts);
     }
 }
 
@@ -170,7 +73,7 @@ struct Task {
     cpu: Ewma,
 }
 
-/// Follows groups and tasks from sample to sample.
+/// Follows groups and tasks from step to step.
 #[derive(Clone, Debug)]
 pub struct Estimator {
     settings: Settings,
@@ -179,12 +82,12 @@ pub struct Estimator {
     last_ns: Option<u64>,
 }
 
-/// What a task did in the interval.
+/// A task's activity in an interval.
 #[derive(Clone, Copy)]
 struct Work {
     weight: f64,
     cpu_ns: u64,
-    /// Whether the weight is a guess.
+    /// Whether the weight is only a prior.
     guessed: bool,
 }
 
@@ -198,8 +101,8 @@ impl Estimator {
         }
     }
 
-    /// One step. A task that is not among the samples is gone; a sample whose time has not passed
-    /// changes nothing.
+    /// One step. A task that is not among the samples has ended. A step at the time of the last
+    /// one changes nothing.
     pub fn step(&mut self, t_ns: u64, groups: &[GroupSample], tasks: &[TaskSample]) -> Estimate {
         let last = self.last_ns;
         if last.is_some_and(|last| t_ns <= last) {
@@ -220,7 +123,7 @@ impl Estimator {
         estimate
     }
 
-    /// What each task did since the last step; tasks that are gone are forgotten.
+    /// The activity of each task since the last step; forgets tasks that have ended.
     fn works(&mut self, last: Option<u64>, tasks: &[TaskSample]) -> Vec<Work> {
         let half_life_ms = self.settings.half_life_ms;
         let mut before = std::mem::take(&mut self.tasks);
@@ -228,7 +131,7 @@ impl Estimator {
         let mut works = Vec::with_capacity(tasks.len());
         for sample in tasks {
             let known = before.remove(&sample.id);
-            // A task that is younger than the last step did everything since then.
+            // A task that started after the last step did everything since then.
             let born_since = last.is_some_and(|last| sample.id.start_ns >= last);
             let mut task = known.unwrap_or_else(|| Task {
                 counted: born_since.then_some((0, 0)),
@@ -241,7 +144,7 @@ impl Estimator {
                 Activity::Weight(weight)
                 | Activity::Sampled(weight)
                 | Activity::Moved(weight)
-                | Activity::Nobody(weight) => weight.max(0.0),
+                | Activity::Unattributed(weight) => weight.max(0.0),
                 Activity::Counted {
                     read_bytes,
                     write_bytes,
@@ -277,10 +180,10 @@ impl Estimator {
     ) -> GroupEstimate {
         let settings = self.settings;
         let group = self.groups.entry(sample.group).or_insert_with(|| Group {
-            follower: Follower::new(settings.nature),
+            follower: Follower::new(settings.counter_spec),
             bandwidth: Ewma::new(settings.half_life_ms),
             unattributed: Ewma::new(settings.half_life_ms),
-            worth: Worth::new(settings.learn_half_life_ms),
+            intensity: IntensityEstimator::new(settings.learn_half_life_ms),
             scale: Scale::default(),
         });
         let busy = members.iter().any(|&at| works[at].weight > 0.0);
@@ -319,7 +222,7 @@ impl Estimator {
         }
     }
 
-    /// Divides a group's flow among its tasks; returns what of it is somebody's, in bytes a second.
+    /// Divides a group's traffic among its tasks; returns the attributed part, in bytes a second.
     fn attribute(
         &mut self,
         group: u32,
@@ -335,16 +238,16 @@ impl Estimator {
         };
         let learnt = learns.then(|| self.groups.get(&group)).flatten();
         let weight = |at: usize| {
-            let rate = learnt.and_then(|group| group.worth.rate(tasks[at].id));
+            let rate = learnt.and_then(|group| group.intensity.rate(tasks[at].id));
             rate.map_or(works[at].weight, |rate| rate * works[at].cpu_ns as f64)
         };
         let weights: Vec<f64> = members.iter().map(|&at| weight(at)).collect();
         let moved = |&at: &usize| {
             let activity = tasks[at].activity;
-            matches!(activity, Activity::Moved(_) | Activity::Nobody(_))
+            matches!(activity, Activity::Moved(_) | Activity::Unattributed(_))
         };
         let moved = members.iter().any(moved);
-        // Tasks of which nothing was sampled keep their proportions.
+        // Without samples in this interval, tasks keep their proportions.
         let shares: Vec<f64> = match moved || weights.iter().sum::<f64>() > 0.0 {
             true => weights,
             false => members.iter().map(|&at| known(self, at)).collect(),
@@ -361,7 +264,7 @@ impl Estimator {
                 task.bytes = share * factor;
                 let bytes_s = task.bytes / flow.interval_ms * 1000.0;
                 task.bandwidth.add(flow.interval_ms, bytes_s);
-                if !matches!(tasks[at].activity, Activity::Nobody(_)) {
+                if !matches!(tasks[at].activity, Activity::Unattributed(_)) {
                     attributed += bytes_s;
                 }
             }

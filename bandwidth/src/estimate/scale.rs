@@ -1,14 +1,14 @@
-//! Bytes that a group's counter says, for each byte that samples of all of its traffic say.
+//! The ratio of counted bytes to sampled bytes of a group whose samples cover all traffic.
 //!
-//! Samples are not taken at the instant at which the counter is read, so in one interval a burst may
-//! be counted and its samples be of the next one. Dividing each interval's count among its samples
-//! would charge such a burst to whoever else was sampled. So samples are believed as they are, times
-//! one factor that changes slowly: in the long run all that was counted is charged, and nothing twice.
+//! Samples and counters are not read at the same instant: a burst may be counted in one interval
+//! and sampled in the next. Dividing each interval's count among its samples would charge such a
+//! burst to other users. Therefore samples are used as they are, times one factor that changes
+//! slowly: in the long run everything that was counted is charged, and nothing twice.
 
-/// Half-life of what is remembered: two hundred intervals, so that one by which samples are late
-/// makes less than half a percent.
+/// Half-life of both sums: two hundred intervals, so that samples that are late by one interval
+/// cause an error of less than half a percent.
 const HALF_LIFE_MS: f64 = 10_000.0;
-/// The factor is taken for 1 at first, as if so much had been counted.
+/// The initial sums: the factor starts at 1.
 const BELIEVED: f64 = 1048576.0;
 
 /// Both sums, decayed.
@@ -28,14 +28,14 @@ impl Default for Scale {
 }
 
 impl Scale {
-    /// After an interval in which so many bytes were counted and sampled.
+    /// The factor after an interval with these counted and sampled bytes.
     pub fn factor(&mut self, interval_ms: f64, counted: f64, sampled: f64) -> f64 {
         let kept = 0.5f64.powf(interval_ms / HALF_LIFE_MS);
         self.counted = self.counted * kept + counted;
         self.sampled = self.sampled * kept + sampled;
         match self.sampled > 0.0 {
             true => self.counted / self.sampled,
-            // Only after ages in which nothing was sampled; nobody is charged with it then.
+            // Only after a very long time without samples; there is nothing to charge then.
             false => 1.0,
         }
     }
@@ -46,8 +46,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_of_another_interval_are_not_charged_to_who_is_there_now() {
-        // Each burst is counted in one interval and sampled in the next; somebody else moves little.
+    fn samples_of_another_interval_are_not_charged_to_the_present_users() {
+        // Each burst is counted in one interval and sampled in the next; another user moves
+        // little.
         let mut scale = Scale::default();
         let (mut burst, mut other) = (0.0, 0.0);
         for at in 0..2000 {

@@ -1,33 +1,34 @@
-//! The NUMA node of a physical address, by the blocks of memory that sysfs lists for each node.
+//! The NUMA node of a physical address, from the memory blocks that sysfs lists for each node.
 //!
 //! ```text
 //!  /sys/devices/system/memory/block_size_bytes     8000000    (hexadecimal)
 //!  /sys/devices/system/node/node1/memory37         block 37 is the node's
 //! ```
 //!
-//! A block that two nodes share, as one at the end of a node's memory may be, says nothing.
+//! A block may be shared by two nodes, for example at the end of a node's memory; it identifies
+//! neither.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where sysfs has memory and nodes.
+/// The root of memory and nodes in sysfs.
 pub const SYSTEM: &str = "/sys/devices/system";
 
-/// Which block is whose.
+/// The node of each block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blocks {
     block_bytes: u64,
-    /// Nothing: shared.
+    /// `None`: shared.
     nodes: HashMap<u64, Option<u32>>,
 }
 
 impl Blocks {
-    /// As they are now; memory may be added and taken away.
+    /// The present blocks; memory may be added and removed later.
     ///
     /// # Errors
-    /// The kernel has no blocks (it was built without memory hotplug), or they cannot be read.
+    /// The kernel was built without memory hotplug, or the blocks cannot be read.
     pub fn read(system: &Path) -> io::Result<Self> {
         let size = fs::read_to_string(system.join("memory/block_size_bytes"))?;
         let block_bytes = u64::from_str_radix(size.trim().trim_start_matches("0x"), 16);
@@ -47,14 +48,14 @@ impl Blocks {
         Ok(Self { block_bytes, nodes })
     }
 
-    /// Whose a physical address is.
+    /// The node of a physical address.
     pub fn node_of(&self, address: u64) -> Option<u32> {
         let block = address.checked_div(self.block_bytes)?;
         self.nodes.get(&block).copied().flatten()
     }
 }
 
-/// Entries of a folder that are a word and a number.
+/// Entries of a folder whose names are a word and a number.
 fn numbered(folder: &Path, word: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     let number = |entry: fs::DirEntry| {
         let name = entry.file_name();

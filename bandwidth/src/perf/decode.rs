@@ -1,4 +1,4 @@
-//! What a record of the ring says.
+//! Decodes the records of a perf ring.
 
 use perf_event::data::{DataSource, MemLevel, MemLevelNum, MemOp, Record};
 use perf_event_open_sys::bindings::PERF_MEM_LVLNUM_CXL;
@@ -10,43 +10,43 @@ use super::presets::{Op, Place};
 pub struct Access {
     pub pid: i32,
     pub op: Op,
-    /// Physical; nothing where the processor or the kernel did not know it.
+    /// Physical; `None` if neither the processor nor the kernel knew it.
     pub address: Option<u64>,
 }
 
-/// What one record was.
+/// A decoded record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Decoded {
     Access(Access),
-    /// A sample that says nothing of memory: a cache had the line, nobody's process.
+    /// A sample without memory traffic: a cache hit, or no process.
     Elsewhere,
-    /// So many records found no room.
+    /// The number of records for which the ring had no room.
     Lost(u64),
-    /// The kernel samples no more for a while, because it takes too long.
+    /// The kernel pauses sampling because it takes too long.
     Throttled,
-    /// Something else.
+    /// Another record.
     Other,
 }
 
-/// What a record of an event says that does `op` and is known to be of the device by `place`.
-pub fn told(record: &Record, op: Op, place: Place) -> Told {
+/// Decodes a record of an event with this operation and this location.
+pub fn decode(record: &Record, op: Op, place: Place) -> Decoded {
     match record {
         Record::Sample(sample) => {
             let pid = sample.pid().map_or(0, |pid| pid as i32);
             let address = sample.phys_addr().filter(|address| *address != 0);
             match of_memory(sample.data_src(), op, place).filter(|_| pid > 0) {
-                Some(op) => Told::Access(Access { pid, op, address }),
-                None => Told::Elsewhere,
+                Some(op) => Decoded::Access(Access { pid, op, address }),
+                None => Decoded::Elsewhere,
             }
         }
-        Record::Lost(lost) => Told::Lost(lost.lost),
-        Record::LostSamples(lost) => Told::Lost(lost.lost),
-        Record::Throttle(_) => Told::Throttled,
-        _ => Told::Other,
+        Record::Lost(lost) => Decoded::Lost(lost.lost),
+        Record::LostSamples(lost) => Decoded::Lost(lost.lost),
+        Record::Throttle(_) => Decoded::Throttled,
+        _ => Decoded::Other,
     }
 }
 
-/// What a sample did, if a line was moved between memory and caches for it.
+/// The operation of a sample, if it moved a line between memory and caches.
 fn of_memory(source: Option<DataSource>, op: Op, place: Place) -> Option<Op> {
     let Some(source) = source else {
         return (place != Place::Source).then_some(op);
@@ -69,12 +69,12 @@ fn of_memory(source: Option<DataSource>, op: Op, place: Place) -> Option<Op> {
     moved.then_some(op)
 }
 
-/// Whether a cache had the line, or it was under way for somebody else already.
+/// Whether a cache had the line, or another request was fetching it already.
 fn by_cache(number: MemLevelNum, level: MemLevel) -> bool {
     let caches = MemLevel::L1 | MemLevel::L2 | MemLevel::L3 | MemLevel::LFB;
     let caches = caches | MemLevel::REM_CCE1 | MemLevel::REM_CCE2;
     if level.contains(MemLevel::MISS) && !level.contains(MemLevel::HIT) {
-        // A store's first level is all that is known of it.
+        // Only the first level of a store is known.
         return false;
     }
     let by_number = matches!(

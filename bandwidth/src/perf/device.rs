@@ -6,19 +6,19 @@ use std::path::Path;
 use perf_event::Counter;
 
 use super::pmu::Pmu;
-use super::presets::usual;
+use super::presets::default_events;
 use super::ring::{builder, cpus};
 use crate::estimate::Counts;
 
-/// What is counted for one node.
+/// The counters of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
-    /// All of them: channels, devices that a node is interleaved over.
+    /// All of them: channels, or devices that the node is interleaved over.
     pub pmus: Vec<String>,
-    /// Events; none: what is usual for the PMU.
+    /// Events; empty: the defaults of the PMU.
     pub reads: Vec<String>,
     pub writes: Vec<String>,
-    /// What a count stands for where sysfs does not say it.
+    /// Bytes of one count where sysfs defines no scale.
     pub bytes_per_count: f64,
     /// CPUs instead of those that the PMU names.
     pub cpus: Vec<u32>,
@@ -28,7 +28,7 @@ pub struct Wanted {
 struct Open {
     counter: Counter,
     bytes: f64,
-    /// Count, nanoseconds for which it was to count, and for which it did.
+    /// Count, nanoseconds enabled, nanoseconds running.
     last: (u64, u64, u64),
 }
 
@@ -41,10 +41,10 @@ pub struct NodeCounter {
 }
 
 impl NodeCounter {
-    /// Counts from now on.
+    /// Starts counting.
     ///
     /// # Errors
-    /// A PMU or an event is not there, or the kernel refuses; in words.
+    /// A PMU or an event does not exist, or the kernel refuses it; a message.
     pub fn open(devices: &Path, wanted: &Wanted) -> Result<Self, String> {
         let mut node = Self {
             reads: Vec::new(),
@@ -54,9 +54,9 @@ impl NodeCounter {
         };
         for name in &wanted.pmus {
             let pmu = Pmu::open(devices, name).map_err(|error| error.to_string())?;
-            let (reads, writes) = match usual(&pmu) {
+            let (reads, writes) = match default_events(&pmu) {
                 _ if !wanted.reads.is_empty() => (wanted.reads.clone(), wanted.writes.clone()),
-                Some(usual) => (usual.reads, usual.writes),
+                Some(default_events) => (default_events.reads, default_events.writes),
                 None => {
                     return Err(format!(
                         "{name} has no event that is known to count reads: name some in `reads`"
@@ -76,7 +76,7 @@ impl NodeCounter {
     /// Bytes since it was opened.
     ///
     /// # Errors
-    /// A counter cannot be read, or did not count at all since it was read last.
+    /// A counter cannot be read, or did not count at all since the last reading.
     pub fn read(&mut self) -> io::Result<Counts> {
         self.read_bytes += grown(&mut self.reads)?;
         self.write_bytes += grown(&mut self.writes)?;
@@ -135,8 +135,8 @@ fn grown(open: &mut [Open]) -> io::Result<f64> {
     Ok(sum)
 }
 
-/// Counts between two readings. Where events take turns on the PMU's counters, the rest is taken to
-/// have been as what was counted; nothing, where nothing was.
+/// The counts between two readings. Events that are multiplexed on the PMU's counters are scaled
+/// up; `None` if nothing was counted.
 fn counted(before: (u64, u64, u64), now: (u64, u64, u64)) -> Option<f64> {
     let count = now.0.wrapping_sub(before.0) as f64;
     let enabled = now.1.saturating_sub(before.1) as f64;
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(counted(before, (300, 2000, 1250)), Some(800.0));
         assert_eq!(counted(before, (100, 2000, 1000)), None, "it did not count");
         assert_eq!(counted(before, before), Some(0.0));
-        // The kernel's count is of 64 bits and wraps.
+        // The kernel's count has 64 bits and wraps.
         assert_eq!(counted((u64::MAX, 0, 0), (9, 1, 1)), Some(10.0));
     }
 
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_event_or_pmu_is_named() {
         let mut wanted = Wanted {
             pmus: vec!["cxl_pmu_mem77.0".to_owned()],
             reads: Vec::new(),

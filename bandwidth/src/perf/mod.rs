@@ -1,5 +1,5 @@
-//! The kernel's performance counters (`perf_event_open`): what a device carried, and samples of who
-//! asked for it.
+//! The kernel's performance counters (`perf_event_open`): the device's traffic, and samples of
+//! accesses.
 //!
 //! ```text
 //!  sysfs: type, format, events ──pmu──▶ attributes ─┬─▶ device: counts of a PMU, for a node
@@ -8,8 +8,8 @@
 //!                                                                └──▶ shares of users ◀┘
 //! ```
 //!
-//! Opening events, the ring and the records are the library's (perf-event2, perf-event-data); it
-//! reads no PMU that has formats in several parts or leaves some unset, so `pmu` does.
+//! Libraries open the events and parse rings and records (perf-event2, perf-event-data). They do
+//! not support formats with several parts or terms without values, so `pmu` parses those.
 
 pub mod blocks;
 pub mod decode;
@@ -18,7 +18,6 @@ pub mod pmu;
 pub mod presets;
 pub mod ring;
 pub mod sampler;
-pub mod shares;
 #[cfg(test)]
 pub(crate) mod tests_support;
 pub mod usable;
@@ -26,12 +25,12 @@ pub mod usable;
 /// Bytes of a cache line.
 pub const LINE_BYTES: f64 = 64.0;
 
-/// Numbers of a list as sysfs writes it: `0-2,5`.
+/// Numbers of a list in sysfs format: `0-2,5`.
 pub fn numbers(list: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
-        // More than a machine has of anything: no list of the kernel's.
+        // No machine has more of anything.
         (last < 1 << 20).then_some(first..=last)
     };
     list.trim().split(',').filter_map(range).flatten().collect()

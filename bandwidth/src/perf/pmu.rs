@@ -1,5 +1,4 @@
-//! A performance monitoring unit as sysfs describes it: its number, the bits of its events' terms,
-//! its events by name.
+//! A performance monitoring unit in sysfs: its type, the bits of its terms, and its named events.
 //!
 //! ```text
 //!  /sys/bus/event_source/devices/cxl_pmu_mem0.0/
@@ -21,10 +20,10 @@ use perf_event_open_sys::bindings::perf_event_attr;
 
 use super::numbers;
 
-/// Where the kernel shows its PMUs.
+/// The kernel's PMUs.
 pub const DEVICES: &str = "/sys/bus/event_source/devices";
 
-/// Why an event cannot be named.
+/// Why an event cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PmuError {
     #[error("this machine has no PMU {0:?}")]
@@ -41,20 +40,20 @@ pub enum PmuError {
     Value { term: String },
 }
 
-/// Which of an event's words, and which bits of it, lowest first.
+/// The word of an event and its bits, lowest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Field {
     word: usize,
     bits: Vec<(u32, u32)>,
 }
 
-/// What the kernel is asked for.
+/// A resolved event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PmuEvent {
     pub kind: u32,
     /// `config`, `config1`, `config2`, `config3`.
     pub words: [u64; 4],
-    /// What 1 stands for in bytes, where sysfs says it.
+    /// Bytes of one count, where sysfs defines a scale.
     pub bytes: Option<f64>,
 }
 
@@ -72,18 +71,18 @@ pub struct Pmu {
     folder: PathBuf,
     kind: u32,
     fields: HashMap<String, Field>,
-    /// CPUs on which it is to be counted; none: on each.
+    /// CPUs on which it is counted; empty: every CPU.
     pub cpus: Vec<u32>,
 }
 
-/// Events of the PMU `software`, of which sysfs names none (`enum perf_sw_ids`).
+/// Events of the PMU `software`, which has no names in sysfs (`enum perf_sw_ids`).
 const SOFTWARE: [(&str, u64); 3] = [("page-faults", 2), ("minor-faults", 5), ("major-faults", 6)];
 
 impl Pmu {
-    /// A PMU among those of a folder.
+    /// A PMU in a folder of PMUs.
     ///
     /// # Errors
-    /// It is not there, or says something unknown.
+    /// It does not exist, or cannot be parsed.
     pub fn open(devices: &Path, name: &str) -> Result<Self, PmuError> {
         let folder = devices.join(name);
         let read = |file: &str| fs::read_to_string(folder.join(file));
@@ -96,7 +95,7 @@ impl Pmu {
         for entry in fs::read_dir(folder.join("format")).into_iter().flatten() {
             let Ok(entry) = entry else { continue };
             let text = fs::read_to_string(entry.path()).unwrap_or_default();
-            // Terms of a newer kernel need not be known as long as nobody asks for them.
+            // Unknown formats of a newer kernel are ignored until they are used.
             if let (Ok(name), Some(field)) = (entry.file_name().into_string(), field(&text)) {
                 fields.insert(name, field);
             }
@@ -116,8 +115,8 @@ impl Pmu {
         self.fields.contains_key(name) || self.folder.join("events").join(name).is_file()
     }
 
-    /// An event: a name, terms as perf takes them (`event=0x4,umask=0x3`), or a name and terms that
-    /// it needs (`mem-loads,ldlat=30`).
+    /// Resolves an event: a name, terms as perf takes them (`event=0x4,umask=0x3`), or a name and
+    /// the terms that it needs (`mem-loads,ldlat=30`).
     ///
     /// # Errors
     /// The PMU does not have it, or a value does not fit.
@@ -125,7 +124,7 @@ impl Pmu {
         let (first, rest) = text.split_once(',').unwrap_or((text, ""));
         let first = first.trim();
         let path = self.folder.join("events").join(first);
-        // A name has no path in it.
+        // A name contains no path.
         let named = first.bytes().all(|byte| byte != b'/' && byte != b'=');
         let known = named.then(|| fs::read_to_string(&path).ok()).flatten();
         let software = SOFTWARE.iter().find(|(name, _)| *name == first);
@@ -136,7 +135,7 @@ impl Pmu {
         };
         match (&known, software) {
             (Some(terms), _) => {
-                // `ldlat=?` is for whoever asks to fill in.
+                // `ldlat=?` is a placeholder that the caller fills in.
                 let given = |term: &&str| !term.trim_end().ends_with("=?");
                 for term in terms.split(',').filter(given) {
                     self.set(&mut event.words, term)?;
@@ -220,7 +219,7 @@ fn word(name: &str) -> Option<usize> {
         .position(|one| *one == name)
 }
 
-/// A number as C writes it, without octal ones.
+/// A number in C syntax, without octal.
 fn number(text: &str) -> Option<u64> {
     match text.trim().strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -242,7 +241,7 @@ fn field(text: &str) -> Option<Field> {
     })
 }
 
-/// Bytes that 1 stands for, by an event's `.scale` and `.unit`.
+/// Bytes of one count, from an event's `.scale` and `.unit`.
 fn unit(event: &Path) -> Option<f64> {
     let read = |suffix: &str| {
         let mut path = event.as_os_str().to_owned();

@@ -1,10 +1,10 @@
-//! Promises of reading PMUs, on folders that stand for the kernel's.
+//! Tests of reading PMUs, on folders in the kernel's format.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A folder of PMUs: name, files and what they say.
+/// A folder of PMUs: file names and contents.
 struct Devices(tempfile::TempDir);
 
 impl Devices {
@@ -23,7 +23,7 @@ impl Devices {
     }
 }
 
-/// As drivers/perf/cxl_pmu.c shows itself.
+/// The format of drivers/perf/cxl_pmu.c.
 const CXL: [(&str, &str); 8] = [
     ("type", "29\n"),
     ("cpumask", "3\n"),

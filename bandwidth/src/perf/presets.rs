@@ -1,23 +1,23 @@
-//! What is usual: the events that count a device's traffic, and those that sample who makes it.
+//! Presets: the default events that count a device's traffic, and those that sample its accesses.
 //!
 //! Sources: drivers/perf/cxl_pmu.c and Documentation/admin-guide/perf/cxl.rst of Linux (names of
-//! CXL events; data is 64 bytes a message: CXL 3.1, tables 3-35 to 3-50); the uncore events' own
-//! scales in sysfs; perf-mem(1) and arch/x86/events/intel/ds.c (mem-loads, mem-loads-aux);
+//! CXL events; data is 64 bytes a message: CXL 3.1, tables 3-35 to 3-50); the scales of uncore
+//! events in sysfs; perf-mem(1) and arch/x86/events/intel/ds.c (mem-loads, mem-loads-aux);
 //! perf-amd-ibs(1); tools/perf/pmu-events/arch/x86/amdzen4 (fills from extension memory).
 
 use serde::Deserialize;
 
 use super::pmu::Pmu;
 
-/// Events that count reads and such that count writes; each one's counts are added up.
+/// Events that count reads and events that count writes; their counts are added up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Usual {
+pub struct DefaultEvents {
     pub reads: Vec<String>,
     pub writes: Vec<String>,
 }
 
-/// Names of events, the first ones wherever a device has them. A CXL device counts data that it
-/// sends (`s2m_drs`: one message, one line), requests to read, or its DRAM's bursts.
+/// Names of events in order of preference. A CXL device counts data that it sends (`s2m_drs`: one
+/// message for each line), read requests, or bursts of its DRAM.
 const READS: [&[&str]; 6] = [
     &["s2m_drs_memdata"],
     &["m2s_req_memrd", "m2s_req_memrddata"],
@@ -34,59 +34,60 @@ const WRITES: [&[&str]; 5] = [
     &["data_writes"],
 ];
 
-/// What a PMU has of it; nothing if it has no event that is known to count reads.
-pub fn usual(pmu: &Pmu) -> Option<Usual> {
+/// The default events of a PMU; `None` if it has no known event that counts reads.
+pub fn default_events(pmu: &Pmu) -> Option<DefaultEvents> {
     let first = |choices: &[&[&str]]| {
         let has = |names: &&&[&str]| names.iter().all(|name| pmu.has(name));
         let names = choices.iter().find(has)?;
         Some(names.iter().map(|name| (*name).to_owned()).collect())
     };
-    Some(Usual {
+    Some(DefaultEvents {
         reads: first(&READS)?,
         writes: first(&WRITES).unwrap_or_default(),
     })
 }
 
-/// What a sampled event is.
+/// The operation of a sampled event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Op {
     /// A line is read.
     #[default]
     Load,
-    /// A line is read, and written later.
+    /// A line is read and later written.
     Store,
 }
 
-/// How it is known that a sample is of the device.
+/// How a sample is located on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// By its physical address, unless a cache had the line.
     #[default]
     Address,
-    /// The processor says that the line came from CXL memory; by its address from which node.
+    /// By the data source: CXL memory. The address identifies the node.
     Source,
     /// The event counts nothing else.
     Event,
 }
 
-/// An event that is sampled.
+/// A sampled event.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SampledEvent {
     pub pmu: String,
-    /// As [`Pmu::event`] takes it.
+    /// In the syntax of [`Pmu::event`].
     pub event: String,
     #[serde(default)]
     pub op: Op,
     #[serde(default)]
     pub place: Place,
-    /// How near the sampled instruction has to be (`precise_ip`, 0 to 3).
+    /// The precision of the sampled instruction (`precise_ip`, 0 to 3).
     #[serde(default)]
     pub precise: u8,
-    /// An event that has to be counted beside it, where the PMU has it.
-    pub beside: Option<String>,
+    /// An event that must be the leader of its group, if the PMU has it.
+    #[serde(alias = "beside")]
+    pub leader: Option<String>,
 }
 
 impl SampledEvent {
@@ -97,30 +98,31 @@ impl SampledEvent {
             op,
             place,
             precise,
-            beside: None,
+            leader: None,
         }
     }
 }
 
-/// How it is found out who uses the device.
+/// A source of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SampleKind {
-    /// Intel: loads that took longer than a cache does, and stores, with their addresses.
+    /// Intel: loads with a longer latency than a cache, and stores, with their addresses.
     Pebs,
-    /// AMD: operations (where it can, only those that missed the caches) with their data's source.
+    /// AMD: operations with their data source (only cache misses where the processor supports
+    /// that).
     Ibs,
-    /// AMD from Zen 4 on: lines that came from extension memory, as the kernel calls CXL's there.
+    /// AMD from Zen 4 on: lines from extension memory, the kernel's name for CXL memory there.
     AmdFills,
-    /// The kernel's own count of faults, by their address: for trying it out without a PMU, because
-    /// a page is touched for the first time once only.
+    /// Page faults of the kernel, by address. For trials without a PMU: a page has one first touch
+    /// only.
     PageFaults,
 }
 
 impl SampleKind {
     pub const ALL: [Self; 4] = [Self::Pebs, Self::Ibs, Self::AmdFills, Self::PageFaults];
 
-    /// As the configuration names it.
+    /// Its name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pebs => "pebs",
@@ -130,18 +132,17 @@ impl SampleKind {
         }
     }
 
-    /// The events that it samples, on a machine whose PMUs are opened like this; nothing: it has
-    /// not what is needed.
+    /// The sampled events, given the machine's PMUs; `None` if a PMU is missing.
     pub fn events(self, open: impl Fn(&str) -> Option<Pmu>) -> Option<Vec<SampledEvent>> {
         let event = SampledEvent::new;
         match self {
             Self::Pebs => {
-                // Hybrid processors name their large cores' PMU otherwise.
+                // Hybrid processors have another name for the PMU of their large cores.
                 let names = ["cpu", "cpu_core"];
                 let has = |name: &&&str| open(name).is_some_and(|pmu| pmu.has("mem-loads"));
                 let pmu = names.iter().find(has)?;
                 let mut loads = event(pmu, "mem-loads,ldlat=64", Op::Load, Place::Address, 2);
-                loads.beside = Some("mem-loads-aux".to_owned());
+                loads.leader = Some("mem-loads-aux".to_owned());
                 let stores = event(pmu, "mem-stores", Op::Store, Place::Address, 2);
                 Some(vec![loads, stores])
             }
@@ -157,26 +158,26 @@ impl SampleKind {
                 Some(vec![event("ibs_op", &text, Op::Load, Place::Address, 0)])
             }
             Self::AmdFills => {
-                // Intel's `cpu` has the same terms, and other events by them.
+                // Intel's `cpu` has the same terms for other events.
                 let amd = open("ibs_op").is_some();
                 let cpu = open("cpu").filter(|pmu| amd && pmu.has("umask"));
                 let text = "event=0x44,umask=0x80";
                 cpu.map(|_| vec![event("cpu", text, Op::Load, Place::Event, 0)])
             }
             Self::PageFaults => {
-                // Unlike `page-faults`, these are counted when the page is there already, so that
-                // it has a physical address.
+                // Unlike `page-faults`, these are counted when the page exists and has a physical
+                // address.
                 let (op, place) = (Op::Load, Place::Address);
                 Some(vec![event("software", "minor-faults", op, place, 0)])
             }
         }
     }
 
-    /// One sample of so many; prime, so that no loop hides from it. Faults are rare.
+    /// Events for each sample; prime, so that no loop is in step with it. Faults are rare.
     pub fn period(self) -> u64 {
         match self {
             Self::PageFaults => 1,
-            // A multiple of 16 is what the hardware counts.
+            // The hardware counts in multiples of 16.
             Self::Ibs => 100_003 / 16 * 16,
             _ => 10_007,
         }

@@ -1,39 +1,39 @@
-//! Samples of one event on every CPU, from the rings that the kernel writes them into.
+//! Samples of one event on every CPU, from the rings that the kernel fills.
 
 use std::io;
 use std::path::Path;
 
 use perf_event::{Builder, Counter, SampleFlag, SampleSkid, Sampler};
 
-use super::decode::{Access, Told, told};
+use super::decode::{Access, Decoded, decode};
 use super::pmu::{Pmu, PmuEvent};
 use super::presets::{Op, Place, SampledEvent};
 
-/// Room for samples of one CPU between two looks: some 2,000 of them.
+/// Room for some 2,000 samples of one CPU between two passes.
 pub const RING_BYTES: usize = 128 << 10;
 
-/// What came out of rings.
+/// Counts of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Samples of memory.
+    /// Samples of memory accesses.
     pub accesses: u64,
-    /// Samples of which a cache had the line, or that are nobody's.
+    /// Samples of cache hits or without a process.
     pub elsewhere: u64,
-    /// Samples that found no room.
+    /// Samples for which the ring had no room.
     pub lost: u64,
-    /// Times at which the kernel stopped sampling for a while.
+    /// How often the kernel paused sampling.
     pub throttled: u64,
-    /// Records that cannot be understood.
+    /// Records that cannot be parsed.
     pub damaged: u64,
 }
 
-/// One event's rings.
+/// The rings of one event.
 pub struct Rings {
     op: Op,
     place: Place,
     samplers: Vec<Sampler>,
-    /// Events that are counted only because the processor wants them beside.
-    _beside: Vec<Counter>,
+    /// Group leaders that the processor needs.
+    _leaders: Vec<Counter>,
 }
 
 /// This machine's CPUs.
@@ -42,7 +42,7 @@ pub fn online() -> Vec<u32> {
     super::numbers(&list.unwrap_or_else(|_| "0".to_owned()))
 }
 
-/// On which CPUs a PMU's events are to be opened.
+/// The CPUs on which a PMU's events are opened.
 pub fn cpus(pmu: &Pmu) -> Vec<u32> {
     if pmu.cpus.is_empty() {
         online()
@@ -51,7 +51,7 @@ pub fn cpus(pmu: &Pmu) -> Vec<u32> {
     }
 }
 
-/// An event for all of one CPU's tasks; it counts in the kernel, too, which copies for programs.
+/// An event for all tasks of one CPU. It includes the kernel, which copies data for programs.
 pub fn builder(event: PmuEvent, cpu: u32) -> Builder<'static> {
     let mut builder = Builder::new(event);
     builder
@@ -63,10 +63,10 @@ pub fn builder(event: PmuEvent, cpu: u32) -> Builder<'static> {
 }
 
 impl Rings {
-    /// Samples one of so many of an event, from now on.
+    /// Samples one in `period` events from now on.
     ///
     /// # Errors
-    /// The PMU does not have it, or the kernel refuses.
+    /// The PMU does not have the event, or the kernel refuses it.
     pub fn open(
         devices: &Path,
         sampled: &SampledEvent,
@@ -75,14 +75,14 @@ impl Rings {
     ) -> io::Result<Self> {
         let pmu = Pmu::open(devices, &sampled.pmu).map_err(io::Error::other)?;
         let event = pmu.event(&sampled.event).map_err(io::Error::other)?;
-        let beside = sampled.beside.as_deref().filter(|name| pmu.has(name));
-        let beside = beside.map(|name| pmu.event(name)).transpose();
-        let beside = beside.map_err(io::Error::other)?;
+        let leader = sampled.leader.as_deref().filter(|name| pmu.has(name));
+        let leader = leader.map(|name| pmu.event(name)).transpose();
+        let leader = leader.map_err(io::Error::other)?;
         let mut rings = Self {
             op: sampled.op,
             place: sampled.place,
             samplers: Vec::new(),
-            _beside: Vec::new(),
+            _leaders: Vec::new(),
         };
         for cpu in cpus(&pmu) {
             let mut sample = builder(event, cpu);
@@ -93,13 +93,13 @@ impl Rings {
             if sampled.pmu != "software" {
                 sample.sample(SampleFlag::DATA_SRC);
             }
-            let counter = match beside {
+            let counter = match leader {
                 None => sample.build()?,
                 Some(event) => {
                     let mut leader = builder(event, cpu).build()?;
                     let counter = sample.build_with_group(&mut leader)?;
                     leader.enable()?;
-                    rings._beside.push(leader);
+                    rings._leaders.push(leader);
                     counter
                 }
             };
@@ -110,7 +110,7 @@ impl Rings {
         Ok(rings)
     }
 
-    /// Takes what came since the last time.
+    /// Reads the records since the last call.
     pub fn drain(&mut self, tally: &mut Tally, mut each: impl FnMut(Access)) {
         for sampler in &mut self.samplers {
             while let Some(record) = sampler.next_record() {
@@ -118,15 +118,15 @@ impl Rings {
                     tally.damaged += 1;
                     continue;
                 };
-                match told(&record, self.op, self.place) {
-                    Told::Access(access) => {
+                match decode(&record, self.op, self.place) {
+                    Decoded::Access(access) => {
                         tally.accesses += 1;
                         each(access);
                     }
-                    Told::Elsewhere => tally.elsewhere += 1,
-                    Told::Lost(lost) => tally.lost += lost,
-                    Told::Throttled => tally.throttled += 1,
-                    Told::Other => (),
+                    Decoded::Elsewhere => tally.elsewhere += 1,
+                    Decoded::Lost(lost) => tally.lost += lost,
+                    Decoded::Throttled => tally.throttled += 1,
+                    Decoded::Other => (),
                 }
             }
         }

@@ -1,5 +1,4 @@
-//! Promises of the sampler: this kernel's own page faults, as real samples; and records of any
-//! kind.
+//! Tests of the rings with real samples of this kernel's page faults, and with arbitrary records.
 
 use perf_event::data::Record;
 use perf_event::data::endian::Native;
@@ -26,11 +25,11 @@ fn me() -> i32 {
     std::process::id() as i32
 }
 
-/// Other programs' faults may fill the rings in between; then it is tried again.
+/// Faults of other programs may fill the rings in between; then the test tries again.
 const TRIES: usize = 50;
 
 #[test]
-fn real_faults_are_charged_to_who_made_them_with_an_address_on_his_node() {
+fn real_faults_are_charged_to_their_process_with_an_address_on_its_node() {
     let pages = 300;
     let blocks = Blocks::read(Path::new(SYSTEM));
     let mut tally = Tally::default();
@@ -51,7 +50,7 @@ fn real_faults_are_charged_to_who_made_them_with_an_address_on_his_node() {
             }
         });
         assert_eq!(tally.damaged, 0);
-        // A page may be gone again when the kernel looks its address up: not often.
+        // A page may be reclaimed before the kernel looks its address up, but rarely.
         if mine >= pages && (blocks.is_err() || placed * 10 >= mine * 9) {
             return;
         }
@@ -61,7 +60,7 @@ fn real_faults_are_charged_to_who_made_them_with_an_address_on_his_node() {
 
 #[test]
 fn a_ring_that_wraps_loses_nothing_while_it_is_emptied() {
-    // A ring of 4 KiB holds some 100 samples: it goes round eight times.
+    // A ring of 4 KiB holds some 100 samples: it wraps eight times.
     let (rounds, pages) = (40, 20);
     let mut tally = Tally::default();
     for _ in 0..TRIES {
@@ -93,7 +92,7 @@ fn a_ring_that_overflows_says_how_many_were_lost() {
     memory.touch(0..pages);
     let mut tally = Tally::default();
     rings.drain(&mut tally, |_| ());
-    // The kernel tells with the next sample of that CPU that finds room.
+    // The kernel reports losses with the next sample of that CPU that fits.
     for page in 0..pages {
         memory.touch(pages + page..pages + page + 1);
         rings.drain(&mut tally, |_| ());
@@ -102,7 +101,7 @@ fn a_ring_that_overflows_says_how_many_were_lost() {
     assert_eq!(tally.damaged, 0);
 }
 
-/// What the rings' samples hold.
+/// The sample format of the rings.
 fn config() -> ParseConfig<Native> {
     let mut attr = sys::perf_event_attr::default();
     attr.sample_type = u64::from(
@@ -133,9 +132,9 @@ fn sample(pid: u32, source: u64, address: u64) -> Vec<u8> {
     record(sys::PERF_RECORD_SAMPLE, 2, &[tid, 0x7000, source, address])
 }
 
-fn said(bytes: &[u8], op: Op, place: Place) -> Option<Told> {
+fn said(bytes: &[u8], op: Op, place: Place) -> Option<Decoded> {
     let record: Record = Parser::new(bytes, config()).parse().ok()?;
-    Some(told(&record, op, place))
+    Some(decode(&record, op, place))
 }
 
 const LOAD: u64 = sys::PERF_MEM_OP_LOAD as u64;
@@ -150,11 +149,11 @@ fn number(number: u32) -> u64 {
 }
 
 #[test]
-fn what_a_cache_had_is_no_traffic_and_what_memory_had_is() {
+fn cache_hits_are_no_traffic_and_memory_accesses_are() {
     let (hit, miss) = (sys::PERF_MEM_LVL_HIT, sys::PERF_MEM_LVL_MISS);
     let access = |op| {
         let address = Some(0x1234_5000);
-        Some(Told::Access(Access {
+        Some(Decoded::Access(Access {
             pid: 7,
             op,
             address,
@@ -162,50 +161,56 @@ fn what_a_cache_had_is_no_traffic_and_what_memory_had_is() {
     };
     let by = |source, place| said(&sample(7, source, 0x1234_5000), Op::Load, place);
     let l3 = LOAD | level(hit | sys::PERF_MEM_LVL_L3) | number(sys::PERF_MEM_LVLNUM_L3);
-    assert_eq!(by(l3, Place::Address), Some(Told::Elsewhere));
+    assert_eq!(by(l3, Place::Address), Some(Decoded::Elsewhere));
     let lfb = LOAD | number(sys::PERF_MEM_LVLNUM_LFB);
-    assert_eq!(by(lfb, Place::Address), Some(Told::Elsewhere));
+    assert_eq!(by(lfb, Place::Address), Some(Decoded::Elsewhere));
     let remote = LOAD | level(hit | sys::PERF_MEM_LVL_REM_RAM1) | number(sys::PERF_MEM_LVLNUM_RAM);
     assert_eq!(by(remote, Place::Address), access(Op::Load));
-    assert_eq!(by(remote, Place::Source), Some(Told::Elsewhere));
+    assert_eq!(by(remote, Place::Source), Some(Decoded::Elsewhere));
     let cxl = LOAD | number(sys::PERF_MEM_LVLNUM_CXL);
     assert_eq!(by(cxl, Place::Source), access(Op::Load));
-    // A store that missed the first cache: no more is known, it is counted as one.
+    // A store that missed the first cache: no more is known, so it counts.
     let store = STORE | level(miss | sys::PERF_MEM_LVL_L1) | number(sys::PERF_MEM_LVLNUM_L1);
     assert_eq!(by(store, Place::Address), access(Op::Store));
     let cached = STORE | level(hit | sys::PERF_MEM_LVL_L1) | number(sys::PERF_MEM_LVLNUM_L1);
-    assert_eq!(by(cached, Place::Address), Some(Told::Elsewhere));
+    assert_eq!(by(cached, Place::Address), Some(Decoded::Elsewhere));
     assert_eq!(by(l3, Place::Event), access(Op::Load));
 }
 
 #[test]
-fn idle_time_and_unknown_addresses_are_told_apart() {
+fn idle_time_and_unknown_addresses_are_distinguished() {
     let none = said(&sample(0, LOAD, 0x5000), Op::Load, Place::Address);
-    assert_eq!(none, Some(Told::Elsewhere));
+    assert_eq!(none, Some(Decoded::Elsewhere));
     let outside = said(&sample(u32::MAX, LOAD, 0x5000), Op::Load, Place::Address);
-    assert_eq!(outside, Some(Told::Elsewhere), "another PID namespace");
+    assert_eq!(outside, Some(Decoded::Elsewhere), "another PID namespace");
     let unmapped = said(&sample(7, LOAD, 0), Op::Load, Place::Address);
     let access = Access {
         pid: 7,
         op: Op::Load,
         address: None,
     };
-    assert_eq!(unmapped, Some(Told::Access(access)));
+    assert_eq!(unmapped, Some(Decoded::Access(access)));
 }
 
 #[test]
 fn lost_records_and_throttling_are_noticed() {
     let lost = record(sys::PERF_RECORD_LOST, 0, &[1, 77]);
-    assert_eq!(said(&lost, Op::Load, Place::Address), Some(Told::Lost(77)));
+    assert_eq!(
+        said(&lost, Op::Load, Place::Address),
+        Some(Decoded::Lost(77))
+    );
     let lost = record(sys::PERF_RECORD_LOST_SAMPLES, 0, &[5]);
-    assert_eq!(said(&lost, Op::Load, Place::Address), Some(Told::Lost(5)));
+    assert_eq!(
+        said(&lost, Op::Load, Place::Address),
+        Some(Decoded::Lost(5))
+    );
     let throttled = record(sys::PERF_RECORD_THROTTLE, 0, &[1, 2, 3]);
     assert_eq!(
         said(&throttled, Op::Load, Place::Address),
-        Some(Told::Throttled)
+        Some(Decoded::Throttled)
     );
     let again = record(sys::PERF_RECORD_UNTHROTTLE, 0, &[1, 2, 3]);
-    assert_eq!(said(&again, Op::Load, Place::Address), Some(Told::Other));
+    assert_eq!(said(&again, Op::Load, Place::Address), Some(Decoded::Other));
 }
 
 proptest! {
@@ -219,21 +224,21 @@ proptest! {
         let mut bytes = record(kind, misc, &[]);
         bytes.extend(&body);
         let _ = said(&bytes, op, place);
-        // A size that is not its own.
+        // A wrong size.
         bytes[6..8].copy_from_slice(&claims.to_ne_bytes());
         let _ = said(&bytes, op, place);
     }
 
     #[test]
-    fn what_was_sampled_is_what_is_told(
+    fn samples_are_decoded_exactly(
         pid in 1u32..1 << 22, address in 1u64..1 << 52, store in any::<bool>(),
     ) {
         let op = if store { Op::Store } else { Op::Load };
         let source = if store { STORE } else { LOAD } | number(sys::PERF_MEM_LVLNUM_RAM);
         let expected = Access { pid: pid as i32, op, address: Some(address) };
-        let told = said(&sample(pid, source, address), Op::Load, Place::Address);
-        prop_assert_eq!(told, Some(Told::Access(expected)));
-        // Cut short, it is nothing.
+        let decoded = said(&sample(pid, source, address), Op::Load, Place::Address);
+        prop_assert_eq!(decoded, Some(Decoded::Access(expected)));
+        // A truncated record is rejected.
         let bytes = sample(pid, source, address);
         prop_assert_eq!(said(&bytes[..bytes.len() - 1], Op::Load, Place::Address), None);
     }

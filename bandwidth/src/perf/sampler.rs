@@ -1,4 +1,4 @@
-//! Samples of processes become shares of users: the daemon's side of [`super::ring`].
+//! Attribution by samples of processors: the daemon's side of [`super::ring`].
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,17 +11,17 @@ use super::decode::Access;
 use super::pmu::{DEVICES, Pmu};
 use super::presets::{Op, Place, SampleKind, SampledEvent};
 use super::ring::{RING_BYTES, Rings, Tally};
-use super::shares::{Run, Shares};
 use crate::enforce::cgroup::{Hierarchy, Version};
-use crate::samples::{Samples, Who};
+use crate::samples::shares::{Run, Shares};
+use crate::samples::{Samples, UserRef};
 
-/// What is to be sampled.
+/// The configuration of sampling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     pub kind: Option<SampleKind>,
-    /// Instead of what is usual for the kind.
+    /// Instead of the default events of the kind.
     pub events: Vec<SampledEvent>,
-    /// One sample of so many; nothing: what is usual for the kind.
+    /// Events for each sample; `None`: the default of the kind.
     pub period: Option<u64>,
 }
 
@@ -31,9 +31,9 @@ pub struct Sampler {
     nodes: Vec<u32>,
     hierarchy: Hierarchy,
     blocks: Blocks,
-    /// Whether an address was met that no block has: memory came.
+    /// Whether an address outside of all known blocks was sampled: memory was added.
     unknown_block: bool,
-    /// Users by their processes; nothing: somebody who is not watched.
+    /// Users by their processes; `None`: no watched process.
     processes: HashMap<i32, Option<u64>>,
     users: HashMap<PathBuf, u64>,
     shares: Shares,
@@ -41,10 +41,11 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Samples from now on.
+    /// Starts sampling.
     ///
     /// # Errors
-    /// The machine has no such PMU, the kernel refuses, or it does not tell nodes' memory.
+    /// The machine has no such PMU, the kernel refuses it, or it does not show the memory blocks
+    /// of nodes.
     pub fn open(wanted: &Wanted, nodes: &[u32], hierarchy: Hierarchy) -> io::Result<Self> {
         let devices = Path::new(DEVICES);
         let events = match wanted.kind {
@@ -56,8 +57,8 @@ impl Sampler {
             }
             None => Vec::new(),
         };
-        let usual = wanted.kind.unwrap_or(SampleKind::Pebs).period();
-        let period = wanted.period.unwrap_or(usual);
+        let default_events = wanted.kind.unwrap_or(SampleKind::Pebs).period();
+        let period = wanted.period.unwrap_or(default_events);
         let rings = events.iter().map(|event| {
             let rings = Rings::open(devices, event, period, RING_BYTES).map_err(|error| {
                 let what = format!("{}/{}/: {error}", event.pmu, event.event);
@@ -96,7 +97,7 @@ impl Sampler {
         let Some(user) = self.user_of(access.pid) else {
             return;
         };
-        // A store reads its line before it writes it.
+        // A store reads its line first.
         let bytes = match access.op {
             Op::Load => bytes,
             Op::Store => 2.0 * bytes,
@@ -104,7 +105,7 @@ impl Sampler {
         self.shares.charge(user, node, bytes);
     }
 
-    /// A process that nobody saw yet is looked up; one that has ended meanwhile is nobody's.
+    /// Looks up an unknown process; one that has ended meanwhile belongs to no user.
     fn user_of(&mut self, process: i32) -> Option<u64> {
         if let Some(known) = self.processes.get(&process) {
             return *known;
@@ -119,7 +120,7 @@ impl Sampler {
 }
 
 impl Samples for Sampler {
-    fn set_users(&mut self, users: &[Who]) {
+    fn set_users(&mut self, users: &[UserRef]) {
         self.processes.clear();
         self.users.clear();
         for user in users {
@@ -135,7 +136,7 @@ impl Samples for Sampler {
         }
     }
 
-    /// Users are told by their processes, so nobody is new.
+    /// Users are identified by their processes, so samples reveal no new cgroup.
     fn collect(&mut self, _interval_ms: f64) -> Vec<PathBuf> {
         let mut rings = std::mem::take(&mut self.rings);
         let mut tally = self.tally;

@@ -1,4 +1,4 @@
-//! Promises of charging samples to users: with this kernel's page faults, and without any PMU.
+//! Tests of charging samples to users, with this kernel's page faults and without a PMU.
 
 use super::*;
 use crate::perf::tests_support::fresh;
@@ -36,7 +36,7 @@ fn look(sampler: &mut Sampler, interval_ms: f64, runs: &[Run]) {
     sampler.step(interval_ms, runs);
 }
 
-/// Touches fresh pages as one of two users of whom only the other one is known to be us, or we.
+/// Touches new pages while one of two users has our process, and returns their weights.
 fn weights(sampler: &mut Sampler, me: u64) -> [Option<f64>; 2] {
     let process = [std::process::id() as i32];
     let other = [1];
@@ -45,7 +45,7 @@ fn weights(sampler: &mut Sampler, me: u64) -> [Option<f64>; 2] {
     } else {
         (&other, &process)
     };
-    let who = |path, id, processes| Who {
+    let who = |path, id, processes| UserRef {
         path: Path::new(path),
         id,
         processes,
@@ -56,7 +56,7 @@ fn weights(sampler: &mut Sampler, me: u64) -> [Option<f64>; 2] {
         cpu_s: 0.05,
         shares: &[1.0],
     };
-    // Where other programs' faults fill the rings, some of ours find no room.
+    // Faults of other programs may fill the rings, and some of ours are lost.
     for _ in 0..10 {
         let mut memory = fresh(200);
         memory.touch(0..200);
@@ -76,7 +76,7 @@ fn real_samples_are_charged_to_the_user_whose_process_it_was() {
         "{mine} {other} {:?}",
         sampler.tally
     );
-    // From now on the same process is the other user's.
+    // From now on the same process belongs to the other user.
     for _ in 0..100 {
         look(&mut sampler, 100.0, &[]);
     }
@@ -89,7 +89,7 @@ fn real_samples_are_charged_to_the_user_whose_process_it_was() {
 }
 
 #[test]
-fn samples_of_other_nodes_are_nobodys() {
+fn samples_of_other_nodes_are_ignored() {
     let Some(mut sampler) = page_faults(&[77]) else {
         return;
     };
@@ -98,7 +98,7 @@ fn samples_of_other_nodes_are_nobodys() {
 }
 
 #[test]
-fn a_process_that_ended_between_its_sample_and_the_look_is_nobodys() {
+fn a_process_that_ended_after_its_sample_belongs_to_no_user() {
     let Some(mut sampler) = page_faults(&[0]) else {
         return;
     };
@@ -122,7 +122,7 @@ fn a_stores_line_is_read_and_written() {
             address: None,
         };
         sampler.charge(access, 64.0, Place::Event);
-        // Of the device only if its address says so.
+        // Located on the device only if the address says so.
         sampler.charge(access, 64.0, Place::Address);
     }
     let run = |id| Run {

@@ -1,11 +1,11 @@
-//! For tests: memory whose first touch of each page is a fault of its own.
+//! For tests: memory in which the first touch of each page is a separate fault.
 
 use std::ops::Range;
 use std::ptr;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Anonymous memory of small pages, not touched yet.
+/// Anonymous small pages that were not touched yet.
 pub struct Fresh {
     at: *mut u8,
     pages: usize,
@@ -14,12 +14,12 @@ pub struct Fresh {
 const PAGE: usize = 4096;
 
 pub fn fresh(pages: usize) -> Fresh {
-    // SAFETY: the kernel chooses where; nothing that exists is replaced.
+    // SAFETY: the kernel chooses the address; no existing mapping is replaced.
     let at = unsafe {
         let flags = MapFlags::PRIVATE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let at = mmap_anonymous(ptr::null_mut(), pages * PAGE, protection, flags).unwrap();
-        // One fault for each page, also where huge pages are the rule.
+        // One fault for each page, even where huge pages are enabled.
         let _ = madvise(at, pages * PAGE, Advice::LinuxNoHugepage);
         at
     };
@@ -33,7 +33,7 @@ impl Fresh {
     pub fn touch(&mut self, pages: Range<usize>) {
         for page in pages {
             assert!(page < self.pages);
-            // SAFETY: the page is within the mapping, which is ours.
+            // SAFETY: the page is within our mapping.
             unsafe { ptr::write_volatile(self.at.add(page * PAGE), 1) };
         }
     }
@@ -41,7 +41,7 @@ impl Fresh {
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nobody else knows of it.
+        // SAFETY: it was mapped with this length, and no reference to it remains.
         let _ = unsafe { munmap(self.at.cast(), self.pages * PAGE) };
     }
 }

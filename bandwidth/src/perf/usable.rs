@@ -1,32 +1,33 @@
-//! Whether each kind of counter can be used on this machine, and why not.
+//! Which kinds of counters this machine supports, and why it does not support the others.
 
 use std::fs;
 use std::path::Path;
 
 use super::pmu::{DEVICES, Pmu};
-use super::presets::{SampleKind, usual};
+use super::presets::{SampleKind, default_events};
 use super::ring::Rings;
 
 /// One kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usable {
-    /// As the configuration names it.
+    /// Its name in the configuration.
     pub kind: String,
-    /// What there is, or why it cannot be used.
+    /// What was found, or why it is unusable.
     pub found: Result<String, String>,
 }
 
-/// PMUs of this machine whose usual events count a device's or a memory controller's traffic.
+/// PMUs of this machine whose default events count the traffic of a device or a memory controller.
 pub fn device_pmus(devices: &Path) -> Vec<String> {
     let names = fs::read_dir(devices).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
-    let counts = |name: &String| Pmu::open(devices, name).is_ok_and(|pmu| usual(&pmu).is_some());
+    let counts =
+        |name: &String| Pmu::open(devices, name).is_ok_and(|pmu| default_events(&pmu).is_some());
     let mut names: Vec<String> = names.filter(counts).collect();
     names.sort();
     names
 }
 
-/// All kinds that go through perf.
+/// All kinds that use perf.
 pub fn kinds() -> Vec<Usable> {
     let devices = Path::new(DEVICES);
     let pmus = device_pmus(devices);
@@ -55,7 +56,7 @@ pub fn kinds() -> Vec<Usable> {
     kinds
 }
 
-/// Opens a kind's events for a moment.
+/// Opens the events of a kind for a moment.
 fn sampled(devices: &Path, kind: SampleKind) -> Result<String, String> {
     let Some(events) = kind.events(|name| Pmu::open(devices, name).ok()) else {
         return Err(format!("no PMU for it{}", why()));
@@ -70,7 +71,7 @@ fn sampled(devices: &Path, kind: SampleKind) -> Result<String, String> {
     Ok(names.collect::<Vec<_>>().join(", "))
 }
 
-/// What a machine without PMUs may be.
+/// Why a machine may have no PMU.
 fn why() -> &'static str {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = text.lines().find(|line| line.starts_with("flags"));
@@ -83,7 +84,7 @@ fn why() -> &'static str {
     }
 }
 
-/// What else may stand in the way.
+/// Another possible reason.
 fn refused() -> String {
     let text = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     match text.trim().parse::<i32>() {
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_told_and_no_reason_is_empty() {
+    fn every_kind_is_listed_with_a_result_or_a_reason() {
         let kinds = kinds();
         assert_eq!(kinds.len(), 2 + SampleKind::ALL.len());
         for kind in kinds {

@@ -1,27 +1,27 @@
-//! Pointer chasing: each access depends on the one before, so time ÷ accesses is the latency.
+//! Pointer chasing: each access depends on the one before, so time over accesses is the latency.
 
 use std::time::Instant;
 
 use super::memory::{LINE_BYTES, MemoryError, NodeMemory};
 use crate::random::Random;
 
-/// Reads between two looks at the clock.
+/// Reads between two clock readings.
 const GROUP: usize = 4;
 
-/// A walk through all lines of some memory of a node, in random order, round and round.
+/// A cyclic walk through all lines of some memory of a node, in random order.
 ///
-/// What was read is flushed from the caches, so the next round finds it in memory, however large
-/// they are.
+/// Each line is flushed from the caches after it was read, so the next round finds it in memory,
+/// however large the caches are.
 #[derive(Debug)]
 pub struct Chase {
     memory: NodeMemory,
     at: usize,
-    /// What a look at the clock takes.
+    /// Time of a clock reading.
     clock_ns: f64,
 }
 
 impl Chase {
-    /// On a node, over so many bytes.
+    /// Allocates this much memory on a node.
     ///
     /// # Errors
     /// There is no such memory.
@@ -29,7 +29,7 @@ impl Chase {
         let memory = NodeMemory::on(node, bytes)?;
         let lines = memory.bytes() / LINE_BYTES;
         let mut order: Vec<u32> = (0..lines as u32).collect();
-        // One cycle through all of them (S. Sattolo, 1986).
+        // A single cycle through all lines (Sattolo, 1986).
         let mut random = Random::new(0xd0_2a05e);
         for last in (1..lines).rev() {
             order.swap(last, random.below(last));
@@ -40,7 +40,7 @@ impl Chase {
             clock_ns: clock_ns(),
         };
         for (line, &next) in order.iter().enumerate() {
-            // SAFETY: a line of the memory.
+            // SAFETY: it is a line of the memory.
             unsafe { chase.line(line).write(u64::from(next)) };
         }
         for line in 0..lines {
@@ -49,7 +49,7 @@ impl Chase {
         Ok(chase)
     }
 
-    /// Lines of the walk.
+    /// The number of lines.
     pub fn lines(&self) -> usize {
         self.memory.bytes() / LINE_BYTES
     }
@@ -60,8 +60,8 @@ impl Chase {
         unsafe { self.memory.start().add(line * LINE_BYTES).cast() }
     }
 
-    /// Makes about `reads` accesses; the latency of one in nanoseconds, as the median of groups of
-    /// four: what interrupts a group is not the memory's.
+    /// Makes about `reads` accesses and returns their latency in nanoseconds: the median of groups
+    /// of four, so that interrupts do not count.
     pub fn median_ns(&mut self, reads: usize) -> f64 {
         let mut groups: Vec<f64> = (0..reads.div_ceil(GROUP).max(1))
             .map(|_| self.group_ns())
@@ -75,7 +75,7 @@ impl Chase {
         let began = Instant::now();
         for line in &mut read {
             *line = self.at;
-            // SAFETY: a line of the memory, and what is in it is the number of one.
+            // SAFETY: it is a line of the memory, and contains the number of a line.
             self.at = unsafe { self.line(self.at).read_volatile() } as usize;
         }
         let took = began.elapsed();
@@ -86,7 +86,7 @@ impl Chase {
     }
 }
 
-/// The least time between two looks at the clock, in nanoseconds.
+/// The shortest time between two clock readings, in nanoseconds.
 fn clock_ns() -> f64 {
     let look = |_| {
         let began = Instant::now();
@@ -95,15 +95,15 @@ fn clock_ns() -> f64 {
     (0..100).map(look).min().unwrap_or(0) as f64
 }
 
-/// Throws a line out of all caches.
+/// Flushes a line from all caches.
 fn flush(line: *mut u64) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the address is mapped; the line stays as it is.
+    // SAFETY: the address is mapped; the content does not change.
     unsafe {
         core::arch::x86_64::_mm_clflush(line.cast());
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above; user space may do so under Linux.
+    // SAFETY: as above; Linux allows the instruction in user space.
     unsafe {
         core::arch::asm!("dc civac, {}", in(reg) line);
     }
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_walk_comes_by_every_line_once_before_it_comes_back() {
+    fn the_walk_visits_every_line_once_in_each_round() {
         let mut chase = Chase::new(0, 2 << 20).unwrap();
         let mut seen = vec![false; chase.lines()];
         for _ in 0..chase.lines() {

@@ -1,5 +1,5 @@
-//! Load on a node: threads that read, and write, line after line of memory there, as fast as they
-//! can or at a rate.
+//! Load on a node: threads that read and write its memory line by line, at full speed or at a
+//! rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::memory::{LINE_BYTES, MemoryError, NodeMemory};
 
-/// Bytes between two looks at the clock.
+/// Bytes between two clock readings.
 const CHUNK: usize = 16 << 10;
-/// Lines of which `writes` are written.
+/// The number of lines of which `writes` are written.
 pub const ROUND: usize = 16;
-/// As fast as it can.
+/// At full speed.
 const UNBOUNDED: u64 = u64::MAX;
 
-/// What threads and their commander share.
+/// State shared with the threads.
 #[derive(Debug)]
 struct Shared {
     /// In bytes a second, for each thread.
@@ -26,7 +26,7 @@ struct Shared {
     ends: AtomicBool,
 }
 
-/// Threads that use a node; they end with this value.
+/// Threads that load a node; they end with this value.
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
@@ -34,8 +34,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// A thread on each of `cpus` with so many bytes of the node each; `writes` of sixteen lines
-    /// are written. They rest at first.
+    /// Starts a thread on each of `cpus` with this many bytes of the node each; `writes` of
+    /// sixteen lines are written. The threads are idle at first.
     ///
     /// # Errors
     /// There is no such memory.
@@ -50,7 +50,7 @@ impl Load {
             moved: AtomicU64::new(0),
             ends: AtomicBool::new(false),
         });
-        // They end with it, if one cannot be had.
+        // If one cannot be started, the others end with this value.
         let mut load = Self {
             shared,
             threads: Vec::new(),
@@ -66,14 +66,14 @@ impl Load {
         Ok(load)
     }
 
-    /// All threads together move so many bytes a second, or as many as they can.
+    /// Sets the total rate of all threads in bytes a second; `None`: full speed.
     pub fn set_rate(&self, bytes_s: Option<f64>) {
         let each = bytes_s.map(|all| (all / self.threads.len().max(1) as f64) as u64);
         let each = each.unwrap_or(UNBOUNDED);
         self.shared.rate.store(each, Ordering::Relaxed);
     }
 
-    /// Bytes that all threads have moved so far; a line that is written is read, too.
+    /// Bytes moved by all threads so far; a written line counts twice, because it is read, too.
     pub fn moved(&self) -> u64 {
         self.shared.moved.load(Ordering::Relaxed)
     }
@@ -88,7 +88,7 @@ impl Drop for Load {
     }
 }
 
-/// Lets the calling thread run on that processor only. Where that is refused it runs anywhere.
+/// Pins the calling thread to a processor. If the kernel refuses, it runs anywhere.
 pub fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
@@ -97,7 +97,7 @@ pub fn pin(cpu: usize) {
     }
 }
 
-/// Bytes that a chunk moves: a line that is written is read, too.
+/// Bytes moved by a chunk; a written line counts twice.
 fn chunk_bytes(writes: usize) -> usize {
     CHUNK + CHUNK / ROUND * writes.min(ROUND)
 }
@@ -120,7 +120,7 @@ fn work(shared: &Shared, memory: &NodeMemory, writes: usize) {
                 continue;
             }
             let chunk = Duration::from_secs_f64(moved as f64 / rate as f64);
-            // What could not be done in time is not made up for.
+            // Delays are not made up for.
             due = due.max(now - chunk) + chunk;
         }
         touch(memory, at, writes);
@@ -132,7 +132,7 @@ fn work(shared: &Shared, memory: &NodeMemory, writes: usize) {
 /// Reads a chunk, and writes `writes` of each sixteen lines.
 fn touch(memory: &NodeMemory, from: usize, writes: usize) {
     for line in 0..CHUNK / LINE_BYTES {
-        // SAFETY: memory is a multiple of chunks; `from` is one of them.
+        // SAFETY: the size of the memory is a multiple of chunks; `from` is one of them.
         unsafe {
             let word = memory.start().add(from + line * LINE_BYTES).cast::<u64>();
             let value = word.read_volatile();
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_moves_what_it_is_told_to_counting_written_lines_twice() {
+    fn load_counts_written_lines_twice() {
         let load = Load::start(0, &[0], 2 << 20, 8).unwrap();
         assert_eq!(load.moved(), 0);
         load.set_rate(None);
@@ -160,7 +160,7 @@ mod tests {
         let memory = NodeMemory::on(0, 2 << 20).unwrap();
         touch(&memory, 0, 8);
         let written = |line: usize| {
-            // SAFETY: a line of the first chunk.
+            // SAFETY: it is a line of the first chunk.
             let word = unsafe { memory.start().add(line * LINE_BYTES).cast::<u64>().read() };
             word > 0
         };
@@ -175,11 +175,16 @@ mod tests {
             let load = Load::start(0, &[0], 2 << 20, writes).unwrap();
             let began = Instant::now();
             load.set_rate(Some(RATE));
-            std::thread::sleep(Duration::from_millis(200));
-            let (moved, seconds) = (load.moved() as f64, began.elapsed().as_secs_f64());
-            // It may be a chunk ahead, and catches up with one.
-            let most = RATE * seconds + 2.0 * chunk_bytes(writes) as f64;
-            assert!(moved > 0.0 && moved <= most, "{writes}: {moved} of {most}");
+            // Several chunks, so that the rate matters.
+            while load.moved() < 16 * chunk_bytes(writes) as u64 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // Read before the clock: a delay in between only raises the bound.
+            let moved = load.moved() as f64;
+            let seconds = began.elapsed().as_secs_f64();
+            // It may be one chunk ahead and catches up with one.
+            let max = RATE * seconds + 2.0 * chunk_bytes(writes) as f64;
+            assert!(moved <= max, "{writes}: {moved} of {max}");
         }
     }
 }

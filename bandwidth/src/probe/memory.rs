@@ -1,4 +1,4 @@
-//! Memory that lies on one node alone.
+//! Memory on a single node.
 
 use std::fs;
 use std::io;
@@ -9,32 +9,32 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Bytes of a cache line.
 pub const LINE_BYTES: usize = 64;
-/// A huge page: fewer misses of the TLB, whose walks would be measured too.
+/// A huge page: fewer TLB misses, whose page walks would be measured, too.
 pub const HUGE: usize = 2 << 20;
-/// `MPOL_BIND`: this node's memory or none.
+/// `MPOL_BIND`: only memory of this node.
 const BIND: libc::c_int = 2;
-/// Left free on a node: where nothing is, the kernel ends processes.
+/// Memory left free on a node: without any, the kernel kills processes.
 const SPARE: u64 = 64 << 20;
 
-/// Memory that cannot be had.
+/// Why memory is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// There is no such node.
-    #[error("there is no node {0}; /sys/devices/system/node has those that there are")]
+    #[error("there is no node {0}; see /sys/devices/system/node")]
     NoNode(u32),
-    /// A node of processors alone, or one that is full.
+    /// A node without memory, or a full one.
     #[error("node {node} has {free_mib} MiB free; {wanted_mib} MiB are needed")]
     Full {
         node: u32,
         free_mib: u64,
         wanted_mib: u64,
     },
-    /// The kernel refuses it.
+    /// The kernel refused it.
     #[error("memory of node {node}: {error}")]
     Refused { node: u32, error: io::Error },
 }
 
-/// Readable and writable memory of a node, wholly present; zero at first.
+/// Readable and writable memory of a node, fully populated; zero at first.
 #[derive(Debug)]
 pub struct NodeMemory {
     start: NonNull<u8>,
@@ -47,10 +47,10 @@ pub struct NodeMemory {
 unsafe impl Send for NodeMemory {}
 
 impl NodeMemory {
-    /// So many bytes, rounded up to huge pages.
+    /// Allocates this many bytes, rounded up to huge pages.
     ///
     /// # Errors
-    /// The node does not exist, has too little free, or the kernel refuses it.
+    /// The node does not exist or has too little free memory, or the kernel refuses it.
     pub fn on(node: u32, bytes: usize) -> Result<Self, MemoryError> {
         let bytes = bytes.max(1).next_multiple_of(HUGE);
         let free = free_bytes(node)?;
@@ -64,7 +64,7 @@ impl NodeMemory {
         let map_bytes = bytes + HUGE;
         let refused = |error: io::Error| MemoryError::Refused { node, error };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: new memory at a place of the kernel's choice.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let map =
             unsafe { mmap_anonymous(ptr::null_mut(), map_bytes, protection, MapFlags::PRIVATE) }
                 .map_err(|error| refused(error.into()))?;
@@ -79,9 +79,9 @@ impl NodeMemory {
             map_bytes,
         };
         memory.bind(node).map_err(refused)?;
-        // SAFETY: advice does not change what is in new memory.
+        // SAFETY: advice does not change the content of new memory.
         unsafe {
-            // Without huge pages it is slower, and works.
+            // It works without huge pages, more slowly.
             let _ = madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage);
             madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite)
         }
@@ -93,9 +93,9 @@ impl NodeMemory {
         let mut mask = [0u64; 16];
         let word = mask.get_mut(node as usize / 64);
         *word.ok_or(io::ErrorKind::InvalidInput)? = 1 << (node % 64);
-        // The kernel takes one bit less than it is told.
+        // The kernel uses one bit less than the given number.
         let bits = mask.len() * 64 + 1;
-        // SAFETY: the mask has so many bits; the range is ours.
+        // SAFETY: the mask has this many bits; the range is ours.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -126,13 +126,12 @@ impl NodeMemory {
 
 impl Drop for NodeMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing of it is used any more.
+        // SAFETY: the mapping is ours and no longer used.
         let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_bytes) };
     }
 }
 
-/// Why memory was not made present; what an older kernel says of advice that it does not know says
-/// nothing to a reader.
+/// Explains why memory was not populated: an older kernel's error for unknown advice does not.
 fn not_populated(error: Errno) -> io::Error {
     let plain = io::Error::from(error);
     match error {
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_too_old_is_told_what_it_would_have_to_be() {
+    fn an_old_kernel_gets_an_error_with_the_needed_version() {
         let said = |error| not_populated(error).to_string();
         assert!(said(Errno::INVAL).contains("Linux 5.14"));
         assert!(!said(Errno::NOMEM).contains("Linux"));

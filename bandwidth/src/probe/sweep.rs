@@ -1,4 +1,4 @@
-//! A device's latency curve, measured: chase beside a load that is stepped up.
+//! Measures a device's latency curve: pointer chasing beside a load that is stepped up.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,28 +10,28 @@ use super::memory::{MemoryError, free_bytes};
 use super::{Chase, NodeMemory};
 use crate::curve::GIB;
 
-/// Load of the steps, relative to the most that there can be.
+/// Load of the steps, relative to the maximum.
 const STEPS: [f64; 14] = [
     0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95,
 ];
-/// Reads of a chase between two looks at the clock.
+/// Reads of a chase between two clock readings.
 const READS: usize = 64;
-/// The part of a step that is left out: threads have to notice.
+/// The fraction of a step that is discarded while the threads adapt.
 const WARM_UP: f64 = 0.2;
-/// Memory of the chase: it flushes what it has read.
+/// Memory of the chase.
 const CHASE_BYTES: usize = 32 << 20;
-/// A point that adds less bandwidth than this is the same point.
+/// A point with less additional bandwidth is merged with the last one.
 const SAME: f64 = 1.01;
 
-/// What to measure.
+/// The parameters of a measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub node: u32,
     /// The first one chases, the others load.
     pub cpus: Vec<usize>,
-    /// Memory of each thread that loads, in bytes.
+    /// Memory of each load thread, in bytes.
     pub bytes: usize,
-    /// Lines of sixteen that are written.
+    /// Of sixteen lines, how many are written.
     pub writes: usize,
     pub step: Duration,
 }
@@ -43,13 +43,13 @@ pub struct Point {
     pub ns: f64,
 }
 
-/// Steps of a sweep.
+/// The number of steps.
 pub fn steps() -> usize {
     STEPS.len() + 1
 }
 
-/// What threads that load need, so that the caches cannot serve them: twice the largest cache,
-/// divided among them; 8 MiB at least.
+/// Memory of each load thread, so that caches cannot serve it: twice the largest cache divided by
+/// the threads, at least 8 MiB.
 pub fn bytes_for(threads: usize) -> usize {
     let kib = |index: usize| -> Option<usize> {
         let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
@@ -60,29 +60,30 @@ pub fn bytes_for(threads: usize) -> usize {
     (2 * largest / threads.max(1)).max(8 << 20)
 }
 
-/// Measures a node's curve; `told` hears of each step. Nothing, if `stop` was set meanwhile.
+/// Measures a node's curve; calls `on_step` after each step. Returns `None` if `stop` was set
+/// meanwhile.
 ///
 /// # Errors
 /// There is no such memory.
 pub fn sweep(
     plan: &Plan,
     stop: &AtomicBool,
-    mut told: impl FnMut(usize, Point),
+    mut on_step: impl FnMut(usize, Point),
 ) -> Result<Option<Vec<Point>>, MemoryError> {
     let (&first, others) = plan.cpus.split_first().expect("a processor at least");
     pin(first);
     let wanted = CHASE_BYTES + others.len() * plan.bytes;
-    // All of it is there, or nothing is begun.
+    // Allocates everything or nothing.
     if free_bytes(plan.node)? < wanted as u64 {
         NodeMemory::on(plan.node, wanted)?;
     }
     let mut chase = Chase::new(plan.node, CHASE_BYTES)?;
     let load = Load::start(plan.node, others, plan.bytes, plan.writes)?;
-    // The most comes first: the others are parts of it.
+    // The maximum comes first: the other steps are fractions of it.
     let Some(last) = measure(&mut chase, &load, None, plan.step, stop) else {
         return Ok(None);
     };
-    told(0, last);
+    on_step(0, last);
     let mut points = Vec::with_capacity(steps());
     for (at, part) in STEPS.iter().enumerate() {
         let rate = Some(part * last.bytes_s);
@@ -90,13 +91,13 @@ pub fn sweep(
             return Ok(None);
         };
         points.push(point);
-        told(at + 1, point);
+        on_step(at + 1, point);
     }
     points.push(last);
     Ok(Some(points))
 }
 
-/// One step; nothing, if it was to stop.
+/// One step; `None` if it was stopped.
 fn measure(
     chase: &mut Chase,
     load: &Load,
@@ -126,8 +127,8 @@ fn measure(
     })
 }
 
-/// The curve that such points are: bandwidth grows from one to the next, and latency does not
-/// fall (points that say otherwise are noise, and are taken together with the one before).
+/// Turns points into a curve: bandwidth increases, and latency does not decrease (points that
+/// violate this are noise and are merged with the one before).
 pub fn shaped(points: &[Point]) -> Vec<Point> {
     let mut curve: Vec<Point> = Vec::with_capacity(points.len());
     for &point in points {
@@ -136,7 +137,7 @@ pub fn shaped(points: &[Point]) -> Vec<Point> {
             _ => curve.push(point),
         }
     }
-    // Latencies that fall are evened out (pool adjacent violators, M. Ayer and others, 1955).
+    // Decreasing latencies are pooled (pool adjacent violators, Ayer and others, 1955).
     let mut pools: Vec<(f64, usize)> = Vec::new();
     for point in &curve {
         pools.push((point.ns, 1));
@@ -157,7 +158,7 @@ pub fn shaped(points: &[Point]) -> Vec<Point> {
     curve
 }
 
-/// Lines of a curve's file.
+/// The lines of a curve file.
 pub fn lines(points: &[Point]) -> String {
     let line = |point: &Point| format!("{:.4},{:.1}\n", point.bytes_s / GIB, point.ns);
     points.iter().map(line).collect()
@@ -177,8 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_becomes_a_curve_that_can_be_read() {
-        // Noise: a latency that falls; saturation: bandwidth that falls while latency grows.
+    fn measured_points_become_a_valid_curve() {
+        // Noise: a decreasing latency. Saturation: decreasing bandwidth while latency increases.
         let measured = [
             (0.1, 100.0),
             (1.0, 104.0),
@@ -228,15 +229,16 @@ mod tests {
     #[test]
     fn it_stops_in_the_middle_of_a_step() {
         let stop = AtomicBool::new(false);
+        let step = Duration::from_secs(600);
         let began = Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(100));
                 stop.store(true, Ordering::Relaxed);
             });
-            let ended = sweep(&plan(Duration::from_secs(60)), &stop, |_, _| ());
-            assert!(ended.unwrap().is_none());
+            let points = sweep(&plan(step), &stop, |_, _| ());
+            assert!(points.unwrap().is_none());
         });
-        assert!(began.elapsed() < Duration::from_secs(10));
+        assert!(began.elapsed() < step, "it waited for the end of the step");
     }
 }

@@ -1,9 +1,10 @@
-//! The fair class: a queue for each CPU, idle CPUs take from others, quotas are looked at on ticks.
+//! A model of the fair class: a queue for each CPU, idle CPUs pull tasks, quotas are checked on
+//! ticks.
 
 use super::task::{Machine, Task};
 use crate::random::Random;
 
-/// Whether an event is due, which comes again after a time with this mean.
+/// Whether an event with this mean interval is due; draws the next time.
 fn due(at_ns: &mut i64, now_ns: i64, mean_ns: f64, random: &mut Random) -> bool {
     let due = now_ns >= *at_ns;
     if due {
@@ -12,26 +13,26 @@ fn due(at_ns: &mut i64, now_ns: i64, mean_ns: f64, random: &mut Random) -> bool 
     due
 }
 
-/// Queues and who runs.
+/// The queues and the running tasks.
 #[derive(Clone, Debug)]
 pub struct Cfs {
-    /// Tasks of each CPU, the running one included; sleeping and throttled ones stay.
+    /// Tasks of each CPU, including the running one; sleeping and throttled ones stay.
     queues: Vec<Vec<usize>>,
     pub running: Vec<Option<usize>>,
-    /// Time since the running task came.
+    /// Time since the running task started.
     ran_ns: Vec<i64>,
-    /// When the next tick is; all CPUs have it at the same instant (`skew_tick` is off).
+    /// Time of the next tick, the same on all CPUs (`skew_tick` is off).
     tick_ns: i64,
     /// When a CPU with a queue gives a task away.
     give_ns: Vec<i64>,
-    /// When the balancer looks at a CPU.
+    /// When the load balancer checks a CPU.
     balance_ns: Vec<i64>,
 }
 
 impl Cfs {
     pub fn new(machine: &Machine, tasks: usize, random: &mut Random) -> Self {
         let mut queues = vec![Vec::new(); machine.cpus];
-        // Any order, each CPU once before one twice.
+        // In random order, each CPU once before one is used twice.
         let mut cpus: Vec<usize> = Vec::new();
         for task in 0..tasks {
             if cpus.is_empty() {
@@ -50,7 +51,7 @@ impl Cfs {
         }
     }
 
-    /// Decides who runs in the step that begins now.
+    /// Decides which tasks run in the step that begins now.
     pub fn schedule(
         &mut self,
         now_ns: i64,
@@ -87,7 +88,7 @@ impl Cfs {
         self.queues.iter().position(|queue| queue.contains(&task))
     }
 
-    /// The step has passed.
+    /// Ends the step.
     pub fn pass(&mut self, step_ns: i64, tasks: &mut [Task]) {
         for (running, ran_ns) in self.running.iter().zip(&mut self.ran_ns) {
             if let Some(task) = *running {
@@ -128,7 +129,7 @@ impl Cfs {
         }
     }
 
-    /// Two cgroups of one CPU weigh more than any other CPU has: the balancer takes one away, to a
+    /// Two cgroups on one CPU are heavier than any other CPU's load: the balancer moves one to a
     /// CPU that has none.
     fn balance(
         &mut self,
@@ -170,7 +171,7 @@ impl Cfs {
         queue.filter(move |&task| tasks[task].is_ready(now_ns))
     }
 
-    /// A task of these that is ready and does not run.
+    /// A matching task that is ready and does not run.
     fn waiting(
         &self,
         cpu: usize,
@@ -183,7 +184,7 @@ impl Cfs {
             .find(|&task| running != Some(task) && of(task))
     }
 
-    /// A task in a cgroup of its own runs as soon as it may: its virtual deadline is the earliest.
+    /// A task in a cgroup of its own runs at once: its virtual deadline is the earliest.
     fn preempt(&mut self, cpu: usize, now_ns: i64, tasks: &[Task]) {
         let Some(running) = self.running[cpu] else {
             return;
@@ -231,7 +232,7 @@ impl Cfs {
         }
     }
 
-    /// Moves a waiting task; its virtual time goes along relative to the queue's.
+    /// Moves a waiting task; its virtual time stays relative to the queue's.
     fn move_task(&mut self, task: usize, from: usize, to: usize, tasks: &mut [Task]) {
         if from == to {
             return;

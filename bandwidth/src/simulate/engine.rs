@@ -1,39 +1,40 @@
-//! Time passes in steps of 0.1 ms: schedule, let flow, measure, decide.
+//! The simulation loop in steps of 0.1 ms: schedule, transfer, measure, decide.
 
-use super::budget::Budgets;
+use super::budget_scheduler::Budgets;
 use super::cfs::Cfs;
-use super::device::{Asking, balance};
-use super::ext::Ext;
+use super::control::Control;
+use super::device::{AccessProfile, balance};
 use super::metrics::{Latencies, Outcome, Spread, gib, rmse};
-use super::policy::{Control, Policy};
+use super::policy::Policy;
 use super::task::{Machine, Spec, Task, Work, pressure};
+use super::throttle_queue::ThrottleQueue;
 use crate::curve::Curve;
-use crate::enforce::ext::Idle;
+use crate::enforce::ext::IdleCpus;
 use crate::random::Random;
 
 const STEP_NS: i64 = 100_000;
-/// What fio reads at a time in the seed's evaluation.
+/// The read size of fio in the evaluation of Kämmerer 2025.
 const BLOCK_BYTES: f64 = (4u64 << 20) as f64;
-/// Work of a compute task beside a busy neighbour, and beside one that waits for memory: what two
-/// threads of a core get.
+/// Relative speed of a compute task beside a busy neighbour, and beside one that waits for memory:
+/// the share of a hyper-thread.
 const BESIDE_COMPUTE: f64 = 0.62;
 const BESIDE_MEMORY: f64 = 0.8;
 
-/// A simulation.
+/// The parameters of a simulation.
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub machine: Machine,
     pub curve: Curve,
     pub tasks: Vec<Spec>,
     pub policy: Policy,
-    /// In bytes a second; where it begins if `most_latency_ns` is given.
+    /// In bytes a second; the start value if `max_latency_ns` is given.
     pub threshold: f64,
-    /// Ours find the threshold at which accesses take so long.
-    pub most_latency_ns: Option<f64>,
-    /// Between two passes of our daemon.
+    /// The feedback policies search the threshold with this access latency.
+    pub max_latency_ns: Option<f64>,
+    /// Time between two passes of the daemon.
     pub interval_ms: f64,
     pub seconds: f64,
-    /// What is left out at the beginning.
+    /// Time at the beginning that is not measured.
     pub warm_up_seconds: f64,
     pub window_ms: f64,
     pub seed: u64,
@@ -41,7 +42,7 @@ pub struct Setting {
 
 enum Scheduler {
     Fair(Cfs),
-    Ext(Ext),
+    ThrottleQueue(ThrottleQueue),
     Budgets(Budgets),
 }
 
@@ -49,12 +50,12 @@ impl Scheduler {
     fn running(&self) -> &[Option<usize>] {
         match self {
             Self::Fair(cfs) => &cfs.running,
-            Self::Ext(ext) => &ext.running,
+            Self::ThrottleQueue(queue) => &queue.running,
             Self::Budgets(budgets) => &budgets.running,
         }
     }
 
-    /// Where a task runs, or would.
+    /// The CPU of a task, running or queued.
     fn cpu_of(&self, task: usize) -> Option<usize> {
         match self {
             Self::Fair(cfs) => cfs.cpu_of(task),
@@ -63,27 +64,27 @@ impl Scheduler {
     }
 }
 
-/// The simulation while it runs.
+/// The state of a simulation.
 struct Run<'a> {
     setting: &'a Setting,
     tasks: Vec<Task>,
     random: Random,
     bytes: f64,
     latency_ns: f64,
-    /// Who was running in the last step, and how hard they asked.
-    asked: Vec<(usize, Asking)>,
+    /// The tasks of the last step and their access profiles.
+    asked: Vec<(usize, AccessProfile)>,
     rates: Vec<f64>,
     latencies: Latencies,
     blocks_us: Vec<f64>,
     spikes_gib_s: Vec<f64>,
     windows: Vec<f64>,
-    /// How hard everybody would ask who is awake, if nobody were limited, and what would flow.
-    wanted: Vec<Asking>,
+    /// Access profiles of all awake tasks without limits, and the traffic that would follow.
+    wanted: Vec<AccessProfile>,
     wanted_bytes_s: f64,
     wanted_windows: Vec<f64>,
 }
 
-/// Runs a simulation; the same setting gives the same outcome.
+/// Runs a simulation; equal settings give equal outcomes.
 pub fn simulate(setting: &Setting) -> Outcome {
     let mut random = Random::new(setting.seed);
     let mut tasks: Vec<Task> = setting
@@ -98,18 +99,20 @@ pub fn simulate(setting: &Setting) -> Outcome {
     let mut budgets =
         |idle| Scheduler::Budgets(Budgets::new(&setting.machine, count, idle, &mut random));
     let mut scheduler = match setting.policy {
-        Policy::ThrottleQueue => {
-            Scheduler::Ext(Ext::new(&setting.machine, tasks.len(), setting.threshold))
-        }
-        Policy::FairExt => budgets(Idle::Hold),
-        Policy::FairExtUse => budgets(Idle::Use),
+        Policy::ThrottleQueue => Scheduler::ThrottleQueue(ThrottleQueue::new(
+            &setting.machine,
+            tasks.len(),
+            setting.threshold,
+        )),
+        Policy::FairExt => budgets(IdleCpus::Hold),
+        Policy::FairExtUse => budgets(IdleCpus::Use),
         _ => Scheduler::Fair(Cfs::new(&setting.machine, tasks.len(), &mut random)),
     };
     let interval_ns = (setting.interval_ms * 1e6) as i64;
     let mut control = Control::new(
         setting.policy,
         setting.threshold,
-        setting.most_latency_ns,
+        setting.max_latency_ns,
         interval_ns,
         tasks.len(),
         setting.seed,
@@ -145,15 +148,15 @@ pub fn simulate(setting: &Setting) -> Outcome {
                 cfs.schedule(now_ns, &setting.machine, &mut run.tasks, &mut run.random);
                 cfs.pass(STEP_NS, &mut run.tasks);
             }
-            Scheduler::Ext(ext) => {
-                ext.schedule(
+            Scheduler::ThrottleQueue(queue) => {
+                queue.schedule(
                     now_ns,
                     run.bytes,
                     &setting.machine,
                     &run.tasks,
                     &mut run.random,
                 );
-                ext.pass(STEP_NS);
+                queue.pass(STEP_NS);
             }
             Scheduler::Budgets(budgets) => {
                 budgets.schedule(now_ns, &setting.machine, &mut run.tasks);
@@ -166,7 +169,7 @@ pub fn simulate(setting: &Setting) -> Outcome {
     run.outcome(&before, control.writes)
 }
 
-/// Sums since the beginning.
+/// Sums since the start.
 struct Totals {
     bytes: f64,
     memory_cpu_ns: i64,
@@ -198,16 +201,21 @@ impl Run<'_> {
         }
     }
 
-    /// How hard a task asks on a CPU, beside its neighbour.
-    fn asking(&self, asking: Asking, cpu: usize, running: &[Option<usize>]) -> Asking {
+    /// A task's access profile on a CPU, beside its neighbour.
+    fn access(
+        &self,
+        access: AccessProfile,
+        cpu: usize,
+        running: &[Option<usize>],
+    ) -> AccessProfile {
         let neighbour = running.get(cpu ^ 1).copied().flatten();
         let pressure = match neighbour.map(|task| &self.tasks[task]) {
             Some(task) if !task.is_memory() => task.pressure,
             _ => 0.0,
         };
-        Asking {
-            lines: asking.lines * (1.0 - self.setting.machine.lines_lost * pressure),
-            own_ns: asking.own_ns + self.setting.machine.own_added_ns * pressure,
+        AccessProfile {
+            lines: access.lines * (1.0 - self.setting.machine.lines_lost * pressure),
+            own_ns: access.own_ns + self.setting.machine.own_added_ns * pressure,
         }
     }
 
@@ -216,8 +224,8 @@ impl Run<'_> {
         for (cpu, &task) in running.iter().enumerate() {
             let Some(task) = task else { continue };
             match self.tasks[task].spec.work {
-                Work::Memory { asking, .. } => {
-                    asked.push((task, self.asking(asking, cpu, running)));
+                Work::Memory { access, .. } => {
+                    asked.push((task, self.access(access, cpu, running)));
                 }
                 Work::Compute => {
                     let neighbour = running.get(cpu ^ 1).copied().flatten();
@@ -232,7 +240,7 @@ impl Run<'_> {
             }
         }
         if asked != self.asked {
-            let askings: Vec<Asking> = asked.iter().map(|one| one.1).collect();
+            let askings: Vec<AccessProfile> = asked.iter().map(|one| one.1).collect();
             self.latency_ns = balance(&self.setting.curve, &askings).0;
             self.rates = askings
                 .iter()
@@ -253,17 +261,17 @@ impl Run<'_> {
         self.add(now_ns, sum, |run| &mut run.windows);
     }
 
-    /// What would flow if nobody were limited: no policy can make more of it.
+    /// The traffic without limits: the upper bound of every policy.
     fn want(&mut self, now_ns: i64, scheduler: &Scheduler) {
         let awake = |task: &Task| now_ns >= task.asleep_until_ns && now_ns < task.spec.until_ns;
         let mut wanted = Vec::with_capacity(self.wanted.len());
         for (at, task) in self.tasks.iter().enumerate() {
-            if let Work::Memory { asking, .. } = task.spec.work
+            if let Work::Memory { access, .. } = task.spec.work
                 && awake(task)
             {
                 let cpu = scheduler.cpu_of(at);
                 wanted
-                    .push(cpu.map_or(asking, |cpu| self.asking(asking, cpu, scheduler.running())));
+                    .push(cpu.map_or(access, |cpu| self.access(access, cpu, scheduler.running())));
             }
         }
         if wanted != self.wanted {
@@ -283,7 +291,7 @@ impl Run<'_> {
         windows[window] += bytes;
     }
 
-    /// A memory task has moved bytes: blocks end, and those with a limit of their own sleep.
+    /// A memory task has moved bytes: blocks end, and tasks with a rate of their own sleep.
     fn progress(&mut self, task: usize, bytes: f64, now_ns: i64, measured: bool) {
         let task = &mut self.tasks[task];
         if task.block_bytes == 0.0 {
@@ -307,10 +315,11 @@ impl Run<'_> {
         task.block_ns = now_ns;
         task.block_cpu_ns = 0;
         if let Work::Memory {
-            most: Some(most), ..
+            max_bytes_s: Some(max),
+            ..
         } = task.spec.work
         {
-            let due = task.spec.from_ns + (task.bytes / most * 1e9) as i64;
+            let due = task.spec.from_ns + (task.bytes / max * 1e9) as i64;
             if due > now_ns {
                 task.asleep_until_ns = due;
                 task.block_ns = due;

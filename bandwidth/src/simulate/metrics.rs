@@ -1,4 +1,4 @@
-//! What is measured of a simulation.
+//! The results of a simulation.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of these values, in any order; of nothing all are 0.
+    /// Of these values, in any order; 0 for no values.
     pub fn of(values: &[f64]) -> Self {
         if values.is_empty() {
             return Self::default();
@@ -38,13 +38,13 @@ impl Spread {
     }
 }
 
-/// Root of the mean square of the distance to a target.
+/// Root mean square distance from a target.
 pub fn rmse(values: &[f64], target: f64) -> f64 {
     let square = values.iter().map(|value| (value - target).powi(2));
     (square.sum::<f64>() / values.len().max(1) as f64).sqrt()
 }
 
-/// Latencies in classes of 5 %, each weighted by the bytes that had it.
+/// Latencies in classes of 5 %, weighted by bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
     classes: Vec<f64>,
@@ -73,7 +73,7 @@ impl Latencies {
         }
     }
 
-    /// The upper end of the class that holds this share of the weight.
+    /// The upper end of the class at this fraction of the weight.
     pub fn quantile_ns(&self, part: f64) -> f64 {
         let mut left = self.weight * part;
         for (class, weight) in self.classes.iter().enumerate() {
@@ -86,33 +86,33 @@ impl Latencies {
     }
 }
 
-/// What came out, over the measured time.
+/// The outcome of the measured time.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     pub policy: &'static str,
     pub seed: u64,
     pub threshold_gib_s: f64,
-    /// Total in windows.
+    /// Total, in windows.
     pub bandwidth_gib_s: Spread,
     pub rmse_gib_s: f64,
     pub access_ns_mean: f64,
     pub access_ns_p99: f64,
-    /// Reading a block of 4 MiB, time without a CPU included.
+    /// Time to read a block of 4 MiB, including time without a CPU.
     pub block_us: Spread,
-    /// Of single blocks, the fastest in a thousand.
+    /// The 99.9th percentile of the bandwidth of single blocks.
     pub block_spike_gib_s: f64,
     /// CPU time of memory tasks.
     pub cpu_s_per_gib: f64,
-    /// Work of all compute tasks, in undisturbed CPUs.
+    /// Work of all compute tasks, in CPUs without a busy neighbour.
     pub compute_cpus: f64,
     /// Bandwidth of each memory task.
     pub tasks_gib_s: Vec<f64>,
-    /// How often a limit was written, per second.
+    /// Limits written per second.
     pub writes_s: f64,
-    /// Total in each window, from the beginning.
+    /// Total in each window, from the start.
     #[serde(skip)]
     pub windows_gib_s: Vec<f64>,
-    /// What would have flowed in each window if nobody had been limited.
+    /// Traffic of each window without limits.
     #[serde(skip)]
     pub wanted_gib_s: Vec<f64>,
     #[serde(skip)]
@@ -120,8 +120,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Time after `from_ms` from which on the bandwidth stays within the band for `hold_ms`;
-    /// nothing if it never does.
+    /// Settling time: the time after `from_ms` from which on the bandwidth stays within the band
+    /// for `hold_ms`; `None` if it never does.
     pub fn settled_ms(&self, from_ms: f64, hold_ms: f64, band: &Band) -> Option<f64> {
         let inside = self.inside(from_ms, band);
         let hold = (hold_ms / self.window_ms).round().max(1.0) as usize;
@@ -130,7 +130,7 @@ impl Outcome {
         Some(at as f64 * self.window_ms)
     }
 
-    /// Part of the time after `from_ms` in which the bandwidth is outside the band.
+    /// The fraction of the time after `from_ms` in which the bandwidth is outside the band.
     pub fn outside(&self, from_ms: f64, band: &Band) -> f64 {
         let inside = self.inside(from_ms, band);
         let outside = inside.iter().filter(|&&inside| !inside).count();
@@ -153,12 +153,12 @@ impl Outcome {
     }
 }
 
-/// Where the bandwidth should be: near the threshold, or near what is wanted where that is less.
+/// The tolerance around the threshold, or around the demand where that is less.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Band {
-    /// Means of this time are looked at.
+    /// Length of the moving averages.
     pub span_ms: f64,
-    /// How far off they may be.
+    /// Relative tolerance.
     pub relative: f64,
 }
 

@@ -1,23 +1,26 @@
-//! A machine with a CXL device, simulated: what a policy does to latency, fairness and CPU time.
+//! A simulated machine with a CXL device: the effect of a policy on latency, fairness and CPU
+//! time.
 //!
 //! ```text
-//!  tasks ──▶ scheduler (fair class with quotas, or sched_ext queues) ──▶ who runs ──▶ device
-//!    ▲                                                                               (curve)
-//!    └────────── limits ◀── policy (seed's, or the daemon's code) ◀── counters ◀───────┘
+//!  tasks ──▶ scheduler (fair class with quotas, or sched_ext queues) ──▶ running tasks ──▶ device
+//!    ▲                                                                                  (curve)
+//!    └────────── limits ◀── policy (of the thesis, or the daemon's code) ◀── counters ◀────┘
 //! ```
 //!
-//! It is calibrated with the seed's evaluation ([`seed`]).
+//! It is calibrated with the evaluation of Kämmerer 2025 ([`kaemmerer`]).
 
 mod budget;
+mod budget_scheduler;
 mod cfs;
+mod control;
 pub mod device;
 pub mod engine;
-mod ext;
+pub mod kaemmerer;
 pub mod metrics;
 pub mod policy;
 mod quota;
-pub mod seed;
 pub mod task;
+mod throttle_queue;
 
 pub use engine::{Setting, simulate};
 pub use metrics::Outcome;

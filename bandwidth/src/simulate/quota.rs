@@ -1,18 +1,17 @@
-//! CFS bandwidth control of one cgroup, as Linux does it (kernel/sched/fair.c).
+//! A model of CFS bandwidth control of one cgroup (kernel/sched/fair.c).
 //!
 //! ```text
 //!  pool ◀── refilled to the quota each period          by a timer
 //!    │ up to 5 ms at a time
 //!    ▼
-//!  local ── CPU time is taken off it                   looked at on ticks only, so a task overruns
+//!  local ── CPU time is subtracted                     checked on ticks only, so a task overruns
 //!    │ ≤ 0, and the pool is empty: throttled           by up to a tick; the debt is kept
 //!    ▼
-//!  a period later the pool pays the debt first; above 0 the task goes on
-//!
-//!  writing cpu.max: pool = quota, local = 0, nobody throttled: a gift of a quota and of all debt
+//!  the next period pays the debt first; above 0 the task continues
+//!  writing cpu.max: pool = quota, local = 0, unthrottled: grants a quota and forgives all debt
 //! ```
 
-/// What the pool hands out at a time (`sched_cfs_bandwidth_slice_us`).
+/// The amount that the pool hands out at a time (`sched_cfs_bandwidth_slice_us`).
 const SLICE_NS: i64 = 5_000_000;
 
 /// The state of one cgroup with one task.
@@ -29,7 +28,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// What the first write of `cpu.max` makes.
+    /// The state after the first write of `cpu.max`.
     pub fn new(now_ns: i64, quota_ns: i64, period_ns: i64) -> Self {
         Self {
             quota_ns,
@@ -42,7 +41,7 @@ impl Quota {
         }
     }
 
-    /// Another write: the running period ends when it would have, and everything else is reset.
+    /// A later write: the running period ends as before, and everything else is reset.
     pub fn write(&mut self, quota_ns: i64, period_ns: i64) {
         self.quota_ns = quota_ns;
         self.period_ns = period_ns;
@@ -51,13 +50,13 @@ impl Quota {
         self.throttled = false;
     }
 
-    /// CPU time that the task used.
+    /// Charges CPU time.
     pub fn charge(&mut self, ns: i64) {
         self.local_ns -= ns;
     }
 
-    /// What the scheduler does on a tick, and when the task leaves the processor. Returns whether
-    /// the task is throttled now.
+    /// The check on a tick, and when the task leaves the processor. Returns whether the task is
+    /// throttled now.
     pub fn check(&mut self) -> bool {
         if !self.throttled && self.local_ns <= 0 {
             let wanted = (SLICE_NS - self.local_ns).min(self.pool_ns).max(0);
@@ -71,7 +70,7 @@ impl Quota {
         self.throttled
     }
 
-    /// The period's timer. Returns whether a throttled task may go on.
+    /// The period timer. Returns whether a throttled task continues.
     pub fn timer(&mut self, now_ns: i64) -> bool {
         if now_ns < self.next_ns {
             return false;
@@ -97,8 +96,8 @@ mod tests {
 
     const MS: i64 = 1_000_000;
 
-    /// CPU time of a task that always wants to run, over a time, in steps of 0.1 ms; `write_every`
-    /// steps the same limit is written again.
+    /// CPU time of a task that always runs, in steps of 0.1 ms; every `write_every` steps the same
+    /// limit is written again.
     fn used(quota_ns: i64, period_ns: i64, tick: i64, total: i64, write_every: i64) -> i64 {
         let mut quota = Quota::new(0, quota_ns, period_ns);
         let step = MS / 10;

@@ -1,24 +1,27 @@
 //! Tasks, and the machine that runs them.
 
 use super::budget::Budget;
-use super::device::Asking;
+use super::device::AccessProfile;
 use super::quota::Quota;
 use crate::random::Random;
 
-/// What a task does while it runs.
+/// The behaviour of a running task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Work {
-    /// Waits for the CXL device; `most`: bytes a second after which it sleeps.
-    Memory { asking: Asking, most: Option<f64> },
+    /// Waits for the CXL device; `max_bytes_s`: the rate above which it sleeps.
+    Memory {
+        access: AccessProfile,
+        max_bytes_s: Option<f64>,
+    },
     /// Does not use the device.
     Compute,
 }
 
-/// A task as the workload describes it.
+/// The specification of a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spec {
     pub work: Work,
-    /// When it is there.
+    /// When it starts.
     pub from_ns: i64,
     pub until_ns: i64,
     pub weight: f64,
@@ -26,7 +29,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// A task that is there all the time.
+    /// A task that exists all the time.
     pub fn new(work: Work) -> Self {
         Self {
             work,
@@ -43,55 +46,55 @@ impl Spec {
 pub struct Machine {
     /// Logical CPUs; neighbours (2n, 2n+1) share a core.
     pub cpus: usize,
-    /// Between two ticks of a CPU.
+    /// Time between two ticks of a CPU.
     pub tick_ns: i64,
-    /// Time that a task runs before another one of its CPU does, of the fair class.
+    /// Time slice of the fair class.
     pub slice_ns: i64,
-    /// The same, of sched_ext.
+    /// Time slice of sched_ext.
     pub ext_slice_ns: i64,
-    /// By how much the instants at which processors deal with one tick are apart, in the mean.
+    /// Mean delay between the processors' handling of one tick.
     pub tick_spread_ns: f64,
-    /// Mean time until some other task of the machine (a kernel thread, a daemon) wakes up.
+    /// Mean time between wakeups of other tasks of the machine (kernel threads, daemons).
     pub wake_ns: f64,
-    /// Mean time until a compute task changes what it does.
+    /// Mean time until a compute task changes its behaviour.
     pub method_ns: f64,
     /// Mean time until a CPU with a queue gives a task away.
     pub migration_ns: f64,
-    /// Mean time until the balancer sees that a CPU has two cgroups.
+    /// Mean time until the load balancer finds a CPU with two cgroups.
     pub balance_ns: f64,
-    /// Share of its lines under way that a task loses to the busiest neighbour.
+    /// Fraction of the lines in flight that a task loses to the busiest neighbour.
     pub lines_lost: f64,
     /// Own time for each line that the busiest neighbour adds.
     pub own_added_ns: f64,
 }
 
-/// A task while it is simulated.
+/// The state of a simulated task.
 #[derive(Clone, Debug)]
 pub struct Task {
     pub spec: Spec,
     pub quota: Option<Quota>,
     pub budget: Option<Budget>,
-    /// How often it was put aside because its budget was used up.
+    /// How often it was held because its budget was used up.
     pub held: u64,
-    /// In a cgroup of its own, which makes it as heavy as all others of its CPU together.
+    /// In a cgroup of its own, as heavy as all other tasks of its CPU together.
     pub own_group: bool,
     pub vruntime: f64,
     pub asleep_until_ns: i64,
-    /// How hard a compute task presses its neighbour, 0 to 1 ([`pressure`]).
+    /// How much a compute task slows its neighbour, 0 to 1 ([`pressure`]).
     pub pressure: f64,
     pub next_method_ns: i64,
     pub cpu_ns: i64,
     pub bytes: f64,
-    /// Where the block under way began.
+    /// When the present block began.
     pub block_ns: i64,
     pub block_bytes: f64,
-    /// CPU time of it.
+    /// Its CPU time.
     pub block_cpu_ns: i64,
-    /// Work done by a compute task, in seconds of an undisturbed CPU.
+    /// Work of a compute task, in seconds of a CPU without a busy neighbour.
     pub work: f64,
 }
 
-/// How hard what a compute task does now presses its neighbour: mostly little, sometimes much.
+/// How much a compute task slows its neighbour at present: mostly little, sometimes much.
 pub fn pressure(random: &mut Random) -> f64 {
     random.unit().powi(2)
 }
@@ -121,19 +124,19 @@ impl Task {
         matches!(self.spec.work, Work::Memory { .. })
     }
 
-    /// How often its limit has held it back.
+    /// How often its limit held it back.
     pub fn times_held(&self) -> u64 {
         self.held + self.quota.as_ref().map_or(0, |quota| quota.nr_throttled)
     }
 
-    /// Whether it wants a CPU and may have one.
+    /// Whether it is runnable.
     pub fn is_ready(&self, now_ns: i64) -> bool {
         now_ns >= self.asleep_until_ns
             && now_ns < self.spec.until_ns
             && !self.quota.as_ref().is_some_and(|quota| quota.throttled)
     }
 
-    /// How fast its virtual time passes.
+    /// The weight of its virtual time.
     pub fn weight(&self) -> f64 {
         if self.own_group { 40.0 } else { 1.0 }
     }

@@ -1,5 +1,5 @@
-//! Whose a memory device's traffic is: programs in an emulated machine that know what they moved,
-//! and what the daemon charges them with by the lines that the device samples.
+//! Attribution in the lab: programs in an emulated machine know their own traffic, and the daemon
+//! attributes it with cache-line samples of the device.
 
 use dormouse_tests::dormouse;
 use serde_json::Value;
@@ -15,7 +15,7 @@ fn tasks_with_known_traffic_are_charged_within_five_percent() {
     assert_eq!(said.code, 0, "{}", said.all());
     let report: Value = serde_json::from_str(&said.stdout).expect("JSON");
     assert_eq!(report["attribution"], "device", "{report}");
-    // Limits change how much each moves and when.
+    // Limits change how much each program moves, and when.
     for name in ["free", "limited"] {
         let phases = report["phases"].as_array().expect("phases");
         let phase = phases.iter().find(|phase| phase["name"] == name);

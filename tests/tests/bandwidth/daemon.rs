@@ -1,5 +1,5 @@
-//! `dormouse bandwidth` on this machine: real processes in real cgroups. What no machine without a
-//! CXL device can tell is assumed by the configuration: what a CPU second on node 0 moves.
+//! `dormouse bandwidth` on this machine: real processes in real cgroups. The configuration assumes
+//! what only a CXL device could show: the bytes per CPU second on node 0.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use dormouse_tests::{dormouse, dormouse_path};
 
-/// However busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Long enough for a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The hierarchy with the cpu controller, and the file of a limit in it.
+/// The hierarchy with the cpu controller, and the name of its limit file.
 fn hierarchy() -> (PathBuf, &'static str) {
     let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers");
     let controllers = fs::read_to_string(v2).unwrap_or_default();
@@ -22,7 +22,7 @@ fn hierarchy() -> (PathBuf, &'static str) {
     (PathBuf::from("/sys/fs/cgroup/cpu"), "cpu.cfs_quota_us")
 }
 
-/// Two programs that write to memory without end, each in a cgroup of its own.
+/// Two programs that write to memory all the time, each in a cgroup of its own.
 struct Writers {
     root: PathBuf,
     limit: &'static str,
@@ -30,14 +30,14 @@ struct Writers {
 }
 
 impl Writers {
-    /// None, with a word on it, where this machine lets nobody make a cgroup (a container).
+    /// `None`, with a message, where no cgroup can be created (in a container).
     fn new(name: &str) -> Option<Self> {
         let script = "b = bytearray(64 << 20)\n\
                       while True:\n  for i in range(0, len(b), 4096): b[i] = 1";
         Self::of(name, [script, script])
     }
 
-    /// Programs in Python instead.
+    /// The same with other Python programs.
     fn of(name: &str, scripts: [&str; 2]) -> Option<Self> {
         let (hierarchy, limit) = hierarchy();
         let root = hierarchy.join(name);
@@ -48,7 +48,7 @@ impl Writers {
             );
             return None;
         }
-        // Version 2 hands the controller down by order.
+        // Version 2 delegates the controller on request only.
         let _ = fs::write(root.join("cgroup.subtree_control"), "+cpu");
         let mut writers = Self {
             root,
@@ -87,7 +87,7 @@ impl Drop for Writers {
             let _ = program.wait();
         }
         for folder in [self.root.join("a"), self.root.join("b"), self.root.clone()] {
-            let deadline = Instant::now() + Duration::from_secs(5);
+            let deadline = Instant::now() + TIMEOUT;
             while folder.exists() && fs::remove_dir(&folder).is_err() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(10));
             }
@@ -96,19 +96,19 @@ impl Drop for Writers {
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Where a daemon with this configuration tells what happens.
+/// The events file of a daemon with this configuration.
 fn events(config: &Path) -> PathBuf {
     config.with_extension("events")
 }
 
-fn told(config: &Path, what: &str) -> bool {
+fn reported(config: &Path, what: &str) -> bool {
     fs::read_to_string(events(config)).is_ok_and(|text| text.contains(what))
 }
 
@@ -152,7 +152,7 @@ fn config(folder: &Path, cgroup: &str) -> PathBuf {
 }
 
 #[test]
-fn the_heaviest_users_are_slowed_and_get_everything_back_at_the_end() {
+fn the_heaviest_users_are_limited_and_all_limits_are_restored_at_the_end() {
     let folder = tempfile::tempdir().expect("a folder");
     let name = format!("dormouse-test-{}-end", std::process::id());
     let Some(writers) = Writers::new(&name) else {
@@ -205,7 +205,7 @@ fn a_daemon_that_is_killed_leaves_no_limit_behind() {
     assert_eq!(undo.code, 0, "{}", undo.all());
 }
 
-/// Writes the text of a counter that grows by 2 GiB/s until it is told to end.
+/// Writes the text of a counter that grows by 2 GiB/s until it is dropped.
 struct Counting {
     end: std::sync::Arc<std::sync::atomic::AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -245,7 +245,7 @@ impl Drop for Counting {
     }
 }
 
-/// The configuration, with another counter.
+/// Changes the counter of a configuration.
 fn counted_by(config: &Path, counter: &str) {
     let text = fs::read_to_string(config).expect("read");
     let (before, _) = text.split_once("[counter]").expect("a counter");
@@ -253,7 +253,7 @@ fn counted_by(config: &Path, counter: &str) {
 }
 
 #[test]
-fn a_counter_file_that_vanishes_frees_everybody_and_the_reason_is_told() {
+fn a_counter_file_that_vanishes_lifts_all_limits_and_the_reason_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let name = format!("dormouse-test-{}-gone", std::process::id());
     let Some(writers) = Writers::new(&name) else {
@@ -275,15 +275,15 @@ fn a_counter_file_that_vanishes_frees_everybody_and_the_reason_is_told() {
         writers.limits() == before
     });
     until("the reason is told", || {
-        told(&config, "cannot be read") || told(&config, "stands still")
+        reported(&config, "cannot be read") || reported(&config, "stands still")
     });
-    // It is there again.
+    // The counter returns.
     let _counting = Counting::start(&file);
     until("one is limited again", || writers.limits() != before);
 }
 
 #[test]
-fn a_cgroup_that_vanishes_is_told_and_nobody_else_pays_for_it() {
+fn a_cgroup_that_vanishes_is_reported_and_no_other_is_charged_for_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let name = format!("dormouse-test-{}-rmdir", std::process::id());
     let Some(mut writers) = Writers::new(&name) else {
@@ -292,7 +292,7 @@ fn a_cgroup_that_vanishes_is_told_and_nobody_else_pays_for_it() {
     let config = config(folder.path(), &name);
     let before = writers.limits();
     let mut daemon = Daemon::start(&config);
-    // It looks away meanwhile: a limit that holds nobody back would be lifted soon.
+    // It goes away while both are limited: a limit that is not used would be lifted soon.
     until("it looks away while both are limited", || {
         daemon.signal(rustix::process::Signal::STOP);
         let now = writers.limits();
@@ -310,7 +310,7 @@ fn a_cgroup_that_vanishes_is_told_and_nobody_else_pays_for_it() {
     let gone = writers.root.join("b");
     until("its cgroup goes", || fs::remove_dir(&gone).is_ok());
     daemon.signal(rustix::process::Signal::CONT);
-    until("that is told", || told(&config, "is gone"));
+    until("the notice", || reported(&config, "is gone"));
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.0.wait().expect("our own child").success());
     let left = fs::read_to_string(writers.root.join("a").join(writers.limit)).expect("a limit");
@@ -318,7 +318,7 @@ fn a_cgroup_that_vanishes_is_told_and_nobody_else_pays_for_it() {
 }
 
 #[test]
-fn a_limit_that_somebody_else_sets_outlives_the_daemon() {
+fn a_limit_that_another_program_sets_outlives_the_daemon() {
     let folder = tempfile::tempdir().expect("a folder");
     let name = format!("dormouse-test-{}-other", std::process::id());
     let Some(writers) = Writers::new(&name) else {
@@ -337,19 +337,21 @@ fn a_limit_that_somebody_else_sets_outlives_the_daemon() {
         "7700"
     };
     fs::write(writers.root.join("a").join(writers.limit), theirs).expect("set");
-    std::thread::sleep(Duration::from_secs(1));
+    until("the daemon notices it", || {
+        reported(&config, "another program has set")
+    });
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.0.wait().expect("our own child").success());
     assert_eq!(writers.limits(), [theirs.to_owned(), before[1].clone()]);
-    assert!(told(&config, "somebody else has set"));
+    assert!(reported(&config, "another program has set"));
 }
 
 #[test]
-fn samples_tell_who_makes_the_traffic_where_memory_and_cpu_time_do_not() {
+fn samples_attribute_traffic_where_memory_and_cpu_time_cannot() {
     let folder = tempfile::tempdir().expect("a folder");
     let name = format!("dormouse-test-{}-samples", std::process::id());
-    // The kernel counts and samples page faults: one of the programs makes them without end, the
-    // other one has more memory and as much CPU time.
+    // The kernel counts and samples page faults: one program causes them all the time, the other
+    // one has more memory and as much CPU time.
     let faults = "import mmap\n\
                   while True:\n  m = mmap.mmap(-1, 4 << 20)\n  \
                   for i in range(0, len(m), 4096): m[i] = 1\n  m.close()";
@@ -446,9 +448,9 @@ fn a_latency_that_is_measured_finds_the_threshold() {
         return;
     };
     let config = config(folder.path(), &name);
-    // No memory answers in a nanosecond: less and less is allowed, from the highest threshold on.
+    // No memory answers in a nanosecond: the threshold falls from its maximum.
     let text = fs::read_to_string(&config).expect("a configuration");
-    let text = text.replace("threshold_gib_s = 1.0", "most_latency_ns = 1");
+    let text = text.replace("threshold_gib_s = 1.0", "max_latency_ns = 1");
     fs::write(&config, text).expect("written");
     let before = writers.limits();
     let _daemon = Daemon::start(&config);
@@ -495,7 +497,7 @@ fn a_latency_curve_is_measured_and_the_simulator_reads_it() {
         "{}",
         measured.all()
     );
-    // One processor need not be enough to reach the knee of this machine's memory.
+    // One processor may not be enough to reach the knee of this machine's memory.
     if measured.code == 1 {
         assert!(measured.stderr.contains("knee"), "{}", measured.all());
         assert!(

@@ -1,5 +1,5 @@
-//! The daemon against a memory device that counts and saturates, in an emulated machine with Debian's
-//! kernel: one heavy user, lighter ones, programs that only compute.
+//! The daemon with an emulated memory device with traffic counters and a bandwidth limit, on
+//! Debian's kernel: one heavy user, lighter ones, and programs that only compute.
 
 use dormouse_tests::bandwidth_lab::{
     judge_compute, judge_counts, judge_killed, judge_limited, run,

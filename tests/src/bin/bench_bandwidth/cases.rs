@@ -1,27 +1,27 @@
-//! What is simulated, and the rows that come of it.
+//! The simulated cases and their result rows.
 
 use dormouse_bandwidth::curve::{CurveError, GIB};
 use dormouse_bandwidth::simulate::metrics::Band;
 use dormouse_bandwidth::simulate::task::{Spec, Work};
-use dormouse_bandwidth::simulate::{Outcome, Policy, Setting, seed, simulate};
+use dormouse_bandwidth::simulate::{Outcome, Policy, Setting, kaemmerer, simulate};
 use dormouse_report::stats::Summary;
 use dormouse_tests::bench::rows::{Better, row, with_bar, with_goal};
 use serde_json::Value;
 
 /// When the load changes in the cases with a step.
 pub const STEP_S: f64 = 25.0;
-/// What settling means: the mean of this time stays within this band.
+/// The definition of settled: moving averages of this length stay within this band
 pub const SETTLED: Band = Band {
     span_ms: 250.0,
     relative: 0.1,
 };
-/// For so long. What disturbs it later (readers that come to share a processor, neighbours that
-/// change what they compute) is counted as time outside the band.
+/// for this time. Later disturbances (readers that share a processor, neighbours that change their
+/// behaviour) count as time outside the band.
 pub const SETTLED_FOR_MS: f64 = 2000.0;
 
 /// The workload that leaves processors idle.
 const IDLE: &str = "5 readers, idle machine";
-/// Ours that are judged.
+/// Our policies that have goals.
 const OURS: [Policy; 2] = [Policy::Fair, Policy::FairExt];
 
 /// One policy on one workload.
@@ -29,9 +29,9 @@ pub struct Case {
     pub workload: &'static str,
     pub policy: Policy,
     pub runs: Vec<Outcome>,
-    /// Of a workload with a step.
+    /// Settling times, in cases with a step.
     pub settled_ms: Vec<Option<f64>>,
-    /// The part of the time from a second after the step on that is outside the band.
+    /// The fraction of the time outside the band, from a second after the step on.
     pub outside: Vec<f64>,
 }
 
@@ -47,8 +47,8 @@ fn reader(from_s: f64, until_s: f64) -> Spec {
         from_ns: (from_s * 1e9) as i64,
         until_ns: (until_s * 1e9) as i64,
         ..Spec::new(Work::Memory {
-            asking: seed::READER,
-            most: None,
+            access: kaemmerer::READER,
+            max_bytes_s: None,
         })
     }
 }
@@ -61,8 +61,8 @@ fn workloads() -> Vec<(&'static str, Vec<Spec>, bool)> {
     let five = vec![reader(0.0, forever); 5];
     let light = Spec {
         work: Work::Memory {
-            asking: seed::READER,
-            most: Some(0.3 * GIB),
+            access: kaemmerer::READER,
+            max_bytes_s: Some(0.3 * GIB),
         },
         ..reader(0.0, forever)
     };
@@ -87,19 +87,19 @@ fn workloads() -> Vec<(&'static str, Vec<Spec>, bool)> {
     ]
 }
 
-/// Simulates everything; policies follow each other with the same random numbers.
+/// Simulates all cases; all policies get the same random numbers.
 pub fn measure(rounds: u64) -> Result<Vec<Case>, CurveError> {
     let mut cases = Vec::new();
     for (workload, tasks, step) in workloads() {
         for policy in Policy::ALL {
-            // What is done with idle processors matters where there are some.
+            // The two policies differ only where processors are idle.
             if policy == Policy::FairExtUse && workload != IDLE {
                 continue;
             }
             eprintln!("bench: {workload}: {}", policy.name());
             let mut setting = Setting {
                 tasks: tasks.clone(),
-                ..seed::setting(policy, 5, 39, 0)?
+                ..kaemmerer::setting(policy, 5, 39, 0)?
             };
             if step {
                 setting.window_ms = 10.0;
@@ -131,7 +131,7 @@ pub fn measure(rounds: u64) -> Result<Vec<Case>, CurveError> {
     Ok(cases)
 }
 
-/// What is compared, and which way is better.
+/// A metric, and which direction is better.
 type Measure = (&'static str, &'static str, Better, fn(&Outcome) -> f64);
 
 const MEASURES: [Measure; 8] = [
@@ -162,17 +162,19 @@ const MEASURES: [Measure; 8] = [
     }),
 ];
 
-/// Ours beside each of the seed's methods.
+/// Our policies beside each method of Kämmerer 2025.
 pub fn rows(cases: &[Case]) -> Vec<Value> {
     let mut rows = Vec::new();
     for ours in cases.iter().filter(|case| OURS.contains(&case.policy)) {
         let same = |case: &&Case| {
             case.workload == ours.workload
-                && seed::TABLE.iter().any(|(policy, _)| *policy == case.policy)
+                && kaemmerer::TABLE
+                    .iter()
+                    .any(|(policy, _)| *policy == case.policy)
         };
         for peer in cases.iter().filter(same) {
             for (metric, unit, better, value) in MEASURES {
-                // Without a compute task there is nothing to compare.
+                // Without compute tasks there is nothing to compare.
                 if metric == "compute tasks" && ours.of(value).max == 0.0 {
                     continue;
                 }
@@ -190,16 +192,16 @@ pub fn rows(cases: &[Case]) -> Vec<Value> {
             }
         }
         if !ours.settled_ms.is_empty() {
-            let peer = cases.iter().find(|case| {
-                case.workload == ours.workload && case.policy == Policy::SimpleCgroups
-            });
+            let peer = cases
+                .iter()
+                .find(|case| case.workload == ours.workload && case.policy == Policy::ByTotal);
             rows.push(settled(ours, peer));
         }
     }
     rows
 }
 
-/// What enforces ours, if it is not quotas.
+/// The mechanism, if it is not quotas.
 fn by(ours: &Case) -> &'static str {
     match ours.policy {
         Policy::FairExt => "; by sched_ext",
@@ -207,7 +209,7 @@ fn by(ours: &Case) -> &'static str {
     }
 }
 
-/// With the goals: on the workload of the seed's Table 2, and of its Table 3.
+/// With the goals, on the workloads of Tables 2 and 3 of Kämmerer 2025.
 fn judged(row: Value, metric: &str, ours: &Case, peer: &Case) -> Value {
     if ours.workload == "10 readers, 39 compute" && metric == "access latency, mean" {
         return with_goal(row, 1.0);
@@ -216,8 +218,8 @@ fn judged(row: Value, metric: &str, ours: &Case, peer: &Case) -> Value {
         return row;
     }
     match (metric, peer.policy) {
-        ("RMSE against the threshold", Policy::SimpleCgroups) => with_bar(row, Better::Less, 0.10),
-        ("mean off the threshold", Policy::SimpleCgroups) => with_bar(row, Better::Less, 1.0),
+        ("RMSE against the threshold", Policy::ByTotal) => with_bar(row, Better::Less, 0.10),
+        ("mean off the threshold", Policy::ByTotal) => with_bar(row, Better::Less, 1.0),
         ("standard deviation", Policy::None) => with_goal(row, 1.0),
         ("block of 4 MiB, standard deviation", Policy::None) => with_goal(row, 1.0),
         ("access latency, mean", Policy::None) => with_goal(row, 1.0 / 0.65),
@@ -226,14 +228,14 @@ fn judged(row: Value, metric: &str, ours: &Case, peer: &Case) -> Value {
 }
 
 fn settled(ours: &Case, peer: Option<&Case>) -> Value {
-    // A run that never settles counts as one that takes until its end.
+    // A run that never settles counts with its full length.
     let times = |case: &Case| {
         let end = 15_000.0;
         Summary::of(case.settled_ms.iter().map(|time| time.unwrap_or(end)))
     };
     let mine = times(ours).expect("there are runs");
     let theirs = peer.and_then(times);
-    let theirs = theirs.as_ref().map(|theirs| (theirs, "simple-cgroups"));
+    let theirs = theirs.as_ref().map(|theirs| (theirs, "by-total"));
     let theirs = theirs.ok_or("there is none");
     let row = row(
         "settled after a step",

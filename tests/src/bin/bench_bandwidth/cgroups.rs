@@ -1,5 +1,5 @@
-//! Cgroups with a task each, and nothing of them afterwards: not after Ctrl-C, and what a run that
-//! was killed has left is removed by the next one.
+//! Cgroups with a task each. They are removed at the end, also after Ctrl-C; the next run removes
+//! those of a killed run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,20 +10,20 @@ use dormouse_bandwidth::enforce::cgroup::{Hierarchy, Version};
 use dormouse_bandwidth::enforce::meter::accounting_root;
 
 const PREFIX: &str = "dormouse-bench-";
-/// That compute all the time; the others do a little every 50 ms.
+/// Tasks that compute all the time; the others run briefly every 50 ms.
 const BUSY: usize = 2;
-/// Cgroups of processes that were killed can be removed after this.
-const MOST_WAIT: Duration = Duration::from_secs(10);
+/// The maximum time until cgroups of killed processes can be removed.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// Cgroups with a task each, which end with this.
+/// Cgroups with a task each; they are removed with this value.
 pub struct Tasks {
     roots: Vec<PathBuf>,
-    /// Of the cgroup that has them all.
+    /// The name of their parent.
     pub name: String,
     children: Vec<Child>,
 }
 
-/// Where cgroups are made: version 1 may account for CPU time elsewhere.
+/// Where cgroups are created: version 1 may account for CPU time in another hierarchy.
 fn roots(hierarchy: &Hierarchy) -> Vec<PathBuf> {
     let other = accounting_root().filter(|root| *root != hierarchy.root);
     let other = other.filter(|_| hierarchy.version == Version::V1);
@@ -83,7 +83,7 @@ impl Drop for Tasks {
     }
 }
 
-/// Removes the cgroups of runs that were killed; their tasks have ended with them.
+/// Removes the cgroups of killed runs; their tasks have ended.
 pub fn remove_leftovers(hierarchy: &Hierarchy) -> Vec<PathBuf> {
     let mut removed = Vec::new();
     for root in roots(hierarchy) {
@@ -99,13 +99,13 @@ pub fn remove_leftovers(hierarchy: &Hierarchy) -> Vec<PathBuf> {
     removed
 }
 
-/// Removes a cgroup with those directly below; whether it is gone.
+/// Removes a cgroup and its children; returns whether it is gone.
 fn remove(path: &Path) -> bool {
-    let deadline = Instant::now() + MOST_WAIT;
+    let deadline = Instant::now() + MAX_WAIT;
     let below = fs::read_dir(path).into_iter().flatten().flatten();
     let below = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     for folder in below.map(|entry| entry.path()).chain([path.to_owned()]) {
-        // Processes that were killed are in it until they are gone.
+        // Killed processes stay in it until they have exited.
         while folder.exists() && fs::remove_dir(&folder).is_err() {
             if Instant::now() >= deadline {
                 return false;

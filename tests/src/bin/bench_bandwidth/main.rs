@@ -1,8 +1,8 @@
 //! The benchmark of bandwidth control: `make bench-bandwidth` runs it.
 //!
-//! The seed's four methods and ours in the simulator, calibrated with the seed's evaluation, on the
-//! same workloads with the same random numbers; and the time that one pass of our code takes on
-//! this machine. Everything simulated is the same on every machine.
+//! It simulates the four methods of Kämmerer 2025 and ours on the same workloads with the same
+//! random numbers, calibrated with the evaluation of the thesis, and measures the time of a pass
+//! on this machine. Simulated results are the same on every machine.
 
 mod cases;
 mod cgroups;
@@ -20,25 +20,25 @@ use dormouse_tests::bench::{date, machine};
 
 const COMMAND: &str = "make bench-bandwidth";
 
-/// Bandwidth control: the seed's methods and ours, simulated, and the time of a pass
+/// Bandwidth control: the methods of Kämmerer 2025 and ours, simulated, and the time of a pass
 #[derive(Debug, Parser)]
 struct Options {
-    /// Where results go
+    /// The folder of the results
     #[arg(long, value_name = "DIR", default_value = "out/bench")]
     out: PathBuf,
-    /// Simulations of each case, with other random numbers
+    /// Simulations of each case, each with other random numbers
     #[arg(long, value_name = "N", default_value_t = 5)]
     rounds: u64,
     /// Put the tables into docs/
     #[arg(long)]
     publish: bool,
-    /// The passes of the daemon alone; nothing is kept
+    /// Only measure passes of the daemon; writes no results
     #[arg(long)]
     passes: bool,
-    /// With --passes: over so many tasks only
+    /// With --passes: only with this number of tasks
     #[arg(long, value_name = "N", requires = "passes")]
     tasks: Option<usize>,
-    /// One of the tasks that the daemon looks at: busy or little
+    /// One of the tasks that the daemon scans: busy or little
     #[arg(long, hide = true)]
     task: Option<String>,
 }
@@ -54,7 +54,7 @@ fn bench(options: &Options) -> Result<(), String> {
     if options.passes {
         for one in whole::measure(options.tasks)? {
             println!(
-                "{} tasks: {:.3} ms a pass (quartiles {:.3}, {:.3}; most {:.3}), CPU time {:.3} ms, {:.2} % of a core, \
+                "{} tasks: {:.3} ms a pass (quartiles {:.3}, {:.3}; max {:.3}), CPU time {:.3} ms, {:.2} % of a core, \
                  {:.1} limits written",
                 one.tasks,
                 one.times_ms.median,
@@ -74,7 +74,7 @@ fn bench(options: &Options) -> Result<(), String> {
     rows.extend(pass::rows(&passes));
     match whole::measure(None) {
         Ok(whole) => rows.extend(whole::rows(&whole)),
-        // Tables without these rows would replace those that have them.
+        // Tables without these rows must not replace complete ones.
         Err(why) if why == whole::INTERRUPTED => return Err(why),
         Err(why) => eprintln!("bench: left out: passes of the daemon: {why}"),
     }

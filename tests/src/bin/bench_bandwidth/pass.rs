@@ -1,11 +1,11 @@
-//! The time that one pass of the pure part takes here: estimate, shares, limits.
+//! The time of the pure part of a pass: estimate, shares, limits.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use dormouse_bandwidth::allocate::{Controller, Load, Settings};
 use dormouse_bandwidth::estimate::{
-    Activity, Counts, Estimator, GroupSample, Nature, Settings as EstimateSettings, TaskId,
+    Activity, CounterSpec, Counts, Estimator, GroupSample, Settings as EstimateSettings, TaskId,
     TaskSample,
 };
 use dormouse_report::stats::Summary;
@@ -17,7 +17,7 @@ const GROUPS: u32 = 4;
 const PASSES: u64 = 400;
 const INTERVAL_MS: u64 = 50;
 
-/// Times of passes over so many tasks, in milliseconds.
+/// Times of passes with this number of tasks, in milliseconds.
 pub struct Passes {
     pub tasks: u32,
     pub times_ms: Summary,
@@ -35,9 +35,9 @@ pub fn measure() -> Vec<Passes> {
 fn times(count: u32) -> Summary {
     let mut estimator = Estimator::new(EstimateSettings {
         half_life_ms: 25.0,
-        nature: Nature {
+        counter_spec: CounterSpec {
             bits: 64,
-            most_bytes_s: 1e12,
+            max_bytes_s: 1e12,
             stopped_after_ms: 1000.0,
         },
         write_allocate: true,
@@ -95,7 +95,7 @@ pub fn rows(passes: &[Passes]) -> Vec<Value> {
             "ms",
             Better::Less,
             &passes.times_ms,
-            Err("the seed's loop takes 30.8 ms, reading and writing included"),
+            Err("the loop of Kämmerer 2025 takes 30.8 ms, including reading and writing"),
         );
         if passes.tasks == 1000 {
             with_bar(row, Better::Less, 2.0)

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use dormouse_bandwidth::simulate::{Outcome, Policy, seed};
+use dormouse_bandwidth::simulate::{Outcome, Policy, kaemmerer};
 use dormouse_tests::bench::short;
 use serde_json::Value;
 
@@ -40,10 +40,10 @@ fn goals(text: &mut String, rows: &[Value]) {
 }
 
 fn reproduced(text: &mut String, cases: &[Case]) {
-    text.push_str("The seed's Table 2 (GiB/s), and the simulator:\n\n");
-    text.push_str("| | mean: seed | simulated | standard deviation: seed | simulated | RMSE: seed | simulated |\n");
+    text.push_str("Table 2 of Kämmerer 2025 (GiB/s), and the simulator:\n\n");
+    text.push_str("| | mean: thesis | simulated | standard deviation: thesis | simulated | RMSE: thesis | simulated |\n");
     text.push_str("|---|---|---|---|---|---|---|\n");
-    for (policy, [mean, stddev, rmse]) in seed::TABLE {
+    for (policy, [mean, stddev, rmse]) in kaemmerer::TABLE {
         let case = cases
             .iter()
             .find(|case| case.policy == policy && case.workload == "5 readers, 39 compute");

@@ -1,5 +1,5 @@
-//! The time that passes of the daemon take here, reading and writing included: real processes, each
-//! in a cgroup of its own, looked at and limited by the code that `dormouse bandwidth run` runs.
+//! The time of passes of the daemon, including reading and writing: real processes, each in a
+//! cgroup of its own, under the code of `dormouse bandwidth run`.
 
 use std::fs;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use super::cgroups::{self, Tasks};
 const TASKS: [usize; 3] = [10, 100, 1000];
 const SECONDS: u64 = 20;
 const LITTLE: Duration = Duration::from_micros(20);
-/// Why a measurement that somebody ended has no results.
+/// The error of an interrupted measurement.
 pub const INTERRUPTED: &str = "interrupted";
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Passes over so many tasks.
+/// Passes with this number of tasks.
 pub struct Whole {
     pub tasks: usize,
     pub times_ms: Summary,
-    /// CPU time of each.
+    /// CPU time of each pass.
     pub cpu_ms: Summary,
-    /// Of a core, of all of the daemon's threads.
+    /// CPU time of all of the daemon's threads, in percent of a core.
     pub cpu_percent: f64,
     pub writes_per_pass: f64,
 }
 
-/// What one of the tasks does, as long as its parent lives.
+/// The loop of one task, while its parent lives.
 pub fn task(busy: bool) -> ! {
     let ends = Some(rustix::process::Signal::KILL);
     if rustix::process::set_parent_process_death_signal(ends).is_err() {
@@ -52,11 +52,11 @@ pub fn task(busy: bool) -> ! {
     }
 }
 
-/// Passes over 10, 100 and 1,000 tasks, or over so many; in words, why not.
+/// Passes with 10, 100 and 1,000 tasks, or with one number of them; an error is a message.
 pub fn measure(only: Option<usize>) -> Result<Vec<Whole>, String> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // A second one ends the process at once.
+        // A second signal ends the process at once.
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|error| format!("signals: {error}"))?;
@@ -69,7 +69,7 @@ pub fn measure(only: Option<usize>) -> Result<Vec<Whole>, String> {
     for tasks in only.map_or(TASKS.to_vec(), |only| vec![only]) {
         eprintln!("bench: passes of the daemon over {tasks} tasks");
         let one = of(tasks, &hierarchy, &stop);
-        // What a signal to all of them has ended is no failure of its own.
+        // The signal also ended the tasks: their errors are no failures.
         if stop.load(Ordering::Relaxed) {
             return Err(INTERRUPTED.to_owned());
         }
@@ -98,7 +98,7 @@ fn of(count: usize, hierarchy: &Hierarchy, stop: &AtomicBool) -> Result<Whole, S
         .map_err(|e| e.to_string())?;
     let config = Config::read(&file).map_err(|error| error.to_string())?;
     let threshold = config.threshold().map_err(|error| error.to_string())?;
-    // They load their program and come to rest.
+    // The tasks load their program and settle.
     std::thread::sleep(Duration::from_secs(2));
     let (mut daemon, _) =
         Daemon::new(config.clone(), threshold, hierarchy.clone()).map_err(|e| e.to_string())?;
@@ -176,7 +176,7 @@ pub fn rows(whole: &[Whole]) -> Vec<Value> {
                 _ => row,
             }
         };
-        let peer = "the seed's loop takes 30.8 ms";
+        let peer = "the loop of Kämmerer 2025 takes 30.8 ms";
         rows.push(row(
             "CPU time of a pass of the daemon",
             "ms",
@@ -186,7 +186,7 @@ pub fn rows(whole: &[Whole]) -> Vec<Value> {
         ));
         rows.push(row("a pass of the daemon", "ms", &one.times_ms, peer, 2.0));
         if let Some(percent) = Summary::of([one.cpu_percent]) {
-            let peer = "the seed's takes 9 %";
+            let peer = "the loop of Kämmerer 2025 takes 9 %";
             rows.push(row(
                 "the daemon's share of a core",
                 "%",

@@ -1,32 +1,32 @@
-//! Cgroups to which no memory is charged: the memory controller is not enabled for them, so their
-//! pages are charged to the next cgroup above, and samples of them say nothing of who they are.
+//! Cgroups without the memory controller: their pages are charged to the next cgroup above, so
+//! samples do not identify them.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::enforce::cgroup::{Cgroup, Hierarchy};
-use crate::perf::shares::Run;
-use crate::samples::Who;
+use crate::samples::UserRef;
+use crate::samples::shares::Run;
 
-/// What helps.
+/// What to do about it.
 pub const REMEDY: &str = "write +memory into cgroup.subtree_control of the cgroups above";
 
-/// Users among them.
+/// The users without it.
 #[derive(Debug, Default)]
 pub struct Uncharged {
-    /// All users: whether memory is charged to them.
+    /// For each user: whether memory is charged to it.
     users: HashMap<u64, bool>,
-    /// Not told yet.
+    /// Not reported yet.
     new: Vec<PathBuf>,
 }
 
 impl Uncharged {
-    pub fn set_users(&mut self, users: &[Who]) {
+    pub fn set_users(&mut self, users: &[UserRef]) {
         let before = std::mem::take(&mut self.users);
         for user in users {
             let known = before.get(&user.id).copied();
-            // Who has a controller hardly ever loses it.
+            // A cgroup rarely loses a controller.
             let charged = known == Some(true) || !lacks_memory(user.path);
             if !charged && known.is_none() {
                 self.new.push(user.path.to_owned());
@@ -35,7 +35,7 @@ impl Uncharged {
         }
     }
 
-    /// Of so many nodes, those on which one of them has memory.
+    /// For each node: whether such a user has memory there.
     pub fn nodes(&self, count: usize, runs: &[Run]) -> Vec<bool> {
         let mut nodes = vec![false; count];
         for run in runs {
@@ -48,23 +48,23 @@ impl Uncharged {
         nodes
     }
 
-    /// Who was found since it was asked last.
-    pub fn news(&mut self) -> Option<String> {
-        let told = told(&std::mem::take(&mut self.new))?;
+    /// The users found since the last call.
+    pub fn notices(&mut self) -> Option<String> {
+        let lacking = describe(&std::mem::take(&mut self.new))?;
         Some(format!(
-            "{told}: {REMEDY}; until then CPU time and resident memory tell whose traffic is on the \
+            "{lacking}: {REMEDY}; until then CPU time and resident memory attribute the traffic of the \
              nodes that they use"
         ))
     }
 }
 
-/// Of a cgroup that is there.
+/// Whether an existing cgroup has no memory controller.
 pub fn lacks_memory(path: &Path) -> bool {
     !path.join("memory.current").exists() && path.exists()
 }
 
-/// In words.
-pub fn told(paths: &[PathBuf]) -> Option<String> {
+/// A description for messages.
+pub fn describe(paths: &[PathBuf]) -> Option<String> {
     let (first, others) = paths.split_first()?;
     let first = first.display();
     Some(match others.len() {
@@ -73,7 +73,7 @@ pub fn told(paths: &[PathBuf]) -> Option<String> {
     })
 }
 
-/// All of these cgroups and below them that have processes and to which no memory is charged.
+/// Cgroups with processes and without the memory controller among these and all below them.
 pub fn below(hierarchy: &Hierarchy, roots: &[PathBuf]) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = roots.iter().map(|path| hierarchy.root.join(path)).collect();
     let mut found = Vec::new();
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::enforce::cgroup::Version;
 
-    /// Cgroups with processes or without, with the memory controller or without.
+    /// Cgroups with and without processes, with and without the memory controller.
     fn hierarchy(folder: &Path) -> Hierarchy {
         for (name, processes, memory) in [
             ("a", "", true),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn those_below_that_have_processes_are_found() {
+    fn cgroups_below_with_processes_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let hierarchy = hierarchy(folder.path());
         let paths = |names: &[&str]| -> Vec<PathBuf> {
@@ -132,19 +132,19 @@ mod tests {
         assert_eq!(below(&["a", "not-there"]), paths(&["a/bad"]));
         assert_eq!(below(&["a", "b"]), paths(&["a/bad", "b"]));
         assert_eq!(below(&["a/good"]), paths(&[]));
-        assert_eq!(told(&[]), None);
-        let said = told(&below(&["a", "b"])).unwrap();
+        assert_eq!(describe(&[]), None);
+        let said = describe(&below(&["a", "b"])).unwrap();
         assert!(said.contains("a/bad and 1 more"), "{said}");
     }
 
     #[test]
-    fn each_user_is_told_once_and_its_nodes_as_long_as_it_lacks_the_controller() {
+    fn each_user_without_the_controller_is_reported_once_and_its_nodes_stay_marked() {
         let folder = tempfile::tempdir().unwrap();
         hierarchy(folder.path());
         let (good, bad) = (folder.path().join("a/good"), folder.path().join("a/bad"));
         let gone = folder.path().join("gone");
         let all = [&good, &bad, &gone].map(|path| path.as_path());
-        let users = [1, 2, 3].map(|id| Who {
+        let users = [1, 2, 3].map(|id| UserRef {
             path: all[id as usize - 1],
             id,
             processes: &[],
@@ -164,8 +164,8 @@ mod tests {
             uncharged.set_users(&users);
             assert_eq!(uncharged.nodes(2, &runs), [false, true]);
             assert_eq!(uncharged.nodes(2, &runs[..1]), [false, false]);
-            let news = uncharged.news();
-            let told = news.is_some_and(|what| what.contains("a/bad: no memory"));
+            let notices = uncharged.notices();
+            let told = notices.is_some_and(|what| what.contains("a/bad: no memory"));
             assert_eq!(told, first);
         }
         fs::write(bad.join("memory.current"), "0\n").unwrap();

@@ -1,5 +1,5 @@
-//! Promises of charging a device's samples to whom their memory belongs: files stand for the device,
-//! for the kernel's record of pages, and for its nodes.
+//! Tests of attribution with cache-line samples. Files stand for the device, the kernel's records
+//! of pages, and the nodes.
 
 use std::fs;
 
@@ -55,7 +55,7 @@ impl Machine {
         Names::inode(&self.path("cgroup").join(cgroup)).unwrap()
     }
 
-    /// Pages are charged to these cgroups; all others are nobody's.
+    /// Charges pages to these cgroups; all others have no owner.
     fn own(&self, owned: &[(u64, u64)]) {
         let mut cgroups = vec![0u64; 3 * 16];
         for &(page, cgroup) in owned {
@@ -97,7 +97,7 @@ impl Machine {
     /// Makes the two cgroups users 1 and 2.
     fn introduce(&self, sampler: &mut LineSampler) {
         let paths = ["a", "b"].map(|name| self.path("cgroup").join(name));
-        let who = |at: usize| Who {
+        let who = |at: usize| UserRef {
             path: &paths[at],
             id: at as u64 + 1,
             processes: &[],
@@ -106,7 +106,7 @@ impl Machine {
     }
 }
 
-/// A pass: lines of both users on both nodes, and what is nobody's.
+/// A pass: lines of both users on both nodes, and unattributed lines.
 fn pass(sampler: &mut LineSampler) -> ([[f64; 2]; 2], [f64; 2]) {
     assert_eq!(sampler.collect(50.0), Vec::<PathBuf>::new());
     step(sampler)
@@ -122,7 +122,7 @@ fn step(sampler: &mut LineSampler) -> ([[f64; 2]; 2], [f64; 2]) {
     let shares = sampler.shares();
     let lines = |bytes: Option<f64>| bytes.unwrap() / LINE_BYTES;
     let user = |id| [0, 1].map(|node| lines(shares.weight(id, node, 0.0)));
-    let nobody = [0, 1].map(|node| lines(shares.weight_of_nobody(node)));
+    let nobody = [0, 1].map(|node| lines(shares.unattributed_weight(node)));
     ([1, 2].map(user), nobody)
 }
 
@@ -138,7 +138,7 @@ fn lines_are_charged_to_the_cgroup_that_has_their_page() {
     machine.serve(40, 4);
     machine.serve(33, 1);
     assert_eq!(pass(&mut sampler), ([[3.0, 0.0], [2.0, 4.0]], [0.0, 1.0]));
-    // And no longer than it has it.
+    // A page that changes its owner is charged to the new one.
     machine.own(&[(16, b)]);
     sampler.collect(1100.0);
     machine.serve(16, 3);
@@ -159,7 +159,7 @@ fn addresses_outside_of_the_device_change_nothing() {
         });
     }
     assert_eq!(pass(&mut sampler), ([[0.0; 2]; 2], [0.0; 2]));
-    let told = sampler.news();
+    let told = sampler.notices();
     assert!(
         told.len() == 1 && told[0].contains("none of its nodes, 5 times"),
         "{told:?}"
@@ -167,7 +167,7 @@ fn addresses_outside_of_the_device_change_nothing() {
 }
 
 #[test]
-fn cgroups_that_nobody_watches_and_such_that_are_gone_are_nobody() {
+fn unwatched_and_removed_cgroups_are_unattributed() {
     let mut machine = Machine::new();
     fs::create_dir(machine.path("cgroup/other")).unwrap();
     let other = machine.inode("other");
@@ -181,7 +181,7 @@ fn cgroups_that_nobody_watches_and_such_that_are_gone_are_nobody() {
 }
 
 #[test]
-fn only_who_is_watched_and_has_processes_becomes_a_user() {
+fn only_watched_cgroups_with_processes_become_users() {
     let mut machine = Machine::new();
     let cgroups = ["a/busy", "a/empty", "other"].map(|name| machine.path("cgroup").join(name));
     for (path, processes) in cgroups.iter().zip(["7\n", "", "7\n"]) {
@@ -200,22 +200,22 @@ fn only_who_is_watched_and_has_processes_becomes_a_user() {
 }
 
 #[test]
-fn while_memory_of_somebody_is_charged_to_others_samples_say_nothing_of_its_node() {
+fn samples_do_not_attribute_a_node_with_users_without_memory_controller() {
     let mut machine = Machine::new();
     machine.own(&[(16, machine.inode("a")), (33, machine.inode("a"))]);
     let mut sampler = machine.sampler();
     machine.introduce(&mut sampler);
-    assert_eq!(sampler.news(), [""; 0]);
-    // The controller is missing below one that has it.
+    assert_eq!(sampler.notices(), [""; 0]);
+    // The controller is missing below a cgroup that has it.
     let path = machine.path("cgroup/b/below");
     fs::create_dir(&path).unwrap();
-    let below = Who {
+    let below = UserRef {
         path: &path,
         id: 3,
         processes: &[7],
     };
     let above = machine.path("cgroup/a");
-    let above = Who {
+    let above = UserRef {
         path: &above,
         id: 1,
         processes: &[],
@@ -234,7 +234,7 @@ fn while_memory_of_somebody_is_charged_to_others_samples_say_nothing_of_its_node
         [0, 1].map(|node| sampler.shares().is_fresh(node))
     };
     assert_eq!(fresh(&mut sampler, &[0.0, 0.4]), [true, false]);
-    let told = sampler.news();
+    let told = sampler.notices();
     assert!(
         told.len() == 1 && told[0].contains("b/below") && told[0].contains("+memory"),
         "{told:?}"
@@ -242,13 +242,13 @@ fn while_memory_of_somebody_is_charged_to_others_samples_say_nothing_of_its_node
     sampler.set_users(&[above, below]);
     assert_eq!(fresh(&mut sampler, &[0.0, 0.4]), [true, false]);
     sampler.collect(61_000.0);
-    assert_eq!(sampler.news(), [""; 0], "once");
-    // It moves away, and the other node is known again.
+    assert_eq!(sampler.notices(), [""; 0], "once");
+    // Its memory leaves the node, and samples attribute the node again.
     assert_eq!(fresh(&mut sampler, &[0.0, 0.0]), [true, true]);
 }
 
 #[test]
-fn a_device_that_comes_back_is_looked_for_once_a_second() {
+fn a_device_that_is_gone_is_tried_again_once_a_second() {
     let mut machine = Machine::new();
     machine.own(&[(16, machine.inode("a"))]);
     let mut sampler = machine.sampler();
@@ -274,9 +274,9 @@ fn samples_that_would_stand_for_more_than_can_have_been_lost_are_none() {
     machine.device.set_head(1 << 40);
     machine.serve(16, 1);
     assert_eq!(pass(&mut sampler).0[0][0], 0.0);
-    let told = sampler.news();
+    let told = sampler.notices();
     assert!(
-        told.iter().any(|what| what.contains("could be there")),
+        told.iter().any(|what| what.contains("no valid sample")),
         "{told:?}"
     );
     machine.serve(16, 2);
@@ -284,7 +284,7 @@ fn samples_that_would_stand_for_more_than_can_have_been_lost_are_none() {
 }
 
 #[test]
-fn who_becomes_a_user_before_the_step_is_charged_with_his_first_lines() {
+fn a_new_user_is_charged_with_its_first_lines() {
     let mut machine = Machine::new();
     machine.own(&[(16, machine.inode("a"))]);
     let mut sampler = machine.sampler();
@@ -295,7 +295,7 @@ fn who_becomes_a_user_before_the_step_is_charged_with_his_first_lines() {
 }
 
 #[test]
-fn lines_that_were_read_stand_for_those_that_were_overwritten() {
+fn lines_that_were_read_also_count_for_overwritten_ones() {
     let mut machine = Machine::new();
     machine.own(&[(16, machine.inode("a"))]);
     let mut sampler = machine.sampler();
@@ -307,12 +307,12 @@ fn lines_that_were_read_stand_for_those_that_were_overwritten() {
 }
 
 #[test]
-fn trouble_with_the_ring_is_told_and_not_again_and_again() {
+fn problems_of_the_ring_are_reported_at_intervals() {
     let mut machine = Machine::new();
     let mut sampler = machine.sampler();
     machine.serve(16, 40);
     pass(&mut sampler);
-    let told = sampler.news();
+    let told = sampler.notices();
     assert_eq!(told.len(), 1);
     assert!(
         told[0].contains("overwritten") && told[0].contains("24 times"),
@@ -320,16 +320,16 @@ fn trouble_with_the_ring_is_told_and_not_again_and_again() {
     );
     machine.device.set_head(0);
     pass(&mut sampler);
-    assert!(sampler.news().is_empty());
+    assert!(sampler.notices().is_empty());
     sampler.collect(61_000.0);
-    let told = sampler.news();
-    assert!(told[0].contains("smaller, 1 times"), "{told:?}");
-    assert!(sampler.news().is_empty());
+    let told = sampler.notices();
+    assert!(told[0].contains("decreased, 1 times"), "{told:?}");
+    assert!(sampler.notices().is_empty());
     assert_eq!(sampler.trouble().ring.lost, 24);
 }
 
 #[test]
-fn what_it_needs_is_named_where_it_is_not_there() {
+fn a_missing_requirement_is_named() {
     let machine = Machine::new();
     let path = machine.device.path();
     let root = machine.path("cgroup");

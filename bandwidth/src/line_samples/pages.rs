@@ -1,9 +1,10 @@
-//! The memory cgroup that a page is charged to, by `/proc/kpagecgroup`: for each physical page 64
-//! bits, the inode of the cgroup's folder; 0: nobody's.
+//! The memory cgroup that a page is charged to, from `/proc/kpagecgroup`: 64 bits for each
+//! physical page, the inode of the cgroup's folder; 0: no cgroup.
 //!
 //! Source: Documentation/admin-guide/mm/pagemap.rst of Linux (4.3 and newer, CONFIG_MEMCG and
-//! CONFIG_PROC_PAGE_MONITOR; root only). Before 6.4 (mm/memcontrol.c: `page_cgroup_ino`) it says of
-//! transparent huge pages that all but their first page are nobody's, so older kernels are refused.
+//! CONFIG_PROC_PAGE_MONITOR; root only). Before 6.4 (mm/memcontrol.c: `page_cgroup_ino`) it
+//! reports no cgroup for all but the first page of a transparent huge page, so older kernels are
+//! rejected.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,43 +12,43 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The first kernel that tells of all pages of a huge page whose they are.
-const LEAST_KERNEL: (u32, u32) = (6, 4);
-/// Where the kernel has it.
+/// The first kernel that reports the cgroup of all pages of a huge page.
+const MIN_KERNEL: (u32, u32) = (6, 4);
+/// The kernel's file.
 pub const KPAGECGROUP: &str = "/proc/kpagecgroup";
-/// Whose a page is is believed for so long at first, and twice as long each time that it turns out
-/// to be right, up to the longest. To ask reads the kernel's record of the page, which may lie on the
-/// device itself.
-const SHORTEST_MS: f64 = 1000.0;
-const LONGEST_MS: f64 = 4000.0;
-/// Pages that are asked for at once: programs that use a page often use its neighbours.
+/// How long an answer is cached: the minimum at first, and twice as long each time that it is
+/// confirmed, up to the maximum. A query reads the kernel's record of the page, which may be on
+/// the device itself.
+const MIN_TRUST_MS: f64 = 1000.0;
+const MAX_TRUST_MS: f64 = 4000.0;
+/// Pages in one query: programs that use a page often use its neighbours.
 const AT_ONCE: u64 = 8;
-/// So many pages are remembered.
-const MOST_PAGES: usize = 1 << 18;
+/// Maximum number of cached pages.
+const MAX_PAGES: usize = 1 << 18;
 
 #[derive(Clone, Copy, Debug)]
 struct Page {
     cgroup: u64,
-    /// It is believed until then.
+    /// The end of its validity.
     until_ms: f64,
     for_ms: f64,
 }
 
-/// Looks up pages, and remembers them for a while.
+/// Looks up pages and caches the answers.
 #[derive(Debug)]
 pub struct Pages {
     file: File,
     pages: HashMap<u64, Page>,
     now_ms: f64,
-    /// Times at which the kernel was asked.
+    /// Number of queries to the kernel.
     pub asked: u64,
 }
 
 impl Pages {
-    /// With this file, which is [`KPAGECGROUP`] or, in tests, written as that one is.
+    /// Opens [`KPAGECGROUP`] or, in tests, a file of the same format.
     ///
     /// # Errors
-    /// There is none, or it is for root only.
+    /// It does not exist, or is readable by root only.
     pub fn open(path: &Path) -> io::Result<Self> {
         let what = |error: io::Error| {
             let why =
@@ -62,7 +63,7 @@ impl Pages {
         })
     }
 
-    /// So much time has passed.
+    /// Advances the time.
     pub fn pass(&mut self, ms: f64) {
         self.now_ms += ms;
     }
@@ -70,14 +71,14 @@ impl Pages {
     fn make_room(&mut self) {
         let now_ms = self.now_ms;
         self.pages.retain(|_, page| page.until_ms > now_ms);
-        // Otherwise there might be too little room again at once.
-        if self.pages.len() > MOST_PAGES / 2 {
+        // Otherwise the next pages would find the cache full again.
+        if self.pages.len() > MAX_PAGES / 2 {
             self.pages.clear();
         }
     }
 
-    /// Inode of the cgroup that the page of a physical address is charged to; nothing: nobody's, or
-    /// no page that the kernel knows.
+    /// Inode of the cgroup that the page of a physical address is charged to; `None`: no cgroup,
+    /// or no page that the kernel knows.
     pub fn cgroup_of(&mut self, address: u64) -> Option<u64> {
         let number = address / rustix::param::page_size() as u64;
         let known = self.pages.get(&number);
@@ -88,15 +89,15 @@ impl Pages {
         (cgroup != 0).then_some(cgroup)
     }
 
-    /// Asks for a page and its neighbours.
+    /// Queries a page and its neighbours.
     fn ask(&mut self, number: u64) -> u64 {
         self.asked += 1;
-        if self.pages.len() + AT_ONCE as usize > MOST_PAGES {
+        if self.pages.len() + AT_ONCE as usize > MAX_PAGES {
             self.make_room();
         }
         let first = number / AT_ONCE * AT_ONCE;
         let mut bytes = [0; 8 * AT_ONCE as usize];
-        // Behind the last page there is nothing, and a page whose record cannot be read is nobody's.
+        // The file ends after the last page; a page whose record cannot be read has no cgroup.
         let read = self.file.read_at(&mut bytes, first * 8).unwrap_or(0);
         let (words, _) = bytes.as_chunks::<8>();
         let now_ms = self.now_ms;
@@ -105,8 +106,9 @@ impl Pages {
             let cgroup = if there { u64::from_ne_bytes(*word) } else { 0 };
             let known = self.pages.get(&at);
             let same = known.filter(|page| page.cgroup == cgroup);
-            let for_ms = same.map_or(SHORTEST_MS, |page| (page.for_ms * 2.0).min(LONGEST_MS));
-            // A page of nobody's may be anybody's the next moment: within this pass only.
+            let for_ms = same.map_or(MIN_TRUST_MS, |page| (page.for_ms * 2.0).min(MAX_TRUST_MS));
+            // A page without a cgroup may have one the next moment: the answer is valid in this
+            // pass only.
             let believed_ms = if cgroup == 0 { 0.0 } else { for_ms };
             let until_ms = (now_ms + believed_ms).next_up();
             let page = Page {
@@ -120,7 +122,7 @@ impl Pages {
     }
 }
 
-/// Whether a kernel of this release (`uname -r`) can be believed.
+/// Whether a kernel of this release (`uname -r`) reports huge pages correctly.
 ///
 /// # Errors
 /// It is too old.
@@ -128,15 +130,15 @@ pub fn check_kernel(release: &str) -> io::Result<()> {
     let mut numbers = release.split(|one: char| !one.is_ascii_digit());
     let mut number = || numbers.next()?.parse::<u32>().ok();
     let version = number().zip(number());
-    if version.is_some_and(|version| version >= LEAST_KERNEL) {
+    if version.is_some_and(|version| version >= MIN_KERNEL) {
         return Ok(());
     }
     Err(io::Error::new(
         io::ErrorKind::Unsupported,
         format!(
-            "{KPAGECGROUP} of this kernel, {release}, does not tell whose huge pages are: Linux {}.{} \
-             or newer is needed",
-            LEAST_KERNEL.0, LEAST_KERNEL.1
+            "{KPAGECGROUP} of this kernel, {release}, does not report the cgroups of huge pages: Linux \
+             {}.{} or newer is needed",
+            MIN_KERNEL.0, MIN_KERNEL.1
         ),
     ))
 }
@@ -148,7 +150,7 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// A file whose page number `n` belongs to the `n`-th of these.
+    /// A file in which page number `n` belongs to the `n`-th of these.
     fn owned(cgroups: &[u64]) -> (tempfile::TempDir, Pages) {
         let folder = tempfile::tempdir().unwrap();
         write(&folder, cgroups);
@@ -162,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_looked_up_once_and_again_later_and_later_while_it_stays() {
+    fn a_page_is_queried_less_often_while_its_owner_stays() {
         let (folder, mut pages) = owned(&[0, 70, 70, 81]);
         assert_eq!(pages.cgroup_of(PAGE + 64), Some(70));
         assert_eq!(pages.cgroup_of(3 * PAGE), Some(81), "a neighbour");
         assert_eq!(pages.asked, 1);
-        // It changes hands, which is noticed within a second.
+        // The page gets another owner, which is noticed within a second.
         write(&folder, &[0, 71, 70, 81]);
         pages.pass(900.0);
         assert_eq!(pages.cgroup_of(PAGE), Some(70));
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_nobodys_may_be_somebodys_in_the_next_pass() {
+    fn a_page_without_owner_is_queried_again_in_the_next_pass() {
         let (folder, mut pages) = owned(&[0, 0]);
         for _ in 0..3 {
             assert_eq!(pages.cgroup_of(PAGE), None);
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_no_page_has_are_nobodys() {
+    fn addresses_without_a_page_have_no_owner() {
         let (_folder, mut pages) = owned(&[5]);
         for address in [PAGE, 100 * PAGE, 0x000f_ffff_ffff_ffc0, u64::MAX] {
             assert_eq!(pages.cgroup_of(address), None);
@@ -210,9 +212,9 @@ mod tests {
     #[test]
     fn no_more_pages_are_remembered_than_there_is_room_for() {
         let (_folder, mut pages) = owned(&[5]);
-        for number in 0..(MOST_PAGES as u64 / AT_ONCE + 10) {
+        for number in 0..(MAX_PAGES as u64 / AT_ONCE + 10) {
             pages.cgroup_of(number * AT_ONCE * PAGE);
-            assert!(pages.pages.len() <= MOST_PAGES);
+            assert!(pages.pages.len() <= MAX_PAGES);
         }
         pages.pass(1.0);
         assert_eq!(pages.cgroup_of(0), Some(5));
@@ -230,12 +232,13 @@ mod tests {
     }
 
     #[test]
-    fn this_kernel_is_asked_if_it_can_be() {
+    fn this_kernel_answers_queries_where_it_can() {
         let Ok(mut pages) = Pages::open(Path::new(KPAGECGROUP)) else {
             eprintln!("left out: this kernel does not tell whose pages are, or not us");
             return;
         };
-        // Whose memory of the first GiB is depends on the machine; asking works for any address.
+        // The owner of memory in the first GiB depends on the machine; a query works for any
+        // address.
         for at in 0..1024 {
             pages.cgroup_of(at << 20);
         }

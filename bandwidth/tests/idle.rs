@@ -1,5 +1,5 @@
-//! Who does next to nothing is looked at seldom: what that costs in accuracy is bounded. The real
-//! daemon on folders that stand for cgroups.
+//! Idle users are scanned rarely, with bounded error. The real daemon runs on folders that stand
+//! for cgroups.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse_bandwidth::daemon::config::Config;
-use dormouse_bandwidth::daemon::counters::{Counter, Reading};
-use dormouse_bandwidth::daemon::quiet::{LEAST_TURNS, LOOKS};
+use dormouse_bandwidth::daemon::counter::{Counter, Reading};
+use dormouse_bandwidth::daemon::idle::{MAX_SCANS, MIN_TURNS};
 use dormouse_bandwidth::daemon::residence::{Found, Resident};
 use dormouse_bandwidth::daemon::{Daemon, User};
 use dormouse_bandwidth::enforce::cgroup::{Hierarchy, Version};
@@ -16,11 +16,11 @@ use dormouse_bandwidth::estimate::{Counts, GroupSample};
 use proptest::prelude::*;
 
 const INTERVAL_S: f64 = 0.05;
-/// What a CPU second moves.
+/// Bytes per CPU second.
 const BYTES_PER_CPU_S: f64 = 4e9;
 const SLICE: &str = "all.slice";
 
-/// What the device has carried.
+/// The device's counter.
 struct Device(Arc<AtomicU64>);
 
 impl Counter for Device {
@@ -41,7 +41,7 @@ struct World {
     bytes: Arc<AtomicU64>,
     daemon: Daemon,
     pass: u64,
-    /// In CPUs, of each user; and of somebody beside them.
+    /// CPUs of each user, and of a process that is no user.
     runs: Vec<f64>,
     beside: f64,
     used_us: Vec<f64>,
@@ -50,7 +50,7 @@ struct World {
 }
 
 impl World {
-    /// Users that run so much. `adds_up`: the kernel tells what all have run together.
+    /// Users with these CPU times. `adds_up`: the kernel adds up the CPU time of all.
     fn new(runs: &[f64], adds_up: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("cgroup");
@@ -100,7 +100,7 @@ impl World {
         slice.join(at.to_string())
     }
 
-    /// Who is there.
+    /// Passes the users to the daemon.
     fn tell(&mut self) {
         let resident = |at| Resident {
             path: self.path(at),
@@ -150,7 +150,7 @@ impl World {
         users.find(|user| user.cgroup.path == path).unwrap()
     }
 
-    /// Passes until a user is known to use so many CPUs.
+    /// The number of passes until the daemon sees a user use this many CPUs.
     fn until_seen(&mut self, at: usize, cpu: f64) -> u64 {
         for pass in 1..100 {
             self.step();
@@ -163,21 +163,21 @@ impl World {
 }
 
 #[test]
-fn who_begins_is_seen_at_once_if_the_kernel_adds_up() {
+fn a_user_that_becomes_active_is_noticed_at_once_if_the_kernel_adds_up() {
     let mut world = World::new(&[0.001; 40], true);
     world.steps(70);
     world.runs[17] = 0.5;
     assert_eq!(world.until_seen(17, 0.2), 1);
     assert!(world.user(17).bandwidth > 0.2 * BYTES_PER_CPU_S);
-    // And again, by another one.
+    // Another user follows.
     world.steps(20);
     world.runs[3] = 0.5;
     assert_eq!(world.until_seen(3, 0.2), 1);
 }
 
 #[test]
-fn who_begins_too_softly_for_the_sum_is_seen_within_a_turn() {
-    let mut world = World::new(&[0.001; 12 * LOOKS], true);
+fn a_small_change_is_noticed_within_a_turn() {
+    let mut world = World::new(&[0.001; 12 * MAX_SCANS], true);
     for at in [5, 26, 47, 100] {
         world.steps(30);
         world.runs[at] = 0.015;
@@ -187,17 +187,17 @@ fn who_begins_too_softly_for_the_sum_is_seen_within_a_turn() {
 }
 
 #[test]
-fn who_begins_is_seen_within_a_shorter_turn_where_nobody_adds_up() {
+fn a_user_that_becomes_active_is_noticed_within_a_short_turn_without_a_sum() {
     let mut world = World::new(&[0.001; 40], false);
     for at in [5, 6, 7, 8, 9] {
         world.steps(30);
         world.runs[at] = 0.5;
-        assert!(world.until_seen(at, 0.2) <= LEAST_TURNS + 1);
+        assert!(world.until_seen(at, 0.2) <= MIN_TURNS + 1);
     }
 }
 
 #[test]
-fn others_who_come_and_go_hide_nobody_for_longer() {
+fn processes_that_come_and_go_do_not_hide_a_user_for_longer() {
     let mut world = World::new(&[0.001; 40], true);
     for at in [5, 6, 7, 8, 9] {
         for pass in 0..60 {
@@ -205,12 +205,12 @@ fn others_who_come_and_go_hide_nobody_for_longer() {
             world.step();
         }
         world.runs[at] = 0.5;
-        assert!(world.until_seen(at, 0.2) <= LEAST_TURNS + 1);
+        assert!(world.until_seen(at, 0.2) <= MIN_TURNS + 1);
     }
 }
 
 #[test]
-fn little_that_comes_in_bursts_is_not_limited_while_the_device_is_overloaded() {
+fn small_bursts_are_not_limited_while_the_device_is_overloaded() {
     let mut runs = [0.0; 64];
     runs[0] = 3.0;
     let mut world = World::new(&runs, true);
@@ -228,11 +228,11 @@ fn little_that_comes_in_bursts_is_not_limited_while_the_device_is_overloaded() {
 }
 
 #[test]
-fn who_is_gone_is_noticed_within_a_turn() {
+fn a_removed_cgroup_is_noticed_within_a_turn() {
     let mut world = World::new(&[0.001; 40], true);
     world.steps(40);
     let path = world.path(39);
-    // Its open file says nothing more, as a real one's says ENODEV.
+    // Its open file is empty; a real one's returns ENODEV.
     fs::write(path.join("cpu.stat"), "").unwrap();
     world.runs.truncate(39);
     world.used_us.truncate(39);
@@ -240,18 +240,18 @@ fn who_is_gone_is_noticed_within_a_turn() {
         let mut users = world.daemon.users().iter();
         users.any(|user| user.cgroup.path == path)
     };
-    let passes = (0..LEAST_TURNS).take_while(|_| {
+    let passes = (0..MIN_TURNS).take_while(|_| {
         world.step();
         is_known(&world)
     });
-    assert!(passes.count() < LEAST_TURNS as usize);
+    assert!(passes.count() < MIN_TURNS as usize);
     assert_eq!(world.daemon.users().len(), 39);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3))]
 
-    /// Whatever quiet users do, what is moved is charged, and to those who moved it.
+    /// All traffic is charged, and to the right users, whatever idle users do.
     #[test]
     fn all_is_charged_and_each_with_what_it_moved(
         runs in prop::collection::vec(0.0002..0.0035f64, 8..12), busy in 0.05..0.8f64,
@@ -261,7 +261,7 @@ proptest! {
         runs[0] = busy;
         let mut world = World::new(&runs, adds_up);
         world.steps(40);
-        // Charges of quiet users are brought up to date.
+        // Idle users are charged up to now.
         world.tell();
         let charged = |world: &World| -> Vec<f64> {
             (0..runs.len()).map(|at| world.user(at).charged_bytes).collect()

@@ -1,72 +1,72 @@
-//! What a CPU second of each task moves on the device, where nobody samples its accesses: found from
+//! Estimates the bytes per CPU second of each task where no samples of its accesses exist, from
 //! how the group's counter follows the tasks' CPU times.
 //!
 //! ```text
 //!  bytes of the group in an interval ≈ Σ  rate of a task × its CPU time in the interval
 //! ```
 //!
-//! CPU times vary from interval to interval (tasks share processors, sleep, are limited), so the
-//! rates can be told apart: a linear regression without negative rates, over the last intervals, of
-//! which older ones count less. A prior keeps what the data do not tell: a task's rate is
-//! proportional to the share of its memory that is on the device, give or take as much again
-//! ([`PRIOR_SPREAD`]). Tasks whose CPU times go up and down together only are therefore told apart
-//! by their memory alone, as in the seed's fallback.
+//! CPU times vary from interval to interval because tasks share processors, sleep and are limited.
+//! This makes the rates distinguishable: a linear regression with non-negative rates over the last
+//! intervals, weighted by age. A prior covers what the data do not determine: the rate of a task
+//! is proportional to the share of its memory on the device, with a relative standard deviation of
+//! [`PRIOR_SPREAD`]. Tasks whose CPU times only rise and fall together are therefore distinguished
+//! by their memory alone, as in the fallback of Kämmerer 2025.
 //!
-//! This is the maximum of the posterior probability with normal errors (ridge regression towards
-//! the prior), found by cyclic coordinate descent, which starts where it ended the last time
-//! (Friedman, Hastie, Tibshirani, *Regularization paths for generalized linear models via coordinate
-//! descent*, 2010; the restriction to rates above 0 is a clamp of each step). Its variance of errors
-//! is that of what the rates found so far leave unexplained.
+//! The estimate is the maximum of the posterior probability with normal errors (ridge regression
+//! towards the prior). Cyclic coordinate descent finds it, starting from the last solution
+//! (Friedman, Hastie and Tibshirani, *Regularization paths for generalized linear models via
+//! coordinate descent*, 2010; each step is clamped to non-negative rates). The error variance is
+//! that of the present residuals.
 //!
-//! It needs a device that is not saturated: one that carries as much as it can carries the same
-//! whoever runs, so nothing can be learnt then, and the prior counts the more.
+//! Limitation: a saturated device carries the same traffic whichever task runs, so the data say
+//! nothing and the prior dominates.
 
 use std::collections::HashMap;
 
-use super::TaskId;
+use super::types::TaskId;
 
-/// Intervals that are remembered.
+/// Intervals in the regression.
 const ROWS: usize = 128;
-/// What an interval lasts at least: shorter ones are put together, because the kernel knows CPU
-/// times of running tasks as of the last tick (4 ms).
+/// Minimum length of an interval: shorter ones are merged, because the kernel updates the CPU time
+/// of running tasks on ticks only (4 ms).
 const ROW_MS: f64 = 40.0;
 /// Standard deviation of the prior, relative to its rate.
 const PRIOR_SPREAD: f64 = 1.0;
-/// The least standard deviation of an interval's bytes, relative to their mean.
-const LEAST_ERROR: f64 = 0.02;
-/// Sweeps over all tasks in one step, and the multiplications that they may take together.
-const MOST_SWEEPS: usize = 40;
-const MOST_WORK: usize = 200_000;
+/// Minimum standard deviation of an interval's bytes, relative to their mean.
+const MIN_ERROR: f64 = 0.02;
+/// Upper bounds of the sweeps over all tasks in one step and of their multiplications.
+const MAX_SWEEPS: usize = 40;
+const MAX_WORK: usize = 200_000;
 
-/// One task's part.
+/// One task in the regression.
 #[derive(Clone, Debug)]
 struct Column {
     /// CPU seconds in each row.
     cpu_s: Box<[f64; ROWS]>,
-    /// In the row that is being filled.
+    /// In the interval that is not complete yet.
     pending_s: f64,
-    /// Share of its memory on the device, or any measure proportional to its prior rate.
-    intensity: f64,
+    /// The share of its memory on the device, or any other measure proportional to its prior rate.
+    prior: f64,
     /// Bytes per CPU second.
     rate: f64,
     alive: bool,
 }
 
-/// What one task did in an interval.
+/// One task in one interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Part {
     pub id: TaskId,
     pub cpu_s: f64,
-    /// What its rate is proportional to as far as is known beforehand.
-    pub intensity: f64,
+    /// A measure proportional to its prior rate.
+    pub prior: f64,
 }
 
-/// Learns the rates of one group's tasks.
+/// Estimates the rates of one group's tasks.
 #[derive(Clone, Debug)]
-pub struct Worth {
+pub struct IntensityEstimator {
     half_life_ms: f64,
     columns: HashMap<TaskId, Column>,
-    /// Bytes of each row that known tasks have to explain.
+    /// Bytes of each interval that the known tasks explain.
     bytes: [f64; ROWS],
     length_ms: [f64; ROWS],
     filled: usize,
@@ -75,8 +75,8 @@ pub struct Worth {
     pending_ms: f64,
 }
 
-impl Worth {
-    /// Intervals that are this old count half.
+impl IntensityEstimator {
+    /// Data of this age have half of the weight.
     pub fn new(half_life_ms: f64) -> Self {
         Self {
             half_life_ms,
@@ -90,13 +90,13 @@ impl Worth {
         }
     }
 
-    /// Bytes that a CPU second of a task moves; nothing for one that is not known.
+    /// Bytes per CPU second of a task; `None`: unknown task.
     pub fn rate(&self, id: TaskId) -> Option<f64> {
         self.columns.get(&id).map(|column| column.rate)
     }
 
-    /// An interval in which the group moved `bytes`: learns from it. Tasks that are not among the
-    /// parts are gone.
+    /// Adds an interval in which the group moved `bytes`. Tasks that are not among the parts have
+    /// ended.
     pub fn learn(&mut self, interval_ms: f64, bytes: f64, parts: &[Part]) {
         for column in self.columns.values_mut() {
             column.alive = false;
@@ -105,13 +105,13 @@ impl Worth {
             let column = self.columns.entry(part.id).or_insert_with(|| Column {
                 cpu_s: Box::new([0.0; ROWS]),
                 pending_s: 0.0,
-                intensity: 0.0,
+                prior: 0.0,
                 rate: f64::NAN,
                 alive: true,
             });
             column.alive = true;
             if part.cpu_s > 0.0 {
-                column.intensity = part.intensity.max(0.0);
+                column.prior = part.prior.max(0.0);
             }
             column.pending_s += part.cpu_s;
         }
@@ -124,7 +124,7 @@ impl Worth {
         self.solve();
     }
 
-    /// An interval of which the counter says nothing: what was gathered is of no use.
+    /// Drops an interval without a valid counter reading.
     pub fn skip(&mut self) {
         (self.pending_bytes, self.pending_ms) = (0.0, 0.0);
         for column in self.columns.values_mut() {
@@ -144,7 +144,7 @@ impl Worth {
         self.skip();
     }
 
-    /// Who is gone takes his part of the past along, as far as it is known.
+    /// A task that has ended takes its explained traffic out of the past intervals.
     fn forget(&mut self) {
         let (bytes, pending) = (&mut self.bytes, &mut self.pending_bytes);
         self.columns.retain(|_, column| {
@@ -158,7 +158,7 @@ impl Worth {
         });
     }
 
-    /// What each row counts: by its age. Rows that are not filled count nothing.
+    /// The weight of each interval, by age; 0 for empty ones.
     fn weights(&self) -> [f64; ROWS] {
         let mut weights = [0.0; ROWS];
         let mut age_ms = 0.0;
@@ -173,25 +173,25 @@ impl Worth {
     fn solve(&mut self) {
         let weights = self.weights();
         let mut columns: Vec<(&TaskId, &mut Column)> = self.columns.iter_mut().collect();
-        // In an order that does not change from run to run.
+        // In an order that is the same in each run.
         columns.sort_by_key(|(id, _)| **id);
         let mut columns: Vec<&mut Column> = columns.into_iter().map(|(_, column)| column).collect();
 
-        // What everybody's rate is if memory alone decides.
+        // The rates by memory alone.
         let all: f64 = weights.iter().sum();
         let bytes = dot(&weights, &self.bytes);
-        let intense: f64 = columns
+        let weighted_cpu_s: f64 = columns
             .iter()
-            .map(|column| column.intensity * dot(&weights, &column.cpu_s))
+            .map(|column| column.prior * dot(&weights, &column.cpu_s))
             .sum();
-        let scale = if intense > 0.0 {
-            bytes.max(0.0) / intense
+        let scale = if weighted_cpu_s > 0.0 {
+            bytes.max(0.0) / weighted_cpu_s
         } else {
             0.0
         };
         for column in &mut columns {
             if !column.rate.is_finite() || self.filled == 0 {
-                column.rate = scale * column.intensity;
+                column.rate = scale * column.prior;
             }
         }
         if all <= 0.0 || scale <= 0.0 {
@@ -203,25 +203,25 @@ impl Worth {
             add(&mut left, -column.rate, &column.cpu_s);
         }
         let squared: f64 = weights.iter().zip(left).map(|(w, e)| w * e * e).sum();
-        let least = LEAST_ERROR * bytes / all;
-        let variance = (squared / all).max(least * least);
+        let min = MIN_ERROR * bytes / all;
+        let variance = (squared / all).max(min * min);
 
         let work = columns.len().max(1) * ROWS;
-        for _ in 0..(MOST_WORK / work).clamp(1, MOST_SWEEPS) {
+        for _ in 0..(MAX_WORK / work).clamp(1, MAX_SWEEPS) {
             for column in &mut columns {
-                let prior = scale * column.intensity;
-                if prior <= 0.0 {
+                let expected = scale * column.prior;
+                if expected <= 0.0 {
                     add(&mut left, column.rate, &column.cpu_s);
                     column.rate = 0.0;
                     continue;
                 }
-                let belief = 1.0 / (PRIOR_SPREAD * prior).powi(2);
+                let belief = 1.0 / (PRIOR_SPREAD * expected).powi(2);
                 let (mut slope, mut curvature) = (0.0, 0.0);
                 for ((w, e), x) in weights.iter().zip(&left).zip(column.cpu_s.iter()) {
                     slope += w * e * x;
                     curvature += w * x * x;
                 }
-                let slope = slope / variance + belief * (prior - column.rate);
+                let slope = slope / variance + belief * (expected - column.rate);
                 let curvature = curvature / variance + belief;
                 let rate = (column.rate + slope / curvature).max(0.0);
                 add(&mut left, column.rate - rate, &column.cpu_s);

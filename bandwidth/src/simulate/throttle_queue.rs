@@ -1,34 +1,35 @@
-//! The seed's sched_ext scheduler with a throttling dispatch queue (sections 5.4.1.1 to 5.4.1.5).
+//! The sched_ext scheduler of Kämmerer 2025 with a throttling dispatch queue (sections 5.4.1.1 to
+//! 5.4.1.5).
 //!
 //! ```text
-//!  slice over, another task there ──▶ enqueue ──▶ normal queue ────────────────▶ any CPU
-//!                                        └──────▶ parked, in an overload ─ ─ ─ ─▶ any CPU whose
-//!                                                                   normal queue is empty, and
-//!                                                                   there is no overload
+//!  end of slice, another task waits ──▶ enqueue ──▶ normal queue ────────────────▶ any CPU
+//!                                          └──────▶ throttled, in an overload ─ ─▶ any CPU whose
+//!                                                                     normal queue is empty,
+//!                                                                     without an overload
 //! ```
 //!
-//! The kernel asks for the next task while the previous one is not queued yet, and lets it go on
-//! if there is none; so a parked task runs at the next end of anybody's slice once the overload is
-//! over, and a last user of the device is never parked. Processors tick together: several whose
-//! slices end in one tick find the normal queue empty, because queueing takes the seed's scheduler
-//! as long as ticks are apart, and each takes a parked task. That is how they are released all at
-//! once (seed, section 7.4.1). An overload is noticed only when a task is queued.
+//! The kernel asks for the next task before the previous one is queued, and continues the previous
+//! one if there is none. So a throttled task runs at the next end of a slice after the overload,
+//! and the last user of the device is never throttled. Processors tick together: if several slices
+//! end in one tick, they find the normal queue empty, because queueing takes as long as ticks are
+//! apart, and each takes a throttled task. That is why tasks are released all at once (section
+//! 7.4.1). An overload is noticed only when a task is queued.
 
 use std::collections::VecDeque;
 
 use super::task::{Machine, Task};
 use crate::random::Random;
 
-/// What weighs a new bandwidth against the average (seed, section 7.4).
+/// Weight of a new bandwidth in the average (section 7.4).
 const NEW: f64 = 0.3;
-/// Between two looks at the counters (seed, section 5.4.1.1).
-const LOOK_NS: i64 = 1_000_000;
-/// From the decision to run another task until the previous one is queued (seed, section 6.8.1).
+/// Time between two readings of the counters (section 5.4.1.1).
+const READ_EVERY_NS: i64 = 1_000_000;
+/// Time from the decision to run another task until the previous one is queued (section 6.8.1).
 const ENQUEUE_NS: f64 = 10_700.0;
 
-/// Queues and who runs.
+/// The queues and the running tasks.
 #[derive(Clone, Debug)]
-pub struct Ext {
+pub struct ThrottleQueue {
     threshold: f64,
     normal: VecDeque<usize>,
     parked: VecDeque<usize>,
@@ -39,13 +40,13 @@ pub struct Ext {
     limits: Vec<f64>,
     queued: Vec<bool>,
     average: f64,
-    looked_ns: i64,
-    looked_bytes: f64,
+    scanned_ns: i64,
+    read_bytes_sum: f64,
     /// When another task of the machine wakes up.
     wake_ns: i64,
 }
 
-impl Ext {
+impl ThrottleQueue {
     pub fn new(machine: &Machine, tasks: usize, threshold: f64) -> Self {
         Self {
             threshold,
@@ -57,13 +58,13 @@ impl Ext {
             limits: vec![1.0; tasks],
             queued: vec![false; tasks],
             average: 0.0,
-            looked_ns: 0,
-            looked_bytes: 0.0,
+            scanned_ns: 0,
+            read_bytes_sum: 0.0,
             wake_ns: 0,
         }
     }
 
-    /// Decides who runs in the step that begins now; `bytes`: what the device has carried so far.
+    /// Decides which tasks run in the step that begins now; `bytes`: the device's traffic so far.
     pub fn schedule(
         &mut self,
         now_ns: i64,
@@ -81,7 +82,7 @@ impl Ext {
             }
         }
         if now_ns == 0 {
-            // Tasks did not all start in the same tick.
+            // Tasks do not all start in the same tick.
             for left_ns in &mut self.left_ns {
                 *left_ns = (random.unit() * *left_ns as f64) as i64;
             }
@@ -101,8 +102,8 @@ impl Ext {
         }
     }
 
-    /// All processors tick at the same instant, give or take `tick_spread_ns`, and those whose
-    /// slices are over look for the next task; their previous tasks are queued a little later.
+    /// All processors tick at the same instant, within `tick_spread_ns`. Those whose slices have
+    /// ended look for the next task; their previous tasks are queued a little later.
     fn tick(
         &mut self,
         now_ns: i64,
@@ -131,7 +132,7 @@ impl Ext {
                     self.running[cpu] = Some(next);
                     self.slice(cpu, machine, tasks);
                 }
-                // It goes on, with the kernel's own slice, without having been queued.
+                // It continues with the kernel's own slice and is not queued.
                 None => self.left_ns[cpu] = machine.ext_slice_ns,
             }
         }
@@ -140,7 +141,7 @@ impl Ext {
         }
     }
 
-    /// A processor that has nothing to do asks for a task.
+    /// An idle processor asks for a task.
     fn next(&mut self, cpu: usize, now_ns: i64, machine: &Machine, tasks: &[Task]) {
         self.running[cpu] = self.dispatch(tasks, now_ns);
         self.slice(cpu, machine, tasks);
@@ -153,7 +154,7 @@ impl Ext {
         }
     }
 
-    /// The step has passed.
+    /// Ends the step.
     pub fn pass(&mut self, step_ns: i64) {
         for left_ns in &mut self.left_ns {
             *left_ns -= step_ns;
@@ -185,8 +186,9 @@ impl Ext {
         }
     }
 
-    /// Other tasks of the machine (kernel threads, daemons) wake up, are queued, which makes the
-    /// scheduler look, run for a moment, and leave their CPU to whoever is next.
+    /// Other tasks of the machine (kernel threads, daemons) wake up and are queued, which makes
+    /// the scheduler read the counters. They run for a moment and leave their CPU to the next
+    /// task.
     fn wake_others(
         &mut self,
         now_ns: i64,
@@ -197,23 +199,23 @@ impl Ext {
     ) {
         while now_ns >= self.wake_ns {
             self.wake_ns += random.exponential(machine.wake_ns) as i64 + 1;
-            self.look(now_ns, bytes);
+            self.read_counters(now_ns, bytes);
             self.use_idle(now_ns, machine, tasks);
         }
     }
 
-    fn look(&mut self, now_ns: i64, bytes: f64) {
-        let passed = now_ns - self.looked_ns;
-        if passed >= LOOK_NS {
-            let now = (bytes - self.looked_bytes) * 1e9 / passed as f64;
+    fn read_counters(&mut self, now_ns: i64, bytes: f64) {
+        let passed = now_ns - self.scanned_ns;
+        if passed >= READ_EVERY_NS {
+            let now = (bytes - self.read_bytes_sum) * 1e9 / passed as f64;
             self.average += NEW * (now - self.average);
-            self.looked_ns = now_ns;
-            self.looked_bytes = bytes;
+            self.scanned_ns = now_ns;
+            self.read_bytes_sum = bytes;
         }
     }
 
     fn enqueue(&mut self, task: usize, now_ns: i64, bytes: f64, tasks: &[Task]) {
-        self.look(now_ns, bytes);
+        self.read_counters(now_ns, bytes);
         if !tasks[task].is_memory() {
             self.normal.push_back(task);
             return;

@@ -1,25 +1,25 @@
-//! Whose the device's traffic is, by samples.
+//! Attribution by samples of accesses.
 //!
 //! ```text
 //!  sampled bytes of a user on a node ÷ its CPU time  ──▶ bytes per CPU second, remembered
 //!                             × its CPU time of this interval ──▶ its weight in the node's traffic
 //! ```
 //!
-//! In one interval there may be a dozen samples of a user, which would be off by a quarter. What a
-//! CPU second of it moves changes slowly and is averaged; what it runs is known exactly and at
-//! once. Only proportions matter, so how many accesses a sample stands for does not.
+//! An interval may have only a dozen samples of a user, an error of a quarter. Bytes per CPU
+//! second change slowly and are averaged; CPU time is known exactly at once. Only proportions
+//! matter, so the number of accesses that a sample stands for does not.
 //!
-//! A device that samples all of its lines itself ([`Shares::of_all`]) gives hundreds in an interval,
-//! of whoever moved something in it, whether he ran then or not: what caches write back comes later.
-//! So these are weights as they are; what is remembered of them would be wrong for all whose traffic
-//! comes and goes with the device's.
+//! A device that samples all of its lines itself ([`Shares::of_all`]) yields hundreds of samples
+//! in an interval, of every user that moved something, whether it ran or not: caches write back
+//! later. Its samples are the weights of the interval and are not averaged: an average would be
+//! wrong for users whose traffic varies with the device's load.
 
 use std::collections::HashMap;
 
-/// Half-life of what is remembered of samples.
+/// Half-life of the sums of samples.
 const HALF_LIFE_MS: f64 = 500.0;
-/// CPU time of users with memory on a node in which none of them was sampled there: from then on
-/// samples say nothing of it.
+/// When users with memory on a node have run for this CPU time without a sample there, samples say
+/// nothing about the node.
 const SILENT_CPU_S: f64 = 1.0;
 
 /// One user on one node.
@@ -63,20 +63,20 @@ pub struct Run<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     users: HashMap<u64, User>,
-    /// For each node.
+    /// For each node: CPU time since its last sample.
     silent_cpu_s: Vec<f64>,
-    /// Whether samples say whose a node's traffic is.
+    /// For each node: whether samples attribute its traffic.
     fresh: Vec<bool>,
-    /// Whether somebody uses a node of whom samples say nothing.
+    /// For each node: whether a user of it cannot be sampled.
     blind: Vec<bool>,
-    /// On each node, of nobody who is a user.
+    /// For each node: samples of no user.
     nobody: Vec<Use>,
     /// Whether all accesses are sampled.
     all: bool,
 }
 
 impl Shares {
-    /// For so many nodes.
+    /// For this number of nodes.
     pub fn new(nodes: usize) -> Self {
         Self {
             users: HashMap::new(),
@@ -88,7 +88,7 @@ impl Shares {
         }
     }
 
-    /// For so many nodes, all of whose lines are sampled alike: nothing sampled is nothing moved.
+    /// For nodes whose traffic is sampled completely: no sample means no traffic.
     pub fn of_all(nodes: usize) -> Self {
         Self {
             fresh: vec![true; nodes],
@@ -97,7 +97,7 @@ impl Shares {
         }
     }
 
-    /// So many bytes were sampled of a user, on a node or on any of them.
+    /// Adds sampled bytes of a user, on one node or on an unknown one.
     pub fn charge(&mut self, user: u64, node: Option<usize>, bytes: f64) {
         let count = self.fresh.len();
         let user = self.users.entry(user).or_default();
@@ -108,19 +108,18 @@ impl Shares {
         }
     }
 
-    /// So many bytes were sampled on a node that are of nobody who is a user.
-    pub fn charge_nobody(&mut self, node: usize, bytes: f64) {
+    /// Adds sampled bytes on a node that belong to no user.
+    pub fn charge_unattributed(&mut self, node: usize, bytes: f64) {
         self.nobody[node].now += bytes;
     }
 
-    /// Nodes that somebody uses of whom samples say nothing: none of them is fresh until this is
-    /// called again.
+    /// Sets the nodes with users that cannot be sampled. They are not fresh until the next call.
     pub fn set_blind(&mut self, nodes: Vec<bool>) {
         debug_assert_eq!(nodes.len(), self.blind.len());
         self.blind = nodes;
     }
 
-    /// After an interval; users that are not among these are forgotten.
+    /// Ends an interval; forgets users that are not among these.
     pub fn step(&mut self, interval_ms: f64, runs: &[Run]) {
         let kept = 0.5f64.powf(interval_ms / HALF_LIFE_MS);
         let mut before = std::mem::take(&mut self.users);
@@ -155,18 +154,18 @@ impl Shares {
         }
     }
 
-    /// Whether all of a node's traffic is sampled alike, so that weights are bytes.
+    /// Whether all traffic of a node is sampled, so that weights are bytes.
     pub fn are_of_all(&self) -> bool {
         self.all
     }
 
-    /// Whether samples say whose a node's traffic is.
+    /// Whether samples attribute a node's traffic.
     pub fn is_fresh(&self, node: usize) -> bool {
         self.fresh.get(node) == Some(&true) && self.blind.get(node) == Some(&false)
     }
 
-    /// What a user moved on a node in so much CPU time; only its proportion to others' has a
-    /// meaning. Nothing where samples do not say.
+    /// The weight of a user's traffic on a node in this CPU time; only its proportion to other
+    /// weights has a meaning. `None` where samples do not attribute the traffic.
     pub fn weight(&self, user: u64, node: usize, cpu_s: f64) -> Option<f64> {
         if !self.is_fresh(node) {
             return None;
@@ -182,14 +181,14 @@ impl Shares {
         Some(rate * cpu_s)
     }
 
-    /// Whether anything of a user's was sampled on a node between the last two steps.
+    /// Whether a user was sampled on a node between the last two steps.
     pub fn sampled(&self, user: u64, node: usize) -> bool {
         let known = self.users.get(&user);
         known.is_some_and(|user| user.nodes[node].last > 0.0)
     }
 
-    /// What of a node's traffic is nobody's, as [`Self::weight`] has it.
-    pub fn weight_of_nobody(&self, node: usize) -> Option<f64> {
+    /// The weight of a node's traffic that belongs to no user, as [`Self::weight`].
+    pub fn unattributed_weight(&self, node: usize) -> Option<f64> {
         let known = self.all && self.is_fresh(node);
         known.then(|| self.nobody[node].last)
     }
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_stop_are_not_believed_for_ever_and_again_when_they_come() {
+    fn samples_expire_when_they_stop_and_count_again_when_they_return() {
         let mut shares = Shares::new(2);
         assert_eq!(shares.weight(1, 0, 1.0), None, "nothing was sampled yet");
         shares.charge(1, Some(0), 640.0);
@@ -224,7 +223,7 @@ mod tests {
             None,
             "of the other node nothing is known"
         );
-        // Nobody runs: there is nothing to sample.
+        // No user runs: there is nothing to sample.
         for _ in 0..1000 {
             shares.step(50.0, &[run(1, 0.0), run(2, 0.0)]);
         }
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_any_node_is_divided_by_memory() {
+    fn samples_without_a_node_are_divided_by_memory() {
         let mut shares = Shares::new(2);
         shares.charge(1, None, 1000.0);
         let quarter = Run {
@@ -253,29 +252,29 @@ mod tests {
     }
 
     #[test]
-    fn of_all_lines_an_intervals_own_samples_are_the_weights_whoever_ran() {
+    fn complete_samples_of_an_interval_are_the_weights_whichever_user_ran() {
         let mut shares = Shares::of_all(2);
         assert_eq!(shares.weight(1, 0, 1.0), Some(0.0), "nothing was moved");
         shares.charge(1, Some(0), 640.0);
         shares.charge(2, Some(0), 64.0);
-        shares.charge_nobody(1, 128.0);
+        shares.charge_unattributed(1, 128.0);
         shares.step(50.0, &[run(1, 0.05), run(2, 0.0)]);
         let weights = |shares: &Shares| [1, 2].map(|id| shares.weight(id, 0, 0.0).unwrap());
         assert_eq!(weights(&shares), [640.0, 64.0]);
-        assert_eq!(shares.weight_of_nobody(1), Some(128.0));
+        assert_eq!(shares.unattributed_weight(1), Some(128.0));
         shares.step(50.0, &[run(1, 0.05), run(2, 0.0)]);
         assert_eq!(weights(&shares), [0.0, 0.0], "nothing in this one");
-        // Users are at work for a second, and nothing is sampled: the device samples no more.
+        // Users run for a second without a sample: the device samples no more.
         for _ in 0..40 {
             shares.step(50.0, &[run(1, 0.05), run(2, 0.05)]);
         }
         assert_eq!(
-            (shares.weight(1, 0, 1.0), shares.weight_of_nobody(0)),
+            (shares.weight(1, 0, 1.0), shares.unattributed_weight(0)),
             (None, None)
         );
-        shares.charge_nobody(0, 64.0);
+        shares.charge_unattributed(0, 64.0);
         shares.step(50.0, &[]);
-        assert_eq!(shares.weight_of_nobody(0), Some(64.0));
+        assert_eq!(shares.unattributed_weight(0), Some(64.0));
     }
 
     proptest! {
@@ -296,13 +295,13 @@ mod tests {
                 let [heavy, light] = [1, 2].map(|id| shares.weight(id, 0, 0.05).unwrap());
                 found = heavy / (heavy + light);
             }
-            // Some 170 samples are remembered: 3.5 standard deviations.
+            // About 170 samples are in the average: 3.5 standard deviations.
             let bound = 3.5 * (truth * (1.0 - truth) / 170.0).sqrt();
             prop_assert!((found - truth).abs() < bound, "{found} {truth}");
         }
 
         #[test]
-        fn who_stops_running_weighs_nothing_at_once(bytes in 1.0..1e9f64, cpu_s in 0.001..1.0f64) {
+        fn a_user_that_stops_running_has_no_weight_at_once(bytes in 1.0..1e9f64, cpu_s in 0.001..1.0f64) {
             let mut shares = Shares::new(1);
             shares.charge(1, Some(0), bytes);
             shares.step(50.0, &[Run { id: 1, cpu_s, shares: &[1.0] }]);

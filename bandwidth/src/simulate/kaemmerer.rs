@@ -1,33 +1,34 @@
-//! The seed's evaluation: its machine, its workload, and what it measured.
+//! The evaluation of Kämmerer 2025: machine, workload and measured results.
 
-use super::device::Asking;
+use super::device::AccessProfile;
 use super::engine::Setting;
 use super::policy::Policy;
 use super::task::{Machine, Spec, Work};
 use crate::curve::{Curve, CurveError, GIB};
 
-/// What the seed aims at (section 6.3).
+/// The threshold of the evaluation (section 6.3).
 pub const THRESHOLD: f64 = 4.0 * GIB;
 
 /// Mean, standard deviation and root mean square error in GiB/s, of Table 2.
 pub const TABLE: [(Policy, [f64; 3]); 4] = [
     (Policy::None, [8.04, 0.81, 4.12]),
-    (Policy::SimpleCgroups, [4.14, 0.25, 0.28]),
-    (Policy::Cgroups, [4.27, 0.31, 0.41]),
+    (Policy::ByTotal, [4.14, 0.25, 0.28]),
+    (Policy::BalancePoints, [4.27, 0.31, 0.41]),
     (Policy::ThrottleQueue, [4.86, 0.79, 1.16]),
 ];
 
-/// A reader as fio is one: lines under way and own time are inferred from one reader's 4 GiB/s, and
-/// from five readers' 10 GiB/s on an otherwise idle machine (sections 6.3 and 6.3.1).
-pub const READER: Asking = Asking {
+/// A reader that behaves like fio. Lines in flight and own time are inferred from 4 GiB/s of one
+/// reader and 10 GiB/s of five readers on an otherwise idle machine (sections 6.3 and 6.3.1).
+pub const READER: AccessProfile = AccessProfile {
     lines: 32.0,
     own_ns: 97.0,
 };
 
-/// 20 cores of two threads. Not in the seed's text, and inferred: 1000 ticks a second, because with
-/// 250 blocks of 4 MiB would be interrupted for far longer than the quartiles of its Table 3; that
-/// ticks are as far apart as queueing a task takes; a wakeup each millisecond; and what a computing
-/// neighbour takes from a reader, which the mean and the deviation of `none` determine.
+/// 20 cores of two threads. The thesis does not state the following; it is inferred: 1000 ticks a
+/// second, because with 250, blocks of 4 MiB would be interrupted for far longer than the
+/// quartiles of its Table 3; ticks as far apart as queueing a task takes; a wakeup each
+/// millisecond; and the slowdown of a reader by a computing neighbour, which the mean and the
+/// deviation of `none` determine.
 pub fn machine() -> Machine {
     Machine {
         cpus: 40,
@@ -44,7 +45,7 @@ pub fn machine() -> Machine {
     }
 }
 
-/// Readers beside compute tasks, for 55 s of which the last 35 count.
+/// Readers beside compute tasks for 55 s, of which the last 35 are measured.
 ///
 /// # Errors
 /// The curve cannot be read.
@@ -55,18 +56,18 @@ pub fn setting(
     seed: u64,
 ) -> Result<Setting, CurveError> {
     let reader = Spec::new(Work::Memory {
-        asking: READER,
-        most: None,
+        access: READER,
+        max_bytes_s: None,
     });
     let mut tasks = vec![reader; readers];
     tasks.resize(readers + compute, Spec::new(Work::Compute));
     Ok(Setting {
         machine: machine(),
-        curve: Curve::find("seed-fpga")?,
+        curve: Curve::find("kaemmerer-fpga")?,
         tasks,
         policy,
         threshold: THRESHOLD,
-        most_latency_ns: None,
+        max_latency_ns: None,
         interval_ms: 50.0,
         seconds: 55.0,
         warm_up_seconds: 20.0,

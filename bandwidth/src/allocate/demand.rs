@@ -1,30 +1,30 @@
-//! What a user is taken to move until the next look, of what it moved until this one.
+//! Predicts what a user moves until the next scan from what it moved before.
 //!
 //! ```text
-//!  moved  ▁▁█▁▁▁▁▁█▁▁▁█▁▁▁     comes in bursts: the mean; what others are left does not jump with it
-//!         ▂▂▂▂▂▁▁▅▅▅▅▅▅▅▅▅     changed: as it is now, at once
+//!  moved  ▁▁█▁▁▁▁▁█▁▁▁█▁▁▁     bursts: the mean, so that the shares of others do not jump
+//!         ▂▂▂▂▂▁▁▅▅▅▅▅▅▅▅▅     a change: followed at once
 //! ```
 //!
-//! It has changed if it is off its mean by more than twice of what it was off lately.
+//! A value is a change if it deviates from the mean by more than twice the recent range.
 
 use crate::estimate::ewma::Ewma;
 
 /// Half-life of the mean.
 const MEAN_HALF_LIFE_MS: f64 = 100.0;
-/// Half-life of how far off the mean it was: long enough for a burst or more a second.
+/// Half-life of the range: long enough for one burst a second.
 const RANGE_HALF_LIFE_MS: f64 = 1000.0;
-/// What is this many times as far off is a change.
+/// A deviation of more than this many times the range is a change.
 const CHANGE: f64 = 2.0;
 
-/// The pace of one user.
+/// The demand predictor of one user.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct DemandPredictor {
     mean: Ewma,
-    /// How far off the mean it was lately, at most.
+    /// The largest recent deviation from the mean.
     range: f64,
 }
 
-impl Pace {
+impl DemandPredictor {
     pub fn new() -> Self {
         Self {
             mean: Ewma::new(MEAN_HALF_LIFE_MS),
@@ -32,7 +32,7 @@ impl Pace {
         }
     }
 
-    /// What it moved in an interval, in bytes a second.
+    /// Adds what it moved in an interval, in bytes a second.
     pub fn add(&mut self, interval_ms: f64, bandwidth: f64) {
         let Some(mean) = self.mean.value() else {
             return self.mean.set(bandwidth);
@@ -47,12 +47,12 @@ impl Pace {
         self.range = self.range.max(off);
     }
 
-    /// It moved that under a limit, which makes the pace.
+    /// Under a limit the last value is the prediction.
     pub fn set(&mut self, bandwidth: f64) {
         self.mean.set(bandwidth);
     }
 
-    /// In bytes a second.
+    /// The prediction, in bytes a second.
     pub fn bandwidth(&self) -> f64 {
         self.mean.value().unwrap_or(0.0)
     }
@@ -64,12 +64,12 @@ mod tests {
 
     const INTERVAL_MS: f64 = 50.0;
 
-    fn after(values: &[f64]) -> Pace {
-        let mut pace = Pace::new();
+    fn after(values: &[f64]) -> DemandPredictor {
+        let mut predictor = DemandPredictor::new();
         for &value in values {
-            pace.add(INTERVAL_MS, value);
+            predictor.add(INTERVAL_MS, value);
         }
-        pace
+        predictor
     }
 
     #[test]
@@ -78,21 +78,21 @@ mod tests {
         let steady = after(&[5.0, 5.1, 4.9, 5.0, 5.1]);
         assert!((steady.bandwidth() - 5.0).abs() < 0.1);
         for changed in [9.0, 3.0, 0.0] {
-            let mut pace = steady;
-            pace.add(INTERVAL_MS, changed);
-            assert_eq!(pace.bandwidth(), changed);
+            let mut predictor = steady;
+            predictor.add(INTERVAL_MS, changed);
+            assert_eq!(predictor.bandwidth(), changed);
         }
     }
 
     #[test]
-    fn of_bursts_it_is_the_mean() {
-        let mut pace = after(&[0.0]);
+    fn bursts_are_averaged() {
+        let mut predictor = after(&[0.0]);
         let (mut sum, mut count) = (0.0, 0.0);
         for step in 0..200 {
-            pace.add(INTERVAL_MS, if step % 10 == 0 { 10.0 } else { 0.0 });
+            predictor.add(INTERVAL_MS, if step % 10 == 0 { 10.0 } else { 0.0 });
             if step >= 100 {
-                assert!(pace.bandwidth() < 4.0, "{step}: {pace:?}");
-                sum += pace.bandwidth();
+                assert!(predictor.bandwidth() < 4.0, "{step}: {predictor:?}");
+                sum += predictor.bandwidth();
                 count += 1.0;
             }
         }
@@ -100,10 +100,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_left_out() {
-        let mut pace = after(&[5.0, f64::NAN]);
-        assert_eq!(pace.bandwidth(), 5.0);
-        pace.add(INTERVAL_MS, 7.0);
-        assert_eq!(pace.bandwidth(), 7.0);
+    fn values_that_are_not_finite_are_ignored() {
+        let mut predictor = after(&[5.0, f64::NAN]);
+        assert_eq!(predictor.bandwidth(), 5.0);
+        predictor.add(INTERVAL_MS, 7.0);
+        assert_eq!(predictor.bandwidth(), 7.0);
     }
 }

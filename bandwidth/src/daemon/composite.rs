@@ -1,40 +1,42 @@
-//! Several counters of the same nodes: where one is at fault, the next one's are used.
+//! A composite counter: several counters of the same nodes. Where one is at fault, the next one is
+//! used.
 
-use super::counters::{Counter, Reading};
-use crate::estimate::counter::{Fault, Follower, Nature};
+use super::counter::{Counter, Reading};
+use crate::estimate::counter::{CounterSpec, Fault, Follower};
 use crate::estimate::{Counts, GroupSample};
 
-/// One counter, followed node by node.
+/// One counter, validated node by node.
 struct Source {
     name: &'static str,
     counter: Box<dyn Counter>,
     followers: Vec<Follower>,
 }
 
-/// Counters in the order in which they are believed.
-pub struct Several {
-    nature: Nature,
+/// Counters in order of preference.
+pub struct CompositeCounter {
+    counter_spec: CounterSpec,
     sources: Vec<Source>,
-    /// Bytes of each node, whoever counted them: a change of counters is no jump.
+    /// Bytes of each node, whichever counter counted them, so that changing the counter causes no
+    /// jump.
     sums: Vec<Counts>,
-    /// Which counter each node's are from.
+    /// The counter in use for each node.
     chosen: Vec<Option<usize>>,
-    news: Vec<String>,
+    notices: Vec<String>,
 }
 
-impl Several {
-    pub fn new(counters: Vec<(&'static str, Box<dyn Counter>)>, nature: Nature) -> Self {
+impl CompositeCounter {
+    pub fn new(counters: Vec<(&'static str, Box<dyn Counter>)>, counter_spec: CounterSpec) -> Self {
         let sources = counters.into_iter().map(|(name, counter)| Source {
             name,
             counter,
             followers: Vec::new(),
         });
         Self {
-            nature,
+            counter_spec,
             sources: sources.collect(),
             sums: Vec::new(),
             chosen: Vec::new(),
-            news: Vec::new(),
+            notices: Vec::new(),
         }
     }
 
@@ -52,21 +54,23 @@ impl Several {
             None => "nothing counts now".to_owned(),
         };
         let what = [why, vec![counts]].concat().join(", ");
-        self.news.push(format!("node {node}: {what}"));
+        self.notices.push(format!("node {node}: {what}"));
     }
 }
 
-impl Counter for Several {
+impl Counter for CompositeCounter {
     fn read(&mut self, reading: Reading) -> Vec<GroupSample> {
         let nodes = reading.nodes;
         self.sums.resize(nodes.len(), Counts::default());
         self.chosen.resize(nodes.len(), None);
-        let nature = self.nature;
+        let counter_spec = self.counter_spec;
         let followed: Vec<Vec<_>> = self
             .sources
             .iter_mut()
             .map(|source| {
-                source.followers.resize(nodes.len(), Follower::new(nature));
+                source
+                    .followers
+                    .resize(nodes.len(), Follower::new(counter_spec));
                 let samples = source.counter.read(reading);
                 let follow = |(at, follower): (usize, &mut Follower)| {
                     let busy = reading.moved.get(at).is_some_and(|moved| *moved > 0.0);
@@ -109,8 +113,8 @@ impl Counter for Several {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    fn news(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.news)
+    fn notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
     }
 }
 
@@ -121,15 +125,15 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    const NATURE: Nature = Nature {
+    const SPEC: CounterSpec = CounterSpec {
         bits: 64,
-        most_bytes_s: 20e9,
+        max_bytes_s: 20e9,
         stopped_after_ms: 300.0,
     };
 
     type Value = Arc<Mutex<Option<u64>>>;
 
-    /// A counter of one node that says what it is told to.
+    /// A counter of one node with given values.
     struct Told(Value);
 
     impl Counter for Told {
@@ -144,7 +148,7 @@ mod tests {
     }
 
     struct World {
-        several: Several,
+        composite: CompositeCounter,
         values: [Value; 2],
         t_ns: u64,
     }
@@ -153,15 +157,16 @@ mod tests {
         fn new() -> Self {
             let values = [Some(1 << 40), Some(5000)].map(|value| Arc::new(Mutex::new(value)));
             let counter = |at: usize| Box::new(Told(values[at].clone())) as Box<dyn Counter>;
-            let several = Several::new(vec![("one", counter(0)), ("two", counter(1))], NATURE);
+            let composite =
+                CompositeCounter::new(vec![("one", counter(0)), ("two", counter(1))], SPEC);
             Self {
-                several,
+                composite,
                 values,
                 t_ns: 0,
             }
         }
 
-        /// Bytes of a pass, in which one counter grows by this and the other one by that.
+        /// The bytes of a pass in which the two counters grow by these values.
         fn pass(&mut self, grown: [Option<i64>; 2]) -> Option<u64> {
             self.t_ns += 100 * MS;
             for (value, grown) in self.values.iter().zip(grown) {
@@ -169,7 +174,7 @@ mod tests {
                 let before = value.unwrap_or(0);
                 *value = grown.map(|grown| before.wrapping_add_signed(grown));
             }
-            let samples = self.several.read(Reading {
+            let samples = self.composite.read(Reading {
                 now_ns: self.t_ns,
                 nodes: &[4],
                 moved: &[1.0],
@@ -179,24 +184,25 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_can_be_believed_counts_and_a_change_is_no_jump() {
+    fn the_first_valid_counter_is_used_and_a_change_causes_no_jump() {
         let mut world = World::new();
         assert_eq!(world.pass([Some(0), Some(0)]), Some(0));
         assert_eq!(world.pass([Some(100), Some(90)]), Some(100));
-        assert!(world.several.news().is_empty());
-        // The first one vanishes, comes back, jumps back, lies: each time the second one counts.
+        assert!(world.composite.notices().is_empty());
+        // The first one vanishes, returns, jumps back and reports an impossible value: the second
+        // one counts each time.
         assert_eq!(world.pass([None, Some(91)]), Some(191));
-        let news = world.several.news();
+        let notices = world.composite.notices();
         assert!(
-            news[0].contains("one cannot be read") && news[0].contains("two"),
-            "{news:?}"
+            notices[0].contains("one cannot be read") && notices[0].contains("two"),
+            "{notices:?}"
         );
         assert_eq!(world.pass([Some(0), Some(9)]), Some(191), "it starts anew");
         assert_eq!(world.pass([Some(100), Some(92)]), Some(291));
         assert_eq!(world.pass([Some(-50), Some(93)]), Some(384));
         assert_eq!(world.pass([Some(1 << 50), Some(94)]), Some(478));
-        let news = world.several.news().join("\n");
-        assert!(news.contains("jumped back"), "{news}");
+        let notices = world.composite.notices().join("\n");
+        assert!(notices.contains("jumped back"), "{notices}");
         assert_eq!(world.pass([Some(100), Some(95)]), Some(578));
     }
 
@@ -213,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn without_any_nothing_is_counted_and_each_ones_fault_is_told() {
+    fn without_a_valid_counter_each_fault_is_reported() {
         let mut world = World::new();
         world.pass([Some(0), Some(0)]);
         assert_eq!(world.pass([None, Some(1 << 50)]), None);
-        let news = world.several.news().join("\n");
-        assert!(news.contains("one cannot be read"), "{news}");
-        assert!(news.contains("two grew by more"), "{news}");
-        assert!(news.contains("nothing counts now"), "{news}");
+        let notices = world.composite.notices().join("\n");
+        assert!(notices.contains("one cannot be read"), "{notices}");
+        assert!(notices.contains("two grew by more"), "{notices}");
+        assert!(notices.contains("nothing counts now"), "{notices}");
         assert_eq!(world.pass([Some(0), Some(5)]), Some(0));
     }
 }

@@ -1,8 +1,8 @@
-//! Promises of the estimator where nobody samples accesses: what CPU seconds move is learnt from
-//! CPU times and the group's counter alone.
+//! Properties of the estimator without samples: bytes per CPU second are learned from CPU times
+//! and the group's counter alone.
 
 use dormouse_bandwidth::estimate::{
-    Activity, Counts, Estimate, Estimator, GroupSample, Nature, Settings, TaskId, TaskSample,
+    Activity, CounterSpec, Counts, Estimate, Estimator, GroupSample, Settings, TaskId, TaskSample,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestRng;
@@ -10,7 +10,7 @@ use proptest::test_runner::TestRng;
 const MS: u64 = 1_000_000;
 const PASS_MS: u64 = 50;
 
-/// A task: what its CPU seconds move, and what its memory says of that.
+/// A task: its bytes per CPU second, and the prior from its memory.
 #[derive(Clone, Debug)]
 struct Task {
     pid: i32,
@@ -45,9 +45,9 @@ impl World {
     fn new(tasks: Vec<Task>) -> Self {
         let settings = Settings {
             half_life_ms: 10.0,
-            nature: Nature {
+            counter_spec: CounterSpec {
                 bits: 64,
-                most_bytes_s: 1e12,
+                max_bytes_s: 1e12,
                 stopped_after_ms: 1000.0,
             },
             write_allocate: true,
@@ -64,7 +64,7 @@ impl World {
         world
     }
 
-    /// A pass in which each task had that CPU time, in ns; `noise`: relative, of what they move.
+    /// A pass with these CPU times, in ns; `noise`: relative, of the traffic.
     fn pass(&mut self, cpu_ns: &[u64], noise: impl Fn(usize) -> f64) -> Estimate {
         for (at, (task, &ns)) in self.tasks.iter_mut().zip(cpu_ns).enumerate() {
             let moved = task.bytes_per_ns * ns as f64 * (1.0 + noise(at));
@@ -101,7 +101,7 @@ impl World {
         found
     }
 
-    /// From now on.
+    /// Resets the sums.
     fn forget(&mut self) {
         self.charged = vec![0.0; self.tasks.len()];
         for task in &mut self.tasks {
@@ -109,8 +109,8 @@ impl World {
         }
     }
 
-    /// The largest error of a task's bytes since [`Self::forget`], relative to the truth; of tasks
-    /// that move at least a twentieth of all.
+    /// The largest relative error of a task's bytes since [`Self::forget`], of tasks with at least
+    /// a twentieth of the traffic.
     fn worst(&self) -> f64 {
         let all: f64 = self.tasks.iter().map(|task| task.moved).sum();
         let pairs = self.tasks.iter().zip(&self.charged);
@@ -120,7 +120,7 @@ impl World {
     }
 }
 
-/// CPU times of a pass: tasks that sleep and wake, as `random` (0 to 1 for each) has it.
+/// CPU times of a pass: tasks that sleep and wake at random (0 to 1 for each).
 fn cpu_times(random: &[f64]) -> Vec<u64> {
     let ns = |r: &f64| ((r - 0.2).max(0.0) * 50e6) as u64;
     random.iter().map(ns).collect()
@@ -133,10 +133,10 @@ fn numbers(rng: &mut TestRng, count: usize) -> Vec<f64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Intensities up to 50 times apart, and what a CPU second moves varies by ± 2.5 % from
-    /// pass to pass: after five seconds, the next five are charged within 5 %.
+    /// Intensities up to 50 times apart, with noise of ± 2.5 %: after five seconds, the next five
+    /// are charged within 5 %.
     #[test]
-    fn tasks_of_different_intensity_are_told_apart(
+    fn tasks_of_different_intensity_are_distinguished(
         rates in prop::collection::vec(0.1f64..5.0, 2..8),
         mut rng in Just(()).prop_perturb(|(), rng| rng),
     ) {
@@ -154,7 +154,7 @@ proptest! {
         prop_assert!(world.worst() < 0.05, "{} {rates:?}", world.worst());
     }
 
-    /// All is charged, whatever is learnt.
+    /// All traffic is charged, whatever is learned.
     #[test]
     fn the_sum_of_the_tasks_is_what_the_group_carries(
         rates in prop::collection::vec(0.0f64..5.0, 1..8),
@@ -171,9 +171,9 @@ proptest! {
         prop_assert!((charged - world.bytes).abs() <= 1e-6 * world.bytes + 64.0);
     }
 
-    /// Where CPU times go up and down together only, the memory on the device decides.
+    /// Where CPU times only rise and fall together, the memory on the device decides.
     #[test]
-    fn tasks_that_cannot_be_told_apart_are_charged_by_their_memory(
+    fn indistinguishable_tasks_are_charged_by_their_memory(
         rates in prop::collection::vec(0.1f64..5.0, 2..5),
         shares in prop::collection::vec(0.1f64..1.0, 5),
     ) {
@@ -195,7 +195,7 @@ proptest! {
 }
 
 #[test]
-fn a_task_that_comes_and_one_that_goes_disturb_nobody() {
+fn tasks_that_start_and_end_do_not_disturb_others() {
     let mut rng = proptest::test_runner::TestRunner::deterministic().new_rng();
     let mut world = World::new(vec![
         Task::new(1, 4.0),
@@ -210,14 +210,14 @@ fn a_task_that_comes_and_one_that_goes_disturb_nobody() {
         }
     };
     run(&mut world, &mut rng, 100);
-    // Its child begins, with an intensity of its own.
+    // A child starts, with an intensity of its own.
     world.tasks.push(Task::new(4, 2.0));
     world.charged.push(0.0);
     run(&mut world, &mut rng, 60);
     world.forget();
     run(&mut world, &mut rng, 60);
     assert!(world.worst() < 0.05, "{}", world.worst());
-    // The heaviest ends.
+    // The heaviest task ends.
     world.tasks.remove(0);
     world.forget();
     run(&mut world, &mut rng, 60);

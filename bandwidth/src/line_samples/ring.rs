@@ -1,24 +1,23 @@
-//! A device's ring of sampled lines, mapped from its memory.
+//! A device's ring of cache-line samples, mapped from its memory.
 //!
 //! ```text
-//!  resourceN + offset ─▶ "LINERING" slots first sample … head     64 bits each, little end first
+//!  resourceN + offset ─▶ "LINERING" slots first sample … head     64 bits each, little-endian
 //!              + first ─▶ slot 0, slot 1, …
 //! ```
 //!
-//! Sample number `n` is in slot `n % slots`, in one word, so it is never half of one and half of
-//! another:
+//! Sample number `n` is in slot `n % slots`, in one word, so that it is read as a whole:
 //!
-//! | bits | what |
+//! | bits | content |
 //! |---|---|
 //! | 0 | the line was written back; otherwise it was read |
-//! | 6 to 51 | the line's physical address, as the host has it |
+//! | 6 to 51 | physical address of the line on the host |
 //! | 52 to 63 | `n / slots + 1`: how often that slot was used |
 //!
-//! `head` is how many samples there have been. It is written before the sample is, and the ring does
-//! not wait for its reader: what was overwritten, or is not written yet, is told by the last field.
+//! `head` is the number of samples so far. The device writes it before the sample and does not
+//! wait for the reader: the last field shows whether a slot was overwritten or is not written yet.
 //!
 //! The lab's memory device (`lab/device/cxl_device.c`) has such a ring; no device on the market is
-//! known to. Nothing that it says is trusted.
+//! known to have one. Its contents are not trusted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,25 +26,26 @@ use crate::resource::{GONE, Resource};
 
 /// `LINERING`.
 pub const SIGNATURE: u64 = u64::from_le_bytes(*b"LINERING");
-/// Words of the ring's head: signature, slots, first, sample; then, on a line of its own, head.
+/// Words of the ring's header: signature, slots, first, sample; then, on a cache line of its own,
+/// head.
 const WORDS: usize = 9;
 const SLOTS: usize = 1;
 const FIRST: usize = 2;
 const SAMPLE: usize = 3;
 const HEAD: usize = 8;
-/// More than a ring has.
-const MOST_SLOTS: u64 = 1 << 20;
-const MOST_BYTES: u64 = 1 << 30;
-const MOST_LINES: u64 = 1 << 32;
-/// So many samples are read at once: across a bus each takes a microsecond, and a pass is to end.
-const MOST_READ: u64 = 1 << 14;
+/// An upper bound of valid rings.
+const MAX_SLOTS: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 30;
+const MAX_LINES: u64 = 1 << 32;
+/// Samples read in one pass: across a bus each takes a microsecond, and a pass must end.
+const MAX_READ: u64 = 1 << 14;
 
 const WRITTEN: u64 = 1;
 const ADDRESS: u64 = 0x000f_ffff_ffff_ffc0;
 const LAP_SHIFT: u32 = 52;
 const LAP_MASK: u64 = 0xfff;
 
-/// A line that the device served.
+/// A cache line that the device transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Physical, a multiple of 64.
@@ -53,16 +53,16 @@ pub struct Line {
     pub written: bool,
 }
 
-/// What went wrong since the ring was opened.
+/// Problem counters since the ring was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
-    /// Samples that were overwritten before they were read, or too many to be read.
+    /// Samples that were overwritten before they were read, or that were too many.
     pub lost: u64,
-    /// Slots that hold no sample that could be there.
+    /// Slots without a valid sample.
     pub damaged: u64,
-    /// Times at which the number of samples became smaller: the device was reset, or lies.
+    /// How often the number of samples decreased: the device was reset, or is faulty.
     pub back: u64,
-    /// Times at which the device did not answer.
+    /// How often the device did not answer.
     pub gone: u64,
 }
 
@@ -72,39 +72,40 @@ pub struct Ring {
     path: PathBuf,
     offset: u64,
     words: Resource,
-    /// The word that is slot 0.
+    /// Index of the word that is slot 0.
     first: usize,
     slots: u64,
     lines: u64,
-    /// The next sample to be read.
+    /// The number of the next sample.
     at: u64,
-    /// A sample that was not written yet at the last look.
+    /// A sample that was counted but not written at the last reading.
     awaited: Option<u64>,
     gone: bool,
     trouble: Trouble,
 }
 
 impl Ring {
-    /// Maps the ring that begins at an offset, in bytes, in a device's `resourceN`; what was sampled
-    /// before is not read.
+    /// Maps the ring at an offset, in bytes, in a device's `resourceN`; skips earlier samples.
     ///
     /// # Errors
-    /// The file cannot be opened or mapped, there is no ring, or it does not fit in.
+    /// The file cannot be opened or mapped, there is no ring, or the ring exceeds the file.
     pub fn open(path: &Path, offset: u64) -> io::Result<Self> {
         let head = Resource::map(path, offset, 8 * WORDS as u64)?;
         let [signature, slots, first, lines] = [0, SLOTS, FIRST, SAMPLE].map(|at| head.word(at));
         if signature != SIGNATURE {
-            return Err(invalid("there is no ring of sampled lines at that offset"));
+            return Err(invalid(
+                "there is no ring of cache-line samples at that offset",
+            ));
         }
         let makes_sense = slots.is_power_of_two()
-            && slots <= MOST_SLOTS
+            && slots <= MAX_SLOTS
             && first.is_multiple_of(8)
-            && (8 * WORDS as u64..MOST_BYTES).contains(&first)
-            && (1..=MOST_LINES).contains(&lines);
+            && (8 * WORDS as u64..MAX_BYTES).contains(&first)
+            && (1..=MAX_LINES).contains(&lines);
         let senseless = |why: &str| {
             let ring =
-                format!("its ring of {slots} slots from {first} on, for one of {lines} lines");
-            invalid(format!("{ring}, makes no sense{why}"))
+                format!("its ring of {slots} slots from {first} on, one sample in {lines} lines");
+            invalid(format!("{ring}, is invalid{why}"))
         };
         if !makes_sense {
             return Err(senseless(""));
@@ -125,7 +126,7 @@ impl Ring {
         })
     }
 
-    /// Maps the ring of a device anew that was gone and may be back; what went wrong so far stays.
+    /// Maps the ring of a device that has returned; the problem counters stay.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -136,7 +137,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Takes what was sampled since the last time.
+    /// Reads the samples since the last call.
     pub fn drain(&mut self, mut each: impl FnMut(Line)) {
         let there = self.words.is_there();
         let head = there.then(|| self.samples()).filter(|head| *head != GONE);
@@ -151,7 +152,7 @@ impl Ring {
             self.awaited = None;
             return;
         }
-        let most = self.slots.min(MOST_READ);
+        let most = self.slots.min(MAX_READ);
         if head - self.at > most {
             self.lose(head - most - self.at);
             self.at = head - most;
@@ -167,7 +168,7 @@ impl Ring {
                     written: word & WRITTEN != 0,
                 });
             } else if found == lap.wrapping_sub(1) & LAP_MASK {
-                // Whoever counted it writes it next, unless it never does.
+                // The device counts a sample first and writes it next; it may never do so.
                 if self.awaited != Some(at) {
                     self.awaited = Some(at);
                     return;
@@ -182,27 +183,27 @@ impl Ring {
         }
     }
 
-    /// However often a device lies about its head, this stays a number.
+    /// Saturates, however often a faulty device changes its head.
     fn lose(&mut self, samples: u64) {
         self.trouble.lost = self.trouble.lost.saturating_add(samples);
     }
 
-    /// Whether the device did not answer when it was asked last.
+    /// Whether the device did not answer the last time.
     pub fn is_gone(&self) -> bool {
         self.gone
     }
 
-    /// One of so many lines is sampled, as the device says.
+    /// One in this many lines is sampled, as the device reports.
     pub fn lines(&self) -> u64 {
         self.lines
     }
 
-    /// What went wrong so far.
+    /// The problem counters.
     pub fn trouble(&self) -> Trouble {
         self.trouble
     }
 
-    /// Samples so far, as the device says.
+    /// The number of samples, as the device reports.
     pub fn samples(&self) -> u64 {
         self.words.word(HEAD)
     }

@@ -26,7 +26,7 @@ impl Fake {
         Self::within(tempfile::tempdir().unwrap(), slots)
     }
 
-    /// Another device, where the one is gone.
+    /// Another device in its place.
     pub fn replaced(self) -> Self {
         Self::within(self.folder, self.slots)
     }
@@ -70,7 +70,7 @@ impl Fake {
         self.write_head(head);
     }
 
-    /// Writes a sample where it belongs, without counting it.
+    /// Writes a sample into its slot, without counting it.
     pub fn place(&self, number: u64, line: Line) {
         let lap = number / self.slots + 1;
         let word = line.address | u64::from(line.written) | lap << 52;

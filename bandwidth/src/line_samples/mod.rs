@@ -1,4 +1,4 @@
-//! Whose a device's traffic is, by lines that the device itself samples.
+//! Attribution with cache-line samples that the device itself takes.
 //!
 //! ```text
 //!  ring in the device's memory ──ring──▶ physical address ──blocks──▶ node
@@ -6,17 +6,17 @@
 //!                /proc/kpagecgroup ──pages──▶ inode of a cgroup ──names──▶ user
 //! ```
 //!
-//! A device sees lines that were read and lines that caches have written back, and both alike, but
-//! not who asked for them. Pages belong to somebody: the cgroup that their memory is charged to. So
-//! lines are charged to whose memory they are of, whenever they come, which is right for memory that
-//! is not shared. Lines of the kernel's own memory, and of cgroups that are not watched, are nobody's.
+//! A device sees lines that are read and lines that caches write back, both alike, but not the
+//! requesting task. Each page is charged to a memory cgroup, so a line is attributed to the owner
+//! of its memory, whenever it is transferred. This is correct for memory that is not shared. Lines
+//! of kernel memory and of cgroups that are not watched are unattributed.
 
-pub mod charged;
 pub mod names;
 pub mod pages;
 pub mod ring;
 #[cfg(test)]
 mod tests_support;
+pub mod uncharged;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -25,21 +25,22 @@ use std::path::{Path, PathBuf};
 use crate::enforce::cgroup::{Cgroup, Hierarchy, Version};
 use crate::perf::LINE_BYTES;
 use crate::perf::blocks::{Blocks, SYSTEM};
-use crate::perf::shares::{Run, Shares};
-use crate::samples::{Samples, Who};
-use charged::Uncharged;
+use crate::samples::shares::{Run, Shares};
+use crate::samples::{Samples, UserRef};
 use names::Names;
 use pages::{KPAGECGROUP, Pages};
 use ring::{Line, Ring, Trouble};
+use uncharged::Uncharged;
 
-/// Trouble with the ring is told at most this often.
-const TOLD_EVERY_MS: f64 = 60_000.0;
-/// A device that is gone is looked for at most this often.
-const AGAIN_AFTER_MS: f64 = 1000.0;
-/// Samples for which one may stand, because they were lost: a device that says more says nonsense.
-const MOST_LOST: u64 = 1000;
+/// Minimum time between two reports of problems with the ring.
+const REPORT_EVERY_MS: f64 = 60_000.0;
+/// Minimum time between two attempts to map a device that is gone.
+const RETRY_AFTER_MS: f64 = 1000.0;
+/// The largest number of lost samples for each one that was read: a device that reports more is
+/// not trusted.
+const MAX_LOST: u64 = 1000;
 
-/// Where the ring is, and who is watched.
+/// The ring, and the watched cgroups.
 #[derive(Clone, Debug)]
 pub struct Wanted<'a> {
     pub path: &'a Path,
@@ -47,46 +48,46 @@ pub struct Wanted<'a> {
     pub offset: u64,
     /// NUMA nodes of the device.
     pub nodes: &'a [u32],
-    /// Cgroups, relative to the hierarchy's root, below which all are watched.
+    /// Cgroups, relative to the hierarchy's root; all below them are watched.
     pub cgroups: &'a [PathBuf],
     pub hierarchy: Hierarchy,
 }
 
-/// The folder of a cgroup by its inode.
+/// Maps an inode to the folder of its cgroup.
 type Paths = Box<dyn Fn(u64) -> Option<PathBuf> + Send>;
 
-/// Lines that the device samples, charged to users.
+/// Cache-line samples of the device, charged to users.
 pub struct LineSampler {
     ring: Ring,
     pages: Pages,
     owners: Owners,
     blocks: Blocks,
     nodes: Vec<u32>,
-    /// Whether an address was met that no block has: memory came.
+    /// Whether an address outside of all known blocks was sampled: memory was added.
     unknown_block: bool,
     lines: Vec<Line>,
-    /// That one sample stands for.
+    /// Bytes that one sample stands for.
     bytes: f64,
     shares: Shares,
     uncharged: Uncharged,
-    /// Lines at addresses that none of the nodes has.
+    /// Samples at addresses outside of the nodes.
     elsewhere: u64,
-    /// Samples that would have to stand for more than there can have been.
+    /// Samples that would stand for an impossible number of others.
     implausible: u64,
-    /// Since the device was looked for, while it is gone.
+    /// Time since the last attempt to map the device, while it is gone.
     gone_ms: f64,
-    told: Told,
-    told_ms: Option<f64>,
+    reported: Reported,
+    reported_ms: Option<f64>,
 }
 
-/// What goes wrong, and is told now and then.
+/// Problem counters, reported from time to time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Told {
+struct Reported {
     ring: Trouble,
     elsewhere: u64,
 }
 
-/// Who owns pages: cgroups by inode.
+/// Owners of pages: cgroups by inode.
 struct Owners {
     path_of: Paths,
     hierarchy: Hierarchy,
@@ -94,18 +95,19 @@ struct Owners {
     users: HashMap<u64, u64>,
     /// Inode of each user, by its number.
     inodes: HashMap<u64, u64>,
-    /// Cgroups that are not watched, or have no processes; they are looked at again now and then.
-    strangers: HashSet<u64>,
-    /// Cgroups that are neither: what was sampled of them on each node since the last step.
+    /// Cgroups that are not watched or have no processes; checked again with the next set of
+    /// users.
+    unwatched: HashSet<u64>,
+    /// Other cgroups: bytes sampled on each node since the last step.
     unknown: HashMap<u64, Vec<f64>>,
 }
 
 impl LineSampler {
-    /// Reads from now on what the device samples.
+    /// Starts reading the device's samples.
     ///
     /// # Errors
-    /// There is no ring, the kernel does not tell whose pages are, or no memory is charged to a
-    /// cgroup that is watched.
+    /// There is no ring, the kernel does not report the owners of pages, or a watched cgroup has
+    /// no memory controller.
     pub fn open(wanted: Wanted) -> io::Result<Self> {
         pages::check_kernel(&rustix::system::uname().release().to_string_lossy())?;
         let names = Names::open(&wanted.hierarchy.root)?;
@@ -119,8 +121,7 @@ impl LineSampler {
 
     fn with(wanted: Wanted, pages: Pages, path_of: Paths, system: &Path) -> io::Result<Self> {
         if wanted.hierarchy.version == Version::V1 {
-            let why =
-                "whose memory is charged to which cgroup is known in version 2 of cgroups only";
+            let why = "attribution by pages needs version 2 of cgroups";
             return Err(io::Error::other(why));
         }
         let what = |error: io::Error| {
@@ -129,9 +130,12 @@ impl LineSampler {
         };
         let absolute = |path: &PathBuf| wanted.hierarchy.root.join(path);
         let watched: Vec<PathBuf> = wanted.cgroups.iter().map(absolute).collect();
-        let lacking = watched.iter().filter(|path| charged::lacks_memory(path));
-        if let Some(told) = charged::told(&lacking.cloned().collect::<Vec<_>>()) {
-            return Err(io::Error::other(format!("{told}: {}", charged::REMEDY)));
+        let lacking = watched.iter().filter(|path| uncharged::lacks_memory(path));
+        if let Some(lacking) = uncharged::describe(&lacking.cloned().collect::<Vec<_>>()) {
+            return Err(io::Error::other(format!(
+                "{lacking}: {}",
+                uncharged::REMEDY
+            )));
         }
         let ring = Ring::open(wanted.path, wanted.offset).map_err(what)?;
         Ok(Self {
@@ -144,7 +148,7 @@ impl LineSampler {
                 hierarchy: wanted.hierarchy,
                 users: HashMap::new(),
                 inodes: HashMap::new(),
-                strangers: HashSet::new(),
+                unwatched: HashSet::new(),
                 unknown: HashMap::new(),
             },
             blocks: Blocks::read(system)?,
@@ -156,47 +160,47 @@ impl LineSampler {
             elsewhere: 0,
             implausible: 0,
             gone_ms: 0.0,
-            told: Told::default(),
-            told_ms: None,
+            reported: Reported::default(),
+            reported_ms: None,
         })
     }
 
-    /// Samples so far, as the device says.
+    /// The number of samples that the device reports.
     pub fn samples(&self) -> u64 {
         self.ring.samples()
     }
 
-    fn trouble(&self) -> Told {
+    fn trouble(&self) -> Reported {
         let mut ring = self.ring.trouble();
         ring.damaged += self.implausible;
-        Told {
+        Reported {
             ring,
             elsewhere: self.elsewhere,
         }
     }
 
-    /// A device that is gone may be back.
-    fn look_for_device(&mut self, interval_ms: f64) {
+    /// Maps a device that has returned.
+    fn retry_device(&mut self, interval_ms: f64) {
         if !self.ring.is_gone() {
             self.gone_ms = 0.0;
             return;
         }
         self.gone_ms += interval_ms;
-        if self.gone_ms >= AGAIN_AFTER_MS {
+        if self.gone_ms >= RETRY_AFTER_MS {
             self.gone_ms = 0.0;
-            // That it is not is told with the next look at the ring.
+            // A failure shows with the next reading of the ring.
             let _ = self.ring.map_again();
         }
     }
 
-    /// Takes what was sampled since the last time; those that were read stand for those that were
-    /// not.
+    /// Reads the samples since the last call. Each one that was read also stands for its share of
+    /// the lost ones.
     fn drain(&mut self, lines: &mut Vec<Line>) {
         let before = self.ring.trouble().lost;
         self.ring.drain(|line| lines.push(line));
         let lost = self.ring.trouble().lost - before;
         let read = lines.len() as u64;
-        if read > 0 && lost / read > MOST_LOST {
+        if read > 0 && lost / read > MAX_LOST {
             self.implausible += read;
             lines.clear();
         }
@@ -204,7 +208,7 @@ impl LineSampler {
         self.bytes = each * self.ring.lines() as f64 * LINE_BYTES;
     }
 
-    /// So many lines of a page were sampled.
+    /// Charges samples of one page.
     fn charge(&mut self, address: u64, lines: u64) {
         let node = self.blocks.node_of(address);
         self.unknown_block |= node.is_none();
@@ -215,12 +219,12 @@ impl LineSampler {
         };
         let bytes = self.bytes * lines as f64;
         let Some(cgroup) = self.pages.cgroup_of(address) else {
-            return self.shares.charge_nobody(at, bytes);
+            return self.shares.charge_unattributed(at, bytes);
         };
         if let Some(&user) = self.owners.users.get(&cgroup) {
             self.shares.charge(user, Some(at), bytes);
-        } else if self.owners.strangers.contains(&cgroup) {
-            self.shares.charge_nobody(at, bytes);
+        } else if self.owners.unwatched.contains(&cgroup) {
+            self.shares.charge_unattributed(at, bytes);
         } else {
             let count = self.nodes.len();
             let known = self.owners.unknown.entry(cgroup);
@@ -230,7 +234,7 @@ impl LineSampler {
 }
 
 impl Owners {
-    /// Of cgroups that were met and nobody knows, those that are watched and have processes.
+    /// The unknown cgroups that are watched and have processes.
     fn newcomers(&mut self) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for &inode in self.unknown.keys() {
@@ -242,14 +246,14 @@ impl Owners {
             match path {
                 Some(path) => found.push(path),
                 None => {
-                    self.strangers.insert(inode);
+                    self.unwatched.insert(inode);
                 }
             }
         }
         found
     }
 
-    fn set_users(&mut self, users: &[Who]) {
+    fn set_users(&mut self, users: &[UserRef]) {
         let mut before = std::mem::take(&mut self.inodes);
         self.users.clear();
         for user in users {
@@ -259,12 +263,12 @@ impl Owners {
                 self.users.insert(inode, user.id);
             }
         }
-        self.strangers.clear();
+        self.unwatched.clear();
     }
 }
 
 impl Samples for LineSampler {
-    fn set_users(&mut self, users: &[Who]) {
+    fn set_users(&mut self, users: &[UserRef]) {
         self.owners.set_users(users);
         self.uncharged.set_users(users);
         if std::mem::take(&mut self.unknown_block)
@@ -276,11 +280,11 @@ impl Samples for LineSampler {
 
     fn collect(&mut self, interval_ms: f64) -> Vec<PathBuf> {
         self.pages.pass(interval_ms);
-        self.told_ms = self.told_ms.map(|ms| ms + interval_ms);
-        self.look_for_device(interval_ms);
+        self.reported_ms = self.reported_ms.map(|ms| ms + interval_ms);
+        self.retry_device(interval_ms);
         let mut lines = std::mem::take(&mut self.lines);
         self.drain(&mut lines);
-        // Who goes through memory has several lines of a page sampled, one after the other.
+        // Sequential accesses produce several samples of one page in a row.
         let page_bytes = rustix::param::page_size() as u64;
         let page = |line: &Line| line.address / page_bytes;
         for run in lines.chunk_by(|a, b| page(a) == page(b)) {
@@ -297,11 +301,12 @@ impl Samples for LineSampler {
             for (at, bytes) in nodes.into_iter().enumerate() {
                 match user {
                     Some(&user) => self.shares.charge(user, Some(at), bytes),
-                    None => self.shares.charge_nobody(at, bytes),
+                    None => self.shares.charge_unattributed(at, bytes),
                 }
             }
         }
-        // Their lines are charged to others: who makes the traffic there is not known.
+        // Lines of these users are charged to other cgroups: the owner of the traffic is unknown
+        // there.
         let blind = self.uncharged.nodes(self.nodes.len(), runs);
         self.shares.set_blind(blind);
         self.shares.step(interval_ms, runs);
@@ -311,34 +316,34 @@ impl Samples for LineSampler {
         &self.shares
     }
 
-    fn news(&mut self) -> Vec<String> {
-        if self.told_ms.is_some_and(|ms| ms < TOLD_EVERY_MS) {
+    fn notices(&mut self) -> Vec<String> {
+        if self.reported_ms.is_some_and(|ms| ms < REPORT_EVERY_MS) {
             return Vec::new();
         }
-        let (told, before) = (self.trouble(), self.told);
-        let mut news: Vec<String> = self.uncharged.news().into_iter().collect();
-        let mut tell = |now: u64, before: u64, what: &str| {
-            if now > before {
-                news.push(format!(
-                    "the device's samples: {what} {} times",
-                    now - before
+        let (now, before) = (self.trouble(), self.reported);
+        let mut notices: Vec<String> = self.uncharged.notices().into_iter().collect();
+        let mut report = |count: u64, before: u64, what: &str| {
+            if count > before {
+                notices.push(format!(
+                    "cache-line samples: {what} {} times",
+                    count - before
                 ));
             }
         };
-        let (now, then) = (told.ring, before.ring);
+        let (ring, ring_before) = (now.ring, before.ring);
         let lost = "overwritten before they were read, or too many at once,";
-        tell(now.lost, then.lost, lost);
-        let damaged = "a slot held none that could be there,";
-        tell(now.damaged, then.damaged, damaged);
-        tell(now.back, then.back, "their number became smaller,");
-        tell(now.gone, then.gone, "the device did not answer,");
+        report(ring.lost, ring_before.lost, lost);
+        let damaged = "a slot held no valid sample,";
+        report(ring.damaged, ring_before.damaged, damaged);
+        report(ring.back, ring_before.back, "their number decreased,");
+        report(ring.gone, ring_before.gone, "the device did not answer,");
         let elsewhere = "an address was on none of its nodes,";
-        tell(told.elsewhere, before.elsewhere, elsewhere);
-        if !news.is_empty() {
-            self.told = told;
-            self.told_ms = Some(0.0);
+        report(now.elsewhere, before.elsewhere, elsewhere);
+        if !notices.is_empty() {
+            self.reported = now;
+            self.reported_ms = Some(0.0);
         }
-        news
+        notices
     }
 }
 

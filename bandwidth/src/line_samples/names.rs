@@ -1,8 +1,7 @@
-//! Cgroups by inode: what [`super::pages`] tells, as folders.
+//! Folders of cgroups by inode, as [`super::pages`] reports them.
 //!
-//! The kernel finds a cgroup's folder by its inode at once (`open_by_handle_at` with a handle of its
-//! in-memory file system, whose type is `FILEID_KERNFS`: include/linux/exportfs.h), so nobody has to
-//! look through all of them.
+//! The kernel finds a cgroup's folder by its inode directly (`open_by_handle_at` with a handle of
+//! kernfs, `FILEID_KERNFS` in include/linux/exportfs.h), so no search is needed.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,10 +9,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// `FILEID_KERNFS`: a 64-bit number of a file.
+/// `FILEID_KERNFS`: a 64-bit file number.
 const KERNFS: libc::c_int = 0xfe;
 
-/// As `struct file_handle` with 8 bytes.
+/// `struct file_handle` with 8 bytes.
 #[repr(C)]
 struct Handle {
     bytes: libc::c_uint,
@@ -29,7 +28,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Of the hierarchy that is mounted there.
+    /// The hierarchy that is mounted there.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -53,7 +52,7 @@ impl Names {
             id: inode.to_ne_bytes(),
         };
         let flags = libc::O_PATH | libc::O_CLOEXEC;
-        // SAFETY: the handle is laid out as the kernel has it, and lives until the call returns.
+        // SAFETY: the handle has the kernel's layout and lives until the call returns.
         let opened = unsafe {
             let handle = (&raw mut handle).cast();
             libc::open_by_handle_at(self.mount.as_raw_fd(), handle, flags)
@@ -61,11 +60,12 @@ impl Names {
         if opened < 0 {
             return None;
         }
-        // SAFETY: it was opened just now, and nobody else has it.
+        // SAFETY: the descriptor is new and has no other owner.
         let opened = unsafe { OwnedFd::from_raw_fd(opened) };
         let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
         let path = fs::read_link(link).ok()?;
-        // A cgroup that is gone is shown with a word behind its name; so is one that is named so.
+        // The kernel appends a word to the name of a removed cgroup; a live one may have such a
+        // name.
         let same = path.starts_with(&self.root) && Self::inode(&path) == Some(inode);
         same.then_some(path)
     }
@@ -75,7 +75,7 @@ impl Names {
 mod tests {
     use super::*;
 
-    /// Where version 2 is mounted, whatever controllers it has.
+    /// Where version 2 is mounted, with any controllers.
     fn mounted() -> Option<PathBuf> {
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         let mut lines = mounts.lines().map(|line| line.split(' '));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_cgroups_are_nothing_is_found() {
+    fn outside_of_a_cgroup_hierarchy_nothing_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let names = Names::open(folder.path()).unwrap();
         assert_eq!(names.path(Names::inode(folder.path()).unwrap()), None);

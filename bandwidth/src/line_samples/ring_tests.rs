@@ -1,4 +1,4 @@
-//! Promises of the ring's reader: it believes nothing, and says what it missed.
+//! Tests of the ring's reader: it validates everything and counts what it missed.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -28,7 +28,7 @@ fn lines(numbers: std::ops::Range<u64>) -> Vec<Line> {
 
 fn begun() -> (Fake, Ring) {
     let mut fake = Fake::new();
-    // What was there before the reader is not read.
+    // Samples from before the reader are skipped.
     fake.push(line(99));
     let ring = Ring::open(&fake.path(), OFFSET).unwrap();
     (fake, ring)
@@ -51,14 +51,14 @@ fn each_sample_is_read_once_and_around_the_end() {
 }
 
 #[test]
-fn what_was_overwritten_is_counted() {
+fn overwritten_samples_are_counted() {
     let (mut fake, mut ring) = begun();
     for number in 0..SLOTS + 10 {
         fake.push(line(number));
     }
     assert_eq!(read(&mut ring), lines(10..SLOTS + 10));
     assert_eq!(ring.trouble().lost, 10);
-    // While it is being read, too: the device is further than its head said.
+    // Overwritten during the reading: the device is ahead of its head.
     fake.push(line(0));
     fake.push(line(1));
     let head = fake.head;
@@ -77,7 +77,7 @@ fn a_sample_that_is_not_written_yet_is_waited_for_once() {
     fake.place(awaited, line(1));
     assert_eq!(read(&mut ring), [line(1)]);
     assert_eq!(ring.trouble(), Trouble::default());
-    // One that never comes does not hold up the others.
+    // A sample that is never written does not block the next ones.
     let missing = fake.head;
     fake.set_head(missing + 1);
     fake.push(line(3));
@@ -98,7 +98,7 @@ fn a_head_that_jumps_back_begins_anew_and_one_that_jumps_ahead_is_bounded() {
     assert_eq!(read(&mut ring), [line(7)]);
     let far = (1 << 60) + 5 * SLOTS;
     fake.set_head(far);
-    // Nothing that is there fits the head, and the look ends.
+    // No slot matches the head, and the reading still ends.
     assert_eq!(read(&mut ring), []);
     assert_eq!(read(&mut ring), []);
     let trouble = ring.trouble();
@@ -150,18 +150,18 @@ fn a_device_that_was_gone_is_mapped_again_with_what_it_is_then() {
 
 #[test]
 fn no_more_is_read_at_once_than_there_is_time_for() {
-    let mut fake = Fake::with_slots(4 * MOST_READ);
+    let mut fake = Fake::with_slots(4 * MAX_READ);
     let mut ring = Ring::open(&fake.path(), OFFSET).unwrap();
-    for number in 0..MOST_READ + 9 {
+    for number in 0..MAX_READ + 9 {
         fake.place(number, line(number));
     }
-    fake.set_head(MOST_READ + 9);
-    assert_eq!(read(&mut ring), lines(9..MOST_READ + 9), "the newest");
+    fake.set_head(MAX_READ + 9);
+    assert_eq!(read(&mut ring), lines(9..MAX_READ + 9), "the newest");
     assert_eq!(ring.trouble().lost, 9);
 }
 
 #[test]
-fn what_is_no_ring_is_refused() {
+fn an_invalid_ring_is_rejected() {
     let fake = Fake::new();
     let refused = |offset: u64, why: &str| {
         let said = Ring::open(&fake.path(), offset).unwrap_err().to_string();
@@ -182,7 +182,7 @@ fn what_is_no_ring_is_refused() {
         (2, u64::MAX - 7),
     ] {
         fake.word(word, value);
-        refused(OFFSET, "makes no sense");
+        refused(OFFSET, "is invalid");
         fake.word(1, SLOTS);
         fake.word(2, FIRST);
         fake.word(3, 1);

@@ -1,0 +1,77 @@
+//! Configuration of samples of accesses.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::perf::presets::{SampleKind, SampledEvent};
+
+/// The source of samples of accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SamplesKind {
+    Pebs,
+    Ibs,
+    AmdFills,
+    PageFaults,
+    /// The device itself, into a ring in its memory.
+    Device,
+}
+
+impl SamplesKind {
+    /// The kind of perf samples; `None`: not from perf.
+    pub fn perf(self) -> Option<SampleKind> {
+        match self {
+            Self::Pebs => Some(SampleKind::Pebs),
+            Self::Ibs => Some(SampleKind::Ibs),
+            Self::AmdFills => Some(SampleKind::AmdFills),
+            Self::PageFaults => Some(SampleKind::PageFaults),
+            Self::Device => None,
+        }
+    }
+}
+
+/// Samples of accesses to the device.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SamplesConfig {
+    pub kind: Option<SamplesKind>,
+    /// One in this many events is sampled.
+    pub period: Option<u64>,
+    /// Events instead of the defaults of the kind.
+    #[serde(default)]
+    pub events: Vec<SampledEvent>,
+    /// For `device`: the `resourceN` in sysfs of the device's memory, and the offset of the ring.
+    pub path: Option<PathBuf>,
+    pub offset: Option<u64>,
+}
+
+impl SamplesConfig {
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        if self.kind.is_none() && self.events.is_empty() {
+            return Err("samples: name a kind or events");
+        }
+        if self.kind == Some(SamplesKind::Device) {
+            if self.path.is_none() || self.period.is_some() || !self.events.is_empty() {
+                return Err(
+                    "samples: kind \"device\" needs a path, and takes no period and no events",
+                );
+            }
+            if self.offset.is_some_and(|at| at % 8 != 0 || at >= 1 << 40) {
+                return Err("samples: offset must be a multiple of 8 within the device");
+            }
+        } else if self.path.is_some() || self.offset.is_some() {
+            return Err("samples: path and offset belong to kind \"device\"");
+        }
+        if self.period == Some(0) {
+            return Err("samples: period must be above 0");
+        }
+        if self.events.iter().any(|event| event.pmu.contains('/')) {
+            return Err("samples: a pmu must be a name, without /");
+        }
+        if self.events.iter().any(|event| event.precise > 3) {
+            return Err("samples: precise must be 0 to 3");
+        }
+        Ok(())
+    }
+}

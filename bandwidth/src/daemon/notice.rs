@@ -1,0 +1,33 @@
+//! Notices of the daemon for its log and its events.
+
+use std::path::PathBuf;
+
+use crate::enforce::ext::ExitRecord;
+use crate::estimate::Fault;
+
+/// An event worth logging.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Notice {
+    /// A node's counter is at fault.
+    Fault(u32, Fault),
+    /// It is valid again.
+    Recovered(u32),
+    /// A node uses another counter.
+    Counter(String),
+    /// Whether samples attribute a node's traffic; otherwise CPU time and resident memory do.
+    Samples(u32, bool),
+    /// A problem with samples.
+    Sampled(String),
+    /// The configured samples are not available.
+    NoSamples(String),
+    /// All limits were lifted, because a counter was at fault for too long.
+    Lifted,
+    /// Another program changed a limit; its value is restored at the end.
+    Foreign(PathBuf),
+    /// A cgroup is gone.
+    Gone(PathBuf),
+    /// The kernel ended the scheduler; its limits are gone, and quotas take over.
+    Ejected(ExitRecord),
+    /// A limit could not be set; the cgroup is left alone until its next scan.
+    Failed(PathBuf, String),
+}

@@ -1,0 +1,402 @@
+//! The scan of a pass: CPU times of users since the last pass, and the traffic that follows from
+//! them.
+//!
+//! Idle users ([`idle`](super::idle)) are scanned rarely. All of them together are one task on
+//! each node for the estimator and one protected user for the controller, so the time of a pass
+//! depends on the number of active users. With samples each user is a task of its own.
+
+use super::counter::Reading;
+use super::idle::{IDLE_THRESHOLD_CPUS, Roster, Sum, Turn, of_interval};
+use super::{Daemon, Notice, User, sampling};
+use crate::allocate::Load;
+use crate::enforce::meter::{Meter, Total};
+use crate::enforce::quota::Quota;
+use crate::estimate::{Activity, Estimate, GroupSample, TaskEstimate, TaskId, TaskSample};
+
+/// The number of all idle users together; users' numbers begin at 1.
+const IDLE_USERS: u64 = u64::MAX;
+
+/// The state of an idle user.
+#[derive(Clone, Debug, Default)]
+pub(super) struct IdleState {
+    /// Its assumed CPUs.
+    rate: f64,
+    /// Time, and charges of each node, up to which it is charged.
+    charged_ns: u64,
+    paid: Vec<f64>,
+}
+
+/// State of all users together.
+#[derive(Debug, Default)]
+pub(super) struct ScanState {
+    sum: Sum,
+    /// The CPU time of the configured cgroups, and the last value.
+    totals: Vec<(Total, Option<u64>)>,
+    /// Whether that contains the CPU time of every user.
+    accounted: bool,
+    pub roster: Roster,
+    /// For each node, bytes charged so far to an idle user of one CPU.
+    paid: Vec<f64>,
+    /// CPU time of all idle users so far.
+    idle_cpu_ns: u64,
+    /// Bandwidth and CPUs of all idle users.
+    load: (f64, f64),
+    /// CPU time of each user since the last pass, in nanoseconds; assumed for idle ones.
+    pub moved_ns: Vec<u64>,
+}
+
+impl Daemon {
+    /// Opens the CPU times of the configured cgroups, which include processes that are no users.
+    pub(super) fn open_totals(&mut self) {
+        let accounting = self.accounting.as_deref();
+        let roots = self.config.cgroups.iter();
+        let roots = roots.filter(|root| {
+            let above = |other: &&std::path::PathBuf| root.starts_with(other) && root != other;
+            !self.config.cgroups.iter().any(|other| above(&other))
+        });
+        let mut totals: Vec<(Total, Option<u64>)> = Vec::new();
+        for root in roots {
+            match Total::open(&self.hierarchy, root, accounting) {
+                Some(total) => totals.push((total, None)),
+                None => return self.scan_state.totals.clear(),
+            }
+        }
+        self.scan_state.totals = totals;
+    }
+
+    /// Rebuilds the roster after the users changed.
+    fn update_roster(&mut self) {
+        if self.scan_state.roster.rates.len() == self.users.len() {
+            return;
+        }
+        self.scan_state.roster.clear();
+        for user in &self.users {
+            let rate = user.idle_state.as_ref().map(|state| state.rate);
+            self.scan_state.roster.push(rate, user.id, &user.shares);
+        }
+        self.scan_state.paid.resize(self.config.nodes.len(), 0.0);
+    }
+
+    /// Charges idle users up to now. Users and their memory may change afterwards.
+    pub(super) fn settle(&mut self) {
+        let now_ns = self.last_ns.unwrap_or(0);
+        for user in self.users.iter_mut().filter(|_| self.sampler.is_none()) {
+            user.settle(now_ns, &self.scan_state.paid);
+        }
+        self.scan_state.roster.clear();
+        let accounted = |user: &User| user.meter.as_ref().is_none_or(Meter::is_accounted);
+        self.scan_state.accounted = self.users.iter().all(accounted);
+    }
+
+    /// Reads the CPU time of users since the last pass; removes users that are gone.
+    pub(super) fn scan(&mut self, interval_ns: u64, notices: &mut Vec<Notice>) {
+        self.passes += 1;
+        self.update_roster();
+        self.scan_state.moved_ns.clear();
+        self.scan_state.moved_ns.resize(self.users.len(), 0);
+        let mut gone = Vec::new();
+        let mut known_ns = 0;
+        let idle = self.scan_state.roster.rates.iter().flatten().count();
+        let turns = (self.scan_state.sum).turns(self.config.interval_ms, idle);
+        let turn = Turn::new(self.passes, turns);
+        for at in 0..self.users.len() {
+            if self.scan_state.roster.rates[at].is_some() {
+                continue;
+            }
+            match self.scan_user(at, interval_ns, None) {
+                true => known_ns += self.scan_state.moved_ns[at],
+                false => gone.push(self.users[at].id),
+            }
+        }
+        let remaining = self.remaining_cpus(interval_ns, known_ns);
+        let min_cpus = self.scan_state.sum.exceeds_margin(remaining);
+        let min_ns = min_cpus.map(|cpu| cpu * interval_ns as f64);
+        let mut found_ns: Option<u64> = None;
+        for at in 0..self.users.len() {
+            let Some(rate) = self.scan_state.roster.rates[at] else {
+                continue;
+            };
+            if min_cpus.is_none() && !self.scan_state.roster.is_due(at, turn) {
+                self.scan_state.moved_ns[at] = (rate * interval_ns as f64) as u64;
+            } else if !self.scan_user(at, interval_ns, min_ns) {
+                gone.push(self.users[at].id);
+            } else if self.scan_state.roster.rates[at].is_none() {
+                *found_ns.get_or_insert(0) += self.scan_state.moved_ns[at];
+            }
+        }
+        if min_cpus.is_some() {
+            let found = found_ns.map(|ns| ns as f64 / interval_ns as f64);
+            self.scan_state
+                .sum
+                .explained(remaining.unwrap_or(0.0), found);
+        }
+        if !gone.is_empty() {
+            self.remove(&gone, notices);
+        }
+    }
+
+    /// The CPU time of the configured cgroups minus that of scanned users, in CPUs.
+    fn remaining_cpus(&mut self, interval_ns: u64, known_ns: u64) -> Option<f64> {
+        let mut all_ns = 0;
+        for (total, before) in &mut self.scan_state.totals {
+            let now = total.cpu_ns()?;
+            all_ns += now.saturating_sub(before.replace(now)?);
+        }
+        let any =
+            self.scan_state.accounted && !self.scan_state.totals.is_empty() && interval_ns > 0;
+        any.then(|| all_ns.saturating_sub(known_ns) as f64 / interval_ns as f64)
+    }
+
+    /// Reads the CPU time of a user; returns whether it still exists.
+    fn scan_user(&mut self, at: usize, interval_ns: u64, min_ns: Option<f64>) -> bool {
+        let now_ns = self.last_ns.unwrap_or(0);
+        let user = &mut self.users[at];
+        if user.meter.is_none() {
+            let accounting = self.accounting.as_deref();
+            let keep = at < self.max_open;
+            user.meter = Meter::open(&user.cgroup, &self.hierarchy, accounting, keep).ok();
+            let accounted = user.meter.as_ref().is_none_or(Meter::is_accounted);
+            self.scan_state.accounted &= accounted;
+        }
+        let known = user.usage.filter(|_| user.limit.is_none());
+        let read = user.meter.as_mut().map(|meter| meter.usage(known));
+        let Some(Ok(mut usage)) = read else {
+            return false;
+        };
+        if let Some(ext) = &self.ext {
+            usage.nr_throttled = ext.held(&user.cgroup.path);
+        }
+        user.scans = user.scans.saturating_add(1);
+        let before = user.usage.replace(usage).unwrap_or(usage);
+        let since_ns = now_ns.saturating_sub(std::mem::replace(&mut user.scanned_ns, now_ns));
+        let ran_ns = usage.cpu_ns.saturating_sub(before.cpu_ns);
+        user.held_back = user.is_held(now_ns, usage.nr_throttled > before.nr_throttled);
+        user.passes_held_back += u64::from(user.held_back);
+        let moved_ns = &mut self.scan_state.moved_ns[at];
+        *moved_ns = ran_ns;
+        let Some(rate) = self.scan_state.roster.rates[at] else {
+            return true;
+        };
+        *moved_ns = of_interval(ran_ns, since_ns, interval_ns, rate, min_ns);
+        let cpu = *moved_ns as f64 / interval_ns.max(1) as f64;
+        if self.sampler.is_none() {
+            user.settle(now_ns.saturating_sub(interval_ns), &self.scan_state.paid);
+        }
+        if cpu >= IDLE_THRESHOLD_CPUS {
+            user.idle_state = None;
+            user.weight = user.cgroup.weight().unwrap_or(1.0);
+            // The estimator sees it for the first time.
+            user.begun_cpu = Some(cpu);
+        } else if let Some(idle_state) = &mut user.idle_state {
+            idle_state.rate = cpu;
+        }
+        user.cpu = cpu;
+        self.scan_state.roster.rates[at] = user.idle_state.as_ref().map(|state| state.rate);
+        true
+    }
+
+    fn remove(&mut self, gone: &[u64], notices: &mut Vec<Notice>) {
+        let mut moved_ns = std::mem::take(&mut self.scan_state.moved_ns).into_iter();
+        let (mut out, mut kept) = (Vec::new(), Vec::new());
+        for user in std::mem::take(&mut self.users) {
+            let ns = moved_ns.next().unwrap_or(0);
+            if gone.contains(&user.id) {
+                out.push(user);
+            } else {
+                self.scan_state.moved_ns.push(ns);
+                kept.push(user);
+            }
+        }
+        self.users = kept;
+        self.scan_state.roster.clear();
+        self.update_roster();
+        for user in out {
+            self.release(&user.cgroup.path, notices);
+        }
+    }
+
+    /// Whether all idle users are one.
+    fn groups_idle_users(&self) -> bool {
+        self.sampler.is_none()
+    }
+
+    /// Reads the device's counters; also returns the CPU time of idle users on each node, in
+    /// seconds.
+    pub(super) fn count(&mut self, now_ns: u64) -> (Vec<GroupSample>, Vec<f64>) {
+        let nodes = self.config.nodes.as_slice();
+        let state = &self.scan_state;
+        let idle = state.roster.idle(nodes.len(), &state.moved_ns);
+        let mut moved = idle.clone();
+        for (at, &ns) in state.moved_ns.iter().enumerate() {
+            if state.roster.rates[at].is_some() {
+                continue;
+            }
+            for (moved, &share) in moved.iter_mut().zip(&self.users[at].shares) {
+                *moved += share * ns as f64 / 1e9;
+            }
+        }
+        let groups = self.counter.read(Reading {
+            now_ns,
+            nodes,
+            moved: &moved,
+        });
+        (groups, idle)
+    }
+
+    pub(super) fn estimate(
+        &mut self,
+        now_ns: u64,
+        interval_ns: u64,
+        groups: &[GroupSample],
+        idle: &[f64],
+    ) -> Estimate {
+        let nodes = self.config.nodes.as_slice();
+        let roster = &self.scan_state.roster;
+        let mut samples = Vec::new();
+        for (at, &ns) in self.scan_state.moved_ns.iter().enumerate() {
+            if roster.rates[at].is_some() && self.groups_idle_users() {
+                continue;
+            }
+            let user = &mut self.users[at];
+            user.ran_ns += ns;
+            let cpu_s = ns as f64 / 1e9;
+            for (node_at, (&node, &share)) in nodes.iter().zip(&user.shares).enumerate() {
+                let known = sampling::activity(self.sampler.as_deref(), user.id, node_at, cpu_s);
+                samples.push(TaskSample {
+                    // One for each node on which a user has memory.
+                    id: TaskId {
+                        pid: user.id as i32,
+                        start_ns: node_at as u64,
+                    },
+                    group: node,
+                    activity: known.unwrap_or(Activity::Weight(share * cpu_s)),
+                    cpu_ns: user.ran_ns,
+                });
+            }
+        }
+        if self.groups_idle_users() {
+            let ran = roster.rates.iter().zip(&self.scan_state.moved_ns);
+            let ran = ran.filter_map(|(rate, ns)| rate.and(Some(ns)));
+            self.scan_state.idle_cpu_ns += ran.sum::<u64>();
+            for (at, (&node, &seconds)) in nodes.iter().zip(idle).enumerate() {
+                samples.push(TaskSample {
+                    id: TaskId {
+                        pid: IDLE_USERS as i32,
+                        start_ns: at as u64,
+                    },
+                    group: node,
+                    activity: Activity::Weight(seconds),
+                    cpu_ns: self.scan_state.idle_cpu_ns,
+                });
+            }
+        }
+        let users = samples.len();
+        samples.extend(self.unattributed_samples());
+        let estimate = self.estimator.step(now_ns, groups, &samples);
+        self.charge(&estimate.tasks[..users], idle, now_ns, interval_ns);
+        estimate
+    }
+
+    /// Stores the estimates, and determines which users are idle from now on.
+    fn charge(&mut self, found: &[TaskEstimate], idle: &[f64], now_ns: u64, interval_ns: u64) {
+        let groups_idle_users = self.groups_idle_users();
+        let (mut each, all) = found.split_at(match groups_idle_users {
+            true => found.len().saturating_sub(idle.len()),
+            false => found.len(),
+        });
+        let state = &mut self.scan_state;
+        state.load = (0.0, 0.0);
+        for ((paid, one), seconds) in state.paid.iter_mut().zip(all).zip(idle) {
+            state.load.0 += one.bandwidth;
+            state.load.1 = one.cpu;
+            if *seconds > 0.0 {
+                *paid += one.bytes / seconds * interval_ns as f64 / 1e9;
+            }
+        }
+        for (at, rate) in state.roster.rates.iter_mut().enumerate() {
+            if rate.is_some() && groups_idle_users {
+                continue;
+            }
+            let user = &mut self.users[at];
+            let (mine, others) = each.split_at(user.shares.len().min(each.len()));
+            each = others;
+            user.bandwidth = mine.iter().map(|found| found.bandwidth).sum();
+            user.charged_bytes += mine.iter().map(|found| found.bytes).sum::<f64>();
+            let begun = user.begun_cpu.take();
+            if let Some(found) = mine.first() {
+                // A user that became active is new to the estimator, which has no CPU time of it
+                // yet.
+                user.cpu = begun.unwrap_or(found.cpu);
+            }
+            let idle = user.limit.is_none() && user.cpu < IDLE_THRESHOLD_CPUS;
+            if rate.is_none() && idle && begun.is_none() && user.scans > 1 {
+                *rate = Some(user.cpu);
+                user.idle_state = Some(IdleState {
+                    rate: user.cpu,
+                    charged_ns: now_ns,
+                    paid: state.paid.clone(),
+                });
+            }
+        }
+    }
+
+    /// The users for the controller, and their loads; the last load may be all idle users.
+    pub(super) fn loads(&self) -> (Vec<usize>, Vec<Load>) {
+        let groups_idle_users = self.groups_idle_users();
+        let rates = self.scan_state.roster.rates.iter().enumerate();
+        let known = rates.filter(|(_, rate)| rate.is_none() || !groups_idle_users);
+        let known: Vec<usize> = known.map(|(at, _)| at).collect();
+        let load = |&at: &usize| {
+            let user = &self.users[at];
+            Load {
+                limit: user.limit,
+                held_back: user.held_back,
+                weight: user.weight,
+                protected: user.protected,
+                ..Load::new(user.id, user.bandwidth, user.cpu)
+            }
+        };
+        let mut loads: Vec<Load> = known.iter().map(load).collect();
+        if groups_idle_users && known.len() < self.users.len() {
+            let (bandwidth, cpu) = self.scan_state.load;
+            loads.push(Load {
+                protected: true,
+                ..Load::new(IDLE_USERS, bandwidth, cpu)
+            });
+        }
+        (known, loads)
+    }
+}
+
+impl User {
+    /// Whether its limit holds it back, given whether the kernel counted more throttling in this
+    /// scan.
+    fn is_held(&mut self, now_ns: u64, more: bool) -> bool {
+        // The kernel counts once a period, and the periods of low limits are longer than an
+        // interval.
+        let period_ns = self.limit.map_or(0, |cpu| Quota::of(cpu).period_us * 1000);
+        if more {
+            self.held_ns = Some(now_ns);
+        }
+        let since = self.held_ns.map(|held_ns| now_ns.saturating_sub(held_ns));
+        more || since.is_some_and(|since_ns| since_ns < period_ns)
+    }
+
+    /// Charges an idle user up to a pass, given the charges of one CPU until then.
+    fn settle(&mut self, now_ns: u64, paid: &[f64]) {
+        let Some(state) = &mut self.idle_state else {
+            return;
+        };
+        let passed_ns = now_ns.saturating_sub(state.charged_ns);
+        if passed_ns == 0 {
+            return;
+        }
+        let mut bytes = 0.0;
+        for ((share, now), before) in self.shares.iter().zip(paid).zip(&mut state.paid) {
+            bytes += share * state.rate * (now - std::mem::replace(before, *now));
+        }
+        self.charged_bytes += bytes;
+        self.bandwidth = bytes / (passed_ns as f64 / 1e9);
+        state.charged_ns = now_ns;
+    }
+}

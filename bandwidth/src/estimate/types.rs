@@ -1,0 +1,103 @@
+//! Inputs and results of the estimator.
+
+use super::counter::{CounterSpec, Counts, Fault};
+
+/// A task; the start time distinguishes it from a later one with the same PID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskId {
+    pub pid: i32,
+    /// In nanoseconds, on the clock of the samples.
+    pub start_ns: u64,
+}
+
+/// What is known of a task's traffic in an interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activity {
+    /// Bytes since the task started, sampled by the processor: of loads and of stores.
+    Counted { read_bytes: u64, write_bytes: u64 },
+    /// A weight for this interval, for example CPU time × resident CXL pages. It is the prior
+    /// where [`Settings::learn_half_life_ms`] is set.
+    Weight(f64),
+    /// A weight for this interval from samples of the task's accesses.
+    Sampled(f64),
+    /// Bytes in this interval, from samples of all traffic of the group.
+    Moved(f64),
+    /// The same, of no known user.
+    Unattributed(f64),
+}
+
+/// One task at the time of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TaskSample {
+    pub id: TaskId,
+    /// The monitoring group that it uses.
+    pub group: u32,
+    pub activity: Activity,
+    /// CPU time since it started.
+    pub cpu_ns: u64,
+}
+
+/// One monitoring group at the time of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupSample {
+    pub group: u32,
+    /// `None`: the counters could not be read.
+    pub counts: Option<Counts>,
+}
+
+/// Parameters of the estimator.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Half-life of the averages of bandwidths.
+    pub half_life_ms: f64,
+    pub counter_spec: CounterSpec,
+    /// Whether a store reads its cache line first and therefore counts twice (true for cached
+    /// stores, false for non-temporal ones).
+    pub write_allocate: bool,
+    /// Half-life of the data from which bytes per CPU second are learned. 0: weights are used as
+    /// they are.
+    pub learn_half_life_ms: f64,
+}
+
+/// Bandwidth and CPU time of one task.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TaskEstimate {
+    pub id: TaskId,
+    pub group: u32,
+    /// In bytes a second.
+    pub bandwidth: f64,
+    /// The bytes attributed to it in this step.
+    pub bytes: f64,
+    /// In CPUs.
+    pub cpu: f64,
+}
+
+/// The traffic of one group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupEstimate {
+    pub group: u32,
+    /// In bytes a second; while the counter is at fault, the last valid value.
+    pub bandwidth: f64,
+    /// The part that belongs to no known task.
+    pub unattributed: f64,
+    pub fault: Option<Fault>,
+}
+
+/// The result of one step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Estimate {
+    pub groups: Vec<GroupEstimate>,
+    pub tasks: Vec<TaskEstimate>,
+}
+
+impl Estimate {
+    /// Bandwidth of the whole device, in bytes a second.
+    pub fn total(&self) -> f64 {
+        self.groups.iter().map(|group| group.bandwidth).sum()
+    }
+
+    /// Whether the counters of all groups are valid.
+    pub fn is_trusted(&self) -> bool {
+        self.groups.iter().all(|group| group.fault.is_none())
+    }
+}
