@@ -91,9 +91,9 @@ bench-wake: build ## Waking: how soon a service's reads hit DRAM, hot-first agai
 	@$(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_wake -- $(BENCH_DIR) $(ROUNDS)
 
 BENCH_PROCESS = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_process -- \
-	--out $(BENCH_DIR) --rounds $(ROUNDS) $(if $(CASES),--cases $(CASES)) $(if $(MOST),--most $(MOST))
+	--out $(BENCH_DIR) --rounds $(ROUNDS) $(if $(CASES),--cases $(CASES)) $(if $(or $(MAX_MIB),$(MOST)),--max-mib $(or $(MAX_MIB),$(MOST)))
 
-bench-process: build ## Process persistence beside CRIU; goes on where it was interrupted (ROUNDS= CASES= MOST=)
+bench-process: build ## Process persistence beside CRIU; goes on where it was interrupted (ROUNDS= CASES= MAX_MIB=)
 	@$(BENCH_PROCESS)
 
 publish-process: build ## Put what bench-process measured into docs/

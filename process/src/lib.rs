@@ -1,9 +1,9 @@
-//! Whole-process persistence: a program, unmodified, survives the loss of power.
+//! Whole-process persistence: keeps an unmodified program across a loss of power.
 //!
 //! ```text
 //!   program (tree of processes)              tracker (dormouse process run)            store (file, DAX)
 //!  ┌──────────────────────────┐   freeze    ┌────────────────────────────────┐        ┌──────────────┐
-//!  │ threads, registers       │◄────────────┤ ptrace    stop, look, inject   │        │ roots A, B   │
+//!  │ threads, registers       │◄────────────┤ ptrace    stop, read, inject   │        │ roots A, B   │
 //!  │ files, sockets, timers   ├────────────►│ capture → state  description   ├───────►│ description  │
 //!  │                          │   dirty?    │                                │        │              │
 //!  │ memory ── write-protect ─┼────────────►│ track     which pages changed  │        │              │

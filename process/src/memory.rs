@@ -68,8 +68,8 @@ pub fn read_array<const N: usize>(pid: i32, address: u64) -> io::Result<[u8; N]>
     Ok(bytes)
 }
 
-/// Writes memory of a process that we trace, also where it may only read it (a private copy of
-/// the page comes into being, as when a debugger sets a breakpoint).
+/// Writes memory of a process that we trace, also where it may only read it (the kernel makes a
+/// private copy of the page, as when a debugger sets a breakpoint).
 ///
 /// # Errors
 /// It is not mapped, is a shared mapping that may not be written, or we may not.

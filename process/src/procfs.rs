@@ -1,4 +1,4 @@
-//! What we read from /proc about one process: small parsers, strict about what they need.
+//! Parsers of /proc for one process, strict about the fields that they need.
 
 use std::fs;
 use std::io;
@@ -139,7 +139,7 @@ pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
     Ok(threads)
 }
 
-/// Whether an error of /proc only says that the task is no more.
+/// Whether an error of /proc means that the task has ended.
 pub fn vanished(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
@@ -161,7 +161,7 @@ pub struct Stat {
     pub started: u64,
     /// Resident pages.
     pub resident_pages: u64,
-    /// The memory layout as the kernel was told: code, data, brk, stack, arguments, environment.
+    /// The memory layout that the kernel reports: code, data, brk, stack, arguments, environment.
     pub layout: Layout,
     /// Exit status as `waitpid` would give it (of a zombie).
     pub exit_code: i32,
@@ -176,7 +176,7 @@ pub struct Layout {
     pub start_data: u64,
     pub end_data: u64,
     pub start_brk: u64,
-    /// Not in `stat`: asked from the process itself.
+    /// Not in `stat`: read by a remote system call.
     pub brk: u64,
     pub start_stack: u64,
     pub arg_start: u64,

@@ -1,4 +1,4 @@
-//! Questions about sockets, and requests, to the kernel: sock_diag(7).
+//! Queries and requests about sockets to the kernel: sock_diag(7).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -7,9 +7,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 pub const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// Kind of a request to end a socket.
 pub const SOCK_DESTROY: u16 = 21;
-/// All that fit the question are asked for.
+/// Requests all that match.
 pub const DUMP: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
-/// One is asked for; an acknowledgement says that it was told or done.
+/// Requests one; an acknowledgement follows.
 pub const ONE: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
 
 const NLMSG_ERROR: u16 = 2;
@@ -59,7 +59,7 @@ pub fn exchange(
     }
     let mut buffer = vec![0u8; 64 << 10];
     loop {
-        // SAFETY: the buffer lives and is as long as said.
+        // SAFETY: the buffer is valid for its length.
         let got = unsafe {
             libc::recv(
                 socket.as_raw_fd(),

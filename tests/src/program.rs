@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreape
 use crate::{Said, dormouse, dormouse_path, workspace};
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// Numbers that differ from run to run of a loop, and not from run to run of the test.
 pub struct Chance(u64);
@@ -157,7 +157,7 @@ impl Program {
             .stderr(output)
             .spawn()
             .expect("it can be started");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         let status = loop {
             if let Some(status) = child.try_wait().expect("our own child") {
                 break status;
@@ -177,7 +177,7 @@ impl Program {
 
     /// Waits until something holds; the tracker must not end meanwhile.
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         while !holds(self) {
             let tracker = self.tracker.as_mut().expect("it was started");
             let ended = tracker.try_wait().expect("our own child");
@@ -235,7 +235,7 @@ impl Program {
     pub fn wait_for(&mut self, word: &str, count: usize) -> bool {
         let lines = |text: &str| text.lines().filter(|l| l.starts_with(word)).count();
         let before = lines(&self.said());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_MAX;
         while lines(&self.said()) < before + count {
             let tracker = self.tracker.as_mut().expect("it was started");
             if let Some(status) = tracker.try_wait().expect("our own child") {

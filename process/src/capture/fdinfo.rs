@@ -1,4 +1,4 @@
-//! What `/proc/PID/fdinfo` says of a descriptor; documented in proc_pid_fdinfo(5). Pure.
+//! Parser of `/proc/PID/fdinfo`, documented in proc_pid_fdinfo(5). Pure.
 
 use crate::procfs;
 use crate::state::{EpollItem, FileKind};

@@ -1,51 +1,49 @@
-//! Open descriptors: which open file description each refers to, and what that is.
+//! Open descriptors, the open file description behind each, and its kind.
 //!
-//! Two descriptors may share one description (`dup`, `fork`): then they share its offset and
-//! flags. Candidates look alike in `fdinfo`; `kcmp` decides.
+//! Two descriptors may share one description (`dup`, `fork`); then they share its offset and
+//! flags. Candidates are equal in `fdinfo`; `kcmp` decides.
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::fdinfo::{epoll_items, flock_of, hex, timer};
 use super::objects::is_at;
 use super::{Builder, Error};
 use crate::procfs;
 use crate::ptrace::Pid;
-use crate::state::{
-    Descriptor, File, FileKind, InotifyWatch, ObjectKind, Pipe, Process, RecordLock,
-};
+use crate::state::{Descriptor, File, FileKind, ObjectKind, Process, RecordLock};
 
 const KCMP_FILE: libc::c_long = 0;
-const DELETED: &str = " (deleted)";
+pub(super) const DELETED: &str = " (deleted)";
 
 /// Descriptions that were met already.
 #[derive(Default)]
 pub(super) struct Descriptions {
-    /// By what they look like: process, descriptor, index.
-    known: HashMap<Looks, Vec<(Pid, RawFd, u32)>>,
+    /// By fingerprint: process, descriptor, index.
+    known: HashMap<Fingerprint, Vec<(Pid, RawFd, u32)>>,
     /// Of the tracker's first three descriptors: device, inode.
     inherited: Option<Vec<(RawFd, u64, u64)>>,
 }
 
-/// Different looks: surely different descriptions.
+/// Descriptions with different fingerprints are different.
 #[derive(PartialEq, Eq, Hash)]
-struct Looks {
+struct Fingerprint {
     device: u64,
     inode: u64,
     link: String,
     info: String,
 }
 
-/// A descriptor that is being looked at.
-struct Open<'looking> {
-    number: RawFd,
-    link: &'looking str,
-    info: &'looking str,
-    metadata: &'looking Metadata,
-    flags: u32,
+/// A descriptor that is being described.
+pub(super) struct Open<'reading> {
+    pub number: RawFd,
+    pub link: &'reading str,
+    pub info: &'reading str,
+    pub metadata: &'reading Metadata,
+    pub flags: u32,
 }
 
 impl Builder<'_> {
@@ -60,7 +58,7 @@ impl Builder<'_> {
         numbers.sort_unstable();
         for number in numbers {
             let link_path = format!("{directory}/{number}");
-            let failed = || format!("look at its descriptor {number}");
+            let failed = || format!("read its descriptor {number}");
             let link = fs::read_link(&link_path).map_err(self.failed(failed()))?;
             let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}"))
                 .map_err(self.failed(failed()))?;
@@ -95,13 +93,19 @@ impl Builder<'_> {
             .lines()
             .filter(|line| !line.starts_with("flags:") && !line.starts_with("lock:"))
             .collect();
-        let looks = Looks {
+        let fingerprint = Fingerprint {
             device: open.metadata.dev(),
             inode: open.metadata.ino(),
             link: open.link.to_owned(),
             info: format!("{:o} {}", open.flags, stable.join("\n")),
         };
-        for &(pid, number, index) in self.descriptions.known.get(&looks).into_iter().flatten() {
+        for &(pid, number, index) in self
+            .descriptions
+            .known
+            .get(&fingerprint)
+            .into_iter()
+            .flatten()
+        {
             if same_description((pid, number), (self.pid, open.number)) {
                 return Ok(Some(index));
             }
@@ -125,7 +129,7 @@ impl Builder<'_> {
         });
         self.descriptions
             .known
-            .entry(looks)
+            .entry(fingerprint)
             .or_default()
             .push((self.pid, open.number, index));
         Ok(Some(index))
@@ -241,78 +245,6 @@ impl Builder<'_> {
             return None;
         }
         Some(FileKind::Pid(pid))
-    }
-
-    fn inotify(&mut self, open: &Open<'_>) -> Result<Option<FileKind>, Error> {
-        let mut watches = Vec::new();
-        for line in open
-            .info
-            .lines()
-            .filter(|line| line.starts_with("inotify "))
-        {
-            let field = |name: &str| {
-                line.split(' ')
-                    .find_map(|word| word.strip_prefix(name)?.strip_prefix(':'))
-            };
-            let number = field("wd").and_then(|wd| i32::from_str_radix(wd, 16).ok());
-            let mask = field("mask").and_then(|mask| u32::from_str_radix(mask, 16).ok());
-            match (number, mask, watched_path(&field)) {
-                (Some(number), Some(mask), Ok(path)) => {
-                    watches.push(InotifyWatch { number, path, mask });
-                }
-                (_, _, Err(error)) => {
-                    self.refuse(format!(
-                        "fd {}: what its inotify instance watches cannot be found ({error})",
-                        open.number
-                    ));
-                    return Ok(None);
-                }
-                _ => {
-                    self.refuse(format!(
-                        "fd {}: its inotify instance is not understood",
-                        open.number
-                    ));
-                    return Ok(None);
-                }
-            }
-        }
-        watches.sort_by_key(|watch| watch.number);
-        let failed = "look at its inotify instance";
-        let own = duplicate(self.pid, open.number).map_err(self.failed(failed))?;
-        let mut waiting = 0i32;
-        // SAFETY: the number lives.
-        if unsafe { libc::ioctl(own.as_raw_fd(), libc::FIONREAD, &raw mut waiting) } != 0 {
-            return Err(self.failed(failed)(io::Error::last_os_error()));
-        }
-        Ok(Some(FileKind::Inotify {
-            watches,
-            unread: waiting > 0,
-        }))
-    }
-
-    fn pipe(&mut self, open: &Open<'_>) -> Result<FileKind, Error> {
-        let inode = open.metadata.ino();
-        if let Some(&index) = self.pipe_index.get(&inode) {
-            return Ok(FileKind::Pipe(index));
-        }
-        let failed = || format!("read the pipe behind its descriptor {}", open.number);
-        let (content, capacity) =
-            pipe_content(self.pid, open.number).map_err(self.failed(failed()))?;
-        let path = (!open.link.starts_with("pipe:")).then(|| open.link.to_owned());
-        if path.as_ref().is_some_and(|path| path.ends_with(DELETED)) {
-            self.refuse(format!(
-                "fd {} is a named pipe that was removed",
-                open.number
-            ));
-        }
-        let index = self.tree.pipes.len() as u32;
-        self.tree.pipes.push(Pipe {
-            content,
-            capacity,
-            path,
-        });
-        self.pipe_index.insert(inode, index);
-        Ok(FileKind::Pipe(index))
     }
 
     fn owner(&mut self, open: &Open<'_>, kind: &FileKind) -> (i32, i32, i32) {
@@ -453,97 +385,3 @@ fn same_description(one: (Pid, RawFd), other: (Pid, RawFd)) -> bool {
     };
     order == 0
 }
-
-/// Copies what is in a pipe without taking it out.
-fn pipe_content(pid: Pid, number: RawFd) -> io::Result<(Vec<u8>, u32)> {
-    let reader = fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(format!("/proc/{pid}/fd/{number}"))?;
-    let capacity = rustix::pipe::fcntl_getpipe_size(&reader)?;
-    let mut waiting = 0i32;
-    // SAFETY: the number lives.
-    if unsafe { libc::ioctl(reader.as_raw_fd(), libc::FIONREAD, &raw mut waiting) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let mut content = Vec::new();
-    if waiting > 0 {
-        let (copy, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-        // As many slots as the original has: each write of the program may hold one.
-        rustix::pipe::fcntl_setpipe_size(&into, capacity)?;
-        // SAFETY: no memory involved.
-        let copied = unsafe {
-            libc::tee(
-                reader.as_raw_fd(),
-                into.as_raw_fd(),
-                waiting as usize,
-                libc::SPLICE_F_NONBLOCK,
-            )
-        };
-        if copied < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        drop(into);
-        fs::File::from(copy).read_to_end(&mut content)?;
-        if content.len() != waiting as usize {
-            return Err(io::Error::other("its content could not be copied whole"));
-        }
-    }
-    Ok((content, capacity as u32))
-}
-
-/// The path behind the file handle that an inotify mark holds.
-fn watched_path<'line>(field: &impl Fn(&str) -> Option<&'line str>) -> io::Result<String> {
-    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-    let number = |name| {
-        field(name)
-            .and_then(|text| u64::from_str_radix(text, 16).ok())
-            .ok_or_else(invalid)
-    };
-    let device = number("sdev")?;
-    let handle = field("f_handle").ok_or_else(invalid)?;
-    let bytes: Vec<u8> = (0..handle.len() / 2)
-        .filter_map(|at| u8::from_str_radix(&handle[at * 2..at * 2 + 2], 16).ok())
-        .collect();
-    // struct file_handle: length, type, bytes.
-    let mut raw = (number("fhandle-bytes")? as u32).to_ne_bytes().to_vec();
-    raw.extend_from_slice(&(number("fhandle-type")? as i32).to_ne_bytes());
-    raw.extend_from_slice(&bytes);
-    raw.resize(8 + 128, 0);
-    let mount = mount_point((device >> 20) as u32, (device & 0xf_ffff) as u32)?;
-    let mount = fs::File::open(mount)?;
-    // SAFETY: the handle lives and is as long as it says; the descriptor is new and ours.
-    let file = unsafe {
-        let fd = libc::syscall(
-            libc::SYS_open_by_handle_at,
-            mount.as_raw_fd(),
-            raw.as_mut_ptr(),
-            libc::O_PATH | libc::O_CLOEXEC,
-        );
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        OwnedFd::from_raw_fd(fd as RawFd)
-    };
-    let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    let path = path.to_string_lossy().into_owned();
-    if path.ends_with(DELETED) {
-        return Err(io::Error::from(io::ErrorKind::NotFound));
-    }
-    Ok(path)
-}
-
-fn mount_point(major: u32, minor: u32) -> io::Result<String> {
-    let device = format!("{major}:{minor}");
-    fs::read_to_string("/proc/self/mountinfo")?
-        .lines()
-        .find_map(|line| {
-            let words: Vec<&str> = line.split(' ').collect();
-            (words.get(2) == Some(&device.as_str())).then(|| words.get(4).map(|&w| w.to_owned()))?
-        })
-        .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
-}
-
-#[cfg(test)]
-#[path = "files_tests.rs"]
-mod tests;

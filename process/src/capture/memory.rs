@@ -1,4 +1,4 @@
-//! Mappings: what is behind each, and what the program advised about it.
+//! Mappings: the backing of each, and the program's advice about it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -13,19 +13,18 @@ use crate::state::{Backing, KernelPart, Mapping, advice};
 /// Up to this resident size, `smaps` is read while the program is stopped: about 1 ms.
 const SMAPS_PAGES_MAX: u64 = (64 << 20) / 4096;
 
-/// What `/proc/PID/smaps` told about mappings. It walks all page tables, which takes long for a
-/// large process (15 ms for 1 GiB): of such a one it is read while it runs, and looked up while it
-/// is stopped; read again then only if there is a mapping that was not there before. What it
-/// advises in between about a mapping that stays as it is, is missed; what kind of mapping it is,
-/// and how large its pages are, is never taken from here alone.
+/// What `/proc/PID/smaps` reports about mappings. Reading it walks all page tables, which takes long
+/// for a large process (15 ms for 1 GiB). For such a process it is read while the process runs, and
+/// read again while it is stopped only if there is a new mapping. Advice that the process gives in
+/// between about an unchanged mapping is missed. The kind of a mapping and the size of its pages are
+/// never taken from here alone.
 #[derive(Debug, Default)]
 pub struct AdviceCache {
     /// Of each process, by first address.
     known: HashMap<Pid, BTreeMap<u64, (Key, Advice)>>,
 }
 
-/// What is equal in two mappings of the same kind: another mapping that has come to lie in the
-/// same place is not taken for the one that was asked about.
+/// Identifies a mapping, so that another mapping in the same place is not taken for it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     start: u64,
@@ -285,7 +284,7 @@ impl Builder<'_> {
         Ok(metadata.file_type().is_char_device())
     }
 
-    /// Asynchronous I/O: the ring is recreated empty, so nothing may be under way.
+    /// Asynchronous I/O: the ring is recreated empty, so no event may be unread.
     fn aio_ring(&mut self, map: &MapsLine, range: &str) -> Result<Option<Backing>, Error> {
         // struct aio_ring: id, nr, head, tail, magic, …
         let words = crate::memory::read_array::<20>(self.pid, map.start)
@@ -308,7 +307,7 @@ impl Builder<'_> {
         Ok(Some(Backing::AioRing { events }))
     }
 
-    /// All processes of a tree have the same vdso: its digest tells whether a kernel has it, too.
+    /// All processes of a tree have the same vdso; its digest identifies the vdso of a kernel.
     fn vdso(&mut self, map: &MapsLine) -> Result<(), Error> {
         let mut code = vec![0u8; (map.end - map.start) as usize];
         let got = crate::memory::read(self.pid, map.start, &mut code);

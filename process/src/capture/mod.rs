@@ -1,21 +1,25 @@
-//! Reading the kernel objects of a stopped process tree into a description.
+//! Describes the kernel objects of a stopped process tree.
 //!
-//! Most is read from outside: /proc, ptrace, and duplicates of the tree's descriptors
-//! (`pidfd_getfd`). What only a process itself can ask (signal handlers, alternate stacks, …) is
-//! asked by system calls that run in it. The tree is the same afterwards: bytes that are borrowed
-//! for answers are put back. What we cannot restore is refused here, all of it in one error.
+//! Most state is read from outside: /proc, ptrace, and duplicates of the tree's descriptors
+//! (`pidfd_getfd`). State that only the process itself can read (signal handlers, alternate stacks,
+//! …) is read by remote system calls. They leave the tree unchanged: memory that they borrow for
+//! answers is restored. What cannot be restored is refused here, all of it in one error.
 
-mod ask;
 mod fdinfo;
 mod files;
 mod memory;
 mod objects;
+mod options;
+mod pipes;
+mod queues;
+mod remote;
 mod sockets;
 mod sysv;
 mod task;
 mod tcp;
 mod thread;
 mod unix_diag;
+mod watches;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -40,7 +44,7 @@ pub struct Options<'caller> {
     /// The tree will not run again: TCP connections to the outside are read, too, and held as
     /// they are read.
     pub keep_connections: bool,
-    /// The tracker has stopped the tree (SIGSTOP): restored, it runs.
+    /// The tracker has stopped the tree (SIGSTOP): after a restore it runs.
     pub stopped_by_us: bool,
 }
 
@@ -55,7 +59,7 @@ pub struct Captured {
     pub connections: Vec<HeldConnection>,
 }
 
-/// Memory with a life of its own, to be read through a descriptor.
+/// A shared-memory object, to be read through a descriptor.
 pub struct SharedObject {
     /// Names its pages.
     pub space: SpaceId,
@@ -92,7 +96,7 @@ pub enum Error {
     /// It uses what we cannot restore.
     #[error("{}", list(.0))]
     Unsupported(Vec<Refusal>),
-    /// A thread could not be asked.
+    /// A thread could not execute a remote system call.
     #[error(transparent)]
     Ptrace(#[from] ptrace::Error),
     /// A system call that must work failed.
@@ -140,7 +144,7 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
     if builder.refusals.is_empty() {
         builder.finish_connections();
     }
-    // A process' own answers were asked by threads that must stand as they stood before.
+    // The threads that executed remote system calls get their registers back.
     for process in &mut frozen.processes {
         process.end_injections();
     }
@@ -155,7 +159,7 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
     }
 }
 
-/// A description in the making.
+/// Builds a description.
 struct Builder<'caller> {
     options: Options<'caller>,
     tree: state::Tree,
@@ -283,8 +287,8 @@ impl<'caller> Builder<'caller> {
 }
 
 impl Builder<'_> {
-    /// A session without a leader is made again by who stands in for it, as a sibling of its
-    /// first members: they must have one parent.
+    /// A placeholder process makes a session without a leader again, as a sibling of its first
+    /// members: they must have one parent.
     fn torn_sessions(&self, pids: &[Pid]) -> Vec<(Pid, String)> {
         let processes = &self.tree.processes;
         let session_of: HashMap<Pid, Pid> = processes.iter().map(|p| (p.pid, p.session)).collect();

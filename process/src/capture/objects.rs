@@ -1,4 +1,4 @@
-//! Files on disk, and memory with a life of its own.
+//! Files on disk, and shared-memory objects.
 
 use std::fs::{self, File, Metadata};
 use std::os::fd::OwnedFd;
@@ -54,7 +54,8 @@ impl Builder<'_> {
             self.refuse(format!("its executable {path} was removed or replaced"));
             return Ok(0);
         }
-        let metadata = fs::metadata(link).map_err(self.failed(format!("look at {link}")))?;
+        let metadata =
+            fs::metadata(link).map_err(self.failed(format!("read the metadata of {link}")))?;
         Ok(self.image(link, &metadata))
     }
 
@@ -139,8 +140,7 @@ impl Builder<'_> {
         index
     }
 
-    /// Whether a character device can be opened anew and nobody will notice. Otherwise the reason
-    /// against it.
+    /// Why a character device cannot be opened anew without a difference; `None`: it can.
     pub(super) fn device_refusal(metadata: &Metadata, path: &str) -> Option<String> {
         if !metadata.file_type().is_char_device() {
             return Some(format!("the block device {path}"));
@@ -168,7 +168,7 @@ fn can_be_made_again(link: &str, path: &str) -> std::io::Result<()> {
     let other = |why: &str| std::io::Error::other(why.to_owned());
     let directory = Path::new(path).parent().filter(|_| path.starts_with('/'));
     let directory = directory.ok_or_else(|| other("it is no file of a file system"))?;
-    // A message queue, secret memory: their names only look like paths.
+    // Message queues and secret memory have names that resemble paths.
     if rustix::fs::statfs(directory)?.f_type != rustix::fs::statfs(link)?.f_type {
         return Err(other("it is no file of that directory's file system"));
     }

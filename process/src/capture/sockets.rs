@@ -1,68 +1,22 @@
 //! Sockets: unix, TCP, UDP, netlink.
 //!
-//! They are asked through duplicates of the tree's descriptors; nothing is taken out of a queue.
+//! They are read through duplicates of the tree's descriptors; nothing is taken out of a queue.
 //! Established TCP connections are in `tcp`.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fs;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::files::duplicate;
+use super::options::{changed_options, option_bytes, option_i32};
+use super::queues::{peek_all, sender_is_known, with_sender};
 use super::tcp::Candidate;
 use super::{Builder, Error};
 use crate::state::{FileKind, Socket, SocketState};
 
 const SO_GET_FILTER: i32 = 26;
-const SO_BUF_LOCK: i32 = 72;
-const SO_PEEK_OFF: i32 = 42;
-
-/// Options that a program may set and that can be asked: level and name.
-const OPTIONS_ANY: &[(i32, i32)] = &[
-    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
-    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
-    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
-    (libc::SOL_SOCKET, libc::SO_BROADCAST),
-    (libc::SOL_SOCKET, libc::SO_LINGER),
-    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
-    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
-    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
-    (libc::SOL_SOCKET, libc::SO_PASSCRED),
-    (libc::SOL_SOCKET, libc::SO_PRIORITY),
-    (libc::SOL_SOCKET, libc::SO_MARK),
-    (libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
-    (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
-    (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
-    (libc::SOL_SOCKET, libc::SO_DONTROUTE),
-];
-const OPTIONS_TCP: &[(i32, i32)] = &[
-    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
-    (libc::IPPROTO_TCP, libc::TCP_CORK),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
-    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
-    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
-    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
-    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
-    (libc::IPPROTO_TCP, libc::TCP_CONGESTION),
-];
-const OPTIONS_IP: &[(i32, i32)] = &[
-    (libc::IPPROTO_IP, libc::IP_TOS),
-    (libc::IPPROTO_IP, libc::IP_TTL),
-    (libc::IPPROTO_IP, libc::IP_FREEBIND),
-    (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
-    (libc::IPPROTO_IP, libc::IP_PKTINFO),
-    (libc::IPPROTO_IP, libc::IP_RECVERR),
-    (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
-];
-const OPTIONS_IP6: &[(i32, i32)] = &[
-    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
-    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
-];
 
 impl Builder<'_> {
     /// Describes the socket behind a descriptor.
@@ -70,13 +24,13 @@ impl Builder<'_> {
         if let Some(&index) = self.socket_index.get(&inode) {
             return Ok(Some(FileKind::Socket(index)));
         }
-        let failed = || format!("look at the socket behind its descriptor {number}");
+        let failed = || format!("read the socket behind its descriptor {number}");
         let socket = duplicate(self.pid, number).map_err(self.failed(failed()))?;
-        let ask = |name| option_i32(&socket, libc::SOL_SOCKET, name);
-        let family = ask(libc::SO_DOMAIN).map_err(self.failed(failed()))?;
-        let kind = ask(libc::SO_TYPE).map_err(self.failed(failed()))?;
-        let protocol = ask(libc::SO_PROTOCOL).map_err(self.failed(failed()))?;
-        let listening = ask(libc::SO_ACCEPTCONN).unwrap_or(0) != 0;
+        let option = |name| option_i32(&socket, libc::SOL_SOCKET, name);
+        let family = option(libc::SO_DOMAIN).map_err(self.failed(failed()))?;
+        let kind = option(libc::SO_TYPE).map_err(self.failed(failed()))?;
+        let protocol = option(libc::SO_PROTOCOL).map_err(self.failed(failed()))?;
+        let listening = option(libc::SO_ACCEPTCONN).unwrap_or(0) != 0;
         let described = match family {
             libc::AF_UNIX => self.unix_socket(&socket, number, inode, kind, listening)?,
             libc::AF_INET | libc::AF_INET6 => {
@@ -92,7 +46,7 @@ impl Builder<'_> {
             return Ok(None);
         };
         let mut filter_bytes: libc::socklen_t = 0;
-        // SAFETY: a length of zero asks for the length only.
+        // SAFETY: a length of zero requests only the length.
         let filter = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -138,8 +92,8 @@ impl Builder<'_> {
         kind: i32,
         listening: bool,
     ) -> Result<Option<(SocketState, Vec<u8>, Vec<Vec<u8>>, u8)>, Error> {
-        let failed = self.failed("ask for unix sockets (the kernel lacks unix_diag?)");
-        let told = self
+        let failed = self.failed("read unix sockets (does the kernel have unix_diag?)");
+        let reported = self
             .unix
             .get(inode)
             .map_err(failed)?
@@ -147,7 +101,7 @@ impl Builder<'_> {
             .unwrap_or_default();
         let address = address_of(socket);
         if listening {
-            let backlog = told.backlog;
+            let backlog = reported.backlog;
             return Ok(Some((
                 SocketState::Listening { backlog },
                 address,
@@ -172,8 +126,8 @@ impl Builder<'_> {
             return Ok(None);
         }
         let received = messages.into_iter().map(|message| message.bytes).collect();
-        let shutdown = told.shutdown;
-        if told.peer == 0 {
+        let shutdown = reported.shutdown;
+        if reported.peer == 0 {
             // Never connected, or its peer is gone.
             let connected =
                 matches!(kind, libc::SOCK_STREAM | libc::SOCK_SEQPACKET) && was_connected(socket);
@@ -185,8 +139,10 @@ impl Builder<'_> {
             return Ok(Some((state, address, received, shutdown)));
         }
         // The peer's index is not known yet: it is put in when all sockets are known.
-        self.peers
-            .insert(self.tree.sockets.len() as u32, (told.peer, peer_of(socket)));
+        self.peers.insert(
+            self.tree.sockets.len() as u32,
+            (reported.peer, peer_of(socket)),
+        );
         Ok(Some((SocketState::Broken, address, received, shutdown)))
     }
 
@@ -204,11 +160,11 @@ impl Builder<'_> {
             .get(inode)
             .ok()
             .flatten()
-            .map_or(0, |told| told.file);
+            .map_or(0, |reported| reported.file);
         let directory = fs::read_link(format!("/proc/{}/cwd", self.pid)).unwrap_or_default();
         let is_there = |directory: &&Path| {
             let found = fs::symlink_metadata(directory.join(&path));
-            // The kernel tells 32 bits of it.
+            // The kernel reports 32 bits of it.
             found.is_ok_and(|found| found.ino() & 0xffff_ffff == file)
         };
         let Some(found) = directory.ancestors().find(is_there) else {
@@ -338,245 +294,12 @@ fn was_connected(socket: &OwnedFd) -> bool {
         )
 }
 
-/// A message in a receive queue.
-struct Message {
-    /// The sender's address; empty: it has none.
-    from: Vec<u8>,
-    bytes: Vec<u8>,
-}
-
-/// Why datagrams cannot be put into the queue again as they were: their receiver would learn who
-/// has sent them.
-fn sender_is_known(socket: &OwnedFd, messages: &[Message]) -> Option<&'static str> {
-    if messages.is_empty() {
-        return None;
-    }
-    if option_i32(socket, libc::SOL_SOCKET, libc::SO_PASSCRED).unwrap_or(0) != 0 {
-        return Some("unread datagrams that carry their senders' credentials");
-    }
-    let named = messages.iter().any(|message| message.from.len() > 2);
-    named.then_some("unread datagrams from a sender that has an address")
-}
-
-/// A datagram of UDP as the description holds it: the length of the sender's address, the address,
-/// the datagram.
-fn with_sender(message: &Message) -> Vec<u8> {
-    let mut bytes = vec![message.from.len() as u8];
-    bytes.extend_from_slice(&message.from);
-    bytes.extend_from_slice(&message.bytes);
-    bytes
-}
-
-/// All that lies in the receive queue of a socket; `None`: descriptors are under way in it.
-fn peek_all(socket: &OwnedFd, kind: i32) -> io::Result<Option<Vec<Message>>> {
-    let fd = socket.as_raw_fd();
-    let mut waiting = 0i32;
-    // SAFETY: the number lives.
-    if unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut waiting) } != 0 || waiting == 0 {
-        return Ok(Some(Vec::new()));
-    }
-    let old = option_i32(socket, libc::SOL_SOCKET, SO_PEEK_OFF).unwrap_or(-1);
-    set_option_i32(socket, libc::SOL_SOCKET, SO_PEEK_OFF, 0)?;
-    let result = peek_from_offset(fd, kind);
-    set_option_i32(socket, libc::SOL_SOCKET, SO_PEEK_OFF, old)?;
-    result
-}
-
-fn peek_from_offset(fd: RawFd, kind: i32) -> io::Result<Option<Vec<Message>>> {
-    let mut messages: Vec<Message> = Vec::new();
-    let mut buffer = vec![0u8; 256 << 10];
-    loop {
-        let mut control = [0u64; 64];
-        let mut from = [0u8; 128];
-        let mut vector = libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: buffer.len(),
-        };
-        // SAFETY: an all-zero message header is valid.
-        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-        header.msg_name = from.as_mut_ptr().cast();
-        header.msg_namelen = from.len() as libc::socklen_t;
-        header.msg_iov = &raw mut vector;
-        header.msg_iovlen = 1;
-        header.msg_control = control.as_mut_ptr().cast();
-        header.msg_controllen = size_of_val(&control);
-        // SAFETY: all parts of the header live.
-        let got = unsafe {
-            libc::recvmsg(
-                fd,
-                &raw mut header,
-                libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC,
-            )
-        };
-        if got < 0 {
-            let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::WouldBlock {
-                Ok(Some(messages))
-            } else {
-                Err(error)
-            };
-        }
-        if close_passed_descriptors(&header) {
-            return Ok(None);
-        }
-        // Of a datagram socket it is no end, but an empty datagram.
-        if got == 0 && kind != libc::SOCK_DGRAM {
-            return Ok(Some(messages));
-        }
-        let bytes = &buffer[..got as usize];
-        match (kind, messages.last_mut()) {
-            (libc::SOCK_STREAM, Some(stream)) => stream.bytes.extend_from_slice(bytes),
-            _ => messages.push(Message {
-                from: from[..(header.msg_namelen as usize).min(from.len())].to_vec(),
-                bytes: bytes.to_vec(),
-            }),
-        }
-    }
-}
-
-/// Peeking duplicates descriptors that are being passed: closes them. True: there were some.
-fn close_passed_descriptors(header: &libc::msghdr) -> bool {
-    let mut any = false;
-    // SAFETY: the kernel filled the control buffer, which lives, and said how much of it.
-    unsafe {
-        let mut control = libc::CMSG_FIRSTHDR(header);
-        while !control.is_null() {
-            if (*control).cmsg_level == libc::SOL_SOCKET && (*control).cmsg_type == libc::SCM_RIGHTS
-            {
-                let data = libc::CMSG_DATA(control).cast::<RawFd>();
-                let count = ((*control).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
-                for at in 0..count {
-                    libc::close(data.add(at).read_unaligned());
-                }
-                any = true;
-            }
-            control = libc::CMSG_NXTHDR(header, control);
-        }
-    }
-    any
-}
-
-/// Options whose value is not that of a fresh socket of the same kind.
-fn changed_options(
-    socket: &OwnedFd,
-    family: i32,
-    kind: i32,
-    protocol: i32,
-) -> io::Result<Vec<(i32, i32, Vec<u8>)>> {
-    thread_local! {
-        static FRESH: std::cell::RefCell<HashMap<(i32, i32, i32), OwnedFd>> = std::cell::RefCell::default();
-    }
-    FRESH.with_borrow_mut(|all| {
-        let key = (family, kind, protocol);
-        let fresh = match all.entry(key) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                // SAFETY: no memory involved; the descriptor is new and ours.
-                let fresh = unsafe {
-                    let fd = libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol);
-                    if fd < 0 {
-                        return Err(io::Error::last_os_error());
-                    }
-                    OwnedFd::from_raw_fd(fd)
-                };
-                entry.insert(fresh)
-            }
-        };
-        let mut lists = vec![OPTIONS_ANY];
-        if matches!(family, libc::AF_INET | libc::AF_INET6) {
-            lists.push(OPTIONS_IP);
-            if protocol == libc::IPPROTO_TCP {
-                lists.push(OPTIONS_TCP);
-            }
-        }
-        if family == libc::AF_INET6 {
-            lists.push(OPTIONS_IP6);
-        }
-        let mut changed = Vec::new();
-        for &(level, name) in lists.into_iter().flatten() {
-            // What this kind of socket does not have is not set either.
-            let Ok(value) = option_bytes(socket, level, name, 64) else {
-                continue;
-            };
-            if option_bytes(fresh, level, name, 64).is_ok_and(|usual| usual == value) {
-                continue;
-            }
-            changed.push((level, name, value));
-        }
-        // Buffer sizes count only if the program has set them; the kernel doubles what it is told.
-        let locked = option_i32(socket, libc::SOL_SOCKET, SO_BUF_LOCK).unwrap_or(0);
-        for (bit, name) in [(1, libc::SO_SNDBUF), (2, libc::SO_RCVBUF)] {
-            if locked & bit != 0 {
-                let bytes = option_i32(socket, libc::SOL_SOCKET, name)? / 2;
-                changed.push((libc::SOL_SOCKET, name, bytes.to_ne_bytes().to_vec()));
-            }
-        }
-        Ok(changed)
-    })
-}
-
-pub(super) fn option_bytes(
-    socket: &OwnedFd,
-    level: i32,
-    name: i32,
-    room: usize,
-) -> io::Result<Vec<u8>> {
-    let mut value = vec![0u8; room];
-    let mut bytes = room as libc::socklen_t;
-    // SAFETY: the buffer lives and is as long as said.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            value.as_mut_ptr().cast(),
-            &raw mut bytes,
-        )
-    };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    value.truncate(bytes as usize);
-    Ok(value)
-}
-
-pub(super) fn option_i32(socket: &OwnedFd, level: i32, name: i32) -> io::Result<i32> {
-    let value = option_bytes(socket, level, name, 4)?;
-    value
-        .first_chunk::<4>()
-        .map(|bytes| i32::from_ne_bytes(*bytes))
-        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
-}
-
-pub(super) fn set_option_i32(
-    socket: &OwnedFd,
-    level: i32,
-    name: i32,
-    value: i32,
-) -> io::Result<()> {
-    // SAFETY: the value lives.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            4,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
 type NameCall = unsafe extern "C" fn(RawFd, *mut libc::sockaddr, *mut libc::socklen_t) -> i32;
 
 fn name(socket: &OwnedFd, call: NameCall) -> Vec<u8> {
     let mut address = vec![0u8; 128];
     let mut bytes = address.len() as libc::socklen_t;
-    // SAFETY: the buffer lives and is as long as said.
+    // SAFETY: the buffer is valid for its length.
     if unsafe {
         call(
             socket.as_raw_fd(),

@@ -1,10 +1,10 @@
-//! System V semaphores, message queues and shared memory. They belong to nobody: the kernel only
-//! tells the PID of who touched them last, and when. After a boot they are gone, so who uses them
-//! is refused.
+//! System V semaphores, message queues and shared memory. They have no owning process: the kernel
+//! reports only the PID of the process that touched them last, and when. They do not survive a
+//! boot, so a program that uses them is refused.
 //!
-//! They outlive who made them, and a PID comes again: what was last touched before a process
-//! started was not touched by it. (Where the wall clock was set forward in between, this can let
-//! something pass that its program then misses when it wakes.)
+//! They outlive the process that made them, and PIDs are reused: an object that was last touched
+//! before a process started was not touched by that process. (If the wall clock was set forward in
+//! between, this check can miss an object, which the program then lacks after a restore.)
 //!
 //! Attached shared memory is found among the mappings.
 
@@ -17,7 +17,7 @@ use super::Builder;
 use crate::procfs;
 use crate::ptrace::Pid;
 
-/// Semaphores of a set that are asked for; the usual limit is 250.
+/// Semaphores of a set that are read; the usual limit is 250.
 const SEMAPHORES_MAX: i32 = 1000;
 
 /// What the kernel's times of such things (whole seconds) and of starts (ticks) may be apart.
@@ -31,7 +31,7 @@ struct Member {
 
 impl Member {
     fn of(pid: Pid) -> Self {
-        // Whose start cannot be read is taken for older than everything: rather refused than lost.
+        // A process without a readable start time counts as older than everything: refusing is safer.
         let started = procfs::stat(pid, pid).map_or(0, |stat| {
             let ticks = rustix::param::clock_ticks_per_second().max(1);
             (booted() + Duration::from_secs(stat.started / ticks)).as_secs() as i64

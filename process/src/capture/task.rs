@@ -1,4 +1,4 @@
-//! Processes: what /proc tells.
+//! Processes, as /proc reports them.
 
 use std::fs;
 
@@ -41,7 +41,7 @@ impl Builder<'_> {
         let maps = procfs::maps(pid).map_err(self.failed("read its mappings"))?;
         process.mappings = self.mappings(&maps, stat.resident_pages)?;
         self.descriptors(&mut process)?;
-        self.ask_inside(&mut process, frozen)?;
+        self.query_inside(&mut process, frozen)?;
         self.tree.processes.push(process);
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Established TCP connections: sequence numbers, queues and what was agreed on, read in repair
 //! mode (`TCP_REPAIR`, tcp_repair_* in the kernel's net/ipv4/tcp.c).
 //!
-//! Both ends in the tree: they stand still together, so every epoch has them. Another end outside
-//! goes on meanwhile: its connection is kept only if the program is killed at this instant.
-//! Whatever is exchanged after an epoch would be missing in it.
+//! If both ends are in the tree they are stopped together, so every epoch contains the connection.
+//! An end outside the tree continues meanwhile: such a connection is kept only if the program is
+//! killed at this instant, because data exchanged after an epoch would be missing in it.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::Builder;
-use super::sockets::{option_bytes, option_i32, set_option_i32};
+use super::options::{option_bytes, option_i32, set_option_i32};
 use crate::state::{SocketState, TcpConnection};
 
 const TCP_REPAIR: i32 = 19;
@@ -41,7 +41,7 @@ pub(super) struct Candidate {
     pub peer: Vec<u8>,
 }
 
-/// A connection to the outside that was read: it hears nothing and says nothing until this is
+/// A connection to the outside that was read: it neither receives nor sends until this is
 /// dropped, so that what was read stays true.
 #[derive(Debug)]
 pub struct HeldConnection {
@@ -51,14 +51,14 @@ pub struct HeldConnection {
 }
 
 impl HeldConnection {
-    /// Leaves it as it is: it ends with its last descriptor, and its other end is told nothing.
+    /// Leaves it as it is: it ends with its last descriptor, without a packet to the other end.
     pub fn abandon(self) {
         // SAFETY: a duplicate of ours, closed once: its drop is not run.
         unsafe { libc::close(self.socket.as_raw_fd()) };
         std::mem::forget(self);
     }
 
-    /// Enters repair mode; with `deaf`, what arrives is dropped, and comes again.
+    /// Enters repair mode; with `deaf`, input is dropped, and the other end sends it again.
     fn new(socket: OwnedFd, deaf: bool) -> io::Result<Self> {
         let reuse = option_i32(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
         if deaf {
@@ -158,7 +158,7 @@ impl Builder<'_> {
                 return;
             }
         }
-        tracing::debug!("a TCP connection does not come to rest");
+        tracing::debug!("the state of a TCP connection keeps changing");
     }
 
     fn outer_connection(&mut self, one: &Candidate) {
@@ -227,7 +227,9 @@ fn read(socket: &OwnedFd, peer: &[u8]) -> io::Result<TcpConnection> {
         .and_then(|rest| rest.first_chunk::<2>())
         .ok_or(io::ErrorKind::InvalidData)?;
     if !option_bytes(socket, tcp, libc::TCP_ULP, 16)?.is_empty() {
-        return Err(io::Error::other("a protocol of the kernel's lies over it"));
+        return Err(io::Error::other(
+            "an upper-layer protocol of the kernel (such as TLS) is attached to it",
+        ));
     }
     let segment_bytes = option_i32(socket, tcp, libc::TCP_MAXSEG)? as u32;
     let timestamp = option_i32(socket, tcp, TCP_TIMESTAMP)? as u32;
@@ -259,7 +261,7 @@ fn receive_queue(socket: &OwnedFd) -> io::Result<(u32, Vec<u8>)> {
             return Ok((before, content));
         }
     }
-    Err(io::Error::other("it does not come to rest"))
+    Err(io::Error::other("its state keeps changing"))
 }
 
 /// The sequence number after the end of a queue, and its bytes.
@@ -270,7 +272,7 @@ fn queue(socket: &OwnedFd, queue: i32, how_many: libc::c_ulong) -> io::Result<(u
     if content.is_empty() {
         return Ok((sequence, content));
     }
-    // SAFETY: the buffer lives and is as long as said.
+    // SAFETY: the buffer is valid for its length.
     let got = unsafe {
         libc::recv(
             socket.as_raw_fd(),

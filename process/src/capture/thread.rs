@@ -1,4 +1,4 @@
-//! Threads: what /proc and ptrace tell.
+//! Threads, as /proc and ptrace report them.
 
 use std::fs;
 use std::io;
@@ -11,12 +11,12 @@ use crate::state;
 
 pub(super) const PR_GET_SECUREBITS: u64 = 27;
 
-/// What a thread said of itself.
-pub(super) struct Told {
+/// What a thread reports through remote system calls.
+pub(super) struct Reported {
     pub alternate_stack: (u64, i32, u64),
     pub clear_tid: u64,
     pub parent_death_signal: i32,
-    /// Its process' main thread said it.
+    /// Reported by the main thread of its process.
     pub securebits: u32,
 }
 
@@ -25,7 +25,7 @@ impl Builder<'_> {
     pub(super) fn thread(
         &mut self,
         frozen: &FrozenThread,
-        told: &Told,
+        reported: &Reported,
     ) -> Result<state::Thread, Error> {
         let pid = self.pid;
         let tid = frozen.tid;
@@ -56,13 +56,13 @@ impl Builder<'_> {
             xstate_bytes,
             blocked: frozen.signal_mask()?,
             pending: queue(tid, false)?,
-            alternate_stack: told.alternate_stack,
+            alternate_stack: reported.alternate_stack,
             robust_list,
-            clear_tid: told.clear_tid,
+            clear_tid: reported.clear_tid,
             rseq: (rseq.address, rseq.bytes, rseq.signature),
-            credentials: credentials(&status, told.securebits),
+            credentials: credentials(&status, reported.securebits),
             scheduling: scheduling(tid).map_err(self.failed("read how it is scheduled"))?,
-            parent_death_signal: told.parent_death_signal,
+            parent_death_signal: reported.parent_death_signal,
         })
     }
 }
@@ -115,8 +115,8 @@ fn credentials(status: &str, securebits: u32) -> state::Credentials {
     }
 }
 
-/// The credentials of the calling process. `no_new_privileges` is as given: who compares does not
-/// mean it.
+/// The credentials of the calling process. `no_new_privileges` is as given: comparisons
+/// ignore it.
 pub(crate) fn own_credentials(no_new_privileges: bool) -> state::Credentials {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     // SAFETY: no memory involved.
@@ -167,7 +167,7 @@ fn scheduling(tid: Pid) -> io::Result<state::Scheduling> {
 
 fn affinity(tid: Pid) -> io::Result<Vec<u8>> {
     let mut mask = vec![0u8; 1024];
-    // SAFETY: the mask lives and is as long as said.
+    // SAFETY: the mask is valid for its length.
     let bytes = unsafe {
         libc::syscall(
             libc::SYS_sched_getaffinity,

@@ -1,4 +1,4 @@
-//! Who is connected with whom among unix sockets: asked from the kernel by sock_diag(7).
+//! Connections between unix sockets, read by sock_diag(7).
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +14,7 @@ const UNIX_DIAG_RQLEN: u16 = 4;
 const UNIX_DIAG_SHUTDOWN: u16 = 6;
 const MESSAGE_BYTES: usize = 16;
 
-/// A unix socket as the kernel tells it.
+/// A unix socket as the kernel reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnixSocket {
     /// Inode of the socket it is connected to; 0: none.
@@ -27,7 +27,7 @@ pub struct UnixSocket {
     pub shutdown: u8,
 }
 
-/// All unix sockets of the network namespace, by inode; read once, when first asked for.
+/// All unix sockets of the network namespace, by inode; read once, at the first call.
 #[derive(Debug, Default)]
 pub struct Sockets(Option<HashMap<u64, UnixSocket>>);
 
@@ -35,16 +35,16 @@ impl Sockets {
     /// The socket with this inode.
     ///
     /// # Errors
-    /// The kernel cannot tell (`CONFIG_UNIX_DIAG`).
+    /// The kernel lacks `CONFIG_UNIX_DIAG`.
     pub fn get(&mut self, inode: u64) -> io::Result<Option<&UnixSocket>> {
         if self.0.is_none() {
-            self.0 = Some(ask()?);
+            self.0 = Some(read_all()?);
         }
         Ok(self.0.as_ref().and_then(|sockets| sockets.get(&inode)))
     }
 }
 
-fn ask() -> io::Result<HashMap<u64, UnixSocket>> {
+fn read_all() -> io::Result<HashMap<u64, UnixSocket>> {
     // struct unix_diag_req: family, protocol, pad, states, inode, what to show, cookie.
     let mut request = Vec::with_capacity(24);
     request.extend_from_slice(&[libc::AF_UNIX as u8, 0, 0, 0]);
@@ -105,7 +105,7 @@ mod tests {
         let mut sockets = Sockets::default();
         let found = sockets
             .get(inode(&one))
-            .expect("the kernel tells")
+            .expect("the kernel has unix_diag")
             .expect("it is there");
         assert_eq!(found.peer, inode(&other));
     }
@@ -119,7 +119,7 @@ mod tests {
         let mut sockets = Sockets::default();
         let found = sockets
             .get(inode(&listener))
-            .expect("the kernel tells")
+            .expect("the kernel has unix_diag")
             .expect("it is there");
         assert_eq!(found.backlog, 77);
     }

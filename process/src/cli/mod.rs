@@ -82,7 +82,7 @@ pub fn run(command: &ProcessCommand) -> u8 {
         ProcessCommand::Verify(arguments) => stores::verify(arguments),
     };
     result.unwrap_or_else(|error| {
-        // Nobody may be listening; that must not hide the exit code.
+        // Standard error may be closed; that must not hide the exit code.
         for line in error.to_string().lines() {
             let _ = writeln!(std::io::stderr(), "dormouse: {line}");
         }

@@ -1,4 +1,4 @@
-//! What verbs print.
+//! Output of the verbs.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::CliError;
 use crate::persist::Report;
 
-/// Writes a line to standard output; a reader who has gone away ends the program.
+/// Writes a line to standard output; a closed pipe ends the program.
 pub fn line(text: &str) -> Result<(), CliError> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
@@ -23,17 +23,17 @@ pub fn json(value: &impl Serialize) -> Result<(), CliError> {
     line(&text.map_err(|error| CliError::Failed(error.to_string()))?)
 }
 
-/// Bytes for people.
+/// Bytes in readable units.
 pub fn bytes(count: u64) -> String {
     ByteSize(count).display().iec().to_string()
 }
 
-/// Nanoseconds for people.
+/// Nanoseconds in readable units.
 pub fn milliseconds(nanoseconds: u64) -> String {
     format!("{:.1} ms", nanoseconds as f64 / 1e6)
 }
 
-/// A moment for people: how long ago.
+/// How long ago a moment was, in readable units.
 pub fn ago(seconds_since_1970: f64) -> String {
     let now = crate::store::file::now_ns() as f64 / 1e9;
     match (now - seconds_since_1970).max(0.0) {
@@ -44,11 +44,11 @@ pub fn ago(seconds_since_1970: f64) -> String {
     }
 }
 
-/// A persist in one line for its whole and one for its steps.
+/// A persist in two lines: its total and its steps.
 pub fn report(report: &Report) -> String {
     format!(
-        "epoch {} is safe after {}: {} written, {} processes, {} threads\n  \
-         freeze {}, capture {}, look {}, copy {}, files {}, commit {}",
+        "epoch {} committed after {}: {} written, {} processes, {} threads\n  \
+         freeze {}, capture {}, scan {}, copy {}, files {}, commit {}",
         report.epoch,
         milliseconds(report.total_ns),
         bytes(report.stored_bytes),
@@ -56,7 +56,7 @@ pub fn report(report: &Report) -> String {
         report.threads,
         milliseconds(report.freeze_ns),
         milliseconds(report.capture_ns),
-        milliseconds(report.look_ns),
+        milliseconds(report.scan_ns.max(report.look_ns)),
         milliseconds(report.copy_ns),
         milliseconds(report.files_ns),
         milliseconds(report.commit_ns),

@@ -1,4 +1,4 @@
-//! The verbs that are about programs: run, attach, restore, persist.
+//! The verbs for programs: run, attach, restore, persist.
 
 use super::arguments::{
     AttachArguments, PersistArguments, RestoreArguments, Restoring, RunArguments, Tracking,
@@ -10,7 +10,7 @@ use crate::store::file::path_of;
 use crate::store::{Access, Store};
 use crate::sync::{Budget, Mirror};
 use crate::track::self_test;
-use crate::tracker::control::{Answer, Request, ask};
+use crate::tracker::control::{Answer, Request, send};
 use crate::tracker::{End, Options, Roots, Tracker, launch, resume};
 
 fn options(tracking: &Tracking) -> Options {
@@ -28,7 +28,7 @@ fn options(tracking: &Tracking) -> Options {
     }
 }
 
-/// Whether writes can be tracked; said aloud where they cannot.
+/// Whether writes can be tracked; logged where they cannot.
 fn can_track(tracking: &Tracking) -> bool {
     if tracking.no_tracking {
         return false;
@@ -144,7 +144,7 @@ pub fn persist(arguments: &PersistArguments) -> Result<u8, CliError> {
     let request = Request::Persist {
         then: arguments.then,
     };
-    let answer = ask(&path, request)
+    let answer = send(&path, request)
         .map_err(|error| CliError::Failed(format!("the tracker does not answer: {error}")))?;
     match answer {
         None => Err(CliError::Failed(format!(

@@ -1,4 +1,4 @@
-//! The verbs that are about stores: list, status, remove, verify.
+//! The verbs for stores: list, status, remove, verify.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::{CliError, DIFFERS, DONE};
 use crate::store::file::{list as list_stores, path_of, summary};
 use crate::store::verify::verify as verify_epoch;
 use crate::store::{Access, Store, Summary};
-use crate::tracker::control::{Answer, Request, ask};
+use crate::tracker::control::{Answer, Request, send};
 use crate::tracker::status::Status;
 
 fn path(arguments: &NamedArguments) -> Result<PathBuf, CliError> {
@@ -62,7 +62,7 @@ pub fn list(arguments: &ListArguments) -> Result<u8, CliError> {
 pub fn status(arguments: &NamedArguments) -> Result<u8, CliError> {
     let path = path(arguments)?;
     let summary = summary(&path)?;
-    let answer = ask(&path, Request::Status)
+    let answer = send(&path, Request::Status)
         .map_err(|error| CliError::Failed(format!("the tracker does not answer: {error}")))?;
     let status: Option<Status> = match answer {
         None => None,
@@ -91,8 +91,8 @@ pub fn status(arguments: &NamedArguments) -> Result<u8, CliError> {
     ))?;
     let budget = status.budget_bytes.map_or_else(|| "none".to_owned(), bytes);
     line(&format!(
-        "dirty at most {} of late (budget {budget}); a persist would take {:.1} ms at {}/s",
-        bytes(status.most_dirty_bytes),
+        "recent maximum of dirty memory {} (budget {budget}); a persist would take {:.1} ms at {}/s",
+        bytes(status.max_dirty_bytes.max(status.most_dirty_bytes)),
         status.persist_ms,
         bytes(status.bandwidth_bytes_per_s as u64),
     ))?;

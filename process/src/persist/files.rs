@@ -1,4 +1,4 @@
-//! Files that a program writes must be on their medium before its epoch says that they are.
+//! Files that a program writes must be durable before an epoch refers to them.
 
 use std::collections::HashSet;
 use std::fs::{self, File};

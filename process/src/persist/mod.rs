@@ -1,9 +1,9 @@
 //! One epoch from a running program: freeze the tree, describe it, copy what is dirty, commit.
 //!
 //! ```text
-//!  persist:     freeze ─ capture ─ look ─ copy ─(files synced meanwhile)─ commit ─ go on, stop or kill
-//!  background:  freeze ─ capture ─ look ─ copy ─ thaw ─ files ─ commit
-//!                                       └─ too much for the pause: thaw, nothing committed
+//!  persist:     freeze ─ capture ─ scan ─ copy ─(files synced meanwhile)─ commit ─ go on, stop or kill
+//!  background:  freeze ─ capture ─ scan ─ copy ─ thaw ─ files ─ commit
+//!                                       └─ too much for the pause: thaw without a commit
 //! ```
 
 mod files;
@@ -21,15 +21,15 @@ use crate::track::Program;
 
 use precedence::Precedence;
 
-/// What becomes of the program after it was persisted.
+/// What happens to the program after it was persisted.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Then {
-    /// It goes on; the next epoch will hold what it does now
+    /// It continues; the next epoch holds what it does from now on
     Continue,
-    /// It stays stopped (SIGSTOP) until somebody continues it
+    /// It stays stopped (SIGSTOP) until it is continued
     Stop,
     /// It is killed; the next `run` restores it
     Kill,
@@ -73,6 +73,10 @@ pub struct Report {
     /// Kernel objects described.
     pub capture_ns: u64,
     /// Dirty pages found.
+    #[serde(default)]
+    pub scan_ns: u64,
+    /// The former name of `scan_ns`, for one version.
+    #[serde(default)]
     pub look_ns: u64,
     /// Pages compared and copied.
     pub copy_ns: u64,
@@ -80,7 +84,7 @@ pub struct Report {
     pub files_ns: u64,
     /// Index, description and root durable.
     pub commit_ns: u64,
-    /// How long the program stood still; all of it where it did not go on.
+    /// How long the program was stopped; the total where it does not continue.
     pub pause_ns: u64,
     /// Bytes of pages written to the store in this step.
     pub stored_bytes: u64,
@@ -92,6 +96,13 @@ pub struct Report {
     pub processes: usize,
     /// Threads in the tree.
     pub threads: usize,
+}
+
+impl Report {
+    fn scanned_in(&mut self, time: Duration) {
+        self.scan_ns = nanoseconds(time);
+        self.look_ns = self.scan_ns;
+    }
 }
 
 /// What came of a background epoch.
@@ -108,7 +119,7 @@ pub enum Background {
 pub struct Persister {
     /// Its pages.
     pub mirror: Mirror,
-    /// We have stopped the program (SIGSTOP), and nobody has continued it.
+    /// The tracker has stopped the program (SIGSTOP), and it was not continued since.
     pub stopped: bool,
     /// TCP connections of a program that was persisted and killed: see [`Persister::let_go`].
     connections: Vec<HeldConnection>,
@@ -154,7 +165,7 @@ impl Persister {
     pub fn prepare(&mut self) {
         for pid in self.mirror.processes() {
             if let Err(error) = self.advice.refresh(pid) {
-                tracing::debug!(pid, "its mappings cannot be looked at: {error}");
+                tracing::debug!(pid, "its mappings cannot be read: {error}");
             }
         }
     }
@@ -167,7 +178,7 @@ impl Persister {
         let mut tree = FrozenTree::freeze(roots)?;
         let result = self.mirror.take_in(&mut tree);
         if result.is_ok() {
-            self.mirror.look(Program::Stands);
+            self.mirror.scan(Program::Stands);
         }
         tree.thaw();
         Ok(result?)
@@ -269,13 +280,13 @@ impl Persister {
             .collect();
         let files = std::thread::spawn(move || files::sync(&pids));
         let never = AtomicBool::new(false);
-        let round = self.mirror.look(Program::Stands);
-        report.look_ns = nanoseconds(round.look);
+        let round = self.mirror.scan(Program::Stands);
+        report.scanned_in(round.scan);
         let copying = Instant::now();
-        let paid = self.mirror.pay(&never, true)?;
-        let shared = self.mirror.pay_objects(&stopped.objects)?;
-        report.stored_bytes = (paid.stored_pages + shared.stored_pages) * PAGE_BYTES;
-        report.compared_bytes = (paid.compared_pages + shared.compared_pages) * PAGE_BYTES;
+        let copied = self.mirror.copy_dirty(&never, true)?;
+        let shared = self.mirror.copy_objects(&stopped.objects)?;
+        report.stored_bytes = (copied.stored_pages + shared.stored_pages) * PAGE_BYTES;
+        report.compared_bytes = (copied.compared_pages + shared.compared_pages) * PAGE_BYTES;
         report.copy_ns = nanoseconds(copying.elapsed());
         let waiting = Instant::now();
         // A file that cannot be synced is no reason to lose the memory, too: it is logged.
@@ -305,8 +316,8 @@ impl Persister {
         Ok(stopped.report)
     }
 
-    /// Commits an epoch while the program runs, if copying does not let it stand still for longer
-    /// than `pause`.
+    /// Commits an epoch and lets the program continue, unless copying would stop it for longer than
+    /// `pause`.
     ///
     /// # Errors
     /// There is no new epoch; the program runs on.
@@ -319,18 +330,18 @@ impl Persister {
         let precedence = Precedence::take();
         let mut stopped = self.stop(roots, Then::Continue)?;
         let report = &mut stopped.report;
-        let round = self.mirror.look(Program::Stands);
-        report.look_ns = nanoseconds(round.look);
-        if self.mirror.time_to_pay() > pause {
+        let round = self.mirror.scan(Program::Stands);
+        report.scanned_in(round.scan);
+        if self.mirror.copy_time() > pause {
             stopped.tree.thaw();
-            return Ok(Background::TooMuch(self.mirror.owed_bytes()));
+            return Ok(Background::TooMuch(self.mirror.dirty_bytes()));
         }
         let never = AtomicBool::new(false);
         let copying = Instant::now();
-        let paid = self.mirror.pay(&never, true)?;
-        let shared = self.mirror.pay_objects(&stopped.objects)?;
-        report.stored_bytes = (paid.stored_pages + shared.stored_pages) * PAGE_BYTES;
-        report.compared_bytes = (paid.compared_pages + shared.compared_pages) * PAGE_BYTES;
+        let copied = self.mirror.copy_dirty(&never, true)?;
+        let shared = self.mirror.copy_objects(&stopped.objects)?;
+        report.stored_bytes = (copied.stored_pages + shared.stored_pages) * PAGE_BYTES;
+        report.compared_bytes = (copied.compared_pages + shared.compared_pages) * PAGE_BYTES;
         report.copy_ns = nanoseconds(copying.elapsed());
         let pids: Vec<Pid> = stopped
             .tree

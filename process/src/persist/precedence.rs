@@ -1,6 +1,6 @@
-//! While the program stands still, or power is failing, others wait for us rather than we for them.
+//! Priority of the tracker while the program is stopped or power is failing.
 
-/// The calling thread, and threads that it starts, come first while this lives. Without the right
+/// The calling thread, and threads that it starts, run first while this exists. Without the right
 /// to (CAP_SYS_NICE) nothing changes.
 #[derive(Debug)]
 pub struct Precedence {

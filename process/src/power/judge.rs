@@ -9,11 +9,11 @@ pub enum Reading {
     Battery,
     /// From a battery that is nearly empty, or the UPS says that it will shut down.
     BatteryLow,
-    /// No answer, or one that says nothing: why.
+    /// No answer, or one without information; and why.
     Silence(String),
 }
 
-/// What the tracker is told.
+/// An event for the tracker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Power is about to fail: why.
@@ -37,12 +37,12 @@ enum State {
     Unknown,
     Mains,
     Battery,
-    /// On battery, and told so.
+    /// On battery, and reported.
     Lost,
     Silent,
 }
 
-/// Turns readings into events: each change is told once.
+/// Turns readings into events: reports each change once.
 #[derive(Debug, Default)]
 pub struct Judge {
     state: State,
@@ -50,10 +50,10 @@ pub struct Judge {
 }
 
 /// Questions without an answer until silence counts: one lost packet is no silence.
-const PATIENCE: u32 = 2;
+const SILENT_READINGS: u32 = 2;
 
 impl Judge {
-    /// Hears a reading; says what is new.
+    /// Takes a reading; returns the new event.
     pub fn hear(&mut self, reading: &Reading) -> Option<Event> {
         if !matches!(reading, Reading::Silence(_)) {
             self.silent = 0;
@@ -81,14 +81,14 @@ impl Judge {
                 self.silent += 1;
                 match state {
                     State::Silent => None,
-                    // Told already, and it cannot get worse than that; but power may have come
-                    // and gone meanwhile, so that the next reading is told again.
-                    State::Lost | State::Battery if self.silent >= PATIENCE => {
+                    // Reported already, and nothing is worse; but power may have returned and failed
+                    // meanwhile, so the next reading is reported again.
+                    State::Lost | State::Battery if self.silent >= SILENT_READINGS => {
                         self.state = State::Battery;
-                        (self.silent == PATIENCE)
+                        (self.silent == SILENT_READINGS)
                             .then(|| Event::Lost(format!("no answer while on battery: {why}")))
                     }
-                    State::Mains | State::Unknown if self.silent >= PATIENCE => {
+                    State::Mains | State::Unknown if self.silent >= SILENT_READINGS => {
                         self.state = State::Silent;
                         Some(Event::Unknown(why.clone()))
                     }

@@ -1,12 +1,12 @@
-//! Who tells that power is about to fail.
+//! Sources of power-loss warnings.
 //!
 //! | source | how |
 //! |---|---|
-//! | `nut:UPS@HOST[:PORT]` | asks upsd itself, in its own protocol |
-//! | `upower` | asks UPower on the system bus |
+//! | `nut:UPS@HOST[:PORT]` | polls upsd in its own protocol |
+//! | `upower` | polls UPower on the system bus |
 //! | `power-supply` | reads `/sys/class/power_supply` |
 //! | `signal` | SIGPWR or SIGUSR1 to the tracker |
-//! | `none` | nobody; epochs come from the background sync only |
+//! | `none` | no source; only the background sync makes epochs |
 //!
 //! What counts as a loss is decided in one place, [`judge`]: on battery, or silence while on
 //! battery. Silence while on mains power is a failure of the network, not of power.
@@ -29,7 +29,7 @@ pub use judge::{Event, Judge, Reading};
 /// A source of the news that power fails.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Source {
-    /// Nobody.
+    /// No source.
     None,
     /// SIGPWR or SIGUSR1.
     #[default]
@@ -113,7 +113,7 @@ impl Watcher {
         Self { events, urgent }
     }
 
-    /// What has happened since last asked.
+    /// Events since the last call.
     pub fn take(&self) -> Vec<Event> {
         self.urgent.store(false, Ordering::Release);
         self.events.try_iter().collect()
@@ -126,7 +126,7 @@ struct Teller {
     urgent: Arc<AtomicBool>,
 }
 
-/// Something that can be asked, again and again, where power comes from.
+/// A source that can be polled for the state of power.
 pub trait Meter {
     /// Asks once; may wait for an answer.
     fn read(&mut self) -> Reading;

@@ -1,4 +1,4 @@
-//! Network UPS Tools: upsd asked in its own protocol (RFC 9271), line by line.
+//! Network UPS Tools: polls upsd in its own protocol (RFC 9271), line by line.
 //!
 //! ```text
 //!  ► GET VAR ups ups.status
@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::{Meter, Reading};
 
 const PORT: u16 = 3493;
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 const INTERVAL: Duration = Duration::from_millis(100);
 const LINE_BYTES: u64 = 4096;
 
@@ -84,10 +84,10 @@ impl Client {
         let host = self.address.host.trim_matches(['[', ']']);
         let mut last = std::io::Error::other("the host has no address");
         for place in (host, self.address.port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&place, PATIENCE) {
+            match TcpStream::connect_timeout(&place, TIMEOUT) {
                 Ok(stream) => {
-                    stream.set_read_timeout(Some(PATIENCE))?;
-                    stream.set_write_timeout(Some(PATIENCE))?;
+                    stream.set_read_timeout(Some(TIMEOUT))?;
+                    stream.set_write_timeout(Some(TIMEOUT))?;
                     stream.set_nodelay(true)?;
                     return Ok(BufReader::new(stream));
                 }
@@ -97,7 +97,7 @@ impl Client {
         Err(last)
     }
 
-    fn ask(&mut self) -> std::io::Result<String> {
+    fn poll(&mut self) -> std::io::Result<String> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.connect()?,
@@ -116,7 +116,7 @@ impl Client {
 
 impl Meter for Client {
     fn read(&mut self) -> Reading {
-        match self.ask() {
+        match self.poll() {
             Ok(line) => reading(&self.address.ups, line.trim_end()),
             Err(error) => Reading::Silence(format!("upsd at {}: {error}", self.address.host)),
         }
@@ -135,7 +135,7 @@ fn reading(ups: &str, line: &str) -> Reading {
         .and_then(|rest| rest.strip_prefix(" ups.status \""))
         .and_then(|rest| rest.strip_suffix('"'));
     let Some(status) = status else {
-        return Reading::Silence(format!("upsd says: {line}"));
+        return Reading::Silence(format!("upsd answers: {line}"));
     };
     let says = |word: &str| status.split(' ').any(|found| found == word);
     if says("FSD") || says("OB") && says("LB") {
@@ -145,7 +145,7 @@ fn reading(ups: &str, line: &str) -> Reading {
     } else if says("OL") {
         Reading::Mains
     } else {
-        Reading::Silence(format!("the UPS says {status:?}, neither OL nor OB"))
+        Reading::Silence(format!("the UPS reports {status:?}, neither OL nor OB"))
     }
 }
 

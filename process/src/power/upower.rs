@@ -1,4 +1,4 @@
-//! UPower, asked on the system bus whether the machine is on battery.
+//! UPower: polls on the system bus whether the machine is on battery.
 //!
 //! As much of D-Bus (<https://dbus.freedesktop.org/doc/dbus-specification.html>) as one question
 //! needs; the tracker starts no process for it, because all of its children are the program.
@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use super::{Meter, Reading};
 
-/// UPower itself polls; asking it more often tells nothing new.
+/// UPower itself polls; a shorter interval gives no news.
 const INTERVAL: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 /// Longer messages are none of ours.
 const MESSAGE_BYTES: usize = 1 << 16;
 const BUS: &str = "org.freedesktop.DBus";
@@ -41,7 +41,7 @@ impl Upower {
         }
     }
 
-    fn ask(&mut self) -> io::Result<bool> {
+    fn poll(&mut self) -> io::Result<bool> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => Connection::open(UnixStream::connect(&self.socket)?)?,
@@ -54,7 +54,7 @@ impl Upower {
 
 impl Meter for Upower {
     fn read(&mut self) -> Reading {
-        match self.ask() {
+        match self.poll() {
             Ok(true) => Reading::Battery,
             Ok(false) => Reading::Mains,
             Err(error) => Reading::Silence(format!("UPower: {error}")),
@@ -73,13 +73,16 @@ struct Connection {
 }
 
 fn nonsense(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the bus says {what}"))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("the bus reports {what}"),
+    )
 }
 
 impl Connection {
     fn open(stream: UnixStream) -> io::Result<Self> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let mut stream = BufReader::new(stream);
         let user = rustix::process::geteuid().as_raw().to_string();
         let hex: String = user.bytes().map(|byte| format!("{byte:02x}")).collect();

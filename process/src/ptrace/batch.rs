@@ -1,9 +1,8 @@
-//! Many system calls in stopped threads, with one stop for each thread.
+//! Remote syscall batches: many system calls in stopped threads, with one stop for each thread.
 //!
-//! A call that is made from outside costs two context switches, and on a busy machine a wait for a
-//! processor with each. So all calls are written down first, the process gets memory that it
-//! shares with the tracker for as long as they run, and each thread runs its list in one go, all
-//! threads at once.
+//! A single remote system call costs two context switches, and on a busy machine a wait for a
+//! processor with each. So all calls are collected first. The process maps memory that it shares
+//! with the tracker, and all threads execute their lists of calls at the same time.
 //!
 //! ```text
 //!  ┌──────┬─────────────────────────────────────────────────┬─────────┐
@@ -20,7 +19,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-use super::freeze::request;
+use super::frozen::request;
 use super::{Error, FrozenProcess, sys};
 use crate::memory;
 

@@ -1,10 +1,10 @@
-//! Freezing a whole process tree: every thread of every descendant stopped at one instant.
+//! Freezes a process tree: stops every thread of every descendant.
 
 use std::io;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use super::inject::Injection;
+use super::frozen::{FrozenProcess, FrozenThread, request};
 use super::{Error, Pid, late, sys};
 use crate::procfs;
 
@@ -14,31 +14,6 @@ const STOP_LIMIT: Duration = Duration::from_millis(2000);
 const GIVE_UP_LIMIT: Duration = Duration::from_millis(20);
 /// After this time we suspect a parent that waits for its vfork child, which we stopped.
 const VFORK_SUSPICION: Duration = Duration::from_millis(2);
-
-/// A stopped thread.
-#[derive(Debug)]
-pub struct FrozenThread {
-    /// Its number.
-    pub tid: Pid,
-    /// Its process was stopped by a stop signal (SIGSTOP, Ctrl-Z) when we froze it.
-    pub group_stopped: bool,
-    stopped: bool,
-    pub(super) injection: Option<Injection>,
-    /// Came while it ran calls for us, and is sent again.
-    pub(super) stop_signal: Option<i32>,
-}
-
-/// A stopped process.
-#[derive(Debug)]
-pub struct FrozenProcess {
-    /// Its number.
-    pub pid: Pid,
-    /// Its stopped threads, the main thread first. Empty for a zombie.
-    pub threads: Vec<FrozenThread>,
-    pub(super) syscall_instruction: Option<u64>,
-    pub(super) vdso: Option<u64>,
-    pub(super) trap_is_ignored: Option<bool>,
-}
 
 /// A process tree of which every thread is stopped. Dropped, it lets all of them run on.
 ///
@@ -53,12 +28,12 @@ pub struct FrozenTree {
 impl FrozenTree {
     /// Stops every thread of `roots` and of all their descendants.
     ///
-    /// Threads and children that appear meanwhile are stopped, too: it looks again until it sees
+    /// Threads and children that appear meanwhile are stopped, too: it scans again until it finds
     /// nothing that runs. Zombies are listed without threads.
     ///
     /// # Errors
-    /// Somebody else traces a process, we may not trace it, or a thread does not stop. Then
-    /// everything runs on as before; a thread that stops only later does when this thread calls
+    /// Another tracer holds a process, we may not trace it, or a thread does not stop. Then
+    /// everything continues as before. A thread that stops later continues when this thread calls
     /// [`release_late`](super::release_late) or freezes again.
     pub fn freeze(roots: &[Pid]) -> Result<Self, Error> {
         let mut tree = Self {
@@ -92,8 +67,8 @@ impl FrozenTree {
         self.release();
     }
 
-    /// Kills every process, and waits until their numbers are free again (those of orphans are
-    /// when whoever adopts them has asked: the tracker, if it is a subreaper, else init).
+    /// Kills every process, and waits until their numbers are free again (an orphan's is free
+    /// when the process that adopts it has reaped it: the tracker, if it is a subreaper, else init).
     pub fn kill(mut self) {
         for process in &self.processes {
             // SAFETY: no memory involved.
@@ -129,8 +104,8 @@ impl FrozenTree {
         self.processes.iter_mut().find(|process| process.pid == pid)
     }
 
-    /// Whether the tracees die with the tracker (`PTRACE_O_EXITKILL`). On after
-    /// [`Self::freeze`]: a thread in which a call of ours runs must not run on by itself.
+    /// Whether the tracees die with the tracker (`PTRACE_O_EXITKILL`); set by
+    /// [`Self::freeze`], because a thread that executes a remote system call must not continue alone.
     ///
     /// # Errors
     /// It cannot be switched off: a thread has ended.
@@ -143,7 +118,7 @@ impl FrozenTree {
         // A thread that is killed takes its process with it: one of each is enough.
         for thread in self.processes.iter().filter_map(|p| p.threads.first()) {
             match sys::set_options(thread.tid, options) {
-                // Killed meanwhile, it dies without being told.
+                // Killed meanwhile: it dies anyway.
                 Err(error) if on && error.raw_os_error() == Some(libc::ESRCH) => {}
                 result => {
                     result.map_err(|source| request("set the options of", thread.tid, source))?
@@ -228,12 +203,12 @@ impl FrozenTree {
             let mut progress = false;
             let mut still = Vec::new();
             for tid in running {
-                match self.look(tid)? {
-                    Look::Stopped | Look::Gone => {
+                match self.poll(tid)? {
+                    Polled::Stopped | Polled::Gone => {
                         released_for_vfork.retain(|&released| released != tid);
                         progress = true;
                     }
-                    Look::Running => still.push(tid),
+                    Polled::Running => still.push(tid),
                 }
             }
             running = still;
@@ -270,33 +245,33 @@ impl FrozenTree {
         Ok(())
     }
 
-    /// Looks whether a thread has stopped, and sorts out whatever else it reports.
-    fn look(&mut self, tid: Pid) -> Result<Look, Error> {
+    /// Whether a thread has stopped; handles whatever else it reports.
+    fn poll(&mut self, tid: Pid) -> Result<Polled, Error> {
         let event = sys::peek(tid).map_err(|source| request("wait for", tid, source))?;
         match event {
-            sys::Event::Nothing => Ok(Look::Running),
+            sys::Event::Nothing => Ok(Polled::Running),
             sys::Event::Gone => {
                 for process in &mut self.processes {
                     process.threads.retain(|thread| thread.tid != tid);
                 }
-                Ok(Look::Gone)
+                Ok(Polled::Gone)
             }
             sys::Event::Stopped { group } => {
                 if let Some(thread) = self.thread_mut(tid) {
                     thread.stopped = true;
                     thread.group_stopped = group;
                 }
-                Ok(Look::Stopped)
+                Ok(Polled::Stopped)
             }
             // It was about to receive a signal when we came: let it have it. The interruption is
             // still pending and stops it next.
             sys::Event::Signal(signal) => {
                 let _ = sys::cont(tid, signal);
-                Ok(Look::Running)
+                Ok(Polled::Running)
             }
             sys::Event::Syscall | sys::Event::Other(_) => {
                 let _ = sys::cont(tid, 0);
-                Ok(Look::Running)
+                Ok(Polled::Running)
             }
         }
     }
@@ -314,7 +289,7 @@ impl FrozenTree {
                 continue;
             };
             for child in &self.processes {
-                // Sharing alone says nothing about who waits for whom.
+                // Shared memory alone does not mean that the parent waits for the child.
                 let is_child = || {
                     procfs::stat(child.pid, child.pid).is_ok_and(|stat| stat.parent == parent.pid)
                 };
@@ -379,31 +354,15 @@ impl Drop for FrozenTree {
     }
 }
 
-impl FrozenThread {
-    fn new(tid: Pid) -> Self {
-        Self {
-            tid,
-            group_stopped: false,
-            stopped: false,
-            injection: None,
-            stop_signal: None,
-        }
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stopped
-    }
-}
-
-enum Look {
+enum Polled {
     Running,
     Stopped,
     Gone,
 }
 
-/// Calls that the kernel does not restart after it had to stop their thread, though nothing was
-/// done yet: they end with EINTR, and a program that has no signal handlers need not expect that.
-/// They have nothing received, sent or waited for when they say so, and can begin again.
+/// System calls that the kernel does not restart after a stop: they return EINTR, which a program
+/// without signal handlers need not expect. A call that returns EINTR has received, sent and waited
+/// for nothing, so it can start again.
 const NOT_RESTARTED: [libc::c_long; 14] = [
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
@@ -423,8 +382,8 @@ const NOT_RESTARTED: [libc::c_long; 14] = [
 /// Length of `syscall`.
 const SYSCALL_BYTES: u64 = 2;
 
-/// Lets a thread begin its call again that only our stop has ended. If a signal is waiting for
-/// it, the end may be the signal's, and is left as it is.
+/// Restarts a system call that only our stop has interrupted. If a signal is pending for the
+/// thread, the signal may have interrupted it, and the result stays.
 fn hide_interruption(pid: Pid, tid: Pid) {
     let Ok(mut registers) = sys::registers(tid) else {
         return;
@@ -455,20 +414,8 @@ fn signal_waits(pid: Pid, tid: Pid) -> bool {
 
 const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD;
 
-pub(super) fn request(action: &'static str, tid: Pid, source: io::Error) -> Error {
-    if source.raw_os_error() == Some(libc::ESRCH) {
-        Error::Gone { tid }
-    } else {
-        Error::Request {
-            action,
-            tid,
-            source,
-        }
-    }
-}
-
-/// Waits a little: threads that run stop within microseconds. The processor is given away only to
-/// get it back soon, which `sched_yield` does not promise on a busy machine.
+/// Waits a little: running threads stop within microseconds. A short sleep gives the processor back
+/// soon, which `sched_yield` does not promise on a busy machine.
 fn pause(waited: Duration) {
     if waited < Duration::from_micros(20) {
         std::hint::spin_loop();

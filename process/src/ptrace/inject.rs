@@ -1,28 +1,17 @@
-//! Running system calls in a stopped thread.
+//! Remote system calls: executes system calls in a stopped thread.
 //!
-//! The thread's own `syscall` instruction (every process has one in its vdso) is run with our
-//! registers; nothing is written to its memory. All signals are blocked meanwhile, so that no
-//! handler runs; but not that of breakpoints, where a single step over the instruction does:
-//! that is one stop a call instead of two. At the end the thread gets its registers and its mask back and is taken to a
-//! stop of the same kind as before: only there does the kernel restart a system call that the
-//! freeze has interrupted (it looks for `-ERESTART*` in `rax` where it looks for signals).
+//! The thread executes the `syscall` instruction of its vdso with registers that the tracer sets;
+//! nothing is written to its memory. Meanwhile all signals are blocked, so that no handler runs.
+//! SIGTRAP stays unblocked where possible: then a single step over the instruction is one stop for
+//! each call instead of two. At the end the thread gets its registers and signal mask back, and is
+//! brought to a stop of the same kind as before, because only there does the kernel restart a
+//! system call that the freeze has interrupted (it checks `rax` for `-ERESTART*` where it checks for signals).
 
 use libc::user_regs_struct;
 
-use super::freeze::request;
+use super::frozen::{Injection, request};
 use super::{Error, FrozenProcess, FrozenThread, Pid, sys};
 use crate::procfs;
-
-/// What a thread had before we used it.
-#[derive(Debug)]
-pub struct Injection {
-    registers: user_regs_struct,
-    mask: sys::SignalMask,
-    /// SIGTRAP may stop it: the program neither blocks nor ignores it.
-    trap: bool,
-    /// A stop signal that came meanwhile; the thread gets it again.
-    stop_signal: Option<i32>,
-}
 
 /// Segment selector of 64-bit user code.
 const USER_CS_64: u64 = 0x33;
@@ -157,7 +146,7 @@ impl FrozenThread {
         }
     }
 
-    /// A stop signal that nobody can block arrives while we work: the thread has it later.
+    /// A stop signal, which cannot be blocked, arrives meanwhile: the thread gets it later.
     fn keep(&mut self, event: sys::Event) {
         if let (sys::Event::Signal(signal), Some(injection)) = (event, &mut self.injection)
             && signal != libc::SIGTRAP
@@ -181,9 +170,9 @@ impl FrozenThread {
     /// Waits for the next stop. On an idle machine it comes sooner than we would sleep and wake;
     /// on a busy one we must not give our turn away.
     fn wait(&self) -> Result<sys::Event, Error> {
-        const LOOKS: u32 = 16;
+        const POLLS: u32 = 16;
         let failed = |source| request("wait for", self.tid, source);
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS {
             match sys::wait(self.tid, false).map_err(failed)? {
                 sys::Event::Nothing => std::hint::spin_loop(),
                 event => return Ok(event),

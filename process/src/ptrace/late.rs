@@ -1,8 +1,8 @@
-//! Threads that are still ours after a freeze was given up, because they had not stopped.
+//! Threads that remain traced after a freeze was given up, because they had not stopped.
 //!
-//! The kernel lets go only of a thread that stands. One in an uninterruptible wait was asked to
-//! stop and will, but later; then it would stand for ever. And one that was killed stays a zombie,
-//! and its process with it, until its tracer has seen its end.
+//! The kernel detaches only from a stopped thread. A thread in an uninterruptible wait stops later,
+//! and would then stay stopped for ever. A killed thread stays a zombie, and so does its process,
+//! until its tracer has seen its end.
 
 use std::cell::RefCell;
 
@@ -13,8 +13,8 @@ thread_local! {
     static LATE: RefCell<Vec<Pid>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lets the threads run on that have stopped since this thread gave up freezing them. A tracker
-/// calls it whenever it hears of a child (the kernel sends SIGCHLD for tracees, too).
+/// Detaches from the threads that have stopped or ended since this thread gave up on them. A
+/// tracker calls it on each SIGCHLD, which the kernel sends for tracees, too.
 pub fn release_late() {
     LATE.with_borrow_mut(|late| late.retain(|&tid| !detach(tid)));
 }
@@ -35,13 +35,13 @@ pub(super) fn take(tid: Pid) -> bool {
     })
 }
 
-/// Lets a thread run on if it stands, with the signal that it was about to receive. True: it is
-/// not ours any more.
+/// Detaches from a thread if it is stopped, with the signal that it was about to receive. True: it
+/// is not ours any more.
 pub(super) fn detach(tid: Pid) -> bool {
     let signal = match sys::peek(tid) {
         Ok(sys::Event::Gone) => return true,
         Ok(sys::Event::Signal(signal)) => signal,
-        // Nothing new does not mean that it runs: somebody may have seen that it stopped.
+        // No news does not mean that it runs: an earlier call may have seen the stop.
         Ok(_) | Err(_) => 0,
     };
     sys::detach(tid, signal).is_ok()

@@ -1,30 +1,32 @@
-//! Stopping threads, reading and writing their registers, and running system calls in them.
+//! Stops threads, reads and writes their registers, and executes remote system calls in them.
 //!
 //! ```text
 //!   running ──seize, interrupt──► stopped ──begin──► injecting ──end──► stopped ──detach──► running
-//!                                 registers,         system calls, one by one
-//!                                 xsave, queues      or a list in one go
+//!                                 registers,         remote system calls,
+//!                                 xsave, queues      one by one or as a batch
 //! ```
 //!
-//! A program is traced only while it is frozen. In between it has no tracer: signals and clones
-//! cost nothing, a debugger can attach, and a tracker that dies leaves a program that runs on.
-//! The kernel ties ptrace to the *thread* that seized, so [`FrozenTree`] cannot leave it.
+//! A program is traced only while it is frozen. Between freezes signals and clones cost nothing, a
+//! debugger can attach, and the program continues if the tracker dies. The kernel binds ptrace to
+//! the *thread* that seized, so a [`FrozenTree`] stays in that thread.
 
 mod batch;
 mod freeze;
+mod frozen;
 mod inject;
 mod late;
 pub mod sys;
 
 pub use batch::{ANSWER_BYTES_MAX, Answer, Answers, Argument, Batch, CallId};
-pub use freeze::{FrozenProcess, FrozenThread, FrozenTree};
+pub use freeze::FrozenTree;
 pub(crate) use freeze::{shares_descriptors, shares_memory};
+pub use frozen::{FrozenProcess, FrozenThread};
 pub use late::release_late;
 
 /// A process or thread number in the tracker's PID namespace.
 pub type Pid = i32;
 
-/// What can go wrong with a program that is being stopped or looked at.
+/// Why a program cannot be stopped or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel refused a request.

@@ -1,4 +1,4 @@
-//! The ptrace requests that we use, one function each; nothing but the call and its error.
+//! One function for each ptrace request in use: the call and its error.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -244,7 +244,7 @@ pub enum Event {
     Other(c_int),
 }
 
-/// Waits for a traced thread to stop; with `block` false, only looks.
+/// Waits for a traced thread to stop; with `block` false, does not wait.
 pub fn wait(tid: Pid, block: bool) -> io::Result<Event> {
     let mut status: c_int = 0;
     let flags = libc::__WALL | if block { 0 } else { libc::WNOHANG };
@@ -283,8 +283,8 @@ fn stop_event(stop: c_int) -> Event {
     }
 }
 
-/// What a thread has to report now, without waiting. Unlike [`wait`], it leaves the end of a child
-/// of our own to whoever started it and asks for its exit status.
+/// What a thread has to report now, without waiting. Unlike [`wait`], it leaves the end of our own
+/// child to the code that started it and waits for its exit status.
 ///
 /// A stopped thread may be killed at any instant, also between two calls: so a stop is taken by a
 /// call that cannot take an end.

@@ -1,4 +1,4 @@
-//! What must hold before anything is done: all refusals that can be known in advance.
+//! Checks before a restore: all obstacles that can be found in advance.
 
 use std::collections::HashSet;
 use std::fs;
@@ -48,7 +48,7 @@ fn numbers(tree: &Tree) -> Result<(), Error> {
         .iter()
         .map(|process| process.pid)
         .chain(threads)
-        .chain(super::lists::leaderless(tree))
+        .chain(super::plan::leaderless(tree))
     {
         if fs::exists(format!("/proc/{number}")).unwrap_or(false) {
             return Err(pid_taken(number));
@@ -57,7 +57,7 @@ fn numbers(tree: &Tree) -> Result<(), Error> {
     Ok(())
 }
 
-/// The error that names who has a number.
+/// The error that names the process with a number.
 pub fn pid_taken(pid: Pid) -> Error {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).map_or_else(
         |_| "another process".to_owned(),

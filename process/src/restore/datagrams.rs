@@ -1,15 +1,15 @@
-//! Datagrams that were received and not read: put into the queues of their receivers again.
+//! Puts unread datagrams into the queues of their receivers again.
 //!
-//! A datagram of UDP has the address of its sender, which need not be on this machine any more. So
-//! it is sent as a raw packet over the loopback device, as if that sender had sent it.
+//! A UDP datagram carries the address of its sender, which need not be on this machine. So it is
+//! sent as a raw packet over the loopback device, with that source address.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::Error;
-use super::pool::owned;
-use super::sockets::{name, set_option, system};
+use super::descriptors::owned;
+use super::socket_calls::{name, set_option, system};
 use crate::state::Socket;
 
 const UDP_HEADER_BYTES: usize = 8;
@@ -109,7 +109,7 @@ fn raw_socket(family: i32) -> io::Result<OwnedFd> {
 }
 
 fn send_to(socket: &OwnedFd, message: &[u8], to: &[u8]) -> io::Result<()> {
-    // SAFETY: message and address live and are as long as said.
+    // SAFETY: message and address are valid for their lengths.
     let sent = unsafe {
         libc::sendto(
             socket.as_raw_fd(),

@@ -1,8 +1,8 @@
-//! A process that kills a half-filled program should the tracker die.
+//! A guard process that kills a partly filled program if the tracker dies.
 //!
-//! With its last descriptor a userfaultfd lets go of memory, and what is missing then reads as
-//! zeros. The guard has all of the tracker's descriptors, so that the program's threads go on
-//! waiting, and ends the program when the tracker's end of a pipe is closed without a word.
+//! When the last descriptor of a userfaultfd is closed, missing memory reads as zeros. The guard
+//! holds all of the tracker's descriptors, so the program's threads continue to wait, and kills the
+//! program when the tracker's end of a pipe is closed without a message.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

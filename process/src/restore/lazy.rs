@@ -1,15 +1,15 @@
-//! Bringing pages to a restored program while it runs: those it asks for at once, the others
-//! hottest first.
+//! Lazy restore: fills the pages of a restored program while it runs. A page that the program
+//! touches is filled at once; the others follow, hottest first.
 //!
 //! ```text
-//!   program ── touches a page that is missing ──► kernel ──► userfaultfd ─┐
+//!   program ── touches a missing page ──────────► kernel ──► userfaultfd ─┐
 //!      ▲                                                                  ▼
 //!      └──── UFFDIO_COPY of the page, its checksum compared before ◄── filler ── store
 //!                                                              └── meanwhile: the rest, in order
 //! ```
 //!
-//! Anonymous memory is anonymous again from the start, so that dropping, moving, unmapping and
-//! forking behave as ever; the kernel reports them, and waits until the filler has heard.
+//! Anonymous memory is anonymous from the start, so dropping, moving, unmapping and forking behave
+//! as before. The kernel reports them, and waits until the filler has read the event.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -28,10 +28,10 @@ use crate::ptrace::{self, FrozenTree, Pid, sys::take_fd};
 use crate::store::{DamagedPage, Extent, PAGE_BYTES, Snapshot, SpaceId};
 use crate::track::uffd;
 
-/// What is brought in one go: long enough to be quick, short enough that a waiting thread is
+/// Bytes that are filled in one step: long enough to be quick, short enough that a waiting thread is
 /// served soon.
 const CHUNK_BYTES: u64 = 256 << 10;
-/// What comes with a page that was asked for.
+/// Bytes that are filled together with a page that the program touched.
 const AROUND_BYTES: u64 = 64 << 10;
 const PAGE: usize = PAGE_BYTES as usize;
 
@@ -42,7 +42,7 @@ pub enum FillError {
     #[error(transparent)]
     Damaged(#[from] DamagedPage),
     /// The kernel does not take a page, for want of memory perhaps.
-    #[error("a page cannot be brought in: {0}")]
+    #[error("a page cannot be filled: {0}")]
     Page(#[source] io::Error),
     /// A process cannot be worked with.
     #[error(transparent)]
@@ -59,7 +59,7 @@ pub enum FillError {
     },
 }
 
-/// Pages are being brought in.
+/// Pages are being filled.
 pub struct Filling {
     shared: Arc<Shared>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -78,7 +78,7 @@ impl Filling {
         self.shared.left_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether everything is there, or nothing more will come.
+    /// Whether all pages are filled, or filling has failed.
     pub fn is_done(&self) -> bool {
         self.shared.done.load(Ordering::Acquire)
     }
@@ -86,7 +86,7 @@ impl Filling {
     /// Waits until everything is there.
     ///
     /// # Errors
-    /// A page cannot be brought: the program waits for it, and must be killed.
+    /// A page cannot be filled: the program waits for it, and must be killed.
     pub fn finish(mut self) -> Result<(), FillError> {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -142,7 +142,7 @@ pub fn start(
             }
             Err(error) => return Err(error),
         }
-        // From here on a page that is missing is asked for, however large it would be.
+        // From here on a missing page causes a fault, whatever its size would be.
         if huge_pages {
             allow_huge_pages(tree, pid)?;
         }
@@ -259,7 +259,7 @@ pub fn fill_now(areas: &[LeftToFill], snapshot: &dyn Snapshot) -> Result<(), Fil
     Ok(())
 }
 
-/// What is to be brought, in the order of addresses.
+/// What is to be filled, in the order of addresses.
 fn chunks(targets: &[Target], snapshot: &dyn Snapshot) -> Vec<(SpaceId, Extent)> {
     let mut chunks = Vec::new();
     for piece in targets.iter().flat_map(|target| target.lacking.pieces()) {
@@ -287,7 +287,7 @@ struct Filler {
     shared: Arc<Shared>,
 }
 
-/// What became of bytes that were to be brought.
+/// What became of bytes that were to be filled.
 enum Put {
     Done,
     /// The program changes its memory: its events come first.
@@ -299,7 +299,7 @@ enum Put {
 impl Filler {
     fn fill(&mut self, chunks: Vec<(SpaceId, Extent)>) -> Result<(), FillError> {
         for (space, chunk) in chunks {
-            self.bring(space, &chunk)?;
+            self.fill_chunk(space, &chunk)?;
             self.shared
                 .left_bytes
                 .fetch_sub(chunk.bytes, Ordering::Relaxed);
@@ -309,11 +309,11 @@ impl Filler {
         Ok(())
     }
 
-    /// Brings a chunk to everyone who lacks it.
-    fn bring(&mut self, space: SpaceId, chunk: &Extent) -> Result<(), FillError> {
+    /// Fills a chunk in every process that lacks it.
+    fn fill_chunk(&mut self, space: SpaceId, chunk: &Extent) -> Result<(), FillError> {
         self.snapshot.check(space, chunk)?;
         let stored = chunk.start..chunk.start + chunk.bytes;
-        // Events change the targets and what they lack: asked again each time.
+        // Events change the targets and their missing pages: checked again each time.
         let mut at = 0;
         while at < self.targets.len() {
             self.events(Duration::ZERO)?;
@@ -350,11 +350,11 @@ impl Filler {
         Ok(())
     }
 
-    /// Hears what programs have to say; whether anyone said anything.
-    fn events(&mut self, patience: Duration) -> Result<bool, FillError> {
+    /// Reads the events of all programs; whether there was any.
+    fn events(&mut self, timeout: Duration) -> Result<bool, FillError> {
         let timeout = Timespec {
             tv_sec: 0,
-            tv_nsec: patience.subsec_nanos().into(),
+            tv_nsec: timeout.subsec_nanos().into(),
         };
         let descriptors: Vec<_> = self.targets.iter().map(|t| t.uffd.as_fd()).collect();
         let mut polled: Vec<PollFd<'_>> = descriptors
@@ -367,13 +367,13 @@ impl Filler {
             .collect();
         for index in &ready {
             while let Some(message) = Message::read(&self.targets[*index].uffd) {
-                self.hear(*index, &message)?;
+                self.take_event(*index, &message)?;
             }
         }
         Ok(!ready.is_empty())
     }
 
-    fn hear(&mut self, index: usize, message: &Message) -> Result<(), FillError> {
+    fn take_event(&mut self, index: usize, message: &Message) -> Result<(), FillError> {
         let target = &mut self.targets[index];
         match message {
             Message::Missing(address) => self.serve(index, address & !(PAGE_BYTES - 1))?,
@@ -412,7 +412,7 @@ impl Filler {
                     let extent = part(&extent, from, to);
                     self.snapshot.check(piece.space, &extent)?;
                     let at = piece.start + (from - piece.stored);
-                    // Should events come first, the thread asks again afterwards.
+                    // If events come first, the thread faults again afterwards.
                     put(&target.uffd, at, self.snapshot.bytes(&extent)).map_err(FillError::Page)?;
                 }
                 let _ = uffd::wake(&target.uffd, address, PAGE_BYTES);
@@ -422,7 +422,7 @@ impl Filler {
         // Never stored, or dropped since: zeros, as of any new memory.
         match uffd::zero(&target.uffd, address).map_err(|(_, error)| (error.raw_os_error(), error))
         {
-            // There by now, or no more; or it asks again when its events have been heard.
+            // Filled or unmapped by now; or it faults again when its events have been read.
             Ok(_) | Err((Some(libc::EEXIST | libc::ENOENT | libc::ESRCH | libc::EAGAIN), _)) => {}
             Err((_, error)) => return Err(FillError::Page(error)),
         }
@@ -475,7 +475,7 @@ fn put(uffd: &OwnedFd, to: u64, bytes: &[u8]) -> io::Result<Put> {
     Ok(Put::Done)
 }
 
-/// What a userfaultfd says: `struct uffd_msg`.
+/// An event of a userfaultfd: `struct uffd_msg`.
 enum Message {
     Missing(u64),
     Fork(i32),

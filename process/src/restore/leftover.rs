@@ -1,5 +1,5 @@
-//! What the kernel still keeps of a connection whose program was killed: an end that waits for the
-//! other one to acknowledge the last byte is in the place of the connection that is made again.
+//! Removes what the kernel still keeps of a connection whose program was killed: an end that waits
+//! for the acknowledgement of its last byte occupies the place of the restored connection.
 
 use std::io;
 
@@ -17,7 +17,7 @@ const REQUEST_COOKIE_AT: usize = 48;
 /// False: a program has it.
 ///
 /// # Errors
-/// The kernel cannot tell (`CONFIG_INET_DIAG`), or not remove (`CONFIG_INET_DIAG_DESTROY`,
+/// The kernel lacks `CONFIG_INET_DIAG`, or cannot remove a socket (`CONFIG_INET_DIAG_DESTROY`,
 /// `CAP_NET_ADMIN`).
 pub fn remove(socket: &Socket, peer: &[u8]) -> io::Result<bool> {
     let mut request = request(socket.family, &socket.address, peer)

@@ -1,4 +1,4 @@
-//! Memory of the recreated processes: where things may lie, and the first pages.
+//! Memory of the recreated processes: free address space, and the pages that are copied first.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -116,7 +116,7 @@ pub fn copies_all(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> bo
     })
 }
 
-/// Copies the pages that must be there before the tree runs, or all; says which mappings are left.
+/// Copies the pages that must be there before the tree runs, or all; returns the mappings that are left.
 ///
 /// # Errors
 /// A page is damaged, or cannot be written.

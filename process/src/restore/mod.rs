@@ -1,11 +1,11 @@
-//! Recreating a process tree from its description and its pages.
+//! Recreates a process tree from its description and its pages.
 //!
 //! ```text
 //!  tracker                                    recreated processes (all in the stub)
 //!  ───────                                    ─────────────────────────────────────
 //!  check: can all of it be done?
 //!  open files, pipes, sockets (pool)
-//!  write lists of operations (stub::Region)
+//!  write the restore plan (stub::Region)
 //!  start the root ──────────────────────────► create children, sessions, groups
 //!                 ◄────────── report ────────
 //!  gate "grouped" ──────────────────────────► descriptors in place, own memory unmapped,
@@ -18,18 +18,24 @@
 //! ```
 //!
 //! Whatever fails, fails before the tree runs: then all of it is killed and the store is as it
-//! was. The caller gets the tree stopped, and says when it runs.
+//! was. The caller gets the tree stopped, and decides when it runs.
 
 mod check;
 mod datagrams;
+mod descriptors;
+mod error;
+mod events;
 mod guard;
 pub mod lazy;
 mod leftover;
-mod lists;
 mod memory;
+mod objects;
 mod pager;
+mod plan;
 mod pool;
+mod socket_calls;
 mod sockets;
+mod start;
 mod stub;
 mod tcp;
 mod undo;
@@ -41,7 +47,8 @@ use std::time::Duration;
 use crate::procfs;
 use crate::ptrace::{self, FrozenTree, Pid, sys};
 use crate::state::{Process, Tree};
-use crate::store::{DamagedPage, Snapshot, SpaceId};
+use crate::store::{Snapshot, SpaceId};
+pub use error::Error;
 use undo::{KillOnError, SignalsBlocked};
 
 /// What the user chooses.
@@ -90,84 +97,6 @@ pub struct LeftToFill {
     pub huge_pages: bool,
 }
 
-/// Why a tree cannot be restored.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Numbers are taken.
-    #[error(
-        "PID {pid} is taken by {name}: end it, or restore right after the boot, before other \
-         services take numbers"
-    )]
-    PidTaken {
-        /// The number.
-        pid: Pid,
-        /// Name of who has it.
-        name: String,
-    },
-    /// A file is missing or closed to us.
-    #[error("cannot open {path}: {source}; the program had it open or mapped")]
-    Open {
-        /// Its path.
-        path: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// A file is not what it was.
-    #[error("{path} has changed since the program was persisted ({how})")]
-    Changed {
-        /// Its path.
-        path: String,
-        /// In what.
-        how: String,
-    },
-    /// An address is taken.
-    #[error("cannot listen on {address} again: {source}; find who has it with `ss -lnp`")]
-    Address {
-        /// The address.
-        address: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The kernel is not like the one that the program ran on.
-    #[error("this kernel cannot run the persisted program: {0}")]
-    Kernel(String),
-    /// The caller lacks a right.
-    #[error("restoring needs {0}: run as root, or with that capability")]
-    Right(&'static str),
-    /// A recreated process could not do something.
-    #[error("process {task}: cannot {action} ({thing}): {source}")]
-    Operation {
-        /// Which process or thread.
-        task: Pid,
-        /// What it tried.
-        action: &'static str,
-        /// With what: an address, a descriptor, a number.
-        thing: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// A recreated process did nothing any more.
-    #[error("the recreated processes do not answer (in phase: {0})")]
-    Silent(&'static str),
-    /// A system call of ours failed.
-    #[error("cannot {action}: {source}")]
-    System {
-        /// What was tried.
-        action: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The description asks for what cannot be.
-    #[error("the description cannot be followed: {0}")]
-    Description(String),
-    /// A page is damaged.
-    #[error(transparent)]
-    Damaged(#[from] DamagedPage),
-    /// The tree cannot be taken over.
-    #[error(transparent)]
-    Ptrace(#[from] ptrace::Error),
-}
-
 const PR_SET_PDEATHSIG: u64 = 1;
 const PR_SET_THP_DISABLE: u64 = 41;
 
@@ -195,10 +124,10 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
         source,
     })?;
     let copy_all = memory::copies_all(tree, snapshot, options);
-    let plan = lists::write(tree, &mut pool, &mut region, &kernel, copy_all)?;
+    let plan = plan::write(tree, &mut pool, &mut region, &kernel, copy_all)?;
 
     let blocked = SignalsBlocked::new();
-    let started = start(tree, &region, &plan.roots)?;
+    let started = start::start(tree, &region, &plan.roots)?;
     // From here on, processes exist: kill them on every way out but the last.
     let mut guard = KillOnError {
         roots: started.roots.clone(),
@@ -221,13 +150,13 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     for process in &tree.processes {
         from_outside(process)?;
     }
-    for stand_in in &plan.stand_ins {
+    for placeholder in &plan.placeholders {
         // SAFETY: no memory involved; it is our child, and ends by itself.
-        unsafe { libc::waitpid(*stand_in, std::ptr::null_mut(), 0) };
+        unsafe { libc::waitpid(*placeholder, std::ptr::null_mut(), 0) };
     }
     let living = |pid: &&Pid| tree.processes.iter().any(|process| process.pid == **pid);
     let mut roots: Vec<Pid> = started.roots.iter().filter(living).copied().collect();
-    // Created by stand-ins and siblings, and our children all the same.
+    // Created by placeholder processes and siblings, and nevertheless our children.
     for process in tree
         .processes
         .iter()
@@ -262,139 +191,17 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     })
 }
 
-/// The roots, and the thread that they are children of until the end.
-struct Started {
-    roots: Vec<Pid>,
-    _parent: Parent,
-}
-
-/// A thread of ours in another time namespace, without restartable sequences: a child inherits
-/// both. Its end would be taken for the death of a parent.
-struct Parent {
-    release: Option<std::sync::mpsc::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Drop for Parent {
-    fn drop(&mut self) {
-        drop(self.release.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Starts the roots, in a time namespace in which the clocks go on where they stood.
-fn start(tree: &Tree, region: &stub::Region, lists: &[(Pid, u64)]) -> Result<Started, Error> {
-    let failed = |(pid, source): (Pid, io::Error)| match source.raw_os_error() {
-        Some(libc::EEXIST) => check::pid_taken(pid),
-        Some(libc::EPERM) => Error::Right("CAP_CHECKPOINT_RESTORE"),
-        _ => Error::System {
-            action: format!("create process {pid}"),
-            source,
-        },
-    };
-    let clocks = tree.clocks;
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let (created, creation) = std::sync::mpsc::channel();
-    let handle = region.handle();
-    let lists = lists.to_vec();
-    let thread = std::thread::Builder::new()
-        .name("restore-clocks".to_owned())
-        .spawn(move || {
-            let first = lists.first().map_or(0, |(pid, _)| *pid);
-            let ready = leave_rseq()
-                .and_then(|()| check::continue_clocks(&clocks))
-                .map_err(|source| (first, source));
-            let mut made = Vec::new();
-            let all = ready.and_then(|()| {
-                for &(pid, list) in &lists {
-                    made.push(create(handle, pid, list).map_err(|source| (pid, source))?);
-                }
-                Ok(())
-            });
-            if all.is_err() {
-                drop(KillOnError {
-                    roots: std::mem::take(&mut made),
-                    all: Vec::new(),
-                });
-            }
-            let _ = created.send(all.map(|()| made));
-            // Until the sender is dropped.
-            let _ = released.recv();
-        })
-        .map_err(|source| Error::System {
-            action: "start a thread".to_owned(),
-            source,
-        })?;
-    let parent = Parent {
-        release: Some(release),
-        thread: Some(thread),
-    };
-    let ended = || io::Error::other("the thread that should create it ended");
-    let roots = creation
-        .recv()
-        .unwrap_or_else(|_| Err((0, ended())))
-        .map_err(failed)?;
-    Ok(Started {
-        roots,
-        _parent: parent,
-    })
-}
-
-/// Ends the registration of restartable sequences that the C library made for the calling thread.
-/// A child would inherit it, and the kernel would write to memory that the child unmaps.
-fn leave_rseq() -> io::Result<()> {
-    // From the C library (2.35 and later): where, relative to the thread pointer, and whether.
-    unsafe extern "C" {
-        static __rseq_offset: isize;
-        static __rseq_size: u32;
-    }
-    const UNREGISTER: u64 = 1;
-    const SIGNATURE: u64 = 0x5305_3053;
-    const AT_RSEQ_FEATURE_SIZE: libc::c_ulong = 27;
-    // SAFETY: constants of the C library; the thread pointer is that of this thread, which has
-    // no sequence running, since it is here.
-    unsafe {
-        if __rseq_size == 0 {
-            return Ok(());
-        }
-        let thread: u64;
-        std::arch::asm!("mov {}, fs:[0]", out(reg) thread, options(nostack, readonly));
-        let area = thread.wrapping_add_signed(__rseq_offset as i64);
-        // The registered length is that of the first version, or what the kernel asked for.
-        let wanted = libc::getauxval(AT_RSEQ_FEATURE_SIZE).next_multiple_of(32);
-        for bytes in [32, wanted, wanted.next_power_of_two()] {
-            if libc::syscall(libc::SYS_rseq, area, bytes, UNREGISTER, SIGNATURE) == 0 {
-                return Ok(());
-            }
-        }
-    }
-    Err(io::Error::last_os_error())
-}
-
-fn create(region: stub::Handle, pid: Pid, list: u64) -> io::Result<Pid> {
-    let mut arguments = stub::CloneArguments {
-        flags: lists::CLONE_CLEAR_SIGHAND,
-        exit_signal: libc::SIGCHLD as u64,
-        set_tid: (&raw const pid) as u64,
-        set_tid_size: 1,
-        ..Default::default()
-    };
-    region.start_process(&mut arguments, list)
-}
-
 fn named(failure: stub::Failure, tree: &Tree) -> Error {
-    if failure.error == libc::EEXIST && failure.what.action == lists::CREATE_TASK {
+    if failure.error == libc::EEXIST && failure.what.action == plan::CREATE_TASK {
         return check::pid_taken(failure.what.thing as Pid);
     }
     let thing = failure.what.thing;
     let thing = match failure.what.action {
-        lists::MAP_IMAGE => tree
+        plan::MAP_IMAGE => tree
             .processes
             .iter()
             .find(|process| process.pid == failure.task)
-            .and_then(|process| lists::image_at(tree, process, thing))
+            .and_then(|process| plan::image_at(tree, process, thing))
             .map_or_else(
                 || format!("{thing:#x}"),
                 |path| format!("{path} at {thing:#x}"),
@@ -491,7 +298,7 @@ fn take_over(tree: &Tree, frozen: &mut FrozenTree, hole: u64) -> Result<(), Erro
                 let action = format!("set the {action} of thread {tid}");
                 move |source| Error::System { action, source }
             };
-            let registers = lists::to_run(&thread.registers).to_user();
+            let registers = plan::to_run(&thread.registers).to_user();
             sys::set_registers(tid, &registers).map_err(failed("registers"))?;
             let mut xstate = thread.xstate.clone();
             xstate.resize(thread.xstate_bytes as usize, 0);
@@ -521,7 +328,7 @@ fn take_over(tree: &Tree, frozen: &mut FrozenTree, hole: u64) -> Result<(), Erro
     Ok(())
 }
 
-/// Ends what the lists of a tree that is not copied at once begin with.
+/// Allows the huge pages that a plan with lazy filling switches off first.
 fn allow_huge_pages(frozen: &mut FrozenTree, pid: Pid) -> Result<(), ptrace::Error> {
     let stopped = frozen
         .process_mut(pid)
@@ -534,7 +341,7 @@ fn allow_huge_pages(frozen: &mut FrozenTree, pid: Pid) -> Result<(), ptrace::Err
     Ok(())
 }
 
-/// Main threads that want to hear of the death of their parents.
+/// Sets the parent death signals of main threads.
 fn death_signals(tree: &Tree, frozen: &mut FrozenTree) -> Result<(), Error> {
     for process in tree.processes.iter().filter(|p| p.zombie.is_none()) {
         let signal = process.threads[0].parent_death_signal as u64;

@@ -1,7 +1,7 @@
-//! Which stored pages a restored program still lacks, and where they belong by now. Pure.
+//! Stored pages that a restored program still lacks, and their present addresses. Pure.
 //!
-//! A program may move, unmap, drop or fork memory that it does not have yet; a userfaultfd tells,
-//! and this map follows.
+//! A program may move, unmap, drop or fork memory that is not filled yet. A userfaultfd reports it,
+//! and this map is updated.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

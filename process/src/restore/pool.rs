@@ -1,23 +1,24 @@
-//! Everything that the tree has open, opened by the tracker.
+//! The pool: all open files of the tree, opened by the tracker.
 //!
 //! The recreated processes inherit the tracker's descriptors and put each in its place. So files,
-//! pipes and sockets are made here with ordinary calls, and descriptions that several processes
-//! share are shared by birth. What depends on who opens it (files of /proc, pidfds) gets a
-//! placeholder, which its process replaces.
+//! pipes and sockets are created here with ordinary system calls, and descriptions that several
+//! processes share are shared from the start. A file that depends on the opening process (files of
+//! /proc, pidfds) gets a substitute here, which its process replaces.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 
 use super::Error;
+use super::descriptors::{open, owned, reopen, seek};
+use super::events::{open_event, open_inotify, open_timer};
+use super::objects::open_object;
 use super::tcp::Connections;
-use crate::state::{File, FileKind, Object, ObjectKind, Pipe, Tree};
+use crate::state::{File, FileKind, Pipe, Tree};
 use crate::store::Snapshot;
 
-const TFD_IOC_SET_TICKS: libc::c_ulong = 0x4008_5400;
-const INOTIFY_IOC_SETNEXTWD: libc::c_ulong = 0x4004_4900;
 /// Flags that `F_SETFL` can change here. A process sets `O_ASYNC` itself: the kernel remembers the
 /// number of the descriptor.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
@@ -25,7 +26,7 @@ const SETTABLE: i32 = libc::O_APPEND | libc::O_DIRECT | libc::O_NOATIME | libc::
 /// The tracker's descriptors for the tree.
 #[derive(Debug)]
 pub struct Pool {
-    /// All numbers from here on are ours; all numbers of the tree are below.
+    /// Numbers from here on are the tracker's; all numbers of the tree are below.
     pub base: RawFd,
     held: HashMap<RawFd, OwnedFd>,
     /// For each open file description of the tree.
@@ -279,90 +280,6 @@ fn finish(file: &File, opened: &OwnedFd) -> Result<(), Error> {
     Ok(())
 }
 
-fn open_object(object: &Object, snapshot: &dyn Snapshot) -> Result<OwnedFd, Error> {
-    let failed = |action: String| move |source| Error::System { action, source };
-    let file = match &object.kind {
-        ObjectKind::SharedAnonymous => {
-            shared_anonymous(object.bytes).map_err(failed("make shared memory".to_owned()))?
-        }
-        ObjectKind::Memfd { name, .. } => {
-            let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
-            rustix::fs::memfd_create(name.as_str(), flags)
-                .map_err(io::Error::from)
-                .map_err(failed(format!("make the memfd {name}")))?
-        }
-        ObjectKind::Unlinked { path, mode, owner } => {
-            let directory = std::path::Path::new(path).parent().unwrap_or("/".as_ref());
-            let file = fs::OpenOptions::new()
-                .read(true)
-                .write(true)
-                .custom_flags(libc::O_TMPFILE)
-                .mode(*mode)
-                .open(directory)
-                .map_err(|source| Error::Open {
-                    path: path.clone(),
-                    source,
-                })?;
-            let _ = file.set_permissions(fs::Permissions::from_mode(*mode));
-            let _ = std::os::unix::fs::fchown(&file, Some(owner.0), Some(owner.1));
-            file.into()
-        }
-    };
-    let file = fs::File::from(file);
-    if !matches!(object.kind, ObjectKind::SharedAnonymous) {
-        file.set_len(object.bytes)
-            .map_err(failed("size shared memory".to_owned()))?;
-    }
-    for extent in snapshot.extents(object.space) {
-        snapshot.check(object.space, &extent)?;
-        let bytes = snapshot.bytes(&extent);
-        // The last page of an object may be longer than it.
-        let room = object
-            .bytes
-            .saturating_sub(extent.start)
-            .min(bytes.len() as u64) as usize;
-        file.write_all_at(&bytes[..room], extent.start)
-            .map_err(failed("fill shared memory".to_owned()))?;
-    }
-    if let ObjectKind::Memfd { seals, .. } = object.kind
-        && seals != 0
-    {
-        // Of an executable file, the kernel would seal the contents together with the permissions.
-        let mode = crate::capture::memfd_permissions(seals);
-        file.set_permissions(fs::Permissions::from_mode(mode))
-            .map_err(failed("set the permissions of a memfd".to_owned()))?;
-        let seals = rustix::fs::SealFlags::from_bits_retain(seals);
-        rustix::fs::fcntl_add_seals(&file, seals)
-            .map_err(io::Error::from)
-            .map_err(failed("seal a memfd".to_owned()))?;
-    }
-    Ok(file.into())
-}
-
-/// Anonymous shared memory has no name to open; a mapping of ours has.
-fn shared_anonymous(bytes: u64) -> io::Result<OwnedFd> {
-    // SAFETY: a new mapping, unmapped before anything points into it.
-    unsafe {
-        let address = libc::mmap(
-            std::ptr::null_mut(),
-            bytes as usize,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        );
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = address as u64;
-        let end = start + bytes.next_multiple_of(4096);
-        let link = format!("/proc/self/map_files/{start:x}-{end:x}");
-        let file = fs::OpenOptions::new().read(true).write(true).open(link);
-        libc::munmap(address, bytes as usize);
-        file.map(OwnedFd::from)
-    }
-}
-
 fn open_pipe(pipe: &Pipe) -> Result<PipeEnds, Error> {
     let system = |source: io::Error| Error::System {
         action: "make a pipe".to_owned(),
@@ -393,176 +310,4 @@ fn open_pipe(pipe: &Pipe) -> Result<PipeEnds, Error> {
     let mut writer = fs::File::from(write_end);
     writer.write_all(&pipe.content).map_err(system)?;
     Ok((read_end, writer.into()))
-}
-
-fn open_event(count: u64, semaphore: bool) -> io::Result<OwnedFd> {
-    let flags = libc::EFD_CLOEXEC | if semaphore { libc::EFD_SEMAPHORE } else { 0 };
-    // SAFETY: no memory involved.
-    let event = owned(unsafe { libc::eventfd(0, flags) })?;
-    if count > 0 {
-        rustix::io::write(&event, &count.to_ne_bytes())?;
-    }
-    Ok(event)
-}
-
-fn open_timer(clock: i32, remaining: u64, interval: u64, ticks: u64) -> io::Result<OwnedFd> {
-    // SAFETY: no memory involved.
-    let timer = owned(unsafe { libc::timerfd_create(clock, libc::TFD_CLOEXEC) })?;
-    let time = |ns: u64| libc::timespec {
-        tv_sec: (ns / 1_000_000_000) as libc::time_t,
-        tv_nsec: (ns % 1_000_000_000) as libc::c_long,
-    };
-    let setting = libc::itimerspec {
-        it_interval: time(interval),
-        it_value: time(remaining),
-    };
-    // SAFETY: the setting lives.
-    let set = unsafe {
-        libc::timerfd_settime(
-            timer.as_raw_fd(),
-            0,
-            &raw const setting,
-            std::ptr::null_mut(),
-        )
-    };
-    if set != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if ticks > 0 {
-        // SAFETY: the number lives.
-        let set = unsafe { libc::ioctl(timer.as_raw_fd(), TFD_IOC_SET_TICKS, &raw const ticks) };
-        if set != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(timer)
-}
-
-fn open_inotify(watches: &[crate::state::InotifyWatch], unread: bool) -> Result<OwnedFd, Error> {
-    let failed = |source| Error::System {
-        action: "make an inotify instance".to_owned(),
-        source,
-    };
-    // SAFETY: no memory involved.
-    let inotify = owned(unsafe { libc::inotify_init1(libc::IN_CLOEXEC) }).map_err(failed)?;
-    if unread && let Err(error) = overflow(&inotify) {
-        tracing::warn!("an inotify instance cannot be told that events are lost: {error}");
-    }
-    for watch in watches {
-        let path = std::ffi::CString::new(watch.path.as_str())
-            .map_err(|_| Error::Description(format!("watched path {:?}", watch.path)))?;
-        // SAFETY: the path lives.
-        let number = unsafe {
-            libc::ioctl(inotify.as_raw_fd(), INOTIFY_IOC_SETNEXTWD, watch.number);
-            libc::inotify_add_watch(inotify.as_raw_fd(), path.as_ptr(), watch.mask & 0x0fff)
-        };
-        if number < 0 {
-            let source = io::Error::last_os_error();
-            return Err(Error::Open {
-                path: watch.path.clone(),
-                source,
-            });
-        }
-        if number != watch.number {
-            return Err(failed(io::Error::other(format!(
-                "watch {} of {} got number {number}",
-                watch.number, watch.path
-            ))));
-        }
-    }
-    Ok(inotify)
-}
-
-/// Leaves one event in the queue of an inotify instance: that others are lost (`IN_Q_OVERFLOW`).
-/// The kernel puts it in when a queue is full. So it is filled, and all but this is taken out.
-fn overflow(inotify: &OwnedFd) -> io::Result<()> {
-    const EVENT_BYTES: usize = 16;
-    const EVENTS_MAX: usize = 1 << 20;
-    let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")?;
-    let most: usize = most.trim().parse().map_err(io::Error::other)?;
-    if most > EVENTS_MAX {
-        return Err(io::Error::other("its queue is too long to be filled"));
-    }
-    let file = fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_TMPFILE)
-        .open(std::env::temp_dir())?;
-    let path = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    // SAFETY: the path lives.
-    let watch = unsafe {
-        let events = libc::IN_MODIFY | libc::IN_ACCESS;
-        libc::inotify_add_watch(inotify.as_raw_fd(), path.as_ptr(), events)
-    };
-    if watch < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // Neighbours that are alike would become one event.
-    for _ in 0..=most / 2 {
-        file.write_all_at(&[0], 0)?;
-        file.read_exact_at(&mut [0], 0)?;
-    }
-    // The event of its own end finds no room.
-    // SAFETY: no memory involved.
-    unsafe { libc::inotify_rm_watch(inotify.as_raw_fd(), watch) };
-    let mut left = most * EVENT_BYTES;
-    let mut buffer = vec![0u8; left.min(1 << 16)];
-    while left > 0 {
-        let room = buffer.len().min(left);
-        let got = rustix::io::read(inotify, &mut buffer[..room])?;
-        left -= got.min(left);
-    }
-    Ok(())
-}
-
-fn open(path: &str, flags: i32) -> io::Result<OwnedFd> {
-    let path = std::ffi::CString::new(path)?;
-    // SAFETY: the path lives.
-    owned(unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC) })
-}
-
-/// A new description of what a descriptor of ours leads to.
-fn reopen(number: RawFd, flags: u32) -> io::Result<OwnedFd> {
-    open(
-        &format!("/proc/self/fd/{number}"),
-        flags as i32 & !(libc::O_CREAT | libc::O_TRUNC | libc::O_ASYNC),
-    )
-}
-
-fn seek(file: &OwnedFd, position: u64) -> io::Result<()> {
-    rustix::fs::seek(file, rustix::fs::SeekFrom::Start(position))
-        .map(drop)
-        .map_err(Into::into)
-}
-
-pub(super) fn owned(fd: RawFd) -> io::Result<OwnedFd> {
-    if fd < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        // SAFETY: the kernel has just given it to us.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_inotify_instance_with_unread_events_says_that_they_are_lost() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let watch = crate::state::InotifyWatch {
-            number: 7,
-            path: directory.path().display().to_string(),
-            mask: libc::IN_CREATE,
-        };
-        let inotify = open_inotify(&[watch], true).expect("made");
-        fs::write(directory.path().join("new"), "").expect("written");
-        let mut bytes = [0u8; 256];
-        let got = rustix::io::read(&inotify, &mut bytes).expect("events");
-        let word = |at: usize| i32::from_ne_bytes(*bytes[at..].first_chunk().expect("four bytes"));
-        assert_eq!((word(0), word(4)), (-1, libc::IN_Q_OVERFLOW as i32));
-        assert_eq!((word(16), word(20)), (7, libc::IN_CREATE as i32));
-        assert_eq!(got, 16 + 16 + 16, "nothing else");
-    }
 }

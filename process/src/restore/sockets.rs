@@ -1,13 +1,15 @@
-//! Sockets, made anew.
+//! Creates sockets and fills their queues.
 
 use std::io;
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::Error;
 use super::datagrams;
-use super::pool::owned;
+use super::descriptors::owned;
+use super::socket_calls::{
+    name, new, reset_connection, set_option, set_options, system, unix_path,
+};
 use super::tcp::Connections;
 use crate::state::{Socket, SocketState, Tree};
 
@@ -30,11 +32,11 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
                 one
             }
             SocketState::Broken => broken(socket)?,
-            // Whoever has sent to it when it was one of a pair is gone.
+            // The other socket of its pair, which has sent these, is gone.
             SocketState::Idle if !socket.received.is_empty() && socket.address.is_empty() => {
                 broken(socket)?
             }
-            // Connections come when all addresses are bound.
+            // Connections follow when all addresses are bound.
             SocketState::Established(_) => continue,
             _ => new(socket)?,
         };
@@ -62,7 +64,7 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
     for (index, socket) in tree.sockets.iter().enumerate() {
         let Some(made) = &all[index] else { continue };
         if let SocketState::Destination(peer) = &socket.state {
-            // SAFETY: the address lives and is as long as said.
+            // SAFETY: the address is valid for its length.
             let connected =
                 unsafe { libc::connect(made.as_raw_fd(), peer.as_ptr().cast(), peer.len() as u32) };
             if connected != 0 {
@@ -94,18 +96,6 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
     }
     let connections = Connections::make(tree, &mut all)?;
     Ok((all, connections))
-}
-
-pub(super) fn new(socket: &Socket) -> Result<OwnedFd, Error> {
-    // SAFETY: no memory involved.
-    owned(unsafe {
-        libc::socket(
-            socket.family,
-            socket.kind | libc::SOCK_CLOEXEC,
-            socket.protocol,
-        )
-    })
-    .map_err(system("make a socket"))
 }
 
 fn pair(socket: &Socket) -> Result<(OwnedFd, OwnedFd), Error> {
@@ -140,30 +130,6 @@ fn broken(socket: &Socket) -> Result<OwnedFd, Error> {
         return Ok(one);
     }
     reset_connection(socket.family).map_err(system("make a broken connection"))
-}
-
-/// A TCP connection that was just reset by its other end.
-pub(super) fn reset_connection(family: i32) -> io::Result<OwnedFd> {
-    let listener = if family == libc::AF_INET6 {
-        TcpListener::bind("[::1]:0")?
-    } else {
-        TcpListener::bind("127.0.0.1:0")?
-    };
-    let client = TcpStream::connect(listener.local_addr()?)?;
-    let (server, _) = listener.accept()?;
-    let linger = libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
-    set_option(
-        server.as_raw_fd(),
-        libc::SOL_SOCKET,
-        libc::SO_LINGER,
-        // SAFETY: two integers are eight bytes.
-        &unsafe { std::mem::transmute::<libc::linger, [u8; 8]>(linger) },
-    )?;
-    drop(server);
-    Ok(client.into())
 }
 
 /// Binds a socket from the directory where its relative path begins.
@@ -215,7 +181,7 @@ fn bind(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
     let mut address = socket.address.clone();
     let mut bound = bind_to(fd, &address);
     if bound.is_err() && socket.family == libc::AF_NETLINK && address.len() >= 8 {
-        // The port number of a netlink socket is nobody's business: let the kernel choose.
+        // No other process depends on the port number of a netlink socket: let the kernel choose.
         address[4..8].fill(0);
         bound = bind_to(fd, &address);
     }
@@ -245,7 +211,7 @@ fn bind(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
 }
 
 fn bind_to(fd: i32, address: &[u8]) -> io::Result<()> {
-    // SAFETY: the address lives and is as long as said.
+    // SAFETY: the address is valid for its length.
     if unsafe { libc::bind(fd, address.as_ptr().cast(), address.len() as u32) } == 0 {
         Ok(())
     } else {
@@ -253,8 +219,8 @@ fn bind_to(fd: i32, address: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The file of a unix socket outlives its process. Removes it if nobody listens there any more,
-/// and returns whose it was.
+/// The file of a unix socket outlives its process. Removes it if it is stale, and
+/// returns its metadata.
 fn remove_stale(socket: &Socket) -> Result<Option<std::fs::Metadata>, Error> {
     let Some(path) = unix_path(&socket.address) else {
         return Ok(None);
@@ -277,7 +243,7 @@ fn remove_stale(socket: &Socket) -> Result<Option<std::fs::Metadata>, Error> {
         )
     })
     .map_err(system("make a socket"))?;
-    // SAFETY: the address lives and is as long as said.
+    // SAFETY: the address is valid for its length.
     let answered = unsafe {
         libc::connect(
             probe.as_raw_fd(),
@@ -296,45 +262,10 @@ fn remove_stale(socket: &Socket) -> Result<Option<std::fs::Metadata>, Error> {
     Ok(Some(metadata))
 }
 
-/// The path in a unix address, if it has one.
-fn unix_path(address: &[u8]) -> Option<String> {
-    let path = address.get(2..)?;
-    if path.first().is_none_or(|&first| first == 0) {
-        return None;
-    }
-    let end = path
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(path.len());
-    Some(String::from_utf8_lossy(&path[..end]).into_owned())
-}
-
-pub(super) fn set_options(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
-    for (level, name, value) in &socket.options {
-        if let Err(error) = set_option(made.as_raw_fd(), *level, *name, value) {
-            // A congestion control that this kernel lacks, a buffer beyond the limit: the socket
-            // works without.
-            tracing::warn!("a socket option (level {level}, number {name}) cannot be set: {error}");
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn set_option(fd: i32, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
-    // SAFETY: the value lives and is as long as said.
-    let set =
-        unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), value.len() as u32) };
-    if set == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
 fn send(socket: &OwnedFd, message: &[u8]) -> Result<(), Error> {
     let mut rest = message;
     loop {
-        // SAFETY: the message lives and is as long as said.
+        // SAFETY: the message is valid for its length.
         let sent = unsafe {
             libc::send(
                 socket.as_raw_fd(),
@@ -359,60 +290,5 @@ fn taken(socket: &Socket, source: io::Error) -> Error {
     Error::Address {
         address: name(&socket.address),
         source,
-    }
-}
-
-pub(super) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Error {
-    move |source| Error::System {
-        action: action.to_owned(),
-        source,
-    }
-}
-
-/// An address in words.
-pub(super) fn name(address: &[u8]) -> String {
-    let port = |bytes: &[u8]| u16::from_be_bytes([bytes[2], bytes[3]]);
-    match (
-        address.first().map(|&family| i32::from(family)),
-        address.len(),
-    ) {
-        (Some(libc::AF_INET), 8..) => {
-            let ip: [u8; 4] = address[4..8].try_into().expect("four bytes");
-            format!("{}:{}", std::net::Ipv4Addr::from(ip), port(address))
-        }
-        (Some(libc::AF_INET6), 24..) => {
-            let ip: [u8; 16] = address[8..24].try_into().expect("sixteen bytes");
-            format!("[{}]:{}", std::net::Ipv6Addr::from(ip), port(address))
-        }
-        (Some(libc::AF_UNIX), _) => unix_path(address).unwrap_or_else(|| {
-            format!(
-                "@{}",
-                String::from_utf8_lossy(address.get(3..).unwrap_or(&[]))
-            )
-        }),
-        _ => format!("{address:02x?}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Read;
-
-    use super::*;
-
-    #[test]
-    fn a_broken_connection_reads_as_reset() {
-        for family in [libc::AF_INET, libc::AF_INET6] {
-            let mut stream = TcpStream::from(reset_connection(family).expect("a connection"));
-            let error = stream.read(&mut [0u8; 8]).expect_err("it is broken");
-            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        }
-    }
-
-    #[test]
-    fn addresses_are_named_as_users_write_them() {
-        assert_eq!(name(&[2, 0, 0x18, 0xeb, 127, 0, 0, 1]), "127.0.0.1:6379");
-        assert_eq!(name(b"\x01\x00/run/x.sock\0"), "/run/x.sock");
-        assert_eq!(name(b"\x01\x00\0hidden"), "@hidden");
     }
 }

@@ -1,8 +1,8 @@
-//! The restorer stub: a few dozen instructions that run lists of system calls.
+//! The restorer stub: a few dozen instructions that execute lists of system calls.
 //!
-//! A process that is being recreated has no code of its own yet, and must not have any of ours
-//! when it is done. So it runs this loop, which lies in a page between the mappings of both, uses
-//! no stack and no memory but its lists, and is unmapped from outside at the end.
+//! A process that is being recreated has no code of its own yet, and must not keep any of the
+//! tracker's. So it executes this loop, which lies in a page between the mappings of both, uses no
+//! stack and no memory except its lists, and is unmapped from outside at the end.
 //!
 //! ```text
 //!  region (shared by the tracker and all recreated processes)
@@ -183,7 +183,7 @@ pub struct What {
     pub thing: u64,
 }
 
-/// A list of operations in the making.
+/// A list of operations that is being written.
 #[derive(Debug, Default)]
 pub struct List {
     operations: Vec<Operation>,
@@ -219,7 +219,7 @@ impl List {
         self.call(0, &[gate.0], "wait").number = WAIT;
     }
 
-    /// Adds: tell the tracker that we came this far.
+    /// Adds: report to the tracker that this point was reached.
     pub fn report(&mut self) {
         self.call(0, &[], "report").number = REPORT;
     }
@@ -521,7 +521,7 @@ impl Handle {
     /// number.
     ///
     /// # Errors
-    /// What `clone3` says.
+    /// The error of `clone3`.
     pub fn start_process(&self, arguments: &mut CloneArguments, list: u64) -> io::Result<i32> {
         let result: i64;
         // SAFETY: the child has a copy of our memory and leaves this code at once, for the stub,

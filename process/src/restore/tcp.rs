@@ -1,14 +1,14 @@
-//! Established TCP connections, made again in repair mode (`TCP_REPAIR`): without a handshake,
-//! with the sequence numbers, queues and options of before.
+//! Recreates established TCP connections in repair mode (`TCP_REPAIR`): without a handshake, with
+//! the old sequence numbers, queues and options.
 //!
-//! Until [`Connections::resume`] they neither hear nor say anything: a restore that fails leaves
-//! their other ends as they are. A probe is sent then; another end that knows nothing of the
-//! connection any more answers it with a reset, which the program sees.
+//! Until [`Connections::resume`] they neither receive nor send: a restore that fails does
+//! not affect their other ends. Then each sends a probe; an end that no longer has the connection
+//! answers with a reset, which the program sees.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::sockets::{name, new, reset_connection, set_option, set_options, system};
+use super::socket_calls::{name, new, reset_connection, set_option, set_options, system};
 use super::{Error, leftover};
 use crate::capture::drop_all;
 use crate::state::{Socket, SocketState, TcpConnection, Tree};
@@ -79,7 +79,7 @@ impl Connections {
         Ok(Self { held })
     }
 
-    /// Lets them speak and hear.
+    /// Lets them send and receive.
     pub fn resume(self, tree: &Tree) {
         for (index, made) in &self.held {
             let socket = &tree.sockets[*index];
@@ -137,7 +137,7 @@ fn make(socket: &Socket, connection: &TcpConnection) -> io::Result<OwnedFd> {
         integer(fd, tcp, TCP_QUEUE_SEQ, first as i32)?;
     }
     let (address, peer) = (&socket.address, &connection.peer);
-    // SAFETY: both addresses live and are as long as said.
+    // SAFETY: both addresses are valid for their lengths.
     let connected = unsafe {
         libc::bind(fd, address.as_ptr().cast(), address.len() as u32) == 0
             && libc::connect(fd, peer.as_ptr().cast(), peer.len() as u32) == 0
@@ -229,7 +229,7 @@ fn is_closed(fd: i32) -> io::Result<bool> {
 fn send(fd: i32, mut content: &[u8]) -> io::Result<()> {
     while !content.is_empty() {
         let piece = &content[..content.len().min(PIECE_BYTES)];
-        // SAFETY: the piece lives and is as long as said.
+        // SAFETY: the piece is valid for its length.
         let done = unsafe {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
             libc::send(fd, piece.as_ptr().cast(), piece.len(), flags)
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// A connection to a peer that has never heard of it is reset by the probe.
+    /// The probe resets a connection that its peer does not know.
     #[test]
     fn a_connection_without_its_other_end_is_reset_when_it_resumes() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -1,4 +1,4 @@
-//! What a restore takes back: processes that it created, and the signals that it blocked.
+//! Undoes a failed restore: kills created processes, unblocks signals.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub struct KillOnError {
     /// Our children.
     pub roots: Vec<Pid>,
     /// The whole tree, once all of it exists: then these numbers are surely ours. Before, all
-    /// others die with the root: they asked for that first of all.
+    /// others die with the root: each asks for that before anything else.
     pub all: Vec<Pid>,
 }
 
@@ -22,7 +22,7 @@ impl KillOnError {
 
 impl Drop for KillOnError {
     fn drop(&mut self) {
-        const PATIENCE: Duration = Duration::from_secs(2);
+        const WAIT_MAX: Duration = Duration::from_secs(2);
         for &pid in self.all.iter().chain(&self.roots) {
             // SAFETY: no memory involved.
             unsafe { libc::kill(pid, libc::SIGKILL) };
@@ -35,7 +35,7 @@ impl Drop for KillOnError {
         let started = std::time::Instant::now();
         for &pid in &self.all {
             while std::path::Path::new(&format!("/proc/{pid}")).exists()
-                && started.elapsed() < PATIENCE
+                && started.elapsed() < WAIT_MAX
             {
                 // SAFETY: no memory involved.
                 unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };

@@ -1,4 +1,4 @@
-//! What a description must hold before anything is done with it.
+//! Checks of a description before it is used.
 
 use std::collections::HashSet;
 
@@ -305,8 +305,8 @@ fn layout(pid: i32, layout: &Layout) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn number(what: &'static str, number: i32, least: i32, most: i32) -> Result<(), Invalid> {
-    if (least..=most).contains(&number) {
+fn number(what: &'static str, number: i32, min: i32, max: i32) -> Result<(), Invalid> {
+    if (min..=max).contains(&number) {
         Ok(())
     } else {
         Err(Invalid::Range {

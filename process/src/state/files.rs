@@ -22,7 +22,7 @@ pub struct File {
     pub flags: u32,
     /// Offset, bytes.
     pub position: u64,
-    /// Who gets SIGIO: type (`F_OWNER_*`), number and signal; number 0: nobody.
+    /// Receiver of SIGIO: type (`F_OWNER_*`), number and signal; number 0: none.
     pub owner: (i32, i32, i32),
     /// A lock of `flock`: exclusive (true) or shared.
     pub lock: Option<bool>,
@@ -75,7 +75,7 @@ pub enum FileKind {
     Inotify {
         /// What it watches.
         watches: Vec<InotifyWatch>,
-        /// There were events that nobody had read; they are lost.
+        /// There were unread events; they are lost.
         unread: bool,
     },
     /// `pidfd` of a process of the tree.

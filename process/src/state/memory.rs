@@ -1,4 +1,4 @@
-//! Mappings and what is behind them.
+//! Mappings and their backing.
 
 use serde::{Deserialize, Serialize};
 
@@ -104,7 +104,7 @@ pub struct Image {
     pub device: u64,
 }
 
-/// Memory with a life of its own. Its pages are in the store, under its own space, with offsets
+/// A shared-memory object. Its pages are in the store, under its own space, with offsets
 /// as addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {

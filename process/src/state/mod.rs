@@ -1,6 +1,6 @@
 //! The description of a process tree: plain data, its encoding, its checks.
 //!
-//! Everything that the kernel knows of the tree, but the contents of its pages.
+//! It holds everything that the kernel knows about the tree, except the contents of its pages.
 //!
 //! ```text
 //!  ┌──────────┬─────────┬──────────────────────────────────────────────┐
@@ -12,7 +12,7 @@
 //!         │             ├─ mappings ─────┐
 //!         │             └─ descriptors ──┼──► files ──► sockets, pipes, …
 //!         ├─ images  ◄───────────────────┘    (files on disk, by path and identity)
-//!         └─ objects                          (memory that several share; pages in the store)
+//!         └─ objects                          (shared memory; pages in the store)
 //! ```
 //!
 //! A description comes from a medium that was without power: [`Tree::decode`] trusts nothing in
@@ -49,7 +49,7 @@ pub struct Tree {
     pub files: Vec<File>,
     /// Files on disk that mappings and descriptions refer to by index.
     pub images: Vec<Image>,
-    /// Memory with a life of its own, which several may map: by index.
+    /// Shared-memory objects, by index.
     pub objects: Vec<Object>,
     /// Pipes, by index.
     pub pipes: Vec<Pipe>,

@@ -17,7 +17,7 @@ pub struct Process {
     pub group: i32,
     /// Its session; 0: one of outside.
     pub session: i32,
-    /// It has ended, and its parent has not asked yet: the status for `waitpid`. Then the rest is
+    /// It has ended, and its parent has not reaped it: the status for `waitpid`. Then the rest is
     /// empty.
     pub zombie: Option<i32>,
     /// Stopped by a stop signal.
@@ -148,7 +148,7 @@ pub struct Thread {
     pub clear_tid: u64,
     /// Restartable sequences: address (0: none), bytes, signature.
     pub rseq: (u64, u32, u32),
-    /// Who it is.
+    /// Its credentials.
     pub credentials: Credentials,
     /// How it is scheduled.
     pub scheduling: Scheduling,
@@ -251,7 +251,7 @@ impl Registers {
     }
 }
 
-/// Who a thread is.
+/// Credentials of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
     /// Real, effective, saved, file-system user.

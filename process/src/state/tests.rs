@@ -1,4 +1,4 @@
-//! Promises of the encoding and of its checks.
+//! Tests of the encoding and of its checks.
 
 use proptest::prelude::*;
 

@@ -1,5 +1,4 @@
-//! The store's mechanism over any medium: placing pages, committing epochs, finding the newest
-//! complete one again.
+//! The store on any medium: places pages, commits epochs, and finds the newest complete epoch.
 //!
 //! ```text
 //!  place ─► frames that neither the durable epoch nor a snapshot refers to
@@ -79,7 +78,7 @@ pub struct Engine<M> {
     next_epoch: u64,
     pins: Arc<()>,
     largest: u64,
-    /// The medium failed while a root was written: nobody knows which one it holds.
+    /// The medium failed while a root was written: it is unknown which root it holds.
     failed: bool,
 }
 
@@ -413,7 +412,7 @@ impl<M: Medium> Engine<M> {
         self.commit(&[], Cause::Cleared, last_space, now_ns)
     }
 
-    /// Superseded frames are free as soon as nobody restores from them.
+    /// Superseded frames are free as soon as no restore reads them.
     fn let_go(&mut self) {
         if Arc::strong_count(&self.pins) == 1 {
             self.frames.let_go();

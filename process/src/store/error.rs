@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a store cannot do what it was asked for. Nothing that it held is lost by any of these.
+/// Why an operation on a store failed. None of these loses anything that the store held.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A system call on the store failed.
@@ -13,7 +13,7 @@ pub enum StoreError {
         path: PathBuf,
         /// What was attempted, to follow "cannot".
         doing: &'static str,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
 
@@ -36,7 +36,7 @@ pub enum StoreError {
         holder: String,
     },
 
-    /// It is somebody else's.
+    /// It belongs to another user.
     #[error(
         "{path}: belongs to user {owner}, and this is user {user}: a store holds all of a \
          program's memory, and is for its owner only; run as that user"
@@ -46,7 +46,7 @@ pub enum StoreError {
         path: PathBuf,
         /// Whose it is.
         owner: u32,
-        /// Who asks.
+        /// The calling user.
         user: u32,
     },
 
@@ -104,7 +104,7 @@ pub enum StoreError {
         path: PathBuf,
         /// Whose it is.
         holds: String,
-        /// Who was looked for.
+        /// The wanted name.
         wanted: String,
     },
 
@@ -142,7 +142,7 @@ pub enum FormatError {
     Bounds {
         /// Which field.
         what: &'static str,
-        /// What it says.
+        /// What it contains.
         value: u64,
     },
     /// A different store's.
@@ -151,4 +151,22 @@ pub enum FormatError {
     /// Two things in one place.
     #[error("frame {0} is used twice")]
     Twice(u64),
+}
+
+/// An error of the kernel about a store; `doing` completes "cannot …".
+pub(super) fn io_error(
+    path: &std::path::Path,
+    doing: &'static str,
+    source: io::Error,
+) -> StoreError {
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::NotFound => StoreError::Missing { path },
+        io::ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly { path },
+        _ => StoreError::Io {
+            path,
+            doing,
+            source,
+        },
+    }
 }

@@ -5,34 +5,23 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FlockOperation;
 
 use super::engine::{Engine, EngineError, Found, Placement};
-use super::error::{FormatError, StoreError};
+use super::error::{FormatError, StoreError, io_error};
 use super::format::{Cause, MAX_NAME, RESERVED_FRAMES, Root, Superblock};
+pub use super::lock::Access;
+use super::lock::{holder, lock};
 use super::medium::{MappedFile, Medium, MediumKind};
 use super::snapshot::StoredEpoch;
 use super::{PAGE_BYTES, SpaceId};
 
-/// How long a writer waits for those who read a store.
-const READERS_PATIENCE: Duration = Duration::from_secs(5);
 /// A store's size when it is made.
 const FIRST_BYTES: u64 = 16 << 20;
-/// What a store may grow to, unless somebody says otherwise: what the file system has.
+/// Default maximum size of a store: what the file system has.
 pub const NO_LIMIT: u64 = 1 << 40;
-
-/// What a store is opened for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Only to look; nobody may write meanwhile.
-    Read,
-    /// To write, and only if it exists.
-    Write,
-    /// To write; made when missing.
-    Create,
-}
 
 /// A store that is open, and locked for as long.
 #[derive(Debug)]
@@ -45,7 +34,7 @@ pub struct Store {
     _lock: File,
 }
 
-/// What can be said of a store without reading its index, also while it is written.
+/// Summary of a store without reading its index, also while it is written.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Summary {
     /// The program's name.
@@ -58,7 +47,7 @@ pub struct Summary {
     pub created_s: u64,
     /// The newest epoch with a readable root, if there is something to restore.
     pub epoch: Option<EpochSummary>,
-    /// Who writes it now.
+    /// The process that writes it now.
     pub in_use_by: Option<String>,
 }
 
@@ -106,19 +95,6 @@ pub fn now_ns() -> u64 {
     now.map_or(0, |since| since.as_nanos() as u64)
 }
 
-fn io_error(path: &Path, doing: &'static str, source: io::Error) -> StoreError {
-    let path = path.to_owned();
-    match source.kind() {
-        io::ErrorKind::NotFound => StoreError::Missing { path },
-        io::ErrorKind::ReadOnlyFilesystem => StoreError::ReadOnly { path },
-        _ => StoreError::Io {
-            path,
-            doing,
-            source,
-        },
-    }
-}
-
 fn format_error(path: &Path, error: FormatError) -> StoreError {
     let path = path.to_owned();
     match error {
@@ -135,62 +111,6 @@ fn format_error(path: &Path, error: FormatError) -> StoreError {
             path,
             reason: other.to_string(),
         },
-    }
-}
-
-/// Who has locked a file.
-struct Holder {
-    /// For a message.
-    name: String,
-    /// Whether it may write.
-    writes: bool,
-}
-
-/// Who has locked a file, as far as the kernel tells.
-fn holder(file: &File) -> Option<Holder> {
-    let metadata = file.metadata().ok()?;
-    let device = metadata.dev();
-    let wanted = format!(
-        "{:02x}:{:02x}:{}",
-        libc::major(device),
-        libc::minor(device),
-        metadata.ino()
-    );
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    let line = locks
-        .lines()
-        .find(|line| line.contains("FLOCK") && line.split_whitespace().any(|w| w == wanted))?;
-    let pid: i32 = line.split_whitespace().nth(4)?.parse().ok()?;
-    let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some(Holder {
-        name: format!("process {pid} ({})", command.trim()),
-        writes: line.contains("WRITE"),
-    })
-}
-
-fn lock(file: &File, path: &Path, access: Access) -> Result<(), StoreError> {
-    let operation = match access {
-        Access::Read => FlockOperation::NonBlockingLockShared,
-        Access::Write | Access::Create => FlockOperation::NonBlockingLockExclusive,
-    };
-    let started = Instant::now();
-    loop {
-        match rustix::fs::flock(file, operation) {
-            Ok(()) => return Ok(()),
-            Err(rustix::io::Errno::WOULDBLOCK) => {}
-            Err(error) => return Err(io_error(path, "lock it", error.into())),
-        }
-        // Who only looks (`status`, `list`) has soon finished; nobody's start may fail for that.
-        let holder = holder(file);
-        let writes = holder.as_ref().is_some_and(|holder| holder.writes);
-        if writes || started.elapsed() > READERS_PATIENCE {
-            let name = holder.map(|holder| holder.name);
-            return Err(StoreError::InUse {
-                path: path.to_owned(),
-                holder: name.unwrap_or_else(|| "another process".to_owned()),
-            });
-        }
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -237,13 +157,13 @@ fn create(path: &Path, name: &str) -> Result<(), StoreError> {
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
-            // What a program has in memory is nobody else's business.
+            // The store holds a program's memory: only its user may read it.
             .mode(0o600)
             .open(&temporary)?;
         file.write_all_at(&superblock.encode(), 0)?;
         file.set_len(FIRST_BYTES)?;
         file.sync_all()?;
-        // A hard link does not replace a store that somebody else has made meanwhile.
+        // A hard link does not replace a store that another process has made meanwhile.
         std::fs::hard_link(&temporary, path)?;
         File::open(directory)?.sync_all()
     })();
@@ -307,7 +227,7 @@ impl Store {
         lock(&file, path, access)?;
         let kind = file
             .metadata()
-            .map_err(|error| io_error(path, "look at it", error))?
+            .map_err(|error| io_error(path, "read its metadata", error))?
             .file_type();
         let device = kind.is_char_device() || kind.is_block_device();
         let limit = limit.unwrap_or(NO_LIMIT);
@@ -505,7 +425,7 @@ fn is_blank(medium: &MappedFile) -> bool {
     medium.bytes() >= PAGE_BYTES && medium.read(0, PAGE_BYTES).iter().all(|byte| *byte == 0)
 }
 
-/// What can be said of a store without opening it for good, also while it is written.
+/// Summary of a store without opening it as a writer, also while it is written.
 ///
 /// # Errors
 /// It is missing, cannot be read, or is not a store.
@@ -513,7 +433,7 @@ pub fn summary(path: &Path) -> Result<Summary, StoreError> {
     let file = open_file(path, false)?;
     let kind = file
         .metadata()
-        .map_err(|error| io_error(path, "look at it", error))?
+        .map_err(|error| io_error(path, "read its metadata", error))?
         .file_type();
     // A DAX device cannot be read, only mapped.
     let mapped = kind
@@ -570,7 +490,7 @@ pub fn summary(path: &Path) -> Result<Summary, StoreError> {
 /// come as errors.
 pub fn list(place: &Path) -> Result<Vec<Result<Summary, StoreError>>, StoreError> {
     let metadata =
-        std::fs::metadata(place).map_err(|error| io_error(place, "look at it", error))?;
+        std::fs::metadata(place).map_err(|error| io_error(place, "read its metadata", error))?;
     if !metadata.is_dir() {
         return Ok(vec![summary(place)]);
     }

@@ -76,7 +76,7 @@ impl Piece {
 pub enum Cause {
     /// By the background sync.
     Background,
-    /// By a persist: power was about to fail, or somebody asked.
+    /// By a persist: before a power loss, or on request.
     Persist,
     /// The program ended; there is nothing to restore.
     Cleared,

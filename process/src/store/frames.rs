@@ -1,9 +1,9 @@
-//! Which frames of a store are free: bitmaps and the choice of where to put what. Pure.
+//! Allocates the frames of a store: bitmaps and placement. Pure.
 //!
-//! Frames are handed out in chunks of 2 MiB. A chunk is either the *home* of one densely filled
-//! 2 MiB of a space (page n of it in frame n, so that huge mappings are possible) or *mixed*.
-//! A frame that the last durable epoch refers to, or a snapshot that somebody restores from,
-//! is never handed out, whatever has become of its page since.
+//! Frames are allocated in chunks of 2 MiB. A chunk is either *dedicated* to one densely filled
+//! 2 MiB of a space, its *home* (page n of it in frame n, so that huge mappings are possible), or
+//! *mixed*. A frame that the last durable epoch refers to, or a snapshot that a restore reads, is
+//! never allocated, whatever has become of its page since.
 
 /// Frames of a chunk.
 pub const CHUNK_FRAMES: u32 = 512;
@@ -160,7 +160,7 @@ impl Frames {
         u32::from(self.used[chunk as usize])
     }
 
-    /// Frames that are free and in nobody's home.
+    /// Frames that are free and in no home chunk.
     pub fn free_outside_homes(&self) -> u64 {
         let chunks = self.home.iter().zip(&self.used);
         chunks
@@ -197,12 +197,12 @@ impl Frames {
         !std::mem::replace(&mut self.home[chunk as usize], true)
     }
 
-    /// This chunk is nobody's home any more; what is in it stays until it is released.
+    /// Makes a chunk mixed; its contents stay until they are released.
     pub fn drop_home(&mut self, chunk: u32) {
         self.home[chunk as usize] = false;
     }
 
-    /// Up to `count` frames side by side, from chunks that are nobody's home; chunks that are
+    /// Up to `count` frames side by side, from mixed chunks; chunks that are
     /// in use already first. None when there is nothing left.
     pub fn take_mixed(&mut self, count: u32) -> Option<FrameRun> {
         loop {
@@ -323,7 +323,7 @@ impl Frames {
 
     /// No snapshot reads superseded frames any more.
     pub fn let_go(&mut self) {
-        // It is asked before each range of pages is placed.
+        // This runs before each range of pages is placed.
         if !std::mem::take(&mut self.holds) {
             return;
         }

@@ -6,20 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::SpaceId;
 use super::format::{Checksums, Record, Run, SegmentWriter};
-pub use super::leaf::{LEAF_PAGES, Leaf};
-
-/// Pages that lie side by side in a space and in the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PageRun {
-    /// Address of the first in pages.
-    pub page: u64,
-    /// How many.
-    pub count: u32,
-    /// The frame of the first.
-    pub frame: u32,
-    /// The epoch that wrote them.
-    pub written: u64,
-}
+pub use super::leaf::{LEAF_PAGES, Leaf, PageRun};
 
 /// All spaces.
 #[derive(Debug, Clone, Default)]
@@ -94,7 +81,7 @@ impl Index {
         leaves.map(|(number, leaf)| (*number, &mut **leaf))
     }
 
-    /// Pages of a run are where it says now; `replaced` hears of each frame that held one before.
+    /// Applies a run; `replaced` is called for each frame that held one of its pages before.
     pub fn set(&mut self, space: SpaceId, run: PageRun, mut replaced: impl FnMut(u32)) {
         let mut done = 0;
         while done < u64::from(run.count) {
@@ -110,7 +97,7 @@ impl Index {
         }
     }
 
-    /// Pages are gone; `dropped` hears of each frame that held one, and `homeless` of the home of
+    /// Removes pages; `dropped` is called for each frame that held one, and `homeless` for the home of
     /// each leaf that is empty now.
     pub fn forget(
         &mut self,

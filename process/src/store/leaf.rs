@@ -3,13 +3,24 @@
 //! Most leaves of a large program are whole: written in one go, one page behind the other. They
 //! take two numbers, so that a store of any size is opened without touching a number a page.
 
-use super::index::PageRun;
-
 /// Pages of a leaf.
 pub const LEAF_PAGES: u64 = 512;
 
 const PAGES: usize = LEAF_PAGES as usize;
 const WORDS: usize = PAGES / 64;
+
+/// Pages that lie side by side in a space and in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageRun {
+    /// Address of the first in pages.
+    pub page: u64,
+    /// How many.
+    pub count: u32,
+    /// The frame of the first.
+    pub frame: u32,
+    /// The epoch that wrote them.
+    pub written: u64,
+}
 
 /// Frames of the pages, 0 where there is none (frame 0 is the superblock), and the epochs that
 /// wrote them. Epochs stay below 2^32: at ten a second that is 13 years of one program's life.
@@ -101,7 +112,7 @@ impl Leaf {
         }
     }
 
-    /// `count` pages from `index` on are in the frames from `frame` on; `replaced` hears of each
+    /// `count` pages from `index` on are in the frames from `frame` on; `replaced` is called for each
     /// frame that held one before. Returns how many there were not before.
     pub fn set(
         &mut self,
@@ -133,7 +144,7 @@ impl Leaf {
         new
     }
 
-    /// Pages from `from` up to `to` are gone; `dropped` hears of each frame that held one.
+    /// Pages from `from` up to `to` are gone; `dropped` is called for each frame that held one.
     /// Returns how many there were.
     pub fn remove(&mut self, from: usize, to: usize, mut dropped: impl FnMut(u32)) -> u32 {
         if self.present == 0 || from >= to {

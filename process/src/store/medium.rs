@@ -1,4 +1,4 @@
-//! What a store lies on: a thin trait, and the file that is mapped into memory.
+//! The medium of a store: a thin trait, and the file that is mapped into memory.
 //!
 //! | medium | written by | durable by |
 //! |---|---|---|
@@ -93,7 +93,7 @@ impl MappedFile {
                 source,
             }
         };
-        let metadata = file.metadata().map_err(io("look at it"))?;
+        let metadata = file.metadata().map_err(io("read its metadata"))?;
         let device = metadata.file_type().is_char_device();
         let bytes = if device {
             device_bytes(metadata.rdev()).map_err(io("learn its size"))?
@@ -174,7 +174,7 @@ impl MappedFile {
         }
         if from > 0 {
             // Room is made to be written to. What was there before is brought in by `populate`,
-            // in the background: nobody can wait for it who wants to go on after power loss.
+            // in the background, because a restore must not wait for it.
             flags |= libc::MAP_POPULATE;
         }
         // SAFETY: the range lies in the reservation of `map`, past everything mapped before.

@@ -12,6 +12,7 @@ pub mod format;
 pub mod frames;
 pub mod index;
 pub mod leaf;
+pub mod lock;
 pub mod medium;
 pub mod snapshot;
 pub mod verify;
@@ -75,7 +76,7 @@ impl Extent {
 pub struct DamagedPage {
     /// The store's path.
     pub store: String,
-    /// Whose page it is.
+    /// The space of the page.
     pub space: SpaceId,
     /// Its address.
     pub address: u64,

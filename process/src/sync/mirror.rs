@@ -1,5 +1,5 @@
-//! Keeps the store's pages in step with a program's: which spaces there are, what of them is
-//! owed to the store, and one round of paying it.
+//! Mirrors a program's pages in the store: its spaces, their dirty pages, and one round of copying
+//! them.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,55 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::ptrace::{FrozenTree, Pid};
-use crate::store::{PAGE_BYTES, Placement, SpaceId, Store, StoreError};
+use crate::store::{PAGE_BYTES, Placement, SpaceId, Store};
 use crate::track::{PageRange, PageSet, Program, Space, uffd};
 
 use super::copy::{Job, Source, copy, differing, parallel, pieces, settle};
 use super::objects::{self, Object};
-
-/// What goes wrong while pages are brought to the store.
-#[derive(Debug, thiserror::Error)]
-pub enum SyncError {
-    /// The store.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A stopped program's page cannot be read.
-    #[error(
-        "page {address:#x} of process {pid} cannot be read (broken memory, a device's, or a \
-         guard page): not supported"
-    )]
-    Unreadable {
-        /// Whose.
-        pid: Pid,
-        /// Its address.
-        address: u64,
-    },
-    /// A shared-memory object cannot be read.
-    #[error("shared memory {device:x}:{inode} cannot be read: {source}")]
-    Object {
-        /// Its device.
-        device: u64,
-        /// Its inode.
-        inode: u64,
-        /// Why not.
-        source: io::Error,
-    },
-}
-
-/// How much a round moved, and how fast.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Round {
-    /// Pages found written to since the round before.
-    pub written_pages: u64,
-    /// Pages compared with the store.
-    pub compared_pages: u64,
-    /// Pages written to the store.
-    pub stored_pages: u64,
-    /// Time of looking.
-    pub look: Duration,
-    /// Time of comparing and copying.
-    pub copy: Duration,
-}
+use super::round::{Round, SyncError};
 
 /// The store and the spaces that are mirrored in it.
 #[derive(Debug)]
@@ -67,8 +24,8 @@ pub struct Mirror {
     objects: HashMap<(u64, u64), SpaceId>,
     last_space: u32,
     threads: usize,
-    /// Threads that copy while the program runs: one, so that the other processors are left to
-    /// it and to others, unless that is not enough.
+    /// Threads that copy while the program runs: one, which leaves the other processors to
+    /// programs, unless that is not enough.
     background_threads: usize,
     /// Whether this kernel's tracking can be trusted.
     tracking: bool,
@@ -138,7 +95,7 @@ impl Mirror {
         self.last_space
     }
 
-    /// The space of a process; given out when first asked for.
+    /// The space of a process; allocated at the first call.
     pub fn space_of(&mut self, pid: Pid) -> SpaceId {
         if let Some(space) = self.spaces.get(&pid) {
             return space.id;
@@ -173,7 +130,7 @@ impl Mirror {
         self.spaces.values().map(|space| space.resident_bytes).sum()
     }
 
-    /// Whether stopping the program to protect more of it pays: a space could have a userfaultfd
+    /// Whether it is useful to stop the program and protect more of it: a space could have a userfaultfd
     /// and has none, or much was found that is not protected.
     pub fn lacks_protection(&self) -> bool {
         let lacks = |space: &Space| match space.uffd {
@@ -246,26 +203,26 @@ impl Mirror {
 
     /// Finds what has changed and protects it again; what was never protected, only while the
     /// program stands. A process that has ended is left for [`Mirror::keep_only`].
-    pub fn look(&mut self, program: Program) -> Round {
+    pub fn scan(&mut self, program: Program) -> Round {
         let started = Instant::now();
         let mut round = Round::default();
         for space in self.spaces.values_mut() {
             let mut gaps = Vec::new();
             let index = self.store.engine().index();
-            match space.look(index, program, |gap| gaps.push(gap)) {
-                Ok(look) => round.written_pages += look.written_pages,
+            match space.scan(index, program, |gap| gaps.push(gap)) {
+                Ok(scan) => round.written_pages += scan.written_pages,
                 Err(error) => tracing::debug!(pid = space.pid, "cannot be looked at: {error}"),
             }
             for gap in gaps {
                 self.store.forget(space.id, gap.page, gap.count);
             }
         }
-        round.look = started.elapsed();
+        round.scan = started.elapsed();
         round
     }
 
-    /// Bytes that are owed to the store now; suspect ones count.
-    pub fn owed_bytes(&mut self) -> u64 {
+    /// Bytes that the store does not hold yet; suspect ones count.
+    pub fn dirty_bytes(&mut self) -> u64 {
         let pages: u64 = self
             .spaces
             .values_mut()
@@ -274,9 +231,9 @@ impl Mirror {
         pages * PAGE_BYTES
     }
 
-    /// How long [`Mirror::pay`] will take, by the measured bandwidths: to store what is dirty, and
+    /// How long [`Mirror::copy_dirty`] will take, by the measured bandwidths: to store what is dirty, and
     /// to compare what is suspect, most of which is in the store already.
-    pub fn time_to_pay(&mut self) -> Duration {
+    pub fn copy_time(&mut self) -> Duration {
         let (mut dirty, mut suspect) = (0, 0);
         for space in self.spaces.values_mut() {
             dirty += space.dirty.pages() * PAGE_BYTES;
@@ -287,12 +244,12 @@ impl Mirror {
         Duration::try_from_secs_f64(storing + comparing).unwrap_or(Duration::MAX)
     }
 
-    /// Brings to the store what is owed. A set `stop` ends it early; what was not reached stays
-    /// owed. With `frozen` a page that cannot be read is an error.
+    /// Copies dirty pages to the store. A set `stop` ends it early; pages that were not reached stay
+    /// dirty. With `frozen` a page that cannot be read is an error.
     ///
     /// # Errors
-    /// The store is full or failed: everything not yet stored stays owed.
-    pub fn pay(&mut self, stop: &AtomicBool, frozen: bool) -> Result<Round, SyncError> {
+    /// The store is full or failed: pages that are not stored stay dirty.
+    pub fn copy_dirty(&mut self, stop: &AtomicBool, frozen: bool) -> Result<Round, SyncError> {
         let started = Instant::now();
         let mut round = Round::default();
         let threads = if frozen {
@@ -382,7 +339,7 @@ impl Mirror {
                 known.extend_from_slice(whole.without(&missing).ranges());
                 missing.iter().for_each(|range| space.dirty.add(*range));
             }
-            // Small pieces, so that both processors have work and a stop is heard.
+            // Small pieces, so that all processors have work and a stop takes effect soon.
             let pieces: Vec<PageRange> = known.iter().flat_map(pieces).collect();
             round.compared_pages += pieces.iter().map(|piece| piece.count).sum::<u64>();
             let source = Source::Process(space.pid);
@@ -412,11 +369,11 @@ impl Mirror {
     ///
     /// # Errors
     /// An object cannot be read; the store is full or failed.
-    pub fn pay_objects(&mut self, objects: &[Object]) -> Result<Round, SyncError> {
+    pub fn copy_objects(&mut self, objects: &[Object]) -> Result<Round, SyncError> {
         let started = Instant::now();
         let mut round = Round::default();
         for object in objects {
-            objects::pay(&mut self.store, object, self.threads, &mut round)?;
+            objects::copy_object(&mut self.store, object, self.threads, &mut round)?;
         }
         // Whatever else the store has is of objects that are gone, or of a former life.
         let used: Vec<SpaceId> = objects.iter().map(|object| object.space).collect();

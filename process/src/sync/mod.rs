@@ -1,17 +1,20 @@
-//! Keeping the number of dirty pages under a budget while the program runs.
+//! Copies dirty pages to the store, and keeps their number under a budget.
 //!
 //! | file | does |
 //! |---|---|
 //! | `copy` | pages into the store, with all processors |
-//! | `mirror` | which spaces there are, what of them is owed to the store, one round of paying it |
+//! | `mirror` | the tracked spaces, their dirty pages, one round of copying them |
 //! | `objects` | shared memory, compared as a whole |
-//! | `schedule` | when the next round comes (pure) |
+//! | `round` | the result of a round, and why a round fails |
+//! | `schedule` | when the next round starts (pure) |
 
 pub mod copy;
 pub mod mirror;
 pub mod objects;
+pub mod round;
 pub mod schedule;
 
-pub use mirror::{Mirror, Round, SyncError};
+pub use mirror::Mirror;
 pub use objects::Object;
+pub use round::{Round, SyncError};
 pub use schedule::Budget;

@@ -1,5 +1,5 @@
-//! Shared memory with a life of its own: nothing tells who has written to it, so all of it is
-//! compared with the store.
+//! Shared-memory objects. Writes to them are not tracked, so all of an object is compared with the
+//! store.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use crate::store::{PAGE_BYTES, SpaceId, Store};
 use crate::track::{PageRange, PageSet};
 
 use super::copy::{Job, Source, copy, differing, parallel, pieces, settle};
-use super::mirror::{Round, SyncError};
+use super::round::{Round, SyncError};
 
 /// A shared-memory object of the program.
 #[derive(Debug)]
@@ -24,12 +24,11 @@ pub struct Object {
     pub bytes: u64,
 }
 
-/// Brings an object to the store: what differs from it is written; holes and what is past the end
-/// are forgotten.
+/// Copies an object to the store: writes what differs; forgets holes and what is past the end.
 ///
 /// # Errors
 /// The object cannot be read; the store is full or failed.
-pub fn pay(
+pub fn copy_object(
     store: &mut Store,
     object: &Object,
     threads: usize,

@@ -1,6 +1,6 @@
 //! When the background sync runs next, so that what is dirty stays under its budget. Pure.
 //!
-//! A round takes its time and finds what was written since the one before. The next one comes when,
+//! A round takes some time and finds what was written since the one before. The next one starts when,
 //! at the same pace, half of the budget will have been used: the other half is for what is written
 //! while it runs, and for a program that speeds up.
 
@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_millis(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Budget {
-    /// As much as there is: sync comes with each epoch only.
+    /// Unbounded: only epochs sync.
     Unbounded,
     /// Bytes.
     Bytes(u64),
@@ -63,9 +63,9 @@ pub fn next_round(
 
 /// Bytes that should be free in the store, so that a persist never waits for blocks: what is not
 /// there yet, or what was dirty at most of late, and a part for a program that changes its habits.
-pub fn room(private: u64, stored: u64, most_dirty: u64) -> u64 {
+pub fn room(private: u64, stored: u64, max_dirty: u64) -> u64 {
     const HEADROOM: u64 = 32 << 20;
-    private.saturating_sub(stored).max(most_dirty) + private / 8 + HEADROOM
+    private.saturating_sub(stored).max(max_dirty) + private / 8 + HEADROOM
 }
 
 #[cfg(test)]

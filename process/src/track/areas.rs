@@ -2,7 +2,7 @@
 
 use crate::procfs::MapsLine;
 
-/// How the pages of a mapping are looked at.
+/// How the pages of a mapping are scanned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Private memory without a file: tracked by write-protection.
@@ -11,7 +11,7 @@ pub enum Kind {
     PrivateFile,
 }
 
-/// A mapping that is to be looked at; addresses in bytes.
+/// A mapping to scan; addresses in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
     /// First address.
@@ -33,8 +33,8 @@ const OF_THE_KERNEL: [&str; 5] = [
     "[uprobes]",
 ];
 
-/// The mappings whose private pages are stored. Left out: shared ones (a file keeps its own
-/// contents; shared memory without a name is stored by object), and the kernel's.
+/// The mappings whose private pages are stored. Not among them are shared mappings (a file keeps its
+/// own contents; shared memory without a name is stored by object) and those of the kernel.
 pub fn areas(maps: &[MapsLine]) -> Vec<Area> {
     maps.iter()
         .filter(|line| !line.shared && !OF_THE_KERNEL.contains(&line.name.as_str()))

@@ -66,7 +66,7 @@ impl Region {
     }
 }
 
-/// What a scan does besides looking.
+/// What a scan does besides reporting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protect {
     /// Nothing.
@@ -76,8 +76,8 @@ pub enum Protect {
     Written,
 }
 
-/// Reports the pages of a range that are there, ascending. [`FILE`] is not told of memory without
-/// a file: the kernel would look at each page's own record, which is seldom in the cache.
+/// Reports the pages of a range that are there, ascending. [`FILE`] is not reported for memory
+/// without a file: the kernel would read each page's own record, which is rarely in the cache.
 ///
 /// # Errors
 /// EPERM: see [`Protect::Written`]. Anything else: there is no such process or system call.

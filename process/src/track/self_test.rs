@@ -28,8 +28,8 @@ pub enum SelfTestError {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// A scan said something else than what was done.
-    #[error("after {done}: pages {expected} should be reported, the scan says {found}")]
+    /// A scan reported something else than what was done.
+    #[error("after {done}: pages {expected} should be reported, the scan reports {found}")]
     Wrong {
         /// What was done before.
         done: &'static str,

@@ -1,11 +1,11 @@
-//! One address space: what of it has changed since it was last looked at.
+//! One address space: what has changed in it since the last scan.
 //!
-//! A look yields two sets. *Dirty* pages were written to. *Suspect* pages are in ranges whose
+//! A scan yields two sets. *Dirty* pages were written to. *Suspect* pages are in ranges whose
 //! protection was lost or never was (a new or moved mapping, a fork's child, a private file
 //! mapping): they are compared with the store. A page that is there, in a protected range, not
-//! written to and not in the store would mean that something was overlooked: it counts as dirty.
+//! written to and not in the store would mean that a write was missed: it counts as dirty.
 //!
-//! Ranges are protected anew only while the program stands still: registering splits a mapping
+//! Ranges are protected anew only while the program is stopped: registering splits a mapping
 //! that has grown since its bounds were read, and a program that moves it at that instant would
 //! see mremap(2) fail.
 
@@ -28,25 +28,25 @@ pub struct Space {
     pub id: SpaceId,
     /// A process that lives in it.
     pub pid: i32,
-    /// Protects its pages; none: everything is suspect at each look.
+    /// Protects its pages; none: everything is suspect at each scan.
     pub uffd: Option<OwnedFd>,
     /// It cannot have one.
     pub refused: bool,
-    /// Found dirty by a look, and not stored yet.
+    /// Found dirty by a scan, and not stored yet.
     pub dirty: PageSet,
-    /// Found suspect by a look, and not compared yet.
+    /// Found suspect by a scan, and not compared yet.
     pub suspect: PageSet,
     /// Pages that only `/proc/PID/mem` can read.
     pub unreadable: PageSet,
-    /// Bytes that it has, by the last look.
+    /// Bytes that it has, by the last scan.
     pub resident_bytes: u64,
-    /// Pages that could be protected and, by the last look, are not.
+    /// Pages that could be protected and, by the last scan, are not.
     pub unprotected_pages: u64,
-    /// Pages that the kernel would not protect, by the last look at a program that stood still.
+    /// Pages that the kernel would not protect, by the last scan of a stopped program.
     refused_pages: u64,
 }
 
-/// Whether the program stands still during a look.
+/// Whether the program is stopped during a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
     /// Nothing is protected that was not.
@@ -55,9 +55,9 @@ pub enum Program {
     Stands,
 }
 
-/// What a look has seen, besides what it added to the space's sets.
+/// Result of a scan, besides what it added to the space's sets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct Scan {
     /// Pages written to since the last one.
     pub written_pages: u64,
     /// Pages in ranges that were not protected.
@@ -90,20 +90,20 @@ impl Space {
         }
     }
 
-    /// Looks at all of it and protects what was written to. `forget` hears of every range
-    /// in which nothing is to be stored.
+    /// Scans all of it and protects what was written to. `forget` is called for every range without
+    /// pages to store.
     ///
     /// # Errors
     /// The process has ended, or /proc cannot be read.
-    pub fn look(
+    pub fn scan(
         &mut self,
         index: &Index,
         program: Program,
         mut forget: impl FnMut(PageRange),
-    ) -> io::Result<Look> {
+    ) -> io::Result<Scan> {
         let maps = procfs::maps(self.pid)?;
         let pagemap = pagemap::open(self.pid)?;
-        let mut look = Look::default();
+        let mut scan = Scan::default();
         let mut gaps = Vec::new();
         let mut kept = Kept::default();
         self.unreadable = PageSet::default();
@@ -113,7 +113,7 @@ impl Space {
             self.refused_pages = 0;
         }
         for area in areas(&maps) {
-            let regions = self.look_at(&pagemap, &area, program, &mut look)?;
+            let regions = self.scan_area(&pagemap, &area, program, &mut scan)?;
             for (region, state) in regions {
                 let range = range_of(&region);
                 self.resident_bytes += region.end - region.start;
@@ -123,11 +123,11 @@ impl Space {
                 }
                 match state {
                     State::Suspect => {
-                        look.suspect_pages += range.count;
+                        scan.suspect_pages += range.count;
                         self.suspect.add(range);
                     }
                     State::Written => {
-                        look.written_pages += range.count;
+                        scan.written_pages += range.count;
                         self.dirty.add(range);
                     }
                     State::Clean => {
@@ -144,18 +144,18 @@ impl Space {
         self.unprotected_pages = self.unprotected_pages.saturating_sub(self.refused_pages);
         kept.end(&mut gaps);
         gaps.iter().copied().for_each(&mut forget);
-        // What was owed to the store and is gone meanwhile is owed no more.
+        // Dirty pages that are gone meanwhile need not be stored.
         self.dirty = self.dirty.without(&gaps);
         self.suspect = self.suspect.without(&gaps);
-        Ok(look)
+        Ok(scan)
     }
 
-    fn look_at(
+    fn scan_area(
         &mut self,
         pagemap: &std::fs::File,
         area: &Area,
         program: Program,
-        look: &mut Look,
+        scan: &mut Scan,
     ) -> io::Result<Vec<(Region, State)>> {
         let mut found = Vec::new();
         let suspects = |found: &mut Vec<(Region, State)>, protect| {
@@ -193,7 +193,7 @@ impl Space {
             return Ok(found);
         }
         match uffd::begin(uffd, area.start, area.end) {
-            Ok(()) => look.armed += 1,
+            Ok(()) => scan.armed += 1,
             // Another program lives here now (exec); it gets a userfaultfd of its own.
             Err(_) if is_of_the_past(uffd) => self.uffd = None,
             Err(error) => {
@@ -207,7 +207,7 @@ impl Space {
                 return Ok(found);
             }
         }
-        // Protected first and read later: what is written in between is seen at the next look.
+        // Protected first and read later: what is written in between is seen at the next scan.
         let protect = if self.uffd.is_some() {
             Protect::Written
         } else {
@@ -225,8 +225,8 @@ fn pages(found: &[(Region, State)]) -> u64 {
     found.iter().map(|(region, _)| region.pages()).sum()
 }
 
-/// Whether the memory that a userfaultfd belongs to is gone. Registering says ENOMEM then, as if
-/// there were no room; filling a page (that nobody can have mapped) says ESRCH.
+/// Whether the memory that a userfaultfd belongs to is gone. Registering then returns ENOMEM, as if
+/// there were no space; filling a page that cannot be mapped returns ESRCH.
 fn is_of_the_past(uffd: &OwnedFd) -> bool {
     let filled = uffd::zero(uffd, PAGE_BYTES);
     filled.is_err_and(|(_, error)| error.raw_os_error() == Some(libc::ESRCH))
@@ -239,7 +239,7 @@ enum State {
     Suspect,
 }
 
-/// Tells what lies between the ranges that are kept.
+/// Collects the gaps between the ranges that are kept.
 #[derive(Debug, Default)]
 struct Kept {
     end: u64,

@@ -54,7 +54,7 @@ pub fn enable(uffd: &OwnedFd, features: u64) -> io::Result<()> {
 /// Registers a range of bytes.
 ///
 /// # Errors
-/// EBUSY: somebody else's userfaultfd is there. EINVAL, ENOMEM: it is no such mapping (any
+/// EBUSY: another userfaultfd is registered. EINVAL, ENOMEM: it is no such mapping (any
 /// more). ESRCH: the address space is gone (exec, exit).
 pub fn register(uffd: &OwnedFd, start: u64, end: u64, mode: u64) -> io::Result<()> {
     ioctl(uffd, REGISTER, &mut [start, end - start, mode, 0])
@@ -62,7 +62,7 @@ pub fn register(uffd: &OwnedFd, start: u64, end: u64, mode: u64) -> io::Result<(
 
 /// Registers a range for write-protection, without any protection to begin with. A registration
 /// that mremap(2) dropped can leave its marks in the page tables (where mappings merge), and a page that
-/// was written to since then would still look protected: they are lifted.
+/// was written to since then would still appear protected: they are lifted.
 ///
 /// # Errors
 /// As [`register`] and [`unprotect`].
@@ -87,10 +87,10 @@ pub fn unprotect(uffd: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
     ioctl(uffd, WRITEPROTECT, &mut [start, end - start, 0])
 }
 
-/// Whether mappings of this address space are being changed: an event says how, or will in a moment.
+/// Whether mappings of this address space are being changed: an event reports it now or soon.
 pub fn is_changing(uffd: &OwnedFd, address: u64) -> bool {
-    // Where nothing is protected against writes, lifting it does nothing; but the kernel looks
-    // for changes that are under way before it looks for the mapping.
+    // Where nothing is protected against writes, lifting it does nothing; but the kernel checks
+    // for changes in progress before it searches the mapping.
     let lifted = unprotect(uffd, address, address + PAGE_BYTES);
     lifted.is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN))
 }
@@ -103,7 +103,7 @@ pub fn wake(uffd: &OwnedFd, start: u64, bytes: u64) -> io::Result<()> {
     ioctl(uffd, WAKE, &mut [start, bytes])
 }
 
-/// Puts pages where none are, write-protected if asked; threads that wait for them go on.
+/// Fills missing pages, write-protected if requested; threads that wait for them continue.
 /// Returns the bytes that were put.
 ///
 /// # Errors
@@ -138,7 +138,7 @@ pub fn zero(uffd: &OwnedFd, to: u64) -> Result<u64, (u64, io::Error)> {
 }
 
 fn finish(result: io::Result<()>, done: u64) -> Result<u64, (u64, io::Error)> {
-    // The kernel says how far it came, or a negative error number.
+    // The kernel returns how far it came, or a negative error number.
     let done_bytes = if (done as i64) < 0 { 0 } else { done };
     match result {
         Ok(()) => Ok(done_bytes),

@@ -1,4 +1,4 @@
-//! What the tracker does while the program runs: rounds of the background sync, room in the store,
+//! Work of the tracker while the program runs: rounds of the background sync, space in the store,
 //! and epochs.
 
 use std::sync::atomic::Ordering;
@@ -11,15 +11,15 @@ use crate::track::Program;
 
 use super::Tracker;
 
-/// How often room is made in the store for a program that grows.
+/// How often space is reserved in the store for a program that grows.
 const ROOM_INTERVAL: Duration = Duration::from_millis(500);
-/// When it is tried again where there was none.
+/// Time until the next try where there was none.
 const ROOM_RETRY: Duration = Duration::from_secs(30);
-/// Room is made in such steps: a loss of power waits for one of them at most.
+/// Space is reserved in such steps: a loss of power waits for at most one of them.
 const ROOM_STEP: u64 = 32 << 20;
-/// Rounds of background sync in a row before an epoch is put off.
+/// Consecutive rounds of background sync before an epoch is postponed.
 const TRIES: u32 = 4;
-/// Rounds that the achieved bound is taken from.
+/// Rounds that the reported maximum covers.
 const REMEMBERED_ROUNDS: usize = 100;
 
 impl Tracker {
@@ -27,8 +27,8 @@ impl Tracker {
     pub(super) fn round(&mut self) {
         let elapsed = self.last_round.elapsed();
         self.last_round = Instant::now();
-        let looked = self.persister.mirror.look(Program::Runs);
-        let written = looked.written_pages * crate::store::PAGE_BYTES;
+        let scanned = self.persister.mirror.scan(Program::Runs);
+        let written = scanned.written_pages * crate::store::PAGE_BYTES;
         if self.persister.mirror.lacks_protection() {
             // New memory, another program was executed, or a child was forked.
             if let Err(error) = self.persister.take_in(&self.roots()) {
@@ -36,10 +36,10 @@ impl Tracker {
             }
         }
         let budget = self.budget();
-        let owed = self.persister.mirror.owed_bytes();
-        self.remember(owed, budget);
+        let dirty = self.persister.mirror.dirty_bytes();
+        self.remember(dirty, budget);
         self.make_room();
-        match self.persister.mirror.pay(&self.urgent, false) {
+        match self.persister.mirror.copy_dirty(&self.urgent, false) {
             Ok(_) => {}
             Err(SyncError::Store(error)) => {
                 let text = vec![error.to_string()];
@@ -69,12 +69,12 @@ impl Tracker {
         self.persister.mirror.hurry(over);
     }
 
-    /// Blocks for what a persist would write, before it has to.
+    /// Reserves blocks for what a persist would write.
     pub(super) fn make_room(&mut self) {
         self.next_room = Instant::now() + ROOM_INTERVAL;
-        let most_dirty = self.dirty.iter().copied().max().unwrap_or(0);
+        let max_dirty = self.dirty.iter().copied().max().unwrap_or(0);
         let mirror = &mut self.persister.mirror;
-        let wanted = room(mirror.private_bytes(), mirror.stored_bytes(), most_dirty);
+        let wanted = room(mirror.private_bytes(), mirror.stored_bytes(), max_dirty);
         let mut free = mirror.store.engine().free_bytes();
         while free < wanted && !self.urgent.load(Ordering::Acquire) {
             if let Err(error) = mirror.store.reserve(wanted.min(free + ROOM_STEP)) {
@@ -95,8 +95,8 @@ impl Tracker {
             if self.urgent.load(Ordering::Acquire) {
                 return;
             }
-            self.persister.mirror.look(Program::Runs);
-            if self.persister.mirror.time_to_pay() <= pause / 2 {
+            self.persister.mirror.scan(Program::Runs);
+            if self.persister.mirror.copy_time() <= pause / 2 {
                 break;
             }
         }
@@ -113,8 +113,9 @@ impl Tracker {
                 self.status.epochs_put_off += 1;
                 if self.put_off == 10 {
                     tracing::warn!(
-                        "the program writes faster than the store takes: {bytes} bytes are dirty \
-                         when it is stopped, too many for --pause {}ms; no epoch since 10 tries",
+                        "the program writes faster than the store: {bytes} bytes are dirty \
+                         when it is stopped, too many for --pause {}ms; the last 10 epochs were \
+                         postponed",
                         pause.as_millis()
                     );
                 }

@@ -24,20 +24,20 @@ use crate::store::format::checksum;
 
 /// Longest line that is read.
 const LINE_BYTES: u64 = 1 << 20;
-/// A persist of a large program to a slow disk takes its time.
+/// A persist of a large program to a slow disk takes long.
 const ANSWER: Duration = Duration::from_secs(600);
-/// A client on a machine that is busy with losing power may be slow to say what it wants.
+/// On a busy machine a client may be slow to send its request.
 const REQUEST: Duration = Duration::from_secs(10);
 
-/// What is asked of a tracker.
+/// A request to a tracker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "lowercase")]
 pub enum Request {
-    /// How it stands.
+    /// Its status.
     Status,
     /// A new epoch now.
     Persist {
-        /// What becomes of the program then.
+        /// What happens to the program then.
         then: Then,
     },
 }
@@ -71,7 +71,7 @@ fn directory() -> PathBuf {
     )
 }
 
-/// Hears requests while the tracker does something else.
+/// Receives requests while the tracker does something else.
 #[derive(Debug)]
 pub struct Server {
     path: PathBuf,
@@ -80,7 +80,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at a path; a socket that nobody listens at any more is replaced. With each request
+    /// Listens at a path; a stale socket is replaced. With each request
     /// `waker` gets a byte, and a request to persist sets `urgent`.
     ///
     /// # Errors
@@ -113,9 +113,9 @@ impl Server {
                     let Ok(waker) = waker.try_clone() else {
                         continue;
                     };
-                    // A client that is slow to speak keeps nobody else waiting.
-                    let hearing = move || hear(stream, &sender, &urgent, &waker);
-                    let _ = std::thread::Builder::new().spawn(hearing);
+                    // A slow client must not delay others.
+                    let reading = move || take_request(stream, &sender, &urgent, &waker);
+                    let _ = std::thread::Builder::new().spawn(reading);
                 }
             })?;
         Ok(Self {
@@ -125,7 +125,7 @@ impl Server {
         })
     }
 
-    /// A request that nobody has answered, and who asked.
+    /// A request without an answer yet, and the connection to its client.
     pub fn next(&self) -> Option<(Request, UnixStream)> {
         self.requests.try_recv().ok()
     }
@@ -141,7 +141,7 @@ impl Drop for Server {
 }
 
 /// Takes the request of one client.
-fn hear(
+fn take_request(
     stream: UnixStream,
     requests: &Sender<(Request, UnixStream)>,
     urgent: &AtomicBool,
@@ -169,7 +169,7 @@ fn read_line(stream: &UnixStream) -> io::Result<String> {
 /// Reads the request of a client.
 ///
 /// # Errors
-/// It says nothing, or nothing that is known.
+/// It sends nothing, or an unknown request.
 pub fn receive(stream: &UnixStream) -> io::Result<Request> {
     stream.set_read_timeout(Some(REQUEST))?;
     stream.set_write_timeout(Some(REQUEST))?;
@@ -184,11 +184,11 @@ pub fn answer(mut stream: &UnixStream, answer: &Answer) {
     }
 }
 
-/// Asks the tracker of a store. None: nobody listens.
+/// Sends a request to the tracker of a store and waits for the answer. None: there is no tracker.
 ///
 /// # Errors
-/// It cannot be asked.
-pub fn ask(store: &Path, request: Request) -> io::Result<Option<Answer>> {
+/// The connection fails.
+pub fn send(store: &Path, request: Request) -> io::Result<Option<Answer>> {
     let mut stream = match UnixStream::connect(socket_path(store)) {
         Ok(stream) => stream,
         Err(error)
@@ -208,7 +208,7 @@ pub fn ask(store: &Path, request: Request) -> io::Result<Option<Answer>> {
     let answer = read_line(&stream)?;
     if answer.is_empty() {
         return Err(io::Error::other(
-            "the tracker ended before it answered; its log says why",
+            "the tracker ended before it answered; its log has the reason",
         ));
     }
     Ok(Some(serde_json::from_str(&answer)?))
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_talks_nonsense_or_nothing_is_refused() {
+    fn a_client_that_sends_nonsense_or_nothing_is_refused() {
         for text in ["", "hello\n", "{\"verb\":\"format\"}\n"] {
             let (mut client, server) = UnixStream::pair().unwrap();
             client.write_all(text.as_bytes()).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_slow_to_speak_keeps_nobody_waiting_and_is_heard() {
+    fn a_slow_client_delays_no_other_and_is_served() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let (waker, _woken) = UnixStream::pair().unwrap();

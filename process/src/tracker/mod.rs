@@ -1,12 +1,13 @@
-//! The tracker: one thread that runs beside a program and keeps it safe.
+//! The tracker: one thread that runs beside a program and keeps its store up to date.
 //!
 //! It waits for signals, for the power source, for its control socket and for the next round of
-//! background sync; whatever stops or looks into the program happens in this thread, because
-//! ptrace belongs to threads.
+//! background sync; everything that stops or reads the program happens in this thread, because
+//! ptrace is bound to a thread.
 
 mod background;
 pub mod control;
 pub mod launch;
+mod requests;
 pub mod resume;
 pub mod status;
 mod wake;
@@ -19,24 +20,19 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{WaitOptions, WaitStatus, waitpid};
 
-use crate::capture;
 use crate::persist::{PersistError, Persister, Report, Then};
 use crate::power::{self, Event, Watcher};
 use crate::procfs;
 use crate::ptrace::Pid;
 use crate::restore::lazy::{FillError, Filling};
-use crate::store::file::now_ns;
 use crate::sync::Mirror;
-use crate::sync::schedule::{Budget, FIXED_COST};
+use crate::sync::schedule::Budget;
 
-use control::{Answer, Request, Server};
+use control::Server;
+use requests::stand;
 use status::Status;
 use wake::Wake;
 
-/// Some obstacles pass by themselves, such as descriptors that are under way in a socket: the
-/// program runs on for a moment, and another instant is tried.
-const INSTANTS: u32 = 10;
-const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 /// How a tracker works.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -46,9 +42,9 @@ pub struct Options {
     pub epoch_interval: Duration,
     /// How long the background sync may let the program stand still to copy pages.
     pub pause: Duration,
-    /// Who tells that power fails.
+    /// The source of power-loss warnings.
     pub power: power::Source,
-    /// What becomes of the program when power fails.
+    /// What happens to the program when power fails.
     pub then: Then,
 }
 
@@ -57,7 +53,7 @@ pub struct Options {
 pub enum Roots {
     /// All children of the tracker; the first one gives the exit status.
     Children(Pid),
-    /// This one, which is somebody else's child.
+    /// This process, which is not a child of the tracker.
     Attached(Pid),
 }
 
@@ -68,7 +64,7 @@ pub enum End {
     Exited(i32),
     /// It was killed by a signal that did not come from us; the last epoch is kept.
     Killed(i32),
-    /// An attached program ended; nobody tells how. Its state is kept.
+    /// An attached program ended; its exit status is unknown. Its state is kept.
     Vanished,
     /// It was persisted and then killed.
     Persisted(Box<Report>),
@@ -77,7 +73,7 @@ pub enum End {
 /// Why a tracker gives up.
 #[derive(Debug, thiserror::Error)]
 pub enum TrackerError {
-    /// The machine does not give what is needed.
+    /// A system call failed.
     #[error("{what}: {source}")]
     Io {
         /// What was attempted.
@@ -85,7 +81,7 @@ pub enum TrackerError {
         /// The kernel's answer.
         source: std::io::Error,
     },
-    /// The program cannot be taken in at the start.
+    /// The program cannot be tracked from the start.
     #[error(transparent)]
     Start(#[from] PersistError),
     /// The program cannot be restored; the store is as it was.
@@ -170,7 +166,7 @@ impl Tracker {
         let server = Server::start(&socket, waker()?, Arc::clone(&urgent))
             .inspect_err(|error| {
                 tracing::warn!(
-                    "no control socket at {}: {error}; `dormouse process persist` cannot ask us",
+                    "no control socket at {}: {error}; `dormouse process persist` cannot reach this tracker",
                     socket.display()
                 );
             })
@@ -236,7 +232,7 @@ impl Tracker {
     /// # Errors
     /// It cannot be tracked at all.
     pub fn run(mut self) -> Result<End, TrackerError> {
-        // Short waits shall be short. The program was started before, and does not inherit it.
+        // Short waits must be short. The program was started before, and does not inherit this.
         // SAFETY: no memory involved.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
         if self.filling.is_none() {
@@ -260,7 +256,7 @@ impl Tracker {
             }
             let mut events = self.watcher.take();
             if self.wake.take_power() {
-                events.push(Event::Lost("a signal says so".to_owned()));
+                events.push(Event::Lost("a signal reported it".to_owned()));
             }
             for event in events {
                 if let Some(report) = self.power_event(&event) {
@@ -293,13 +289,13 @@ impl Tracker {
                 return Err(error.into());
             }
         }
-        self.look_for_obstacles();
+        self.find_obstacles();
         let medium = Arc::clone(self.mirror().store.medium());
         std::thread::spawn(move || medium.populate());
         Ok(())
     }
 
-    /// A restored program has all of its pages, or can never have them.
+    /// The pages of a restored program are all filled, or cannot be filled.
     fn filled(&mut self) -> Result<(), TrackerError> {
         // While it is being dismissed the guard must not be taken for the program.
         let filling = self.filling.take();
@@ -310,7 +306,7 @@ impl Tracker {
             }
             return Err(error.into());
         }
-        tracing::info!("all pages are there");
+        tracing::info!("all pages are filled");
         self.take_in()
     }
 
@@ -331,7 +327,7 @@ impl Tracker {
             tv_nsec: timeout.subsec_nanos().into(),
         };
         let wake = self.wake.descriptor();
-        // Interrupted by a signal or not: the loop looks at everything.
+        // Interrupted by a signal or not: the loop checks everything.
         let _ = poll(&mut [PollFd::new(&wake, PollFlags::IN)], Some(&timeout));
     }
 
@@ -393,173 +389,15 @@ impl Tracker {
         }
     }
 
-    /// Somebody else may continue the program that we have stopped.
+    /// Others may continue the program that the tracker has stopped.
     fn notice_continued(&mut self) {
         if self.persister.stopped && !stand(&self.roots()) {
-            tracing::info!("somebody has continued the program");
+            tracing::info!("the program was continued by another process");
             self.persister.stopped = false;
             self.status.program = "running".to_owned();
             self.next_epoch = Instant::now();
         }
     }
-
-    /// What cannot be persisted is said now, not when power fails.
-    fn look_for_obstacles(&mut self) {
-        let roots = self.roots();
-        if roots.is_empty() {
-            return;
-        }
-        match self.persister.rehearse(&roots) {
-            Ok(()) | Err(PersistError::Ended) => self.status.obstacles.clear(),
-            Err(error) => self.obstacle(&error),
-        }
-        self.persister.prepare();
-    }
-
-    fn obstacle(&mut self, error: &PersistError) {
-        let text: Vec<String> = error.to_string().lines().map(str::to_owned).collect();
-        if text != self.status.obstacles {
-            for line in &text {
-                tracing::error!("cannot be persisted as it is now: {line}");
-            }
-            self.status.obstacles = text;
-        }
-    }
-
-    fn power_event(&mut self, event: &Event) -> Option<Report> {
-        match event {
-            Event::Unknown(why) => {
-                tracing::warn!("power is not watched: {why}");
-                self.status.power = format!("{}: no answer", self.options.power);
-            }
-            Event::Back => {
-                tracing::info!("power is back");
-                self.status.power = format!("{}: power is back", self.options.power);
-                self.continue_program();
-            }
-            Event::Lost(why) => {
-                tracing::warn!("power is about to fail: {why}");
-                self.status.power = format!("{}: {why}", self.options.power);
-                if self.persister.stopped {
-                    return None;
-                }
-                match self.persist(self.options.then) {
-                    Ok(report) if self.options.then == Then::Kill => return Some(report),
-                    Ok(_) => {}
-                    Err(error) => tracing::error!("not persisted: {error}"),
-                }
-            }
-        }
-        None
-    }
-
-    /// Persists now.
-    fn persist(&mut self, then: Then) -> Result<Report, PersistError> {
-        // What is not in the program yet is in the store, but the two must not be mixed up.
-        if self.filling.is_some() {
-            self.filled()
-                .map_err(|error| PersistError::NotFilled(error.to_string()))?;
-        }
-        let roots = self.roots();
-        let mut tries = 1;
-        let report = loop {
-            match self.persister.persist(&roots, then) {
-                Ok(report) => break report,
-                Err(error @ PersistError::Capture(capture::Error::Unsupported(_))) => {
-                    if tries == INSTANTS {
-                        self.obstacle(&error);
-                        return Err(error);
-                    }
-                    tries += 1;
-                    std::thread::sleep(BETWEEN_TRIES);
-                }
-                Err(error) => return Err(error),
-            }
-        };
-        tracing::info!(
-            epoch = report.epoch,
-            ms = report.total_ns as f64 / 1e6,
-            bytes = report.stored_bytes,
-            "persisted"
-        );
-        self.committed(&report);
-        match then {
-            Then::Stop => {
-                // Seen standing once, it must have been continued when it does not stand.
-                let until = Instant::now() + Duration::from_secs(1);
-                while !stand(&roots) && Instant::now() < until {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                self.persister.stopped = true;
-                self.status.program = "stopped".to_owned();
-            }
-            Then::Kill => self.reap(),
-            Then::Continue => {}
-        }
-        Ok(report)
-    }
-
-    fn committed(&mut self, report: &Report) {
-        self.status.epochs += 1;
-        self.status.obstacles.clear();
-        self.status.last = Some(report.clone());
-        self.status.last_s = Some(now_ns() as f64 / 1e9);
-        self.put_off = 0;
-        let now = Instant::now();
-        self.next_epoch = now + self.options.epoch_interval;
-        self.last_round = now;
-        self.next_round = self.next_round.max(now);
-    }
-
-    /// Answers whoever asks; a report if the program was killed on request.
-    fn serve(&mut self) -> Option<Report> {
-        loop {
-            let (request, stream) = self.server.as_ref()?.next()?;
-            match request {
-                Request::Status => {
-                    let status = serde_json::to_value(self.status()).unwrap_or_default();
-                    control::answer(&stream, &Answer::Ok(status));
-                }
-                Request::Persist { then } => match self.persist(then) {
-                    Err(error) => control::answer(&stream, &Answer::Error(error.to_string())),
-                    Ok(report) => {
-                        let value = serde_json::to_value(&report).unwrap_or_default();
-                        control::answer(&stream, &Answer::Ok(value));
-                        if then == Then::Kill {
-                            return Some(report);
-                        }
-                    }
-                },
-            }
-        }
-    }
-
-    fn status(&mut self) -> Status {
-        let pids = self.roots();
-        let budget = self.budget();
-        let mirror = &self.persister.mirror;
-        let most_dirty = self.dirty.iter().copied().max().unwrap_or(0);
-        let copying = most_dirty as f64 / mirror.bandwidth();
-        Status {
-            pids,
-            resident_bytes: mirror.resident_bytes(),
-            store_bytes: crate::store::medium::Medium::bytes(&**mirror.store.medium()),
-            bandwidth_bytes_per_s: mirror.bandwidth(),
-            budget_bytes: budget,
-            most_dirty_bytes: most_dirty,
-            to_bring_in_bytes: self.filling.as_ref().map_or(0, Filling::left_bytes),
-            persist_ms: (copying + FIXED_COST.as_secs_f64()) * 1e3,
-            ..self.status.clone()
-        }
-    }
-}
-
-/// Whether these processes are stopped.
-fn stand(pids: &[Pid]) -> bool {
-    let stands = |pid: &Pid| {
-        procfs::stat(*pid, *pid).is_ok_and(|stat| matches!(stat.state, 'T' | 't' | 'Z'))
-    };
-    pids.iter().all(stands)
 }
 
 /// These processes and all that descend from them.

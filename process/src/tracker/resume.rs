@@ -21,7 +21,7 @@ pub struct Restoring {
 }
 
 /// Restores the program that the store holds. It runs when this returns. Only then is `track`
-/// asked whether this kernel's tracking can be trusted.
+/// tested for the tracking of writes.
 ///
 /// # Errors
 /// It cannot be restored; the store is as it was, and no process is left.

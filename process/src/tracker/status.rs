@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::persist::Report;
 
-/// How a tracker stands. Times in seconds since 1970 where they are moments.
+/// The state of a tracker. Moments are seconds since 1970.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Status {
     /// The program's name in its store.
@@ -25,11 +25,15 @@ pub struct Status {
     pub store_bytes: u64,
     /// Bytes a second that the store takes, as measured.
     pub bandwidth_bytes_per_s: f64,
-    /// What may be dirty at most; none: no bound was asked for.
+    /// Maximum of dirty bytes; none: no bound was set.
     pub budget_bytes: Option<u64>,
-    /// The most that was found dirty by the last 100 rounds: the bound that is achieved.
+    /// Maximum of the dirty bytes that the last 100 rounds have found: the bound that is achieved.
+    #[serde(default)]
+    pub max_dirty_bytes: u64,
+    /// The former name of `max_dirty_bytes`, for one version.
+    #[serde(default)]
     pub most_dirty_bytes: u64,
-    /// What a persist would take with so much dirty, milliseconds.
+    /// Time that a persist would take with `max_dirty_bytes`, milliseconds.
     pub persist_ms: f64,
     /// Rounds of background sync so far.
     pub rounds: u64,
@@ -37,11 +41,11 @@ pub struct Status {
     pub rounds_over_budget: u64,
     /// Epochs committed so far.
     pub epochs: u64,
-    /// Epochs put off because the pause would have been too long.
+    /// Epochs postponed because the pause would have been too long.
     pub epochs_put_off: u64,
     /// The longest pause by the background sync, milliseconds.
     pub longest_pause_ms: f64,
-    /// What watches power, and what it last said.
+    /// The source of power-loss warnings, and its last report.
     pub power: String,
     /// Why the program cannot be persisted; empty: it can.
     pub obstacles: Vec<String>,
@@ -49,6 +53,6 @@ pub struct Status {
     pub last: Option<Report>,
     /// When it was committed.
     pub last_s: Option<f64>,
-    /// Bytes that still have to be brought in after a restore.
+    /// Bytes that are still to be filled after a restore.
     pub to_bring_in_bytes: u64,
 }

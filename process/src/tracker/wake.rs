@@ -80,12 +80,12 @@ impl Wake {
         while matches!(self.reader.read(&mut bytes), Ok(count) if count > 0) {}
     }
 
-    /// A child has ended, or a power signal has come, since last asked.
+    /// A child has ended, or a power signal has come, since the last call.
     pub fn take_child(&self) -> bool {
         self.child.swap(false, Ordering::AcqRel)
     }
 
-    /// A signal that stands for the loss of power has come since last asked.
+    /// A signal that stands for the loss of power has come since the last call.
     pub fn take_power(&self) -> bool {
         self.power.swap(false, Ordering::AcqRel)
     }
@@ -96,7 +96,7 @@ impl Wake {
         Arc::clone(&self.urgent)
     }
 
-    /// Signals for the program that have come since last asked.
+    /// Signals for the program that have come since the last call.
     pub fn take_forward(&self) -> Vec<i32> {
         let come = |(_, seen): &&(i32, Arc<AtomicBool>)| seen.swap(false, Ordering::AcqRel);
         let signals = self.forward.iter().filter(come);

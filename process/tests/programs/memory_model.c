@@ -17,20 +17,20 @@
 #define PAGE 4096ul
 #define HUGE (512 * PAGE)
 #define REGIONS 24
-#define MOST_PAGES 2048u
+#define MAX_PAGES 2048u
 /* Regions of hugetlbfs: pages of 2 MiB, as many as the second argument says. */
 #define RESERVED_REGIONS 4
-#define MOST_RESERVED 16u
+#define MAX_RESERVED 16u
 
 struct region {
 	char *base;
 	size_t pages;
 	int huge;
-	uint32_t shadow[MOST_PAGES];
+	uint32_t shadow[MAX_PAGES];
 };
 
 /* A page of hugetlbfs has one mark for each of its 512 parts, too. */
-_Static_assert(MOST_RESERVED / RESERVED_REGIONS * 512 <= MOST_PAGES, "room for reserved pages");
+_Static_assert(MAX_RESERVED / RESERVED_REGIONS * 512 <= MAX_PAGES, "room for reserved pages");
 
 static struct region regions[REGIONS];
 static uint64_t state = 88172645463325252ull;
@@ -38,7 +38,7 @@ static char *heap_start;
 static size_t heap_pages;
 static struct region reserved[RESERVED_REGIONS];
 static size_t reserved_pages;
-static uint32_t heap_shadow[MOST_PAGES];
+static uint32_t heap_shadow[MAX_PAGES];
 
 /* What cannot fail has failed: says what and why, so that a lost mapping is not a silent end. */
 #define MUST(what) must((what), #what, __LINE__)
@@ -288,8 +288,8 @@ int main(int argc, char **argv)
 		state ^= strtoull(argv[1], NULL, 10) * 0x9e3779b97f4a7c15ull;
 	if (argc > 2)
 		reserved_pages = strtoul(argv[2], NULL, 10);
-	if (reserved_pages > MOST_RESERVED)
-		reserved_pages = MOST_RESERVED;
+	if (reserved_pages > MAX_RESERVED)
+		reserved_pages = MAX_RESERVED;
 	setvbuf(stdout, output, _IOLBF, sizeof(output));
 	heap_start = (char *)(((uintptr_t)sbrk(0) + PAGE - 1) & ~(PAGE - 1));
 	MUST(!brk(heap_start));

@@ -211,7 +211,7 @@ fn a_mapping_that_grows_and_moves_under_background_sync_stays_whole() {
     let mut program = Program::new(alone, directory.path(), "mover", &options, &[&program]);
     program.run();
     assert!(program.wait_for("ok", 1), "{}", program.said());
-    program.until("looked at often", |program| {
+    program.until("scanned often", |program| {
         program.status()["tracker"]["rounds"].as_u64() >= Some(LOOKS)
     });
     let said = program.verb("persist", &["--then", "continue"]);

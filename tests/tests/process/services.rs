@@ -18,7 +18,7 @@ use dormouse_tests::{dormouse, dormouse_path};
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// A program with its tracker, its directory, its store and its output.
 struct Tracked {
@@ -90,7 +90,7 @@ impl Tracked {
             .contains(word)
         {
             assert!(
-                started.elapsed() < PATIENCE && !self.tracker_ended(),
+                started.elapsed() < WAIT_MAX && !self.tracker_ended(),
                 "no {word:?} in {file}: {}",
                 self.output()
             );
@@ -145,7 +145,7 @@ impl Tracked {
             while Path::new(&format!("/proc/{pid}")).exists() {
                 let number = rustix::process::Pid::from_raw(pid);
                 let _ = rustix::process::waitpid(number, rustix::process::WaitOptions::NOHANG);
-                assert!(started.elapsed() < PATIENCE, "process {pid} does not die");
+                assert!(started.elapsed() < WAIT_MAX, "process {pid} does not die");
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -162,7 +162,7 @@ impl Tracked {
         let started = Instant::now();
         while !before.iter().all(|pid| self.processes().contains(pid)) {
             assert!(
-                started.elapsed() < PATIENCE,
+                started.elapsed() < WAIT_MAX,
                 "not restored: {}",
                 self.output()
             );
@@ -190,7 +190,7 @@ impl Tracked {
                 return;
             }
             assert!(
-                started.elapsed() < PATIENCE,
+                started.elapsed() < WAIT_MAX,
                 "it does not end: {}",
                 self.output()
             );
@@ -264,7 +264,7 @@ fn connect(port: u16, tracked: &Tracked) -> TcpStream {
             Ok(stream) => return stream,
             Err(error) => {
                 assert!(
-                    started.elapsed() < PATIENCE,
+                    started.elapsed() < WAIT_MAX,
                     "{error}: {}",
                     tracked.output()
                 );
@@ -333,7 +333,7 @@ fn redis_has_every_acknowledged_write_after_each_of_fifty_cuts() {
         let started = Instant::now();
         while Instant::now() < instant || acknowledged.load(Ordering::SeqCst) < before + 10 {
             assert!(
-                started.elapsed() < PATIENCE,
+                started.elapsed() < WAIT_MAX,
                 "redis does not answer: {}",
                 tracked.output()
             );

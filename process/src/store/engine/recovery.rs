@@ -1,4 +1,4 @@
-//! Opening a store: the newest complete epoch, found without trusting what is on the medium.
+//! Opens a store: finds the newest complete epoch without trusting the medium.
 
 use std::sync::Arc;
 

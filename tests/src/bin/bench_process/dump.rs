@@ -140,7 +140,7 @@ fn wait_for_beat(desk: &Desk, from: u64, program: &mut Program) -> Result<u64, S
     })
 }
 
-/// Persists as a user does; how long the command took, and what it says of itself.
+/// Persists as a user does; the time of the command, and the values of its report.
 fn asked(program: &Program, then: &str) -> Result<Values, String> {
     let started = Instant::now();
     let said = program.verb("persist", &["--then", then, "--json"]);
@@ -155,7 +155,7 @@ fn asked(program: &Program, then: &str) -> Result<Values, String> {
         ("request_ms", "total_ns"),
         ("freeze_ms", "freeze_ns"),
         ("capture_ms", "capture_ns"),
-        ("look_ms", "look_ns"),
+        ("scan_ms", "scan_ns"),
         ("copy_ms", "copy_ns"),
         ("files_ms", "files_ns"),
         ("commit_ms", "commit_ns"),
@@ -168,7 +168,7 @@ fn asked(program: &Program, then: &str) -> Result<Values, String> {
     Ok(values)
 }
 
-/// A load that CRIU has to do with.
+/// A load under CRIU.
 struct Theirs<'a> {
     criu: &'a Criu,
     images: PathBuf,

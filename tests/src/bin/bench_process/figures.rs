@@ -1,4 +1,4 @@
-//! The plots, after the seed's Figures 6.1 to 6.4, and restore, which it did not measure.
+//! The plots, after Figures 6.1 to 6.4 of Streicher 2024, and restore, which it did not measure.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::rows::{Measured, size};
 pub const FIGURES: [(&str, &str); 7] = [
     (
         "process-passes.svg",
-        "A pass of mapping, filling and unmapping memory (the seed's Figure 6.1). The axis is logarithmic.",
+        "A pass of mapping, filling and unmapping memory (Streicher 2024, Figure 6.1). The axis is logarithmic.",
     ),
     (
         "process-redis-set.svg",
-        "redis-benchmark, SET (the seed's Figure 6.2).",
+        "redis-benchmark, SET (Streicher 2024, Figure 6.2).",
     ),
     ("process-redis-lpush.svg", "LPUSH, likewise."),
     (
@@ -25,11 +25,11 @@ pub const FIGURES: [(&str, &str); 7] = [
     ),
     (
         "process-7z.svg",
-        "7z's benchmark beside a program that writes 32 MiB a second (the seed's Figure 6.3).",
+        "7z's benchmark beside a program that writes 32 MiB a second (Streicher 2024, Figure 6.3).",
     ),
     (
         "process-persist.svg",
-        "Persist by size (the seed's Figure 6.4). Both axes are logarithmic.",
+        "Persist by size (Streicher 2024, Figure 6.4). Both axes are logarithmic.",
     ),
     (
         "process-restore.svg",

@@ -42,7 +42,7 @@ const TRIES: usize = 2;
 /// Whole-process persistence beside CRIU: persist, restore, and what tracking costs
 #[derive(Debug, Parser)]
 struct Options {
-    /// Where results go and the journal lies
+    /// Folder of results and of the journal
     #[arg(long, value_name = "DIR", default_value = "out/bench")]
     out: PathBuf,
     /// How often each case is visited
@@ -55,8 +55,8 @@ struct Options {
     #[arg(long, value_name = "WORD,…", value_delimiter = ',')]
     cases: Vec<String>,
     /// The largest program, MiB
-    #[arg(long, value_name = "MIB", default_value_t = 8192)]
-    most: u64,
+    #[arg(long, alias = "most", value_name = "MIB", default_value_t = 8192)]
+    max_mib: u64,
     /// Measure nothing; make results of what was measured
     #[arg(long)]
     no_run: bool,
@@ -116,7 +116,7 @@ fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entr
         let name = case.name();
         options.cases.is_empty() || options.cases.iter().any(|word| name.starts_with(word))
     };
-    let cases: Vec<Case> = cases(options.most).into_iter().filter(wanted).collect();
+    let cases: Vec<Case> = cases(options.max_mib).into_iter().filter(wanted).collect();
     for round in 1..=options.rounds {
         for case in &cases {
             for who in order(case.parties(), round) {

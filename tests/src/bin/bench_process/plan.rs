@@ -1,18 +1,18 @@
-//! What is measured, and who is measured with it.
+//! What is measured, and the parties of each case.
 
 /// Sizes for persist and restore, in MiB.
 pub const SIZES: [u64; 6] = [1, 64, 256, 1024, 4096, 8192];
 /// Where goals are held against CRIU.
 pub const GOAL_MIB: u64 = 1024;
 /// CRIU is measured up to here: what it takes for more follows.
-const CRIU_MOST_MIB: u64 = 1024;
+const CRIU_MAX_MIB: u64 = 1024;
 /// Of [`SIZES`], those that are measured under a dirty budget.
-const BUDGET_LEAST_MIB: u64 = 64;
-/// The seed's: 1 MiB to 500 MiB.
+const BUDGET_MIN_MIB: u64 = 64;
+/// As in Streicher 2024: 1 MiB to 500 MiB.
 pub const PASS_SIZES: [u64; 4] = [1, 16, 128, 500];
-/// Bytes of redis' values. The seed's figure is lost; it had four sizes, too.
+/// Bytes of redis' values. Streicher 2024 has four sizes, too, but does not give them.
 pub const PAYLOADS: [u64; 4] = [8, 128, 1024, 4096];
-/// redis-benchmark's tests, as the seed ran them.
+/// redis-benchmark's tests, as in Streicher 2024.
 pub const REDIS_TESTS: [&str; 3] = ["SET", "LPUSH", "LRANGE_600"];
 /// Logarithms of the dictionaries of `7z b`: 4 MiB to 32 MiB.
 pub const DICTIONARIES: [u32; 4] = [22, 23, 24, 25];
@@ -28,7 +28,7 @@ pub enum Case {
     Dirty { mib: u64 },
     /// Persist a program that writes all the time, under a dirty budget.
     Budget { mib: u64 },
-    /// The seed's loop: map, fill, unmap.
+    /// The loop of Streicher 2024: map, fill, unmap.
     Passes { mib: u64 },
     /// redis-benchmark with values of so many bytes.
     Redis { bytes: u64 },
@@ -83,7 +83,7 @@ impl Case {
     /// Who takes part.
     pub fn parties(self) -> &'static [Who] {
         match self {
-            Case::Cycle { mib } if mib > CRIU_MOST_MIB => &[Who::Ours],
+            Case::Cycle { mib } if mib > CRIU_MAX_MIB => &[Who::Ours],
             Case::Cycle { .. } => &[Who::Ours, Who::Criu],
             Case::Dirty { .. } => &[Who::Ours, Who::Criu, Who::CriuTracking],
             Case::Budget { .. } => &[Who::Ours],
@@ -107,14 +107,14 @@ impl Case {
     }
 }
 
-/// All of them, in the order of a round. `most_mib` is the largest program.
-pub fn cases(most_mib: u64) -> Vec<Case> {
-    let sizes = || SIZES.into_iter().filter(move |mib| *mib <= most_mib);
+/// All of them, in the order of a round. `max_mib` is the largest program.
+pub fn cases(max_mib: u64) -> Vec<Case> {
+    let sizes = || SIZES.into_iter().filter(move |mib| *mib <= max_mib);
     let mut cases: Vec<Case> = sizes().map(|mib| Case::Cycle { mib }).collect();
     cases.push(Case::Dirty { mib: GOAL_MIB });
     cases.extend(
         sizes()
-            .filter(|mib| *mib >= BUDGET_LEAST_MIB)
+            .filter(|mib| *mib >= BUDGET_MIN_MIB)
             .map(|mib| Case::Budget { mib }),
     );
     cases.extend(PASS_SIZES.map(|mib| Case::Passes { mib }));

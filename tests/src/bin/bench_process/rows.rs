@@ -168,7 +168,7 @@ fn flat(
     let all: Vec<(Case, Summary)> = cases
         .filter_map(|case| Some((case, measured.summary(case, Who::Ours, value)?)))
         .collect();
-    let ((small, least), (large, most)) = (all.first()?, all.last()?);
+    let ((small, min), (large, max)) = (all.first()?, all.last()?);
     if small == large {
         return None;
     }
@@ -178,8 +178,8 @@ fn flat(
         &situation(*large),
         "ms",
         TIME,
-        most,
-        Ok((least, &title)),
+        max,
+        Ok((min, &title)),
     );
     Some(with_goal(row, 1.0 / FLAT))
 }

@@ -13,13 +13,13 @@ use crate::desk::Desk;
 use crate::plan::{BUDGET, Case, DICTIONARIES, REDIS_TESTS, Who};
 use crate::visit::{Context, Values, ms};
 
-/// As the seed.
+/// As in Streicher 2024.
 const PASSES: u64 = 10;
 /// A pass of a MiB takes too little to be measured ten times only.
-const LEAST_PASS_MIB: u64 = 1000;
+const MIN_PASS_MIB: u64 = 1000;
 const CLIENTS: &str = "50";
 const REQUESTS: u64 = 100_000;
-/// Answers of LRANGE_600 are large: the seed's number of requests as long as all of them are
+/// Answers of LRANGE_600 are large: the number of requests of Streicher 2024 as long as all of them are
 /// not more than this.
 const ANSWERS_BYTES: u64 = 2 << 30;
 const RANGE: u64 = 600;
@@ -106,7 +106,7 @@ impl Drop for Running {
 
 fn passes(mib: u64, who: Who, context: &Context, directory: &Path) -> Result<Values, String> {
     let load = context.load.display().to_string();
-    let count = PASSES.max(LEAST_PASS_MIB / mib);
+    let count = PASSES.max(MIN_PASS_MIB / mib);
     let words = [&load, "passes", &mib.to_string(), &count.to_string()];
     let started = Instant::now();
     let mut running = Running::start(who, directory, &words)?;

@@ -14,7 +14,7 @@ use crate::rows::{Measured, situation, size};
 const STEPS: [(&str, &str); 6] = [
     ("freeze", "freeze_ms"),
     ("capture", "capture_ms"),
-    ("look", "look_ms"),
+    ("scan", "scan_ms"),
     ("copy", "copy_ms"),
     ("files", "files_ms"),
     ("commit", "commit_ms"),
@@ -81,7 +81,7 @@ fn steps(text: &mut String, measured: &Measured<'_>) {
     let names: Vec<&str> = STEPS.iter().map(|(name, _)| *name).collect();
     let _ = writeln!(
         text,
-        "What a persist is made of, medians in ms:\n\n| case | {} | request to commit | the command | \
+        "Steps of a persist, medians in ms:\n\n| case | {} | request to commit | the command | \
          written |\n|---|{}---|---|---|",
         names.join(" | "),
         "---|".repeat(names.len()),
@@ -110,7 +110,7 @@ fn steps(text: &mut String, measured: &Measured<'_>) {
 
 fn restores(text: &mut String, measured: &Measured<'_>) {
     text.push_str(
-        "Restore, medians in ms: until the program runs, and until it has read all of its \
+        "Restore, medians in ms, until the program runs and until it has read all of its \
          memory:\n\n| size | ours runs | CRIU's runs | ours has read all | CRIU's has read all |\n\
          |---|---|---|---|---|\n",
     );

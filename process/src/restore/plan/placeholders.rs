@@ -1,9 +1,9 @@
-//! Groups and sessions outlive their leaders. To make one again, a process with the leader's
-//! number stands in for it until the members are there, and ends.
+//! Placeholder processes. Groups and sessions outlive their leaders. To recreate one, a placeholder
+//! process with the leader's number makes it, and ends when the members exist.
 //!
-//! A session is inherited, not joined: its first members are created by the stand-in, or by the
-//! leader where it lives, as children of its own parent (`CLONE_PARENT`). A member that the
-//! tracker has adopted loses its parent once more: a child of the leader's creates it, and ends.
+//! A session is inherited, not joined: the placeholder process, or a living leader, creates its
+//! first members as children of its own parent (`CLONE_PARENT`). A member that the tracker has
+//! adopted is orphaned again: a child of the leader creates it, and ends.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,9 +12,9 @@ use super::super::stub::{Check, List};
 use super::{PR_SET_PDEATHSIG, Writer};
 use crate::state::Tree;
 
-/// Who is made by whom, where it is not by the parent.
+/// Processes that are not created by their parents, and their creators.
 #[derive(Debug, Default)]
-pub struct StandIns {
+pub struct Placeholders {
     /// By number of a session without a leader: indices of its first members.
     pub sessions: BTreeMap<i32, Vec<usize>>,
     /// By index of a process: numbers of groups without leaders that it makes.
@@ -25,7 +25,7 @@ pub struct StandIns {
     pub orphans: BTreeMap<usize, Vec<usize>>,
 }
 
-impl StandIns {
+impl Placeholders {
     /// Finds them.
     pub fn of(tree: &Tree) -> Self {
         let mut found = Self::default();
@@ -98,18 +98,18 @@ pub fn leaderless(tree: &Tree) -> HashSet<i32> {
 impl Writer<'_> {
     /// Whether a process is made as an orphan: until all processes are there, its parent dies.
     pub(super) fn is_orphan(&self, index: usize) -> bool {
-        let mut orphans = self.stand_ins.orphans.values().flatten();
+        let mut orphans = self.placeholders.orphans.values().flatten();
         orphans.any(|orphan| *orphan == index)
     }
 
     /// Has the caller of `list`, a session leader, make the members of its session that are not
     /// its children.
     pub(super) fn members(&mut self, list: &mut List, leader: usize) -> Result<(), Error> {
-        let siblings = self.stand_ins.siblings.get(&leader).cloned();
+        let siblings = self.placeholders.siblings.get(&leader).cloned();
         for sibling in siblings.unwrap_or_default() {
             self.create_sibling(list, sibling)?;
         }
-        let orphans = self.stand_ins.orphans.get(&leader).cloned();
+        let orphans = self.placeholders.orphans.get(&leader).cloned();
         for orphan in orphans.unwrap_or_default() {
             let own = self.process(orphan)?;
             let pid = self.tree.processes[orphan].pid;
@@ -124,7 +124,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A number that nobody has or will have here.
+    /// A PID that is free now and is not used by the tree.
     fn free_number(&self) -> i32 {
         let most = std::fs::read_to_string("/proc/sys/kernel/pid_max");
         let most: i32 = most
@@ -145,16 +145,16 @@ impl Writer<'_> {
         (2..most).rev().find(free).unwrap_or(most - 1)
     }
 
-    /// Has the caller of `list` create the stand-ins that are its children, for the sessions of
+    /// Has the caller of `list` create the placeholder processes that are its children, for the sessions of
     /// which the first members are. Returns their numbers.
-    pub(super) fn session_stand_ins(
+    pub(super) fn session_placeholders(
         &mut self,
         list: &mut List,
         parent: i32,
     ) -> Result<Vec<i32>, Error> {
         let sessions = self.sessions_under(parent);
         for session in &sessions {
-            let own = self.session_stand_in(*session)?;
+            let own = self.session_placeholder(*session)?;
             self.clone(list, 0, libc::SIGCHLD as u64, *session, own)?;
         }
         Ok(sessions)
@@ -162,7 +162,7 @@ impl Writer<'_> {
 
     /// Sessions without a leader whose first members are children of `parent`.
     pub(super) fn sessions_under(&self, parent: i32) -> Vec<i32> {
-        let sessions = self.stand_ins.sessions.iter();
+        let sessions = self.placeholders.sessions.iter();
         sessions
             .filter(|(_, members)| self.tree.processes[members[0]].parent == parent)
             .map(|(session, _)| *session)
@@ -170,23 +170,23 @@ impl Writer<'_> {
     }
 
     /// The list of a process that stands in for a session's leader.
-    pub(super) fn session_stand_in(&mut self, session: i32) -> Result<u64, Error> {
+    pub(super) fn session_placeholder(&mut self, session: i32) -> Result<u64, Error> {
         let mut list = List::default();
         die_with_parent(&mut list);
         list.call(libc::SYS_setsid, &[], "make a session");
-        for member in self.stand_ins.sessions[&session].clone() {
+        for member in self.placeholders.sessions[&session].clone() {
             self.create_sibling(&mut list, member)?;
         }
         self.stand(list, session)
     }
 
-    /// Has the caller of `list` create stand-ins for group leaders. Returns their numbers.
-    pub(super) fn group_stand_ins(
+    /// Has the caller of `list` create placeholder processes for group leaders. Returns their numbers.
+    pub(super) fn group_placeholders(
         &mut self,
         list: &mut List,
         maker: usize,
     ) -> Result<Vec<i32>, Error> {
-        let groups = self.stand_ins.groups.get(&maker).cloned();
+        let groups = self.placeholders.groups.get(&maker).cloned();
         let groups = groups.unwrap_or_default();
         for group in &groups {
             let mut own = List::default();
@@ -216,13 +216,17 @@ impl Writer<'_> {
         self.clone(list, libc::CLONE_PARENT as u64, 0, pid, own)
     }
 
-    /// Takes the ends of stand-ins, so that nobody else sees them.
-    pub(super) fn dismiss(list: &mut List, stand_ins: &[i32]) {
-        for number in stand_ins {
+    /// Takes the ends of placeholder processes, so that no other process sees them.
+    pub(super) fn dismiss(list: &mut List, placeholders: &[i32]) {
+        for number in placeholders {
             let number = *number as u64;
-            list.call(libc::SYS_wait4, &[number, 0, 0, 0], "end a stand-in")
-                .about(number)
-                .expect(Check::Equals(number));
+            list.call(
+                libc::SYS_wait4,
+                &[number, 0, 0, 0],
+                "end a placeholder process",
+            )
+            .about(number)
+            .expect(Check::Equals(number));
         }
     }
 }

@@ -1,8 +1,9 @@
-//! What each recreated process and thread does: lists of system calls for the stub.
+//! The restore plan: for each recreated process and thread a list of system calls, which the stub
+//! executes.
 
 mod files;
 mod memory;
-mod stand_ins;
+mod placeholders;
 mod task;
 
 use std::io;
@@ -13,8 +14,8 @@ use super::pool::Pool;
 use super::stub::{CloneArguments, Gate, List, Region};
 use crate::procfs;
 use crate::state::{Backing, Process, Registers, Tree};
-pub use stand_ins::leaderless;
-use stand_ins::{StandIns, die_with_parent};
+pub use placeholders::leaderless;
+use placeholders::{Placeholders, die_with_parent};
 
 /// Handlers of ours mean nothing in a child.
 pub const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
@@ -25,13 +26,13 @@ pub const MAP_IMAGE: &str = "map a file";
 
 const PR_SET_PDEATHSIG: u64 = 1;
 const ERESTART_RESTARTBLOCK: u64 = (-516i64) as u64;
-/// The written lists.
+/// The written plan.
 #[derive(Debug)]
 pub struct Plan {
     /// The tracker's children to be: their numbers, and their lists.
     pub roots: Vec<(i32, u64)>,
-    /// Those of them that only stand in, and end when all is there.
-    pub stand_ins: Vec<i32>,
+    /// The placeholder processes among them; they end when all processes exist.
+    pub placeholders: Vec<i32>,
     /// Opened when all processes exist.
     pub grouped: Gate,
     /// Opened when the first pages are there.
@@ -42,7 +43,7 @@ pub struct Plan {
     pub tasks: u32,
 }
 
-/// Writes the lists of a whole tree. `copy_all`: all of its pages are there when it runs.
+/// Writes the plan of a whole tree. `copy_all`: all of its pages are filled before it runs.
 ///
 /// # Errors
 /// A file to map cannot be opened, or there is too much to write.
@@ -54,7 +55,7 @@ pub fn write(
     copy_all: bool,
 ) -> Result<Plan, Error> {
     let full = |source| Error::System {
-        action: "write the restorer's lists".to_owned(),
+        action: "write the restore plan".to_owned(),
         source,
     };
     let grouped = region.gate().map_err(full)?;
@@ -69,25 +70,25 @@ pub fn write(
         grouped,
         filled,
         ignored,
-        stand_ins: StandIns::of(tree),
+        placeholders: Placeholders::of(tree),
         processes: 0,
         tasks: 0,
     };
-    let by_others = writer.stand_ins.made_by_others();
+    let by_others = writer.placeholders.made_by_others();
     let mut roots = Vec::new();
     for (index, process) in tree.processes.iter().enumerate() {
-        // What has ended there was the tracker's to see.
+        // The tracker has reaped its own zombies.
         if process.parent == 0 && process.zombie.is_none() && !by_others.contains(&index) {
             roots.push((process.pid, writer.process(index)?));
         }
     }
-    let stand_ins = writer.sessions_under(0);
-    for session in &stand_ins {
-        roots.push((*session, writer.session_stand_in(*session)?));
+    let placeholders = writer.sessions_under(0);
+    for session in &placeholders {
+        roots.push((*session, writer.session_placeholder(*session)?));
     }
     Ok(Plan {
         roots,
-        stand_ins,
+        placeholders,
         grouped,
         filled,
         processes: writer.processes,
@@ -136,7 +137,7 @@ struct Writer<'writing> {
     grouped: Gate,
     filled: Gate,
     ignored: u64,
-    stand_ins: StandIns,
+    placeholders: Placeholders,
     processes: u32,
     tasks: u32,
 }
@@ -156,7 +157,7 @@ impl Writer<'_> {
             die_with_parent(&mut list);
         }
         // Children of another session are from before this process made its own.
-        let by_others = self.stand_ins.made_by_others();
+        let by_others = self.placeholders.made_by_others();
         let children: Vec<usize> = (index + 1..self.tree.processes.len())
             .filter(|&child| self.tree.processes[child].parent == process.pid)
             .filter(|child| !by_others.contains(child))
@@ -176,8 +177,8 @@ impl Writer<'_> {
             self.create(&mut list, child)?;
         }
         self.members(&mut list, index)?;
-        let mut stand_ins = self.session_stand_ins(&mut list, process.pid)?;
-        stand_ins.extend(self.group_stand_ins(&mut list, index)?);
+        let mut placeholders = self.session_placeholders(&mut list, process.pid)?;
+        placeholders.extend(self.group_placeholders(&mut list, index)?);
         if process.group == process.pid && !leads {
             list.call(libc::SYS_setpgid, &[0, 0], "make a process group");
         }
@@ -198,7 +199,7 @@ impl Writer<'_> {
         self.memory(&mut list, process)?;
         list.report();
         list.wait(self.filled);
-        Self::dismiss(&mut list, &stand_ins);
+        Self::dismiss(&mut list, &placeholders);
         self.layout(&mut list, process)?;
         self.rest(&mut list, process)?;
         for thread in &process.threads[1..] {
@@ -223,7 +224,7 @@ impl Writer<'_> {
 
     fn zombie(&mut self, process: &Process, status: i32) -> Result<u64, Error> {
         let mut list = List::default();
-        // It leads for as long as nobody has asked for its end.
+        // A zombie remains the leader of its group until it is reaped.
         if process.group == process.pid {
             list.call(libc::SYS_setpgid, &[0, 0], "make a process group");
         }
@@ -309,7 +310,7 @@ impl Writer<'_> {
 
 fn full(source: io::Error) -> Error {
     Error::System {
-        action: "write the restorer's lists".to_owned(),
+        action: "write the restore plan".to_owned(),
         source,
     }
 }

@@ -1,5 +1,5 @@
-//! What only a process itself can ask: handlers, alternate stacks, timers, and the like. All
-//! questions of all its threads are asked in one go.
+//! State that only the process itself can read: signal handlers, alternate stacks, timers, and the
+//! like. All threads execute their remote system calls as one batch.
 
 use std::fs;
 use std::io;
@@ -17,99 +17,104 @@ const PR_GET_CHILD_SUBREAPER: u64 = 37;
 const PR_GET_TID_ADDRESS: u64 = 40;
 const MEMBARRIER_CMD_GET_REGISTRATIONS: u64 = 1 << 9;
 
-/// A call whose answer is its result, or bytes that it writes.
-struct Question {
+/// A remote system call: the answer is its result, or bytes that it writes.
+struct Query {
     call: CallId,
     answer: Answer,
     action: &'static str,
 }
 
-/// What is asked of one thread.
-struct OfThread {
-    stack: Question,
-    clear_tid: Question,
-    death_signal: Question,
+/// The queries to one thread.
+struct ThreadQueries {
+    stack: Query,
+    clear_tid: Query,
+    death_signal: Query,
 }
 
-/// What is asked of one timer.
-struct OfTimer {
-    time: Question,
-    overrun: Question,
+/// The queries about one timer.
+struct TimerQueries {
+    time: Query,
+    overrun: Query,
 }
 
 /// All questions to one process.
-struct Questions {
+struct Queries {
     batch: Batch,
-    brk: Question,
-    dumpable: Question,
-    securebits: Question,
-    subreaper: Question,
-    membarrier: Question,
-    interval_timers: [Question; 3],
-    actions: Vec<(u8, Question)>,
-    threads: Vec<OfThread>,
-    timers: Vec<(state::Timer, OfTimer)>,
+    brk: Query,
+    dumpable: Query,
+    securebits: Query,
+    subreaper: Query,
+    membarrier: Query,
+    interval_timers: [Query; 3],
+    actions: Vec<(u8, Query)>,
+    threads: Vec<ThreadQueries>,
+    timers: Vec<(state::Timer, TimerQueries)>,
 }
 
-fn question(
+fn query(
     batch: &mut Batch,
     (thread, number): (usize, libc::c_long),
     arguments: &[Argument],
     answer: Answer,
     action: &'static str,
-) -> Question {
-    Question {
+) -> Query {
+    Query {
         call: batch.call(thread, number, arguments),
         answer,
         action,
     }
 }
 
-/// Asks something whose answer is the call's result.
+/// A query whose answer is the result of the call.
 fn result(
     batch: &mut Batch,
     call: (usize, libc::c_long),
     arguments: &[u64],
     action: &'static str,
-) -> Question {
+) -> Query {
     let words: Vec<Argument> = arguments.iter().map(|word| Argument::Word(*word)).collect();
     let nothing = batch.answer(0);
-    question(batch, call, &words, nothing, action)
+    query(batch, call, &words, nothing, action)
 }
 
-/// Asks with `prctl` for something that it writes.
-fn written(batch: &mut Batch, thread: usize, option: u64, action: &'static str) -> Question {
+/// A query by `prctl` whose answer is written to memory.
+fn written(batch: &mut Batch, thread: usize, option: u64, action: &'static str) -> Query {
     let answer = batch.answer(8);
     let arguments = [option.into(), answer.into()];
-    question(batch, (thread, libc::SYS_prctl), &arguments, answer, action)
+    query(batch, (thread, libc::SYS_prctl), &arguments, answer, action)
 }
 
-impl Questions {
+impl Queries {
     fn new(threads: usize, handlers: u64, timers: Vec<state::Timer>) -> Self {
         let mut batch = Batch::default();
         let all = &mut batch;
         let prctl = (0, libc::SYS_prctl);
-        let brk = result(all, (0, libc::SYS_brk), &[0], "ask for its break");
-        let dumpable = result(all, prctl, &[PR_GET_DUMPABLE], "ask whether it is dumpable");
-        let securebits = result(all, prctl, &[PR_GET_SECUREBITS], "ask for its securebits");
+        let brk = result(all, (0, libc::SYS_brk), &[0], "read its break");
+        let dumpable = result(
+            all,
+            prctl,
+            &[PR_GET_DUMPABLE],
+            "read whether it is dumpable",
+        );
+        let securebits = result(all, prctl, &[PR_GET_SECUREBITS], "read its securebits");
         let subreaper = written(
             all,
             0,
             PR_GET_CHILD_SUBREAPER,
-            "ask whether it is a subreaper",
+            "read whether it is a subreaper",
         );
         let barriers = [MEMBARRIER_CMD_GET_REGISTRATIONS];
         let membarrier = result(
             all,
             (0, libc::SYS_membarrier),
             &barriers,
-            "ask for barriers",
+            "read its barriers",
         );
         let interval_timers = [0u64, 1, 2].map(|kind| {
             let answer = all.answer(32);
             let arguments = [kind.into(), answer.into()];
             let call = (0, libc::SYS_getitimer);
-            question(all, call, &arguments, answer, "ask for its timers")
+            query(all, call, &arguments, answer, "read its timers")
         });
         let unchangeable = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
         let actions = (1..=64u8)
@@ -124,8 +129,8 @@ impl Questions {
                     mask_bytes.into(),
                 ];
                 let call = (0, libc::SYS_rt_sigaction);
-                let action = "ask for its signal handlers";
-                (signal, question(all, call, &arguments, answer, action))
+                let action = "read its signal handlers";
+                (signal, query(all, call, &arguments, answer, action))
             })
             .collect();
         let threads = (0..threads)
@@ -133,21 +138,16 @@ impl Questions {
                 let answer = all.answer(24);
                 let arguments = [0.into(), answer.into()];
                 let call = (thread, libc::SYS_sigaltstack);
-                let action = "ask for its signal stack";
-                OfThread {
-                    stack: question(all, call, &arguments, answer, action),
+                let action = "read its signal stack";
+                ThreadQueries {
+                    stack: query(all, call, &arguments, answer, action),
                     clear_tid: written(
                         all,
                         thread,
                         PR_GET_TID_ADDRESS,
-                        "ask for its thread id address",
+                        "read its thread id address",
                     ),
-                    death_signal: written(
-                        all,
-                        thread,
-                        PR_GET_PDEATHSIG,
-                        "ask for its death signal",
-                    ),
+                    death_signal: written(all, thread, PR_GET_PDEATHSIG, "read its death signal"),
                 }
             })
             .collect();
@@ -157,11 +157,11 @@ impl Questions {
                 let id = timer.id as u64;
                 let answer = all.answer(32);
                 let arguments = [id.into(), answer.into()];
-                let action = "ask for a POSIX timer";
+                let action = "read a POSIX timer";
                 let call = (0, libc::SYS_timer_gettime);
-                let time = question(all, call, &arguments, answer, action);
+                let time = query(all, call, &arguments, answer, action);
                 let overrun = result(all, (0, libc::SYS_timer_getoverrun), &[id], action);
-                (timer, OfTimer { time, overrun })
+                (timer, TimerQueries { time, overrun })
             })
             .collect();
         Self {
@@ -180,8 +180,8 @@ impl Questions {
 }
 
 impl Builder<'_> {
-    /// Asks the process and describes what it says, and what else is known of its threads.
-    pub(super) fn ask_inside(
+    /// Reads the state of a process and of its threads by remote system calls.
+    pub(super) fn query_inside(
         &mut self,
         process: &mut state::Process,
         frozen: &mut FrozenProcess,
@@ -189,7 +189,7 @@ impl Builder<'_> {
         let pid = self.pid;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))
             .map_err(self.failed("read its status"))?;
-        // A filter may end the process for any call that it does not expect: nothing is asked.
+        // A filter may end the process for any unexpected call: none is made.
         if procfs::field(&status, "Seccomp").is_some_and(|mode| mode != "0") {
             self.refuse("it runs under seccomp");
             return Ok(());
@@ -205,10 +205,10 @@ impl Builder<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(self.failed("read its POSIX timers")(error)),
         };
-        let asked = Questions::new(frozen.threads.len(), handlers, timers);
+        let queries = Queries::new(frozen.threads.len(), handlers, timers);
         let spare = self.spare_address(process, frozen)?;
-        let answers = frozen.run(&asked.batch, spare)?;
-        self.take(process, asked, &answers, frozen)
+        let answers = frozen.run(&queries.batch, spare)?;
+        self.take(process, queries, &answers, frozen)
     }
 
     /// Readable and writable bytes that are surely there and private: where the main thread's
@@ -249,41 +249,41 @@ impl Builder<'_> {
     fn take(
         &mut self,
         process: &mut state::Process,
-        asked: Questions,
+        queries: Queries,
         answers: &Answers,
         frozen: &FrozenProcess,
     ) -> Result<(), Error> {
         let pid = self.pid;
-        let value = |question: &Question| {
-            answers.result(question.call).map_err(|source| Error::Read {
+        let value = |query: &Query| {
+            answers.result(query.call).map_err(|source| Error::Read {
                 pid,
-                action: question.action.to_owned(),
+                action: query.action.to_owned(),
                 source,
             })
         };
-        process.layout.brk = value(&asked.brk)?;
-        process.dumpable = value(&asked.dumpable)? as i32;
-        let securebits = value(&asked.securebits)? as u32;
-        value(&asked.subreaper)?;
-        let [subreaper] = answers.words::<1>(asked.subreaper.answer);
+        process.layout.brk = value(&queries.brk)?;
+        process.dumpable = value(&queries.dumpable)? as i32;
+        let securebits = value(&queries.securebits)? as u32;
+        value(&queries.subreaper)?;
+        let [subreaper] = answers.words::<1>(queries.subreaper.answer);
         process.subreaper = subreaper as u32 != 0;
-        // Kernels before 6.3 do not know this question: then nothing is restored.
-        process.membarrier = value(&asked.membarrier).unwrap_or(0) as u32;
-        for (timer, question) in process
+        // Kernels before 6.3 do not know this query: then nothing is restored.
+        process.membarrier = value(&queries.membarrier).unwrap_or(0) as u32;
+        for (timer, query) in process
             .interval_timers
             .iter_mut()
-            .zip(&asked.interval_timers)
+            .zip(&queries.interval_timers)
         {
-            value(question)?;
-            let [interval_s, interval_us, value_s, value_us] = answers.words::<4>(question.answer);
+            value(query)?;
+            let [interval_s, interval_us, value_s, value_us] = answers.words::<4>(query.answer);
             *timer = (
                 value_s * 1_000_000 + value_us,
                 interval_s * 1_000_000 + interval_us,
             );
         }
-        for (signal, question) in &asked.actions {
-            value(question)?;
-            let [handler, flags, restorer, mask] = answers.words::<4>(question.answer);
+        for (signal, query) in &queries.actions {
+            value(query)?;
+            let [handler, flags, restorer, mask] = answers.words::<4>(query.answer);
             if [handler, flags, mask] != [0; 3] {
                 process.actions.push(state::Action {
                     signal: *signal,
@@ -294,24 +294,24 @@ impl Builder<'_> {
                 });
             }
         }
-        for (at, of) in asked.threads.iter().enumerate() {
-            for question in [&of.stack, &of.clear_tid, &of.death_signal] {
-                value(question)?;
+        for (at, of) in queries.threads.iter().enumerate() {
+            for query in [&of.stack, &of.clear_tid, &of.death_signal] {
+                value(query)?;
             }
             let [address, flags, bytes] = answers.words::<3>(of.stack.answer);
             let [clear_tid] = answers.words::<1>(of.clear_tid.answer);
             let [death_signal] = answers.words::<1>(of.death_signal.answer);
-            let told = thread::Told {
+            let reported = thread::Reported {
                 alternate_stack: (address, flags as i32, bytes),
                 clear_tid,
                 parent_death_signal: death_signal as u32 as i32,
                 securebits,
             };
-            let thread = self.thread(&frozen.threads[at], &told)?;
+            let thread = self.thread(&frozen.threads[at], &reported)?;
             process.threads.push(thread);
         }
         process.pending = queue(pid, true)?;
-        for (mut timer, of) in asked.timers {
+        for (mut timer, of) in queries.timers {
             value(&of.time)?;
             let [interval_s, interval_ns, value_s, value_ns] = answers.words::<4>(of.time.answer);
             timer.interval_ns = interval_s * 1_000_000_000 + interval_ns;

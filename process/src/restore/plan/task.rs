@@ -1,4 +1,4 @@
-//! What processes and threads set for themselves: signals, timers, credentials.
+//! State that processes and threads set for themselves: signals, timers, credentials.
 
 use super::super::Error;
 use super::super::stub::{Check, List};
@@ -208,14 +208,14 @@ impl Writer<'_> {
         }
         self.credentials(list, thread)?;
         if main {
-            // Changing who one is resets this, too. What the program had comes when the tracker
-            // has taken over.
+            // A change of credentials resets this, too. The program's own value is set when the
+            // tracker has taken over.
             list.call(
                 libc::SYS_prctl,
                 &[PR_SET_PDEATHSIG, libc::SIGKILL as u64],
                 "ask to die with its parent",
             );
-            // Changing who one is resets these.
+            // A change of credentials resets this.
             list.call(
                 libc::SYS_prctl,
                 &[PR_SET_DUMPABLE, process.dumpable.min(1) as u64],
@@ -268,7 +268,7 @@ impl Writer<'_> {
                 )));
             }
             while !by_number && next_id < timer.id {
-                // struct sigevent: nobody is notified.
+                // struct sigevent: no notification.
                 let nothing =
                     self.words(&[0, (libc::SIGEV_NONE as u64) << 32, 0, 0, 0, 0, 0, 0])?;
                 let id = self.bytes(&[0; 4])?;
@@ -326,7 +326,7 @@ impl Writer<'_> {
         list.call(
             prctl,
             &[PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP],
-            "prepare to change who it is",
+            "prepare to change its credentials",
         );
         let groups: Vec<u8> = wanted
             .supplementary

@@ -1,4 +1,4 @@
-//! Descriptors: each in its place, and epoll instances, which know them by number.
+//! Descriptors, their locks and owners, and epoll instances, which refer to descriptors by number.
 
 use std::collections::HashSet;
 
@@ -126,8 +126,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Who hears of input (`F_SETOWN`), and by which signal. All processes and the threads of this
-    /// one must exist, and it must have its credentials: the kernel notes them, too.
+    /// The receiver of SIGIO (`F_SETOWN`), and the signal. All processes and the threads of this one
+    /// must exist, and it must have its credentials: the kernel notes them, too.
     pub(super) fn description_owners(
         &mut self,
         list: &mut List,
@@ -139,7 +139,7 @@ impl Writer<'_> {
         for (descriptor, file) in Self::first_of_descriptions(tree, process) {
             let number = descriptor.number as u64;
             let (kind, owner, signal) = file.owner;
-            // A process of outside need not exist any more: then nobody hears of it.
+            // A process outside the tree need not exist any more: then there is no receiver.
             if tree.processes.iter().any(|p| {
                 let threads = p.pid == process.pid;
                 owner == p.pid

@@ -1,4 +1,4 @@
-//! Memory: the tracker's goes, the program's comes.
+//! Memory: unmaps the tracker's mappings and creates the program's.
 
 use super::super::Error;
 use super::super::PR_SET_THP_DISABLE;
@@ -17,8 +17,8 @@ const TASK_END: u64 = crate::state::TASK_END;
 const LOWEST: u64 = 0;
 
 impl Writer<'_> {
-    /// Before its mappings are made. The first page that is written to one of them must not bring
-    /// 511 pages of zeros along: they would stand where those of the store are still to come.
+    /// Before its mappings are created. The first write to a mapping must not bring in 511 pages of
+    /// zeros: pages of the store are still to be filled in there.
     pub(super) fn huge_pages(&self, list: &mut List, process: &Process) {
         // It may have inherited ours.
         let off = process.thp_disabled || !self.copy_all;
@@ -128,7 +128,7 @@ impl Writer<'_> {
             }
             Backing::AioRing { events } => {
                 // The kernel writes the address of the ring, which is its name, to where the next
-                // call has its first argument; the moved ring has its name of old.
+                // call has its first argument; the moved ring has its old name.
                 let next = list.len() + 1;
                 let room = u64::from(events / 2).saturating_sub(1);
                 list.call(libc::SYS_io_setup, &[room], "set up asynchronous I/O")

@@ -1,0 +1,170 @@
+//! Options of sockets: read, set, and compared with those of a fresh socket.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const SO_BUF_LOCK: i32 = 72;
+
+/// Options that a program may set and that can be read: level and name.
+const OPTIONS_ANY: &[(i32, i32)] = &[
+    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
+    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
+    (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
+    (libc::SOL_SOCKET, libc::SO_BROADCAST),
+    (libc::SOL_SOCKET, libc::SO_LINGER),
+    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
+    (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
+    (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
+    (libc::SOL_SOCKET, libc::SO_PASSCRED),
+    (libc::SOL_SOCKET, libc::SO_PRIORITY),
+    (libc::SOL_SOCKET, libc::SO_MARK),
+    (libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
+    (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
+    (libc::SOL_SOCKET, libc::SO_DONTROUTE),
+];
+
+const OPTIONS_TCP: &[(i32, i32)] = &[
+    (libc::IPPROTO_TCP, libc::TCP_NODELAY),
+    (libc::IPPROTO_TCP, libc::TCP_CORK),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+    (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+    (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+    (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
+    (libc::IPPROTO_TCP, libc::TCP_CONGESTION),
+];
+
+const OPTIONS_IP: &[(i32, i32)] = &[
+    (libc::IPPROTO_IP, libc::IP_TOS),
+    (libc::IPPROTO_IP, libc::IP_TTL),
+    (libc::IPPROTO_IP, libc::IP_FREEBIND),
+    (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
+    (libc::IPPROTO_IP, libc::IP_PKTINFO),
+    (libc::IPPROTO_IP, libc::IP_RECVERR),
+    (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+];
+
+const OPTIONS_IP6: &[(i32, i32)] = &[
+    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+];
+
+/// Options whose value is not that of a fresh socket of the same kind.
+pub(super) fn changed_options(
+    socket: &OwnedFd,
+    family: i32,
+    kind: i32,
+    protocol: i32,
+) -> io::Result<Vec<(i32, i32, Vec<u8>)>> {
+    thread_local! {
+        static FRESH: std::cell::RefCell<HashMap<(i32, i32, i32), OwnedFd>> = std::cell::RefCell::default();
+    }
+    FRESH.with_borrow_mut(|all| {
+        let key = (family, kind, protocol);
+        let fresh = match all.entry(key) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                // SAFETY: no memory involved; the descriptor is new and ours.
+                let fresh = unsafe {
+                    let fd = libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol);
+                    if fd < 0 {
+                        return Err(io::Error::last_os_error());
+                    }
+                    OwnedFd::from_raw_fd(fd)
+                };
+                entry.insert(fresh)
+            }
+        };
+        let mut lists = vec![OPTIONS_ANY];
+        if matches!(family, libc::AF_INET | libc::AF_INET6) {
+            lists.push(OPTIONS_IP);
+            if protocol == libc::IPPROTO_TCP {
+                lists.push(OPTIONS_TCP);
+            }
+        }
+        if family == libc::AF_INET6 {
+            lists.push(OPTIONS_IP6);
+        }
+        let mut changed = Vec::new();
+        for &(level, name) in lists.into_iter().flatten() {
+            // What this kind of socket does not have is not set either.
+            let Ok(value) = option_bytes(socket, level, name, 64) else {
+                continue;
+            };
+            if option_bytes(fresh, level, name, 64).is_ok_and(|usual| usual == value) {
+                continue;
+            }
+            changed.push((level, name, value));
+        }
+        // Buffer sizes count only if the program has set them; the kernel doubles the value that is set.
+        let locked = option_i32(socket, libc::SOL_SOCKET, SO_BUF_LOCK).unwrap_or(0);
+        for (bit, name) in [(1, libc::SO_SNDBUF), (2, libc::SO_RCVBUF)] {
+            if locked & bit != 0 {
+                let bytes = option_i32(socket, libc::SOL_SOCKET, name)? / 2;
+                changed.push((libc::SOL_SOCKET, name, bytes.to_ne_bytes().to_vec()));
+            }
+        }
+        Ok(changed)
+    })
+}
+
+pub(super) fn option_bytes(
+    socket: &OwnedFd,
+    level: i32,
+    name: i32,
+    room: usize,
+) -> io::Result<Vec<u8>> {
+    let mut value = vec![0u8; room];
+    let mut bytes = room as libc::socklen_t;
+    // SAFETY: the buffer is valid for its length.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            value.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    value.truncate(bytes as usize);
+    Ok(value)
+}
+
+pub(super) fn option_i32(socket: &OwnedFd, level: i32, name: i32) -> io::Result<i32> {
+    let value = option_bytes(socket, level, name, 4)?;
+    value
+        .first_chunk::<4>()
+        .map(|bytes| i32::from_ne_bytes(*bytes))
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+pub(super) fn set_option_i32(
+    socket: &OwnedFd,
+    level: i32,
+    name: i32,
+    value: i32,
+) -> io::Result<()> {
+    // SAFETY: the value lives.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            4,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

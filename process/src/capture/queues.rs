@@ -1,0 +1,127 @@
+//! Receive queues of sockets, read without taking anything out.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use super::options::{option_i32, set_option_i32};
+
+const SO_PEEK_OFF: i32 = 42;
+
+/// A message in a receive queue.
+pub(super) struct Message {
+    /// The sender's address; empty: it has none.
+    pub from: Vec<u8>,
+    /// Its contents.
+    pub bytes: Vec<u8>,
+}
+
+/// Why datagrams cannot be put into the queue again as they were: their receiver would learn who
+/// has sent them.
+pub(super) fn sender_is_known(socket: &OwnedFd, messages: &[Message]) -> Option<&'static str> {
+    if messages.is_empty() {
+        return None;
+    }
+    if option_i32(socket, libc::SOL_SOCKET, libc::SO_PASSCRED).unwrap_or(0) != 0 {
+        return Some("unread datagrams that carry their senders' credentials");
+    }
+    let named = messages.iter().any(|message| message.from.len() > 2);
+    named.then_some("unread datagrams from a sender that has an address")
+}
+
+/// A datagram of UDP as the description holds it: the length of the sender's address, the address,
+/// the datagram.
+pub(super) fn with_sender(message: &Message) -> Vec<u8> {
+    let mut bytes = vec![message.from.len() as u8];
+    bytes.extend_from_slice(&message.from);
+    bytes.extend_from_slice(&message.bytes);
+    bytes
+}
+
+/// All that lies in the receive queue of a socket; `None`: descriptors are under way in it.
+pub(super) fn peek_all(socket: &OwnedFd, kind: i32) -> io::Result<Option<Vec<Message>>> {
+    let fd = socket.as_raw_fd();
+    let mut waiting = 0i32;
+    // SAFETY: the number lives.
+    if unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut waiting) } != 0 || waiting == 0 {
+        return Ok(Some(Vec::new()));
+    }
+    let old = option_i32(socket, libc::SOL_SOCKET, SO_PEEK_OFF).unwrap_or(-1);
+    set_option_i32(socket, libc::SOL_SOCKET, SO_PEEK_OFF, 0)?;
+    let result = peek_from_offset(fd, kind);
+    set_option_i32(socket, libc::SOL_SOCKET, SO_PEEK_OFF, old)?;
+    result
+}
+
+fn peek_from_offset(fd: RawFd, kind: i32) -> io::Result<Option<Vec<Message>>> {
+    let mut messages: Vec<Message> = Vec::new();
+    let mut buffer = vec![0u8; 256 << 10];
+    loop {
+        let mut control = [0u64; 64];
+        let mut from = [0u8; 128];
+        let mut vector = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        // SAFETY: an all-zero message header is valid.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_name = from.as_mut_ptr().cast();
+        header.msg_namelen = from.len() as libc::socklen_t;
+        header.msg_iov = &raw mut vector;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control);
+        // SAFETY: all parts of the header live.
+        let got = unsafe {
+            libc::recvmsg(
+                fd,
+                &raw mut header,
+                libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC,
+            )
+        };
+        if got < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::WouldBlock {
+                Ok(Some(messages))
+            } else {
+                Err(error)
+            };
+        }
+        if close_passed_descriptors(&header) {
+            return Ok(None);
+        }
+        // Of a datagram socket it is no end, but an empty datagram.
+        if got == 0 && kind != libc::SOCK_DGRAM {
+            return Ok(Some(messages));
+        }
+        let bytes = &buffer[..got as usize];
+        match (kind, messages.last_mut()) {
+            (libc::SOCK_STREAM, Some(stream)) => stream.bytes.extend_from_slice(bytes),
+            _ => messages.push(Message {
+                from: from[..(header.msg_namelen as usize).min(from.len())].to_vec(),
+                bytes: bytes.to_vec(),
+            }),
+        }
+    }
+}
+
+/// Peeking duplicates descriptors that are being passed: closes them. True: there were some.
+fn close_passed_descriptors(header: &libc::msghdr) -> bool {
+    let mut any = false;
+    // SAFETY: the kernel filled the control buffer, which lives, and said how much of it.
+    unsafe {
+        let mut control = libc::CMSG_FIRSTHDR(header);
+        while !control.is_null() {
+            if (*control).cmsg_level == libc::SOL_SOCKET && (*control).cmsg_type == libc::SCM_RIGHTS
+            {
+                let data = libc::CMSG_DATA(control).cast::<RawFd>();
+                let count = ((*control).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
+                for at in 0..count {
+                    libc::close(data.add(at).read_unaligned());
+                }
+                any = true;
+            }
+            control = libc::CMSG_NXTHDR(header, control);
+        }
+    }
+    any
+}

@@ -1,0 +1,71 @@
+//! Stopped threads and processes.
+
+use std::io;
+
+use libc::user_regs_struct;
+
+use super::{Error, Pid, sys};
+
+/// A stopped thread.
+#[derive(Debug)]
+pub struct FrozenThread {
+    /// Its number.
+    pub tid: Pid,
+    /// Its process was stopped by a stop signal (SIGSTOP, Ctrl-Z) when we froze it.
+    pub group_stopped: bool,
+    pub(super) stopped: bool,
+    pub(super) injection: Option<Injection>,
+    /// Came while it ran calls for us, and is sent again.
+    pub(super) stop_signal: Option<i32>,
+}
+
+/// A stopped process.
+#[derive(Debug)]
+pub struct FrozenProcess {
+    /// Its number.
+    pub pid: Pid,
+    /// Its stopped threads, the main thread first. Empty for a zombie.
+    pub threads: Vec<FrozenThread>,
+    pub(super) syscall_instruction: Option<u64>,
+    pub(super) vdso: Option<u64>,
+    pub(super) trap_is_ignored: Option<bool>,
+}
+
+impl FrozenThread {
+    pub(super) fn new(tid: Pid) -> Self {
+        Self {
+            tid,
+            group_stopped: false,
+            stopped: false,
+            injection: None,
+            stop_signal: None,
+        }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+}
+
+pub(super) fn request(action: &'static str, tid: Pid, source: io::Error) -> Error {
+    if source.raw_os_error() == Some(libc::ESRCH) {
+        Error::Gone { tid }
+    } else {
+        Error::Request {
+            action,
+            tid,
+            source,
+        }
+    }
+}
+
+/// What a thread had before we used it.
+#[derive(Debug)]
+pub struct Injection {
+    pub(super) registers: user_regs_struct,
+    pub(super) mask: sys::SignalMask,
+    /// SIGTRAP may stop it: the program neither blocks nor ignores it.
+    pub(super) trap: bool,
+    /// A stop signal that came meanwhile; the thread gets it again.
+    pub(super) stop_signal: Option<i32>,
+}

@@ -1,0 +1,94 @@
+//! Creates and fills shared-memory objects.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+
+use super::Error;
+use crate::state::{Object, ObjectKind};
+use crate::store::Snapshot;
+
+pub(super) fn open_object(object: &Object, snapshot: &dyn Snapshot) -> Result<OwnedFd, Error> {
+    let failed = |action: String| move |source| Error::System { action, source };
+    let file = match &object.kind {
+        ObjectKind::SharedAnonymous => {
+            shared_anonymous(object.bytes).map_err(failed("make shared memory".to_owned()))?
+        }
+        ObjectKind::Memfd { name, .. } => {
+            let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
+            rustix::fs::memfd_create(name.as_str(), flags)
+                .map_err(io::Error::from)
+                .map_err(failed(format!("make the memfd {name}")))?
+        }
+        ObjectKind::Unlinked { path, mode, owner } => {
+            let directory = std::path::Path::new(path).parent().unwrap_or("/".as_ref());
+            let file = fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(libc::O_TMPFILE)
+                .mode(*mode)
+                .open(directory)
+                .map_err(|source| Error::Open {
+                    path: path.clone(),
+                    source,
+                })?;
+            let _ = file.set_permissions(fs::Permissions::from_mode(*mode));
+            let _ = std::os::unix::fs::fchown(&file, Some(owner.0), Some(owner.1));
+            file.into()
+        }
+    };
+    let file = fs::File::from(file);
+    if !matches!(object.kind, ObjectKind::SharedAnonymous) {
+        file.set_len(object.bytes)
+            .map_err(failed("size shared memory".to_owned()))?;
+    }
+    for extent in snapshot.extents(object.space) {
+        snapshot.check(object.space, &extent)?;
+        let bytes = snapshot.bytes(&extent);
+        // The last page of an object may be longer than it.
+        let room = object
+            .bytes
+            .saturating_sub(extent.start)
+            .min(bytes.len() as u64) as usize;
+        file.write_all_at(&bytes[..room], extent.start)
+            .map_err(failed("fill shared memory".to_owned()))?;
+    }
+    if let ObjectKind::Memfd { seals, .. } = object.kind
+        && seals != 0
+    {
+        // Of an executable file, the kernel would seal the contents together with the permissions.
+        let mode = crate::capture::memfd_permissions(seals);
+        file.set_permissions(fs::Permissions::from_mode(mode))
+            .map_err(failed("set the permissions of a memfd".to_owned()))?;
+        let seals = rustix::fs::SealFlags::from_bits_retain(seals);
+        rustix::fs::fcntl_add_seals(&file, seals)
+            .map_err(io::Error::from)
+            .map_err(failed("seal a memfd".to_owned()))?;
+    }
+    Ok(file.into())
+}
+
+/// Anonymous shared memory has no name to open; a mapping of ours has.
+fn shared_anonymous(bytes: u64) -> io::Result<OwnedFd> {
+    // SAFETY: a new mapping, unmapped before anything points into it.
+    unsafe {
+        let address = libc::mmap(
+            std::ptr::null_mut(),
+            bytes as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        );
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = address as u64;
+        let end = start + bytes.next_multiple_of(4096);
+        let link = format!("/proc/self/map_files/{start:x}-{end:x}");
+        let file = fs::OpenOptions::new().read(true).write(true).open(link);
+        libc::munmap(address, bytes as usize);
+        file.map(OwnedFd::from)
+    }
+}

@@ -1,0 +1,135 @@
+//! Operations on all kinds of sockets: creation, options, addresses in readable form.
+
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use super::Error;
+use super::descriptors::owned;
+use crate::state::Socket;
+
+pub(super) fn new(socket: &Socket) -> Result<OwnedFd, Error> {
+    // SAFETY: no memory involved.
+    owned(unsafe {
+        libc::socket(
+            socket.family,
+            socket.kind | libc::SOCK_CLOEXEC,
+            socket.protocol,
+        )
+    })
+    .map_err(system("make a socket"))
+}
+
+/// A TCP connection that was just reset by its other end.
+pub(super) fn reset_connection(family: i32) -> io::Result<OwnedFd> {
+    let listener = if family == libc::AF_INET6 {
+        TcpListener::bind("[::1]:0")?
+    } else {
+        TcpListener::bind("127.0.0.1:0")?
+    };
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    set_option(
+        server.as_raw_fd(),
+        libc::SOL_SOCKET,
+        libc::SO_LINGER,
+        // SAFETY: two integers are eight bytes.
+        &unsafe { std::mem::transmute::<libc::linger, [u8; 8]>(linger) },
+    )?;
+    drop(server);
+    Ok(client.into())
+}
+
+/// The path in a unix address, if it has one.
+pub(super) fn unix_path(address: &[u8]) -> Option<String> {
+    let path = address.get(2..)?;
+    if path.first().is_none_or(|&first| first == 0) {
+        return None;
+    }
+    let end = path
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(path.len());
+    Some(String::from_utf8_lossy(&path[..end]).into_owned())
+}
+
+pub(super) fn set_options(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
+    for (level, name, value) in &socket.options {
+        if let Err(error) = set_option(made.as_raw_fd(), *level, *name, value) {
+            // A congestion control that this kernel lacks, a buffer beyond the limit: the socket
+            // works without.
+            tracing::warn!("a socket option (level {level}, number {name}) cannot be set: {error}");
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn set_option(fd: i32, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    // SAFETY: the value is valid for its length.
+    let set =
+        unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), value.len() as u32) };
+    if set == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+pub(super) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::System {
+        action: action.to_owned(),
+        source,
+    }
+}
+
+/// An address in words.
+pub(super) fn name(address: &[u8]) -> String {
+    let port = |bytes: &[u8]| u16::from_be_bytes([bytes[2], bytes[3]]);
+    match (
+        address.first().map(|&family| i32::from(family)),
+        address.len(),
+    ) {
+        (Some(libc::AF_INET), 8..) => {
+            let ip: [u8; 4] = address[4..8].try_into().expect("four bytes");
+            format!("{}:{}", std::net::Ipv4Addr::from(ip), port(address))
+        }
+        (Some(libc::AF_INET6), 24..) => {
+            let ip: [u8; 16] = address[8..24].try_into().expect("sixteen bytes");
+            format!("[{}]:{}", std::net::Ipv6Addr::from(ip), port(address))
+        }
+        (Some(libc::AF_UNIX), _) => unix_path(address).unwrap_or_else(|| {
+            format!(
+                "@{}",
+                String::from_utf8_lossy(address.get(3..).unwrap_or(&[]))
+            )
+        }),
+        _ => format!("{address:02x?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_broken_connection_reads_as_reset() {
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let mut stream = TcpStream::from(reset_connection(family).expect("a connection"));
+            let error = stream.read(&mut [0u8; 8]).expect_err("it is broken");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
+    }
+
+    #[test]
+    fn addresses_are_named_as_users_write_them() {
+        assert_eq!(name(&[2, 0, 0x18, 0xeb, 127, 0, 0, 1]), "127.0.0.1:6379");
+        assert_eq!(name(b"\x01\x00/run/x.sock\0"), "/run/x.sock");
+        assert_eq!(name(b"\x01\x00\0hidden"), "@hidden");
+    }
+}
