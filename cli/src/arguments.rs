@@ -14,23 +14,23 @@ use dormouse_process::cli::ProcessCommand;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  it failed; the reason is on stderr
+  1  failed; the reason is on stderr
   2  wrong usage
-  3  this machine lacks something; `dormouse doctor` says what
+  3  this machine lacks something; `dormouse doctor` names it
   4  verification failed: data differ";
 
-/// Sleep in persistent CXL memory: lose all power, wake where you stood.
+/// Sleep in persistent CXL memory: lose all power, wake in the same state
 #[derive(Debug, Parser)]
 #[command(
     name = "dormouse",
-    version,
+    version = env!("DORMOUSE_VERSION"),
     propagate_version = true,
     arg_required_else_help = true,
     after_help = EXIT_CODES,
     after_long_help = EXIT_CODES
 )]
 pub struct Arguments {
-    /// Say more on stderr (-v: info, -vv: debug, -vvv: trace; RUST_LOG overrules it)
+    /// Log more on stderr (-v: info, -vv: debug, -vvv: trace; RUST_LOG overrides it)
     #[arg(short, long, global = true, action = clap::ArgAction::Count, display_order = 100)]
     pub verbose: u8,
 
@@ -68,13 +68,13 @@ Example:
 Example:
   dormouse man ~/.local/share/man/man1")]
     Man {
-        /// Where to; created when missing
+        /// The directory; created if missing
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
 }
 
-/// What the machine is to be ready for.
+/// The part to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
@@ -84,18 +84,18 @@ pub enum Part {
     Sleep,
 }
 
-/// Say whether this machine is ready, part by part, and what to do where it is not
+/// Check whether this machine is ready, part by part, and print what to do where it is not
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   dormouse doctor               all parts
-  dormouse doctor lab           can the emulated machine be built and run here?
-  dormouse doctor sleep --json  can this machine itself sleep in CXL memory?
+  dormouse doctor lab           only: can the emulated machine be built and run here?
+  dormouse doctor sleep --json  only: can this machine itself sleep in CXL memory?
 
 Exit codes: 0 ready; 3 something required for the named part is missing (without a name: no part
 is ready).")]
 pub struct DoctorArguments {
-    /// Only this part
+    /// The part to check [default: all parts]
     pub part: Option<Part>,
 
     /// Print one JSON object
@@ -103,10 +103,10 @@ pub struct DoctorArguments {
     pub json: bool,
 }
 
-/// The emulated machine: build it, boot it, let it sleep and wake, look at its console
+/// Build, boot and test the emulated machine
 #[derive(Debug, Args)]
 pub struct LabArguments {
-    /// Print JSON: one object, or one a line for each cycle
+    /// Print JSON: one object, or one object per line and cycle
     #[arg(long, global = true)]
     pub json: bool,
 
@@ -114,23 +114,23 @@ pub struct LabArguments {
     pub command: LabCommand,
 }
 
-/// Look into a sleep image on a CXL device or in a file
+/// Inspect or verify a sleep image on a CXL device or in a file
 #[derive(Debug, Subcommand)]
 pub enum ImageCommand {
-    /// Show what the image says of itself; judges nothing
+    /// Print the fields of the image without judging them
     #[command(after_help = "\
 Examples:
   dormouse image inspect out/demo/cxl.mem
   dormouse image inspect /dev/dax0.0 --json
   dormouse image inspect /sys/power/dormouse/header")]
     Inspect(ImageArguments),
-    /// Check the image as the next power-on would, every saved page included
+    /// Check the image as the next power-on does, with every saved page
     #[command(after_help = "\
 Example:
   dormouse image verify out/demo/cxl.mem
 
 Exit codes: 0 the next power-on restores it, unless the machine has changed; 1 it cannot be read;
-4 the next power-on would refuse it, the reason is printed.")]
+4 the next power-on would refuse it; the reason is printed.")]
     Verify(ImageArguments),
 }
 
@@ -145,7 +145,7 @@ pub struct ImageArguments {
     pub json: bool,
 }
 
-/// Draw the timeline of a run, or compare runs; write the pages for it
+/// Print the timeline of a run, or compare runs; write them as HTML pages
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -155,15 +155,15 @@ Examples:
 
 Reads events.jsonl and cycles.jsonl in each DIR (or in its directories cycle-001, cycle-002, …).
 
-One DIR: its timeline. Writes DIR/report.html, one page that needs nothing else, and DIR/trace.json,
-which Perfetto and chrome://tracing open.
+One DIR: its timeline. Writes DIR/report.html, one self-contained page, and DIR/trace.json, which
+Perfetto and chrome://tracing open.
 
-Several: a table of medians, phase by phase, each with its ratio to the first. Writes
-comparison.html into the first DIR, or where -o says. Cycles of a run that differ in mode or in
-filled memory are cases of their own.
+Two or more: a table of medians, phase by phase, each with its ratio to the first. Writes
+comparison.html into the first DIR, or to the path that -o gives. Cycles of a run that differ in mode or in
+filled memory are separate cases.
 
-With a power profile: joules by phase, and the pauses that pay. docs/reference/power-profiles.md describes the file.
-Built in: xeon-cxl-fpga.")]
+With a power profile: joules by phase, and the shortest pause for which sleeping saves energy.
+docs/reference/power-profiles.md describes the file. Built in: xeon-cxl-fpga.")]
 pub struct ReportArguments {
     /// Directories of runs, as `dormouse lab cycle` wrote them
     #[arg(value_name = "DIR", required = true)]
@@ -173,15 +173,15 @@ pub struct ReportArguments {
     #[arg(long)]
     pub json: bool,
 
-    /// Add joules, by the watts in this file or built-in profile
+    /// Add joules, from the watts in this file or built-in profile
     #[arg(long, value_name = "FILE|NAME")]
     pub power_profile: Option<PathBuf>,
 
-    /// Use other watts for one phase of the profile: off=12, suspend.migrate=150
+    /// Override the watts of one phase of the profile: off=12, suspend.migrate=150
     #[arg(long, value_name = "PHASE=W", value_parser = phase_watts, requires = "power_profile")]
     pub watts: Vec<(String, f64)>,
 
-    /// Where the page goes instead (the trace of one run: beside it)
+    /// Write the page to this file instead (the trace of a single run goes beside it)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -189,11 +189,11 @@ pub struct ReportArguments {
 fn phase_watts(text: &str) -> Result<(String, f64), String> {
     let (of, watts) = text
         .split_once('=')
-        .ok_or("a phase, `=`, and its watts, for instance off=12")?;
+        .ok_or("expected PHASE=WATTS, for instance off=12")?;
     let watts: f64 = watts
         .parse()
-        .map_err(|_| format!("{watts:?} is no number of watts"))?;
-    // What a phase may be called and how large a power may be, the profile knows.
+        .map_err(|_| format!("{watts:?} is not a number of watts"))?;
+    // The profile knows the names of phases and the limits of a power.
     dormouse_report::energy::check_power(of, watts)?;
     Ok((of.to_owned(), watts))
 }
@@ -231,7 +231,7 @@ mod tests {
         let help = Arguments::command().render_help().to_string();
         for code in [
             "0  done",
-            "1  it failed",
+            "1  failed",
             "2  wrong",
             "3  this machine",
             "4  verification",

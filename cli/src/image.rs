@@ -195,12 +195,14 @@ fn describe_header(header: &HeaderView, row: &mut impl FnMut(&str, String)) {
     }
 }
 
-/// Who said, when this image was made, that the device keeps its contents without power.
+/// The source of the statement that the device keeps its contents without power.
 fn keeps_contents(persistence: Persistence) -> &'static str {
     match persistence {
         Persistence::DEVICE => "device: armed and counted, as Linux saw it",
         Persistence::FIRMWARE => "firmware: stated by the board's firmware",
-        Persistence::ACCEPTED => "accepted: nobody knew, --accept-volatile was given",
+        Persistence::ACCEPTED => {
+            "accepted: no source vouched for it, and --accept-volatile was given"
+        }
         _ => "unknown",
     }
 }

@@ -140,3 +140,19 @@ fn doctor_says_in_json_what_is_required_and_exits_accordingly() {
         );
     }
 }
+
+#[test]
+fn the_version_comes_with_the_commit() {
+    let output = dormouse(&["--version"]);
+    assert!(output.status.success());
+    let said = text(&output.stdout);
+    let expected = format!("dormouse {} (", env!("CARGO_PKG_VERSION"));
+    let commit = said
+        .trim()
+        .strip_prefix(&expected)
+        .and_then(|rest| rest.strip_suffix(')'))
+        .unwrap_or_else(|| panic!("{said}"));
+    let hash = commit.split(' ').next().unwrap_or_default();
+    let is_hash = hash.len() >= 7 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(commit == "unknown" || is_hash, "{said}");
+}

@@ -69,7 +69,7 @@ pub struct Cache {
 }
 
 impl Facts {
-    /// Looks at this machine; starts QEMU twice, to ask for its version and its machines.
+    /// Reads this machine's state; starts QEMU twice, for its version and its machines.
     pub fn probe() -> Facts {
         let search = search_path();
         let has = |name: &str| find_program(name, &search).is_some();
@@ -167,7 +167,7 @@ fn qemu(qemu: Option<&Qemu>) -> Check {
         ),
         Some(Qemu { version: None, .. }) => Check::warn(
             ID,
-            "QEMU does not tell its version",
+            "QEMU does not report its version",
             "7.2 and newer are known to work",
         ),
         Some(Qemu {
@@ -195,7 +195,7 @@ fn kvm(kvm: Kvm) -> Check {
         Kvm::Absent => Check::ok(ID, "no /dev/kvm: the machine is emulated (TCG), slower"),
         Kvm::Unusable => Check::ok(
             ID,
-            "/dev/kvm offers no System Management Mode or is not ours: emulated (TCG), slower",
+            "/dev/kvm has no System Management Mode, or this user may not open it: emulated (TCG), slower",
         ),
     }
 }
@@ -227,7 +227,7 @@ fn apt(has_apt: bool) -> Check {
         Check::missing(
             ID,
             "apt-get is not installed",
-            "use a Debian system: kernel, firmware sources and disk come from its archive",
+            "use Debian 12 or newer: kernel, firmware sources and disk come from its archive",
         )
     }
 }
@@ -268,14 +268,18 @@ fn memory(available: Option<u64>) -> Check {
             "end other programs, or give the machine less with `dormouse lab … --dram`",
         ),
         Some(available) => Check::ok(ID, format!("{} available", bytes(available))),
-        None => Check::not_applicable(ID, "/proc/meminfo does not tell"),
+        None => Check::not_applicable(ID, "/proc/meminfo does not report it"),
     }
 }
 
 fn cpus(cpus: usize) -> Check {
     const ID: &str = "cpus";
     if cpus < 2 {
-        Check::warn(ID, "one CPU for a machine with two", "expect it to be slow")
+        Check::warn(
+            ID,
+            "one CPU for an emulated machine with two",
+            "expect long run times",
+        )
     } else {
         Check::ok(ID, format!("{cpus} CPUs"))
     }

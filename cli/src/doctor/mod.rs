@@ -28,12 +28,12 @@ pub enum Status {
     /// The part does not work without it.
     #[serde(rename = "missing")]
     Missing,
-    /// Cannot be told, or does not matter, as things are.
+    /// Cannot be found out, or does not matter on this machine.
     #[serde(rename = "n/a")]
     NotApplicable,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
     /// Stable, for scripts.

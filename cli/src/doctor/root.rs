@@ -14,7 +14,7 @@ pub fn find_program(name: &str, search_path: &[PathBuf]) -> Option<PathBuf> {
         })
 }
 
-/// `PATH`, and where system programs are for root, who may run what needs them.
+/// `PATH`, and the folders of system programs, which are on root's path only.
 pub fn search_path() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut directories: Vec<PathBuf> = std::env::split_paths(&path).collect();

@@ -12,9 +12,9 @@ use super::Check;
 use super::root::version_in;
 
 const OLDEST_KERNEL: (u32, u32) = (6, 12);
-/// The ACPI device by which firmware says that it can save this machine.
+/// The ACPI device with which firmware announces that it can save this machine.
 const FIRMWARE_DEVICE: &str = "DORM0001";
-/// What `dormouse sleep` does needs these: number and name.
+/// Capabilities that `dormouse sleep` needs: number and name.
 const CAPABILITIES: [(u32, &str); 3] = [
     (19, "CAP_SYS_PTRACE"),
     (21, "CAP_SYS_ADMIN"),
@@ -29,9 +29,9 @@ pub struct Facts {
     pub mem_sleep: String,
     /// The name of firmware's ACPI device.
     pub firmware_device: Option<String>,
-    /// Whether the module is loaded; it may be, and have found no firmware.
+    /// Whether the module is loaded; a loaded module may have found no firmware.
     pub module_loaded: bool,
-    /// What it tells in sysfs.
+    /// What it reports in sysfs.
     pub module: Option<ModuleStatus>,
     pub dax_devices: Vec<DaxDevice>,
     pub has_cgroup2: bool,
@@ -47,7 +47,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Looks at the machine below the tree's root; changes nothing.
+    /// Reads the machine below the tree's root; changes nothing.
     pub fn probe(tree: &Tree) -> Facts {
         let text = |path: &str| tree.read(path).unwrap_or_default();
         let firmware_device = tree
@@ -171,7 +171,7 @@ fn enabled(module: Option<&ModuleStatus>) -> Check {
         Some(status) if status.enabled => Check::ok(ID, "suspend goes to CXL memory"),
         Some(_) => Check::missing(
             ID,
-            "switched off: suspend is the firmware's ordinary one",
+            "switched off: a suspend is the firmware's ordinary one",
             "echo 1 > /sys/power/dormouse/enabled",
         ),
     }
@@ -221,7 +221,7 @@ fn dax(facts: &Facts) -> Check {
         ),
         Ok(None) => Check::missing(ID, "no dax device", "load dax_hmem: modprobe dax_hmem"),
         Err(why) => {
-            // Found and what to do stand in one sentence of the other crate.
+            // The other crate gives the finding and the remedy in one sentence.
             let (found, todo) = why
                 .split_once("; ")
                 .unwrap_or((&why, "choose one with --node"));
@@ -293,18 +293,20 @@ fn lockdown(text: &str) -> Check {
 
 fn hot_pages(damon: Option<Offer>) -> Check {
     const ID: &str = "hot-pages";
-    const SEED: &str = "pages come home in the order `seed`";
+    const OTHERWISE: &str = "pages migrate back in process order";
     match damon {
-        Some(Offer::Ready) => Check::ok(ID, "DAMON tells which pages come home first"),
+        Some(Offer::Ready) => {
+            Check::ok(ID, "DAMON reports the hot pages, which migrate back first")
+        }
         Some(Offer::NoTracepoint) => Check::warn(
             ID,
-            format!("DAMON's tracepoint cannot be read: {SEED}"),
+            format!("DAMON's tracepoint cannot be read: {OTHERWISE}"),
             "mount -t tracefs tracefs /sys/kernel/tracing",
         ),
         Some(Offer::NoDamon) | None => Check::warn(
             ID,
-            format!("no DAMON in sysfs: {SEED}"),
-            "boot a kernel with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS, or live with it",
+            format!("no DAMON in sysfs: {OTHERWISE}"),
+            "boot a kernel with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS, or accept this order",
         ),
     }
 }
@@ -319,8 +321,8 @@ fn persistent(verdict: Option<&Verdict>) -> Check {
         Check::missing(
             ID,
             found,
-            "sleep is refused: use a device (and Linux 6.16 or newer, or firmware) that vouches for \
-             its flush, or take the risk with `dormouse sleep --accept-volatile`",
+            "sleep is refused: use a device that guarantees its flush (Linux 6.16 or newer, or firmware, \
+             must report it), or take the risk with `dormouse sleep --accept-volatile`",
         )
     } else {
         Check::ok(ID, found)
@@ -472,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_cannot_tell_hot_pages_is_warned_of() {
+    fn a_kernel_that_cannot_find_hot_pages_is_a_warning() {
         for path in [
             "sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds",
             "sys/kernel/tracing/events/damon/damon_aggregated/id",
@@ -485,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_without_firmware_is_told_apart_from_no_module() {
+    fn a_module_without_firmware_differs_from_no_module() {
         let root = tempfile::tempdir().unwrap();
         good_machine(root.path());
         fs::remove_dir_all(root.path().join("sys/power/dormouse")).unwrap();
