@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What graph-ordered suspend and resume keeps in each device (part of struct dev_pm_info). */
+/* The state of graph-ordered suspend and resume in each device (part of struct dev_pm_info). */
 #ifndef _LINUX_PM_GRAPH_H
 #define _LINUX_PM_GRAPH_H
 
@@ -15,7 +15,7 @@ enum dpm_graph_phase {
 	DPM_GRAPH_PHASES
 };
 
-/* How long a device's callback of one phase takes, in microseconds. */
+/* The cost of a device's callback in one phase, in microseconds. */
 struct dpm_graph_cost {
 	u32 worst_us;
 	/* Both are moving averages: a new value counts a quarter. */
@@ -27,7 +27,7 @@ struct dpm_graph_cost {
 
 struct dpm_graph_device {
 	struct dpm_graph_cost cost[DPM_GRAPH_PHASES];
-	/* Its number in the graph of this transition, where the generations are the same. */
+	/* Its number in the graph of this transition, if the generations match. */
 	u32 index;
 	u32 generation;
 	/* While its callback runs. */
@@ -37,11 +37,11 @@ struct dpm_graph_device {
 	u8 suspended;
 	/* The callback of this phase was called. */
 	bool called;
-	/* While the slow devices' neighbours are looked for. */
+	/* During the search for the slow devices' neighbours. */
 	u8 spread;
-	/* The threshold set its power.async_suspend, which was not set before. */
+	/* The threshold variant set its power.async_suspend. */
 	bool made_async;
-	/* Its callback did not come back: no transition touches it any more. */
+	/* Its callback did not return: no transition touches it any more. */
 	bool stuck;
 };
 

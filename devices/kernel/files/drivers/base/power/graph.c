@@ -3,20 +3,18 @@
  * Graph-ordered suspend and resume: the phases of a transition.
  *
  * main.c calls dpm_graph_down() or dpm_graph_up() at the beginning of each phase. In graph mode
- * the whole phase happens in that call, and main.c finds its list empty. A transition that begins
- * in one mode ends in that mode.
+ * that call runs the whole phase, and main.c finds its list empty. A transition ends in the mode
+ * in which it began.
  *
  *	suspend     suspend_late     suspend_noirq        resume_noirq     resume_early     resume
  *	   |             |                 |                    |                |             |
  *	build --> one graph for all six phases, walked down, then walked up -----------------> free
  *
- * After a failure or a wakeup no further device is started. All devices of the phase, whether they
- * ran or not, go to the list that is resumed, in their order; each remembers by a bit whether it
- * was taken through the phase, and the way up skips those that were not. So the list keeps its
- * order whatever happens.
+ * After a failure or a wakeup no further device is started. All devices of the phase go to the
+ * list that is resumed, in their order, whether their callbacks ran or not. A bit in each device
+ * says whether it was taken through the phase; the way up skips the others. So the list keeps its
+ * order in any case.
  */
-#include <linux/bitops.h>
-#include <linux/pm_runtime.h>
 #include <linux/suspend.h>
 
 #include "power.h"
@@ -24,70 +22,6 @@
 
 #define CREATE_TRACE_POINTS
 #include <trace/events/pm_graph.h>
-
-struct dpm_graph dpm_graph;
-
-const char * const dpm_graph_phase_names[DPM_GRAPH_PHASES] = {
-	[DPM_GRAPH_SUSPEND] = "suspend",
-	[DPM_GRAPH_SUSPEND_LATE] = "suspend_late",
-	[DPM_GRAPH_SUSPEND_NOIRQ] = "suspend_noirq",
-	[DPM_GRAPH_RESUME_NOIRQ] = "resume_noirq",
-	[DPM_GRAPH_RESUME_EARLY] = "resume_early",
-	[DPM_GRAPH_RESUME] = "resume",
-};
-
-static bool is_down(enum dpm_graph_phase phase)
-{
-	return phase <= DPM_GRAPH_SUSPEND_NOIRQ;
-}
-
-/* The phase on the way down that a phase on the way up undoes. */
-static enum dpm_graph_phase phase_undone(enum dpm_graph_phase phase)
-{
-	return DPM_GRAPH_RESUME - phase;
-}
-
-/* Whether the device's callback of this phase may be called at all. */
-static bool takes_part(const struct dpm_graph *graph, const struct device *dev)
-{
-	const struct dpm_graph_device *gd = &dev->power.graph;
-
-	if (gd->stuck)
-		return false;
-	return is_down(graph->phase) || (gd->suspended & BIT(phase_undone(graph->phase)));
-}
-
-/* A worker, without locks: takes one device through the phase. Whether it has a callback. */
-bool dpm_graph_run_device(struct dpm_graph *graph, struct device *dev)
-{
-	struct dpm_graph_device *gd = &dev->power.graph;
-
-	/* It may have been removed since the phase began. */
-	if (!takes_part(graph, dev) || !device_pm_initialized(dev)) {
-		complete_all(&dev->power.completion);
-		return false;
-	}
-	gd->called = false;
-	if (is_down(graph->phase)) {
-		/* Set before: whatever comes of it, the way up has to look at it. */
-		gd->suspended |= BIT(graph->phase);
-		graph->down(dev, graph->state, false);
-	} else {
-		gd->suspended &= ~BIT(phase_undone(graph->phase));
-		graph->up(dev, graph->state, false);
-	}
-	if (!gd->called)
-		dpm_graph_no_callback(dev, graph->phase);
-	return gd->called;
-}
-
-/* Asked by main.c before it would wait for neighbours. */
-bool dpm_graph_is_ready(struct device *dev)
-{
-	const struct dpm_graph *graph = &dpm_graph;
-
-	return READ_ONCE(graph->active) && dev->power.graph.generation == graph->generation;
-}
 
 bool dpm_graph_allows_async(void)
 {
@@ -104,32 +38,22 @@ static void prepare_devices(struct dpm_graph *graph)
 		struct dpm_graph_node *node = &graph->core.node[i];
 		struct device *dev = graph->device[i];
 
-		/* Drivers may wait for devices that nothing says they depend on. */
+		/* A driver may wait for a device without a declared dependency. */
 		reinit_completion(&dev->power.completion);
 		node->cost_us = 0;
 		node->wait_us = 0;
-		if (!takes_part(graph, dev))
+		if (!dpm_graph_takes_part(graph, dev))
 			continue;
 		node->cost_us = dpm_graph_cost_us(dev, graph->phase);
 		node->wait_us = dev->power.graph.cost[graph->phase].wait_us;
 	}
 }
 
-/* Whoever waits for a device that will not run any more goes on. */
-void dpm_graph_release_waiters(struct dpm_graph *graph)
-{
-	u32 i;
-
-	for (i = 0; i < graph->core.devices; i++)
-		if (graph->core.node[i].state < DPM_GRAPH_RUNNING)
-			complete_all(&graph->device[i]->power.completion);
-}
-
-/* Called with dpm_list_mtx held; lets go of it meanwhile. */
+/* Called with dpm_list_mtx held; releases it while the phase runs. */
 static void run_phase(struct dpm_graph *graph)
 {
 	const struct dpm_graph_settings settings = {
-		.direction = is_down(graph->phase) ? DPM_GRAPH_DOWN : DPM_GRAPH_UP,
+		.direction = dpm_graph_is_down(graph->phase) ? DPM_GRAPH_DOWN : DPM_GRAPH_UP,
 		.threshold_us = dpm_graph_switches.threshold_us,
 		.cpus = num_online_cpus(),
 		.sleepers = dpm_graph_switches.sleepers,
@@ -152,7 +76,7 @@ static void run_phase(struct dpm_graph *graph)
 	device_pm_lock();
 }
 
-/* A stuck device leaves the lists: its lock may be held for ever, and dpm_complete() takes it. */
+/* A stuck device leaves the lists: dpm_complete() would wait for its lock, perhaps for ever. */
 static void put_stuck_aside(struct dpm_graph *graph)
 {
 	u32 i;
@@ -170,7 +94,7 @@ static void put_stuck_aside(struct dpm_graph *graph)
 	}
 }
 
-/* In what way this transition goes: decided once. */
+/* Decides the mode of this transition, once. */
 static void begin_transition(struct dpm_graph *graph, struct list_head *list, int *error)
 {
 	const char *stuck = dpm_graph_stuck_device();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Graph-ordered suspend and resume: what main.c calls, and what its files share. */
+/* Graph-ordered suspend and resume: the interface to main.c. */
 #ifndef _DPM_GRAPH_H
 #define _DPM_GRAPH_H
 
@@ -16,20 +16,20 @@ typedef void (*dpm_graph_up_t)(struct device *dev, pm_message_t state, bool asyn
 
 /*
  * main.c, with dpm_list_mtx held: takes all devices of @from through the phase and moves them to
- * @to; does nothing when devices are to be taken one after the other or on work queues.
+ * @to; does nothing in the modes in which main.c itself takes the devices.
  */
 void dpm_graph_down(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_down_t run,
 		    struct list_head *from, struct list_head *to, int *error);
 void dpm_graph_up(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_up_t run,
 		  struct list_head *from, struct list_head *to);
 
-/* main.c: the graph has seen to it that those whom the device depends on are done. */
+/* main.c: whether the graph has already waited for the neighbours of the device. */
 bool dpm_graph_is_ready(struct device *dev);
 /* main.c: whether a device may go to a work queue. */
 bool dpm_graph_allows_async(void);
-/* main.c: whether a device link says anything about suspend and resume. */
+/* main.c: whether a device link orders suspend and resume. */
 bool dpm_graph_link_counts(const struct device_link *link);
-/* main.c: a driver waits for a device that nothing says it depends on; whether it has to. */
+/* main.c: a driver waits for a device without a declared dependency; whether it has to. */
 bool dpm_graph_block(struct device *subordinate, struct device *dev);
 /* main.c: around each callback. */
 void dpm_graph_callback_begin(struct device *dev);

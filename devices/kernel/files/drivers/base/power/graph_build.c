@@ -9,7 +9,7 @@
 #include "power.h"
 #include "graph_internal.h"
 
-/* Edges as they are found; their number is known only afterwards. */
+/* Edges in the order of discovery; their number is known only afterwards. */
 struct edges {
 	struct dpm_graph_edge *edge;
 	u32 count;
@@ -41,7 +41,7 @@ static bool in_graph(const struct dpm_graph *graph, const struct device *dev)
 	return dev && dev->power.graph.generation == graph->generation;
 }
 
-/* Not where sync_state() alone is meant: such a link declares no dependency. */
+/* A link for sync_state() alone declares no dependency. */
 bool dpm_graph_link_counts(const struct device_link *link)
 {
 	const u32 markers = DL_FLAG_INFERRED | DL_FLAG_CYCLE | DL_FLAG_MANAGED;
@@ -50,7 +50,7 @@ bool dpm_graph_link_counts(const struct device_link *link)
 }
 
 /*
- * Whatever its state: an edge too many costs little. The list says which of the two goes first, so
+ * Regardless of its state: an extra edge costs little. The list orders the two devices, so
  * that no link can close a circle.
  */
 static int add_link(struct edges *edges, u32 supplier, u32 consumer)
@@ -94,7 +94,7 @@ static bool has_supplier_link(struct device *dev)
 /* Whether the device keeps its place in the list among all that do. */
 static bool keeps_list_order(struct device *dev)
 {
-	/* Nothing happens to it, and what depends on it is in the graph. */
+	/* It has no callback, and the graph has its dependents. */
 	if (dev->power.no_pm_callbacks || dev->power.syscore)
 		return false;
 	if (pm_trace_is_enabled())

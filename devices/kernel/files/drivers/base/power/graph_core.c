@@ -4,12 +4,12 @@
  *
  * Of the devices that are ready, those on the longest remaining path run first (list scheduling
  * by bottom level; Hu 1961, and Adam, Chandy and Dickson 1974 for unequal costs), with the costs
- * of the phases before. Devices that are known to sleep come before all others: once started they
- * need no processor. Their number is limited apart from the number of processors.
+ * of earlier phases. Devices that are known to sleep come before all others: once started they
+ * need no processor. They have a limit of their own.
  *
- * Most devices take microseconds, and so does all that waits for them. These come last, as they
- * became ready: which of them is first makes no difference worth the time to find out. A phase of
- * nothing but such devices is not worth the account of who is ready, and goes in list order.
+ * Most devices take microseconds, and so do their dependents. These come last, in the order in
+ * which they became ready: sorting them would take longer than it gains. A phase of only such
+ * devices needs no bookkeeping and runs in list order.
  */
 #include "graph_core.h"
 
@@ -21,7 +21,7 @@
 
 u64 dpm_graph_bytes(u32 devices, u32 edges)
 {
-	/* Each device may add an edge to the next one that keeps the list's order. */
+	/* Each device may add an edge to the next one that stays in list order. */
 	u64 all_edges = (u64)edges + devices;
 
 	return ((u64)devices + 1) * sizeof(struct dpm_graph_node) +
@@ -173,7 +173,7 @@ static u32 heap_pop(const struct dpm_graph_core *core, struct dpm_graph_heap *he
 		heap->node[at] = heap->node[child];
 		at = child;
 	}
-	/* With the last one taken this writes it back where nobody looks. */
+	/* After the last element this writes it to an unused place. */
 	heap->node[at] = node;
 	return top;
 }
@@ -205,7 +205,7 @@ static void set_level(struct dpm_graph_core *core, u32 node)
 	core->node[node].level_us = longest_us + known_cost_us(core, node);
 }
 
-/* What runs later has its level first: against the direction. */
+/* Levels are computed against the direction: later devices first. */
 static void set_levels(struct dpm_graph_core *core)
 {
 	u32 i;
@@ -230,7 +230,7 @@ static bool is_quick(const struct dpm_graph_core *core)
 	return all_us <= core->settings.threshold_us;
 }
 
-/* The device that is so many behind the first one in the list's order of this direction. */
+/* The device at this position in list order, counted in this direction. */
 static u32 in_list(const struct dpm_graph_core *core, u32 position)
 {
 	return core->settings.direction == DPM_GRAPH_UP ? position : core->devices - 1 - position;
@@ -350,12 +350,12 @@ u32 dpm_graph_take(struct dpm_graph_core *core)
 
 bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node)
 {
-	/* Who was woken before will find what there is, and ask again. */
+	/* A worker that was woken before takes the next device and decides again. */
 	if (core->arriving || !dpm_graph_available(core))
 		return false;
 	if (is_slow(core, node) || core->sleepers.count)
 		return true;
-	/* Half of it for each of two workers must be worth the waking. */
+	/* Half of the backlog, for each of two workers, must exceed the cost of a wakeup. */
 	return core->backlog_us > 2 * (u64)core->settings.threshold_us;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * In which order the devices of one suspend or resume phase run: plain data, no locks, no
- * allocation, no kernel interfaces. The kernel's workers (graph.c) and the tests on the host call
- * the same code.
+ * allocation, no kernel interfaces. The kernel's workers (graph_worker.c) and the tests on the
+ * host call the same code.
  *
  *	list order:   0   1   2   3   4        devices as the PM core's list has them
  *
@@ -15,13 +15,11 @@
  *	up (resume):    0 is ready, then 1 and 2, then 3 and 4
  *
  * A superior always comes first in the list: the driver core keeps it so, and refuses device links
- * that would close a circle, but for links that are for sync_state() alone, which order nothing
- * and are no edges here. An edge that is against the list's order all the same is left out. What
- * is left cannot have a circle.
+ * that would close a circle, except links that are for sync_state() alone. Those order nothing and
+ * are no edges here. An edge against list order is left out, so the graph has no circle.
  *
- * A phase that is known to take no longer altogether than what makes one device slow goes in list
- * order, one device after the other: there is nothing to gain from another worker, and nothing to
- * keep account of.
+ * A phase whose devices together take no longer than the threshold of one slow device runs in list
+ * order, one device after the other: another worker would gain nothing.
  */
 #ifndef _DPM_GRAPH_CORE_H
 #define _DPM_GRAPH_CORE_H
@@ -39,7 +37,7 @@ typedef uint64_t u64;
 
 /* No device. */
 #define DPM_GRAPH_NONE	((u32)~0U)
-/* How long a device takes is not known yet: it counts as slow. */
+/* The cost of a device is not known yet: it counts as slow. */
 #define DPM_GRAPH_UNKNOWN ((u32)~0U)
 
 enum dpm_graph_direction {
@@ -63,11 +61,11 @@ enum dpm_graph_state {
 };
 
 struct dpm_graph_node {
-	/* The caller sets these two before dpm_graph_begin(): from the phases before. */
+	/* The caller sets these two before dpm_graph_begin(), from earlier phases. */
 	u32 cost_us;
 	/* Part of cost_us in which the device's callback sleeps and needs no processor. */
 	u32 wait_us;
-	/* Set before dpm_graph_build(): runs after every such device before it in the list. */
+	/* Set before dpm_graph_build(): runs after all such devices before it in the list. */
 	bool ordered;
 
 	/* Microseconds from this device's start to the end of the phase along the longest path. */
@@ -84,9 +82,9 @@ struct dpm_graph_node {
 
 struct dpm_graph_settings {
 	enum dpm_graph_direction direction;
-	/* A device that takes longer is slow: worth waking another worker. */
+	/* A device that takes longer is slow: another worker is woken for it. */
 	u32 threshold_us;
-	/* Workers that may need a processor at a time. */
+	/* Maximum number of workers that need a processor. */
 	u32 cpus;
 	/* Workers beside them whose device is known to sleep. 0: one worker a processor. */
 	u32 sleepers;
@@ -108,7 +106,7 @@ struct dpm_graph_queue {
 struct dpm_graph_core {
 	u32 devices;
 	u32 edges;
-	/* Edges that were left out because they contradict the list's order. */
+	/* Edges that were left out because they contradict list order. */
 	u32 edges_dropped;
 	/* One more than devices: the last one only ends the neighbours of the one before. */
 	struct dpm_graph_node *node;
@@ -127,14 +125,14 @@ struct dpm_graph_core {
 	u32 running_beside;
 	/* Workers that were woken and have not taken a device since. */
 	u32 arriving;
-	/* The phase goes in list order, and so many devices were taken. */
+	/* The phase runs in list order; the number of devices taken. */
 	bool in_list_order;
 	u32 taken;
-	/* Nothing is started any more. */
+	/* No further device is started. */
 	bool stopped;
 };
 
-/* Bytes that dpm_graph_build() needs for so many devices and edges. */
+/* Bytes that dpm_graph_build() needs for this many devices and edges. */
 u64 dpm_graph_bytes(u32 devices, u32 edges);
 
 /*
@@ -156,18 +154,18 @@ u32 dpm_graph_take(struct dpm_graph_core *core);
 bool dpm_graph_available(const struct dpm_graph_core *core);
 
 /*
- * Whether another worker should be woken, asked by the worker that is going to run @node. The
+ * Whether the worker that is about to run @node should wake another one. The
  * caller sets arriving when it does wake one.
  */
 bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node);
 
 /*
- * A device in list order takes longer than it ever did: the others go on as they become ready. Does
- * nothing when they do already.
+ * Leaves list order, because a device takes longer than ever before: the others run as they become
+ * ready. Does nothing if the phase has left list order already.
  */
 void dpm_graph_leave_list_order(struct dpm_graph_core *core);
 
-/* The device has run: what waited for it becomes ready. */
+/* The device has run: its dependents become ready. */
 void dpm_graph_finish(struct dpm_graph_core *core, u32 node);
 
 /* All devices have run, or the phase was stopped and nothing runs any more. */

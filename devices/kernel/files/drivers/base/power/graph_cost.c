@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * How long devices take: measured around their callbacks, in every mode but "off"; and the
- * cheaper way to use it, power/async for slow devices and those that they wait for or that wait
- * for them (proposal "async only slow devices" of the Linaro Connect talk on suspend and resume,
- * Madrid 2024; a device's parent and children count as its supplier and consumers here, because
- * the PM core waits for them likewise).
+ * The cost of each device, measured around its callbacks in every mode but "off"; and the threshold
+ * variant, which sets power/async for slow devices, their suppliers and their consumers (Kannan,
+ * "Optimizing suspend/resume", Linaro Connect 2024: "async only slow devices"). A parent counts as
+ * a supplier and a child as a consumer, because the PM core waits for them likewise.
  */
 #include <linux/device.h>
 #include <linux/ktime.h>
@@ -62,7 +61,7 @@ void dpm_graph_callback_end(struct device *dev, int error)
 	struct dpm_graph_device *gd = &dev->power.graph;
 	u64 ns, cpu_ns;
 
-	/* A failure is no measure of success. */
+	/* The time until a failure is not the cost of a success. */
 	if (!READ_ONCE(measured) || error || READ_ONCE(gd->stuck))
 		return;
 	ns = ktime_get_ns() - gd->start_ns;
@@ -76,7 +75,7 @@ void dpm_graph_no_callback(struct device *dev, enum dpm_graph_phase phase)
 {
 	struct dpm_graph_cost *cost = &dev->power.graph.cost[phase];
 
-	/* As each time before: that is most devices, in most phases. */
+	/* Nothing changes: the case of most devices in most phases. */
 	if (cost->runs && !cost->mean_us && !cost->wait_us) {
 		cost->last_us = 0;
 		cost->runs++;

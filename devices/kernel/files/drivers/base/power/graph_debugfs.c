@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Graph-ordered suspend and resume: what it knows and did, in /sys/kernel/debug/pm_graph.
+ * Graph-ordered suspend and resume: costs and the last transition, in /sys/kernel/debug/pm_graph.
  *
  *	costs   a line for each device and phase that was measured:
  *	        PHASE WORST-us MEAN-us WAIT-us LAST-us RUNS ASYNC DEVICE
@@ -21,7 +21,7 @@
 #define NAME_BYTES	40
 
 static struct {
-	/* Readers against a transition that begins; the transition itself is alone. */
+	/* Excludes readers while a transition begins; a transition has no concurrent writer. */
 	struct mutex lock;
 	u32 devices;
 	char (*name)[NAME_BYTES];
@@ -50,7 +50,7 @@ static void free_records(void)
 	records.devices = 0;
 }
 
-/* Without memory there are no records, and all else goes on. */
+/* Without memory there are no records; the transition continues. */
 static void new_transition(const struct dpm_graph *graph)
 {
 	u32 devices = graph->core.devices;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the files of graph-ordered suspend and resume share among themselves. */
+/* Declarations that the files of graph-ordered suspend and resume share. */
 #ifndef _DPM_GRAPH_INTERNAL_H
 #define _DPM_GRAPH_INTERNAL_H
 
@@ -11,18 +11,18 @@
 #include "graph_core.h"
 
 enum dpm_graph_mode {
-	/* The stock kernel: nothing of this runs, nothing is measured. */
+	/* The stock kernel: none of this code runs, nothing is measured. */
 	DPM_GRAPH_OFF,
-	/* One device after the other, whatever pm_async and power/async say. */
+	/* One device after the other, regardless of pm_async and power/async. */
 	DPM_GRAPH_LIST,
-	/* Stock, with power/async set for slow devices and all that depends on them. */
+	/* Stock, with power/async set for slow devices and their dependents. */
 	DPM_GRAPH_THRESHOLD,
 	/* Workers that take devices as they become ready. */
 	DPM_GRAPH_GRAPH,
 	DPM_GRAPH_MODES
 };
 
-/* Which devices may leave the list's order. */
+/* Which devices may leave list order. */
 enum dpm_graph_scope {
 	/* Those with permission (power/async), and those without callbacks. */
 	DPM_GRAPH_SCOPE_ASYNC,
@@ -32,25 +32,25 @@ enum dpm_graph_scope {
 	DPM_GRAPH_SCOPES
 };
 
-/* graph_sysfs.c: what /sys/power/pm_graph* say. */
+/* graph_sysfs.c: the values of /sys/power/pm_graph*. */
 struct dpm_graph_switches {
 	enum dpm_graph_mode mode;
 	enum dpm_graph_scope scope;
 	u32 threshold_us;
-	/* Workers beside those that need a processor. */
+	/* Workers in addition to those that need a processor. */
 	u32 sleepers;
-	/* After so long a device counts as stuck. 0: never. */
+	/* A device that takes longer counts as stuck. 0: never. */
 	u32 timeout_ms;
 };
 
 extern struct dpm_graph_switches dpm_graph_switches;
 
-/* Most workers that a phase may use. */
+/* Maximum number of workers in a phase. */
 #define DPM_GRAPH_WORKERS	64
 
 extern const char * const dpm_graph_phase_names[DPM_GRAPH_PHASES];
 
-/* One device's way through one phase, for debugfs. */
+/* One device in one phase, for debugfs. */
 struct dpm_graph_record {
 	u32 index;
 	u32 begin_us;
@@ -81,7 +81,9 @@ struct dpm_graph {
 
 extern struct dpm_graph dpm_graph;
 
-/* graph.c */
+/* graph_device.c */
+bool dpm_graph_is_down(enum dpm_graph_phase phase);
+bool dpm_graph_takes_part(const struct dpm_graph *graph, const struct device *dev);
 bool dpm_graph_run_device(struct dpm_graph *graph, struct device *dev);
 void dpm_graph_release_waiters(struct dpm_graph *graph);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * KUnit tests of the device graph's order, as the kernel compiles it. Random graphs by the
- * thousand are run on the host (devices/kernel/tests).
+ * KUnit tests of the device graph's order, as the kernel compiles it. devices/kernel/tests runs
+ * thousands of random graphs on the host.
  */
 #include <kunit/test.h>
 
@@ -57,7 +57,7 @@ static u32 order_of_one(struct kunit *test, struct dpm_graph_core *core)
 	return order;
 }
 
-/* A phase that is known to be quick, or not to be any more. */
+/* A phase that is known to be quick, and one that no longer is. */
 static void begin_ready(struct kunit *test, struct dpm_graph_core *core,
 			enum dpm_graph_direction direction, u32 cpus)
 {
@@ -145,7 +145,7 @@ static void a_worker_is_woken_for_a_slow_device_only(struct kunit *test)
 	core.arriving = 1;
 	KUNIT_EXPECT_FALSE(test, dpm_graph_wants_worker(&core, node));
 
-	/* One processor: nobody could run beside it. */
+	/* One processor: no other worker could run. */
 	begin(&core, DPM_GRAPH_DOWN, 1, 0);
 	node = dpm_graph_take(&core);
 	KUNIT_EXPECT_FALSE(test, dpm_graph_wants_worker(&core, node));

@@ -5,10 +5,10 @@
  *	/sys/power/pm_graph               off, list, threshold or graph
  *	/sys/power/pm_graph_scope         async, declared or all
  *	/sys/power/pm_graph_threshold_us  a device that takes longer is slow
- *	/sys/power/pm_graph_sleepers      workers whose device sleeps, beside one a processor
+ *	/sys/power/pm_graph_sleepers      workers for devices that sleep, beside one per processor
  *	/sys/power/pm_graph_timeout_ms    a device that takes longer is given up; 0: never
  *
- * A change holds from the next transition on.
+ * A change applies from the next transition on.
  */
 #include <linux/init.h>
 #include <linux/kobject.h>
@@ -43,7 +43,7 @@ static const char * const scope_names[DPM_GRAPH_SCOPES] = {
 	[DPM_GRAPH_SCOPE_ALL] = "all",
 };
 
-/* All names, the one that holds in brackets, as elsewhere in /sys/power. */
+/* All names, the current one in brackets, as elsewhere in /sys/power. */
 static ssize_t show_choice(char *buf, const char * const *names, int count, int chosen)
 {
 	ssize_t bytes = 0;

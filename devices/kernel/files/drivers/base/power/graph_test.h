@@ -2,7 +2,7 @@
 /*
  * Made-up devices with any dependencies, for tests of suspend and resume on any kernel.
  *
- * The text, a line for each thing; devices appear in the PM core's list as they are written:
+ * The text, one line for each item; devices appear in the PM core's list as they are written:
  *
  *	device NAME [parent=NAME] [async] [noops] [nodriver] [suspended] [direct] [bus=0..15]
  *	            [PHASE=MICROSECONDS[:busy]]...
@@ -12,7 +12,7 @@
  *	noops       has no callbacks at all
  *	nodriver    is bound to no driver
  *	suspended   is runtime-suspended, and so is what is below it; all others are in use
- *	direct      asks to be left alone where it is runtime-suspended (direct-complete)
+ *	direct      asks for direct-complete if it is runtime-suspended
  *	bus=N       its callbacks hold lock N: they share a slow bus
  *	PHASE       suspend, suspend_late, suspend_noirq, resume_noirq, resume_early or resume;
  *	            the callback sleeps that long, or keeps a processor busy
@@ -69,7 +69,7 @@ extern const char * const test_phase_names[DPM_GRAPH_PHASES];
 int test_buses_register(void);
 void test_buses_unregister(void);
 struct test_device *test_device_new(const char *name);
-/* Takes the device over in any case. */
+/* Takes ownership of the device, also on failure. */
 int test_device_add(struct test_device *device, struct device *parent);
 struct test_device *test_device_find(const char *name);
 int test_link_add(struct device *supplier, struct device *consumer, u32 flags);

@@ -14,7 +14,7 @@
 static LIST_HEAD(devices);
 static LIST_HEAD(links);
 static u32 count;
-/* Devices without a driver may have one now: they are about to go. */
+/* Devices without a driver may bind now: they are about to be removed. */
 static bool all_match;
 static struct mutex slow_bus[TEST_BUSES];
 
@@ -33,7 +33,7 @@ static void spend(const struct test_phase *phase)
 		usleep_range(phase->us, phase->us + phase->us / 64 + 1);
 		return;
 	}
-	/* As a driver must that computes for long: the kernel may not preempt it. */
+	/* As in any driver that computes for long: the kernel may not be preemptible. */
 	while (ktime_before(ktime_get(), end)) {
 		cpu_relax();
 		cond_resched();
@@ -248,7 +248,7 @@ int test_link_add(struct device *supplier, struct device *consumer, u32 flags)
 
 	if (!made)
 		return -EINVAL;
-	/* The driver core deletes the others itself. */
+	/* The driver core deletes the other links. */
 	if (!(flags & DL_FLAG_STATELESS))
 		return 0;
 	link = kzalloc(sizeof(*link), GFP_KERNEL);
@@ -289,15 +289,15 @@ static void until_none(bool (*act)(struct test_device *device))
 }
 
 /*
- * The driver core warns of managed links that are left when their supplier's driver goes. A link
- * goes when its consumer's driver does, or, if it is for sync_state() alone, when that comes. So
- * all devices get their driver, and then lose it. Only managed links are left.
+ * The driver core warns about managed links that remain when their supplier's driver is unbound. A
+ * link is deleted when its consumer's driver is unbound or, if it is for sync_state() alone, bound.
+ * So all devices are bound, and then unbound. Only managed links remain.
  */
 static void drop_managed_links(void)
 {
 	all_match = true;
 	until_none(bind);
-	/* The driver core tries again by itself those that were refused. */
+	/* The driver core retries the refused ones itself. */
 	wait_for_device_probe();
 	until_none(release);
 	all_match = false;

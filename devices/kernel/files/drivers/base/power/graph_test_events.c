@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Made-up devices: in which order their callbacks ran, seen by the callbacks themselves.
+ * Made-up devices: the order of their callbacks, recorded by the callbacks.
  *
  *	PHASE DEVICE BEGIN END BEGIN-us END-us ERROR
  *

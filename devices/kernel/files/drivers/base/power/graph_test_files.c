@@ -3,10 +3,10 @@
  * Made-up devices: /sys/kernel/debug/pm_graph_test.
  *
  *	graph    write the text of a graph (from the beginning of the file: a new text)
- *	build    write anything: the devices of the last text go, those of the text appear
+ *	build    write anything: replaces the devices of the last text by those of this one
  *	inject   fail DEVICE PHASE [ERRNO], wake DEVICE PHASE, hang DEVICE PHASE MILLISECONDS
  *	order    read which callbacks ran in which order; write anything: forget it
- *	status   how many devices there are, and what was wrong with the last text, if anything
+ *	status   the number of devices, and the error in the last text, if any
  */
 #include <linux/debugfs.h>
 #include <linux/init.h>

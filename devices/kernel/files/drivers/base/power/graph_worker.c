@@ -2,15 +2,15 @@
 /*
  * Graph-ordered suspend and resume: the workers.
  *
- * A worker takes the first of the ready devices, runs its callback, makes ready what waited for
- * it, and takes the next: no work item for each device, no waiting for neighbours. It wakes
- * another worker only where dpm_graph_wants_worker() says so. The task that suspends the system
- * wakes the first worker and then, but for works_itself(), only watches:
+ * A worker takes the first ready device, runs its callback, makes its dependents ready, and takes
+ * the next: there is no work item for each device, and no worker waits for neighbours. A worker
+ * wakes another one only if dpm_graph_wants_worker() is true. The task that suspends the system
+ * wakes the first worker. Then, except in works_itself(), it only watches:
  *
- *  - A worker whose callback sleeps although nobody knew is put beside those that need a
- *    processor, so that another one runs; and a phase that was to go in list order leaves it.
- *  - A device whose callback does not come back in time is given up: its phase ends, with its
- *    name, and its worker stays with it.
+ *  - A worker whose callback sleeps unexpectedly no longer counts as one that needs a processor,
+ *    so another worker runs. If the phase runs in list order, it leaves list order.
+ *  - A device whose callback does not return in time is given up: the phase ends with an error
+ *    that names it, and its worker stays in the callback.
  *
  * One lock guards the graph's state and the workers'. It is held for the few instructions that
  * take or finish a device, never during a callback.
@@ -31,13 +31,13 @@ struct worker {
 	struct list_head idle;
 	u16 number;
 	struct completion call;
-	/* Of the phase for which it was woken: a late one must not count for the next. */
+	/* The phase for which it was woken: a late worker must not count for the next one. */
 	u32 woken_for;
 	/* The device that it runs; DPM_GRAPH_NONE if none. */
 	u32 node;
-	/* Since when: since the device before it has ended. */
+	/* When that device began: the end of the one before. */
 	ktime_t begin;
-	/* Its device was given up, and so is it until the callback comes back. */
+	/* Its device was given up; the worker is lost until the callback returns. */
 	bool lost;
 };
 
@@ -46,7 +46,7 @@ static struct {
 	spinlock_t lock;
 	struct worker worker[DPM_GRAPH_WORKERS];
 	u32 workers;
-	/* The task that suspends the system, where it does a worker's work. */
+	/* The task that suspends the system, if it runs devices itself. */
 	struct worker caller;
 	/* The last one that became idle first: its stack is in a cache. */
 	struct list_head idle;
@@ -68,7 +68,7 @@ static u32 us_since(ktime_t begin, ktime_t now)
 	return min_t(s64, ktime_us_delta(now, begin), U32_MAX - 1);
 }
 
-/* With the lock held; the caller wakes it when it has let go. */
+/* With the lock held; the caller wakes the worker after it has released the lock. */
 static struct worker *call_worker(void)
 {
 	struct worker *w = list_first_entry_or_null(&pool.idle, struct worker, idle);
@@ -96,7 +96,7 @@ static void stop_phase(struct dpm_graph *graph)
 	dpm_graph_release_waiters(graph);
 }
 
-/* With the lock held, which is let go of while the device's callback runs. */
+/* With the lock held; releases it while the device's callback runs. */
 static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
 {
 	struct device *dev = graph->device[node];
@@ -110,16 +110,16 @@ static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
 	spin_unlock(&pool.lock);
 
 	wake_worker(helper);
-	/* One whose device has slept may wait for this processor, to make others ready. */
+	/* A worker whose device has slept may wait for this processor to make others ready. */
 	cond_resched();
 	trace_pm_graph_device(dev, graph->phase, w->number, graph->core.node[node].cost_us,
 			      helper);
-	/* What has no callback takes no time worth a look at the clock. */
+	/* Without a callback no time passes that is worth reading the clock. */
 	end = dpm_graph_run_device(graph, dev) ? ktime_get() : w->begin;
 
 	spin_lock(&pool.lock);
 	if (w->lost) {
-		/* The phase went on without it, and may be over: nothing of it is touched. */
+		/* The phase continued without it and may be over: do not touch its state. */
 		w->lost = false;
 		pr_warn("PM: %s: the callback that was given up came back after %u ms\n",
 			pool.stuck, us_since(w->begin, end) / 1000);
@@ -170,7 +170,7 @@ static int worker_main(void *data)
 	return 0;
 }
 
-/* As many as the switches can use; more when they are raised later. */
+/* As many as the switches allow; more if these are raised later. */
 int dpm_graph_start_workers(void)
 {
 	u32 wanted = min_t(u32, num_possible_cpus() + dpm_graph_switches.sleepers,
@@ -199,7 +199,7 @@ const char *dpm_graph_stuck_device(void)
 	return pool.stuck[0] ? pool.stuck : NULL;
 }
 
-/* With the lock held: its phase goes on, or ends, as if the device had failed. */
+/* With the lock held: the phase continues as if the device had failed. */
 static void give_up(struct worker *w, struct dpm_graph *graph)
 {
 	struct device *dev = graph->device[w->node];
@@ -229,7 +229,7 @@ static bool is_asleep(const struct worker *w)
 	return READ_ONCE(w->task->__state) != TASK_RUNNING;
 }
 
-/* With the lock held: puts a worker that sleeps beside the others. */
+/* With the lock held: a worker that sleeps no longer counts as needing a processor. */
 static void put_beside(struct worker *w, struct dpm_graph *graph)
 {
 	struct dpm_graph_core *core = &graph->core;
@@ -242,8 +242,8 @@ static void put_beside(struct worker *w, struct dpm_graph *graph)
 }
 
 /*
- * A driver calls device_pm_wait_for_dev(). Whether it has to wait although it has no permission to
- * be asynchronous: yes, unless the list's order holds for both.
+ * A driver calls device_pm_wait_for_dev(). A device without permission to be asynchronous has to
+ * wait, too, unless both devices run in list order.
  */
 bool dpm_graph_block(struct device *subordinate, struct device *dev)
 {
@@ -272,7 +272,7 @@ bool dpm_graph_block(struct device *subordinate, struct device *dev)
 	return true;
 }
 
-/* With the lock held: what the watcher does when nothing was finished for a while. */
+/* With the lock held: the watcher, when no device has finished for a while. */
 static struct worker *look_after(struct dpm_graph *graph, struct worker **stuck)
 {
 	struct dpm_graph_core *core = &graph->core;
@@ -299,8 +299,8 @@ static struct worker *look_after(struct dpm_graph *graph, struct worker **stuck)
 }
 
 /*
- * Whoever works cannot watch. So only where no device is ever given up, and one worker is enough:
- * it saves two changes of task a phase.
+ * A task that runs devices cannot watch. So only if no device is ever given up, and one worker is
+ * enough: this saves two task switches per phase.
  */
 static bool works_itself(const struct dpm_graph *graph)
 {
@@ -328,7 +328,7 @@ void dpm_graph_run(struct dpm_graph *graph)
 	}
 	helper = dpm_graph_available(&graph->core) ? call_worker() : NULL;
 	spin_unlock(&pool.lock);
-	/* This processor is free in a moment; another one would have to be woken. */
+	/* This processor is about to be idle; another one would have to be woken. */
 	if (helper)
 		complete_on_current_cpu(&helper->call);
 	for (;;) {

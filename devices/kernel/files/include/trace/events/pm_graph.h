@@ -25,7 +25,7 @@ TRACE_DEFINE_ENUM(DPM_GRAPH_RESUME_NOIRQ);
 TRACE_DEFINE_ENUM(DPM_GRAPH_RESUME_EARLY);
 TRACE_DEFINE_ENUM(DPM_GRAPH_RESUME);
 
-/* A phase begins with so many devices, or ends with so many done and workers woken. */
+/* A phase begins (number of devices) or ends (devices done, workers woken). */
 TRACE_EVENT(pm_graph_phase,
 
 	TP_PROTO(enum dpm_graph_phase phase, bool begins, u32 devices, u32 wakes),
@@ -50,7 +50,7 @@ TRACE_EVENT(pm_graph_phase,
 		  __entry->begins ? "begins" : "ends", __entry->devices, __entry->wakes)
 );
 
-/* A worker takes a device. Its end is device_pm_callback_end's. */
+/* A worker takes a device. device_pm_callback_end marks the end. */
 TRACE_EVENT(pm_graph_device,
 
 	TP_PROTO(struct device *dev, enum dpm_graph_phase phase, u16 worker, u32 cost_us,

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Graph-ordered suspend and resume: one device in one phase. The phases (graph.c) and the workers
+ * (graph_worker.c) both build on this.
+ */
+#include <linux/bitops.h>
+#include <linux/pm_runtime.h>
+
+#include "power.h"
+#include "graph_internal.h"
+
+struct dpm_graph dpm_graph;
+
+const char * const dpm_graph_phase_names[DPM_GRAPH_PHASES] = {
+	[DPM_GRAPH_SUSPEND] = "suspend",
+	[DPM_GRAPH_SUSPEND_LATE] = "suspend_late",
+	[DPM_GRAPH_SUSPEND_NOIRQ] = "suspend_noirq",
+	[DPM_GRAPH_RESUME_NOIRQ] = "resume_noirq",
+	[DPM_GRAPH_RESUME_EARLY] = "resume_early",
+	[DPM_GRAPH_RESUME] = "resume",
+};
+
+bool dpm_graph_is_down(enum dpm_graph_phase phase)
+{
+	return phase <= DPM_GRAPH_SUSPEND_NOIRQ;
+}
+
+/* The phase on the way down that a phase on the way up undoes. */
+static enum dpm_graph_phase phase_undone(enum dpm_graph_phase phase)
+{
+	return DPM_GRAPH_RESUME - phase;
+}
+
+/* Whether the device's callback of this phase may be called at all. */
+bool dpm_graph_takes_part(const struct dpm_graph *graph, const struct device *dev)
+{
+	const struct dpm_graph_device *gd = &dev->power.graph;
+
+	if (gd->stuck)
+		return false;
+	return dpm_graph_is_down(graph->phase) || (gd->suspended & BIT(phase_undone(graph->phase)));
+}
+
+/* Takes one device through the phase, without locks. Returns whether a callback was called. */
+bool dpm_graph_run_device(struct dpm_graph *graph, struct device *dev)
+{
+	struct dpm_graph_device *gd = &dev->power.graph;
+
+	/* It may have been removed since the phase began. */
+	if (!dpm_graph_takes_part(graph, dev) || !device_pm_initialized(dev)) {
+		complete_all(&dev->power.completion);
+		return false;
+	}
+	gd->called = false;
+	if (dpm_graph_is_down(graph->phase)) {
+		/* Set first: after a failure, too, the way up has to handle the device. */
+		gd->suspended |= BIT(graph->phase);
+		graph->down(dev, graph->state, false);
+	} else {
+		gd->suspended &= ~BIT(phase_undone(graph->phase));
+		graph->up(dev, graph->state, false);
+	}
+	if (!gd->called)
+		dpm_graph_no_callback(dev, graph->phase);
+	return gd->called;
+}
+
+/* main.c: whether the graph has already waited for the neighbours of the device. */
+bool dpm_graph_is_ready(struct device *dev)
+{
+	const struct dpm_graph *graph = &dpm_graph;
+
+	return READ_ONCE(graph->active) && dev->power.graph.generation == graph->generation;
+}
+
+/* Releases the threads that wait for devices which will not run any more. */
+void dpm_graph_release_waiters(struct dpm_graph *graph)
+{
+	u32 i;
+
+	for (i = 0; i < graph->core.devices; i++)
+		if (graph->core.node[i].state < DPM_GRAPH_RUNNING)
+			complete_all(&graph->device[i]->power.completion);
+}
