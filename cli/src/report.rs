@@ -63,7 +63,7 @@ fn one(directory: &Path, profile: Option<&Profile>, arguments: &ReportArguments)
     }
     if cases.len() > 1 {
         text.push('\n');
-        text.push_str(&compare::terminal::render(
+        text.push_str(&terminal::comparison::render(
             &cases,
             &compare::rows(&cases),
             style,
@@ -105,7 +105,7 @@ fn compared(
         return Ok(output::json(&object)?);
     }
     let rows = compare::rows(&cases);
-    let mut text = compare::terminal::render(&cases, &rows, output::style());
+    let mut text = terminal::comparison::render(&cases, &rows, output::style());
     for note in runs.iter().flat_map(|run| &run.notes) {
         text.push_str(&format!("{note}\n"));
     }
@@ -126,6 +126,6 @@ fn add_comparison(object: &mut Value, cases: &[Case], energy: Option<&Energy>) -
 fn push_energy(text: &mut String, energy: Option<&Energy>) {
     if let Some(energy) = energy {
         text.push('\n');
-        text.push_str(&energy::terminal::render(energy, output::style()));
+        text.push_str(&terminal::energy::render(energy, output::style()));
     }
 }

@@ -1,17 +1,15 @@
-//! Reads what a run left in its directory and writes `report.html` and `trace.json` beside it.
+//! Reads what a run left in its directory: events and results of cycles.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
 use crate::cycle::Cycle;
-use crate::energy::{self, Profile};
 use crate::event::{Clock, Event, HOST_STAMPS};
 use crate::plot::PlotError;
 use crate::timeline::Timeline;
-use crate::{compare, html, trace_event};
 
 /// A run as its directory holds it.
 #[derive(Debug, Default)]
@@ -22,13 +20,6 @@ pub struct Run {
     pub cycles: Vec<Cycle>,
     /// Lines that were neither.
     pub notes: Vec<String>,
-}
-
-/// What [`write_report`] wrote.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct ReportPaths {
-    pub html: PathBuf,
-    pub trace: PathBuf,
 }
 
 /// Why there is no report.
@@ -130,114 +121,6 @@ pub fn timeline(run: &Run) -> Timeline {
     let mut timeline = Timeline::from_events(&run.events);
     timeline.notes.extend(run.notes.iter().cloned());
     timeline
-}
-
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> ReportError {
-    let path = path.to_owned();
-    move |source| ReportError::Write { path, source }
-}
-
-/// Writes `report.html` and `trace.json` into the run's directory, or the page where `page_path`
-/// says, with the trace beside it. The page has an energy section where there is a power profile.
-///
-/// # Errors
-/// As [`read_run`], or a file cannot be written.
-pub fn write_report(
-    run_dir: &Path,
-    profile: Option<&Profile>,
-    page_path: Option<&Path>,
-) -> Result<ReportPaths, ReportError> {
-    let run = read_run(run_dir)?;
-    let timeline = timeline(&run);
-    let paths = match page_path {
-        None => ReportPaths {
-            html: run_dir.join("report.html"),
-            trace: run_dir.join("trace.json"),
-        },
-        Some(path) => ReportPaths {
-            html: path.to_owned(),
-            trace: path.with_extension("trace.json"),
-        },
-    };
-    let trace_name = paths
-        .trace
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy();
-    let cases = compare::cases(std::slice::from_ref(&run));
-    let energy = profile.map(|profile| energy::of_cases(profile, &cases));
-    let page = html::page(&html::Page {
-        title: &run.title,
-        timeline: &timeline,
-        cycles: &run.cycles,
-        cases: &cases,
-        energy: energy.as_ref(),
-        trace_name: &trace_name,
-        own: None,
-    })?;
-    write_both(&page, &timeline, paths)
-}
-
-/// Writes a page whose words and tables are not of a run of the lab, around the timeline of these
-/// events, and the trace.
-///
-/// # Errors
-/// A file cannot be written.
-pub fn write_page(
-    events: &[Event],
-    own: &html::OwnPage,
-    page_path: &Path,
-    trace_path: &Path,
-) -> Result<ReportPaths, ReportError> {
-    let mut timeline = Timeline::from_events(events);
-    timeline.notes.extend(own.notes.iter().cloned());
-    let paths = ReportPaths {
-        html: page_path.to_owned(),
-        trace: trace_path.to_owned(),
-    };
-    let trace_name = trace_path.file_name().unwrap_or_default().to_string_lossy();
-    let page = html::page(&html::Page {
-        title: &own.title,
-        timeline: &timeline,
-        cycles: &[],
-        cases: &[],
-        energy: None,
-        trace_name: &trace_name,
-        own: Some(own),
-    })?;
-    write_both(&page, &timeline, paths)
-}
-
-fn write_both(
-    page: &str,
-    timeline: &Timeline,
-    paths: ReportPaths,
-) -> Result<ReportPaths, ReportError> {
-    fs::write(&paths.html, page).map_err(failed(&paths.html))?;
-    let write_trace = || {
-        let mut output = BufWriter::new(File::create(&paths.trace)?);
-        trace_event::write_trace(timeline, &mut output)?;
-        output.flush()
-    };
-    write_trace().map_err(failed(&paths.trace))?;
-    Ok(paths)
-}
-
-/// Writes the page that compares runs.
-///
-/// # Errors
-/// A plot cannot be drawn, or the file cannot be written.
-pub fn write_comparison(
-    runs: &[Run],
-    profile: Option<&Profile>,
-    page_path: &Path,
-) -> Result<(), ReportError> {
-    let timelines: Vec<Timeline> = runs.iter().map(timeline).collect();
-    let cases = compare::cases(runs);
-    let energy = profile.map(|profile| energy::of_cases(profile, &cases));
-    let rows = compare::rows(&cases);
-    let page = compare::html::page(runs, &timelines, &cases, &rows, energy.as_ref())?;
-    fs::write(page_path, page).map_err(failed(page_path))
 }
 
 /// The run's own directory, then `cycle-*` in the order of their numbers.
@@ -348,26 +231,6 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_a_run_is_refused_with_what_to_do() {
-        let directory = tempfile::tempdir().unwrap();
-        let error = write_report(directory.path(), None, None).unwrap_err();
-        assert!(matches!(error, ReportError::NoRun(_)));
-        assert!(error.to_string().contains("dormouse lab cycle"));
-        let missing = write_report(&directory.path().join("none"), None, None).unwrap_err();
-        assert!(matches!(missing, ReportError::Read { .. }));
-    }
-
-    #[test]
-    fn an_empty_run_still_gives_a_page_and_a_trace() {
-        let directory = tempfile::tempdir().unwrap();
-        write_events(directory.path(), &[]);
-        let paths = write_report(directory.path(), None, None).unwrap();
-        assert!(fs::read_to_string(paths.html).unwrap().contains("</html>"));
-        let trace: Value = serde_json::from_slice(&fs::read(paths.trace).unwrap()).unwrap();
-        assert_eq!(trace["traceEvents"], serde_json::json!([]));
-    }
-
-    #[test]
     fn directories_of_cycles_follow_each_other_even_where_each_starts_at_zero() {
         let directory = tempfile::tempdir().unwrap();
         for cycle in ["cycle-002", "cycle-010", "cycle-001"] {
@@ -399,26 +262,5 @@ mod tests {
         fs::write(&path, bytes).unwrap();
         let run = read_run(directory.path()).unwrap();
         assert_eq!((run.events.len(), run.notes.len()), (1, 2));
-    }
-
-    #[test]
-    fn ten_thousand_events_give_a_page_that_is_not_huge() {
-        let directory = tempfile::tempdir().unwrap();
-        let events: Vec<Event> = (0..10_000u64)
-            .map(|i| {
-                let kind = if i % 2 == 0 { Kind::Begin } else { Kind::End };
-                Event::new(
-                    i * 1_000,
-                    Clock::Host,
-                    "suspend",
-                    format!("step {}", i / 2),
-                    kind,
-                )
-                .with("bytes", i)
-            })
-            .collect();
-        write_events(directory.path(), &events);
-        let paths = write_report(directory.path(), None, None).unwrap();
-        assert!(fs::metadata(paths.html).unwrap().len() < 4 << 20);
     }
 }

@@ -17,8 +17,8 @@ mod totals;
 
 use serde::Serialize;
 
+use crate::model::Overheads;
 use crate::model::Recording;
-use crate::simulate::Overheads;
 
 pub use findings::Finding;
 pub use phases::{ChainLink, PhaseAnalysis};

@@ -13,6 +13,7 @@
 
 mod file;
 mod graph;
+mod overheads;
 mod phase;
 
 use std::collections::BTreeMap;
@@ -21,9 +22,8 @@ use serde::{Deserialize, Serialize};
 
 pub use file::{FORMAT, FileError, VERSION};
 pub use graph::{Device, Edge, Edges, Graph, Link, LinkStatus, RuntimePm, list_order};
+pub use overheads::Overheads;
 pub use phase::{DevicePhase, Direction};
-
-use crate::simulate::Overheads;
 
 /// A machine's device graph and what its suspends took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

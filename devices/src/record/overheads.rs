@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::simulate::Overheads;
+use crate::model::Overheads;
 
 /// How often each is measured.
 const ROUNDS: usize = 100;

@@ -14,16 +14,15 @@ pub mod bound;
 pub mod check;
 pub mod engine;
 pub mod flags;
-pub mod overheads;
 pub mod problem;
 mod schedules;
 pub mod table;
 
 use serde::Serialize;
 
+pub use crate::model::Overheads;
 pub use bound::{Bound, bound};
 pub use flags::{Permission, permissions};
-pub use overheads::Overheads;
 pub use problem::{Job, Problem};
 
 /// How the kernel goes through the devices of a phase.

@@ -6,6 +6,7 @@ use super::pause::{BreakEven, PauseCost};
 use super::profile::{Power, Profile};
 use crate::compare::Case;
 use crate::cycle::{Cycle, Parts, Way};
+use crate::format::duration_of_pause;
 use crate::stats::{Summary, median};
 
 /// One phase of a case; medians over its cycles.
@@ -30,7 +31,7 @@ pub struct WayEnergy {
     pub parts: Vec<Share>,
 }
 
-/// Somebody to break even with.
+/// What a case is compared with.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Opponent {
     /// `idle`, `s3`, or the label of another case.
@@ -39,6 +40,31 @@ pub struct Opponent {
     pub pays: &'static str,
     /// Seconds from the request to sleep until programs run again.
     pub pause_s: Option<f64>,
+}
+
+impl Opponent {
+    /// Its name for people.
+    pub fn name(&self) -> &str {
+        match self.against.as_str() {
+            "idle" => "staying idle",
+            "s3" => "S3 (ideal)",
+            other => other,
+        }
+    }
+
+    /// In words: the pauses in which sleeping takes less energy.
+    pub fn verdict(&self) -> String {
+        let pause = self.pause_s.map(duration_of_pause).unwrap_or_default();
+        match self.pays {
+            "always" if self.pause_s.is_some_and(|s| s > 0.0) => {
+                format!("always (any pause from {pause})")
+            }
+            "always" => "always".to_owned(),
+            "after" => format!("from {pause} on"),
+            "until" => format!("only up to {pause}"),
+            _ => "never, however long the pause".to_owned(),
+        }
+    }
 }
 
 /// The energy of a case's cycles.

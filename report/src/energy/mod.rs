@@ -1,4 +1,4 @@
-//! Joules from durations: what a cycle costs, and from which pause on it pays.
+//! Joules from durations: the energy of a cycle, and the pauses in which sleeping saves energy.
 //!
 //! ```text
 //! cycles.jsonl: seconds of each phase ─┐
@@ -6,15 +6,17 @@
 //! profile.toml: watts of each phase ───┘
 //! ```
 //!
-//! Nothing here measures power. A profile says where each of its numbers comes from, and a report
+//! Nothing here measures power. A profile states the source of each of its numbers, and a report
 //! repeats it.
 
 mod account;
-pub mod html;
 mod pause;
 mod profile;
-pub mod terminal;
 
 pub use account::{CaseEnergy, Energy, Opponent, Share, WayEnergy, median_parts, of_cases};
 pub use pause::{BreakEven, PauseCost};
 pub use profile::{BUILT_IN, Origin, Power, Profile, ProfileError, check_power};
+
+/// What the numbers are and are not; the same words on page and terminal.
+pub const CAVEAT: &str = "Nothing was metered: these are the durations of the run times the watts \
+of the profile. Where the two are of different machines, the joules are of neither.";

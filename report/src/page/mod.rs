@@ -1,19 +1,27 @@
 //! One self-contained HTML page for a run: facts, timeline, phases, cycles. No external resource
 //! is ever loaded; everything from the run is escaped.
 
-use crate::charts;
-use crate::compare::{self, Case};
+mod charts;
+pub mod comparison;
+mod cycles;
+mod drawing;
+pub mod energy;
+mod facts;
+mod phases;
+mod template;
+
+use crate::compare::Case;
 use crate::cycle::Cycle;
-use crate::drawing::{self, Palette};
-use crate::energy::{self, Energy};
+use crate::energy::Energy;
 use crate::format::{escape_html, escape_json_for_script};
 use crate::plot::PlotError;
-use crate::tables;
 use crate::timeline::Timeline;
+use drawing::Palette;
 
-const PAGE: &str = include_str!("../assets/page.html");
-pub(crate) const CSS: &str = include_str!("../assets/page.css");
-const JS: &str = include_str!("../assets/page.js");
+use template::{CSS, fill};
+
+const PAGE: &str = include_str!("../../assets/page.html");
+const JS: &str = include_str!("../../assets/page.js");
 
 /// What a page shows.
 pub struct Page<'a> {
@@ -56,18 +64,18 @@ pub fn page(page: &Page) -> Result<String, PlotError> {
     let (timeline, cycles) = (page.timeline, page.cycles);
     let comparison = match page.cases.len() {
         0 | 1 => String::new(),
-        _ => compare::html::section(page.cases)?,
+        _ => comparison::section(page.cases)?,
     };
     let memory = [charts::way_down(timeline)?, charts::way_home(timeline)?];
-    let memory = energy::html::plots_row(memory.into_iter().flatten());
+    let memory = template::plots_row(memory.into_iter().flatten());
     let energy = page
         .energy
-        .map(energy::html::section)
+        .map(energy::section)
         .transpose()?
         .unwrap_or_default();
     let (verdict_class, verdict) = match page.own {
         Some(own) => ("", own.verdict.clone()),
-        None => tables::verdict(timeline, cycles),
+        None => facts::verdict(timeline, cycles),
     };
     let data = drawing::script_data(timeline).to_string();
     Ok(fill(PAGE, |name| match name {
@@ -84,8 +92,8 @@ pub fn page(page: &Page) -> Result<String, PlotError> {
             .own
             .map_or_else(String::new, |own| own.before_timeline.clone()),
         // Medians over different modes or fills would say nothing.
-        "facts" if page.cases.len() > 1 => compare::html::cases_table(page.cases),
-        "facts" => tables::facts(cycles),
+        "facts" if page.cases.len() > 1 => comparison::cases_table(page.cases),
+        "facts" => facts::facts(cycles),
         "comparison" => comparison.clone(),
         "legend" => legend(timeline),
         "svg" if timeline.end_ns == 0 && timeline.marks.is_empty() => {
@@ -94,10 +102,10 @@ pub fn page(page: &Page) -> Result<String, PlotError> {
         "svg" => drawing::static_svg(timeline),
         "notes" => notes(timeline),
         "phases" => page.own.map_or_else(
-            || tables::phases(timeline),
+            || phases::phases(timeline),
             |own| own.after_timeline.clone(),
         ),
-        "cycles" => tables::cycles(cycles),
+        "cycles" => cycles::table(cycles),
         "data" => escape_json_for_script(&data),
         "footer" => format!(
             "Written by <code>{}</code> {}. The same timeline is in <code>{}</code> beside this \
@@ -111,22 +119,6 @@ pub fn page(page: &Page) -> Result<String, PlotError> {
         ),
         other => unreachable!("the page has no place named {other}"),
     }))
-}
-
-/// Replaces each `{{name}}` of the template, in one pass: what is filled in is not searched.
-pub(crate) fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
-    let mut filled = String::with_capacity(template.len() * 4);
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once("{{") {
-        let (name, after) = after
-            .split_once("}}")
-            .expect("the template closes its places");
-        filled.push_str(before);
-        filled.push_str(&value(name));
-        rest = after;
-    }
-    filled.push_str(rest);
-    filled
 }
 
 fn legend(timeline: &Timeline) -> String {

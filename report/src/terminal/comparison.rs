@@ -9,12 +9,12 @@
 
 use std::fmt::Write;
 
-use super::{Case, Cell, Row};
+use super::{Style, fitted, to_shown};
+use crate::compare::{Case, Cell, Row};
 use crate::format::printable;
-use crate::terminal::{Style, fitted, to_shown};
 
 const NAME_WIDTH: usize = 22;
-const LEAST_COLUMN: usize = 28;
+const MIN_COLUMN: usize = 28;
 
 /// The table; cases that do not fit beside each other follow below, each time with the rows' names.
 pub fn render(cases: &[Case], rows: &[Row], style: Style) -> String {
@@ -22,14 +22,14 @@ pub fn render(cases: &[Case], rows: &[Row], style: Style) -> String {
         return "no cycle in these runs: nothing to compare\n".to_owned();
     }
     let mut text = String::new();
-    let fit = (style.width.saturating_sub(NAME_WIDTH) / LEAST_COLUMN).max(1);
+    let fit = (style.width.saturating_sub(NAME_WIDTH) / MIN_COLUMN).max(1);
     let wanted = cases
         .iter()
         .map(|case| case.label.chars().count() + 2)
         .max()
         .unwrap_or(0);
     let room = style.width.saturating_sub(NAME_WIDTH) / fit.min(cases.len());
-    let column = wanted.clamp(LEAST_COLUMN, room.max(LEAST_COLUMN));
+    let column = wanted.clamp(MIN_COLUMN, room.max(MIN_COLUMN));
     for (number, chunk) in cases.chunks(fit).enumerate() {
         let from = number * fit;
         if number > 0 {

@@ -8,6 +8,9 @@
 
 use std::fmt::Write;
 
+pub mod comparison;
+pub mod energy;
+
 use crate::cycle::Cycle;
 use crate::format::{bytes, duration, printable, seconds};
 use crate::timeline::{Span, Timeline};

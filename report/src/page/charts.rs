@@ -4,9 +4,9 @@ use crate::compare::Case;
 use crate::cycle::{Cycle, Way};
 use crate::energy::{CaseEnergy, Energy, PauseCost, Share, WayEnergy};
 use crate::format;
-use crate::memory;
 use crate::plot::{self, Axis, Frame, Line, Marker, PlotError, Sample, Stack};
 use crate::timeline::Timeline;
+use crate::timeline::memory;
 
 /// More lines could not be told apart.
 const MOST_LINES: usize = 6;
@@ -232,11 +232,7 @@ pub fn pauses(energy: &Energy) -> Result<Option<String>, PlotError> {
                 let x = b.pause_s?;
                 Some(Marker {
                     x,
-                    name: format!(
-                        "{}: {}",
-                        crate::energy::html::opponent_name(&b.against),
-                        format::duration_of_pause(x)
-                    ),
+                    name: format!("{}: {}", b.name(), format::duration_of_pause(x)),
                 })
             };
             first.filter_map(marker).collect()

@@ -7,13 +7,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Map, Value};
 
-use crate::align::{Lane, Placed, align};
-use crate::event::{Event, Kind};
+pub mod align;
+mod counters;
+mod layout;
+pub mod memory;
+pub mod trace_event;
 
-/// Overlapping spans of one lane beyond this many rows are drawn over each other.
-const MAX_TRACKS: usize = 8;
-/// Deeper nesting than this is drawn at this depth.
-const MAX_DEPTH: usize = 12;
+use crate::event::{Event, Kind};
+pub use align::Lane;
+use align::{Placed, align};
+use counters::counters;
+use layout::lay_out;
 
 /// Something that took time.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +63,7 @@ pub struct Mark {
     pub orphan_end: bool,
 }
 
-/// A number of bytes that changes over time, for instance memory brought home so far.
+/// A number of bytes that changes over time, for instance memory migrated back so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter {
     pub lane: Lane,
@@ -255,83 +259,6 @@ fn mark_from(place: &Placed, axis: impl Fn(i128) -> u64) -> Mark {
         at_ns: axis(place.at_ns),
         detail: place.event.detail.clone(),
         orphan_end: place.event.kind == Kind::End,
-    }
-}
-
-/// How often a mark must repeat within a cycle to tell of progress.
-const MIN_COUNTER_SAMPLES: usize = 3;
-
-/// Details `*bytes` of marks that repeat and change within a cycle: each becomes a counter.
-fn counters(events: &[Placed], axis: impl Fn(i128) -> u64) -> Vec<Counter> {
-    type SeriesKey<'a> = (Lane, &'a str, &'a str, &'a str);
-    /// Cycle, time and value of each sample.
-    type Series = Vec<(u64, u64, u64)>;
-    let mut all: BTreeMap<SeriesKey, Series> = BTreeMap::new();
-    for place in events.iter().filter(|place| place.event.kind == Kind::Mark) {
-        for (key, value) in &place.event.detail {
-            if let (true, Some(bytes)) = (key.ends_with("bytes"), value.as_u64()) {
-                let id = (
-                    place.lane,
-                    place.phase,
-                    place.event.name.as_str(),
-                    key.as_str(),
-                );
-                all.entry(id)
-                    .or_default()
-                    .push((place.cycle, axis(place.at_ns), bytes));
-            }
-        }
-    }
-    let tells_of_progress = |series: &Series| {
-        series.chunk_by(|a, b| a.0 == b.0).any(|cycle| {
-            cycle.len() >= MIN_COUNTER_SAMPLES && cycle.iter().any(|sample| sample.2 != cycle[0].2)
-        })
-    };
-    all.into_iter()
-        .filter(|(_, series)| tells_of_progress(series))
-        .map(|((lane, phase, name, key), series)| {
-            let what = if phase == name {
-                name.to_owned()
-            } else {
-                format!("{phase} {name}")
-            };
-            Counter {
-                lane,
-                name: format!("{what}: {}", key.replace('_', " ")),
-                samples: series
-                    .into_iter()
-                    .map(|(_, at_ns, bytes)| (at_ns, bytes))
-                    .collect(),
-            }
-        })
-        .collect()
-}
-
-/// Gives each span a track on which it nests properly, and its depth there.
-fn lay_out(spans: &mut [Span]) {
-    // For each lane and track, the end times of the spans that are open, outermost first.
-    let mut tracks: BTreeMap<Lane, Vec<Vec<u64>>> = BTreeMap::new();
-    for span in spans {
-        let tracks = tracks.entry(span.lane).or_default();
-        let mut chosen = None;
-        for (index, open) in tracks.iter_mut().enumerate() {
-            while open.last().is_some_and(|&end_ns| end_ns <= span.begin_ns) {
-                open.pop();
-            }
-            if open.last().is_none_or(|&end_ns| span.end_ns <= end_ns) {
-                chosen = Some(index);
-                break;
-            }
-        }
-        let track = chosen.unwrap_or_else(|| {
-            if tracks.len() < MAX_TRACKS {
-                tracks.push(Vec::new());
-            }
-            tracks.len() - 1
-        });
-        span.track = track;
-        span.depth = tracks[track].len().min(MAX_DEPTH - 1);
-        tracks[track].push(span.end_ns);
     }
 }
 

@@ -14,8 +14,8 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::align::Lane;
 use crate::format;
+use crate::timeline::align::Lane;
 use crate::timeline::{Counter, Mark, Span, Timeline};
 
 const WIDTH: f64 = 1296.0;

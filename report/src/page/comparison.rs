@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::{Case, Cell, Row};
-use crate::charts;
-use crate::energy::{self, Energy};
+use super::template::{CSS, fill, plots_row};
+use super::{charts, energy};
+use crate::compare::{Case, Cell, Row};
+use crate::energy::Energy;
 use crate::format::{bytes, escape_html};
-use crate::html::{CSS, fill};
 use crate::plot::PlotError;
 use crate::run::Run;
 use crate::timeline::Timeline;
@@ -30,10 +30,7 @@ pub fn page(
         more => format!("{more} runs"),
     };
     let (class, verdict) = verdict(cases);
-    let energy = energy
-        .map(energy::html::section)
-        .transpose()?
-        .unwrap_or_default();
+    let energy = energy.map(energy::section).transpose()?.unwrap_or_default();
     let plots = plots(cases, charts::ways_home(cases, timelines)?)?;
     Ok(fill(PAGE, |name| match name {
         "title" => escape_html(&title),
@@ -69,7 +66,7 @@ fn plots(cases: &[Case], home: Option<String>) -> Result<String, PlotError> {
         charts::breakdown("Going to sleep, by phase", cases, |c| &c.suspend)?,
         home,
     ];
-    Ok(energy::html::plots_row(all.into_iter().flatten()))
+    Ok(plots_row(all.into_iter().flatten()))
 }
 
 fn verdict(cases: &[Case]) -> (&'static str, String) {

@@ -1,9 +1,6 @@
 //! Runs side by side: cycles that were made under the same conditions are one case, and each
 //! number of a case is a median with its median absolute deviation.
 
-pub mod html;
-pub mod terminal;
-
 use serde::Serialize;
 
 use crate::cycle::{Cycle, Way};

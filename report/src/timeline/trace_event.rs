@@ -8,8 +8,8 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use crate::align::Lane;
 use crate::timeline::Timeline;
+use crate::timeline::align::Lane;
 
 fn process_id(lane: Lane) -> u64 {
     1 + Lane::ALL

@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
-use super::Energy;
-use super::html::{CAVEAT, opponent_name, verdict};
+use super::{Style, fitted, to_shown};
+use crate::energy::{CAVEAT, Energy};
 use crate::format::{joules, printable, seconds};
-use crate::terminal::{Style, fitted, to_shown};
 
 /// Joules by phase, the total of a cycle, and break-even pauses.
 pub fn render(energy: &Energy, style: Style) -> String {
@@ -53,12 +52,11 @@ pub fn render(energy: &Energy, style: Style) -> String {
             let _ = writeln!(text, "  not known: {}", printable(why));
         }
         for opponent in &case.break_even {
-            let against = opponent_name(&opponent.against);
             let _ = writeln!(
                 text,
                 "  costs less than {} in pauses: {}",
-                printable(&against),
-                verdict(opponent)
+                printable(opponent.name()),
+                opponent.verdict()
             );
         }
     }

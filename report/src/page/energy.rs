@@ -2,15 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{CaseEnergy, Energy, Opponent, Share};
-use crate::charts;
-use crate::format::{duration_of_pause, escape_html, joules, seconds};
+use super::charts;
+use super::template::plots_row;
+use crate::energy::{CAVEAT, CaseEnergy, Energy, Share};
+use crate::format::{escape_html, joules, seconds};
 use crate::plot::PlotError;
 use crate::stats::Summary;
-
-/// What the numbers are and are not; the same words on page and terminal.
-pub const CAVEAT: &str = "Nothing was metered: these are the durations of the run times the watts \
-of the profile. Where the two are of different machines, the joules are of neither.";
 
 /// Totals, parts, break-even and the profile.
 ///
@@ -29,17 +26,6 @@ pub fn section(energy: &Energy) -> Result<String, PlotError> {
     profile_table(&mut html, energy);
     html.push_str("</section>");
     Ok(html)
-}
-
-/// Plots beside each other, or below each other where the window is narrow.
-pub(crate) fn plots_row(plots: impl Iterator<Item = String>) -> String {
-    let items: String = plots
-        .map(|svg| format!("<div class=\"plot\">{svg}</div>"))
-        .collect();
-    if items.is_empty() {
-        return items;
-    }
-    format!("<div class=\"plots\">{items}</div>")
 }
 
 fn dash(value: Option<String>) -> String {
@@ -112,29 +98,6 @@ fn case_rows(html: &mut String, case: &CaseEnergy) {
     row("total", "a cycle", None, case.total_j.as_ref().map(spread));
 }
 
-/// In words: from which pause on it pays.
-pub(crate) fn verdict(opponent: &Opponent) -> String {
-    let pause = opponent.pause_s.map(duration_of_pause).unwrap_or_default();
-    match opponent.pays {
-        "always" if opponent.pause_s.is_some_and(|s| s > 0.0) => {
-            format!("always (any pause from {pause})")
-        }
-        "always" => "always".to_owned(),
-        "after" => format!("from {pause} on"),
-        "until" => format!("only up to {pause}"),
-        _ => "never, however long the pause".to_owned(),
-    }
-}
-
-/// For people.
-pub(crate) fn opponent_name(against: &str) -> String {
-    match against {
-        "idle" => "staying idle".to_owned(),
-        "s3" => "S3 (ideal)".to_owned(),
-        other => other.to_owned(),
-    }
-}
-
 fn break_even_table(html: &mut String, energy: &Energy) {
     let rows = energy
         .cases
@@ -146,8 +109,8 @@ fn break_even_table(html: &mut String, energy: &Energy) {
             body,
             "<tr><td class=\"name\">{}</td><td class=\"name\">{}</td><td>{}</td></tr>",
             escape_html(&case.label),
-            escape_html(&opponent_name(&opponent.against)),
-            verdict(opponent),
+            escape_html(&opponent.name()),
+            opponent.verdict(),
         );
     }
     if body.is_empty() {
