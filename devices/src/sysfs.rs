@@ -2,7 +2,7 @@
 //!
 //! Any directory below /sys/devices with a `uevent` file is a device of the driver core. Their
 //! inode numbers ascend in the order in which they were made, which is the order of the kernel's
-//! list but for devices that were moved later; a trace of `dpm_prepare` tells the list itself.
+//! list but for devices that were moved later; a trace of `dpm_prepare` has the list itself.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +36,7 @@ pub const SETTINGS: [&str; 8] = [
 /// Subsystems of buses that carry one transfer at a time, and slowly.
 const SERIAL: [&str; 4] = ["i2c", "i3c", "spi", "mdio_bus"];
 
-/// Deeper trees are none of the kernel's.
+/// The kernel has no deeper trees.
 const MAX_DEPTH: usize = 64;
 
 /// The graph below a sysfs (`/sys`, or a copy of it).

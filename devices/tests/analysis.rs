@@ -144,7 +144,7 @@ fn the_critical_path_follows_links_and_parents() {
 }
 
 #[test]
-fn findings_name_what_is_worth_changing_and_what_it_gains() {
+fn findings_name_improvements_and_their_gain() {
     let analysis = analysis(&recording());
     let found = |id: &str| analysis.findings.iter().find(|finding| finding.id == id);
     assert_eq!(found("sync-cost").unwrap().gain_ns, Some(40 * MS));
@@ -160,7 +160,7 @@ fn findings_name_what_is_worth_changing_and_what_it_gains() {
     assert_eq!(unused.about, ["camera (camera-driver)"]);
     assert!(found("slow-device").is_some());
     assert!(found("failed").is_none());
-    // The most worthwhile comes first.
+    // The largest gain comes first.
     let gains = analysis.findings.iter().map(|finding| finding.gain_ns);
     assert!(gains.is_sorted_by_key(|gain| std::cmp::Reverse(gain.unwrap_or(0))));
 }
@@ -194,7 +194,7 @@ fn an_empty_cycle_can_be_analysed() {
         ..Recording::default()
     };
     let analysis = analysis(&recording);
-    assert!(text::render(&analysis).contains("nothing found"));
+    assert!(text::render(&analysis).contains("no improvement found"));
 }
 
 #[test]
@@ -270,5 +270,5 @@ fn schedules_are_compared_with_list_order_and_the_bound() {
     assert_eq!(of("graph"), 37);
     assert_eq!(of("async-all"), 37);
     assert_eq!(of("leaves-first"), 37);
-    assert_eq!(of("async-as-set"), 67, "nobody slow may be async");
+    assert_eq!(of("async-as-set"), 67, "no slow device may be async");
 }

@@ -1,4 +1,4 @@
-//! What is worth changing: each finding says what was seen, why it is so, what to do, and what
+//! Possible improvements: each finding has the observation, the reason, the remedy, and
 //! that would gain as far as it can be reckoned.
 
 use serde::Serialize;
@@ -22,7 +22,7 @@ pub struct Finding {
     pub todo: String,
     /// Time that doing so would gain, where it can be reckoned.
     pub gain_ns: Option<u64>,
-    /// The devices or threads that it is about, the most important first.
+    /// The devices or threads concerned, the most important first.
     pub about: Vec<String>,
 }
 
@@ -37,14 +37,14 @@ pub struct Context<'a> {
     pub phases: &'a [PhaseAnalysis],
 }
 
-/// Shorter steps are not worth a word.
+/// Shorter steps are not reported.
 const NOTABLE_NS: u64 = 1_000_000;
-/// A step of more than this part of its way is worth one.
+/// A step that takes more than this part of its direction is reported.
 const NOTABLE_SHARE: f64 = 0.05;
 /// How many names a finding lists.
 const MOST_NAMES: usize = 12;
 
-/// All findings; those that gain most come first, those whose gain is not known last. Failures
+/// All findings; the largest gain first, unknown gains last. Failures
 /// come before everything.
 pub fn of(context: &Context) -> Vec<Finding> {
     let mut all = Vec::new();
@@ -99,9 +99,10 @@ fn failures(context: &Context) -> Option<Finding> {
         seen: format!("{} callbacks failed, the first of {first}", failed.len()),
         why: "A callback that fails on the way down ends the suspend: everything that was \
               suspended by then is resumed.",
-        todo: "Look for the device's driver in the kernel's log; times of a suspend that turned \
-               back say little about one that does not."
-            .to_owned(),
+        todo:
+            "Look for the device's driver in the kernel's log. The times of an aborted suspend are \
+               not those of a complete one."
+                .to_owned(),
         gain_ns: None,
         about: failed,
     })
@@ -125,7 +126,7 @@ fn sync_cost(context: &Context) -> Option<Finding> {
         ),
         why: "The kernel calls sync before each suspend. A machine that sleeps often pays each \
               time, although the kernel writes dirty pages back by itself while it is awake.",
-        todo: "`dormouse devices apply --sync-on-suspend off`. Consider what it costs: data \
+        todo: "`dormouse devices apply --sync-on-suspend off`. Consider the risk: data \
                written since the last write-back is lost if power fails during sleep, and the time \
                asleep does not count for vm.dirty_expire_centisecs (30 s by default), so on a \
                machine that is awake for a second at a time, data can stay unwritten for many \
@@ -169,7 +170,7 @@ fn freeze_stragglers(context: &Context) -> Option<Finding> {
             percent(step.share)
         ),
         why: "The kernel wakes every thread so that it freezes itself, and looks again, after \
-              1, 2, 4 and at most 8 ms, until none is left: one late thread costs a whole round.",
+              1, 2, 4 and at most 8 ms, until none is left: one late thread adds a whole round.",
         todo: todo.to_owned(),
         gain_ns: None,
         about: late,
@@ -213,11 +214,11 @@ fn permissions(context: &Context) -> Vec<Finding> {
                 needless.len(),
                 ms(context.options.threshold_ns)
             ),
-            why: "Each async device costs a work item, a wake-up and a switch, and its neighbours \
+            why: "Each async device needs a work item, a wake-up and a switch, and its neighbours \
                   wait for it: for a quick callback that is more than the callback itself.",
             todo: format!(
                 "`dormouse devices apply --async-threshold {}` takes the permission from them (an \
-                 item costs about {} here).",
+                 item takes about {} here).",
                 ms(context.options.threshold_ns).replace(' ', ""),
                 ms(item_ns)
             ),
@@ -245,7 +246,7 @@ fn permissions(context: &Context) -> Vec<Finding> {
             todo: format!(
                 "`dormouse devices apply --async-threshold {}` gives it to them, to what depends \
                  on them and to what they depend on. Drivers without the permission may rely on \
-                 an order that nobody declared: try it, and `--undo` it if a device misbehaves.",
+                 an order that is not declared: try it, and `--undo` it if a device misbehaves.",
                 ms(context.options.threshold_ns).replace(' ', "")
             ),
             gain_ns: Some(now_ns - more_ns),
@@ -349,7 +350,7 @@ fn idle_cpus(context: &Context) -> Option<Finding> {
     Some(Finding {
         id: "idle-cpus",
         seen: format!("the CPUs are idle for most of the time ({first})"),
-        why: "Devices wait for their hardware, one after the other, and nobody uses the CPU \
+        why: "Devices wait for their hardware, one after the other, and nothing uses the CPU \
               meanwhile: more of them could wait at the same time.",
         todo: "See the findings about async, and `dormouse devices simulate`.".to_owned(),
         gain_ns: None,
@@ -390,7 +391,7 @@ fn resumed_but_unused(context: &Context) -> Option<Finding> {
             ms(sum_ns)
         ),
         why: "Unless a driver allows it (DPM_FLAG_MAY_SKIP_RESUME, or the direct-complete path), \
-              system resume brings a device to full power even if nobody uses it.",
+              system resume brings a device to full power even if it is unused.",
         todo: "The drivers have to allow it; no switch in /sys does. A newer kernel may, as may \
                a kernel with lazy resume."
             .to_owned(),

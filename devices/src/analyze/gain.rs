@@ -3,7 +3,7 @@
 use crate::model::{Cycle, DevicePhase, Recording};
 use crate::simulate::{Problem, Schedule, Setting, flags, simulate};
 
-/// The scheduled passes of a cycle, ready to be simulated with several permissions.
+/// The scheduled passes of a cycle, ready to be simulated with different permissions.
 pub struct Simulated {
     pub problems: Vec<Problem>,
     setting: Setting,

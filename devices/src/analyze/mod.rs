@@ -3,7 +3,7 @@
 //! ```text
 //! Recording, cycle ─▶ totals   each step of the kernel, one after the other
 //!                  ─▶ phases   each pass over the devices: slowest, critical path, idle CPUs
-//!                  ─▶ findings what is worth changing, by what it would gain
+//!                  ─▶ findings possible improvements, by their gain
 //! ```
 
 pub mod findings;
@@ -28,12 +28,12 @@ pub use totals::{Step, Totals};
 /// What a user may choose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Devices slower than this are slow: worth a thread of their own.
+    /// Devices slower than this are slow.
     pub threshold_ns: u64,
     /// CPUs of the machine; none: as recorded, or 1.
     pub cpus: Option<usize>,
     /// How many of the slowest devices are listed.
-    pub most: usize,
+    pub max_rows: usize,
 }
 
 impl Default for Options {
@@ -41,12 +41,12 @@ impl Default for Options {
         Options {
             threshold_ns: 1_000_000,
             cpus: None,
-            most: 15,
+            max_rows: 15,
         }
     }
 }
 
-/// All that is said of one cycle.
+/// The analysis of one cycle.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Analysis {
     /// Number of the cycle in the recording, from 1.
@@ -59,7 +59,7 @@ pub struct Analysis {
     pub totals: Totals,
     pub phases: Vec<PhaseAnalysis>,
     pub slowest: Vec<SlowDevice>,
-    /// The most worthwhile first.
+    /// The largest gain first.
     pub findings: Vec<Finding>,
     pub notes: Vec<String>,
 }
@@ -75,8 +75,8 @@ pub fn analyze(
     let cycle = recording.cycles.get(number.checked_sub(1)?)?;
     let cpus = cpus_of(recording, options.cpus);
     let totals = totals::of(cycle);
-    let phases = phases::of(recording, cycle, cpus, options.most);
-    let slowest = slow::of(recording, cycle, options.most);
+    let phases = phases::of(recording, cycle, cpus, options.max_rows);
+    let slowest = slow::of(recording, cycle, options.max_rows);
     let context = findings::Context {
         recording,
         cycle,
@@ -107,7 +107,7 @@ pub fn cpus_of(recording: &Recording, asked: Option<usize>) -> usize {
     asked.or(recorded).unwrap_or(1).max(1)
 }
 
-/// Costs of scheduling: as measured on the machine, or the defaults.
+/// Overheads of scheduling: as measured on the machine, or the defaults.
 pub fn overheads_of(recording: &Recording) -> Overheads {
     recording.overheads.unwrap_or_default()
 }

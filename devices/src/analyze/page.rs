@@ -98,8 +98,7 @@ fn facts(analysis: &Analysis, table: &Table) -> String {
 
 fn findings(analysis: &Analysis) -> String {
     if analysis.findings.is_empty() {
-        return "<section><h2>Findings</h2><p>Nothing found that is worth changing.</p></section>"
-            .to_owned();
+        return "<section><h2>Findings</h2><p>No improvement found.</p></section>".to_owned();
     }
     let mut html = String::from("<section><h2>Findings</h2><ol class=\"findings\">");
     for finding in &analysis.findings {
@@ -240,11 +239,11 @@ fn critical_paths(analysis: &Analysis) -> String {
         .phases
         .iter()
         .flat_map(|phase| {
-            let worth = phase.critical_path_ns / 100;
+            let min_ns = phase.critical_path_ns / 100;
             phase
                 .critical_path
                 .iter()
-                .filter(move |link| link.duration_ns >= worth)
+                .filter(move |link| link.duration_ns >= min_ns)
                 .map(|link| {
                     vec![
                         phase.phase.to_string(),

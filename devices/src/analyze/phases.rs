@@ -45,13 +45,18 @@ pub struct PhaseAnalysis {
 }
 
 /// All passes of a cycle that were seen.
-pub fn of(recording: &Recording, cycle: &Cycle, cpus: usize, most: usize) -> Vec<PhaseAnalysis> {
+pub fn of(
+    recording: &Recording,
+    cycle: &Cycle,
+    cpus: usize,
+    max_rows: usize,
+) -> Vec<PhaseAnalysis> {
     DevicePhase::ALL
         .into_iter()
         .filter(|&phase| {
             cycle.device_phase(phase).is_some() || cycle.callbacks_of(phase).next().is_some()
         })
-        .map(|phase| one(recording, cycle, phase, cpus, most))
+        .map(|phase| one(recording, cycle, phase, cpus, max_rows))
         .collect()
 }
 
@@ -60,7 +65,7 @@ fn one(
     cycle: &Cycle,
     phase: DevicePhase,
     cpus: usize,
-    most: usize,
+    max_rows: usize,
 ) -> PhaseAnalysis {
     let mut callbacks: Vec<&Callback> = cycle.callbacks_of(phase).collect();
     let problem = Problem::of(recording, cycle, phase);
@@ -113,7 +118,7 @@ fn one(
         }),
         slowest: callbacks
             .iter()
-            .take(most)
+            .take(max_rows)
             .map(|callback| named(callback.device, callback.duration_ns()))
             .collect(),
         failed,

@@ -26,7 +26,7 @@ impl SlowDevice {
 }
 
 /// The slowest, the slowest first.
-pub fn of(recording: &Recording, cycle: &Cycle, most: usize) -> Vec<SlowDevice> {
+pub fn of(recording: &Recording, cycle: &Cycle, max_rows: usize) -> Vec<SlowDevice> {
     let mut times: BTreeMap<usize, (u64, u64)> = BTreeMap::new();
     for callback in &cycle.callbacks {
         let entry = times.entry(callback.device).or_default();
@@ -49,6 +49,6 @@ pub fn of(recording: &Recording, cycle: &Cycle, most: usize) -> Vec<SlowDevice> 
         })
         .collect();
     all.sort_by_key(|device| (std::cmp::Reverse(device.total_ns()), device.device));
-    all.truncate(most);
+    all.truncate(max_rows);
     all
 }

@@ -155,7 +155,7 @@ fn slowest(text: &mut String, analysis: &Analysis) {
 
 fn findings(text: &mut String, analysis: &Analysis) {
     if analysis.findings.is_empty() {
-        let _ = writeln!(text, "\nnothing found that is worth changing");
+        let _ = writeln!(text, "\nno improvement found");
         return;
     }
     for (number, finding) in analysis.findings.iter().enumerate() {
@@ -177,7 +177,7 @@ fn findings(text: &mut String, analysis: &Analysis) {
     }
 }
 
-/// A paragraph of at most 96 columns.
+/// A paragraph of 96 columns or fewer.
 fn paragraph(text: &mut String, head: &str, body: &str) {
     let mut column = 0;
     for word in printable(body).split(' ') {

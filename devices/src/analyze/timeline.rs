@@ -33,7 +33,7 @@ fn cycle_events(
     let mut push = |begin_ns: u64, end_ns: u64, event: Event| {
         let event = event.with("source", "kernel").with("cycle", number as u64);
         let mut end = Event::new(
-            // What took no time that a clock can tell is still something.
+            // A callback that is shorter than the clock's resolution is still shown.
             end_ns.max(begin_ns + 1),
             event.clock,
             event.phase.clone(),

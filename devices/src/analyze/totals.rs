@@ -20,7 +20,7 @@ pub struct Step {
 pub struct Totals {
     /// From the begin of the first step until the machine slept, or turned back.
     pub suspend_ns: u64,
-    /// Asleep; 0 where it did not sleep (`pm_test`) or the trace does not tell.
+    /// Asleep; 0 if it did not sleep (`pm_test`) or the trace does not show it.
     pub asleep_ns: u64,
     /// From there until the last step ended.
     pub resume_ns: u64,
@@ -30,7 +30,7 @@ pub struct Totals {
     pub rest_resume_ns: u64,
 }
 
-/// Steps that are worth a line, in the order in which they come, and the way that they are on.
+/// Steps with a line of their own, in order, and their direction.
 /// `suspend_enter` holds the first two and is left out.
 const STEPS: [(&str, Direction); 16] = [
     ("sync_filesystems", Direction::Suspend),

@@ -1,14 +1,14 @@
-//! Sets a machine's switches for suspend, remembers what they were, and puts them back.
+//! Sets a machine's switches for suspend, notes their former values, and puts them back.
 //!
 //! ```text
-//! plan (pure: what is, what is wanted) ─▶ state file: what everything was ─▶ write, one by one
-//!                                              │
-//! undo: what is still as it was set ◀──────────┘
+//! plan (pure: current and wanted) ─▶ state file: the former values ─▶ write, one by one
+//!                                           │
+//! undo: switches still as they were set ◀───┘
 //! ```
 //!
 //! The state file is complete on the disk before the first switch is changed, so a crash at any
-//! point can be undone; it keeps the value from before the first `apply`, however many follow. It
-//! is worth nothing after a reboot, which puts all switches back by itself: it names the boot.
+//! point can be undone. It keeps the value from before the first `apply`, however many follow. It
+//! names the boot: a reboot resets all switches, and the file is then out of date.
 
 mod plan;
 mod snippet;
@@ -63,7 +63,7 @@ pub fn value_of(sys: &Path, name: &str) -> Result<String, ApplyError> {
     Ok(chosen(&text).to_owned())
 }
 
-/// Remembers what everything was, then makes the changes.
+/// Notes the former values on the disk, then makes the changes.
 ///
 /// # Errors
 /// The state file cannot be written (nothing was changed), or a switch refuses (those before it
@@ -107,7 +107,7 @@ pub enum Undone {
     Restored(Change),
     /// It was back already, or never changed.
     WasBack(String),
-    /// Somebody else has set it since; it stays.
+    /// It was changed by others since; it stays.
     LeftAlone {
         path: String,
         now: String,
@@ -117,11 +117,11 @@ pub enum Undone {
     Gone(String),
 }
 
-/// Puts back what `apply` changed, last first; none where nothing is remembered. With `dry_run`,
-/// only says what it would do.
+/// Puts back what `apply` changed, last first; none if there is no state file. With `dry_run`,
+/// changes nothing.
 ///
 /// # Errors
-/// The state file cannot be read, or a switch refuses; what is left stays remembered.
+/// The state file cannot be read, or a switch refuses; the state file then remains.
 pub fn undo(
     sys: &Path,
     state_path: &Path,

@@ -82,7 +82,7 @@ pub fn plan(
         (
             "power/pm_graph_scope",
             wanted.order_scope.clone(),
-            "who may leave the list's order",
+            "which devices may leave list order",
         ),
         (
             "power/pm_graph",

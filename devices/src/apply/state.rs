@@ -1,4 +1,4 @@
-//! The state file of `apply`: what each switch was, and to what it was set.
+//! The state file of `apply`: the former and the new value of each switch.
 
 use std::fs;
 use std::io;
@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    /// A switch is going to be changed.
+    /// Notes that a switch is about to be changed.
     pub fn remember(&mut self, path: &str, from: &str, to: &str) {
         match self.entries.iter_mut().find(|entry| entry.path == path) {
             Some(entry) => to.clone_into(&mut entry.applied),
@@ -60,7 +60,7 @@ impl State {
     /// Reads the file; none where there is none.
     ///
     /// # Errors
-    /// It cannot be read, or is not what this program writes; it is never guessed at.
+    /// It cannot be read, or is damaged; a damaged file is refused whole.
     pub fn load(path: &Path) -> Result<Option<State>, ApplyError> {
         let failed = |what: String| ApplyError::State {
             path: path.to_owned(),

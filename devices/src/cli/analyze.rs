@@ -53,7 +53,7 @@ pub fn run(arguments: &AnalyzeArguments) -> Result<u8, CliError> {
     let options = Options {
         threshold_ns: input.threshold.as_nanos() as u64,
         cpus: input.cpus.map(usize::from),
-        most: arguments.slowest,
+        max_rows: arguments.slowest,
     };
     let analysis = analyze(&recording, Some(number), &options)
         .ok_or_else(|| CliError::Failed("there is no such cycle".to_owned()))?;

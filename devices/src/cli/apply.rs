@@ -120,7 +120,7 @@ fn undone(arguments: &ApplyArguments) -> Result<u8, CliError> {
             Undone::LeftAlone { path, now, set } => {
                 let _ = writeln!(
                     text,
-                    "/sys/{path}: left at {now}: somebody has changed it since it was set to {set}"
+                    "/sys/{path}: left at {now}: it was changed by others since it was set to {set}"
                 );
             }
             Undone::Gone(path) => {

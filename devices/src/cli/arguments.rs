@@ -22,9 +22,9 @@ too. With --test the kernel goes down to that level and comes back at once: free
 platform, processors, core (the last two with --state deep); it needs CONFIG_PM_DEBUG.
 
 Exit codes: 0 recorded; 1 the machine did not suspend, or files cannot be written; 2 wrong usage; 3
-this machine lacks something, all of it is said and nothing was changed; 130 interrupted.")]
+this machine lacks something (all of it is listed, nothing was changed); 130 interrupted.")]
     Record(RecordArguments),
-    /// Say where the time of a suspend and resume went, and what to do about it
+    /// Show where the time of a suspend and resume went, and what to do about it
     #[command(after_help = "\
 Examples:
   dormouse devices analyze out/devices/first          what `record` wrote; writes its report.html
@@ -59,7 +59,7 @@ Examples:
   dormouse devices apply --undo
 
 Prints each change. What everything was is kept in the state file before the first change, so an
-apply that was cut off can be undone, too; a switch that somebody else has changed since is left
+apply that was cut off can be undone, too; a switch that was changed by others since is left
 alone. --snippet prints a udev rule and a tmpfiles.d file that do the same at each boot.
 
 Exit codes: 0 done; 1 a switch refuses (those before it are set, --undo puts them back); 2 wrong
@@ -133,7 +133,7 @@ pub enum TestName {
     Freezer,
     /// And devices are suspended
     Devices,
-    /// And the platform is told
+    /// And the platform is prepared
     Platform,
     /// And CPUs are switched off (deep)
     Processors,
@@ -153,7 +153,7 @@ impl From<TestName> for crate::record::Test {
     }
 }
 
-/// Who wakes the machine.
+/// What wakes the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// The real-time clock, after so many seconds.
@@ -167,7 +167,7 @@ fn wake(text: &str) -> Result<Wake, String> {
     }
     let seconds = duration(text)?.as_secs();
     if seconds == 0 {
-        return Err("the real-time clock counts seconds; 1s is the least".to_owned());
+        return Err("the real-time clock counts seconds; the minimum is 1s".to_owned());
     }
     Ok(Wake::After(seconds))
 }
@@ -221,7 +221,7 @@ pub struct ApplyArguments {
     #[arg(long, group = "what", conflicts_with_all = ["async_threshold", "all_async", "pm_async", "sync_on_suspend", "mem_sleep", "print_times", "order", "order_scope", "order_threshold", "snippet"])]
     pub undo: bool,
 
-    /// Say what would be changed, and change nothing
+    /// Show the changes, and make none
     #[arg(long)]
     pub dry_run: bool,
 
@@ -259,7 +259,7 @@ pub enum Order {
     Graph,
 }
 
-/// Who may leave the list's order.
+/// Which devices may leave list order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scope {
     /// Devices with power/async set, and those without callbacks
@@ -299,7 +299,7 @@ pub struct Input {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub cpus: Option<u16>,
 
-    /// Devices slower than this are worth a thread of their own
+    /// Devices slower than this are slow: they get a thread of their own
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = duration)]
     pub threshold: Duration,
 
@@ -350,7 +350,7 @@ pub struct SimulateArguments {
     #[arg(long, value_name = "TIME", default_value = "500us", value_parser = duration)]
     pub wake_threshold: Duration,
 
-    /// What scheduling costs: per-device, queue, wake, latency or switch, and a time (default: as
+    /// Overhead of scheduling: per-device, queue, wake, latency or switch, and a time (default: as
     /// measured by `record`, or that of a small virtual machine); or trace: what tracing has added
     /// to the time of each callback
     #[arg(long, value_name = "NAME=TIME", value_parser = overhead)]

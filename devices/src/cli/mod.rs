@@ -25,7 +25,7 @@ const USAGE: u8 = 2;
 /// This machine lacks something.
 const LACKING: u8 = 3;
 
-/// Ctrl-C, as a shell says it.
+/// Ctrl-C, as shells report it.
 const INTERRUPTED: u8 = 130;
 
 /// An error of a verb, as the user sees it.
@@ -79,7 +79,7 @@ pub fn run(command: &DevicesCommand) -> u8 {
         DevicesCommand::Simulate(arguments) => simulate::run(arguments),
     };
     result.unwrap_or_else(|error| {
-        // Nobody may be listening; that must not hide the exit code.
+        // Standard error may be closed; that must not hide the exit code.
         let _ = writeln!(std::io::stderr(), "dormouse: {error}");
         error.exit_code()
     })

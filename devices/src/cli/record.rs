@@ -31,11 +31,11 @@ pub fn run(arguments: &RecordArguments) -> Result<u8, CliError> {
         directory: folder(&arguments.output),
         sys: PathBuf::from("/sys"),
     };
-    let mut say = |text: &str| {
-        // Nobody may be listening; the recording goes on.
+    let mut progress = |text: &str| {
+        // The terminal may be gone; the recording continues.
         let _ = writeln!(std::io::stderr(), "{text}");
     };
-    let recording = record(&options, &mut say)?;
+    let recording = record(&options, &mut progress)?;
     let path = options.directory.join("recording.json");
     let last = analyze(&recording, None, &analyze::Options::default());
     if arguments.json {

@@ -57,7 +57,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
 
 fn rendered(table: &Table, threshold_ns: u64) -> String {
     let mut text = String::new();
-    let costs = table.setting.overheads;
+    let overheads = table.setting.overheads;
     let _ = writeln!(
         text,
         "{} devices, {} dependencies, {} CPUs; a device costs {}, queueing {}, waking {}, until it \
@@ -65,12 +65,12 @@ fn rendered(table: &Table, threshold_ns: u64) -> String {
         table.devices,
         table.edges,
         table.cpus,
-        duration(costs.per_device_ns),
-        duration(costs.queue_ns),
-        duration(costs.wake_ns),
-        duration(costs.latency_ns),
-        duration(costs.switch_ns),
-        duration(costs.trace_ns),
+        duration(overheads.per_device_ns),
+        duration(overheads.queue_ns),
+        duration(overheads.wake_ns),
+        duration(overheads.latency_ns),
+        duration(overheads.switch_ns),
+        duration(overheads.trace_ns),
     );
     if table.refused_links > 0 {
         let _ = writeln!(

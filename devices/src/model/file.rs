@@ -1,4 +1,4 @@
-//! A recording as a file: written whole or not at all, read with suspicion.
+//! A recording as a file: written atomically, checked when read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use dormouse_system::file::{self, Durability};
 
 use super::Recording;
 
-/// What `format` says in every recording.
+/// The value of `format` in every recording.
 pub const FORMAT: &str = "dormouse-devices";
 /// The version that this program writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
@@ -18,8 +18,8 @@ pub enum FileError {
     /// The file system refuses.
     #[error(transparent)]
     Access(#[from] file::FileError),
-    /// It is no JSON, or not what a recording looks like.
-    #[error("{}: is no recording: {source}", path.display())]
+    /// It is not JSON, or not a recording.
+    #[error("{}: not a recording: {source}", path.display())]
     Json {
         path: PathBuf,
         source: serde_json::Error,
@@ -34,7 +34,7 @@ pub enum FileError {
         format: String,
         version: u32,
     },
-    /// A number in it names a device that is not there.
+    /// A number in it names a device that does not exist.
     #[error("{}: {what}", path.display())]
     Inconsistent { path: PathBuf, what: String },
 }
@@ -75,12 +75,12 @@ impl Recording {
 
     fn check(&self) -> Result<(), String> {
         let count = self.graph.devices.len();
-        let known = |device: usize, who: &str| {
+        let known = |device: usize, place: &str| {
             if device < count {
                 Ok(())
             } else {
                 Err(format!(
-                    "{who} names device {device}, and there are {count}"
+                    "{place} names device {device}, and there are {count}"
                 ))
             }
         };
@@ -95,10 +95,10 @@ impl Recording {
         }
         for (number, cycle) in self.cycles.iter().enumerate() {
             for (index, callback) in cycle.callbacks.iter().enumerate() {
-                let who = format!("callback {index} of cycle {}", number + 1);
-                known(callback.device, &who)?;
+                let place = format!("callback {index} of cycle {}", number + 1);
+                known(callback.device, &place)?;
                 if callback.end_ns < callback.begin_ns {
-                    return Err(format!("{who} ends before it begins"));
+                    return Err(format!("{place} ends before it begins"));
                 }
             }
             for span in &cycle.phases {

@@ -1,9 +1,9 @@
-//! The device graph: parents, device links, permissions; what orders what, and the list order.
+//! The device graph: parents, device links, permissions, ordering dependencies, list order.
 //!
 //! Edges go from a *superior* (parent or supplier) to a *subordinate* (child or consumer). A
 //! superior suspends after and resumes before its subordinates. The kernel refuses a link that
 //! would close a cycle (`device_link_add` asks `device_is_dependent`), skips dormant links, and
-//! lets links that exist only for sync_state order nothing; [`Edges`] does the same, adding
+//! ignores the order of links that exist only for sync_state; [`Edges`] does the same, adding
 //! parents first and then links in the order of the recording.
 
 use serde::{Deserialize, Serialize};
@@ -33,19 +33,19 @@ pub struct Device {
     pub driver: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subsystem: Option<String>,
-    /// `power/async`: may it be suspended beside others? Missing where nobody looked.
+    /// `power/async`: whether it may be suspended asynchronously. Missing if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_async: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<RuntimePm>,
-    /// `power/wakeup`: may it wake the machine? Missing where it cannot.
+    /// `power/wakeup`: whether it may wake the machine. Missing if it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wakeup: Option<bool>,
-    /// Ascending in the order of registration, as far as sysfs tells (its inode numbers do).
+    /// Ascending in the order of registration (the inode number in sysfs).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registered: Option<u64>,
-    /// The number of a slow bus that serves one at a time: callbacks of devices with the same
-    /// number do not overlap. Missing where there is none, or nobody looked.
+    /// The number of a slow bus that serves one device at a time: callbacks of devices with the same
+    /// number do not overlap. Missing if there is none, or unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus: Option<u32>,
 }
@@ -89,7 +89,7 @@ pub enum LinkStatus {
 }
 
 impl Link {
-    /// Whether suspend and resume heed it.
+    /// Whether it orders suspend and resume.
     pub fn orders(&self) -> bool {
         !self.sync_state_only && self.status != LinkStatus::Dormant
     }
@@ -165,7 +165,7 @@ impl Edges {
         Edges::from_candidates(count, parents.chain(links))
     }
 
-    /// The same from edges in the order in which the kernel would hear of them.
+    /// The same from edges in the order in which the kernel would learn of them.
     pub fn from_candidates(count: usize, candidates: impl Iterator<Item = Edge>) -> Edges {
         let mut order = Incremental::new(count);
         let (mut all, mut refused) = (Vec::new(), Vec::new());
@@ -211,7 +211,7 @@ impl Edges {
         self.superiors.of(device)
     }
 
-    /// Whom a device waits for.
+    /// The devices that a device waits for.
     pub fn before(&self, device: usize, direction: Direction) -> &[u32] {
         match direction {
             Direction::Suspend => self.subordinates(device),
@@ -219,7 +219,7 @@ impl Edges {
         }
     }
 
-    /// Who waits for a device.
+    /// The devices that wait for a device.
     pub fn after(&self, device: usize, direction: Direction) -> &[u32] {
         match direction {
             Direction::Suspend => self.superiors(device),
@@ -248,7 +248,7 @@ impl Incremental {
         }
     }
 
-    /// Adds an edge, unless it would close a cycle; says whether it was added.
+    /// Adds an edge, unless it would close a cycle. Returns whether it was added.
     fn add(&mut self, edge: Edge) -> bool {
         let (from, to) = (edge.superior, edge.subordinate);
         if from == to {

@@ -1,11 +1,11 @@
-//! What is known of a machine's devices and of its suspends: plain data, and the one file format.
+//! The recording of a machine's devices and suspends: plain data, and the one file format.
 //!
 //! ```text
 //! recording.json   {"format":"dormouse-devices","version":1,
-//!                   "machine":{…},            whose it is, and its switches at that time
+//!                   "machine":{…},            the machine, and its switches at that time
 //!                   "graph":{"devices":[…],"links":[…]},
 //!                   "cycles":[{"phases":[…],"callbacks":[…]}],
-//!                   "overheads":{…}}           measured on that machine, for `simulate`
+//!                   "overheads":{…}}           of scheduling, measured on that machine
 //! ```
 //!
 //! Devices are numbered by their place in `graph.devices`. Times are nanoseconds on the clock of
@@ -36,15 +36,15 @@ pub struct Recording {
     pub graph: Graph,
     #[serde(default)]
     pub cycles: Vec<Cycle>,
-    /// Costs of scheduling, as measured on the machine; none where nobody measured.
+    /// Overheads of scheduling, if they were measured on the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overheads: Option<Overheads>,
-    /// What a reader should know: lost events, devices that could not be told apart.
+    /// Notes for the reader: lost events, devices that could not be distinguished.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// Says that a file is a recording, and of which version.
+/// Format and version of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     pub format: String,
@@ -60,7 +60,7 @@ impl Default for Head {
     }
 }
 
-/// Whose recording it is; what is not known is missing.
+/// The recorded machine; unknown values are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,7 +68,7 @@ pub struct Machine {
     /// Processors that were online.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
-    /// What was read: `record s2idle`, or the name of a trace or log.
+    /// The source: `record s2idle`, or the name of a trace or log.
     #[serde(default)]
     pub source: String,
     /// Settings at the time of recording, by their path below /sys (`power/pm_async` → `1`).
@@ -83,14 +83,13 @@ pub struct Cycle {
     pub phases: Vec<PhaseSpan>,
     /// In the order of their begin.
     pub callbacks: Vec<Callback>,
-    /// Time that each processor spent in its idle task during a phase, where the trace has
-    /// scheduling events.
+    /// Idle time of the processors in each phase, if the trace has scheduling events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<IdleTime>,
-    /// Who was the last to freeze, the last first, where the trace has scheduling events.
+    /// The threads that froze last, the last one first, if the trace has scheduling events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub freezing: Vec<Freezing>,
-    /// True where begin and end of the suspend were both seen.
+    /// True if begin and end of the suspend were both recorded.
     #[serde(default)]
     pub complete: bool,
 }
@@ -114,22 +113,22 @@ impl PhaseSpan {
     }
 }
 
-/// One call of a driver's, a bus's, … callback for a device.
+/// One callback of a driver, bus, type or class for one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callback {
     pub device: usize,
     pub phase: DevicePhase,
     pub begin_ns: u64,
     pub end_ns: u64,
-    /// Whose callback: `bus`, `driver`, `type`, `class`, `power domain`.
+    /// The level of the callback: `bus`, `driver`, `type`, `class`, `power domain`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub level: String,
     /// The thread that ran it.
     pub thread: u32,
-    /// Time on a processor, where the trace has scheduling events.
+    /// Time on a processor, if the trace has scheduling events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_ns: Option<u64>,
-    /// Time in which it could have run and another thread had the processor.
+    /// Time in which it was runnable while another thread had the processor.
     #[serde(default)]
     pub delayed_ns: u64,
     /// What it returned; 0 is success.
@@ -157,7 +156,7 @@ pub struct IdleTime {
 pub struct Freezing {
     pub thread: u32,
     pub name: String,
-    /// When it was last seen to run, after the begin of freezing.
+    /// When it last ran after freezing began.
     pub last_ns: u64,
 }
 

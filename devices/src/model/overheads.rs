@@ -1,8 +1,8 @@
-//! What scheduling costs: list handling, work items, wake-ups, switches.
+//! The overhead of scheduling: list handling, work items, wake-ups, switches.
 
 use serde::{Deserialize, Serialize};
 
-/// Costs of scheduling, in nanoseconds.
+/// Overheads of scheduling, in nanoseconds.
 ///
 /// `dormouse devices record` measures `wake_ns` and `latency_ns` with threads of its own (see
 /// `record::measure`); the others keep their defaults, which are round numbers for a small x86
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Overheads {
-    /// Of each device, whatever it does: locks, lists, looking for callbacks.
+    /// For each device: locks, lists, finding its callbacks.
     pub per_device_ns: u64,
-    /// Of queueing one work item, for who queues it.
+    /// For queueing one work item, in the thread that queues it.
     pub queue_ns: u64,
-    /// Of waking a thread, for who wakes it.
+    /// For waking a thread, in the thread that wakes it.
     pub wake_ns: u64,
     /// From there until the woken thread can run.
     pub latency_ns: u64,
-    /// Of switching to a thread that was woken.
+    /// For switching to a woken thread.
     pub switch_ns: u64,
-    /// What tracing has added to the recorded time of each callback. It is no cost of scheduling,
-    /// and taken off before anything is simulated.
+    /// The time that tracing added to each recorded callback. It is not scheduling overhead; the
+    /// simulator subtracts it first.
     pub trace_ns: u64,
 }
 
@@ -39,7 +39,7 @@ impl Default for Overheads {
 }
 
 impl Overheads {
-    /// Scheduling that costs nothing.
+    /// Scheduling without overhead.
     pub const NONE: Overheads = Overheads {
         per_device_ns: 0,
         queue_ns: 0,

@@ -192,10 +192,10 @@ fn phase(body: &str) -> Option<What<'_>> {
 
 /// `ahci 0000:00:1f.2, parent: pci0000:00, noirq bus [suspend]`
 fn start(body: &str) -> Option<What<'_>> {
-    let (who, rest) = body.split_once(", parent: ")?;
+    let (subject, rest) = body.split_once(", parent: ")?;
     let (rest, verb) = rest.strip_suffix(']')?.rsplit_once('[')?;
     let (parent, level) = rest.split_once(',')?;
-    let (driver, device) = driver_and_device(who)?;
+    let (driver, device) = driver_and_device(subject)?;
     Some(What::Start {
         driver,
         device,
@@ -207,8 +207,8 @@ fn start(body: &str) -> Option<What<'_>> {
 
 /// `ahci 0000:00:1f.2, err=0`
 fn end(body: &str) -> Option<What<'_>> {
-    let (who, error) = body.rsplit_once(", err=")?;
-    let (driver, device) = driver_and_device(who)?;
+    let (subject, error) = body.rsplit_once(", err=")?;
+    let (driver, device) = driver_and_device(subject)?;
     Some(What::End {
         driver,
         device,
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_said_to_be() {
+    fn damaged_lines_are_reported() {
         for text in [
             " x-1 [000] ..... 1.0: device_pm_callback_start: ahci 0000:00:1f.2, par",
             " x-1 [000] ..... 1.0: suspend_resume: dpm_suspend[2] beg",

@@ -1,4 +1,4 @@
-//! One line of a kernel log: what it tells of a suspend.
+//! One line of a kernel log: the event of a suspend in it.
 //!
 //! ```text
 //! [   41.123456] ahci 0000:00:1f.2: PM: calling pci_pm_suspend @ 123, parent: pci0000:00
@@ -15,7 +15,7 @@ use crate::model::DevicePhase;
 
 use super::ftrace::nanoseconds;
 
-/// What a line tells.
+/// The event in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogEvent<'a> {
     /// `PM: suspend entry (deep)`
@@ -43,7 +43,7 @@ pub enum LogEvent<'a> {
         duration_ns: u64,
         ended_well: bool,
     },
-    /// Another step that tells how long it took: name as in the trace, and duration.
+    /// Another step with its duration: name as in the trace.
     Step {
         name: &'static str,
         duration_ns: u64,
@@ -64,7 +64,7 @@ pub enum LogLine<'a> {
 pub fn parse_line(line: &str) -> LogLine<'_> {
     let line = line.trim_end();
     let Some((stamp, text)) = split_stamp(line) else {
-        // Only a line that tells of a device is missed.
+        // Only a line about a device is missed.
         return if line.contains(" usecs") && line.contains(" returned ") {
             LogLine::Damaged(
                 "no time stamp in seconds before a timing (boot with printk.time=1; dmesg \
@@ -103,10 +103,10 @@ fn split_stamp(line: &str) -> Option<(u64, &str)> {
     }
 }
 
-/// None: the line tells nothing of a suspend. An error: it would, and cannot be understood.
+/// None: the line is not about a suspend. An error: it is, and cannot be parsed.
 fn event(text: &str) -> Option<Result<LogEvent<'_>, String>> {
-    if let Some((who, call)) = text.split_once(": PM: calling ") {
-        return Some(calling(who, call).ok_or_else(|| damaged("calling", text)));
+    if let Some((subject, call)) = text.split_once(": PM: calling ") {
+        return Some(calling(subject, call).ok_or_else(|| damaged("calling", text)));
     }
     if let Some(call) = text.strip_prefix("calling ") {
         // Boot's initcalls look alike but have no parent.
@@ -116,16 +116,16 @@ fn event(text: &str) -> Option<Result<LogEvent<'_>, String>> {
     }
     if text.contains(" returned ") && text.contains(" usecs") {
         let old = text.strip_prefix("call ");
-        let (who, outcome) = match (old, text.split_once(": PM: ")) {
+        let (subject, outcome) = match (old, text.split_once(": PM: ")) {
             (Some(call), _) => call.split_once("+ returned ")?,
-            (None, Some((who, rest))) => {
-                let (_, device) = driver_and_device(who);
+            (None, Some((subject, rest))) => {
+                let (_, device) = driver_and_device(subject);
                 (device, rest.split_once(" returned ")?.1)
             }
             // `initcall … returned`, `probe of … returned`
             (None, None) => return None,
         };
-        return Some(returned(who, outcome).ok_or_else(|| damaged("returned", text)));
+        return Some(returned(subject, outcome).ok_or_else(|| damaged("returned", text)));
     }
     let text = text.strip_prefix("PM: ").unwrap_or(text);
     if let Some(state) = text.strip_prefix("suspend entry (") {
@@ -148,13 +148,16 @@ fn damaged(what: &str, text: &str) -> String {
 }
 
 /// `ahci 0000:00:1f.2` as printed by dev_info.
-fn driver_and_device(who: &str) -> (&str, &str) {
-    who.trim().rsplit_once(' ').unwrap_or(("", who.trim()))
+fn driver_and_device(subject: &str) -> (&str, &str) {
+    subject
+        .trim()
+        .rsplit_once(' ')
+        .unwrap_or(("", subject.trim()))
 }
 
 /// `pci_pm_suspend @ 123, parent: pci0000:00`; the function may be followed by `+0x0/0x50 [mod]`.
-fn calling<'a>(who: &'a str, call: &'a str) -> Option<LogEvent<'a>> {
-    let (driver, device) = driver_and_device(who);
+fn calling<'a>(subject: &'a str, call: &'a str) -> Option<LogEvent<'a>> {
+    let (driver, device) = driver_and_device(subject);
     let (function, thread, parent) = call_parts(call)?;
     (!device.is_empty()).then_some(LogEvent::Calling {
         driver,

@@ -1,11 +1,11 @@
 //! A kernel log's events to cycles.
 //!
-//! A log says when a pass has ended and how long it took, not when it began; callbacks belong to
+//! A log has the end and the duration of a pass, not its begin; callbacks belong to
 //! the pass whose end comes next. What follows the last such line is placed by the name of the
 //! callback's function.
 
 use super::klog::{LogEvent, LogLine, parse_line};
-use super::names::{Names, Said};
+use super::names::{Description, Names};
 use super::{Damage, Read};
 use crate::model::{Callback, Cycle, DevicePhase, Graph, PhaseSpan, Recording};
 
@@ -14,7 +14,7 @@ pub fn read(text: &str) -> Read {
     read_with_graph(text, Graph::default())
 }
 
-/// Reads a whole log; devices are looked for in the machine's graph.
+/// Reads a whole log; finds the devices in the machine's graph.
 pub fn read_with_graph(text: &str, graph: Graph) -> Read {
     let mut log = Log {
         names: Names::new(graph),
@@ -98,7 +98,7 @@ impl<'a> Log<'a> {
                 function,
                 thread,
             } => {
-                let index = self.names.find(Said {
+                let index = self.names.find(Description {
                     name: device,
                     parent,
                     driver,
@@ -135,7 +135,7 @@ impl<'a> Log<'a> {
             }
             LogEvent::Mark { name, begin: true } => self.marks.push((name, t_ns)),
             LogEvent::Mark { name, begin: false } => {
-                // Each CPU says so; the last one ends the step.
+                // Each CPU has such a line; the last one ends the step.
                 let Some(&(_, begin_ns)) = self.marks.iter().rev().find(|mark| mark.0 == name)
                 else {
                     return;
@@ -218,7 +218,7 @@ fn span(name: &str, end_ns: u64, duration_ns: u64) -> PhaseSpan {
 fn phase_by_function(function: &str, cycle: &Cycle) -> DevicePhase {
     let up = function.contains("resume");
     let down = function.contains("suspend");
-    // A name that tells nothing: what has ended already tells the direction.
+    // The name is the same in both directions: the passes that have ended decide.
     let up = up || (!down && cycle.phase("dpm_suspend_noirq").is_some());
     match (
         up,

@@ -1,18 +1,18 @@
-//! Devices by what traces and logs say of them: a name, its parent's name, its driver.
+//! Devices by their description in traces and logs: name, parent's name, driver.
 //!
 //! A name is not unique (`0`, `card0`, …), nor is it with its parent's. Where the device graph of
-//! the machine is known, a device is looked for in it, first with everything that is said of it,
-//! then with less; where nothing fits, or no graph is known, a new device is made.
+//! the machine is known, a device is searched in it, first by its whole description,
+//! then by parts of it. If nothing matches, or no graph is known, a new device is added.
 
 use std::collections::HashMap;
 
 use crate::model::{Device, Graph};
 
-/// What is said of a device.
+/// The description of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Said<'a> {
+pub struct Description<'a> {
     pub name: &'a str,
-    /// None where the device has no parent or nothing is said of it.
+    /// None if the device has no parent or it is unknown.
     pub parent: Option<&'a str>,
     pub driver: &'a str,
 }
@@ -23,7 +23,7 @@ pub struct Names {
     graph: Graph,
     by_name: HashMap<String, Vec<usize>>,
     known: HashMap<(String, Option<String>, String), usize>,
-    /// Devices that could not be told from others of the same name and parent.
+    /// Devices that could not be distinguished from others of the same name and parent.
     pub ambiguous: usize,
     /// Devices that the machine's graph does not have.
     pub unknown: usize,
@@ -46,33 +46,35 @@ impl Names {
     }
 
     /// The device that is meant.
-    pub fn find(&mut self, said: Said<'_>) -> usize {
+    pub fn find(&mut self, description: Description<'_>) -> usize {
         let key = (
-            said.name.to_owned(),
-            said.parent.map(str::to_owned),
-            said.driver.to_owned(),
+            description.name.to_owned(),
+            description.parent.map(str::to_owned),
+            description.driver.to_owned(),
         );
         if let Some(&device) = self.known.get(&key) {
             return device;
         }
-        let device = self.look_up(said).unwrap_or_else(|| self.add(said));
+        let device = self
+            .look_up(description)
+            .unwrap_or_else(|| self.add(description));
         self.known.insert(key, device);
         device
     }
 
-    fn look_up(&mut self, said: Said<'_>) -> Option<usize> {
-        let candidates = self.by_name.get(said.name)?;
+    fn look_up(&mut self, description: Description<'_>) -> Option<usize> {
+        let candidates = self.by_name.get(description.name)?;
         let devices = &self.graph.devices;
         let parent_fits = |&&index: &&usize| {
             let parent = devices[index].parent;
-            parent.map(|parent| devices[parent].name.as_str()) == said.parent
+            parent.map(|parent| devices[parent].name.as_str()) == description.parent
         };
         let mut fitting: Vec<usize> = candidates.iter().filter(parent_fits).copied().collect();
         if fitting.len() > 1 {
             let same_driver = |&&index: &&usize| {
                 let device = &devices[index];
                 let of = device.driver.as_deref().or(device.subsystem.as_deref());
-                of.unwrap_or_default() == said.driver
+                of.unwrap_or_default() == description.driver
             };
             let narrowed: Vec<usize> = fitting.iter().filter(same_driver).copied().collect();
             if !narrowed.is_empty() {
@@ -85,18 +87,18 @@ impl Names {
         fitting.first().copied()
     }
 
-    fn add(&mut self, said: Said<'_>) -> usize {
+    fn add(&mut self, description: Description<'_>) -> usize {
         self.unknown += usize::from(self.has_graph);
-        let parent = said.parent.and_then(|parent| {
+        let parent = description.parent.and_then(|parent| {
             let first = self
                 .by_name
                 .get(parent)
                 .and_then(|all| all.first())
                 .copied();
             // A device that is its own parent's namesake is not its own parent.
-            first.or_else(|| (parent != said.name).then(|| self.push(parent, None, "")))
+            first.or_else(|| (parent != description.name).then(|| self.push(parent, None, "")))
         });
-        self.push(said.name, parent, said.driver)
+        self.push(description.name, parent, description.driver)
     }
 
     fn push(&mut self, name: &str, parent: Option<usize>, driver: &str) -> usize {
@@ -142,8 +144,8 @@ impl Names {
 mod tests {
     use super::*;
 
-    fn said<'a>(name: &'a str, parent: Option<&'a str>, driver: &'a str) -> Said<'a> {
-        Said {
+    fn described<'a>(name: &'a str, parent: Option<&'a str>, driver: &'a str) -> Description<'a> {
+        Description {
             name,
             parent,
             driver,
@@ -169,30 +171,30 @@ mod tests {
             links: vec![],
         };
         let mut names = Names::new(graph);
-        assert_eq!(names.find(said("0", Some("a"), "x")), 2);
-        assert_eq!(names.find(said("0", Some("b"), "y")), 4);
-        assert_eq!(names.find(said("0", Some("b"), "x")), 3);
+        assert_eq!(names.find(described("0", Some("a"), "x")), 2);
+        assert_eq!(names.find(described("0", Some("b"), "y")), 4);
+        assert_eq!(names.find(described("0", Some("b"), "x")), 3);
         assert_eq!((names.ambiguous, names.unknown), (0, 0));
-        assert_eq!(names.find(said("0", Some("b"), "z")), 3);
+        assert_eq!(names.find(described("0", Some("b"), "z")), 3);
         assert_eq!(names.ambiguous, 1);
-        assert_eq!(names.find(said("new", Some("a"), "z")), 5);
+        assert_eq!(names.find(described("new", Some("a"), "z")), 5);
         assert_eq!(names.unknown, 1);
     }
 
     #[test]
     fn without_a_graph_parents_are_made_as_they_are_named() {
         let mut names = Names::new(Graph::default());
-        let child = names.find(said("child", Some("parent"), "d"));
-        let parent = names.find(said("parent", None, "e"));
-        let again = names.find(said("child", Some("parent"), "d"));
+        let child = names.find(described("child", Some("parent"), "d"));
+        let parent = names.find(described("parent", None, "e"));
+        let again = names.find(described("child", Some("parent"), "d"));
         assert_eq!(child, again);
         let graph = names.into_graph();
         assert_eq!(graph.devices[child].parent, Some(parent));
         // A loop of names makes no loop of devices.
         let mut names = Names::new(Graph::default());
-        names.find(said("a", Some("b"), ""));
-        names.find(said("b", Some("a"), ""));
-        names.find(said("c", Some("c"), ""));
+        names.find(described("a", Some("b"), ""));
+        names.find(described("b", Some("a"), ""));
+        names.find(described("c", Some("c"), ""));
         let graph = names.into_graph();
         assert!(crate::model::Edges::of(&graph).refused.is_empty());
     }

@@ -1,9 +1,9 @@
-//! A trace's events to cycles: passes, callbacks with begin and end, and who idled meanwhile.
+//! A trace's events to cycles: passes, callbacks with begin and end, idle time of the CPUs.
 
 use std::collections::HashMap;
 
 use super::ftrace::{Line, TraceEvent, What, parse_line};
-use super::names::{Names, Said};
+use super::names::{Description, Names};
 use super::switches::Switches;
 use super::{Damage, Read};
 use crate::model::{
@@ -20,7 +20,7 @@ pub fn read(text: &str) -> Read {
     read_with_graph(text, Graph::default())
 }
 
-/// Reads a whole trace; devices are looked for in the machine's graph.
+/// Reads a whole trace; finds the devices in the machine's graph.
 pub fn read_with_graph(text: &str, graph: Graph) -> Read {
     let (mut events, mut damages, mut lost) = (Vec::new(), Vec::new(), 0u64);
     let mut cpus = None;
@@ -46,7 +46,7 @@ pub fn read_with_graph(text: &str, graph: Graph) -> Read {
     recording.machine.cpus = cpus;
     if lost > 0 {
         recording.notes.push(format!(
-            "the ring buffer lost {lost} events; what they would have told is missing (record \
+            "the ring buffer lost {lost} events; their information is missing (record \
              with a larger buffer)"
         ));
     }
@@ -126,7 +126,7 @@ impl<'a> Assembly<'a> {
                     self.other_transitions += 1;
                     return;
                 };
-                let index = self.names.find(Said {
+                let index = self.names.find(Description {
                     name: device,
                     parent,
                     driver,
@@ -243,7 +243,7 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// Processes are frozen: who was the last to be seen running.
+    /// Processes are frozen: the threads that ran last.
     fn frozen(&mut self, begin_ns: u64) {
         let mut freezing: Vec<Freezing> = std::mem::take(&mut self.freezing)
             .into_iter()

@@ -46,7 +46,7 @@ fn states(options: &Options) -> Option<Lack> {
     let Some(states) = sysfs::read(&power.join("state")) else {
         return Some(lack(
             format!("there is no {}", power.join("state").display()),
-            "the kernel needs CONFIG_SUSPEND; a container has no say in this",
+            "the kernel needs CONFIG_SUSPEND; a container cannot change that",
         ));
     };
     let word = options.state.word();

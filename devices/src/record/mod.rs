@@ -1,14 +1,14 @@
-//! Suspends this machine once or more under ftrace and keeps what happened.
+//! Suspends this machine once or more under ftrace and keeps the recording.
 //!
 //! ```text
 //! check ─▶ graph, settings ─▶ private trace instance ─▶ switches ─▶ suspend ─▶ read the trace
 //!    │                              │                      │
-//!    └ says all that lacks          └──── restored in reverse order, whatever happens ────┘
+//!    └ lists what is missing        └──── restored in reverse order, in any case ─────────┘
 //! ```
 //!
-//! Every refusal comes before the first change. What is changed is put back when the recording
-//! ends, fails or is interrupted; only SIGKILL and a crash leave the switches as they are, and the
-//! next recording removes the trace instance that such a one left.
+//! Every refusal comes before the first change. All changes are put back when the recording ends,
+//! fails or is interrupted. SIGKILL and a crash leave the switches changed; the next recording
+//! removes the trace instance that is left.
 
 mod check;
 mod overheads;
@@ -40,7 +40,7 @@ use trace::Instance;
 /// Why there is no recording.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The machine lacks something; all of it is said.
+    /// The machine lacks something; the error lists everything.
     #[error("this machine cannot be recorded:{}", .0.iter().map(|l| format!("\n  {l}")).collect::<String>())]
     Lacking(Vec<Lack>),
     /// A file of the kernel refuses.
@@ -142,7 +142,7 @@ pub struct Options {
 /// # Errors
 /// The machine lacks something (nothing was changed), the kernel does not suspend, or files
 /// cannot be written.
-pub fn record(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Recording, RecordError> {
+pub fn record(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Recording, RecordError> {
     let missing = lacks(options);
     if !missing.is_empty() {
         return Err(RecordError::Lacking(missing));
@@ -157,14 +157,14 @@ pub fn record(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Recording,
         // Only signals that cannot be caught are refused, and these can.
         let _ = signal_hook::flag::register(signal, Arc::clone(&interrupted));
     }
-    say("measuring what scheduling costs here");
+    progress("measuring the overhead of scheduling on this machine");
     let overheads = measure();
     let graph = sysfs::graph(&options.sys)?;
     let settings = sysfs::settings(&options.sys);
     let cpus = sysfs::online_cpus(&options.sys);
 
     let mut changed = Settings::default();
-    let result = suspend(options, &interrupted, &mut changed, say);
+    let result = suspend(options, &interrupted, &mut changed, progress);
     let problems = changed.put_back();
     let (text, outcome) = result?;
 
@@ -210,14 +210,14 @@ pub fn record(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Recording,
     Ok(recording)
 }
 
-/// What the trace says, and why the kernel did not suspend, if it did not.
+/// The text of the trace, and why the kernel did not suspend, if so.
 type Traced = (String, Result<(), String>);
 
 fn suspend(
     options: &Options,
     interrupted: &AtomicBool,
     settings: &mut Settings,
-    say: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Traced, RecordError> {
     let power = options.sys.join("power");
     let instance = Instance::make(options, settings)?;
@@ -244,7 +244,7 @@ fn suspend(
         if let Some(seconds) = options.wake_after_s {
             arm_clock(options, settings, seconds)?;
         }
-        say(&format!("suspend {cycle} of {}", options.cycles));
+        progress(&format!("suspend {cycle} of {}", options.cycles));
         instance.mark_on(true)?;
         let result = fs::write(power.join("state"), options.state.word());
         instance.mark_on(false)?;

@@ -1,4 +1,4 @@
-//! What waking and switching threads costs on this machine, measured with threads of our own.
+//! Measures the overhead of waking and switching threads on this machine, with own threads.
 //!
 //! A kernel worker is woken as a user thread is: the same scheduler, the same interrupt to another
 //! CPU. Measured from user space, a wake-up contains the system calls around it; that is well
@@ -19,7 +19,7 @@ const ROUNDS: usize = 100;
 pub fn measure() -> Overheads {
     let (wake_ns, until_runs_ns) = wake_and_latency();
     let defaults = Overheads::default();
-    // What a switch takes cannot be told from the latency here; it is a small part of it.
+    // The switch cannot be separated from the latency here; it is a small part of it.
     let switch_ns = defaults.switch_ns.min(until_runs_ns / 2);
     Overheads {
         wake_ns,

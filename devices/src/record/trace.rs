@@ -1,4 +1,4 @@
-//! A trace instance of our own: its buffer and its events are nobody else's.
+//! A private trace instance, with a buffer and events of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Makes it; it is removed again by `restore`.
+    /// Makes it; `settings` removes it at the end.
     pub fn make(options: &Options, settings: &mut Settings) -> Result<Instance, RecordError> {
         let (root, is_mounted) =
             tracefs(&options.sys).unwrap_or_else(|| (options.sys.join("kernel/tracing"), false));

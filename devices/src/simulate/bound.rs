@@ -71,7 +71,7 @@ fn earliest_finish(problem: &Problem) -> Vec<u64> {
     finish_ns
 }
 
-/// The longest chain from each device on, itself included: what is worth starting first.
+/// The longest remaining chain of each device, itself included: the priority of list scheduling.
 pub fn remaining(problem: &Problem) -> Vec<u64> {
     let mut remaining_ns = vec![0; problem.jobs.len()];
     for &device in problem.walk.iter().rev() {

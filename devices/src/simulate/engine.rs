@@ -4,7 +4,7 @@
 //!            ┌──────────── slice over ───────────┐
 //!            ▼                                   │
 //!  woken ─▶ ready ──a CPU is free──▶ running ────┤
-//!    ▲                                 │ │ │     └─▶ done: the program says what next
+//!    ▲                                 │ │ │     └─▶ done: the program decides the next step
 //!    │       latency                   │ │ └─▶ sleeping ──time──▶ ready
 //!    └───────────────── waker ◀────────┘ └───▶ waiting for a device, or parked
 //! ```
@@ -35,9 +35,9 @@ pub enum Step {
     Sleep(u64),
     /// Go on when this device is done.
     WaitFor(usize),
-    /// Go on when nobody else has this bus; it is the thread's until [`World::release`].
+    /// Wait until no other thread holds this bus; the thread holds it until [`World::release`].
     Acquire(u32),
-    /// Wait until somebody calls [`World::wake`].
+    /// Wait until another thread calls [`World::wake`].
     Park,
     /// The thread is no more.
     Exit,
@@ -66,7 +66,7 @@ struct Thread {
     pace: u64,
     slice: u32,
     parked: bool,
-    /// Somebody woke it before it parked.
+    /// It was woken before it parked.
     wake_pending: bool,
 }
 
@@ -84,7 +84,7 @@ pub struct World {
     /// Threads that wait for a device.
     waiting: Vec<Vec<ThreadId>>,
     done: Vec<bool>,
-    /// Buses that somebody has, and who waits for them.
+    /// Buses that are held, and the threads that wait for them.
     buses: BTreeMap<u32, VecDeque<ThreadId>>,
     outcome: Outcome,
 }
@@ -159,7 +159,7 @@ impl World {
         self.outcome.spans[device].0 = self.now_ns;
     }
 
-    /// A device is done; returns how many threads that woke, whose cost is the caller's step.
+    /// A device is done. Returns the number of woken threads; the caller accounts for them.
     pub fn complete(&mut self, device: usize) -> u64 {
         self.outcome.spans[device].1 = self.now_ns;
         self.done[device] = true;
@@ -170,7 +170,7 @@ impl World {
         woken.len() as u64
     }
 
-    /// Gives a bus back; who waits for it longest has it from now on.
+    /// Releases a bus; the thread that has waited longest holds it from now on.
     pub fn release(&mut self, bus: u32) {
         let next = self.buses.get_mut(&bus).and_then(VecDeque::pop_front);
         match next {

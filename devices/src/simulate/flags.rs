@@ -1,4 +1,4 @@
-//! Who may be async: as recorded, all, none, or by the threshold rule of the slides.
+//! Permissions to be async: as recorded, all, none, or by the threshold rule of Kannan 2024.
 
 use serde::Serialize;
 
@@ -12,8 +12,8 @@ pub enum Permission {
     AsRecorded,
     All,
     None,
-    /// Devices slower than this in their worst case, everybody who depends on them, and everybody
-    /// whom they depend on, directly or not.
+    /// Devices slower than this in their worst case, all their direct and indirect dependents, and
+    /// all devices that they depend on.
     Threshold(u64),
 }
 

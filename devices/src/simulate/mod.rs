@@ -1,14 +1,14 @@
 //! A device phase under any schedule, by discrete-event simulation; pure functions of plain data.
 //!
 //! ```text
-//! Recording ──▶ problem ──▶ engine + one of schedules/ ──▶ Outcome     bound: what no schedule
-//!               jobs,        CPUs, threads, completions     who when    can be faster than
-//!               edges, list
+//! Recording ──▶ problem ──▶ engine + one of schedules/ ──▶ Outcome     bound: no schedule
+//!               jobs,        CPUs, threads, completions     spans,      is faster
+//!               edges, list                                 makespan
 //! ```
 //!
 //! A thread that runs a device's callback holds a CPU while the callback is busy and none while
-//! it sleeps; threads that are ready share the CPUs in turns of [`engine::SLICE_NS`]. What
-//! scheduling itself costs is in [`Overheads`].
+//! it sleeps; threads that are ready share the CPUs in turns of [`engine::SLICE_NS`]. [`Overheads`]
+//! has the overhead of scheduling itself.
 
 pub mod bound;
 pub mod check;
@@ -25,7 +25,7 @@ pub use bound::{Bound, bound};
 pub use flags::{Permission, permissions};
 pub use problem::{Job, Problem};
 
-/// How the kernel goes through the devices of a phase.
+/// The order in which the kernel runs the devices of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
@@ -45,7 +45,7 @@ pub enum Schedule {
     Graph,
 }
 
-/// What a simulation was asked for.
+/// The parameters of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Setting {
     pub schedule: Schedule,
@@ -58,9 +58,9 @@ pub struct Setting {
     /// A device slower than this makes [`Schedule::Graph`] wake another worker.
     pub wake_threshold_ns: u64,
     pub overheads: Overheads,
-    /// The machine is an emulator that counts the instructions of all CPUs on one clock: what
-    /// scheduling costs takes longer by each CPU that is not idle meanwhile. A device's own work
-    /// does not: it ends when the clock says so.
+    /// The machine is an emulator that counts the instructions of all CPUs on one clock: each CPU
+    /// that is not idle prolongs the overhead of scheduling. A device's own work ends at a fixed
+    /// time on that clock.
     pub one_clock: bool,
 }
 
@@ -80,7 +80,7 @@ impl Setting {
     }
 }
 
-/// What came of a simulation.
+/// The result of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// From the begin of the phase until all devices are done and the phase's own thread knows.
@@ -97,15 +97,19 @@ pub struct Outcome {
     pub wakeups: u64,
 }
 
-/// Simulates one phase.
+/// Simulates one phase. The result depends only on the arguments.
 ///
 /// `may_run_async[d]` is the permission of device `d` (`power/async`); [`Schedule::List`] ignores
-/// it. The result depends on nothing else, and is the same each time.
+/// it.
 ///
 /// # Panics
-/// `may_run_async` or the problem's vectors are not one entry a device: a mistake of the caller.
+/// `may_run_async` or a vector of the problem does not have one entry per device.
 pub fn simulate(problem: &Problem, may_run_async: &[bool], setting: &Setting) -> Outcome {
-    assert_eq!(may_run_async.len(), problem.jobs.len(), "one flag a device");
+    assert_eq!(
+        may_run_async.len(),
+        problem.jobs.len(),
+        "one flag per device"
+    );
     match setting.schedule {
         Schedule::List => schedules::list(problem, setting),
         Schedule::WorkItems => schedules::items(problem, may_run_async, setting, false),

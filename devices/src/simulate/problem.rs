@@ -1,4 +1,4 @@
-//! One device phase as the simulator sees it: what each device takes, and who waits for whom.
+//! One device phase for the simulator: the time of each device, and the dependencies.
 
 use crate::model::{Cycle, DevicePhase, Direction, Edges, Recording, list_order};
 
@@ -54,13 +54,15 @@ impl Problem {
         }
     }
 
-    /// One phase of a recorded cycle. Several callbacks of one device in a phase are one job. What
-    /// the recording says that tracing has cost is taken off each.
+    /// One phase of a recorded cycle. Several callbacks of one device in a phase are one job. The
+    /// recorded overhead of tracing is subtracted from each.
     pub fn of(recording: &Recording, cycle: &Cycle, phase: DevicePhase) -> Problem {
         let edges = Edges::of(&recording.graph);
         let list = recorded_order(recording, &edges);
         let devices = recording.graph.devices.iter();
-        let trace_ns = recording.overheads.map_or(0, |costs| costs.trace_ns);
+        let trace_ns = recording
+            .overheads
+            .map_or(0, |overheads| overheads.trace_ns);
         let mut jobs: Vec<Job> = devices
             .map(|device| Job {
                 bus: device.bus,
@@ -91,18 +93,18 @@ impl Problem {
         self.jobs.iter().map(Job::duration_ns).sum()
     }
 
-    /// Whom a device waits for in this direction.
+    /// The devices that a device waits for in this direction.
     pub fn before(&self, device: usize) -> &[u32] {
         self.edges.before(device, self.direction)
     }
 
-    /// Who waits for a device in this direction.
+    /// The devices that wait for a device in this direction.
     pub fn after(&self, device: usize) -> &[u32] {
         self.edges.after(device, self.direction)
     }
 }
 
-/// The kernel's list, as well as a recording tells it: superiors first; among those that may
+/// The kernel's list, as far as a recording shows it: superiors first; among those that may
 /// come next, in the order of registration, and where that is unknown, in the order of the
 /// recording.
 pub fn recorded_order(recording: &Recording, edges: &Edges) -> Vec<usize> {

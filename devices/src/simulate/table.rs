@@ -163,8 +163,8 @@ fn predict(
         schedule,
         ..*setting
     };
-    let nobody = vec![false; problem.jobs.len()];
-    let list_ns = simulate(problem, &nobody, &with(Schedule::List)).makespan_ns;
+    let none = vec![false; problem.jobs.len()];
+    let list_ns = simulate(problem, &none, &with(Schedule::List)).makespan_ns;
     let bound_ns = bound(problem, setting.cpus).ns();
     variants
         .iter()

@@ -1,11 +1,11 @@
-//! Dormouse's schedule: ready devices in one queue, a fixed set of workers; as the kernel's part
-//! has it (`devices/kernel`, `graph_core.c`).
+//! Graph order: ready devices in one queue, a fixed set of workers, as in the kernel
+//! (`devices/kernel`, `graph_core.c`).
 //!
-//! A worker takes the ready device with the longest path behind it, runs it, and makes ready whom
-//! it was the last to hold up. It wakes another worker only for a slow device, or where quick ones
-//! have piled up to more than two thresholds; the next is woken by the one that arrives. Devices
-//! that are known to sleep may run beside those that need a processor (`sleepers`). Devices that
-//! may not be async keep their order: each waits for the one before it in the walk.
+//! A worker takes the ready device with the longest remaining path, runs it, and makes ready the
+//! devices that waited only for it. It wakes another worker only for a slow device, or if the
+//! backlog of quick devices exceeds two thresholds; the woken worker wakes the next one. Devices
+//! that are known to sleep may run in addition to those that need a processor (`sleepers`).
+//! Devices that may not be async keep their order: each waits for the one before it in the walk.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -64,7 +64,7 @@ pub fn graph(problem: &Problem, may_run_async: &[bool], setting: &Setting) -> Ou
     world.run(&mut program)
 }
 
-/// What a worker is at.
+/// The state of a worker.
 #[derive(Clone, Copy, Default)]
 struct Worker {
     running: Option<Running>,
@@ -149,7 +149,7 @@ impl GraphOrder<'_> {
         }
         let threshold_ns = self.setting.wake_threshold_ns;
         let is_slow = self.problem.jobs[device].duration_ns() > threshold_ns;
-        // Half of what has piled up, for each of two workers, must be worth the waking.
+        // Half of the backlog, for each of two workers, must exceed the cost of a wakeup.
         is_slow || !self.sleepers.is_empty() || self.backlog_ns > 2 * threshold_ns
     }
 

@@ -6,9 +6,9 @@
 //! superiors or subordinates (`dpm_async_suspend_superior`, `dpm_async_resume_subordinate`).
 //!
 //! Up to 6.15 no more than [`MAX_ACTIVE`] items are at work or waiting at once: where more devices
-//! than that stand below slow ones, their items keep others from beginning. They begin in list
-//! order, so the first of them can always go on. What the limit does to newer kernels' order, where
-//! it need not be so, is not known, and it is left out there.
+//! than that depend on slow ones, their items keep others from starting. Items start in list
+//! order, so the first of them can always proceed. The effect of the limit on the order of newer
+//! kernels is not known; it is not simulated there.
 
 use std::collections::VecDeque;
 
@@ -22,8 +22,8 @@ pub const MAX_ACTIVE: usize = 256;
 
 /// Everything in list order, in one thread.
 pub fn list(problem: &Problem, setting: &Setting) -> Outcome {
-    let nobody = vec![false; problem.jobs.len()];
-    items(problem, &nobody, setting, false)
+    let none = vec![false; problem.jobs.len()];
+    items(problem, &none, setting, false)
 }
 
 /// Work items for those that may be async.
@@ -72,7 +72,7 @@ enum State {
     /// Waits for its neighbours: the place among them, and where the walker goes on.
     Neighbours(usize, usize, Option<usize>),
     Run(Running, Option<usize>),
-    /// A device is done: pays for wake-ups, then queues whom it can.
+    /// A device is done: accounts for wake-ups, then queues the devices that became ready.
     After(usize, usize, Option<usize>),
     End,
 }
@@ -84,7 +84,7 @@ struct Items<'a> {
     neighbours_first: bool,
     queued: Vec<bool>,
     threads: Vec<State>,
-    /// Items that have begun and not ended, and those that may not begin yet.
+    /// Items that have started and not ended, and those that may not start yet.
     active: usize,
     waiting: VecDeque<usize>,
     early: Vec<usize>,
@@ -98,7 +98,7 @@ impl Items<'_> {
         self.threads[thread] = state;
     }
 
-    /// Queues a device's item unless it was; true where that was done.
+    /// Queues a device's item unless it was queued before. Returns whether it was queued.
     fn queue(&mut self, device: usize, world: &mut World) -> bool {
         if !self.may_run_async[device] || std::mem::replace(&mut self.queued[device], true) {
             return false;
@@ -124,7 +124,7 @@ impl Items<'_> {
         }
     }
 
-    /// One step for a state; the state after it, and the step.
+    /// One step from a state. Returns the next state and the step.
     fn step(&mut self, state: State, world: &mut World) -> (State, Step) {
         let costs = self.setting.overheads;
         let queue_ns = costs.queue_ns + costs.wake_ns;

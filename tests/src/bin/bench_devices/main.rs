@@ -62,7 +62,7 @@ fn bench(options: &Options) -> Result<(), String> {
     let rounds = measured[0].times.modes[0].down_ms.len();
     let facts = format!(
         "{}; medians of {rounds} transitions in each mode; 2 processors; \
-         {} nodes of the lab's kernel and devices of the machine itself included in all times.",
+         {} devices of the lab's kernel and of the machine itself are included in all times.",
         date(),
         measured[0].own_devices
     );

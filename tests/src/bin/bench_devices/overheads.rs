@@ -3,7 +3,7 @@
 //! In the phases that no device of the quick shape has anything to do in, list order is nothing
 //! but handling devices, and the stock kernel with all devices async nothing but that and work
 //! items. Both processors' instructions count on one clock in this machine, so what the phase takes
-//! is both processors' work: more than in list order is what the items cost. From a thread's waking until an idle processor runs it is in the traces,
+//! is both processors' work: more than in list order is what the items cost. The time from a thread's wakeup until an idle processor runs it is in the traces,
 //! and so is what tracing costs: callbacks that do nothing take no time but that.
 
 use std::collections::{BTreeMap, HashMap};

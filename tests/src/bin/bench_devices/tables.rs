@@ -11,7 +11,7 @@ use crate::predict::{MODES, Prediction};
 
 const MODE_NAMES: [(&str, &str); 4] = [
     ("list", "list order"),
-    ("async", "stock, all async"),
+    ("async", "stock async of 6.12"),
     ("threshold", "threshold"),
     ("graph", "**ours**"),
 ];
@@ -111,9 +111,9 @@ fn goals(text: &mut String, rows: &[Value], predictions: &[Prediction]) {
 
 /// What work items cost where devices have nothing to do.
 fn empty_phases(text: &mut String, all: &[Measured]) {
-    text.push_str("Phases in which no device has anything to do (`suspend_late`, `suspend_noirq`, `resume_noirq`, `resume_early` together), ms:\n\n");
+    text.push_str("Phases in which no device has work (`suspend_late`, `suspend_noirq`, `resume_noirq`, `resume_early` together), ms:\n\n");
     text.push_str(
-        "| graph | list order | stock, all async | threshold | ours |\n|---|---|---|---|---|\n",
+        "| graph | list order | stock async of 6.12 | threshold | ours |\n|---|---|---|---|---|\n",
     );
     for measured in all.iter().filter(|one| one.case.shape != "random") {
         let mut line = format!("| {} |", measured.case.name());
@@ -133,7 +133,7 @@ fn empty_phases(text: &mut String, all: &[Measured]) {
 
 fn simulated(text: &mut String, costs: &Costs, predictions: &[Prediction]) {
     text.push_str(
-        "Simulated from the trace of list order, both ways together, and the error of that:\n\n",
+        "Simulated from the trace of list order, suspend and resume together, and the error:\n\n",
     );
     text.push_str("| graph | list order: simulated, ms | error | all async | error | ours | error |\n|---|---|---|---|---|---|---|\n");
     for of_case in predictions.chunks(MODES.len()) {
@@ -152,7 +152,7 @@ fn simulated(text: &mut String, costs: &Costs, predictions: &[Prediction]) {
         let _ = writeln!(
             text,
             "\nWith {ns} ns an instruction: {} ns for a device, {} ns for a work item, {} ns from \
-             a waking until an idle processor runs the thread; tracing adds {} ns to a callback.",
+             a wakeup until an idle processor runs the thread; tracing adds {} ns to a callback.",
             costs.per_device_ns, costs.queue_ns, costs.latency_ns, costs.trace_ns
         );
     }
