@@ -20,3 +20,5 @@ echo "lint: codespell: ${#texts[@]} files clean"
 scripts/lint-words.sh
 python3 scripts/lint/links.py
 scripts/checkpatch.sh
+scripts/circles.py system report devices cli
+echo "lint: no import circles"

@@ -15,19 +15,24 @@ pub struct Case {
     pub label: String,
     /// Number of its run, from 0.
     pub run: usize,
+    /// The mode of sleep.
     pub mode: String,
+    /// The compressor of hibernation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compressor: Option<String>,
+    /// Bytes of user memory that were filled.
     pub user_bytes: Option<u64>,
     /// Cycles that were tried.
     pub attempts: usize,
     /// Cycles that resumed, with all pages as they were.
     pub resumed: usize,
+    /// The cycles of the case.
     #[serde(skip)]
     pub cycles: Vec<Cycle>,
     /// In plots: its place on the axis, and its colour.
     #[serde(skip)]
     pub group: String,
+    /// The series in plots, which has a colour.
     #[serde(skip)]
     pub series: String,
 }
@@ -35,8 +40,10 @@ pub struct Case {
 /// What a number is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Unit {
+    /// Seconds.
     #[serde(rename = "s")]
     Seconds,
+    /// Bytes.
     #[serde(rename = "B")]
     Bytes,
 }
@@ -54,6 +61,7 @@ impl Unit {
 /// One number of one case.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cell {
+    /// The median and its deviation.
     #[serde(flatten)]
     pub summary: Summary,
     /// This median over that of the first case; above 1 is more.
@@ -65,6 +73,7 @@ pub struct Cell {
 pub struct Row {
     /// Stable name: `resume.total`, `suspend.migrate`, …
     pub metric: String,
+    /// The unit of the values.
     pub unit: Unit,
     /// A cell for each case, in their order; null where it was not seen.
     pub cells: Vec<Option<Cell>>,

@@ -8,30 +8,44 @@ use serde_json::{Map, Value};
 /// One line of `cycles.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cycle {
+    /// The number of the cycle, from 1.
     pub cycle: u64,
     /// How it slept: `cxl`, `hibernate`, `hibernate-swap`, …
     pub mode: Option<String>,
     /// What hibernation compressed with.
     pub compressor: Option<String>,
+    /// Whether the cycle went as expected.
     pub ok: Option<bool>,
+    /// Whether every workload page was compared and equal.
     pub verified: Option<bool>,
     /// `resumed`, `cold-boot`, `refused` or `failed`.
     pub outcome: Option<String>,
+    /// The reason of an outcome other than `resumed`.
     pub reason: Option<String>,
+    /// Size of DRAM.
     pub dram_bytes: Option<u64>,
+    /// Size of CXL memory.
     pub cxl_bytes: Option<u64>,
+    /// Bytes that the workload filled.
     pub user_bytes: Option<u64>,
+    /// Bytes that firmware saved.
     pub saved_bytes: Option<u64>,
+    /// Bytes that firmware restored.
     pub restored_bytes: Option<u64>,
+    /// Going to sleep.
     pub suspend: Way,
+    /// Waking.
     pub resume: Way,
+    /// Seconds until all pages have migrated back.
     pub home_s: Option<f64>,
+    /// Bytes that have migrated back.
     pub home_bytes: Option<u64>,
 }
 
 /// The times of one way, down or up.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Way {
+    /// Seconds of the whole.
     pub total_s: Option<f64>,
     /// Name and seconds of each part, in the order of the record.
     pub parts: Vec<(String, f64)>,

@@ -58,8 +58,11 @@ impl fmt::Display for Clock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
+    /// A span begins.
     Begin,
+    /// A span ends.
     End,
+    /// Something happens at one instant.
     Mark,
 }
 
@@ -77,13 +80,17 @@ impl Kind {
 /// One record of the timeline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
+    /// Time on the clock, ns.
     pub t_ns: u64,
+    /// The clock that `t_ns` is on.
     pub clock: Clock,
     /// `suspend`, `resume`, `home`, … : what the machine is doing as a whole.
     pub phase: String,
     /// What exactly; a begin and its end have the same clock, phase and name.
     pub name: String,
+    /// Begin, end or mark.
     pub kind: Kind,
+    /// Further values; names carry units.
     #[serde(default)]
     pub detail: Map<String, Value>,
 }

@@ -1,5 +1,28 @@
-//! Timeline events, and the pages and traces made from them: the one record that every part of
-//! Dormouse emits, and everything that people look at afterwards.
+//! Timeline events of all parts of Dormouse, and the reports made from them: the one event
+//! ([`Event`]), the timeline on one axis ([`Timeline`]), pages ([`page`]), terminal output
+//! ([`terminal`]), plots ([`plot`]) and energy ([`energy`]).
+//!
+//! ```text
+//! events.jsonl ──▶ timeline ─┬▶ page ───────▶ report.html
+//! cycles.jsonl ──▶ cycle ────┼▶ terminal
+//!                            └▶ trace_event ▶ trace.json
+//! ```
+//!
+//! # Example
+//!
+//! ```
+//! use dormouse_report::{Clock, Event, Kind, Timeline};
+//!
+//! let events = [
+//!     Event::new(1_000, Clock::Host, "suspend", "migrate", Kind::Begin).with("bytes", 4096),
+//!     Event::new(3_500, Clock::Host, "suspend", "migrate", Kind::End),
+//! ];
+//! let timeline = Timeline::from_events(&events);
+//! assert_eq!(timeline.spans[0].duration_ns(), 2_500);
+//! assert_eq!(timeline.spans[0].bytes(), Some(4096));
+//! ```
+
+#![warn(missing_docs)]
 
 pub mod compare;
 pub mod cycle;

@@ -16,7 +16,9 @@ use crate::timeline::Timeline;
 pub struct Run {
     /// The directory's name.
     pub title: String,
+    /// All events, in the order of the files.
     pub events: Vec<Event>,
+    /// The results of the cycles.
     pub cycles: Vec<Cycle>,
     /// Lines that were neither.
     pub notes: Vec<String>,
@@ -31,6 +33,7 @@ pub enum ReportError {
          name the directory that `dormouse lab cycle` wrote, for instance out/demo",
         .0.display()
     )]
+    /// The directory holds no run.
     NoRun(PathBuf),
     /// A file of the run cannot be read.
     #[error("{}: cannot be read: {source}; check the path and its permissions", path.display())]

@@ -8,12 +8,15 @@
 pub struct Summary {
     /// How many values.
     pub n: usize,
+    /// The minimum.
     pub min: f64,
     /// First quartile.
     pub q1: f64,
+    /// The median.
     pub median: f64,
     /// Third quartile.
     pub q3: f64,
+    /// The maximum.
     pub max: f64,
     /// Median absolute deviation from the median, not scaled.
     pub mad: f64,

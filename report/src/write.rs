@@ -14,7 +14,9 @@ use crate::timeline::{Timeline, trace_event};
 /// What [`write_report`] wrote.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ReportPaths {
+    /// The page.
     pub html: PathBuf,
+    /// The trace.
     pub trace: PathBuf,
 }
 

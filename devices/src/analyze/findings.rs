@@ -28,12 +28,19 @@ pub struct Finding {
 
 /// What findings are made from.
 pub struct Context<'a> {
+    /// The recording.
     pub recording: &'a Recording,
+    /// The cycle that is analysed.
     pub cycle: &'a Cycle,
+    /// Number of CPUs.
     pub cpus: usize,
+    /// Thresholds and limits.
     pub options: &'a Options,
+    /// The overheads of scheduling.
     pub overheads: Overheads,
+    /// The totals.
     pub totals: &'a Totals,
+    /// The analysis of each pass.
     pub phases: &'a [PhaseAnalysis],
 }
 

@@ -5,6 +5,7 @@ use crate::simulate::{Problem, Schedule, Setting, flags, simulate};
 
 /// The scheduled passes of a cycle, ready to be simulated with different permissions.
 pub struct Simulated {
+    /// The scheduled passes.
     pub problems: Vec<Problem>,
     setting: Setting,
 }

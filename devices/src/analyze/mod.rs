@@ -53,14 +53,21 @@ pub struct Analysis {
     pub cycle: usize,
     /// Begin and end of the suspend were both seen.
     pub complete: bool,
+    /// Number of CPUs.
     pub cpus: usize,
+    /// Number of devices.
     pub devices: usize,
+    /// Number of device links.
     pub links: usize,
+    /// The totals.
     pub totals: Totals,
+    /// The passes.
     pub phases: Vec<PhaseAnalysis>,
+    /// The slowest devices.
     pub slowest: Vec<SlowDevice>,
     /// The largest gain first.
     pub findings: Vec<Finding>,
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 

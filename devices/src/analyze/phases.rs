@@ -9,14 +9,18 @@ use crate::simulate::{Problem, bound};
 /// One device on a critical path.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChainLink {
+    /// The number of the device.
     pub device: usize,
+    /// The name.
     pub name: String,
+    /// Duration, ns.
     pub duration_ns: u64,
 }
 
 /// One pass.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PhaseAnalysis {
+    /// The pass.
     pub phase: DevicePhase,
     /// From the pass's begin to its end; where these were not seen, from the first callback's
     /// begin to the last one's end.
@@ -35,6 +39,7 @@ pub struct PhaseAnalysis {
     pub bound_ns: u64,
     /// The longest chain of devices that wait for each other, in the order in which they run.
     pub critical_path: Vec<ChainLink>,
+    /// Duration of the critical path, ns.
     pub critical_path_ns: u64,
     /// Of all CPUs' time, from 0 to 1, where the recording has scheduling events.
     pub idle_share: Option<f64>,

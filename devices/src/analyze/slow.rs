@@ -10,9 +10,13 @@ use crate::model::{Cycle, Direction, Recording};
 /// One device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowDevice {
+    /// The number of the device.
     pub device: usize,
+    /// The name.
     pub name: String,
+    /// Time in all suspend passes, ns.
     pub suspend_ns: u64,
+    /// Time in all resume passes, ns.
     pub resume_ns: u64,
     /// `power/async`, where it is known.
     pub is_async: Option<bool>,

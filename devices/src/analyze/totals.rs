@@ -9,7 +9,9 @@ use crate::model::{Cycle, DevicePhase, Direction};
 pub struct Step {
     /// The kernel's name; `CPU_OFF` and `CPU_ON` stand for all CPUs together.
     pub name: String,
+    /// Suspend or resume.
     pub direction: Direction,
+    /// Duration, ns.
     pub duration_ns: u64,
     /// Of its direction's whole, from 0 to 1.
     pub share: f64,
@@ -24,9 +26,11 @@ pub struct Totals {
     pub asleep_ns: u64,
     /// From there until the last step ended.
     pub resume_ns: u64,
+    /// The steps of the kernel.
     pub steps: Vec<Step>,
     /// Time of each direction that no step accounts for.
     pub rest_suspend_ns: u64,
+    /// The rest of the resume, ns.
     pub rest_resume_ns: u64,
 }
 

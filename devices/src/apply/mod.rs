@@ -30,9 +30,13 @@ pub enum ApplyError {
     /// A switch refuses. Those before it are set; `--undo` puts them back.
     #[error("{}: cannot be {doing}: {source}{hint}", path.display())]
     Switch {
+        /// The switch, below /sys.
         path: PathBuf,
+        /// What was tried, as a participle.
         doing: &'static str,
+        /// What the system reported.
         source: io::Error,
+        /// What to do about it, if known.
         hint: &'static str,
     },
     /// The machine has no such switch, or it does not take the value.
@@ -40,7 +44,12 @@ pub enum ApplyError {
     Lacking(String),
     /// The state file.
     #[error("{}: {what}", path.display())]
-    State { path: PathBuf, what: String },
+    State {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
 }
 
 fn switch(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> ApplyError {
@@ -109,8 +118,11 @@ pub enum Undone {
     WasBack(String),
     /// It was changed by others since; it stays.
     LeftAlone {
+        /// The switch, below /sys.
         path: String,
+        /// Its present value.
         now: String,
+        /// The value that `apply` wrote.
         set: String,
     },
     /// The device or switch is gone.

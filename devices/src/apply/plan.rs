@@ -15,7 +15,9 @@ use crate::sysfs;
 pub struct Change {
     /// Below /sys.
     pub path: String,
+    /// The present value.
     pub from: String,
+    /// The new value.
     pub to: String,
     /// In a few words.
     pub why: String,

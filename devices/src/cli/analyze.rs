@@ -44,6 +44,7 @@ pub fn has_permissions(recording: &Recording) -> bool {
     devices.any(|device| device.is_async.is_some())
 }
 
+/// Runs the verb; returns its exit code.
 pub fn run(arguments: &AnalyzeArguments) -> Result<u8, CliError> {
     let input = &arguments.input;
     let (recording, number) = read_input(input)?;

@@ -10,6 +10,7 @@ use super::{CliError, DONE};
 use crate::apply::{Change, Undone, Wanted, apply, plan, tmpfiles, udev_rules, undo};
 use crate::read;
 
+/// Runs the verb; returns its exit code.
 pub fn run(arguments: &ApplyArguments) -> Result<u8, CliError> {
     if arguments.undo {
         return undone(arguments);

@@ -158,6 +158,7 @@ impl From<TestName> for crate::record::Test {
 pub enum Wake {
     /// The real-time clock, after so many seconds.
     After(u64),
+    /// Nothing does
     Never,
 }
 
@@ -235,6 +236,7 @@ pub struct ApplyArguments {
         value_name = "FILE",
         default_value = "/var/lib/dormouse/devices/apply.json"
     )]
+    /// Where the former values are kept
     pub state: PathBuf,
 
     /// Another sysfs, for instance a copy
@@ -273,7 +275,9 @@ pub enum Scope {
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Switch {
+    /// Switched on
     On,
+    /// Switched off
     Off,
 }
 
@@ -311,6 +315,7 @@ pub struct Input {
 /// Arguments of `analyze`.
 #[derive(Debug, Args)]
 pub struct AnalyzeArguments {
+    /// The recording
     #[command(flatten)]
     pub input: Input,
 
@@ -335,6 +340,7 @@ pub struct AnalyzeArguments {
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArguments {
+    /// The recording
     #[command(flatten)]
     pub input: Input,
 

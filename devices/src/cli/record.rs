@@ -15,6 +15,7 @@ use crate::record::{Options, record};
 /// Where recordings without a directory go.
 const DEFAULT_ROOT: &str = "out/devices";
 
+/// Runs the verb; returns its exit code.
 pub fn run(arguments: &RecordArguments) -> Result<u8, CliError> {
     let options = Options {
         state: arguments.state.into(),

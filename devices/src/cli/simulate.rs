@@ -14,6 +14,7 @@ use crate::model::Direction;
 use crate::simulate::table::{Prediction, Table, table, variants};
 use crate::simulate::{Schedule, Setting};
 
+/// Runs the verb; returns its exit code.
 pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
     let (mut recording, number) = read_input(&arguments.input)?;
     let cpus = cpus_of(&recording, arguments.input.cpus.map(usize::from));

@@ -21,7 +21,9 @@ pub enum FileError {
     /// It is not JSON, or not a recording.
     #[error("{}: not a recording: {source}", path.display())]
     Json {
+        /// The file.
         path: PathBuf,
+        /// The error of the JSON parser.
         source: serde_json::Error,
     },
     /// It is a recording of something else, or of another version.
@@ -29,14 +31,23 @@ pub enum FileError {
         "{}: has the format {format:?} version {version}; this program reads {FORMAT:?} up to \
          version {VERSION}", path.display()
     )]
+    /// It has another format or a newer version.
     Version {
+        /// The file.
         path: PathBuf,
+        /// The format in the file.
         format: String,
+        /// The version in the file.
         version: u32,
     },
     /// A number in it names a device that does not exist.
     #[error("{}: {what}", path.display())]
-    Inconsistent { path: PathBuf, what: String },
+    Inconsistent {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
 }
 
 impl Recording {

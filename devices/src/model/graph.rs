@@ -13,7 +13,9 @@ use super::Direction;
 /// Devices and their links.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Graph {
+    /// All devices; their place is their number.
     pub devices: Vec<Device>,
+    /// All device links.
     #[serde(default)]
     pub links: Vec<Link>,
 }
@@ -26,16 +28,19 @@ pub struct Device {
     /// Below /sys/devices; unique. Missing where only a trace is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// The number of the parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<usize>,
     /// The driver; of an unbound device, what the kernel names instead (its bus or class).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
+    /// The bus or class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subsystem: Option<String>,
     /// `power/async`: whether it may be suspended asynchronously. Missing if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_async: Option<bool>,
+    /// Runtime power management, if the device has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<RuntimePm>,
     /// `power/wakeup`: whether it may wake the machine. Missing if it cannot.
@@ -62,8 +67,11 @@ pub struct RuntimePm {
 /// A device link: the consumer depends on the supplier.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
+    /// The number of the supplier.
     pub supplier: usize,
+    /// The number of the consumer.
     pub consumer: usize,
+    /// The state of the link.
     #[serde(default)]
     pub status: LinkStatus,
     /// It only delays the supplier's sync_state and orders nothing.
@@ -81,10 +89,15 @@ pub enum LinkStatus {
     /// Stateless (`not tracked`), or unknown.
     #[default]
     Untracked,
+    /// Neither driver is bound.
     Dormant,
+    /// The supplier is bound.
     Available,
+    /// The consumer is being bound.
     ConsumerProbe,
+    /// Both are bound.
     Active,
+    /// The supplier is being unbound.
     SupplierUnbind,
 }
 
@@ -98,7 +111,9 @@ impl Link {
 /// One dependency: the superior suspends last and resumes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Edge {
+    /// The parent or supplier.
     pub superior: usize,
+    /// The child or consumer.
     pub subordinate: usize,
 }
 

@@ -28,12 +28,16 @@ pub use phase::{DevicePhase, Direction};
 /// A machine's device graph and what its suspends took.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
+    /// Format and version.
     #[serde(flatten)]
     pub head: Head,
+    /// The machine.
     #[serde(default)]
     pub machine: Machine,
+    /// Its devices and links.
     #[serde(default)]
     pub graph: Graph,
+    /// The recorded suspends.
     #[serde(default)]
     pub cycles: Vec<Cycle>,
     /// Overheads of scheduling, if they were measured on the machine.
@@ -47,7 +51,9 @@ pub struct Recording {
 /// Format and version of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
+    /// Always [`FORMAT`].
     pub format: String,
+    /// The version of the format.
     pub version: u32,
 }
 
@@ -63,6 +69,7 @@ impl Default for Head {
 /// The recorded machine; unknown values are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
+    /// The release of the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
     /// Processors that were online.
@@ -102,7 +109,9 @@ pub struct PhaseSpan {
     /// The number that the kernel gives with it: a CPU for `CPU_OFF`, a state for others.
     #[serde(default)]
     pub value: u64,
+    /// Begin, ns.
     pub begin_ns: u64,
+    /// End, ns.
     pub end_ns: u64,
 }
 
@@ -116,9 +125,13 @@ impl PhaseSpan {
 /// One callback of a driver, bus, type or class for one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callback {
+    /// The number of the device.
     pub device: usize,
+    /// The pass.
     pub phase: DevicePhase,
+    /// Begin, ns.
     pub begin_ns: u64,
+    /// End, ns.
     pub end_ns: u64,
     /// The level of the callback: `bus`, `driver`, `type`, `class`, `power domain`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -148,13 +161,16 @@ impl Callback {
 pub struct IdleTime {
     /// As in [`PhaseSpan`].
     pub phase: String,
+    /// Idle time of all processors, ns.
     pub idle_ns: u64,
 }
 
 /// A thread while processes were frozen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Freezing {
+    /// The thread.
     pub thread: u32,
+    /// The name.
     pub name: String,
     /// When it last ran after freezing began.
     pub last_ns: u64,

@@ -16,13 +16,21 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DevicePhase {
+    /// `dpm_prepare`
     Prepare,
+    /// `dpm_suspend`
     Suspend,
+    /// `dpm_suspend_late`
     SuspendLate,
+    /// `dpm_suspend_noirq`
     SuspendNoirq,
+    /// `dpm_resume_noirq`
     ResumeNoirq,
+    /// `dpm_resume_early`
     ResumeEarly,
+    /// `dpm_resume`
     Resume,
+    /// `dpm_complete`
     Complete,
 }
 

@@ -11,12 +11,15 @@
 /// An event with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceEvent<'a> {
+    /// Time on the clock of the trace, ns.
     pub t_ns: u64,
+    /// The CPU of the event.
     pub cpu: u32,
     /// The thread that it happened in.
     pub thread: u32,
     /// Line of the file, from 1.
     pub line: usize,
+    /// The event.
     pub what: What<'a>,
 }
 
@@ -25,32 +28,44 @@ pub struct TraceEvent<'a> {
 pub enum What<'a> {
     /// `power:suspend_resume`
     Phase {
+        /// The name of the step.
         name: &'a str,
+        /// The number that the kernel gives with it.
         value: u64,
+        /// Whether the step begins.
         begin: bool,
     },
     /// `power:device_pm_callback_start`
     Start {
+        /// The driver.
         driver: &'a str,
+        /// The name of the device.
         device: &'a str,
+        /// The parent.
         parent: Option<&'a str>,
         /// `noirq bus`, `driver`, or nothing where the kernel prepares and completes.
         level: &'a str,
+        /// The level and name of the callback.
         verb: &'a str,
     },
     /// `power:device_pm_callback_end`
     End {
+        /// The driver.
         driver: &'a str,
+        /// The name of the device.
         device: &'a str,
+        /// The return value; 0 is success.
         error: i64,
     },
     /// `sched:sched_switch`
     Switch {
+        /// The thread that leaves the CPU.
         previous: u32,
         /// The name of the thread that left.
         name: &'a str,
         /// The thread that left could have gone on.
         preempted: bool,
+        /// The thread that gets the CPU.
         next: u32,
     },
 }
@@ -58,6 +73,7 @@ pub enum What<'a> {
 /// What a line is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
+    /// An event of interest.
     Event(TraceEvent<'a>),
     /// The ring buffer lost so many events before this place.
     Lost(u64),

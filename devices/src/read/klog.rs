@@ -19,33 +19,48 @@ use super::ftrace::nanoseconds;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogEvent<'a> {
     /// `PM: suspend entry (deep)`
-    Entry { state: &'a str },
+    Entry {
+        /// The value.
+        state: &'a str,
+    },
     /// `PM: suspend exit`
     Exit,
     /// A callback begins.
     Calling {
+        /// The driver.
         driver: &'a str,
+        /// The name of the device.
         device: &'a str,
+        /// The parent.
         parent: Option<&'a str>,
         /// Missing in old kernels.
         function: Option<&'a str>,
+        /// The thread.
         thread: u32,
     },
     /// A callback has returned.
     Returned {
+        /// The name of the device.
         device: &'a str,
+        /// The return value; 0 is success.
         error: i64,
+        /// Duration, ns.
         duration_ns: u64,
     },
     /// A pass over the devices has ended, well or not.
     Pass {
+        /// The pass.
         phase: DevicePhase,
+        /// Duration, ns.
         duration_ns: u64,
+        /// Whether no device failed.
         ended_well: bool,
     },
     /// Another step with its duration: name as in the trace.
     Step {
+        /// The name.
         name: &'static str,
+        /// Duration, ns.
         duration_ns: u64,
     },
     /// Another step begins or ends here.
@@ -55,8 +70,11 @@ pub enum LogEvent<'a> {
 /// What a line is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogLine<'a> {
+    /// An event of a suspend, with its time in ns.
     Event(u64, LogEvent<'a>),
+    /// Not about a suspend.
     Other,
+    /// About a suspend, but not parsable; says why.
     Damaged(String),
 }
 

@@ -40,12 +40,18 @@ pub enum ReadError {
          `dormouse devices record`, or with `trace-cmd record -e power:suspend_resume -e \
          power:device_pm_callback_start -e power:device_pm_callback_end`", path.display()
     )]
-    Unknown { path: PathBuf },
+    Unknown {
+        /// The file.
+        path: PathBuf,
+    },
     /// A line is damaged, and damage was not to be tolerated; or no line can be used.
     #[error("{}: line {line}: {what}", path.display())]
     Line {
+        /// The file.
         path: PathBuf,
+        /// The number of the line, from 1.
         line: usize,
+        /// What is wrong with the line.
         what: String,
     },
     /// A trace.dat, and nothing to read it with.
@@ -53,7 +59,12 @@ pub enum ReadError {
         "{}: is a trace.dat; reading it needs the program trace-cmd (Debian: apt install \
          trace-cmd), or give the output of `trace-cmd report -t`: {why}", path.display()
     )]
-    TraceDat { path: PathBuf, why: String },
+    TraceDat {
+        /// The file.
+        path: PathBuf,
+        /// Why it could not be read.
+        why: String,
+    },
 }
 
 /// A line that could not be used.
@@ -61,22 +72,29 @@ pub enum ReadError {
 pub struct Damage {
     /// From 1.
     pub line: usize,
+    /// What is wrong with the line.
     pub what: String,
 }
 
 /// What came of reading a text.
 #[derive(Debug, Default)]
 pub struct Read {
+    /// The recording.
     pub recording: Recording,
+    /// The damaged lines.
     pub damages: Vec<Damage>,
 }
 
 /// What a text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// A recording as JSON.
     Recording,
+    /// Text of ftrace or trace-cmd.
     TraceText,
+    /// A kernel log.
     KernelLog,
+    /// A binary trace of trace-cmd.
     TraceDat,
 }
 

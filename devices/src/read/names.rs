@@ -11,9 +11,11 @@ use crate::model::{Device, Graph};
 /// The description of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Description<'a> {
+    /// The name of the device.
     pub name: &'a str,
     /// None if the device has no parent or it is unknown.
     pub parent: Option<&'a str>,
+    /// The driver.
     pub driver: &'a str,
 }
 

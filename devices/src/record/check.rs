@@ -11,7 +11,9 @@ use crate::sysfs;
 /// Something that is not there, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
+    /// What is missing.
     pub what: String,
+    /// What to do about it.
     pub todo: String,
 }
 

@@ -54,7 +54,12 @@ pub enum RecordError {
     File(#[from] FileError),
     /// The kernel did not suspend.
     #[error("the machine did not suspend: {reason}; what was traced until then is in {}", kept.display())]
-    NotSuspended { reason: String, kept: PathBuf },
+    NotSuspended {
+        /// The reason.
+        reason: String,
+        /// Where the trace is kept.
+        kept: PathBuf,
+    },
     /// The trace holds nothing.
     #[error("nothing of the suspend is in the trace, {}", .0.display())]
     Empty(PathBuf),
@@ -80,10 +85,15 @@ pub enum State {
 /// How far to go (`/sys/power/pm_test`), and then back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Test {
+    /// Freeze processes.
     Freezer,
+    /// Suspend devices.
     Devices,
+    /// Prepare the platform.
     Platform,
+    /// Take processors offline.
     Processors,
+    /// Suspend the core.
     Core,
 }
 
@@ -121,10 +131,13 @@ impl State {
 /// What to record, and where to keep it.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The sleep state.
     pub state: State,
+    /// The level of `pm_test`, if any.
     pub test: Option<Test>,
     /// Seconds until the real-time clock wakes the machine; none: something else does.
     pub wake_after_s: Option<u64>,
+    /// Number of suspends.
     pub cycles: u32,
     /// Seconds awake between cycles.
     pub pause: Duration,
@@ -132,6 +145,7 @@ pub struct Options {
     pub switches: bool,
     /// Ring buffer of each CPU.
     pub buffer_kib: u32,
+    /// Where the recording is kept.
     pub directory: PathBuf,
     /// `/sys`
     pub sys: PathBuf,

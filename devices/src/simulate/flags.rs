@@ -9,8 +9,11 @@ use crate::model::{Edges, Recording};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Permission {
+    /// As recorded (`power/async`).
     AsRecorded,
+    /// Every device.
     All,
+    /// No device.
     None,
     /// Devices slower than this in their worst case, all their direct and indirect dependents, and
     /// all devices that they depend on.

@@ -48,7 +48,9 @@ pub enum Schedule {
 /// The parameters of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Setting {
+    /// The order of the devices.
     pub schedule: Schedule,
+    /// Number of CPUs.
     pub cpus: usize,
     /// Workers of [`Schedule::Graph`] that need a processor; the others start as many threads as
     /// they have items.
@@ -57,6 +59,7 @@ pub struct Setting {
     pub sleepers: usize,
     /// A device slower than this makes [`Schedule::Graph`] wake another worker.
     pub wake_threshold_ns: u64,
+    /// The overheads of scheduling.
     pub overheads: Overheads,
     /// The machine is an emulator that counts the instructions of all CPUs on one clock: each CPU
     /// that is not idle prolongs the overhead of scheduling. A device's own work ends at a fixed

@@ -25,9 +25,11 @@ impl Job {
 /// A phase to schedule.
 #[derive(Clone, Debug)]
 pub struct Problem {
+    /// Suspend or resume.
     pub direction: Direction,
     /// By device.
     pub jobs: Vec<Job>,
+    /// The dependencies.
     pub edges: Edges,
     /// The order in which the kernel walks the list in this direction: on suspend subordinates
     /// come first, on resume superiors.

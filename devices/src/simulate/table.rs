@@ -9,8 +9,11 @@ use crate::model::{Cycle, DevicePhase, Direction, Recording};
 /// A schedule with a rule for permissions, under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Variant {
+    /// The name of the schedule.
     pub name: &'static str,
+    /// The order of the devices.
     pub schedule: Schedule,
+    /// The permissions to be async.
     pub permission: Permission,
 }
 
@@ -47,14 +50,19 @@ pub fn variants(threshold_ns: u64, has_permissions: bool) -> Vec<Variant> {
 /// What one variant would take in a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Prediction {
+    /// The name of the schedule.
     pub name: &'static str,
+    /// Duration of the whole phase, ns.
     pub makespan_ns: u64,
     /// Of the makespan of list order (below 1 is faster).
     pub ratio_to_list: f64,
     /// Of the lower bound (1 is the best that any schedule could do).
     pub ratio_to_bound: f64,
+    /// CPU time of scheduling, ns.
     pub overhead_ns: u64,
+    /// Work items queued.
     pub items: u64,
+    /// Threads woken.
     pub wakeups: u64,
     /// Devices that may be async.
     pub async_devices: usize,
@@ -63,6 +71,7 @@ pub struct Prediction {
 /// One phase under all variants.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PhaseTable {
+    /// The pass.
     pub phase: DevicePhase,
     /// As recorded, where the recording has the phase's begin and end.
     pub recorded_ns: Option<u64>,
@@ -70,30 +79,43 @@ pub struct PhaseTable {
     pub callbacks: usize,
     /// All callbacks, one after the other.
     pub sum_ns: u64,
+    /// The lower bound.
     pub bound: Bound,
+    /// The predictions, one per schedule.
     pub predictions: Vec<Prediction>,
 }
 
 /// All phases of a direction together: the kernel passes through them one after the other.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DirectionTable {
+    /// Suspend or resume.
     pub direction: Direction,
+    /// The recorded duration, ns.
     pub recorded_ns: Option<u64>,
+    /// The sum of all callbacks, ns.
     pub sum_ns: u64,
+    /// The lower bound, ns.
     pub bound_ns: u64,
+    /// The predictions, one per schedule.
     pub predictions: Vec<Prediction>,
 }
 
 /// The whole table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
+    /// Number of CPUs.
     pub cpus: usize,
+    /// Number of devices.
     pub devices: usize,
+    /// Number of dependencies.
     pub edges: usize,
     /// Links that would have closed a cycle.
     pub refused_links: usize,
+    /// The parameters of the simulation.
     pub setting: Setting,
+    /// The passes.
     pub phases: Vec<PhaseTable>,
+    /// Suspend and resume as a whole.
     pub totals: Vec<DirectionTable>,
 }
 

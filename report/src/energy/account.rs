@@ -14,10 +14,13 @@ use crate::stats::{Summary, median};
 pub struct Share {
     /// As in `cycles.jsonl`; `rest` is what no part accounts for.
     pub part: String,
+    /// Duration, s.
     pub seconds: f64,
+    /// Power, W.
     pub watts: Option<f64>,
     /// Which power of the profile was used.
     pub power: Option<String>,
+    /// Energy, J.
     pub joules: Option<f64>,
 }
 
@@ -28,6 +31,7 @@ pub struct WayEnergy {
     pub way: &'static str,
     /// None where its duration, or the power of a part, is not known.
     pub joules: Option<Summary>,
+    /// The phases.
     pub parts: Vec<Share>,
 }
 
@@ -70,14 +74,17 @@ impl Opponent {
 /// The energy of a case's cycles.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseEnergy {
+    /// The label of the case.
     pub label: String,
     /// Cycles that resumed.
     pub n: usize,
+    /// Suspend, resume and migrating back.
     pub ways: Vec<WayEnergy>,
     /// Down, up and home; none where one of the first two is not known.
     pub total_j: Option<Summary>,
     /// What a pause costs; none where the total, or the power of `idle` or `off` is not known.
     pub pause: Option<PauseCost>,
+    /// The alternatives, each with its break-even pause.
     pub break_even: Vec<Opponent>,
     /// Why something is not known: what no cycle saw, and powers that the profile lacks.
     pub missing: Vec<String>,
@@ -86,7 +93,9 @@ pub struct CaseEnergy {
 /// The energy of all cases by one profile.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Energy {
+    /// The power profile.
     pub profile: Profile,
+    /// The energy of each case.
     pub cases: Vec<CaseEnergy>,
 }
 

@@ -30,6 +30,7 @@ const MOST_WATTS: f64 = 1e6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
+    /// Measured on the machine.
     Measured,
     /// Calculated from other measurements.
     Derived,
@@ -57,8 +58,11 @@ pub struct Power {
     /// with modes and parts as in `cycles.jsonl`. A phase without a power of its own has that of
     /// the whole way, a mode without one that of all modes.
     pub of: String,
+    /// Power, W.
     pub watts: f64,
+    /// The kind of source.
     pub origin: Origin,
+    /// Where the figure is from.
     pub source: String,
 }
 
@@ -66,9 +70,12 @@ pub struct Power {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
+    /// The name of the profile.
     pub name: String,
+    /// The machine, and where its power was measured.
     #[serde(default)]
     pub description: String,
+    /// All powers of the profile.
     #[serde(rename = "power")]
     pub powers: Vec<Power>,
 }
@@ -82,19 +89,32 @@ pub enum ProfileError {
         path.display(),
         BUILT_IN.map(|(name, _)| name).join(", ")
     )]
-    Read { path: PathBuf, source: io::Error },
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Where the figure is from.
+        source: io::Error,
+    },
     /// Not TOML, or not of the right form.
     #[error(
         "{at}: not a power profile:\n{reason}docs/reference/power-profiles.md describes the format"
     )]
-    Form { at: String, reason: String },
+    Form {
+        /// The value.
+        at: String,
+        /// The reason.
+        reason: String,
+    },
     /// A number or a name that cannot be.
     #[error(
         "{at}: power of {of:?}: {reason}; docs/reference/power-profiles.md describes the format"
     )]
     Value {
+        /// The place in the file.
         at: String,
+        /// The power that is wrong.
         of: String,
+        /// What is wrong with it.
         reason: String,
     },
 }

@@ -25,8 +25,11 @@ const JS: &str = include_str!("../../assets/page.js");
 
 /// What a page shows.
 pub struct Page<'a> {
+    /// The title of the page.
     pub title: &'a str,
+    /// The timeline of the run.
     pub timeline: &'a Timeline,
+    /// The results of the cycles.
     pub cycles: &'a [Cycle],
     /// The cycles by mode and fill; compared where there are several.
     pub cases: &'a [Case],
@@ -41,6 +44,7 @@ pub struct Page<'a> {
 /// The words of a page that is not of a run of the lab; everything in HTML is escaped already.
 #[derive(Clone, Debug, Default)]
 pub struct OwnPage {
+    /// The title of the page.
     pub title: String,
     /// One sentence of plain text.
     pub verdict: String,

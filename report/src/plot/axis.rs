@@ -20,6 +20,7 @@ pub enum Scale {
 /// What ticks say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ticks {
+    /// Plain numbers.
     Numbers,
     /// Values are seconds, shown as `10 ms`, `1 min`, `1 d`.
     Durations,
@@ -30,7 +31,9 @@ pub enum Ticks {
 pub struct Axis {
     /// What it shows, with the unit: `time since wake [s]`.
     pub label: String,
+    /// Linear or logarithmic.
     pub scale: Scale,
+    /// The kind of tick labels.
     pub ticks: Ticks,
 }
 
@@ -205,8 +208,11 @@ fn finer(tick: f64) -> impl Iterator<Item = f64> {
 /// An axis with its numbers; places, not values.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
+    /// The lower end of the axis.
     pub low: f64,
+    /// The upper end of the axis.
     pub high: f64,
+    /// The kind of tick labels.
     pub ticks: Vec<(f64, String)>,
 }
 

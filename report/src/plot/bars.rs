@@ -11,11 +11,15 @@ use crate::stats::Summary;
 /// A value with how far it may be off.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
+    /// The group on the x axis.
     pub group: String,
+    /// The series, which has a colour.
     pub series: String,
+    /// The height of the bar.
     pub value: f64,
     /// Ends of the error tick; none where both are the value.
     pub low: f64,
+    /// The upper end of the error tick.
     pub high: f64,
     /// Written above; may be empty.
     pub text: String,

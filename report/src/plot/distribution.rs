@@ -14,6 +14,7 @@ pub struct Sample {
     pub group: String,
     /// Its colour: what is compared; may be empty where it is one.
     pub series: String,
+    /// The values.
     pub values: Vec<f64>,
 }
 

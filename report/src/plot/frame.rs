@@ -38,11 +38,15 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 /// Title, axes and size of a plot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
+    /// The title above the plot.
     pub title: String,
+    /// The x axis.
     pub x: Axis,
+    /// The y axis.
     pub y: Axis,
     /// In pixels; the drawing scales.
     pub width: u32,
+    /// Height, px.
     pub height: u32,
 }
 
@@ -71,7 +75,9 @@ impl Frame {
 
 /// A line of the legend.
 pub(super) struct Entry<'a> {
+    /// The name in the legend.
     pub name: &'a str,
+    /// The colour in the legend.
     pub colour: Colour,
     /// Drawn as a line with this pattern, else as a square.
     pub dash: Option<Dash>,

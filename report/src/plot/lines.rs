@@ -9,6 +9,7 @@ use super::{label, palette};
 /// Values in the order of x.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
+    /// The name in the legend.
     pub name: String,
     /// (x, y); what is not finite, or has no place on a logarithmic axis, interrupts the line.
     pub points: Vec<(f64, f64)>,
@@ -36,7 +37,9 @@ impl Line {
 /// An upright line at a value of x, with a name: where two lines cross, or where a phase ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Marker {
+    /// Place on the x axis.
     pub x: f64,
+    /// The name in the legend.
     pub name: String,
 }
 

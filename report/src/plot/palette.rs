@@ -11,6 +11,7 @@ use plotters::style::RGBColor;
 /// A colour on a light and on a dark ground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Colour {
+    /// Red, green and blue on a light ground.
     pub light: (u8, u8, u8),
     dark: (u8, u8, u8),
 }

@@ -26,6 +26,7 @@ const MAX_BAR_WIDTH: usize = 72;
 pub struct Style {
     /// Columns of the terminal.
     pub width: usize,
+    /// Whether to use colours.
     pub colour: bool,
     /// Bars of block characters; else of ASCII.
     pub unicode: bool,

@@ -21,9 +21,13 @@ use crate::event::{Clock, Event, HOST_STAMPS, Kind};
 /// Where an event is drawn; the kernel shares the firmware's clock but not its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
+    /// The machine that runs the lab.
     Host,
+    /// User space of the emulated machine.
     Guest,
+    /// The kernel of the emulated machine.
     Kernel,
+    /// Its firmware.
     Firmware,
 }
 
@@ -60,7 +64,9 @@ impl Lane {
 /// An event with its place on the common axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Placed<'a> {
+    /// The event.
     pub event: &'a Event,
+    /// The lane in which it is drawn.
     pub lane: Lane,
     /// The event's own phase, except that firmware's `resume` of a power-on that restored nothing
     /// is `boot`: at its begin firmware cannot know.

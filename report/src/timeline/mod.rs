@@ -22,11 +22,17 @@ use layout::lay_out;
 /// Something that took time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
+    /// The lane in which it is drawn.
     pub lane: Lane,
+    /// The number of the cycle.
     pub cycle: u64,
+    /// The phase of the whole machine.
     pub phase: String,
+    /// The step.
     pub name: String,
+    /// Begin on the common axis, ns.
     pub begin_ns: u64,
+    /// End on the common axis, ns.
     pub end_ns: u64,
     /// False where the end was never seen.
     pub complete: bool,
@@ -53,11 +59,17 @@ impl Span {
 /// Something that happened at one instant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
+    /// The lane in which it is drawn.
     pub lane: Lane,
+    /// The number of the cycle.
     pub cycle: u64,
+    /// The phase of the whole machine.
     pub phase: String,
+    /// The step.
     pub name: String,
+    /// Time on the common axis, ns.
     pub at_ns: u64,
+    /// Further values.
     pub detail: Map<String, Value>,
     /// True for an end whose begin was never seen.
     pub orphan_end: bool,
@@ -66,7 +78,9 @@ pub struct Mark {
 /// A number of bytes that changes over time, for instance memory migrated back so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter {
+    /// The lane in which it is drawn.
     pub lane: Lane,
+    /// The step.
     pub name: String,
     /// (time, value), ascending in time.
     pub samples: Vec<(u64, u64)>,
@@ -79,6 +93,7 @@ pub struct Timeline {
     pub spans: Vec<Span>,
     /// Ascending in time.
     pub marks: Vec<Mark>,
+    /// Values over time.
     pub counters: Vec<Counter>,
     /// Intervals without power.
     pub outages: Vec<(u64, u64)>,

@@ -9,17 +9,24 @@ use super::super::problem::Job;
 pub enum Stage {
     /// Handling the list entry.
     Enter,
+    /// Waits for its bus.
     Bus,
+    /// First half of the work.
     FirstHalf,
+    /// Sleeps.
     Asleep,
+    /// Second half of the work.
     SecondHalf,
+    /// Done.
     Over,
 }
 
 /// A device that a thread is working on.
 #[derive(Clone, Copy, Debug)]
 pub struct Running {
+    /// The number of the device.
     pub device: usize,
+    /// How far it is.
     pub stage: Stage,
 }
 
