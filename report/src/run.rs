@@ -37,10 +37,20 @@ pub enum ReportError {
     NoRun(PathBuf),
     /// A file of the run cannot be read.
     #[error("{}: cannot be read: {source}; check the path and its permissions", path.display())]
-    Read { path: PathBuf, source: io::Error },
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system reported.
+        source: io::Error,
+    },
     /// A file of the report cannot be written.
     #[error("{}: cannot be written: {source}; check permissions and free space", path.display())]
-    Write { path: PathBuf, source: io::Error },
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system reported.
+        source: io::Error,
+    },
     /// A plot of the page cannot be drawn.
     #[error(transparent)]
     Plot(#[from] PlotError),

@@ -64,7 +64,12 @@ pub enum LogEvent<'a> {
         duration_ns: u64,
     },
     /// Another step begins or ends here.
-    Mark { name: &'static str, begin: bool },
+    Mark {
+        /// The value.
+        name: &'static str,
+        /// The value.
+        begin: bool,
+    },
 }
 
 /// What a line is.

@@ -32,7 +32,12 @@ pub enum ReadError {
     Recording(#[from] FileError),
     /// The file system refuses.
     #[error("{}: cannot be read: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system reported.
+        source: io::Error,
+    },
     /// Nothing that this program knows.
     #[error(
         "{}: neither a recording, nor a trace with the events suspend_resume and \

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::template::{CSS, fill, plots_row};
 use super::{charts, energy};
-use crate::compare::{Case, Cell, Row};
+use crate::compare::{self, Case, Cell, Row};
 use crate::energy::Energy;
 use crate::format::{bytes, escape_html};
 use crate::plot::PlotError;
@@ -55,7 +55,7 @@ pub fn page(
 /// A plot cannot be drawn.
 pub fn section(cases: &[Case]) -> Result<String, PlotError> {
     let plots = plots(cases, None)?;
-    Ok(plots + &rows_table(cases, &super::rows(cases)))
+    Ok(plots + &rows_table(cases, &compare::rows(cases)))
 }
 
 fn plots(cases: &[Case], home: Option<String>) -> Result<String, PlotError> {
@@ -192,8 +192,8 @@ mod tests {
         };
         let runs = [run(), run()];
         let cases = cases(&runs);
-        let profile = energy::Profile::find("xeon-cxl-fpga".as_ref()).unwrap();
-        let energy = energy::of_cases(&profile, &cases);
+        let profile = crate::energy::Profile::find("xeon-cxl-fpga".as_ref()).unwrap();
+        let energy = crate::energy::of_cases(&profile, &cases);
         let timelines = [Timeline::default(), Timeline::default()];
         page(&runs, &timelines, &cases, &rows(&cases), Some(&energy)).unwrap()
     }

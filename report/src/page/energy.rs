@@ -109,7 +109,7 @@ fn break_even_table(html: &mut String, energy: &Energy) {
             body,
             "<tr><td class=\"name\">{}</td><td class=\"name\">{}</td><td>{}</td></tr>",
             escape_html(&case.label),
-            escape_html(&opponent.name()),
+            escape_html(opponent.name()),
             opponent.verdict(),
         );
     }

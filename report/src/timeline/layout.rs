@@ -6,9 +6,9 @@ use super::Span;
 use super::align::Lane;
 
 /// Overlapping spans of one lane beyond this many rows are drawn over each other.
-const MAX_TRACKS: usize = 8;
+pub(super) const MAX_TRACKS: usize = 8;
 /// Deeper nesting than this is drawn at this depth.
-const MAX_DEPTH: usize = 12;
+pub(super) const MAX_DEPTH: usize = 12;
 
 /// Gives each span a track on which it nests properly, and its depth there.
 pub fn lay_out(spans: &mut [Span]) {

@@ -427,7 +427,7 @@ mod tests {
             timeline
                 .spans
                 .iter()
-                .all(|s| s.track < MAX_TRACKS && s.depth < MAX_DEPTH)
+                .all(|s| s.track < layout::MAX_TRACKS && s.depth < layout::MAX_DEPTH)
         );
     }
 
