@@ -1,13 +1,13 @@
-//! What the benchmarks share: their journal, their rows, their results, and the page that shows them.
+//! Shared by the benchmarks: journal, rows, results, and the page that shows them.
 
 pub mod journal;
 pub mod outcome;
 pub mod page;
 pub mod rows;
 
-use std::fs;
 use std::process::Command;
 
+use dormouse_system::{Root, kernel};
 use serde_json::{Value, json};
 
 /// The first line that a command prints; nothing where it cannot be run.
@@ -25,17 +25,12 @@ pub fn date() -> String {
 
 /// Processor, cores and kernel of this machine.
 pub fn machine() -> Value {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let cpuinfo = read("/proc/cpuinfo");
-    let cpu = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-        .map_or("unknown", |(_, name)| name);
+    let host = Root::host();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    json!({"cpu": cpu, "cores": cores, "kernel": read("/proc/sys/kernel/osrelease").trim()})
+    json!({"cpu": kernel::processor(&host), "cores": cores, "kernel": kernel::release(&host)})
 }
 
-/// Three digits that count.
+/// A number with three significant digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

@@ -8,9 +8,10 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use dormouse_report::stats::{Summary, quantile};
+use dormouse_tests::bench::{date, machine};
 use dormouse_tests::wake::Waking;
 use dormouse_tests::{lab_cycle, test_folder};
 use serde_json::{Value, json};
@@ -68,11 +69,13 @@ fn main() -> ExitCode {
             row["ratio"].as_f64().unwrap_or(f64::NAN),
         );
     }
+    let mut emulated = machine();
+    emulated["accelerator"] = json!("tcg");
     let result = json!({
         "name": "wake",
         "date": date(),
         "command": "make bench-wake",
-        "machine": machine(),
+        "machine": emulated,
         "rows": rows,
     });
     let path = folder.join("wake.json");
@@ -209,23 +212,4 @@ fn row(
         row["met"] = json!(ratio >= goal);
     }
     row
-}
-
-fn machine() -> Value {
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let cpu = cpuinfo
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-        .map_or("unknown", |(_, name)| name);
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    json!({"cpu": cpu, "cores": cores, "kernel": kernel.trim(), "accelerator": "tcg"})
-}
-
-fn date() -> String {
-    let said = Command::new("date")
-        .arg("--iso-8601")
-        .output()
-        .expect("date can be run");
-    String::from_utf8_lossy(&said.stdout).trim().to_owned()
 }

@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use dormouse_lab::cache::sha256_of_file;
+use dormouse_system::{Root, memory};
 use dormouse_tests::bench::journal::Journal;
 use dormouse_tests::bench::outcome::{Outcome, ended};
 use dormouse_tests::bench::{date, first_line, machine};
@@ -205,11 +206,8 @@ fn described(context: &Context) -> Value {
 }
 
 fn memory_bytes() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    text.lines()
-        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next())
-        .and_then(|kib| kib.parse::<u64>().ok())
-        .map_or(0, |kib| kib << 10)
+    let meminfo = memory::read(&Root::host());
+    meminfo.get("MemTotal").copied().unwrap_or(0)
 }
 
 fn file_system(place: &std::path::Path) -> String {

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dormouse_system::{Root, memory};
+
 use crate::criu::Criu;
 use crate::plan::{Case, Who};
 use crate::{dump, slowdown};
@@ -45,15 +47,8 @@ pub fn milliseconds(nanoseconds: u64) -> f64 {
 
 /// Memory that others do not use now, bytes.
 fn available_bytes() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    text.lines()
-        .find_map(|line| {
-            line.strip_prefix("MemAvailable:")?
-                .split_whitespace()
-                .next()
-        })
-        .and_then(|kib| kib.parse::<u64>().ok())
-        .map_or(0, |kib| kib << 10)
+    let meminfo = memory::read(&Root::host());
+    meminfo.get("MemAvailable").copied().unwrap_or(0)
 }
 
 /// Measures.
