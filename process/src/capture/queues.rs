@@ -15,8 +15,8 @@ pub(super) struct Message {
     pub bytes: Vec<u8>,
 }
 
-/// Why datagrams cannot be put into the queue again as they were: their receiver would learn who
-/// has sent them.
+/// Why datagrams cannot be put into the queue again as they were: their receiver can see the
+/// address or the credentials of the sender.
 pub(super) fn sender_is_known(socket: &OwnedFd, messages: &[Message]) -> Option<&'static str> {
     if messages.is_empty() {
         return None;

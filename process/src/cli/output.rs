@@ -56,7 +56,7 @@ pub fn report(report: &Report) -> String {
         report.threads,
         milliseconds(report.freeze_ns),
         milliseconds(report.capture_ns),
-        milliseconds(report.scan_ns.max(report.look_ns)),
+        milliseconds(report.scan_ns.max(report.look_ns)), // until 0.3
         milliseconds(report.copy_ns),
         milliseconds(report.files_ns),
         milliseconds(report.commit_ns),

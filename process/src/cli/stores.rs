@@ -92,7 +92,7 @@ pub fn status(arguments: &NamedArguments) -> Result<u8, CliError> {
     let budget = status.budget_bytes.map_or_else(|| "none".to_owned(), bytes);
     line(&format!(
         "recent maximum of dirty memory {} (budget {budget}); a persist would take {:.1} ms at {}/s",
-        bytes(status.max_dirty_bytes.max(status.most_dirty_bytes)),
+        bytes(status.max_dirty_bytes.max(status.most_dirty_bytes)), // until 0.3
         status.persist_ms,
         bytes(status.bandwidth_bytes_per_s as u64),
     ))?;

@@ -75,9 +75,9 @@ pub struct Report {
     /// Dirty pages found.
     #[serde(default)]
     pub scan_ns: u64,
-    /// The former name of `scan_ns`, for one version.
+    /// The former name of `scan_ns`.
     #[serde(default)]
-    pub look_ns: u64,
+    pub look_ns: u64, // until 0.3
     /// Pages compared and copied.
     pub copy_ns: u64,
     /// Waiting for files that the program writes (beside the copying).
@@ -101,7 +101,7 @@ pub struct Report {
 impl Report {
     fn scanned_in(&mut self, time: Duration) {
         self.scan_ns = nanoseconds(time);
-        self.look_ns = self.scan_ns;
+        self.look_ns = self.scan_ns; // until 0.3
     }
 }
 

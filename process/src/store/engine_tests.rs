@@ -448,7 +448,7 @@ fn what_a_snapshot_reads_stays_while_later_epochs_are_written() {
 }
 
 #[test]
-fn densely_filled_memory_lies_in_whole_aligned_chunks() {
+fn densely_filled_memory_fills_whole_aligned_chunks() {
     let (mut engine, _) = open(Simulated::new(blank(), 8 << 20, i64::MAX, 1));
     assert!(write_pages(&mut engine, 1, 512, 1024, 7));
     engine.commit(b"", Cause::Background, 1, 0).unwrap();

@@ -44,7 +44,7 @@ pub enum StoreError {
     OtherUser {
         /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
         /// The calling user.
         user: u32,
@@ -102,7 +102,7 @@ pub enum StoreError {
     OtherName {
         /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         holds: String,
         /// The wanted name.
         wanted: String,

@@ -44,7 +44,7 @@ fn an_epoch_is_there_after_the_store_was_closed() {
 }
 
 #[test]
-fn a_store_has_one_writer_at_a_time_and_says_who() {
+fn a_store_has_one_writer_at_a_time_and_names_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = store_in(directory.path());
     let store = Store::open(&path, "cache", Access::Create, None).unwrap();
@@ -61,7 +61,7 @@ fn a_store_has_one_writer_at_a_time_and_says_who() {
 
 /// `status` at the very instant of a start.
 #[test]
-fn a_writer_waits_for_those_who_only_look() {
+fn a_writer_waits_for_readers() {
     let directory = tempfile::tempdir().unwrap();
     let path = store_in(directory.path());
     drop(Store::open(&path, "cache", Access::Create, None).unwrap());

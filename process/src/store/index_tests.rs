@@ -88,7 +88,7 @@ fn replay(index: &mut Index, segment: &[u8]) {
 }
 
 proptest::proptest! {
-    /// Against a plain map: what was there before is told, page by page.
+    /// Against a plain map: what was there before is reported, page by page.
     #[test]
     fn every_frame_that_is_replaced_or_dropped_is_told(
         steps in proptest::collection::vec(

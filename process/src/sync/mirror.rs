@@ -37,7 +37,7 @@ pub struct Mirror {
 /// Assumed until a copy has been measured: 1 GiB/s.
 const FIRST_GUESS: f64 = (1u64 << 30) as f64;
 /// Comparing 1 MiB with the store takes about as long as stopping the program.
-const WORTH_A_STOP_PAGES: u64 = (1 << 20) / PAGE_BYTES;
+const STOP_PAGES_MIN: u64 = (1 << 20) / PAGE_BYTES;
 /// A copy smaller than this measures system calls rather than bandwidth.
 const MEASURED_BYTES: u64 = 1 << 20;
 
@@ -134,7 +134,7 @@ impl Mirror {
     /// and has none, or much was found that is not protected.
     pub fn lacks_protection(&self) -> bool {
         let lacks = |space: &Space| match space.uffd {
-            Some(_) => space.unprotected_pages >= WORTH_A_STOP_PAGES,
+            Some(_) => space.unprotected_pages >= STOP_PAGES_MIN,
             None => !space.refused,
         };
         self.tracking && self.spaces.values().any(lacks)

@@ -165,7 +165,7 @@ impl Tracker {
             bandwidth_bytes_per_s: mirror.bandwidth(),
             budget_bytes: budget,
             max_dirty_bytes: max_dirty,
-            most_dirty_bytes: max_dirty,
+            most_dirty_bytes: max_dirty, // until 0.3
             to_bring_in_bytes: self.filling.as_ref().map_or(0, Filling::left_bytes),
             persist_ms: (copying + FIXED_COST.as_secs_f64()) * 1e3,
             ..self.status.clone()

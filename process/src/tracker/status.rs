@@ -30,9 +30,9 @@ pub struct Status {
     /// Maximum of the dirty bytes that the last 100 rounds have found: the bound that is achieved.
     #[serde(default)]
     pub max_dirty_bytes: u64,
-    /// The former name of `max_dirty_bytes`, for one version.
+    /// The former name of `max_dirty_bytes`.
     #[serde(default)]
-    pub most_dirty_bytes: u64,
+    pub most_dirty_bytes: u64, // until 0.3
     /// Time that a persist would take with `max_dirty_bytes`, milliseconds.
     pub persist_ms: f64,
     /// Rounds of background sync so far.

@@ -69,7 +69,7 @@ static void move(size_t number)
 }
 
 /* A child sees nothing of what its parent keeps to itself. */
-static void fork_and_look(size_t page)
+static void fork_and_check(size_t page)
 {
 	pid_t child = fork();
 	int status;
@@ -107,7 +107,7 @@ int main(void)
 			size_t number = turn * 29 % PIECES;
 
 			if (turn % 16 == 0)
-				fork_and_look(turn / 16 % (PIECE / PAGE));
+				fork_and_check(turn / 16 % (PIECE / PAGE));
 			if (turn % 3)
 				split_and_merge(pieces[number]);
 			else

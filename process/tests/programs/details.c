@@ -209,7 +209,7 @@ int main(void)
 	CHECK(connect(connected, (void *)&from, sizeof(from)) == 0);
 	CHECK(sendto(sender, "third", 5, 0, (void *)&connected_to, sizeof(to)) == 5);
 
-	/* Who hears of input. */
+	/* The receiver of SIGIO. */
 	int pipes[2];
 	CHECK(pipe(pipes) == 0 && fcntl(pipes[0], F_SETOWN, getpid()) == 0);
 	CHECK(fcntl(pipes[0], F_SETSIG, SIGUSR1) == 0);

@@ -1,6 +1,6 @@
 /*
  * Opens one of everything, says "ready", waits until a file "go" appears in its directory, and
- * checks that everything is as it was. Each difference is told by name; their number is the exit
+ * checks that everything is as it was. Each difference is reported by name; their number is the exit
  * code.
  */
 #define _GNU_SOURCE

@@ -139,7 +139,7 @@ static void hold(struct desk *desk, size_t pages, size_t rate_pages)
 {
 	uint64_t *memory = map(pages * PAGE);
 	uint32_t *versions = map((pages * sizeof(uint32_t) + PAGE - 1) & ~(PAGE - 1));
-	uint64_t last_ns, owed = 0;
+	uint64_t last_ns, backlog = 0;
 
 	for (size_t page = 0; page < pages; page++)
 		fill(memory + page * WORDS, page, 0);
@@ -149,9 +149,9 @@ static void hold(struct desk *desk, size_t pages, size_t rate_pages)
 		uint64_t now = now_ns(CLOCK_MONOTONIC);
 
 		/* After a pause it does not make up for what it did not write. */
-		owed += (now - last_ns > 20000000 ? 20000000 : now - last_ns) * rate_pages;
+		backlog += (now - last_ns > 20000000 ? 20000000 : now - last_ns) * rate_pages;
 		last_ns = now;
-		for (; owed >= 1000000000; owed -= 1000000000) {
+		for (; backlog >= 1000000000; backlog -= 1000000000) {
 			size_t page = rnd() % pages;
 
 			fill(memory + page * WORDS, page, ++versions[page]);

@@ -1,6 +1,6 @@
 /*
  * Eight threads, each in another kind of interruptible wait. A wait that ends early or with an
- * error that the program should never see is told on standard output, and is the exit code.
+ * error that the program should never see is reported on standard output, and is the exit code.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,12 +1,12 @@
-//! What cannot be restored is said by name while the program runs, not after power failed: at
-//! the start, at the next epoch after it came, and when a persist is asked for.
+//! What cannot be restored is reported by name while the program runs, not after power failed: at
+//! the start, at the next epoch after it appeared, and at a persist.
 
 use std::fs;
 
 use dormouse_tests::program::{Program, alone};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Makes and ends one thing after the other when it is told to; says when it has.
+/// Makes and ends one thing after the other on request, and reports each.
 const SCRIPT: &str = "
 import ctypes, mmap, os, socket, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
@@ -172,7 +172,7 @@ fn what_comes_later_is_named_at_the_next_epoch_and_by_persist_and_nothing_is_los
     assert_eq!(said.code, 0, "{}", said.all());
     assert_eq!(program.wait(), 0);
     program.run();
-    // It has not forgotten what it was told before.
+    // It still has the earlier requests.
     tell(directory.path(), "make-fanotify");
     program.until("made", |program| program.said().contains("made fanotify"));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Who says that power fails: a real upsd with its dummy driver, and signals.
+//! Sources of power-loss warnings: a real upsd with its dummy driver, and signals.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

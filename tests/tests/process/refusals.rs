@@ -14,7 +14,7 @@ use dormouse_tests::dormouse_path;
 use dormouse_tests::program::{Program, alone};
 use tempfile::TempDir;
 
-/// Has a file open and listens on a port, and counts aloud. Grows when it is told to.
+/// Has a file open and listens on a port, and counts aloud. Grows on request.
 const SCRIPT: &str = "
 import os, socket, sys, time
 data = open(sys.argv[1] + '/data', 'r+')
@@ -73,7 +73,7 @@ impl Counter {
         self.directory.path().join(name)
     }
 
-    /// What it has counted: numbers, and who counted.
+    /// What it has counted: numbers, and the PIDs of the counting processes.
     fn counted(&self) -> Vec<(u64, i32)> {
         let said = self.program.said();
         let lines = said.lines().filter_map(|line| line.strip_prefix("at "));
@@ -140,7 +140,7 @@ fn a_pid_that_is_taken_is_named_with_its_holder_and_the_state_is_kept() {
     counter.refused(1, &[&format!("PID {pid} is taken by sleep")]);
     assert!(
         holder.try_wait().expect("our child").is_none(),
-        "who has it is left alone"
+        "the process that has it is left alone"
     );
     holder.kill().expect("killed");
     holder.wait().expect("ended");
@@ -266,7 +266,7 @@ fn another_user_is_told_whose_it_is_or_which_right_is_missing_and_the_state_is_k
         "what a program has in memory is nobody else's business"
     );
     assert_eq!(by_nobody(&["it.store", "user 0", "user 65534"]), 1);
-    // His own file does not give him the rights that it takes.
+    // Its own file does not give the user the capabilities that a restore needs.
     chown(&store, Some(NOBODY), Some(NOBODY)).expect("root");
     assert_eq!(by_nobody(&["CAP_SYS_PTRACE"]), 3);
     chown(&store, Some(0), Some(0)).expect("root");
@@ -405,7 +405,7 @@ fn a_store_on_a_read_only_file_system_is_named_and_the_state_is_kept() {
 }
 
 #[test]
-fn of_two_trackers_the_second_is_told_who_has_the_store_and_the_first_goes_on() {
+fn a_second_tracker_is_refused_with_the_name_of_the_first_which_continues() {
     let mut counter = Counter::running(None, &[]);
     let tracker = format!("in use by process {} (dormouse)", counter.program.tracker());
     let said = counter.program.refused(&[]);

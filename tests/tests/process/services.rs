@@ -310,7 +310,7 @@ fn redis_has_every_acknowledged_write_after_each_of_fifty_cuts() {
     tracked.wait_for("output", "Ready to accept");
     let first = tracked.processes();
     let acknowledged = Arc::new(AtomicU64::new(0));
-    // Different instants in each run are no help to who must repeat a failure.
+    // The same instants in each run, so that a failure can be repeated.
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     for cut in 0..cuts() {
         let before = acknowledged.load(Ordering::SeqCst);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(180);
+const WAIT_MAX: Duration = Duration::from_secs(180);
 const LOOK: Duration = Duration::from_micros(100);
 
 const BEAT: u64 = 0;
@@ -79,7 +79,7 @@ impl Desk {
                 return Ok(beat);
             }
             alive()?;
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > WAIT_MAX {
                 return Err("the program does not beat".into());
             }
             std::thread::sleep(LOOK);
@@ -93,7 +93,7 @@ impl Desk {
         self.set(ASKED, number)?;
         let started = Instant::now();
         while self.word(DONE)? != number {
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > WAIT_MAX {
                 return Err("the program does not follow orders".into());
             }
             std::thread::sleep(LOOK);

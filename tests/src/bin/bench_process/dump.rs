@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::criu::Criu;
 use crate::desk::{Desk, now_ns};
-use crate::plan::{BUDGET, Case, Who};
+use crate::plan::{BUDGET, Case, Party};
 use crate::visit::{Context, Values, milliseconds, ms};
 
 const NAME: &str = "load";
@@ -24,15 +24,15 @@ const CHURN_MIB: u64 = 256;
 const SETTLE: Duration = Duration::from_secs(60);
 
 /// Measures persist and restore of one case.
-pub fn measure(case: Case, who: Who, context: &Context) -> Result<Values, String> {
+pub fn measure(case: Case, party: Party, context: &Context) -> Result<Values, String> {
     let directory = context.fresh_directory()?;
     let desk = Desk::new(&directory.join("desk"))?;
-    match who {
-        Who::Criu | Who::CriuTracking => {
+    match party {
+        Party::Criu | Party::CriuTracking => {
             let criu = context.criu.as_ref().map_err(Clone::clone)?;
             theirs(
                 case,
-                who == Who::CriuTracking,
+                party == Party::CriuTracking,
                 context,
                 criu,
                 &desk,

@@ -15,8 +15,9 @@ pub struct Entry {
     /// What it ran on.
     pub machine: Value,
     pub case: String,
-    /// Who was measured; see [`crate::plan::Who`].
-    pub who: String,
+    /// The measured party; see [`crate::plan::Party`].
+    #[serde(alias = "who")]
+    pub party: String,
     pub round: usize,
     pub seconds: f64,
     /// Measured values, by name; the unit is the name's ending.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use dormouse_report::plot::{Axis, Bar, Frame, Line, PlotError, bars, lines};
 
-use crate::plan::{Case, DICTIONARIES, PASS_SIZES, PAYLOADS, REDIS_TESTS, SIZES, Who};
+use crate::plan::{Case, DICTIONARIES, PASS_SIZES, PAYLOADS, Party, REDIS_TESTS, SIZES};
 use crate::rows::{Measured, size};
 
 /// File names and what is in them; the same for `docs/evaluation/figures`.
@@ -37,10 +37,10 @@ pub const FIGURES: [(&str, &str); 7] = [
     ),
 ];
 
-const PARTIES: [(Who, &str); 3] = [
-    (Who::Untracked, "untracked"),
-    (Who::Tracked, "tracked"),
-    (Who::Budgeted, "tracked, budget 64 MiB"),
+const PARTIES: [(Party, &str); 3] = [
+    (Party::Untracked, "untracked"),
+    (Party::Tracked, "tracked"),
+    (Party::Budgeted, "tracked, budget 64 MiB"),
 ];
 
 /// Draws all of them into `folder`.
@@ -66,8 +66,8 @@ pub fn write(measured: &Measured<'_>, folder: &Path) -> Result<(), String> {
 }
 
 fn bar(measured: &Measured<'_>, case: Case, value: &str, group: &str) -> Vec<Bar> {
-    let of = |(who, name): &(Who, &str)| {
-        let summary = measured.summary(case, *who, value)?;
+    let of = |(party, name): &(Party, &str)| {
+        let summary = measured.summary(case, *party, value)?;
         Some(Bar::of_median(group, *name, &summary))
     };
     PARTIES.iter().filter_map(of).collect()
@@ -119,9 +119,9 @@ fn seven_zip(measured: &Measured<'_>) -> Result<String, PlotError> {
 type CaseOf = fn(u64) -> Case;
 
 /// Medians by size.
-fn line(measured: &Measured<'_>, name: &str, of: CaseOf, who: Who, value: &str) -> Line {
+fn line(measured: &Measured<'_>, name: &str, of: CaseOf, party: Party, value: &str) -> Line {
     let points = SIZES.into_iter().filter_map(|mib| {
-        let summary = measured.summary(of(mib), who, value)?;
+        let summary = measured.summary(of(mib), party, value)?;
         Some((mib as f64, summary.median))
     });
     Line::new(name, points.collect())
@@ -136,7 +136,7 @@ fn by_size(title: &str, all: &[Line]) -> Result<String, PlotError> {
 fn persist(measured: &Measured<'_>) -> Result<String, PlotError> {
     let cycle: CaseOf = |mib| Case::Cycle { mib };
     let budget: CaseOf = |mib| Case::Budget { mib };
-    let (ours, criu) = (Who::Ours, Who::Criu);
+    let (ours, criu) = (Party::Ours, Party::Criu);
     let all = [
         line(measured, "budget 64 MiB", budget, ours, "request_ms"),
         line(measured, "nothing synced", cycle, ours, "request_ms"),
@@ -148,8 +148,8 @@ fn persist(measured: &Measured<'_>) -> Result<String, PlotError> {
 fn restore(measured: &Measured<'_>) -> Result<String, PlotError> {
     let cycle: CaseOf = |mib| Case::Cycle { mib };
     let all = [
-        line(measured, "ours", cycle, Who::Ours, "restore_ms"),
-        line(measured, "criu restore", cycle, Who::Criu, "restore_ms"),
+        line(measured, "ours", cycle, Party::Ours, "restore_ms"),
+        line(measured, "criu restore", cycle, Party::Criu, "restore_ms"),
     ];
     by_size("Restore to running", &all)
 }

@@ -32,7 +32,7 @@ use dormouse_tests::program::compile;
 use serde_json::{Value, json};
 
 use entry::Entry;
-use plan::{Case, Who, cases};
+use plan::{Case, Party, cases};
 use rows::Measured;
 use visit::{Context, Values, visit};
 
@@ -40,7 +40,7 @@ const COMMAND: &str = "make bench-process";
 /// Visits without a result before a case is given up: it has one then.
 const TRIES: usize = 2;
 
-/// Whole-process persistence beside CRIU: persist, restore, and what tracking costs
+/// Whole-process persistence beside CRIU: persist, restore, and the overhead of tracking
 #[derive(Debug, Parser)]
 struct Options {
     /// Folder of results and of the journal
@@ -120,18 +120,18 @@ fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entr
     let cases: Vec<Case> = cases(options.max_mib).into_iter().filter(wanted).collect();
     for round in 1..=options.rounds {
         for case in &cases {
-            for who in order(case.parties(), round) {
-                if is_done(&journal, *case, who, round) {
+            for party in order(case.parties(), round) {
+                if is_done(&journal, *case, party, round) {
                     continue;
                 }
                 eprint!(
                     "bench: round {round} of {}, {}, {}",
                     options.rounds,
                     case.name(),
-                    who.name()
+                    party.name()
                 );
                 let started = Instant::now();
-                let result = visit(*case, who, &context);
+                let result = visit(*case, party, &context);
                 eprintln!(": {}", told(&result));
                 let (values, failure) = match result {
                     Ok(values) => (values, None),
@@ -142,7 +142,7 @@ fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entr
                     date: date(),
                     machine: machine.clone(),
                     case: case.name(),
-                    who: who.name().to_owned(),
+                    party: party.name().to_owned(),
                     round,
                     seconds: started.elapsed().as_secs_f64(),
                     values,
@@ -157,15 +157,17 @@ fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entr
 }
 
 /// Another party begins in each round.
-fn order(parties: &[Who], round: usize) -> impl Iterator<Item = Who> + '_ {
+fn order(parties: &[Party], round: usize) -> impl Iterator<Item = Party> + '_ {
     let all = parties.iter().copied().cycle();
     all.skip(round % parties.len()).take(parties.len())
 }
 
 /// This visit was made, or was tried often enough.
-fn is_done(journal: &Journal<Entry>, case: Case, who: Who, round: usize) -> bool {
+fn is_done(journal: &Journal<Entry>, case: Case, party: Party, round: usize) -> bool {
     let name = case.name();
-    let visits = journal.of(&name).filter(|entry| entry.who == who.name());
+    let visits = journal
+        .of(&name)
+        .filter(|entry| entry.party == party.name());
     let (failed, good): (Vec<&Entry>, Vec<&Entry>) =
         visits.partition(|entry| entry.failure.is_some());
     good.iter().any(|entry| entry.round == round)
@@ -239,8 +241,8 @@ mod tests {
 
     #[test]
     fn another_party_begins_in_each_round() {
-        let parties = [Who::Ours, Who::Criu];
-        let names = |round| order(&parties, round).map(Who::name).collect::<Vec<_>>();
+        let parties = [Party::Ours, Party::Criu];
+        let names = |round| order(&parties, round).map(Party::name).collect::<Vec<_>>();
         assert_eq!(names(1), ["criu", "ours"]);
         assert_eq!(names(2), ["ours", "criu"]);
     }

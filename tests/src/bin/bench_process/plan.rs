@@ -38,7 +38,7 @@ pub enum Case {
 
 /// A party of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum Party {
     /// `dormouse process`.
     Ours,
     /// `criu dump`, `criu restore`.
@@ -53,16 +53,16 @@ pub enum Who {
     Untracked,
 }
 
-impl Who {
+impl Party {
     /// Identifies it in the journal.
     pub fn name(self) -> &'static str {
         match self {
-            Who::Ours => "ours",
-            Who::Criu => "criu",
-            Who::CriuTracking => "criu-track-mem",
-            Who::Tracked => "tracked",
-            Who::Budgeted => "budgeted",
-            Who::Untracked => "untracked",
+            Party::Ours => "ours",
+            Party::Criu => "criu",
+            Party::CriuTracking => "criu-track-mem",
+            Party::Tracked => "tracked",
+            Party::Budgeted => "budgeted",
+            Party::Untracked => "untracked",
         }
     }
 }
@@ -80,15 +80,15 @@ impl Case {
         }
     }
 
-    /// Who takes part.
-    pub fn parties(self) -> &'static [Who] {
+    /// Party takes part.
+    pub fn parties(self) -> &'static [Party] {
         match self {
-            Case::Cycle { mib } if mib > CRIU_MAX_MIB => &[Who::Ours],
-            Case::Cycle { .. } => &[Who::Ours, Who::Criu],
-            Case::Dirty { .. } => &[Who::Ours, Who::Criu, Who::CriuTracking],
-            Case::Budget { .. } => &[Who::Ours],
+            Case::Cycle { mib } if mib > CRIU_MAX_MIB => &[Party::Ours],
+            Case::Cycle { .. } => &[Party::Ours, Party::Criu],
+            Case::Dirty { .. } => &[Party::Ours, Party::Criu, Party::CriuTracking],
+            Case::Budget { .. } => &[Party::Ours],
             Case::Passes { .. } | Case::Redis { .. } | Case::Beside => {
-                &[Who::Tracked, Who::Untracked, Who::Budgeted]
+                &[Party::Tracked, Party::Untracked, Party::Budgeted]
             }
         }
     }
@@ -141,8 +141,12 @@ mod tests {
     #[test]
     fn criu_is_beside_us_wherever_a_goal_asks_for_it() {
         for case in [Case::Cycle { mib: 1 }, Case::Cycle { mib: GOAL_MIB }] {
-            assert!(case.parties().contains(&Who::Criu));
+            assert!(case.parties().contains(&Party::Criu));
         }
-        assert!(Case::Dirty { mib: GOAL_MIB }.parties().contains(&Who::Criu));
+        assert!(
+            Case::Dirty { mib: GOAL_MIB }
+                .parties()
+                .contains(&Party::Criu)
+        );
     }
 }

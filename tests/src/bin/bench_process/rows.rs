@@ -6,7 +6,7 @@ use dormouse_tests::bench::rows::{Better, row, with_bar, with_goal};
 use serde_json::Value;
 
 use crate::entry::Entry;
-use crate::plan::{Case, GOAL_MIB, PASS_SIZES, PAYLOADS, REDIS_TESTS, SIZES, Who};
+use crate::plan::{Case, GOAL_MIB, PASS_SIZES, PAYLOADS, Party, REDIS_TESTS, SIZES};
 
 /// The largest may take this much longer than the smallest where times are to be flat.
 const FLAT: f64 = 1.25;
@@ -15,28 +15,28 @@ const FLAT: f64 = 1.25;
 pub struct Measured<'a>(pub &'a Journal<Entry>);
 
 impl Measured<'_> {
-    fn entries(&self, case: Case, who: Who) -> Vec<&Entry> {
+    fn entries(&self, case: Case, party: Party) -> Vec<&Entry> {
         let name = case.name();
         let all = self.0.entries.iter();
-        all.filter(|entry| entry.case == name && entry.who == who.name())
+        all.filter(|entry| entry.case == name && entry.party == party.name())
             .collect()
     }
 
     /// All visits' values.
-    pub fn values(&self, case: Case, who: Who, value: &str) -> Vec<f64> {
-        let entries = self.entries(case, who);
+    pub fn values(&self, case: Case, party: Party, value: &str) -> Vec<f64> {
+        let entries = self.entries(case, party);
         let of = |entry: &&Entry| entry.values.get(value).copied();
         entries.iter().filter_map(of).collect()
     }
 
     /// Their median and spread, if there are any.
-    pub fn summary(&self, case: Case, who: Who, value: &str) -> Option<Summary> {
-        Summary::of(self.values(case, who, value))
+    pub fn summary(&self, case: Case, party: Party, value: &str) -> Option<Summary> {
+        Summary::of(self.values(case, party, value))
     }
 
     /// Why a party has no value.
-    pub fn why(&self, case: Case, who: Who) -> String {
-        let entries = self.entries(case, who);
+    pub fn why(&self, case: Case, party: Party) -> String {
+        let entries = self.entries(case, party);
         let failure = entries.iter().rev().find_map(|entry| entry.failure.clone());
         failure.unwrap_or_else(|| "not measured".into())
     }
@@ -46,7 +46,7 @@ impl Measured<'_> {
         &self,
         metric: &str,
         case: Case,
-        (ours, peer): (Who, Who),
+        (ours, peer): (Party, Party),
         (value, unit, better): (&str, &str, Better),
         title: &str,
     ) -> Option<Value> {
@@ -67,7 +67,7 @@ impl Measured<'_> {
         (value, unit, better): (&str, &str, Better),
         why: &str,
     ) -> Option<Value> {
-        let ours = self.summary(case, Who::Ours, value)?;
+        let ours = self.summary(case, Party::Ours, value)?;
         Some(row(metric, &situation(case), unit, better, &ours, Err(why)))
     }
 }
@@ -93,7 +93,7 @@ pub fn size(mib: u64) -> String {
 }
 
 const TIME: Better = Better::Less;
-const OURS_AND_CRIU: (Who, Who) = (Who::Ours, Who::Criu);
+const OURS_AND_CRIU: (Party, Party) = (Party::Ours, Party::Criu);
 const STEP: &str = "from the request to the commit; CRIU's command is compared with ours";
 
 /// Everything.
@@ -123,7 +123,7 @@ fn persist(measured: &Measured<'_>) -> Vec<Value> {
         "criu dump",
     );
     rows.extend(few.map(|row| with_goal(row, 10.0)));
-    let both = (Who::Ours, Who::CriuTracking);
+    let both = (Party::Ours, Party::CriuTracking);
     let title = "criu dump after pre-dump";
     rows.extend(measured.beside("persist, command", dirty, both, command, title));
     rows.extend(bandwidth(measured));
@@ -147,7 +147,7 @@ fn persist(measured: &Measured<'_>) -> Vec<Value> {
 /// GiB a second, from the request to the commit.
 fn bandwidth(measured: &Measured<'_>) -> Option<Value> {
     let case = Case::Cycle { mib: GOAL_MIB };
-    let entries = measured.entries(case, Who::Ours);
+    let entries = measured.entries(case, Party::Ours);
     let of = |entry: &&Entry| {
         let seconds = entry.values.get("request_ms")? / 1e3;
         Some(entry.values.get("stored_bytes")? / f64::from(1 << 30) / seconds)
@@ -166,7 +166,7 @@ fn flat(
     value: &str,
 ) -> Option<Value> {
     let all: Vec<(Case, Summary)> = cases
-        .filter_map(|case| Some((case, measured.summary(case, Who::Ours, value)?)))
+        .filter_map(|case| Some((case, measured.summary(case, Party::Ours, value)?)))
         .collect();
     let ((small, min), (large, max)) = (all.first()?, all.last()?);
     if small == large {
@@ -227,12 +227,12 @@ fn restore(measured: &Measured<'_>) -> Vec<Value> {
     rows
 }
 
-const TRACKERS: [(Who, &str); 2] = [(Who::Tracked, ""), (Who::Budgeted, ", budget 64 MiB")];
+const TRACKERS: [(Party, &str); 2] = [(Party::Tracked, ""), (Party::Budgeted, ", budget 64 MiB")];
 
 fn slowdowns(measured: &Measured<'_>) -> Vec<Value> {
     let mut rows = Vec::new();
-    for (who, how) in TRACKERS {
-        let against = (who, Who::Untracked);
+    for (party, how) in TRACKERS {
+        let against = (party, Party::Untracked);
         let name = "untracked";
         for mib in PASS_SIZES {
             let case = Case::Passes { mib };
@@ -263,7 +263,7 @@ pub mod tests {
     use super::*;
 
     /// A journal with one visit of each party of each case, all values as `value` says.
-    pub fn journal(value: impl Fn(Case, Who, &str) -> Option<f64>) -> Journal<Entry> {
+    pub fn journal(value: impl Fn(Case, Party, &str) -> Option<f64>) -> Journal<Entry> {
         let folder = tempfile::tempdir().unwrap();
         let mut journal = Journal::open(&folder.path().join("j"), "x").unwrap();
         let names = [
@@ -277,10 +277,10 @@ pub mod tests {
             .into_iter()
             .chain(["pass_ms", "mean_mips", "SET_per_s"]);
         for case in crate::plan::cases(u64::MAX) {
-            for who in case.parties() {
+            for party in case.parties() {
                 let values: std::collections::BTreeMap<String, f64> = names
                     .clone()
-                    .filter_map(|name| Some((name.to_owned(), value(case, *who, name)?)))
+                    .filter_map(|name| Some((name.to_owned(), value(case, *party, name)?)))
                     .collect();
                 let failure = values.is_empty().then(|| "it crashed".to_owned());
                 let entry = Entry {
@@ -288,7 +288,7 @@ pub mod tests {
                     date: "2026-01-01".into(),
                     machine: Value::Null,
                     case: case.name(),
-                    who: who.name().into(),
+                    party: party.name().into(),
                     round: 1,
                     seconds: 1.0,
                     values,
@@ -308,14 +308,14 @@ pub mod tests {
 
     #[test]
     fn every_goal_is_held_against_what_was_measured() {
-        let journal = journal(|case, who, name| {
-            Some(match (case, who, name) {
-                (_, Who::Criu, "restore_ms") => 200.0,
+        let journal = journal(|case, party, name| {
+            Some(match (case, party, name) {
+                (_, Party::Criu, "restore_ms") => 200.0,
                 (Case::Cycle { mib: 8192 }, _, "restore_ms") => 60.0,
                 (_, _, "restore_ms") => 30.0,
                 (_, _, "stored_bytes") => f64::from(1 << 30),
-                (_, Who::Criu, _) => 1000.0,
-                (_, Who::Untracked, "mean_mips") => 1000.0,
+                (_, Party::Criu, _) => 1000.0,
+                (_, Party::Untracked, "mean_mips") => 1000.0,
                 (_, _, "mean_mips") => 950.0,
                 _ => 250.0,
             })
@@ -342,7 +342,7 @@ pub mod tests {
 
     #[test]
     fn a_peer_that_cannot_do_a_case_is_a_row_that_says_why() {
-        let journal = journal(|_, who, _| (who == Who::Ours).then_some(1.0));
+        let journal = journal(|_, party, _| (party == Party::Ours).then_some(1.0));
         let rows = rows(&Measured(&journal));
         let row = find(&rows, "persist, command", "1 GiB, nothing synced before");
         assert_eq!(

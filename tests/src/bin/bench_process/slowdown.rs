@@ -1,4 +1,4 @@
-//! What tracking costs: the tracked program, and another one beside it.
+//! Overhead of tracking: on the tracked program, and on another one beside it.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use dormouse_report::stats::median;
 use dormouse_tests::program::Program;
 
 use crate::desk::Desk;
-use crate::plan::{BUDGET, Case, DICTIONARIES, REDIS_TESTS, Who};
+use crate::plan::{BUDGET, Case, DICTIONARIES, Party, REDIS_TESTS};
 use crate::visit::{Context, Values, ms};
 
 /// As in Streicher 2024.
@@ -26,15 +26,15 @@ const RANGE: u64 = 600;
 /// What runs beside 7z: a program of 1 GiB that writes so much a second.
 const BESIDE_MIB: &str = "1024";
 const BESIDE_RATE: &str = "32";
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Measures one case with, or without, a tracker.
-pub fn measure(case: Case, who: Who, context: &Context) -> Result<Values, String> {
+pub fn measure(case: Case, party: Party, context: &Context) -> Result<Values, String> {
     let directory = context.fresh_directory()?;
     match case {
-        Case::Passes { mib } => passes(mib, who, context, &directory),
-        Case::Redis { bytes } => redis(bytes, who, &directory),
-        Case::Beside => beside(who, context, &directory),
+        Case::Passes { mib } => passes(mib, party, context, &directory),
+        Case::Redis { bytes } => redis(bytes, party, &directory),
+        Case::Beside => beside(party, context, &directory),
         _ => unreachable!("{case:?} is no slowdown"),
     }
 }
@@ -46,10 +46,10 @@ enum Running {
 }
 
 impl Running {
-    fn start(who: Who, directory: &Path, words: &[&str]) -> Result<Self, String> {
+    fn start(party: Party, directory: &Path, words: &[&str]) -> Result<Self, String> {
         let mut options = vec!["--on-power-loss", "none"];
-        match who {
-            Who::Untracked => {
+        match party {
+            Party::Untracked => {
                 let output = std::fs::File::create(directory.join("output"))
                     .map_err(|error| error.to_string())?;
                 let child = Command::new(words[0])
@@ -61,7 +61,7 @@ impl Running {
                     .map_err(|error| format!("{}: {error}", words[0]))?;
                 return Ok(Self::Alone(child));
             }
-            Who::Budgeted => options.extend(["--budget", BUDGET]),
+            Party::Budgeted => options.extend(["--budget", BUDGET]),
             _ => {}
         }
         let mut program = Program::new(None, directory, "program", &options, words);
@@ -104,12 +104,12 @@ impl Drop for Running {
     }
 }
 
-fn passes(mib: u64, who: Who, context: &Context, directory: &Path) -> Result<Values, String> {
+fn passes(mib: u64, party: Party, context: &Context, directory: &Path) -> Result<Values, String> {
     let load = context.load.display().to_string();
     let count = PASSES.max(MIN_PASS_MIB / mib);
     let words = [&load, "passes", &mib.to_string(), &count.to_string()];
     let started = Instant::now();
-    let mut running = Running::start(who, directory, &words)?;
+    let mut running = Running::start(party, directory, &words)?;
     running.wait()?;
     let whole = ms(started.elapsed());
     let said = std::fs::read_to_string(directory.join("output")).map_err(|e| e.to_string())?;
@@ -142,15 +142,15 @@ fn answers(port: u16) -> bool {
     })
 }
 
-fn redis(bytes: u64, who: Who, directory: &Path) -> Result<Values, String> {
+fn redis(bytes: u64, party: Party, directory: &Path) -> Result<Values, String> {
     let port = free_port()?;
     let number = port.to_string();
     let mut words = vec!["redis-server", "--port", &number, "--bind", "127.0.0.1"];
     words.extend(["--save", "", "--appendonly", "no"]);
-    let mut running = Running::start(who, directory, &words)?;
+    let mut running = Running::start(party, directory, &words)?;
     let started = Instant::now();
     while !answers(port) {
-        if running.has_ended() || started.elapsed() > PATIENCE {
+        if running.has_ended() || started.elapsed() > WAIT_MAX {
             return Err("redis-server does not answer".into());
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -185,12 +185,12 @@ fn redis_benchmark(port: &str, test: &str, bytes: u64, requests: u64) -> Result<
         .ok_or_else(|| format!("redis-benchmark -t {test}: {said}"))
 }
 
-fn beside(who: Who, context: &Context, directory: &Path) -> Result<Values, String> {
+fn beside(party: Party, context: &Context, directory: &Path) -> Result<Values, String> {
     let desk = Desk::new(&directory.join("desk"))?;
     let load = context.load.display().to_string();
     let path = desk.path().display().to_string();
     let words = [&load, "churn", &path, BESIDE_MIB, BESIDE_RATE];
-    let mut running = Running::start(who, directory, &words)?;
+    let mut running = Running::start(party, directory, &words)?;
     desk.beat_after(0, || match running.has_ended() {
         true => Err("the program beside 7z ended".into()),
         false => Ok(()),

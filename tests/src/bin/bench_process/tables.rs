@@ -7,7 +7,7 @@ use dormouse_tests::bench::short;
 use serde_json::Value;
 
 use crate::figures::FIGURES;
-use crate::plan::{Case, GOAL_MIB, SIZES, Who};
+use crate::plan::{Case, GOAL_MIB, Party, SIZES};
 use crate::rows::{Measured, situation, size};
 
 /// Steps of a persist, and where their milliseconds are.
@@ -90,7 +90,7 @@ fn steps(text: &mut String, measured: &Measured<'_>) {
     let more = [Case::Dirty { mib: GOAL_MIB }].into_iter();
     let more = more.chain(SIZES.map(|mib| Case::Budget { mib }));
     for case in cases.into_iter().chain(more) {
-        let of = |value| measured.summary(case, Who::Ours, value);
+        let of = |value| measured.summary(case, Party::Ours, value);
         let Some(stored) = of("stored_bytes") else {
             continue;
         };
@@ -116,18 +116,18 @@ fn restores(text: &mut String, measured: &Measured<'_>) {
     );
     for mib in SIZES {
         let case = Case::Cycle { mib };
-        let of = |who, value| cell(measured.summary(case, who, value));
-        if measured.summary(case, Who::Ours, "restore_ms").is_none() {
+        let of = |party, value| cell(measured.summary(case, party, value));
+        if measured.summary(case, Party::Ours, "restore_ms").is_none() {
             continue;
         }
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} |",
             size(mib),
-            of(Who::Ours, "restore_ms"),
-            of(Who::Criu, "restore_ms"),
-            of(Who::Ours, "compared_ms"),
-            of(Who::Criu, "compared_ms"),
+            of(Party::Ours, "restore_ms"),
+            of(Party::Criu, "restore_ms"),
+            of(Party::Ours, "compared_ms"),
+            of(Party::Criu, "compared_ms"),
         );
     }
     text.push('\n');
@@ -141,7 +141,7 @@ fn failures(text: &mut String, measured: &Measured<'_>) {
             let why = entry.failure.as_ref()?.lines().next().unwrap_or_default();
             Some(format!(
                 "- {}, {}, round {}: {why}",
-                entry.case, entry.who, entry.round
+                entry.case, entry.party, entry.round
             ))
         })
         .collect();
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn every_comparison_has_its_line_and_a_failed_visit_is_named() {
-        let journal = journal(|_, who, name| match (who, name) {
-            (Who::Criu, _) => None,
+        let journal = journal(|_, party, name| match (party, name) {
+            (Party::Criu, _) => None,
             (_, "stored_bytes") => Some(f64::from(1 << 20)),
             _ => Some(2.0),
         });

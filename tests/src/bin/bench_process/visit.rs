@@ -8,7 +8,7 @@ use std::time::Duration;
 use dormouse_system::{Root, memory};
 
 use crate::criu::Criu;
-use crate::plan::{Case, Who};
+use crate::plan::{Case, Party};
 use crate::{dump, slowdown};
 
 /// Values by name; the unit is the name's ending.
@@ -55,7 +55,7 @@ fn available_bytes() -> u64 {
 ///
 /// # Errors
 /// Why there is no result: a result, too.
-pub fn visit(case: Case, who: Who, context: &Context) -> Result<Values, String> {
+pub fn visit(case: Case, party: Party, context: &Context) -> Result<Values, String> {
     let (needed, available) = (case.needed_bytes(), available_bytes());
     if needed > available {
         return Err(format!(
@@ -66,10 +66,10 @@ pub fn visit(case: Case, who: Who, context: &Context) -> Result<Values, String> 
     }
     let result = match case {
         Case::Cycle { .. } | Case::Dirty { .. } | Case::Budget { .. } => {
-            dump::measure(case, who, context)
+            dump::measure(case, party, context)
         }
         Case::Passes { .. } | Case::Redis { .. } | Case::Beside => {
-            slowdown::measure(case, who, context)
+            slowdown::measure(case, party, context)
         }
     };
     let _ = fs::remove_dir_all(context.place.join("visit"));
