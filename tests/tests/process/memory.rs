@@ -18,7 +18,7 @@ const RESERVED: u64 = 16;
 /// copies the pages that the tracker is just reading.
 const POOL: u64 = 3 * RESERVED;
 /// Of the tracker at a program that changes its mappings all the time.
-const LOOKS: u64 = 200;
+const SCANS: u64 = 200;
 
 fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |value| value.parse().expect("a number"))
@@ -212,7 +212,7 @@ fn a_mapping_that_grows_and_moves_under_background_sync_stays_whole() {
     program.run();
     assert!(program.wait_for("ok", 1), "{}", program.said());
     program.until("scanned often", |program| {
-        program.status()["tracker"]["rounds"].as_u64() >= Some(LOOKS)
+        program.status()["tracker"]["rounds"].as_u64() >= Some(SCANS)
     });
     let said = program.verb("persist", &["--then", "continue"]);
     assert_eq!(said.code, 0, "{}", said.all());
@@ -332,5 +332,36 @@ fn the_memory_model_holds_for_random_sequences_and_each_way_to_restore() {
         program.cut(false);
         // While no other test has begun.
         drop(huge_pages);
+    }
+}
+
+/// Programs that check themselves: each ends with the number of differences that it finds.
+#[test]
+fn private_mappings_and_other_details_are_as_they_were_after_each_life() {
+    for source in ["private_of_shared.c", "details.c"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let binary = compile(directory.path(), source);
+        let script = format!(
+            "cd {} && exec {}",
+            directory.path().display(),
+            binary.display()
+        );
+        let options = ["--on-power-loss", "none", "--epoch-interval", "60min"];
+        let command = ["sh", "-c", &script];
+        let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+        program.run();
+        program.until("ready", |program| program.said().contains("ready"));
+        // Twice: the second state is that of a restored program.
+        for life in 0..2 {
+            let said = program.verb("persist", &["--then", "kill"]);
+            assert_eq!(said.code, 0, "{source}, life {life}: {}", said.all());
+            assert_eq!(program.wait(), 0);
+            program.run();
+            program.until("restored", |program| {
+                program.status()["tracker"]["epochs"].is_u64()
+            });
+        }
+        fs::write(directory.path().join("go"), "").expect("go");
+        assert_eq!(program.wait(), 0, "{source}: {}", program.said());
     }
 }
