@@ -8,7 +8,25 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use common::{Killed, compile};
+use dormouse_process::procfs;
 use dormouse_process::ptrace::{FrozenTree, release_late};
+
+/// Waits for a state; the limit is for a test that fails.
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < limit, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until all threads of `waits.c` exist.
+fn until_it_waits(pid: i32) {
+    const THREADS: usize = 9;
+    until("all threads", || {
+        procfs::threads(pid).is_ok_and(|threads| threads.len() == THREADS)
+    });
+}
 
 fn counter(file: &std::fs::File) -> u64 {
     let mut bytes = [0u8; 8];
@@ -21,9 +39,19 @@ fn calls_that_run_in_a_frozen_thread_do_not_disturb_what_it_waited_for() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = compile(directory.path(), "waits.c");
     let mut child = Killed(Command::new(program).arg("2").spawn().expect("the program"));
-    for _ in 0..20 {
+    until_it_waits(child.pid());
+    for round in 0..20 {
         std::thread::sleep(Duration::from_millis(40));
         let mut tree = FrozenTree::freeze(&[child.pid()]).expect("frozen");
+        // On a busy machine its waits are over before the last round.
+        if round > 0
+            && tree
+                .processes
+                .iter()
+                .all(|process| process.threads.is_empty())
+        {
+            break;
+        }
         for process in &mut tree.processes {
             for thread in 0..process.threads.len() {
                 let tid = process.threads[thread].tid as u64;
@@ -56,15 +84,13 @@ fn a_frozen_tree_of_short_lived_threads_and_children_stands_still_and_goes_on() 
             .spawn()
             .expect("it runs"),
     );
-    std::thread::sleep(Duration::from_millis(100));
+    until("the counter is there", || {
+        std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() >= 8)
+    });
     let file = std::fs::File::open(&path).expect("the counter");
     let mut last = 0;
     for round in 0..30 {
-        let until = Instant::now() + Duration::from_secs(10);
-        while counter(&file) == last {
-            assert!(Instant::now() < until, "round {round}: it does not go on");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("it goes on", || counter(&file) != last);
         std::thread::sleep(Duration::from_millis(7 + round % 5));
         let tree = FrozenTree::freeze(&[child.pid()]).expect("frozen");
         let first = counter(&file);
@@ -79,7 +105,7 @@ fn a_frozen_tree_of_short_lived_threads_and_children_stands_still_and_goes_on() 
 
 /// Waits for a child's end, but not for ever.
 fn end(child: Killed, each: fn()) -> ExitStatus {
-    let until = Instant::now() + Duration::from_secs(60);
+    let limit = Instant::now() + Duration::from_secs(120);
     loop {
         each();
         let mut status = 0;
@@ -91,7 +117,7 @@ fn end(child: Killed, each: fn()) -> ExitStatus {
             return ExitStatus::from_raw(status);
         }
         assert!(got >= 0, "the end of process {} was lost", child.pid());
-        assert!(Instant::now() < until, "process {} hangs", child.pid());
+        assert!(Instant::now() < limit, "process {} hangs", child.pid());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -125,8 +151,12 @@ fn an_exit_status_is_not_lost_when_the_program_is_killed_while_it_is_being_froze
 fn a_thread_that_does_not_stop_in_time_is_named_and_runs_on_when_it_does() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = compile(directory.path(), "late.c");
-    let child = Killed(Command::new(program).arg("6").spawn().expect("it runs"));
-    std::thread::sleep(Duration::from_millis(300));
+    let go = directory.path().join("go");
+    let child = Killed(Command::new(program).arg(&go).spawn().expect("it runs"));
+    until("it waits for its child", || {
+        procfs::stat(child.pid(), child.pid()).is_ok_and(|stat| stat.state == 'D')
+            && procfs::children(child.pid()).is_ok_and(|children| !children.is_empty())
+    });
     // The second try takes up what the first had to leave.
     for _ in 0..2 {
         let error = FrozenTree::freeze(&[child.pid()])
@@ -139,6 +169,7 @@ fn a_thread_that_does_not_stop_in_time_is_named_and_runs_on_when_it_does() {
         );
         assert!(error.contains("did not stop"), "{error}");
     }
+    std::fs::write(go, "").expect("go");
     let status = end(child, release_late);
     assert!(status.success(), "it has missed its child's end: {status}");
 }
@@ -167,8 +198,8 @@ fn an_exit_status_is_not_lost_when_the_program_ends_while_it_is_being_frozen() {
 fn a_program_that_is_killed_while_it_is_frozen_is_reaped() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = compile(directory.path(), "waits.c");
-    let child = Killed(Command::new(program).arg("60").spawn().expect("it runs"));
-    std::thread::sleep(Duration::from_millis(100));
+    let child = Killed(Command::new(program).arg("600").spawn().expect("it runs"));
+    until_it_waits(child.pid());
     let tree = FrozenTree::freeze(&[child.pid()]).expect("frozen");
     // SAFETY: no memory involved.
     unsafe { libc::kill(child.pid(), libc::SIGKILL) };

@@ -8,22 +8,26 @@ use std::process::Command;
 use std::time::Duration;
 
 use common::compile;
+use dormouse_process::procfs;
 use roundtrip::{assert_good_end, start, through_death};
 
 #[test]
 fn a_sleeping_shell_goes_on() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("output");
-    let script =
-        "i=0; while [ $i -lt 20 ]; do echo line $i $$; i=$((i+1)); sleep 0.05; done; echo end";
+    let script = "i=0; while [ $i -lt 20 ]; do echo line $i $$; i=$((i+1)); sleep 0.05; \
+         [ $i = 4 ] && until [ -e go ]; do sleep 0.05; done; done; echo end";
     let child = start(
-        Command::new("bash").args(["-c", script]),
+        Command::new("bash")
+            .args(["-c", script])
+            .current_dir(directory.path()),
         &output,
         "line 3 ",
     );
     let pid = child.id();
     let root = through_death(child);
     assert_eq!(root as u32, pid);
+    std::fs::write(directory.path().join("go"), "").expect("go");
     assert_good_end(root, &output);
     let text = std::fs::read_to_string(&output).expect("the output");
     let wanted: String = (0..20).map(|i| format!("line {i} {pid}\n")).collect();
@@ -35,8 +39,12 @@ fn threads_in_all_kinds_of_waits_go_on_waiting() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("output");
     let program = compile(directory.path(), "waits.c");
-    let child = start(Command::new(program).arg("2"), &output, "");
-    std::thread::sleep(Duration::from_millis(500));
+    // Long enough that no wait is over before all of them are seen, also on a busy machine.
+    let child = start(Command::new(program).arg("8"), &output, "");
+    let pid = child.id() as i32;
+    while procfs::threads(pid).expect("it lives").len() < 9 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let root = through_death(child);
     assert_good_end(root, &output);
 }

@@ -121,11 +121,11 @@ pub struct Place {
 #[derive(Debug, Clone, Args)]
 pub struct Tracking {
     /// Maximum size of the store (default: as large as its file system allows)
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "SIZE")]
     pub store_size: Option<ByteSize>,
 
     /// Maximum dirty memory, as far as background sync keeps up
-    #[arg(long, value_name = "BYTES", conflicts_with = "deadline")]
+    #[arg(long, value_name = "SIZE", conflicts_with = "deadline")]
     pub budget: Option<ByteSize>,
 
     /// Maximum dirty memory as the time that a persist needs to store it

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Backing, FileKind, Process, SocketState, Tree};
+use super::{Backing, FileKind, Process, SocketState, Thread, Tree};
 use crate::procfs::Layout;
 use crate::store::PAGE_BYTES;
 
@@ -98,6 +98,35 @@ fn validate_process(tree: &Tree, process: &Process) -> Result<(), Invalid> {
     }
     number("limit count", process.limits.len() as i32, 0, 64)?;
     layout(pid, &process.layout)?;
+    validate_mappings(tree, process)?;
+    let mut last = -1;
+    for descriptor in &process.descriptors {
+        number("descriptor", descriptor.number, last + 1, DESCRIPTOR_MAX)?;
+        last = descriptor.number;
+        index(tree.files.len(), "file", descriptor.file, || {
+            format!("descriptor {} of process {pid}", descriptor.number)
+        })?;
+    }
+    for action in &process.actions {
+        number("signal", i32::from(action.signal), 1, i32::from(SIGNAL_MAX))?;
+    }
+    for timer in &process.timers {
+        number("timer", timer.id, 0, i32::MAX)?;
+    }
+    let queues = process.threads.iter().map(|thread| &thread.pending);
+    for queue in queues.chain([&process.pending]) {
+        if queue.len() > QUEUE_MAX || queue.iter().any(|info| info.0.len() != SIGINFO_BYTES) {
+            return Err(Invalid::Bad {
+                what: format!("signal queue of {pid}"),
+                why: "malformed",
+            });
+        }
+    }
+    process.threads.iter().try_for_each(validate_thread)
+}
+
+fn validate_mappings(tree: &Tree, process: &Process) -> Result<(), Invalid> {
+    let pid = process.pid;
     let mut end = 0;
     for mapping in &process.mappings {
         let wrong = |why| {
@@ -140,54 +169,32 @@ fn validate_process(tree: &Tree, process: &Process) -> Result<(), Invalid> {
             Backing::Anonymous | Backing::Kernel(_) | Backing::AioRing { .. } => {}
         }
     }
-    let mut last = -1;
-    for descriptor in &process.descriptors {
-        number("descriptor", descriptor.number, last + 1, DESCRIPTOR_MAX)?;
-        last = descriptor.number;
-        index(tree.files.len(), "file", descriptor.file, || {
-            format!("descriptor {} of process {pid}", descriptor.number)
-        })?;
+    Ok(())
+}
+
+fn validate_thread(thread: &Thread) -> Result<(), Invalid> {
+    if thread.xstate_bytes > XSTATE_BYTES_MAX || thread.xstate.len() > thread.xstate_bytes as usize
+    {
+        return Err(Invalid::Bad {
+            what: format!("register state of thread {}", thread.tid),
+            why: "too long",
+        });
     }
-    for action in &process.actions {
-        number("signal", i32::from(action.signal), 1, i32::from(SIGNAL_MAX))?;
-    }
-    for timer in &process.timers {
-        number("timer", timer.id, 0, i32::MAX)?;
-    }
-    let queues = process.threads.iter().map(|thread| &thread.pending);
-    for queue in queues.chain([&process.pending]) {
-        if queue.len() > QUEUE_MAX || queue.iter().any(|info| info.0.len() != SIGINFO_BYTES) {
+    let registers = &thread.registers;
+    for address in [registers.fs_base, registers.gs_base, registers.rip] {
+        // An address beyond would be a general protection fault of ours.
+        if address > TASK_END {
             return Err(Invalid::Bad {
-                what: format!("signal queue of {pid}"),
-                why: "malformed",
+                what: format!("a register of thread {}", thread.tid),
+                why: "an address outside of user space",
             });
         }
     }
-    for thread in &process.threads {
-        if thread.xstate_bytes > XSTATE_BYTES_MAX
-            || thread.xstate.len() > thread.xstate_bytes as usize
-        {
-            return Err(Invalid::Bad {
-                what: format!("register state of thread {}", thread.tid),
-                why: "too long",
-            });
-        }
-        let registers = &thread.registers;
-        for address in [registers.fs_base, registers.gs_base, registers.rip] {
-            // An address beyond would be a general protection fault of ours.
-            if address > TASK_END {
-                return Err(Invalid::Bad {
-                    what: format!("a register of thread {}", thread.tid),
-                    why: "an address outside of user space",
-                });
-            }
-        }
-        if thread.name.len() > 15 || thread.name.contains('\0') {
-            return Err(Invalid::Bad {
-                what: format!("name of {}", thread.tid),
-                why: "too long",
-            });
-        }
+    if thread.name.len() > 15 || thread.name.contains('\0') {
+        return Err(Invalid::Bad {
+            what: format!("name of {}", thread.tid),
+            why: "too long",
+        });
     }
     Ok(())
 }
@@ -222,6 +229,22 @@ fn validate_files(tree: &Tree) -> Result<(), Invalid> {
             | FileKind::Pid(_) => {}
         }
     }
+    validate_sockets(tree)?;
+    for pipe in &tree.pipes {
+        if pipe.capacity > 1 << 30 || pipe.content.len() > pipe.capacity as usize {
+            return Err(Invalid::Bad {
+                what: "a pipe".to_owned(),
+                why: "fuller than it can be",
+            });
+        }
+        if let Some(fifo) = &pipe.path {
+            path(fifo, "path of a named pipe")?;
+        }
+    }
+    Ok(())
+}
+
+fn validate_sockets(tree: &Tree) -> Result<(), Invalid> {
     for (at, socket) in tree.sockets.iter().enumerate() {
         if let SocketState::Pair(peer) = socket.state {
             index(tree.sockets.len(), "socket", peer, || {
@@ -266,17 +289,6 @@ fn validate_files(tree: &Tree) -> Result<(), Invalid> {
                 what: format!("address of socket {at}"),
                 why: "too long",
             });
-        }
-    }
-    for pipe in &tree.pipes {
-        if pipe.capacity > 1 << 30 || pipe.content.len() > pipe.capacity as usize {
-            return Err(Invalid::Bad {
-                what: "a pipe".to_owned(),
-                why: "fuller than it can be",
-            });
-        }
-        if let Some(fifo) = &pipe.path {
-            path(fifo, "path of a named pipe")?;
         }
     }
     Ok(())

@@ -184,7 +184,9 @@ fn on_battery_the_program_is_made_safe_and_stopped_and_goes_on_when_power_is_bac
     assert_eq!(epochs(&status), 1, "{status}");
     assert_eq!(status["store"]["epoch"]["cause"], "persist", "{status}");
     let counted = program.said();
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    let pid = &status["tracker"]["pids"][0];
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    assert!(stat.contains(") T "), "{stat}");
     assert_eq!(program.said(), counted, "it is stopped");
     ups.says("OL CHRG");
     assert!(program.wait_for("at", 3), "{}", program.said());

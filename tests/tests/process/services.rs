@@ -465,12 +465,14 @@ fn sqlite_in_a_loop_of_transactions_commits_each_once() {
 
 #[test]
 fn a_shell_pipeline_loses_and_repeats_nothing() {
-    let script = "seq 1 3000 | while read n; do echo $n; [ $((n % 20)) = 0 ] && sleep 0.02; done | sed 's/$/ x/' \
+    let script = "seq 1 3000 | while read n; do echo $n; [ $((n % 20)) = 0 ] && sleep 0.02; \
+                  [ $n = 2000 ] && until [ -e go ]; do sleep 0.02; done; done | sed 's/$/ x/' \
                   | while read n x; do echo $n >&2; echo $n; [ $n = 200 ] && echo ready >> marks; done \
                   2>>seen | awk '{ sum += $1; n++ } END { print n, sum }'";
     let mut tracked = Tracked::new(|_| words(&["bash", "-c", script]));
     tracked.wait_for("marks", "ready");
     tracked.through_power_loss();
+    fs::write(tracked.path("go"), "").expect("go");
     tracked.assert_good_end();
     let output = tracked.output();
     assert!(
@@ -518,10 +520,16 @@ fn nginx_with_workers_serves_on_and_reloads() {
     for _ in 0..20 {
         assert!(get(port, &tracked).ends_with("the page"));
     }
+    let mut workers = tracked.processes();
+    workers.retain(|pid| *pid != master);
     // The master works, too: it makes new workers on a signal, and ends well on another.
     let master = rustix::process::Pid::from_raw(master).expect("not zero");
     rustix::process::kill_process(master, rustix::process::Signal::HUP).expect("a master");
-    std::thread::sleep(Duration::from_millis(300));
+    let started = Instant::now();
+    while tracked.processes().iter().any(|pid| workers.contains(pid)) {
+        assert!(started.elapsed() < WAIT_MAX, "the old workers stay");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     assert!(get(port, &tracked).ends_with("the page"));
     rustix::process::kill_process(master, rustix::process::Signal::QUIT).expect("a master");
     tracked.assert_good_end();

@@ -39,31 +39,8 @@ impl Writer<'_> {
         );
         self.epolls(list, process)?;
         Self::description_locks(list, self.tree, process);
-        for lock in &process.locks {
-            // struct flock: type, whence, start, length, pid.
-            let kind = if lock.exclusive {
-                libc::F_WRLCK
-            } else {
-                libc::F_RDLCK
-            } as u64;
-            let flock = self.words(&[kind, lock.start, lock.bytes, 0])?;
-            list.call(
-                libc::SYS_fcntl,
-                &[lock.descriptor as u64, libc::F_SETLK as u64, flock],
-                "lock a file as it was (another process has locked it)",
-            );
-        }
-        if let Some(root) = &process.root {
-            let path = self.string(root)?;
-            list.call(libc::SYS_chroot, &[path], "change its root directory");
-        }
-        // Within its root, the path is shorter.
-        let directory = match &process.root {
-            Some(root) => process.directory.strip_prefix(root.as_str()).unwrap_or("/"),
-            None => &process.directory,
-        };
-        let path = self.string(if directory.is_empty() { "/" } else { directory })?;
-        list.call(libc::SYS_chdir, &[path], "enter its directory");
+        self.record_locks(list, process)?;
+        self.directories(list, process)?;
         list.call(
             libc::SYS_umask,
             &[u64::from(process.umask)],
@@ -91,6 +68,47 @@ impl Writer<'_> {
             )
             .expect(Check::Any);
         }
+        self.signal_actions(list, process)?;
+        self.interval_timers(list, process)
+    }
+
+    /// POSIX record locks. They belong to the process: it sets them itself.
+    fn record_locks(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        for lock in &process.locks {
+            // struct flock: type, whence, start, length, pid.
+            let kind = if lock.exclusive {
+                libc::F_WRLCK
+            } else {
+                libc::F_RDLCK
+            } as u64;
+            let flock = self.words(&[kind, lock.start, lock.bytes, 0])?;
+            list.call(
+                libc::SYS_fcntl,
+                &[lock.descriptor as u64, libc::F_SETLK as u64, flock],
+                "lock a file as it was (another process has locked it)",
+            );
+        }
+        Ok(())
+    }
+
+    /// Root directory and current directory.
+    fn directories(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        if let Some(root) = &process.root {
+            let path = self.string(root)?;
+            list.call(libc::SYS_chroot, &[path], "change its root directory");
+        }
+        // Within its root, the path is shorter.
+        let directory = match &process.root {
+            Some(root) => process.directory.strip_prefix(root.as_str()).unwrap_or("/"),
+            None => &process.directory,
+        };
+        let path = self.string(if directory.is_empty() { "/" } else { directory })?;
+        list.call(libc::SYS_chdir, &[path], "enter its directory");
+        Ok(())
+    }
+
+    /// Handlers of signals; what it has inherited from the tracker is reset.
+    fn signal_actions(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
         for signal in 1..=64u64 {
             let Some(action) = process
                 .actions
@@ -115,6 +133,11 @@ impl Writer<'_> {
                 "set a signal handler",
             );
         }
+        Ok(())
+    }
+
+    /// Interval timers, with the time that was left.
+    fn interval_timers(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
         for (kind, &timer) in process.interval_timers.iter().enumerate() {
             let value = first_interval(process, kind, timer);
             if value == 0 {
