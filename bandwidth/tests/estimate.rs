@@ -220,6 +220,41 @@ fn without_samples_tasks_keep_their_proportions() {
 }
 
 #[test]
+fn traffic_of_unwatched_tasks_stays_unattributed() {
+    let mut estimator = Estimator::new(settings());
+    let mut found = Estimate::default();
+    for step in 0..50u64 {
+        let group = GroupSample {
+            group: 0,
+            counts: Some(Counts {
+                read_bytes: step * 4_000_000,
+                write_bytes: 0,
+            }),
+        };
+        let task = |pid, activity| TaskSample {
+            id: TaskId { pid, start_ns: 0 },
+            group: 0,
+            activity,
+            cpu_ns: step * MS,
+        };
+        let tasks = [
+            task(1, Activity::Sampled(1.0)),
+            task(0, Activity::UnattributedWeight(3.0)),
+        ];
+        found = estimator.step(step * 20 * MS, &[group], &tasks);
+    }
+    let total = found.total();
+    assert!(
+        (found.tasks[0].bandwidth / total - 0.25).abs() < 0.01,
+        "{found:?}"
+    );
+    assert!(
+        (found.groups[0].unattributed / total - 0.75).abs() < 0.01,
+        "{found:?}"
+    );
+}
+
+#[test]
 fn a_counter_at_fault_is_named_and_the_last_bandwidth_stays() {
     let mut world = World::new(1, vec![Truth::new(1, 0, 1_000_000, 0)]);
     let before = world.settle();

@@ -37,7 +37,8 @@ pub struct Settings {
     pub max_trim: f64,
     /// Half-life of the average of bytes per CPU second.
     pub rate_half_life_ms: f64,
-    /// Limit hold time: how long a limit must be unused before it is lifted.
+    /// The shortest limit hold time: how long a limit must be unused before it is lifted. It is
+    /// longer for users that return to their limits.
     pub limit_hold_ms: f64,
     /// Fraction of the threshold that other users keep when protected users alone exceed it.
     pub reserve: f64,
@@ -81,8 +82,6 @@ const MIN_CPU_TO_LEARN: f64 = 0.002;
 const HEADROOM: f64 = 1.5;
 /// Half-life of the average CPU time, longer than most periods.
 const USED_HALF_LIFE_MS: f64 = 150.0;
-/// A user may save up its share of this much time.
-const MAX_CREDIT_MS: f64 = 200.0;
 
 /// The decision of one step.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,6 +106,8 @@ pub struct Controller {
     unattributed: f64,
     /// Expected bandwidth of users that have left since then.
     departed: f64,
+    /// Whether any user was slowed in the last step.
+    contended: bool,
     /// The part of earlier errors that exceeded the clamp and is still to be corrected.
     carried_error: f64,
 }
@@ -120,6 +121,7 @@ impl Controller {
             baseline_level: Ewma::new(BASELINE_HALF_LIFE_MS),
             unattributed: 0.0,
             departed: 0.0,
+            contended: false,
             carried_error: 0.0,
         }
     }
@@ -151,16 +153,18 @@ impl Controller {
         let slowed = self.slowed(loads, &demands, &shares.shares);
         self.trim_shares(&demands, &slowed, &mut shares.shares);
         self.expect(unattributed, loads, &slowed, &shares.shares);
-        if shares.level.is_finite() {
+        self.contended = shares.level.is_finite();
+        if self.contended {
             self.baseline_level.add(interval_ms, shares.level);
         }
+        let return_level = self.return_level(capacity, loads, demands, shares.level);
         let limits = loads
             .iter()
             .zip(&slowed)
             .zip(&shares.shares)
             .map(|((load, &slowed), &share)| Limit {
                 id: load.id,
-                cpu: self.limit(load, slowed.then_some(share), shares.level),
+                cpu: self.limit(load, slowed.then_some(share), return_level),
             })
             .collect();
         Decision {
@@ -168,6 +172,27 @@ impl Controller {
             level: shares.level,
             trim: self.trim,
         }
+    }
+
+    /// The level if all users with unused limits became active: what these limits are set to, so
+    /// that the total stays near the threshold when they return together. Infinite while no user is
+    /// slowed, as `level` then is.
+    fn return_level(
+        &self,
+        capacity: f64,
+        loads: &[Load],
+        mut demands: Vec<Demand>,
+        level: f64,
+    ) -> f64 {
+        if !level.is_finite() {
+            return level;
+        }
+        for (load, demand) in loads.iter().zip(&mut demands) {
+            if self.is_kept(load) {
+                demand.wanted = f64::INFINITY;
+            }
+        }
+        fair::shares(capacity, &demands).level
     }
 
     /// Updates bytes per CPU second of each user; forgets users that have left.
@@ -180,10 +205,11 @@ impl Controller {
                 used: Ewma::new(USED_HALF_LIFE_MS),
                 demand: DemandPredictor::new(),
                 held: false,
-                idle_ms: 0.0,
+                idle_ms: f64::INFINITY,
                 expected: 0.0,
                 slowed: false,
                 credit: 0.0,
+                hold_ms: settings.limit_hold_ms,
                 baseline_shortfall: 0.0,
                 new: true,
             });
@@ -204,21 +230,16 @@ impl Controller {
                 }
             }
             let share = load.weight * self.baseline_level.value().unwrap_or(0.0);
-            let max_credit = share * MAX_CREDIT_MS / 1000.0;
-            let left = (share - load.bandwidth) * interval_ms / 1000.0;
-            user.credit = (user.credit + left).max(0.0).min(max_credit);
+            let free = load.limit.is_none() && self.contended && !load.protected;
+            user.account(interval_ms, share, load.bandwidth, free);
             user.used.add(interval_ms, load.cpu);
             if load.limit.is_some() {
                 user.demand.set(load.bandwidth);
             } else {
                 user.demand.add(interval_ms, load.bandwidth);
             }
-            user.held = binding(load, user.used.value().unwrap_or(load.cpu));
-            user.idle_ms = if user.held {
-                0.0
-            } else {
-                user.idle_ms + interval_ms
-            };
+            let held = binding(load, user.used.value().unwrap_or(load.cpu));
+            user.hold(interval_ms, held, settings.limit_hold_ms);
             self.users.insert(load.id, user);
         }
         self.departed = before.values().map(|user| user.expected).sum();
@@ -327,10 +348,14 @@ impl Controller {
     /// Remembers what each user is expected to move until the next step.
     fn expect(&mut self, unattributed: f64, loads: &[Load], slowed: &[bool], shares: &[f64]) {
         self.unattributed = unattributed;
+        let base_ms = self.settings.limit_hold_ms;
         for ((load, &slowed), &share) in loads.iter().zip(slowed).zip(shares) {
             let first = self.is_first(load).then(|| self.predicted(load));
             if let Some(user) = self.users.get_mut(&load.id) {
                 user.slowed = slowed;
+                if slowed && load.limit.is_none() {
+                    user.return_to_limit(base_ms);
+                }
                 user.expected = first.unwrap_or(share);
             }
         }
@@ -373,18 +398,23 @@ impl Controller {
         load.limit.is_none() && user.is_some_and(|user| user.credit > 0.0)
     }
 
-    /// Whether the limit has been unused for the limit hold time, so that it hides no demand.
+    /// Whether the limit has been unused for the user's hold time, so that it hides no demand, and
+    /// the user has paid its debt.
     fn lifted(&self, load: &Load) -> bool {
         let user = self.users.get(&load.id);
-        user.is_some_and(|user| user.idle_ms >= self.settings.limit_hold_ms)
+        user.is_some_and(|user| user.idle_ms >= user.hold_ms && user.credit >= 0.0)
+    }
+
+    /// Whether a limit stays although its user may not need it.
+    fn is_kept(&self, load: &Load) -> bool {
+        load.limit.is_some() && !load.protected && !self.lifted(load)
     }
 
     /// The limit of a user that is slowed to a share, or that is not slowed.
     fn limit(&self, load: &Load, share: Option<f64>, level: f64) -> Option<f64> {
         // An unused limit stays at the common level for the hold time: it slows no user, and binds
         // at once when its user becomes active.
-        let kept = load.limit.is_some() && !load.protected && !self.lifted(load);
-        if !(share.is_some() || kept) || !level.is_finite() {
+        if !(share.is_some() || self.is_kept(load)) || !level.is_finite() {
             return None;
         }
         let share = share.unwrap_or(load.weight * level);

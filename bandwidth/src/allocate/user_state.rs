@@ -1,4 +1,13 @@
 //! What the controller remembers of a user, and when a limit binds.
+//!
+//! Two rules bound what a user gains by alternating between activity and sleep:
+//!
+//! * *Debt.* What a user moves beyond its share while it is not limited is charged to its credit,
+//!   which may become negative. Its limit is not lifted and it may not burst until that is paid by
+//!   moving less. So over time no user moves more than its share, whatever its pattern.
+//! * *Hold time.* A limit that is needed again after a pause stays for twice that pause from then
+//!   on.
+//!   A periodic user therefore returns to its limit, whatever its period.
 
 use super::Load;
 use super::demand::DemandPredictor;
@@ -10,6 +19,15 @@ const BINDING_THRESHOLD: f64 = 0.98;
 /// period waited for the next one, but there was enough.
 const IDLE_THRESHOLD: f64 = 0.5;
 
+/// A user may save up its share of this much time.
+const MAX_CREDIT_MS: f64 = 200.0;
+/// A user owes its share of at most this much time: fairness is a matter of seconds.
+const MAX_DEBT_MS: f64 = 10_000.0;
+/// A limit stays for this many times the longest recent pause between two times that it bound.
+const HOLD_PAUSES: f64 = 2.0;
+/// The longest limit hold time.
+const MAX_HOLD_MS: f64 = 10_000.0;
+
 /// What the controller remembers of one user.
 #[derive(Clone, Debug)]
 pub(super) struct UserState {
@@ -20,18 +38,59 @@ pub(super) struct UserState {
     pub(super) demand: DemandPredictor,
     /// Whether its limit held it back in the last interval.
     pub(super) held: bool,
-    /// Time since its limit last bound.
+    /// Time since it last needed a limit; infinite: never.
     pub(super) idle_ms: f64,
     /// What the last step expected it to move until this one, in bytes a second.
     pub(super) expected: f64,
     /// Whether that was less than its demand.
     pub(super) slowed: bool,
-    /// Bytes of its share that it has saved up.
+    /// Bytes of its share that it has saved up; negative: that it has moved beyond its share.
     pub(super) credit: f64,
+    /// How long its limit must be unused before it is lifted.
+    pub(super) hold_ms: f64,
     /// How much less than expected it usually moves while no limit binds, in bytes a second.
     pub(super) baseline_shortfall: f64,
     /// Whether it has existed for one interval only.
     pub(super) new: bool,
+}
+
+impl UserState {
+    /// Accounts for an interval in which it moved `bandwidth` and its share was `share`, both in
+    /// bytes a second. `free`: it was not limited while other users were slowed.
+    pub(super) fn account(&mut self, interval_ms: f64, share: f64, bandwidth: f64, free: bool) {
+        let change = (share - bandwidth) * interval_ms / 1000.0;
+        let max_credit = share * MAX_CREDIT_MS / 1000.0;
+        let min_credit = match free {
+            true => -share * MAX_DEBT_MS / 1000.0,
+            // What a limit lets it move, or what no other user wants, is no debt.
+            false => self.credit.min(0.0),
+        };
+        self.credit = (self.credit + change).max(min_credit).min(max_credit);
+    }
+
+    /// Ends an interval in which its limit bound, or did not; `base_ms` is the shortest hold time.
+    pub(super) fn hold(&mut self, interval_ms: f64, held: bool, base_ms: f64) {
+        self.held = held;
+        if held {
+            return self.return_to_limit(base_ms);
+        }
+        self.idle_ms += interval_ms;
+        if self.idle_ms > HOLD_PAUSES * self.hold_ms {
+            self.hold_ms = base_ms;
+        }
+    }
+
+    /// It needs a limit again, after a pause of `idle_ms`.
+    pub(super) fn return_to_limit(&mut self, base_ms: f64) {
+        self.hold_ms = match self.idle_ms <= MAX_HOLD_MS {
+            true => (HOLD_PAUSES * self.idle_ms)
+                .min(MAX_HOLD_MS)
+                .max(self.hold_ms),
+            // Longer ago than any hold time, or never before.
+            false => base_ms,
+        };
+        self.idle_ms = 0.0;
+    }
 }
 
 /// Whether the limit holds back a user with this average CPU time.

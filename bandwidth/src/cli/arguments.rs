@@ -20,7 +20,8 @@ Examples:
 
 Tasks are COUNTxKIND, separated by commas. A reader waits for the CXL device; a compute task never
 does. Options of a reader: max=GIB_S (its demand), weight=W, from=S and until=S (when it runs, in
-simulated seconds), protected (never limited; feedback policies only).
+simulated seconds), protected (never limited; feedback policies only), period=S and on=S
+(it runs for S seconds at the start of each period).
 
 A curve is a file with lines `GiB/s,nanoseconds`, as `probe` writes it, or one of kaemmerer-fpga,
 mess-cxl, linear-knee.

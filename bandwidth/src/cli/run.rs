@@ -360,9 +360,9 @@ mod tests {
         let log = folder.path().join("events");
         let mut events = Events::open(Some(&log)).unwrap();
         let mut probe = |thresholds| probe(&config(folder.path(), thresholds), GIB, &mut events);
-        let both = "most_latency_ns = 600\nthreshold_gib_s = 1.0";
+        let both = "max_latency_ns = 600\nthreshold_gib_s = 1.0";
         assert!(probe(both).unwrap().is_none());
-        let said = probe("most_latency_ns = 600").unwrap_err().to_string();
+        let said = probe("max_latency_ns = 600").unwrap_err().to_string();
         assert!(said.contains("no node 999"), "{said}");
         assert!(probe("threshold_gib_s = 1.0").unwrap().is_none());
         drop(events);

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::curve::GIB;
 use crate::simulate::kaemmerer::READER;
-use crate::simulate::task::{Spec, Work};
+use crate::simulate::task::{Pulse, Spec, Work};
 
 /// Tasks of all kinds.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +60,14 @@ fn parse(part: &str) -> Result<(usize, Spec), String> {
     Ok((count, spec))
 }
 
+/// The pulse of a task; one second in two until it is set.
+fn pulse_of(spec: &mut Spec) -> &mut Pulse {
+    spec.pulse.get_or_insert(Pulse {
+        period_ns: 2_000_000_000,
+        on_ns: 1_000_000_000,
+    })
+}
+
 fn option(spec: &mut Spec, word: &str) -> Result<(), String> {
     let (name, value) = word.split_once('=').unwrap_or((word, ""));
     let number = || {
@@ -78,6 +86,8 @@ fn option(spec: &mut Spec, word: &str) -> Result<(), String> {
         }
         ("weight", Work::Memory { .. }) => spec.weight = positive()?,
         ("protected", Work::Memory { .. }) => spec.protected = true,
+        ("period", Work::Memory { .. }) => pulse_of(spec).period_ns = (positive()? * 1e9) as i64,
+        ("on", Work::Memory { .. }) => pulse_of(spec).on_ns = (positive()? * 1e9) as i64,
         ("from", _) => spec.from_ns = (number()? * 1e9) as i64,
         ("until", _) => spec.until_ns = (number()? * 1e9) as i64,
         _ => return Err(format!("it has no option {name:?}")),

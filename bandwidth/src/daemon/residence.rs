@@ -260,7 +260,10 @@ mod tests {
         assert_eq!(found[0].processes, [std::process::id() as i32]);
         fs::write(path.join("cgroup.procs"), "").unwrap();
         assert!(look().is_empty());
-        assert!(known.processes.is_empty(), "who is gone is forgotten");
+        assert!(
+            known.processes.is_empty(),
+            "a process that has ended is forgotten"
+        );
         for expected in [2, 4, 8, 16, 16] {
             known.adapt(PAUSE);
             assert_eq!(known.stride, expected);

@@ -149,7 +149,12 @@ impl Daemon {
         };
         let nodes = self.config.nodes.iter().enumerate();
         let nobody = nodes.filter_map(|(at, &group)| {
-            let weight = sampler.shares().unattributed_weight(at)?;
+            let shares = sampler.shares();
+            let weight = shares.unattributed_weight(at)?;
+            let activity = match shares.are_of_all() {
+                true => Activity::Unattributed(weight),
+                false => Activity::UnattributedWeight(weight),
+            };
             Some(TaskSample {
                 // Users' numbers begin at 1.
                 id: TaskId {
@@ -157,7 +162,7 @@ impl Daemon {
                     start_ns: at as u64,
                 },
                 group,
-                activity: Activity::Unattributed(weight),
+                activity,
                 cpu_ns: 0,
             })
         });

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overrun_is_forgiven_only_for_a_change_that_is_worth_it() {
+    fn an_overrun_is_forgiven_only_for_a_change_that_pays() {
         let limit = Quota::of(0.05);
         let mut overrun = Overrun::written(limit);
         // A tick of 4 ms on two processors, of which the write gave 1 ms.

@@ -144,7 +144,8 @@ impl Estimator {
                 Activity::Weight(weight)
                 | Activity::Sampled(weight)
                 | Activity::Moved(weight)
-                | Activity::Unattributed(weight) => weight.max(0.0),
+                | Activity::Unattributed(weight)
+                | Activity::UnattributedWeight(weight) => weight.max(0.0),
                 Activity::Counted {
                     read_bytes,
                     write_bytes,
@@ -264,7 +265,11 @@ impl Estimator {
                 task.bytes = share * factor;
                 let bytes_s = task.bytes / flow.interval_ms * 1000.0;
                 task.bandwidth.add(flow.interval_ms, bytes_s);
-                if !matches!(tasks[at].activity, Activity::Unattributed(_)) {
+                let unattributed = matches!(
+                    tasks[at].activity,
+                    Activity::Unattributed(_) | Activity::UnattributedWeight(_)
+                );
+                if !unattributed {
                     attributed += bytes_s;
                 }
             }

@@ -24,6 +24,8 @@ pub enum Activity {
     Moved(f64),
     /// The same, of no known user.
     Unattributed(f64),
+    /// A weight for this interval from samples of no known user.
+    UnattributedWeight(f64),
 }
 
 /// One task at the time of a step.

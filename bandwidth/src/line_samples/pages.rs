@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn this_kernel_answers_queries_where_it_can() {
         let Ok(mut pages) = Pages::open(Path::new(KPAGECGROUP)) else {
-            eprintln!("left out: this kernel does not tell whose pages are, or not us");
+            eprintln!("left out: this kernel does not report the owners of pages, or only to root");
             return;
         };
         // The owner of memory in the first GiB depends on the machine; a query works for any

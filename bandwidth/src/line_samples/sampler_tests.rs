@@ -97,12 +97,12 @@ impl Machine {
     /// Makes the two cgroups users 1 and 2.
     fn introduce(&self, sampler: &mut LineSampler) {
         let paths = ["a", "b"].map(|name| self.path("cgroup").join(name));
-        let who = |at: usize| UserRef {
+        let user_ref = |at: usize| UserRef {
             path: &paths[at],
             id: at as u64 + 1,
             processes: &[],
         };
-        sampler.set_users(&[who(0), who(1)]);
+        sampler.set_users(&[user_ref(0), user_ref(1)]);
     }
 }
 

@@ -94,15 +94,19 @@ impl Sampler {
             None if place == Place::Address => return,
             None => None,
         };
-        let Some(user) = self.user_of(access.pid) else {
-            return;
-        };
         // A store reads its line first.
         let bytes = match access.op {
             Op::Load => bytes,
             Op::Store => 2.0 * bytes,
         };
-        self.shares.charge(user, node, bytes);
+        let count = self.nodes.len();
+        match (self.user_of(access.pid), node) {
+            (Some(user), node) => self.shares.charge(user, node, bytes),
+            // Traffic of other processes must not be divided among the watched ones.
+            (None, Some(node)) => self.shares.charge_unattributed(node, bytes),
+            (None, None) => (0..count)
+                .for_each(|node| self.shares.charge_unattributed(node, bytes / count as f64)),
+        }
     }
 
     /// Looks up an unknown process; one that has ended meanwhile belongs to no user.

@@ -45,12 +45,15 @@ fn weights(sampler: &mut Sampler, me: u64) -> [Option<f64>; 2] {
     } else {
         (&other, &process)
     };
-    let who = |path, id, processes| UserRef {
+    let user_ref = |path, id, processes| UserRef {
         path: Path::new(path),
         id,
         processes,
     };
-    sampler.set_users(&[who("/a", 1, &first[..]), who("/b", 2, &second[..])]);
+    sampler.set_users(&[
+        user_ref("/a", 1, &first[..]),
+        user_ref("/b", 2, &second[..]),
+    ]);
     let run = |id| Run {
         id,
         cpu_s: 0.05,
@@ -133,6 +136,31 @@ fn a_stores_line_is_read_and_written() {
     sampler.shares.step(50.0, &[run(1), run(2)]);
     let [load, store] = [1, 2].map(|id| sampler.shares.weight(id, 0, 1.0).unwrap());
     assert_eq!((load, store), (64.0, 128.0));
+}
+
+#[test]
+fn samples_of_unwatched_processes_are_not_charged_to_watched_ones() {
+    let Some(mut sampler) = page_faults(&[0]) else {
+        return;
+    };
+    sampler.processes.extend([(7, Some(1)), (8, None)]);
+    for pid in [7, 8, 8, 8] {
+        let access = Access {
+            pid,
+            op: Op::Load,
+            address: None,
+        };
+        sampler.charge(access, 64.0, Place::Event);
+    }
+    let run = Run {
+        id: 1,
+        cpu_s: 1.0,
+        shares: &[1.0],
+    };
+    sampler.shares.step(50.0, &[run]);
+    let watched = sampler.shares.weight(1, 0, 1.0);
+    let others = sampler.shares.unattributed_weight(0);
+    assert_eq!((watched, others), (Some(64.0), Some(192.0)));
 }
 
 #[test]

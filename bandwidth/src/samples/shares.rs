@@ -71,6 +71,9 @@ pub struct Shares {
     blind: Vec<bool>,
     /// For each node: samples of no user.
     nobody: Vec<Use>,
+    /// Time, decayed as samples are, and that of the last interval; in seconds.
+    elapsed_s: f64,
+    last_s: f64,
     /// Whether all accesses are sampled.
     all: bool,
 }
@@ -84,6 +87,8 @@ impl Shares {
             fresh: vec![false; nodes],
             blind: vec![false; nodes],
             nobody: vec![Use::default(); nodes],
+            elapsed_s: 0.0,
+            last_s: 0.0,
             all: false,
         }
     }
@@ -122,6 +127,8 @@ impl Shares {
     /// Ends an interval; forgets users that are not among these.
     pub fn step(&mut self, interval_ms: f64, runs: &[Run]) {
         let kept = 0.5f64.powf(interval_ms / HALF_LIFE_MS);
+        self.last_s = interval_ms / 1000.0;
+        self.elapsed_s = self.elapsed_s * kept + self.last_s;
         let mut before = std::mem::take(&mut self.users);
         let mut sampled: Vec<bool> = self.nobody.iter().map(|one| one.now > 0.0).collect();
         for nobody in &mut self.nobody {
@@ -189,8 +196,19 @@ impl Shares {
 
     /// The weight of a node's traffic that belongs to no user, as [`Self::weight`].
     pub fn unattributed_weight(&self, node: usize) -> Option<f64> {
-        let known = self.all && self.is_fresh(node);
-        known.then(|| self.nobody[node].last)
+        if !self.is_fresh(node) {
+            return None;
+        }
+        let nobody = &self.nobody[node];
+        if self.all {
+            return Some(nobody.last);
+        }
+        // No CPU time is known of it: its rate is one per time.
+        let rate = match self.elapsed_s > 0.0 {
+            true => nobody.bytes / self.elapsed_s,
+            false => 0.0,
+        };
+        Some(rate * self.last_s)
     }
 }
 
@@ -235,6 +253,24 @@ mod tests {
         shares.charge(1, Some(0), 64.0);
         shares.step(50.0, &[run(1, 0.05)]);
         assert!(shares.is_fresh(0));
+    }
+
+    #[test]
+    fn samples_of_no_user_have_the_weight_of_their_bytes() {
+        let mut shares = Shares::new(1);
+        let one = |id| Run {
+            id,
+            cpu_s: 0.05,
+            shares: &[1.0],
+        };
+        for _ in 0..20 {
+            shares.charge(1, Some(0), 64.0);
+            shares.charge_unattributed(0, 192.0);
+            shares.step(50.0, &[one(1)]);
+        }
+        let user = shares.weight(1, 0, 0.05).unwrap();
+        let nobody = shares.unattributed_weight(0).unwrap();
+        assert!((nobody / user - 3.0).abs() < 1e-9, "{user} {nobody}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ enum Place {
     /// It sleeps, or does not exist.
     Away,
     Shared,
-    Aside,
+    Held,
     Runs,
 }
 
@@ -69,6 +69,11 @@ impl Budgets {
         if now_ns >= self.timer_ns {
             self.timer_ns += TIMER_NS;
             self.timer(now_ns, tasks);
+        }
+        for (place, task) in self.places.iter_mut().zip(tasks.iter()) {
+            if matches!(place, Place::Shared | Place::Held) && !task.is_ready(now_ns) {
+                *place = Place::Away;
+            }
         }
         for task in 0..tasks.len() {
             if self.places[task] == Place::Away && tasks[task].is_ready(now_ns) {
@@ -127,12 +132,12 @@ impl Budgets {
             if budget.left_ns < MAX_LEFT_NS {
                 budget.left_ns += budget.ns_per_ms;
             }
-            task.held += u64::from(*place == Place::Aside);
+            task.held += u64::from(*place == Place::Held);
         }
         let mut room = self.room(tasks);
         let first = self.first_to_go;
         for task in (first..tasks.len()).chain(0..first) {
-            if self.places[task] != Place::Aside || !has_budget(&tasks[task]) {
+            if self.places[task] != Place::Held || !has_budget(&tasks[task]) {
                 continue;
             }
             if tasks[task].budget.is_some() {
@@ -157,7 +162,7 @@ impl Budgets {
                 continue;
             };
             limits += budget.ns_per_ms;
-            running += usize::from(*place != Place::Aside);
+            running += usize::from(*place != Place::Held);
         }
         let most = (limits + TIMER_NS / 2) / TIMER_NS + 1;
         (most as usize).saturating_sub(running)
@@ -205,7 +210,7 @@ impl Budgets {
             self.places[task] = Place::Shared;
         } else {
             tasks[task].held += 1;
-            self.places[task] = Place::Aside;
+            self.places[task] = Place::Held;
         }
     }
 

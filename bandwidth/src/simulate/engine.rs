@@ -263,7 +263,7 @@ impl Run<'_> {
 
     /// The traffic without limits: the upper bound of every policy.
     fn want(&mut self, now_ns: i64, scheduler: &Scheduler) {
-        let awake = |task: &Task| now_ns >= task.asleep_until_ns && now_ns < task.spec.until_ns;
+        let awake = |task: &Task| now_ns >= task.asleep_until_ns && task.spec.is_on(now_ns);
         let mut wanted = Vec::with_capacity(self.wanted.len());
         for (at, task) in self.tasks.iter().enumerate() {
             if let Work::Memory { access, .. } = task.spec.work

@@ -17,6 +17,14 @@ pub enum Work {
     Compute,
 }
 
+/// A task that alternates between running and sleeping, in step with all others of this period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pulse {
+    pub period_ns: i64,
+    /// The part of the period, from its start, in which it runs.
+    pub on_ns: i64,
+}
+
 /// The specification of a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spec {
@@ -26,6 +34,8 @@ pub struct Spec {
     pub until_ns: i64,
     pub weight: f64,
     pub protected: bool,
+    /// `None`: it runs all the time.
+    pub pulse: Option<Pulse>,
 }
 
 impl Spec {
@@ -37,7 +47,14 @@ impl Spec {
             until_ns: i64::MAX,
             weight: 1.0,
             protected: false,
+            pulse: None,
         }
+    }
+
+    /// Whether it wants to run, apart from a rate of its own.
+    pub fn is_on(&self, now_ns: i64) -> bool {
+        let in_pulse = |pulse: Pulse| now_ns % pulse.period_ns < pulse.on_ns;
+        now_ns < self.until_ns && self.pulse.is_none_or(in_pulse)
     }
 }
 
@@ -132,7 +149,7 @@ impl Task {
     /// Whether it is runnable.
     pub fn is_ready(&self, now_ns: i64) -> bool {
         now_ns >= self.asleep_until_ns
-            && now_ns < self.spec.until_ns
+            && self.spec.is_on(now_ns)
             && !self.quota.as_ref().is_some_and(|quota| quota.throttled)
     }
 

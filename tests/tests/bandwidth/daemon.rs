@@ -274,7 +274,7 @@ fn a_counter_file_that_vanishes_lifts_all_limits_and_the_reason_is_reported() {
     until("they have back what they had", || {
         writers.limits() == before
     });
-    until("the reason is told", || {
+    until("the reason is reported", || {
         reported(&config, "cannot be read") || reported(&config, "stands still")
     });
     // The counter returns.
