@@ -432,7 +432,7 @@ fn listed(args: &CycleArgs) -> bool {
     let tampers = args.tamper.as_deref() == Some("list");
     if faults {
         for fault in FAULTS {
-            println!("{:15} {}", fault.name, fault.meaning);
+            println!("{:18} {}", fault.name, fault.meaning);
         }
     }
     if tampers {

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, LabError};
-use crate::fault::delay_ms;
+use crate::fault::draw_below;
 use crate::image_file::{self, PAGE_BYTES};
 use crate::machine::Machine;
 
@@ -75,7 +75,7 @@ pub fn power_was_gone(machine: &mut Machine) -> Result<u64, LabError> {
     let first = header.data_offset / PAGE_BYTES;
     let span = pages.saturating_sub(first).max(1);
     for number in 0..LOST_PAGES {
-        let page = first + delay_ms(machine.power_ons().into(), number, span);
+        let page = first + draw_below(machine.power_ons().into(), number, span);
         file.write_all_at(&[0; PAGE_BYTES as usize], page * PAGE_BYTES)
             .doing("lose a page of the CXL device")?;
     }

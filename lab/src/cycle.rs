@@ -12,7 +12,6 @@ mod cxl;
 mod hibernation;
 mod method;
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use dormouse_guest::protocol::{FromGuest, Hello, WorkloadPlan};
@@ -21,7 +20,7 @@ use serde_json::Value;
 
 use crate::cycle_options::CycleOptions;
 use crate::error::{Doing, LabError};
-use crate::fault::{FaultKind, delay_ms};
+use crate::fault::Fault;
 use crate::lab::{BOOT_TIMEOUT, Lab, POWER_OFF_TIMEOUT};
 use crate::line::{CycleLine, Outcome};
 use crate::power::{PowerOn, What, reply_to};
@@ -38,8 +37,6 @@ const SLEEP_TIMEOUT: Duration = Duration::from_secs(600);
 const WAKE_TIMEOUT: Duration = BOOT_TIMEOUT;
 /// Bringing pages home.
 const HOME_TIMEOUT: Duration = Duration::from_secs(600);
-/// Power is cut up to this long after migration began.
-const MIGRATING_LIMIT_MS: u64 = 400;
 /// After the first sign of life the processes run within this time.
 const THAW_TIMEOUT: Duration = Duration::from_secs(30);
 const COUNTERS: usize = 4;
@@ -154,7 +151,7 @@ impl<'a> Cycles<'a> {
         let arming = self
             .options
             .fault
-            .and_then(|fault| fault.for_firmware(false));
+            .and_then(|fault| fault.for_power_on(false));
         let mut running = self.booted(cycle, arming)?;
         self.fill(cycle, &mut running, line)?;
         if let Some(before) = &self.options.before {
@@ -185,7 +182,7 @@ impl<'a> Cycles<'a> {
 
         self.spoil(cycle)?;
         self.say(cycle, "power on");
-        let (power, woken) = self.wake(cycle, method, &hello)?;
+        let (power, woken) = self.wake(cycle, method, &hello, request)?;
         match woken {
             Woken::Resumed => self.resumed(power, hello, request, method, line),
             Woken::ColdBoot { hello } => {
@@ -311,11 +308,9 @@ impl<'a> Cycles<'a> {
         enum Seen {
             Stopped(u64),
             Point,
-            Migrating,
             Reply(Result<Value, String>),
         }
-        let fault = self.options.fault;
-        let migrating = fault.is_some_and(|fault| fault.kind == FaultKind::Migrating);
+        let fault = self.options.fault.filter(|fault| !fault.is_on_the_way_up());
         let seen = power.wait(
             "the machine to switch itself off",
             SLEEP_TIMEOUT,
@@ -326,7 +321,6 @@ impl<'a> Cycles<'a> {
                     What::Console(line) if fault.is_some_and(|fault| fault.is_reached(line)) => {
                         Some(Seen::Point)
                     }
-                    _ if migrating && method.is_migrating() => Some(Seen::Migrating),
                     _ => reply_to(signal, request).map(Seen::Reply),
                 }
             },
@@ -334,9 +328,10 @@ impl<'a> Cycles<'a> {
         match seen {
             Seen::Stopped(at_ns) => {
                 method.reached(Moment::Off, at_ns);
-                match power.stop_cause() {
-                    Some(StopCause::PoweredOff) => Ok(Asleep::Off),
-                    cause => Err(LabError::Unexpected(format!(
+                match (power.stop_cause(), fault) {
+                    (Some(StopCause::PoweredOff), None) => Ok(Asleep::Off),
+                    (Some(StopCause::PoweredOff), Some(fault)) => Err(fault.passed()),
+                    (cause, _) => Err(LabError::Unexpected(format!(
                         "the machine did not switch itself off but stopped otherwise: {cause:?}"
                     ))),
                 }
@@ -344,12 +339,6 @@ impl<'a> Cycles<'a> {
             Seen::Reply(Ok(answer)) => Ok(Asleep::Answered(answer)),
             Seen::Reply(Err(error)) => Err(LabError::Guest(error)),
             Seen::Point => {
-                self.cut(cycle, power);
-                Ok(Asleep::Cut)
-            }
-            Seen::Migrating => {
-                let delay = delay_ms(self.options.seed, cycle, MIGRATING_LIMIT_MS);
-                sleep(Duration::from_millis(delay));
                 self.cut(cycle, power);
                 Ok(Asleep::Cut)
             }
@@ -386,28 +375,12 @@ impl<'a> Cycles<'a> {
         cycle: u64,
         method: &mut dyn SleepMethod,
         before: &Hello,
+        request: u64,
     ) -> Result<(PowerOn, Woken), LabError> {
         if let Some(fault) = self.options.fault
-            && let Some(name) = fault.for_firmware(true)
+            && fault.is_on_the_way_up()
         {
-            let mut power = self.lab.power_on(Some(name))?;
-            let reached =
-                power.wait(
-                    &format!("fault point {name}"),
-                    WAKE_TIMEOUT,
-                    |signal| match &signal.what {
-                        What::Console(line) if fault.is_reached(line) => Some(true),
-                        What::Agent(FromGuest::Ready(_) | FromGuest::Awake { .. }) => Some(false),
-                        _ => None,
-                    },
-                )?;
-            if !reached {
-                return Err(LabError::Unexpected(format!(
-                    "firmware passed the point {name}"
-                )));
-            }
-            self.cut(cycle, &mut power);
-            drop(power);
+            self.cut_on_the_way_up(cycle, fault, request)?;
         }
         let mut power = self.lab.power_on(None)?;
         method.reached(Moment::PowerOn, power.started_ns);
@@ -444,6 +417,27 @@ impl<'a> Cycles<'a> {
             }
         }
         Ok((power, woken))
+    }
+
+    /// Powers on, and cuts the power where the machine stops on its way up.
+    fn cut_on_the_way_up(
+        &mut self,
+        cycle: u64,
+        fault: Fault,
+        request: u64,
+    ) -> Result<(), LabError> {
+        let mut power = self.lab.power_on(fault.for_power_on(true))?;
+        let what = format!("fault point {}", fault.name);
+        let reached = power.wait(&what, WAKE_TIMEOUT, |signal| match &signal.what {
+            What::Console(line) if fault.is_reached(line) => Some(true),
+            What::Agent(FromGuest::Ready(_)) => Some(false),
+            _ => reply_to(signal, request).map(|_| false),
+        })?;
+        if !reached {
+            return Err(fault.passed());
+        }
+        self.cut(cycle, &mut power);
+        Ok(())
     }
 
     fn resumed(

@@ -4,7 +4,7 @@ use dormouse_guest::protocol::AwkwardPlan;
 
 use crate::cxl_device::Gpf;
 use crate::cycle::{CxlSleep, HibernationSleep, SleepMethod};
-use crate::fault::Fault;
+use crate::fault::{Expected, Fault};
 use crate::hibernation::Hibernation;
 use crate::line::{CycleLine, Outcome};
 use crate::size::Size;
@@ -60,10 +60,14 @@ impl CycleOptions {
                 && line.verified
                 && line.reason.starts_with("volatile");
         }
-        let reasoned = line.outcome == Outcome::ColdBoot && !line.reason.is_empty();
+        let expected = match self.fault {
+            _ if spoiled => Expected::ColdBoot,
+            Some(fault) => fault.expected,
+            None => Expected::Resume,
+        };
         match line.outcome {
-            Outcome::Resumed => line.verified && !spoiled,
-            Outcome::ColdBoot => reasoned && (spoiled || self.fault.is_some()),
+            Outcome::Resumed => line.verified && expected == Expected::Resume,
+            Outcome::ColdBoot => !line.reason.is_empty() && expected == Expected::ColdBoot,
             Outcome::Refused | Outcome::Failed => false,
         }
     }
@@ -113,8 +117,25 @@ mod tests {
         let cut = options(Some("saving"), None);
         assert!(cut.is_ok(&line(Outcome::ColdBoot, false, "incomplete")));
         assert!(!cut.is_ok(&line(Outcome::ColdBoot, false, "")));
-        assert!(cut.is_ok(&line(Outcome::Resumed, true, "")));
         assert!(!cut.is_ok(&line(Outcome::Failed, false, "hung")));
+    }
+
+    #[test]
+    fn after_a_power_cut_only_a_committed_image_that_nobody_resumed_is_resumed() {
+        for (point, resumes) in [
+            ("migrating", false),
+            ("before-commit", false),
+            ("after-commit", true),
+            ("before-consume", true),
+            ("after-consume", false),
+            ("before-thaw", false),
+        ] {
+            let cut = options(Some(point), None);
+            let resumed = cut.is_ok(&line(Outcome::Resumed, true, ""));
+            assert_eq!(resumed, resumes, "{point}");
+            let booted = cut.is_ok(&line(Outcome::ColdBoot, false, "incomplete"));
+            assert_eq!(booted, !resumes, "{point}");
+        }
     }
 
     #[test]

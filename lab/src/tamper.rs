@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use dormouse_image::edit;
 
 use crate::error::{Doing, LabError};
-use crate::fault::delay_ms;
+use crate::fault::draw_below;
 use crate::image_file::{
     HEADERS_BYTES, PAGE_BYTES, newest_copy, read_headers, read_part, user_pages,
 };
@@ -120,7 +120,7 @@ impl Tamper {
             .write(true)
             .open(&path)
             .doing(format!("open {}", path.display()))?;
-        let random = |limit: u64| delay_ms(seed, 1, limit);
+        let random = |limit: u64| draw_below(seed, 1, limit);
         match self {
             Tamper::Header => {
                 let copy = newest_copy(&file)?.0 as u64;
@@ -182,7 +182,7 @@ impl Tamper {
 fn saved_page(file: &File, seed: u64) -> Result<u64, LabError> {
     let (_, header) = newest_copy(file)?;
     let bitmap = read_part(file, header.cxl_bitmap_offset, header.cxl_bitmap_bytes)?;
-    let wanted = delay_ms(seed, 2, header.saved_pages.max(1));
+    let wanted = draw_below(seed, 2, header.saved_pages.max(1));
     free_page(&bitmap, header.data_offset / PAGE_BYTES, wanted)
         .ok_or_else(|| LabError::Unexpected("the image has no saved page".into()))
 }
@@ -207,7 +207,7 @@ fn flip_bit(file: &File, at: u64, seed: u64) -> Result<(), LabError> {
     let mut byte = [0];
     file.read_exact_at(&mut byte, at)
         .doing("read a byte of the image")?;
-    byte[0] ^= 1 << delay_ms(seed, 3, 8);
+    byte[0] ^= 1 << draw_below(seed, 3, 8);
     write_all(file, &byte, at)
 }
 

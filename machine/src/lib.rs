@@ -19,6 +19,7 @@ pub mod bytes;
 pub mod caches;
 pub mod cli;
 pub mod clock;
+pub mod cut_point;
 pub mod damon;
 pub mod error;
 pub mod forerun;

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use dormouse_report::{Clock, Event, Kind};
 
 use crate::clock::{ResetClock, boottime_ns, event, monotonic_ns, seconds};
+use crate::cut_point::CutPoint;
 use crate::error::SleepError;
 use crate::heat::ProcessHeat;
 use crate::home;
@@ -34,11 +35,32 @@ const UP: &str = "resume";
 
 type Events<'a> = &'a mut dyn FnMut(&Event);
 
-/// See [`crate::sleep()`].
+/// See [`crate::sleep()`]. In the lab's machine it may stop at a cut point instead.
 ///
 /// # Errors
 /// Every refusal and failure.
 pub fn run(
+    machine: &Machine<'_>,
+    options: &SleepOptions,
+    events: Events<'_>,
+) -> Result<SleepReport, SleepError> {
+    if options.dry_run {
+        return run_steps(machine, options, events);
+    }
+    let point = CutPoint::read(machine.tree);
+    let pages = point.pages(machine);
+    let machine = Machine {
+        tree: machine.tree,
+        pages: &pages,
+        sampler: machine.sampler,
+    };
+    run_steps(&machine, options, &mut |event| {
+        events(event);
+        point.pass(event);
+    })
+}
+
+fn run_steps(
     machine: &Machine<'_>,
     options: &SleepOptions,
     events: Events<'_>,

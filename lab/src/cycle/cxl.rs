@@ -49,10 +49,6 @@ impl SleepMethod for CxlSleep {
         self.times.hear_resume(signal);
     }
 
-    fn is_migrating(&self) -> bool {
-        self.times.migrate_begin_ns.is_some()
-    }
-
     fn is_running(&self) -> bool {
         self.times.thawed_ns.is_some()
     }

@@ -40,11 +40,6 @@ pub(crate) trait SleepMethod {
     /// Hears everything on the way up.
     fn hear_up(&mut self, signal: &Signal);
 
-    /// Whether user pages are on their way to CXL memory.
-    fn is_migrating(&self) -> bool {
-        false
-    }
-
     /// Whether user space was heard to run again.
     fn is_running(&self) -> bool;
 

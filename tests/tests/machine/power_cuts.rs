@@ -1,11 +1,23 @@
 //! Power fails at every point: the machine resumes with all its data, or boots with a reason.
+//!
+//! The machine stops at the point and reports it before its power is cut, so no test depends on
+//! how fast it is.
 
 use dormouse_tests::{lab_cycle, listed};
 
 /// The points and how each must end. A point that `--fault list` prints and that is not here,
 /// or the other way round, fails the first test.
-const POINTS: [(&str, &str); 8] = [
+const POINTS: [(&str, &str); 21] = [
+    ("after-preflight", "cold-boot"),
+    ("after-node-online", "cold-boot"),
+    ("after-sync", "cold-boot"),
+    ("after-sample", "cold-boot"),
+    ("after-freeze", "cold-boot"),
+    ("before-migrate", "cold-boot"),
     ("migrating", "cold-boot"),
+    ("after-migrate", "cold-boot"),
+    ("before-space-check", "cold-boot"),
+    ("before-enter", "cold-boot"),
     ("prepared", "cold-boot"),
     ("saving", "cold-boot"),
     ("before-commit", "cold-boot"),
@@ -13,13 +25,21 @@ const POINTS: [(&str, &str); 8] = [
     ("restoring", "resumed"),
     ("before-consume", "resumed"),
     ("after-consume", "cold-boot"),
+    ("before-thaw", "cold-boot"),
+    ("after-thaw", "cold-boot"),
+    ("migrating-back", "cold-boot"),
+    ("after-home", "cold-boot"),
 ];
 
 fn cut(point: &str) {
+    cut_with(point, &[]);
+}
+
+fn cut_with(point: &str, words: &[&str]) {
     let (_, outcome) = POINTS.iter().find(|(name, _)| *name == point).unwrap();
     let said = lab_cycle(
         &format!("cut-{point}"),
-        &["--fill", "128M", "--fault", point],
+        &[&["--fill", "128M", "--fault", point], words].concat(),
     );
     let cycle = said.cycle();
     assert!(cycle.ok, "{}", said.all());
@@ -41,8 +61,55 @@ fn every_listed_point_has_a_test() {
 }
 
 #[test]
+fn power_cut_after_preflight_boots_with_a_reason() {
+    cut("after-preflight");
+}
+
+#[test]
+fn power_cut_with_the_node_online_boots_with_a_reason() {
+    cut("after-node-online");
+}
+
+#[test]
+fn power_cut_after_the_first_sync_boots_with_a_reason() {
+    cut("after-sync");
+}
+
+#[test]
+fn power_cut_with_hot_pages_known_boots_with_a_reason() {
+    let policy = ["--policy", "hot-first"];
+    let words = policy.map(|word| ["--sleep-argument", word]);
+    cut_with("after-sample", &words.concat());
+}
+
+#[test]
+fn power_cut_with_user_space_frozen_boots_with_a_reason() {
+    cut("after-freeze");
+}
+
+#[test]
+fn power_cut_before_migration_boots_with_a_reason() {
+    cut("before-migrate");
+}
+
+#[test]
 fn power_cut_while_migrating_boots_with_a_reason() {
     cut("migrating");
+}
+
+#[test]
+fn power_cut_after_migration_boots_with_a_reason() {
+    cut("after-migrate");
+}
+
+#[test]
+fn power_cut_before_the_space_check_boots_with_a_reason() {
+    cut("before-space-check");
+}
+
+#[test]
+fn power_cut_before_linux_suspends_boots_with_a_reason() {
+    cut("before-enter");
 }
 
 #[test]
@@ -78,4 +145,24 @@ fn power_cut_before_consumption_restores_again() {
 #[test]
 fn a_consumed_image_is_never_resumed_twice() {
     cut("after-consume");
+}
+
+#[test]
+fn power_cut_before_user_space_thaws_boots_with_a_reason() {
+    cut("before-thaw");
+}
+
+#[test]
+fn power_cut_after_user_space_thawed_boots_with_a_reason() {
+    cut("after-thaw");
+}
+
+#[test]
+fn power_cut_while_pages_migrate_back_boots_with_a_reason() {
+    cut("migrating-back");
+}
+
+#[test]
+fn power_cut_after_everything_is_back_in_dram_boots_with_a_reason() {
+    cut("after-home");
 }
