@@ -341,8 +341,13 @@ impl PowerOn {
 
     /// Takes the power away at once.
     pub fn cut_power(&mut self) {
+        self.cut_power_hearing(|_| ());
+    }
+
+    /// The same; `hear` gets everything that the machine had still sent.
+    pub fn cut_power_hearing(&mut self, hear: impl FnMut(&Signal)) {
         let _ = self.child.kill();
-        self.finish();
+        self.finish(hear);
     }
 
     /// Asks the system to switch itself off and waits until it has said that it does; takes the
@@ -386,7 +391,7 @@ impl PowerOn {
 
     /// How the machine stopped, once it has.
     pub fn stop_cause(&mut self) -> Option<StopCause> {
-        self.finish();
+        self.finish(|_| ());
         *self
             .stop_cause
             .lock()
@@ -404,14 +409,17 @@ impl PowerOn {
     }
 
     /// Hears the machine out and collects the emulator.
-    fn finish(&mut self) {
+    fn finish(&mut self, mut hear: impl FnMut(&Signal)) {
         let deadline = Instant::now() + EXIT_TIMEOUT;
         while !self.stopped {
             match self
                 .signals
                 .recv_timeout(deadline.saturating_duration_since(Instant::now()))
             {
-                Ok(signal) => self.observe(&signal),
+                Ok(signal) => {
+                    self.observe(&signal);
+                    hear(&signal);
+                }
                 Err(_) => {
                     let _ = self.child.kill();
                     self.stopped = true;

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::class::Class;
 use super::evidence::Traces;
-use super::judge::judge;
+use super::judge::{Cut, judge};
 use super::kernel_log;
 use super::line::StressLine;
 use super::load::{LOAD_TIMEOUT, Running, check_file_systems, start_load, stress};
@@ -284,6 +284,9 @@ impl Driver {
         // Power is cut once, so the second round ends.
         loop {
             traces.note_image(&self.lab.machine);
+            if watch.cut_phase.is_some() {
+                line.cut_image = traces.image_state().to_owned();
+            }
             self.lab.setting.mark("resume", "resume", Kind::Begin);
             let mut power = self
                 .lab
@@ -305,7 +308,8 @@ impl Driver {
                 Up::ColdBoot(hello) => {
                     line.outcome = Outcome::ColdBoot;
                     line.reason = self.cold_boot_reason(&power);
-                    add(judge(line.outcome, &line.reason, watch.cut_phase), troubles);
+                    let cut = cut_left_behind(watch, traces);
+                    add(judge(line.outcome, &line.reason, cut), troubles);
                     let mut running = Running { power, hello };
                     self.check_after_boot(&mut running, plan, durable, troubles)?;
                     line.verified = troubles.is_empty();
@@ -314,7 +318,10 @@ impl Driver {
                 }
                 Up::Resumed => {
                     line.outcome = Outcome::Resumed;
-                    add(judge(line.outcome, "", watch.cut_phase), troubles);
+                    add(
+                        judge(line.outcome, "", cut_left_behind(watch, traces)),
+                        troubles,
+                    );
                     self.lab.setting.mark("resume", "resume", Kind::End);
                     if watch.cut_phase.is_none_or(|phase| phase == Phase::Off) {
                         line.span_s.up = Some(on_since.elapsed().as_secs_f64());
@@ -461,8 +468,10 @@ impl Driver {
     }
 
     fn cut(&mut self, power: &mut PowerOn, watch: &mut Watch, line: &mut StressLine) {
+        // What the machine had sent before it lost its power tells where it was, not the instant
+        // at which the host meant to cut.
+        power.cut_power_hearing(|signal| watch.tracker.hear(signal));
         watch.cut(line);
-        power.cut_power();
         let event = self
             .lab
             .setting
@@ -561,6 +570,14 @@ const FIRST_KERNEL_LINE: &str = "Linux version ";
 /// Awake and at home, DRAM is the only node with memory.
 const NODES_WITH_MEMORY: &str = "nodes=$(cat /sys/devices/system/node/has_memory); \
     [ \"$nodes\" = 0 ] || { dormouse home --json; echo \"memory on nodes $nodes\" >&2; exit 1; }";
+
+/// The power cut, if there was one: what the machine reported, and what firmware finds.
+fn cut_left_behind(watch: &Watch, traces: &Traces) -> Option<Cut> {
+    watch.cut_phase.map(|phase| Cut {
+        phase,
+        resumable: traces.is_resumable(),
+    })
+}
 
 fn add(judged: Result<(), (Class, String)>, troubles: &mut Vec<Trouble>) {
     troubles.extend(

@@ -5,9 +5,12 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use dormouse_image::{State, edit};
+
 use super::class::Class;
 use super::line::StressLine;
 use crate::error::{Doing, LabError};
+use crate::image_file::HEADERS_BYTES;
 use crate::machine::Machine;
 
 /// Logs of so many good power-ons stay.
@@ -22,6 +25,8 @@ pub struct Traces {
     first_power_on: u32,
     console_from: u64,
     events_from: u64,
+    /// The image's generation when the cycle began.
+    generation: u64,
     head: Vec<u8>,
 }
 
@@ -34,16 +39,26 @@ impl Traces {
             first_power_on,
             console_from: length(machine.console_log(first_power_on)),
             events_from: length(machine.events_file()),
+            generation: newest(&head_of(machine)).map_or(0, |(generation, _)| generation),
             head: Vec::new(),
         }
     }
 
     /// Before a power-on: what firmware will find.
     pub fn note_image(&mut self, machine: &Machine) {
-        self.head.clear();
-        if let Ok(file) = File::open(machine.cxl_file()) {
-            let _ = file.take(HEAD_BYTES).read_to_end(&mut self.head);
-        }
+        self.head = head_of(machine);
+    }
+
+    /// The state of the image that was noted last, by its name; empty where no header is valid.
+    pub fn image_state(&self) -> &'static str {
+        newest(&self.head).map_or("", |(_, state)| state.name())
+    }
+
+    /// Whether that image was committed in this cycle and is not consumed: firmware must resume it.
+    pub fn is_resumable(&self) -> bool {
+        newest(&self.head).is_some_and(|(generation, state)| {
+            generation > self.generation && [State::SUSPENDED, State::RESTORING].contains(&state)
+        })
     }
 
     /// What the consoles said during this cycle.
@@ -99,6 +114,22 @@ impl Traces {
     }
 }
 
+fn head_of(machine: &Machine) -> Vec<u8> {
+    let mut head = Vec::new();
+    if let Ok(file) = File::open(machine.cxl_file()) {
+        let _ = file.take(HEAD_BYTES).read_to_end(&mut head);
+    }
+    head
+}
+
+/// Generation and state of the header that counts.
+fn newest(head: &[u8]) -> Option<(u64, State)> {
+    let window = head.get(..HEADERS_BYTES)?;
+    let copy = edit::newest(window).ok()?;
+    let header = edit::read_header(window, copy)?;
+    Some((header.generation, State(header.state)))
+}
+
 /// Removes the logs of good cycles but the last few.
 pub fn prune(machine: &Machine) {
     let Some(last) = machine.power_ons().checked_sub(KEPT_POWER_ONS) else {
@@ -131,4 +162,38 @@ fn copy_sparse(from: &Path, to: &Path) {
         .args(["--sparse=always", "--dereference"])
         .args([from, to])
         .output();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dormouse_image::edit::Recipe;
+
+    fn traces(generation: u64, head: Vec<u8>) -> Traces {
+        Traces {
+            first_power_on: 1,
+            console_from: 0,
+            events_from: 0,
+            generation,
+            head,
+        }
+    }
+
+    #[test]
+    fn only_an_image_that_this_cycle_committed_can_be_resumed() {
+        let image = Recipe::small().suspended(|_, _| ()).unwrap();
+        let (generation, _) = newest(&image).unwrap();
+        assert_eq!(traces(0, image.clone()).image_state(), "suspended");
+        assert!(traces(generation - 1, image.clone()).is_resumable());
+        assert!(!traces(generation, image).is_resumable(), "an older one");
+    }
+
+    #[test]
+    fn where_no_header_is_valid_there_is_nothing_to_resume() {
+        for head in [Vec::new(), vec![0; HEAD_BYTES as usize]] {
+            let traces = traces(0, head);
+            assert!(!traces.is_resumable());
+            assert_eq!(traces.image_state(), "");
+        }
+    }
 }

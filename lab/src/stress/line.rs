@@ -28,6 +28,9 @@ pub struct StressLine {
     /// In which phase it was cut, and the last event before.
     pub cut_phase: Option<Phase>,
     pub cut_step: String,
+    /// State of the image's header when power had been cut; empty where none was valid.
+    #[serde(default)]
+    pub cut_image: String,
     pub span_s: Span,
     /// All of the cycle, with loading and comparing.
     pub total_s: f64,
@@ -51,6 +54,7 @@ impl StressLine {
             cut_at_s: None,
             cut_phase: None,
             cut_step: String::new(),
+            cut_image: String::new(),
             span_s: Span::default(),
             total_s: 0.0,
             folder: None,

@@ -30,7 +30,7 @@ impl Watch {
         })
     }
 
-    /// Notes that power is cut now.
+    /// Notes that power was cut, after everything was heard that the machine had sent until then.
     pub fn cut(&mut self, line: &mut StressLine) {
         self.cut_at = None;
         self.cut_phase = Some(self.tracker.phase());
