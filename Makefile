@@ -15,6 +15,7 @@ DEMO_DIR := out/demo
 BENCH_DIR := out/bench
 FUZZ_SECONDS ?= 20
 ROUNDS ?= 5
+LOAD ?= quiet
 CYCLES ?= 2
 STRESS_CYCLES ?= 300
 STATES ?= 1000
@@ -25,7 +26,7 @@ INJECTIONS ?= 50
 SEED ?= 1
 RELEASE ?= trixie
 
-.PHONY: help setup build demo test test-full test-setup test-distribution test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint deny clean
+.PHONY: help setup build demo test test-full test-soak test-setup test-distribution test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint deny clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +43,7 @@ demo: build ## Fill memory, run a service, sleep into CXL memory, lose power, wa
 test: setup lint test-setup test-unit test-fuzz test-devices-order test-end-to-end ## Everything that continuous integration runs
 
 test-full: test deny ## The quick gate, then what takes longer and finds less; a release runs it
+	@$(CARGO) test --profile $(PROFILE) --workspace --no-fail-fast -- --ignored --test-threads=2
 
 test-setup: ## The scripts of this Makefile against machines that lack something
 	@scripts/tests/setup.sh
@@ -68,6 +70,14 @@ test-end-to-end: build ## Sleep, lose power and wake in the emulated machine
 	@$(DORMOUSE) lab build
 	@$(DORMOUSE) lab build --devices
 	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --no-fail-fast -- --test-threads=2
+
+SOAK = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin soak -- --rounds $(ROUNDS) --load '$(LOAD)' \
+	$(if $(filter command environment,$(word 1,$(origin SEED))),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(FULL),--full)
+
+test-soak: build ## Every test ROUNDS times in random order beside LOAD=quiet|busy|COMMAND; goes on where it was (SEED= ONLY= FULL=1)
+	@$(DORMOUSE) lab build
+	@$(DORMOUSE) lab build --devices
+	@$(SOAK)
 
 stress: build ## Many sleeps under load, then many with power cuts; goes on where it was (STRESS_CYCLES=…)
 	@$(DORMOUSE) lab stress --machine stress --cycles $(STRESS_CYCLES)

@@ -1,0 +1,242 @@
+//! Runs every test of the suite many times, in random order, beside a load: `make test-soak`.
+//!
+//! ```text
+//!  cargo test --no-run ─▶ test binaries ─▶ --list ─▶ tests
+//!                                                     │ each round in another order (seed)
+//!                        load: quiet, busy, CMD       ▼
+//!                                  ┌── worker: binary --exact TEST ──┐
+//!                                  └── worker: …                  ───┴─▶ journal, output of failures
+//!                                                                          │
+//!                                                  summary by test ◀───────┘
+//! ```
+
+mod load;
+mod order;
+mod run;
+mod suite;
+mod summary;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use dormouse_tests::bench::journal::{Entry, Journal};
+use dormouse_tests::workspace;
+use serde::{Deserialize, Serialize};
+
+use load::Load;
+use suite::Test;
+
+/// Run every test many times in random order beside a load; an interrupted run goes on where it was.
+#[derive(Parser)]
+struct Args {
+    /// How often each test runs
+    #[arg(long, default_value_t = 20)]
+    rounds: u32,
+    /// What else the machine does: quiet (nothing), busy (six busy loops), or a shell command that is restarted when it ends
+    #[arg(long, default_value = "quiet")]
+    load: Load,
+    /// Decides the order of tests in each round [default: that of the interrupted run, else random]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Tests that run at a time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Only tests whose `binary::name` contains one of these words; with commas between
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Also tests that `make test` leaves to `make test-full`
+    #[arg(long)]
+    full: bool,
+    /// A test that takes longer than this many minutes is ended and counts as failed
+    #[arg(long, default_value_t = 60)]
+    limit_minutes: u64,
+    /// Forget what ran before
+    #[arg(long)]
+    restart: bool,
+    /// Print the summary of what ran so far, and run nothing
+    #[arg(long)]
+    no_run: bool,
+    /// Where journal, summary and the output of failures go
+    #[arg(long, default_value = "out/soak")]
+    out: PathBuf,
+}
+
+/// One run of one test; a line of the journal.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ran {
+    /// Commit and load.
+    pub inputs: String,
+    pub test: String,
+    pub round: u32,
+    pub seed: u64,
+    pub ok: bool,
+    pub seconds: f64,
+    /// Of the test and of all that it waited for, user and system.
+    pub cpu_seconds: f64,
+    /// Seconds since 1970.
+    pub ended_unix: u64,
+}
+
+impl Entry for Ran {
+    fn inputs(&self) -> &str {
+        &self.inputs
+    }
+
+    fn case(&self) -> &str {
+        &self.test
+    }
+}
+
+fn main() -> ExitCode {
+    match soak(&Args::parse()) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(failures) => {
+            eprintln!("soak: {failures} runs failed");
+            ExitCode::FAILURE
+        }
+        Err(why) => {
+            eprintln!("soak: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn soak(args: &Args) -> Result<usize, String> {
+    let commit = commit()?;
+    let folder = workspace().join(&args.out).join(&commit);
+    std::fs::create_dir_all(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+    let path = folder.join(format!("{}.jsonl", args.load.name()));
+    if args.restart {
+        let _ = std::fs::remove_file(&path);
+    }
+    let inputs = format!("{commit} {}", args.load);
+    let mut journal =
+        Journal::<Ran>::open(&path, &inputs).map_err(|why| format!("{}: {why}", path.display()))?;
+    if !args.no_run {
+        let begun_with = journal.entries.first().map(|ran| ran.seed);
+        let seed = args.seed.or(begun_with).unwrap_or_else(some_seed);
+        println!(
+            "soak: commit {commit}, load {}, seed {seed}, {} runs so far; --seed {seed} repeats the order",
+            args.load,
+            journal.entries.len()
+        );
+        let tests = suite::tests(args.full)?;
+        let tests = suite::only(tests, &args.only);
+        if tests.is_empty() {
+            return Err("no test has such a name".into());
+        }
+        run_rounds(args, seed, &tests, &inputs, &mut journal, &folder)?;
+    }
+    let text = summary::page(&commit, &args.load, &journal.entries);
+    let page = folder.join(format!("{}.md", args.load.name()));
+    std::fs::write(&page, &text).map_err(|why| format!("{}: {why}", page.display()))?;
+    println!("{text}\nalso in {}", page.display());
+    Ok(journal.entries.iter().filter(|ran| !ran.ok).count())
+}
+
+/// All rounds, one after the other; a test that an interrupted run has done in a round is left out.
+fn run_rounds(
+    args: &Args,
+    seed: u64,
+    tests: &[Test],
+    inputs: &str,
+    journal: &mut Journal<Ran>,
+    folder: &Path,
+) -> Result<(), String> {
+    let limit = Duration::from_secs(args.limit_minutes * 60);
+    for round in 1..=args.rounds {
+        let done = |test: &Test| {
+            let mut runs = journal.of(&test.id);
+            runs.any(|ran| ran.round == round)
+        };
+        let queue: VecDeque<&Test> = order::shuffled(tests, seed, round)
+            .into_iter()
+            .filter(|test| !done(test))
+            .collect();
+        if queue.is_empty() {
+            continue;
+        }
+        println!(
+            "soak: round {round} of {}: {} tests",
+            args.rounds,
+            queue.len()
+        );
+        let _load = args.load.start()?;
+        let (queue, journal) = (Mutex::new(queue), Mutex::new(&mut *journal));
+        let worker = || -> Result<(), String> {
+            while let Some(test) = lock(&queue).pop_front() {
+                let result = run::run(test, limit)?;
+                let ran = Ran {
+                    inputs: inputs.to_owned(),
+                    test: test.id.clone(),
+                    round,
+                    seed,
+                    ok: result.ok,
+                    seconds: result.seconds,
+                    cpu_seconds: result.cpu_seconds,
+                    ended_unix: unix_now(),
+                };
+                report(&ran, &result.output, folder, args.load.name())?;
+                let mut journal = lock(&journal);
+                journal.add(ran).map_err(|why| why.to_string())?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..args.jobs.max(1)).map(|_| scope.spawn(worker)).collect();
+            workers
+                .into_iter()
+                .try_for_each(|worker| worker.join().expect("no worker panics"))
+        })?;
+    }
+    Ok(())
+}
+
+/// One line for each run; the output of a failed one is kept.
+fn report(ran: &Ran, output: &[u8], folder: &Path, load: &str) -> Result<(), String> {
+    let verdict = if ran.ok { "ok    " } else { "FAILED" };
+    println!("{verdict} {:7.1} s  {}", ran.seconds, ran.test);
+    if ran.ok {
+        return Ok(());
+    }
+    let name = ran.test.replace("::", "-").replace(['/', ' '], "_");
+    let path = folder.join(format!("failed-{load}-{}-{name}.txt", ran.round));
+    std::fs::write(&path, output).map_err(|why| format!("{}: {why}", path.display()))?;
+    println!("       its output: {}", path.display());
+    Ok(())
+}
+
+/// The commit of the checkout, marked where files were changed since.
+fn commit() -> Result<String, String> {
+    let git = |words: &[&str]| {
+        let output = Command::new("git")
+            .args(words)
+            .current_dir(workspace())
+            .output()
+            .map_err(|why| format!("git: {why}"))?;
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        output.status.success().then_some(said).ok_or_else(|| {
+            "this checkout has no commit; runs are kept by the commit that they tested".to_owned()
+        })
+    };
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    Ok(if changed { commit + "-changed" } else { commit })
+}
+
+fn unix_now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+fn some_seed() -> u64 {
+    unix_now() ^ u64::from(std::process::id()) << 32
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
