@@ -2,7 +2,8 @@
 # Read with `.` after say.sh; `wanted` and `prefix` are the script's.
 # shellcheck shell=bash disable=SC2154
 
-packages=$(dirname "${BASH_SOURCE[0]}")/../packages.txt
+# More lists may follow: what only one target needs.
+package_lists=("$(dirname "${BASH_SOURCE[0]}")/../packages.txt")
 
 # The distribution's name as it gives it.
 distribution() {
@@ -12,8 +13,8 @@ distribution() {
 	echo "${name:-an unknown distribution}"
 }
 
-# Lines of packages.txt without comments.
-needed_packages() { grep -v '^#' "$packages"; }
+# Lines of the lists without comments.
+needed_packages() { grep -hv '^#' "${package_lists[@]}"; }
 
 # The entries of packages.txt of which nothing is installed.
 missing_packages() {
