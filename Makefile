@@ -154,3 +154,12 @@ deny: setup ## Licences, bans, sources and advisories of the crates (deny.toml)
 clean: ## Remove what was built here (the cache in ~/.cache/dormouse stays)
 	@$(CARGO) clean --quiet
 	@rm -rf out
+
+.PHONY: packages test-packages
+packages: build ## Debian packages and a static tarball, into out/packages
+	@scripts/setup.sh --for packages
+	@DORMOUSE=$(DORMOUSE) packaging/build.sh
+
+test-packages: packages ## The packages in a clean system, and in the emulated machine under systemd, as root
+	@$(DORMOUSE) lab build
+	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test packages -- --ignored --test-threads=1
