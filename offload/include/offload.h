@@ -38,6 +38,7 @@ enum offload_stop {
 	OFFLOAD_FALLBACK,	/* handed back to the big core at a function that it must run */
 	OFFLOAD_BAD_JOB,	/* what was to be run makes no sense */
 	OFFLOAD_INTERNAL,	/* a fault of the executor itself */
+	OFFLOAD_WILD_STORE,	/* the guest wrote into the executor's memory, here or earlier */
 };
 
 /* A guest processor, at an instruction boundary. */

@@ -60,8 +60,12 @@ static void protect_all(const struct offload_job *job)
 	uint32_t delta = layout->host_base - layout->guest_base, guard;
 
 	protect(0, TARGET_TABLE, TARGET_TABLE_BYTES, 0, ACCESS_READ, NEVER_EXECUTE);
-	protect(1, 0, 0x8000, 0, ACCESS_PRIVILEGED, NEVER_EXECUTE);
-	protect(2, TARGET_STATE_PAGE, TARGET_STATE_BYTES, 0, ACCESS_ALL, NEVER_EXECUTE);
+	/* Its last eighth, with struct offload_state, is read as the table is. */
+	protect(1, 0, 0x8000, 0x80, ACCESS_PRIVILEGED, NEVER_EXECUTE);
+	if (protects_state(layout))
+		protect(2, TARGET_STATE, STATE_WINDOW_BYTES, 0, ACCESS_ALL, NEVER_EXECUTE);
+	else
+		protect(2, TARGET_STATE_PAGE, TARGET_STATE_BYTES, 0, ACCESS_ALL, NEVER_EXECUTE);
 	/* The code cache; not the other target table before it, nor the executor behind it. */
 	protect(3, TARGET_OTHER_TABLE, 0x00400000, 0xcf, ACCESS_READ, 0);
 	protect(4, layout->host_base, layout->size, 0, ACCESS_ALL, NEVER_EXECUTE);
@@ -232,7 +236,7 @@ static uint32_t now(void)
 static bool has_address(enum offload_stop stop)
 {
 	return (stop >= OFFLOAD_UNALIGNED && stop <= OFFLOAD_STACK_OVERFLOW) ||
-		stop == OFFLOAD_INTERNAL;
+		stop == OFFLOAD_INTERNAL || stop == OFFLOAD_WILD_STORE;
 }
 
 static void report(struct executor *x, uint32_t run, uint32_t ticks, uint32_t begin_ticks)

@@ -70,8 +70,10 @@ int check_instructions(uint32_t wanted, uint32_t options)
 			cpu.r[PC] = base + TEST_TEXT + 0x4000;
 			if (done % 16 == 0)
 				load_code(&oracles[world], edges[world], &word, 1, TEST_TEXT + 0x4000);
-			if (a32_table[op].family == EXCLUSIVE)
+			if (a32_table[op].family == EXCLUSIVE) {
 				oracle_clear_exclusive(&oracles[world]);
+				edge_clear_exclusive(edges[world]);
+			}
 			put_word(oracles[world].memory, TEST_TEXT + 0x4000, word);
 			memcpy(edges[world]->memory, oracles[world].memory, TEST_MEMORY);
 			if (!compare(&oracles[world], edges[world], &cpu, 4, 1)) {

@@ -10,12 +10,14 @@
  *   loops, thumb-loops                  random loops over pointers
  *   hand-back                           blocks of both; at one instruction of each the executor hands
  *                                       back, and the oracle goes on
+ *   wild-stores                         stores to where the executor's own memory is
  *   modes                               all six without any optimisation, and without one each;
  *                                       20 blocks and loops for each instruction
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "differential.h"
 
@@ -47,7 +49,10 @@ int main(int count, char **arguments)
 	t32_prepare();
 	what = arguments[1];
 	wanted = strtoul(arguments[2], NULL, 0);
-	dice_state = count > 3 ? strtoull(arguments[3], NULL, 0) : 1;
+	dice_state = count > 3 ? strtoull(arguments[3], NULL, 0) : (uint64_t)time(NULL);
+	printf("seed %llu, ", (unsigned long long)dice_state);
+	/* With a crash, too. */
+	fflush(stdout);
 	dice_state = dice_state * 0x9e3779b97f4a7c15ull + 1;
 	if (count > 4)
 		options = strtoul(arguments[4], NULL, 0);
@@ -66,6 +71,8 @@ int main(int count, char **arguments)
 	if (!strcmp(what, "hand-back"))
 		return check_blocks(wanted, options, cache, true) |
 			check_thumb_blocks(wanted, options, cache, true);
+	if (!strcmp(what, "wild-stores"))
+		return check_wild_stores(wanted);
 	if (!strcmp(what, "modes"))
 		return check_modes(wanted);
 	return 2;

@@ -69,6 +69,8 @@ int check_instructions(uint32_t wanted, uint32_t options);
 int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool hand_back);
 int check_thumb_instructions(uint32_t wanted, uint32_t options);
 int check_thumb_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool hand_back);
+/* Stores of a guest to where the executor's memory is; each must be a stop. */
+int check_wild_stores(uint32_t wanted);
 int check_loops(uint32_t wanted, uint32_t options, uint32_t cache_size, bool thumb);
 
 #endif

@@ -81,6 +81,28 @@ static bool on_unmapped(uc_engine *core, uc_mem_type type, uint64_t address, int
 	return false;
 }
 
+/*
+ * Unicorn protects whole pages, the memory protection unit of a core less: all of struct offload_state but
+ * its window. So a store to the rest is undone, and has failed.
+ */
+static uint8_t kept_low[0x1000];
+static bool low_changed;
+
+static void on_state_store(uc_engine *core, uc_mem_type type, uint64_t address, int size,
+			   int64_t value, void *user)
+{
+	struct edge *edge = user;
+
+	(void)core, (void)type, (void)value;
+	if (!protects_state(&edge->job.layout) ||
+	    (address >= TEST_STATE && address + size <= TEST_STATE + STATE_WINDOW_BYTES) || store_failed)
+		return;
+	last_access = address;
+	store_failed = true;
+	low_changed = true;
+	memcpy(kept_low, edge->low, sizeof(kept_low));
+}
+
 struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, bool thumb,
 		      uint32_t options, uint32_t cache_size)
 {
@@ -119,6 +141,8 @@ struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, bool thumb
 			    edge->cache), "cache");
 	must(uc_hook_add(edge->core, &hook, UC_HOOK_INTR, on_interrupt, &last_interrupt, 1, 0), "hook");
 	must(uc_hook_add(edge->core, &hook, UC_HOOK_CODE, on_instruction, NULL, 1, 0), "hook");
+	must(uc_hook_add(edge->core, &hook, UC_HOOK_MEM_WRITE, on_state_store, edge, TEST_STATE & ~0xfff,
+			 TEST_STATE | 0xfff), "hook");
 	must(uc_hook_add(edge->core, &hook, UC_HOOK_MEM_INVALID, on_unmapped, NULL, 1, 0), "hook");
 	edge->job = (struct offload_job){
 		.layout = {
@@ -164,6 +188,19 @@ void edge_free(struct edge *edge)
 	free(edge);
 }
 
+void edge_clear_exclusive(struct edge *edge)
+{
+	static const uint8_t clrex[4] = { 0xbf, 0xf3, 0x2f, 0x8f };
+	uint32_t at = TEST_CACHE - sizeof(clrex);
+
+	/* A core does that at each exception, this emulator does not. Nothing is translated at the moment. */
+	edge_forget(edge);
+	memcpy(edge->cache + at, clrex, sizeof(clrex));
+	must(uc_emu_start(edge->core, (TEST_CACHE_BASE + at) | 1, TEST_CACHE_BASE + TEST_CACHE, 0, 1),
+	     "clrex");
+	code_changed(edge);
+}
+
 void edge_forget(struct edge *edge)
 {
 	cache_flush(&edge->executor.cache);
@@ -174,6 +211,9 @@ static void read_core(struct edge *edge)
 {
 	uint32_t values[17];
 
+	if (low_changed)
+		memcpy(edge->low, kept_low, sizeof(kept_low));
+	low_changed = false;
 	if (store_failed)
 		memcpy(values, before_instruction, sizeof(values));
 	else

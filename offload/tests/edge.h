@@ -38,6 +38,8 @@ struct edge *edge_new(uint32_t guest_base, uint32_t scratch, bool thumb, uint32_
 		      uint32_t cache_size);
 /* Runs from cpu on (r[15] is the entry), at most so many rounds; cpu is what it is then. */
 enum offload_stop edge_run(struct edge *edge, struct offload_cpu *cpu, uint64_t rounds);
+/* No exclusive access of an earlier run is open any more. */
+void edge_clear_exclusive(struct edge *edge);
 /* Forgets all translations. */
 void edge_forget(struct edge *edge);
 void edge_free(struct edge *edge);

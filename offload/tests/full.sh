@@ -40,22 +40,26 @@ part() {
 }
 
 check=$out/differential
+# Another seed each time; one that goes on keeps it. SEED chooses one.
+[ -e "$out/seed" ] || echo "${SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}" >"$out/seed"
+seed=$(cat "$out/seed")
 # Two caches: a usual one, and one so small that it is emptied all the time.
 usual=262144 small=4096 all=0xfff
-part instructions "$check" instructions "$states"
-part thumb-instructions "$check" thumb-instructions "$states"
+part instructions "$check" instructions "$states" "$seed"
+part thumb-instructions "$check" thumb-instructions "$states" "$seed"
 for tenth in 1 2 3 4 5 6 7 8 9 10; do
-	part "blocks-$tenth" "$check" blocks $((blocks / 10)) "$tenth" $all $usual
-	part "thumb-blocks-$tenth" "$check" thumb-blocks $((blocks / 10)) "$tenth" $all $usual
-	part "loops-$tenth" "$check" loops $((blocks / 10)) "$tenth" $all $usual
-	part "thumb-loops-$tenth" "$check" thumb-loops $((blocks / 10)) "$tenth" $all $usual
+	part "blocks-$tenth" "$check" blocks $((blocks / 10)) $((seed + tenth)) $all $usual
+	part "thumb-blocks-$tenth" "$check" thumb-blocks $((blocks / 10)) $((seed + tenth)) $all $usual
+	part "loops-$tenth" "$check" loops $((blocks / 10)) $((seed + tenth)) $all $usual
+	part "thumb-loops-$tenth" "$check" thumb-loops $((blocks / 10)) $((seed + tenth)) $all $usual
 done
-part blocks-small-cache "$check" blocks $((blocks / 10)) 11 $all $small
-part thumb-blocks-small-cache "$check" thumb-blocks $((blocks / 10)) 11 $all $small
-part loops-small-cache "$check" loops $((blocks / 10)) 11 $all $small
-part thumb-loops-small-cache "$check" thumb-loops $((blocks / 10)) 11 $all $small
-part hand-back "$check" hand-back $((blocks / 10)) 12
-part modes "$check" modes $((states / 20)) 13
+part blocks-small-cache "$check" blocks $((blocks / 10)) $((seed + 11)) $all $small
+part thumb-blocks-small-cache "$check" thumb-blocks $((blocks / 10)) $((seed + 11)) $all $small
+part loops-small-cache "$check" loops $((blocks / 10)) $((seed + 11)) $all $small
+part thumb-loops-small-cache "$check" thumb-loops $((blocks / 10)) $((seed + 11)) $all $small
+part hand-back "$check" hand-back $((blocks / 10)) $((seed + 12))
+part wild-stores "$check" wild-stores "$blocks" $((seed + 14))
+part modes "$check" modes $((states / 20)) $((seed + 13))
 cd "$here"
 for program in glob kfifo sort list_sort rbtree crc32 string callback; do
 	part "program-$program" "$dormouse" offload check "$program" --inputs "$inputs"

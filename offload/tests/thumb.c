@@ -96,6 +96,10 @@ static bool check_one(uint32_t line, uint32_t options, bool fresh, bool *bad)
 	cpu.control |= 0x20;
 	if (fresh)
 		load_code(&oracles[world], edges[world], NULL, 0, TEST_TEXT);
+	if (a32_table[in.op].family == EXCLUSIVE) {
+		oracle_clear_exclusive(&oracles[world]);
+		edge_clear_exclusive(edges[world]);
+	}
 	for (uint32_t i = 0; i < 16; i += 4)
 		put_word(memory, CODE + i, MARKER);
 	if (it) {

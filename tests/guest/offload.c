@@ -28,6 +28,11 @@ void writes_nothing(void)
 	*(volatile u32 *)NOTHING = 1;
 }
 
+void writes_anywhere(u32 address, u32 value)
+{
+	*(volatile u32 *)address = value;
+}
+
 u32 goes_nowhere(void)
 {
 	return ((u32 (*)(void))NOTHING)() + 1;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 /// How a run ended: `enum offload_stop` of `include/offload.h`, in its order.
-pub const STOPS: [(&str, &str); 15] = [
+pub const STOPS: [(&str, &str); 16] = [
     ("running", "it did not end"),
     ("returned", "the function returned"),
     ("undefined", "there is no such instruction"),
@@ -36,6 +36,10 @@ pub const STOPS: [(&str, &str); 15] = [
     ),
     ("bad-job", "what was to be run makes no sense"),
     ("internal", "a fault of the executor itself"),
+    (
+        "wild-store",
+        "it wrote into the executor's memory, here or earlier: its registers may be wrong",
+    ),
 ];
 
 /// One run.

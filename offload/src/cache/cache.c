@@ -133,3 +133,14 @@ uint32_t region_it(const struct region *region, uint32_t guest)
 		return 0;
 	return region->lengths[region->states + (guest - region->guest) / 2];
 }
+
+const struct fixup *region_fixup(const struct region *region, uint32_t offset)
+{
+	const struct loop *loop = (const void *)((const uint8_t *)region + region->loops_offset);
+	const struct fixup *fixup = (const void *)(loop + region->loops);
+
+	for (uint32_t i = 0; i < region->fixups; i++, fixup++)
+		if (offset >= fixup->from && offset < fixup->to)
+			return fixup;
+	return NULL;
+}

@@ -2,9 +2,9 @@
 /*
  * The code cache: translated regions one behind the other in a fixed budget.
  *
- *   ┌──────────────┬────────────────────────────┬──────┬──────────┬───────┬───────┐
- *   │ struct region│ u8 lengths[count], padding │ code │ literals │ exits │ loops │ next region …
- *   └──────────────┴────────────────────────────┴──────┴──────────┴───────┴───────┘
+ *   ┌──────────────┬────────────────────────────┬──────┬──────────┬───────┬────────────────┐
+ *   │ struct region│ u8 lengths[count], padding │ code │ literals │ exits │ loops, fix-ups │ next region …
+ *   └──────────────┴────────────────────────────┴──────┴──────────┴───────┴────────────────┘
  *
  * lengths[i] is the number of host halfwords of guest word or halfword i, so that a host address can
  * be turned into a guest address and back; behind it is ITSTATE for each halfword of T32. When there is no room left, everything goes: no guest
@@ -29,6 +29,7 @@ struct region {
 	uint16_t bytes;		/* all of it */
 	uint16_t loops;		/* struct loop, so many, */
 	uint16_t loops_offset;	/* so many bytes from this struct */
+	uint16_t fixups;	/* struct fixup, so many, behind the loops; ascending */
 	uint8_t lengths[];
 };
 
@@ -39,7 +40,22 @@ struct loop {
 	uint16_t hosted;	/* one bit for each register */
 };
 
-enum { LOOPS_MAX = 8, REGIONS_MAX = 4096, OUTSIDE_MAX = 1024 };
+/* What the executor must know of an access that faults, besides its guest instruction. */
+enum fixup_kind {
+	FIX_TARGET,		/* an indirect branch: the scratch register says where the target's entry is */
+	FIX_HOST_BASE,		/* a guest register is a host address */
+	FIX_MOVED_BASE,		/* the base register has moved already */
+	FIX_SAVED,		/* guest registers are in offload_state.saved, SP may have moved: see plain/ */
+};
+
+/* Of code from one offset to another. */
+struct fixup {
+	uint16_t from, to;
+	uint8_t kind;		/* enum fixup_kind */
+	uint8_t number;		/* of a register */
+};
+
+enum { FIXUPS_MAX = 160, LOOPS_MAX = 8, REGIONS_MAX = 4096, OUTSIDE_MAX = 1024 };
 
 struct code_cache {
 	uint8_t *bytes;
@@ -73,6 +89,8 @@ uint32_t region_guest_of(const struct code_cache *cache, const struct region *re
 uint32_t region_hosted(const struct region *region, uint32_t guest, uint32_t offset);
 /* Host address of a region's code. */
 uint32_t region_host_of(const struct code_cache *cache, const struct region *region);
+/* The fix-up of code at an offset; NULL: none is needed. */
+const struct fixup *region_fixup(const struct region *region, uint32_t offset);
 /* ITSTATE at a guest address of a region. */
 uint32_t region_it(const struct region *region, uint32_t guest);
 

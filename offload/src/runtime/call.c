@@ -43,6 +43,8 @@ uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
 	if (known)
 		return known;
 	take_registers(x);
+	if (!state_is_sound(x, host - 2))
+		return 0;
 	switch (number) {
 	case CALL_CHAIN:
 		return chain(x, host);
@@ -101,6 +103,9 @@ uint32_t arm_target(struct executor *x)
 uint32_t executor_missing_target(struct executor *x)
 {
 	take_registers(x);
+	/* Where the branch stands is not known any more. */
+	if (!state_is_sound(x, 0))
+		return 0;
 	/* An empty entry was read. */
 	return x->job->layout.thumb ? thumb_target(x) : arm_target(x);
 }

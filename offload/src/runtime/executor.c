@@ -117,7 +117,8 @@ bool executor_init(struct executor *x)
 	good &= layout->state >= STATE_STACK_BYTES;
 	good &= layout->text_start >= layout->guest_base && layout->text_end <= end &&
 		layout->text_start < layout->text_end && !((layout->text_start | layout->text_end) & 3);
-	good &= layout->state < 0x10000 - sizeof(struct offload_state) && !(layout->state & 3);
+	good &= layout->state < 0x10000 - sizeof(struct offload_state) &&
+		!(layout->state & (STATE_WINDOW_BYTES - 1));
 	good &= layout->scratch < SP;
 	good &= job->natives <= 64 && job->devices <= 8;
 	good &= job->stack_guard <= job->stack_bottom && job->stack_bottom < job->stack_top &&
@@ -166,6 +167,7 @@ uint32_t executor_begin(struct executor *x)
 	__builtin_memcpy(x->cpu.thread, x->job->thread, sizeof(x->cpu.thread));
 	x->cpu.r[SP] = x->job->stack_top;
 	x->cpu.r[LR] = RETURN_ADDRESS;
+	guard_state(x);
 	return go_on(x, x->job->entry);
 }
 
@@ -173,5 +175,6 @@ uint32_t executor_resume(struct executor *x, const struct offload_cpu *cpu)
 {
 	x->stop = OFFLOAD_RUNNING;
 	x->cpu = *cpu;
+	guard_state(x);
 	return go_on(x, place_of(cpu));
 }

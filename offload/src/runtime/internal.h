@@ -39,6 +39,13 @@ static inline uint32_t stopped(struct executor *x, enum offload_stop stop)
 /* The guest's registers from the host's, and back. */
 void take_registers(struct executor *x);
 void give_registers(struct executor *x);
+/* Writes STATE_GUARD around the words that translated code writes. */
+void guard_state(struct executor *x);
+/*
+ * Whether no wild store of the guest has hit those words; behind take_registers(). If one has, the run stops at
+ * the guest instruction of a host address, which is that instruction or a later one.
+ */
+bool state_is_sound(struct executor *x, uint32_t host);
 /* Registers of the guest that are host addresses become guest addresses, or the other way round. */
 void add_to_hosted(struct executor *x, uint32_t addend);
 /*

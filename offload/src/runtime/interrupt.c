@@ -21,6 +21,8 @@ uint32_t executor_interrupt(struct executor *x, uint32_t host, uint32_t number)
 	uint32_t guest, offset;
 
 	take_registers(x);
+	if (!state_is_sound(x, host))
+		return 0;
 	if (!find_guest(x, host, &guest, &offset))
 		return stopped(x, OFFLOAD_INTERNAL);
 	x->interrupts++;
@@ -38,6 +40,8 @@ void executor_stop_at(struct executor *x, uint32_t host, enum offload_stop stop)
 	uint32_t guest, offset;
 
 	take_registers(x);
+	if (!state_is_sound(x, host))
+		return;
 	find_guest(x, host, &guest, &offset);
 	x->stop = stop;
 }

@@ -18,7 +18,7 @@ void take_registers(struct executor *x)
 		x->cpu.r[SP] = x->raw[SP] - stack_delta(x);
 	else
 		x->cpu.r[SP] = state->registers[SP];
-	x->cpu.r[layout->scratch] = state->registers[layout->scratch];
+	x->cpu.r[layout->scratch] = state->scratch[0];
 	if (layout->options & OPTION_FLAGS) {
 		x->cpu.flags = x->raw_flags & 0xf8000000;
 	} else {
@@ -45,7 +45,7 @@ void give_registers(struct executor *x)
 		state->registers[SP] = x->cpu.r[SP];
 		x->raw[SP] = layout->state;
 	}
-	state->registers[layout->scratch] = x->cpu.r[layout->scratch];
+	state->scratch[0] = state->scratch[1] = x->cpu.r[layout->scratch];
 	x->raw_flags = x->cpu.flags;
 	for (int i = 0; i < 5 && !(layout->options & OPTION_FLAGS); i++)
 		state->flags[i] = x->cpu.flags >> (31 - i) & 1;
@@ -82,4 +82,36 @@ uint32_t cache_word(const struct executor *x, uint32_t host)
 		return 0;
 	return x->cache.bytes[offset] | x->cache.bytes[offset + 1] << 8 |
 		x->cache.bytes[offset + 2] << 16 | (uint32_t)x->cache.bytes[offset + 3] << 24;
+}
+
+void guard_state(struct executor *x)
+{
+	for (int i = 0; i < 3; i++)
+		x->state->guard_before[i] = x->state->guard_behind[i] = STATE_GUARD;
+}
+
+/* A word of the writable part of struct offload_state that a wild store changed; NULL: none. */
+static const uint32_t *damaged_word(const struct offload_state *state)
+{
+	for (int i = 0; i < 3; i++) {
+		if (state->guard_before[i] != STATE_GUARD)
+			return &state->guard_before[i];
+		if (state->guard_behind[i] != STATE_GUARD)
+			return &state->guard_behind[i];
+	}
+	return state->scratch[0] != state->scratch[1] ? state->scratch : NULL;
+}
+
+bool state_is_sound(struct executor *x, uint32_t host)
+{
+	const struct offload_layout *layout = &x->job->layout;
+	const uint32_t *word = protects_state(layout) ? damaged_word(x->state) : NULL;
+	uint32_t guest, offset;
+
+	if (!word)
+		return true;
+	find_guest(x, host, &guest, &offset);
+	x->stop_address = layout->state + 4 * (uint32_t)(word - x->state->guard_before) - stack_delta(x);
+	x->stop = OFFLOAD_WILD_STORE;
+	return false;
 }

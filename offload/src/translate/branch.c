@@ -29,10 +29,13 @@ static uint32_t table_delta(const struct translator *x)
 
 static void load_target(struct translator *x)
 {
+	uint32_t from = x->code.at;
+
 	if (x->in.thumb)
 		t32_transfer_register(&x->code, KIND_LDR, PC, scratch(x), scratch(x), 0);
 	else
 		t32_transfer(&x->code, KIND_LDR, PC, scratch(x), 0);
+	add_fixup(x, from, FIX_TARGET, 0);
 }
 
 void emit_dispatch(struct translator *x, uint32_t number, uint32_t link)

@@ -22,14 +22,14 @@ static void emit_call(struct translator *x, enum offload_call call)
 
 /* What the driver must remember to try something else. */
 struct mark {
-	uint16_t at, literals, exits;
+	uint16_t at, literals, exits, fixups;
 	uint8_t holds, held_base;
 	int16_t held_offset;
 };
 
 static struct mark mark(const struct translator *x)
 {
-	return (struct mark){ x->code.at, x->code.literals, x->exits, x->holds, x->held_base,
+	return (struct mark){ x->code.at, x->code.literals, x->exits, x->fixups, x->holds, x->held_base,
 		x->held_offset };
 }
 
@@ -38,6 +38,7 @@ static void go_back(struct translator *x, struct mark mark)
 	x->code.at = mark.at;
 	x->code.literals = mark.literals;
 	x->exits = mark.exits;
+	x->fixups = mark.fixups;
 	x->holds = mark.holds;
 	x->held_base = mark.held_base;
 	x->held_offset = mark.held_offset;

@@ -147,10 +147,14 @@ static void transfer_moving(struct translator *x, struct access *a)
 		return;
 	}
 	if (!is_special(a->t) && value != scratch(x) && has_distance(x, a->n, distance_of(a))) {
-		/* executor_fault() takes the base back if the access faults. */
+		uint32_t from;
+
 		if (a->before)
 			t32_add_constant(&x->code, a->n, a->n, a->offset);
+		from = x->code.at;
 		t32_transfer_register(&x->code, a->kind, value, a->n, scratch(x), 0);
+		if (a->before)
+			add_fixup(x, from, FIX_MOVED_BASE, a->n);
 		if (!a->before)
 			move_base(x, a);
 		return;
@@ -184,9 +188,30 @@ static void transfer_moving(struct translator *x, struct access *a)
 	finish_load(x, a);
 }
 
+/* The access at its own base register, which is a host address meanwhile. */
+static void access_in_place(struct translator *x, const struct access *a)
+{
+	bool converts = !is_host_address(x, a->n);
+	uint32_t from;
+
+	if (converts)
+		t32_add_constant(&x->code, a->n, a->n, delta(x));
+	from = x->code.at;
+	if (a->move)
+		t32_transfer_moving(&x->code, a->kind, a->t, a->n, a->offset, a->before);
+	else
+		at_offset(x, a, a->n);
+	if (!converts)
+		return;
+	/* The guest's value of the scratch register is in memory. */
+	if (!uses_scratch(x, a->n))
+		add_fixup(x, from, FIX_HOST_BASE, a->n);
+	t32_add_constant(&x->code, a->n, a->n, -delta(x));
+}
+
 /*
  * An access whose base becomes a host address and then a guest address again, so that the scratch
- * register keeps the guest's value; executor_fault() knows. False: not this access.
+ * register keeps the guest's value. False: not this access.
  */
 static bool transfer_in_place(struct translator *x, const struct access *a)
 {
@@ -197,12 +222,7 @@ static bool transfer_in_place(struct translator *x, const struct access *a)
 	    uses_scratch(x, a->t) || !direct || (uses_scratch(x, a->n) && a->move) ||
 	    !keeps_guest_scratch(x))
 		return false;
-	t32_add_constant(&x->code, a->n, a->n, delta(x));
-	if (a->move)
-		t32_transfer_moving(&x->code, a->kind, a->t, a->n, a->offset, a->before);
-	else
-		at_offset(x, a, a->n);
-	t32_add_constant(&x->code, a->n, a->n, -delta(x));
+	access_in_place(x, a);
 	return true;
 }
 
@@ -238,7 +258,7 @@ void translate_transfer(struct translator *x)
 	if (!a.load && uses_scratch(x, a.t)) {
 		/*
 		 * Its value takes the scratch register, so the base itself becomes a host address
-		 * and then a guest address again; executor_fault() knows.
+		 * and then a guest address again.
 		 */
 		bool direct = a.m == 16 ? a.offset > -256 :
 			a.up && a.type == SHIFT_LSL && a.amount < 4;
@@ -251,14 +271,7 @@ void translate_transfer(struct translator *x)
 			return;
 		}
 		load_guest_scratch(x);
-		if (in_place)
-			t32_add_constant(&x->code, a.n, a.n, delta(x));
-		if (!a.move)
-			at_offset(x, &a, a.n);
-		else
-			t32_transfer_moving(&x->code, a.kind, a.t, a.n, a.offset, a.before);
-		if (in_place)
-			t32_add_constant(&x->code, a.n, a.n, -delta(x));
+		access_in_place(x, &a);
 		return;
 	}
 	if (a.move) {

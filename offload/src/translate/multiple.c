@@ -23,14 +23,19 @@ void translate_double(struct translator *x)
 		return;
 	}
 	if (has_scratch && !load) {
-		bool in_place = delta(x) && n != SP;
+		bool in_place = !is_host_address(x, n);
+
+		uint32_t from;
 
 		load_guest_scratch(x);
 		if (in_place)
 			t32_add_constant(&x->code, n, n, delta(x));
+		from = x->code.at;
 		t32_double(&x->code, false, t, u, n, before ? offset : 0);
-		if (in_place)
+		if (in_place) {
+			add_fixup(x, from, FIX_HOST_BASE, n);
 			t32_add_constant(&x->code, n, n, -delta(x));
+		}
 		if (move)
 			t32_add_constant(&x->code, n, n, offset);
 		return;
@@ -121,12 +126,17 @@ void translate_multiple(struct translator *x)
 		return;
 	}
 	if (own && !load) {
+		uint32_t from;
+
 		load_guest_scratch(x);
 		if (!is_host_address(x, n))
 			t32_add_constant(&x->code, n, n, delta(x));
+		from = x->code.at;
 		transfer_list(x, false, !up, move, n, list);
-		if (!is_host_address(x, n))
+		if (!is_host_address(x, n)) {
+			add_fixup(x, from, FIX_HOST_BASE, n);
 			t32_add_constant(&x->code, n, n, -delta(x));
+		}
 		return;
 	}
 	base = host_base_register(x, n);

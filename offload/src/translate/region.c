@@ -23,17 +23,27 @@ static void begin_region(struct translator *x, uint32_t guest)
 	x->code.at = 0;
 	x->code.literals = 0;
 	x->exits = 0;
+	x->fixups = 0;
 	x->code.overflow = false;
 	x->holds = HOLDS_NOTHING;
 	x->it_count = 0;
 	x->pushed = 0;
 }
 
+void add_fixup(struct translator *x, uint32_t from, enum fixup_kind kind, uint32_t number)
+{
+	if (x->fixups == FIXUPS_MAX) {
+		x->code.overflow = true;
+		return;
+	}
+	x->fixup[x->fixups++] = (struct fixup){ from, x->code.at, kind, number };
+}
+
 /* Literals must be reachable from the first that needs one; arrays end. */
 static bool is_full(const struct translator *x)
 {
 	return x->code.at + 4u * x->code.literals > 3300 || x->code.literals > LITERALS_MAX - 8 ||
-		x->exits > EXITS_MAX - 8;
+		x->exits > EXITS_MAX - 8 || x->fixups > FIXUPS_MAX - 8;
 }
 
 uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
@@ -100,6 +110,11 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 	for (uint32_t i = 0; i < x->loops; i++) {
 		emit32(&x->code, x->loop[i].first, x->loop[i].last);
 		emit16(&x->code, x->loop[i].hosted);
+	}
+	region->fixups = x->fixups;
+	for (uint32_t i = 0; i < x->fixups; i++) {
+		emit32(&x->code, x->fixup[i].from, x->fixup[i].to);
+		emit16(&x->code, x->fixup[i].number << 8 | x->fixup[i].kind);
 	}
 	if (x->code.overflow)
 		return 0;

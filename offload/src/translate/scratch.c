@@ -15,7 +15,7 @@ uint32_t take_scratch(struct translator *x)
 
 static uint32_t slot_of_scratch(const struct translator *x)
 {
-	return x->layout->state + offsetof(struct offload_state, registers) + 4 * scratch(x);
+	return x->layout->state + offsetof(struct offload_state, scratch);
 }
 
 static void load_slot(struct translator *x)
@@ -78,7 +78,7 @@ void store_guest_scratch(struct translator *x)
 		emit16(&x->code, 0xb400 | 1 << other);	/* push */
 		t32_movw(&x->code, other, slot_of_scratch(x));
 	}
-	t32_transfer(&x->code, KIND_STR, scratch(x), other, 0);
+	t32_double(&x->code, false, scratch(x), scratch(x), other, 0);
 	emit16(&x->code, 0xbc00 | 1 << other);	/* pop */
 	x->slot_address = 0;
 }
@@ -86,7 +86,7 @@ void store_guest_scratch(struct translator *x)
 void copy_to_guest_scratch(struct translator *x, uint32_t number)
 {
 	t32_movw(&x->code, take_scratch(x), slot_of_scratch(x));
-	t32_transfer(&x->code, KIND_STR, number, scratch(x), 0);
+	t32_double(&x->code, false, number, number, scratch(x), 0);
 }
 
 void forget_base(struct translator *x, uint32_t number)

@@ -19,6 +19,15 @@
 
 /* What translated code reads and writes besides guest memory; at a host address below 64 KiB. */
 struct offload_state {
+	/*
+	 * The only words that fully optimised code writes: the guest's value of the scratch register, twice.
+	 * The memory protection unit keeps all others from a wild store; STATE_WINDOW_BYTES, with
+	 * STATE_GUARD in the other words, is the smallest area that it knows. So a store that hits them
+	 * is noticed when the executor is called next.
+	 */
+	uint32_t guard_before[3];
+	uint32_t scratch[2];
+	uint32_t guard_behind[3];
 	uint32_t registers[16];	/* those that have no host register of their own */
 	uint32_t flags[5];	/* N, Z, C, V, Q, each 0 or 1; without OPTION_FLAGS */
 	uint32_t pending;	/* an interrupt is; without OPTION_INTERRUPTS */
@@ -29,7 +38,8 @@ struct offload_state {
 	struct { uint32_t page, addend; } tlb[128];
 };
 /* Below it are this many bytes of stack, for when the guest's is not the host's. */
-enum { STATE_STACK_BYTES = 256, TLB_PAGES = 128 };
+enum { STATE_STACK_BYTES = 256, STATE_WINDOW_BYTES = 32, TLB_PAGES = 128 };
+#define STATE_GUARD 0x5afec0deu
 
 /* Numbers of the supervisor calls by which translated code calls the executor. */
 enum offload_call {
@@ -58,6 +68,12 @@ enum offload_option {
 	OPTION_CARRY = 1 << 10,		/* what the scratch register holds goes with branches */
 	OPTION_LOOPS = 1 << 11,		/* pointers of loops are host addresses */
 	OPTIONS_ALL = (1 << 12) - 1,
+};
+
+/* With all of these translated code writes nothing of struct offload_state but scratch. */
+enum {
+	OPTIONS_PROTECTING_STATE = OPTION_REGISTERS | OPTION_FLAGS | OPTION_STACK | OPTION_LINEAR |
+		OPTION_PROTECTION,
 };
 
 /* Where a guest's memory is, and how it is to be translated. */
@@ -162,6 +178,8 @@ struct translator {
 	uint16_t offset[REGION_MAX + 2];
 	uint16_t exits;
 	struct { uint16_t at; struct held held; uint32_t target; } exit[EXITS_MAX];
+	uint32_t fixups;
+	struct fixup fixup[FIXUPS_MAX];
 };
 
 /*
@@ -193,6 +211,17 @@ static inline uint32_t delta(const struct translator *x)
 {
 	return x->layout->host_base - x->layout->guest_base;
 }
+
+static inline bool protects_state(const struct offload_layout *layout)
+{
+	return (layout->options & OPTIONS_PROTECTING_STATE) == OPTIONS_PROTECTING_STATE;
+}
+
+/*
+ * What was emitted from an offset on, if it faults, has left a register as a kind of fix-up says. Only
+ * what differs from the guest's state before the instruction needs one.
+ */
+void add_fixup(struct translator *x, uint32_t from, enum fixup_kind kind, uint32_t number);
 
 /* The instruction at an address (bit 0: T32) with an ITSTATE; false: unmapped. */
 bool translator_fetch(const struct translator *x, uint32_t guest, uint32_t it,

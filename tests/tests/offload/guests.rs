@@ -120,6 +120,39 @@ fn whatever_stops_a_guest_is_named_with_its_instruction() {
 }
 
 #[test]
+fn a_store_into_the_executors_memory_is_a_stop() {
+    let objects = Objects::new();
+    // Guest addresses whose place in the small core's address space is 0x61000000 below them: the vectors,
+    // the executor's state but the value of the scratch register, the target table, the code cache, the
+    // executor itself, the interrupt controller.
+    for (address, stop) in [
+        ("0x9f000000", "unmapped-write"),
+        ("0x9f0078fc", "unmapped-write"),
+        ("0x9f007900", "wild-store"),
+        ("0x9f00790c", "wild-store"),
+        ("0x9f007910", "wild-store"),
+        ("0x9f00791c", "wild-store"),
+        ("0x9f007920", "unmapped-write"),
+        ("0x9f007a00", "unmapped-write"),
+        ("0x9f100000", "unmapped-write"),
+        ("0xbf200000", "unmapped-write"),
+        ("0xbf300000", "unmapped-write"),
+        ("0xbf380000", "unmapped-write"),
+        ("0x7f00e100", "unmapped-write"),
+    ] {
+        objects.run(
+            &["writes_anywhere", address, "0x12345678", "--prune"],
+            |said, run| {
+                assert_eq!(said.code, 1, "{address}: {}", said.all());
+                assert_eq!(run["stop"], stop, "{address}: {}", said.all());
+                let expected = u32::from_str_radix(&address[2..], 16).expect("an address");
+                assert_eq!(run["accessed"], expected, "{address}: {}", said.all());
+            },
+        );
+    }
+}
+
+#[test]
 fn words_need_not_be_aligned() {
     Objects::new().run(
         &["loads_an_unaligned_word", "--prune"],

@@ -299,7 +299,7 @@ static void move_base(struct translator *x, const struct transfer *t, uint32_t l
 		base = t->n;
 	} else {
 		base = u;
-		state_load(x, u, slot_of(t->n));
+		state_load(x, u, slot_of(x, t->n));
 	}
 	if (t->m == NONE) {
 		t32_add_constant(&x->code, base, base, t->change);
@@ -309,13 +309,13 @@ static void move_base(struct translator *x, const struct transfer *t, uint32_t l
 			     t->amount);
 	}
 	if (base == u)
-		state_store(x, u, slot_of(t->n), v);
+		state_store(x, u, slot_of(x, t->n), v);
 }
 
 void plain_transfer(struct translator *x)
 {
 	bool to_pc = false, on_stack, first;
-	uint32_t wanted, list;
+	uint32_t wanted, list, from;
 	struct transfer t;
 
 	describe(x, &t);
@@ -334,7 +334,9 @@ void plain_transfer(struct translator *x)
 	to_host(x, &t, list);
 	if (first)
 		move_base(x, &t, list);
+	from = x->code.at;
 	transfer_values(x, &t, list);
+	add_fixup(x, from, FIX_SAVED, 0);
 	if (t.move && !on_stack)
 		move_base(x, &t, list);
 	restore(x, list);

@@ -96,7 +96,7 @@ uint32_t value_in(struct translator *x, uint32_t number, uint32_t into)
 	else if (number == SP && has(x, OPTION_STACK))
 		t32_add_constant(&x->code, into, SP, -delta(x));
 	else
-		state_load(x, into, slot_of(number));
+		state_load(x, into, slot_of(x, number));
 	return into;
 }
 
@@ -110,7 +110,7 @@ void put_value(struct translator *x, uint32_t number, uint32_t from, uint32_t th
 			t32_add_constant(&x->code, from, from, delta(x));
 		t32_mov(&x->code, SP, from);
 	} else {
-		state_store(x, from, slot_of(number), through);
+		state_store(x, from, slot_of(x, number), through);
 	}
 }
 
@@ -254,32 +254,30 @@ static void plain_data(struct translator *x)
 	if (!has(x, OPTION_REGISTERS))
 		for (uint32_t i = 0; i < PC; i++)
 			if (bit(reads, i) && i != SP && !uses_scratch(x, i))
-				state_load(x, i, slot_of(i));
+				state_load(x, i, slot_of(x, i));
 	if (stack) {
 		push(x, list);
 		if (bit(reads, SP))
-			state_load(x, own, slot_of(SP));
+			state_load(x, own, slot_of(x, SP));
 		x->in.word = without_stack(&x->in, own);
 	}
 	translate_body(x);
 	if (stack) {
 		if (bit(writes, SP))
-			state_store(x, own, slot_of(SP), NONE);
+			state_store(x, own, slot_of(x, SP), NONE);
 		pop(x, list);
 	}
 	if (!has(x, OPTION_REGISTERS))
 		for (uint32_t i = 0; i < PC; i++)
 			if (bit(writes, i) && i != SP && !uses_scratch(x, i))
-				state_store(x, i, slot_of(i), take_scratch(x));
+				state_store(x, i, slot_of(x, i), take_scratch(x));
 }
 
 bool is_plain(const struct translator *x)
 {
 	const struct instruction *in = &x->in;
-	uint32_t needed = OPTION_REGISTERS | OPTION_FLAGS | OPTION_STACK | OPTION_LINEAR |
-		OPTION_PROTECTION;
 
-	if ((x->layout->options & needed) == needed || in->op == A32_UNDEFINED)
+	if (protects_state(x->layout) || in->op == A32_UNDEFINED)
 		return false;
 	if (!has(x, OPTION_REGISTERS))
 		return true;

@@ -13,9 +13,11 @@ static inline bool has(const struct translator *x, uint32_t option)
 	return translator_option(x, option);
 }
 
-static inline uint32_t slot_of(uint32_t number)
+/* Where in struct offload_state the guest's value of a register is. */
+static inline uint32_t slot_of(const struct translator *x, uint32_t number)
 {
-	return offsetof(struct offload_state, registers) + 4 * number;
+	return number == scratch(x) ? offsetof(struct offload_state, scratch) :
+		offsetof(struct offload_state, registers) + 4 * number;
 }
 
 static inline uint32_t lowest(uint32_t list)
