@@ -83,6 +83,9 @@ static void finish_destination(struct translator *x, const struct data *data)
 		x->holds = HOLDS_NOTHING;
 	} else if (data->d == PC) {
 		x->holds = HOLDS_NOTHING;
+		/* In T32 these do not change the instruction set. */
+		if (x->in.thumb)
+			t32_immediate(&x->code, T32_ORR, false, scratch(x), scratch(x), 1);
 		emit_dispatch(x, scratch(x), 0);
 	} else if (uses_scratch(x, data->d)) {
 		store_guest_scratch(x);
@@ -143,6 +146,26 @@ static bool emit_opposite(struct translator *x, const struct data *data, uint32_
 	return true;
 }
 
+/* A register for a temporary value that is on the stack meanwhile; -1: there is none. */
+static int push_temporary(struct translator *x, const struct data *data, uint32_t s)
+{
+	int number = 0;
+
+	if (!translator_option(x, OPTION_STACK) || data->d >= SP || data->opcode == OP_RSC)
+		return -1;
+	while ((uint32_t)number == data->n || (uint32_t)number == data->m || (uint32_t)number == s ||
+	       (uint32_t)number == data->d || uses_scratch(x, number))
+		number++;
+	emit16(&x->code, 0xb400 | 1 << number);	/* push */
+	return number;
+}
+
+static void pop_temporary(struct translator *x, int pushed)
+{
+	if (pushed >= 0)
+		emit16(&x->code, 0xbc00 | 1 << pushed);	/* pop */
+}
+
 /* C becomes what the guest's rotated constant makes of it; N and Z follow with the result. */
 static void set_carry(struct translator *x, uint32_t through, bool carry)
 {
@@ -154,7 +177,7 @@ static void immediate(struct translator *x, struct data *data, uint32_t value, b
 {
 	bool logical = opcode_is_logical(data->opcode);
 	bool sets = data->set || opcode_compares(data->opcode);
-	int encoded = t32_modified(value), through;
+	int encoded = t32_modified(value), through, pushed = -1;
 	uint32_t d, n;
 	enum t32_op op;
 
@@ -162,11 +185,14 @@ static void immediate(struct translator *x, struct data *data, uint32_t value, b
 	/* T32 sets C only from constants that it rotates itself. */
 	if (sets && logical && rotated && encoded < 0x400) {
 		through = temporary(x, data, 16);
+		if (through < 0)
+			through = pushed = push_temporary(x, data, 16);
 		if (through < 0) {
 			x->interpret = true;
 			return;
 		}
 		set_carry(x, through, value >> 31);
+		pop_temporary(x, pushed);
 	}
 	if (encoded >= 0) {
 		d = opcode_compares(data->opcode) ? 0 : destination(x, data);
@@ -183,13 +209,20 @@ static void immediate(struct translator *x, struct data *data, uint32_t value, b
 		return;
 	}
 	through = temporary(x, data, 16);
+	pushed = through < 0 ? push_temporary(x, data, 16) : -1;
+	if (through < 0)
+		through = pushed;
 	if (through < 0) {
 		x->interpret = true;
 		return;
 	}
 	t32_constant(&x->code, through, value);
-	data->m = through;
-	emit_register(x, data, SHIFT_LSL, 0);
+	d = opcode_compares(data->opcode) ? 0 : destination(x, data);
+	op = host_operation(data, &d, &n);
+	t32_register(&x->code, op, sets, d, n, through, SHIFT_LSL, 0);
+	/* Before the destination is finished, which may have pushed a register before. */
+	pop_temporary(x, pushed);
+	finish_destination(x, data);
 }
 
 /* rsc d, n, operand is operand + ~n + C, flags too. */
@@ -227,9 +260,11 @@ static bool stack_arithmetic(struct translator *x, const struct data *data, bool
 	if (by_register) {
 		uint32_t amount = bits(x->in.word, 11, 7), type = bits(x->in.word, 6, 5);
 
-		if (data->d != SP || type != SHIFT_LSL || amount > 3 || data->m >= SP ||
-		    uses_scratch(x, data->m))
+		if (data->d != SP || type != SHIFT_LSL || amount > 3 || data->m >= SP || x->in.op == A32_ADD_rsr ||
+		    x->in.op == A32_SUB_rsr)
 			return false;
+		if (uses_scratch(x, data->m))
+			load_guest_scratch(x);
 		t32_register(&x->code, subtract ? T32_SUB : T32_ADD, false, SP, SP, data->m, type, amount);
 		return true;
 	}
@@ -252,18 +287,84 @@ static bool stack_arithmetic(struct translator *x, const struct data *data, bool
 	return true;
 }
 
-/* A register for a temporary value that is on the stack meanwhile; -1: there is none. */
-static int push_temporary(struct translator *x, const struct data *data, uint32_t s)
+/*
+ * add d, n, m with SP or PC as n and the scratch register as m, which both need the scratch register: as a sum
+ * with a constant. A switch's add pc, pc, m is one. False: not this instruction.
+ */
+static bool add_to_special(struct translator *x, const struct data *data, uint32_t type, uint32_t amount)
 {
-	int number = 0;
+	if (data->opcode != OP_ADD || data->set || !uses_scratch(x, data->m) ||
+	    (data->n != SP && data->n != PC) || (type == SHIFT_ROR && !amount))
+		return false;
+	load_guest_scratch(x);
+	x->holds = HOLDS_NOTHING;
+	if (amount || type != SHIFT_LSL)
+		t32_register(&x->code, T32_ORR, false, scratch(x), PC, scratch(x), type, amount);
+	if (data->n == PC) {
+		t32_add_constant(&x->code, scratch(x), scratch(x), x->in.pc);
+	} else {
+		t32_register(&x->code, T32_ADD, false, scratch(x), SP, scratch(x), SHIFT_LSL, 0);
+		if (delta(x))
+			t32_add_constant(&x->code, scratch(x), scratch(x), -delta(x));
+	}
+	if (data->d < SP && !uses_scratch(x, data->d))
+		t32_mov(&x->code, data->d, scratch(x));
+	finish_destination(x, data);
+	return true;
+}
 
-	if (!translator_option(x, OPTION_STACK) || data->d >= SP || data->opcode == OP_RSC)
-		return -1;
-	while ((uint32_t)number == data->n || (uint32_t)number == data->m || (uint32_t)number == s ||
-	       (uint32_t)number == data->d || uses_scratch(x, number))
-		number++;
-	emit16(&x->code, 0xb400 | 1 << number);	/* push */
-	return number;
+/* Moves and sums of one instruction or two, without the general way's temporaries. False: none of them. */
+static bool translate_simple(struct translator *x, const struct data *data, bool by_register, bool by_shift)
+{
+	uint32_t type = bits(x->in.word, 6, 5), amount = bits(x->in.word, 11, 7), value = x->in.value;
+	bool moves = by_register && data->opcode == OP_MOV && !data->set && !by_shift && !amount &&
+		type == SHIFT_LSL;
+
+	if (stack_arithmetic(x, data, by_register, value))
+		return true;
+	/* add d, pc, #x is a constant. */
+	if (!by_register && data->n == PC && !data->set && data->d < SP && !uses_scratch(x, data->d) &&
+	    (data->opcode == OP_ADD || data->opcode == OP_SUB)) {
+		t32_constant(&x->code, data->d, data->opcode == OP_ADD ? x->in.pc + value :
+			     x->in.pc - value);
+	} else if (moves && data->m == PC && data->d != SP && data->d != PC && !uses_scratch(x, data->d)) {
+		t32_constant(&x->code, data->d, x->in.pc);
+	} else if (moves && data->m != SP && data->m != PC && data->d == PC && !uses_scratch(x, data->m) &&
+		   !x->in.thumb) {
+		emit_dispatch(x, data->m, 0);
+		return true;
+	} else if (moves && data->m < SP && uses_scratch(x, data->d) && !uses_scratch(x, data->m)) {
+		copy_to_guest_scratch(x, data->m);
+		return true;
+	} else {
+		return by_register && !by_shift && add_to_special(x, data, type, amount);
+	}
+	forget_base(x, data->d);
+	return true;
+}
+
+/*
+ * The operand shifted by a register becomes a register of its own, data->m; *pushed is that, if it is on the
+ * stack meanwhile. Shifted in place where that is the scratch register. False: no register is free.
+ */
+static bool shift_operand(struct translator *x, struct data *data, int *pushed)
+{
+	uint32_t s = field_s(x->in.word), type = bits(x->in.word, 6, 5);
+	bool compares = opcode_compares(data->opcode), logical = opcode_is_logical(data->opcode);
+	int through = temporary(x, data, s);
+
+	if (through < 0 && data->m == scratch(x) && data->n != scratch(x))
+		through = scratch(x);
+	if (through < 0)
+		through = *pushed = push_temporary(x, data, s);
+	if (through < 0 || (data->opcode == OP_RSC && (uint32_t)through == data->d))
+		return false;
+	t32_shift(&x->code, type, logical && (data->set || compares), through, data->m, s);
+	if ((uint32_t)through == scratch(x))
+		x->holds = HOLDS_NOTHING;
+	data->m = through;
+	data->scratch_taken |= (uint32_t)through == scratch(x);
+	return true;
 }
 
 void translate_data(struct translator *x)
@@ -272,7 +373,6 @@ void translate_data(struct translator *x)
 	bool by_register = a32_table[x->in.op].family != DATA_IMMEDIATE;
 	bool by_shift = a32_table[x->in.op].family == DATA_SHIFTED, has_n;
 	int pushed = -1;
-	uint32_t value = x->in.value;
 	struct data data = {
 		instruction_opcode(&x->in), field_set_flags(word),
 		field_d(word), field_n(word), field_m(word), false,
@@ -283,88 +383,45 @@ void translate_data(struct translator *x)
 		data.m = 16;
 	if (!has_n)
 		data.n = 16;
-	/* T32 does not change the instruction set with these; they are rare. */
-	if (x->in.thumb && data.d == PC && !opcode_compares(data.opcode)) {
-		x->interpret = true;
-		return;
-	}
 	/* Returns from exceptions, and what sets flags from SP or into it. */
 	if (data.set && !opcode_compares(data.opcode) && (data.d == SP || data.d == PC)) {
 		x->interpret = true;
 		return;
 	}
-	if (stack_arithmetic(x, &data, by_register, value))
+	if (translate_simple(x, &data, by_register, by_shift))
 		return;
-	/* add d, pc, #x is a constant. */
-	if (!by_register && data.n == PC && !data.set && data.d != SP && data.d != PC &&
-	    (data.opcode == OP_ADD || data.opcode == OP_SUB) && !uses_scratch(x, data.d)) {
-		t32_constant(&x->code, data.d, data.opcode == OP_ADD ? x->in.pc + value :
-			     x->in.pc - value);
-		forget_base(x, data.d);
-		return;
+	if (by_shift && uses_scratch(x, field_s(word))) {
+		/* Neither SP nor PC has room beside it. */
+		if (data.n == SP || data.n == PC || data.m == SP || data.m == PC)
+			x->interpret = true;
+		else
+			load_guest_scratch(x);
 	}
-	if (by_register && data.opcode == OP_MOV && data.m == PC && !data.set && data.d != SP &&
-	    data.d != PC &&
-	    !by_shift && !amount && type == SHIFT_LSL && !uses_scratch(x, data.d)) {
-		t32_constant(&x->code, data.d, x->in.pc);
-		forget_base(x, data.d);
-		return;
-	}
-	if (by_register && data.opcode == OP_MOV && data.m != SP && data.m != PC && !data.set &&
-	    data.d == PC &&
-	    !by_shift && !amount && type == SHIFT_LSL && !uses_scratch(x, data.m)) {
-		emit_dispatch(x, data.m, 0);
-		return;
-	}
-	if (by_register && data.opcode == OP_MOV && data.m < SP && !data.set && !by_shift && !amount &&
-	    type == SHIFT_LSL && uses_scratch(x, data.d) && !uses_scratch(x, data.m)) {
-		copy_to_guest_scratch(x, data.m);
-		return;
-	}
-	if (by_shift && (uses_scratch(x, field_s(word)) || field_s(word) == SP)) {
+	if (x->interpret || (by_shift && field_s(word) == SP) ||
+	    !take_sources(x, &data, has_n, by_register)) {
 		x->interpret = true;
 		return;
 	}
-	if (!take_sources(x, &data, has_n, by_register)) {
-		x->interpret = true;
+	if (by_shift && data.opcode == OP_MOV) {
+		t32_shift(&x->code, type, data.set, destination(x, &data), data.m, field_s(word));
+		finish_destination(x, &data);
 		return;
 	}
 	if (by_shift) {
-		uint32_t s = field_s(word);
-		bool carry = data.set && opcode_is_logical(data.opcode);
-		int through;
-
-		if (data.opcode == OP_MOV) {
-			t32_shift(&x->code, type, data.set, destination(x, &data), data.m, s);
-			finish_destination(x, &data);
-			return;
-		}
-		through = temporary(x, &data, s);
-		if (through < 0 && data.m == scratch(x) && data.n != scratch(x))
-			through = scratch(x);
-		if (through < 0)
-			through = pushed = push_temporary(x, &data, s);
-		if (through < 0 || (data.opcode == OP_RSC && (uint32_t)through == data.d)) {
+		if (!shift_operand(x, &data, &pushed)) {
 			x->interpret = true;
 			return;
 		}
-		t32_shift(&x->code, type, carry || (opcode_compares(data.opcode) &&
-					     opcode_is_logical(data.opcode)), through, data.m, s);
-		if ((uint32_t)through == scratch(x))
-			x->holds = HOLDS_NOTHING;
-		data.m = through;
-		data.scratch_taken |= (uint32_t)through == scratch(x);
 		type = SHIFT_LSL;
 		amount = 0;
 	}
 	if (opcode_compares(data.opcode))
 		data.set = true;
 	if (data.opcode == OP_RSC)
-		reverse_subtract_with_carry(x, &data, by_register, value, type, amount);
+		reverse_subtract_with_carry(x, &data, by_register, x->in.value, type, amount);
 	else if (by_register)
 		emit_register(x, &data, type, amount);
 	else
-		immediate(x, &data, value, x->in.sets_carry);
-	if (pushed >= 0)
-		emit16(&x->code, 0xbc00 | 1 << pushed);	/* pop */
+		immediate(x, &data, x->in.value, x->in.sets_carry);
+	pop_temporary(x, pushed);
 }

@@ -118,8 +118,9 @@ void translate_media(struct translator *x)
 	bool own = touched & 1u << scratch(x);
 
 	/* SP's value is not the guest's; of these some use the scratch register themselves. */
-	if ((touched & 1u << SP) || (own && ((a32_table[x->in.op].family == EXTEND && field_n(word) != PC) ||
-					     a32_table[x->in.op].family == HALF_MULTIPLY))) {
+	if ((touched & 1u << SP) || (own && ((a32_table[x->in.op].family == EXTEND && field_n(word) == field_d(word) &&
+						uses_scratch(x, field_d(word))) ||
+					       a32_table[x->in.op].family == HALF_MULTIPLY))) {
 		x->interpret = true;
 		return;
 	}

@@ -240,7 +240,8 @@ void translate_transfer(struct translator *x)
 	}
 	if (a.m != 16 && uses_scratch(x, a.m)) {
 		/* The address can only be made of n and the scratch register's value. */
-		if (a.move || is_special(a.n) || uses_scratch(x, a.n) || (!a.load && uses_scratch(x, a.t))) {
+		if (a.move || a.n == PC || uses_scratch(x, a.n) ||
+		    (a.n == SP && (!a.up || a.type != SHIFT_LSL || a.amount > 3)) || (!a.load && uses_scratch(x, a.t))) {
 			x->interpret = true;
 			return;
 		}

@@ -15,7 +15,7 @@ void translate_double(struct translator *x)
 	bool far = by_register || (offset & 3) || offset > 1020;
 
 	offset = up ? offset : -offset;
-	if (n == PC || t >= SP || u >= SP || (load && t == u) || (by_register && m == SP) || (by_register && uses_scratch(x, m)) ||
+	if (n == PC || t == SP || u == SP || t == PC || u == PC || (load && t == u) || (by_register && m == SP) || (by_register && uses_scratch(x, m)) ||
 	    (move && (n == SP || uses_scratch(x, n))) ||
 	    (move && load && by_register && (m == t || m == u)) ||
 	    (has_scratch && !load && (uses_scratch(x, n) || far || n == t || n == u))) {
@@ -111,6 +111,19 @@ static void load_list(struct translator *x, uint32_t n, uint32_t list, uint32_t 
 		emit_dispatch(x, take_scratch(x), 0);
 }
 
+/* A list at the scratch register's guest value, which moves. */
+static void list_at_scratch(struct translator *x, bool load, bool up, bool direct, uint32_t list,
+			    int32_t total)
+{
+	int32_t first = up ? 4 : 4 + total;
+
+	load_guest_scratch(x);
+	t32_add_constant(&x->code, scratch(x), scratch(x), delta(x) + (direct ? 0 : first));
+	transfer_list(x, load, direct && !up, direct, scratch(x), list);
+	t32_add_constant(&x->code, scratch(x), scratch(x), -delta(x) + (direct ? 0 : total - first));
+	store_guest_scratch(x);
+}
+
 void translate_multiple(struct translator *x)
 {
 	uint32_t word = x->in.word, n = field_n(word), list = word & 0xffff, base;
@@ -118,10 +131,11 @@ void translate_multiple(struct translator *x)
 	int32_t bytes = 4 * count_bits(list), total = up ? bytes : -bytes;
 	bool direct = up != before, own = list & (1u << scratch(x));
 
-	if (bit(list, SP) || (!load && bit(list, PC)) || uses_scratch(x, n) ||
+	if (bit(list, SP) || (!load && bit(list, PC)) ||
+	    (uses_scratch(x, n) && (own || bit(list, PC)) && (move || !load)) ||
 	    (load && bit(list, LR) && bit(list, PC)) ||
 	    (!load && move && bit(list, n)) ||
-	    (n == SP && !direct) || (own && !load && (!direct || (n != SP && bit(list, n))))) {
+	    (n == SP && !direct && (!up || move)) || (own && !load && (!direct || (n != SP && bit(list, n))))) {
 		x->interpret = true;
 		return;
 	}
@@ -137,6 +151,10 @@ void translate_multiple(struct translator *x)
 			add_fixup(x, from, FIX_HOST_BASE, n);
 			t32_add_constant(&x->code, n, n, -delta(x));
 		}
+		return;
+	}
+	if (uses_scratch(x, n) && move) {
+		list_at_scratch(x, load, up, direct, list, total);
 		return;
 	}
 	base = host_base_register(x, n);
