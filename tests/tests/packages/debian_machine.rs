@@ -1,0 +1,141 @@
+//! The lab's machine with a Debian system on its disk, under systemd.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use dormouse_guest::protocol::{Ask, FromGuest, RunPlan};
+use dormouse_lab::build::{Artefacts, BuildOptions, Quiet, build};
+use dormouse_lab::lab::Lab;
+use dormouse_lab::machine::MachineConfig;
+use dormouse_lab::power::{PowerOn, What};
+use dormouse_lab::qemu::{Firmware, Parts};
+use dormouse_lab::qmp::StopCause;
+use dormouse_lab::size::Size;
+use dormouse_tests::machine_folder;
+
+use super::packages::{Packages, script, succeeds};
+
+/// systemd and dozens of services start in an emulated processor, beside whatever the host does.
+const BOOT: Duration = Duration::from_secs(1800);
+/// A package with a kernel module to compile.
+const WORK: Duration = Duration::from_secs(3600);
+const SLEEP: Duration = Duration::from_secs(1200);
+
+pub struct DebianMachine {
+    lab: Lab,
+    power: Option<PowerOn>,
+}
+
+impl DebianMachine {
+    /// A machine with a fresh Debian, and these packages on its second disk, which is not mounted.
+    pub fn new(name: &str, packages: &[(&str, &Packages)]) -> Self {
+        let folder = machine_folder(name);
+        std::fs::create_dir_all(&folder).expect("it can be made");
+        let artefacts = build(&BuildOptions::default(), &Quiet).expect("the lab's parts");
+        let system = script("disk.sh", &[&script("base.sh", &[])]);
+        let parts = parts(&artefacts, &system, &folder);
+        let config = MachineConfig::new(Size::mib(1024), Size::mib(2048), 2).expect("sizes");
+        let lab = Lab::open(&folder, config, false, parts, Firmware::Coreboot).expect("a machine");
+        make_package_disk(packages, &lab.machine.scratch_disk());
+        Self { lab, power: None }
+    }
+
+    /// Switches it on and waits until its services run.
+    pub fn boot(&mut self) {
+        let mut power = self.lab.power_on(None).expect("it starts");
+        power.wait_ready(BOOT).expect("Debian boots");
+        self.power = Some(power);
+    }
+
+    /// What a line of shell prints; it must succeed.
+    pub fn run(&mut self, line: &str) -> String {
+        eprintln!("# {line}");
+        let power = self.power.as_mut().expect("it is on");
+        let script =
+            format!("export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive; set -e; {line}");
+        let result = power.shell(&script, WORK).expect("the agent answers");
+        eprint!("{}", result.stderr);
+        assert_eq!(
+            result.status, 0,
+            "{line}\n--- stdout\n{}\n--- stderr\n{}",
+            result.stdout, result.stderr
+        );
+        result.stdout.trim().to_owned()
+    }
+
+    /// Asks for a sleep by `systemctl suspend`, and waits until the machine has switched itself off.
+    pub fn suspend(&mut self) {
+        let mut power = self.power.take().expect("it is on");
+        let words = ["systemctl", "suspend"].map(str::to_owned).to_vec();
+        let plan = RunPlan {
+            argv: words,
+            stdin: String::new(),
+            cgroup: None,
+            timeout_s: 0,
+        };
+        power.send(Ask::Run(plan)).expect("the agent listens");
+        power
+            .wait("the machine to fall asleep", SLEEP, |signal| {
+                matches!(signal.what, What::Stopped).then_some(())
+            })
+            .expect("it falls asleep");
+        assert_eq!(power.stop_cause(), Some(StopCause::PoweredOff));
+    }
+
+    /// Switches it on in a new emulator, and waits until it woke; a boot is no waking.
+    pub fn wake(&mut self) {
+        let mut power = self.lab.power_on(None).expect("it starts");
+        let woke = power
+            .wait("the machine to wake", SLEEP, |signal| match &signal.what {
+                What::Agent(FromGuest::Awake { .. }) => Some(true),
+                What::Agent(FromGuest::Ready(_)) => Some(false),
+                _ => None,
+            })
+            .expect("it starts");
+        assert!(woke, "it booted instead of waking");
+        self.power = Some(power);
+    }
+
+    /// Takes the power away at this instant.
+    pub fn cut_power(&mut self) {
+        self.power.take().expect("it is on").cut_power();
+    }
+}
+
+/// The lab's machine with another disk, kernel and flash image.
+fn parts(artefacts: &Artefacts, system: &Path, folder: &Path) -> Parts {
+    let cmdline = format!("{} systemd.show_status=1", artefacts.cmdline);
+    let rom: PathBuf = folder.join("debian.rom");
+    script(
+        "rom.sh",
+        &[&artefacts.firmware_rom, system, Path::new(&cmdline), &rom],
+    );
+    let release = std::fs::read_to_string(system.join("release")).expect("a release");
+    Parts {
+        firmware_rom: rom,
+        kernel: system.join("vmlinuz"),
+        initrd: system.join("initrd.gz"),
+        rootfs: system.join("root.img"),
+        payload: artefacts.payload.clone(),
+        cmdline,
+        kernel_release: release.trim().to_owned(),
+    }
+}
+
+/// An ext4 image with a folder of packages for each name.
+fn make_package_disk(packages: &[(&str, &Packages)], image: &Path) {
+    let tree = tempfile::tempdir().expect("a temporary folder");
+    for (name, packages) in packages {
+        let folder = tree.path().join(name);
+        std::fs::create_dir(&folder).expect("it can be made");
+        for name in ["dormouse", "dormouse-dkms", "dormouse-firmware"] {
+            let deb = packages.deb(name);
+            let target = folder.join(deb.file_name().expect("a file"));
+            std::fs::copy(&deb, target).expect("it can be copied");
+        }
+    }
+    let mut command = Command::new("mke2fs");
+    command.args(["-q", "-F", "-t", "ext4", "-d"]);
+    succeeds(command.arg(tree.path()).arg(image).arg("64M"));
+}
