@@ -1,4 +1,14 @@
 //! The emulated machine: builds its firmware, module and disks, and drives it.
+//!
+//! # Example
+//!
+//! ```
+//! use dormouse_lab::size::Size;
+//!
+//! // `dormouse lab cycle --dram 1G --fill 512M`
+//! let (dram, fill): (Size, Size) = ("1G".parse().unwrap(), "512M".parse().unwrap());
+//! assert_eq!((dram, fill), (Size::mib(1024), Size::mib(512)));
+//! ```
 
 pub mod accelerator;
 pub mod apt;

@@ -14,6 +14,21 @@
 //! [`preflight::decide`], [`freezer::choose`], the parsers); what touches the machine goes through
 //! [`tree::Tree`] (files), [`pages::Pages`] (system calls) and [`sampler::Sampler`] (DAMON), which
 //! tests replace.
+//!
+//! # Example
+//!
+//! Which pages would migrate, without a change to the machine ([`sleep()`] with `dry_run`):
+//!
+//! ```
+//! use dormouse_machine::{NodeChoice, SleepOptions};
+//!
+//! let options = SleepOptions {
+//!     node: NodeChoice::Node(1),
+//!     dry_run: true,
+//!     ..SleepOptions::default()
+//! };
+//! assert!(!options.accept_volatile, "the default refuses a device that loses its contents");
+//! ```
 
 pub mod bytes;
 pub mod caches;

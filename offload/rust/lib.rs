@@ -4,6 +4,15 @@
 //! ```text
 //! cli ──► bench, check, suspend ──► machine ──► guest ──► parts
 //! ```
+//!
+//! # Example
+//!
+//! ```
+//! use dormouse_offload::guest::natives::native_names;
+//!
+//! // The guest's own scheduler never runs on the small core: a native call replaces it.
+//! assert!(native_names().iter().any(|name| name == "schedule"));
+//! ```
 
 pub mod bench;
 pub mod check;

@@ -16,6 +16,21 @@
 //!
 //! The store knows nothing of processes; `state` is plain data; what touches the kernel is in
 //! `ptrace`, `capture`, `restore` and `track`.
+//!
+//! # Example
+//!
+//! The mappings of this process, as the capture reads them:
+//!
+//! ```
+//! use dormouse_process::procfs;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let maps = procfs::maps(std::process::id() as i32)?;
+//! let stack = maps.iter().find(|map| map.name == "[stack]").expect("every process has one");
+//! assert!(stack.start < stack.end && !stack.shared);
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod capture;
 pub mod cli;
