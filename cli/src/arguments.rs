@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use dormouse_bandwidth::cli::BandwidthCommand;
 use dormouse_devices::cli::DevicesCommand;
 use dormouse_lab::cli::LabCommand;
-use dormouse_machine::cli::{HomeArgs, SleepArgs};
+use dormouse_machine::cli::{MigrateBackArgs, SleepArgs};
 use dormouse_offload::cli::OffloadCommand;
 use dormouse_process::cli::ProcessCommand;
 
@@ -43,7 +43,8 @@ pub enum Command {
     Doctor(DoctorArguments),
     Lab(Box<LabArguments>),
     Sleep(Box<SleepArgs>),
-    Home(Box<HomeArgs>),
+    #[command(alias = "home")]
+    MigrateBack(Box<MigrateBackArgs>),
     #[command(subcommand)]
     Image(ImageCommand),
     #[command(subcommand)]

@@ -30,7 +30,9 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Sleep(arguments) => {
             Ok(ExitCode::from(dormouse_machine::cli::run_sleep(&arguments)))
         }
-        Command::Home(arguments) => Ok(ExitCode::from(dormouse_machine::cli::run_home(&arguments))),
+        Command::MigrateBack(arguments) => Ok(ExitCode::from(
+            dormouse_machine::cli::run_migrate_back(&arguments),
+        )),
         Command::Image(ImageCommand::Inspect(arguments)) => image::inspect(&arguments),
         Command::Image(ImageCommand::Verify(arguments)) => image::verify(&arguments),
         Command::Process(command) => Ok(ExitCode::from(dormouse_process::cli::run(&command))),

@@ -1,4 +1,4 @@
-//! The verbs `dormouse sleep` and `dormouse home`: their arguments, what they print, and their
+//! The verbs `dormouse sleep` and `dormouse migrate-back`: their arguments, what they print, and their
 //! exit codes. The `dormouse` command only mounts them.
 
 use std::ffi::OsString;
@@ -11,19 +11,23 @@ use dormouse_report::{Event, EventWriter, Kind};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
+use crate::MigrateBackReport;
+use crate::SleepError;
+use crate::SleepReport;
 use crate::bytes::{human, parse};
-use crate::options::{Cancel, HomeMode, HomeOptions, NodeChoice, SleepOptions, VerifyUserPages};
-use crate::order::Policy;
-use crate::owners::describe;
-use crate::{HomeReport, SleepError, SleepReport};
+use crate::memory::owner::describe;
+use crate::options::{
+    Cancel, MigrateBackMode, MigrateBackOptions, NodeChoice, SleepOptions, VerifyUserPages,
+};
+use crate::processes::order::Policy;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum HomeArgument {
-    /// Bring pages home before this command ends
+pub enum MigrateBackArgument {
+    /// Migrate pages back before this command ends
     Wait,
     /// Leave it to a process of its own
     Background,
-    /// Leave them on the CXL node; run `dormouse home` later
+    /// Leave them on the CXL node; run `dormouse migrate-back` later
     Never,
 }
 
@@ -43,15 +47,20 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// How pages come home; shared by both verbs.
+/// How pages migrate back; shared by both verbs.
 #[derive(Debug, Clone, Args)]
-pub struct HomeChoices {
-    /// Bytes per second at most on the way home, such as 500M (default: no limit)
+pub struct MigrateBackChoices {
+    /// Bytes per second at most while they migrate back, such as 500M (default: no limit)
     #[arg(long, value_name = "BYTES/s", value_parser = parse_rate, env = "DORMOUSE_RATE")]
     pub rate: Option<u64>,
 
-    /// In which order pages come home
-    #[arg(long, value_enum, default_value = "seed", env = "DORMOUSE_POLICY")]
+    /// In which order pages migrate back
+    #[arg(
+        long,
+        value_enum,
+        default_value = "process-order",
+        env = "DORMOUSE_POLICY"
+    )]
     pub policy: Policy,
 
     /// Print the report as one JSON object
@@ -68,8 +77,8 @@ pub struct HomeChoices {
 #[command(after_help = "\
 Examples:
   dormouse sleep --dry-run             what would move, what would be saved, does it fit
-  dormouse sleep                       sleep; after waking wait until all pages are home
-  dormouse sleep --home background --rate 500M
+  dormouse sleep                       sleep; after waking wait until all pages are in DRAM
+  dormouse sleep --migrate-back background --rate 500M
   dormouse sleep --verify-user-pages all
   dormouse sleep --json --events sleep.jsonl
 
@@ -84,9 +93,15 @@ pub struct SleepArgs {
     #[arg(long, default_value_t = 0, env = "DORMOUSE_JOBS")]
     pub jobs: usize,
 
-    /// When pages come home after waking
-    #[arg(long, value_enum, default_value = "wait", env = "DORMOUSE_HOME")]
-    pub home: HomeArgument,
+    /// When pages migrate back to DRAM after waking
+    #[arg(
+        long = "migrate-back",
+        alias = "home",
+        value_enum,
+        default_value = "wait",
+        env = "DORMOUSE_HOME"
+    )]
+    pub home: MigrateBackArgument,
 
     /// A cgroup (path or name) that keeps running while others are stopped; may be repeated
     #[arg(
@@ -110,7 +125,7 @@ pub struct SleepArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Sleep even where nobody knows that the CXL device keeps its contents without power; the
+    /// Sleep even where it is not known that the CXL device keeps its contents without power; the
     /// image records it
     #[arg(
         long,
@@ -130,20 +145,20 @@ pub struct SleepArgs {
     pub verify_user_pages: VerifyUserPages,
 
     #[command(flatten)]
-    pub choices: HomeChoices,
+    pub choices: MigrateBackChoices,
 }
 
 /// Bring pages back from the CXL node, those in use first.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
-  dormouse home                        as fast as it goes, with progress
-  dormouse home --rate 500M            gently, while services run
-  dormouse home --json
+  dormouse migrate-back                        as fast as it goes, with progress
+  dormouse migrate-back --rate 500M            gently, while services run
+  dormouse migrate-back --json
 
 May be stopped (Ctrl-C) and called again. Exit codes: 0 done, or stopped by a signal; 1 pages are
 left that could not move, or it failed; 2 wrong usage; 3 this machine lacks something.")]
-pub struct HomeArgs {
+pub struct MigrateBackArgs {
     /// The NUMA node of the CXL memory: a number, or auto (that of the last sleep)
     #[arg(long, default_value = "auto", value_parser = parse_node, env = "DORMOUSE_NODE")]
     pub node: NodeChoice,
@@ -153,20 +168,20 @@ pub struct HomeArgs {
     pub jobs: usize,
 
     #[command(flatten)]
-    pub choices: HomeChoices,
+    pub choices: MigrateBackChoices,
 }
 
 fn cancel_on_signals() -> Cancel {
     let cancel = Cancel::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // Without a handler a signal just ends us: /run/dormouse then tells `home` what to thaw.
+        // Without a handler a signal just ends us: /run/dormouse then holds what `migrate-back` must thaw.
         let _ = signal_hook::flag::register(signal, cancel.0.clone());
     }
     cancel
 }
 
-fn home_options(args: &HomeArgs, cancel: Cancel) -> HomeOptions {
-    HomeOptions {
+fn migrate_back_options(args: &MigrateBackArgs, cancel: Cancel) -> MigrateBackOptions {
+    MigrateBackOptions {
         node: args.node,
         jobs: args.jobs,
         rate_bytes_per_s: args.choices.rate,
@@ -183,15 +198,15 @@ fn sleep_options(args: &SleepArgs, cancel: Cancel) -> SleepOptions {
         node: args.node,
         jobs: args.jobs,
         home: match args.home {
-            HomeArgument::Wait => HomeMode::Wait,
-            HomeArgument::Background => HomeMode::Background,
-            HomeArgument::Never => HomeMode::Never,
+            MigrateBackArgument::Wait => MigrateBackMode::Wait,
+            MigrateBackArgument::Background => MigrateBackMode::Background,
+            MigrateBackArgument::Never => MigrateBackMode::Never,
         },
-        home_options: HomeOptions {
+        migrate_back_options: MigrateBackOptions {
             rate_bytes_per_s: args.choices.rate,
             policy: args.choices.policy,
             cancel: cancel.clone(),
-            ..HomeOptions::default()
+            ..MigrateBackOptions::default()
         },
         dry_run: args.dry_run,
         accept_volatile: args.accept_volatile,
@@ -203,9 +218,9 @@ fn sleep_options(args: &SleepArgs, cancel: Cancel) -> SleepOptions {
     }
 }
 
-/// `dormouse home` with the same choices.
-fn background_command(choices: &HomeChoices) -> Vec<OsString> {
-    let mut command: Vec<OsString> = vec!["/proc/self/exe".into(), "home".into()];
+/// `dormouse migrate-back` with the same choices.
+fn background_command(choices: &MigrateBackChoices) -> Vec<OsString> {
+    let mut command: Vec<OsString> = vec!["/proc/self/exe".into(), "migrate-back".into()];
     if let Some(rate) = choices.rate {
         command.extend(["--rate".into(), rate.to_string().into()]);
     }
@@ -228,7 +243,7 @@ struct Sink {
 }
 
 impl Sink {
-    fn open(choices: &HomeChoices) -> Result<Sink, SleepError> {
+    fn open(choices: &MigrateBackChoices) -> Result<Sink, SleepError> {
         let writer = choices
             .events
             .as_ref()
@@ -292,7 +307,7 @@ impl Sink {
 
 /// Runs a verb with its events recorded.
 fn with_events<T>(
-    choices: &HomeChoices,
+    choices: &MigrateBackChoices,
     verb: impl FnOnce(&mut dyn FnMut(&Event)) -> Result<T, SleepError>,
 ) -> Result<T, SleepError> {
     let mut sink = Sink::open(choices)?;
@@ -338,10 +353,12 @@ pub fn run_sleep(args: &SleepArgs) -> u8 {
     }
 }
 
-/// Runs `dormouse home`: prints the report (or the error) and returns the exit code.
-pub fn run_home(args: &HomeArgs) -> u8 {
-    let options = home_options(args, cancel_on_signals());
-    match with_events(&args.choices, |events| crate::home(&options, events)) {
+/// Runs `dormouse migrate-back`: prints the report (or the error) and returns the exit code.
+pub fn run_migrate_back(args: &MigrateBackArgs) -> u8 {
+    let options = migrate_back_options(args, cancel_on_signals());
+    match with_events(&args.choices, |events| {
+        crate::migrate_back(&options, events)
+    }) {
         Ok(report) => {
             if args.choices.json {
                 println!(
@@ -349,11 +366,11 @@ pub fn run_home(args: &HomeArgs) -> u8 {
                     serde_json::to_string(&report).expect("plain data serialises")
                 );
             } else {
-                print_home(&report);
+                print_migrate_back(&report);
             }
             u8::from(!report.offline && !report.stopped)
         }
-        Err(error) => print_error("home", args.choices.json, &error),
+        Err(error) => print_error("migrate-back", args.choices.json, &error),
     }
 }
 
@@ -406,19 +423,19 @@ fn print_sleep(report: &SleepReport) {
         println!("Stayed in DRAM: {}.", describe(&report.not_moved));
     }
     if let Some(home) = &report.home {
-        print_home(home);
+        print_migrate_back(home);
     }
 }
 
-fn print_home(report: &HomeReport) {
+fn print_migrate_back(report: &MigrateBackReport) {
     if let Some(why) = &report.warning {
         eprintln!("dormouse: which pages are hot is not known: {why}; see `dormouse doctor sleep`");
     }
     if report.offline && report.home_bytes == 0 {
-        println!("All pages are home; node {} is offline.", report.node);
+        println!("All pages are in DRAM; node {} is offline.", report.node);
     } else if report.offline {
         println!(
-            "Brought {} of {} processes home in {:.2} s; node {} is offline.",
+            "Migrated {} of {} processes back in {:.2} s; node {} is offline.",
             human(report.home_bytes),
             report.processes,
             report.home_s,
@@ -426,15 +443,15 @@ fn print_home(report: &HomeReport) {
         );
     } else {
         println!(
-            "{} are home after {:.2} s, {} are left on node {}{}.",
+            "{} are back in DRAM after {:.2} s, {} are left on node {}{}.",
             human(report.home_bytes),
             report.home_s,
             human(report.left_bytes),
             report.node,
             if report.stopped {
-                ": stopped; run `dormouse home` to go on"
+                ": stopped; run `dormouse migrate-back` to go on"
             } else {
-                ": they could not move; run `dormouse home` again later"
+                ": they could not move; run `dormouse migrate-back` again later"
             }
         );
     }
@@ -448,13 +465,13 @@ mod tests {
     #[derive(Parser)]
     enum Verbs {
         Sleep(SleepArgs),
-        Home(HomeArgs),
+        MigrateBack(MigrateBackArgs),
     }
 
     fn sleep(arguments: &[&str]) -> SleepArgs {
         match Verbs::try_parse_from([&["dormouse", "sleep"], arguments].concat()).unwrap() {
             Verbs::Sleep(args) => args,
-            Verbs::Home(_) => unreachable!(),
+            Verbs::MigrateBack(_) => unreachable!(),
         }
     }
 
@@ -475,9 +492,9 @@ mod tests {
         let options = sleep_options(&sleep(&[]), Cancel::default());
         assert_eq!(
             (options.node, options.home),
-            (NodeChoice::Auto, HomeMode::Wait)
+            (NodeChoice::Auto, MigrateBackMode::Wait)
         );
-        assert_eq!(options.home_options.rate_bytes_per_s, None);
+        assert_eq!(options.migrate_back_options.rate_bytes_per_s, None);
     }
 
     #[test]
@@ -498,11 +515,19 @@ mod tests {
         assert_eq!(
             rest,
             [
-                "--rate", "2097152", "--policy", "seed", "--events", "e.jsonl"
+                "--rate",
+                "2097152",
+                "--policy",
+                "process-order",
+                "--events",
+                "e.jsonl"
             ]
         );
-        let again = [&["dormouse", "home"], rest.as_slice()].concat();
-        assert!(matches!(Verbs::try_parse_from(again), Ok(Verbs::Home(_))));
+        let again = [&["dormouse", "migrate-back"], rest.as_slice()].concat();
+        assert!(matches!(
+            Verbs::try_parse_from(again),
+            Ok(Verbs::MigrateBack(_))
+        ));
     }
 
     #[test]

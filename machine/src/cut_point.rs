@@ -23,10 +23,9 @@ use std::sync::{Once, OnceLock};
 use dormouse_report::{Event, Kind};
 
 use crate::node;
-use crate::pages::{Pages, Run};
-use crate::preflight::refresh_counters;
+use crate::system::pages::{Pages, Run};
 use crate::target::Machine;
-use crate::tree::Tree;
+use crate::system::tree::Tree;
 
 /// Where Linux shows the file of the emulator that names the point.
 const SELECTED: &str = "sys/firmware/qemu_fw_cfg/by_name/opt/dormouse/fault/raw";
@@ -114,7 +113,7 @@ impl CutPages<'_> {
     }
 
     fn user_bytes(&self, node: u32) -> u64 {
-        refresh_counters(self.point.tree);
+        node::refresh_counters(self.point.tree);
         node::user_bytes(self.point.tree, node)
     }
 

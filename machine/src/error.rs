@@ -1,4 +1,4 @@
-//! Why a machine did not go to sleep or its pages did not come home: what, where, what next.
+//! Why a machine did not go to sleep or its pages were not migrated back: what, where, what next.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::bytes::human;
-use crate::owners::{Owner, describe};
+use crate::memory::owner::{Owner, describe};
 
 /// Every refusal and failure of this crate. [`SleepError::reason`] gives the stable name for
 /// scripts; where firmware or the kernel module have a name for it, it is the same one.
@@ -60,7 +60,7 @@ pub enum SleepError {
         stage: &'static str,
         needed_bytes: u64,
         available_bytes: u64,
-        /// Who owns most of what is needed, largest first.
+        /// The largest owners of what is needed, largest first.
         owners: Vec<Owner>,
     },
 
@@ -186,7 +186,7 @@ impl SleepError {
         }
     }
 
-    /// Who owns most of what is needed, of a refusal for lack of space.
+    /// The largest owners of what is needed, of a refusal for lack of space.
     pub fn owners(&self) -> &[Owner] {
         match self {
             SleepError::NoSpace { owners, .. } => owners,
@@ -238,10 +238,10 @@ impl SleepError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owners::MemoryKind;
+    use crate::memory::owner::MemoryKind;
 
     #[test]
-    fn too_little_space_is_told_with_both_numbers_and_the_firmware_s_reason_name() {
+    fn too_little_space_is_reported_with_both_numbers_and_the_firmware_s_reason_name() {
         let error = SleepError::NoSpace {
             stage: "preflight",
             needed_bytes: 1000,
@@ -249,7 +249,8 @@ mod tests {
             owners: Vec::new(),
         };
         assert!(!error.to_string().contains("most of it"));
-        let error = error.with_owners(|| vec![Owner::nobody("/tmp", MemoryKind::Tmpfs, 900)]);
+        let error =
+            error.with_owners(|| vec![Owner::without_process("/tmp", MemoryKind::Tmpfs, 900)]);
         let text = error.to_string();
         assert!(text.contains("most of it: /tmp 900 B tmpfs"), "{text}");
         assert!(

@@ -2,18 +2,31 @@
 //! between the first instruction after waking and the moment when everything is as before.
 //!
 //! ```text
-//!  sleep()                                                    home()
+//!  sleep()                                                    migrate_back()
 //!  ┌─────────┐ ┌──────┐ ┌──────┐ ┌───────┐ ┌───────┐ ┌─────┐  ┌────┐ ┌──────────┐ ┌───────┐
-//!  │preflight│→│ node │→│freeze│→│ drop  │→│migrate│→│enter│→ │thaw│→│pages home│→│ node  │
-//!  │ refuse? │ │online│ │      │ │caches │ │to CXL │ │ S3  │  │    │ │ in order │ │offline│
+//!  │preflight│→│ node │→│freeze│→│ drop  │→│migrate│→│enter│→ │thaw│→│ migrate  │→│ node  │
+//!  │ refuse? │ │online│ │      │ │caches │ │to CXL │ │ S3  │  │    │ │   back   │ │offline│
 //!  └─────────┘ └──────┘ └──────┘ └───────┘ └───────┘ └─────┘  └────┘ └──────────┘ └───────┘
 //!      any refusal, failure or signal up to `enter` undoes what was done, in reverse order
 //! ```
 //!
-//! What decides is pure and takes plain data ([`order`], [`heat`], [`hot_first`], [`rate`],
-//! [`preflight::decide`], [`freezer::choose`], the parsers); what touches the machine goes through
-//! [`tree::Tree`] (files), [`pages::Pages`] (system calls) and [`sampler::Sampler`] (DAMON), which
-//! tests replace.
+//! | folder | what |
+//! |---|---|
+//! | [`sleep`] | the way down: checks, freezing, dropping caches, entering S3 |
+//! | [`migrate`] | moving pages of many processes between nodes, with a rate limit |
+//! | [`migrate_back`] | the way up: the order of pages, the prefetch pass for hot ones |
+//! | [`hotness`] | which pages are hot: DAMON, sampling, what is saved across a sleep |
+//! | [`memory`] | which memory lies on which node, and its owners |
+//! | [`processes`] | the processes, their order, the freezer |
+//! | [`node`] | the CXL device as a NUMA node: finding it, online, offline |
+//! | [`persistence`] | whether the device keeps its contents without power |
+//! | [`system`] | files, system calls, clocks, tracepoints, the module, locks, undoing |
+//!
+//! What decides is pure and takes plain data ([`processes::order`], [`hotness`],
+//! [`migrate_back::hot_first`], [`migrate::rate`], [`sleep::preflight::decide`],
+//! [`processes::freezer::choose`], the parsers); what touches the machine goes through
+//! [`system::tree::Tree`] (files), [`system::pages::Pages`] (system calls) and
+//! [`hotness::sampler::Sampler`] (DAMON), which tests replace.
 //!
 //! # Example
 //!
@@ -31,56 +44,36 @@
 //! ```
 
 pub mod bytes;
-pub mod caches;
 pub mod cli;
-pub mod clock;
 pub mod cut_point;
-pub mod damon;
 pub mod error;
-pub mod forerun;
-pub mod freezer;
-pub mod heat;
-pub mod home;
-pub mod hot_first;
-pub mod kernel_steps;
-pub mod lock;
-pub mod mappings;
+pub mod hotness;
+pub mod memory;
 pub mod migrate;
-pub mod module;
+pub mod migrate_back;
 pub mod node;
-pub mod numa_maps;
-pub mod offline;
 pub mod options;
-pub mod order;
-pub mod owners;
-pub mod pages;
 pub mod persistence;
-pub mod power;
-pub mod preflight;
 pub mod processes;
-pub mod rate;
-pub mod record;
-pub mod sampler;
+pub mod report;
 pub mod sleep;
-pub mod state;
+pub mod system;
 pub mod target;
-pub mod tracepoint;
-pub mod tree;
-pub mod undo;
-pub mod unmapped;
-pub mod watch;
 
 #[cfg(test)]
-mod fake;
-#[cfg(test)]
-mod machine_tests;
+mod tests;
 
 pub use error::SleepError;
-pub use options::{Cancel, HomeMode, HomeOptions, NodeChoice, SleepOptions, VerifyUserPages};
-pub use owners::{MemoryKind, Owner};
-pub use record::{HomeReport, Plan, SleepReport, UnfrozenProcess};
+pub use memory::owner::{MemoryKind, Owner};
+pub use options::{
+    Cancel, MigrateBackMode, MigrateBackOptions, NodeChoice, SleepOptions, VerifyUserPages,
+};
+pub use report::{MigrateBackReport, Plan, SleepReport, UnfrozenProcess};
 
 use dormouse_report::Event;
+
+use hotness::damon;
+use system::{pages, tree};
 
 /// Puts this machine to sleep in CXL memory; returns after it woke (or, with `dry_run`, at once).
 ///
@@ -103,18 +96,18 @@ pub fn sleep(
     )
 }
 
-/// Brings all user pages from the CXL node back to DRAM and takes the node offline.
+/// Migrates all user pages from the CXL node back to DRAM and takes the node offline.
 ///
 /// # Errors
 /// The node cannot be found, or the machine lacks what is needed. Pages that cannot move are no
 /// error: the report counts them.
-pub fn home(
-    options: &HomeOptions,
+pub fn migrate_back(
+    options: &MigrateBackOptions,
     events: &mut dyn FnMut(&Event),
-) -> Result<HomeReport, SleepError> {
+) -> Result<MigrateBackReport, SleepError> {
     require_root()?;
     let tree = tree::Tree::real();
-    home::run(
+    migrate_back::run(
         &target::Machine {
             tree: &tree,
             pages: &pages::Kernel,

@@ -1,11 +1,11 @@
-//! What a caller may choose for going to sleep and for coming home.
+//! What a caller may choose for going to sleep and for migrating back.
 
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::order::Policy;
+use crate::processes::order::Policy;
 
 /// Which NUMA node takes the user pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,7 +21,7 @@ pub enum NodeChoice {
 pub enum VerifyUserPages {
     /// No page
     None,
-    /// A few hundred pages, at no cost: finds a device that somebody else has used
+    /// A few hundred pages, at no cost: finds a device that another system has used
     #[default]
     Sample,
     /// Every page: finds any change, and takes time in proportion to the memory in use
@@ -40,15 +40,15 @@ impl VerifyUserPages {
     }
 }
 
-/// When the pages come home after waking.
+/// When the pages migrate back after waking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HomeMode {
+pub enum MigrateBackMode {
     /// Before [`crate::sleep()`] returns.
     #[default]
     Wait,
     /// In a process of its own, started after waking.
     Background,
-    /// Not now: somebody calls [`crate::home()`] later.
+    /// Not now: a caller runs [`crate::migrate_back()`] later.
     Never,
 }
 
@@ -57,7 +57,7 @@ pub enum HomeMode {
 pub struct Cancel(pub Arc<AtomicBool>);
 
 impl Cancel {
-    /// Whether somebody asked to stop.
+    /// Whether a stop was requested.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -79,19 +79,19 @@ pub struct SleepOptions {
     pub node: NodeChoice,
     /// Threads that migrate; 0: one for each CPU.
     pub jobs: usize,
-    pub home: HomeMode,
-    /// How to come home (node is taken from the sleep).
-    pub home_options: HomeOptions,
+    pub home: MigrateBackMode,
+    /// How to migrate back (node is taken from the sleep).
+    pub migrate_back_options: MigrateBackOptions,
     /// Check and plan, change nothing.
     pub dry_run: bool,
-    /// Sleep even where nobody knows that the device keeps its contents.
+    /// Sleep even where it is not known that the device keeps its contents.
     pub accept_volatile: bool,
     pub verify_user_pages: VerifyUserPages,
     /// Cgroups (path or last component) that go on running until the kernel freezes them.
     pub keep_running: Vec<String>,
     /// How long user space may take to stop.
     pub freeze_timeout: Duration,
-    /// The command that brings pages home with [`HomeMode::Background`].
+    /// The command that migrates pages back with [`MigrateBackMode::Background`].
     pub background_command: Vec<OsString>,
     pub cancel: Cancel,
 }
@@ -101,22 +101,22 @@ impl Default for SleepOptions {
         SleepOptions {
             node: NodeChoice::Auto,
             jobs: 0,
-            home: HomeMode::Wait,
-            home_options: HomeOptions::default(),
+            home: MigrateBackMode::Wait,
+            migrate_back_options: MigrateBackOptions::default(),
             dry_run: false,
             accept_volatile: false,
             verify_user_pages: VerifyUserPages::default(),
             keep_running: vec!["systemd-journald.service".to_owned()],
             freeze_timeout: Duration::from_secs(20),
-            background_command: vec!["/proc/self/exe".into(), "home".into()],
+            background_command: vec!["/proc/self/exe".into(), "migrate-back".into()],
             cancel: Cancel::default(),
         }
     }
 }
 
-/// How to bring pages home.
+/// How to migrate pages back.
 #[derive(Debug, Clone, Default)]
-pub struct HomeOptions {
+pub struct MigrateBackOptions {
     pub node: NodeChoice,
     /// Threads that migrate; 0: half of the CPUs, at least one, because processes run meanwhile.
     pub jobs: usize,

@@ -1,10 +1,10 @@
 //! What the policy acts on: files and pages of this machine or of one that a test made up.
 
-use crate::pages::Pages;
-use crate::sampler::Sampler;
-use crate::tree::Tree;
+use crate::hotness::sampler::Sampler;
+use crate::system::pages::Pages;
+use crate::system::tree::Tree;
 
-/// A machine's files, the pages of its processes, and who knows which of them are hot.
+/// A machine's files, the pages of its processes, and what finds the hot ones.
 pub struct Machine<'a> {
     pub tree: &'a Tree,
     pub pages: &'a dyn Pages,

@@ -122,7 +122,7 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
         ));
     }
     if wanted(Part::Sleep) {
-        let tree = dormouse_machine::tree::Tree::real();
+        let tree = dormouse_machine::system::tree::Tree::real();
         parts.push(PartReport::new(
             Part::Sleep,
             sleep::checks(&sleep::Facts::probe(&tree)),

@@ -1,11 +1,11 @@
 //! Can this machine itself sleep in CXL memory?
 
-use dormouse_machine::damon::{self, Offer};
-use dormouse_machine::module::{self, Status as ModuleStatus};
+use dormouse_machine::hotness::damon::{self, Offer};
 use dormouse_machine::node::{self, DaxDevice};
 use dormouse_machine::options::NodeChoice;
 use dormouse_machine::persistence::{self, Persistence, Verdict};
-use dormouse_machine::tree::Tree;
+use dormouse_machine::system::module::{self, Status as ModuleStatus};
+use dormouse_machine::system::tree::Tree;
 use dormouse_report::format::bytes;
 
 use super::Check;
@@ -69,7 +69,7 @@ impl Facts {
             module_loaded: tree.exists("sys/module/dormouse"),
             module,
             dax_devices: node::devices(tree),
-            has_cgroup2: dormouse_machine::freezer::mount(tree).is_ok(),
+            has_cgroup2: dormouse_machine::processes::freezer::mount(tree).is_ok(),
             capabilities: effective
                 .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok())
                 .unwrap_or(0),

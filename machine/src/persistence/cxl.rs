@@ -16,8 +16,8 @@ use dormouse_image::Persistence;
 use dormouse_image::digest::xxh64;
 
 use super::{Answer, Source};
-use crate::module::Status;
-use crate::tree::Tree;
+use crate::system::module::Status;
+use crate::system::tree::Tree;
 
 const CXL: &str = "sys/bus/cxl/devices";
 const NVDIMM: &str = "sys/bus/nd/devices";
@@ -47,7 +47,7 @@ pub struct Memdev {
 pub struct Window {
     /// Begin and bytes of each region inside the window.
     pub covered: Vec<(u64, u64)>,
-    /// Regions whose memory is not persistent by the device's own word.
+    /// Regions whose memory is not persistent as the device states.
     pub volatile_regions: Vec<String>,
     pub devices: Vec<Memdev>,
     /// Targets that could not be followed to a device.

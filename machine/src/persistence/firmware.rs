@@ -4,8 +4,8 @@
 use dormouse_image::Persistence;
 
 use super::{Answer, Source};
-use crate::module::Status;
-use crate::tree::Tree;
+use crate::system::module::Status;
+use crate::system::tree::Tree;
 
 /// What firmware states in its ACPI device DORM0001.
 pub struct FirmwareStatement;

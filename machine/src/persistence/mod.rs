@@ -1,4 +1,4 @@
-//! Does the CXL device keep what was written to it when the power goes? Who says so, and why not.
+//! Whether the CXL device keeps its contents without power, and which source states it.
 //!
 //! ```text
 //!  source              good                 bad                cannot tell
@@ -21,10 +21,10 @@ pub use dormouse_image::Persistence;
 pub use firmware::{FirmwareStatement, judge_statement};
 
 use crate::error::SleepError;
-use crate::module::Status;
-use crate::tree::Tree;
+use crate::system::module::Status;
+use crate::system::tree::Tree;
 
-/// What one source says.
+/// What one source states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Known good; in words.
@@ -35,9 +35,9 @@ pub enum Answer {
     CannotTell(Vec<String>),
 }
 
-/// Someone who may know.
+/// A source that may know.
 pub trait Source {
-    /// What the image records if it says that all is good.
+    /// What the image records if this source states that contents are kept.
     fn persistence(&self) -> Persistence;
     /// Looks at the machine; changes nothing.
     fn ask(&self, tree: &Tree, status: &Status) -> Answer;
@@ -49,7 +49,7 @@ pub const SOURCES: [&dyn Source; 2] = [&CxlDevices, &FirmwareStatement];
 /// What is recorded in the image, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// [`Persistence::UNKNOWN`]: no sleep without someone who takes the risk.
+    /// [`Persistence::UNKNOWN`]: no sleep unless the caller accepts the risk.
     pub persistence: Persistence,
     /// What was found, a clause each.
     pub reasons: Vec<String>,
@@ -147,14 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn firmware_speaks_for_a_device_that_linux_cannot_ask() {
+    fn firmware_vouches_for_a_device_that_linux_cannot_ask() {
         let verdict = verdict(unknown("Linux sees no region"), good());
         assert_eq!(verdict.persistence, Persistence::FIRMWARE);
         assert_eq!(verdict.reasons, ["armed"]);
     }
 
     #[test]
-    fn where_nobody_knows_all_reasons_are_told() {
+    fn where_no_source_knows_all_reasons_are_reported() {
         let verdict = verdict(unknown("a"), unknown("b"));
         assert!(!verdict.is_good());
         assert_eq!(verdict.reasons, ["a", "b"]);

@@ -97,7 +97,7 @@ fn an_armed_device_that_counts_is_good() {
 }
 
 #[test]
-fn an_older_kernel_cannot_ask_and_says_so() {
+fn an_older_kernel_cannot_ask_and_the_reason_is_given() {
     let (folder, tree) = good();
     let root = folder.path();
     fs::remove_file(root.join("sys/bus/nd/devices/nmem9/cxl/dirty_shutdown")).unwrap();
@@ -172,7 +172,7 @@ fn a_window_of_two_regions_needs_both_and_no_hole() {
 }
 
 #[test]
-fn a_region_elsewhere_says_nothing_about_the_window() {
+fn a_region_elsewhere_does_not_vouch_for_the_window() {
     let (folder, tree) = good();
     add_region(folder.path(), "region0", BASE + 4 * GIB, GIB, &[0]);
     let refused = reasons(&tree, &status(0x1122, 3));

@@ -1,0 +1,488 @@
+//! The CXL memory as Linux sees it: finds the dax device, gives it to the driver kmem, and puts
+//! its memory blocks online as movable memory of their own NUMA node.
+//!
+//! ```text
+//!  dax0.0 ── unbound or device_dax ──▶ kmem ──▶ memory32 … memory47 (offline) ──▶ online_movable
+//! ```
+
+pub mod offline;
+
+use std::collections::BTreeMap;
+
+use crate::error::SleepError;
+use crate::options::NodeChoice;
+use crate::system::module::Status;
+use crate::system::tree::Tree;
+
+const DEVICES: &str = "sys/bus/dax/devices";
+const DRIVERS: &str = "sys/bus/dax/drivers";
+const MEMORY: &str = "sys/devices/system/memory";
+const NODES: &str = "sys/devices/system/node";
+const AUTO_ONLINE: &str = "sys/devices/system/memory/auto_online_blocks";
+/// A struct page of 64 bytes for each page of 4096.
+const MEMMAP_SHARE: u64 = 64;
+
+/// A dax device with memory of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DaxDevice {
+    pub name: String,
+    pub node: u32,
+    pub base: u64,
+    pub bytes: u64,
+}
+
+/// The memory that user pages go to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CxlNode {
+    pub node: u32,
+    /// None: the node's blocks exist without a dax device.
+    pub device: Option<DaxDevice>,
+}
+
+fn hexadecimal(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+}
+
+/// The dax devices that have a node.
+pub fn devices(tree: &Tree) -> Vec<DaxDevice> {
+    tree.list(DEVICES)
+        .into_iter()
+        .filter_map(|name| {
+            let read = |attribute: &str| tree.read(&format!("{DEVICES}/{name}/{attribute}")).ok();
+            Some(DaxDevice {
+                // -1: no node of its own.
+                node: read("target_node")?.parse().ok()?,
+                base: hexadecimal(&read("resource")?)?,
+                bytes: read("size")?.parse().ok().filter(|bytes| *bytes > 0)?,
+                name,
+            })
+        })
+        .collect()
+}
+
+/// The device to use: by node where one is asked for, else the one inside the firmware's window.
+///
+/// # Errors
+/// A sentence for [`SleepError::NoNode`].
+pub fn choose(
+    devices: &[DaxDevice],
+    choice: NodeChoice,
+    window: Option<(u64, u64)>,
+) -> Result<Option<DaxDevice>, String> {
+    let inside = |device: &DaxDevice| {
+        window.is_none_or(|(base, bytes)| {
+            device.base >= base
+                && device.base - base < bytes
+                && bytes - (device.base - base) >= device.bytes
+        })
+    };
+    let candidates: Vec<&DaxDevice> = devices
+        .iter()
+        .filter(|device| match choice {
+            NodeChoice::Auto => inside(device),
+            NodeChoice::Node(node) => device.node == node && inside(device),
+        })
+        .collect();
+    match (candidates.as_slice(), choice) {
+        ([device], _) => Ok(Some((*device).clone())),
+        ([], NodeChoice::Node(_)) => Ok(None),
+        ([], NodeChoice::Auto) if devices.is_empty() => Err(
+            "there is no dax device; load dax_hmem (or cxl), and check that firmware marks the CXL \
+             memory as special-purpose (soft reserved)"
+                .to_owned(),
+        ),
+        ([], NodeChoice::Auto) => Err(format!(
+            "no dax device lies in firmware's CXL window ({})",
+            devices.iter().map(|d| format!("{} at {:#x}", d.name, d.base)).collect::<Vec<_>>().join(", ")
+        )),
+        (several, _) => Err(format!(
+            "there are several dax devices ({}): choose one with --node",
+            several.iter().map(|d| format!("{} node {}", d.name, d.node)).collect::<Vec<_>>().join(", ")
+        )),
+    }
+}
+
+/// Finds the CXL node.
+///
+/// # Errors
+/// [`SleepError::NoNode`].
+pub fn find(
+    tree: &Tree,
+    choice: NodeChoice,
+    status: Option<&Status>,
+) -> Result<CxlNode, SleepError> {
+    let window = status
+        .filter(|status| status.cxl_bytes > 0)
+        .map(|status| (status.cxl_base, status.cxl_bytes));
+    let device =
+        choose(&devices(tree), choice, window).map_err(|detail| SleepError::NoNode { detail })?;
+    match (device, choice) {
+        (Some(device), _) => Ok(CxlNode {
+            node: device.node,
+            device: Some(device),
+        }),
+        (None, NodeChoice::Node(node)) if tree.exists(&format!("{NODES}/node{node}")) => {
+            if nodes_with(tree, "has_cpu").contains(&node) {
+                let detail = format!("node {node} has CPUs: it is DRAM, not CXL memory");
+                return Err(SleepError::NoNode { detail });
+            }
+            Ok(CxlNode { node, device: None })
+        }
+        (None, choice) => Err(SleepError::NoNode {
+            detail: format!("{choice:?} does not exist"),
+        }),
+    }
+}
+
+/// Parses a node or CPU list: `0-2,5`.
+pub fn parse_list(text: &str) -> Vec<u32> {
+    text.trim()
+        .split(',')
+        .filter_map(|part| {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?.min(1023))
+        })
+        .flatten()
+        .collect()
+}
+
+/// The nodes in one of the lists of /sys/devices/system/node, such as `has_memory`.
+pub fn nodes_with(tree: &Tree, list: &str) -> Vec<u32> {
+    parse_list(&tree.read(&format!("{NODES}/{list}")).unwrap_or_default())
+}
+
+/// The nodes that pages come from and go back to: all with memory but this one.
+pub fn dram_nodes(tree: &Tree, cxl_node: u32) -> Vec<u32> {
+    nodes_with(tree, "has_memory")
+        .into_iter()
+        .filter(|node| *node != cxl_node)
+        .collect()
+}
+
+/// The `name: N kB` lines of a node's meminfo, in bytes.
+pub fn meminfo(tree: &Tree, node: u32) -> BTreeMap<String, u64> {
+    parse_meminfo(
+        &tree
+            .read(&format!("{NODES}/node{node}/meminfo"))
+            .unwrap_or_default(),
+    )
+}
+
+/// Parses `Node 1 AnonPages:   12 kB`.
+pub fn parse_meminfo(text: &str) -> BTreeMap<String, u64> {
+    text.lines()
+        .filter_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            let name = name.split_ascii_whitespace().last()?;
+            let number: u64 = value.split_ascii_whitespace().next()?.parse().ok()?;
+            let scale = if value.trim_end().ends_with("kB") {
+                1024
+            } else {
+                1
+            };
+            Some((name.to_owned(), number.saturating_mul(scale)))
+        })
+        .collect()
+}
+
+/// Makes the kernel fold its per-CPU counters, so that those of the nodes are exact.
+pub fn refresh_counters(tree: &Tree) {
+    let _ = tree.write("proc/sys/vm/stat_refresh", "1");
+}
+
+/// Pages that processes have on a node: anonymous and mapped from files, each counted once.
+pub fn user_bytes(tree: &Tree, node: u32) -> u64 {
+    let info = meminfo(tree, node);
+    let value = |name: &str| info.get(name).copied().unwrap_or(0);
+    value("AnonPages") + value("Mapped")
+}
+
+/// Whether a node has so little free memory that one more page would not be given out: the
+/// allocator keeps the last ones, below 1 %, to itself.
+pub fn is_full(tree: &Tree, node: u32) -> bool {
+    let info = meminfo(tree, node);
+    match (info.get("MemTotal"), info.get("MemFree")) {
+        (Some(total), Some(free)) => *free <= *total / 100,
+        // It cannot be seen: taken as the allocator said.
+        _ => true,
+    }
+}
+
+/// The size of a memory block.
+pub fn block_bytes(tree: &Tree) -> u64 {
+    let text = tree
+        .read(&format!("{MEMORY}/block_size_bytes"))
+        .unwrap_or_default();
+    hexadecimal(&text)
+        .filter(|bytes| bytes.is_power_of_two())
+        .unwrap_or(128 << 20)
+}
+
+/// The numbers of the blocks that lie wholly inside a range.
+pub fn blocks_inside(base: u64, bytes: u64, block_bytes: u64) -> std::ops::Range<u64> {
+    let first = base.div_ceil(block_bytes);
+    let end = base.saturating_add(bytes) / block_bytes;
+    first..end.max(first)
+}
+
+/// The existing blocks (`memory32`) of the CXL node, ascending.
+pub fn blocks(tree: &Tree, cxl: &CxlNode) -> Vec<String> {
+    let mut numbers: Vec<u64> = match &cxl.device {
+        Some(device) => blocks_inside(device.base, device.bytes, block_bytes(tree)).collect(),
+        None => tree
+            .list(&format!("{NODES}/node{}", cxl.node))
+            .iter()
+            .filter_map(|name| name.strip_prefix("memory")?.parse().ok())
+            .collect(),
+    };
+    numbers.sort_unstable();
+    numbers
+        .into_iter()
+        .map(|number| format!("memory{number}"))
+        .filter(|name| tree.exists(&format!("{MEMORY}/{name}/state")))
+        .collect()
+}
+
+/// Bytes that user pages can get on this node when all of it is online: its whole blocks without
+/// their own struct pages, less what is in use already.
+pub fn capacity_bytes(tree: &Tree, cxl: &CxlNode) -> u64 {
+    let block_bytes = block_bytes(tree);
+    let count = match &cxl.device {
+        Some(device) => {
+            let range = blocks_inside(device.base, device.bytes, block_bytes);
+            range.end - range.start
+        }
+        None => blocks(tree, cxl).len() as u64,
+    };
+    let whole = count * (block_bytes - block_bytes / MEMMAP_SHARE);
+    let info = meminfo(tree, cxl.node);
+    let value = |name: &str| info.get(name).copied().unwrap_or(0);
+    whole.saturating_sub(value("MemTotal").saturating_sub(value("MemFree")))
+}
+
+/// `online`, `offline`, …; empty where there is no such block.
+pub fn block_state(tree: &Tree, block: &str) -> String {
+    tree.read(&format!("{MEMORY}/{block}/state"))
+        .unwrap_or_default()
+}
+
+pub fn is_online(tree: &Tree, block: &str) -> bool {
+    block_state(tree, block).starts_with("online")
+}
+
+/// The path of a block's state, relative to the tree.
+pub fn block_path(block: &str) -> String {
+    format!("{MEMORY}/{block}/state")
+}
+
+/// Puts everything of the node online as movable memory.
+///
+/// # Errors
+/// The first step that failed; the caller takes the node offline again.
+pub fn bring_online(tree: &Tree, cxl: &CxlNode) -> Result<(), SleepError> {
+    let policy = tree.read(AUTO_ONLINE).unwrap_or_default();
+    if policy.is_empty() || policy == "offline" {
+        return bind_and_online(tree, cxl);
+    }
+    // Else memory that is added goes online at once, and for every kind of allocation.
+    tree.write(AUTO_ONLINE, "offline")
+        .map_err(SleepError::write(
+            "keep new memory offline",
+            tree.path(AUTO_ONLINE),
+            "boot with memhp_default_state=offline",
+        ))?;
+    let result = bind_and_online(tree, cxl);
+    let _ = tree.write(AUTO_ONLINE, &policy);
+    result
+}
+
+fn bind_and_online(tree: &Tree, cxl: &CxlNode) -> Result<(), SleepError> {
+    if let Some(device) = &cxl.device {
+        bind_kmem(tree, cxl, device)?;
+    }
+    let blocks = blocks(tree, cxl);
+    if blocks.is_empty() {
+        let detail = format!(
+            "node {} has no whole memory block of {} bytes",
+            cxl.node,
+            block_bytes(tree)
+        );
+        return Err(SleepError::NoNode { detail });
+    }
+    blocks
+        .iter()
+        .try_for_each(|block| online_movable(tree, cxl.node, block))
+}
+
+fn driver(tree: &Tree, device: &str) -> Option<String> {
+    tree.link_name(&format!("{DEVICES}/{device}/driver"))
+}
+
+fn bind_kmem(tree: &Tree, cxl: &CxlNode, device: &DaxDevice) -> Result<(), SleepError> {
+    let name = &device.name;
+    let memmap = format!("{DEVICES}/{name}/memmap_on_memory");
+    let memmap_here = tree.read(&memmap).is_ok_and(|value| value == "1");
+    match driver(tree, name).as_deref() {
+        Some("kmem") => {
+            let idle = blocks(tree, cxl)
+                .iter()
+                .all(|block| !is_online(tree, block));
+            // Bound at boot without its struct pages on itself: 1/64 of the device lies in DRAM and
+            // would be saved with every sleep. While nothing is online that can be mended.
+            if memmap_here || !idle || !tree.exists(&memmap) {
+                return Ok(());
+            }
+            write_driver(tree, "kmem", "unbind", name)?;
+        }
+        Some(other) => write_driver(tree, other, "unbind", name)?,
+        None => {}
+    }
+    // Refused where the kernel cannot do it; then they lie in DRAM, which is only slower.
+    let _ = tree.write(&memmap, "1");
+    if !tree.exists(&format!("{DRIVERS}/kmem")) {
+        return Err(SleepError::Lacks {
+            what: "use CXL memory as a node",
+            path: tree.path(&format!("{DRIVERS}/kmem")),
+            found: "no driver kmem".to_owned(),
+            next: "run `modprobe kmem`",
+        });
+    }
+    // A new id binds by itself, and is refused when it is known; an explicit bind settles it.
+    let _ = tree.write(&format!("{DRIVERS}/kmem/new_id"), name);
+    if driver(tree, name).as_deref() != Some("kmem") {
+        write_driver(tree, "kmem", "bind", name)?;
+    }
+    Ok(())
+}
+
+fn write_driver(tree: &Tree, driver: &str, action: &str, device: &str) -> Result<(), SleepError> {
+    let path = format!("{DRIVERS}/{driver}/{action}");
+    tree.write(&path, device).map_err(SleepError::write(
+        "give the CXL memory to the driver kmem",
+        tree.path(&path),
+        "see `dmesg`, and which program holds the device: fuser /dev/dax*",
+    ))
+}
+
+fn online_movable(tree: &Tree, node: u32, block: &str) -> Result<(), SleepError> {
+    let path = block_path(block);
+    if is_online(tree, block) {
+        let zones = tree
+            .read(&format!("{MEMORY}/{block}/valid_zones"))
+            .unwrap_or_default();
+        if zones
+            .split_ascii_whitespace()
+            .next()
+            .is_none_or(|zone| zone == "Movable")
+        {
+            return Ok(());
+        }
+        // Somebody put it online for the kernel's own use, too.
+        tree.write(&path, "offline")
+            .map_err(|error| SleepError::NotMovable {
+                block: block.to_owned(),
+                node,
+                detail: format!("it is online in zone {zones} and does not go offline: {error}"),
+            })?;
+    }
+    tree.write(&path, "online_movable")
+        .map_err(|error| SleepError::NotMovable {
+            block: block.to_owned(),
+            node,
+            detail: error.to_string(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn device(name: &str, node: u32, base: u64, bytes: u64) -> DaxDevice {
+        DaxDevice {
+            name: name.to_owned(),
+            node,
+            base,
+            bytes,
+        }
+    }
+
+    #[test]
+    fn the_device_in_the_firmware_s_window_is_taken() {
+        let devices = [device("dax0.0", 1, 100, 50), device("dax1.0", 2, 300, 50)];
+        let chosen = choose(&devices, NodeChoice::Auto, Some((290, 60)))
+            .unwrap()
+            .unwrap();
+        assert_eq!(chosen.name, "dax1.0");
+        assert!(choose(&devices, NodeChoice::Auto, Some((290, 59))).is_err());
+        let several = choose(&devices, NodeChoice::Auto, None).unwrap_err();
+        assert!(several.contains("--node"), "{several}");
+        let chosen = choose(&devices, NodeChoice::Node(1), None)
+            .unwrap()
+            .unwrap();
+        assert_eq!(chosen.name, "dax0.0");
+    }
+
+    #[test]
+    fn no_device_at_all_names_the_module_to_load() {
+        assert!(
+            choose(&[], NodeChoice::Auto, None)
+                .unwrap_err()
+                .contains("dax_hmem")
+        );
+    }
+
+    #[test]
+    fn a_node_is_full_below_one_percent() {
+        let directory = tempfile::tempdir().unwrap();
+        let node = directory.path().join("sys/devices/system/node/node1");
+        std::fs::create_dir_all(&node).unwrap();
+        let tree = Tree::at(directory.path());
+        assert!(is_full(&tree, 1));
+        for (free, full) in [(900, false), (11, false), (10, true), (0, true)] {
+            let text = format!("Node 1 MemTotal: 1000 kB\nNode 1 MemFree: {free} kB\n");
+            std::fs::write(node.join("meminfo"), text).unwrap();
+            assert_eq!(is_full(&tree, 1), full, "{free}");
+        }
+    }
+
+    #[test]
+    fn only_whole_blocks_count() {
+        assert_eq!(blocks_inside(128, 256, 128), 1..3);
+        assert_eq!(blocks_inside(129, 256, 128), 2..3);
+        assert_eq!(blocks_inside(129, 100, 128), 2..2);
+    }
+
+    #[test]
+    fn lists_of_nodes_are_read() {
+        assert_eq!(parse_list("0-2,5\n"), [0, 1, 2, 5]);
+        assert_eq!(parse_list(""), [] as [u32; 0]);
+    }
+
+    #[test]
+    fn a_node_s_meminfo_is_read_in_bytes() {
+        let text = "Node 1 MemTotal:  2048 kB\nNode 1 AnonPages:     8 kB\nNode 1 HugePages_Total:     3\n";
+        let info = parse_meminfo(text);
+        assert_eq!(info["MemTotal"], 2048 << 10);
+        assert_eq!(info["AnonPages"], 8 << 10);
+        assert_eq!(info["HugePages_Total"], 3);
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_never_reach_out_of_their_range(base in 0u64..1 << 50, bytes in 0u64..1 << 44, shift in 27u32..32) {
+            let size = 1u64 << shift;
+            let blocks = blocks_inside(base, bytes, size);
+            if !blocks.is_empty() {
+                prop_assert!(blocks.start * size >= base);
+                prop_assert!(blocks.end * size <= base + bytes);
+            }
+            prop_assert!(bytes < 2 * size || !blocks.is_empty());
+        }
+
+        #[test]
+        fn no_text_makes_the_parsers_panic(text in "([ -~]|\n){0,100}") {
+            let _ = (parse_list(&text), parse_meminfo(&text), hexadecimal(&text));
+        }
+    }
+}

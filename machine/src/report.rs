@@ -1,0 +1,104 @@
+//! What a sleep and a migration back report; the names are relied on by others.
+
+use serde::{Deserialize, Serialize};
+
+use crate::memory::owner::Owner;
+
+/// A process that the cgroup freezer cannot stop because it shares our cgroup or an ancestor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnfrozenProcess {
+    pub pid: i32,
+    pub name: String,
+}
+
+/// What a sleep is going to do, and whether it fits.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Plan {
+    pub node: u32,
+    pub device: Option<String>,
+    /// User pages in DRAM that will move, each counted once.
+    pub user_bytes: u64,
+    /// What firmware will have to save besides, about.
+    pub kernel_bytes: u64,
+    pub needed_bytes: u64,
+    pub available_bytes: u64,
+    pub processes: u64,
+    /// Cgroups that will be frozen.
+    pub freeze: Vec<String>,
+    /// User processes that run on until the kernel stops them itself.
+    pub not_frozen: Vec<UnfrozenProcess>,
+    /// Pids in the order in which they migrate back.
+    pub home_order: Vec<i32>,
+    /// What vouches that the device keeps its contents: `device`, `firmware`, or `accepted`.
+    #[serde(default)]
+    pub persistence: String,
+    #[serde(default)]
+    pub persistence_reasons: Vec<String>,
+}
+
+/// One sleep, from the call to user space running again (and pages in DRAM, if that was waited for).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SleepReport {
+    /// `resumed`, or `dry-run`.
+    pub outcome: String,
+    pub node: u32,
+    /// From the call to the write that enters S3.
+    pub suspend_s: f64,
+    /// Bringing the CXL node online.
+    pub node_online_s: f64,
+    /// Until user space stood still.
+    pub freeze_s: f64,
+    /// Dropping caches.
+    pub caches_s: f64,
+    pub migrate_s: f64,
+    /// From the write that enters S3 to the module's last step: kernel freezer and devices. Null
+    /// where the module's clock cannot be compared.
+    pub devices_s: Option<f64>,
+    pub user_bytes_migrated: u64,
+    /// Pages of processes that could not move; firmware saved them.
+    pub pages_failed: u64,
+    /// What stayed in DRAM, with owner and reason, largest first: all owners of those pages, and
+    /// what no process maps from 1 MiB on.
+    #[serde(default)]
+    pub not_moved: Vec<Owner>,
+    pub saved_bytes: u64,
+    pub restored_bytes: u64,
+    /// From firmware's jump to the first instruction of user space. Null as above.
+    pub resume_kernel_s: Option<f64>,
+    pub not_frozen: Vec<UnfrozenProcess>,
+    /// As in the plan, and recorded in the image.
+    #[serde(default)]
+    pub persistence: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub plan: Option<Plan>,
+    pub home: Option<MigrateBackReport>,
+}
+
+/// Migrating pages back.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct MigrateBackReport {
+    pub node: u32,
+    /// From the call until the node was offline (or as far as it went).
+    pub home_s: f64,
+    /// User pages that left the CXL node, each counted once.
+    pub home_bytes: u64,
+    /// Bytes in use on the CXL node at the end; 0 once it is offline.
+    pub left_bytes: u64,
+    /// The node is offline again.
+    pub offline: bool,
+    /// Processes that were looked at.
+    pub processes: u64,
+    pub failed_pages: u64,
+    /// The order that was followed: `hot-first` falls back to `process-order` where the kernel cannot say
+    /// which pages are hot.
+    #[serde(default)]
+    pub policy: String,
+    /// Why it fell back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// Moved before their turn, because they were hot.
+    #[serde(default)]
+    pub hot_bytes: u64,
+    /// It was asked to stop before it was done; call again to go on.
+    pub stopped: bool,
+}

@@ -1,0 +1,319 @@
+//! Everything that can be known before anything is changed: can this machine sleep, what will
+//! move, and does it fit.
+
+use crate::error::SleepError;
+use crate::memory::numa_maps;
+use crate::memory::owners;
+use crate::node;
+use crate::node::CxlNode;
+use crate::options::SleepOptions;
+use crate::persistence::{self, Verdict};
+use crate::processes;
+use crate::processes::Process;
+use crate::processes::freezer;
+use crate::processes::order;
+use crate::report::{Plan, UnfrozenProcess};
+use crate::sleep::power;
+use crate::system::module::{self, Status};
+use crate::system::state::Entry;
+use crate::system::tree::Tree;
+
+/// A machine that may sleep.
+#[derive(Debug)]
+pub struct Ready {
+    pub status: Status,
+    pub cxl: CxlNode,
+    pub dram_nodes: Vec<u32>,
+    /// Processes in the order in which they migrate back.
+    pub order: Vec<Entry>,
+    pub cgroup_mount: &'static str,
+    pub freeze: Vec<String>,
+    pub plan: Plan,
+    pub persistence: Verdict,
+}
+
+/// The numbers that decide about space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// Anonymous and mapped pages in DRAM.
+    pub user_bytes: u64,
+    /// What firmware would have to save if the machine slept now, user pages included.
+    pub save_bytes: u64,
+    /// Page cache and slabs that dropping the caches frees, at best.
+    pub droppable_bytes: u64,
+    /// Room for user pages on the CXL node.
+    pub node_bytes: u64,
+    /// Room for saved pages outside of the node, in the image's own part.
+    pub image_bytes: u64,
+}
+
+/// Needed and available bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    pub kernel_bytes: u64,
+    pub needed_bytes: u64,
+    pub available_bytes: u64,
+}
+
+/// Decides whether a sleep has a chance. It refuses only what cannot work: the exact check comes
+/// when all pages have moved and the caches are dropped, before anything is final.
+///
+/// # Errors
+/// [`SleepError::NoSpace`] with both numbers.
+pub fn decide(facts: &Facts) -> Result<Space, SleepError> {
+    let kernel_bytes = facts
+        .save_bytes
+        .saturating_sub(facts.user_bytes)
+        .saturating_sub(facts.droppable_bytes);
+    // The allocator keeps the last pages of a node to itself (its watermarks, below 1 %).
+    let node_bytes = facts.node_bytes - facts.node_bytes / 100;
+    let space = Space {
+        kernel_bytes,
+        needed_bytes: facts.user_bytes.saturating_add(kernel_bytes),
+        available_bytes: node_bytes.saturating_add(facts.image_bytes),
+    };
+    if facts.user_bytes > node_bytes {
+        return Err(SleepError::NoSpace {
+            stage: "user pages on the CXL node",
+            needed_bytes: facts.user_bytes,
+            available_bytes: node_bytes,
+            owners: Vec::new(),
+        });
+    }
+    if space.needed_bytes > space.available_bytes {
+        return Err(SleepError::NoSpace {
+            stage: "user pages and the kernel's",
+            needed_bytes: space.needed_bytes,
+            available_bytes: space.available_bytes,
+            owners: Vec::new(),
+        });
+    }
+    Ok(space)
+}
+
+/// States of the header in which a new sleep may begin.
+fn may_begin(state: &str) -> bool {
+    // prepared and saving: an earlier try was refused or cut off, nothing was committed.
+    matches!(state, "" | "empty" | "consumed" | "prepared" | "saving")
+}
+
+/// Checks the machine and plans the sleep. Changes nothing.
+///
+/// # Errors
+/// The first thing that forbids the sleep.
+pub fn run(tree: &Tree, options: &SleepOptions) -> Result<Ready, SleepError> {
+    let status = module::status(tree)?;
+    if !status.enabled {
+        let path = tree.path(module::DIRECTORY).join("enabled");
+        return Err(SleepError::Disabled { path });
+    }
+    if !may_begin(&status.state) {
+        return Err(SleepError::ImageExists {
+            state: status.state,
+        });
+    }
+    power::check(tree)?;
+    let persistence = persistence::check(tree, &status, options.accept_volatile)?;
+    let cgroup_mount = freezer::mount(tree)?;
+    let cxl = node::find(tree, options.node, Some(&status))?;
+    let dram_nodes = node::dram_nodes(tree, cxl.node);
+
+    let facts = facts(tree, &cxl, &dram_nodes);
+    let mut processes = processes::list(tree);
+    let space = decide(&facts).map_err(|error| {
+        let kernel_bytes = facts.save_bytes.saturating_sub(facts.user_bytes);
+        error.with_owners(|| owners::largest(tree, &processes, &dram_nodes, kernel_bytes))
+    })?;
+
+    processes::add_exec_start(tree, &mut processes);
+    order::for_migrate_back(options.migrate_back_options.policy, &mut processes);
+    let (freeze, not_frozen) = plan_freeze(tree, cgroup_mount, &processes, options);
+    let plan = Plan {
+        node: cxl.node,
+        device: cxl.device.as_ref().map(|device| device.name.clone()),
+        user_bytes: facts.user_bytes,
+        kernel_bytes: space.kernel_bytes,
+        needed_bytes: space.needed_bytes,
+        available_bytes: space.available_bytes,
+        processes: processes.len() as u64,
+        freeze: freeze.clone(),
+        not_frozen,
+        home_order: processes.iter().map(|process| process.pid).collect(),
+        persistence: persistence.persistence.to_string(),
+        persistence_reasons: persistence.reasons.clone(),
+    };
+    let order = processes
+        .iter()
+        .map(|process| entry(tree, process, &dram_nodes))
+        .collect();
+    Ok(Ready {
+        status,
+        cxl,
+        dram_nodes,
+        order,
+        cgroup_mount,
+        freeze,
+        plan,
+        persistence,
+    })
+}
+
+fn entry(tree: &Tree, process: &Process, dram_nodes: &[u32]) -> Entry {
+    // Looking costs a walk over the process's page tables: only where there is a choice.
+    let home_node = match dram_nodes {
+        [only] => Some(*only),
+        several => numa_maps::main_node(&numa_maps::read(tree, process.pid), several),
+    };
+    Entry {
+        pid: process.pid,
+        start_ticks: process.start_ticks,
+        home_node,
+    }
+}
+
+fn facts(tree: &Tree, cxl: &CxlNode, dram_nodes: &[u32]) -> Facts {
+    node::refresh_counters(tree);
+    let mut facts = Facts {
+        node_bytes: node::capacity_bytes(tree, cxl),
+        ..Facts::default()
+    };
+    let mut used_bytes = 0;
+    for dram_node in dram_nodes {
+        let info = node::meminfo(tree, *dram_node);
+        let value = |name: &str| info.get(name).copied().unwrap_or(0);
+        facts.user_bytes += value("AnonPages") + value("Mapped");
+        // How much of the mapped pages is shared memory is not known: taken so that the result is
+        // rather too large.
+        facts.droppable_bytes += value("KReclaimable")
+            + value("FilePages").saturating_sub(value("Mapped").max(value("Shmem")));
+        used_bytes += value("MemTotal").saturating_sub(value("MemFree"));
+    }
+    match module::estimate(tree) {
+        Some(estimate) => {
+            facts.save_bytes = estimate.save_bytes;
+            // Free pages of the node, if it is online already, are in both numbers.
+            let node_free = node::meminfo(tree, cxl.node)
+                .get("MemFree")
+                .copied()
+                .unwrap_or(0);
+            facts.image_bytes = estimate.free_bytes.saturating_sub(node_free);
+        }
+        None => facts.save_bytes = used_bytes,
+    }
+    facts
+}
+
+fn plan_freeze(
+    tree: &Tree,
+    mount: &str,
+    processes: &[Process],
+    options: &SleepOptions,
+) -> (Vec<String>, Vec<UnfrozenProcess>) {
+    let mut kept = options.keep_running.clone();
+    kept.extend(freezer::group_of(tree, "self"));
+    // Freezing PID 1 would stop whoever could help if we died.
+    kept.extend(freezer::group_of(tree, "1"));
+    let groups = freezer::choose(&freezer::read_groups(tree, mount, ""), &kept);
+    let not_frozen = processes
+        .iter()
+        .filter(|process| process.pid != std::process::id() as i32)
+        .filter(|process| {
+            freezer::group_of(tree, &process.pid.to_string())
+                .is_some_and(|path| !freezer::is_covered(&path, &groups))
+        })
+        .map(|process| UnfrozenProcess {
+            pid: process.pid,
+            name: process.name.clone(),
+        })
+        .collect();
+    (freezer::to_freeze(tree, mount, groups), not_frozen)
+}
+
+/// The exact check, after migration: what is left to save against the room that is left.
+///
+/// # Errors
+/// [`SleepError::NoSpace`] with both numbers.
+pub fn check_after_migration(tree: &Tree) -> Result<Option<module::Estimate>, SleepError> {
+    let estimate = module::estimate(tree);
+    match estimate {
+        Some(estimate) if estimate.save_bytes > estimate.free_bytes => Err(SleepError::NoSpace {
+            stage: "the kernel's pages, after all others moved",
+            needed_bytes: estimate.save_bytes,
+            available_bytes: estimate.free_bytes,
+            owners: Vec::new(),
+        }),
+        estimate => Ok(estimate),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn facts() -> Facts {
+        Facts {
+            user_bytes: 500 * MIB,
+            save_bytes: 700 * MIB,
+            droppable_bytes: 80 * MIB,
+            node_bytes: 1000 * MIB,
+            image_bytes: 50 * MIB,
+        }
+    }
+
+    #[test]
+    fn what_fits_is_accepted_with_its_numbers() {
+        let space = decide(&facts()).unwrap();
+        assert_eq!(space.kernel_bytes, 120 * MIB);
+        assert_eq!(space.needed_bytes, 620 * MIB);
+        assert_eq!(space.available_bytes, 1040 * MIB);
+    }
+
+    #[test]
+    fn too_many_user_pages_are_refused_with_both_numbers() {
+        let error = decide(&Facts {
+            node_bytes: 400 * MIB,
+            ..facts()
+        })
+        .unwrap_err();
+        assert_eq!(error.reason(), "no-space");
+        assert_eq!(error.space_bytes(), Some((500 * MIB, 396 * MIB)));
+    }
+
+    #[test]
+    fn too_many_pages_in_all_are_refused_with_both_numbers() {
+        let facts = Facts {
+            node_bytes: 600 * MIB,
+            image_bytes: 0,
+            ..facts()
+        };
+        let error = decide(&facts).unwrap_err();
+        assert_eq!(error.space_bytes(), Some((620 * MIB, 594 * MIB)));
+    }
+
+    #[test]
+    fn a_waiting_image_is_never_overwritten() {
+        assert!(!may_begin("suspended") && !may_begin("restoring") && !may_begin("unknown"));
+        assert!(may_begin("empty") && may_begin("consumed"));
+    }
+
+    proptest! {
+        #[test]
+        fn more_room_never_turns_a_yes_into_a_no(
+            user in 0u64..1 << 40, save in 0u64..1 << 41, droppable in 0u64..1 << 40,
+            node in 0u64..1 << 41, image in 0u64..1 << 30, more in 0u64..1 << 40,
+        ) {
+            let facts = Facts {
+                user_bytes: user, save_bytes: save, droppable_bytes: droppable,
+                node_bytes: node, image_bytes: image,
+            };
+            if let Ok(space) = decide(&facts) {
+                prop_assert!(space.needed_bytes <= space.available_bytes);
+                let larger = decide(&Facts { node_bytes: node + more, ..facts });
+                prop_assert!(larger.is_ok());
+            }
+        }
+    }
+}

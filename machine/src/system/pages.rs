@@ -1,0 +1,288 @@
+//! The system calls that see and move pages of other processes, behind one small trait.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+pub const PAGE_BYTES: u64 = 4096;
+pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// A run of present pages in a process; `huge`: mapped by huge pages, one address moves 2 MiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    pub start: u64,
+    pub end: u64,
+    pub huge: bool,
+}
+
+/// What can be asked and done about the pages of a process. Errors are the system calls'.
+pub trait Pages: Sync {
+    /// The present pages, without the kernel's shared zero page.
+    ///
+    /// # Errors
+    /// `ESRCH`/`ENOENT`: the process has ended. `ENOTTY`: this kernel cannot scan.
+    fn present(&self, pid: i32) -> io::Result<Vec<Run>>;
+
+    /// The node of each page, or a negative errno, into `status`.
+    ///
+    /// # Errors
+    /// As move_pages(2).
+    fn nodes(&self, pid: i32, addresses: &[u64], status: &mut [i32]) -> io::Result<()>;
+
+    /// Moves the pages to `node`; in `status` the node or a negative errno, untouched for pages
+    /// that the kernel did not get to. Returns how many pages were left at least.
+    ///
+    /// # Errors
+    /// As move_pages(2).
+    fn move_to(
+        &self,
+        pid: i32,
+        addresses: &[u64],
+        node: u32,
+        status: &mut [i32],
+    ) -> io::Result<u64>;
+
+    /// Moves every page of the process from the nodes `from` to `to`; returns how many could not.
+    ///
+    /// # Errors
+    /// As migrate_pages(2).
+    fn move_all(&self, pid: i32, from: &[u32], to: u32) -> io::Result<u64>;
+}
+
+/// The running kernel.
+pub struct Kernel;
+
+const MPOL_MF_MOVE_ALL: i32 = 1 << 2;
+/// Words of a node mask: 1024 nodes, more than any kernel is built for.
+const NODE_MASK_WORDS: usize = 16;
+
+// The ioctl PAGEMAP_SCAN (Linux 6.7), include/uapi/linux/fs.h.
+const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_PFNZERO: u64 = 1 << 5;
+const PAGE_IS_HUGE: u64 = 1 << 6;
+const REGIONS_AT_ONCE: usize = 4096;
+/// End of the user half of the address space with four-level tables; with five levels nothing
+/// lies above it unless a program asks for such an address.
+const USER_END: u64 = 0x7fff_ffff_f000;
+
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct PageRegion {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct ScanArgument {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// The pages of the vDSO in /proc/PID/maps: every process has them, and they are the kernel's own.
+pub fn parse_vdso(maps: &str) -> Option<(u64, u64)> {
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
+    Some((
+        u64::from_str_radix(start, 16).ok()?,
+        u64::from_str_radix(end, 16).ok()?,
+    ))
+}
+
+impl Pages for Kernel {
+    fn present(&self, pid: i32) -> io::Result<Vec<Run>> {
+        // Asking for what can never move would only make the kernel cut a call short.
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
+        let vdso = parse_vdso(&maps).unwrap_or_default();
+        let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+        let mut regions = vec![PageRegion::default(); REGIONS_AT_ONCE];
+        let mut runs = Vec::new();
+        let mut start = 0;
+        while start < USER_END {
+            let mut argument = ScanArgument {
+                size: size_of::<ScanArgument>() as u64,
+                start,
+                end: USER_END,
+                regions: regions.as_mut_ptr() as u64,
+                regions_len: regions.len() as u64,
+                category_inverted: PAGE_IS_PFNZERO,
+                category_mask: PAGE_IS_PRESENT | PAGE_IS_PFNZERO,
+                return_mask: PAGE_IS_PRESENT | PAGE_IS_HUGE,
+                ..ScanArgument::default()
+            };
+            // SAFETY: the kernel writes at most `regions_len` regions to `regions`, which lives and
+            // is not touched meanwhile, and `walk_end` into `argument`.
+            let count =
+                unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut argument) };
+            if count < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            for region in &regions[..(count as usize).min(regions.len())] {
+                let huge = region.categories & PAGE_IS_HUGE != 0;
+                let before = (region.start, region.end.min(vdso.0));
+                let after = (region.start.max(vdso.1), region.end);
+                for (start, end) in [before, after] {
+                    if start < end {
+                        runs.push(Run { start, end, huge });
+                    }
+                }
+            }
+            if argument.walk_end <= start {
+                break;
+            }
+            start = argument.walk_end;
+        }
+        Ok(runs)
+    }
+
+    fn nodes(&self, pid: i32, addresses: &[u64], status: &mut [i32]) -> io::Result<()> {
+        move_pages(pid, addresses, None, status, 0).map(|_| ())
+    }
+
+    fn move_to(
+        &self,
+        pid: i32,
+        addresses: &[u64],
+        node: u32,
+        status: &mut [i32],
+    ) -> io::Result<u64> {
+        let nodes = vec![node as i32; addresses.len()];
+        move_pages(pid, addresses, Some(&nodes), status, MPOL_MF_MOVE_ALL)
+    }
+
+    fn move_all(&self, pid: i32, from: &[u32], to: u32) -> io::Result<u64> {
+        let from_mask = node_mask(from)?;
+        let to_mask = node_mask(&[to])?;
+        // SAFETY: both masks hold NODE_MASK_WORDS words; the kernel reads one bit less than the argument says.
+        let left = unsafe {
+            libc::syscall(
+                libc::SYS_migrate_pages,
+                pid,
+                (NODE_MASK_WORDS * 64 + 1) as libc::c_ulong,
+                from_mask.as_ptr(),
+                to_mask.as_ptr(),
+            )
+        };
+        if left < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(left as u64)
+        }
+    }
+}
+
+fn move_pages(
+    pid: i32,
+    addresses: &[u64],
+    nodes: Option<&[i32]>,
+    status: &mut [i32],
+    flags: i32,
+) -> io::Result<u64> {
+    assert_eq!(addresses.len(), status.len(), "a status for each address");
+    let nodes_pointer = nodes.map_or(std::ptr::null(), <[i32]>::as_ptr);
+    // SAFETY: all arrays have `addresses.len()` elements (64-bit addresses are pointers here) and
+    // the kernel writes only `status`.
+    let left = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            pid,
+            addresses.len() as libc::c_ulong,
+            addresses.as_ptr(),
+            nodes_pointer,
+            status.as_mut_ptr(),
+            flags,
+        )
+    };
+    if left < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(left as u64)
+    }
+}
+
+fn node_mask(nodes: &[u32]) -> io::Result<[u64; NODE_MASK_WORDS]> {
+    let mut mask = [0u64; NODE_MASK_WORDS];
+    for node in nodes {
+        let word = mask.get_mut(*node as usize / 64).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("node {node} is out of range"),
+            )
+        })?;
+        *word |= 1 << (node % 64);
+    }
+    Ok(mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_has_one_bit_for_each_node() {
+        let mask = node_mask(&[0, 65]).unwrap();
+        assert_eq!((mask[0], mask[1], mask[2]), (1, 2, 0));
+        assert!(node_mask(&[1024]).is_err());
+    }
+
+    #[test]
+    fn the_vdso_is_found_among_the_mappings() {
+        let maps = "7ffe1000-7ffe3000 r--p 00000000 00:00 0    [vvar]\n\
+                    7ffe3000-7ffe5000 r-xp 00000000 00:00 0    [vdso]\n";
+        assert_eq!(parse_vdso(maps), Some((0x7ffe_3000, 0x7ffe_5000)));
+        assert_eq!(parse_vdso("7ffe1000 [vdso]"), None);
+    }
+
+    #[test]
+    fn the_scan_argument_has_the_size_that_the_ioctl_number_names() {
+        assert_eq!(
+            size_of::<ScanArgument>() as u64,
+            (PAGEMAP_SCAN >> 16) & 0x3fff
+        );
+    }
+
+    #[test]
+    fn a_touched_page_of_this_process_is_seen_and_an_untouched_one_is_not() {
+        let bytes = 64 * PAGE_BYTES as usize;
+        // SAFETY: a fresh private mapping, written once inside its bounds, unmapped at the end.
+        unsafe {
+            let base = libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            assert_ne!(base, libc::MAP_FAILED);
+            libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE);
+            let touched = base as u64 + 5 * PAGE_BYTES;
+            *(touched as *mut u8) = 1;
+            match Kernel.present(std::process::id() as i32) {
+                Ok(runs) => {
+                    let seen = |address: u64| {
+                        runs.iter()
+                            .any(|run| run.start <= address && address < run.end)
+                    };
+                    assert!(seen(touched));
+                    assert!(!seen(touched + PAGE_BYTES));
+                }
+                // A kernel before 6.7: migrate_pages(2) is used instead.
+                Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTTY)),
+            }
+            libc::munmap(base, bytes);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Whole sleeps on a made-up machine.
+
+pub mod fake;
+mod machine;
