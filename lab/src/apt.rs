@@ -73,6 +73,8 @@ pub struct Apt {
     state: PathBuf,
     /// A source list of our own instead of the machine's.
     source_list: Option<PathBuf>,
+    /// The suite whose versions are preferred, where the source list has several.
+    preferred: Option<String>,
 }
 
 impl Apt {
@@ -81,6 +83,7 @@ impl Apt {
         let apt = Apt {
             state: state.to_path_buf(),
             source_list: None,
+            preferred: None,
         };
         apt.prepare()?;
         Ok(apt)
@@ -97,11 +100,28 @@ impl Apt {
         Self::of_suite(state, "deb", archive, suite)
     }
 
+    /// The binary packages of several suites, each with the address of its archive; versions of
+    /// the suite `preferred` are taken before those of the others, otherwise the newest ones.
+    pub fn debian_suites(
+        state: &Path,
+        suites: &[(String, String)],
+        preferred: Option<&str>,
+    ) -> Result<Self, AptError> {
+        let mut apt = Self::of_suites(state, "deb", suites)?;
+        apt.preferred = preferred.map(str::to_string);
+        Ok(apt)
+    }
+
     fn of_suite(state: &Path, kind: &str, archive: &str, suite: &str) -> Result<Self, AptError> {
+        Self::of_suites(state, kind, &[(archive.to_string(), suite.to_string())])
+    }
+
+    fn of_suites(state: &Path, kind: &str, suites: &[(String, String)]) -> Result<Self, AptError> {
         let list = state.join("sources.list");
         let apt = Apt {
             state: state.to_path_buf(),
             source_list: Some(list.clone()),
+            preferred: None,
         };
         apt.prepare()?;
         // Without the keyring file apt uses the machine's trusted keys.
@@ -110,8 +130,11 @@ impl Apt {
         } else {
             String::new()
         };
-        fs::write(&list, format!("{kind} {signed}{archive} {suite} main\n"))
-            .map_err(io("write", list))?;
+        let lines: String = suites
+            .iter()
+            .map(|(archive, suite)| format!("{kind} {signed}{archive} {suite} main\n"))
+            .collect();
+        fs::write(&list, lines).map_err(io("write", list))?;
         Ok(apt)
     }
 
@@ -136,6 +159,9 @@ impl Apt {
         if let Some(list) = &self.source_list {
             option("Dir::Etc::SourceList", list);
             option("Dir::Etc::SourceParts", Path::new("/dev/null"));
+        }
+        if let Some(suite) = &self.preferred {
+            option("APT::Default-Release", Path::new(suite));
         }
         for fixed in [
             // The sandbox user cannot read a private cache below a home folder.
@@ -214,6 +240,13 @@ impl Apt {
                 targets.len()
             ),
         })
+    }
+
+    /// Where the machine's configuration finds Debian's security updates, if it has them.
+    pub fn security_archive(&self) -> Option<String> {
+        let what = "list the configured archives";
+        let output = self.output("apt-get", &["indextargets"], what).ok()?;
+        parse::security_archive(&parse::stanzas(&String::from_utf8_lossy(&output.stdout)))
     }
 
     /// The record of a package's newest version; `None` if the archives do not have it.

@@ -22,6 +22,7 @@ use crate::error::{Doing, LabError};
 use crate::fault::{FAULTS, Fault};
 use crate::hibernation::{Compressor, Hibernation, Mode};
 use crate::interrupt;
+use crate::kernels::{self, KernelsArgs};
 use crate::lab::{Lab, POWER_OFF_TIMEOUT};
 use crate::line::Summary;
 use crate::machine::{DEFAULT_ROOT, MachineConfig};
@@ -53,6 +54,8 @@ pub enum LabCommand {
     Devices(DevicesCommand),
     /// Bandwidth control in a machine of its own: quotas, or our sched_ext scheduler
     Bandwidth(BandwidthArgs),
+    /// What works on which of the distribution's stock kernels: sleep, process, scheduler, devices
+    Kernels(KernelsArgs),
     /// Connect this terminal to a machine's serial console (Ctrl-] leaves)
     Console(ConsoleArgs),
 }
@@ -194,6 +197,7 @@ pub fn run(command: &LabCommand, json: bool) -> Result<ExitCode, LabError> {
         LabCommand::Stress(args) => args::verb(args, json),
         LabCommand::Devices(command) => devices::run(command, json),
         LabCommand::Bandwidth(args) => bandwidth::run(args, json),
+        LabCommand::Kernels(args) => kernels::run(args, json),
         LabCommand::Console(args) => console_verb(args),
     }
 }

@@ -110,12 +110,21 @@ pub fn download_percent(line: &str) -> Option<f64> {
 
 /// The address of Debian's own main archive, whatever mirror of it is configured.
 pub fn debian_archive(targets: &[Stanza]) -> Option<String> {
+    archive(targets, "Debian")
+}
+
+/// The address of Debian's security updates, whatever mirror of them is configured.
+pub fn security_archive(targets: &[Stanza]) -> Option<String> {
+    archive(targets, "Debian-Security")
+}
+
+fn archive(targets: &[Stanza], label: &str) -> Option<String> {
     let field = |target: &Stanza, name: &str| target.get(name).cloned().unwrap_or_default();
     targets
         .iter()
         .find(|target| {
             field(target, "Origin") == "Debian"
-                && field(target, "Label") == "Debian"
+                && field(target, "Label") == label
                 && field(target, "Component") == "main"
                 && field(target, "Identifier") == "Packages"
         })

@@ -24,13 +24,28 @@ impl Kernel {
     }
 
     pub fn image(&self) -> PathBuf {
-        self.root()
-            .join("boot")
-            .join(format!("vmlinuz-{}", self.release))
+        self.file("vmlinuz")
+    }
+
+    /// The kernel's configuration, as `.config` has it.
+    pub fn config(&self) -> PathBuf {
+        self.file("config")
     }
 
     pub fn modules(&self) -> PathBuf {
-        self.root().join("lib/modules").join(&self.release)
+        let old = self.root().join("lib/modules").join(&self.release);
+        let new = self.root().join("usr/lib/modules").join(&self.release);
+        if old.exists() { old } else { new }
+    }
+
+    /// `/boot/NAME-RELEASE`, or, in newer packages, beside the modules.
+    fn file(&self, name: &str) -> PathBuf {
+        let in_boot = format!("boot/{name}-{}", self.release);
+        let in_boot = self.root().join(in_boot);
+        if in_boot.exists() {
+            return in_boot;
+        }
+        self.modules().join(name)
     }
 }
 
@@ -45,7 +60,11 @@ pub(crate) fn kernel(
     }
     let made = context.make(Step::Kernel, &key, &packages.release, |running, work| {
         let files = running.files(&packages.files, |missing, folder, percent| {
-            apt(context)?.download(missing, folder, percent)
+            let apt = match &packages.origin {
+                Some(suites) => suites.apt(&context.cache)?,
+                None => apt(context)?,
+            };
+            apt.download(missing, folder, percent)
         })?;
         let root = work.join("root");
         for (count, file) in files.iter().enumerate() {

@@ -21,6 +21,8 @@ mod progress;
 mod rom;
 mod rootfs;
 mod sources;
+mod stock;
+mod tools;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -35,11 +37,12 @@ pub use devices::{Checked, DevicesArtefacts, build_devices, initrd_with};
 pub use error::BuildError;
 pub use progress::{BuildEvent, BuildProgress, Quiet, Step, StepReport};
 pub use sources::source_root;
+pub use stock::{StockKernel, build_stock, stock_kernels};
 
-use crate::apt::AptError;
+use crate::apt::{AptError, ArchiveFile};
 use crate::cache::Cache;
 use context::Context;
-use plan::Plan;
+use plan::{KernelPackages, Plan};
 
 /// Which of the distribution's 6.12 kernels the machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -112,6 +115,8 @@ pub struct Artefacts {
     pub firmware_rom: PathBuf,
     /// For `-kernel` under the emulator's own firmware.
     pub kernel: PathBuf,
+    /// That kernel's configuration.
+    pub kernel_config: PathBuf,
     /// For `-initrd` under the emulator's own firmware.
     pub initrd: PathBuf,
     /// Raw ext4 image, the read-only base of the root disk.
@@ -140,12 +145,12 @@ pub fn build(
     let context = Context::new(options, progress, cache.clone(), source_root()?);
     let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
     let (mut plan, mut new) = plan::plan(&context, false)?;
-    let mut artefacts = match make(&context, &plan) {
+    let mut artefacts = match make_usual(&context, &plan) {
         // A file that the archive had yesterday is replaced by its next version today.
         Err(BuildError::Apt(AptError::Failed { .. })) if !new && !options.offline => {
             context.take_reports();
             (plan, new) = plan::plan(&context, true)?;
-            make(&context, &plan)
+            make_usual(&context, &plan)
         }
         made => made,
     }?;
@@ -170,16 +175,28 @@ fn stock_kernel(
     Ok(kernel.image())
 }
 
-/// Makes all parts, those at the same time that do not need each other.
-fn make(context: &Context<'_>, plan: &Plan) -> Result<Artefacts, BuildError> {
-    let flavour = context.options.flavour;
-    let packages = plan.kernel(flavour)?;
+fn make_usual(context: &Context<'_>, plan: &Plan) -> Result<Artefacts, BuildError> {
+    make(context, plan, plan.kernel(context.options.flavour)?, None)
+}
+
+/// Makes all parts for this kernel, those at the same time that do not need each other; its module
+/// is built with `tools`, or else with this machine's own programs.
+fn make(
+    context: &Context<'_>,
+    plan: &Plan,
+    packages: &KernelPackages,
+    tools: Option<&[ArchiveFile]>,
+) -> Result<Artefacts, BuildError> {
     let cmdline = cmdline::cmdline(&context.options.cmdline);
     thread::scope(|scope| {
         let binaries = scope.spawn(|| binaries::binaries(context));
         let kernel_and_module = scope.spawn(|| {
             let kernel = kernel::kernel(context, packages)?;
-            let module = module::module(context, &kernel)?;
+            let tools = match (tools, &packages.origin) {
+                (Some(files), Some(suites)) => Some(tools::tools(context, files, suites)?),
+                _ => None,
+            };
+            let module = module::module(context, &kernel, tools.as_ref())?;
             Ok::<_, BuildError>((kernel, module))
         });
         let firmware = scope.spawn(|| firmware::firmware(context, plan));
@@ -193,9 +210,10 @@ fn make(context: &Context<'_>, plan: &Plan) -> Result<Artefacts, BuildError> {
         let rom = rom::rom(context, &firmware, &kernel, &initrd, &cmdline)?;
         let rootfs = join(rootfs)?;
         Ok(Artefacts {
-            flavour,
+            flavour: packages.flavour,
             firmware_rom: rom::file(&rom.path),
             kernel: kernel.image(),
+            kernel_config: kernel.config(),
             initrd: initrd::file(&initrd.path),
             rootfs: rootfs::image(&rootfs.path),
             payload: payload::image(&payload.path),

@@ -9,7 +9,12 @@ use super::kernel::Kernel;
 use super::{BuildError, Step};
 use crate::cache::Key;
 
-pub(crate) fn module(context: &Context<'_>, kernel: &Kernel) -> Result<Made, BuildError> {
+/// With the programs of another release in `tools`, or with this machine's own.
+pub(crate) fn module(
+    context: &Context<'_>,
+    kernel: &Kernel,
+    tools: Option<&Made>,
+) -> Result<Made, BuildError> {
     let sources = context.sources.join("machine/kernel");
     let script = sources.join("build.sh");
     let mut key = Key::new();
@@ -20,8 +25,11 @@ pub(crate) fn module(context: &Context<'_>, kernel: &Kernel) -> Result<Made, Bui
             &context.sources.join("machine/image"),
             &super::is_c_source,
         )?
-        .program(&find_program("gcc", "build-essential")?)?
         .program(&find_program("make", "build-essential")?)?;
+    match tools {
+        Some(tools) => key.text("tools", &tools.key),
+        None => key.program(&find_program("gcc", "build-essential")?)?,
+    };
     context.make(Step::Module, &key, "dormouse.ko", |running, work| {
         running.activity("compiling");
         let build = context.cache.work_folder("module-build")?;
@@ -31,6 +39,7 @@ pub(crate) fn module(context: &Context<'_>, kernel: &Kernel) -> Result<Made, Bui
             .arg(&kernel.release)
             .arg(build.path())
             .arg(work)
+            .args(tools.map(|tools| &tools.path))
             .env("MAKEFLAGS", format!("-j{}", context.options.jobs.max(1)));
         run(&mut command, "building the kernel module", &running.log()?)?;
         let made = file(&Made {

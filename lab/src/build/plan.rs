@@ -38,6 +38,27 @@ pub(crate) struct KernelPackages {
     /// What `uname -r` says when it runs.
     pub release: String,
     pub files: Vec<ArchiveFile>,
+    /// Where they come from; none: from this machine's own sources.
+    #[serde(default)]
+    pub origin: Option<Suites>,
+}
+
+/// Suites of Debian's archive that belong together, with package lists of their own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Suites {
+    /// Names the folder of their package lists.
+    pub name: String,
+    /// Addresses of archives, from this machine's configuration, and suites.
+    pub sources: Vec<(String, String)>,
+    /// The suite whose versions are taken before those of the others.
+    pub preferred: Option<String>,
+}
+
+impl Suites {
+    pub fn apt(&self, cache: &Cache) -> Result<Apt, AptError> {
+        let state = cache.state_folder(&format!("apt/stock-{}", self.name));
+        Apt::debian_suites(&state, &self.sources, self.preferred.as_deref())
+    }
 }
 
 /// A source package.
@@ -297,8 +318,28 @@ pub(crate) fn source_archive(cache: &Cache, archive: &str, suite: &str) -> Resul
     Apt::debian_sources(&cache.state_folder(&format!("apt/{suite}")), archive, suite)
 }
 
+/// The packages that a kernel's image depends on and that have a part of it.
+const PARTS: [&str; 4] = [
+    "linux-base-",
+    "linux-binary-",
+    "linux-image-",
+    "linux-modules-",
+];
+
 /// Follows the meta package to the kernel of the day; `None` if the archives lack the flavour.
 fn resolve_kernel(apt: &Apt, flavour: Flavour) -> Result<Option<KernelPackages>, BuildError> {
+    let Some(kernel) = newest_kernel(apt, flavour)? else {
+        return Ok(None);
+    };
+    check_release(&kernel.release)?;
+    Ok(Some(kernel))
+}
+
+/// The same, whatever its version.
+pub(crate) fn newest_kernel(
+    apt: &Apt,
+    flavour: Flavour,
+) -> Result<Option<KernelPackages>, BuildError> {
     let depends_of = |package: &str| -> Vec<Vec<String>> {
         apt.show(package)
             .and_then(|record| record.get("Depends").map(|field| parse::depends(field)))
@@ -315,20 +356,27 @@ fn resolve_kernel(apt: &Apt, flavour: Flavour) -> Result<Option<KernelPackages>,
     let Some(release) = image.strip_prefix("linux-image-").map(str::to_string) else {
         return Ok(None);
     };
-    check_release(&release)?;
     let headers = format!("linux-headers-{release}");
     // The headers proper, those common to all flavours, and the build tools; not the compiler.
-    let mut packages = vec![image, headers.clone()];
-    packages.extend(depends_of(&headers).into_iter().filter_map(|alternatives| {
+    let of_headers = depends_of(&headers).into_iter().filter_map(|alternatives| {
         alternatives
             .into_iter()
             .find(|name| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-"))
-    }));
+    });
+    // Newer packages divide the kernel: binary, modules and configuration by themselves.
+    let of_image = depends_of(&image).into_iter().flatten();
+    let of_image = of_image
+        .filter(|name| PARTS.iter().any(|part| name.starts_with(part)) && name.contains(&release));
+    let mut packages: Vec<String> = of_headers.chain(of_image).collect();
+    packages.extend([image, headers]);
+    packages.sort();
+    packages.dedup();
     let files = apt.files_of(&packages)?;
     Ok(Some(KernelPackages {
         flavour,
         release,
         files,
+        origin: None,
     }))
 }
 
@@ -375,6 +423,7 @@ mod tests {
                 flavour: Flavour::Generic,
                 release: "6.12".into(),
                 files: vec![file("image.deb")],
+                origin: None,
             }],
             coreboot: vec![SourcePackage {
                 suite: "unstable".into(),

@@ -13,6 +13,8 @@ pub enum Step {
     Resolve,
     /// The distribution's kernel, its modules and headers, unpacked.
     Kernel,
+    /// The programs that a module for another release's kernel is built with.
+    Tools,
     /// Our kernel module, built against those headers.
     Module,
     /// The firmware: coreboot with our driver.
@@ -41,9 +43,10 @@ pub enum Step {
 
 impl Step {
     /// All steps, in display order.
-    pub const ALL: [Step; 14] = [
+    pub const ALL: [Step; 15] = [
         Step::Resolve,
         Step::Kernel,
+        Step::Tools,
         Step::Module,
         Step::Firmware,
         Step::Binaries,
@@ -63,6 +66,7 @@ impl Step {
         match self {
             Step::Resolve => "resolve",
             Step::Kernel => "kernel",
+            Step::Tools => "tools",
             Step::Module => "module",
             Step::Firmware => "firmware",
             Step::Binaries => "binaries",
@@ -83,6 +87,7 @@ impl Step {
         match self {
             Step::Resolve => "package versions",
             Step::Kernel => "kernel packages",
+            Step::Tools => "build tools of a release",
             Step::Module => "kernel module",
             Step::Firmware => "firmware (coreboot)",
             Step::Binaries => "guest binaries",

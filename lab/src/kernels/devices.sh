@@ -1,0 +1,17 @@
+# Down to the devices and back where the kernel has pm_test; otherwise a whole suspend to idle, from
+# which the real-time clock wakes the machine.
+how="--wake-after 5s"
+[ -e /sys/power/pm_test ] && how="--test devices"
+dormouse devices record /root/recording $how >/run/devices.log 2>&1
+code=$?
+if [ $code != 0 ]; then
+    tail -n 5 /run/devices.log >&2
+    exit $code
+fi
+dormouse devices analyze /root/recording --strict --json >/run/devices.json 2>/run/devices.log
+code=$?
+if [ $code != 0 ]; then
+    tail -n 5 /run/devices.log >&2
+    exit $code
+fi
+echo "recorded with $how, $(grep -o '"devices": *[0-9]*' /run/devices.json | head -n 1 | tr -dc 0-9) devices"

@@ -1,0 +1,212 @@
+//! The checks themselves: what is done in an emulated machine with one kernel.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::features;
+use super::results::{Check, Verdict};
+use crate::build::{Artefacts, BuildOptions, StockKernel, build_stock};
+use crate::cxl_device::Gpf;
+use crate::cycle::Cycles;
+use crate::cycle_options::CycleOptions;
+use crate::error::LabError;
+use crate::lab::{Lab, POWER_OFF_TIMEOUT};
+use crate::machine::MachineConfig;
+use crate::power::PowerOn;
+use crate::qemu::{Firmware, Parts};
+use crate::size::Size;
+use crate::terminal::Terminal;
+
+const DRAM: Size = Size::mib(1024);
+const CXL: Size = Size::mib(2048);
+const CPUS: u32 = 2;
+const REDIS_KEYS: u64 = 1000;
+/// A line of shell: redis and the tracker start slowly where everything is emulated.
+const SHELL_TIMEOUT: Duration = Duration::from_secs(600);
+
+const MODULE: &str = "cat /sys/power/dormouse/last_outcome";
+const PERSIST: &str = concat!(include_str!("process.sh"), "persist_redis");
+const RESTORE: &str = concat!(include_str!("process.sh"), "restore_redis");
+const SCHEDULER: &str = include_str!("scheduler.sh");
+const DEVICES: &str = include_str!("devices.sh");
+
+/// Hears of each verdict.
+pub type Record<'a> = dyn FnMut(Check, Verdict) -> Result<(), LabError> + 'a;
+
+/// Builds a machine with this kernel and runs the wanted checks.
+///
+/// # Errors
+/// Ctrl-C, or something that this machine lacks; whatever else goes wrong is a verdict.
+pub fn run_checks(
+    stock: &StockKernel,
+    wanted: &[Check],
+    fill: Size,
+    folder: &Path,
+    terminal: &Terminal,
+    say: &dyn Fn(&str),
+    record: &mut Record<'_>,
+) -> Result<(), LabError> {
+    let artefacts = match build_stock(&BuildOptions::default(), stock, terminal) {
+        Ok(artefacts) => artefacts,
+        Err(error) => {
+            let error = fatal_or_text(error.into())?;
+            for &check in wanted {
+                let reason = match check {
+                    Check::Module => error.clone(),
+                    _ => "not run: the machine could not be built".to_owned(),
+                };
+                record(check, Verdict::Failed { reason })?;
+            }
+            return Ok(());
+        }
+    };
+    let config = features::config(&artefacts.kernel_config);
+    let mut judge = |check: Check, result: Result<String, LabError>| {
+        let verdict = match result.map_err(fatal_or_text) {
+            Ok(detail) => Verdict::Ok { detail },
+            Err(Err(fatal)) => return Err(fatal),
+            Err(Ok(reason)) => match features::lacks(check, &config) {
+                Some(missing) => Verdict::NotAvailable { missing },
+                None => Verdict::Failed { reason },
+            },
+        };
+        record(check, verdict)
+    };
+    let mut machine = Checks {
+        artefacts: &artefacts,
+        folder,
+        fill,
+        say,
+    };
+    if wanted.iter().any(|check| *check != Check::Sleep) {
+        machine.running_machine(wanted, &mut judge)?;
+    }
+    if wanted.contains(&Check::Sleep) {
+        let result = machine.sleep();
+        judge(Check::Sleep, result)?;
+    }
+    Ok(())
+}
+
+/// What ends the whole run is an error; anything else is text for a verdict.
+fn fatal_or_text(error: LabError) -> Result<String, LabError> {
+    match error.exit_code() {
+        3 | 130 => Err(error),
+        _ => Ok(error.to_string()),
+    }
+}
+
+type Judge<'a> = dyn FnMut(Check, Result<String, LabError>) -> Result<(), LabError> + 'a;
+
+/// One kernel's machines.
+struct Checks<'a> {
+    artefacts: &'a Artefacts,
+    folder: &'a Path,
+    fill: Size,
+    say: &'a dyn Fn(&str),
+}
+
+impl Checks<'_> {
+    fn lab(&self, name: &str) -> Result<Lab, LabError> {
+        let config = MachineConfig::new(DRAM, CXL, CPUS)?;
+        let parts = Parts::from(self.artefacts);
+        let folder = self.folder.join(name);
+        Lab::open(&folder, config, false, parts, Firmware::Coreboot)
+    }
+
+    /// Everything that needs no sleep, in one machine.
+    fn running_machine(&self, wanted: &[Check], judge: &mut Judge<'_>) -> Result<(), LabError> {
+        let mut lab = self.lab("running")?;
+        let mut first = self.boot(&mut lab)?;
+        let wants = |check: Check| wanted.contains(&check);
+        if wants(Check::Module) {
+            judge(
+                Check::Module,
+                self.line(&mut first, "module", MODULE)
+                    .map(|_| "loaded".into()),
+            )?;
+        }
+        if wants(Check::Process) {
+            let result = self.line(&mut first, "process: persist redis", PERSIST);
+            match result {
+                Ok(_) => {
+                    // No warning, and nothing is written back.
+                    first.cut_power();
+                    drop(first);
+                    first = self.boot(&mut lab)?;
+                    let result = self.line(&mut first, "process: restore redis", RESTORE);
+                    judge(Check::Process, result)?;
+                }
+                Err(error) => judge(Check::Process, Err(error))?,
+            }
+        }
+        if wants(Check::Scheduler) {
+            judge(
+                Check::Scheduler,
+                self.line(&mut first, "scheduler", SCHEDULER),
+            )?;
+        }
+        // Last: a kernel that does not come back from its suspend takes nothing with it.
+        if wants(Check::Devices) {
+            judge(Check::Devices, self.line(&mut first, "devices", DEVICES))?;
+        }
+        // A machine that hangs is switched off all the same when it is dropped.
+        let _ = first.power_off(POWER_OFF_TIMEOUT);
+        lab.machine.discard();
+        Ok(())
+    }
+
+    fn boot(&self, lab: &mut Lab) -> Result<PowerOn, LabError> {
+        (self.say)("boot");
+        lab.boot(None)
+    }
+
+    /// The last line that a script prints, if it succeeds.
+    fn line(&self, power: &mut PowerOn, what: &str, script: &str) -> Result<String, LabError> {
+        (self.say)(what);
+        let result = power.shell(script, SHELL_TIMEOUT)?;
+        let last = |text: &str| text.trim().lines().last().unwrap_or_default().to_owned();
+        if result.status == 0 {
+            return Ok(last(&result.stdout));
+        }
+        let text = match result.stderr.trim().is_empty() {
+            true => last(&result.stdout),
+            false => result.stderr.trim().replace('\n', "; "),
+        };
+        Err(LabError::Guest(format!(
+            "exit code {}: {text}",
+            result.status
+        )))
+    }
+
+    /// One sleep and wake of a machine of its own.
+    fn sleep(&self) -> Result<String, LabError> {
+        let mut lab = self.lab("sleep")?;
+        let options = CycleOptions {
+            cycles: 1,
+            fill: self.fill,
+            seed: 1,
+            redis_keys: REDIS_KEYS,
+            awkward: Vec::new(),
+            fault: None,
+            tamper: None,
+            gpf: Gpf::default(),
+            dram_after: None,
+            hibernation: None,
+            sleep_arguments: Vec::new(),
+            before: None,
+            after: None,
+        };
+        let mut line = None;
+        let mut cycles = Cycles::new(&mut lab, &options, self.say);
+        cycles.run(&mut |one| line = Some(one.clone()))?;
+        cycles.finish();
+        drop(cycles);
+        let line = line.ok_or_else(|| LabError::Unexpected("no cycle was run".into()))?;
+        if !line.ok {
+            return Err(LabError::Unexpected(line.describe()));
+        }
+        lab.machine.discard();
+        Ok(line.describe())
+    }
+}

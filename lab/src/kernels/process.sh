@@ -1,0 +1,48 @@
+# Redis under `dormouse process run`, with an epoch twice a second.
+start_redis() {
+    (setsid dormouse process run --store /root/store --name cache --on-power-loss none \
+        --epoch-interval 500ms -- redis-server --save "" --port 7001 >>/root/log 2>&1 &)
+    for try in $(seq 480); do
+        redis-cli -p 7001 ping 2>/dev/null | grep -q PONG && return
+        sleep .5
+    done
+    tail -n 5 /root/log >&2
+    exit 1
+}
+
+epochs() {
+    dormouse process status cache --store /root/store --json | grep -o '"epochs": *[0-9]*' |
+        tr -dc 0-9
+}
+
+# Returns when an epoch that began after the last key is complete.
+persist_redis() {
+    start_redis
+    for key in $(seq 500); do echo "set key$key $((key * key))"; done | redis-cli -p 7001 >/dev/null
+    pidof redis-server >/root/pid
+    sync
+    before=$(epochs)
+    for try in $(seq 600); do
+        [ "$(epochs)" -ge $((before + 2)) ] && return
+        sleep .2
+    done
+    echo "no epoch was completed; $(tail -n 5 /root/log)" >&2
+    exit 1
+}
+
+restore_redis() {
+    start_redis
+    keys=$(redis-cli -p 7001 dbsize)
+    value=$(redis-cli -p 7001 get key500)
+    was=$(cat /root/pid)
+    is=$(pidof redis-server)
+    if [ "$keys" != 500 ] || [ "$value" != 250000 ] || [ "$was" != "$is" ]; then
+        echo "redis has $keys keys, key500 is $value, PID $was became $is" >&2
+        exit 1
+    fi
+    dormouse process persist cache --store /root/store --then kill >/dev/null || exit 1
+    while pidof redis-server dormouse >/dev/null; do sleep .2; done
+    dormouse process verify cache --store /root/store >/dev/null || exit 1
+    echo "500 keys, PID $is"
+}
+
