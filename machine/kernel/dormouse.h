@@ -14,7 +14,7 @@
 
 #include <dormouse_image.h>
 
-/* Where a saved page comes from, as far as its struct page tells. */
+/* Where a saved page comes from, as far as its struct page shows. */
 enum dormouse_class {
 	DORMOUSE_CLASS_RESERVED,	/* kernel image, boot-time allocations */
 	DORMOUSE_CLASS_MEMMAP,		/* struct page of all memory */
@@ -57,14 +57,14 @@ enum dormouse_trigger {
 struct dormouse_device {
 	struct device *dev;
 
-	/* What firmware's ACPI device says; never what CXL memory says. */
+	/* From firmware's ACPI device, never from CXL memory. */
 	u64 cxl_base;
 	u64 cxl_bytes;
 	u64 reserved_bytes;
 	enum dormouse_trigger trigger;
 	u16 smi_port;
 	u8 smi_command;
-	const char *flush;		/* what it says of Global Persistent Flush */
+	const char *flush;		/* its statement on Global Persistent Flush */
 	bool counts_dirty_shutdowns;
 
 	void *window;			/* the reserved part, write-back */
@@ -118,7 +118,7 @@ struct kobject *dormouse_power_kobject(void);
 /* --- window.c --- */
 int dormouse_window_map(struct dormouse_device *d);
 void dormouse_window_unmap(struct dormouse_device *d);
-/* Reads the newest header into d->header and compares it with what ACPI says. */
+/* Reads the newest header into d->header and compares it with ACPI. */
 enum dormouse_reason dormouse_header_load(struct dormouse_device *d, u64 *detail);
 void dormouse_outcome_from_header(struct dormouse_device *d);
 /* Remembers a refusal here and, where that destroys no image, in the header. */
@@ -134,7 +134,7 @@ enum dormouse_reason dormouse_mark(const struct dormouse_device *d, struct dormo
 /* --- filter.c --- */
 /* Poisoned, or without memory behind it. */
 bool dormouse_page_is_unreadable(const struct page *page);
-/* Clears pages that are in use and whose contents nobody will miss; counts the rest. */
+/* Clears pages that are in use and whose contents are not needed; counts the rest. */
 void dormouse_filter(const struct dormouse_device *d, struct dormouse_marks *m);
 
 /* --- classify.c --- */

@@ -151,7 +151,7 @@ static int dormouse_prepare_sleep(u8 state, u32 pm1a, u32 pm1b)
 	end_ns = dormouse_now_ns();
 	if (reason == DORMOUSE_OK) {
 		write_mailbox(d, DORMOUSE_CMD_SLEEP);
-		/* The image keeps this value: who finds it true has slept. */
+		/* The image keeps this value: true after waking means that the machine slept. */
 		WRITE_ONCE(d->asked, true);
 		if (d->trigger == DORMOUSE_TRIGGER_SLP_EN)
 			return 0;

@@ -3,7 +3,7 @@
  * Dormouse: suspend to persistent CXL memory on stock kernels.
  *
  * Binds to firmware's ACPI device DORM0001, which names the CXL window. Whatever is
- * missing, the module does not load and says what; suspend then is what it was.
+ * missing, the module does not load and logs the reason; suspend is unchanged.
  */
 #define pr_fmt(fmt) "dormouse: " fmt
 
@@ -23,7 +23,7 @@ struct dormouse_device dormouse = {
 	.user_check = DORMOUSE_USER_CHECK_SAMPLE,
 };
 
-/* platform_driver_probe() only tells that nothing was bound. */
+/* platform_driver_probe() only returns that nothing was bound. */
 static int dormouse_probe_error __initdata = -ENODEV;
 
 static int __init read_number(struct device *dev, const char *name, u64 limit, u64 *value)

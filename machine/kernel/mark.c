@@ -200,7 +200,7 @@ enum dormouse_reason dormouse_mark(const struct dormouse_device *d, struct dormo
 	clear_free_pages(d, m);
 	m->dram_used_pages = dormouse_bitmap_count(m->dram, 0, m->dram_pages);
 
-	/* No block of Linux's lies in the reserved part; what follows the bitmaps is room. */
+	/* Linux has no block in the reserved part; the space after the bitmaps is free. */
 	if (data_first < data_end)
 		dormouse_bitmap_clear_range(m->cxl, data_first, data_end - data_first);
 	m->cxl_free_pages = m->cxl_pages - dormouse_bitmap_count(m->cxl, 0, m->cxl_pages);

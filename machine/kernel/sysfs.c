@@ -88,7 +88,7 @@ static ssize_t persistence_store(struct kobject *kobj, struct kobj_attribute *at
 	}
 	if (i == DORMOUSE_PERSISTENCE_COUNT)
 		return -EINVAL;
-	/* What firmware says is not for others to say. */
+	/* Only firmware may state this. */
 	if (i == DORMOUSE_PERSISTENCE_FIRMWARE && !dormouse_firmware_vouches(&dormouse))
 		return -EPERM;
 	mutex_lock(&dormouse.lock);

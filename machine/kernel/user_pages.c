@@ -61,7 +61,7 @@ static bool group_is_readable(const struct dormouse_device *d, u64 group, u64 wo
 	return true;
 }
 
-/* Programs' pages do not change while programs stand still; of all others who knows. */
+/* Pages of frozen programs do not change; all other pages may. */
 static bool group_is_user(const struct dormouse_device *d, u64 group, u64 word)
 {
 	const u64 first = group_pfn(d, group);

@@ -135,7 +135,7 @@ void dormouse_refused(struct dormouse_device *d, enum dormouse_reason reason, u6
 		pr_err("suspend refused: %s: %s (detail 0x%llx)\n", dormouse_reason_name(reason),
 		       dormouse_reason_text(reason), detail);
 
-	/* A request that nobody took must not look like a lost image at the next power-on. */
+	/* A request without an answer must not look like a lost image at the next power-on. */
 	if (dormouse_header_load(d, &unused) != DORMOUSE_OK)
 		return;
 	if (d->header->state == DORMOUSE_STATE_PREPARED)

@@ -161,7 +161,7 @@ impl Pages for CutPages<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::event;
+    use crate::system::clock::event;
 
     #[test]
     fn a_point_lies_before_or_after_its_own_step_only() {

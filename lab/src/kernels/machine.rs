@@ -72,7 +72,7 @@ pub fn run_checks(
         };
         record(check, verdict)
     };
-    let mut machine = Checks {
+    let machine = Checks {
         artefacts: &artefacts,
         folder,
         fill,

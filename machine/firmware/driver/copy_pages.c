@@ -39,7 +39,7 @@ enum dormouse_reason dormouse_copy_pages(enum dormouse_direction direction,
 	struct dormouse_xxh64 hash;
 	struct dormouse_plan plan;
 	struct dormouse_copy run;
-	bool told = false;
+	bool reported = false;
 	int more;
 
 	copied->pages = 0;
@@ -64,8 +64,8 @@ enum dormouse_reason dormouse_copy_pages(enum dormouse_direction direction,
 			run.dram_page += piece.pages;
 			run.cxl_page += piece.pages;
 			run.pages -= piece.pages;
-			if (!told && copied->pages * 2 >= header->request_pages) {
-				told = true;
+			if (!reported && copied->pages * 2 >= header->request_pages) {
+				reported = true;
 				dormouse_fault_point(half_way);
 			}
 		}

@@ -36,10 +36,10 @@ void __noreturn dormouse_board_power_off(void);
 
 /* --- the SMI: smi.c --- */
 
-/* The sleep SMI. Returns only if sleep was refused; the mailbox then says why. */
+/* The sleep SMI. Returns only if sleep was refused; the mailbox then has the reason. */
 void dormouse_smi(void);
 
-/* --- ramstage tells SMM once what may be trusted: handover.c, smi.c --- */
+/* --- ramstage gives SMM the trusted geometry once: handover.c, smi.c --- */
 
 #define DORMOUSE_HANDOVER_MAGIC 0x52564f444e414844ULL /* "DHANDOVR" */
 #define DORMOUSE_FAULT_NAME_BYTES 32

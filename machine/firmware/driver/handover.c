@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Ramstage: tells SMM, once and before any OS runs, what it may trust. */
+/* Ramstage: gives SMM, once and before any OS runs, the geometry that it may trust. */
 
 #include <bootstate.h>
 #include <cpu/x86/smm.h>

@@ -2,7 +2,7 @@
 /*
  * SMM: what may be trusted, and the answer to a request from the OS.
  *
- * Nothing that lies in memory that the OS can write is believed: the geometry
+ * Nothing that lies in memory that the OS can write is trusted: the geometry
  * comes from ramstage before any OS runs, headers are copied into SMRAM before
  * they are looked at, and each page is checked again when it is copied.
  */

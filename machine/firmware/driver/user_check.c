@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Ramstage: user pages stay where they are on the device, so nobody reads them on the
+ * Ramstage: user pages stay where they are on the device, so no code reads them on the
  * way up. Where the image has digests of them they are compared here, before anything
  * of the OS runs: a page that changed is a cold boot like any other damage.
  *

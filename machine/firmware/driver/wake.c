@@ -151,7 +151,7 @@ static void dormouse_entry(void *unused)
 	dormouse_event(entry_ns, "resume", "firmware-init", "end", NULL, 0);
 
 	if (!dormouse_board_device(&device)) {
-		/* SMM must still learn that nobody else is to be believed. */
+		/* SMM must still learn that no other geometry may be trusted. */
 		dormouse_handover(NULL);
 		printk(BIOS_NOTICE, "dormouse: no persistent CXL memory\n");
 		return;

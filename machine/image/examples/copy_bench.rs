@@ -139,7 +139,7 @@ fn compare(
     rate(peer);
     let (mut own, mut others, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for run in 0..runs {
-        // Who comes first alternates too.
+        // The order alternates as well.
         let (a, b) = if run % 2 == 0 {
             let a = rate(ours);
             (a, rate(peer))

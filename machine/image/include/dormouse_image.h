@@ -6,7 +6,7 @@
  * and SMM), the Linux module and the Rust crate dormouse-image all compile it.
  * It is freestanding: no allocation, no libc, no global state.
  *
- *   CXL window                                   who writes it
+ *   CXL window                                   written by
  *   base + 0                header copy A        kernel, firmware (in turn)
  *        + 4 KiB            header copy B
  *        + 8 KiB            mailbox              kernel asks, firmware answers
@@ -113,20 +113,20 @@ enum dormouse_reason {
 	DORMOUSE_E_NO_ANSWER = 25,	/* kernel: firmware did not answer the SMI */
 	DORMOUSE_E_DISABLED = 26,	/* kernel: switched off in sysfs */
 	DORMOUSE_E_SAVED_COUNT = 27,	/* page counts disagree */
-	DORMOUSE_E_VOLATILE = 28,	/* nobody says that the device keeps its contents */
+	DORMOUSE_E_VOLATILE = 28,	/* no source vouches for the device */
 	DORMOUSE_E_USER_DIGEST = 29,	/* a user page changed while asleep */
 	DORMOUSE_REASON_COUNT
 };
 
 /*
- * Who says that the device keeps what was written to it when power is lost: that it has
+ * The source that vouches for the device keeping its contents when power is lost: that it has
  * Global Persistent Flush, armed, and counts the times that it failed. Append only.
  */
 enum dormouse_persistence {
-	DORMOUSE_PERSISTENCE_UNKNOWN = 0,	/* nobody: no image is made */
+	DORMOUSE_PERSISTENCE_UNKNOWN = 0,	/* none: no image is made */
 	DORMOUSE_PERSISTENCE_DEVICE = 1,	/* each CXL device, as Linux sees it */
 	DORMOUSE_PERSISTENCE_FIRMWARE = 2,	/* the board's firmware */
-	DORMOUSE_PERSISTENCE_ACCEPTED = 3,	/* nobody, and a person took the risk */
+	DORMOUSE_PERSISTENCE_ACCEPTED = 3,	/* none, and a person accepted the risk */
 	DORMOUSE_PERSISTENCE_COUNT
 };
 
@@ -158,11 +158,11 @@ struct dormouse_interval {
 
 /*
  * Room for authenticated encryption of all that is left on the device; all zero, or the
- * image is refused. docs/explanation/threat-model.md says what a version that fills it must do.
+ * image is refused. docs/explanation/threat-model.md describes what a version that fills it must do.
  */
 struct dormouse_encryption {
 	dm_u32 algorithm;
-	dm_u32 key_source;		/* who holds the key */
+	dm_u32 key_source;		/* holder of the key */
 	dm_u8 key_id[32];		/* names it, and is no part of it */
 	dm_u8 nonce[32];
 	dm_u8 tag[64];			/* over the header, the bitmaps and the table of tags */
@@ -216,7 +216,7 @@ struct dormouse_header {
 
 	struct dormouse_interval phase[DORMOUSE_PHASE_COUNT];
 
-	/* Request: what the kernel was told of the device, and digests of user pages. */
+	/* Request: the kernel's knowledge of the device, and digests of user pages. */
 	dm_u32 persistence;		/* enum dormouse_persistence */
 	dm_u32 user_check;		/* enum dormouse_user_check */
 	dm_u64 user_table_offset;	/* word i: digest of group i, 0 if it has none */

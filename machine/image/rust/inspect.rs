@@ -74,7 +74,7 @@ pub struct HeaderView {
     pub last_reason: Reason,
     pub last_detail: u64,
     pub phases: Vec<PhaseView>,
-    /// Who says that the device keeps its contents without power.
+    /// The source that vouches that the device keeps its contents without power.
     pub persistence: Persistence,
     /// Which user pages have a digest.
     pub user_check: UserCheck,

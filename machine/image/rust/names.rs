@@ -130,7 +130,7 @@ impl Outcome {
     }
 }
 
-/// Who says that the device keeps its contents without power: `enum dormouse_persistence`.
+/// The source that vouches that the device keeps its contents without power: `enum dormouse_persistence`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Persistence(pub u32);
 

@@ -1,6 +1,6 @@
 //! Where an image is read from: a file, a block device, a DAX device, or bytes in memory.
 //!
-//! Files are read, not mapped: somebody may cut a file short while we look at it, and a
+//! Files are read, not mapped: another program may truncate a file during the read, and a
 //! mapping would turn that into SIGBUS. A DAX device can only be mapped; it does not shrink.
 
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use memmap2::{MmapOptions, MmapRaw};
 
 /// Why a file or device could not be opened as an image. What is wrong *in* an image is
-/// told by [`SleepImage::inspect`] and [`SleepImage::verify`].
+/// reported by [`SleepImage::inspect`] and [`SleepImage::verify`].
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// cannot open or read it

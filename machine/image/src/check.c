@@ -3,7 +3,7 @@
  * Decides whether an image may be saved into or restored from: everything that it
  * claims is compared with what the checker knows by itself, before a byte is copied.
  *
- * The caller passes its own copy of the header, in memory that nobody else writes.
+ * The caller passes its own copy of the header, in memory without another writer.
  */
 #include "internal.h"
 

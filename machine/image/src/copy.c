@@ -87,7 +87,7 @@ enum dormouse_copy_method dormouse_copy_best(int to_persistent)
 
 	/*
 	 * The same both ways as measured (examples/copy_bench.rs): pages that go back into
-	 * DRAM are not read again before the OS runs, so caching them only costs.
+	 * DRAM are not read again before the OS runs, so caching them has no use.
 	 */
 	(void)to_persistent;
 	if (cpu_features().movdir64b)

@@ -84,7 +84,7 @@ static const struct {
 	[DORMOUSE_E_DISABLED] = { "disabled", "sleeping in CXL memory is switched off" },
 	[DORMOUSE_E_SAVED_COUNT] = { "saved-count", "the numbers of pages disagree" },
 	[DORMOUSE_E_VOLATILE] = { "volatile",
-		"nobody says that the CXL device keeps its contents without power" },
+		"no source states that the CXL device keeps its contents without power" },
 	[DORMOUSE_E_USER_DIGEST] = { "user-digest", "a program's page changed while asleep" },
 };
 

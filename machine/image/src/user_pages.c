@@ -34,7 +34,7 @@ dm_u64 dormouse_group_digest(const void *group, dm_u64 pages)
 		if (pages & 1)
 			dormouse_xxh64_update(&hash, page, DORMOUSE_PAGE_BYTES);
 	digest = dormouse_xxh64_final(&hash);
-	/* 0 says that there is no digest. */
+	/* 0 means that there is no digest. */
 	return digest ? digest : 1;
 }
 

@@ -1,4 +1,4 @@
-//! The format page says what the code does.
+//! The format page agrees with the code.
 
 use std::mem::offset_of;
 

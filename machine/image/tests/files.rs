@@ -104,7 +104,7 @@ fn a_flipped_bit_is_found_wherever_it_matters() {
         flip(file.as_file(), offset);
         SleepImage::open(file.path()).unwrap().verify().unwrap();
     }
-    // A page that somebody occupies and that has no digest is none of the image's business.
+    // An occupied page without a digest is not part of the image.
     flip(file.as_file(), 7 * 4096);
     SleepImage::open(file.path()).unwrap().verify().unwrap();
     // Both copies damaged.

@@ -12,7 +12,7 @@ fn runs_bitmap(max_bits: u64) -> impl Strategy<Value = (Vec<u64>, u64)> {
         1..=max_bits,
     )
         .prop_map(move |(runs, mut set, bits)| {
-            // One word more than needed, full of noise: nobody may look at it.
+            // One word more than needed, full of noise: it must not be read.
             let mut words = vec![0u64; bits.div_ceil(64) as usize];
             let mut at = 0;
             for count in runs {

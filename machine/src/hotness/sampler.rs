@@ -3,8 +3,7 @@
 
 use thiserror::Error;
 
-use crate::hotness;
-use crate::hotness::{HotRange, ProcessHotness};
+use crate::hotness::{self, HotRange, ProcessHotness};
 use crate::processes;
 use crate::system::pages::PAGE_BYTES;
 use crate::system::state::Entry;

@@ -3,10 +3,9 @@
 
 use std::collections::HashSet;
 
-use crate::hotness;
-use crate::hotness::ProcessHotness;
 use crate::hotness::sampler::Unavailable;
 use crate::hotness::watch::Watch;
+use crate::hotness::{self, ProcessHotness};
 use crate::migrate::Batch;
 use crate::migrate_back::hot_first::{self, HotProcess};
 use crate::system::pages::Pages;

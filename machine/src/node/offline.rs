@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::node;
-use crate::node::CxlNode;
+use crate::node::{self, CxlNode};
 use crate::options::Cancel;
 use crate::system::tree::Tree;
 

@@ -5,10 +5,11 @@ pub mod caches;
 pub mod kernel_steps;
 pub mod power;
 pub mod preflight;
+mod times;
 
 use std::process::{Command, Stdio};
 
-use dormouse_report::{Clock, Event, Kind};
+use dormouse_report::{Event, Kind};
 
 use crate::cut_point::CutPoint;
 use crate::error::SleepError;
@@ -17,8 +18,7 @@ use crate::hotness::watch;
 use crate::hotness::{ProcessHotness, saved};
 use crate::memory::owner::Owner;
 use crate::memory::owners;
-use crate::migrate;
-use crate::migrate::{Outcome, Settings, Task};
+use crate::migrate::{self, Outcome, Settings, Task};
 use crate::migrate_back;
 use crate::node;
 use crate::options::{Cancel, MigrateBackMode, SleepOptions};
@@ -27,12 +27,15 @@ use crate::processes::freezer;
 use crate::processes::order;
 use crate::report::SleepReport;
 use crate::sleep::caches;
-use crate::sleep::kernel_steps::{self, KernelSteps, Way};
+use crate::sleep::kernel_steps::{KernelSteps, Way};
 use crate::sleep::power;
 use crate::sleep::preflight::{self, Ready};
-use crate::system::clock::{ResetClock, boottime_ns, event, monotonic_ns, seconds};
+use crate::sleep::times::{
+    DOWN, Instants, UP, devices_s, kernel_step, mark_with_clocks, resume_kernel_s,
+};
+use crate::system::clock::{ResetClock, event, monotonic_ns, seconds};
 use crate::system::lock;
-use crate::system::module::{self, Phases};
+use crate::system::module;
 use crate::system::state::{self, State};
 use crate::system::tree::Tree;
 use crate::system::undo::Undo;
@@ -43,9 +46,6 @@ const WHOLE_UP_TO_BYTES: u64 = 16 << 20;
 /// For one move_pages(2): each call first drains per-CPU lists on all CPUs, so not too small;
 /// several for each CPU, so not too large.
 const BATCH_BYTES: u64 = 32 << 20;
-
-const DOWN: &str = "suspend";
-const UP: &str = "resume";
 
 type Events<'a> = &'a mut dyn FnMut(&Event);
 
@@ -380,7 +380,7 @@ fn migrate_down(
     events: Events<'_>,
 ) -> (Outcome, u64, Vec<Owner>) {
     let tree = machine.tree;
-    preflight::refresh_counters(tree);
+    node::refresh_counters(tree);
     let before_bytes = node::user_bytes(tree, ready.cxl.node);
     let mut found = processes::list(tree);
     order::for_sleep(&mut found);
@@ -409,7 +409,7 @@ fn migrate_down(
         let mark = event(DOWN, "migrate", Kind::Mark);
         events(&mark.with("bytes", bytes).with("total_bytes", total_bytes));
     });
-    preflight::refresh_counters(tree);
+    node::refresh_counters(tree);
     let bytes = node::user_bytes(tree, ready.cxl.node).saturating_sub(before_bytes);
     let left = owners::left(
         tree,
@@ -455,69 +455,6 @@ fn enter(
     let enter_ns = entered_at.map(|at| at.since_reset_ns);
     report.devices_s = devices_s(&phases, prepare_before, enter_ns);
     Ok(resumed_at.map(|at| at.since_reset_ns))
-}
-
-/// The same instant on two clocks.
-#[derive(Debug, Clone, Copy)]
-struct Instants {
-    monotonic_ns: u64,
-    since_reset_ns: u64,
-}
-
-impl Instants {
-    fn now(reset_clock: &ResetClock) -> Option<Instants> {
-        Some(Instants {
-            monotonic_ns: monotonic_ns(),
-            since_reset_ns: reset_clock.now_ns()?,
-        })
-    }
-}
-
-/// A step of the kernel on the clock in which its module and firmware tell theirs, from an instant
-/// of the same power cycle.
-fn kernel_step(mark: &kernel_steps::Mark, at: Instants) -> Option<Event> {
-    let since_ns = mark.t_ns as i128 - i128::from(at.monotonic_ns);
-    let t_ns = u64::try_from(i128::from(at.since_reset_ns) + since_ns).ok()?;
-    let phase = match mark.way {
-        Way::Down => DOWN,
-        Way::Up => UP,
-    };
-    let event = Event::new(t_ns, Clock::Firmware, phase, mark.name, mark.kind);
-    Some(event.with("source", "kernel"))
-}
-
-/// A mark with the other clocks beside, so that a report can align them.
-fn mark_with_clocks(phase: &str, name: &str, reset_clock: &ResetClock) -> Event {
-    let mark = event(phase, name, Kind::Mark).with("boottime_ns", boottime_ns());
-    match reset_clock.now_ns() {
-        Some(since_reset_ns) => mark.with("since_reset_ns", since_reset_ns),
-        None => mark,
-    }
-}
-
-/// From the write to /sys/power/state to the module's last step. Both count from the reset of the
-/// power cycle in which the machine went to sleep.
-fn devices_s(
-    phases: &Phases,
-    prepare_before: Option<(u64, u64)>,
-    enter_ns: Option<u64>,
-) -> Option<f64> {
-    let prepare = *phases.get("prepare")?;
-    if Some(prepare) == prepare_before {
-        return None;
-    }
-    plausible_s(enter_ns?, prepare.0)
-}
-
-/// From the end of firmware's restore to user space. Both count from the reset that woke it.
-fn resume_kernel_s(phases: &Phases, resumed_ns: Option<u64>) -> Option<f64> {
-    plausible_s(phases.get("restore-copy")?.1, resumed_ns?)
-}
-
-/// A difference that two clocks which disagree would not give.
-fn plausible_s(begin_ns: u64, end_ns: u64) -> Option<f64> {
-    let difference_ns = end_ns.checked_sub(begin_ns)?;
-    (begin_ns > 0 && difference_ns < 600_000_000_000).then(|| difference_ns as f64 / 1e9)
 }
 
 fn migrate_back_from(
@@ -579,28 +516,5 @@ fn start_migrating_back(
                 ))?;
             Ok(None)
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn device_time_needs_a_prepare_phase_of_this_sleep() {
-        let phases = Phases::from([("prepare".to_owned(), (3_500_000_000, 3_600_000_000))]);
-        assert_eq!(devices_s(&phases, None, Some(3_000_000_000)), Some(0.5));
-        assert_eq!(
-            devices_s(&phases, Some((3_500_000_000, 3_600_000_000)), Some(1)),
-            None
-        );
-        assert_eq!(devices_s(&phases, None, None), None);
-    }
-
-    #[test]
-    fn clocks_that_disagree_give_no_number() {
-        assert_eq!(plausible_s(5, 4), None);
-        assert_eq!(plausible_s(0, 4), None);
-        assert_eq!(plausible_s(1, u64::MAX), None);
     }
 }

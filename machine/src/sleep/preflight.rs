@@ -4,14 +4,12 @@
 use crate::error::SleepError;
 use crate::memory::numa_maps;
 use crate::memory::owners;
-use crate::node;
-use crate::node::CxlNode;
+use crate::node::{self, CxlNode};
 use crate::options::SleepOptions;
 use crate::persistence::{self, Verdict};
-use crate::processes;
-use crate::processes::Process;
 use crate::processes::freezer;
 use crate::processes::order;
+use crate::processes::{self, Process};
 use crate::report::{Plan, UnfrozenProcess};
 use crate::sleep::power;
 use crate::system::module::{self, Status};

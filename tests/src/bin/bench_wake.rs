@@ -1,7 +1,7 @@
 //! The benchmark of waking: `make bench-wake` runs it.
 //!
 //! A service of four processes with hot pages scattered at random, and idle neighbours, sleeps and
-//! wakes; its pages come home in the order `hot-first` or `seed`, with and without a rate limit.
+//! wakes; its pages migrate back in the order `hot-first` or `process-order`, with and without a rate limit.
 //! Runs alternate, and `wake.json` gets how soon the service's reads hit DRAM again, how long its
 //! requests take meanwhile, and what looking for hot pages costs on the way down. How it measures
 //! is in `docs/explanation/hot-first.md`.
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 /// Four shards of 192 MiB, two neighbours of 128 MiB.
 const SERVICE: &str = "dormouse-guest service start 4 192 2 128";
-const POLICIES: [&str; 2] = ["hot-first", "seed"];
+const POLICIES: [&str; 2] = ["hot-first", "process-order"];
 /// No limit, and one that makes the emulated link as slow beside the emulated processor as a real
 /// one is that other traffic uses, too.
 const RATES: [Option<&str>; 2] = [None, Some("64M")];
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         .map_or(3, |word| word.parse().expect("rounds: a number"));
     let mut rows = Vec::new();
     for rate in RATES {
-        // Ours and the seed's, round by round.
+        // Both policies, round by round.
         let mut pairs: Vec<[Run; 2]> = Vec::new();
         for round in 1..=rounds {
             let mut pair = Vec::new();
@@ -142,7 +142,7 @@ fn rows_of(case: &str, pairs: &[[Run; 2]]) -> Vec<Value> {
             pairs
                 .iter()
                 .filter_map(|pair| {
-                    // Both over the same time: the seed's way home.
+                    // Both over the same time: until process order has migrated everything.
                     let latencies = pair[which].waking.latencies_ns(pair[1].waking.home_s());
                     let values: Vec<f64> = latencies.into_iter().map(|ns| ns as f64).collect();
                     quantile(&values, p)
@@ -173,7 +173,7 @@ fn rows_of(case: &str, pairs: &[[Run; 2]]) -> Vec<Value> {
             None,
         ),
         row(
-            "all pages home after",
+            "all pages in DRAM after",
             case,
             "s",
             each(&|run| run.waking.home_s()),
@@ -204,7 +204,7 @@ fn row(
         "ours": ours.median, "mad": ours.mad, "n": ours.n,
         "spread": [ours.min, ours.median, ours.max],
         "peer": peer.median, "peer_mad": peer.mad,
-        "peer_name": "--policy seed (process by process, most recently running first)",
+        "peer_name": "--policy process-order (process by process, most recently running first)",
         "ratio": ratio,
     });
     if let Some(goal) = goal {

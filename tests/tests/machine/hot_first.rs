@@ -12,7 +12,7 @@ const SHARD_MIB: u64 = 64;
 
 /// The first cycle has DAMON, the second does not.
 #[test]
-fn hot_pages_come_home_before_the_rest_and_without_damon_all_come_in_the_seed_s_order() {
+fn hot_pages_migrate_back_before_the_rest_and_without_damon_all_come_in_process_order() {
     let before = format!(
         "if test -e /run/second; then umount /sys/kernel/tracing; else touch /run/second; \
          dormouse-guest service start {SHARDS} {SHARD_MIB} 1 64 1; fi"

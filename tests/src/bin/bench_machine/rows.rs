@@ -124,7 +124,7 @@ fn goals(all: &All, smallest: &str, largest: &str) -> Vec<Value> {
 fn one_thread(all: &All, fill: &str) -> Option<Value> {
     let ours = all.get(OURS, fill)?.summary(migrate)?;
     let peer = all.get(ONE_THREAD, fill)?.summary(migrate)?;
-    let name = "one thread, process after process (the seed's method)";
+    let name = "one thread, process after process (as in Zimmer 2024)";
     let case = format!("fill={fill}");
     Some(row("migrate", &case, "s", &ours, Ok((&peer, name))))
 }

@@ -156,7 +156,7 @@ fn one_thread(text: &mut String, all: &All, fill: &str) {
     if let (Some(ours), Some(peer)) = (at(OURS), at(ONE_THREAD)) {
         let _ = writeln!(
             text,
-            "Migration at {}: {}; with one thread, process after process (the seed's way), {}: \
+            "Migration at {}: {}; with one thread, process after process (as in Zimmer 2024), {}: \
              {} × as long.\n",
             mib(fill),
             seconds(Some(ours)),
