@@ -26,7 +26,7 @@ INJECTIONS ?= 50
 SEED ?= 1
 RELEASE ?= trixie
 
-.PHONY: help setup build demo test test-full test-soak test-setup test-distribution test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint deny clean
+.PHONY: help setup build demo test test-full test-soak test-setup test-distribution test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler test-kernels publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint deny clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,6 +133,9 @@ publish-devices: build ## Put what bench-devices measured into docs/
 
 check-offload: build ## The virtual executor against a big core, in full; goes on where it was interrupted (STATES= BLOCKS= INPUTS=)
 	@offload/tests/full.sh out/check-offload $(DORMOUSE) $(STATES) $(BLOCKS) $(INPUTS)
+
+test-kernels: build ## All checks on all stock kernels of the matrix; goes on where it was interrupted
+	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test machine -- --ignored kernels::
 
 test-bandwidth-scheduler: build ## Limits by quotas and by our sched_ext scheduler against a device that counts, in an emulated machine
 	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test bandwidth -- --ignored scheduler:: lab::

@@ -83,6 +83,8 @@ pub enum Part {
     Lab,
     /// Going to sleep on this machine itself
     Sleep,
+    /// What the running kernel lacks for each capability
+    Kernel,
 }
 
 /// Check whether this machine is ready, part by part, and print what to do where it is not

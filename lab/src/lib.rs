@@ -29,7 +29,7 @@ pub mod hibernation;
 mod image_file;
 pub mod interrupt;
 mod job_machine;
-mod kernels;
+pub mod kernels;
 pub mod lab;
 pub mod line;
 pub mod machine;

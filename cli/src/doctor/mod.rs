@@ -3,6 +3,7 @@
 //! Probes (thin, on a root path so that tests use a fake tree) fill plain facts; pure functions
 //! turn facts into checks; this file groups and prints them.
 
+mod kernel;
 mod lab;
 mod root;
 mod sleep;
@@ -128,8 +129,17 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
             sleep::checks(&sleep::Facts::probe(&tree)),
         ));
     }
+    if wanted(Part::Kernel) {
+        let tree = dormouse_machine::system::tree::Tree::real();
+        parts.push(PartReport::new(
+            Part::Kernel,
+            kernel::checks(&kernel::Facts::probe(&tree)),
+        ));
+    }
+    // What the kernel offers makes no part ready by itself.
+    let counts = |part: &PartReport| part.part != Part::Kernel || arguments.part.is_some();
     let report = Report {
-        ready: parts.iter().any(|part| part.ready),
+        ready: parts.iter().any(|part| part.ready && counts(part)),
         parts,
     };
     if arguments.json {
@@ -146,6 +156,7 @@ fn describe(report: &Report, style: Style) -> String {
         let title = match part.part {
             Part::Lab => "lab: the emulated machine",
             Part::Sleep => "sleep: this machine itself, in CXL memory",
+            Part::Kernel => "kernel: features of the running kernel, by capability",
         };
         let verdict = match part.ready {
             true => output::painted("ready", "32", style),

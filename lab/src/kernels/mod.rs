@@ -24,7 +24,10 @@ use crate::cli::{machine_folder, print_json};
 use crate::error::LabError;
 use crate::size::Size;
 use crate::terminal::Terminal;
-use results::{Check, Results, Row, Verdict};
+use results::{Results, Row, Verdict};
+
+pub use features::lacks;
+pub use results::Check;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \

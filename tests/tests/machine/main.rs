@@ -6,6 +6,7 @@ mod hard_to_move_memory;
 mod hibernation;
 mod hot_first;
 mod kernel_module;
+mod kernels;
 mod persistence;
 mod power_cuts;
 mod refusals;
