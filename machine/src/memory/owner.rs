@@ -7,6 +7,10 @@ use crate::bytes::human;
 /// So many fit into a sentence.
 const NAMED: usize = 5;
 
+/// What kind of memory it is; for memory that stayed in DRAM, why it stayed.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryKind {
     #[default]

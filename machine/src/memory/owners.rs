@@ -14,10 +14,6 @@ const WORTH_BYTES: u64 = 1 << 20;
 /// So many are listed at most.
 const LISTED: usize = 50;
 
-/// What kind of memory it is; for memory that stayed in DRAM, why it stayed.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
 /// The kernel's name for memory that has no file: System V, memfd, shared anonymous.
 fn is_shared_memory(file: &str) -> bool {
     ["/dev/shm/", "/SYSV", "/memfd:", "/dev/zero"]
@@ -164,6 +160,7 @@ fn not_user_pages(owners: &[Owner]) -> u64 {
 mod tests {
     use super::*;
     use crate::memory::numa_maps::BytesByNode;
+    use crate::memory::owner::describe;
 
     fn mapping(file: &str, bytes_on_dram: u64, bytes_on_cxl: u64) -> Mapping {
         Mapping {

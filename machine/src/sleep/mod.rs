@@ -26,10 +26,8 @@ use crate::processes;
 use crate::processes::freezer;
 use crate::processes::order;
 use crate::report::SleepReport;
-use crate::sleep::caches;
 use crate::sleep::kernel_steps::{KernelSteps, Way};
-use crate::sleep::power;
-use crate::sleep::preflight::{self, Ready};
+use crate::sleep::preflight::Ready;
 use crate::sleep::times::{
     DOWN, Instants, UP, devices_s, kernel_step, mark_with_clocks, resume_kernel_s,
 };

@@ -17,6 +17,7 @@ use crate::options::{Cancel, MigrateBackMode, MigrateBackOptions, SleepOptions, 
 use crate::processes::order::Policy;
 use crate::sleep;
 use crate::system::pages::PAGE_BYTES;
+use crate::system::state;
 use crate::system::tree::Tree;
 use crate::target::Machine;
 use crate::tests::fake::{FakePages, FakeSampler};
