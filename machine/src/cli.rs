@@ -15,11 +15,11 @@ use crate::MigrateBackReport;
 use crate::SleepError;
 use crate::SleepReport;
 use crate::bytes::{human, parse};
-use crate::memory::owner::describe;
+use crate::options::Policy;
 use crate::options::{
     Cancel, MigrateBackMode, MigrateBackOptions, NodeChoice, SleepOptions, VerifyUserPages,
 };
-use crate::processes::order::Policy;
+use crate::owner::describe;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MigrateBackArgument {

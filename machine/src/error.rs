@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::bytes::human;
-use crate::memory::owner::{Owner, describe};
+use crate::owner::{Owner, describe};
 
 /// Every refusal and failure of this crate. [`SleepError::reason`] gives the stable name for
 /// scripts; where firmware or the kernel module have a name for it, it is the same one.
@@ -238,7 +238,7 @@ impl SleepError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::owner::MemoryKind;
+    use crate::owner::MemoryKind;
 
     #[test]
     fn too_little_space_is_reported_with_both_numbers_and_the_firmware_s_reason_name() {

@@ -53,6 +53,7 @@ pub mod migrate;
 pub mod migrate_back;
 pub mod node;
 pub mod options;
+pub mod owner;
 pub mod persistence;
 pub mod processes;
 pub mod report;
@@ -64,10 +65,10 @@ pub mod target;
 mod tests;
 
 pub use error::SleepError;
-pub use memory::owner::{MemoryKind, Owner};
 pub use options::{
     Cancel, MigrateBackMode, MigrateBackOptions, NodeChoice, SleepOptions, VerifyUserPages,
 };
+pub use owner::{MemoryKind, Owner};
 pub use report::{MigrateBackReport, Plan, SleepReport, UnfrozenProcess};
 
 use dormouse_report::Event;

@@ -5,7 +5,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::processes::order::Policy;
+use serde::{Deserialize, Serialize};
+
+/// How pages migrate back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// Whole processes, most recently running first: a process that runs often and briefly is probably
+    /// interactive, and is served first.
+    ///
+    /// After Zimmer 2024, section 3.3.2, which sorts by `sched_info.last_arrival`. That field
+    /// is not visible to user space; `se.exec_start` (last time that the scheduler accounted the
+    /// thread) is, and differs by at most the length of one time slice.
+    #[default]
+    #[value(alias = "seed")]
+    #[serde(alias = "seed")]
+    ProcessOrder,
+    /// The pages that were touched shortly before the sleep, and those that are touched after it,
+    /// hottest first and whichever process owns them; then the rest in process order.
+    HotFirst,
+}
+
+impl Policy {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Policy::ProcessOrder => "process-order",
+            Policy::HotFirst => "hot-first",
+        }
+    }
+}
 
 /// Which NUMA node takes the user pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

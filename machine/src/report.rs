@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::memory::owner::Owner;
+use crate::owner::Owner;
 
 /// A process that the cgroup freezer cannot stop because it shares our cgroup or an ancestor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -151,8 +151,8 @@ fn settings(targets: &[Target]) -> Vec<(String, String)> {
     let wanted: u64 = targets.iter().map(|target| target.span_pages).sum();
     // DAMON cuts each target into regions of span / min, but never below a page. With as many as
     // there are pages in all targets it never joins neighbours that are not alike, either.
-    let least = wanted.clamp(10, MAX_REGIONS);
-    // One look a window: then only regions that are equally hot are joined.
+    let min_regions = wanted.clamp(10, MAX_REGIONS);
+    // One sample a window: then only regions that are equally hot are joined.
     let window_us = WINDOW.as_micros();
     let context = |path: &str, value: String| (format!("{CONTEXT}/{path}"), value);
     let mut settings = vec![
@@ -170,7 +170,7 @@ fn settings(targets: &[Target]) -> Vec<(String, String)> {
             "monitoring_attrs/nr_regions/max",
             (8 * MAX_REGIONS).to_string(),
         ),
-        context("monitoring_attrs/nr_regions/min", least.to_string()),
+        context("monitoring_attrs/nr_regions/min", min_regions.to_string()),
         context("targets/nr_targets", targets.len().to_string()),
     ];
     for (index, target) in targets.iter().enumerate() {

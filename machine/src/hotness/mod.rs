@@ -298,7 +298,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn summing_loses_no_heat_and_leaves_sorted_disjoint_ranges(ranges in ranges()) {
+        fn summing_loses_no_hotness_and_leaves_sorted_disjoint_ranges(ranges in ranges()) {
             let summed = sum(&ranges);
             prop_assert_eq!(by_page(&summed), by_page(&ranges));
             prop_assert!(summed.windows(2).all(|pair| pair[0].end <= pair[1].start));

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use dormouse_report::{Event, Kind};
 
 use crate::hotness::ProcessHotness;
-use crate::hotness::sampler::{self, Collected, Pace, Sampling, Target, Unavailable};
+use crate::hotness::sampler::{
+    Collected, MAX_REGIONS, Pace, Sampler, Sampling, Target, Unavailable, targets,
+};
 use crate::options::Cancel;
-use crate::processes::order::Policy;
+use crate::options::Policy;
 use crate::system::clock::event;
 use crate::system::state::Entry;
-use crate::target::Machine;
+use crate::system::tree::Tree;
 
 /// Going to sleep waits this long at most for the first window to end …
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -21,7 +23,7 @@ const IDLE_TIMEOUT_PER_PAGE: Duration = Duration::from_micros(12);
 /// Records of one window come in one burst, with a gap where a process has nothing hot: this long
 /// without one, and it is over. DAMON is in its next pass meanwhile, and does not end before.
 const BURST_GAP: Duration = Duration::from_millis(200);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const SCAN_EVERY: Duration = Duration::from_millis(20);
 
 /// Processes that are being watched.
 pub struct Watch<'a> {
@@ -36,7 +38,8 @@ pub struct Watch<'a> {
 /// # Errors
 /// Why it is not known which pages are hot.
 pub fn begin<'a>(
-    machine: &Machine<'a>,
+    tree: &Tree,
+    sampler: &'a dyn Sampler,
     policy: Policy,
     order: &[Entry],
     pace: Pace,
@@ -45,11 +48,11 @@ pub fn begin<'a>(
         return Ok(None);
     }
     let own = std::process::id() as i32;
-    let targets = sampler::targets(machine.tree, order, own);
+    let targets = targets(tree, order, own);
     if targets.is_empty() {
         return Ok(None);
     }
-    let sampling = machine.sampler.start(&targets, pace)?;
+    let sampling = sampler.start(&targets, pace)?;
     Ok(Some(Watch::new(sampling, &targets)))
 }
 
@@ -64,7 +67,7 @@ impl<'a> Watch<'a> {
     /// From a sampling of these targets.
     pub fn new(sampling: Box<dyn Sampling + 'a>, targets: &[Target]) -> Watch<'a> {
         let pages: u64 = targets.iter().map(|target| target.span_pages).sum();
-        let pages = pages.min(sampler::MAX_REGIONS) as u32;
+        let pages = pages.min(MAX_REGIONS) as u32;
         Watch {
             sampling,
             collected: Collected::new(targets),
@@ -99,7 +102,7 @@ impl<'a> Watch<'a> {
             if last_seen.elapsed() >= limit || cancel.is_set() {
                 return self.hotness();
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(SCAN_EVERY);
         }
     }
 }

@@ -2,6 +2,5 @@
 
 pub mod mappings;
 pub mod numa_maps;
-pub mod owner;
 pub mod owners;
 pub mod unmapped;

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use super::owner::{MemoryKind, Owner};
 use crate::memory::mappings::{self, Mapping};
 use crate::memory::unmapped;
+use crate::owner::{MemoryKind, Owner};
 use crate::processes::Process;
 use crate::system::tree::Tree;
 
 /// Smaller ones are not listed: per-process leftovers of a page or two explain nothing.
-const WORTH_BYTES: u64 = 1 << 20;
+const MIN_BYTES: u64 = 1 << 20;
 /// So many are listed at most.
 const LISTED: usize = 50;
 
@@ -110,7 +110,7 @@ pub fn left(
             of_process(process, &mappings, dram_nodes, kind)
         })
         .collect();
-    let large = |owner: &Owner| owner.bytes >= WORTH_BYTES;
+    let large = |owner: &Owner| owner.bytes >= MIN_BYTES;
     owners.extend(
         unmapped::read(tree, processes, dram_nodes)
             .into_iter()
@@ -140,7 +140,7 @@ pub fn largest(
         MemoryKind::Kernel,
         rest_bytes,
     ));
-    owners.retain(|owner| owner.bytes >= WORTH_BYTES);
+    owners.retain(|owner| owner.bytes >= MIN_BYTES);
     largest_first(owners)
 }
 
@@ -160,7 +160,7 @@ fn not_user_pages(owners: &[Owner]) -> u64 {
 mod tests {
     use super::*;
     use crate::memory::numa_maps::BytesByNode;
-    use crate::memory::owner::describe;
+    use crate::owner::describe;
 
     fn mapping(file: &str, bytes_on_dram: u64, bytes_on_cxl: u64) -> Mapping {
         Mapping {

@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 
-use crate::memory::owner::{MemoryKind, Owner};
 use crate::node;
+use crate::owner::{MemoryKind, Owner};
 use crate::processes::Process;
 use crate::system::tree::Tree;
 
 /// Less shared memory than this is not attributed: that would take a scan of every process.
-const WORTH_BYTES: u64 = 1 << 20;
+const MIN_BYTES: u64 = 1 << 20;
 
 /// All of it, as far as it can be seen from outside; about, where memory is shared.
 pub fn read(tree: &Tree, processes: &[Process], dram_nodes: &[u32]) -> Vec<Owner> {
@@ -20,7 +20,7 @@ pub fn read(tree: &Tree, processes: &[Process], dram_nodes: &[u32]) -> Vec<Owner
         .filter_map(|node| node::meminfo(tree, *node).get("Shmem").copied())
         .sum();
     let mut owners = Vec::new();
-    if shmem_bytes >= WORTH_BYTES {
+    if shmem_bytes >= MIN_BYTES {
         let mut objects = tmpfs(tree);
         objects.extend(sysv(tree));
         objects.extend(open_files(tree, processes));

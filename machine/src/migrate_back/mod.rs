@@ -19,9 +19,10 @@ use crate::migrate::{Outcome, Settings, Task};
 use crate::migrate_back::prefetch::PrefetchPass;
 use crate::node::offline;
 use crate::node::{self, CxlNode};
+use crate::options::Policy;
 use crate::options::{MigrateBackOptions, NodeChoice};
 use crate::processes::freezer;
-use crate::processes::order::{self, Policy};
+use crate::processes::order;
 use crate::processes::{self, Process};
 use crate::report::MigrateBackReport;
 use crate::system::clock::{event, monotonic_ns, seconds};
@@ -164,7 +165,7 @@ fn move_pages_back(
         return Outcome::default();
     };
     let mut found = processes::list(tree);
-    // Only those that the sleep did not see need a look at when they ran.
+    // Only those that the sleep did not see need the time when they last ran.
     processes::add_exec_start(tree, &mut found);
     order::for_migrate_back(options.policy, &mut found);
     let ordered = in_order(entries, &found, |process| match dram_nodes.as_slice() {
@@ -193,7 +194,8 @@ fn move_pages_back(
         bucket: rate.map(|rate| TokenBucket::new(rate, batch_bytes, monotonic_ns())),
         cancel: &options.cancel,
     };
-    let watch = Box::new(|| watch::begin(machine, options.policy, &order, Pace::Gentle));
+    let watch =
+        Box::new(|| watch::begin(tree, machine.sampler, options.policy, &order, Pace::Gentle));
     let mut prefetch = PrefetchPass::new(machine.pages, &order, batch_bytes, watch);
     let known = match options.policy {
         Policy::ProcessOrder => &[][..],

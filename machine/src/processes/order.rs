@@ -1,38 +1,8 @@
 //! In which order processes' pages move: largest first on the way down (so that no CPU ends up
 //! alone with a big one), most recently running first while they migrate back.
 
-use serde::{Deserialize, Serialize};
-
+use crate::options::Policy;
 use crate::processes::Process;
-
-/// How pages migrate back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// Whole processes, most recently running first: a process that runs often and briefly is probably
-    /// interactive, and is served first.
-    ///
-    /// After Zimmer 2024, section 3.3.2, which sorts by `sched_info.last_arrival`. That field
-    /// is not visible to user space; `se.exec_start` (last time that the scheduler accounted the
-    /// thread) is, and differs by at most the length of one time slice.
-    #[default]
-    #[value(alias = "seed")]
-    #[serde(alias = "seed")]
-    ProcessOrder,
-    /// The pages that were touched shortly before the sleep, and those that are touched after it,
-    /// hottest first and whichever process owns them; then the rest in process order.
-    HotFirst,
-}
-
-impl Policy {
-    /// As on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::ProcessOrder => "process-order",
-            Policy::HotFirst => "hot-first",
-        }
-    }
-}
 
 /// Sorts processes for migrating back, with either policy. Where the kernel shows no `se.exec_start`, the process that was started
 /// last comes first; pids make the order total.
@@ -70,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ran_last_comes_home_first() {
+    fn the_process_that_ran_last_migrates_back_first() {
         let mut processes = [
             process(1, Some(5), 1, 0),
             process(2, Some(900), 2, 0),

@@ -16,12 +16,12 @@ use crate::error::SleepError;
 use crate::hotness::sampler::Pace;
 use crate::hotness::watch;
 use crate::hotness::{ProcessHotness, saved};
-use crate::memory::owner::Owner;
 use crate::memory::owners;
 use crate::migrate::{self, Outcome, Settings, Task};
 use crate::migrate_back;
 use crate::node;
 use crate::options::{Cancel, MigrateBackMode, SleepOptions};
+use crate::owner::Owner;
 use crate::processes;
 use crate::processes::freezer;
 use crate::processes::order;
@@ -245,7 +245,8 @@ fn go_down<'a>(
     tell_module(tree, options, ready, undo)?;
     // Hot pages are looked for while user space runs and there is something else to do.
     let watching = watch::begin(
-        machine,
+        tree,
+        machine.sampler,
         options.migrate_back_options.policy,
         &ready.order,
         Pace::Hurried,

@@ -11,10 +11,10 @@ use dormouse_report::{Event, Kind};
 
 use crate::hotness::HotRange;
 use crate::hotness::saved;
-use crate::memory::owner::{MemoryKind, Owner};
 use crate::migrate_back;
+use crate::options::Policy;
 use crate::options::{Cancel, MigrateBackMode, MigrateBackOptions, SleepOptions, VerifyUserPages};
-use crate::processes::order::Policy;
+use crate::owner::{MemoryKind, Owner};
 use crate::sleep;
 use crate::system::pages::PAGE_BYTES;
 use crate::system::state;
@@ -562,7 +562,7 @@ fn too_small_a_cxl_device_is_refused_before_anything_changes() {
 }
 
 #[test]
-fn what_does_not_fit_after_migration_is_refused_and_brought_home() {
+fn what_does_not_fit_after_migration_is_refused_and_migrated_back() {
     let fake = FakeMachine::new(Habit::NoSpaceAtTheEnd);
     let error = fake.sleep(MigrateBackMode::Never).0.unwrap_err();
     assert_eq!(error.space_bytes(), Some((200_000_000, 100_000_000)));
@@ -664,7 +664,7 @@ fn with_maps(fake: &FakeMachine) {
 }
 
 #[test]
-fn pages_that_were_hot_before_the_sleep_come_home_first() {
+fn pages_that_were_hot_before_the_sleep_migrate_back_first() {
     let mut fake = FakeMachine::new(Habit::Sleeps);
     with_maps(&fake);
     fake.sampler = FakeSampler::with_windows(&[(200, touched(4711))]);

@@ -108,7 +108,7 @@ fn an_older_kernel_cannot_ask_and_the_reason_is_given() {
         "{refused}"
     );
     assert!(refused.contains("firmware does not state"), "{refused}");
-    // Firmware, which asked the device itself, may speak for it then.
+    // Firmware, which asked the device itself, may vouch for it then.
     let stated = Status {
         global_persistent_flush: "armed".into(),
         counts_dirty_shutdowns: true,

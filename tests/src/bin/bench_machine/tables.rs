@@ -15,7 +15,7 @@ const TITLES: [&str; 5] = [
     "Suspend, likewise.",
     "What resume is made of.",
     "What suspend is made of.",
-    "Until pages are home.",
+    "Until pages are back in DRAM.",
 ];
 
 /// Everything, in the order in which it is read.
