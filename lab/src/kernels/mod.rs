@@ -44,7 +44,7 @@ pub struct KernelsArgs {
     /// Folder of the machines and results; a name means out/lab/NAME
     #[arg(long, value_name = "DIR", default_value = "kernels")]
     pub machine: PathBuf,
-    /// Only kernels whose release, distribution or flavour contains this; can be given several
+    /// Only kernels with this in their release, distribution or flavour; can be given several
     /// times
     #[arg(long, value_name = "PATTERN")]
     pub kernel: Vec<String>,
@@ -57,7 +57,7 @@ pub struct KernelsArgs {
     /// Also kernels of testing, experimental and older backports
     #[arg(long)]
     pub all: bool,
-    /// Run checks again whose result is known
+    /// Run checks again that have a result
     #[arg(long)]
     pub again: bool,
     /// Memory that is filled and compared

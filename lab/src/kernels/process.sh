@@ -1,6 +1,6 @@
 # Redis under `dormouse process run`, with an epoch twice a second.
 start_redis() {
-    (setsid dormouse process run --store /root/store --name cache --on-power-loss none \
+    (setsid dormouse process run cache --store /root/store --on-power-loss none \
         --epoch-interval 500ms -- redis-server --save "" --port 7001 >>/root/log 2>&1 &)
     for try in $(seq 480); do
         redis-cli -p 7001 ping 2>/dev/null | grep -q PONG && return
