@@ -42,7 +42,7 @@ demo: build ## Fill memory, run a service, sleep into CXL memory, lose power, wa
 
 test: setup lint test-setup test-unit test-fuzz test-devices-order test-end-to-end ## Everything that continuous integration runs
 
-test-full: test test-kernels deny ## The quick gate, then what takes longer and finds less; a release runs it
+test-full: test deny ## The quick gate, then what takes longer and finds less; a release runs it
 	@$(CARGO) test --profile $(PROFILE) --workspace --no-fail-fast -- --ignored --test-threads=2
 
 test-setup: ## The scripts of this Makefile against machines that lack something

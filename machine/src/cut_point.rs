@@ -24,8 +24,8 @@ use dormouse_report::{Event, Kind};
 
 use crate::node;
 use crate::system::pages::{Pages, Run};
-use crate::target::Machine;
 use crate::system::tree::Tree;
+use crate::target::Machine;
 
 /// Where Linux shows the file of the emulator that names the point.
 const SELECTED: &str = "sys/firmware/qemu_fw_cfg/by_name/opt/dormouse/fault/raw";
