@@ -12,7 +12,7 @@
 //! | [`topology`] | lists of CPUs and nodes (`0-3,5`) |
 //! | [`mounts`] | mounted file systems |
 //! | [`cgroup`] | cgroup hierarchies of version 1 and 2 |
-//! | [`file`] | atomic replacement of state files, lock files |
+//! | [`mod@file`] | atomic replacement of state files, lock files |
 //! | [`undo`], [`settings`] | changes that are put back, also after an error |
 //! | [`arguments`] | sizes and durations on a command line |
 //! | [`output`] | text and JSON on standard output |
