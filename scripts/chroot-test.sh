@@ -91,7 +91,8 @@ ubuntu)
 	;;
 esac
 [ -r "$key" ] || missing "$key is not there, so $release's archive cannot be verified" \
-	"install the package $family-archive-keyring (Ubuntu's: in Debian's backports), or give --keyring FILE"
+	"install the package debian-archive-keyring or ubuntu-keyring (Debian 12 has it in backports)" \
+	"or give --keyring FILE"
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/dormouse/chroots
 chroot=$cache/$release
@@ -110,7 +111,7 @@ make_chroot() {
 	say "making a minimal $release in $chroot"
 	rm -rf --one-file-system "$chroot"
 	printf '%s\n' "${lines[@]}" |
-		mmdebstrap --mode=root --variant=minbase --include=git,make,ca-certificates "${options[@]}" \
+		mmdebstrap --mode=root --variant=minbase --include=apt,git,make,ca-certificates "${options[@]}" \
 			"$release" "$chroot" - >"$log" 2>&1 ||
 		failed "$release cannot be made; the end of $log:" "$(tail -n 15 "$log")"
 	# What this machine's administrator trusts beside the distribution's authorities.

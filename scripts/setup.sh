@@ -41,8 +41,7 @@ check_machine() {
 	[ "$machine" = x86_64 ] || missing "this machine is $machine, and Dormouse is built on x86-64 only" \
 		"use an x86-64 machine, or an emulated one"
 	command -v apt-get >/dev/null || missing "this is $(distribution), and it has no apt-get" \
-		"use Debian 12 or newer, in a virtual machine or a container: docs/howto/distributions.md" \
-		"a static binary needs no build: docs/howto/install.md"
+		"use Debian 12 or newer, in a virtual machine or a container: docs/howto/distributions.md"
 	command -v dpkg-query >/dev/null || missing "apt-get is there, but dpkg-query is not" \
 		"reinstall the package dpkg, or use Debian 12 or newer: docs/howto/distributions.md"
 }
