@@ -143,6 +143,10 @@ test-bandwidth-scheduler: build ## Limits by quotas and by our sched_ext schedul
 publish-offload: build ## The same, and put the tables and the figure into docs/
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR) --publish docs
 
+.PHONY: book
+book: build ## The documentation as a book, out/book/html
+	@scripts/book.sh $(DORMOUSE)
+
 fmt: ## Format the Rust code
 	@$(CARGO) fmt --all
 

@@ -66,12 +66,17 @@ Example:
     },
     /// Write the man pages into a directory
     #[command(after_help = "\
-Example:
-  dormouse man ~/.local/share/man/man1")]
+Examples:
+  dormouse man ~/.local/share/man/man1
+  dormouse man --markdown > command-line.md")]
     Man {
         /// The directory; created if missing
-        #[arg(value_name = "DIR")]
-        directory: PathBuf,
+        #[arg(value_name = "DIR", required_unless_present = "markdown")]
+        directory: Option<PathBuf>,
+
+        /// Print all commands as one Markdown page instead
+        #[arg(long, conflicts_with = "directory")]
+        markdown: bool,
     },
 }
 

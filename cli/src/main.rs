@@ -41,6 +41,9 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Offload(command) => Ok(ExitCode::from(dormouse_offload::cli::run(&command))),
         Command::Report(arguments) => report::run(&arguments),
         Command::Completions { shell } => manual::completions(shell),
-        Command::Man { directory } => manual::man_pages(&directory),
+        Command::Man { markdown: true, .. } => manual::markdown_page(),
+        Command::Man { directory, .. } => {
+            manual::man_pages(directory.as_deref().expect("clap requires it"))
+        }
     }
 }

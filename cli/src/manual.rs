@@ -37,6 +37,19 @@ pub fn man_pages(directory: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// `dormouse man --markdown`: all commands as one page of the book, on standard output.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn markdown_page() -> Result<ExitCode> {
+    let options = clap_markdown::MarkdownOptions::new()
+        .title("Command line".to_owned())
+        .show_footer(false);
+    let page = clap_markdown::help_markdown_command_custom(&Arguments::command(), &options);
+    output::text(&page)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

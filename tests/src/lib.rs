@@ -6,6 +6,7 @@
 pub mod bandwidth_lab;
 pub mod bench;
 pub mod program;
+pub mod tutorial;
 pub mod wake;
 
 use std::cell::RefCell;
