@@ -163,8 +163,8 @@ Examples:
 
 Reads events.jsonl and cycles.jsonl in each DIR (or in its directories cycle-001, cycle-002, …).
 
-One DIR: its timeline. Writes DIR/report.html, one self-contained page, and DIR/trace.json, which
-Perfetto and chrome://tracing open.
+One DIR: its timeline. Writes DIR/report.html, one self-contained page, DIR/timeline.svg, its drawing
+alone, and DIR/trace.json, which Perfetto and chrome://tracing open.
 
 Two or more: a table of medians, phase by phase, each with its ratio to the first. Writes
 comparison.html into the first DIR, or to the path that -o gives. Cycles of a run that differ in mode or in

@@ -49,6 +49,7 @@ fn one(directory: &Path, profile: Option<&Profile>, arguments: &ReportArguments)
         let mut object = json!({
             "html": paths.html,
             "trace": paths.trace,
+            "svg": paths.svg,
             "events": run.events.len(),
             "cycles": run.cycles.len(),
         });

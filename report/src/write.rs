@@ -1,4 +1,4 @@
-//! Writes the pages and traces of a run: `report.html`, `trace.json`, `comparison.html`.
+//! Writes what people open: `report.html`, `timeline.svg` and `trace.json` of a run, `comparison.html`.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -18,6 +18,8 @@ pub struct ReportPaths {
     pub html: PathBuf,
     /// The trace.
     pub trace: PathBuf,
+    /// The timeline alone as a picture, for a run of the lab.
+    pub svg: Option<PathBuf>,
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> ReportError {
@@ -25,7 +27,7 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> ReportError {
     move |source| ReportError::Write { path, source }
 }
 
-/// Writes `report.html` and `trace.json` into the run's directory, or the page where `page_path`
+/// Writes `report.html`, `timeline.svg` and `trace.json` into the run's directory, or the page where `page_path`
 /// says, with the trace beside it. The page has an energy section where there is a power profile.
 ///
 /// # Errors
@@ -41,10 +43,12 @@ pub fn write_report(
         None => ReportPaths {
             html: run_dir.join("report.html"),
             trace: run_dir.join("trace.json"),
+            svg: Some(run_dir.join("timeline.svg")),
         },
         Some(path) => ReportPaths {
             html: path.to_owned(),
             trace: path.with_extension("trace.json"),
+            svg: Some(path.with_extension("svg")),
         },
     };
     let trace_name = paths
@@ -82,6 +86,7 @@ pub fn write_page(
     let paths = ReportPaths {
         html: page_path.to_owned(),
         trace: trace_path.to_owned(),
+        svg: None,
     };
     let trace_name = trace_path.file_name().unwrap_or_default().to_string_lossy();
     let page = page::page(&page::Page {
@@ -102,6 +107,9 @@ fn write_both(
     paths: ReportPaths,
 ) -> Result<ReportPaths, ReportError> {
     fs::write(&paths.html, page).map_err(failed(&paths.html))?;
+    if let Some(path) = &paths.svg {
+        fs::write(path, page::picture(timeline)).map_err(failed(path))?;
+    }
     let write_trace = || {
         let mut output = BufWriter::new(File::create(&paths.trace)?);
         trace_event::write_trace(timeline, &mut output)?;

@@ -125,6 +125,20 @@ pub fn page(page: &Page) -> Result<String, PlotError> {
     }))
 }
 
+/// The timeline alone as an SVG file: the drawing of the page, with the page's style inside.
+pub fn picture(timeline: &Timeline) -> String {
+    let drawing = drawing::static_svg(timeline);
+    let (opening, shapes) = drawing
+        .split_once('\n')
+        .expect("the drawing's opening tag has a line of its own");
+    // `<img>` shows a file only with its namespace; the page's ground is not drawn by an SVG.
+    let opening = opening.replacen("<svg ", r#"<svg xmlns="http://www.w3.org/2000/svg" "#, 1);
+    format!(
+        "{opening}\n<style>\n{CSS}svg {{ font-size: 12px; background: var(--surface); }}\n</style>\n\
+         <rect width=\"100%\" height=\"100%\" style=\"fill: var(--surface)\"/>\n{shapes}\n"
+    )
+}
+
 fn legend(timeline: &Timeline) -> String {
     let palette = Palette::of(timeline);
     let mut items: Vec<String> = palette
@@ -177,6 +191,19 @@ mod tests {
             own: None,
         })
         .unwrap()
+    }
+
+    #[test]
+    fn the_picture_is_a_file_of_its_own_and_hostile_names_stay_text() {
+        let timeline = Timeline::from_events(&[
+            Event::new(0, Clock::Guest, "suspend", HOSTILE, Kind::Begin),
+            Event::new(5_000_000, Clock::Guest, "suspend", HOSTILE, Kind::End),
+        ]);
+        let picture = picture(&timeline);
+        assert!(picture.starts_with("<svg xmlns="), "{picture}");
+        assert!(picture.trim_end().ends_with("</svg>"), "{picture}");
+        assert!(picture.contains("--surface:"), "the style is inside");
+        assert!(!picture.contains("<script"), "{picture}");
     }
 
     const HOSTILE: &str =
