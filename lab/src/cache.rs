@@ -273,7 +273,7 @@ impl Cache {
         Ok(WorkFolder { path })
     }
 
-    /// Removes artefacts that nobody used for long; call it with the lock held.
+    /// Removes artefacts that were not used for long; call it with the lock held.
     pub fn collect_garbage(&self, now: SystemTime) -> Result<(), CacheError> {
         let artefacts = self.folder("artefacts")?;
         for kind in fs::read_dir(&artefacts)

@@ -1,11 +1,12 @@
 //! Progress for people: one moving line on standard error, and a line for each thing done.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::build::{BuildEvent, BuildProgress};
+use crate::error::{Doing, LabError};
 use crate::size::Size;
 
 /// Standard error; a spinner where it is a terminal, plain lines where it is not.
@@ -99,4 +100,11 @@ impl BuildProgress for Terminal {
             BuildEvent::Warning { message } => self.line(&format!("warning: {message}")),
         }
     }
+}
+
+/// Prints one JSON object on one line.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), LabError> {
+    let text =
+        serde_json::to_string(value).map_err(|error| LabError::Unexpected(error.to_string()))?;
+    writeln!(std::io::stdout(), "{text}").doing("print")
 }

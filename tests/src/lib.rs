@@ -177,7 +177,7 @@ pub struct Cycle {
     #[serde(default)]
     pub not_moved: Vec<serde_json::Value>,
     #[serde(default)]
-    pub awkward: Vec<String>,
+    pub hard_to_move: Vec<String>,
 }
 
 /// Seconds of the way down; none where a phase did not happen.

@@ -1,4 +1,4 @@
-//! What the lab's service (`dormouse-guest service`) wrote down while its pages came home, and what
+//! What the lab's service (`dormouse-guest service`) logged while its pages migrated back, and what
 //! follows from it: how soon its reads hit DRAM, and how long its requests take meanwhile.
 
 use std::fs;
@@ -13,7 +13,7 @@ pub const READS_PER_REQUEST: u64 = 64;
 /// measured on machines with DRAM and a CXL memory expander.
 pub const DRAM_READ_NS: u64 = 100;
 pub const CXL_READ_NS: u64 = 300;
-/// Looks that are judged together: with four shards, 2048 reads in a tenth of a second.
+/// Scans that are judged together: with four shards, 2048 reads in a tenth of a second.
 const LOOKS_TOGETHER: usize = 8;
 
 /// One look of a shard; see `lab/guest/src/service.rs`.
@@ -74,7 +74,7 @@ impl Waking {
             }
         }
         if waking.woke_ns == 0 || waking.home_ns <= waking.woke_ns {
-            return Err("the timeline has no waking and coming home".into());
+            return Err("the timeline has no waking or no migration back".into());
         }
         if waking.after_waking().count() < LOOKS_TOGETHER {
             return Err("the service wrote down too little".into());

@@ -75,7 +75,8 @@ impl Facts {
         let has = |name: &str| find_program(name, &search).is_some();
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         Facts {
-            qemu: find_program(dormouse_lab::qemu::PROGRAM, &search).map(|path| probe_qemu(&path)),
+            qemu: find_program(dormouse_lab::emulator::qemu::PROGRAM, &search)
+                .map(|path| probe_qemu(&path)),
             kvm: probe_kvm(),
             missing_programs: BUILD_PROGRAMS
                 .into_iter()
@@ -133,7 +134,7 @@ fn probe_qemu(path: &Path) -> Qemu {
 }
 
 fn probe_kvm() -> Kvm {
-    use dormouse_lab::accelerator::{Accelerator, probe};
+    use dormouse_lab::emulator::accelerator::{Accelerator, probe};
     match (Path::new("/dev/kvm").exists(), probe()) {
         (_, Accelerator::Kvm) => Kvm::Works,
         (true, Accelerator::Tcg) => Kvm::Unusable,

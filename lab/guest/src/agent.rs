@@ -8,25 +8,25 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use dormouse_guest::frame::{Decoder, encode};
+use dormouse_guest::protocol::frame::{Decoder, encode};
+use dormouse_guest::protocol::stress::StressAsk;
 use dormouse_guest::protocol::{
     Ask, FilePart, FromGuest, Hello, Request, Verdict, WorkloadPlan, WorkloadStatus, from_hex,
 };
-use dormouse_guest::stress::StressAsk;
-use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::awkward::{self, Awkward};
-use crate::cgroups;
 use crate::error::{Doing, GuestError};
-use crate::redis::Redis;
-use crate::sleep::{monotonic_ns, sleep, watch_for_wake};
-use crate::stress_load::Load;
+use crate::hard_to_move::{self, HardToMove};
+use crate::sleep::cxl::{monotonic_ns, sleep, watch_for_wake};
+use crate::sleep::{hibernate, placement};
+use crate::stress;
+use crate::stress::load::Load;
+use crate::system::cgroups;
+use crate::system::{console, power, run, serial};
 use crate::workload::Workload;
-use crate::{hibernate, init, placement, run, stress_disks, stress_load};
+use crate::workload::redis::Redis;
 
-pub const CONTROL: &str = "/dev/ttyS1";
 const CONSOLE: &str = "/dev/ttyS0";
 
 /// The sending half: any thread may speak, one line at a time.
@@ -37,7 +37,7 @@ impl Voice {
     fn say(&self, message: &FromGuest) {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = file.write_all(&encode(message)) {
-            init::say(&format!(
+            console::say(&format!(
                 "the control channel does not take messages: {error}"
             ));
         }
@@ -48,14 +48,14 @@ impl Voice {
 struct Services {
     workload: Option<Workload>,
     redis: Option<Redis>,
-    awkward: Vec<Awkward>,
+    hard_to_move: Vec<HardToMove>,
     load: Option<Load>,
 }
 
 /// Serves requests until the channel fails.
 pub fn run() -> Result<(), GuestError> {
     cgroups::enter(cgroups::AGENT, std::process::id())?;
-    let mut input = open_raw(CONTROL)?;
+    let mut input = serial::open_raw(serial::CONTROL)?;
     let voice = Voice(Arc::new(Mutex::new(
         input.try_clone().doing("share the control channel")?,
     )));
@@ -68,7 +68,7 @@ pub fn run() -> Result<(), GuestError> {
             });
         });
         if let Err(error) = watched {
-            init::say(&error.to_string());
+            console::say(&error.to_string());
         }
     });
     voice.say(&FromGuest::Ready(hello()));
@@ -96,22 +96,6 @@ pub fn run() -> Result<(), GuestError> {
             });
         }
     }
-}
-
-pub fn open_raw(path: &str) -> Result<File, GuestError> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NOCTTY)
-        .open(path)
-        .doing(format!("open {path}"))?;
-    let mut settings = tcgetattr(&file).doing(format!("read the settings of {path}"))?;
-    settings.make_raw();
-    settings
-        .set_speed(115_200)
-        .doing(format!("set the speed of {path}"))?;
-    tcsetattr(&file, OptionalActions::Now, &settings).doing(format!("make {path} raw"))?;
-    Ok(file)
 }
 
 fn boot_id() -> String {
@@ -149,23 +133,23 @@ fn answer(ask: Ask, services: &Mutex<Services>, voice: &Voice) -> Result<Value, 
             }
             to_value(status(&mut services)?)
         }
-        Ask::StartAwkward { plans, seed } => {
+        Ask::StartHardToMove { plans, seed } => {
             let mut services = services();
-            services.awkward.clear(); // earlier ones end first
-            services.awkward = awkward::start(&plans, seed)?;
+            services.hard_to_move.clear(); // earlier ones end first
+            services.hard_to_move = hard_to_move::start(&plans, seed)?;
             to_value(
                 services
-                    .awkward
+                    .hard_to_move
                     .iter()
-                    .map(Awkward::status)
+                    .map(HardToMove::status)
                     .collect::<Vec<_>>(),
             )
         }
-        Ask::VerifyAwkward => to_value(
+        Ask::VerifyHardToMove => to_value(
             services()
-                .awkward
+                .hard_to_move
                 .iter_mut()
-                .map(Awkward::verify)
+                .map(HardToMove::verify)
                 .collect::<Vec<_>>(),
         ),
         Ask::Stress(ask) => stress(ask, &mut services().load),
@@ -181,7 +165,7 @@ fn answer(ask: Ask, services: &Mutex<Services>, voice: &Voice) -> Result<Value, 
         Ask::Placement => to_value(placement::read()),
         Ask::PutFile(part) => put_file(&part).map(|()| Value::Null),
         Ask::Shell => start_shell().map(|()| Value::Null),
-        Ask::PowerOff => init::power_off(),
+        Ask::PowerOff => power::off(),
     }
 }
 
@@ -240,8 +224,8 @@ fn verify(services: &mut Services) -> Result<Verdict, GuestError> {
 fn stress(ask: StressAsk, load: &mut Option<Load>) -> Result<Value, GuestError> {
     let no_load = || GuestError::Other("no stress load was started".into());
     match ask {
-        StressAsk::Mount => to_value(stress_disks::mount_scratch()?),
-        StressAsk::CheckFileSystems => to_value(stress_disks::check()?),
+        StressAsk::Mount => to_value(stress::disks::mount_scratch()?),
+        StressAsk::CheckFileSystems => to_value(stress::disks::check()?),
         StressAsk::Start(plan) => {
             *load = None; // an earlier load ends first
             *load = Some(Load::start(plan)?);
@@ -251,7 +235,7 @@ fn stress(ask: StressAsk, load: &mut Option<Load>) -> Result<Value, GuestError> 
         StressAsk::Verify => to_value(load.as_mut().ok_or_else(no_load)?.verify()),
         StressAsk::Stop => to_value(load.take().ok_or_else(no_load)?.stop()),
         StressAsk::VerifyDurable { plan, durable } => {
-            to_value(stress_load::verify_durable(&plan, &durable))
+            to_value(stress::load::verify_durable(&plan, &durable))
         }
     }
 }

@@ -16,31 +16,26 @@ use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::thread::sleep;
-use std::time::Duration;
 
 use rustix::mount::{MountFlags, mount, mount_move};
 use rustix::process::{WaitOptions, wait};
-use rustix::system::{RebootCommand, reboot};
 
 use crate::error::{Doing, GuestError};
-use crate::{bandwidth, cgroups, devices, disk, hibernate, modules};
+use crate::jobs::{bandwidth, devices};
+use crate::sleep::hibernate;
+use crate::system::console::say;
+use crate::system::mounts::mount_at;
+use crate::system::{PAYLOAD, cgroups, disk, modules, power};
 
 /// Serial numbers of the virtio disks.
 const ROOT_DISK: &str = "dormouse-root";
 const PAYLOAD_DISK: &str = "dormouse-payload";
-const PAYLOAD: &str = "/run/payload";
 /// Where programs look for it, and where `dormouse` keeps its state.
 const STATE: &str = "/run/dormouse";
 const OUR_MODULE: &str = "dormouse.ko";
 const PATH: &str = "/run/dormouse/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Present from the second stage on, because the first one is called `/init`.
 const SECOND_STAGE: &str = "second-stage";
-
-/// Modules that nothing needs but what loads them.
-pub fn more_modules() -> std::path::PathBuf {
-    Path::new(PAYLOAD).join("more-modules")
-}
 
 /// Never returns: when init cannot go on, the machine is switched off with the reason on the
 /// console.
@@ -60,31 +55,7 @@ pub fn run() -> ! {
     if let Err(error) = result {
         say(&format!("init failed: {error}"));
     }
-    power_off();
-}
-
-/// Writes a line into the kernel's log, which goes to the console.
-pub fn say(text: &str) {
-    let line = format!("<5>dormouse-guest: {text}\n");
-    if fs::write("/dev/kmsg", &line).is_err() {
-        eprintln!("dormouse-guest: {text}");
-    }
-}
-
-/// Writes everything back and switches the machine off.
-pub fn power_off() -> ! {
-    rustix::fs::sync();
-    let _ = reboot(RebootCommand::PowerOff);
-    loop {
-        sleep(Duration::from_secs(1));
-    }
-}
-
-pub fn mount_at(source: &str, target: &str, kind: &str, options: &str) -> Result<(), GuestError> {
-    fs::create_dir_all(target).doing(format!("create {target}"))?;
-    let data = std::ffi::CString::new(options).expect("mount options are our own text");
-    mount(source, target, kind, MountFlags::empty(), data.as_c_str())
-        .doing(format!("mount {source} on {target}"))
+    power::off();
 }
 
 fn first_stage() -> Result<(), GuestError> {

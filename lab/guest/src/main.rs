@@ -1,38 +1,20 @@
 //! The program that is init, agent and workload inside the emulated machine.
 
 mod agent;
-mod awkward;
-mod bandwidth;
-mod cgroups;
-mod counters;
-mod devices;
-mod dialogue;
-mod disk;
 mod error;
-mod fill;
-mod hibernate;
+mod hard_to_move;
 mod init;
-mod job;
-mod kernel_log;
-mod modules;
-mod placement;
-mod redis;
-mod resp;
-mod run;
-mod service;
+mod jobs;
 mod sleep;
 mod smi_test;
-mod stress_disks;
-mod stress_files;
-mod stress_load;
-mod stress_redis;
-mod traffic;
+mod stress;
+mod system;
 mod workload;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: dormouse-guest poweroff|smi-test CASE|smi-test list|agent|workload|
-                       awkward KIND BYTES SEED|service start SHARDS MIB NEIGHBOURS MIB SEED|
+                       hard-to-move KIND BYTES SEED|service start SHARDS MIB NEIGHBOURS MIB SEED|
                        stress-files FOLDER SEED|stress-redis SEED|compute BUSY_MS SLEEP_MS|
                        touch NAME NODE MIB read|write SPINS BUSY_MS SLEEP_MS
 As process 1 it is init, which starts the agent, which starts the workload.";
@@ -46,13 +28,13 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["agent"] => agent::run(),
         ["workload"] => workload::run(),
-        ["awkward", kind, bytes, seed] => awkward::run(kind, bytes, seed),
-        ["service", words @ ..] if !words.is_empty() => service::run(words),
-        ["stress-files", folder, seed] => stress_files::run(folder, seed),
-        ["stress-redis", seed] => stress_redis::run(seed),
-        ["compute", busy_ms, sleep_ms] => bandwidth::compute(busy_ms, sleep_ms),
-        ["touch", words @ ..] => traffic::touch(words),
-        ["poweroff"] => init::power_off(),
+        ["hard-to-move", kind, bytes, seed] => hard_to_move::run(kind, bytes, seed),
+        ["service", words @ ..] if !words.is_empty() => workload::service::run(words),
+        ["stress-files", folder, seed] => stress::files::run(folder, seed),
+        ["stress-redis", seed] => stress::redis::run(seed),
+        ["compute", busy_ms, sleep_ms] => jobs::bandwidth::compute(busy_ms, sleep_ms),
+        ["touch", words @ ..] => jobs::traffic::touch(words),
+        ["poweroff"] => system::power::off(),
         ["smi-test", case] => return smi_test::run(case),
         _ => {
             eprintln!("{USAGE}");

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use dormouse_guest::bandwidth_job::{LINE_BYTES, counted};
+use dormouse_guest::protocol::bandwidth_job::{LINE_BYTES, counted};
 use serde::Serialize;
 
 use crate::error::{Doing, LabError};

@@ -1,6 +1,6 @@
 //! What went over the device while a user was held back, from a daemon's trace.
 //!
-//! A limit holds the total at its threshold only while somebody wants more, which emulated programs
+//! A limit holds the total at its threshold only while a user wants more, which emulated programs
 //! on a busy host do not always. And an emulated machine that gets no time of the host for a while
 //! moves nothing in it, which is not the limit's doing.
 

@@ -1,6 +1,6 @@
 //! What the machine is to do, step by step, and what becomes of its answers.
 
-use dormouse_guest::bandwidth_job::{Answer, DEVICE, Step};
+use dormouse_guest::protocol::bandwidth_job::{Answer, DEVICE, Step};
 
 use super::report::{COMPUTE, HEAVY, LIGHT, MILD, OTHER, PROGRAMS, Phase, Report, USERS};
 use super::{Attribution, BandwidthArgs, Enforce, Idle, device};
@@ -8,7 +8,7 @@ use super::{Attribution, BandwidthArgs, Enforce, Idle, device};
 const CONFIG: &str = "/run/bandwidth.toml";
 const STATE: &str = "/run/bandwidth";
 const IN_FORCE: &str = "/sys/kernel/sched_ext/root/ops";
-/// So much that nobody is limited.
+/// So high that no user is limited.
 const NO_THRESHOLD_GIB_S: f64 = 100.0;
 /// Before a measurement: limits settle, and what CPU seconds move is learnt.
 const SETTLE_MS: u64 = 5000;
@@ -169,7 +169,7 @@ pub fn plan(args: &BandwidthArgs, threshold_gib_s: f64) -> Vec<(Step, Use)> {
         plan.program(name, COMPUTE, "/init compute 1000 0");
     }
 
-    // Somebody who watches only.
+    // A daemon that only watches.
     plan.daemon("watch", NO_THRESHOLD_GIB_S, Enforce::Quota, Idle::Hold);
     plan.measure("free", ms, true);
     plan.signal("watch", SIGTERM);

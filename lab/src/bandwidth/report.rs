@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_guest::bandwidth_job::{Answer, Device, Traffic};
+use dormouse_guest::protocol::bandwidth_job::{Answer, Device, Traffic};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ pub const MILD: &str = "users/mild";
 pub const OTHER: &str = "users/other";
 pub const COMPUTE: &str = "compute";
 pub const USERS: [&str; 4] = [HEAVY, LIGHT, MILD, OTHER];
-/// Programs that move known traffic, and whose they are.
+/// Programs that move known traffic, and the cgroup of each.
 pub const PROGRAMS: [(&str, &str); 5] = [
     (HEAVY, "heavy-1"),
     (HEAVY, "heavy-2"),
@@ -115,7 +115,7 @@ pub struct Report {
     pub phases: Vec<Phase>,
     /// The scheduler that was in force meanwhile; empty: the kernel's own.
     pub scheduler: String,
-    /// What the daemon said after the kernel had ended the scheduler, and what was used then.
+    /// What the daemon reported after the kernel had ended the scheduler, and what it used then.
     pub ejected: String,
     /// After the daemon was killed: sched_ext's state, and the heavy user's limit.
     pub state_after_kill: String,

@@ -14,7 +14,7 @@ const ALWAYS: &str = "console=ttyS0 no_timer_check memhp_default_state=offline \
 ///
 /// The emulator's time stamp counter is the host's. The kernel finds its rate by counting for
 /// some milliseconds against an emulated timer; on a busy host it was seen to come out thirty
-/// times too low, and with it every time that the guest measures. So the kernel is told.
+/// times too low, and with it every time that the guest measures. So the command line names it.
 pub(crate) fn cmdline(more: &str) -> String {
     let mut line = ALWAYS.to_owned();
     if let Some(khz) = host_tsc_khz() {

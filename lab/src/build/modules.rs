@@ -16,7 +16,7 @@ use super::command::find_program;
 /// Name of the file beside the modules: their file names, one a line, dependencies first.
 pub(crate) const LOAD_ORDER: &str = "load-order";
 
-/// A module that somebody wants in the emulated machine.
+/// A module for the emulated machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub name: &'static str,

@@ -3,7 +3,7 @@
 //! ```text
 //! bin/dormouse  bin/dormouse-guest
 //! modules/dormouse.ko
-//! modules/load-order  modules/*.ko     what makes memory of a CXL device, what tells of sockets
+//! modules/load-order  modules/*.ko     what makes memory of a CXL device, what lists sockets
 //! more-modules/                        the same, for what some tests load
 //! ```
 
@@ -17,7 +17,7 @@ use super::modules::{self, Wanted, if_present, required};
 use super::{BuildError, Step, ext4, module};
 use crate::cache::Key;
 
-/// From a soft-reserved range to memory of its own node; and what tells about sockets, which the
+/// From a soft-reserved range to memory of its own node; and what lists sockets, which the
 /// kernel would fetch by itself where there is a modprobe.
 const MODULES: [Wanted; 5] = [
     required("dax_hmem"),

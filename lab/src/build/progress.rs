@@ -1,4 +1,4 @@
-//! What a build tells its caller while it runs: which step, how far, and whether it came from
+//! What a build reports to its caller while it runs: which step, how far, and whether it came from
 //! the cache.
 
 use std::fmt;

@@ -59,7 +59,7 @@ const NOT_UNPACKED: [&str; 17] = [
     "usrmerge",
 ];
 
-/// What nobody reads in an emulated machine.
+/// Files that nothing reads in an emulated machine.
 const PRUNED: [&str; 11] = [
     "usr/share/doc",
     "usr/share/doc-base",

@@ -4,10 +4,10 @@ use dormouse_guest::protocol::{Ask, RunResult};
 use serde_json::Value;
 
 use super::method::{Moment, SleepMethod};
+use crate::cycle::line::{CycleLine, ResumeTimes, SuspendTimes};
+use crate::cycle::times::Times;
+use crate::emulator::power::Signal;
 use crate::error::LabError;
-use crate::line::{CycleLine, ResumeTimes, SuspendTimes};
-use crate::power::Signal;
-use crate::times::Times;
 
 /// One sleep in CXL memory.
 pub(crate) struct CxlSleep {
@@ -119,7 +119,7 @@ fn last_line(text: &str) -> String {
         .to_owned()
 }
 
-/// The reason's name and what it means here, as `dormouse sleep --json` tells them.
+/// The reason's name and what it means here, as `dormouse sleep --json` prints them.
 fn refusal(result: &RunResult) -> String {
     let report = last_object(&result.stdout);
     match (report["reason"].as_str(), report["error"].as_str()) {

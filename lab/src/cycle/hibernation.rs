@@ -1,7 +1,7 @@
 //! Hibernation: the image goes to a swap area on a disk, and another kernel boots to read it.
 //!
 //! The kernel does not report its phases, so they are read from its log, as the host hears it.
-//! While devices sleep the console does too, and what was said meanwhile comes late: how long
+//! While devices sleep the console does too, and its lines come late: how long
 //! making the copy took is the difference of the kernel's own time stamps.
 
 use dormouse_guest::protocol::{
@@ -11,16 +11,16 @@ use dormouse_report::event::{Clock, Event, Kind};
 use serde_json::Value;
 
 use super::method::{Moment, SleepMethod};
+use crate::cycle::hibernation_options::{Compressor, Hibernation};
+use crate::cycle::line::{CycleLine, ResumeTimes, SuspendTimes, seconds};
+use crate::emulator::lab::QUESTION_TIMEOUT;
+use crate::emulator::power::{PowerOn, Signal, What};
 use crate::error::LabError;
-use crate::hibernation::{Compressor, Hibernation};
-use crate::lab::QUESTION_TIMEOUT;
-use crate::line::{CycleLine, ResumeTimes, SuspendTimes, seconds};
-use crate::power::{PowerOn, Signal, What};
 
 const PAGE_BYTES: u64 = 4096;
 /// The kernel has read the whole image.
 const LOADED: &str = "PM: Image loading done";
-/// The last line of a hibernation, said by the system that hibernated: after it woke.
+/// The last line of a hibernation, logged by the hibernated system after it woke.
 const LEFT: &str = "PM: hibernation: hibernation exit";
 
 /// One hibernation.
@@ -163,7 +163,7 @@ impl SleepMethod for HibernationSleep {
         line.restored_bytes = self.up.pages.unwrap_or_default() * PAGE_BYTES;
         line.image_bytes = self.down.image_bytes;
         line.home_bytes = result.swapped_bytes;
-        // Switching off an empty swap area takes its time too, but nobody waits for it.
+        // Switching off an empty swap area takes its time too, but nothing waits for it.
         let home_ns = (result.swapped_bytes > 0).then_some(result.swap_in_ns);
         line.home_s = Some(home_ns.unwrap_or_default() as f64 / 1e9);
         Ok(())
@@ -320,7 +320,7 @@ fn number_after(line: &str, text: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// What init said of the image, and what the kernel said before, if it tried.
+/// What init logged about the image, and what the kernel logged before, if it tried.
 fn cold_boot_reason(console: &str) -> Option<String> {
     const OURS: &str = "dormouse-guest: no hibernation image: ";
     let at = console.find(OURS)?;
@@ -355,7 +355,7 @@ mod tests {
             off_ns: Some(9_000_000_000),
             ..Down::default()
         };
-        // Host seconds, line: what is said while the console sleeps comes when it is awake again.
+        // Host seconds, line: lines logged while the console sleeps arrive when it is awake again.
         for (at_s, line) in [
             (
                 2,

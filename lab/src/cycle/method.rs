@@ -4,9 +4,9 @@ use dormouse_guest::protocol::Ask;
 use dormouse_report::event::Event;
 use serde_json::Value;
 
+use crate::cycle::line::{CycleLine, ResumeTimes, SuspendTimes};
+use crate::emulator::power::{PowerOn, Signal};
 use crate::error::LabError;
-use crate::line::{CycleLine, ResumeTimes, SuspendTimes};
-use crate::power::{PowerOn, Signal};
 
 /// What the host itself knows of a cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

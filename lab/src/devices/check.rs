@@ -1,7 +1,7 @@
 //! Random graphs through the real kernel, with their order checked, and with failures, wakeups and
 //! hangs at random devices.
 
-use dormouse_guest::device_job::{Answer, Cycle, Step};
+use dormouse_guest::protocol::device_job::{Answer, Cycle, Step};
 
 use super::graph::{Device, Graph, PHASES, device_name, is_down};
 use super::order::Order;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_guest::device_job::{Answer, Step};
+use dormouse_guest::protocol::device_job::{Answer, Step};
 use dormouse_report::stats::median;
 use serde::Serialize;
 

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use dormouse_guest::device_job::{Answer, JOB, Step};
+use dormouse_guest::protocol::device_job::{Answer, JOB, Step};
 
 use crate::build::DevicesArtefacts;
+use crate::emulator::job_machine::{Boot, JobMachine};
 use crate::error::LabError;
-use crate::job_machine::{Boot, JobMachine};
 
 /// Which processors Linux has.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
@@ -46,7 +46,7 @@ impl Clock {
 }
 
 /// Runs the steps in a fresh machine; `each` hears every answer as it comes, and a last one that
-/// tells that the job is done.
+/// reports that the job is done.
 ///
 /// # Errors
 /// The machine does not start, a step fails, or nothing is heard for long: the end of its console

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use dormouse_guest::device_job::{Answer, Step};
+use dormouse_guest::protocol::device_job::{Answer, Step};
 
 pub use graph::{Device, Graph, Link, LinkKind, device_name};
 pub use machine::{Clock, Shape};
@@ -31,9 +31,10 @@ pub use switches::Mode;
 pub use time::{ModeTimes, Times};
 
 use crate::build::{BuildOptions, Checked, build_devices};
-use crate::cli::{machine_folder, print_json};
 use crate::error::{Doing, LabError};
+use crate::machine::machine_folder;
 use crate::terminal::Terminal;
+use crate::terminal::print_json;
 use graph::PHASES;
 
 /// Suspend and resume made-up devices in an emulated machine with our kernel

@@ -136,7 +136,7 @@ fn stack<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Vec<&'a str>> {
     None
 }
 
-/// Whether KCSAN tells of the stock kernel alone: both stacks are there down to where the task, the
+/// Whether KCSAN reports the stock kernel alone: both stacks are there down to where the task, the
 /// system call or the interrupt begins, and in neither is one of our functions. The stock kernel has
 /// many races that its authors hold for harmless (work queues, timers, the mutex's queue of waiters).
 /// A race in a function of the stock kernel that one of our workers has called is not among these: it

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dormouse_guest::device_job::Step;
+use dormouse_guest::protocol::device_job::Step;
 use serde::Serialize;
 
 /// How a transition goes.

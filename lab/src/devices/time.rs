@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_guest::device_job::{Answer, Step};
+use dormouse_guest::protocol::device_job::{Answer, Step};
 use dormouse_report::stats::median;
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use super::switches::{Mode, Scope, set_mode, set_scope, set_sleepers, set_thresh
 use crate::error::LabError;
 
 pub(super) const TRACING: &str = "/sys/kernel/debug/tracing";
-/// What the kernel series tells of its last transition.
+/// What the kernel series reports about its last transition.
 const SERIES: &str = "/sys/kernel/debug/pm_graph";
 
 pub(super) fn trace_file(name: &str, value: &str) -> Step {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use super::features;
 use super::results::{Check, Verdict};
 use crate::build::{Artefacts, BuildOptions, StockKernel, build_stock};
-use crate::cxl_device::Gpf;
 use crate::cycle::Cycles;
-use crate::cycle_options::CycleOptions;
+use crate::cycle::options::CycleOptions;
+use crate::emulator::lab::{Lab, POWER_OFF_TIMEOUT};
+use crate::emulator::power::PowerOn;
+use crate::emulator::qemu::{Firmware, Parts};
 use crate::error::LabError;
-use crate::lab::{Lab, POWER_OFF_TIMEOUT};
 use crate::machine::MachineConfig;
-use crate::power::PowerOn;
-use crate::qemu::{Firmware, Parts};
+use crate::machine::gpf::Gpf;
 use crate::size::Size;
 use crate::terminal::Terminal;
 
@@ -187,7 +187,7 @@ impl Checks<'_> {
             fill: self.fill,
             seed: 1,
             redis_keys: REDIS_KEYS,
-            awkward: Vec::new(),
+            hard_to_move: Vec::new(),
             fault: None,
             tamper: None,
             gpf: Gpf::default(),

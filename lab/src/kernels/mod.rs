@@ -20,10 +20,11 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::build::{BuildOptions, StockKernel, stock_kernels};
-use crate::cli::{machine_folder, print_json};
 use crate::error::LabError;
+use crate::machine::machine_folder;
 use crate::size::Size;
 use crate::terminal::Terminal;
+use crate::terminal::print_json;
 use results::{Results, Row, Verdict};
 
 pub use features::lacks;

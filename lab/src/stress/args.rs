@@ -12,12 +12,13 @@ use super::journal::RunIdentity;
 use super::line::StressLine;
 use super::run::{Listener, Progress, StressOptions, run};
 use crate::build::{self, BuildOptions, Flavour};
-use crate::cli::{machine_folder, print_json};
+use crate::emulator::qemu::Parts;
 use crate::error::LabError;
 use crate::machine::MachineConfig;
-use crate::qemu::Parts;
+use crate::machine::machine_folder;
 use crate::size::Size;
 use crate::terminal::Terminal;
+use crate::terminal::print_json;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -75,15 +76,13 @@ pub struct StressArgs {
 }
 
 /// The loads of a cycle do not fit in less.
-const LEAST_DRAM: Size = Size::mib(768);
+const MIN_DRAM: Size = Size::mib(768);
 
 impl StressArgs {
     fn options(&self) -> Result<StressOptions, LabError> {
         let usage = |text: String| Err(LabError::Usage(text));
-        if self.dram < LEAST_DRAM {
-            return usage(format!(
-                "--dram: at least {LEAST_DRAM} for the loads of a cycle"
-            ));
+        if self.dram < MIN_DRAM {
+            return usage(format!("--dram: min {MIN_DRAM} for the loads of a cycle"));
         }
         if self
             .cut_at

@@ -30,10 +30,11 @@ pub fn bound(failures: u64, cycles: u64) -> Option<Bound> {
         1.0
     } else {
         // The rate at which so few failures, or fewer, would be rare.
-        falling_root(|rate| at_most(failures, cycles, rate) - ALPHA / 2.0)
+        falling_root(|rate| probability_up_to(failures, cycles, rate) - ALPHA / 2.0)
     };
     // The rate at which so many failures, or more, would be rare.
-    let low = falling_root(|rate| at_most(failures - 1, cycles, rate) - (1.0 - ALPHA / 2.0));
+    let low =
+        falling_root(|rate| probability_up_to(failures - 1, cycles, rate) - (1.0 - ALPHA / 2.0));
     Some(Bound {
         low,
         high,
@@ -56,7 +57,7 @@ fn falling_root(function: impl Fn(f64) -> f64) -> f64 {
 }
 
 /// The binomial distribution: the probability of at most `failures` in `cycles`.
-fn at_most(failures: u64, cycles: u64, rate: f64) -> f64 {
+fn probability_up_to(failures: u64, cycles: u64, rate: f64) -> f64 {
     if rate <= 0.0 {
         return 1.0;
     }

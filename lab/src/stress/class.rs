@@ -72,7 +72,7 @@ impl Class {
         self.facts().2
     }
 
-    /// Whether somebody's data are not what they were: exit code 4.
+    /// Whether data differ from what was written: exit code 4.
     pub fn is_wrong_data(self) -> bool {
         matches!(
             self,
@@ -187,7 +187,7 @@ impl Class {
             Class::OutOfMemory => (
                 "out-of-memory",
                 "the kernel ran out of memory",
-                "pages that did not come home, or a load too large for --dram",
+                "pages that did not migrate back, or a load too large for --dram",
             ),
             Class::Refused => (
                 "refused",
@@ -196,7 +196,7 @@ impl Class {
             ),
             Class::NoWayHome => (
                 "no-way-home",
-                "pages did not come home, or `dormouse sleep` failed after waking",
+                "pages did not migrate back, or `dormouse sleep` failed after waking",
                 "the reason names what did not move; repeat the cycle",
             ),
             Class::LoadDied => (

@@ -1,6 +1,6 @@
 //! Random decisions that depend on a seed and a cycle's number only.
 
-use dormouse_guest::stress::mixed;
+use dormouse_guest::protocol::stress::mixed;
 
 /// A stream of random numbers: splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom
 /// number generators", 2014), which passes BigCrush and needs no state beyond a counter.

@@ -9,8 +9,8 @@
 
 use std::time::{Duration, Instant};
 
+use dormouse_guest::protocol::stress::{Durable, StressAsk, StressVerdict};
 use dormouse_guest::protocol::{Ask, FromGuest, Hello, RunPlan, RunResult};
-use dormouse_guest::stress::{Durable, StressAsk, StressVerdict};
 use dormouse_report::event::Kind;
 use serde_json::Value;
 
@@ -24,12 +24,12 @@ use super::phase::{Phase, Tracker};
 use super::plan::{CyclePlan, Home};
 use super::trouble::{Stage, Stop, Trouble};
 use super::watch::{Watch, stop, wait_or_cut};
+use crate::cycle::line::Outcome;
+use crate::emulator::lab::{BOOT_TIMEOUT, Lab, POWER_OFF_TIMEOUT};
+use crate::emulator::power::{PowerOn, Signal, What, reply_to};
+use crate::emulator::qmp::StopCause;
 use crate::error::LabError;
-use crate::lab::{BOOT_TIMEOUT, Lab, POWER_OFF_TIMEOUT};
-use crate::line::Outcome;
 use crate::machine::Machine;
-use crate::power::{PowerOn, Signal, What, reply_to};
-use crate::qmp::StopCause;
 
 const SLEEP_TIMEOUT: Duration = Duration::from_secs(420);
 const HOME_TIMEOUT: Duration = Duration::from_secs(420);
@@ -415,7 +415,7 @@ impl Driver {
                 Ok(request) => request,
                 Err(error) => return Err(stop(Stage::Home, error, power)),
             };
-            let Some(result) = self.answer(power, request, "pages to come home", watch, line)?
+            let Some(result) = self.answer(power, request, "pages to migrate back", watch, line)?
             else {
                 return Ok(false);
             };
@@ -555,7 +555,7 @@ impl Driver {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// What firmware said on the console of that power-on.
+    /// Firmware's reason on the console of that power-on.
     fn cold_boot_reason(&self, power: &PowerOn) -> String {
         self.said(power)
             .lines()
@@ -567,7 +567,7 @@ impl Driver {
 /// What each kernel says first, and one that resumes does not.
 const FIRST_KERNEL_LINE: &str = "Linux version ";
 
-/// Awake and at home, DRAM is the only node with memory.
+/// Awake and migrated back, DRAM is the only node with memory.
 const NODES_WITH_MEMORY: &str = "nodes=$(cat /sys/devices/system/node/has_memory); \
     [ \"$nodes\" = 0 ] || { dormouse home --json; echo \"memory on nodes $nodes\" >&2; exit 1; }";
 
@@ -598,7 +598,7 @@ fn expect_success(what: &str, result: &RunResult) -> Result<(), Stop> {
     .into())
 }
 
-/// The last things that a program said, one line.
+/// The last line of each stream of a program, on one line.
 fn refusal(result: &RunResult) -> String {
     let said = |text: &str| {
         text.lines()

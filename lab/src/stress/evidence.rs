@@ -10,8 +10,8 @@ use dormouse_image::{State, edit};
 use super::class::Class;
 use super::line::StressLine;
 use crate::error::{Doing, LabError};
-use crate::image_file::HEADERS_BYTES;
 use crate::machine::Machine;
+use crate::machine::image_file::HEADERS_BYTES;
 
 /// Logs of so many good power-ons stay.
 const KEPT_POWER_ONS: u32 = 6;
@@ -61,7 +61,7 @@ impl Traces {
         })
     }
 
-    /// What the consoles said during this cycle.
+    /// The consoles' text of this cycle.
     pub fn console(&self, machine: &Machine) -> String {
         let first = read_from(&machine.console_log(self.first_power_on), self.console_from);
         let later = (self.first_power_on + 1..=machine.power_ons())

@@ -2,7 +2,7 @@
 
 use super::class::Class;
 use super::phase::Phase;
-use crate::line::Outcome;
+use crate::cycle::line::Outcome;
 
 /// A power cut, by what it left behind. When it was meant to happen plays no part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::class::Class;
 use super::phase::Phase;
 use super::span::Span;
-use crate::line::Outcome;
+use crate::cycle::line::Outcome;
 use crate::size::Size;
 
 /// One cycle.

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use dormouse_guest::protocol::stress::{Durable, StressAsk};
 use dormouse_guest::protocol::{Ask, Hello, WorkloadPlan};
-use dormouse_guest::stress::{Durable, StressAsk};
 use serde_json::Value;
 
 use super::class::Class;
 use super::plan::CyclePlan;
 use super::trouble::{Stage, Stop, Trouble};
 use super::watch::stop;
-use crate::power::PowerOn;
+use crate::emulator::power::PowerOn;
 
 /// Starting, comparing and ending the load; e2fsck of two small disks.
 pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(600);

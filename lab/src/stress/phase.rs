@@ -4,7 +4,7 @@ use dormouse_guest::protocol::FromGuest;
 use dormouse_report::event::{Clock, Kind};
 use serde::{Deserialize, Serialize};
 
-use crate::power::{Signal, What};
+use crate::emulator::power::{Signal, What};
 
 /// The steps of one sleep and wake, in order.
 #[derive(
@@ -25,7 +25,7 @@ pub enum Phase {
     FirmwareUp,
     /// Linux resumes; user space does not run yet.
     KernelUp,
-    /// User space runs, pages come home.
+    /// User space runs, pages migrate back.
     ComingHome,
     /// Everything is over.
     Awake,

@@ -1,12 +1,12 @@
 //! What one cycle does: drawn from seed and cycle number, so that it can be repeated alone.
 
-use dormouse_guest::stress::{Place, StressPlan};
+use dormouse_guest::protocol::stress::{Place, StressPlan};
 
 use super::dice::Dice;
 use super::inject::Injection;
 use crate::size::Size;
 
-/// When pages come home after waking.
+/// When pages migrate back after waking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
     Wait,

@@ -17,10 +17,10 @@ use super::plan::CyclePlan;
 use super::span::Estimate;
 use super::summary::Summary;
 use crate::build::command::find_program;
+use crate::emulator::lab::Lab;
+use crate::emulator::qemu::{Firmware, Parts};
 use crate::error::{Doing, LabError};
-use crate::lab::Lab;
 use crate::machine::{Machine, MachineConfig};
-use crate::qemu::{Firmware, Parts};
 
 const SCRATCH_BYTES: u64 = 256 << 20;
 

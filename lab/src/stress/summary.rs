@@ -9,7 +9,7 @@ use super::bound::{Bound, bound};
 use super::class::Class;
 use super::line::StressLine;
 use super::phase::Phase;
-use crate::line::Outcome;
+use crate::cycle::line::Outcome;
 
 /// Counts of one phase in which power was cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -1,11 +1,11 @@
 //! From what went wrong, and when, to its class.
 
-use dormouse_guest::stress::StressVerdict;
+use dormouse_guest::protocol::stress::StressVerdict;
 
 use super::class::Class;
 use super::kernel_log::Finding;
+use crate::emulator::qmp::StopCause;
 use crate::error::LabError;
-use crate::qmp::StopCause;
 
 /// One thing that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,12 +88,12 @@ impl Stop {
             LabError::Timeout { .. } => hang(stage),
             LabError::Stopped { .. } => match cause {
                 Some(StopCause::Reset) => Class::CrashReset,
-                // It gave up and said why on its console.
+                // It gave up, with the reason on its console.
                 Some(StopCause::PoweredOff) if stage == Stage::Boot || stage == Stage::Up => {
                     Class::BootFailed
                 }
                 Some(StopCause::PoweredOff) => Class::CrashReset,
-                // A kernel that panicked stays where it is; the console tells that.
+                // A kernel that panicked stays where it is; the console shows that.
                 Some(StopCause::Host) | None => Class::Emulator,
             },
             LabError::Guest(_) => match stage {

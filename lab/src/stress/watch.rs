@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::line::StressLine;
 use super::phase::{Phase, Tracker};
 use super::trouble::{Stage, Stop};
+use crate::emulator::power::{PowerOn, Signal};
 use crate::error::LabError;
-use crate::power::{PowerOn, Signal};
 
 /// What is watched while the machine sleeps and wakes.
 pub(super) struct Watch {

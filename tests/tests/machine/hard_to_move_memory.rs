@@ -1,6 +1,6 @@
 //! Memory that cannot simply move, and processes that do not stand still: nothing of it is lost,
 //! or the sleep is refused with the name of who is in the way. Each process compares its own
-//! memory (`dormouse lab cycle --awkward list` says what each kind is).
+//! memory (`dormouse lab cycle --hard-to-move list` says what each kind is).
 
 use dormouse_tests::{Cycle, MIB, Said, assert_resumed, guest, lab_cycle, listed};
 
@@ -31,22 +31,27 @@ fn assert_refused_for_space(cycle: &Cycle, said: &Said) {
     assert!(cycle.verified, "all data as they were: {}", said.all());
 }
 
-/// Two cycles, so that what came home from the CXL node goes there again.
+/// Two cycles, so that what migrated back from the CXL node goes there again.
 #[test]
-fn every_kind_of_awkward_memory_sleeps_and_wakes_with_all_its_contents() {
+fn every_kind_of_hard_to_move_memory_sleeps_and_wakes_with_all_its_contents() {
     let said = lab_cycle(
-        "awkward",
-        &["--cycles", "2", "--fill", "16M", "--awkward", "all"],
+        "hard-to-move",
+        &["--cycles", "2", "--fill", "16M", "--hard-to-move", "all"],
     );
     assert_eq!(said.code, 0, "{}", said.all());
     for cycle in said.cycles() {
         assert_resumed(&cycle, &said);
         // Those that prevent a sleep or fill the machine have tests of their own.
-        let kinds: Vec<String> = listed("--awkward")
+        let kinds: Vec<String> = listed("--hard-to-move")
             .into_iter()
             .filter(|kind| !["stuck", "dram-full"].contains(&kind.as_str()))
             .collect();
-        assert_eq!(cycle.awkward, kinds, "each was compared: {}", said.all());
+        assert_eq!(
+            cycle.hard_to_move,
+            kinds,
+            "each was compared: {}",
+            said.all()
+        );
         for (name, kind) in [
             ("pinned", "pinned"),
             ("secret", "secretmem"),
@@ -87,7 +92,7 @@ fn a_process_in_uninterruptible_sleep_refuses_the_sleep_by_name_and_all_goes_on(
             "1G",
             "--fill",
             "16M",
-            "--awkward",
+            "--hard-to-move",
             "stuck,mlock,fork",
             "--sleep-argument=--freeze-timeout=3",
         ],
@@ -106,7 +111,7 @@ fn a_process_in_uninterruptible_sleep_refuses_the_sleep_by_name_and_all_goes_on(
         .is_some_and(|(pid, _)| pid.parse::<u32>().is_ok());
     assert!(named, "name and pid: {}", said.all());
     assert!(cycle.verified, "{}", said.all());
-    assert_eq!(cycle.awkward, ["mlock", "fork", "stuck"]);
+    assert_eq!(cycle.hard_to_move, ["mlock", "fork", "stuck"]);
 }
 
 #[test]
@@ -120,7 +125,7 @@ fn a_machine_whose_dram_is_full_sleeps_and_wakes() {
             "1G",
             "--fill",
             "16M",
-            "--awkward",
+            "--hard-to-move",
             "dram-full,mmap",
         ],
     );
@@ -140,7 +145,7 @@ fn cxl_memory_that_is_just_enough_takes_everything() {
             "384M",
             "--fill",
             "150M",
-            "--awkward",
+            "--hard-to-move",
             "hugetlb=96M",
         ],
     );
@@ -160,7 +165,7 @@ fn cxl_memory_that_is_not_enough_is_refused_with_the_largest_owners() {
             "80M",
             "--redis-keys",
             "0",
-            "--awkward",
+            "--hard-to-move",
             "tmpfs=140M,hugetlb=64M,mlock=48M,pinned=8M",
         ],
     );

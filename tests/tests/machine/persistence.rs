@@ -96,7 +96,7 @@ fn the_kernel_refuses_a_suspend_that_nobody_vouches_for_and_doctor_says_why() {
     assert!(said.trim_end().ends_with("empty"), "{said}");
 }
 
-/// Twice, because a second sleep digests pages that came home and moved again.
+/// Twice, because a second sleep digests pages that migrated back and moved again.
 #[test]
 fn with_all_user_pages_verified_the_machine_wakes_with_its_data() {
     let name = "verify-all";

@@ -29,9 +29,9 @@ fn a_cxl_device_that_is_too_small_is_refused_with_both_sizes_and_the_machine_goe
 /// Each case writes such a header from inside the machine, raises the SMI and compares what it
 /// wrote with what is there afterwards. If firmware believed it, the machine would be off.
 #[test]
-fn a_header_that_lies_is_refused_by_the_firmware_and_nothing_is_changed() {
+fn a_forged_header_is_refused_by_the_firmware_and_nothing_is_changed() {
     let said = guest(
-        "lies",
+        "forged-headers",
         &["--dram", "512M", "--cxl", "1G"],
         "for case in $(dormouse-guest smi-test list | cut -d' ' -f1); do \
              dormouse-guest smi-test $case || echo \"$case failed\"; \

@@ -1,12 +1,12 @@
 //! Asks the firmware's sleep handler to do what it must refuse, and reports what it answers.
 //!
 //! `dormouse-guest smi-test CASE` takes the place of the kernel module: it writes a request like
-//! the module's into the reserved part of the CXL window, with one lie in it, raises the SMI and
-//! prints the answer as JSON. What stood there before is put back. If the handler believed a lie,
+//! the module's into the reserved part of the CXL window, with one forged field, raises the SMI and
+//! prints the answer as JSON. What stood there before is put back. If the handler accepted a forged field,
 //! the machine would be off before anything could be printed.
 
+mod forged_headers;
 mod iomem;
-mod lies;
 mod window;
 
 use std::fs;
@@ -17,8 +17,8 @@ use dormouse_image::{Reason, edit, sys};
 use serde::Serialize;
 
 use crate::error::{Doing, GuestError};
+use forged_headers::{CASES, Case, Request};
 use iomem::MemoryMap;
-use lies::{CASES, Case, Request};
 use window::Window;
 
 const SYSFS: &str = "/sys/power/dormouse";
@@ -77,7 +77,7 @@ fn test(case: &'static Case) -> Result<Report, GuestError> {
     let before = window.read(0, header.data_offset as usize);
 
     let mut request = Request::honest(before.clone(), &header, &map)?;
-    (case.lie)(&mut request, &map);
+    (case.forge)(&mut request, &map);
     let written = request.into_window();
     window.write(0, &written);
     let raised = raise_smi();

@@ -240,7 +240,7 @@ fn emulator() -> String {
 
 fn machine(built: &Value) -> Value {
     let mut machine = dormouse_tests::bench::machine();
-    machine["accelerator"] = json!(dormouse_lab::accelerator::probe().to_string());
+    machine["accelerator"] = json!(dormouse_lab::emulator::accelerator::probe().to_string());
     machine["emulator"] = json!(emulator());
     machine["guest_kernel"] = built["kernel_release"].clone();
     machine

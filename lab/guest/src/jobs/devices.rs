@@ -1,0 +1,179 @@
+//! Init of the machine whose devices suspend and resume: does the job that the initrd holds, and
+//! resets the machine, which ends the emulator.
+
+use std::fs;
+use std::path::Path;
+
+use dormouse_guest::protocol::device_job::{Answer, Cycle, JOB, Step};
+
+use crate::error::{Doing, GuestError};
+use crate::jobs::job;
+use crate::system::kernel_log::KernelLog;
+
+const POWER: &str = "/sys/power";
+const TEST_MODULE: &str = "/sys/kernel/debug/pm_graph_test";
+/// With callbacks, and without.
+const TEST_BUSES: [&str; 2] = ["pm_graph_test", "pm_graph_test_quiet"];
+/// The callbacks of all phases run, and the machine goes no further.
+const SETTINGS: [(&str, &str); 4] = [
+    ("mem_sleep", "s2idle"),
+    ("pm_test", "platform"),
+    ("pm_debug_messages", "1"),
+    ("sync_on_suspend", "0"),
+];
+
+/// Whether this boot is for that.
+pub fn is_asked() -> bool {
+    Path::new(JOB).exists()
+}
+
+/// Does the job; never returns.
+pub fn run() -> ! {
+    job::run("devices", serve)
+}
+
+fn serve() -> Result<(), GuestError> {
+    let more = [("debugfs", "/sys/kernel/debug", "debugfs")];
+    let (mut voice, steps) = job::begin::<Step>(JOB, &more)?;
+    for (name, value) in SETTINGS {
+        write_value(&format!("{POWER}/{name}"), value)?;
+    }
+    let mut log = KernelLog::open()?;
+    for (number, step) in steps.iter().enumerate() {
+        let mut answer = match act(step, &mut log) {
+            Ok(answer) => answer,
+            Err(error) => Answer {
+                error: Some(error.to_string()),
+                ..Answer::default()
+            },
+        };
+        answer.step = number;
+        answer.reports = log.take_reports()?;
+        job::say(&mut voice, &answer)?;
+        if answer.error.is_some() {
+            return Ok(());
+        }
+    }
+    let done = Answer {
+        step: steps.len(),
+        reports: log.take_reports()?,
+        ..Answer::default()
+    };
+    job::say(&mut voice, &done)
+}
+
+fn write_value(path: &str, value: &str) -> Result<(), GuestError> {
+    fs::write(path, value).doing(format!("write {value:?} to {path}"))
+}
+
+fn read_text(path: &str) -> Result<String, GuestError> {
+    fs::read_to_string(path).doing(format!("read {path}"))
+}
+
+fn act(step: &Step, log: &mut KernelLog) -> Result<Answer, GuestError> {
+    let mut answer = Answer::default();
+    match step {
+        Step::Graph { text } => build_graph(text)?,
+        Step::Inject { line } => write_value(&format!("{TEST_MODULE}/inject"), line)?,
+        Step::Set { path, value } => write_value(path, value)?,
+        Step::Permit { all } => permit(*all)?,
+        Step::Read { path } => answer.text = read_text(path)?,
+        Step::Cycle { order } => answer.cycle = Some(cycle(*order, log)?),
+    }
+    Ok(answer)
+}
+
+fn build_graph(text: &str) -> Result<(), GuestError> {
+    write_value(&format!("{TEST_MODULE}/graph"), text)?;
+    write_value(&format!("{TEST_MODULE}/build"), "1").map_err(|error| {
+        let status = read_text(&format!("{TEST_MODULE}/status")).unwrap_or_default();
+        GuestError::Other(format!("{error}: {}", status.trim()))
+    })
+}
+
+fn permit(all: bool) -> Result<(), GuestError> {
+    let value = if all { "enabled" } else { "disabled" };
+    for bus in TEST_BUSES {
+        let folder = format!("/sys/bus/{bus}/devices");
+        for device in fs::read_dir(&folder).doing(format!("read {folder}"))? {
+            let device = device.doing(format!("read {folder}"))?;
+            let path = device.path().join("power/async");
+            fs::write(&path, value).doing(format!("write {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn cycle(order: bool, log: &mut KernelLog) -> Result<Cycle, GuestError> {
+    let order_file = format!("{TEST_MODULE}/order");
+    write_value(&order_file, "1")?;
+    // Earlier lines do not count here.
+    log.lines()?;
+    let mut cycle = Cycle::default();
+    if let Err(error) = fs::write(format!("{POWER}/state"), "freeze") {
+        cycle.errno = error.raw_os_error().unwrap_or(-1);
+        cycle.failed_device = read_text(&format!("{POWER}/suspend_stats/last_failed_dev"))?
+            .trim()
+            .to_owned();
+    }
+    for line in log.lines()? {
+        if let Some((phase, us)) = phase_time(&line) {
+            cycle.phases_us.insert(phase, us);
+        } else if line.contains("failed to") || line.contains("given up") {
+            cycle.complaints.push(line);
+        }
+    }
+    if order {
+        cycle.order = read_text(&order_file)?;
+    }
+    Ok(cycle)
+}
+
+/// `PM: late suspend of devices complete after 12.345 msecs` is `suspend_late` and 12345.
+fn phase_time(line: &str) -> Option<(String, u64)> {
+    let (kind, rest) = line.strip_prefix("PM: ")?.split_once(" of devices ")?;
+    let phase = match kind {
+        "suspend" | "resume" => kind.to_owned(),
+        _ => {
+            let (when, verb) = kind.split_once(' ')?;
+            // Late and noirq suspend together.
+            if when == "end" {
+                return None;
+            }
+            format!("{verb}_{when}")
+        }
+    };
+    let ms = rest.split_once(" after ")?.1.strip_suffix(" msecs")?;
+    let (whole, part) = ms.split_once('.')?;
+    Some((
+        phase,
+        whole.parse::<u64>().ok()? * 1000 + part.parse::<u64>().ok()?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_times_are_read_by_phase() {
+        let read = |line: &str| phase_time(line);
+        assert_eq!(
+            read("PM: late suspend of devices complete after 12.045 msecs"),
+            Some(("suspend_late".into(), 12_045))
+        );
+        assert_eq!(
+            read("PM: suspend of devices aborted after 0.007 msecs"),
+            Some(("suspend".into(), 7))
+        );
+        assert_eq!(
+            read("PM: noirq resume of devices complete after 1.000 msecs"),
+            Some(("resume_noirq".into(), 1000))
+        );
+        assert_eq!(
+            read("PM: end suspend of devices complete after 1.000 msecs"),
+            None
+        );
+        assert_eq!(read("PM: suspend entry (s2idle)"), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! What the lab asks of a machine in which CPU time is limited, and what that one answers; sent as
+//! [`crate::protocol::device_job`] is.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Where init finds the job.
+pub const JOB: &str = "/bandwidth-job";
+
+/// The counted device's memory, as the machine is put together.
+pub const DEVICE: &str = "/sys/bus/pci/devices/0000:00:10.0/resource2";
+/// A cache line: what the device counts.
+pub const LINE_BYTES: u64 = 64;
+
+/// Where the device (`lab/device/cxl_device.c`) has what it counts.
+pub mod counted {
+    /// Length of its memory.
+    pub const BYTES: u64 = 1 << 20;
+    /// Lines read and written, a pair for each node.
+    pub const COUNTERS: u64 = 0x18100;
+    /// Reads answered, the sum of their latencies in ns, ns that processors waited.
+    pub const STATISTICS: u64 = 0x20000;
+    pub const STATISTICS_WORDS: usize = 3;
+}
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "do")]
+pub enum Step {
+    /// Make a cgroup; its parents hand the cpu and the memory controller down.
+    Group { path: String },
+    /// Start a program and let it run; in a cgroup, if one is named.
+    Start {
+        name: String,
+        group: Option<String>,
+        words: Vec<String>,
+    },
+    /// Run a program to its end and return its output.
+    Run { words: Vec<String> },
+    /// Send a signal to a program that was started.
+    Signal { name: String, signal: i32 },
+    /// The output so far of a program that was started.
+    Said { name: String },
+    /// Write a file.
+    Write { path: String, text: String },
+    /// Read a file.
+    Read { path: String },
+    /// Wait until a file begins so; if it never does, the program's output is in the error.
+    Await {
+        path: String,
+        text: String,
+        seconds: u64,
+        program: String,
+    },
+    /// What happens in a while: CPU time of cgroups, lines that programs touch, what the device
+    /// counts on so many nodes, and what the daemon's status file reports for cgroups.
+    Measure {
+        ms: u64,
+        groups: Vec<String>,
+        #[serde(default)]
+        programs: Vec<String>,
+        #[serde(default)]
+        nodes: usize,
+        #[serde(default)]
+        status: Option<String>,
+    },
+}
+
+/// Bytes a second, each way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// With the reads that writes need.
+    pub read_bytes_s: f64,
+    pub write_bytes_s: f64,
+}
+
+impl Traffic {
+    pub fn bytes_s(&self) -> f64 {
+        self.read_bytes_s + self.write_bytes_s
+    }
+}
+
+/// What the device counted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    pub nodes: Vec<Traffic>,
+    /// Of a read, from when it is asked until it is answered.
+    pub latency_ns: f64,
+    /// Processors that waited for it.
+    pub waiting_cpus: f64,
+}
+
+impl Device {
+    pub fn bytes_s(&self) -> f64 {
+        self.nodes.iter().map(Traffic::bytes_s).sum()
+    }
+}
+
+/// What came of a step.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The step's number, from 0; one more than the last when the job is done.
+    pub step: usize,
+    /// Why the step could not be done. The job ends there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What was read, or a program's output.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+    /// CPUs that each cgroup used.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cpus: BTreeMap<String, f64>,
+    /// What each program moved: the truth.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub traffic: BTreeMap<String, Traffic>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<Device>,
+    /// What the daemon charged each cgroup with, in bytes a second.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub charged: BTreeMap<String, f64>,
+    /// The part of the daemon's passes before which its limit held each cgroup back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held_back: BTreeMap<String, f64>,
+    /// The numbers of the daemon's passes at the beginning and at the end.
+    #[serde(default)]
+    pub passes: [u64; 2],
+}

@@ -1,0 +1,70 @@
+//! What the lab asks of a machine whose devices suspend and resume, and what that one answers.
+//!
+//! The job lies in the initrd, so the machine needs no disk and no dialogue; answers come on the
+//! second serial line, framed as in [`crate::protocol::frame`], one for each step.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Where init finds the job.
+pub const JOB: &str = "/devices-job";
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "do")]
+pub enum Step {
+    /// Replace the made-up devices by those of a text.
+    Graph { text: String },
+    /// Let something go wrong, once: a line for the test module.
+    Inject { line: String },
+    /// Write into a file of the kernel.
+    Set { path: String, value: String },
+    /// Give all made-up devices permission to leave the list's order (`power/async`), or none.
+    Permit { all: bool },
+    /// Read a file of the kernel.
+    Read { path: String },
+    /// Suspend and resume.
+    Cycle {
+        /// Tell in which order the made-up devices' callbacks ran.
+        order: bool,
+    },
+}
+
+/// What came of a step.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The step's number, from 0; one more than the last when the job is done.
+    pub step: usize,
+    /// Why the step could not be done. The job ends there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What was read.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cycle: Option<Cycle>,
+    /// Faults that the kernel reported of itself since the last answer, each with the lines that
+    /// followed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reports: Vec<String>,
+}
+
+/// One suspend and resume.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cycle {
+    /// What the write to `/sys/power/state` failed with; 0 if it did not.
+    pub errno: i32,
+    /// Microseconds of each phase that ran, as the kernel's log has them; keys as the kernel
+    /// series names phases (`suspend_late`).
+    pub phases_us: BTreeMap<String, u64>,
+    /// The lines of the test module's `order`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub order: String,
+    /// `/sys/power/suspend_stats/last_failed_dev`, after a failure.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub failed_device: String,
+    /// Device failures and their phases that the kernel's log names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub complaints: Vec<String>,
+}

@@ -1,0 +1,365 @@
+//! The messages on the control channel between the lab and the agent in the machine.
+//!
+//! The lab asks ([`Request`]), the agent answers each request once ([`FromGuest::Reply`]) and
+//! sends a message by itself when it starts, when the machine wakes, and for each timeline event.
+
+pub mod bandwidth_job;
+pub mod device_job;
+pub mod frame;
+pub mod hard_to_move_kinds;
+pub mod stress;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::protocol::stress::StressAsk;
+
+/// Serial number of the virtio disk that the machine hibernates to.
+pub const SWAP_DISK: &str = "dormouse-swap";
+
+/// One request; `id` comes back in the reply.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Request {
+    pub id: u64,
+    pub ask: Ask,
+}
+
+/// What the lab can ask for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum Ask {
+    /// Who are you? Answer: [`Hello`].
+    Hello,
+    /// Fill memory, start counters and redis. Answer: [`WorkloadStatus`].
+    StartWorkload(WorkloadPlan),
+    /// Compare every page and every key. Answer: [`Verdict`].
+    Verify,
+    /// Write new contents (of this seed) into memory and keys. Answer: [`WorkloadStatus`].
+    Refill { seed: u64 },
+    /// Start processes with hard-to-move memory. Answer: [`HardToMoveStatus`] of each.
+    StartHardToMove {
+        plans: Vec<HardToMovePlan>,
+        seed: u64,
+    },
+    /// Let each of them compare its memory. Answer: [`HardToMoveVerdict`] of each.
+    VerifyHardToMove,
+    /// Run a program to its end. Answer: [`RunResult`].
+    Run(RunPlan),
+    /// Run `dormouse sleep` with these further arguments. Answer: [`RunResult`], after waking.
+    Sleep { arguments: Vec<String> },
+    /// Make the swap area and the kernel ready to hibernate. Answer: [`HibernationReady`].
+    PrepareHibernation(HibernationPlan),
+    /// Hibernate. Answer: [`HibernationResult`], after waking.
+    Hibernate,
+    /// Load the machine with everything at once, and look after it.
+    Stress(StressAsk),
+    /// Where do user pages lie? Answer: [`Placement`].
+    Placement,
+    /// Write (or append to) a file. Answer: null.
+    PutFile(FilePart),
+    /// Start an interactive shell on the first serial console. Answer: null.
+    Shell,
+    /// Sync and power off. There may be no answer.
+    PowerOff,
+}
+
+/// What the agent sends.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+pub enum FromGuest {
+    /// The agent has started: a boot, not a wake.
+    Ready(Hello),
+    /// User space runs again after a suspend.
+    Awake { boot_id: String, monotonic_ns: u64 },
+    /// A timeline event of `dormouse sleep`, as `dormouse-report` defines it.
+    Event { event: Value },
+    /// The answer to a request.
+    Reply {
+        id: u64,
+        result: Result<Value, String>,
+    },
+}
+
+/// The agent's identity; `boot_id` distinguishes a resumed system from a rebooted one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    pub boot_id: String,
+    pub pid: u32,
+    pub uptime_ns: u64,
+    pub kernel: String,
+    pub cpus: usize,
+}
+
+/// What the workload is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkloadPlan {
+    /// Anonymous memory to fill.
+    pub fill_bytes: u64,
+    /// Threads that fill and compare.
+    pub threads: usize,
+    /// Threads that count.
+    pub counters: usize,
+    pub seed: u64,
+    /// 0: no redis.
+    pub redis_keys: u64,
+}
+
+/// A kind of hard-to-move memory (see [`crate::protocol::hard_to_move_kinds`]) and how much of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HardToMovePlan {
+    pub kind: String,
+    pub bytes: u64,
+}
+
+/// A process with hard-to-move memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HardToMoveStatus {
+    pub kind: String,
+    pub pid: u32,
+}
+
+/// What such a process found when it compared its memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HardToMoveVerdict {
+    pub kind: String,
+    /// None: all as it was.
+    pub complaint: Option<String>,
+}
+
+/// What the workload is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkloadStatus {
+    pub pid: u32,
+    pub filled_bytes: u64,
+    pub counts: Vec<u64>,
+    pub redis_pid: Option<u32>,
+    pub redis_keys: u64,
+    pub redis_version: String,
+}
+
+/// What comparing found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    pub memory: MemoryVerdict,
+    pub counters: CounterVerdict,
+    pub redis: Option<RedisVerdict>,
+}
+
+impl Verdict {
+    /// Why the data is not what it was, one sentence each; empty when all is well.
+    pub fn complaints(&self) -> Vec<String> {
+        let mut complaints = Vec::new();
+        if self.memory.bad_pages > 0 {
+            complaints.push(format!(
+                "{} of {} memory pages differ, the first is page {}",
+                self.memory.bad_pages,
+                self.memory.pages,
+                self.memory.first_bad_page.unwrap_or_default()
+            ));
+        }
+        if self.counters.lost > 0 || !self.counters.running {
+            complaints.push(format!(
+                "counters lost {} counts and {}",
+                self.counters.lost,
+                if self.counters.running {
+                    "go on"
+                } else {
+                    "stand still"
+                }
+            ));
+        }
+        if let Some(redis) = &self.redis {
+            complaints.extend(redis.complaint.clone().map(|why| format!("redis: {why}")));
+        }
+        complaints
+    }
+}
+
+/// Every page was compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryVerdict {
+    pub pages: u64,
+    pub bad_pages: u64,
+    pub first_bad_page: Option<u64>,
+}
+
+/// Every counter was looked at twice, with a pause between.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterVerdict {
+    pub counts: Vec<u64>,
+    /// How often a counter was not where its thread had left it.
+    pub lost: u64,
+    /// All went on during the pause.
+    pub running: bool,
+}
+
+/// Every key was compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RedisVerdict {
+    pub pid: u32,
+    pub keys: u64,
+    /// None: same process, every key as it was, and it takes new ones.
+    pub complaint: Option<String>,
+}
+
+/// A program to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunPlan {
+    pub argv: Vec<String>,
+    #[serde(default)]
+    pub stdin: String,
+    /// Put it into this control group below the root (made if absent).
+    #[serde(default)]
+    pub cgroup: Option<String>,
+    /// Killed after this time; 0 means never.
+    #[serde(default)]
+    pub timeout_s: u64,
+}
+
+/// What came out of a program; output beyond 1 MiB is cut off.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Exit status; 128 + signal where a signal ended it.
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// How to hibernate; what is None stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HibernationPlan {
+    /// `/sys/power/image_size`: the kernel frees memory until the image is no larger.
+    pub image_bytes: Option<u64>,
+    /// `vm.swappiness`, 0 to 200.
+    pub swappiness: Option<u32>,
+    /// `hibernate.compressor`; None: it is not asked for one.
+    pub compressor: Option<String>,
+}
+
+/// What the kernel is set to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HibernationReady {
+    pub image_bytes: u64,
+    pub swappiness: u64,
+    /// Why this kernel cannot do what was asked for.
+    pub lacking: Option<String>,
+}
+
+/// How hibernation went.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HibernationResult {
+    /// The kernel's error number; None: the machine slept and woke.
+    pub errno: Option<i32>,
+    pub error: String,
+    /// Pages that were in the swap area after waking.
+    pub swapped_bytes: u64,
+    /// How long it took to bring them all back into DRAM.
+    pub swap_in_ns: u64,
+}
+
+/// Bytes by NUMA node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    pub processes: Vec<ProcessPlacement>,
+    /// `/sys/devices/system/node/nodeN/meminfo`, in bytes.
+    pub nodes: BTreeMap<u32, BTreeMap<String, u64>>,
+}
+
+impl Placement {
+    /// Mapped pages of all processes on `node`, or of one process.
+    pub fn user_bytes(&self, node: u32, pid: Option<u32>) -> u64 {
+        self.processes
+            .iter()
+            .filter(|process| pid.is_none_or(|pid| process.pid == pid))
+            .filter_map(|process| process.node_bytes.get(&node))
+            .sum()
+    }
+
+    /// The part of all mapped pages that lies on `node`, 0 to 1.
+    pub fn share(&self, node: u32) -> f64 {
+        let all: u64 = self
+            .processes
+            .iter()
+            .flat_map(|process| process.node_bytes.values())
+            .sum();
+        if all == 0 {
+            0.0
+        } else {
+            self.user_bytes(node, None) as f64 / all as f64
+        }
+    }
+}
+
+/// One process's mapped pages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessPlacement {
+    pub pid: u32,
+    pub name: String,
+    pub node_bytes: BTreeMap<u32, u64>,
+}
+
+/// A part of a file; hexadecimal, because the channel carries text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilePart {
+    pub path: String,
+    pub append: bool,
+    pub mode: u32,
+    pub data_hex: String,
+}
+
+/// Bytes as hexadecimal digits.
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Bytes from hexadecimal digits, or `None` if it is not that.
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    if !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    digits
+        .chunks(2)
+        .map(|pair| {
+            let pair = std::str::from_utf8(pair).ok()?;
+            u8::from_str_radix(pair, 16).ok()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_reads_back() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(from_hex(&to_hex(&bytes)), Some(bytes));
+        assert_eq!(from_hex("0"), None);
+        assert_eq!(from_hex("zz"), None);
+    }
+
+    #[test]
+    fn one_bad_page_is_a_complaint() {
+        let mut verdict = Verdict {
+            memory: MemoryVerdict {
+                pages: 9,
+                bad_pages: 0,
+                first_bad_page: None,
+            },
+            counters: CounterVerdict {
+                counts: vec![1],
+                lost: 0,
+                running: true,
+            },
+            redis: None,
+        };
+        assert!(verdict.complaints().is_empty());
+        verdict.memory.bad_pages = 1;
+        assert_eq!(verdict.complaints().len(), 1);
+        verdict.counters.running = false;
+        assert_eq!(verdict.complaints().len(), 2);
+    }
+}

@@ -1,0 +1,76 @@
+//! `dormouse lab build`.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::build::{self, BuildOptions, Checked, Flavour};
+use crate::error::LabError;
+use crate::terminal::{Terminal, print_json};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  dormouse lab build --flavour generic")]
+pub struct BuildArgs {
+    /// Which of the distribution's kernels: cloud or generic
+    #[arg(long, default_value_t)]
+    pub flavour: Flavour,
+    /// Compilers at a time
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Never touch the network
+    #[arg(long)]
+    pub offline: bool,
+    /// The kernel with graph-ordered suspend and resume of devices, instead of all else
+    #[arg(long)]
+    pub devices: bool,
+    /// Checks that are compiled into that kernel
+    #[arg(long, value_enum, default_value_t)]
+    pub checked: Checked,
+}
+
+pub(super) fn verb(args: &BuildArgs, json: bool) -> Result<ExitCode, LabError> {
+    let terminal = Terminal::new();
+    let mut options = BuildOptions {
+        flavour: args.flavour,
+        ..BuildOptions::default()
+    };
+    options.jobs = args.jobs.unwrap_or(options.jobs).max(1);
+    options.offline = args.offline;
+    if args.devices {
+        return devices_verb(&options, args.checked, &terminal, json);
+    }
+    let artefacts = build::build(&options, &terminal)?;
+    terminal.finish();
+    if json {
+        print_json(&artefacts)?;
+    } else {
+        for step in &artefacts.steps {
+            println!("{step}");
+        }
+        println!("kernel    {}", artefacts.kernel_release);
+        println!("firmware  {}", artefacts.firmware_rom.display());
+        println!("module    {}", artefacts.module.display());
+        println!("root disk {}", artefacts.rootfs.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn devices_verb(
+    options: &BuildOptions,
+    checked: Checked,
+    terminal: &Terminal,
+    json: bool,
+) -> Result<ExitCode, LabError> {
+    let artefacts = build::build_devices(options, checked, terminal)?;
+    terminal.finish();
+    if json {
+        print_json(&artefacts)?;
+    } else {
+        for step in &artefacts.steps {
+            println!("{step}");
+        }
+        println!("kernel    {}", artefacts.kernel_release);
+        println!("image     {}", artefacts.kernel.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}

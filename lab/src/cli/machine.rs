@@ -1,0 +1,79 @@
+//! The machine that a verb works with: its options, opened for use and tidied up afterwards.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::build::{self, Artefacts, BuildOptions, Flavour};
+use crate::emulator::lab::Lab;
+use crate::emulator::qemu::{Firmware, Parts};
+use crate::error::LabError;
+use crate::machine::gpf::Gpf;
+use crate::machine::{MachineConfig, machine_folder};
+use crate::size::Size;
+use crate::terminal::Terminal;
+
+/// Which machine, and what it is made of.
+#[derive(Debug, Args)]
+pub struct MachineArgs {
+    /// The machine's name or folder; a name means out/lab/NAME
+    #[arg(long, value_name = "DIR", default_value = "machine")]
+    pub machine: PathBuf,
+    /// DRAM; powers of 1024
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub dram: Size,
+    /// CXL memory; powers of 1024
+    #[arg(long, value_name = "SIZE", default_value = "2G")]
+    pub cxl: Size,
+    /// Processors
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub cpus: u32,
+    /// Global Persistent Flush of the CXL device: what becomes of its last writes when power goes
+    #[arg(long, value_enum, value_name = "HOW", default_value = "works")]
+    pub gpf: Gpf,
+    /// Take disk and CXL memory as an earlier run left them, and leave them behind
+    #[arg(long)]
+    pub keep: bool,
+    /// Which of the distribution's kernels: cloud or generic
+    #[arg(long, default_value_t)]
+    pub flavour: Flavour,
+    /// Firmware that starts the machine
+    #[arg(long, value_enum, default_value_t)]
+    pub firmware: Firmware,
+}
+
+fn built(flavour: Flavour, cmdline: &str, terminal: &Terminal) -> Result<Artefacts, LabError> {
+    let options = BuildOptions {
+        flavour,
+        cmdline: cmdline.to_owned(),
+        ..BuildOptions::default()
+    };
+    Ok(build::build(&options, terminal)?)
+}
+
+/// A machine that is ready to be switched on, with these further words on its kernel's command
+/// line.
+pub(super) fn opened(
+    args: &MachineArgs,
+    cmdline: &str,
+    terminal: &Terminal,
+) -> Result<Lab, LabError> {
+    let mut config = MachineConfig::new(args.dram, args.cxl, args.cpus)?;
+    config.gpf = args.gpf;
+    let parts = Parts::from(&built(args.flavour, cmdline, terminal)?);
+    Lab::open(
+        &machine_folder(&args.machine),
+        config,
+        args.keep,
+        parts,
+        args.firmware,
+    )
+}
+
+/// Tidies up a machine that is switched off.
+pub(super) fn end(lab: &Lab, keep: bool) {
+    let _ = std::fs::remove_file(lab.machine.attach_socket());
+    if !keep {
+        lab.machine.discard();
+    }
+}

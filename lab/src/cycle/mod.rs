@@ -1,0 +1,24 @@
+//! The life cycle: fill memory, sleep, lose all power, wake, migrate back, compare everything.
+//!
+//! ```text
+//!  boot → fill → sleep ─→ power is gone ─→ power on ─→ resumed → home → compare ─┐
+//!           ↑     │ │                        └──────→ cold boot (with a reason)  │
+//!           │     │ └→ refused: goes on running → compare                        │
+//!           │     └ power cut at a fault point → power on ↗                      │
+//!           └────────────────── next cycle, same running system ←────────────────┘
+//! ```
+
+pub(crate) mod cxl;
+pub mod hard_to_move;
+pub(crate) mod hibernation;
+pub mod hibernation_options;
+pub mod line;
+pub(crate) mod method;
+pub mod options;
+mod outcome;
+mod run;
+mod sleep;
+pub(crate) mod times;
+mod wake;
+
+pub use run::Cycles;

@@ -1,0 +1,12 @@
+//! One power-on of the emulated machine: QEMU's arguments, its control, and what the machine
+//! sends back.
+
+pub mod accelerator;
+pub mod attach;
+pub mod console;
+pub(crate) mod job_machine;
+pub mod lab;
+pub mod power;
+pub mod qemu;
+pub mod qmp;
+pub mod record;

@@ -1,0 +1,603 @@
+//! One power-on: a QEMU process from start to exit, and everything it says in one queue.
+
+use std::fs::File;
+use std::io::{BufRead, Write};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dormouse_guest::protocol::frame::{Decoder, encode};
+use dormouse_guest::protocol::{Ask, FromGuest, Hello, Request};
+use dormouse_report::event::{Clock, Event, Kind, parse_console_line};
+use serde_json::Value;
+
+use crate::emulator::accelerator::Accelerator;
+use crate::emulator::console::{self, Tail, Taps};
+use crate::emulator::qemu::{self, Firmware, Launch, Parts};
+use crate::emulator::qmp::{self, Qmp, StopCause};
+use crate::emulator::record::{HostClock, Recorder};
+use crate::error::{Doing, LabError};
+use crate::interrupt;
+use crate::machine::Machine;
+
+/// How often a wait looks for Ctrl-C.
+const POLL: Duration = Duration::from_millis(100);
+/// A killed or finished emulator is gone within this time.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Linux has written everything back and switches the machine off now.
+const POWER_DOWN: &str = "reboot: Power down";
+const POWER_DOWN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What the emulator's monitor is asked about a machine that stands still: a processor that waits
+/// for ever, or an interrupt that was never ended, shows here and nowhere else.
+const EXAMINATION: [&str; 5] = [
+    "info status",
+    "info registers -a",
+    "info lapic 0",
+    "info lapic 1",
+    "info pic",
+];
+const MONITOR_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The last line of a Linux panic's report.
+const PANIC_END: &str = "---[ end Kernel panic";
+
+/// Request numbers are never used twice: the answer to a sleep comes in the next power-on.
+static NEXT_REQUEST: AtomicU64 = AtomicU64::new(1);
+
+/// What a machine sent, and when the host received it.
+#[derive(Clone, Debug)]
+pub struct Signal {
+    pub at_ns: u64,
+    pub what: What,
+}
+
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A line on the serial console.
+    Console(String),
+    /// A timeline event in a console line, from firmware or kernel.
+    ConsoleEvent(Event),
+    /// A message of the agent.
+    Agent(FromGuest),
+    /// The emulator's monitor answers.
+    Monitor(String),
+    /// The emulator says that the machine sleeps in its own way (ACPI S3).
+    Suspended,
+    /// The emulator has ended.
+    Stopped,
+}
+
+/// Everything that stays the same from power-on to power-on.
+pub struct Setting {
+    pub parts: Parts,
+    pub firmware: Firmware,
+    pub accelerator: Accelerator,
+    pub clock: HostClock,
+    pub recorder: Arc<Mutex<Recorder>>,
+}
+
+impl Setting {
+    /// Records something that the host did; returns when.
+    pub fn mark(&self, phase: &str, name: &str, kind: Kind) -> u64 {
+        self.recorder
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .host(phase, name, kind)
+    }
+
+    /// Records an event of the host with details.
+    pub fn record(&self, event: &Event) {
+        self.recorder
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .write(event);
+    }
+
+    /// An event of the host, now.
+    pub fn event(&self, phase: &str, name: &str, kind: Kind) -> Event {
+        Event::new(self.clock.now_ns(), Clock::Host, phase, name, kind)
+    }
+}
+
+/// A running machine; dropping it takes its power away.
+pub struct PowerOn {
+    child: Child,
+    number: u32,
+    /// Host time at which the emulator was started.
+    pub started_ns: u64,
+    control: UnixStream,
+    console: UnixStream,
+    qmp: Qmp,
+    signals: Receiver<Signal>,
+    taps: Taps,
+    tail: Tail,
+    log: std::path::PathBuf,
+    emulator_log: std::path::PathBuf,
+    stopped: bool,
+    stop_cause: Arc<Mutex<Option<StopCause>>>,
+    recorder: Arc<Mutex<Recorder>>,
+    _files: tempfile::TempDir,
+}
+
+impl PowerOn {
+    /// Switches the machine on.
+    ///
+    /// # Errors
+    /// The emulator cannot be started.
+    pub fn start(
+        machine: &mut Machine,
+        setting: &Setting,
+        fault: Option<&str>,
+    ) -> Result<PowerOn, LabError> {
+        interrupt::check()?;
+        // QEMU waits for ever in a busy loop if this is a link to nowhere.
+        if !machine.cxl_file().exists() {
+            return Err(LabError::Unexpected(format!(
+                "{} is gone: somebody removed what the CXL memory holds; make the machine anew",
+                machine.cxl_file().display()
+            )));
+        }
+        let number = machine.next_power_on();
+        let files = tempfile::tempdir().doing("make a temporary folder")?;
+        let device_file = files.path().join("device");
+        std::fs::write(&device_file, machine.config.device_description())
+            .doing("write the device's description")?;
+        let swap_disk = machine.swap_disk();
+        let scratch_disk = machine.scratch_disk();
+        let launch = Launch {
+            parts: &setting.parts,
+            config: &machine.config,
+            firmware: setting.firmware,
+            accelerator: setting.accelerator,
+            cxl_file: &machine.cxl_file(),
+            disk: &machine.disk(),
+            swap_disk: swap_disk.exists().then_some(swap_disk.as_path()),
+            scratch_disk: scratch_disk.exists().then_some(scratch_disk.as_path()),
+            device_file: &device_file,
+            fault,
+        };
+        let log = machine.console_log(number);
+        let log_file = File::create(&log).doing(format!("create {}", log.display()))?;
+        let emulator_log = machine.emulator_log(number);
+        let (mut child, lines) = qemu::spawn(&launch, &emulator_log)?;
+        let (mut qmp, listener) = match Qmp::greet(lines.qmp) {
+            Ok(both) => both,
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                let said = std::fs::read_to_string(&emulator_log).unwrap_or_default();
+                return Err(LabError::Unexpected(format!("{error}\n{}", said.trim())));
+            }
+        };
+
+        let (sender, signals) = channel();
+        let taps = Taps::default();
+        let speaker = Speaker {
+            sender,
+            clock: setting.clock,
+        };
+        let console = lines.console.try_clone().doing("share the console")?;
+        let control = lines
+            .control
+            .try_clone()
+            .doing("share the control channel")?;
+        let stop_cause = Arc::new(Mutex::new(None));
+        let emulator = speaker.follow_emulator(listener, Arc::clone(&stop_cause));
+        speaker.follow_control(lines.control);
+        speaker.follow_console(lines.console, log_file, taps.clone(), emulator);
+        let started_ns = setting.mark("machine", "power-on", Kind::Mark);
+        let begun = qmp.execute(&qapi::qmp::cont {});
+        let power_on = PowerOn {
+            child,
+            number,
+            started_ns,
+            control,
+            console,
+            qmp,
+            signals,
+            taps,
+            tail: Tail::default(),
+            log,
+            emulator_log,
+            stopped: false,
+            stop_cause,
+            recorder: Arc::clone(&setting.recorder),
+            _files: files,
+        };
+        // If that failed, dropping ends the emulator.
+        begun.map(|()| power_on)
+    }
+
+    /// Waits until `pick` takes something from what the machine says.
+    ///
+    /// # Errors
+    /// Timeout or a stop, with the last lines of the console; interruption.
+    pub fn wait<T>(
+        &mut self,
+        what: &str,
+        timeout: Duration,
+        mut pick: impl FnMut(&Signal) -> Option<T>,
+    ) -> Result<T, LabError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            interrupt::check()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.signals.recv_timeout(left.min(POLL)) {
+                Ok(signal) => {
+                    self.observe(&signal);
+                    if let Some(picked) = pick(&signal) {
+                        return Ok(picked);
+                    }
+                    if matches!(signal.what, What::Stopped) {
+                        return Err(self.stopped_error(what));
+                    }
+                    // A kernel that panicked stays where it is: waiting on would be in vain.
+                    if matches!(&signal.what, What::Console(line) if line.contains(PANIC_END)) {
+                        return Err(LabError::Stopped {
+                            what: what.to_owned(),
+                            how: "its kernel panicked".to_owned(),
+                            console: self.tail.describe(&self.log),
+                        });
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(self.stopped_error(what)),
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => {
+                    let (what, console) = (what.to_owned(), self.tail.describe(&self.log));
+                    return Err(LabError::Timeout {
+                        what,
+                        timeout,
+                        console,
+                    });
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Sends a request; returns its number.
+    ///
+    /// # Errors
+    /// The machine is gone.
+    pub fn send(&mut self, ask: Ask) -> Result<u64, LabError> {
+        let id = NEXT_REQUEST.fetch_add(1, Ordering::Relaxed);
+        let bytes = encode(&Request { id, ask });
+        self.control
+            .write_all(&bytes)
+            .doing("ask the agent in the machine")?;
+        Ok(id)
+    }
+
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// The agent's error, a timeout, a stop.
+    pub fn call(&mut self, ask: Ask, timeout: Duration) -> Result<Value, LabError> {
+        let what = describe(&ask);
+        let id = self.send(ask)?;
+        self.wait(&what, timeout, |signal| reply_to(signal, id))?
+            .map_err(LabError::Guest)
+    }
+
+    /// As [`PowerOn::call`], with the answer in its type.
+    ///
+    /// # Errors
+    /// As there, and an answer of another form.
+    pub fn ask<T: for<'de> serde::Deserialize<'de>>(
+        &mut self,
+        ask: Ask,
+        timeout: Duration,
+    ) -> Result<T, LabError> {
+        let what = describe(&ask);
+        let value = self.call(ask, timeout)?;
+        serde_json::from_value(value)
+            .map_err(|error| LabError::Unexpected(format!("{what}: the answer: {error}")))
+    }
+
+    /// Waits until the agent of a freshly booted system is ready.
+    ///
+    /// # Errors
+    /// A timeout or a stop.
+    pub fn wait_ready(&mut self, timeout: Duration) -> Result<Hello, LabError> {
+        let ready = self.wait("the boot", timeout, |signal| match &signal.what {
+            What::Agent(FromGuest::Ready(hello)) => Some(hello.clone()),
+            _ => None,
+        });
+        if matches!(ready, Err(LabError::Timeout { .. })) {
+            self.examine();
+        }
+        ready
+    }
+
+    /// For a machine that stands still: writes what its processors and interrupt controllers are
+    /// doing into the emulator's log.
+    pub fn examine(&mut self) {
+        let mut text = String::new();
+        for command_line in EXAMINATION {
+            let command = qapi::qmp::human_monitor_command {
+                command_line: command_line.into(),
+                cpu_index: None,
+            };
+            let answer = self.qmp.execute(&command).and_then(|()| {
+                self.wait(command_line, MONITOR_TIMEOUT, |signal| match &signal.what {
+                    What::Monitor(text) => Some(text.clone()),
+                    _ => None,
+                })
+            });
+            let answer = answer.unwrap_or_else(|error| error.to_string());
+            text += &format!("(qemu) {command_line}\n{}\n", answer.trim_end());
+        }
+        // The caller reports that the machine stands still; this only adds to it.
+        let _ = File::options()
+            .append(true)
+            .open(&self.emulator_log)
+            .and_then(|mut file| file.write_all(text.as_bytes()));
+    }
+
+    /// Takes the power away at once.
+    pub fn cut_power(&mut self) {
+        self.cut_power_hearing(|_| ());
+    }
+
+    /// The same; `hear` gets everything that the machine had still sent.
+    pub fn cut_power_hearing(&mut self, hear: impl FnMut(&Signal)) {
+        let _ = self.child.kill();
+        self.finish(hear);
+    }
+
+    /// Asks the system to switch itself off and waits until it reports that it does; takes the
+    /// power away if it is not gone then. (QEMU under SeaBIOS stays on after an S3.)
+    ///
+    /// # Errors
+    /// The system does not come to the point of switching itself off.
+    pub fn power_off(&mut self, timeout: Duration) -> Result<(), LabError> {
+        if !self.stopped {
+            self.send(Ask::PowerOff)?;
+            let result = self.wait("power off", timeout, |signal| match &signal.what {
+                What::Stopped => Some(()),
+                What::Console(line) if line.contains(POWER_DOWN) => Some(()),
+                _ => None,
+            });
+            if result.is_ok() && !self.stopped {
+                let stopped = |signal: &Signal| matches!(signal.what, What::Stopped).then_some(());
+                let _ = self.wait("power off", POWER_DOWN_TIMEOUT, stopped);
+            }
+            self.cut_power();
+            return result;
+        }
+        Ok(())
+    }
+
+    /// Wakes a machine from ACPI S3.
+    ///
+    /// # Errors
+    /// The emulator is gone.
+    pub fn wake_from_s3(&mut self) -> Result<(), LabError> {
+        self.qmp.execute(&qapi::qmp::system_wakeup {})
+    }
+
+    /// Lets others attach to the console.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn serve_console(&self, path: &std::path::Path) -> Result<(), LabError> {
+        console::serve(path, &self.taps, &self.console)
+    }
+
+    /// How the machine stopped, once it has.
+    pub fn stop_cause(&mut self) -> Option<StopCause> {
+        self.finish(|_| ());
+        *self
+            .stop_cause
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of this power-on in the machine's life.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The emulator's process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Hears the machine out and collects the emulator.
+    fn finish(&mut self, mut hear: impl FnMut(&Signal)) {
+        let deadline = Instant::now() + EXIT_TIMEOUT;
+        while !self.stopped {
+            match self
+                .signals
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok(signal) => {
+                    self.observe(&signal);
+                    hear(&signal);
+                }
+                Err(_) => {
+                    let _ = self.child.kill();
+                    self.stopped = true;
+                }
+            }
+        }
+        let _ = self.child.wait();
+    }
+
+    fn observe(&mut self, signal: &Signal) {
+        match &signal.what {
+            What::Console(line) => self.tail.push(line),
+            What::ConsoleEvent(event) => self.record(event.clone(), signal.at_ns),
+            What::Agent(FromGuest::Event { event }) => {
+                if let Ok(event) = serde_json::from_value::<Event>(event.clone()) {
+                    self.record(event, signal.at_ns);
+                }
+            }
+            What::Agent(FromGuest::Awake { monotonic_ns, .. }) => {
+                let event = Event::new(*monotonic_ns, Clock::Guest, "resume", "awake", Kind::Mark);
+                self.record(event, signal.at_ns);
+            }
+            What::Agent(FromGuest::Ready(hello)) => {
+                let event = Event::new(hello.uptime_ns, Clock::Guest, "boot", "ready", Kind::Mark);
+                self.record(event, signal.at_ns);
+            }
+            What::Stopped => {
+                self.stopped = true;
+                let event = Event::new(
+                    signal.at_ns,
+                    Clock::Host,
+                    "machine",
+                    "power-off",
+                    Kind::Mark,
+                );
+                self.record(event, signal.at_ns);
+            }
+            What::Agent(FromGuest::Reply { .. }) | What::Suspended | What::Monitor(_) => {}
+        }
+    }
+
+    fn record(&self, event: Event, at_ns: u64) {
+        let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        recorder.heard(event, at_ns, self.number);
+    }
+
+    fn stopped_error(&mut self, what: &str) -> LabError {
+        let how = match self.stop_cause() {
+            Some(StopCause::PoweredOff) => "it switched itself off",
+            Some(StopCause::Reset) => "it reset itself, as after a crash",
+            Some(StopCause::Host) => "the host ended it",
+            None => "the emulator ended",
+        };
+        LabError::Stopped {
+            what: what.to_owned(),
+            how: how.to_owned(),
+            console: self.tail.describe(&self.log),
+        }
+    }
+}
+
+impl Drop for PowerOn {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The answer to one request, if the signal is that.
+pub fn reply_to(signal: &Signal, id: u64) -> Option<Result<Value, String>> {
+    match &signal.what {
+        What::Agent(FromGuest::Reply { id: of, result }) if *of == id => Some(result.clone()),
+        _ => None,
+    }
+}
+
+/// What a request is about, for error messages.
+fn describe(ask: &Ask) -> String {
+    match ask {
+        Ask::Hello => "the agent's greeting".into(),
+        Ask::StartWorkload(_) => "filling memory".into(),
+        Ask::Verify => "comparing memory".into(),
+        Ask::Refill { .. } => "filling memory anew".into(),
+        Ask::Run(plan) => format!("the end of `{}`", plan.argv.join(" ")),
+        Ask::Sleep { .. } => "the end of `dormouse sleep`".into(),
+        Ask::PrepareHibernation(_) => "getting ready to hibernate".into(),
+        Ask::Hibernate => "the end of hibernation".into(),
+        Ask::Stress(ask) => ask.describe().into(),
+        Ask::Placement => "the look at where pages lie".into(),
+        Ask::PutFile(part) => format!("writing {}", part.path),
+        Ask::Shell => "the start of a shell".into(),
+        Ask::StartHardToMove { .. } => "hard-to-move memory to be set up".into(),
+        Ask::VerifyHardToMove => "hard-to-move memory to be compared".into(),
+        Ask::PowerOff => "power off".into(),
+    }
+}
+
+/// What reader threads speak through.
+#[derive(Clone)]
+struct Speaker {
+    sender: Sender<Signal>,
+    clock: HostClock,
+}
+
+impl Speaker {
+    fn say(&self, what: What) {
+        self.say_at(what, self.clock.now_ns());
+    }
+
+    fn say_at(&self, what: What, at_ns: u64) {
+        // Nobody listens any more once the machine was dropped.
+        let _ = self.sender.send(Signal { at_ns, what });
+    }
+
+    /// The console's end is the emulator's end; it is told when `emulator`, too, has heard
+    /// everything: the last word there is why the machine stopped, and when. The emulator itself
+    /// ends later, because it first gives the host back the machine's memory.
+    fn follow_console(
+        &self,
+        line: UnixStream,
+        log: File,
+        taps: Taps,
+        emulator: thread::JoinHandle<Option<u64>>,
+    ) {
+        let speaker = self.clone();
+        thread::spawn(move || {
+            console::follow(line, log, &taps, |line| {
+                let event = parse_console_line(&line);
+                speaker.say(What::Console(line));
+                if let Some(event) = event {
+                    speaker.say(What::ConsoleEvent(event));
+                }
+            });
+            let stopped_ns = emulator.join().ok().flatten();
+            speaker.say_at(
+                What::Stopped,
+                stopped_ns.unwrap_or_else(|| speaker.clock.now_ns()),
+            );
+        });
+    }
+
+    fn follow_control(&self, mut line: UnixStream) {
+        let speaker = self.clone();
+        thread::spawn(move || {
+            let mut decoder = Decoder::default();
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = std::io::Read::read(&mut line, &mut bytes) {
+                for message in decoder.push::<FromGuest>(&bytes[..count]) {
+                    speaker.say(What::Agent(message));
+                }
+            }
+        });
+    }
+
+    fn follow_emulator(
+        &self,
+        listener: std::io::BufReader<UnixStream>,
+        cause: Arc<Mutex<Option<StopCause>>>,
+    ) -> thread::JoinHandle<Option<u64>> {
+        let speaker = self.clone();
+        thread::spawn(move || {
+            let mut stopped_ns = None;
+            for line in listener.lines().map_while(Result::ok) {
+                let Some(event) = qmp::parse_event(&line) else {
+                    if let Some(text) = qmp::parse_text(&line) {
+                        speaker.say(What::Monitor(text));
+                    }
+                    continue;
+                };
+                if let Some(how) = qmp::stop_cause(&event) {
+                    stopped_ns = Some(speaker.clock.now_ns());
+                    *cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(how);
+                }
+                if matches!(event, qapi::qmp::Event::SUSPEND { .. }) {
+                    speaker.say(What::Suspended);
+                }
+            }
+            stopped_ns
+        })
+    }
+}

@@ -1,0 +1,335 @@
+//! The emulator's command line, and starting it so that it never outlives the lab.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use dormouse_guest::protocol::SWAP_DISK;
+use dormouse_guest::protocol::stress::SCRATCH_DISK;
+use rustix::io::{FdFlags, fcntl_setfd};
+
+use crate::build::Artefacts;
+use crate::emulator::accelerator::Accelerator;
+use crate::error::{Doing, LabError};
+use crate::machine::MachineConfig;
+
+pub const PROGRAM: &str = "qemu-system-x86_64";
+/// The disks' serial numbers, by which init in the machine finds them.
+const ROOT_SERIAL: &str = "dormouse-root";
+const PAYLOAD_SERIAL: &str = "dormouse-payload";
+/// Memory is there when a machine is switched on. Without this, the host would hand it over and
+/// clear it page by page, whenever the machine touches some for the first time: more than half of
+/// a migration's time, and nothing that hardware does.
+const POPULATED: &str = ",prealloc=on,prealloc-threads=2";
+
+/// Which firmware starts the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Firmware {
+    /// coreboot with our driver: the machine that can sleep in CXL memory
+    #[default]
+    Coreboot,
+    /// the emulator's own firmware, which knows nothing of us
+    Seabios,
+}
+
+/// What a machine boots from.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    pub firmware_rom: PathBuf,
+    pub kernel: PathBuf,
+    pub initrd: PathBuf,
+    pub rootfs: PathBuf,
+    pub payload: PathBuf,
+    pub cmdline: String,
+    pub kernel_release: String,
+}
+
+impl From<&Artefacts> for Parts {
+    fn from(artefacts: &Artefacts) -> Parts {
+        Parts {
+            firmware_rom: artefacts.firmware_rom.clone(),
+            kernel: artefacts.kernel.clone(),
+            initrd: artefacts.initrd.clone(),
+            rootfs: artefacts.rootfs.clone(),
+            payload: artefacts.payload.clone(),
+            cmdline: artefacts.cmdline.clone(),
+            kernel_release: artefacts.kernel_release.clone(),
+        }
+    }
+}
+
+/// All that one power-on needs to know.
+#[derive(Clone, Debug)]
+pub struct Launch<'a> {
+    pub parts: &'a Parts,
+    pub config: &'a MachineConfig,
+    pub firmware: Firmware,
+    pub accelerator: Accelerator,
+    pub cxl_file: &'a Path,
+    pub disk: &'a Path,
+    /// The disk to hibernate to, where there is one.
+    pub swap_disk: Option<&'a Path>,
+    /// A second, raw disk that may be there.
+    pub scratch_disk: Option<&'a Path>,
+    /// Holds [`MachineConfig::device_description`].
+    pub device_file: &'a Path,
+    /// Where firmware is to stop for ever.
+    pub fault: Option<&'a str>,
+}
+
+/// The host's ends of the machine's lines.
+pub struct Lines {
+    pub console: UnixStream,
+    pub control: UnixStream,
+    pub qmp: UnixStream,
+}
+
+/// The emulator's arguments; the numbers are the file descriptors of its ends of the lines.
+pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<OsString> {
+    let config = launch.config;
+    let (accelerator, processor) = match launch.accelerator {
+        Accelerator::Kvm => ("kvm", "max"),
+        // One thread for all processors: with several, QEMU 7.2 on a busy host now and then runs
+        // code that another processor has just patched, and the kernel dies of a stale int3.
+        // Without fast strings: Linux would copy and clear pages with `rep movsb`, fast on
+        // hardware, but TCG executes it byte after byte (measured: migration takes 1.7 x as long).
+        Accelerator::Tcg => ("tcg,thread=single", "max,-erms,-fsrm"),
+    };
+    let low_mib = config.low_bytes() >> 20;
+    let total_mib = (config.dram_bytes + config.cxl_bytes) >> 20;
+    let last_cpu = config.cpus - 1;
+    let mut words: Vec<OsString> = Vec::new();
+    let mut add = |text: &str| words.extend(text.split(' ').map(OsString::from));
+
+    // Stopped until everybody listens: the time of power-on is then known, and free of what the
+    // host needs to prepare a machine.
+    add("-S -no-user-config -nodefaults -display none -no-reboot");
+    add(&format!(
+        "-accel {accelerator} -cpu {processor} -smp {}",
+        config.cpus
+    ));
+    add(&format!(
+        "-M q35,smm=on,max-ram-below-4g={low_mib}M -m {total_mib}M"
+    ));
+    add("-global ICH9-LPC.disable_s3=0");
+    add(&format!(
+        "-object memory-backend-ram,id=dram,size={}{POPULATED}",
+        config.dram_bytes
+    ));
+    add(&format!(
+        "-numa node,nodeid=0,memdev=dram,cpus=0-{last_cpu}"
+    ));
+    add("-numa node,nodeid=1,memdev=cxl -numa dist,src=0,dst=1,val=20");
+    for (id, fd) in [("console", console), ("control", control), ("qmp", qmp)] {
+        add(&format!("-chardev socket,id={id},fd={fd}"));
+    }
+    add("-serial chardev:console -serial chardev:control -mon chardev=qmp,mode=control");
+    // Before the root disk: init looks for an image as soon as it has found that one.
+    if launch.swap_disk.is_some() {
+        add(&format!(
+            "-device virtio-blk-pci,drive=swap,serial={SWAP_DISK}"
+        ));
+    }
+    add(&format!(
+        "-device virtio-blk-pci,drive=root,serial={ROOT_SERIAL}"
+    ));
+    add(&format!(
+        "-device virtio-blk-pci,drive=payload,serial={PAYLOAD_SERIAL}"
+    ));
+    if let Some(fault) = launch.fault {
+        add(&format!("-fw_cfg name=opt/dormouse/fault,string={fault}"));
+    }
+
+    if launch.scratch_disk.is_some() {
+        add(&format!(
+            "-device virtio-blk-pci,drive=scratch,serial={SCRATCH_DISK}"
+        ));
+    }
+
+    // Options with paths, which may hold anything.
+    let mut add_path = |option: &str, before: &str, path: &Path, after: &str| {
+        words.push(option.into());
+        let mut value = OsString::from(before);
+        value.push(escaped(path));
+        value.push(after);
+        words.push(value);
+    };
+    let cxl = format!(
+        "memory-backend-file,id=cxl,size={},share=on{POPULATED},mem-path=",
+        config.cxl_bytes
+    );
+    add_path("-object", &cxl, launch.cxl_file, "");
+    add_path(
+        "-drive",
+        "if=none,id=root,format=qcow2,cache=writeback,file=",
+        launch.disk,
+        "",
+    );
+    if let Some(swap) = launch.swap_disk {
+        // The host does not lose its memory when the machine loses its power: waiting for the
+        // host's disk would only make hibernation look slow.
+        add_path(
+            "-drive",
+            "if=none,id=swap,format=raw,cache=unsafe,discard=unmap,file=",
+            swap,
+            "",
+        );
+    }
+    if let Some(scratch) = launch.scratch_disk {
+        let options = "if=none,id=scratch,format=raw,cache=writeback,file=";
+        add_path("-drive", options, scratch, "");
+    }
+    let payload = "if=none,id=payload,format=raw,readonly=on,file=";
+    add_path("-drive", payload, &launch.parts.payload, "");
+    add_path(
+        "-fw_cfg",
+        "name=opt/dormouse/device,file=",
+        launch.device_file,
+        "",
+    );
+    match launch.firmware {
+        Firmware::Coreboot => words.extend(["-bios".into(), plain(&launch.parts.firmware_rom)]),
+        Firmware::Seabios => {
+            words.extend(["-kernel".into(), plain(&launch.parts.kernel)]);
+            words.extend(["-initrd".into(), plain(&launch.parts.initrd)]);
+            words.extend(["-append".into(), OsString::from(&launch.parts.cmdline)]);
+        }
+    }
+    words
+}
+
+fn plain(path: &Path) -> OsString {
+    path.as_os_str().to_owned()
+}
+
+/// In the emulator's option lists a comma is written twice.
+fn escaped(path: &Path) -> OsString {
+    match path.to_str() {
+        Some(text) => text.replace(',', ",,").into(),
+        None => plain(path),
+    }
+}
+
+/// Starts the emulator; it is killed when the calling thread or process ends.
+///
+/// # Errors
+/// The emulator is not installed or cannot be started.
+pub fn spawn(launch: &Launch, log: &Path) -> Result<(Child, Lines), LabError> {
+    let pair = || UnixStream::pair().doing("make a line to the machine");
+    let (console, console_end) = pair()?;
+    let (control, control_end) = pair()?;
+    let (qmp, qmp_end) = pair()?;
+    let ends: [OwnedFd; 3] = [console_end.into(), control_end.into(), qmp_end.into()];
+    let numbers = ends.each_ref().map(|end| end.as_raw_fd());
+
+    let log_file = File::create(log).doing(format!("create {}", log.display()))?;
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(arguments(launch, numbers[0], numbers[1], numbers[2]))
+        .stdin(Stdio::null())
+        .stdout(log_file.try_clone().doing("share the emulator's log")?)
+        .stderr(log_file)
+        // Ctrl-C on the terminal is for the lab, which ends the machine in its own order.
+        .process_group(0);
+    let parent = std::process::id();
+    // SAFETY: between fork and exec only system calls on owned or inherited values happen.
+    unsafe {
+        command.pre_exec(move || {
+            for end in &ends {
+                fcntl_setfd(end.as_fd(), FdFlags::empty())?;
+            }
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            // The lab may have ended before the line above.
+            if libc::getppid() as u32 != parent {
+                return Err(std::io::Error::other("the lab has ended"));
+            }
+            Ok(())
+        });
+    }
+    let child = command.spawn().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => LabError::MissingTool {
+            program: PROGRAM.into(),
+        },
+        _ => LabError::Io {
+            what: format!("start {PROGRAM}"),
+            source: error,
+        },
+    })?;
+    Ok((
+        child,
+        Lines {
+            console,
+            control,
+            qmp,
+        },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::size::Size;
+
+    fn text(dram_mib: u64, firmware: Firmware, fault: Option<&str>) -> String {
+        let config = MachineConfig::new(Size::mib(dram_mib), Size::mib(2048), 2).unwrap();
+        let parts = Parts {
+            firmware_rom: "rom".into(),
+            kernel: "kernel".into(),
+            initrd: "initrd".into(),
+            rootfs: "rootfs".into(),
+            payload: "payload".into(),
+            cmdline: "console=ttyS0".into(),
+            kernel_release: "6.12".into(),
+        };
+        let launch = Launch {
+            parts: &parts,
+            config: &config,
+            firmware,
+            accelerator: Accelerator::Tcg,
+            cxl_file: Path::new("a,b/cxl.mem"),
+            disk: Path::new("disk"),
+            swap_disk: None,
+            scratch_disk: None,
+            device_file: Path::new("device"),
+            fault,
+        };
+        let words = arguments(&launch, 3, 4, 5);
+        words
+            .iter()
+            .map(|word| word.to_str().unwrap())
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    #[test]
+    fn the_cxl_device_is_a_shared_file_of_its_own_node() {
+        let text = text(1024, Firmware::Coreboot, None);
+        assert!(text.contains(
+            "id=cxl,size=2147483648,share=on,prealloc=on,prealloc-threads=2,mem-path=a,,b/cxl.mem"
+        ));
+        assert!(text.contains("-numa node,nodeid=1,memdev=cxl"));
+        assert!(text.contains("max-ram-below-4g=1024M -m 3072M"));
+        assert!(text.contains("-bios rom"));
+        assert!(!text.contains("opt/dormouse/fault"));
+    }
+
+    #[test]
+    fn a_fault_reaches_the_firmware() {
+        let text = text(3072, Firmware::Coreboot, Some("saving"));
+        assert!(text.contains("-fw_cfg name=opt/dormouse/fault,string=saving"));
+        assert!(text.contains("max-ram-below-4g=2048M"));
+    }
+
+    #[test]
+    fn plain_firmware_gets_kernel_and_initrd() {
+        let text = text(512, Firmware::Seabios, None);
+        assert!(text.contains("-kernel kernel -initrd initrd -append console=ttyS0"));
+        assert!(!text.contains("-bios"));
+    }
+}

@@ -1,0 +1,13 @@
+//! What is done to a machine on purpose: its power is cut, its image is damaged, its CXL device
+//! loses writes.
+
+pub mod failed_flush;
+pub mod power_cut;
+pub mod tamper;
+
+/// A number below `limit` that depends on seed and stream only: a failed run can be repeated.
+pub fn draw_below(seed: u64, stream: u64, limit: u64) -> u64 {
+    let mut word = seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (word ^ (word >> 27)) % limit
+}

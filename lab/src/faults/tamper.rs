@@ -1,0 +1,239 @@
+//! Damages what a machine sleeps in (its CXL device, or the disk that it hibernated to), to see that
+//! it never wakes into wrong memory.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use dormouse_image::edit;
+
+use crate::error::{Doing, LabError};
+use crate::faults::draw_below;
+use crate::machine::Machine;
+use crate::machine::image_file::{
+    HEADERS_BYTES, PAGE_BYTES, newest_copy, read_headers, read_part, user_pages,
+};
+
+/// The emulated board takes devices in steps of this.
+const BLOCK_BYTES: u64 = 128 << 20;
+
+/// A way to damage it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tamper {
+    Header,
+    Bitmap,
+    Page,
+    UserPage,
+    UserPages,
+    Version,
+    Truncate,
+    Foreign,
+    Serial,
+    DirtyShutdown,
+    SwapSignature,
+}
+
+/// All ways, with names and what each does.
+pub const TAMPERS: [(Tamper, &str, &str); 11] = [
+    (Tamper::Header, "header", "flip one bit in the header"),
+    (
+        Tamper::Bitmap,
+        "bitmap",
+        "flip one bit in the bitmap of saved pages",
+    ),
+    (Tamper::Page, "page", "flip one bit in a saved page"),
+    (
+        Tamper::UserPage,
+        "user-page",
+        "flip one bit in a program's page (found with --verify-user-pages all)",
+    ),
+    (
+        Tamper::UserPages,
+        "user-pages",
+        "write something else over every 16th page of programs",
+    ),
+    (
+        Tamper::Version,
+        "version",
+        "make it an image of another version",
+    ),
+    (
+        Tamper::Truncate,
+        "truncate",
+        "make the device one memory block smaller",
+    ),
+    (
+        Tamper::Foreign,
+        "foreign",
+        "write something else over the whole header",
+    ),
+    (
+        Tamper::Serial,
+        "serial",
+        "put another device with the same contents in its place",
+    ),
+    (
+        Tamper::DirtyShutdown,
+        "dirty-shutdown",
+        "let the device lose writes, and count it",
+    ),
+    (
+        Tamper::SwapSignature,
+        "swap-signature",
+        "write something else over the signature of the hibernation image",
+    ),
+];
+
+impl Tamper {
+    /// Whether it damages what a machine hibernated to.
+    pub fn is_for_hibernation(self) -> bool {
+        self == Tamper::SwapSignature
+    }
+
+    /// The way of that name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn by_name(name: &str) -> Result<Tamper, LabError> {
+        TAMPERS
+            .iter()
+            .find(|(_, known, _)| *known == name)
+            .map(|&(tamper, ..)| tamper)
+            .ok_or_else(|| {
+                LabError::Usage(format!(
+                    "{name:?} is no way to damage an image; --tamper list prints them"
+                ))
+            })
+    }
+
+    /// Does it to a machine that is switched off; which bit depends on `seed` only.
+    ///
+    /// # Errors
+    /// There is no image, or the file cannot be changed.
+    pub fn apply(self, machine: &mut Machine, seed: u64) -> Result<(), LabError> {
+        let path = if self.is_for_hibernation() {
+            machine.swap_disk()
+        } else {
+            machine.cxl_file()
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .doing(format!("open {}", path.display()))?;
+        let random = |limit: u64| draw_below(seed, 1, limit);
+        match self {
+            Tamper::Header => {
+                let copy = newest_copy(&file)?.0 as u64;
+                flip_bit(&file, copy * PAGE_BYTES + random(PAGE_BYTES), seed)
+            }
+            Tamper::Bitmap => {
+                let (_, header) = newest_copy(&file)?;
+                let at = header.dram_bitmap_offset + random(header.dram_bitmap_bytes);
+                flip_bit(&file, at, seed)
+            }
+            Tamper::Page => {
+                let page = saved_page(&file, seed)?;
+                flip_bit(&file, page * PAGE_BYTES + random(PAGE_BYTES), seed)
+            }
+            Tamper::UserPage => {
+                let pages = pages_of_programs(&file)?;
+                let page = pages[random(pages.len() as u64) as usize];
+                flip_bit(&file, page * PAGE_BYTES + random(PAGE_BYTES), seed)
+            }
+            Tamper::UserPages => {
+                let pages = pages_of_programs(&file)?;
+                let garbage = [0xa5 ^ seed as u8; PAGE_BYTES as usize];
+                for page in pages.iter().skip(random(16) as usize).step_by(16) {
+                    write_all(&file, &garbage, page * PAGE_BYTES)?;
+                }
+                Ok(())
+            }
+            Tamper::Version => {
+                let (copy, mut header) = newest_copy(&file)?;
+                header.version += 1;
+                edit::seal(&mut header);
+                let mut window = read_headers(&file)?;
+                // The other copy must not be what firmware then falls back to.
+                edit::write_header(&mut window, copy, &header);
+                edit::write_header(&mut window, 1 - copy, &header);
+                write_all(&file, &window, 0)
+            }
+            Tamper::Truncate => {
+                machine.resize_cxl(machine.config.cxl_bytes.saturating_sub(BLOCK_BYTES))
+            }
+            Tamper::Foreign => {
+                let text = b"This is not a sleep image. ".repeat(HEADERS_BYTES / 27 + 1);
+                write_all(&file, &text[..HEADERS_BYTES], 0)
+            }
+            Tamper::Serial => {
+                machine.config.device_serial ^= 0xff00;
+                machine.save()
+            }
+            Tamper::SwapSignature => write_all(&file, b"not an img", PAGE_BYTES - 10),
+            Tamper::DirtyShutdown => {
+                machine.config.dirty_shutdown_count += 1;
+                machine.save()
+            }
+        }
+    }
+}
+
+/// A page of the window that holds saved data, chosen by `seed`.
+fn saved_page(file: &File, seed: u64) -> Result<u64, LabError> {
+    let (_, header) = newest_copy(file)?;
+    let bitmap = read_part(file, header.cxl_bitmap_offset, header.cxl_bitmap_bytes)?;
+    let wanted = draw_below(seed, 2, header.saved_pages.max(1));
+    free_page(&bitmap, header.data_offset / PAGE_BYTES, wanted)
+        .ok_or_else(|| LabError::Unexpected("the image has no saved page".into()))
+}
+
+fn pages_of_programs(file: &File) -> Result<Vec<u64>, LabError> {
+    let (_, header) = newest_copy(file)?;
+    let pages = user_pages(file, &header)?;
+    if pages.is_empty() {
+        return Err(LabError::Unexpected("the image has no user page".into()));
+    }
+    Ok(pages)
+}
+
+/// Saved pages lie in the pages whose bit is clear, in order: the one of that number.
+fn free_page(bitmap: &[u8], first_page: u64, number: u64) -> Option<u64> {
+    (first_page..bitmap.len() as u64 * 8)
+        .filter(|page| bitmap[(page / 8) as usize] >> (page % 8) & 1 == 0)
+        .nth(usize::try_from(number).ok()?)
+}
+
+fn flip_bit(file: &File, at: u64, seed: u64) -> Result<(), LabError> {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at)
+        .doing("read a byte of the image")?;
+    byte[0] ^= 1 << draw_below(seed, 3, 8);
+    write_all(file, &byte, at)
+}
+
+fn write_all(file: &File, bytes: &[u8], at: u64) -> Result<(), LabError> {
+    file.write_all_at(bytes, at).doing("change the image")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn saved_pages_are_counted_in_free_pages_only() {
+        let bitmap = [0b1111_0001, 0b0000_0010];
+        assert_eq!(free_page(&bitmap, 0, 0), Some(1));
+        assert_eq!(free_page(&bitmap, 3, 0), Some(3));
+        assert_eq!(free_page(&bitmap, 3, 1), Some(8));
+        assert_eq!(free_page(&bitmap, 3, 2), Some(10));
+        assert_eq!(free_page(&bitmap, 3, 99), None);
+    }
+
+    #[test]
+    fn every_way_is_found_by_its_name() {
+        for (tamper, name, _) in TAMPERS {
+            assert_eq!(Tamper::by_name(name).unwrap(), tamper);
+        }
+        assert_eq!(Tamper::by_name("nothing").unwrap_err().exit_code(), 2);
+    }
+}
