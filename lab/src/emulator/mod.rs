@@ -10,3 +10,4 @@ pub mod power;
 pub mod qemu;
 pub mod qmp;
 pub mod record;
+mod signals;

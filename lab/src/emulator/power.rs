@@ -1,25 +1,26 @@
 //! One power-on: a QEMU process from start to exit, and everything it says in one queue.
 
 use std::fs::File;
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use dormouse_guest::protocol::frame::{Decoder, encode};
+use dormouse_guest::protocol::frame::encode;
 use dormouse_guest::protocol::{Ask, FromGuest, Hello, Request};
-use dormouse_report::event::{Clock, Event, Kind, parse_console_line};
+use dormouse_report::event::{Clock, Event, Kind};
 use serde_json::Value;
 
 use crate::emulator::accelerator::Accelerator;
 use crate::emulator::console::{self, Tail, Taps};
 use crate::emulator::qemu::{self, Firmware, Launch, Parts};
-use crate::emulator::qmp::{self, Qmp, StopCause};
+use crate::emulator::qmp::{Qmp, StopCause};
 use crate::emulator::record::{HostClock, Recorder};
+use crate::emulator::signals::Speaker;
+pub use crate::emulator::signals::{Signal, What, reply_to};
 use crate::error::{Doing, LabError};
 use crate::interrupt;
 use crate::machine::Machine;
@@ -49,29 +50,6 @@ const PANIC_END: &str = "---[ end Kernel panic";
 
 /// Request numbers are never used twice: the answer to a sleep comes in the next power-on.
 static NEXT_REQUEST: AtomicU64 = AtomicU64::new(1);
-
-/// What a machine sent, and when the host received it.
-#[derive(Clone, Debug)]
-pub struct Signal {
-    pub at_ns: u64,
-    pub what: What,
-}
-
-#[derive(Clone, Debug)]
-pub enum What {
-    /// A line on the serial console.
-    Console(String),
-    /// A timeline event in a console line, from firmware or kernel.
-    ConsoleEvent(Event),
-    /// A message of the agent.
-    Agent(FromGuest),
-    /// The emulator's monitor answers.
-    Monitor(String),
-    /// The emulator says that the machine sleeps in its own way (ACPI S3).
-    Suspended,
-    /// The emulator has ended.
-    Stopped,
-}
 
 /// Everything that stays the same from power-on to power-on.
 pub struct Setting {
@@ -178,10 +156,7 @@ impl PowerOn {
 
         let (sender, signals) = channel();
         let taps = Taps::default();
-        let speaker = Speaker {
-            sender,
-            clock: setting.clock,
-        };
+        let speaker = Speaker::new(sender, setting.clock);
         let console = lines.console.try_clone().doing("share the console")?;
         let control = lines
             .control
@@ -488,14 +463,6 @@ impl Drop for PowerOn {
     }
 }
 
-/// The answer to one request, if the signal is that.
-pub fn reply_to(signal: &Signal, id: u64) -> Option<Result<Value, String>> {
-    match &signal.what {
-        What::Agent(FromGuest::Reply { id: of, result }) if *of == id => Some(result.clone()),
-        _ => None,
-    }
-}
-
 /// What a request is about, for error messages.
 fn describe(ask: &Ask) -> String {
     match ask {
@@ -514,90 +481,5 @@ fn describe(ask: &Ask) -> String {
         Ask::StartHardToMove { .. } => "hard-to-move memory to be set up".into(),
         Ask::VerifyHardToMove => "hard-to-move memory to be compared".into(),
         Ask::PowerOff => "power off".into(),
-    }
-}
-
-/// What reader threads speak through.
-#[derive(Clone)]
-struct Speaker {
-    sender: Sender<Signal>,
-    clock: HostClock,
-}
-
-impl Speaker {
-    fn say(&self, what: What) {
-        self.say_at(what, self.clock.now_ns());
-    }
-
-    fn say_at(&self, what: What, at_ns: u64) {
-        // Nobody listens any more once the machine was dropped.
-        let _ = self.sender.send(Signal { at_ns, what });
-    }
-
-    /// The console's end is the emulator's end; it is told when `emulator`, too, has heard
-    /// everything: the last word there is why the machine stopped, and when. The emulator itself
-    /// ends later, because it first gives the host back the machine's memory.
-    fn follow_console(
-        &self,
-        line: UnixStream,
-        log: File,
-        taps: Taps,
-        emulator: thread::JoinHandle<Option<u64>>,
-    ) {
-        let speaker = self.clone();
-        thread::spawn(move || {
-            console::follow(line, log, &taps, |line| {
-                let event = parse_console_line(&line);
-                speaker.say(What::Console(line));
-                if let Some(event) = event {
-                    speaker.say(What::ConsoleEvent(event));
-                }
-            });
-            let stopped_ns = emulator.join().ok().flatten();
-            speaker.say_at(
-                What::Stopped,
-                stopped_ns.unwrap_or_else(|| speaker.clock.now_ns()),
-            );
-        });
-    }
-
-    fn follow_control(&self, mut line: UnixStream) {
-        let speaker = self.clone();
-        thread::spawn(move || {
-            let mut decoder = Decoder::default();
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = std::io::Read::read(&mut line, &mut bytes) {
-                for message in decoder.push::<FromGuest>(&bytes[..count]) {
-                    speaker.say(What::Agent(message));
-                }
-            }
-        });
-    }
-
-    fn follow_emulator(
-        &self,
-        listener: std::io::BufReader<UnixStream>,
-        cause: Arc<Mutex<Option<StopCause>>>,
-    ) -> thread::JoinHandle<Option<u64>> {
-        let speaker = self.clone();
-        thread::spawn(move || {
-            let mut stopped_ns = None;
-            for line in listener.lines().map_while(Result::ok) {
-                let Some(event) = qmp::parse_event(&line) else {
-                    if let Some(text) = qmp::parse_text(&line) {
-                        speaker.say(What::Monitor(text));
-                    }
-                    continue;
-                };
-                if let Some(how) = qmp::stop_cause(&event) {
-                    stopped_ns = Some(speaker.clock.now_ns());
-                    *cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(how);
-                }
-                if matches!(event, qapi::qmp::Event::SUSPEND { .. }) {
-                    speaker.say(What::Suspended);
-                }
-            }
-            stopped_ns
-        })
     }
 }

@@ -45,6 +45,7 @@ fn a_hibernated_machine_resumes_with_every_page_compared_twice_in_one_life() {
 }
 
 #[test]
+#[ignore = "make test-full: hibernation is the peer of a benchmark"]
 fn pages_that_were_swapped_out_before_hibernating_are_compared_too() {
     let said = hibernate(
         "hibernate-swap",

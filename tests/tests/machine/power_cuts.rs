@@ -61,21 +61,25 @@ fn every_listed_point_has_a_test() {
 }
 
 #[test]
+#[ignore = "make test-full: firmware finds what it finds when power fails while migrating"]
 fn power_cut_after_preflight_boots_with_a_reason() {
     cut("after-preflight");
 }
 
 #[test]
+#[ignore = "make test-full: firmware finds what it finds when power fails while migrating"]
 fn power_cut_with_the_node_online_boots_with_a_reason() {
     cut("after-node-online");
 }
 
 #[test]
+#[ignore = "make test-full: firmware finds what it finds when power fails while migrating"]
 fn power_cut_after_the_first_sync_boots_with_a_reason() {
     cut("after-sync");
 }
 
 #[test]
+#[ignore = "make test-full: firmware finds what it finds when power fails while migrating"]
 fn power_cut_with_hot_pages_known_boots_with_a_reason() {
     let policy = ["--policy", "hot-first"];
     let words = policy.map(|word| ["--sleep-argument", word]);
@@ -83,11 +87,13 @@ fn power_cut_with_hot_pages_known_boots_with_a_reason() {
 }
 
 #[test]
+#[ignore = "make test-full: firmware finds what it finds when power fails while migrating"]
 fn power_cut_with_user_space_frozen_boots_with_a_reason() {
     cut("after-freeze");
 }
 
 #[test]
+#[ignore = "make test-full: firmware finds what it finds when power fails while migrating"]
 fn power_cut_before_migration_boots_with_a_reason() {
     cut("before-migrate");
 }
@@ -98,11 +104,13 @@ fn power_cut_while_migrating_boots_with_a_reason() {
 }
 
 #[test]
+#[ignore = "make test-full: firmware finds what it finds when power fails while migrating"]
 fn power_cut_after_migration_boots_with_a_reason() {
     cut("after-migrate");
 }
 
 #[test]
+#[ignore = "make test-full: firmware finds what it finds when power fails while migrating"]
 fn power_cut_before_the_space_check_boots_with_a_reason() {
     cut("before-space-check");
 }
@@ -153,6 +161,7 @@ fn power_cut_before_user_space_thaws_boots_with_a_reason() {
 }
 
 #[test]
+#[ignore = "make test-full: firmware finds what it finds when power fails while pages migrate back"]
 fn power_cut_after_user_space_thawed_boots_with_a_reason() {
     cut("after-thaw");
 }
@@ -163,6 +172,7 @@ fn power_cut_while_pages_migrate_back_boots_with_a_reason() {
 }
 
 #[test]
+#[ignore = "make test-full: firmware finds what it finds when power fails while pages migrate back"]
 fn power_cut_after_everything_is_back_in_dram_boots_with_a_reason() {
     cut("after-home");
 }

@@ -45,6 +45,13 @@ fn cycles_under_load_resume_and_a_killed_run_goes_on() {
     killed.wait().expect("it ends");
     let first: Value = serde_json::from_str(&first).expect("a cycle");
     assert_eq!((&first["cycle"], &first["ok"]), (&1.into(), &true.into()));
+    // On a busy machine more cycles may have ended before the kill: the journal says which.
+    let journal = std::fs::read_to_string(folder.join("stress.jsonl")).expect("a journal");
+    let ended: Vec<u64> = journal
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok()?["cycle"].as_u64())
+        .collect();
+    let left: Vec<u64> = (1..=3).filter(|cycle| !ended.contains(cycle)).collect();
 
     let said = stress(&folder, &words);
     assert_eq!(said.code, 0, "{}", said.all());
@@ -53,7 +60,7 @@ fn cycles_under_load_resume_and_a_killed_run_goes_on() {
         .iter()
         .filter_map(|line| line["cycle"].as_u64())
         .collect();
-    assert_eq!(cycles, [2, 3], "{}", said.all());
+    assert_eq!(cycles, left, "{}", said.all());
     for line in &lines {
         assert_eq!(line["outcome"], "resumed", "{}", said.all());
         assert_eq!(line["verified"], true, "{}", said.all());
@@ -63,6 +70,7 @@ fn cycles_under_load_resume_and_a_killed_run_goes_on() {
 }
 
 #[test]
+#[ignore = "make test-full: six cycles at random instants; the points of power_cuts are in the quick gate"]
 fn after_a_power_cut_at_any_instant_it_resumes_or_boots_with_all_that_was_durable() {
     let folder = machine_folder("stress-cuts");
     // Cycles 1 and 2 are left undisturbed, to know how long a cycle takes.
@@ -81,6 +89,7 @@ fn after_a_power_cut_at_any_instant_it_resumes_or_boots_with_all_that_was_durabl
 
 /// What is wrong after waking is found, named, kept, and has its exit code.
 #[test]
+#[ignore = "make test-full: four faults in four machines: it tests the stress test itself"]
 fn injected_faults_are_found_named_and_kept() {
     let folder = machine_folder("stress-faults");
     let faults = "memory,redis,file,panic";

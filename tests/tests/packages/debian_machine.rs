@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use dormouse_guest::protocol::{Ask, FromGuest, RunPlan};
 use dormouse_lab::build::{Artefacts, BuildOptions, Quiet, build};
-use dormouse_lab::lab::Lab;
+use dormouse_lab::emulator::lab::Lab;
+use dormouse_lab::emulator::power::{PowerOn, What};
+use dormouse_lab::emulator::qemu::{Firmware, Parts};
+use dormouse_lab::emulator::qmp::StopCause;
 use dormouse_lab::machine::MachineConfig;
-use dormouse_lab::power::{PowerOn, What};
-use dormouse_lab::qemu::{Firmware, Parts};
-use dormouse_lab::qmp::StopCause;
 use dormouse_lab::size::Size;
 use dormouse_tests::machine_folder;
 

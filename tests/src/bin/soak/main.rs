@@ -48,6 +48,9 @@ struct Args {
     /// Only tests whose `binary::name` contains one of these words; with commas between
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Only tests of this package, and build no other; may be repeated
+    #[arg(long, value_name = "NAME")]
+    package: Vec<String>,
     /// Also tests that `make test` leaves to `make test-full`
     #[arg(long)]
     full: bool,
@@ -124,7 +127,7 @@ fn soak(args: &Args) -> Result<usize, String> {
             args.load,
             journal.entries.len()
         );
-        let tests = suite::tests(args.full)?;
+        let tests = suite::tests(&args.package, args.full)?;
         let tests = suite::only(tests, &args.only);
         if tests.is_empty() {
             return Err("no test has such a name".into());

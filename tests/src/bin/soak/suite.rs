@@ -27,11 +27,11 @@ struct Binary {
     package: PathBuf,
 }
 
-/// Builds the test binaries and lists what is in them. Examples in documentation comments are no
+/// Builds the test binaries (of these packages; of all without a name) and lists what is in them. Examples in documentation comments are no
 /// part of it: they have no binary.
-pub fn tests(with_ignored: bool) -> Result<Vec<Test>, String> {
+pub fn tests(packages: &[String], with_ignored: bool) -> Result<Vec<Test>, String> {
     let mut tests = Vec::new();
-    for binary in binaries()? {
+    for binary in binaries(packages)? {
         let ignored = listed(&binary, &["--ignored"])?;
         for name in listed(&binary, &[])? {
             let ignored = ignored.contains(&name);
@@ -56,10 +56,15 @@ pub fn only(tests: Vec<Test>, words: &[String]) -> Vec<Test> {
     tests.into_iter().filter(wanted).collect()
 }
 
-fn binaries() -> Result<Vec<Binary>, String> {
+fn binaries(packages: &[String]) -> Result<Vec<Binary>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["test", "--release", "--workspace", "--no-run"])
+    let mut command = Command::new(cargo);
+    command.args(["test", "--release", "--no-run"]);
+    match packages {
+        [] => command.arg("--workspace"),
+        some => command.args(some.iter().flat_map(|name| ["--package", name.as_str()])),
+    };
+    let output = command
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(workspace())
         .stderr(Stdio::inherit())
