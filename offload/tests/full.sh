@@ -20,8 +20,9 @@ sources=$(cd "$here" && find include isa src target tests guest build.sh linux-s
 	sort -z | xargs -0 cat | sha256sum | cut -c 1-12)
 mkdir -p "$1/$sources"
 out=$(cd "$1/$sources" && pwd)
-(cd "$here" && cc -std=c11 -Wall -Wextra -Werror -O2 -I. -Iinclude -Isrc $(find src -name '*.c') \
-	tests/*.c -lunicorn -o "$out/differential")
+mapfile -t c_files < <(cd "$here" && find src -name '*.c')
+(cd "$here" && cc -std=c11 -Wall -Wextra -Werror -O2 -I. -Iinclude -Isrc "${c_files[@]}" tests/*.c -lunicorn \
+	-o "$out/differential")
 
 # part NAME COMMAND…: runs it unless it is done; what it said is kept when it succeeds.
 part() {

@@ -9,5 +9,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 program=$(mktemp)
 trap 'rm -f "$program"' EXIT
-cc -std=c11 -Wall -Wextra -Werror -O2 -I. -Iinclude -Isrc $(find src -name "*.c") tests/*.c -lunicorn -o "$program"
+mapfile -t sources < <(find src -name '*.c')
+cc -std=c11 -Wall -Wextra -Werror -O2 -I. -Iinclude -Isrc "${sources[@]}" tests/*.c -lunicorn -o "$program"
 "$program" "$@"

@@ -1,7 +1,9 @@
+# shellcheck shell=sh
 # Down to the devices and back where the kernel has pm_test; otherwise a whole suspend to idle, from
 # which the real-time clock wakes the machine.
 how="--wake-after 5s"
 [ -e /sys/power/pm_test ] && how="--test devices"
+# shellcheck disable=SC2086 # an option and its value
 dormouse devices record /root/recording $how >/run/devices.log 2>&1
 code=$?
 if [ $code != 0 ]; then

@@ -1,8 +1,9 @@
+# shellcheck shell=sh
 # Redis under `dormouse process run`, with an epoch twice a second.
 start_redis() {
     (setsid dormouse process run cache --store /root/store --on-power-loss none \
         --epoch-interval 500ms -- redis-server --save "" --port 7001 >>/root/log 2>&1 &)
-    for try in $(seq 480); do
+    for _ in $(seq 480); do
         redis-cli -p 7001 ping 2>/dev/null | grep -q PONG && return
         sleep .5
     done
@@ -22,7 +23,7 @@ persist_redis() {
     pidof redis-server >/root/pid
     sync
     before=$(epochs)
-    for try in $(seq 600); do
+    for _ in $(seq 600); do
         [ "$(epochs)" -ge $((before + 2)) ] && return
         sleep .2
     done

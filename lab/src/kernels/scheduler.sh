@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # The kernel names the scheduler in force while `dormouse bandwidth scheduler` runs.
 ops=/sys/kernel/sched_ext/root/ops
 if [ ! -d /sys/kernel/sched_ext ]; then
