@@ -32,6 +32,18 @@ fn main() {
         assert!(status.success(), "bpf/{name}.bpf.c does not compile");
     }
     compression_of_libelf();
+    search_trees_of_libelf();
+}
+
+/// Debian 13's static libelf lacks functions that it calls. All of the archive, because the linker
+/// has passed it by when it comes to libelf.
+fn search_trees_of_libelf() {
+    println!("cargo:rerun-if-changed=compat");
+    cc::Build::new()
+        .file("compat/eu_search.c")
+        .warnings_into_errors(true)
+        .link_lib_modifier("+whole-archive")
+        .compile("dormouse_eu_search");
 }
 
 /// libelf of newer distributions needs zstd. The static linker must see all of it, and before
