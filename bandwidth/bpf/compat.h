@@ -18,7 +18,7 @@
 
 #include "kernel.h"
 
-/* The kernel's layout. More arguments than registers: __scx_bpf_dsq_insert_vtime() takes a struct. */
+/* The kernel's layout: __scx_bpf_dsq_insert_vtime() has more arguments than registers. */
 struct insert_vtime_arguments {
 	__u64 dsq_id;
 	__u64 slice;
@@ -26,14 +26,12 @@ struct insert_vtime_arguments {
 	__u64 enq_flags;
 };
 
-#define OPTIONAL __ksym __weak
-
 extern bool scx_bpf_dsq_insert___v2___now(struct task_struct *p, __u64 dsq_id, __u64 slice,
-					  __u64 enq_flags) OPTIONAL;
+					  __u64 enq_flags) __ksym __weak;
 extern void scx_bpf_dsq_insert___v6_13(struct task_struct *p, __u64 dsq_id, __u64 slice,
-				       __u64 enq_flags) OPTIONAL;
+				       __u64 enq_flags) __ksym __weak;
 extern void scx_bpf_dispatch___v6_12(struct task_struct *p, __u64 dsq_id, __u64 slice,
-				     __u64 enq_flags) OPTIONAL;
+				     __u64 enq_flags) __ksym __weak;
 
 static __always_inline void dsq_insert(struct task_struct *p, __u64 dsq_id, __u64 slice,
 				       __u64 enq_flags)
@@ -47,11 +45,11 @@ static __always_inline void dsq_insert(struct task_struct *p, __u64 dsq_id, __u6
 }
 
 extern bool __scx_bpf_dsq_insert_vtime(struct task_struct *p,
-				       struct insert_vtime_arguments *args) OPTIONAL;
+				       struct insert_vtime_arguments *args) __ksym __weak;
 extern void scx_bpf_dsq_insert_vtime___v6_13(struct task_struct *p, __u64 dsq_id, __u64 slice,
-					     __u64 vtime, __u64 enq_flags) OPTIONAL;
+					     __u64 vtime, __u64 enq_flags) __ksym __weak;
 extern void scx_bpf_dispatch_vtime___v6_12(struct task_struct *p, __u64 dsq_id, __u64 slice,
-					   __u64 vtime, __u64 enq_flags) OPTIONAL;
+					   __u64 vtime, __u64 enq_flags) __ksym __weak;
 
 static __always_inline void dsq_insert_vtime(struct task_struct *p, __u64 dsq_id, __u64 slice,
 					     __u64 vtime, __u64 enq_flags)
@@ -72,9 +70,9 @@ static __always_inline void dsq_insert_vtime(struct task_struct *p, __u64 dsq_id
 	}
 }
 
-extern bool scx_bpf_dsq_move_to_local___v2___now(__u64 dsq_id, __u64 enq_flags) OPTIONAL;
-extern bool scx_bpf_dsq_move_to_local___v6_13(__u64 dsq_id) OPTIONAL;
-extern bool scx_bpf_consume___v6_12(__u64 dsq_id) OPTIONAL;
+extern bool scx_bpf_dsq_move_to_local___v2___now(__u64 dsq_id, __u64 enq_flags) __ksym __weak;
+extern bool scx_bpf_dsq_move_to_local___v6_13(__u64 dsq_id) __ksym __weak;
+extern bool scx_bpf_consume___v6_12(__u64 dsq_id) __ksym __weak;
 
 static __always_inline bool dsq_move_to_local(__u64 dsq_id)
 {
@@ -86,18 +84,18 @@ static __always_inline bool dsq_move_to_local(__u64 dsq_id)
 }
 
 extern void scx_bpf_dsq_move_set_slice___v6_13(struct bpf_iter_scx_dsq *it__iter,
-					       __u64 slice) OPTIONAL;
+					       __u64 slice) __ksym __weak;
 extern void scx_bpf_dsq_move_set_vtime___v6_13(struct bpf_iter_scx_dsq *it__iter,
-					       __u64 vtime) OPTIONAL;
+					       __u64 vtime) __ksym __weak;
 extern bool scx_bpf_dsq_move_vtime___v6_13(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p,
-					   __u64 dsq_id, __u64 enq_flags) OPTIONAL;
+					   __u64 dsq_id, __u64 enq_flags) __ksym __weak;
 extern void scx_bpf_dispatch_from_dsq_set_slice___v6_12(struct bpf_iter_scx_dsq *it__iter,
-							__u64 slice) OPTIONAL;
+							__u64 slice) __ksym __weak;
 extern void scx_bpf_dispatch_from_dsq_set_vtime___v6_12(struct bpf_iter_scx_dsq *it__iter,
-							__u64 vtime) OPTIONAL;
+							__u64 vtime) __ksym __weak;
 extern bool scx_bpf_dispatch_vtime_from_dsq___v6_12(struct bpf_iter_scx_dsq *it__iter,
 						    struct task_struct *p, __u64 dsq_id,
-						    __u64 enq_flags) OPTIONAL;
+						    __u64 enq_flags) __ksym __weak;
 
 /* Moves a task that the iterator has found to another queue, with a new slice and virtual time. */
 static __always_inline void dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p,
@@ -114,8 +112,8 @@ static __always_inline void dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct t
 	}
 }
 
-extern bool scx_bpf_task_set_slice(struct task_struct *p, __u64 slice) OPTIONAL;
-extern bool scx_bpf_task_set_dsq_vtime(struct task_struct *p, __u64 vtime) OPTIONAL;
+extern bool scx_bpf_task_set_slice(struct task_struct *p, __u64 slice) __ksym __weak;
+extern bool scx_bpf_task_set_dsq_vtime(struct task_struct *p, __u64 vtime) __ksym __weak;
 
 static __always_inline void set_slice(struct task_struct *p, __u64 slice)
 {

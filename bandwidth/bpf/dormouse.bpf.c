@@ -5,15 +5,15 @@
  *   wakes up, or its slice ended
  *      │ budget left, or not limited          every millisecond, by a timer:
  *      ├──────────────▶ SHARED, by virtual     - budgets grow
- *      │                time; any CPU takes    - running tasks are charged, and stopped without budget
- *      │ none left          ▲                  - one task is released for each millisecond of budget
+ *      │                time; any CPU takes    - running tasks are charged, stopped without it
+ *      │ none left          ▲                  - releases one task for each ms of budget
  *      └──────────────▶ its group's queue ─────┘
  *
  * No more limited tasks are released at once than their limits add up to: more would only wait for
  * the device together.
  *
- * The kernel returns to its own scheduler when the program that loaded this ends, or when a task has
- * waited for longer than timeout_ms.
+ * The kernel returns to its own scheduler when the program that loaded this ends, or when a task
+ * has waited for longer than timeout_ms.
  */
 #include "compat.h"
 #include "budget.h"
@@ -169,7 +169,7 @@ void BPF_PROG(dormouse_dispatch, __s32 cpu, struct task_struct *prev)
 
 	if (dsq_move_to_local(SHARED) || !prev)
 		return;
-	/* Nobody else is there: with a new slice the last one goes on, without it is put nr_held. */
+	/* The last task goes on with a new slice; without one it is queued as held. */
 	group = group_of(prev);
 	if (!group || has_budget(group) || uses_idle())
 		set_slice(prev, SLICE_NS);
@@ -322,8 +322,8 @@ static int grow(__u32 at, void *context)
 }
 
 /*
- * How many more tasks may run. On average no more run than the limits of active groups add up to, so
- * no more need to run at once; together they would only wait for the device.
+ * How many more tasks may run. On average no more run than the limits of active groups add up to,
+ * so no more need to run at once; together they would only wait for the device.
  */
 static __always_inline __s64 room(void)
 {
@@ -462,7 +462,7 @@ struct sched_ext_ops dormouse = {
 	.enable = (void *)dormouse_enable,
 	.init = (void *)dormouse_init,
 	.exit = (void *)dormouse_exit,
-	/* Limits hold on idle processors, too: the last task of one is queued at the end of its slice. */
+	/* Limits hold on idle processors, too: their last task is queued when its slice ends. */
 	.flags = SCX_OPS_ENQ_LAST,
 	.timeout_ms = 10000,
 	.name = "dormouse",
