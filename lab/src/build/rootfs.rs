@@ -209,9 +209,11 @@ fn make_link(path: &Path, target: &str) -> Result<(), BuildError> {
 }
 
 /// Moves everything in `from` into `to`, folder by folder, and removes `from`.
+///
+/// A `from` that is a symbolic link is left: packages of Debian 13 and newer bring merged folders.
 fn merge(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
-    if !from.exists() {
+    if from.is_symlink() || !from.exists() {
         return Ok(());
     }
     for entry in fs::read_dir(from)? {
@@ -286,6 +288,21 @@ fn python_libraries(root: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn folders_that_a_release_brings_merged_stay_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        fs::create_dir_all(root.join("usr/bin")).unwrap();
+        fs::write(root.join("usr/bin/tool"), "tool").unwrap();
+        symlink("usr/bin", root.join("bin")).unwrap();
+        fs::create_dir_all(root.join("etc")).unwrap();
+        let own = root.join("own");
+        fs::create_dir_all(&own).unwrap();
+        set_up(root, &own, &[]).unwrap();
+        assert_eq!(fs::read(root.join("bin/tool")).unwrap(), b"tool");
+        assert!(root.join("bin").is_symlink());
+    }
 
     #[test]
     fn what_packages_put_beside_usr_is_found_in_it() {
