@@ -82,7 +82,7 @@ pub struct CaseEnergy {
     pub ways: Vec<WayEnergy>,
     /// Down, up and home; none where one of the first two is not known.
     pub total_j: Option<Summary>,
-    /// What a pause costs; none where the total, or the power of `idle` or `off` is not known.
+    /// The energy of a pause; none where the total, or the power of `idle` or `off` is not known.
     pub pause: Option<PauseCost>,
     /// The alternatives, each with its break-even pause.
     pub break_even: Vec<Opponent>,
@@ -178,7 +178,7 @@ fn of_case(profile: &Profile, case: &Case) -> CaseEnergy {
         }
         WayEnergy { way, joules, parts }
     };
-    let came_home = over(&|c| (c.home_j > 0.0).then_some(c.home_j));
+    let migrated_back = over(&|c| (c.home_j > 0.0).then_some(c.home_j));
     let ways = vec![
         way(
             SUSPEND,
@@ -193,7 +193,7 @@ fn of_case(profile: &Profile, case: &Case) -> CaseEnergy {
         way(
             HOME,
             &|c| Some(vec![(HOME, c.home_s.filter(|s| *s > 0.0)?)]),
-            came_home,
+            migrated_back,
         ),
     ];
     for (name, power) in [("idle", idle), ("off", off)] {

@@ -1,4 +1,4 @@
-//! What a pause costs, and from which length on one way of pausing costs less than another.
+//! The energy of a pause, and the length from which one way of pausing needs less than another.
 //!
 //! A pause lasts from the request to sleep until programs run again. A machine that sleeps in it
 //! needs `busy_s` and `fixed_j` for the way down and up, whatever the length, and `asleep_w` for
@@ -19,7 +19,7 @@ use serde::Serialize;
 /// The cost of a pause of any length; all numbers finite and not negative.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PauseCost {
-    /// Joules on the way down and up, and what bringing pages home takes above idling.
+    /// Joules on the way down and up, and what migrating pages back takes above idling.
     pub fixed_j: f64,
     /// Seconds on the way down and up: no pause is shorter.
     pub busy_s: f64,
@@ -123,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_no_cheaper_and_costs_more_never_pays() {
+    fn a_way_that_sleeps_no_cheaper_and_needs_more_never_pays() {
         let idle = PauseCost::constant(1.0);
         assert_eq!(cost(50.0, 2.0, 1.0).break_even(&idle), BreakEven::Never);
         assert_eq!(cost(50.0, 2.0, 3.0).break_even(&idle), BreakEven::Never);
     }
 
     #[test]
-    fn who_sleeps_dearer_but_starts_cheaper_pays_until_then() {
+    fn a_way_that_sleeps_dearer_but_starts_cheaper_pays_until_then() {
         let dear = cost(0.0, 0.0, 3.0);
         assert_eq!(
             dear.break_even(&cost(60.0, 0.0, 1.0)),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_cheaper_in_all_pays_always_from_the_shortest_pause_of_both() {
+    fn a_way_that_is_cheaper_in_all_pays_always_from_the_shortest_pause_of_both() {
         let found = cost(10.0, 2.0, 0.1).break_even(&cost(100.0, 90.0, 0.1));
         assert_eq!(found, BreakEven::Always(90.0));
     }

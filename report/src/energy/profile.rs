@@ -24,7 +24,7 @@ pub const BUILT_IN: [(&str, &str); 1] = [(
 )];
 
 /// More watts than any machine of one board draws.
-const MOST_WATTS: f64 = 1e6;
+const MAX_WATTS: f64 = 1e6;
 
 /// Where a number comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,8 +202,8 @@ impl Profile {
 /// # Errors
 /// Why not.
 pub fn check_power(of: &str, watts: f64) -> Result<(), String> {
-    if !(watts.is_finite() && (0.0..=MOST_WATTS).contains(&watts)) {
-        return Err(format!("{watts} is not between 0 and {MOST_WATTS} watts"));
+    if !(watts.is_finite() && (0.0..=MAX_WATTS).contains(&watts)) {
+        return Err(format!("{watts} is not between 0 and {MAX_WATTS} watts"));
     }
     let words: Vec<&str> = of.split('.').collect();
     let is_word = |word: &&str| {

@@ -8,8 +8,8 @@ use crate::plot::{self, Axis, Frame, Line, Marker, PlotError, Sample, Stack};
 use crate::timeline::Timeline;
 use crate::timeline::memory;
 
-/// More lines could not be told apart.
-const MOST_LINES: usize = 6;
+/// More lines cannot be distinguished.
+const MAX_LINES: usize = 6;
 const MIB: f64 = 1024.0 * 1024.0;
 
 fn axis_of_memory() -> Axis {
@@ -29,7 +29,7 @@ pub fn way_down(timeline: &Timeline) -> Result<Option<String>, PlotError> {
     let mut markers = Vec::new();
     let cycles = timeline.cycles();
     for &cycle in &cycles {
-        let Some(way) = memory::way_down(timeline, cycle).filter(|_| lines.len() < MOST_LINES)
+        let Some(way) = memory::way_down(timeline, cycle).filter(|_| lines.len() < MAX_LINES)
         else {
             continue;
         };
@@ -62,7 +62,7 @@ pub fn way_home(timeline: &Timeline) -> Result<Option<String>, PlotError> {
     let mut markers = Vec::new();
     let cycles = timeline.cycles();
     for &cycle in &cycles {
-        let Some(way) = memory::way_home(timeline, cycle).filter(|_| lines.len() < MOST_LINES)
+        let Some(way) = memory::way_home(timeline, cycle).filter(|_| lines.len() < MAX_LINES)
         else {
             continue;
         };
@@ -79,8 +79,8 @@ pub fn way_home(timeline: &Timeline) -> Result<Option<String>, PlotError> {
         markers.extend(offline);
     }
     let title = match cycles.len() {
-        0 | 1 => "Coming home: user memory",
-        _ => "Coming home: user memory still on the CXL node",
+        0 | 1 => "Migrating back: user memory",
+        _ => "Migrating back: user memory still on the CXL node",
     };
     let frame = Frame::new(title, Axis::new("time since waking [s]"), axis_of_memory());
     drawn(!lines.is_empty(), || plot::lines(&frame, &lines, &markers))
@@ -93,9 +93,9 @@ pub fn ways_home(cases: &[Case], timelines: &[Timeline]) -> Result<Option<String
         let way = memory::way_home(timelines.get(case.run)?, cycle)?;
         Some(Line::new(case.label.clone(), in_mib(&way.on_cxl)))
     };
-    let lines: Vec<Line> = cases.iter().filter_map(line).take(MOST_LINES).collect();
+    let lines: Vec<Line> = cases.iter().filter_map(line).take(MAX_LINES).collect();
     let frame = Frame::new(
-        "Coming home: user memory still on the CXL node",
+        "Migrating back: user memory still on the CXL node",
         Axis::new("time since waking [s]"),
         axis_of_memory(),
     );
@@ -196,7 +196,7 @@ pub fn pauses(energy: &Energy) -> Result<Option<String>, PlotError> {
         .cases
         .iter()
         .filter_map(|case| Some((case.label.clone(), case.pause?)))
-        .take(MOST_LINES - 2)
+        .take(MAX_LINES - 2)
         .collect();
     if of_cases.is_empty() {
         return Ok(None);

@@ -315,7 +315,7 @@ fn draw_counters(svg: &mut String, timeline: &Timeline, layout: &Layout, x: impl
     for lane in &layout.lanes {
         for (index, counter) in lane_counters(timeline, lane.lane).enumerate() {
             let top = lane.counters_top + index * COUNTER_HEIGHT;
-            let most = counter_most(counter);
+            let most = counter_max(counter);
             let room = COUNTER_HEIGHT as f64;
             // A counter that falls has started anew.
             for run in counter
@@ -341,7 +341,7 @@ fn draw_counters(svg: &mut String, timeline: &Timeline, layout: &Layout, x: impl
     }
 }
 
-fn counter_most(counter: &Counter) -> u64 {
+fn counter_max(counter: &Counter) -> u64 {
     counter
         .samples
         .iter()
@@ -397,7 +397,7 @@ pub fn script_data(timeline: &Timeline) -> Value {
             .enumerate()
             .map(|(index, counter)| {
                 json!({"n": counter.name, "y": lane.counters_top + index * COUNTER_HEIGHT,
-                   "h": COUNTER_HEIGHT, "max": format::bytes(counter_most(counter)),
+                   "h": COUNTER_HEIGHT, "max": format::bytes(counter_max(counter)),
                    "s": counter.samples})
             })
     });

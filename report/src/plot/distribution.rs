@@ -36,10 +36,10 @@ enum Shape {
 }
 
 /// Fewer values have no shape worth drawing: their points say all.
-const LEAST_FOR_A_VIOLIN: usize = 5;
-const LEAST_FOR_A_BOX: usize = 3;
+const MIN_FOR_A_VIOLIN: usize = 5;
+const MIN_FOR_A_BOX: usize = 3;
 /// More points than this would be a blot.
-const MOST_POINTS: usize = 400;
+const MAX_POINTS: usize = 400;
 
 /// A violin for each sample: its density, every value as a point, ticks at minimum, median and
 /// maximum.
@@ -105,7 +105,7 @@ fn draw_sample(
     };
     let centre = slot.centre;
     let density = match shape {
-        Shape::Violin if summary.n >= LEAST_FOR_A_VIOLIN => {
+        Shape::Violin if summary.n >= MIN_FOR_A_VIOLIN => {
             stats::density(places.iter().copied(), 64)
         }
         _ => Vec::new(),
@@ -131,7 +131,7 @@ fn draw_sample(
         body.push(body[0]);
         chart.draw_series([PathElement::new(body, outline)])?;
     }
-    if shape == Shape::Box && summary.n >= LEAST_FOR_A_BOX {
+    if shape == Shape::Box && summary.n >= MIN_FOR_A_BOX {
         let (left, right) = (
             centre - slot.half_width * 0.7,
             centre + slot.half_width * 0.7,
@@ -144,7 +144,7 @@ fn draw_sample(
         }
     }
     let radius_px = if summary.n < 20 { 3 } else { 2 };
-    for (index, place) in places.iter().take(MOST_POINTS).enumerate() {
+    for (index, place) in places.iter().take(MAX_POINTS).enumerate() {
         // The golden ratio spreads neighbours; the same input gives the same drawing.
         let spread = (index as f64 * 0.618_034).fract() * 2.0 - 1.0;
         let point = (centre + spread * width_at(*place) * 0.8, *place);

@@ -46,7 +46,7 @@ pub struct Marker {
 /// Lines differ by colour and by pattern.
 const DASHES: [Dash; 4] = [(1, 0), (8, 4), (2, 3), (14, 4)];
 /// Lines of more points do not show them.
-const MOST_POINTS: usize = 25;
+const MAX_POINTS: usize = 25;
 
 /// All lines in one frame.
 ///
@@ -95,7 +95,7 @@ pub fn lines(frame: &Frame, lines: &[Line], markers: &[Marker]) -> Result<String
             let style = RGBColor::from(palette::series(index)).stroke_width(2 * PX as u32);
             for piece in pieces(frame, line) {
                 let marked: Vec<(f64, f64)> = match piece.len() {
-                    0..=MOST_POINTS => piece.clone(),
+                    0..=MAX_POINTS => piece.clone(),
                     _ => Vec::new(),
                 };
                 let path = if line.step { steps(&piece) } else { piece };

@@ -22,7 +22,7 @@ pub struct WayDown {
 pub struct WayHome {
     /// Bytes still on the CXL node, over the time since waking.
     pub on_cxl: Progress,
-    /// Bytes that came home, in the same time.
+    /// Bytes that migrated back, in the same time.
     pub home: Progress,
     /// When the node was offline again.
     pub offline_s: Option<f64>,
@@ -106,7 +106,7 @@ pub fn way_home(timeline: &Timeline, cycle: u64) -> Option<WayHome> {
     let mut home = vec![(0.0, 0.0)];
     home.extend(moved(timeline, span_home, awake_ns));
     home.retain(|point| point.0 >= 0.0);
-    // All that was there: each mark tells; else what came home in the end.
+    // All that was there: each mark tells; else what had migrated back in the end.
     let marks = timeline
         .marks
         .iter()
