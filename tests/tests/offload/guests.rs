@@ -145,8 +145,17 @@ fn a_store_into_the_executors_memory_is_a_stop() {
             |said, run| {
                 assert_eq!(said.code, 1, "{address}: {}", said.all());
                 assert_eq!(run["stop"], stop, "{address}: {}", said.all());
-                let expected = u32::from_str_radix(&address[2..], 16).expect("an address");
-                assert_eq!(run["accessed"], expected, "{address}: {}", said.all());
+                let expected = u64::from_str_radix(&address[2..], 16).expect("an address");
+                let accessed = run["accessed"].as_u64().expect("an address");
+                // A store that nothing stopped is found by the guard words around it, so the
+                // address is known to the 32 bytes that they guard.
+                let known = if stop == "wild-store" { !31 } else { !0 };
+                assert_eq!(
+                    accessed & known,
+                    expected & known,
+                    "{address}: {}",
+                    said.all()
+                );
             },
         );
     }
