@@ -144,6 +144,7 @@ fn describe(file: &Path, inspection: &Inspection) -> String {
 
 fn describe_header(header: &HeaderView, row: &mut impl FnMut(&str, String)) {
     row("version", header.version.to_string());
+    row("made by", header.kind.to_string());
     row("state", header.state.to_string());
     let reason = if header.last_reason.is_ok() {
         String::new()

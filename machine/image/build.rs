@@ -10,6 +10,7 @@ const SOURCES: &[&str] = &[
     "header",
     "geometry",
     "check",
+    "snapshot",
     "plan",
     "user_pages",
     "copy",

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# Builds dormouse.ko against kernel headers that were unpacked (dpkg -x), not installed.
+# Builds dormouse.ko and dormouse_snapshot.ko against kernel headers that were unpacked (dpkg -x), not installed.
 #
 #   build.sh EXTRACTED-ROOT KERNEL-RELEASE WORK-DIR OUTPUT-DIR [TOOLS-ROOT]
 #
@@ -51,4 +51,6 @@ else
 	make --no-print-directory -C "$headers" -f "$root$common" M="$work" \
 		CONFIG_DEBUG_INFO_BTF_MODULES= modules
 fi
-strip --strip-debug -o "$output/dormouse.ko" "$work/dormouse.ko"
+for module in dormouse dormouse_snapshot; do
+	strip --strip-debug -o "$output/$module.ko" "$work/$module.ko"
+done

@@ -18,8 +18,19 @@
  *        …                                       the free ones between them
  *        + cxl_bytes        end of the window
  *
+ * Where firmware is not ours, the kernel's own snapshot takes the place of single saved
+ * pages (DORMOUSE_KIND_SNAPSHOT), and two devices that of the one window:
+ *
+ *   head                                         written by
+ *   base + 0                header copies        user space
+ *        + 12 KiB           node bitmap          user space   1 = occupied
+ *        + …                digests of user pages  user space
+ *        + data_offset      snapshot             user space
+ *        + cxl_bytes        end of the head
+ *   node                    user pages           Linux
+ *
  * All integers are little-endian (x86-64 only), all offsets count from the base
- * of the CXL window, all digests are XXH64 with seed 0.
+ * of the CXL window (or head), all digests are XXH64 with seed 0.
  */
 #ifndef DORMOUSE_IMAGE_H
 #define DORMOUSE_IMAGE_H
@@ -39,7 +50,7 @@ typedef uint64_t dm_u64;
 
 #define DORMOUSE_MAGIC			0x4553554f4d524f44ULL	/* "DORMOUSE" */
 #define DORMOUSE_MAILBOX_MAGIC		0x3158424c49414d44ULL	/* "DMAILBX1" */
-#define DORMOUSE_VERSION		2
+#define DORMOUSE_VERSION		3
 #define DORMOUSE_PAGE_SHIFT		12
 #define DORMOUSE_PAGE_BYTES		4096ULL
 #define DORMOUSE_HEADER_BYTES		4096ULL
@@ -62,6 +73,13 @@ typedef uint64_t dm_u64;
 #define DORMOUSE_FLAG_ENCRYPTED		1U
 /* More usable RAM ranges than any firmware map that we know. */
 #define DORMOUSE_MAX_RANGES		64
+
+/* The way to sleep that made the image, and so who restores it. Append only. */
+enum dormouse_kind {
+	DORMOUSE_KIND_FIRMWARE = 0,	/* firmware saves and restores single pages */
+	DORMOUSE_KIND_SNAPSHOT = 1,	/* the kernel's snapshot, given back by an initramfs */
+	DORMOUSE_KIND_COUNT
+};
 
 /* empty -> prepared -> saving -> suspended -> restoring -> consumed */
 enum dormouse_state {
@@ -115,6 +133,10 @@ enum dormouse_reason {
 	DORMOUSE_E_SAVED_COUNT = 27,	/* page counts disagree */
 	DORMOUSE_E_VOLATILE = 28,	/* no source vouches for the device */
 	DORMOUSE_E_USER_DIGEST = 29,	/* a user page changed while asleep */
+	DORMOUSE_E_KIND = 30,		/* an image of the other way to sleep */
+	DORMOUSE_E_KERNEL = 31,		/* another kernel than the one that sleeps */
+	DORMOUSE_E_NODE_IN_USE = 32,	/* Linux uses the memory of the user pages */
+	DORMOUSE_E_RESTORE = 33,	/* the kernel did not take its snapshot (detail: errno) */
 	DORMOUSE_REASON_COUNT
 };
 
@@ -171,6 +193,17 @@ struct dormouse_encryption {
 	dm_u64 tag_table_bytes;
 };
 
+/* Of DORMOUSE_KIND_SNAPSHOT only; all zero in other images. */
+struct dormouse_snapshot {
+	dm_u64 kernel_digest;		/* of the kernel's release, version and build */
+	dm_u64 firmware_map_digest;	/* of firmware's whole memory map, RAM or not */
+	dm_u64 node_base;		/* the device of the user pages */
+	dm_u64 node_bytes;
+	dm_u64 present_pages;		/* memory that the snapshot counts */
+	dm_u64 node_present_pages;	/* of it on the node, which is not there when it wakes */
+	dm_u64 room[8];			/* 0 */
+};
+
 struct dormouse_header {
 	dm_u64 magic;
 	dm_u32 version;
@@ -205,7 +238,7 @@ struct dormouse_header {
 	dm_u64 restored_pages;
 	dm_u64 wake_vector;		/* physical address below 1 MiB */
 	dm_u32 restore_attempts;
-	dm_u32 reserved0;
+	dm_u32 kind;			/* enum dormouse_kind */
 
 	/* History: survives from image to image. */
 	dm_u64 sleep_count;		/* commits so far */
@@ -226,8 +259,9 @@ struct dormouse_header {
 	dm_u64 user_pages;		/* pages that they cover */
 
 	struct dormouse_encryption encryption;
+	struct dormouse_snapshot snapshot;
 
-	dm_u8 reserved[3520];		/* zero; room for device lists */
+	dm_u8 reserved[3408];		/* zero; room for device lists */
 	dm_u64 header_digest;		/* XXH64 of every byte before it */
 };
 
@@ -296,6 +330,7 @@ const char *dormouse_reason_text(dm_u32 reason);	/* one sentence for people */
 const char *dormouse_phase_name(dm_u32 phase);		/* "save-copy" */
 const char *dormouse_persistence_name(dm_u32 persistence); /* "firmware" */
 const char *dormouse_user_check_name(dm_u32 user_check);	/* "sample" */
+const char *dormouse_kind_name(dm_u32 kind);		/* "snapshot" */
 
 /* --- header.c --- */
 /* Magic, version, size, flags, state number and digest of one copy. */
@@ -358,6 +393,34 @@ enum dormouse_reason dormouse_image_space(const struct dormouse_header *header,
 enum dormouse_reason dormouse_wake_vector_check(dm_u64 wake_vector,
 						const struct dormouse_geometry *geometry,
 						const dm_u64 *dram_bitmap);
+
+/* --- snapshot.c: images of DORMOUSE_KIND_SNAPSHOT --- */
+/*
+ * What the checker knows by itself. The window of `geometry` is the head; of `snapshot`,
+ * present_pages is the memory of the machine without the node, and node_present_pages is
+ * not used.
+ */
+struct dormouse_snapshot_facts {
+	struct dormouse_geometry geometry;
+	struct dormouse_snapshot snapshot;
+};
+/* A fresh EMPTY header; history is kept from `previous` if not NULL. */
+enum dormouse_reason dormouse_snapshot_init(struct dormouse_header *header,
+					    const struct dormouse_snapshot_facts *facts,
+					    const struct dormouse_header *previous);
+/*
+ * As dormouse_image_check, with the head as `window`, at least data_offset bytes of it
+ * readable. Reads neither the snapshot nor user pages.
+ */
+enum dormouse_reason dormouse_snapshot_check(const struct dormouse_header *header,
+					     const struct dormouse_snapshot_facts *facts,
+					     const void *window, dm_u32 allowed, dm_u64 *detail);
+/*
+ * As dormouse_user_compare, for the groups of the node, which `node` maps from its start.
+ * Only after dormouse_snapshot_check.
+ */
+dm_u64 dormouse_snapshot_compare(const struct dormouse_header *header, const void *window,
+				 const void *node, dm_u64 first, dm_u64 end);
 
 /* --- plan.c --- */
 /*

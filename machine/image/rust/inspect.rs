@@ -5,7 +5,7 @@ use std::io;
 use serde::{Serialize, Serializer};
 
 use crate::check::{self, HEADER_BYTES, Header};
-use crate::names::{Outcome, Persistence, Reason, State, UserCheck, phase_name};
+use crate::names::{ImageKind, Outcome, Persistence, Reason, State, UserCheck, phase_name};
 use crate::source::SleepImage;
 use crate::sys;
 
@@ -32,6 +32,21 @@ pub struct PhaseView {
     pub end_ns: u64,
     /// None when the phase did not happen or its end was never written.
     pub duration_ns: Option<u64>,
+}
+
+/// What only an image of the kernel's snapshot has.
+#[derive(Clone, Debug, Serialize)]
+pub struct SnapshotView {
+    /// Of the kernel that sleeps.
+    #[serde(serialize_with = "as_hex")]
+    pub kernel_digest: u64,
+    #[serde(serialize_with = "as_hex")]
+    pub firmware_map_digest: u64,
+    /// The device in which user pages lie.
+    pub node_base: u64,
+    pub node_bytes: u64,
+    pub present_pages: u64,
+    pub node_present_pages: u64,
 }
 
 /// Every field of a header, in its order. Digests and serials are hexadecimal in JSON.
@@ -68,6 +83,8 @@ pub struct HeaderView {
     pub restored_pages: u64,
     pub wake_vector: u64,
     pub restore_attempts: u32,
+    /// The way to sleep that made it.
+    pub kind: ImageKind,
     pub sleep_count: u64,
     pub resume_count: u64,
     pub last_outcome: Outcome,
@@ -84,6 +101,8 @@ pub struct HeaderView {
     pub user_table_digest: u64,
     pub user_groups: u64,
     pub user_pages: u64,
+    /// None unless the kind is `snapshot`.
+    pub snapshot: Option<SnapshotView>,
     #[serde(serialize_with = "as_hex")]
     pub header_digest: u64,
 }
@@ -130,6 +149,7 @@ impl From<&Header> for HeaderView {
             restored_pages: header.restored_pages,
             wake_vector: header.wake_vector,
             restore_attempts: header.restore_attempts,
+            kind: ImageKind(header.kind),
             sleep_count: header.sleep_count,
             resume_count: header.resume_count,
             last_outcome: Outcome(header.last_outcome),
@@ -143,6 +163,14 @@ impl From<&Header> for HeaderView {
             user_table_digest: header.user_table_digest,
             user_groups: header.user_groups,
             user_pages: header.user_pages,
+            snapshot: (header.kind == ImageKind::SNAPSHOT.0).then(|| SnapshotView {
+                kernel_digest: header.snapshot.kernel_digest,
+                firmware_map_digest: header.snapshot.firmware_map_digest,
+                node_base: header.snapshot.node_base,
+                node_bytes: header.snapshot.node_bytes,
+                present_pages: header.snapshot.present_pages,
+                node_present_pages: header.snapshot.node_present_pages,
+            }),
             header_digest: header.header_digest,
         }
     }

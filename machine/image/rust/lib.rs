@@ -22,16 +22,18 @@
 pub mod check;
 pub mod digest;
 pub mod edit;
+pub mod head;
 mod inspect;
 mod names;
 pub mod plan;
+pub mod snapshot;
 mod source;
 pub mod sys;
 pub mod user_pages;
 mod verify;
 
 pub use check::Refusal;
-pub use inspect::{CopyView, HeaderView, Inspection, MailboxView, PhaseView};
-pub use names::{Outcome, Persistence, Reason, State, UserCheck, phase_name};
+pub use inspect::{CopyView, HeaderView, Inspection, MailboxView, PhaseView, SnapshotView};
+pub use names::{ImageKind, Outcome, Persistence, Reason, State, UserCheck, phase_name};
 pub use source::{OpenError, SleepImage};
 pub use verify::{Verified, VerifyError};

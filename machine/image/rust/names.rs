@@ -48,6 +48,10 @@ impl Reason {
     pub const NO_ANSWER: Self = Self(sys::DORMOUSE_E_NO_ANSWER);
     pub const DISABLED: Self = Self(sys::DORMOUSE_E_DISABLED);
     pub const SAVED_COUNT: Self = Self(sys::DORMOUSE_E_SAVED_COUNT);
+    pub const KIND: Self = Self(sys::DORMOUSE_E_KIND);
+    pub const KERNEL: Self = Self(sys::DORMOUSE_E_KERNEL);
+    pub const NODE_IN_USE: Self = Self(sys::DORMOUSE_E_NODE_IN_USE);
+    pub const RESTORE: Self = Self(sys::DORMOUSE_E_RESTORE);
     pub const VOLATILE: Self = Self(sys::DORMOUSE_E_VOLATILE);
     pub const USER_DIGEST: Self = Self(sys::DORMOUSE_E_USER_DIGEST);
 
@@ -146,6 +150,20 @@ impl Persistence {
     }
 }
 
+/// The way to sleep that made an image: `enum dormouse_kind`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ImageKind(pub u32);
+
+impl ImageKind {
+    pub const FIRMWARE: Self = Self(sys::DORMOUSE_KIND_FIRMWARE);
+    pub const SNAPSHOT: Self = Self(sys::DORMOUSE_KIND_SNAPSHOT);
+
+    pub fn name(self) -> &'static str {
+        // SAFETY: takes any number.
+        name_from(unsafe { sys::dormouse_kind_name(self.0) })
+    }
+}
+
 /// Which user pages have a digest: `enum dormouse_user_check`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UserCheck(pub u32);
@@ -189,4 +207,4 @@ macro_rules! shown_by_name {
     )*};
 }
 
-shown_by_name!(State Outcome Persistence UserCheck);
+shown_by_name!(State Outcome Persistence ImageKind UserCheck);

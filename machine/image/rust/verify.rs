@@ -13,8 +13,9 @@ use serde::Serialize;
 
 use crate::check::{self, Geometry, Header, PAGE_BYTES, Refusal};
 use crate::digest::Xxh64;
-use crate::names::{Reason, State, UserCheck};
+use crate::names::{ImageKind, Reason, State, UserCheck};
 use crate::plan::{Bitmap, Plan};
+use crate::snapshot::{Facts, Machine};
 use crate::source::SleepImage;
 use crate::user_pages;
 
@@ -91,6 +92,9 @@ impl SleepImage<'_> {
             Ok(index) => &copies[index],
             Err(reason) => return refuse(reason, 0),
         };
+        if header.kind == ImageKind::SNAPSHOT.0 {
+            return self.verify_snapshot(header, &mut progress);
+        }
         let geometry = geometry_of(header).or_else(|reason| refuse(reason, 0))?;
         let mut judged = *header;
         // The file does not know the real map, with which these three would be compared.
@@ -154,6 +158,55 @@ impl SleepImage<'_> {
         })
     }
 
+    /// The same for an image of the kernel's snapshot: the user pages lie on another device, so
+    /// only their table is checked.
+    fn verify_snapshot(
+        &self,
+        header: &Header,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Verified, VerifyError> {
+        let (facts, judged) = facts_of(header).or_else(|reason| refuse(reason, 0))?;
+        let allowed = 1 << State::SUSPENDED.0 | 1 << State::RESTORING.0;
+        // As above: what is empty or consumed is called that, whatever the length of the file.
+        let alone = Header {
+            data_offset: u64::MAX,
+            ..judged
+        };
+        match facts.check(&alone, &[], allowed) {
+            Err(refusal) if refusal.reason != Reason::LAYOUT => return Err(refusal.into()),
+            _ => (),
+        }
+        if self.bytes() < header.cxl_bytes {
+            return refuse(Reason::CXL_SIZE, self.bytes());
+        }
+        let window = self.metadata(header)?;
+        facts.check(&judged, &window, allowed)?;
+        let saved_bytes = header.saved_pages * PAGE_BYTES;
+        let mut hash = Xxh64::new();
+        let mut buffer = vec![0; CHUNK_BYTES as usize];
+        let mut done_bytes = 0;
+        while done_bytes < saved_bytes {
+            let part = &mut buffer[..CHUNK_BYTES.min(saved_bytes - done_bytes) as usize];
+            self.read_at(header.data_offset + done_bytes, part)?;
+            hash.update(part);
+            done_bytes += part.len() as u64;
+            progress(done_bytes, saved_bytes);
+        }
+        if hash.finish() != header.saved_digest {
+            return refuse(Reason::SAVED_DIGEST, hash.finish());
+        }
+        Ok(Verified {
+            generation: header.generation,
+            state: State(header.state),
+            saved_bytes,
+            pieces: 1,
+            needed_bytes: saved_bytes,
+            available_bytes: header.cxl_bytes - header.data_offset,
+            user_check: UserCheck(header.user_check),
+            user_bytes: 0,
+        })
+    }
+
     /// The window up to the saved pages, aligned. Empty when the layout check will refuse
     /// data_offset before it reads anything.
     fn metadata(&self, header: &Header) -> Result<Vec<u64>, VerifyError> {
@@ -202,27 +255,40 @@ impl SleepImage<'_> {
     }
 }
 
+/// The machine that a snapshot's header describes, and the header with the map of that one.
+fn facts_of(header: &Header) -> Result<(Facts, Header), Reason> {
+    let ranges = ranges_of(header)?;
+    let geometry = Geometry::new(
+        header.cxl_base,
+        header.cxl_bytes,
+        header.reserved_bytes,
+        &ranges,
+    )?
+    .with_device(header.device_serial, header.dirty_shutdown_count);
+    let image = &header.snapshot;
+    let facts = Facts::new(
+        &geometry,
+        Machine {
+            kernel_digest: image.kernel_digest,
+            firmware_map_digest: image.firmware_map_digest,
+            node_base: image.node_base,
+            node_bytes: image.node_bytes,
+            present_pages: image.present_pages.saturating_sub(image.node_present_pages),
+        },
+    );
+    let own = facts.new_header(None)?;
+    let judged = Header {
+        dram_bytes: own.dram_bytes,
+        dram_pages: own.dram_pages,
+        memory_map_digest: own.memory_map_digest,
+        ..*header
+    };
+    Ok((facts, judged))
+}
+
 /// The machine that the header describes, with all memory outside the window as RAM.
 fn geometry_of(header: &Header) -> Result<Geometry, Reason> {
-    let cxl_end = header
-        .cxl_base
-        .checked_add(header.cxl_bytes)
-        .ok_or(Reason::CXL_SIZE)?;
-    let dram_end = header
-        .dram_pages
-        .checked_mul(PAGE_BYTES)
-        .ok_or(Reason::DRAM_SIZE)?;
-    if header.dram_bytes > dram_end || !header.dram_bytes.is_multiple_of(PAGE_BYTES) {
-        return Err(Reason::DRAM_SIZE);
-    }
-    let below = (0, dram_end.min(header.cxl_base));
-    let above = (cxl_end, dram_end.saturating_sub(cxl_end));
-    let ranges = [below, above];
-    let used = ranges
-        .iter()
-        .copied()
-        .filter(|&(_, bytes)| bytes != 0)
-        .collect::<Vec<_>>();
+    let used = ranges_of(header)?;
     let geometry = Geometry::new(
         header.cxl_base,
         header.cxl_bytes,
@@ -239,4 +305,25 @@ fn geometry_of(header: &Header) -> Result<Geometry, Reason> {
         Reason::NOT_READY => Err(Reason::LAYOUT),
         reason => Err(reason),
     }
+}
+
+/// All memory outside of the window, up to the header's end of DRAM.
+fn ranges_of(header: &Header) -> Result<Vec<(u64, u64)>, Reason> {
+    let cxl_end = header
+        .cxl_base
+        .checked_add(header.cxl_bytes)
+        .ok_or(Reason::CXL_SIZE)?;
+    let dram_end = header
+        .dram_pages
+        .checked_mul(PAGE_BYTES)
+        .ok_or(Reason::DRAM_SIZE)?;
+    if header.dram_bytes > dram_end || !header.dram_bytes.is_multiple_of(PAGE_BYTES) {
+        return Err(Reason::DRAM_SIZE);
+    }
+    let below = (0, dram_end.min(header.cxl_base));
+    let above = (cxl_end, dram_end.saturating_sub(cxl_end));
+    Ok([below, above]
+        .into_iter()
+        .filter(|&(_, bytes)| bytes != 0)
+        .collect())
 }

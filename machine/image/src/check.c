@@ -12,7 +12,7 @@ static const dm_u64 *bitmap_at(const void *window, dm_u64 offset)
 	return (const dm_u64 *)((const dm_u8 *)window + offset);
 }
 
-static enum dormouse_reason check_state(dm_u32 state, dm_u32 allowed)
+enum dormouse_reason dm_check_state(dm_u32 state, dm_u32 allowed)
 {
 	const dm_u32 image = 1U << DORMOUSE_STATE_SUSPENDED | 1U << DORMOUSE_STATE_RESTORING;
 
@@ -37,8 +37,8 @@ static enum dormouse_reason check_state(dm_u32 state, dm_u32 allowed)
 	}
 }
 
-static enum dormouse_reason check_geometry(const struct dormouse_header *header,
-					   const struct dormouse_geometry *geometry, dm_u64 *detail)
+enum dormouse_reason dm_check_geometry(const struct dormouse_header *header,
+				       const struct dormouse_geometry *geometry, dm_u64 *detail)
 {
 	const struct {
 		dm_u64 image;
@@ -67,6 +67,12 @@ static enum dormouse_reason check_geometry(const struct dormouse_header *header,
 		}
 	}
 	return DORMOUSE_OK;
+}
+
+enum dormouse_reason dm_check_persistence(dm_u32 persistence)
+{
+	return persistence == DORMOUSE_PERSISTENCE_UNKNOWN ||
+	       persistence >= DORMOUSE_PERSISTENCE_COUNT ? DORMOUSE_E_VOLATILE : DORMOUSE_OK;
 }
 
 /* [offset, offset + bytes) lies between the fixed parts and the saved pages. */
@@ -265,17 +271,21 @@ static enum dormouse_reason check_all(const struct dormouse_header *header,
 	if (reason != DORMOUSE_OK)
 		return reason;
 
+	*detail = header->kind;
+	if (header->kind != DORMOUSE_KIND_FIRMWARE)
+		return DORMOUSE_E_KIND;
+
 	*detail = header->state;
-	reason = check_state(header->state, allowed);
+	reason = dm_check_state(header->state, allowed);
 	if (reason != DORMOUSE_OK)
 		return reason;
 	*detail = header->persistence;
-	if (header->persistence == DORMOUSE_PERSISTENCE_UNKNOWN ||
-	    header->persistence >= DORMOUSE_PERSISTENCE_COUNT)
-		return DORMOUSE_E_VOLATILE;
+	reason = dm_check_persistence(header->persistence);
+	if (reason != DORMOUSE_OK)
+		return reason;
 	*detail = 0;
 
-	reason = check_geometry(header, geometry, detail);
+	reason = dm_check_geometry(header, geometry, detail);
 	if (reason != DORMOUSE_OK)
 		return reason;
 	reason = check_layout(header, geometry, detail);

@@ -59,19 +59,14 @@ static int range_is_plausible(dm_u64 base, dm_u64 bytes)
 	       bytes <= DM_PHYSICAL_LIMIT - base;
 }
 
-enum dormouse_reason dormouse_geometry_check(const struct dormouse_geometry *geometry)
+enum dormouse_reason dm_ranges_check(const struct dormouse_geometry *geometry)
 {
 	dm_u64 cxl_end, end = 0;
 	dm_u32 i;
 
 	if (!geometry->range_count || !geometry->cxl_bytes)
 		return DORMOUSE_E_NOT_READY;
-
-	if (!range_is_plausible(geometry->cxl_base, geometry->cxl_bytes) ||
-	    geometry->cxl_base & (DORMOUSE_BLOCK_BYTES - 1) ||
-	    !geometry->reserved_bytes ||
-	    geometry->reserved_bytes & (DORMOUSE_BLOCK_BYTES - 1) ||
-	    geometry->reserved_bytes > geometry->cxl_bytes)
+	if (!range_is_plausible(geometry->cxl_base, geometry->cxl_bytes))
 		return DORMOUSE_E_CXL_SIZE;
 	cxl_end = geometry->cxl_base + geometry->cxl_bytes;
 
@@ -87,6 +82,17 @@ enum dormouse_reason dormouse_geometry_check(const struct dormouse_geometry *geo
 			return DORMOUSE_E_MEMORY_MAP;
 	}
 	return DORMOUSE_OK;
+}
+
+enum dormouse_reason dormouse_geometry_check(const struct dormouse_geometry *geometry)
+{
+	if (!geometry->range_count || !geometry->cxl_bytes)
+		return DORMOUSE_E_NOT_READY;
+	if (geometry->cxl_base & (DORMOUSE_BLOCK_BYTES - 1) || !geometry->reserved_bytes ||
+	    geometry->reserved_bytes & (DORMOUSE_BLOCK_BYTES - 1) ||
+	    geometry->reserved_bytes > geometry->cxl_bytes)
+		return DORMOUSE_E_CXL_SIZE;
+	return dm_ranges_check(geometry);
 }
 
 enum dormouse_reason dormouse_layout(const struct dormouse_geometry *geometry,

@@ -23,16 +23,28 @@ enum dormouse_reason dm_header_identity(const struct dormouse_header *header)
 	return DORMOUSE_OK;
 }
 
+/* Whole words only. */
+static int is_zero(const void *room, dm_u64 bytes)
+{
+	const dm_u8 *in = room;
+	dm_u64 i, any = 0;
+
+	for (i = 0; i < bytes; i += 8)
+		any |= dm_load64(in + i);
+	return !any;
+}
+
 enum dormouse_reason dm_header_features(const struct dormouse_header *header)
 {
-	const dm_u8 *room = (const dm_u8 *)&header->encryption;
-	dm_u64 i;
-
-	if (header->flags || header->user_check >= DORMOUSE_USER_CHECK_COUNT)
+	if (header->flags || header->user_check >= DORMOUSE_USER_CHECK_COUNT ||
+	    header->kind >= DORMOUSE_KIND_COUNT)
 		return DORMOUSE_E_FLAGS;
-	for (i = 0; i < sizeof(header->encryption); i++)
-		if (room[i])
-			return DORMOUSE_E_FLAGS;
+	if (!is_zero(&header->encryption, sizeof(header->encryption)))
+		return DORMOUSE_E_FLAGS;
+	if (header->kind == DORMOUSE_KIND_SNAPSHOT ?
+	    !is_zero(header->snapshot.room, sizeof(header->snapshot.room)) :
+	    !is_zero(&header->snapshot, sizeof(header->snapshot)))
+		return DORMOUSE_E_FLAGS;
 	return DORMOUSE_OK;
 }
 
@@ -52,16 +64,6 @@ enum dormouse_reason dormouse_header_check(const struct dormouse_header *header)
 	return DORMOUSE_OK;
 }
 
-static int header_is_zero(const struct dormouse_header *header)
-{
-	const dm_u8 *in = (const dm_u8 *)header;
-	dm_u64 i, any = 0;
-
-	for (i = 0; i < DORMOUSE_HEADER_BYTES; i += 8)
-		any |= dm_load64(in + i);
-	return !any;
-}
-
 int dormouse_header_select(const struct dormouse_header copies[DORMOUSE_HEADER_COPIES],
 			   enum dormouse_reason *why)
 {
@@ -70,7 +72,7 @@ int dormouse_header_select(const struct dormouse_header copies[DORMOUSE_HEADER_C
 
 	for (i = 0; i < DORMOUSE_HEADER_COPIES; i++) {
 		reason[i] = dormouse_header_check(&copies[i]);
-		if (reason[i] == DORMOUSE_E_MAGIC && header_is_zero(&copies[i]))
+		if (reason[i] == DORMOUSE_E_MAGIC && is_zero(&copies[i], DORMOUSE_HEADER_BYTES))
 			reason[i] = DORMOUSE_E_NO_IMAGE;
 	}
 
@@ -116,8 +118,8 @@ void dormouse_header_commit(struct dormouse_header copies[DORMOUSE_HEADER_COPIES
 		write_copy(&copies[!target], header);
 }
 
-void dormouse_header_init(struct dormouse_header *header, const struct dormouse_geometry *geometry,
-			  const struct dormouse_header *previous)
+void dm_header_fill(struct dormouse_header *header, const struct dormouse_geometry *geometry,
+		    const struct dormouse_header *previous)
 {
 	dm_u64 generation = 0, sleep_count = 0, resume_count = 0, last_detail = 0;
 	dm_u32 last_outcome = DORMOUSE_OUTCOME_NONE, last_reason = DORMOUSE_OK;
@@ -147,12 +149,18 @@ void dormouse_header_init(struct dormouse_header *header, const struct dormouse_
 	header->memory_map_digest = dormouse_geometry_digest(geometry);
 	header->device_serial = geometry->device_serial;
 	header->dirty_shutdown_count = geometry->dirty_shutdown_count;
-	/* A geometry that has no layout leaves zeros, which no check lets pass. */
-	dormouse_layout(geometry, header);
 
 	header->sleep_count = sleep_count;
 	header->resume_count = resume_count;
 	header->last_outcome = last_outcome;
 	header->last_reason = last_reason;
 	header->last_detail = last_detail;
+}
+
+void dormouse_header_init(struct dormouse_header *header, const struct dormouse_geometry *geometry,
+			  const struct dormouse_header *previous)
+{
+	dm_header_fill(header, geometry, previous);
+	/* A geometry that has no layout leaves zeros, which no check lets pass. */
+	dormouse_layout(geometry, header);
 }

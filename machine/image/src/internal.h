@@ -112,6 +112,27 @@ enum dormouse_reason dm_header_identity(const struct dormouse_header *header);
 /* Nothing that this version does not know: flags, kinds of digests, encryption. */
 enum dormouse_reason dm_header_features(const struct dormouse_header *header);
 
+/* A fresh EMPTY header without a layout. */
+void dm_header_fill(struct dormouse_header *header, const struct dormouse_geometry *geometry,
+		    const struct dormouse_header *previous);
+
+/* The window is plausible, and the ranges are ascending, disjoint and outside of it. */
+enum dormouse_reason dm_ranges_check(const struct dormouse_geometry *geometry);
+
+/* Whether the state is one of `allowed`, or why not. */
+enum dormouse_reason dm_check_state(dm_u32 state, dm_u32 allowed);
+
+/* Memory map, window and device of the header against the checker's. */
+enum dormouse_reason dm_check_geometry(const struct dormouse_header *header,
+				       const struct dormouse_geometry *geometry, dm_u64 *detail);
+
+/* A source vouches for the device, or a person took the risk. */
+enum dormouse_reason dm_check_persistence(dm_u32 persistence);
+
+/* Compares groups [first, end), which `data` maps from group 0 on: the first that differs. */
+dm_u64 dm_compare_groups(const struct dormouse_header *header, const void *window,
+			 const void *data, dm_u64 data_pages, dm_u64 first, dm_u64 end);
+
 /* Every line that [data, data + bytes) touches, without the fence at the end. */
 void dm_flush_lines(const volatile void *data, dm_u64 bytes);
 

@@ -45,6 +45,11 @@ static const char *const user_check_names[DORMOUSE_USER_CHECK_COUNT] = {
 	[DORMOUSE_USER_CHECK_ALL] = "all",
 };
 
+static const char *const kind_names[DORMOUSE_KIND_COUNT] = {
+	[DORMOUSE_KIND_FIRMWARE] = "firmware",
+	[DORMOUSE_KIND_SNAPSHOT] = "snapshot",
+};
+
 static const struct {
 	const char *name;
 	const char *text;
@@ -86,6 +91,11 @@ static const struct {
 	[DORMOUSE_E_VOLATILE] = { "volatile",
 		"no source states that the CXL device keeps its contents without power" },
 	[DORMOUSE_E_USER_DIGEST] = { "user-digest", "a program's page changed while asleep" },
+	[DORMOUSE_E_KIND] = { "kind", "the image was made by the other way to sleep" },
+	[DORMOUSE_E_KERNEL] = { "kernel", "another kernel was booted than the one that sleeps" },
+	[DORMOUSE_E_NODE_IN_USE] = { "node-in-use",
+		"Linux uses the memory in which the programs' pages lie" },
+	[DORMOUSE_E_RESTORE] = { "restore", "the kernel did not take its snapshot back" },
 };
 
 static const char unknown[] = "unknown";
@@ -124,4 +134,9 @@ const char *dormouse_persistence_name(dm_u32 persistence)
 const char *dormouse_user_check_name(dm_u32 user_check)
 {
 	return user_check < DORMOUSE_USER_CHECK_COUNT ? user_check_names[user_check] : unknown;
+}
+
+const char *dormouse_kind_name(dm_u32 kind)
+{
+	return kind < DORMOUSE_KIND_COUNT ? kind_names[kind] : unknown;
 }

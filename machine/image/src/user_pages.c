@@ -38,13 +38,12 @@ dm_u64 dormouse_group_digest(const void *group, dm_u64 pages)
 	return digest ? digest : 1;
 }
 
-dm_u64 dormouse_user_compare(const struct dormouse_header *header, const void *window,
-			     dm_u64 first, dm_u64 end)
+dm_u64 dm_compare_groups(const struct dormouse_header *header, const void *window,
+			 const void *data, dm_u64 data_pages, dm_u64 first, dm_u64 end)
 {
-	const dm_u8 *bytes = window;
+	const dm_u8 *bytes = window, *group_bytes = data;
 	const dm_u64 *bitmap = (const dm_u64 *)(bytes + header->cxl_bitmap_offset);
 	const dm_u64 *table = (const dm_u64 *)(bytes + header->user_table_offset);
-	const dm_u64 window_pages = header->cxl_bytes >> DORMOUSE_PAGE_SHIFT;
 	dm_u64 group, pages, left;
 
 	if (header->user_check == DORMOUSE_USER_CHECK_NONE)
@@ -53,14 +52,21 @@ dm_u64 dormouse_user_compare(const struct dormouse_header *header, const void *w
 		if (!table[group])
 			continue;
 		pages = bitmap[group];
-		/* Bits behind the end of the window stand for no pages. */
-		left = window_pages - group * DORMOUSE_GROUP_PAGES;
+		/* Bits behind the end of the data stand for no pages. */
+		left = data_pages - group * DORMOUSE_GROUP_PAGES;
 		if (left < DORMOUSE_GROUP_PAGES)
 			pages &= (1ULL << left) - 1;
-		if (dormouse_group_digest(bytes + group * DORMOUSE_GROUP_BYTES,
+		if (dormouse_group_digest(group_bytes + group * DORMOUSE_GROUP_BYTES,
 					  dormouse_user_pages(header->user_check, pages)) !=
 		    table[group])
 			return group;
 	}
 	return end;
+}
+
+dm_u64 dormouse_user_compare(const struct dormouse_header *header, const void *window,
+			     dm_u64 first, dm_u64 end)
+{
+	return dm_compare_groups(header, window, window,
+				 header->cxl_bytes >> DORMOUSE_PAGE_SHIFT, first, end);
 }

@@ -18,9 +18,10 @@ fn the_page_lists_each_header_field_at_its_offset() {
         dram_bytes dram_pages memory_map_digest device_serial dirty_shutdown_count
         dram_bitmap_offset dram_bitmap_bytes dram_bitmap_digest cxl_bitmap_offset
         cxl_bitmap_bytes cxl_bitmap_digest data_offset request_pages saved_pages saved_digest
-        restored_pages wake_vector restore_attempts reserved0 sleep_count resume_count
+        restored_pages wake_vector restore_attempts kind sleep_count resume_count
         last_outcome last_reason last_detail phase persistence user_check user_table_offset
-        user_table_bytes user_table_digest user_groups user_pages encryption reserved header_digest
+        user_table_bytes user_table_digest user_groups user_pages encryption snapshot
+        reserved header_digest
     );
     let ends = fields
         .iter()
