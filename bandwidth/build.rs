@@ -8,7 +8,8 @@ const SCHEDULERS: [&str; 2] = ["dormouse", "empty"];
 fn main() {
     println!("cargo:rerun-if-changed=bpf");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
-    let headers = std::env::var("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
+    let headers =
+        std::env::var("DEP_BPF_INCLUDE").expect("libbpf-sys reports where its headers are");
     for name in SCHEDULERS {
         let mut clang = Command::new("clang");
         clang

@@ -28,7 +28,7 @@ step() {
 		say "  next: report it with the directory $directory: this must not happen" ;;
 	13[0-9] | 14[0-9])
 		say "$what: $(basename "$1") was ended by signal $((status - 128))"
-		say "  next: signal 9 is mostly a lack of memory ('dmesg' tells; 8 GiB are needed); then 'make demo' again"
+		say "  next: signal 9 is mostly a lack of memory ('dmesg' shows it; 8 GiB are needed); then 'make demo' again"
 		;;
 	*)
 		say "$what: failed with exit code $status"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Words that are not the field's, in the rooms that scripts/words.txt enforces (--all: in all of them).
+# Words of scripts/words.txt that are not the field's, in every file of this tree.
 set -Eeuo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib/say.sh

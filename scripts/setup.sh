@@ -80,7 +80,7 @@ if [ "${1:-}" = --check ]; then
 	say "  next: run 'make setup'"
 	exit 3
 fi
-# A cargo that is in the way is not mended by installing another one behind it.
+# Installing a second cargo behind a broken one in the search path does not help.
 [ "$rust_state" != broken ] || missing "$rust_found" "$rust_next"
 
 if ! prefix=$(root_prefix); then

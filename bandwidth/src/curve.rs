@@ -24,8 +24,8 @@ pub const SHIPPED: [(&str, &str); 3] = [
     ("linear-knee", include_str!("../curves/linear-knee.csv")),
 ];
 
-/// The name of the first one before 0.2.
-const OLD_NAME: &str = "seed-fpga";
+/// An alias of the first one.
+const OLD_NAME: &str = "seed-fpga"; // until 0.3
 
 /// A curve that cannot be used.
 #[derive(Debug, thiserror::Error)]

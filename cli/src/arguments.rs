@@ -92,7 +92,7 @@ pub enum Part {
     Kernel,
 }
 
-/// Check whether this machine is ready, part by part, and print what to do where it is not
+/// Check what this machine lacks, part by part, and print how to get it
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -163,12 +163,12 @@ Examples:
 
 Reads events.jsonl and cycles.jsonl in each DIR (or in its directories cycle-001, cycle-002, …).
 
-One DIR: its timeline. Writes DIR/report.html, one self-contained page, DIR/timeline.svg, its drawing
-alone, and DIR/trace.json, which Perfetto and chrome://tracing open.
+One DIR: its timeline. Writes DIR/report.html, one self-contained page,
+DIR/timeline.svg, its drawing alone, and DIR/trace.json for Perfetto and chrome://tracing.
 
 Two or more: a table of medians, phase by phase, each with its ratio to the first. Writes
-comparison.html into the first DIR, or to the path that -o gives. Cycles of a run that differ in mode or in
-filled memory are separate cases.
+comparison.html into the first DIR, or to the path that -o gives. Cycles of a run that differ in
+mode or in filled memory are separate cases.
 
 With a power profile: joules by phase, and the shortest pause for which sleeping saves energy.
 docs/reference/power-profiles.md describes the file. Built in: xeon-cxl-fpga.")]

@@ -1,5 +1,5 @@
-//! `dormouse image inspect|verify`: what a sleep image says of itself, and whether the next
-//! power-on would restore it.
+//! `dormouse image inspect|verify`: the fields of a sleep image, and whether the next power-on
+//! would restore it.
 
 use std::fmt::Write;
 use std::io::IsTerminal;

@@ -1,4 +1,4 @@
-//! What the parts log, on stderr: quiet by default, more with `-v`, exactly as `RUST_LOG` says.
+//! Log messages on stderr: warnings by default, more with `-v`, or by `RUST_LOG`.
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;

@@ -1,4 +1,4 @@
-//! How standard output is drawn on, and a calm end when its reader has gone away.
+//! Colours of standard output, and a silent exit when its reader is gone.
 
 use std::io::{self, IsTerminal};
 

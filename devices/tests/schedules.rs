@@ -88,7 +88,7 @@ fn on_ten_thousand_graphs_no_device_goes_before_those_it_waits_for_and_none_beat
         let problem = random_problem(&mut random, most, direction);
         refused += problem.edges.refused.len();
         let cpus = 1 + random.below(8) as usize;
-        let least_ns = bound(&problem, cpus).ns();
+        let bound_ns = bound(&problem, cpus).ns();
         for schedule in SCHEDULES {
             let flags = flags(&mut random, &problem);
             let setting = Setting {
@@ -108,8 +108,8 @@ fn on_ten_thousand_graphs_no_device_goes_before_those_it_waits_for_and_none_beat
                 panic!("{}: {broken}", what());
             }
             assert!(
-                outcome.makespan_ns >= least_ns,
-                "{}: {} ns is below the bound of {least_ns} ns",
+                outcome.makespan_ns >= bound_ns,
+                "{}: {} ns is below the bound of {bound_ns} ns",
                 what(),
                 outcome.makespan_ns
             );

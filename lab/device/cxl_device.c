@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A memory device that counts and saturates, as a plugin of the emulator.
+ * An emulated memory device with traffic counters and a bandwidth limit: a QEMU plugin.
  *
  *  each access of the machine ──▶ is it on one of the nodes? ──▶ cache of that processor
  *                                                                      │ misses, write-backs
- *   counters (a BAR, as the seed's FPGA has them) ◀── counts ──────────┤
+ *   counters (a BAR laid out as in Kämmerer 2025) ◀── counts ──────────┤
  *   a ring of sampled lines beside them ◀── one of many, at random ────┤
  *   the processor waits while too much is under way ◀── one queue ─────┘
  *
@@ -14,15 +14,15 @@
  *
  * The device serves a line in `service_ns`, one after the other, for all nodes together; an answer
  * takes `latency_ns` more. A processor goes on until `depth` of its reads are under way and then
- * waits for the oldest, in the host's time: so much memory-level parallelism there is, and the
- * queue is never longer than all processors' depths. Write-backs take their turn but nobody waits
- * for them.
+ * waits for the oldest, in the host's time: `depth` is the memory-level parallelism, and the queue
+ * is never longer than the sum of all processors' depths. Write-backs take their turn but no
+ * processor waits for them.
  *
  * About one of `sample` lines that the device serves, read or written back, is sampled: its address
  * goes into a ring. How many lines lie between two samples is random (1 to 2 * sample - 1, each as
- * likely), so programs that do something each so many lines are sampled as others are. A device's
- * hotness monitoring unit (CXL 3.2) tells addresses, too, but counts of units that are hot, and by
- * its own addresses instead of the host's.
+ * likely), so programs with a regular pattern are sampled like others. A device's
+ * hotness monitoring unit (CXL 3.2) reports addresses, too, but as counts of hot units, and with
+ * device addresses instead of host addresses.
  *
  * Left out: what other memory does to the cache (only lines of the nodes are in it), prefetching,
  * further levels, coherence between caches (a line may be in two of them), page tables (the

@@ -14,7 +14,7 @@
 #define PLUGIN_VERSION 1
 #define PLUGIN_EXPORT __attribute__((visibility("default")))
 
-/* What the emulator tells of itself. */
+/* The emulator's description of itself. */
 struct qemu_info {
 	const char *target_name;
 	struct {

@@ -305,7 +305,7 @@ impl Apt {
         Ok(files)
     }
 
-    /// Fetches binary packages into `folder`; `percent` hears how far all of them are.
+    /// Fetches binary packages into `folder`; `percent` receives the progress of all of them.
     pub fn download(
         &self,
         files: &[ArchiveFile],

@@ -450,11 +450,11 @@ mod tests {
     fn a_second_build_waits_for_the_first() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path()).unwrap();
-        let first = cache.lock(|| panic!("nobody else holds it")).unwrap();
-        let (told, heard) = std::sync::mpsc::channel();
+        let first = cache.lock(|| panic!("it is not locked")).unwrap();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let other = cache.clone();
-        let second = std::thread::spawn(move || other.lock(|| told.send(()).unwrap()).map(drop));
-        heard.recv().unwrap();
+        let second = std::thread::spawn(move || other.lock(|| sender.send(()).unwrap()).map(drop));
+        receiver.recv().unwrap();
         drop(first);
         second.join().unwrap().unwrap();
     }

@@ -1,4 +1,4 @@
-//! Why the emulated machine did not do what was asked, and which exit code says so.
+//! Errors of the emulated machine, and their exit codes.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What saved pages consist of, as far as their struct pages tell: statistics only,
+ * What saved pages consist of, as far as their struct pages show: statistics only,
  * nothing decides by it.
  */
 #include <linux/memory_hotplug.h>

@@ -153,7 +153,7 @@ void dormouse_user_digest_early(struct dormouse_device *d);
 void dormouse_user_digest(struct dormouse_device *d);
 
 /* --- handover.c --- */
-/* Asks firmware for a dry run: 0 if it answers at all, or -ETIMEDOUT. */
+/* Requests a dry run from firmware: 0 if it answers at all, or -ETIMEDOUT. */
 int dormouse_firmware_answers(struct dormouse_device *d);
 int dormouse_handover_register(void);
 void dormouse_handover_unregister(void);

@@ -1,5 +1,5 @@
-//! The verbs `dormouse sleep` and `dormouse migrate-back`: their arguments, what they print, and their
-//! exit codes. The `dormouse` command only mounts them.
+//! The verbs `dormouse sleep` and `dormouse migrate-back`: their arguments, what they print, and
+//! their exit codes. The `dormouse` command only mounts them.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -25,7 +25,7 @@ use crate::owner::describe;
 pub enum MigrateBackArgument {
     /// Migrate pages back before this command ends
     Wait,
-    /// Leave it to a process of its own
+    /// Migrate pages back in a separate process
     Background,
     /// Leave them on the CXL node; run `dormouse migrate-back` later
     Never,
@@ -50,11 +50,11 @@ fn parse_rate(text: &str) -> Result<u64, String> {
 /// How pages migrate back; shared by both verbs.
 #[derive(Debug, Clone, Args)]
 pub struct MigrateBackChoices {
-    /// Bytes per second at most while they migrate back, such as 500M (default: no limit)
+    /// Maximum bytes per second of migrating back, such as 500M (default: no limit)
     #[arg(long, value_name = "BYTES/s", value_parser = parse_rate, env = "DORMOUSE_RATE")]
     pub rate: Option<u64>,
 
-    /// In which order pages migrate back
+    /// The order in which pages migrate back
     #[arg(
         long,
         value_enum,
@@ -76,13 +76,13 @@ pub struct MigrateBackChoices {
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
-  dormouse sleep --dry-run             what would move, what would be saved, does it fit
+  dormouse sleep --dry-run             what would move and be saved, and whether it fits
   dormouse sleep                       sleep; after waking wait until all pages are in DRAM
   dormouse sleep --migrate-back background --rate 500M
   dormouse sleep --verify-user-pages all
   dormouse sleep --json --events sleep.jsonl
 
-Exit codes: 0 slept and woke; 1 refused or failed, the machine runs on as before; 2 wrong usage;
+Exit codes: 0 slept and woke; 1 refused or failed, and the machine continues to run; 2 wrong usage;
 3 this machine lacks something (see `dormouse doctor`).")]
 pub struct SleepArgs {
     /// The NUMA node of the CXL memory: a number, or auto (the dax device in firmware's window)
@@ -97,13 +97,14 @@ pub struct SleepArgs {
     #[arg(
         long = "migrate-back",
         alias = "home",
+        value_name = "WHEN",
         value_enum,
         default_value = "wait",
         env = "DORMOUSE_HOME"
     )]
     pub home: MigrateBackArgument,
 
-    /// A cgroup (path or name) that keeps running while others are stopped; may be repeated
+    /// A cgroup (path or name) that is not frozen; may be repeated
     #[arg(
         long,
         value_name = "CGROUP",
@@ -112,7 +113,7 @@ pub struct SleepArgs {
     )]
     pub keep: Vec<String>,
 
-    /// Seconds that user space may take to stop
+    /// Maximum seconds for freezing user space
     #[arg(
         long,
         value_name = "SECONDS",
@@ -125,8 +126,8 @@ pub struct SleepArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Sleep even where it is not known that the CXL device keeps its contents without power; the
-    /// image records it
+    /// Sleep even if no source states that the CXL device keeps its contents without power; the
+    /// image records this
     #[arg(
         long,
         env = "DORMOUSE_ACCEPT_VOLATILE",
@@ -148,16 +149,16 @@ pub struct SleepArgs {
     pub choices: MigrateBackChoices,
 }
 
-/// Bring pages back from the CXL node, those in use first.
+/// Migrate pages back from the CXL node to DRAM.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
-  dormouse migrate-back                        as fast as it goes, with progress
-  dormouse migrate-back --rate 500M            gently, while services run
+  dormouse migrate-back                        at full speed, with progress
+  dormouse migrate-back --rate 500M            at a limited rate, while services run
   dormouse migrate-back --json
 
-May be stopped (Ctrl-C) and called again. Exit codes: 0 done, or stopped by a signal; 1 pages are
-left that could not move, or it failed; 2 wrong usage; 3 this machine lacks something.")]
+Can be stopped (Ctrl-C) and called again. Exit codes: 0 done, or stopped by a signal; 1 some pages
+could not move, or it failed; 2 wrong usage; 3 this machine lacks something.")]
 pub struct MigrateBackArgs {
     /// The NUMA node of the CXL memory: a number, or auto (that of the last sleep)
     #[arg(long, default_value = "auto", value_parser = parse_node, env = "DORMOUSE_NODE")]
@@ -174,7 +175,8 @@ pub struct MigrateBackArgs {
 fn cancel_on_signals() -> Cancel {
     let cancel = Cancel::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // Without a handler a signal just ends us: /run/dormouse then holds what `migrate-back` must thaw.
+        // Without a handler a signal just ends us: /run/dormouse then holds what `migrate-back`
+        // must thaw.
         let _ = signal_hook::flag::register(signal, cancel.0.clone());
     }
     cancel

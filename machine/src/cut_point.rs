@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Only QEMU has that file. No option, environment variable or file on a disk sets a point, so
-//! a sleep on hardware can neither be stopped here by accident nor be asked to.
+//! nothing can stop a sleep on hardware here, by accident or on purpose.
 //!
 //! Each step's events name the points around it: `before-STEP` and `after-STEP`. Two more lie
 //! inside a step: `migrating` and `migrating-back`, when half of the user pages have moved.
@@ -164,7 +164,7 @@ mod tests {
     use crate::system::clock::event;
 
     #[test]
-    fn a_point_lies_before_or_after_its_own_step_only() {
+    fn a_point_is_before_or_after_its_own_step_only() {
         let at = |name: &str, kind, point: &str| stands_at(&event("suspend", name, kind), point);
         assert!(at("freeze", Kind::End, "after-freeze"));
         assert!(at("freeze", Kind::Begin, "before-freeze"));

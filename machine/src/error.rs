@@ -42,7 +42,7 @@ pub enum SleepError {
     },
 
     #[error(
-        "the sleep could be lost with the power: {reasons}; `dormouse doctor sleep` tells more, \
+        "the sleep could be lost with the power: {reasons}; `dormouse doctor sleep` shows more, \
          and --accept-volatile takes the risk"
     )]
     Volatile { reasons: String },

@@ -1,4 +1,4 @@
-//! What a caller may choose for going to sleep and for migrating back.
+//! Options of going to sleep and of migrating back.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Whole processes, most recently running first: a process that runs often and briefly is probably
-    /// interactive, and is served first.
+    /// Whole processes, most recently running first: a process that runs often and briefly is
+    /// probably interactive, and is served first.
     ///
     /// After Zimmer 2024, section 3.3.2, which sorts by `sched_info.last_arrival`. That field
     /// is not visible to user space; `se.exec_start` (last time that the scheduler accounted the
@@ -50,7 +50,7 @@ pub enum NodeChoice {
 pub enum VerifyUserPages {
     /// No page
     None,
-    /// A few hundred pages, at no cost: finds a device that another system has used
+    /// A few hundred pages, in constant time: finds a device that another system has used
     #[default]
     Sample,
     /// Every page: finds any change, and takes time in proportion to the memory in use

@@ -1,10 +1,11 @@
-//! An owner of memory, as plain data: a process, a file system, the kernel; and the kinds of memory.
+//! An owner of memory, as plain data: a process, a file system, the kernel; and the kinds of
+//! memory.
 
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::human;
 
-/// So many fit into a sentence.
+/// Maximum number of owners in a message.
 const NAMED: usize = 5;
 
 /// What kind of memory it is; for memory that stayed in DRAM, why it stayed.

@@ -1,4 +1,4 @@
-//! What a sleep and a migration back report; the names are relied on by others.
+//! Reports of a sleep and of migrating back; scripts rely on the names of the fields.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +36,8 @@ pub struct Plan {
     pub persistence_reasons: Vec<String>,
 }
 
-/// One sleep, from the call to user space running again (and pages in DRAM, if that was waited for).
+/// One sleep, from the call to user space running again (and pages in DRAM, if that was waited
+/// for).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct SleepReport {
     /// `resumed`, or `dry-run`.
@@ -89,8 +90,8 @@ pub struct MigrateBackReport {
     /// Processes that were looked at.
     pub processes: u64,
     pub failed_pages: u64,
-    /// The order that was followed: `hot-first` falls back to `process-order` where the kernel cannot say
-    /// which pages are hot.
+    /// The order that was followed: `hot-first` falls back to `process-order` where the kernel
+    /// cannot say which pages are hot.
     #[serde(default)]
     pub policy: String,
     /// Why it fell back.

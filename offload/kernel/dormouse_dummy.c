@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Dummy platform devices and their driver: a tree of them, each with registers that are saved at
- * suspend, and brought back at resume, and with something to do in every other phase. What they do is
- * what drivers do: locks, lists, memory, waits.
+ * suspend, and brought back at resume, and with something to do in every other phase. What they do
+ * is what drivers do: locks, lists, memory, waits.
  */
 #include <linux/crc32.h>
 #include <linux/delay.h>
@@ -30,7 +30,7 @@ enum dummy_phase {
 /* What the device is; the driver's own part is in memory that it allocates. */
 struct dummy_device {
 	u32 state;
-	u32 power;	/* what it was told last */
+	u32 power;	/* the last value written */
 	u32 suspends;
 	u32 resumes;
 	u32 words[DUMMY_WORDS];
@@ -61,7 +61,7 @@ static void dummy_event(struct device *dev, enum dummy_phase phase)
 			to_platform_device(dev)->id << 8 | phase;
 }
 
-/* What the device is told, and the time that it takes. */
+/* Changes the state of the device, which takes the time that its power needs. */
 static void dummy_tell(struct dummy *dummy)
 {
 	unsigned long flags;

@@ -43,7 +43,7 @@ fn modes() -> Vec<Mode> {
     modes
 }
 
-/// Runs programs on so many random inputs each, in every mode, as A32 and as T32, linear-mapped at
+/// Runs each program on `inputs` random inputs in every mode, as A32 and as T32, linear-mapped at
 /// 0xc0000000 and at the small core's own addresses; prints a line for each program.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* The executor on an MPS2 with Cortex-M3: runs the job in memory and says what came of it. */
+/* The executor on an MPS2 with Cortex-M3: runs the job in memory and reports its outcome. */
 #include "offload_target.h"
 #include "target.h"
 
@@ -70,7 +70,7 @@ static void protect_all(const struct offload_job *job)
 	protect(3, TARGET_OTHER_TABLE, 0x00400000, 0xcf, ACCESS_READ, 0);
 	protect(4, layout->host_base, layout->size, 0, ACCESS_ALL, NEVER_EXECUTE);
 	protect_text(layout->text_start + delta, layout->text_end + delta);
-	/* Below the stack nobody writes, not even an exception. */
+	/* Nothing writes below the stack, not even an exception. */
 	guard = (job->stack_bottom + delta - 4096) & ~4095u;
 	if (job->stack_bottom - job->stack_guard >= 8192)
 		protect(7, guard, 4096, 0, ACCESS_NONE, NEVER_EXECUTE);
@@ -174,7 +174,7 @@ static uint32_t handle_fault(uint32_t host)
 
 	*fault_status = status;
 	if (status & 0x10) {
-		/* Where it was should have been put on the stack: nobody knows. */
+		/* Its address should have been put on the stack: it is unknown. */
 		__asm volatile ("mrs %0, psp" : "=r" (executor.cpu.r[SP]));
 		executor.cpu.r[SP] -= executor.job->layout.host_base - executor.job->layout.guest_base;
 		executor.cpu.r[PC] = 0;

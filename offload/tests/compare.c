@@ -32,7 +32,7 @@ static void describe(const char *what, const struct offload_cpu *a, const struct
 		a->control & 0x20, b->control & 0x20);
 }
 
-/* Below the guest's stack pointer memory is nobody's. */
+/* Memory below the guest's stack pointer is undefined. */
 static bool same_memory(const struct oracle *oracle, struct edge *edge, uint32_t sp)
 {
 	uint32_t offset = sp - oracle->base;

@@ -5,7 +5,7 @@
  *
  *   differential WHAT COUNT [SEED [OPTIONS [CACHE]]]
  *
- *   instructions, thumb-instructions    each line of a table, so many encodings and states
+ *   instructions, thumb-instructions    each line of a table, with N encodings and states
  *   blocks, thumb-blocks                random blocks of 1 to 40 instructions
  *   loops, thumb-loops                  random loops over pointers
  *   hand-back                           blocks of both; at one instruction of each the executor hands

@@ -30,7 +30,7 @@ extern uint64_t dice_state;
 uint32_t dice(void);
 uint32_t below(uint32_t limit);
 struct oracle oracle_new(uint32_t base);
-/* Runs until an instruction that stops, at most so many; true: it stopped by the MARKER. */
+/* Runs until an instruction that stops, or the maximum; true: it stopped at the MARKER. */
 bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t max_instructions);
 /* Where the oracle's last access found nothing. It may go on for an instruction after a store. */
 extern uint32_t oracle_missed;
@@ -55,7 +55,7 @@ bool is_transfer(enum a32_op op);
  * an interrupt may use at any time, and the translator does.
  */
 bool exposes_stack(enum a32_op op, uint32_t word);
-/* Runs both from one state, the oracle for at most so many instructions; false: they differ. */
+/* Runs both from one state, the oracle up to a maximum of instructions; false: they differ. */
 bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu *start,
 	     uint32_t bytes, uint32_t max_instructions);
 

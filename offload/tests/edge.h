@@ -36,7 +36,7 @@ struct edge {
 /* offset: 0 for a linear map at its host addresses. */
 struct edge *edge_new(uint32_t guest_base, uint32_t scratch, bool thumb, uint32_t options,
 		      uint32_t cache_size);
-/* Runs from cpu on (r[15] is the entry), at most so many rounds; cpu is what it is then. */
+/* Runs from cpu on (r[15] is the entry) up to a maximum of rounds; leaves the final state in cpu. */
 enum offload_stop edge_run(struct edge *edge, struct offload_cpu *cpu, uint64_t rounds);
 /* No exclusive access of an earlier run is open any more. */
 void edge_clear_exclusive(struct edge *edge);

@@ -26,6 +26,6 @@ ExecStart=/run/payload/bin/dormouse-guest agent
 Environment=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 
 UNIT
-# The target after multi-user.target: the lab hears of the machine when its services run.
+# The target after multi-user.target: the machine reports to the lab when its services run.
 mkdir -p "$root/etc/systemd/system/graphical.target.wants"
 ln -s ../lab-agent.service "$root/etc/systemd/system/graphical.target.wants/lab-agent.service"

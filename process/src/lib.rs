@@ -1,4 +1,4 @@
-//! Whole-process persistence: keeps an unmodified program across a loss of power.
+//! Whole-process persistence: keeps an unmodified program across a power loss.
 //!
 //! ```text
 //!   program (tree of processes)              tracker (dormouse process run)            store (file, DAX)

@@ -1,5 +1,5 @@
-//! What stands in the way of a restore is named, and leaves nothing behind; out of the way, the
-//! same state restores.
+//! An obstacle to a restore is named, and the refused restore leaves nothing behind; without the
+//! obstacle the same state is restored.
 
 mod common;
 #[path = "common/roundtrip.rs"]

@@ -1,4 +1,4 @@
-//! A program that was persisted, killed and recreated goes on as if nothing had happened.
+//! A program that was persisted, killed and recreated continues unchanged.
 
 mod common;
 #[path = "common/roundtrip.rs"]

@@ -92,7 +92,7 @@ impl Row {
             "resume.total" => "power-on to running".to_owned(),
             "home" => "pages home".to_owned(),
             "saved" => "saved".to_owned(),
-            "brought-home" => "brought home".to_owned(),
+            "migrated-back" => "migrated back".to_owned(),
             other => other.rsplit('.').next().unwrap_or(other).to_owned(),
         }
     }
@@ -224,7 +224,7 @@ pub fn rows(cases: &[Case]) -> Vec<Row> {
     rows.push(row("home", Unit::Seconds, cases, |c| c.home_s));
     let size = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
     rows.push(row("saved", Unit::Bytes, cases, |c| size(c.saved_bytes)));
-    rows.push(row("brought-home", Unit::Bytes, cases, |c| {
+    rows.push(row("migrated-back", Unit::Bytes, cases, |c| {
         size(c.home_bytes)
     }));
     rows.retain(|row| row.cells.iter().any(Option::is_some));

@@ -22,7 +22,8 @@ const MAX_CONSOLE_LINE_BYTES: usize = 4096;
 /// More details than any event of ours has.
 const MAX_CONSOLE_DETAILS: usize = 64;
 
-/// Details that say when the host heard of an event of another clock, in the host's `t_ns`.
+/// Details that give the time at which the host received an event of another clock, in the host's
+/// `t_ns`.
 pub const HOST_STAMPS: [&str; 2] = ["host_t_ns", "host_ns"];
 
 /// Whose clock `t_ns` was read from; clocks are aligned when a report is made.

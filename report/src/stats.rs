@@ -189,7 +189,7 @@ mod tests {
         }
 
         #[test]
-        fn a_density_is_never_negative_and_lies_within_the_values(values in any_values()) {
+        fn a_density_is_never_negative_and_stays_within_the_values(values in any_values()) {
             let summary = Summary::of(values.iter().copied()).unwrap();
             for (at, density) in density(values, 40) {
                 prop_assert!(density >= 0.0 && density.is_finite());

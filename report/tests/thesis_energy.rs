@@ -1,5 +1,6 @@
 //! The energies that the thesis on Suspend-to-CXL prints (chapter 5.5) from its own durations and
-//! from powers that its text states. docs/reference/power-profiles.md says of each number where it comes from.
+//! from powers that its text states. docs/reference/power-profiles.md says of each number where it
+//! comes from.
 
 use std::path::Path;
 
@@ -97,7 +98,7 @@ fn idle_cells_of_table_5_9_are_above_136_watts_times_table_5_3_by_as_much_as_the
 }
 
 #[test]
-fn hibernation_at_4_and_8_gib_lies_between_the_durations_that_the_text_prints() {
+fn hibernation_at_4_and_8_gib_is_between_the_durations_that_the_text_prints() {
     let watts = thesis()
         .1
         .profile

@@ -20,7 +20,7 @@ failed() {
 	exit 1
 }
 
-# For `trap 'died "$LINENO" "$BASH_COMMAND"' ERR`: an end that nobody foresaw names its place.
+# For `trap 'died "$LINENO" "$BASH_COMMAND"' ERR`: an unforeseen end names its place.
 died() {
 	local status=$?
 	# A subshell's end is its parent's to report.

@@ -1,9 +1,8 @@
 """Looks for the words of scripts/words.txt in the files of this tree.
 
 Run by scripts/lint-words.sh:
-    lint-words.sh            errors in the rooms that words.txt enforces; exit 1 if there is one
-    lint-words.sh --all      every room; exit 1 if there is a word anywhere
-    lint-words.sh PATH…      only these files and folders, enforced or not
+    lint-words.sh            every file of the tree (as with --all); exit 1 if there is a word anywhere
+    lint-words.sh PATH…      only these files and folders
     --count                  one line for each top folder instead of one for each word
 
 A finding is a line: FILE:LINE: "word": write: what to write instead.
@@ -48,7 +47,7 @@ class Word:
 
 def read_words():
     """The settings and the words of words.txt."""
-    settings = {"enforce": [], "skip": [], "allow": []}
+    settings = {"skip": [], "allow": []}
     words = []
     for number, line in enumerate(WORDS.read_text(encoding="utf-8").splitlines(), 1):
         line = line.strip()
@@ -103,7 +102,6 @@ def main():
     """Prints the findings; the exit code says whether there was one."""
     arguments = sys.argv[1:]
     count = "--count" in arguments
-    everything = "--all" in arguments
     paths = [a.rstrip("/") for a in arguments if not a.startswith("--")]
     settings, words = read_words()
     listed = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True)
@@ -114,8 +112,6 @@ def main():
     ]
     if paths:
         names = [name for name in names if is_in(name, paths)]
-    elif not everything:
-        names = [name for name in names if is_in(name, settings["enforce"])]
     rooms, number_found = {}, 0
     for name, number, found, instead in findings(names, settings, words):
         number_found += 1

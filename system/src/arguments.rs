@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 pub struct Size(pub u64);
 
 impl Size {
-    /// So many MiB.
+    /// A number of MiB.
     pub const fn mib(mebibytes: u64) -> Size {
         Size(mebibytes << 20)
     }

@@ -64,13 +64,14 @@ pub struct Program {
     options: Vec<String>,
     command: Vec<String>,
     tracker: Option<Child>,
-    /// Verbs that nobody waited for; [`Program::cut`] does.
+    /// Verbs that are still running; [`Program::cut`] waits for them.
     verbs: Vec<Child>,
     _alone: Option<Alone>,
 }
 
 impl Program {
-    /// Nothing is started yet. A benchmark, which has no others beside it, need not be alone. What the program leaves behind becomes this test's child.
+    /// Nothing is started yet. A benchmark, which has no others beside it, need not be alone. What
+    /// the program leaves behind becomes this test's child.
     pub fn new(
         alone: impl Into<Option<Alone>>,
         directory: &Path,

@@ -14,11 +14,11 @@ pub const READS_PER_REQUEST: u64 = 64;
 pub const DRAM_READ_NS: u64 = 100;
 pub const CXL_READ_NS: u64 = 300;
 /// Scans that are judged together: with four shards, 2048 reads in a tenth of a second.
-const LOOKS_TOGETHER: usize = 8;
+const SCANS_TOGETHER: usize = 8;
 
-/// One look of a shard; see `lab/guest/src/service.rs`.
+/// One scan of a shard; see `lab/guest/src/service.rs`.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Look {
+pub struct Scan {
     pub t_ns: u64,
     pub cxl_reads: Vec<u64>,
     pub cold_on_cxl: u64,
@@ -29,10 +29,10 @@ pub struct Look {
 #[derive(Clone, Debug, Default)]
 pub struct Waking {
     /// In the order of time, of all shards.
-    pub looks: Vec<Look>,
+    pub scans: Vec<Scan>,
     /// The first instruction of user space.
     pub woke_ns: u64,
-    /// All pages are home.
+    /// All pages are back in DRAM.
     pub home_ns: u64,
 }
 
@@ -46,14 +46,14 @@ impl Waking {
             let path = folder.join(name);
             fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
         };
-        let mut looks: Vec<Look> = text("after-1.txt")?
+        let mut scans: Vec<Scan> = text("after-1.txt")?
             .lines()
             // The service is still writing when it is read.
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect();
-        looks.sort_by_key(|look| look.t_ns);
+        scans.sort_by_key(|scan| scan.t_ns);
         let mut waking = Waking {
-            looks,
+            scans,
             ..Waking::default()
         };
         for line in text("events.jsonl")?.lines() {
@@ -76,26 +76,26 @@ impl Waking {
         if waking.woke_ns == 0 || waking.home_ns <= waking.woke_ns {
             return Err("the timeline has no waking or no migration back".into());
         }
-        if waking.after_waking().count() < LOOKS_TOGETHER {
+        if waking.after_waking().count() < SCANS_TOGETHER {
             return Err("the service wrote down too little".into());
         }
         Ok(waking)
     }
 
-    fn after_waking(&self) -> impl Iterator<Item = &Look> {
-        self.looks.iter().filter(|look| look.t_ns >= self.woke_ns)
+    fn after_waking(&self) -> impl Iterator<Item = &Scan> {
+        self.scans.iter().filter(|scan| scan.t_ns >= self.woke_ns)
     }
 
     /// Reads that did not find what was written.
     pub fn bad_reads(&self) -> u64 {
-        self.looks.iter().map(|look| look.bad).max().unwrap_or(0)
+        self.scans.iter().map(|scan| scan.bad).max().unwrap_or(0)
     }
 
     /// Seconds from waking until at least `share` of the reads hit DRAM, and go on to do so.
     pub fn seconds_until(&self, share: f64) -> Option<f64> {
-        let looks: Vec<&Look> = self.after_waking().collect();
-        let good = |together: &&[&Look]| dram_share(together) >= share;
-        let windows: Vec<&[&Look]> = looks.windows(LOOKS_TOGETHER).collect();
+        let scans: Vec<&Scan> = self.after_waking().collect();
+        let good = |together: &&[&Scan]| dram_share(together) >= share;
+        let windows: Vec<&[&Scan]> = scans.windows(SCANS_TOGETHER).collect();
         let last_bad = windows.iter().rposition(|window| !good(window));
         let first_good = match last_bad {
             None => windows.first()?,
@@ -108,9 +108,9 @@ impl Waking {
     /// What part of the reads hit DRAM, and what part of the pages that are not hot is home, from
     /// `t_ns` on.
     pub fn shares_at(&self, t_ns: u64) -> Option<(f64, f64)> {
-        let looks: Vec<&Look> = self.looks.iter().filter(|look| look.t_ns >= t_ns).collect();
-        let window = looks.get(..LOOKS_TOGETHER)?;
-        let away: u64 = window.iter().map(|look| look.cold_on_cxl).sum();
+        let scans: Vec<&Scan> = self.scans.iter().filter(|scan| scan.t_ns >= t_ns).collect();
+        let window = scans.get(..SCANS_TOGETHER)?;
+        let away: u64 = window.iter().map(|scan| scan.cold_on_cxl).sum();
         let cold_home = 1.0 - away as f64 / (window.len() * COLD_PAGES) as f64;
         Some((dram_share(window), cold_home))
     }
@@ -118,9 +118,9 @@ impl Waking {
     /// Modelled latencies of requests in the first `seconds` after waking, ascending.
     pub fn latencies_ns(&self, seconds: f64) -> Vec<u64> {
         let until_ns = self.woke_ns + (seconds * 1e9) as u64;
-        let looks = self.after_waking().take_while(|look| look.t_ns <= until_ns);
-        let mut latencies: Vec<u64> = looks
-            .flat_map(|look| &look.cxl_reads)
+        let scans = self.after_waking().take_while(|scan| scan.t_ns <= until_ns);
+        let mut latencies: Vec<u64> = scans
+            .flat_map(|scan| &scan.cxl_reads)
             .map(|cxl| {
                 let dram = READS_PER_REQUEST.saturating_sub(*cxl);
                 cxl * CXL_READ_NS + dram * DRAM_READ_NS
@@ -130,18 +130,18 @@ impl Waking {
         latencies
     }
 
-    /// From waking until all pages are home.
+    /// From waking until all pages are back in DRAM.
     pub fn home_s(&self) -> f64 {
         (self.home_ns - self.woke_ns) as f64 / 1e9
     }
 }
 
-/// Pages that are not hot, in each look.
+/// Pages that are not hot, in each scan.
 const COLD_PAGES: usize = 32;
 
-fn dram_share(looks: &[&Look]) -> f64 {
-    let requests: usize = looks.iter().map(|look| look.cxl_reads.len()).sum();
-    let cxl: u64 = looks.iter().flat_map(|look| &look.cxl_reads).sum();
+fn dram_share(scans: &[&Scan]) -> f64 {
+    let requests: usize = scans.iter().map(|scan| scan.cxl_reads.len()).sum();
+    let cxl: u64 = scans.iter().flat_map(|scan| &scan.cxl_reads).sum();
     1.0 - cxl as f64 / (requests as u64 * READS_PER_REQUEST).max(1) as f64
 }
 
@@ -150,14 +150,14 @@ mod tests {
     use super::*;
 
     fn waking(cxl: &[u64]) -> Waking {
-        let look = |(index, cxl): (usize, &u64)| Look {
+        let scan = |(index, cxl): (usize, &u64)| Scan {
             t_ns: index as u64 * 1_000_000_000,
             cxl_reads: vec![*cxl; 8],
             cold_on_cxl: if index < 20 { 32 } else { 16 },
             bad: 0,
         };
         Waking {
-            looks: cxl.iter().enumerate().map(look).collect(),
+            scans: cxl.iter().enumerate().map(scan).collect(),
             woke_ns: 2_000_000_000,
             home_ns: 50_000_000_000,
         }
@@ -169,7 +169,7 @@ mod tests {
         cxl.extend([0; 10]);
         cxl.extend([64; 3]);
         cxl.extend([0; 20]);
-        // Bad until second 22; seven good looks more, and a window is good.
+        // Bad until second 22; seven good scans more, and a window is good.
         assert_eq!(waking(&cxl).seconds_until(0.95), Some(23.0 + 7.0 - 2.0));
         assert_eq!(waking(&[64; 30]).seconds_until(0.95), None);
     }

@@ -87,8 +87,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
             "working_point_gib_s": curve.working_point() / GIB,
             "threshold_gib_s": threshold / GIB,
             "max_latency_ns": arguments.latency,
-            // The name before 0.2.
-            "most_latency_ns": arguments.latency,
+            "most_latency_ns": arguments.latency, // former name, until 0.3
             "cpus": machine.cpus,
             "policies": verdicts,
         }))?;

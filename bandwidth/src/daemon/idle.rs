@@ -22,7 +22,7 @@
 pub const IDLE_THRESHOLD_CPUS: f64 = 0.004;
 /// Each idle user is scanned in one of this many passes,
 pub const MIN_TURNS: u64 = 4;
-/// or, with a reliable sum, in one of so many that no pass has more scans than this,
+/// or, with a reliable sum, so rarely that no pass has more scans than this,
 pub const MAX_SCANS: usize = 16;
 /// at most this many passes,
 pub const MAX_TURNS: u64 = 64;

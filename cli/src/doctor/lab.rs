@@ -1,4 +1,4 @@
-//! Can the emulated machine be built and run here?
+//! Checks whether the emulated machine can be built and run here.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! `dormouse doctor`: is this machine ready, part by part, and what to do where it is not.
+//! `dormouse doctor`: what this machine lacks, for each capability, and how to get it.
 //!
 //! Probes (thin, on a root path so that tests use a fake tree) fill plain facts; pure functions
 //! turn facts into checks; this file groups and prints them.

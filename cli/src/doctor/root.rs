@@ -1,4 +1,4 @@
-//! What probes share: programs on a search path, versions, free space.
+//! Helpers of the probes: programs on a search path, versions, free space.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Can this machine itself sleep in CXL memory?
+//! Checks whether this machine itself can sleep in CXL memory.
 
 use dormouse_machine::hotness::damon::{self, Offer};
 use dormouse_machine::node::{self, DaxDevice};
@@ -42,7 +42,7 @@ pub struct Facts {
     pub auto_online_blocks: String,
     /// Whether the CXL device keeps its contents without power; none without the module.
     pub persistence: Option<Verdict>,
-    /// Whether the kernel can tell which pages are hot.
+    /// Whether the kernel can report which pages are hot.
     pub damon: Option<Offer>,
 }
 

@@ -81,9 +81,9 @@ static uint32_t random_cost_us(void)
 	}
 }
 
-static struct graph random_graph(uint32_t most_devices)
+static struct graph random_graph(uint32_t max_devices)
 {
-	struct graph g = { .devices = random_below(most_devices + 1) };
+	struct graph g = { .devices = random_below(max_devices + 1) };
 	uint32_t dense = random_below(4), order_percent = random_below(101);
 	uint32_t i;
 
@@ -325,8 +325,8 @@ static void check_phase(struct run *r, uint64_t took_us)
 	CHECK(took_us <= sum_us, "%" PRIu64 " us, and one after the other %" PRIu64, took_us,
 	      sum_us);
 	/*
-	 * With no threshold nobody who could run is left unused, so Graham's bound (1969) holds:
-	 * the longest path, and all work shared by the processors.
+	 * With no threshold no ready device waits while a processor is idle, so Graham's bound
+	 * (1969) holds: the longest path, and all work shared by the processors.
 	 */
 	if (!r->core->settings.threshold_us && !r->core->settings.sleepers &&
 	    r->workers >= r->core->settings.cpus && !r->failed) {
@@ -376,9 +376,9 @@ static void one_phase(const struct graph *g, struct dpm_graph_core *core,
 	free(r.finished);
 }
 
-static void one_graph(uint32_t most_devices, uint64_t *phases)
+static void one_graph(uint32_t max_devices, uint64_t *phases)
 {
-	struct graph g = random_graph(most_devices);
+	struct graph g = random_graph(max_devices);
 	uint64_t bytes = dpm_graph_bytes(g.devices, g.edges);
 	/* Exactly that much, so that a sanitizer sees a step beyond. */
 	void *memory = allocate(1, bytes);
@@ -418,14 +418,14 @@ int main(int argc, char **argv)
 {
 	uint64_t graphs = argc > 1 ? number(argv[1]) : 10000;
 	uint64_t seed = argc > 2 ? number(argv[2]) : 1;
-	uint32_t most_devices = argc > 3 ? number(argv[3]) : 2000;
+	uint32_t max_devices = argc > 3 ? number(argv[3]) : 2000;
 	uint64_t phases = 0, i;
 
 	for (i = 0; i < graphs; i++) {
 		this_seed = seed + i;
 		random_state = this_seed;
 		/* Large ones are rare, or they would be all that is done. */
-		one_graph(i % 50 ? (most_devices < 60 ? most_devices : 60) : most_devices, &phases);
+		one_graph(i % 50 ? (max_devices < 60 ? max_devices : 60) : max_devices, &phases);
 	}
 	printf("graph_core: %" PRIu64 " graphs, %" PRIu64 " phases: every order kept\n", graphs,
 	       phases);

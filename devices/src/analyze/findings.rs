@@ -1,5 +1,5 @@
 //! Possible improvements: each finding has the observation, the reason, the remedy, and
-//! that would gain as far as it can be reckoned.
+//! the gain where it can be computed.
 
 use serde::Serialize;
 
@@ -49,7 +49,7 @@ const NOTABLE_NS: u64 = 1_000_000;
 /// A step that takes more than this part of its direction is reported.
 const NOTABLE_SHARE: f64 = 0.05;
 /// How many names a finding lists.
-const MOST_NAMES: usize = 12;
+const MAX_NAMES: usize = 12;
 
 /// All findings; the largest gain first, unknown gains last. Failures
 /// come before everything.
@@ -86,7 +86,7 @@ fn setting_of<'a>(context: &'a Context, path: &str) -> Option<&'a str> {
 
 fn names(context: &Context, devices: impl Iterator<Item = usize>) -> Vec<String> {
     devices
-        .take(MOST_NAMES)
+        .take(MAX_NAMES)
         .map(|device| title(context.recording, device))
         .collect()
 }
@@ -334,7 +334,7 @@ fn slow_alone(context: &Context) -> Option<Finding> {
                before."
             .to_owned(),
         gain_ns: None,
-        about: slow.into_iter().take(MOST_NAMES).map(|one| one.0).collect(),
+        about: slow.into_iter().take(MAX_NAMES).map(|one| one.0).collect(),
     })
 }
 

@@ -1,4 +1,4 @@
-//! The analysis as a page: what is devices' own in it; timeline and style are `report`'s.
+//! The analysis as a page: the parts about devices; timeline and style come from `report`.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! One pass over the devices: what it took, what it could take, and why it did not.
+//! One pass over the devices: its duration, its lower bound, and the reasons for the difference.
 
 use serde::Serialize;
 

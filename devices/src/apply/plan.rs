@@ -1,4 +1,4 @@
-//! Which switches are to be changed: a pure function of what is and what is wanted.
+//! The switches to change: a pure function of the current and the wanted values.
 
 use std::path::Path;
 
@@ -152,7 +152,7 @@ pub fn plan(
         if unknown > 0 {
             notes.push(format!(
                 "{unknown} devices of the recording that should be async are not on this machine \
-                 (or cannot be told from others); they were left out"
+                 (or match more than one device); they were left out"
             ));
         }
     }

@@ -1,4 +1,4 @@
-//! What keeps the changes over a reboot: a udev rule for devices, tmpfiles.d for the rest.
+//! Files that keep the changes over a reboot: a udev rule for devices, tmpfiles.d for the rest.
 
 use std::fmt::Write;
 use std::fs;

@@ -9,7 +9,7 @@ use dormouse_system::arguments::duration;
 /// Suspend and resume of devices: record, analyse, simulate other orders, apply what helps
 #[derive(Debug, Subcommand)]
 pub enum DevicesCommand {
-    /// Suspend this machine under ftrace, and keep what its devices did
+    /// Suspend this machine under ftrace, and record its devices
     #[command(after_help = "\
 Examples:
   dormouse devices record first                    s2idle; the real-time clock wakes after 10 s
@@ -24,7 +24,7 @@ platform, processors, core (the last two with --state deep); it needs CONFIG_PM_
 Exit codes: 0 recorded; 1 the machine did not suspend, or files cannot be written; 2 wrong usage; 3
 this machine lacks something (all of it is listed, nothing was changed); 130 interrupted.")]
     Record(RecordArguments),
-    /// Show where the time of a suspend and resume went, and what to do about it
+    /// Show where the time of a suspend and resume went, and possible remedies
     #[command(after_help = "\
 Examples:
   dormouse devices analyze out/devices/first          what `record` wrote; writes its report.html
@@ -45,12 +45,12 @@ Examples:
   dormouse devices simulate trace.txt --cpus 8 --threshold 500us
   dormouse devices simulate out/devices/first --overhead queue=2us --overhead wake=4us --json
 
-Reads what `analyze` reads. The bound is what no order of the devices can be faster than: the
+Reads what `analyze` reads. The bound is the lower bound of any order of the devices: the
 longest chain of devices that wait for each other, or all work divided by the CPUs.
 
-Exit codes: as of `analyze`.")]
+Exit codes: those of `analyze`.")]
     Simulate(SimulateArguments),
-    /// Set this machine's switches for suspend, or put them back
+    /// Set this machine's switches for suspend, or restore them
     #[command(after_help = "\
 Examples:
   dormouse devices apply --recording out/devices/first --async-threshold 1ms --dry-run
@@ -58,8 +58,8 @@ Examples:
   dormouse devices apply --order graph --order-scope declared
   dormouse devices apply --undo
 
-Prints each change. What everything was is kept in the state file before the first change, so an
-apply that was cut off can be undone, too; a switch that was changed by others since is left
+Prints each change. The former values are written to the state file before the first change, so an
+interrupted apply can be undone, too; a switch that another program has changed since is left
 alone. --snippet prints a udev rule and a tmpfiles.d file that do the same at each boot.
 
 Exit codes: 0 done; 1 a switch refuses (those before it are set, --undo puts them back); 2 wrong
@@ -70,7 +70,7 @@ usage; 3 the machine has no such switch.")]
 /// Arguments of `record`.
 #[derive(Debug, Args)]
 pub struct RecordArguments {
-    /// Where the recording goes: a name below out/devices, or a path
+    /// The directory of the recording: a name below out/devices, or a path
     #[arg(value_name = "DIR")]
     pub output: PathBuf,
 
@@ -78,15 +78,15 @@ pub struct RecordArguments {
     #[arg(long, value_enum, default_value = "s2idle")]
     pub state: StateName,
 
-    /// Go down to this level only, and come back at once
+    /// Suspend down to this level only, and resume at once
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub test: Option<TestName>,
 
-    /// Let the real-time clock wake the machine after this time; never: something else does
+    /// Let the real-time clock wake the machine after this time; never: it is woken otherwise
     #[arg(long, value_name = "TIME", value_parser = wake, conflicts_with = "test")]
     pub wake_after: Option<Wake>,
 
-    /// How often
+    /// Number of suspends
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub cycles: u32,
 
@@ -94,8 +94,8 @@ pub struct RecordArguments {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     pub pause: Duration,
 
-    /// Without scheduling events: nothing is known of idle CPUs, of time on the CPU and of who
-    /// froze last
+    /// Record no scheduling events: idle CPUs, time on the CPU and the last tasks to freeze stay
+    /// unknown
     #[arg(long)]
     pub no_switches: bool,
 
@@ -131,13 +131,13 @@ impl From<StateName> for crate::record::State {
 pub enum TestName {
     /// Processes are frozen
     Freezer,
-    /// And devices are suspended
+    /// Then devices are suspended
     Devices,
-    /// And the platform is prepared
+    /// Then the platform is prepared
     Platform,
-    /// And CPUs are switched off (deep)
+    /// Then CPUs are taken offline (deep)
     Processors,
-    /// And the core is suspended (deep)
+    /// Then the core is suspended (deep)
     Core,
 }
 
@@ -156,7 +156,7 @@ impl From<TestName> for crate::record::Test {
 /// What wakes the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// The real-time clock, after so many seconds.
+    /// The real-time clock, after this many seconds.
     After(u64),
     /// Nothing does
     Never,
@@ -181,7 +181,8 @@ pub struct ApplyArguments {
     #[arg(long, value_name = "FILE")]
     pub recording: Option<PathBuf>,
 
-    /// power/async for devices slower than this and for all that is tied to them, none for others
+    /// Set power/async for devices slower than this and for their suppliers and consumers, and
+    /// clear it for all others
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "recording", group = "what", conflicts_with = "all_async")]
     pub async_threshold: Option<Duration>,
 
@@ -205,8 +206,8 @@ pub struct ApplyArguments {
     #[arg(long, value_enum, value_name = "SWITCH", group = "what")]
     pub print_times: Option<Switch>,
 
-    /// /sys/power/pm_graph of the kernel series (devices/kernel): in which order devices suspend and
-    /// resume
+    /// /sys/power/pm_graph of the kernel series (devices/kernel): the order in which devices
+    /// suspend and resume
     #[arg(long, value_enum, value_name = "ORDER", group = "what")]
     pub order: Option<Order>,
 
@@ -218,7 +219,7 @@ pub struct ApplyArguments {
     #[arg(long, value_name = "TIME", value_parser = duration, group = "what")]
     pub order_threshold: Option<Duration>,
 
-    /// Put back what earlier calls changed
+    /// Restore the values from before earlier calls
     #[arg(long, group = "what", conflicts_with_all = ["async_threshold", "all_async", "pm_async", "sync_on_suspend", "mem_sleep", "print_times", "order", "order_scope", "order_threshold", "snippet"])]
     pub undo: bool,
 
@@ -226,17 +227,16 @@ pub struct ApplyArguments {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Print what does the same at each boot
+    /// Print a udev rule and a tmpfiles.d file that do the same at each boot
     #[arg(long)]
     pub snippet: bool,
 
-    /// Where it is kept what everything was
     #[arg(
         long,
         value_name = "FILE",
         default_value = "/var/lib/dormouse/devices/apply.json"
     )]
-    /// Where the former values are kept
+    /// The file that keeps the former values
     pub state: PathBuf,
 
     /// Another sysfs, for instance a copy
@@ -251,11 +251,11 @@ pub struct ApplyArguments {
 /// Orders of the kernel series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Order {
-    /// The stock kernel's
+    /// The stock kernel's order
     Off,
     /// One after the other
     List,
-    /// The stock kernel's, async for slow devices and what is tied to them
+    /// The stock kernel's order, async for slow devices, their suppliers and consumers
     Threshold,
     /// The device graph, by a few workers
     Graph,
@@ -307,7 +307,7 @@ pub struct Input {
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = duration)]
     pub threshold: Duration,
 
-    /// Let the first damaged line end the reading, instead of noting it
+    /// Stop at the first damaged line, instead of counting it
     #[arg(long)]
     pub strict: bool,
 }
@@ -319,16 +319,16 @@ pub struct AnalyzeArguments {
     #[command(flatten)]
     pub input: Input,
 
-    /// How many of the slowest devices
+    /// Number of slowest devices in the output
     #[arg(long, value_name = "N", default_value_t = 15)]
     pub slowest: usize,
 
-    /// Where the page goes; the trace for Perfetto beside it (default: into the directory of
-    /// `record`; no page for other files)
+    /// Write the page to this file, and the trace for Perfetto beside it (default: into the
+    /// directory of `record`; no page for other files)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Keep what was read as a recording
+    /// Save the input as a recording
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
 

@@ -75,7 +75,7 @@ pub enum What<'a> {
 pub enum Line<'a> {
     /// An event of interest.
     Event(TraceEvent<'a>),
-    /// The ring buffer lost so many events before this place.
+    /// The ring buffer lost this many events before this place.
     Lost(u64),
     /// Nothing that matters.
     Other,

@@ -245,7 +245,7 @@ fn pass(text: &str) -> Option<LogEvent<'_>> {
     })
 }
 
-/// `76.543` in a unit of so many nanoseconds.
+/// Parses a decimal such as `76.543` in a unit of `unit` nanoseconds.
 fn decimal_ns(text: &str, unit_ns: u64) -> Option<u64> {
     let (whole, part) = text.trim().split_once('.')?;
     let digits = |t: &str| !t.is_empty() && t.len() < 12 && t.bytes().all(|b| b.is_ascii_digit());

@@ -6,9 +6,8 @@
 //! line ──klog────▶ LogEvent ───log─────┘
 //! ```
 //!
-//! Files come from machines that crashed, lost events or lie. A line that is damaged is counted,
-//! with its number, and never ends the reading, unless that is asked for (`strict`); nothing
-//! panics.
+//! Files may come from machines that crashed or lost events, and may be forged. A damaged line is
+//! counted, with its number, and ends the reading only with `strict`; nothing panics.
 
 pub mod ftrace;
 pub mod klog;
@@ -81,7 +80,7 @@ pub struct Damage {
     pub what: String,
 }
 
-/// What came of reading a text.
+/// The result of reading a text.
 #[derive(Debug, Default)]
 pub struct Read {
     /// The recording.

@@ -40,7 +40,7 @@ impl Switches {
         self.seen = true;
         let state = self.cpus.entry(cpu).or_default();
         if previous == 0 {
-            // Idle since before the trace, if this is the first that is heard of it.
+            // If this is its first event, it has been idle since before the trace.
             let since_ns = match (state.idle_since_ns.take(), state.switched) {
                 (Some(since_ns), _) => Some(since_ns),
                 (None, false) => Some(0),

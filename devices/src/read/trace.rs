@@ -13,7 +13,7 @@ use crate::model::{
 /// The kernel's name of the step that freezes processes.
 const FREEZING: &str = "freeze_processes";
 /// How many of those that froze last are kept.
-const MOST_FREEZING: usize = 8;
+const MAX_FREEZING: usize = 8;
 
 /// Reads a whole trace without a device graph.
 pub fn read(text: &str) -> Read {
@@ -254,7 +254,7 @@ impl<'a> Assembly<'a> {
             })
             .collect();
         freezing.sort_by_key(|one| (std::cmp::Reverse(one.last_ns), one.thread));
-        freezing.truncate(MOST_FREEZING);
+        freezing.truncate(MAX_FREEZING);
         self.current.get_or_insert_with(Cycle::default).freezing = freezing;
     }
 

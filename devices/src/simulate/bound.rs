@@ -1,4 +1,4 @@
-//! What no schedule can be faster than: the critical path, the work divided by the CPUs, and the
+//! The lower bound of all schedules: the critical path, the work divided by the CPUs, and the
 //! longest queue at a slow bus.
 
 use std::collections::BTreeMap;
@@ -29,8 +29,8 @@ impl Bound {
     }
 }
 
-/// The bound of a phase on so many CPUs. It counts the devices' own time only: what a schedule
-/// itself costs comes on top.
+/// The bound of a phase on `cpus` CPUs. It counts the devices' own time only, without the overhead
+/// of a schedule.
 pub fn bound(problem: &Problem, cpus: usize) -> Bound {
     let finish_ns = earliest_finish(problem);
     let last = (0..finish_ns.len()).max_by_key(|&device| finish_ns[device]);

@@ -1,4 +1,4 @@
-//! Whether an outcome kept every promise of the order.
+//! Checks that an outcome kept every dependency.
 
 use super::{Outcome, Problem};
 

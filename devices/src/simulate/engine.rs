@@ -231,8 +231,8 @@ impl World {
         }
     }
 
-    /// Begins the slices anew of those that are slower or faster with the others that run now.
-    fn keep_pace(&mut self) {
+    /// Restarts the slices of threads whose speed changed with the set of running threads.
+    fn restart_changed_slices(&mut self) {
         for place in 0..self.running.len() {
             let thread = self.running[place];
             if self.threads[thread].pace != self.pace(thread) {
@@ -245,7 +245,7 @@ impl World {
     /// Runs until nothing more can happen.
     pub fn run(mut self, program: &mut impl Program) -> Outcome {
         self.dispatch(program);
-        self.keep_pace();
+        self.restart_changed_slices();
         while let Some(Reverse((time_ns, _, event))) = self.events.pop() {
             self.now_ns = time_ns;
             match event {
@@ -256,7 +256,7 @@ impl World {
                 Event::SliceOver(..) => continue,
             }
             self.dispatch(program);
-            self.keep_pace();
+            self.restart_changed_slices();
         }
         self.outcome
     }

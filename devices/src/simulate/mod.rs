@@ -68,7 +68,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// A schedule on so many CPUs, everything else as usual.
+    /// A schedule on `cpus` CPUs with default settings.
     pub fn new(schedule: Schedule, cpus: usize) -> Setting {
         Setting {
             schedule,

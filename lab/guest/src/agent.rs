@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use dormouse_guest::protocol::frame::{Decoder, encode};
-use dormouse_guest::protocol::stress::StressAsk;
+use dormouse_guest::protocol::stress::StressCall;
 use dormouse_guest::protocol::{
-    Ask, FilePart, FromGuest, Hello, Request, Verdict, WorkloadPlan, WorkloadStatus, from_hex,
+    Call, FilePart, FromGuest, Hello, Request, Verdict, WorkloadPlan, WorkloadStatus, from_hex,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -87,7 +87,7 @@ pub fn run() -> Result<(), GuestError> {
             let (voice, services) = (voice.clone(), Arc::clone(&services));
             // One thread a request: a long one (sleep) does not make the others wait.
             thread::spawn(move || {
-                let result = answer(request.ask, &services, &voice);
+                let result = answer(request.call, &services, &voice);
                 let result = result.map_err(|error| error.to_string());
                 voice.say(&FromGuest::Reply {
                     id: request.id,
@@ -119,13 +119,13 @@ fn hello() -> Hello {
     }
 }
 
-fn answer(ask: Ask, services: &Mutex<Services>, voice: &Voice) -> Result<Value, GuestError> {
+fn answer(call: Call, services: &Mutex<Services>, voice: &Voice) -> Result<Value, GuestError> {
     let services = || services.lock().unwrap_or_else(PoisonError::into_inner);
-    match ask {
-        Ask::Hello => to_value(hello()),
-        Ask::StartWorkload(plan) => to_value(start_workload(&plan, &mut services())?),
-        Ask::Verify => to_value(verify(&mut services())?),
-        Ask::Refill { seed } => {
+    match call {
+        Call::Hello => to_value(hello()),
+        Call::StartWorkload(plan) => to_value(start_workload(&plan, &mut services())?),
+        Call::Verify => to_value(verify(&mut services())?),
+        Call::Refill { seed } => {
             let mut services = services();
             workload(&mut services)?.refill(seed)?;
             if let Some(redis) = services.redis.as_mut() {
@@ -133,7 +133,7 @@ fn answer(ask: Ask, services: &Mutex<Services>, voice: &Voice) -> Result<Value, 
             }
             to_value(status(&mut services)?)
         }
-        Ask::StartHardToMove { plans, seed } => {
+        Call::StartHardToMove { plans, seed } => {
             let mut services = services();
             services.hard_to_move.clear(); // earlier ones end first
             services.hard_to_move = hard_to_move::start(&plans, seed)?;
@@ -145,27 +145,27 @@ fn answer(ask: Ask, services: &Mutex<Services>, voice: &Voice) -> Result<Value, 
                     .collect::<Vec<_>>(),
             )
         }
-        Ask::VerifyHardToMove => to_value(
+        Call::VerifyHardToMove => to_value(
             services()
                 .hard_to_move
                 .iter_mut()
                 .map(HardToMove::verify)
                 .collect::<Vec<_>>(),
         ),
-        Ask::Stress(ask) => stress(ask, &mut services().load),
-        Ask::Run(plan) => to_value(run::run(&plan)?),
-        Ask::Sleep { arguments } => {
+        Call::Stress(call) => stress(call, &mut services().load),
+        Call::Run(plan) => to_value(run::run(&plan)?),
+        Call::Sleep { arguments } => {
             let voice = voice.clone();
             to_value(sleep(&arguments, move |event| {
                 voice.say(&FromGuest::Event { event })
             })?)
         }
-        Ask::PrepareHibernation(plan) => to_value(hibernate::prepare(&plan)?),
-        Ask::Hibernate => to_value(hibernate::hibernate()?),
-        Ask::Placement => to_value(placement::read()),
-        Ask::PutFile(part) => put_file(&part).map(|()| Value::Null),
-        Ask::Shell => start_shell().map(|()| Value::Null),
-        Ask::PowerOff => power::off(),
+        Call::PrepareHibernation(plan) => to_value(hibernate::prepare(&plan)?),
+        Call::Hibernate => to_value(hibernate::hibernate()?),
+        Call::Placement => to_value(placement::read()),
+        Call::PutFile(part) => put_file(&part).map(|()| Value::Null),
+        Call::Shell => start_shell().map(|()| Value::Null),
+        Call::PowerOff => power::off(),
     }
 }
 
@@ -221,20 +221,20 @@ fn verify(services: &mut Services) -> Result<Verdict, GuestError> {
     })
 }
 
-fn stress(ask: StressAsk, load: &mut Option<Load>) -> Result<Value, GuestError> {
+fn stress(call: StressCall, load: &mut Option<Load>) -> Result<Value, GuestError> {
     let no_load = || GuestError::Other("no stress load was started".into());
-    match ask {
-        StressAsk::Mount => to_value(stress::disks::mount_scratch()?),
-        StressAsk::CheckFileSystems => to_value(stress::disks::check()?),
-        StressAsk::Start(plan) => {
+    match call {
+        StressCall::Mount => to_value(stress::disks::mount_scratch()?),
+        StressCall::CheckFileSystems => to_value(stress::disks::check()?),
+        StressCall::Start(plan) => {
             *load = None; // an earlier load ends first
             *load = Some(Load::start(plan)?);
             Ok(Value::Null)
         }
-        StressAsk::Durable => to_value(load.as_ref().ok_or_else(no_load)?.durable()),
-        StressAsk::Verify => to_value(load.as_mut().ok_or_else(no_load)?.verify()),
-        StressAsk::Stop => to_value(load.take().ok_or_else(no_load)?.stop()),
-        StressAsk::VerifyDurable { plan, durable } => {
+        StressCall::Durable => to_value(load.as_ref().ok_or_else(no_load)?.durable()),
+        StressCall::Verify => to_value(load.as_mut().ok_or_else(no_load)?.verify()),
+        StressCall::Stop => to_value(load.take().ok_or_else(no_load)?.stop()),
+        StressCall::VerifyDurable { plan, durable } => {
             to_value(stress::load::verify_durable(&plan, &durable))
         }
     }

@@ -114,7 +114,7 @@ fn second_stage() -> Result<(), GuestError> {
     let _ = mount_at("tracefs", "/sys/kernel/tracing", "tracefs", "");
     let _ = mount_at("debugfs", "/sys/kernel/debug", "debugfs", "");
     let _ = fs::write("/proc/sys/kernel/hostname", "dormouse");
-    // SAFETY: process 1 has one thread here; nobody reads the environment meanwhile.
+    // SAFETY: process 1 has one thread here; nothing reads the environment meanwhile.
     unsafe { std::env::set_var("PATH", PATH) };
     // SAFETY: as above.
     unsafe { std::env::set_var("HOME", "/root") };

@@ -26,7 +26,7 @@ pub struct Model {
     pub latency_ns: u64,
     /// Reads that a processor has under way.
     pub depth: u64,
-    /// One of so many lines is sampled.
+    /// One line in this many is sampled.
     pub sample: u64,
 }
 
@@ -122,9 +122,9 @@ fn text(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// How version 1 of the plugins' interface names an address of memory that a backend provides: where
-/// the backend begins among all, and once more where it begins in the machine's memory (both are
-/// the same here, because the backends are made in that order), and the offset in it.
+/// How version 1 of the plugins' interface names an address of memory that a backend provides:
+/// where the backend begins among all, and once more where it begins in the machine's memory (both
+/// are the same here, because the backends are made in that order), and the offset in it.
 fn plugin_address(from: u64) -> u64 {
     2 * from
 }

@@ -1,18 +1,18 @@
-//! What went over the device while a user was held back, from a daemon's trace.
+//! Traffic of the device while a user was held back, from a daemon's trace.
 //!
-//! A limit holds the total at its threshold only while a user wants more, which emulated programs
-//! on a busy host do not always. And an emulated machine that gets no time of the host for a while
-//! moves nothing in it, which is not the limit's doing.
+//! A limit keeps the total at its threshold only while a user wants more, and emulated programs on
+//! a busy host do not always want more. An emulated machine that gets no CPU time of the host moves
+//! nothing meanwhile, which is not an effect of the limit.
 
 use serde::Serialize;
 
 use crate::error::LabError;
 
-/// A user has to have been held back before so many passes in a row, a second: then its limit has
+/// Consecutive passes (a second) during which a user must be held back before its limit counts as
 /// settled.
 const SETTLED_PASSES: usize = 20;
 /// Between two passes, in seconds; later ones are left out.
-const MOST_S: f64 = 0.1;
+const MAX_GAP_S: f64 = 0.1;
 
 /// A user before one pass.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,7 +84,7 @@ impl Held {
                 continue;
             }
             all_s += passed;
-            if passed > MOST_S {
+            if passed > MAX_GAP_S {
                 late_s += passed;
             } else if in_a_row > SETTLED_PASSES {
                 held.passes += 1;

@@ -33,7 +33,7 @@ const MIB: f64 = 1048576.0;
 /// ask for twice that on an idle host, and still for more on a busy one.
 const THRESHOLD: f64 = 0.3;
 
-/// What holds limits.
+/// The mechanism of enforcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Enforce {
@@ -77,32 +77,32 @@ pub enum Attribution {
     Device,
     /// CPU time and memory on the device
     CpuTime,
-    /// The same, and what CPU seconds of users are found to move
+    /// The same, and the learnt bytes per CPU second of each user
     Learnt,
 }
 
 /// Which kernel the machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kernel {
-    /// The newest of Debian's testing suite, with sched_ext
+    /// The newest kernel of Debian's testing suite, with sched_ext
     Newest,
-    /// The one of the machine that sleeps, without
+    /// The kernel of the machine that sleeps, without sched_ext
     Stock,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  dormouse lab bandwidth --enforce quota\n\n\
-    Two processors, and a memory device with two nodes that counts what it carries and saturates.\n\
-    A heavy user with two programs, three others that want less than their share, and two programs\n\
-    that compute. What each moves and what the daemon charges it with, free and limited; on a\n\
-    machine that is idle otherwise; what happens when the kernel ends the scheduler, and when the\n\
-    daemon is killed. What each pass of the daemons found and decided is in the machine's folder,\n\
-    in trace-NAME.tsv.")]
+    The machine has two processors and a memory device with two nodes, traffic counters and a\n\
+    bandwidth limit. It runs a heavy user with two programs, three users that want less than their\n\
+    share, and two programs that compute. The verb prints the traffic of each and the traffic that\n\
+    the daemon attributes to it, free, limited, and on an otherwise idle machine; then it ends the\n\
+    scheduler through the kernel, and kills the daemon. trace-NAME.tsv in the machine's folder has\n\
+    the measurements and decisions of each pass.")]
 pub struct BandwidthArgs {
     /// The machine's name or folder; a name means out/lab/NAME
     #[arg(long, value_name = "DIR", default_value = "bandwidth")]
     pub machine: PathBuf,
-    /// What holds the limits
+    /// The mechanism of enforcement
     #[arg(long, value_enum, default_value = "sched-ext")]
     pub enforce: Enforce,
     /// The machine's kernel; sched-ext needs the newest
@@ -114,7 +114,7 @@ pub struct BandwidthArgs {
     /// How the daemon attributes traffic to users
     #[arg(long, value_enum, default_value = "device")]
     pub attribution: Attribution,
-    /// Measure without limits once more, with the traffic attributed by CPU time and memory
+    /// Measure once more without limits, with the traffic attributed by CPU time and memory
     #[arg(long)]
     pub compare: bool,
     /// Free, limited and killed only
@@ -123,7 +123,7 @@ pub struct BandwidthArgs {
     /// Free and limited only
     #[arg(long)]
     pub briefest: bool,
-    /// Also what calls of our scheduler cost, and those of the least one that there can be
+    /// Also measure the overhead of our scheduler's callbacks and of an empty scheduler's
     #[arg(long)]
     pub costs: bool,
 }

@@ -1,4 +1,4 @@
-//! What the machine is to do, step by step, and what becomes of its answers.
+//! The steps that the machine executes, and the use of its answers.
 
 use dormouse_guest::protocol::bandwidth_job::{Answer, DEVICE, Step};
 

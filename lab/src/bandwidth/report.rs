@@ -1,4 +1,4 @@
-//! What was seen in the machine, phase by phase.
+//! The measurements in the machine, phase by phase.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub struct User {
 #[derive(Debug, Default, Serialize)]
 pub struct Phase {
     pub name: &'static str,
-    /// Who watched or limited, and the numbers of its passes before and at the end.
+    /// The program that watched or limited, and the numbers of its passes before and at the end.
     pub daemon: Option<String>,
     pub passes: [u64; 2],
     /// What the device counted before, while limits settled.
@@ -63,7 +63,7 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// `settling`: what came of the time before.
+    /// `settling`: the outcome of the time before.
     pub fn of(
         name: &'static str,
         daemon: Option<String>,
@@ -126,7 +126,7 @@ pub struct Report {
     /// Daemons and what they traced.
     #[serde(skip)]
     pub traces: Vec<(String, String)>,
-    /// What calls cost: ours, and of the least scheduler.
+    /// Overhead of the BPF calls: of our scheduler and of an empty one.
     pub costs: Vec<Value>,
 }
 

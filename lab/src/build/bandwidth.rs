@@ -1,9 +1,9 @@
-//! The machine in which CPU time is limited: a distribution kernel (one with sched_ext, of a newer
-//! suite than the machine's own kernels, or that of the machine that sleeps), an initrd with our init
-//! and the `dormouse` command, and a memory device that counts (`lab/device`), which is compiled as
-//! the emulator's plugin.
+//! The machine for bandwidth control: a distribution kernel (one with sched_ext, of a newer
+//! suite than the machine's own kernels, or that of the machine that sleeps), an initrd with our
+//! init and the `dormouse` command, and a memory device that counts (`lab/device`), which is
+//! compiled as the emulator's plugin.
 //!
-//! As the machine of [`super::devices`] it has a part of the cache to itself.
+//! Like the machine of [`super::devices`], it has its own part of the cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ const SUITE: &str = "testing";
 /// What depends on the newest one, and how packages with a kernel in them begin.
 const NEWEST: &str = "linux-image-cloud-amd64";
 const PREFIXES: [&str; 2] = ["linux-image-", "linux-binary-"];
-/// The device: its source, its header, and what becomes of them.
+/// The device: its source, its header, and the plugin built from them.
 const SOURCE: &str = "lab/device/cxl_device.c";
 const HEADER: &str = "lab/device/plugin.h";
 const DEVICE: &str = "cxl_device.so";

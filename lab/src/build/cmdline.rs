@@ -6,7 +6,7 @@
 /// `no_timer_check`: Linux tests its timer interrupt by counting ticks for 40 ms of the time stamp
 /// counter. On a busy host, which stops the emulator for longer than that, the test fails; Linux
 /// then tries other ways to connect the timer, and now and then leaves its interrupt in service
-/// for ever. Disks with a vector below it are never heard again, and the boot hangs.
+/// for ever. Interrupts of disks with a vector below it are never served again, and the boot hangs.
 const ALWAYS: &str = "console=ttyS0 no_timer_check memhp_default_state=offline \
                       memory_hotplug.memmap_on_memory=1 numa_balancing=disable";
 

@@ -1,8 +1,8 @@
 //! Builds the machine whose devices suspend and resume: the distribution's Linux source with our
 //! hooks and files (`devices/kernel`), and an initrd with our init.
 //!
-//! It has a part of the cache to itself, and its own lock: compiling a kernel takes minutes, in
-//! which other machines are built and booted.
+//! It has its own part of the cache and its own lock: other machines are built and booted during
+//! the minutes that compiling a kernel takes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

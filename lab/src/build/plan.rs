@@ -188,7 +188,7 @@ fn describe(plan: &Plan) -> String {
     )
 }
 
-/// What is asked, and of whom: our package lists and the machine's configured sources.
+/// The inputs of the plan: our package lists and the machine's configured package sources.
 fn questions() -> Result<String, BuildError> {
     let mut key = Key::new();
     key.text("format", "2")

@@ -1,6 +1,6 @@
-//! The programs that a release's kernel headers are made for: its compiler, make, binutils and the
-//! C library that kbuild's own programs want. They run in a change root, so that the machine that
-//! builds can be of another release.
+//! The tools for which a release's kernel headers are made: its compiler, make, binutils and the C
+//! library that kbuild's own programs need. They run in a chroot, so that the build machine can be
+//! of another release.
 //!
 //! ```text
 //! kernel/   the unpacked kernel packages are mounted here     usr/src ─▶ /kernel/usr/src

@@ -24,14 +24,14 @@ use crate::terminal::Terminal;
 #[command(after_help = "Example:\n  \
     dormouse lab cycle --cycles 5 --dram 1G --cxl 2G --fill 512M --json\n  \
     dormouse lab cycle --mode hibernate --compressor lz4 --dram 2G --image-size 1G\n\n\
-    Hibernation needs free DRAM for a copy of what is in use: give it twice as much as the\n\
-    workload and the system take, and with --image-size the size that it is to behave as.\n\n\
-    Exit codes: 0 all cycles as they must be; 1 one was not; 2 wrong usage; 3 this machine lacks\n\
+    Hibernation needs free DRAM for a copy of the memory in use: give the machine twice as much\n\
+    DRAM as workload and system take, and set --image-size to the DRAM size to be modelled.\n\n\
+    Exit codes: 0 all cycles as expected; 1 one was not; 2 wrong usage; 3 this machine lacks\n\
     something; 4 the machine woke with other data.")]
 pub struct CycleArgs {
     #[command(flatten)]
     pub machine: MachineArgs,
-    /// How often
+    /// Number of cycles
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub cycles: u64,
     /// Memory that the workload fills and compares
@@ -40,40 +40,39 @@ pub struct CycleArgs {
     /// How to sleep
     #[arg(long, value_enum, default_value = "cxl")]
     pub mode: Mode,
-    /// What compresses the hibernation image: lzo, lz4 or none [default: lzo]
+    /// Compressor of the hibernation image: lzo, lz4 or none [default: lzo]
     #[arg(long, value_name = "NAME")]
     pub compressor: Option<Compressor>,
     /// Hibernation: free memory until the image is no larger [default: all of DRAM; with
     /// hibernate-swap two fifths of it]
     #[arg(long, value_name = "SIZE")]
     pub image_size: Option<Size>,
-    /// Keys in the redis server that sleeps too (0: none)
+    /// Keys in the redis server in the machine (0: no server)
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub redis_keys: u64,
-    /// Let processes with hard-to-move memory sleep, too: KIND or KIND=SIZE, or all; `list` prints
-    /// the kinds
+    /// Add processes with hard-to-move memory: KIND or KIND=SIZE, or all; `list` prints the kinds
     #[arg(long, alias = "awkward", value_name = "KIND", value_delimiter = ',')]
     pub hard_to_move: Vec<String>,
-    /// Decides contents, delays and which bits are damaged
+    /// Seed of the random contents, delays and damaged bits
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Cut the power at this point; `list` prints the points
     #[arg(long, value_name = "WHERE")]
     pub fault: Option<String>,
-    /// Damage the image between sleep and wake; `list` prints the ways (of the --mode)
+    /// Damage the image between sleep and wake; `list` prints the kinds of damage (of the --mode)
     #[arg(long, value_name = "WHAT")]
     pub tamper: Option<String>,
-    /// DRAM of the machine that is powered on again
+    /// DRAM of the machine at the next power-on
     #[arg(long, value_name = "SIZE")]
     pub dram_after: Option<Size>,
     /// Further argument for `dormouse sleep` in the machine; can be given several times
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub sleep_argument: Vec<String>,
-    /// Run this line of shell in the machine before it sleeps, when memory is filled
+    /// Run this shell command in the machine before the sleep, when memory is filled
     #[arg(long, value_name = "LINE")]
     pub before: Option<String>,
-    /// Run this line of shell when pages have migrated back; its output goes to after-N.txt in the
-    /// machine's folder, with the number of the cycle
+    /// Run this shell command when pages have migrated back; its output goes to after-N.txt in the
+    /// machine's folder, N being the number of the cycle
     #[arg(long, value_name = "LINE")]
     pub after: Option<String>,
 }
@@ -120,7 +119,7 @@ pub(super) fn verb(args: &CycleArgs, json: bool) -> Result<ExitCode, LabError> {
     result?;
     if !json {
         println!(
-            "{} of {} cycles as they must be; timeline: dormouse report {}",
+            "{} of {} cycles as expected; timeline: dormouse report {}",
             summary.ok,
             summary.cycles,
             lab.machine.folder().display()
@@ -261,11 +260,11 @@ mod tests {
     }
 
     #[test]
-    fn the_earlier_name_of_hard_to_move_is_still_understood() {
+    fn the_alias_of_hard_to_move_is_accepted() {
         let now = cycle("--hard-to-move mlock,hugetlb=8M");
         assert_eq!(
             now.hard_to_move,
-            cycle("--awkward mlock,hugetlb=8M").hard_to_move
+            cycle("--awkward mlock,hugetlb=8M").hard_to_move // until 0.3
         );
     }
 }

@@ -28,10 +28,10 @@ pub struct MachineArgs {
     /// Processors
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub cpus: u32,
-    /// Global Persistent Flush of the CXL device: what becomes of its last writes when power goes
+    /// Global Persistent Flush of the CXL device: whether its last writes survive a power loss
     #[arg(long, value_enum, value_name = "HOW", default_value = "works")]
     pub gpf: Gpf,
-    /// Take disk and CXL memory as an earlier run left them, and leave them behind
+    /// Reuse disk and CXL memory of an earlier run, and keep them afterwards
     #[arg(long)]
     pub keep: bool,
     /// Which of the distribution's kernels: cloud or generic

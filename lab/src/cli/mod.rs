@@ -28,16 +28,16 @@ pub enum LabCommand {
     Build(BuildArgs),
     /// Boot the machine; keep it running, or run one command in it
     Boot(BootArgs),
-    /// Fill memory, sleep, lose all power, wake, compare every page; again and again
+    /// Fill memory, sleep, lose all power, wake, compare every page; repeatedly
     Cycle(CycleArgs),
-    /// Very many cycles under load, at random, with power cuts if asked for; a summary by failure
+    /// Run many random cycles under load, optionally with power cuts; summarise by class of failure
     Stress(StressArgs),
-    /// Suspend and resume made-up devices under our kernel, in a machine of their own
+    /// Suspend and resume made-up devices in a machine with the graph-order kernel
     #[command(subcommand)]
     Devices(DevicesCommand),
-    /// Bandwidth control in a machine of its own: quotas, or our sched_ext scheduler
+    /// Run bandwidth control in an emulated machine: quotas, or our sched_ext scheduler
     Bandwidth(BandwidthArgs),
-    /// What works on which of the distribution's stock kernels: sleep, process, scheduler, devices
+    /// Check sleep, process, scheduler and devices on the distribution's stock kernels
     Kernels(KernelsArgs),
     /// Connect this terminal to a machine's serial console (Ctrl-] leaves)
     Console(ConsoleArgs),

@@ -24,7 +24,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 pub struct BootArgs {
     #[command(flatten)]
     pub machine: MachineArgs,
-    /// Run this line of shell in the machine, then switch it off
+    /// Run this shell command in the machine, then switch the machine off
     #[arg(long, value_name = "LINE")]
     pub command: Option<String>,
 }

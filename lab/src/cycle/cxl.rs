@@ -1,6 +1,6 @@
 //! Suspend-to-CXL, as `dormouse sleep` does it in the machine.
 
-use dormouse_guest::protocol::{Ask, RunResult};
+use dormouse_guest::protocol::{Call, RunResult};
 use serde_json::Value;
 
 use super::method::{Moment, SleepMethod};
@@ -27,25 +27,25 @@ impl CxlSleep {
 }
 
 impl SleepMethod for CxlSleep {
-    fn ask(&self) -> Ask {
-        Ask::Sleep {
+    fn request(&self) -> Call {
+        Call::Sleep {
             arguments: self.arguments.clone(),
         }
     }
 
     fn reached(&mut self, moment: Moment, at_ns: u64) {
         match moment {
-            Moment::Asked => self.times.asked_ns = at_ns,
+            Moment::Requested => self.times.requested_ns = at_ns,
             Moment::Off => self.times.off_ns = Some(at_ns),
             Moment::PowerOn => self.times.power_on_ns = at_ns,
         }
     }
 
-    fn hear_down(&mut self, signal: &Signal) {
+    fn receive_down(&mut self, signal: &Signal) {
         self.times.hear_suspend(signal);
     }
 
-    fn hear_up(&mut self, signal: &Signal) {
+    fn receive_up(&mut self, signal: &Signal) {
         self.times.hear_resume(signal);
     }
 

@@ -1,11 +1,11 @@
 //! Hibernation: the image goes to a swap area on a disk, and another kernel boots to read it.
 //!
-//! The kernel does not report its phases, so they are read from its log, as the host hears it.
+//! The kernel does not report its phases, so they are read from its log, as the host receives it.
 //! While devices sleep the console does too, and its lines come late: how long
 //! making the copy took is the difference of the kernel's own time stamps.
 
 use dormouse_guest::protocol::{
-    Ask, FromGuest, HibernationPlan, HibernationReady, HibernationResult,
+    Call, FromGuest, HibernationPlan, HibernationReady, HibernationResult,
 };
 use dormouse_report::event::{Clock, Event, Kind};
 use serde_json::Value;
@@ -33,7 +33,7 @@ pub(crate) struct HibernationSleep {
 /// Host times of what the log of the way down says.
 #[derive(Default)]
 struct Down {
-    asked_ns: u64,
+    requested_ns: u64,
     shrink: Span,
     /// From the console's last word to its first.
     devices: Span,
@@ -88,33 +88,33 @@ impl HibernationSleep {
 
 impl SleepMethod for HibernationSleep {
     fn prepare(&mut self, power: &mut PowerOn) -> Result<(), LabError> {
-        let ask = Ask::PrepareHibernation(self.plan.clone());
-        let ready: HibernationReady = power.ask(ask, QUESTION_TIMEOUT)?;
+        let call = Call::PrepareHibernation(self.plan.clone());
+        let ready: HibernationReady = power.query(call, QUESTION_TIMEOUT)?;
         ready
             .lacking
             .map_or(Ok(()), |why| Err(LabError::Lacking(why)))
     }
 
-    fn ask(&self) -> Ask {
-        Ask::Hibernate
+    fn request(&self) -> Call {
+        Call::Hibernate
     }
 
     fn reached(&mut self, moment: Moment, at_ns: u64) {
         match moment {
-            Moment::Asked => self.down.asked_ns = at_ns,
+            Moment::Requested => self.down.requested_ns = at_ns,
             Moment::Off => self.down.off_ns = Some(at_ns),
             Moment::PowerOn => self.up.power_on_ns = at_ns,
         }
     }
 
-    fn hear_down(&mut self, signal: &Signal) {
+    fn receive_down(&mut self, signal: &Signal) {
         if let What::Console(line) = &signal.what {
-            self.down.hear(line, signal.at_ns);
+            self.down.receive(line, signal.at_ns);
         }
     }
 
-    fn hear_up(&mut self, signal: &Signal) {
-        self.up.hear(signal);
+    fn receive_up(&mut self, signal: &Signal) {
+        self.up.receive(signal);
     }
 
     fn is_running(&self) -> bool {
@@ -201,7 +201,7 @@ impl SleepMethod for HibernationSleep {
 }
 
 impl Down {
-    fn hear(&mut self, line: &str, at_ns: u64) {
+    fn receive(&mut self, line: &str, at_ns: u64) {
         let at_ns = Some(at_ns);
         let says = |text: &str| line.contains(text);
         if says("PM: hibernation: Preallocating image memory") {
@@ -233,7 +233,7 @@ impl Down {
         // The copy is made while the console sleeps.
         let quiet = self.devices.seconds();
         SuspendTimes {
-            total: seconds(Some(self.asked_ns), self.off_ns),
+            total: seconds(Some(self.requested_ns), self.off_ns),
             migrate: None,
             devices: quiet.map(|quiet| (quiet - copy.unwrap_or_default()).max(0.0)),
             firmware: None,
@@ -246,7 +246,7 @@ impl Down {
 }
 
 impl Up {
-    fn hear(&mut self, signal: &Signal) {
+    fn receive(&mut self, signal: &Signal) {
         let at_ns = Some(signal.at_ns);
         match &signal.what {
             What::Agent(FromGuest::Awake { .. }) => self.awake_ns = self.awake_ns.or(at_ns),
@@ -325,7 +325,7 @@ fn cold_boot_reason(console: &str) -> Option<String> {
     const OURS: &str = "dormouse-guest: no hibernation image: ";
     let at = console.find(OURS)?;
     let ours = console[at + OURS.len()..].lines().next()?.trim();
-    // The first complaint is the cause, those after it what came of it.
+    // The first complaint is the cause, the later ones are its effects.
     let complaint = console[..at].lines().find_map(|line| {
         let (_, text) = line.split_once("PM: ")?;
         ["mismatch", "ailed", "error", "not available"]
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn the_parts_of_the_way_down_are_read_from_the_kernel_s_log() {
         let mut down = Down {
-            asked_ns: 1_000_000_000,
+            requested_ns: 1_000_000_000,
             off_ns: Some(9_000_000_000),
             ..Down::default()
         };
@@ -388,7 +388,7 @@ mod tests {
             ),
             (8, "[   14.600000] PM: Image saving done"),
         ] {
-            down.hear(line, at_s * 1_000_000_000);
+            down.receive(line, at_s * 1_000_000_000);
         }
         let times = down.times();
         assert_eq!(times.total, Some(8.0));
@@ -408,7 +408,7 @@ mod tests {
             "[    4.1] PM: Loading image data pages (777 pages)...",
         ] {
             let mut up = Up::default();
-            up.hear(&Signal {
+            up.receive(&Signal {
                 at_ns: 5,
                 what: What::Console(line.to_owned()),
             });

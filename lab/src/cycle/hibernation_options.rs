@@ -1,4 +1,4 @@
-//! What can be chosen about hibernation, the peer that Suspend-to-CXL is measured against.
+//! Options of hibernation, the peer of Suspend-to-CXL in measurements.
 
 use std::fmt;
 use std::str::FromStr;

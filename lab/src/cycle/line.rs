@@ -102,9 +102,9 @@ pub struct CycleLine {
     /// The processes with hard-to-move memory, by kind, that were compared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hard_to_move: Vec<String>,
-    /// The same under its earlier name, for one version.
+    /// The same under its former name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub awkward: Vec<String>,
+    pub awkward: Vec<String>, // until 0.3
 }
 
 impl CycleLine {
@@ -131,7 +131,7 @@ impl CycleLine {
             pages_failed: 0,
             not_moved: Vec::new(),
             hard_to_move: Vec::new(),
-            awkward: Vec::new(),
+            awkward: Vec::new(), // until 0.3
         }
     }
 

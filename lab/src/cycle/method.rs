@@ -1,6 +1,6 @@
 //! What differs between the ways to sleep: the request, the signs of progress, the answer.
 
-use dormouse_guest::protocol::Ask;
+use dormouse_guest::protocol::Call;
 use dormouse_report::event::Event;
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::error::LabError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
     /// The request to sleep was sent.
-    Asked,
+    Requested,
     /// The emulator had ended.
     Off,
     /// The emulator was started again.
@@ -29,18 +29,18 @@ pub(crate) trait SleepMethod {
         Ok(())
     }
 
-    /// What the agent is asked. It answers after waking, or when sleep did not happen.
-    fn ask(&self) -> Ask;
+    /// The request to the agent. The reply comes after waking, or when sleep did not happen.
+    fn request(&self) -> Call;
 
     fn reached(&mut self, moment: Moment, at_ns: u64);
 
     /// Hears everything on the way down.
-    fn hear_down(&mut self, signal: &Signal);
+    fn receive_down(&mut self, signal: &Signal);
 
     /// Hears everything on the way up.
-    fn hear_up(&mut self, signal: &Signal);
+    fn receive_up(&mut self, signal: &Signal);
 
-    /// Whether user space was heard to run again.
+    /// Whether user space has reported that it runs again.
     fn is_running(&self) -> bool;
 
     fn suspend_times(&self) -> SuspendTimes;

@@ -1,4 +1,4 @@
-//! What a run of cycles is asked to do, and which outcomes are then as they must be.
+//! Options of a run of cycles, and the expected outcome that follows from them.
 
 use dormouse_guest::protocol::HardToMovePlan;
 
@@ -27,7 +27,7 @@ pub struct CycleOptions {
     pub fault: Option<Fault>,
     pub tamper: Option<Tamper>,
     pub gpf: Gpf,
-    /// DRAM of the machine that is powered on again.
+    /// DRAM of the machine at the next power-on.
     pub dram_after: Option<Size>,
     /// Hibernate; None: sleep in CXL memory.
     pub hibernation: Option<Hibernation>,
@@ -35,7 +35,7 @@ pub struct CycleOptions {
     pub sleep_arguments: Vec<String>,
     /// Line of shell, run in the machine when memory is filled.
     pub before: Option<String>,
-    /// Line of shell, run in the machine when pages are home; what it prints is kept.
+    /// Line of shell, run in the machine when all pages are back in DRAM; its output is kept.
     pub after: Option<String>,
 }
 

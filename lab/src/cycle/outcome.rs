@@ -1,4 +1,4 @@
-//! What came of a sleep: pages back in DRAM, data compared, a refusal understood.
+//! The outcome of a sleep: pages back in DRAM, data compared, a refusal understood.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Cycles<'_> {
         }
         self.say(line.cycle, "awake; pages migrate back");
         let answer = power.wait("pages to migrate back", HOME_TIMEOUT, |signal| {
-            method.hear_up(signal);
+            method.receive_up(signal);
             reply_to(signal, request)
         })?;
         method.woken(answer.map_err(LabError::Guest)?, line)?;
@@ -88,7 +88,7 @@ impl Cycles<'_> {
                         .map(|why| format!("{}: {why}", verdict.kind)),
                 );
                 line.hard_to_move.push(verdict.kind.clone());
-                line.awkward.push(verdict.kind);
+                line.awkward.push(verdict.kind); // until 0.3
             }
         }
         self.lab.setting.mark("workload", "verify", Kind::End);

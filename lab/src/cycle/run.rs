@@ -137,9 +137,9 @@ impl<'a> Cycles<'a> {
         let method = method.as_mut();
         method.prepare(&mut running.power)?;
         self.say(cycle, "going to sleep");
-        method.reached(Moment::Asked, self.lab.setting.clock.now_ns());
+        method.reached(Moment::Requested, self.lab.setting.clock.now_ns());
         self.lab.setting.mark("suspend", "suspend", Kind::Begin);
-        let request = running.power.send(method.ask())?;
+        let request = running.power.send(method.request())?;
         let asleep = self.wait_asleep(cycle, &mut running.power, request, method)?;
         if let Asleep::Answered(answer) = asleep {
             return self.refused(running, method, answer, line);

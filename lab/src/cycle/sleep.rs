@@ -32,7 +32,7 @@ impl Cycles<'_> {
             "the machine to switch itself off",
             SLEEP_TIMEOUT,
             |signal| {
-                method.hear_down(signal);
+                method.receive_down(signal);
                 match &signal.what {
                     What::Stopped => Some(Seen::Stopped(signal.at_ns)),
                     What::Console(line) if fault.is_some_and(|fault| fault.is_reached(line)) => {

@@ -1,4 +1,4 @@
-//! When things happened on the way down and up, as the host heard of them.
+//! Times of the events on the way down and up, as the host received them.
 
 use dormouse_guest::protocol::FromGuest;
 use dormouse_report::event::{Clock, Kind};
@@ -6,10 +6,10 @@ use dormouse_report::event::{Clock, Kind};
 use crate::cycle::line::{ResumeTimes, SuspendTimes, seconds};
 use crate::emulator::power::{Signal, What};
 
-/// Host times of what was heard on the way down and up.
+/// Host times of the events on the way down and up.
 #[derive(Default)]
 pub(crate) struct Times {
-    pub asked_ns: u64,
+    pub requested_ns: u64,
     pub enter_ns: Option<u64>,
     pub migrate_begin_ns: Option<u64>,
     pub migrate_end_ns: Option<u64>,
@@ -68,7 +68,7 @@ impl Times {
     /// The way down.
     pub fn suspend(&self) -> SuspendTimes {
         SuspendTimes {
-            total: seconds(Some(self.asked_ns), self.off_ns),
+            total: seconds(Some(self.requested_ns), self.off_ns),
             migrate: seconds(self.migrate_begin_ns, self.migrate_end_ns),
             devices: seconds(self.enter_ns, self.firmware_begin_ns),
             firmware: seconds(self.firmware_begin_ns, self.off_ns),

@@ -33,7 +33,7 @@ impl Cycles<'_> {
         let mut power = self.lab.power_on(None)?;
         method.reached(Moment::PowerOn, power.started_ns);
         let mut woken = power.wait("waking or a boot", WAKE_TIMEOUT, |signal| {
-            method.hear_up(signal);
+            method.receive_up(signal);
             match &signal.what {
                 What::Agent(FromGuest::Ready(hello)) => Some(Woken::ColdBoot {
                     hello: hello.clone(),
@@ -48,7 +48,7 @@ impl Cycles<'_> {
         if matches!(woken, Woken::Resumed) && !method.is_running() {
             // Whoever froze user space says when it runs again; the wake alone is the fallback.
             let thawed = power.wait("user space to run again", THAW_TIMEOUT, |signal| {
-                method.hear_up(signal);
+                method.receive_up(signal);
                 match signal.what {
                     What::Agent(FromGuest::Ready(_)) => Some(false),
                     _ => method.is_running().then_some(true),

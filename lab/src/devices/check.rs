@@ -19,7 +19,7 @@ const HANG_MS: u32 = 5000;
 /// Injections into one graph before the next.
 const INJECTIONS_OF_A_GRAPH: u64 = 10;
 const THRESHOLD_US: u32 = 200;
-/// What came of the KUnit tests of the order, which run when the kernel boots.
+/// Results of the KUnit tests of the order, which run when the kernel boots.
 const KUNIT: &str = "/sys/kernel/debug/kunit/pm_graph/results";
 /// What the kernel's watch for data races did, where that is compiled in.
 const KCSAN: &str = "/sys/kernel/debug/kcsan";
@@ -60,7 +60,7 @@ enum Expect {
         device: usize,
         phase: usize,
     },
-    /// No transition begins any more, and it says because of whom.
+    /// The kernel refuses every further transition and names the device responsible.
     Refused {
         graph: usize,
         device: usize,
@@ -230,7 +230,7 @@ impl Check {
     ///
     /// # Errors
     /// The order cannot be read.
-    pub fn hear(&mut self, answer: &Answer) -> Result<(), LabError> {
+    pub fn receive(&mut self, answer: &Answer) -> Result<(), LabError> {
         self.report.add_kernel_reports(&answer.reports);
         let Some(cycle) = &answer.cycle else {
             self.hear_text(answer);
@@ -410,7 +410,7 @@ impl Injection {
             // What goes wrong on the way up does not undo the suspend.
             (_, false, _) => &[0],
             (true, _, 0) => &[EBUSY],
-            // After the last look for wakeups the test of the platform goes on.
+            // After the last check for wakeups the platform test continues.
             (true, _, _) => &[EBUSY, 0],
         };
         if !expected.contains(&cycle.errno) {

@@ -1,5 +1,5 @@
-//! What taking processors off and on costs beside leaving them in the idle loop: a study of
-//! suspend-to-idle on machines whose firmware can only do the former.
+//! Overhead of taking processors offline and online compared with leaving them in the idle loop: a
+//! study of suspend-to-idle on machines whose firmware can only do the former.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ impl Hotplug {
     ///
     /// # Errors
     /// A suspend failed.
-    pub fn hear(&mut self, answer: &Answer) -> Result<(), LabError> {
+    pub fn receive(&mut self, answer: &Answer) -> Result<(), LabError> {
         if answer.step + 1 == self.steps.len() {
             self.trace.clone_from(&answer.text);
         }
@@ -99,7 +99,7 @@ impl Hotplug {
         Ok(())
     }
 
-    /// What came of all rounds; not a number where there is nothing, as with one processor.
+    /// Result of all rounds; NaN without a measurement, as with one processor.
     pub fn finish(self) -> HotplugTimes {
         let middle = |values: Vec<f64>| median(values).unwrap_or(f64::NAN);
         let devices = |all| middle(self.devices_ms.get(&all).cloned().unwrap_or_default());
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_lie_between_their_marks() {
+    fn spans_are_between_their_marks() {
         let trace = "# tracer: nop\n\
             init-1 [000] ..... 1.000000: tracing_mark_write: off begins\n\
             init-1 [000] ..... 1.002500: tracing_mark_write: off ends\n\

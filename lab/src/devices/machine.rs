@@ -27,9 +27,9 @@ pub struct Shape {
 pub enum Clock {
     /// The host's.
     Host,
-    /// Each instruction of any processor takes so many nanoseconds, a power of two up to 128, and
-    /// where all processors sleep, time goes on at once to what they wait for. Whatever else the
-    /// host does is no part of it. Needs one host thread.
+    /// Each instruction of any processor takes `ns` nanoseconds, a power of two up to 128. While
+    /// all processors sleep, time jumps to the next event. Other load of the host has no effect.
+    /// Needs one host thread.
     Instructions { ns: u32 },
 }
 
@@ -45,11 +45,11 @@ impl Clock {
     }
 }
 
-/// Runs the steps in a fresh machine; `each` hears every answer as it comes, and a last one that
-/// reports that the job is done.
+/// Runs the steps in a fresh machine; `each` receives every answer as it arrives, and a last one
+/// that reports that the job is done.
 ///
 /// # Errors
-/// The machine does not start, a step fails, or nothing is heard for long: the end of its console
+/// The machine does not start, a step fails, or it is silent for too long: the end of its console
 /// is shown.
 pub fn run(
     artefacts: &DevicesArtefacts,

@@ -40,16 +40,17 @@ use graph::PHASES;
 /// Suspend and resume made-up devices in an emulated machine with our kernel
 #[derive(Debug, Subcommand)]
 pub enum DevicesCommand {
-    /// Random device graphs, with the order checked, and failures, wakeups and hangs at random devices
+    /// Check the order on random device graphs, with failures, wakeups and hangs of random devices
     #[command(
         after_help = "Example:\n  dormouse lab devices check --graphs 200 --injections 500\n\n\
         Exit codes: 0 every order kept, and no fault reported by the kernel; 4 otherwise."
     )]
     Check(CheckArgs),
-    /// How long the phases take: list order, stock async, threshold, graph
+    /// Time the phases in list order, stock async, threshold and graph order
     #[command(after_help = "Example:\n  dormouse lab devices time --shape phone --rounds 10")]
     Time(TimeArgs),
-    /// What taking processors off and on costs beside a suspend-to-idle that leaves them on
+    /// Measure taking processors offline and online, beside a suspend-to-idle that keeps them
+    /// online
     #[command(after_help = "Example:\n  dormouse lab devices hotplug --cpus 4")]
     Hotplug(HotplugArgs),
 }
@@ -77,13 +78,13 @@ pub struct CheckArgs {
     /// Graphs whose order is checked, each in every mode: list order, threshold, stock async, graph
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub graphs: u64,
-    /// Failures and wakeups, each followed by a transition that must work
+    /// Number of failures and wakeups, each followed by a transition that must succeed
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub injections: u64,
-    /// Devices that never come back, in each phase in turn; a boot for each
+    /// Number of devices whose callback never returns, in each phase in turn, with a boot for each
     #[arg(long, value_name = "N", default_value_t = 6)]
     pub hangs: u64,
-    /// Decides graphs and injections
+    /// Seed of the random graphs and injections
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
@@ -92,13 +93,13 @@ pub struct CheckArgs {
 pub struct TimeArgs {
     #[command(flatten)]
     pub machine: DeviceMachineArgs,
-    /// Whose devices
+    /// The device graph
     #[arg(long, value_enum, default_value = "phone")]
     pub shape: MachineShape,
-    /// Decides the random shape
+    /// Seed of the random shape
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Which ways
+    /// The modes to time
     #[arg(
         long,
         value_enum,
@@ -106,27 +107,27 @@ pub struct TimeArgs {
         default_value = "list,async,threshold,graph"
     )]
     pub modes: Vec<Mode>,
-    /// How often each, in turns
+    /// Rounds of each mode; the modes alternate
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub rounds: u64,
-    /// So many of the slow devices, and all that depends on them, are runtime-suspended, and ask to
-    /// be left so
+    /// Number of slow devices that are runtime-suspended with all their dependents, and request to
+    /// stay suspended
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub unused: usize,
     /// A device that takes longer is slow
     #[arg(long, value_name = "US", default_value_t = 500)]
     pub threshold_us: u32,
-    /// Workers beside one a processor, for devices that sleep; 0: strictly one a processor
+    /// Workers beyond one per processor, for devices that sleep; 0: exactly one per processor
     #[arg(long, value_name = "N", default_value_t = 32)]
     pub sleepers: u32,
-    /// A device that takes longer is given up; 0: never, which saves two changes of task a phase
+    /// A device that takes longer is given up; 0: never, which saves two task switches per phase
     #[arg(long, value_name = "MS", default_value_t = 120_000)]
     pub timeout_ms: u32,
-    /// Nanoseconds that an instruction takes in the machine, a power of two up to 128; 0: the
-    /// host's time, which whatever else the host does is part of
+    /// Nanoseconds per instruction in the machine, a power of two up to 128; 0: the host's time,
+    /// which includes other load of the host
     #[arg(long, value_name = "NS", default_value_t = 1, value_parser = parse_instruction_ns)]
     pub instruction_ns: u32,
-    /// Keep the trace of one more cycle of each mode in this folder
+    /// Write the trace of one more cycle of each mode to this folder
     #[arg(long, value_name = "DIR")]
     pub traces: Option<PathBuf>,
 }
@@ -135,7 +136,7 @@ pub struct TimeArgs {
 pub struct HotplugArgs {
     #[command(flatten)]
     pub machine: DeviceMachineArgs,
-    /// How often each
+    /// Number of rounds
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rounds: u64,
 }
@@ -224,7 +225,7 @@ fn check_verb(args: &CheckArgs, json: bool) -> Result<ExitCode, LabError> {
             (Clock::Host, true),
             &steps,
             &terminal,
-            |answer| check.hear(answer),
+            |answer| check.receive(answer),
         )?;
         report.add(check.report);
     }
@@ -287,7 +288,7 @@ fn time_verb(args: &TimeArgs, json: bool) -> Result<ExitCode, LabError> {
     // Tests would be in the way of nothing but a quick boot.
     let clock = (args.clock()?, false);
     run_steps(&args.machine, clock, &steps, &terminal, |answer| {
-        timing.hear(answer)
+        timing.receive(answer)
     })?;
     terminal.finish();
     if let Some(folder) = &args.traces {
@@ -312,7 +313,7 @@ fn hotplug_verb(args: &HotplugArgs, json: bool) -> Result<ExitCode, LabError> {
     let steps = study.steps.clone();
     let clock = (Clock::Instructions { ns: 1 }, false);
     run_steps(&args.machine, clock, &steps, &terminal, |answer| {
-        study.hear(answer)
+        study.receive(answer)
     })?;
     terminal.finish();
     let times = study.finish();

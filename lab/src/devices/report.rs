@@ -1,4 +1,4 @@
-//! What a check of the kernel came to, and what the kernel says of its own checks.
+//! Results of a check of the kernel, and of the kernel's own checks.
 
 use std::collections::BTreeMap;
 
@@ -137,10 +137,10 @@ fn stack<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Vec<&'a str>> {
 }
 
 /// Whether KCSAN reports the stock kernel alone: both stacks are there down to where the task, the
-/// system call or the interrupt begins, and in neither is one of our functions. The stock kernel has
-/// many races that its authors hold for harmless (work queues, timers, the mutex's queue of waiters).
-/// A race in a function of the stock kernel that one of our workers has called is not among these: it
-/// is ours to explain; the one that is explained is [`LATCH`].
+/// system call or the interrupt begins, and in neither is one of our functions. The stock kernel
+/// has many races that its authors hold for harmless (work queues, timers, the mutex's queue of
+/// waiters). A race in a function of the stock kernel that one of our workers has called is not
+/// among these: it is ours to explain; the one that is explained is [`LATCH`].
 pub fn is_stock_race(text: &str) -> bool {
     let (stacks, _) = text.split_once("Reported by").unwrap_or((text, ""));
     let mut sides = stacks.split("\n\n");

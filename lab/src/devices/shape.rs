@@ -1,8 +1,8 @@
 //! Device graphs in the shape of real machines, for timing.
 //!
-//! The phone's totals are those of the Linaro Connect talk on optimising suspend and resume
-//! (Madrid 2024): 126 ms down and 82 ms up, one device after the other; most devices take
-//! microseconds or have no callbacks, a few take milliseconds on buses that they share.
+//! The phone's totals are those of Kannan 2024: 126 ms down and 82 ms up, one device after the
+//! other. Most devices take microseconds or have no callbacks, a few take milliseconds on buses
+//! that they share.
 
 use super::graph::{Device, Duration, Graph, Link, LinkKind};
 use crate::stress::Dice;

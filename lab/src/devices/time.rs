@@ -104,7 +104,7 @@ pub struct Timing {
     pub steps: Vec<Step>,
     timed: BTreeMap<usize, Mode>,
     /// Milliseconds of each phase.
-    heard: BTreeMap<Mode, Vec<[f64; 6]>>,
+    times: BTreeMap<Mode, Vec<[f64; 6]>>,
     /// Which steps read a text that is kept, and its name.
     kept: BTreeMap<usize, String>,
     /// What was read: a trace of one cycle of each mode, and what the series says of its own.
@@ -142,7 +142,7 @@ impl Timing {
         let mut timing = Timing {
             steps,
             timed,
-            heard: BTreeMap::new(),
+            times: BTreeMap::new(),
             kept: BTreeMap::new(),
             texts: BTreeMap::new(),
         };
@@ -196,7 +196,7 @@ impl Timing {
     ///
     /// # Errors
     /// A transition failed, or the kernel's log lacks a phase.
-    pub fn hear(&mut self, answer: &Answer) -> Result<(), LabError> {
+    pub fn receive(&mut self, answer: &Answer) -> Result<(), LabError> {
         if let Some(name) = self.kept.get(&answer.step) {
             self.texts.insert(name.clone(), answer.text.clone());
         }
@@ -218,14 +218,14 @@ impl Timing {
             })?;
             *ms = *us as f64 / 1e3;
         }
-        self.heard.entry(*mode).or_default().push(round);
+        self.times.entry(*mode).or_default().push(round);
         Ok(())
     }
 
-    /// What came of all rounds.
+    /// Result of all rounds.
     pub fn finish(self, name: &str, graph: &Graph, plan: &Plan) -> Times {
-        let heard = self.heard.into_iter();
-        let modes = heard.map(|(mode, rounds)| ModeTimes::new(mode, &rounds));
+        let times = self.times.into_iter();
+        let modes = times.map(|(mode, rounds)| ModeTimes::new(mode, &rounds));
         let total = |down: bool, us: &dyn Fn(usize) -> u64| {
             let phases = (0..PHASES.len()).filter(|&phase| is_down(phase) == down);
             phases.map(us).sum::<u64>() as f64 / 1e3

@@ -1,7 +1,7 @@
 //! Whether hardware virtualisation can run a machine that has System Management Mode.
 //!
 //! A device node proves little: a nested or restricted KVM may lack SMM, and firmware that
-//! lives in SMM then hangs. So it is asked, and tried.
+//! needs SMM then hangs. So its capability is queried and then tried.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -52,6 +52,6 @@ fn kvm_works(device: &File) -> bool {
 fn ioctl_fd(fd: libc::c_int, request: libc::c_ulong) -> Option<OwnedFd> {
     // SAFETY: both requests used here take a number and write no memory.
     let new = unsafe { libc::ioctl(fd, request, 0) };
-    // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor; it has no other owner.
     (new >= 0).then(|| unsafe { OwnedFd::from_raw_fd(new) })
 }

@@ -130,7 +130,7 @@ pub fn follow(mut line: UnixStream, mut log: File, taps: &Taps, mut on_line: imp
     }
 }
 
-/// Lets others attach at a socket: they see what the machine says, and it hears them.
+/// Lets others attach at a socket: they receive the machine's output, and it receives their input.
 ///
 /// # Errors
 /// The socket cannot be made there.
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn who_attaches_late_sees_the_end_of_what_was_said() {
+    fn a_late_reader_sees_the_end_of_the_log() {
         let taps = Taps::default();
         taps.send(b"before ");
         let (ours, theirs) = UnixStream::pair().unwrap();

@@ -181,7 +181,7 @@ fn listen<A: DeserializeOwned + Send + 'static>(output: Option<ChildStdout>) -> 
         let mut bytes = vec![0; 1 << 16];
         while let Ok(count @ 1..) = output.read(&mut bytes) {
             for answer in decoder.push::<A>(&bytes[..count]) {
-                // Nobody listens any more once the machine was dropped.
+                // There is no receiver once the machine was dropped.
                 let _ = sender.send(answer);
             }
         }

@@ -1,11 +1,11 @@
-//! A machine with all it needs, ready to be switched on; and typed questions to its agent.
+//! A machine with all its files, ready to be powered on, and typed requests to its agent.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dormouse_guest::protocol::{
-    Ask, FilePart, HardToMovePlan, HardToMoveStatus, HardToMoveVerdict, Placement, RunPlan,
+    Call, FilePart, HardToMovePlan, HardToMoveStatus, HardToMoveVerdict, Placement, RunPlan,
     RunResult, Verdict, WorkloadPlan, WorkloadStatus, to_hex,
 };
 use dormouse_report::event::Kind;
@@ -108,7 +108,7 @@ impl PowerOn {
     /// # Errors
     /// The agent's, or it does not answer.
     pub fn start_workload(&mut self, plan: WorkloadPlan) -> Result<WorkloadStatus, LabError> {
-        self.ask(Ask::StartWorkload(plan), work_timeout(plan.fill_bytes))
+        self.query(Call::StartWorkload(plan), work_timeout(plan.fill_bytes))
     }
 
     /// Writes other contents into the memory and keys of the workload.
@@ -116,7 +116,7 @@ impl PowerOn {
     /// # Errors
     /// As above.
     pub fn refill(&mut self, seed: u64, fill_bytes: u64) -> Result<WorkloadStatus, LabError> {
-        self.ask(Ask::Refill { seed }, work_timeout(fill_bytes))
+        self.query(Call::Refill { seed }, work_timeout(fill_bytes))
     }
 
     /// Compares every page and every key.
@@ -124,7 +124,7 @@ impl PowerOn {
     /// # Errors
     /// The workload is gone or does not answer; data that differ are no error but a verdict.
     pub fn verify(&mut self, fill_bytes: u64) -> Result<Verdict, LabError> {
-        self.ask(Ask::Verify, work_timeout(fill_bytes))
+        self.query(Call::Verify, work_timeout(fill_bytes))
     }
 
     /// Starts processes with hard-to-move memory.
@@ -137,7 +137,7 @@ impl PowerOn {
         seed: u64,
     ) -> Result<Vec<HardToMoveStatus>, LabError> {
         let plans = plans.to_vec();
-        self.ask(Ask::StartHardToMove { plans, seed }, HARD_TO_MOVE_TIMEOUT)
+        self.query(Call::StartHardToMove { plans, seed }, HARD_TO_MOVE_TIMEOUT)
     }
 
     /// Lets them compare their memory.
@@ -145,7 +145,7 @@ impl PowerOn {
     /// # Errors
     /// As for [`PowerOn::verify`].
     pub fn verify_hard_to_move(&mut self) -> Result<Vec<HardToMoveVerdict>, LabError> {
-        self.ask(Ask::VerifyHardToMove, HARD_TO_MOVE_TIMEOUT)
+        self.query(Call::VerifyHardToMove, HARD_TO_MOVE_TIMEOUT)
     }
 
     /// Where user pages lie.
@@ -153,7 +153,7 @@ impl PowerOn {
     /// # Errors
     /// The agent does not answer.
     pub fn placement(&mut self) -> Result<Placement, LabError> {
-        self.ask(Ask::Placement, QUESTION_TIMEOUT)
+        self.query(Call::Placement, QUESTION_TIMEOUT)
     }
 
     /// Runs a program in the machine to its end.
@@ -177,7 +177,7 @@ impl PowerOn {
     /// # Errors
     /// As above.
     pub fn run_plan(&mut self, plan: RunPlan, timeout: Duration) -> Result<RunResult, LabError> {
-        self.ask(Ask::Run(plan), timeout + Duration::from_secs(5))
+        self.query(Call::Run(plan), timeout + Duration::from_secs(5))
     }
 
     /// Runs a line of shell in the machine.
@@ -206,7 +206,7 @@ impl PowerOn {
                 mode,
                 data_hex,
             };
-            self.call(Ask::PutFile(part), QUESTION_TIMEOUT)?;
+            self.call(Call::PutFile(part), QUESTION_TIMEOUT)?;
             append = true;
         }
         Ok(())
@@ -217,6 +217,6 @@ impl PowerOn {
     /// # Errors
     /// There is no shell.
     pub fn start_shell(&mut self) -> Result<(), LabError> {
-        self.call(Ask::Shell, QUESTION_TIMEOUT).map(drop)
+        self.call(Call::Shell, QUESTION_TIMEOUT).map(drop)
     }
 }

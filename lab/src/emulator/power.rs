@@ -1,4 +1,4 @@
-//! One power-on: a QEMU process from start to exit, and everything it says in one queue.
+//! One power-on: a QEMU process from start to exit, with all of its output in one queue.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dormouse_guest::protocol::frame::encode;
-use dormouse_guest::protocol::{Ask, FromGuest, Hello, Request};
+use dormouse_guest::protocol::{Call, FromGuest, Hello, Request};
 use dormouse_report::event::{Clock, Event, Kind};
 use serde_json::Value;
 
@@ -212,7 +212,7 @@ impl PowerOn {
                     if matches!(signal.what, What::Stopped) {
                         return Err(self.stopped_error(what));
                     }
-                    // A kernel that panicked stays where it is: waiting on would be in vain.
+                    // A kernel that panicked does nothing more: fail now instead of at the timeout.
                     if matches!(&signal.what, What::Console(line) if line.contains(PANIC_END)) {
                         return Err(LabError::Stopped {
                             what: what.to_owned(),
@@ -239,12 +239,12 @@ impl PowerOn {
     ///
     /// # Errors
     /// The machine is gone.
-    pub fn send(&mut self, ask: Ask) -> Result<u64, LabError> {
+    pub fn send(&mut self, call: Call) -> Result<u64, LabError> {
         let id = NEXT_REQUEST.fetch_add(1, Ordering::Relaxed);
-        let bytes = encode(&Request { id, ask });
+        let bytes = encode(&Request { id, call });
         self.control
             .write_all(&bytes)
-            .doing("ask the agent in the machine")?;
+            .doing("send a request to the agent in the machine")?;
         Ok(id)
     }
 
@@ -252,9 +252,9 @@ impl PowerOn {
     ///
     /// # Errors
     /// The agent's error, a timeout, a stop.
-    pub fn call(&mut self, ask: Ask, timeout: Duration) -> Result<Value, LabError> {
-        let what = describe(&ask);
-        let id = self.send(ask)?;
+    pub fn call(&mut self, call: Call, timeout: Duration) -> Result<Value, LabError> {
+        let what = describe(&call);
+        let id = self.send(call)?;
         self.wait(&what, timeout, |signal| reply_to(signal, id))?
             .map_err(LabError::Guest)
     }
@@ -263,13 +263,13 @@ impl PowerOn {
     ///
     /// # Errors
     /// As there, and an answer of another form.
-    pub fn ask<T: for<'de> serde::Deserialize<'de>>(
+    pub fn query<T: for<'de> serde::Deserialize<'de>>(
         &mut self,
-        ask: Ask,
+        call: Call,
         timeout: Duration,
     ) -> Result<T, LabError> {
-        let what = describe(&ask);
-        let value = self.call(ask, timeout)?;
+        let what = describe(&call);
+        let value = self.call(call, timeout)?;
         serde_json::from_value(value)
             .map_err(|error| LabError::Unexpected(format!("{what}: the answer: {error}")))
     }
@@ -316,13 +316,13 @@ impl PowerOn {
 
     /// Takes the power away at once.
     pub fn cut_power(&mut self) {
-        self.cut_power_hearing(|_| ());
+        self.cut_power_and_drain(|_| ());
     }
 
-    /// The same; `hear` gets everything that the machine had still sent.
-    pub fn cut_power_hearing(&mut self, hear: impl FnMut(&Signal)) {
+    /// The same; `receive` gets everything that the machine had sent until then.
+    pub fn cut_power_and_drain(&mut self, receive: impl FnMut(&Signal)) {
         let _ = self.child.kill();
-        self.finish(hear);
+        self.finish(receive);
     }
 
     /// Asks the system to switch itself off and waits until it reports that it does; takes the
@@ -332,7 +332,7 @@ impl PowerOn {
     /// The system does not come to the point of switching itself off.
     pub fn power_off(&mut self, timeout: Duration) -> Result<(), LabError> {
         if !self.stopped {
-            self.send(Ask::PowerOff)?;
+            self.send(Call::PowerOff)?;
             let result = self.wait("power off", timeout, |signal| match &signal.what {
                 What::Stopped => Some(()),
                 What::Console(line) if line.contains(POWER_DOWN) => Some(()),
@@ -384,7 +384,7 @@ impl PowerOn {
     }
 
     /// Hears the machine out and collects the emulator.
-    fn finish(&mut self, mut hear: impl FnMut(&Signal)) {
+    fn finish(&mut self, mut receive: impl FnMut(&Signal)) {
         let deadline = Instant::now() + EXIT_TIMEOUT;
         while !self.stopped {
             match self
@@ -393,7 +393,7 @@ impl PowerOn {
             {
                 Ok(signal) => {
                     self.observe(&signal);
-                    hear(&signal);
+                    receive(&signal);
                 }
                 Err(_) => {
                     let _ = self.child.kill();
@@ -438,7 +438,7 @@ impl PowerOn {
 
     fn record(&self, event: Event, at_ns: u64) {
         let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
-        recorder.heard(event, at_ns, self.number);
+        recorder.record(event, at_ns, self.number);
     }
 
     fn stopped_error(&mut self, what: &str) -> LabError {
@@ -464,22 +464,22 @@ impl Drop for PowerOn {
 }
 
 /// What a request is about, for error messages.
-fn describe(ask: &Ask) -> String {
-    match ask {
-        Ask::Hello => "the agent's greeting".into(),
-        Ask::StartWorkload(_) => "filling memory".into(),
-        Ask::Verify => "comparing memory".into(),
-        Ask::Refill { .. } => "filling memory anew".into(),
-        Ask::Run(plan) => format!("the end of `{}`", plan.argv.join(" ")),
-        Ask::Sleep { .. } => "the end of `dormouse sleep`".into(),
-        Ask::PrepareHibernation(_) => "getting ready to hibernate".into(),
-        Ask::Hibernate => "the end of hibernation".into(),
-        Ask::Stress(ask) => ask.describe().into(),
-        Ask::Placement => "the look at where pages lie".into(),
-        Ask::PutFile(part) => format!("writing {}", part.path),
-        Ask::Shell => "the start of a shell".into(),
-        Ask::StartHardToMove { .. } => "hard-to-move memory to be set up".into(),
-        Ask::VerifyHardToMove => "hard-to-move memory to be compared".into(),
-        Ask::PowerOff => "power off".into(),
+fn describe(call: &Call) -> String {
+    match call {
+        Call::Hello => "the agent's greeting".into(),
+        Call::StartWorkload(_) => "filling memory".into(),
+        Call::Verify => "comparing memory".into(),
+        Call::Refill { .. } => "filling memory anew".into(),
+        Call::Run(plan) => format!("the end of `{}`", plan.argv.join(" ")),
+        Call::Sleep { .. } => "the end of `dormouse sleep`".into(),
+        Call::PrepareHibernation(_) => "getting ready to hibernate".into(),
+        Call::Hibernate => "the end of hibernation".into(),
+        Call::Stress(call) => call.describe().into(),
+        Call::Placement => "the look at where pages lie".into(),
+        Call::PutFile(part) => format!("writing {}", part.path),
+        Call::Shell => "the start of a shell".into(),
+        Call::StartHardToMove { .. } => "hard-to-move memory to be set up".into(),
+        Call::VerifyHardToMove => "hard-to-move memory to be compared".into(),
+        Call::PowerOff => "power off".into(),
     }
 }

@@ -32,7 +32,7 @@ pub enum Firmware {
     /// coreboot with our driver: the machine that can sleep in CXL memory
     #[default]
     Coreboot,
-    /// the emulator's own firmware, which knows nothing of us
+    /// the emulator's own firmware, without Suspend-to-CXL
     Seabios,
 }
 

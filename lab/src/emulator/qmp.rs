@@ -40,7 +40,7 @@ impl Qmp {
                     GREETING_TIMEOUT.as_secs()
                 )),
                 _ => LabError::Io {
-                    what: "hear the emulator's greeting".to_owned(),
+                    what: "read the emulator's greeting".to_owned(),
                     source: error,
                 },
             })?;
@@ -49,7 +49,7 @@ impl Qmp {
         line.clear();
         listener
             .read_line(&mut line)
-            .doing("hear the emulator's answer")?;
+            .doing("read the emulator's answer")?;
         if !line.contains("return") {
             return Err(LabError::Unexpected(format!(
                 "the emulator greets with {line:?}"
@@ -68,7 +68,7 @@ impl Qmp {
         line.push(b'\n');
         self.stream
             .write_all(&line)
-            .doing(format!("tell the emulator {}", C::NAME))
+            .doing(format!("send {} to the emulator", C::NAME))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The run's timeline: every event of host, guest and firmware, in one file.
 //!
 //! Guest and firmware clocks start anew or stand still; each of their events therefore carries
-//! when the host heard of it (`host_ns`) and in which power cycle (`power_on`).
+//! when the host received it (`host_ns`) and in which power cycle (`power_on`).
 
 use std::path::Path;
 use std::time::Instant;
@@ -54,7 +54,7 @@ impl Recorder {
     }
 
     /// An event that the machine reported.
-    pub fn heard(&mut self, event: Event, at_ns: u64, power_on: u32) {
+    pub fn record(&mut self, event: Event, at_ns: u64, power_on: u32) {
         self.write(&event.with("host_ns", at_ns).with("power_on", power_on));
     }
 }

@@ -64,13 +64,14 @@ impl Speaker {
     }
 
     fn say_at(&self, what: What, at_ns: u64) {
-        // Nobody listens any more once the machine was dropped.
+        // There is no receiver once the machine was dropped.
         let _ = self.sender.send(Signal { at_ns, what });
     }
 
-    /// The console's end is the emulator's end; it is told when `emulator`, too, has heard
-    /// everything: the last word there is why the machine stopped, and when. The emulator itself
-    /// ends later, because it first gives the host back the machine's memory.
+    /// Forwards console lines. The end of the console is the end of the machine; it is signalled
+    /// only after `emulator` has read all of its own messages, because the last of them says why
+    /// and when the machine stopped. The emulator process itself ends later: it first returns the
+    /// machine's memory to the host.
     pub fn follow_console(
         &self,
         line: UnixStream,

@@ -1,7 +1,7 @@
-//! A flush that fails when power goes: the CXL device loses its last writes and counts that.
+//! A flush that fails at a power loss: the CXL device loses its last writes and counts the loss.
 //!
-//! The emulated device is a file, so nothing is ever lost by itself. What a device without a
-//! working flush does is done to the file between two power-ons.
+//! The emulated device is a file and never loses a write by itself. So the effect of a failed flush
+//! is written to the file between two power-ons.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -32,7 +32,7 @@ pub fn power_was_gone(machine: &mut Machine) -> Result<u64, LabError> {
         .write(true)
         .open(&path)
         .doing(format!("open {}", path.display()))?;
-    // Without an image nobody will look at what is lost.
+    // Without an image nothing reads what is lost.
     let Ok((_, header)) = image_file::newest_copy(&file) else {
         return Ok(0);
     };

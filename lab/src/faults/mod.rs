@@ -1,5 +1,4 @@
-//! What is done to a machine on purpose: its power is cut, its image is damaged, its CXL device
-//! loses writes.
+//! Injected faults: power cuts, damaged images, a CXL device that loses writes.
 
 pub mod failed_flush;
 pub mod power_cut;

@@ -1,5 +1,5 @@
-//! The points at which power can be cut. At each the machine stops by itself and reports that it
-//! stands there, before the host cuts: how fast it is does not matter.
+//! The points at which power can be cut. The machine stops at the point and reports it, and only
+//! then the host cuts the power, so the speed of the machine does not matter.
 
 use crate::error::LabError;
 
@@ -19,7 +19,7 @@ pub enum FaultKind {
 /// What must come of a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// A committed image is there that nobody has resumed: it is resumed, with all data.
+    /// There is a committed image that was not resumed: it is resumed, with all data.
     Resume,
     /// There is none: the machine boots and says why.
     ColdBoot,

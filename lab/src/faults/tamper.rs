@@ -1,5 +1,5 @@
-//! Damages what a machine sleeps in (its CXL device, or the disk that it hibernated to), to see that
-//! it never wakes into wrong memory.
+//! Damages the image of a sleeping machine (on its CXL device, or on the disk that it hibernated
+//! to). The machine must never resume wrong memory.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -105,7 +105,7 @@ impl Tamper {
             })
     }
 
-    /// Does it to a machine that is switched off; which bit depends on `seed` only.
+    /// Tampers with a machine that is switched off; `number`s derived from the seed choose the bit.
     ///
     /// # Errors
     /// There is no image, or the file cannot be changed.
@@ -178,7 +178,7 @@ impl Tamper {
     }
 }
 
-/// A page of the window that holds saved data, chosen by `seed`.
+/// A page of the window that holds saved data, chosen by the seed of the random numbers.
 fn saved_page(file: &File, seed: u64) -> Result<u64, LabError> {
     let (_, header) = newest_copy(file)?;
     let bitmap = read_part(file, header.cxl_bitmap_offset, header.cxl_bitmap_bytes)?;

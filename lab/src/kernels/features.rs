@@ -1,4 +1,4 @@
-//! What each check needs of a kernel, and what a kernel's configuration lacks of it.
+//! The kernel features that each check needs, and which of them a kernel's configuration lacks.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `dormouse lab kernels`: what of Dormouse works on which of the distribution's stock kernels.
+//! `dormouse lab kernels`: which capabilities work on which of the distribution's stock kernels.
 //!
 //! ```text
 //! for each kernel:  build its module ─▶ boot ─▶ loaded? ─▶ redis is tracked ─▶ power is cut
@@ -6,8 +6,7 @@
 //!                     ─▶ another machine: fill memory, sleep, lose power, wake, compare
 //! ```
 //!
-//! Each result is kept as soon as it is known; the next run takes it over while kernel and version
-//! are the same.
+//! Each result is stored at once; the next run reuses it while kernel and version are the same.
 
 mod features;
 mod machine;
@@ -52,16 +51,16 @@ pub struct KernelsArgs {
     /// Only these checks; can be given several times
     #[arg(long, value_enum, value_name = "NAME")]
     pub check: Vec<Check>,
-    /// Print which kernels there are and what is known of them, and run nothing
+    /// Print the kernels and the results so far, and run nothing
     #[arg(long)]
     pub list: bool,
     /// Also kernels of testing, experimental and older backports
     #[arg(long)]
     pub all: bool,
-    /// Run checks again that have a result
+    /// Repeat checks that already have a result
     #[arg(long)]
     pub again: bool,
-    /// Memory that is filled and compared
+    /// Memory to fill and compare
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub fill: Size,
     /// Write the table into this page, between its markers

@@ -1,4 +1,4 @@
-//! What is known of each kernel: a verdict for each check, kept in a file.
+//! Results for each kernel: a verdict for each check, in a file.
 //!
 //! ```text
 //! kernels.json   {"kernels": {"6.12.117+deb12-amd64": {"version": …, "checks": {"sleep": …}}}}

@@ -1,21 +1,21 @@
-//! How the emulated CXL device behaves when its power goes.
+//! Behaviour of the emulated CXL device at a power loss.
 //!
-//! A real device holds accepted writes in buffers of its own. Global Persistent Flush (GPF) brings
-//! them to its persistent memory on the last of the power.
+//! A real device holds accepted writes in buffers. Global Persistent Flush (GPF) writes them to its
+//! persistent memory with the last energy.
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What becomes of the last writes when power goes.
+/// Whether the last writes survive a power loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gpf {
-    /// The device flushes, and says that it can
+    /// The device states that it flushes, and does
     #[default]
     Works,
-    /// It says that it can, but the flush fails: some pages are lost, and it counts that
+    /// The device states that it flushes, but the flush fails: some pages are lost and counted
     Fails,
-    /// It has none and says so; what it was written it keeps by luck
+    /// The device states that it has no flush; contents survive by chance
     Absent,
 }
 
@@ -28,7 +28,7 @@ impl Gpf {
     /// What the board states about the device.
     pub fn statement(self) -> u64 {
         match self {
-            // Both look alike until the power goes.
+            // Both are identical until a power loss.
             Gpf::Works | Gpf::Fails => HAS_GPF | ARMED | COUNTS,
             Gpf::Absent => 0,
         }
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_that_will_fail_looks_like_one_that_works() {
+    fn a_device_does_not_announce_that_its_flush_will_fail() {
         assert_eq!(Gpf::Works.statement(), Gpf::Fails.statement());
         assert_eq!(Gpf::Absent.statement(), 0);
     }

@@ -1,4 +1,4 @@
-//! The image in a machine's CXL file, for what damages it.
+//! Reads the image in a machine's CXL file, for the faults that damage it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,10 +1,10 @@
 //! Where the contents of the CXL device (and of a disk to hibernate to) are kept: on tmpfs where
 //! there is room, because a file on a disk costs a fault and an allocation for each page that the
-//! machine writes there (measured: sleeping with 768 MiB takes 7.2 s instead of 1.9 s). The machine's
-//! folder then holds a link.
+//! machine writes there (measured: sleeping with 768 MiB takes 7.2 s instead of 1.9 s). The
+//! machine's folder then holds a link.
 //!
-//! Whoever removes that folder by hand would leave the memory behind; so each machine that is made
-//! looks for contents whose link is gone.
+//! Removing that folder by hand leaves the memory behind; so each new machine removes contents
+//! without a link.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,8 +21,8 @@ const CONTENTS: &str = "cxl.mem";
 /// Holds the path of the link to the contents.
 const OWNER: &str = "owner";
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// What the host keeps for itself, of all its memory: machines that were left where they stopped
-/// must not take so much that the next one is starved.
+/// What the host keeps for itself, of all its memory: contents of
+/// stopped machines that were kept must leave memory for the next one.
 const SPARE_SHARE: u64 = 4;
 
 /// Prepares `link` for contents of up to `bytes` beside a machine of `dram_bytes`: makes it a
@@ -57,7 +57,7 @@ fn is_place(path: &Path) -> bool {
         && path.join(OWNER).is_file()
 }
 
-/// Whether `root` is a tmpfs that can take so much, and the host has the memory for it.
+/// Whether `root` is a tmpfs with room for `bytes`, and the host has the memory for it.
 fn has_room(root: &Path, bytes: u64) -> bool {
     let (Some(all), Some(available)) = (memory("MemTotal:"), memory("MemAvailable:")) else {
         return false;

@@ -1,4 +1,4 @@
-//! One emulated machine's belongings: what stays when its power is gone.
+//! The files of one emulated machine: everything that survives a power loss.
 //!
 //! ```text
 //! out/lab/<name>/
@@ -58,7 +58,7 @@ pub struct MachineConfig {
     pub device_serial: u64,
     /// How often the CXL device lost writes.
     pub dirty_shutdown_count: u64,
-    /// What becomes of the device's last writes when power goes.
+    /// Whether the device's last writes survive a power loss.
     #[serde(default)]
     pub gpf: Gpf,
 }

@@ -25,37 +25,36 @@ use crate::terminal::print_json;
     dormouse lab stress --cycles 300\n  \
     dormouse lab stress --cycles 300 --power-cuts --seed 7 --machine cuts\n  \
     dormouse lab stress --only 17 --seed 7 --power-cuts --cut-at 3.412   one cycle again\n\n\
-    The same command goes on where an interrupted run was. docs/explanation/stress.md says how to read the\n\
-    summary.\n\n\
-    Exit codes: 0 all cycles as they must be; 1 one was not; 2 wrong usage; 3 this machine lacks\n\
-    something; 4 somebody's data were not what they were.")]
+    The same command continues an interrupted run. docs/explanation/stress.md explains the summary.\n\n\
+    Exit codes: 0 all cycles as expected; 1 one was not; 2 wrong usage; 3 this machine lacks\n\
+    something; 4 data of a program differ.")]
 pub struct StressArgs {
-    /// How many cycles
+    /// Number of cycles
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub cycles: u64,
     /// Cut the power at a random instant of each cycle
     #[arg(long)]
     pub power_cuts: bool,
-    /// Decides loads, sizes, options and instants, together with the cycle's number
+    /// Seed of the random loads, sizes, options and instants, with the number of the cycle
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Machines side by side (each takes one processor, and as much memory as it has)
     #[arg(long, value_name = "M", default_value_t = 1)]
     pub jobs: usize,
-    /// Begin anew, whatever the journal says
+    /// Start from the first cycle, and ignore the journal
     #[arg(long)]
     pub restart: bool,
     /// Only this cycle, without a journal
     #[arg(long, value_name = "CYCLE")]
     pub only: Option<u64>,
-    /// With --only: cut the power so many seconds after the request to sleep
+    /// With --only: cut the power this many seconds after the request to sleep
     #[arg(long, value_name = "SECONDS", requires = "only")]
     pub cut_at: Option<f64>,
-    /// End the run after so many failed cycles
+    /// End the run after this many failed cycles
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub max_failures: u64,
-    /// Put these faults into the machine, one a cycle after waking, to see that they are found;
-    /// `list` prints them
+    /// Inject these faults into the machine, one in each cycle after waking, to test that they are
+    /// found; `list` prints them
     #[arg(long, value_name = "FAULT,…")]
     pub inject: Option<String>,
     /// The run's name or folder; a name means out/lab/NAME

@@ -1,4 +1,4 @@
-//! What a number of cycles says about the rate of failures.
+//! Confidence interval of the failure rate after a number of cycles.
 
 /// Failures in this share of repeated runs would lie above the bound.
 const ALPHA: f64 = 0.05;
@@ -29,10 +29,10 @@ pub fn bound(failures: u64, cycles: u64) -> Option<Bound> {
     let high = if failures == cycles {
         1.0
     } else {
-        // The rate at which so few failures, or fewer, would be rare.
+        // The rate at which this many failures, or fewer, would be rare.
         falling_root(|rate| probability_up_to(failures, cycles, rate) - ALPHA / 2.0)
     };
-    // The rate at which so many failures, or more, would be rare.
+    // The rate at which this many failures, or more, would be rare.
     let low =
         falling_root(|rate| probability_up_to(failures - 1, cycles, rate) - (1.0 - ALPHA / 2.0));
     Some(Bound {

@@ -1,4 +1,4 @@
-//! The ways in which a cycle can fail: each has a name, what it means, and what to do next.
+//! The classes of failed cycles: name, meaning, next step.
 
 use serde::{Deserialize, Serialize};
 
@@ -142,7 +142,7 @@ impl Class {
             Class::HangInSuspend => (
                 "hang-in-suspend",
                 "the machine neither switched itself off nor gave an answer",
-                "the last event tells the step: migration, devices, or firmware",
+                "the last event shows the step: migration, devices, or firmware",
             ),
             Class::HangInResume => (
                 "hang-in-resume",

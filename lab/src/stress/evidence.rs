@@ -1,4 +1,4 @@
-//! What stays of a cycle: everything of a failed one, nothing of a good one but the last few.
+//! Files that are kept of a cycle: all of a failed one, and those of the last few successful ones.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -13,7 +13,7 @@ use crate::error::{Doing, LabError};
 use crate::machine::Machine;
 use crate::machine::image_file::HEADERS_BYTES;
 
-/// Logs of so many good power-ons stay.
+/// Number of successful power-ons with logs that are kept.
 const KEPT_POWER_ONS: u32 = 6;
 /// Memory and disks are large: they are kept of the first failures only.
 const KEPT_CONTENTS: usize = 3;

@@ -1,4 +1,4 @@
-//! Faults that are put into the machine on purpose: does the run find them, and name them right?
+//! Faults injected into the machine, to test that a run finds and classifies them.
 
 use super::class::Class;
 use crate::error::LabError;

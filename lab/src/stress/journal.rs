@@ -1,4 +1,4 @@
-//! The journal of a run: one line a cycle, so that an interrupted run goes on where it was.
+//! The journal of a run: one line a cycle, so that an interrupted run can continue.
 //!
 //! ```text
 //! stress.jsonl   {"seed":1,"power_cuts":false,…}     which run this is

@@ -1,4 +1,4 @@
-//! Which outcome of a cycle is right: the promise, as a pure function.
+//! The expected outcome of a cycle, as a pure function.
 
 use super::class::Class;
 use super::phase::Phase;

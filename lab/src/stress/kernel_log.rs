@@ -1,4 +1,4 @@
-//! Finds in a console log what a healthy kernel does not say.
+//! Finds fault reports of the kernel in a console log.
 
 use super::class::Class;
 

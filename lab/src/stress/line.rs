@@ -1,4 +1,4 @@
-//! What is written down of one cycle: a line of the journal, and of `--json`.
+//! The record of one cycle: a line of the journal and of `--json`.
 
 use serde::{Deserialize, Serialize};
 

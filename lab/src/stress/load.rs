@@ -1,9 +1,9 @@
-//! The load in the machine: started, asked, compared.
+//! The load in the machine: starting, checking and comparing it.
 
 use std::time::Duration;
 
-use dormouse_guest::protocol::stress::{Durable, StressAsk};
-use dormouse_guest::protocol::{Ask, Hello, WorkloadPlan};
+use dormouse_guest::protocol::stress::{Durable, StressCall};
+use dormouse_guest::protocol::{Call, Hello, WorkloadPlan};
 use serde_json::Value;
 
 use super::class::Class;
@@ -34,9 +34,9 @@ pub(super) fn start_load(running: &mut Running, plan: &CyclePlan) -> Result<Dura
     if let Err(error) = running.power.start_workload(workload) {
         return Err(stop(Stage::Load, error, &mut running.power));
     }
-    stress::<Value>(running, StressAsk::Start(plan.load.clone()))?;
+    stress::<Value>(running, StressCall::Start(plan.load.clone()))?;
     std::thread::sleep(Duration::from_millis(plan.warm_up_ms));
-    stress(running, StressAsk::Durable)
+    stress(running, StressCall::Durable)
 }
 
 /// What e2fsck has to say.
@@ -44,7 +44,7 @@ pub(super) fn check_file_systems(
     running: &mut Running,
     troubles: &mut Vec<Trouble>,
 ) -> Result<(), Stop> {
-    let complaints: Vec<String> = stress(running, StressAsk::CheckFileSystems)?;
+    let complaints: Vec<String> = stress(running, StressCall::CheckFileSystems)?;
     let complaints = complaints.into_iter();
     troubles.extend(complaints.map(|why| Trouble::new(Class::FileSystem, why)));
     Ok(())
@@ -53,9 +53,9 @@ pub(super) fn check_file_systems(
 /// Asks the guest's load something.
 pub(super) fn stress<T: for<'de> serde::Deserialize<'de>>(
     running: &mut Running,
-    ask: StressAsk,
+    call: StressCall,
 ) -> Result<T, Stop> {
-    match running.power.ask(Ask::Stress(ask), LOAD_TIMEOUT) {
+    match running.power.query(Call::Stress(call), LOAD_TIMEOUT) {
         Ok(answer) => Ok(answer),
         Err(error) => Err(stop(Stage::Load, error, &mut running.power)),
     }

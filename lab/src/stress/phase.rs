@@ -1,4 +1,4 @@
-//! Where in the cycle the machine is, as far as the host has heard.
+//! Where in the cycle the machine is, by the messages that the host has received.
 
 use dormouse_guest::protocol::FromGuest;
 use dormouse_report::event::{Clock, Kind};
@@ -26,7 +26,8 @@ pub enum Phase {
     /// Linux resumes; user space does not run yet.
     KernelUp,
     /// User space runs, pages migrate back.
-    ComingHome,
+    #[serde(alias = "coming-home")]
+    MigratingBack,
     /// Everything is over.
     Awake,
 }
@@ -40,7 +41,7 @@ impl Phase {
         Phase::Off,
         Phase::FirmwareUp,
         Phase::KernelUp,
-        Phase::ComingHome,
+        Phase::MigratingBack,
         Phase::Awake,
     ];
 
@@ -53,22 +54,22 @@ impl Phase {
             Phase::Off => "off",
             Phase::FirmwareUp => "firmware-up",
             Phase::KernelUp => "kernel-up",
-            Phase::ComingHome => "coming-home",
+            Phase::MigratingBack => "migrating-back",
             Phase::Awake => "awake",
         }
     }
 
     /// Whether user space has run since the image was made: it must never be resumed again.
     pub fn has_run_on(self) -> bool {
-        self >= Phase::ComingHome
+        self >= Phase::MigratingBack
     }
 }
 
-/// Follows what the machine says; steps only forward.
+/// Follows the machine's messages; steps only forward.
 #[derive(Clone, Debug, Default)]
 pub struct Tracker {
     phase: Phase,
-    /// The last event heard: finer than the phase.
+    /// The last event received: finer than the phase.
     step: String,
 }
 
@@ -77,7 +78,7 @@ impl Tracker {
         self.phase
     }
 
-    /// The last thing that was heard.
+    /// The last event received.
     pub fn step(&self) -> &str {
         &self.step
     }
@@ -87,9 +88,9 @@ impl Tracker {
         self.phase = self.phase.max(phase);
     }
 
-    pub fn hear(&mut self, signal: &Signal) {
+    pub fn receive(&mut self, signal: &Signal) {
         match &signal.what {
-            What::Agent(FromGuest::Awake { .. }) => self.enter(Phase::ComingHome),
+            What::Agent(FromGuest::Awake { .. }) => self.enter(Phase::MigratingBack),
             What::Agent(FromGuest::Event { event }) => {
                 let (name, kind) = (
                     event["name"].as_str().unwrap_or_default(),
@@ -100,7 +101,7 @@ impl Tracker {
                     ("migrate", "begin") => self.enter(Phase::Migrating),
                     ("enter", _) => self.enter(Phase::KernelDown),
                     // The first instruction of user space after waking.
-                    ("resumed", _) | ("thaw", _) => self.enter(Phase::ComingHome),
+                    ("resumed", _) | ("thaw", _) => self.enter(Phase::MigratingBack),
                     _ => {}
                 }
             }
@@ -161,7 +162,7 @@ mod tests {
         let mut seen = vec![tracker.phase()];
         let mut step = |tracker: &mut Tracker, signal: Option<Signal>, host: Option<Phase>| {
             if let Some(signal) = signal {
-                tracker.hear(&signal);
+                tracker.receive(&signal);
             }
             if let Some(phase) = host {
                 tracker.enter(phase);
@@ -196,7 +197,7 @@ mod tests {
     fn what_comes_late_does_not_turn_time_back() {
         let mut tracker = Tracker::default();
         tracker.enter(Phase::Off);
-        tracker.hear(&guest("migrate", "begin"));
+        tracker.receive(&guest("migrate", "begin"));
         assert_eq!(tracker.phase(), Phase::Off);
         assert_eq!(tracker.step(), "migrate begin");
     }

@@ -40,8 +40,8 @@ const MAX_FILL_MIB: u64 = 384;
 const MAX_WARM_UP_MS: u64 = 1500;
 const MAX_OFF_MS: f64 = 3000.0;
 
-/// In a run of power cuts these cycles are left undisturbed: they tell how long one takes, and so
-/// over what span power is to be cut.
+/// In a run of power cuts these cycles are left undisturbed: they measure how long one takes, and
+/// so over what span power is to be cut.
 fn is_measured(cycle: u64) -> bool {
     cycle == 2 || cycle % 16 == 1
 }

@@ -142,7 +142,7 @@ pub fn run(
             let (shared, config, sender) = (Arc::clone(&shared), config.clone(), sender.clone());
             thread::spawn(move || {
                 let result = work(&shared, job, &config, &sender);
-                // Nobody listens any more only if the run has failed already.
+                // There is no receiver only if the run has failed already.
                 let _ = sender.send(Message::Ended(result));
             })
         })

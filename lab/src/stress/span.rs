@@ -1,4 +1,4 @@
-//! How long a cycle will take, from those before it: power is to be cut uniformly over all of it.
+//! Estimates the duration of a cycle from earlier ones, so that power cuts are uniform over it.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub struct Span {
     pub off: f64,
     /// From power-on until user space ran.
     pub up: Option<f64>,
-    /// From there until pages were home.
+    /// From there until all pages were back in DRAM.
     pub home: Option<f64>,
 }
 
@@ -19,9 +19,9 @@ pub struct Span {
 const FIRST_GUESS_S: [f64; 3] = [4.0, 0.6, 2.0];
 /// Fewer points make no line.
 const MIN_POINTS: usize = 5;
-/// The machine and the host's load change; older cycles tell less.
+/// The machine and the host's load change; older cycles say less about the next.
 const MAX_POINTS: usize = 40;
-/// Estimates are a little too short half of the time; the end shall be met, too.
+/// Half of the estimates are a little too short; cuts must also reach the end of a cycle.
 const MARGIN: f64 = 1.1;
 
 /// What was measured, with the bytes that were filled.

@@ -1,4 +1,4 @@
-//! What a run came to: counts by outcome, by class of failure, by phase of the power cut.
+//! The summary of a run: counts by outcome, by class of failure, by phase of the power cut.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -113,7 +113,7 @@ impl Summary {
     fn write(&self, text: &mut String) -> std::fmt::Result {
         writeln!(
             text,
-            "{} cycles: {} as they must be, {} failed",
+            "{} cycles: {} as expected, {} failed",
             self.cycles, self.ok, self.failed
         )?;
         for (outcome, count) in &self.outcomes {

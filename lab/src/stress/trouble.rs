@@ -1,4 +1,4 @@
-//! From what went wrong, and when, to its class.
+//! Classifies a failure by its error and its stage.
 
 use dormouse_guest::protocol::stress::StressVerdict;
 

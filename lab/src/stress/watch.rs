@@ -11,8 +11,8 @@ use crate::error::LabError;
 /// What is watched while the machine sleeps and wakes.
 pub(super) struct Watch {
     pub tracker: Tracker,
-    pub asked: Instant,
-    /// Seconds after `asked`; None when power was cut, or is not to be.
+    pub requested: Instant,
+    /// Seconds after `requested`; None when power was cut, or is not to be.
     pub cut_at: Option<Duration>,
     pub cut_phase: Option<Phase>,
 }
@@ -20,17 +20,17 @@ pub(super) struct Watch {
 impl Watch {
     /// Whether the instant of the cut has come.
     pub fn is_due(&self) -> bool {
-        self.cut_at.is_some_and(|at| self.asked.elapsed() >= at)
+        self.cut_at.is_some_and(|at| self.requested.elapsed() >= at)
     }
 
     /// How long to wait at most.
     pub fn limit(&self, timeout: Duration) -> Duration {
         self.cut_at.map_or(timeout, |at| {
-            at.saturating_sub(self.asked.elapsed()).min(timeout)
+            at.saturating_sub(self.requested.elapsed()).min(timeout)
         })
     }
 
-    /// Notes that power was cut, after everything was heard that the machine had sent until then.
+    /// Notes that power was cut, after everything that the machine had sent until then was read.
     pub fn cut(&mut self, line: &mut StressLine) {
         self.cut_at = None;
         self.cut_phase = Some(self.tracker.phase());
@@ -54,7 +54,7 @@ pub(super) fn wait_or_cut<T>(
     let result = power.wait(what, limit, |signal| {
         // After the cut the phase says where it was.
         if follows {
-            tracker.hear(signal);
+            tracker.receive(signal);
         }
         pick(signal)
     });

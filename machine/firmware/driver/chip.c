@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The devicetree device: tells the OS which part of the CXL window is firmware's
+ * The devicetree device: reports to the OS which part of the CXL window is firmware's
  * and which is memory for a special purpose, and describes itself in ACPI.
  */
 

@@ -17,7 +17,7 @@
 
 static struct dormouse_geometry geometry;
 static uint64_t facs_address;
-static bool locked;	/* ramstage has spoken; no one else will be heard */
+static bool locked;	/* ramstage has set the device; later requests are ignored */
 static bool ready;	/* and what it said makes sense */
 
 /* In SMRAM, not on the small SMM stack. */

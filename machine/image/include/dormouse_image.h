@@ -60,7 +60,7 @@ typedef uint64_t dm_u64;
 /* A group: the pages of one word of a bitmap. Each has one digest of its user pages. */
 #define DORMOUSE_GROUP_PAGES		64ULL
 #define DORMOUSE_GROUP_BYTES		(DORMOUSE_GROUP_PAGES * DORMOUSE_PAGE_BYTES)
-/* So many pages are compared where a sample of them is asked for. */
+/* Number of pages that a sample compares. */
 #define DORMOUSE_SAMPLE_PAGES		256
 /* Linux puts memory online in blocks of this size; the reserved part ends on one. */
 #define DORMOUSE_BLOCK_BYTES		(128ULL << 20)
@@ -179,8 +179,8 @@ struct dormouse_interval {
 };
 
 /*
- * Room for authenticated encryption of all that is left on the device; all zero, or the
- * image is refused. docs/explanation/threat-model.md describes what a version that fills it must do.
+ * Room for authenticated encryption of all that is left on the device; all zero, or the image is
+ * refused. docs/explanation/threat-model.md describes what a version that fills it must do.
  */
 struct dormouse_encryption {
 	dm_u32 algorithm;

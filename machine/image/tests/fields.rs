@@ -583,7 +583,7 @@ fn the_file_alone_gives_the_same_reasons_as_firmware() {
     let mut image = Image::new();
     assert!(SleepImage::from_bytes(&image.window).verify().is_ok());
     let firmware_only = ["memory_map_digest", "device_serial", "dirty_shutdown_count"];
-    // A file cannot tell these from another machine: some other rule may catch them.
+    // A file does not distinguish these from another machine; another rule may find them.
     let some_reason = [
         "cxl_base",
         "cxl_bytes",

@@ -30,7 +30,7 @@ fn verdict(window: &[u8]) -> Result<u64, (Reason, u64)> {
 #[test]
 fn all_pages_of_whole_groups_are_covered() {
     let (window, header) = window(UserCheck::ALL);
-    // 64 to 68 and 190, 191, 192: three groups. Pages 7 and 10 to 63 lie beside the bitmaps.
+    // 64 to 68 and 190, 191, 192: three groups. Pages 7 and 10 to 63 are beside the bitmaps.
     assert_eq!((header.user_groups, header.user_pages), (3, 8));
     assert_eq!(verdict(&window), Ok(8 * PAGE_BYTES));
 }

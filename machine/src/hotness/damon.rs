@@ -1,8 +1,8 @@
 //! Linux' access monitor DAMON, through sysfs: which pages of which processes are touched.
 //!
-//! DAMON watches regions and looks at one page of each in each window. Asked for as many regions
-//! as there are pages, it looks at every page: it clears the accessed bit, waits, and looks again.
-//! What it saw comes through its tracepoint, only regions with accesses.
+//! DAMON watches regions and samples one page of each in each window. With as many regions as pages
+//! it samples every page: it clears the accessed bit, waits, and reads it again. The results come
+//! through its tracepoint, only regions with accesses.
 //!
 //! After Linux' Documentation/admin-guide/mm/damon/usage.rst (sysfs) and mm/damon/core.c (6.12).
 
@@ -294,10 +294,10 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let writes = Arc::new(Mutex::new(Vec::new()));
-        let heard = writes.clone();
+        let seen = writes.clone();
         let reaction = move |_: &Tree, path: &str, text: &str| {
             let name = path.rsplit('/').next().unwrap_or_default();
-            heard.lock().unwrap().push(format!("{name}={text}"));
+            seen.lock().unwrap().push(format!("{name}={text}"));
             Ok(())
         };
         (Tree::reacting(root, Box::new(reaction)), writes)

@@ -1,5 +1,5 @@
 //! Which pages are hot, as plain data: address ranges of processes with a count of the sampling
-//! windows in which they were touched. How it was found out is the affair of [`crate::hotness::sampler`].
+//! windows in which they were touched. [`crate::hotness::sampler`] finds them.
 
 pub mod damon;
 pub mod sampler;
@@ -132,8 +132,8 @@ pub fn level(hotness: u32) -> u32 {
     hotness.max(1).ilog2()
 }
 
-/// As it lies in /run while the machine sleeps: pages, not bytes; each start as the distance from
-/// the last end.
+/// The form of the file in /run while the machine sleeps: pages, not bytes; each start as the
+/// distance from the last end.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
     pid: i32,

@@ -1,5 +1,5 @@
-//! Which processes are looked at for hot pages, and what the kernel's answers add up to. Looking
-//! itself is behind [`Sampler`]: [`crate::hotness::damon`] on this machine, numbers in tests.
+//! Selects the processes that are sampled for hot pages, and adds up the samples. Sampling itself
+//! is behind [`Sampler`]: [`crate::hotness::damon`] on this machine, numbers in tests.
 
 use thiserror::Error;
 

@@ -56,7 +56,7 @@ pub fn begin<'a>(
     Ok(Some(Watch::new(sampling, &targets)))
 }
 
-/// The event that tells why the policy is not followed.
+/// The event that gives the reason why the policy is not followed.
 pub fn warning(phase: &str, why: &Unavailable) -> Event {
     event(phase, "hot-pages-unknown", Kind::Mark)
         .with("reason", why.name())

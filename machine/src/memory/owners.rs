@@ -11,7 +11,7 @@ use crate::system::tree::Tree;
 
 /// Smaller ones are not listed: per-process leftovers of a page or two explain nothing.
 const MIN_BYTES: u64 = 1 << 20;
-/// So many are listed at most.
+/// Maximum number of owners in a list.
 const LISTED: usize = 50;
 
 /// The kernel's name for memory that has no file: System V, memfd, shared anonymous.

@@ -28,7 +28,7 @@ use crate::system::pages::{HUGE_PAGE_BYTES, PAGE_BYTES, Pages, Run};
 const NOT_REACHED: i32 = i32::MIN;
 /// Tries for pages that are busy at first.
 const ROUNDS: usize = 4;
-/// How often the caller hears of progress.
+/// Period of progress reports to the caller.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// One process to move.
@@ -57,7 +57,7 @@ pub struct Settings<'a> {
     pub cancel: &'a Cancel,
 }
 
-/// What came of it.
+/// The outcome.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// Moved page by page; processes that moved whole are not counted here.
@@ -229,7 +229,7 @@ fn run_once(
         full: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
-        // Nobody sends: the channel tells, by closing, that the last worker has ended.
+        // Nothing is sent: the channel closes when the last worker has ended.
         let (alive, ended) = channel::<()>();
         for _ in 0..settings.jobs.max(1) {
             let (shared, alive) = (&shared, alive.clone());

@@ -328,7 +328,7 @@ fn bind_kmem(tree: &Tree, cxl: &CxlNode, device: &DaxDevice) -> Result<(), Sleep
                 .iter()
                 .all(|block| !is_online(tree, block));
             // Bound at boot without its struct pages on itself: 1/64 of the device lies in DRAM and
-            // would be saved with every sleep. While nothing is online that can be mended.
+            // would be saved with every sleep. While nothing is online, this can be corrected.
             if memmap_here || !idle || !tree.exists(&memmap) {
                 return Ok(());
             }

@@ -1,5 +1,5 @@
-//! Firmware's word, for a device that Linux cannot ask: two properties of its ACPI device, which
-//! the module shows.
+//! Firmware's statement, for a device that Linux cannot query: two properties of its ACPI device,
+//! which the module shows.
 
 use dormouse_image::Persistence;
 

@@ -16,7 +16,7 @@ pub struct Process {
     /// Start time in clock ticks since boot: with the pid, the identity of a process.
     pub start_ticks: u64,
     pub rss_bytes: u64,
-    /// When one of its threads last ran (`se.exec_start`), if the kernel tells.
+    /// When one of its threads last ran (`se.exec_start`), if the kernel shows it.
     pub exec_start_ns: Option<u64>,
     pub kernel: bool,
 }

@@ -87,7 +87,7 @@ fn last_failed(tree: &Tree) -> Option<String> {
 }
 
 /// Whether the machine slept, from the module's status before and after. The write to
-/// /sys/power/state cannot tell: Linux drops the error of its very last step.
+/// /sys/power/state does not show it: Linux drops the error of its very last step.
 ///
 /// # Errors
 /// [`SleepError::Refused`] with the module's reason.
@@ -96,7 +96,7 @@ pub fn judge(before: &Status, after: &Status) -> Result<(), SleepError> {
         return Ok(());
     }
     let reason = match after.last_outcome.as_str() {
-        // The header still tells of an earlier sleep: this one never reached firmware.
+        // The header still describes an earlier sleep: this one never reached firmware.
         "refused" if !after.last_reason.is_empty() => after.last_reason.clone(),
         _ => "no-answer".to_owned(),
     };

@@ -26,7 +26,7 @@ impl Instants {
     }
 }
 
-/// A step of the kernel on the clock in which its module and firmware tell theirs, from an instant
+/// A step of the kernel on the clock of its module's and firmware's times, from an instant
 /// of the same power cycle.
 pub fn kernel_step(mark: &Mark, at: Instants) -> Option<Event> {
     let since_ns = mark.t_ns as i128 - i128::from(at.monotonic_ns);

@@ -1,4 +1,4 @@
-//! What the kernel module tells in /sys/power/dormouse.
+//! The kernel module's files in /sys/power/dormouse.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ pub fn status(tree: &Tree) -> Result<Status, SleepError> {
 pub fn set(tree: &Tree, name: &str, value: &str) -> Result<(), SleepError> {
     let path = format!("{DIRECTORY}/{name}");
     tree.write(&path, value).map_err(SleepError::write(
-        "tell the kernel module about this sleep",
+        "set the kernel module up for this sleep",
         tree.path(&path),
         "load the module that belongs to this command",
     ))

@@ -1,4 +1,4 @@
-//! What was done and how to take it back: runs in reverse order, once, also when a panic unwinds.
+//! A stack of undo operations: they run in reverse order, once, also when a panic unwinds.
 
 /// One thing to take back; returns what went wrong if it could not.
 type Step<'a> = (&'static str, Box<dyn FnOnce() -> Result<(), String> + 'a>);

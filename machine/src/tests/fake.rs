@@ -66,7 +66,7 @@ impl FakePages {
         self.inner.lock().unwrap().pinned.push((pid, page));
     }
 
-    /// This page cannot move for so many tries.
+    /// This page cannot move for this many tries.
     pub fn busy(&self, pid: i32, page: u64, tries: usize) {
         self.inner.lock().unwrap().busy.insert((pid, page), tries);
     }

@@ -699,7 +699,7 @@ fn pages_that_were_hot_before_the_sleep_migrate_back_first() {
 }
 
 #[test]
-fn without_damon_pages_come_home_in_the_process_order_with_a_warning() {
+fn without_damon_pages_migrate_back_in_process_order_with_a_warning() {
     let mut fake = FakeMachine::new(Habit::Sleeps);
     with_maps(&fake);
     fake.sampler = FakeSampler::unavailable();

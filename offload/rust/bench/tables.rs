@@ -20,8 +20,8 @@ fn number(value: u64) -> String {
     text
 }
 
-/// A table: heading, one row for each program, geometric means. A count is a number of instructions,
-/// a ratio is of two counts, with so many decimals.
+/// A table: heading, one row for each program, geometric means. A count is a number of
+/// instructions, a ratio is of two counts, with this many decimals.
 enum Column {
     Count(&'static str, fn(&Counts) -> u64),
     Ratio(&'static str, fn(&Counts) -> f64, usize),

@@ -37,8 +37,10 @@ Examples:
   dormouse offload check
   dormouse offload check glob sort --inputs 5 --seed 3
 
-A mode is an instruction set, a place of linear memory, and an optimisation switched off, or a small
-code cache, or another scratch register. Exit codes: 0 all are equal; 1 one is not.")]
+A mode is an instruction set, a place of linear memory, and one variation: an optimisation switched
+off, a small code cache, or another scratch register.
+
+Exit codes: 0 all are equal; 1 one is not.")]
     Check(CheckArguments),
     /// Run a whole kernel's device suspend and resume, and compare memory with the big core's
     #[command(after_help = "\
@@ -49,11 +51,11 @@ Examples:
 Builds an ARMv7-A Linux from the distribution's source (once for each instruction
 set: some minutes), boots it on an emulated Cortex-A9, lets it suspend its
 devices, and takes its memory at the calls of all eight phases, from dpm_prepare
-to dpm_complete, and behind them. The executor runs the same calls on the same
-memory. What the big core itself has otherwise when it makes a call twice depends
-on the time, and is counted, not compared.
+to dpm_complete, and after them. The executor runs the same calls on the same
+memory. Words that differ when the big core itself makes a call twice depend on
+the time; they are counted, not compared.
 
-Exit codes: 0 all are as on the big core; 1 one is not; 3 a tool is missing.")]
+Exit codes: 0 all are equal to the big core's; 1 one is not; 3 a tool is missing.")]
     Suspend(SuspendArguments),
 }
 
@@ -85,7 +87,7 @@ pub struct RunArguments {
     #[arg(long, default_value_t = 256 << 10)]
     pub cache: u32,
 
-    /// Stop after so many times 656,000 instructions
+    /// Stop after this many times 656,000 instructions
     #[arg(long, default_value_t = 1000)]
     pub budget: u32,
 
@@ -101,7 +103,7 @@ pub struct RunArguments {
     #[arg(long, default_value_t = 655_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     pub irq_period: u32,
 
-    /// Run it so often, the code cache kept
+    /// Number of runs with the same code cache
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub runs: u32,
 
@@ -113,8 +115,8 @@ pub struct RunArguments {
     #[arg(long, default_value_t = SCRATCH, value_parser = clap::value_parser!(u32).range(0..=12))]
     pub scratch: u32,
 
-    /// Map guest addresses to physical ones, in page tables behind the guest's own memory; all three
-    /// are multiples of 4096
+    /// Map guest addresses to physical ones, in page tables behind the guest's own memory; all
+    /// three are multiples of 4096
     #[arg(
         long,
         value_name = "ADDRESS:PHYSICAL:BYTES",
@@ -126,8 +128,8 @@ pub struct RunArguments {
     #[arg(long, value_name = "TABLE")]
     pub page_table: Option<String>,
 
-    /// A device of the big core: where page tables lead to, and which of the small core's peripherals
-    /// (0x40001000 to 0x5fffffff) it is; at most eight
+    /// A device of the big core: where page tables lead to, and which of the small core's
+    /// peripherals (0x40001000 to 0x5fffffff) it is; at most eight
     #[arg(long, value_name = "PHYSICAL:BYTES:HOST")]
     pub device: Vec<String>,
 
@@ -142,11 +144,11 @@ pub struct RunArguments {
 
 #[derive(Debug, Args)]
 pub struct BenchArguments {
-    /// Where offload.json and the plots go
+    /// Directory of offload.json and the plots
     #[arg(long, value_name = "DIR", default_value = "out/bench")]
     pub out: PathBuf,
 
-    /// Put tables and figure into this folder of documentation, too
+    /// Also put tables and figure into this folder of documentation
     #[arg(long, value_name = "DIR")]
     pub publish: Option<PathBuf>,
 }
@@ -161,7 +163,7 @@ pub struct CheckArguments {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub inputs: u32,
 
-    /// What the random inputs are made from
+    /// Seed of the random inputs
     #[arg(long, default_value_t = 1)]
     pub seed: u32,
 }

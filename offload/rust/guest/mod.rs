@@ -160,7 +160,7 @@ impl Guest {
     }
 }
 
-/// The size of memory for so many bytes and a stack: a power of two.
+/// The size of memory for `bytes` and a stack: a power of two.
 fn memory_size(bytes: u32) -> Result<usize, String> {
     let size = (bytes + STACK_BYTES + GUARD_BYTES)
         .next_power_of_two()

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use crate::error::OffloadError;
 
 const QEMU: &str = "qemu-system-arm";
-/// Limits on one run of the emulator. A guest's budget is counted in instructions; these only end an emulator
-/// that hangs. Wall time is longer because the machine may be busy.
+/// Limits on one run of the emulator. A guest's budget is counted in instructions; these only end
+/// an emulator that hangs. Wall time is longer because the machine may be busy.
 const MAX_CPU_TIME: Duration = Duration::from_secs(900);
 const MAX_WALL_TIME: Duration = Duration::from_secs(4 * 3600);
 
-/// Ends the emulator when the driver does not wait for it any more.
+/// Ends the emulator when it is dropped.
 struct Emulator(Child);
 
 impl Drop for Emulator {

@@ -1,5 +1,6 @@
-//! An ARMv7-A Linux of our own, built from the distribution's source, and its memory at the calls of
-//! chosen functions while it suspends its devices on an emulated big machine (QEMU's vexpress-a9).
+//! An ARMv7-A Linux of our own, built from the distribution's source, and its memory at the calls
+//! of chosen functions while it suspends its devices on an emulated big machine (QEMU's
+//! vexpress-a9).
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,8 +19,8 @@ pub const PHYSICAL: u32 = 0x6000_0000;
 const MEMORY: &str = "16M";
 /// CPSR.I.
 const MASKED: u32 = 0x80;
-/// Control registers of the board's first dual timer: the kernel's ticks and its clock; the bit that
-/// lets them interrupt.
+/// Control registers of the board's first dual timer: the kernel's ticks and its clock; the bit
+/// that lets them interrupt.
 const TIMERS: [u32; 2] = [0x1001_1008, 0x1001_1028];
 const TIMER_INTERRUPTS: u32 = 0x20;
 /// The board's counter of 24 MHz, which the kernel's scheduler reads its clock from.
@@ -35,8 +36,8 @@ pub struct Kernel {
     folder: PathBuf,
 }
 
-/// A call of a function, natively: all of the machine before and after it. It is made twice on the same
-/// memory, so that what depends on the time is known.
+/// A call of a function, natively: all of the machine before and after it. It is made twice on the
+/// same memory, so that what depends on the time is known.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub registers: [u32; 16],
@@ -83,9 +84,9 @@ impl Kernel {
         Ok(guest)
     }
 
-    /// Boots it and takes its memory before and after the next call of each function, in this order,
-    /// while its only process suspends the devices and resumes them. During the calls nothing
-    /// interrupts, so that nothing else happens in them.
+    /// Boots it and takes its memory before and after the next call of each function, in this
+    /// order, while its only process suspends the devices and resumes them. During the calls
+    /// nothing interrupts, so that nothing else happens in them.
     ///
     /// # Errors
     /// The emulator is missing, or the kernel does not come there.
@@ -159,7 +160,7 @@ fn put_back(memory: &Path, bytes: &[u8]) -> Result<(), OffloadError> {
         .map_err(io("write", memory))
 }
 
-/// Ends the emulator when nobody needs it any more.
+/// Ends the emulator when it is dropped.
 struct BigMachine(Child);
 
 impl Drop for BigMachine {
@@ -190,8 +191,8 @@ impl BigMachine {
             .arg(format!("unix:{},server=on,wait=off", comma(socket)))
             .args(["-S", "-display", "none", "-monitor", "none"])
             .args(["-serial", "null", "-no-reboot"])
-            // One nanosecond an instruction: what the kernel decides by the time does not depend on the
-            // host's load.
+            // One nanosecond an instruction: what the kernel decides by the time does not depend on
+            // the host's load.
             .args(["-icount", "shift=0,sleep=off"])
             // One second between suspend and resume, and nothing of the host's sound.
             .args(["-append", "suspend.pm_test_delay=1"])

@@ -6,12 +6,14 @@
  *   │ struct region│ u8 lengths[count], padding │ code │ literals │ exits │ loops, fix-ups │ next region …
  *   └──────────────┴────────────────────────────┴──────┴──────────┴───────┴────────────────┘
  *
- * lengths[i] is the number of host halfwords of guest word or halfword i, so that a host address can
- * be turned into a guest address and back; behind it is ITSTATE for each halfword of T32. When there is no room left, everything goes: no guest
- * state ever holds a host code address, so this is safe at every instruction boundary.
+ * lengths[i] is the number of host halfwords of guest word or halfword i, so that a host address
+ * can be turned into a guest address and back; behind it is ITSTATE for each halfword of T32. When
+ * there is no room left, everything goes: no guest state ever holds a host code address, so this is
+ * safe at every instruction boundary.
  *
  * The target tables have a word for each word of A32 and for each halfword of T32: 0, or where its
- * code is (bit 0 set). Translated code reads one of them, the executor both. Guest addresses have bit 0 set for T32 everywhere.
+ * code is (bit 0 set). Translated code reads one of them, the executor both. Guest addresses have
+ * bit 0 set for T32 everywhere.
  */
 #ifndef OFFLOAD_CACHE_H
 #define OFFLOAD_CACHE_H
@@ -27,9 +29,9 @@ struct region {
 	uint16_t code_offset;	/* bytes from this struct */
 	uint16_t code_bytes;	/* without literals and exits */
 	uint16_t bytes;		/* all of it */
-	uint16_t loops;		/* struct loop, so many, */
-	uint16_t loops_offset;	/* so many bytes from this struct */
-	uint16_t fixups;	/* struct fixup, so many, behind the loops; ascending */
+	uint16_t loops;		/* number of struct loop */
+	uint16_t loops_offset;	/* bytes from this struct */
+	uint16_t fixups;	/* number of struct fixup, behind the loops; ascending */
 	uint8_t lengths[];
 };
 

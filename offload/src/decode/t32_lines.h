@@ -58,7 +58,7 @@ enum t32_form {
 
 /* What a letter of a pattern stands for; at most 16, so that two fit into a byte. */
 enum t32_field {
-	FIELD_NONE,		/* a fixed bit, or a letter that only tells the reader what is there */
+	FIELD_NONE,		/* a fixed bit, or a letter that only documents the field */
 	/* Fields that A32 has, too; see place_of() */
 	FIELD_N, FIELD_D, FIELD_S, FIELD_M, FIELD_T, FIELD_H, FIELD_O, FIELD_SETS, FIELD_W, FIELD_U,
 	FIELD_P, FIELD_MODE,

@@ -260,7 +260,7 @@ bool t32_unpredictable(const struct instruction *in)
 	case RARE:
 		return bad_rare(in);
 	case HINT:
-		/* Of the unallocated hints, too, nobody has a use. */
+		/* The unallocated hints have no use either. */
 		if (in->op != A32_IT)
 			return false;
 		return !(in->value & 15) || in->value >> 4 == COND_NEVER ||

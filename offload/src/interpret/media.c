@@ -169,7 +169,7 @@ static void parallel(struct step *step)
 			sum >>= 1;
 		result |= ((uint32_t)sum & mask) << lane;
 	}
-	/* These saturate without a word about it. */
+	/* These saturate without setting Q. */
 	step->cpu->flags = (step->cpu->flags & ~FLAG_Q) | q;
 	if ((how & 3) == 1)
 		step->cpu->ge = ge << 16;

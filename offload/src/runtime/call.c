@@ -35,7 +35,7 @@ uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
 
 	if (number < 16)
 		x->calls[number]++;
-	/* Where there is code already nobody needs to know the guest's registers. */
+	/* Where there is code already, the guest's registers are not needed. */
 	if (number == CALL_EXIT)
 		known = cache_find(&x->cache, cache_word(x, (host + 3) & ~3u));
 	else if (number == CALL_DISPATCH)

@@ -123,7 +123,7 @@ static void emit_register(struct translator *x, const struct data *data, uint32_
 	finish_destination(x, data);
 }
 
-/* The same operation on the constant's complement or opposite: where flags do not tell. */
+/* The same operation on the constant's complement or opposite: where flags do not matter. */
 static bool emit_opposite(struct translator *x, const struct data *data, uint32_t value)
 {
 	static const int8_t opposite[17] = {
@@ -288,8 +288,8 @@ static bool stack_arithmetic(struct translator *x, const struct data *data, bool
 }
 
 /*
- * add d, n, m with SP or PC as n and the scratch register as m, which both need the scratch register: as a sum
- * with a constant. A switch's add pc, pc, m is one. False: not this instruction.
+ * add d, n, m with SP or PC as n and the scratch register as m, which both need the scratch
+ * register: as a sum with a constant. A switch's add pc, pc, m is one. False: not this instruction.
  */
 static bool add_to_special(struct translator *x, const struct data *data, uint32_t type, uint32_t amount)
 {
@@ -344,8 +344,9 @@ static bool translate_simple(struct translator *x, const struct data *data, bool
 }
 
 /*
- * The operand shifted by a register becomes a register of its own, data->m; *pushed is that, if it is on the
- * stack meanwhile. Shifted in place where that is the scratch register. False: no register is free.
+ * The operand shifted by a register becomes a register of its own, data->m; *pushed is that, if it
+ * is on the stack meanwhile. Shifted in place where that is the scratch register. False: no
+ * register is free.
  */
 static bool shift_operand(struct translator *x, struct data *data, int *pushed)
 {

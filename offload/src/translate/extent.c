@@ -84,7 +84,7 @@ bool find_extent(struct translator *x)
 		}
 		if (get(x->label, index)) {
 			reached = true;
-			/* Who branches into an IT block comes there without its conditions. */
+			/* A branch into an IT block arrives without the conditions of the block. */
 			if (it)
 				x->label[index / 32] &= ~(1u << (index % 32));
 		}

@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use crate::persist::Then;
 use crate::power::Source;
 
-/// Keep one program across a loss of power: track it while it runs, restore it where it stood
+/// Keep one program across a power loss: track it while it runs, restore it afterwards
 #[derive(Debug, Subcommand)]
 pub enum ProcessCommand {
     /// Run a program and track it; if the store holds a state of it, restore that state
@@ -22,7 +22,7 @@ Examples:
       --on-power-loss nut:ups@localhost -- redis-server --save ''
 
 A program that ends by itself loses its state, and its exit code is returned. A program that was
-persisted and killed, or killed by somebody else, keeps its state, and the same command restores
+persisted and killed, or killed otherwise, keeps its state, and the same command restores
 it.
 
 Exit codes: the program's own; 128 + N when signal N killed it; 0 when it was persisted and killed.
@@ -78,7 +78,7 @@ Example:
 Example:
   dormouse process verify cache
 
-Exit codes: 0 everything matches; 1 the store cannot be read; 4 pages differ, and which.")]
+Exit codes: 0 everything matches; 1 the store cannot be read; 4 pages differ, and are listed.")]
     Verify(NamedArguments),
 }
 

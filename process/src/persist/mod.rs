@@ -105,7 +105,7 @@ impl Report {
     }
 }
 
-/// What came of a background epoch.
+/// The outcome of a background epoch.
 #[derive(Debug)]
 pub enum Background {
     /// It is durable.

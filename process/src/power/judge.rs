@@ -1,4 +1,4 @@
-//! What counts as a loss of power. Pure.
+//! Decides which readings count as a power loss. Pure.
 
 /// One answer to "where does power come from?".
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ const SILENT_READINGS: u32 = 2;
 
 impl Judge {
     /// Takes a reading; returns the new event.
-    pub fn hear(&mut self, reading: &Reading) -> Option<Event> {
+    pub fn receive(&mut self, reading: &Reading) -> Option<Event> {
         if !matches!(reading, Reading::Silence(_)) {
             self.silent = 0;
         }
@@ -81,8 +81,8 @@ impl Judge {
                 self.silent += 1;
                 match state {
                     State::Silent => None,
-                    // Reported already, and nothing is worse; but power may have returned and failed
-                    // meanwhile, so the next reading is reported again.
+                    // Reported already, and nothing is worse; but power may have returned and
+                    // failed meanwhile, so the next reading is reported again.
                     State::Lost | State::Battery if self.silent >= SILENT_READINGS => {
                         self.state = State::Battery;
                         (self.silent == SILENT_READINGS)
@@ -108,7 +108,7 @@ mod tests {
         readings
             .iter()
             .map(|reading| {
-                judge.hear(reading).map(|event| match event {
+                judge.receive(reading).map(|event| match event {
                     Event::Lost(why) if why.contains("no answer") => "lost in silence",
                     Event::Lost(_) => "lost",
                     Event::Back => "back",

@@ -73,7 +73,7 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// Signals that stand for the loss of power, whatever the source is; none with `none`.
+/// Signals that report a power loss, whatever the source is; none with `none`.
 pub fn signals(source: &Source) -> &'static [i32] {
     match source {
         Source::None => &[],
@@ -138,7 +138,7 @@ fn watch(teller: &Teller, mut meter: impl Meter) {
     let mut judge = Judge::default();
     loop {
         let reading = meter.read();
-        if let Some(event) = judge.hear(&reading) {
+        if let Some(event) = judge.receive(&reading) {
             if event.is_loss() {
                 teller.urgent.store(true, Ordering::Release);
             }

@@ -201,7 +201,7 @@ mod tests {
         server.join().unwrap();
         assert!(
             matches!(client.read(), Reading::Silence(_)),
-            "nobody listens"
+            "no server listens"
         );
     }
 }

@@ -144,7 +144,7 @@ impl Batch {
     }
 }
 
-/// What came of a batch.
+/// The outcome of a batch.
 #[derive(Debug)]
 pub struct Answers {
     results: Vec<i64>,

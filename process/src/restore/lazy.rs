@@ -28,8 +28,8 @@ use crate::ptrace::{self, FrozenTree, Pid, sys::take_fd};
 use crate::store::{DamagedPage, Extent, PAGE_BYTES, Snapshot, SpaceId};
 use crate::track::uffd;
 
-/// Bytes that are filled in one step: long enough to be quick, short enough that a waiting thread is
-/// served soon.
+/// Bytes that are filled in one step: long enough to be quick, short enough that a waiting thread
+/// is served soon.
 const CHUNK_BYTES: u64 = 256 << 10;
 /// Bytes that are filled together with a page that the program touched.
 const AROUND_BYTES: u64 = 64 << 10;
@@ -287,7 +287,7 @@ struct Filler {
     shared: Arc<Shared>,
 }
 
-/// What became of bytes that were to be filled.
+/// The result of filling a range of bytes.
 enum Put {
     Done,
     /// The program changes its memory: its events come first.

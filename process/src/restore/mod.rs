@@ -17,8 +17,8 @@
 //!  seize and stop all; set registers; unmap the stub
 //! ```
 //!
-//! Whatever fails, fails before the tree runs: then all of it is killed and the store is as it
-//! was. The caller gets the tree stopped, and decides when it runs.
+//! Every failure happens before the tree runs: then all of it is killed, and the store is
+//! unchanged. The caller gets the tree stopped, and decides when it runs.
 
 mod check;
 mod datagrams;
@@ -57,7 +57,7 @@ pub struct Options {
     /// Restore although files have changed that the program has open. Mapped files must never
     /// have changed.
     pub accept_changed_files: bool,
-    /// Up to so many bytes, all pages are copied before the program runs; of a larger program,
+    /// Up to this many bytes, all pages are copied before the program runs; of a larger program,
     /// anonymous memory is left to be filled while it runs.
     pub copy_all_bytes_max: u64,
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A hole that nobody else uses in tests.
+/// A hole that no other test uses.
 fn region(number: u64) -> Region {
     Region::new(0x1000_0000_0000 + number * Region::BYTES).expect("a free hole")
 }

@@ -315,7 +315,7 @@ mod tests {
         assert!(stream.write_all(b"more").is_err());
     }
 
-    /// An end whose other one does not acknowledge its last byte, since it hears nothing; in both
+    /// An end whose peer does not acknowledge its last byte, because it receives nothing; in both
     /// families, and as IPv4 in a socket of IPv6.
     #[test]
     fn a_connection_takes_the_place_of_what_is_left_of_its_former_life() {

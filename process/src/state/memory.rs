@@ -43,7 +43,7 @@ pub enum Backing {
     Object(u32),
     /// Code and data that the kernel provides.
     Kernel(KernelPart),
-    /// The ring of an asynchronous I/O context with room for so many events.
+    /// The ring of an asynchronous I/O context with room for this many events.
     AioRing {
         /// As given to `io_setup`.
         events: u32,

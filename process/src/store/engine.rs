@@ -115,7 +115,7 @@ impl<M: Medium> Engine<M> {
         self.frames.free_outside_homes() * PAGE_BYTES
     }
 
-    /// Makes sure that so many bytes can be written without growing.
+    /// Ensures that `bytes` can be written without growing.
     ///
     /// # Errors
     /// No room on the medium.

@@ -3,7 +3,7 @@
 //! Frames are allocated in chunks of 2 MiB. A chunk is either *dedicated* to one densely filled
 //! 2 MiB of a space, its *home* (page n of it in frame n, so that huge mappings are possible), or
 //! *mixed*. A frame that the last durable epoch refers to, or a snapshot that a restore reads, is
-//! never allocated, whatever has become of its page since.
+//! never allocated, even if its page has changed since.
 
 /// Frames of a chunk.
 pub const CHUNK_FRAMES: u32 = 512;
@@ -60,8 +60,8 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// A store of so many frames, of which the first `reserved` are not for handing out. Frames
-    /// past the last whole chunk are not used.
+    /// A store of `total` frames, of which the first `reserved` are never handed out. Frames past
+    /// the last whole chunk are not used.
     pub fn new(total: u64, reserved: u32) -> Self {
         let mut frames = Self::default();
         frames.grow(total);
@@ -71,7 +71,7 @@ impl Frames {
         frames
     }
 
-    /// The store has so many frames now; never fewer than before.
+    /// Sets the number of frames; it never shrinks.
     pub fn grow(&mut self, total: u64) {
         let most = u64::from(u32::MAX / CHUNK_FRAMES);
         let chunks = (total / u64::from(CHUNK_FRAMES)).min(most) as usize;

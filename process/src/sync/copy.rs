@@ -41,7 +41,7 @@ pub struct Job<'a> {
     pub placement: Placement,
 }
 
-/// What became of the pages of all jobs, in their order.
+/// The result for the pages of all jobs, in their order.
 #[derive(Debug)]
 pub struct Copied {
     /// One for each page.
@@ -209,7 +209,7 @@ fn read_pages(parts: &[Part<'_>], local: &[libc::iovec]) -> Vec<usize> {
                 let offset = parts[index].page * PAGE_BYTES;
                 for page in 0..count {
                     let to = address_of(local, at + page);
-                    // SAFETY: `local` describes memory of ours that nobody else uses.
+                    // SAFETY: `local` describes memory of ours that nothing else uses.
                     let to = unsafe { std::slice::from_raw_parts_mut(to, PAGE) };
                     if read_file_page(file, offset + (page * PAGE) as u64, to).is_err() {
                         lost.push(at + page);
@@ -271,7 +271,7 @@ fn read_process(
     while done < total {
         let remote = rest_of_remote(parts, done);
         let here = rest_of_local(local, first + done, total - done);
-        // SAFETY: `local` describes memory of ours that nobody else uses; the remote vector is
+        // SAFETY: `local` describes memory of ours that nothing else uses; the remote vector is
         // only looked up by the kernel.
         let got = unsafe {
             libc::process_vm_readv(

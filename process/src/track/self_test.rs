@@ -1,8 +1,8 @@
-//! Does this kernel's scan report what tracking relies on? Tried on memory of our own, at start.
+//! Tests at start, on memory of our own, that this kernel's scan reports what tracking relies on.
 //!
 //! Kernels differ: some do not report that a whole huge page was dropped, for instance. Tracking
-//! takes a page that is gone from what is there, not from what was written, so most differences
-//! do no harm; this is the proof for the kernel at hand. Where it fails, everything is compared.
+//! finds missing pages by what exists, not by what was written, so most differences do no harm.
+//! Where the test fails, all memory is compared.
 
 use std::fs::File;
 use std::io;

@@ -61,8 +61,8 @@ pub fn register(uffd: &OwnedFd, start: u64, end: u64, mode: u64) -> io::Result<(
 }
 
 /// Registers a range for write-protection, without any protection to begin with. A registration
-/// that mremap(2) dropped can leave its marks in the page tables (where mappings merge), and a page that
-/// was written to since then would still appear protected: they are lifted.
+/// that mremap(2) dropped can leave its marks in the page tables (where mappings merge), and a page
+/// that was written to since then would still appear protected: they are lifted.
 ///
 /// # Errors
 /// As [`register`] and [`unprotect`].
@@ -107,7 +107,7 @@ pub fn wake(uffd: &OwnedFd, start: u64, bytes: u64) -> io::Result<()> {
 /// Returns the bytes that were put.
 ///
 /// # Errors
-/// EEXIST: there is one already. EAGAIN: the mappings are being changed, after so many bytes.
+/// EEXIST: there is one already. EAGAIN: the mappings are being changed, after this many bytes.
 /// ENOENT: no registered mapping has all of it (any more). ESRCH: the address space is gone.
 pub fn copy(
     uffd: &OwnedFd,

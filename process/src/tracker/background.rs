@@ -15,7 +15,7 @@ use super::Tracker;
 const ROOM_INTERVAL: Duration = Duration::from_millis(500);
 /// Time until the next try where there was none.
 const ROOM_RETRY: Duration = Duration::from_secs(30);
-/// Space is reserved in such steps: a loss of power waits for at most one of them.
+/// Space is reserved in steps of this size: a power loss waits for at most one of them.
 const ROOM_STEP: u64 = 32 << 20;
 /// Consecutive rounds of background sync before an epoch is postponed.
 const TRIES: u32 = 4;

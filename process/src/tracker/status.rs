@@ -15,7 +15,7 @@ pub struct Status {
     pub pids: Vec<i32>,
     /// The tracker itself.
     pub tracker_pid: u32,
-    /// `running`, or `stopped` after a loss of power.
+    /// `running`, or `stopped` after a power loss.
     pub program: String,
     /// `write-protect`, or `compare` where the kernel's tracking cannot be trusted.
     pub tracking: String,

@@ -1,4 +1,4 @@
-//! What wakes the tracker: signals, and threads that have something to say.
+//! The tracker's wake-ups: signals, and messages of its threads.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -85,12 +85,12 @@ impl Wake {
         self.child.swap(false, Ordering::AcqRel)
     }
 
-    /// A signal that stands for the loss of power has come since the last call.
+    /// Whether a signal that reports a power loss has arrived since the last call.
     pub fn take_power(&self) -> bool {
         self.power.swap(false, Ordering::AcqRel)
     }
 
-    /// Set while something waits that the background sync must make room for: a loss of power, or
+    /// Set while something waits that the background sync must make room for: a power loss, or
     /// a request to persist.
     pub fn urgent(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.urgent)

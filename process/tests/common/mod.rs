@@ -1,4 +1,4 @@
-//! Small real programs to freeze, look at and restore: compiled from `tests/programs` on demand.
+//! Small real programs to freeze, capture and restore: compiled from `tests/programs` on demand.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};

@@ -1,8 +1,8 @@
 /*
  * Details of a program's state that are easily lost: interval timers of CPU time, datagrams that
- * nobody has read, directions of sockets that are shut down, locks of files, owners of descriptors,
- * permissions of a memfd. Says "ready", waits until a file "go" appears in its directory, and checks
- * all of it. The number of differences is the exit code.
+ * was not read, directions of sockets that are shut down, locks of files, owners of descriptors,
+ * permissions of a memfd. Says "ready", waits until a file "go" appears in its directory, and
+ * checks all of it. The number of differences is the exit code.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

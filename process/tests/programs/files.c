@@ -1,7 +1,7 @@
 /*
  * Opens one of everything, says "ready", waits until a file "go" appears in its directory, and
- * checks that everything is as it was. Each difference is reported by name; their number is the exit
- * code.
+ * checks that everything is as it was. Each difference is reported by name; their number is the
+ * exit code.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -137,7 +137,7 @@ int main(void)
 	int wd = inotify_add_watch(watch, "watched", IN_CREATE);
 	int unread = inotify_init1(IN_NONBLOCK);
 	int unread_wd = inotify_add_watch(unread, ".", IN_CREATE);
-	close(open("seen by nobody", O_CREAT, 0600));
+	close(open("unseen", O_CREAT, 0600));
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
 	struct epoll_event want = { .events = EPOLLIN, .data.u64 = 0xdeadbeefcafe };
 	CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, pipes[0], &want) == 0);
@@ -299,7 +299,7 @@ int main(void)
 	struct inotify_event *change = (void *)bytes;
 	CHECK(read(watch, bytes, sizeof(bytes)) > 0 && change->wd == wd && !strcmp(change->name, "new"));
 
-	/* Events that nobody had read are lost, and it is said. */
+	/* Unread events are lost, with a warning. */
 	CHECK(read(unread, bytes, sizeof(bytes)) >= 16 && change->mask == IN_Q_OVERFLOW);
 	while (read(unread, bytes, sizeof(bytes)) > 0)
 		;

@@ -12,7 +12,7 @@ int main(int argc, char **argv)
 	int status = 0;
 
 	if (!child) {
-		/* Not for ever: nobody ends it if the test does not get there. */
+		/* Not for ever: nothing ends it if the test stops earlier. */
 		for (int i = 0; i < 30000 && access(go, F_OK); i++)
 			usleep(10000);
 		_exit(7);

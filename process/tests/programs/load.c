@@ -5,8 +5,8 @@
  *   load churn FILE MIB RATE   the same, and writes to RATE MiB of pages a second, here and there
  *   load passes MIB COUNT      maps MIB, fills it and unmaps it COUNT times; prints seconds a pass
  *
- * FILE is mapped shared. It shows the time of the last beat and takes orders: to write to so many
- * pages, or to compare all of them with what they must hold.
+ * FILE is mapped shared. It shows the time of the last beat and takes orders: to write to a number
+ * of pages, or to compare all of them with their expected contents.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -113,7 +113,7 @@ static struct desk *open_desk(const char *path)
 	return desk;
 }
 
-/* Every so many pages one is written to, so that they are spread and all different. */
+/* Writes go to pages at a constant distance, so that they are spread and all different. */
 static void write_pages(uint64_t *memory, uint32_t *versions, size_t pages, size_t count)
 {
 	size_t step = count ? pages / count : 0;

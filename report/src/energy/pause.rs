@@ -32,9 +32,9 @@ pub struct PauseCost {
 pub enum BreakEven {
     /// In every pause that both can make; the shortest such, in seconds.
     Always(f64),
-    /// In pauses of at least so many seconds.
+    /// In pauses of at least this many seconds.
     After(f64),
-    /// In pauses of at most so many seconds: the other one sleeps cheaper.
+    /// In pauses of at most this many seconds; in longer ones the other way needs less energy.
     Until(f64),
     /// However long the pause.
     Never,

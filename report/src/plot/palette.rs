@@ -1,4 +1,5 @@
-//! Colours that people with any kind of colour vision tell apart, on a light and a dark ground.
+//! Colours that people with any kind of colour vision can distinguish, on a light and a dark
+//! ground.
 //!
 //! A plot is drawn in the light colours, each used for one purpose only. A style inside the
 //! drawing replaces them where the reader's setting is dark; a viewer that knows no style sheets
@@ -38,7 +39,7 @@ pub(super) const INK: Colour = colour(0x1b1f24, 0xe8eaed);
 pub(super) const SOFT: Colour = colour(0x55606c, 0xa5afba);
 pub(super) const GRID: Colour = colour(0xdcdfe3, 0x363c45);
 
-/// So many series have a colour of their own.
+/// Number of series with a colour of their own.
 pub const COLOURS: usize = 7;
 
 /// The hues of Okabe and Ito, "Color Universal Design" (2008), in other strengths: so that a thin

@@ -12,7 +12,7 @@
 //! explains: so a clock which runs fast or slow (an emulated time stamp counter may) is put right.
 //!
 //! What the kernel says while its consoles are suspended reaches the host after waking, one
-//! session late. Its time tells: it counts more from reset than has passed since power-on.
+//! session late. Its time shows this: it counts more from reset than has passed since power-on.
 
 use std::collections::{BTreeMap, BTreeSet};
 

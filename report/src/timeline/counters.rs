@@ -6,7 +6,7 @@ use super::Counter;
 use super::align::{Lane, Placed};
 use crate::event::Kind;
 
-/// How often a mark must repeat within a cycle to tell of progress.
+/// How often a mark must repeat within a cycle to count as progress.
 const MIN_COUNTER_SAMPLES: usize = 3;
 
 /// Details `*bytes` of marks that repeat and change within a cycle: each becomes a counter.

@@ -55,7 +55,7 @@ fn moved(timeline: &Timeline, span: &Span, from_ns: u64) -> Progress {
             points.push((seconds(from_ns, mark.at_ns), moved as f64));
         }
     }
-    // An end without its begin is a mark; a begin without its end tells nothing of the end.
+    // An end without its begin is a mark; a begin without its end has no known end.
     if let (Some(all), true) = (bytes(span.detail.get("bytes")), span.complete) {
         points.push((seconds(from_ns, span.end_ns), all as f64));
     }
@@ -106,7 +106,7 @@ pub fn way_home(timeline: &Timeline, cycle: u64) -> Option<WayHome> {
     let mut home = vec![(0.0, 0.0)];
     home.extend(moved(timeline, span_home, awake_ns));
     home.retain(|point| point.0 >= 0.0);
-    // All that was there: each mark tells; else what had migrated back in the end.
+    // The total, from any mark; otherwise what had migrated back in the end.
     let marks = timeline
         .marks
         .iter()

@@ -58,7 +58,7 @@ mod tests {
     fn a_lock_has_one_holder_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
-        let held = try_lock(&path).unwrap().expect("nobody holds it");
+        let held = try_lock(&path).unwrap().expect("it is free");
         assert!(try_lock(&path).unwrap().is_none());
         drop(held);
         assert!(try_lock(&path).unwrap().is_some());
@@ -69,12 +69,12 @@ mod tests {
     fn a_waiting_lock_is_taken_when_the_holder_lets_go() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
-        let held = lock(&path, || panic!("nobody holds it")).unwrap();
-        let (waits, hears) = mpsc::channel();
+        let held = lock(&path, || panic!("it is free")).unwrap();
+        let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
             let path = &path;
-            let other = scope.spawn(move || lock(path, || waits.send(()).unwrap()).is_ok());
-            hears.recv().unwrap();
+            let other = scope.spawn(move || lock(path, || sender.send(()).unwrap()).is_ok());
+            receiver.recv().unwrap();
             drop(held);
             assert!(other.join().unwrap());
         });

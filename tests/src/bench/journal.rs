@@ -1,5 +1,5 @@
-//! What was measured so far: one JSON line for each visit, so that a benchmark that was interrupted
-//! goes on where it stood. Visits of other inputs stay in the file and do not count.
+//! Measurements so far: one JSON line for each visit, so that an interrupted benchmark can
+//! continue. Visits of other inputs stay in the file and do not count.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! What every benchmark does in the end: results for programs, tables for people.
+//! Output of every benchmark: results for programs, tables for people.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Puts tables and figures where the documentation has them.
+//! Puts tables and figures into the pages of the documentation.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
 //! The benchmark of waking: `make bench-wake` runs it.
 //!
 //! A service of four processes with hot pages scattered at random, and idle neighbours, sleeps and
-//! wakes; its pages migrate back in the order `hot-first` or `process-order`, with and without a rate limit.
-//! Runs alternate, and `wake.json` gets how soon the service's reads hit DRAM again, how long its
-//! requests take meanwhile, and what looking for hot pages costs on the way down. How it measures
-//! is in `docs/explanation/hot-first.md`.
+//! wakes; its pages migrate back in the order `hot-first` or `process-order`, with and without a
+//! rate limit. Runs alternate, and `wake.json` gets how soon the service's reads hit DRAM again,
+//! how long its requests take meanwhile, and the overhead of detecting hot pages on the way down.
+//! `docs/explanation/hot-first.md` describes the method.
 
 use std::fs;
 use std::path::PathBuf;

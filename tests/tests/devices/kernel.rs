@@ -5,7 +5,7 @@
 use dormouse_tests::{Said, dormouse};
 use serde_json::Value;
 
-/// Every run has a machine of its own; `seed` decides its graphs.
+/// Every run has a machine of its own; its graphs are a function of the random seed.
 fn check(seed: &str, numbers: [&str; 3]) -> (Said, Value) {
     let [graphs, injections, hangs] = numbers;
     let machine = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! What must stop the firmware's build.
+//! Errors that must stop the firmware's build.
 
 use std::fs;
 use std::process::Command;

@@ -1,6 +1,6 @@
-//! Memory that cannot simply move, and processes that do not stand still: nothing of it is lost,
-//! or the sleep is refused with the name of who is in the way. Each process compares its own
-//! memory (`dormouse lab cycle --hard-to-move list` says what each kind is).
+//! Hard-to-move memory and processes that do not freeze: nothing is lost, or the sleep is refused
+//! with the name of the process in the way. Each process compares its own memory (`dormouse lab
+//! cycle --hard-to-move list` says what each kind is).
 
 use dormouse_tests::{Cycle, MIB, Said, assert_resumed, guest, lab_cycle, listed};
 

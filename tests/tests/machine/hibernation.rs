@@ -1,4 +1,4 @@
-//! Hibernation, the peer: it really resumes, or it is told that it did not.
+//! Hibernation, the peer: it really resumes, or the output says that it did not.
 
 use dormouse_tests::{Said, assert_resumed, lab_cycle, listed_of};
 

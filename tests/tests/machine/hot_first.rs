@@ -1,4 +1,4 @@
-//! After waking, the pages that are in use come home first, whoever owns them, then all others.
+//! After waking, the pages in use migrate back first, whichever process owns them, then all others.
 
 use std::fs;
 
@@ -49,7 +49,7 @@ fn hot_pages_migrate_back_before_the_rest_and_without_damon_all_come_in_process_
         assert_resumed(cycle, &said);
         assert!(
             cycle.home_bytes >= service_bytes + 80 * MIB * 99 / 100,
-            "the rest comes home, too: {}\n{}",
+            "the rest migrates back, too: {}\n{}",
             cycle.home_bytes,
             said.all()
         );
@@ -70,7 +70,7 @@ fn hot_pages_migrate_back_before_the_rest_and_without_damon_all_come_in_process_
         .expect("the service runs");
     assert!(
         from_dram >= cold_home + 0.3,
-        "{from_dram} of the reads are from DRAM, but {cold_home} of the cold pages are home"
+        "{from_dram} of the reads are from DRAM, but {cold_home} of the cold pages are in DRAM"
     );
     let left_on = fs::read_to_string(folder.join("after-1.txt")).unwrap();
     assert_eq!(left_on.lines().last(), Some("0"), "DAMON is switched off");

@@ -24,7 +24,7 @@ fn a_kernel_without_a_needed_symbol_is_refused_by_name() {
     assert!(!said.contains("wrongly accepted"), "{said}");
     assert!(
         said.contains("no_such_name"),
-        "the missing name is told: {said}"
+        "the missing name is logged: {said}"
     );
     assert!(
         said.trim_end().ends_with("empty"),

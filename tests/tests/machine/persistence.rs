@@ -1,4 +1,4 @@
-//! A sleep needs a device that is known to keep it, and a device that lost it is found out.
+//! A sleep needs a device that is known to keep its contents; a device that lost them is detected.
 
 use dormouse_tests::{assert_resumed, dormouse, guest, lab_cycle, test_folder};
 

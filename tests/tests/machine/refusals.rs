@@ -1,4 +1,4 @@
-//! What cannot sleep is told why, and goes on running.
+//! A refused sleep gives its reason, and the machine keeps running.
 
 use dormouse_tests::{guest, lab_cycle};
 use serde_json::Value;

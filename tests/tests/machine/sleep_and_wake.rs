@@ -1,4 +1,5 @@
-//! The main job: a machine sleeps in CXL memory, loses all power and goes on where it stood.
+//! The main promise: a machine sleeps in CXL memory, loses all power, and continues where it
+//! stopped.
 
 use std::path::Path;
 

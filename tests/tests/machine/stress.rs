@@ -1,4 +1,5 @@
-//! `lab stress`: many cycles under load; its failures are found, named, and told from success.
+//! `lab stress`: many cycles under load; its failures are found, named, and distinguished from
+//! success.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

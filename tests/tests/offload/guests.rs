@@ -1,5 +1,5 @@
-//! The virtual executor with guests from outside: objects and kernels as ELF files, devices, page
-//! tables, and everything that stops a guest.
+//! The virtual executor with other guests: objects and kernels as ELF files, devices, page tables,
+//! and everything that stops a guest.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -122,9 +122,9 @@ fn whatever_stops_a_guest_is_named_with_its_instruction() {
 #[test]
 fn a_store_into_the_executors_memory_is_a_stop() {
     let objects = Objects::new();
-    // Guest addresses whose place in the small core's address space is 0x61000000 below them: the vectors,
-    // the executor's state but the value of the scratch register, the target table, the code cache, the
-    // executor itself, the interrupt controller.
+    // Guest addresses whose place in the small core's address space is 0x61000000 below them: the
+    // vectors, the executor's state but the value of the scratch register, the target table, the
+    // code cache, the executor itself, the interrupt controller.
     for (address, stop) in [
         ("0x9f000000", "unmapped-write"),
         ("0x9f0078fc", "unmapped-write"),

@@ -1,5 +1,5 @@
-//! A whole kernel's own device suspend and resume in the virtual executor. The first time it builds that
-//! kernel, which takes some minutes.
+//! A whole kernel's own device suspend and resume in the virtual executor. The first time it builds
+//! that kernel, which takes some minutes.
 
 use dormouse_tests::dormouse;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ fn a_kernels_own_device_suspend_leaves_the_memory_that_it_leaves_on_the_big_core
             );
             assert_eq!(call["different"], 0, "{}", said.all());
             assert_eq!(call["device_events"], events, "{}", said.all());
-            // Each device is told something; it has 32 registers that go away or come back.
+            // Each device is written to; it has 32 registers that go away or come back.
             let words = match call["function"].as_str() {
                 Some("dpm_suspend" | "dpm_resume") => 32 * DEVICES,
                 _ => DEVICES,

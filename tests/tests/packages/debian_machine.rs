@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use dormouse_guest::protocol::{Ask, FromGuest, RunPlan};
+use dormouse_guest::protocol::{Call, FromGuest, RunPlan};
 use dormouse_lab::build::{Artefacts, BuildOptions, Quiet, build};
 use dormouse_lab::emulator::lab::Lab;
 use dormouse_lab::emulator::power::{PowerOn, What};
@@ -64,7 +64,8 @@ impl DebianMachine {
         result.stdout.trim().to_owned()
     }
 
-    /// Asks for a sleep by `systemctl suspend`, and waits until the machine has switched itself off.
+    /// Asks for a sleep by `systemctl suspend`, and waits until the machine has switched itself
+    /// off.
     pub fn suspend(&mut self) {
         let mut power = self.power.take().expect("it is on");
         let words = ["systemctl", "suspend"].map(str::to_owned).to_vec();
@@ -74,7 +75,7 @@ impl DebianMachine {
             cgroup: None,
             timeout_s: 0,
         };
-        power.send(Ask::Run(plan)).expect("the agent listens");
+        power.send(Call::Run(plan)).expect("the agent listens");
         power
             .wait("the machine to fall asleep", SLEEP, |signal| {
                 matches!(signal.what, What::Stopped).then_some(())

@@ -1,5 +1,5 @@
-//! TCP connections through the loss of power: both ends in the tree, one end outside, and none
-//! left to talk to.
+//! TCP connections across a power loss: both ends in the tree, one end outside, and a peer that is
+//! gone.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};

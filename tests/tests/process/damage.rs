@@ -1,5 +1,5 @@
-//! Stores that are not what was written: a torn one never restores to anything but a complete
-//! epoch. The program checks each of its pages against what it must hold.
+//! Damaged stores: a torn one only ever restores a complete epoch. The program compares each of its
+//! pages with the expected contents.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -131,7 +131,7 @@ impl Epochs {
         let first = last_round(first);
         let [least, most] = self.rounds;
         if verified.code == 0 && verified.stdout.contains("\"epoch\":null") {
-            // Nothing is there, and nobody can know that something was: it is new.
+            // Nothing is there, and nothing shows that something was: the store is new.
             assert_eq!(first, 1, "{what}: {said}");
             self.seen[2] += 1;
         } else {

@@ -1,5 +1,5 @@
 //! A tracked program in the lab's machine, on the distribution's own kernel: the machine loses
-//! power without a warning, boots again, and the program goes on where its last epoch stood.
+//! power without a warning, boots again, and the program continues from its last epoch.
 
 use dormouse_tests::{Said, dormouse, machine_folder};
 

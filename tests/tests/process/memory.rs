@@ -1,4 +1,4 @@
-//! A program that knows what each of its pages must hold, killed at random instants.
+//! A program that checks the contents of each of its pages, killed at random instants.
 //!
 //! It maps, moves, drops, protects, forks and grows at random, small pages and huge ones, and
 //! keeps a shadow copy (`process/tests/programs/memory_model.c`). Seeds are printed: a run is
@@ -14,7 +14,7 @@ const KILLS: u64 = 10;
 /// Huge pages that the program may reserve.
 const RESERVED: u64 = 16;
 /// Huge pages that there are. A forked child has no reservation: where it reads a page that its
-/// parent never touched, it needs one that nobody has reserved, or dies of SIGBUS. And a fork
+/// parent never touched, it needs one that is not reserved, or dies of SIGBUS. And a fork
 /// copies the pages that the tracker is just reading.
 const POOL: u64 = 3 * RESERVED;
 /// Of the tracker at a program that changes its mappings all the time.

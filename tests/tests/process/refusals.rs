@@ -1,5 +1,5 @@
-//! What stands in the way of a restore or a persist is named; out of the way, the same state
-//! goes on. Each test starts from the command, and checks the documented exit code.
+//! An obstacle to a restore or a persist is named; without it the same state is restored. Each test
+//! starts from the command, and checks the documented exit code.
 
 use std::fs::{self, File, FileTimes, Permissions};
 use std::net::TcpListener;
@@ -263,7 +263,7 @@ fn another_user_is_told_whose_it_is_or_which_right_is_missing_and_the_state_is_k
     let mode = fs::metadata(&store).expect("the store").mode() & 0o777;
     assert_eq!(
         mode, 0o600,
-        "what a program has in memory is nobody else's business"
+        "other users cannot read the memory of a program"
     );
     assert_eq!(by_nobody(&["it.store", "user 0", "user 65534"]), 1);
     // Its own file does not give the user the capabilities that a restore needs.

@@ -1,4 +1,4 @@
-//! Real programs under `dormouse process run`: made safe in the middle of their work, killed
+//! Real programs under `dormouse process run`: persisted in the middle of their work, killed
 //! together with their tracker, and restored by the same command.
 //!
 //! The tests run on this machine's own kernel, and need root (or the capabilities named in
@@ -75,7 +75,7 @@ impl Tracked {
         fs::read_to_string(self.path("output")).unwrap_or_default()
     }
 
-    /// Whether the tracker has ended; nobody has asked for its exit code yet.
+    /// Whether the tracker has ended; its exit code was not collected yet.
     fn tracker_ended(&self) -> bool {
         let tracker = self.tracker.as_ref().expect("a tracker").id();
         let stat = fs::read_to_string(format!("/proc/{tracker}/stat")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Process trees that nobody would draw: orphans, and groups and sessions whose leaders are gone.
+//! Unusual process trees: orphans, and groups and sessions without their leaders.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +35,7 @@ def server():
     live('server')
 # Orphans of a job whose leader has ended.
 os.waitpid(child(job), 0)
-# The same, but that nobody has asked for the leader's end.
+# The same, but the leader is a zombie.
 unasked = child(job)
 # A daemon, started the old way: its session has lost its leader.
 os.waitpid(child(daemon), 0)
@@ -45,7 +45,7 @@ member('child')
 live('root')
 ";
 
-/// Name, parent, group and session of each process, as /proc tells them.
+/// Name, parent, group and session of each process, from /proc.
 fn tree(program: &Program) -> BTreeMap<i32, [String; 4]> {
     let tracker = program.tracker();
     let mut found = BTreeMap::new();

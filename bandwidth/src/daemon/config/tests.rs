@@ -46,8 +46,8 @@ fn a_latency_does_for_a_threshold_and_a_threshold_bounds_it() {
 
 #[test]
 fn old_names_of_settings_are_accepted() {
-    let old = "most_latency_ns = 600\nmost_gib_s = 9.0\n[counter]";
-    let config = parse(&MINIMAL.replace("[counter]", old)).unwrap();
+    let aliases = "most_latency_ns = 600\nmost_gib_s = 9.0\n[counter]";
+    let config = parse(&MINIMAL.replace("[counter]", aliases)).unwrap();
     assert_eq!(config.max_latency_ns, Some(600.0));
     assert_eq!(config.max_gib_s, 9.0);
 }

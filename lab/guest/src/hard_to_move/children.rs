@@ -1,4 +1,4 @@
-//! Processes forked from one with hard-to-move memory, that do one thing when they are asked.
+//! Children of a process with hard-to-move memory; each does one thing on request.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 

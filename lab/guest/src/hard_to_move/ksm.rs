@@ -9,7 +9,7 @@ use super::{Kind, Plan};
 use crate::error::{Doing, GuestError};
 
 const FOLDER: &str = "/sys/kernel/mm/ksm";
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Merged {
     region: Region,
@@ -41,7 +41,7 @@ pub fn merged(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     set("run", "1")?;
     let begin = Instant::now();
     while merged_pages() < region.pages() as u64 / 2 {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             return Err(GuestError::Other(format!(
                 "{} of {} pages are merged",
                 merged_pages(),

@@ -1,5 +1,5 @@
-//! Processes whose memory a machine cannot simply move and copy. Each kind is a process of its
-//! own, in a control group of its own, that sets its memory up, and compares it when it is asked.
+//! Processes with hard-to-move memory. Each kind is a process in a control group of its own; it
+//! sets its memory up, and compares it on request.
 
 mod children;
 mod crowd;
@@ -148,7 +148,7 @@ impl HardToMove {
         let arguments = ["hard-to-move", plan.kind.as_str(), &bytes, &seed];
         let mut process = Dialogue::start(&arguments, &group(&plan.kind))?;
         process
-            .hear::<Result<(), String>>()?
+            .receive::<Result<(), String>>()?
             .map_err(|why| GuestError::Other(format!("{}: {why}", plan.kind)))?;
         Ok(HardToMove {
             kind: plan.kind.clone(),
@@ -164,7 +164,7 @@ impl HardToMove {
     }
 
     pub fn verify(&mut self) -> HardToMoveVerdict {
-        let answer = self.process.ask::<Result<(), String>>(&"verify");
+        let answer = self.process.query::<Result<(), String>>(&"verify");
         HardToMoveVerdict {
             kind: self.kind.clone(),
             complaint: answer

@@ -84,7 +84,7 @@ impl Kind for Pinned {
 /// A file in memory without a name.
 pub fn memfd(name: &str, flags: u32) -> Result<File, GuestError> {
     let name = std::ffi::CString::new(name).expect("our own text");
-    // SAFETY: a new file descriptor that nobody else has.
+    // SAFETY: a new file descriptor without another owner.
     let fd = ok(unsafe { libc::memfd_create(name.as_ptr(), flags | libc::MFD_CLOEXEC) })
         .doing("make a file in memory")?;
     // SAFETY: as above.

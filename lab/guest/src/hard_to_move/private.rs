@@ -1,4 +1,4 @@
-//! Memory that others must not get: not by fork, not through the kernel.
+//! Memory that stays private: excluded from fork, or without a kernel mapping.
 
 use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd};
@@ -27,7 +27,7 @@ pub fn dont_fork(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
 
 /// `memfd_secret(2)`: not even the kernel maps it, and it never moves.
 pub fn secret(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
-    // SAFETY: a new file descriptor that nobody else has.
+    // SAFETY: a new file descriptor without another owner.
     let fd = ok(unsafe { libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC) })
         .doing("make secret memory")?;
     // SAFETY: as above.

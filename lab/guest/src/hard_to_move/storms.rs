@@ -15,7 +15,7 @@ use crate::error::GuestError;
 const SHARED_PAGES: usize = 64;
 /// A storm, not a siege: others want to run on the emulated processors, too.
 const PAUSE: Duration = Duration::from_millis(2);
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct Tally {
     rounds: AtomicU64,
@@ -96,7 +96,7 @@ impl Kind for Storm {
         let before = tally.rounds.load(Ordering::Relaxed);
         let begin = Instant::now();
         while tally.rounds.load(Ordering::Relaxed) < before + 2 {
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > TIMEOUT {
                 return Err(format!("it stands still after {before} rounds"));
             }
             sleep(PAUSE);

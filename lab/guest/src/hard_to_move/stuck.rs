@@ -11,7 +11,7 @@ use super::{Kind, Plan};
 use crate::error::{Doing, GuestError};
 
 const MOUNT: &str = "/run/hard-to-move-stuck";
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub struct Stuck {
     waiter: libc::pid_t,
@@ -51,7 +51,7 @@ pub fn uninterruptible(_: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     })?;
     let begin = Instant::now();
     while state(waiter) != Some('D') {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             let text = format!("the waiting process is in state {:?}", state(waiter));
             return Err(GuestError::Other(text));
         }

@@ -35,7 +35,7 @@ pub struct Userfault {
 }
 
 fn open(features: u64) -> Result<File, GuestError> {
-    // SAFETY: a new file descriptor that nobody else has.
+    // SAFETY: a new file descriptor without another owner.
     let fd = ok(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) })
         .doing("open userfaultfd")?;
     // SAFETY: as above.

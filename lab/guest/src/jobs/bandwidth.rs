@@ -1,5 +1,5 @@
-//! Init of the machine in which CPU time is limited: does the job that the initrd holds, and resets
-//! the machine, which ends the emulator. And the programs that use that time.
+//! Init of the machine for bandwidth control: does the job from the initrd and resets the machine,
+//! which ends the emulator; and the programs that it starts as load.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};

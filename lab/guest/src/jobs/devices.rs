@@ -1,5 +1,5 @@
-//! Init of the machine whose devices suspend and resume: does the job that the initrd holds, and
-//! resets the machine, which ends the emulator.
+//! Init of the machine for device suspend: does the job from the initrd and resets the machine,
+//! which ends the emulator.
 
 use std::fs;
 use std::path::Path;

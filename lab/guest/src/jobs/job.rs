@@ -1,5 +1,5 @@
-//! Init of a machine that does the one job that its initrd holds, answers after each step, and
-//! resets the machine, which ends the emulator.
+//! Init of a machine with one job in its initrd: answers after each step, and resets the machine,
+//! which ends the emulator.
 
 use std::fs::{self, File};
 use std::io::Write;

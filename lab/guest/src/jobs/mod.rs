@@ -1,4 +1,4 @@
-//! A machine that does one job out of its initrd: devices that suspend, or bandwidth control.
+//! Machines with one job in their initrd: device suspend, or bandwidth control.
 
 pub mod bandwidth;
 pub mod devices;

@@ -1,5 +1,5 @@
-//! Known traffic in the machine with a counted device: programs that touch lines of a node's memory
-//! and say how many, and what the device says meanwhile.
+//! Known traffic in the machine with the counted device: programs that touch lines of a node's
+//! memory and publish the number, beside the counters of the device.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,12 +16,12 @@ use crate::error::{Doing, GuestError};
 
 /// Where programs publish what they did.
 const FOLDER: &str = "/run/traffic";
-/// Lines touched between two looks at the clock.
+/// Lines touched between two readings of the clock.
 const BATCH: usize = 64;
-/// For a program's first line, and the daemon's next.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at the daemon's status.
-const GLANCE: Duration = Duration::from_millis(1);
+/// Maximum wait for a program's first line and for the daemon's next one.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Between two readings of the daemon's status.
+const STATUS_PERIOD: Duration = Duration::from_millis(1);
 /// `MPOL_BIND`: this node's memory or none.
 const BIND: libc::c_int = 2;
 
@@ -75,8 +75,9 @@ struct Plan {
     sleep_ms: u32,
 }
 
-/// Touches line after line of so much memory on a node, computes a while after each, and sleeps now
-/// and then; without end. Arguments: NAME NODE MIB read|write SPINS BUSY_MS SLEEP_MS.
+/// Touches the lines of MIB of memory on a node one after the other, for ever: computes SPINS after
+/// each line, and sleeps SLEEP_MS after each BUSY_MS. Arguments: NAME NODE MIB read|write SPINS
+/// BUSY_MS SLEEP_MS.
 pub fn touch(arguments: &[&str]) -> Result<(), GuestError> {
     let [name, node, mib, way, spins, busy_ms, sleep_ms] = arguments else {
         return Err(wrong(
@@ -99,8 +100,8 @@ pub fn touch(arguments: &[&str]) -> Result<(), GuestError> {
         busy_ms: number(busy_ms)?,
         sleep_ms: number(sleep_ms)?,
     };
-    // Whoever waits for the file may measure as soon as it is there: the kernel moves lines, too, when
-    // it clears pages.
+    // Fault all pages before the file exists: its reader measures at once, and the kernel moves
+    // lines, too, when it clears pages.
     let memory = memory_on(plan.node, plan.lines * LINE_BYTES as usize)?;
     fs::create_dir_all(FOLDER).doing(format!("create {FOLDER}"))?;
     let path = Path::new(FOLDER).join(name);
@@ -238,7 +239,8 @@ impl Meters {
         let Some(path) = &self.status else {
             return Ok(self.now());
         };
-        // What moves in bursts is charged for another time than it is looked at, unless this is prompt.
+        // What moves in bursts is charged for another time than it is looked at, unless this is
+        // prompt.
         let _prompt = Prompt::begin();
         let (mut old, began) = (Vec::new(), Instant::now());
         let mut readings = Vec::new();
@@ -257,10 +259,10 @@ impl Meters {
                 }
                 old = new;
             }
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIMEOUT {
                 return Err(wrong(format!("{} does not change", path.display())));
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(STATUS_PERIOD);
         }
     }
 
@@ -397,7 +399,7 @@ fn begun(path: &Path) -> Result<File, GuestError> {
         let is_whole = |file: &File| file.metadata().is_ok_and(|facts| facts.len() == 16);
         match file {
             Ok(file) if is_whole(&file) => return Ok(file),
-            file if began.elapsed() > PATIENCE => {
+            file if began.elapsed() > TIMEOUT => {
                 file.doing(format!("open {}", path.display()))?;
                 return Err(wrong(format!("{} stays empty", path.display())));
             }

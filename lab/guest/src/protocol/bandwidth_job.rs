@@ -1,5 +1,5 @@
-//! What the lab asks of a machine in which CPU time is limited, and what that one answers; sent as
-//! [`crate::protocol::device_job`] is.
+//! Requests of the lab to the machine for bandwidth control, and its answers; sent like those of
+//! [`crate::protocol::device_job`].
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ pub enum Step {
         program: String,
     },
     /// What happens in a while: CPU time of cgroups, lines that programs touch, what the device
-    /// counts on so many nodes, and what the daemon's status file reports for cgroups.
+    /// counts on `nodes` nodes, and what the daemon's status file reports for cgroups.
     Measure {
         ms: u64,
         groups: Vec<String>,
@@ -97,7 +97,7 @@ impl Device {
     }
 }
 
-/// What came of a step.
+/// The outcome of a step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     /// The step's number, from 0; one more than the last when the job is done.

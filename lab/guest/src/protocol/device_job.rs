@@ -1,6 +1,6 @@
-//! What the lab asks of a machine whose devices suspend and resume, and what that one answers.
+//! Requests of the lab to the machine for device suspend, and its answers.
 //!
-//! The job lies in the initrd, so the machine needs no disk and no dialogue; answers come on the
+//! The job is in the initrd, so the machine needs no disk and no dialogue; answers come on the
 //! second serial line, framed as in [`crate::protocol::frame`], one for each step.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub enum Step {
     },
 }
 
-/// What came of a step.
+/// The outcome of a step.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// The step's number, from 0; one more than the last when the job is done.

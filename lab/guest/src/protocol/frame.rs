@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A serial line shows garbage when either end is powered on, and loses bytes when one end stops.
-//! A damaged line is dropped; the asking side asks again.
+//! A damaged line is dropped; the requester repeats its request.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

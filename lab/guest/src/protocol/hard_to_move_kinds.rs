@@ -1,4 +1,5 @@
-//! The kinds of hard-to-move memory that a process of the emulated machine can hold while it sleeps.
+//! The kinds of hard-to-move memory that a process of the emulated machine can hold while it
+//! sleeps.
 
 /// A kind, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,10 +38,10 @@ pub const HARD_TO_MOVE_KINDS: [HardToMoveKind; 27] = [
     kind("file-shared", "a shared mapping of a file, written"),
     kind("sysv", "a System V segment that four processes map"),
     kind("posix", "POSIX shared memory that four processes map"),
-    kind("tmpfs", "a file in tmpfs that nobody maps"),
-    kind("memfd", "a sealed memfd, open, that nobody maps"),
+    kind("tmpfs", "a file in tmpfs that no process maps"),
+    kind("memfd", "a sealed memfd, open, that no process maps"),
     kind("pipe", "a pipe full of data"),
-    kind("socket", "a Unix socket with data that nobody has read"),
+    kind("socket", "a Unix socket with unread data"),
     kind("ksm", "pages that the kernel has merged"),
     kind("uffd", "memory provided and tracked by userfaultfd"),
     kind("cpuset", "a control group that may not use the CXL node"),

@@ -1,7 +1,7 @@
 //! The messages on the control channel between the lab and the agent in the machine.
 //!
-//! The lab asks ([`Request`]), the agent answers each request once ([`FromGuest::Reply`]) and
-//! sends a message by itself when it starts, when the machine wakes, and for each timeline event.
+//! The lab sends a [`Request`]; the agent answers it once ([`FromGuest::Reply`]). It also sends a
+//! message of its own when it starts, when the machine wakes, and for each timeline event.
 
 pub mod bandwidth_job;
 pub mod device_job;
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::protocol::stress::StressAsk;
+use crate::protocol::stress::StressCall;
 
 /// Serial number of the virtio disk that the machine hibernates to.
 pub const SWAP_DISK: &str = "dormouse-swap";
@@ -23,14 +23,14 @@ pub const SWAP_DISK: &str = "dormouse-swap";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
     pub id: u64,
-    pub ask: Ask,
+    pub call: Call,
 }
 
-/// What the lab can ask for.
+/// What a request wants from the agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
-pub enum Ask {
-    /// Who are you? Answer: [`Hello`].
+pub enum Call {
+    /// Identify the running system. Answer: [`Hello`].
     Hello,
     /// Fill memory, start counters and redis. Answer: [`WorkloadStatus`].
     StartWorkload(WorkloadPlan),
@@ -54,7 +54,7 @@ pub enum Ask {
     /// Hibernate. Answer: [`HibernationResult`], after waking.
     Hibernate,
     /// Load the machine with everything at once, and look after it.
-    Stress(StressAsk),
+    Stress(StressCall),
     /// Where do user pages lie? Answer: [`Placement`].
     Placement,
     /// Write (or append to) a file. Answer: null.

@@ -1,4 +1,4 @@
-//! Messages of a stress run: what loads the machine in one cycle, and what was found of it.
+//! Messages of a stress run: the load of one cycle, and the results of comparing it.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ impl Place {
 /// What the lab asks of a stress run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
-pub enum StressAsk {
+pub enum StressCall {
     /// Mount the scratch disk (which replays its journal). Answer: null.
     Mount,
     /// Hold each file system still and let e2fsck look at it. Answer: complaints.
@@ -56,17 +56,17 @@ pub enum StressAsk {
     VerifyDurable { plan: StressPlan, durable: Durable },
 }
 
-impl StressAsk {
+impl StressCall {
     /// What is awaited, for error messages.
     pub fn describe(&self) -> &'static str {
         match self {
-            StressAsk::Mount => "mounting the scratch disk",
-            StressAsk::CheckFileSystems => "checking file systems",
-            StressAsk::Start(_) => "starting the stress load",
-            StressAsk::Durable => "the look at what is durable",
-            StressAsk::Verify => "comparing what the stress load did",
-            StressAsk::Stop => "the end of the stress load",
-            StressAsk::VerifyDurable { .. } => "comparing what was durable",
+            StressCall::Mount => "mounting the scratch disk",
+            StressCall::CheckFileSystems => "checking file systems",
+            StressCall::Start(_) => "starting the stress load",
+            StressCall::Durable => "the look at what is durable",
+            StressCall::Verify => "comparing what the stress load did",
+            StressCall::Stop => "the end of the stress load",
+            StressCall::VerifyDurable { .. } => "comparing what was durable",
         }
     }
 }
@@ -149,15 +149,15 @@ mod tests {
             files: vec![Place::Root],
             redis: true,
         };
-        let ask = StressAsk::VerifyDurable {
+        let call = StressCall::VerifyDurable {
             plan,
             durable: Durable {
                 files: vec![(Place::Root, 3)],
                 redis_keys: 9,
             },
         };
-        let text = serde_json::to_string(&ask).unwrap();
-        let again: StressAsk = serde_json::from_str(&text).unwrap();
+        let text = serde_json::to_string(&call).unwrap();
+        let again: StressCall = serde_json::from_str(&text).unwrap();
         assert_eq!(serde_json::to_string(&again).unwrap(), text);
     }
 }

@@ -107,7 +107,7 @@ pub const CASES: &[Case] = &[
     case("device", "another CXL device", device, &["device"]),
     case(
         "volatile",
-        "nobody says that the device keeps its contents",
+        "no source states that the device keeps its contents",
         volatile,
         &["volatile"],
     ),

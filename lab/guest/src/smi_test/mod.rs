@@ -1,9 +1,9 @@
-//! Asks the firmware's sleep handler to do what it must refuse, and reports what it answers.
+//! Sends requests to the firmware's sleep handler that it must refuse, and reports its answers.
 //!
 //! `dormouse-guest smi-test CASE` takes the place of the kernel module: it writes a request like
 //! the module's into the reserved part of the CXL window, with one forged field, raises the SMI and
-//! prints the answer as JSON. What stood there before is put back. If the handler accepted a forged field,
-//! the machine would be off before anything could be printed.
+//! prints the answer as JSON. The previous contents are restored. If the handler accepted a forged
+//! field, the machine would be off before anything could be printed.
 
 mod forged_headers;
 mod iomem;
@@ -26,7 +26,7 @@ const SYSFS: &str = "/sys/power/dormouse";
 const SMI_PORT: u16 = 0xb2;
 const SMI_COMMAND: u8 = 0xda;
 
-/// What came of one case.
+/// The outcome of one case.
 #[derive(Serialize)]
 struct Report {
     case: &'static str,

@@ -4,8 +4,8 @@
 //! write number n → slot n % SLOTS:  new → write → fsync → rename over the slot → fsync folder
 //! ```
 //!
-//! A file says its number, and its contents follow from seed and number. So after any power cut
-//! each slot must hold the last write that was durable, or a later one, whole.
+//! A file contains its number, and its contents are a function of seed and number. After any power
+//! cut each slot must hold the last durable write or a later one, complete.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -29,8 +29,8 @@ pub fn run(folder: &str, seed: &str) -> Result<(), GuestError> {
     for number in 0.. {
         write_slot(folder, &handle, seed, number)
             .doing(format!("write file {number} in {}", folder.display()))?;
-        writeln!(io::stdout(), "{}", number + 1).doing("tell what is durable")?;
-        // Now and then a look at an older one, from the page cache or from the disk.
+        writeln!(io::stdout(), "{}", number + 1).doing("report what is durable")?;
+        // Now and then an older one is read, from the page cache or from the disk.
         if number % 4 == 3 {
             let slot = mixed(seed, !number) % SLOTS;
             if let Some(complaint) = complaint_about(folder, seed, slot, number + 1) {

@@ -1,4 +1,4 @@
-//! The agent's end of a stress run: starts the load, asks how it is, compares, ends it.
+//! The agent's end of a stress run: starts the load, checks it, compares its results, ends it.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -235,9 +235,9 @@ impl Running {
         Ok(Running { child, said })
     }
 
-    /// Waits for its first worker. stress-ng 0.15.06 reads its processors' caches in /sys before,
-    /// and writes a zero in front of a buffer where a file goes while it is read (ENODEV): it
-    /// crashes when a sleep takes a processor away at that moment.
+    /// Waits for its first worker. Before that, stress-ng 0.15.06 reads the processors' caches in
+    /// /sys. If a sleep takes a processor offline at that moment, the read fails with ENODEV,
+    /// stress-ng writes a zero before the start of its buffer, and crashes.
     fn wait_until_at_work(&mut self) -> Result<(), GuestError> {
         let pid = self.child.id();
         let children = format!("/proc/{pid}/task/{pid}/children");
@@ -336,14 +336,14 @@ impl Writer {
     }
 
     /// Why it does not go on, if it does not.
-    fn stands_still(&mut self, name: &str, patience: Duration) -> Option<String> {
+    fn stands_still(&mut self, name: &str, timeout: Duration) -> Option<String> {
         let before = self.count();
         let started = Instant::now();
         while self.count() == before {
             if let Some(why) = self.running.ended() {
                 return Some(format!("{name} {why}"));
             }
-            if started.elapsed() > patience {
+            if started.elapsed() > timeout {
                 return Some(format!("{name} stands still after {before} writes"));
             }
             thread::sleep(POLL);

@@ -1,4 +1,4 @@
-//! What loads the machine in a stress run, and what is compared of it.
+//! The load of a stress run, and the comparison of its results.
 
 pub mod disks;
 pub mod files;

@@ -29,7 +29,7 @@ pub fn serve(folder: &Path, group: &str) -> Result<Child, GuestError> {
     command
         .args(["--port", "0", "--unixsocket", SOCKET, "--save", ""])
         .args(["--appendonly", "yes", "--appendfsync", "always"])
-        // Rewriting forks; it shall happen while the machine sleeps, too.
+        // Rewriting forks; it should happen during a sleep, too.
         .args(["--auto-aof-rewrite-min-size", "1mb"])
         .args(["--daemonize", "no", "--logfile", "server.log", "--dir"])
         .arg(folder)
@@ -40,8 +40,9 @@ pub fn serve(folder: &Path, group: &str) -> Result<Child, GuestError> {
 
 /// Cuts off the end of the append-only file in `folder` that a power cut has torn. ext4 may journal
 /// a file's new size before its data is on the disk, and then shows zeros there; whoever wrote was
-/// never told that the write was durable. redis takes a missing end for granted, but not zeros: its own tool
-/// removes them. Of what was acknowledged nothing may be among it: [`verify`] sees to that.
+/// never received the acknowledgement of the write. redis accepts a missing end, but not zeros: its
+/// own tool removes them. Of what was acknowledged nothing may be among it: [`verify`] sees to
+/// that.
 pub fn cut_off_torn_end(folder: &Path) -> Result<(), GuestError> {
     let mut tool = Command::new("redis-check-aof")
         .arg("--fix")
@@ -114,7 +115,7 @@ pub fn run(seed: &str) -> Result<(), GuestError> {
             )));
         }
         let durable = first + BATCH_KEYS;
-        writeln!(std::io::stdout(), "{durable}").doing("tell what is durable")?;
+        writeln!(std::io::stdout(), "{durable}").doing("report what is durable")?;
         let slot = mixed(seed, !first) % SLOTS;
         let reply = client.call(&[b"GET", &key(slot)]).doing("redis GET")?;
         if let Some(complaint) = complaint_about(&reply, seed, slot, durable) {

@@ -1,4 +1,4 @@
-//! What the kernel says, and which of it is a report of a fault of its own.
+//! The kernel's log, and which of its lines report a fault of the kernel.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -53,7 +53,7 @@ impl KernelLog {
                     // Continuation lines (" SUBSYSTEM=…") are about the same message.
                     let first = text.lines().next().unwrap_or_default();
                     if let Some((_, words)) = first.split_once(';') {
-                        self.reports.hear(words);
+                        self.reports.receive(words);
                         lines.push(words.to_owned());
                     }
                 }
@@ -80,7 +80,7 @@ struct Reports {
 }
 
 impl Reports {
-    fn hear(&mut self, line: &str) {
+    fn receive(&mut self, line: &str) {
         if let Some(report) = self.open.last_mut().filter(|report| report.len() < LINES) {
             report.push(line.to_owned());
         } else if self.begun < MAX_REPORTS && BEGINNINGS.iter().any(|begin| line.contains(begin)) {
@@ -102,14 +102,14 @@ mod tests {
     #[test]
     fn a_report_is_told_once_with_what_follows() {
         let mut reports = Reports::default();
-        reports.hear("PM: suspend entry (s2idle)");
+        reports.receive("PM: suspend entry (s2idle)");
         assert!(reports.take().is_empty());
-        reports.hear("WARNING: possible circular locking dependency detected");
-        reports.hear("BUG: KASAN: in the same report");
+        reports.receive("WARNING: possible circular locking dependency detected");
+        reports.receive("BUG: KASAN: in the same report");
         let taken = reports.take();
         assert_eq!(taken.len(), 1);
         assert!(taken[0].ends_with("in the same report"), "{taken:?}");
-        reports.hear("    not ok 3 pm_graph_falls");
+        reports.receive("    not ok 3 pm_graph_falls");
         assert_eq!(reports.take(), ["    not ok 3 pm_graph_falls"]);
     }
 
@@ -117,7 +117,7 @@ mod tests {
     fn what_follows_a_long_report_may_be_another() {
         let mut reports = Reports::default();
         for _ in 0..=LINES {
-            reports.hear("UBSAN: shift-out-of-bounds in x.c:1");
+            reports.receive("UBSAN: shift-out-of-bounds in x.c:1");
         }
         assert_eq!(reports.take().len(), 2);
     }

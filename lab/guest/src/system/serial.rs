@@ -1,4 +1,4 @@
-//! The second serial line: what the lab and this program say to each other.
+//! The second serial line: the control channel between the lab and this program.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;

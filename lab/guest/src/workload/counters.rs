@@ -1,4 +1,4 @@
-//! Threads that count: each knows where it left its counter and notices if it is elsewhere.
+//! Threads that count: each remembers its counter and notices a jump.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use dormouse_guest::protocol::CounterVerdict;
 /// Counting is a sign of life, not a load.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Long enough for every thread to count even on a busy emulated machine.
-const PATIENCE_STEPS: u32 = 100;
-const PATIENCE_STEP: Duration = Duration::from_millis(50);
+const WAIT_STEPS: u32 = 100;
+const WAIT_STEP: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 #[repr(align(64))]
@@ -56,8 +56,8 @@ impl Counters {
             .filter(|(count, seen)| count < seen)
             .count() as u64;
         let mut running = false;
-        for _ in 0..PATIENCE_STEPS {
-            thread::sleep(PATIENCE_STEP);
+        for _ in 0..WAIT_STEPS {
+            thread::sleep(WAIT_STEP);
             running = self
                 .counts()
                 .iter()

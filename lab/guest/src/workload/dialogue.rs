@@ -1,4 +1,4 @@
-//! A process that is asked over its standard input and answers on its standard output: one JSON
+//! A process that takes orders on its standard input and answers on its standard output: one JSON
 //! object a line each way. It is killed when this end is dropped.
 
 use std::io::{BufRead, BufReader, Write};
@@ -41,22 +41,22 @@ impl Dialogue {
         self.child.id()
     }
 
-    /// Asks, and waits for the answer.
-    pub fn ask<T: DeserializeOwned>(&mut self, order: &impl Serialize) -> Result<T, GuestError> {
+    /// Sends an order and waits for the answer.
+    pub fn query<T: DeserializeOwned>(&mut self, order: &impl Serialize) -> Result<T, GuestError> {
         let mut line = serde_json::to_string(order).expect("an order is plain data");
         line.push('\n');
         self.orders
             .write_all(line.as_bytes())
-            .doing(format!("ask `{}`", self.name))?;
-        self.hear()
+            .doing(format!("send an order to `{}`", self.name))?;
+        self.receive()
     }
 
     /// Waits for the next line.
-    pub fn hear<T: DeserializeOwned>(&mut self) -> Result<T, GuestError> {
+    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T, GuestError> {
         let mut line = String::new();
         self.answers
             .read_line(&mut line)
-            .doing(format!("hear from `{}`", self.name))?;
+            .doing(format!("read from `{}`", self.name))?;
         if line.is_empty() {
             return Err(GuestError::Other(format!("`{}` has ended", self.name)));
         }

@@ -1,6 +1,8 @@
-//! The program that fills memory and counts: a process of its own, asked over its standard input.
+//! The program that fills memory and counts: a process of its own, controlled over its
+//! standard input.
 //!
-//! One JSON object a line each way. It is what sleeps and wakes, so it does nothing to help.
+//! One JSON object a line each way. It sleeps and wakes like any program, without special code for
+//! it.
 
 pub mod counters;
 pub mod dialogue;
@@ -90,7 +92,7 @@ impl Workload {
             process: Dialogue::start(&["workload"], cgroups::WORKLOAD)?,
             filled_bytes: 0,
         };
-        workload.filled_bytes = workload.process.ask(&Order::Start {
+        workload.filled_bytes = workload.process.query(&Order::Start {
             fill_bytes,
             threads,
             counters,
@@ -104,14 +106,14 @@ impl Workload {
     }
 
     pub fn verify(&mut self) -> Result<(MemoryVerdict, CounterVerdict), GuestError> {
-        self.process.ask(&Order::Verify)
+        self.process.query(&Order::Verify)
     }
 
     pub fn refill(&mut self, seed: u64) -> Result<(), GuestError> {
-        self.process.ask::<u64>(&Order::Refill { seed }).map(drop)
+        self.process.query::<u64>(&Order::Refill { seed }).map(drop)
     }
 
     pub fn counts(&mut self) -> Result<Vec<u64>, GuestError> {
-        self.process.ask(&Order::Counts)
+        self.process.query(&Order::Counts)
     }
 }

@@ -1,10 +1,10 @@
 //! A service with a skewed access pattern, spread over several processes, and idle neighbours
 //! beside it: it measures the order in which pages migrate back.
 //!
-//! Each shard reads 4 KiB pages of its memory in requests. Nearly all reads go to a small set of hot
-//! pages that are scattered at random, so that neither addresses nor processes tell them apart.
-//! A second thread asks the kernel on which node the pages of the latest requests lie, and writes
-//! that down: the shard knows what it reads, so no sampling is between the reads and the numbers.
+//! Each shard reads 4 KiB pages of its memory in requests. Nearly all reads go to a small set of
+//! hot pages that are scattered at random, so that neither addresses nor processes distinguish
+//! them. A second thread asks the kernel for the nodes of the pages of the latest requests, and
+//! logs them. The shard knows its reads, so the numbers do not depend on sampling.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -28,20 +28,20 @@ const HOT_PART: f64 = 0.08;
 /// … and gets this part of the reads.
 const HOT_READS: f64 = 0.98;
 const READS_PER_REQUEST: usize = 64;
-/// The latest requests, which are looked at.
+/// The latest requests, which a scan covers.
 const REQUESTS: usize = 4;
 const BETWEEN_REQUESTS: Duration = Duration::from_micros(250);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
-/// Pages that are not hot, looked at each time.
+const SCAN_PERIOD: Duration = Duration::from_millis(50);
+/// Pages that are not hot, in each scan.
 const COLD_PAGES: usize = 32;
 /// A neighbour gives a sign of life, and is else idle: to a scheduler it has run just now.
 const BETWEEN_SIGNS: Duration = Duration::from_millis(5);
 /// The node of persistent memory.
 const CXL_NODE: i32 = 1;
 
-/// One look.
+/// One scan.
 #[derive(Serialize)]
-struct Look {
+struct Scan {
     t_ns: u64,
     shard: usize,
     /// For each of the latest requests, how many of its reads are of pages on the CXL node.
@@ -100,7 +100,7 @@ fn start(
         let stdout = child.stdout.take().expect("stdout is piped");
         BufReader::new(stdout)
             .read_line(&mut line)
-            .doing("hear from the service")?;
+            .doing("read from the service")?;
         if line.trim() != "ready" {
             return Err(GuestError::Other("a part of the service has ended".into()));
         }
@@ -188,12 +188,12 @@ fn serve(shard: usize, bytes: u64, seed: u64) -> Result<(), GuestError> {
         scope.spawn(|| {
             let mut cold_page = 0;
             loop {
-                thread::sleep(BETWEEN_LOOKS);
+                thread::sleep(SCAN_PERIOD);
                 let some = cold.iter().cycle().skip(cold_page).take(COLD_PAGES);
                 let some: Vec<u32> = some.copied().collect();
                 cold_page = (cold_page + COLD_PAGES) % cold.len().max(1);
-                let look = look(shard, &filled, &latest, &some);
-                let line = serde_json::to_string(&look).expect("plain data serialises");
+                let scan = scan(shard, &filled, &latest, &some);
+                let line = serde_json::to_string(&scan).expect("plain data serialises");
                 let _ = writeln!(log, "{line}");
             }
         });
@@ -214,7 +214,7 @@ fn serve(shard: usize, bytes: u64, seed: u64) -> Result<(), GuestError> {
     Ok(())
 }
 
-fn look(shard: usize, filled: &Filled, latest: &Latest, cold: &[u32]) -> Look {
+fn scan(shard: usize, filled: &Filled, latest: &Latest, cold: &[u32]) -> Scan {
     let pages: Vec<u32> = latest
         .pages
         .iter()
@@ -226,7 +226,7 @@ fn look(shard: usize, filled: &Filled, latest: &Latest, cold: &[u32]) -> Look {
     let on_cxl = on_cxl(filled, &pages);
     let (reads, cold) = on_cxl.split_at(REQUESTS * READS_PER_REQUEST);
     let count = |list: &[bool]| list.iter().filter(|on_cxl| **on_cxl).count();
-    Look {
+    Scan {
         t_ns,
         shard,
         cxl_reads: reads.chunks(READS_PER_REQUEST).map(count).collect(),
@@ -242,7 +242,7 @@ fn on_cxl(filled: &Filled, pages: &[u32]) -> Vec<bool> {
         .map(|page| filled.address(*page as usize))
         .collect();
     let mut nodes = vec![CXL_NODE; pages.len()];
-    // SAFETY: both arrays have as many elements as the call is told; it only writes `nodes`.
+    // SAFETY: both arrays have as many elements as the count argument says; it only writes `nodes`.
     unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -275,22 +275,22 @@ mod tests {
     }
 
     #[test]
-    fn a_look_counts_the_reads_of_each_request() {
+    fn a_scan_counts_the_reads_of_each_request() {
         let filled = Filled::new(64 * PAGE_BYTES, 3, 1);
         let latest = Latest {
             pages: no_pages(),
             bad: AtomicU64::new(2),
         };
-        let look = look(4, &filled, &latest, &[1, 2, 3]);
+        let scan = scan(4, &filled, &latest, &[1, 2, 3]);
         assert_eq!(
-            (look.shard, look.bad, look.cxl_reads.len()),
+            (scan.shard, scan.bad, scan.cxl_reads.len()),
             (4, 2, REQUESTS)
         );
         assert!(
-            look.cxl_reads
+            scan.cxl_reads
                 .iter()
                 .all(|count| *count <= READS_PER_REQUEST)
         );
-        assert!(look.cold_on_cxl <= 3);
+        assert!(scan.cold_on_cxl <= 3);
     }
 }

@@ -1,6 +1,6 @@
-//! What is compared when the machine runs again, after a wake or a cold boot.
+//! Comparisons when the machine runs again, after a wake or a cold boot.
 
-use dormouse_guest::protocol::stress::{Durable, StressAsk, StressVerdict};
+use dormouse_guest::protocol::stress::{Durable, StressCall, StressVerdict};
 use dormouse_report::event::Kind;
 use serde_json::Value;
 
@@ -48,9 +48,9 @@ impl Driver {
         };
         let complaints = verdict.complaints().into_iter();
         troubles.extend(complaints.map(|why| Trouble::new(Class::DataDiffers, why)));
-        let verdict: StressVerdict = stress(running, StressAsk::Verify)?;
+        let verdict: StressVerdict = stress(running, StressCall::Verify)?;
         troubles.extend(Trouble::all(&verdict));
-        let verdict: StressVerdict = stress(running, StressAsk::Stop)?;
+        let verdict: StressVerdict = stress(running, StressCall::Stop)?;
         troubles.extend(Trouble::all(&verdict));
         self.lab.setting.mark("workload", "verify", Kind::End);
         if plan.cycle.is_multiple_of(CHECK_EVERY) {
@@ -67,13 +67,13 @@ impl Driver {
         durable: &Durable,
         troubles: &mut Vec<Trouble>,
     ) -> Result<(), Stop> {
-        stress::<Value>(running, StressAsk::Mount)?;
+        stress::<Value>(running, StressCall::Mount)?;
         check_file_systems(running, troubles)?;
-        let ask = StressAsk::VerifyDurable {
+        let call = StressCall::VerifyDurable {
             plan: plan.load.clone(),
             durable: durable.clone(),
         };
-        let verdict: StressVerdict = stress(running, ask)?;
+        let verdict: StressVerdict = stress(running, call)?;
         troubles.extend(Trouble::all(&verdict));
         Ok(())
     }

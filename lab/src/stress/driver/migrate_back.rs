@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dormouse_guest::protocol::{Ask, RunPlan, RunResult};
+use dormouse_guest::protocol::{Call, RunPlan, RunResult};
 
 use super::Driver;
 use crate::emulator::power::{PowerOn, Signal, reply_to};
@@ -21,8 +21,8 @@ const NODES_WITH_MEMORY: &str = "nodes=$(cat /sys/devices/system/node/has_memory
     [ \"$nodes\" = 0 ] || { dormouse home --json; echo \"memory on nodes $nodes\" >&2; exit 1; }";
 
 impl Driver {
-    /// Until all pages are home; false if power was cut meanwhile.
-    pub(super) fn come_home(
+    /// Waits until all pages are back in DRAM; false if power was cut meanwhile.
+    pub(super) fn migrate_back(
         &mut self,
         power: &mut PowerOn,
         request: u64,
@@ -45,13 +45,13 @@ impl Driver {
             std::thread::sleep(watch.limit(ON_CXL));
         }
         for shell in shell.into_iter().chain([NODES_WITH_MEMORY]) {
-            let ask = Ask::Run(RunPlan {
+            let call = Call::Run(RunPlan {
                 argv: ["/bin/sh", "-c", shell].map(String::from).to_vec(),
                 stdin: String::new(),
                 cgroup: None,
                 timeout_s: HOME_TIMEOUT.as_secs(),
             });
-            let request = match power.send(ask) {
+            let request = match power.send(call) {
                 Ok(request) => request,
                 Err(error) => return Err(stop(Stage::Home, error, power)),
             };

@@ -14,8 +14,8 @@ mod up;
 
 use std::time::{Duration, Instant};
 
-use dormouse_guest::protocol::Ask;
-use dormouse_guest::protocol::stress::StressAsk;
+use dormouse_guest::protocol::Call;
+use dormouse_guest::protocol::stress::StressCall;
 use dormouse_report::event::Kind;
 use serde_json::Value;
 
@@ -130,13 +130,13 @@ impl Driver {
         let arguments = plan.sleep_arguments.clone();
         let mut watch = Watch {
             tracker: Tracker::default(),
-            asked: Instant::now(),
+            requested: Instant::now(),
             cut_at: cut_at_s.map(Duration::from_secs_f64),
             cut_phase: None,
         };
         let request = running
             .power
-            .send(Ask::Sleep { arguments })
+            .send(Call::Sleep { arguments })
             .map_err(|error| Stop::at(Stage::Down, error, None))?;
         let down = self.go_down(&mut running.power, request, &mut watch, line)?;
         let Running { power, hello } = running;
@@ -161,7 +161,7 @@ impl Driver {
                 return Ok(());
             }
             Down::Off => {
-                line.span_s.down = Some(watch.asked.elapsed().as_secs_f64());
+                line.span_s.down = Some(watch.requested.elapsed().as_secs_f64());
                 watch.tracker.enter(Phase::Off);
             }
             Down::Cut => {}
@@ -189,14 +189,14 @@ impl Driver {
         };
         self.lab.setting.mark("boot", "boot", Kind::End);
         let mut running = Running { power, hello };
-        stress::<Value>(&mut running, StressAsk::Mount)?;
+        stress::<Value>(&mut running, StressCall::Mount)?;
         Ok(running)
     }
 
     fn cut(&mut self, power: &mut PowerOn, watch: &mut Watch, line: &mut StressLine) {
-        // What the machine had sent before it lost its power tells where it was, not the instant
+        // The machine's last messages before it lost power show where it was, not the instant
         // at which the host meant to cut.
-        power.cut_power_hearing(|signal| watch.tracker.hear(signal));
+        power.cut_power_and_drain(|signal| watch.tracker.receive(signal));
         watch.cut(line);
         let event = self
             .lab

@@ -90,7 +90,7 @@ impl Driver {
                         line.span_s.up = Some(on_since.elapsed().as_secs_f64());
                     }
                     let home_since = Instant::now();
-                    if !self.come_home(&mut power, request, plan, watch, line)? {
+                    if !self.migrate_back(&mut power, request, plan, watch, line)? {
                         continue;
                     }
                     line.span_s.home = Some(home_since.elapsed().as_secs_f64());

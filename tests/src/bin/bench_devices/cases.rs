@@ -107,7 +107,7 @@ impl Case {
         format!("{shape}-{seed}-{instruction_ns}ns")
     }
 
-    /// Measures; what came of it stays in the folder.
+    /// Measures; the results stay in the folder.
     pub fn run(&self, kept: &Path, rounds: u64) -> Result<(), String> {
         let folder = kept.join(self.stem());
         let says = |error: std::io::Error| format!("{}: {error}", folder.display());

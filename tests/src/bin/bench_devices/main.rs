@@ -2,8 +2,8 @@
 //!
 //! For each graph it runs `dormouse lab devices time`, which times list order, the stock kernel
 //! with all devices async, the threshold's choice and ours in the emulated machine, in turns. The
-//! trace of list order, with what scheduling costs in that machine, then goes through the simulator
-//! of `dormouse devices simulate`, and what it predicts stands beside what was measured.
+//! simulator of `dormouse devices simulate` then gets the trace of list order and the overhead of
+//! scheduling in that machine, and its prediction is printed beside the measurement.
 
 mod cases;
 mod overheads;

@@ -1,10 +1,11 @@
-//! What scheduling costs in the emulated machine, measured where devices do nothing.
+//! Overhead of scheduling in the emulated machine, measured where devices do nothing.
 //!
-//! In the phases that no device of the quick shape has anything to do in, list order is nothing
-//! but handling devices, and the stock kernel with all devices async nothing but that and work
-//! items. Both processors' instructions count on one clock in this machine, so what the phase takes
-//! is both processors' work: more than in list order is what the items cost. The time from a thread's wakeup until an idle processor runs it is in the traces,
-//! and so is what tracing costs: callbacks that do nothing take no time but that.
+//! In some phases no device of the quick shape has anything to do. List order then only handles
+//! devices, and the stock kernel with all devices async handles devices and work items. One clock
+//! counts the instructions of both processors in this machine, so the duration of a phase is the
+//! work of both: the difference to list order is the overhead of work items. The traces hold the
+//! time from a thread's wakeup until an idle processor runs it, and the overhead of tracing:
+//! callbacks that do nothing take no other time.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! What the simulator says of a cycle that was recorded in list order, beside what was measured.
+//! The simulator's prediction for a cycle that was recorded in list order, beside the measurement.
 
 use dormouse_devices::model::{Device, Direction, Graph, Link, LinkStatus, Recording};
 use dormouse_devices::read::trace::read_with_graph;

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::cases::{Measured, ModeTimes};
 
-/// Ours at most so many times the lower bound.
+/// Maximum ratio of graph order to the lower bound.
 const TO_BOUND: f64 = 1.10;
-/// List order takes at least so many times as long as ours on the phone: 40 % faster.
+/// Minimum ratio of list order to graph order on the phone: 40 % faster.
 const PHONE_GAIN: f64 = 1.0 / 0.6;
 
 pub fn rows(all: &[Measured]) -> Vec<Value> {

@@ -1,4 +1,4 @@
-//! The plots: how long, made of what, and until when pages are home.
+//! The plots: durations, their parts, and the time until all pages are back in DRAM.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The results as Markdown, for `docs/evaluation/machine.md`: nobody types a figure.
+//! The results as Markdown, for `docs/evaluation/machine.md`: no figure is typed by hand.
 
 use std::fmt::Write;
 

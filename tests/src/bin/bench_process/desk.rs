@@ -101,7 +101,7 @@ impl Desk {
         self.word(RESULT)
     }
 
-    /// Lets the load write to so many pages, spread over all of its memory.
+    /// Makes the load write to `pages` pages, spread over all of its memory.
     pub fn write_pages(&self, pages: u64) -> Result<(), String> {
         self.order(1, pages).map(drop)
     }

@@ -1,4 +1,4 @@
-//! The results as Markdown, for `docs/evaluation/process.md`: nobody types a figure.
+//! The results as Markdown, for `docs/evaluation/process.md`: no figure is typed by hand.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! What else the machine does while the tests run.
+//! The load of the machine while the tests run.
 
 use std::convert::Infallible;
 use std::fmt;

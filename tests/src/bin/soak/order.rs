@@ -1,4 +1,4 @@
-//! Another order of tests in each round, that a seed repeats.
+//! A random order of tests in each round, repeatable by its seed.
 
 /// All items in an order that depends on seed and round only (Fisher and Yates' shuffle).
 pub fn shuffled<T>(items: &[T], seed: u64, round: u32) -> Vec<&T> {

@@ -1,4 +1,4 @@
-//! Runs one test alone, and says how it ended and how long it took.
+//! Runs one test alone, and reports its result and duration.
 
 use std::io::{Read, Seek};
 use std::os::unix::process::{CommandExt, ExitStatusExt};

@@ -197,7 +197,7 @@ static void a_quick_phase_goes_in_list_order_by_one_worker(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, core.in_list_order);
 }
 
-static void who_takes_long_in_list_order_lets_the_others_go_on(struct kunit *test)
+static void a_slow_device_in_list_order_does_not_block_the_others(struct kunit *test)
 {
 	struct dpm_graph_core core;
 
@@ -222,7 +222,7 @@ static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(those_without_permission_keep_the_order_of_the_list),
 	KUNIT_CASE(a_worker_is_woken_for_a_slow_device_only),
 	KUNIT_CASE(a_quick_phase_goes_in_list_order_by_one_worker),
-	KUNIT_CASE(who_takes_long_in_list_order_lets_the_others_go_on),
+	KUNIT_CASE(a_slow_device_in_list_order_does_not_block_the_others),
 	KUNIT_CASE(nothing_starts_after_a_stop),
 	{ }
 };

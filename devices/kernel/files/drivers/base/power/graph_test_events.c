@@ -12,7 +12,7 @@
 
 #include "graph_test.h"
 
-#define MOST_EVENTS	32768
+#define MAX_EVENTS	32768
 
 static struct test_event {
 	char name[24];
@@ -22,7 +22,7 @@ static struct test_event {
 	u32 end_number;
 	s16 error;
 	u8 phase;
-} events[MOST_EVENTS];
+} events[MAX_EVENTS];
 
 static atomic_t used = ATOMIC_INIT(0);
 static atomic_t number = ATOMIC_INIT(0);
@@ -32,8 +32,8 @@ u32 test_event_begin(struct test_device *device, enum dpm_graph_phase phase)
 	u32 at = atomic_inc_return(&used) - 1;
 	struct test_event *event;
 
-	if (at >= MOST_EVENTS)
-		return MOST_EVENTS;
+	if (at >= MAX_EVENTS)
+		return MAX_EVENTS;
 	event = &events[at];
 	strscpy(event->name, dev_name(&device->dev));
 	event->phase = phase;
@@ -46,7 +46,7 @@ u32 test_event_begin(struct test_device *device, enum dpm_graph_phase phase)
 
 void test_event_end(u32 at, int error)
 {
-	if (at >= MOST_EVENTS)
+	if (at >= MAX_EVENTS)
 		return;
 	events[at].error = error;
 	events[at].end = ktime_get();
@@ -55,7 +55,7 @@ void test_event_end(u32 at, int error)
 
 void test_events_show(struct seq_file *file)
 {
-	u32 count = min_t(u32, atomic_read(&used), MOST_EVENTS);
+	u32 count = min_t(u32, atomic_read(&used), MAX_EVENTS);
 	ktime_t first;
 	u32 i;
 
@@ -70,8 +70,8 @@ void test_events_show(struct seq_file *file)
 			   event->end_number ? ktime_us_delta(event->end, first) : 0,
 			   event->error);
 	}
-	if (atomic_read(&used) > MOST_EVENTS)
-		seq_printf(file, "lost %u\n", atomic_read(&used) - MOST_EVENTS);
+	if (atomic_read(&used) > MAX_EVENTS)
+		seq_printf(file, "lost %u\n", atomic_read(&used) - MAX_EVENTS);
 }
 
 void test_events_clear(void)

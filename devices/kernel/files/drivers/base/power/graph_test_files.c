@@ -19,7 +19,7 @@
 
 #include "graph_test.h"
 
-#define MOST_TEXT_BYTES	SZ_1M
+#define MAX_TEXT_BYTES	SZ_1M
 
 static DEFINE_MUTEX(lock);
 static char *text;
@@ -34,7 +34,7 @@ static ssize_t graph_write(struct file *file, const char __user *from, size_t co
 	mutex_lock(&lock);
 	if (!*at)
 		text_bytes = 0;
-	if (*at != text_bytes || count > MOST_TEXT_BYTES - text_bytes)
+	if (*at != text_bytes || count > MAX_TEXT_BYTES - text_bytes)
 		result = -EFBIG;
 	else if (copy_from_user(text + text_bytes, from, count))
 		result = -EFAULT;
@@ -138,7 +138,7 @@ static int __init pm_graph_test_init(void)
 {
 	int error;
 
-	text = kvmalloc(MOST_TEXT_BYTES + 1, GFP_KERNEL);
+	text = kvmalloc(MAX_TEXT_BYTES + 1, GFP_KERNEL);
 	if (!text)
 		return -ENOMEM;
 	error = test_buses_register();
