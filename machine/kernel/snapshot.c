@@ -46,7 +46,7 @@ MODULE_PARM_DESC(list_symbol, "for tests: look for this name instead of nosave_r
 static struct list_head *regions;
 static struct nosave_region ours;
 static bool added;
-/* Who asked for it: another one's hibernation must not lose those pages. */
+/* The process that requested it: a hibernation by another one must not lose those pages. */
 static struct pid *owner;
 
 DEFINE_STATIC_CALL_NULL(dormouse_lookup, kallsyms_lookup_name);

@@ -74,7 +74,7 @@ typedef uint64_t dm_u64;
 /* More usable RAM ranges than any firmware map that we know. */
 #define DORMOUSE_MAX_RANGES		64
 
-/* The way to sleep that made the image, and so who restores it. Append only. */
+/* The way to sleep that made the image, and so the part that restores it. Append only. */
 enum dormouse_kind {
 	DORMOUSE_KIND_FIRMWARE = 0,	/* firmware saves and restores single pages */
 	DORMOUSE_KIND_SNAPSHOT = 1,	/* the kernel's snapshot, given back by an initramfs */

@@ -9,7 +9,7 @@ use crate::keys::{KeyId, SALT_BYTES};
 /// Chunks of 256 KiB under AES-256-GCM, metadata under HMAC-SHA-256, keys by HKDF-SHA-256.
 pub const ALGORITHM_AES_256_GCM: u32 = 1;
 
-/// Who has the key: `key_source` of the header.
+/// The source of the key: `key_source` of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySourceKind {
     /// A passphrase, by Argon2id.

@@ -1,4 +1,4 @@
-//! Who keeps the master key: a passphrase, a file, the TPM.
+//! Sources of the master key: a passphrase, a file, the TPM.
 
 mod file;
 mod passphrase;

@@ -9,7 +9,7 @@ use super::{KeyError, KeySource};
 use crate::keys::{KeyId, MasterKey, random};
 use crate::wire::KeySourceKind;
 
-/// What a guess costs. The image names it; it is the same on the way up.
+/// Work factor of one guess. The image stores it, so that waking uses the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassphraseCost {
     /// Memory in KiB.
