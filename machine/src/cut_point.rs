@@ -21,10 +21,10 @@ use std::io;
 use std::sync::{Once, OnceLock};
 
 use dormouse_report::{Event, Kind};
+use dormouse_system::Root;
 
 use crate::node;
 use crate::system::pages::{Pages, Run};
-use crate::system::tree::Tree;
 use crate::target::Machine;
 
 /// Where Linux shows the file of the emulator that names the point.
@@ -33,17 +33,17 @@ const KERNEL_LOG: &str = "dev/kmsg";
 
 /// The point at which this sleep stops, if a laboratory named one.
 pub struct CutPoint<'a> {
-    tree: &'a Tree,
+    root: &'a Root,
     name: Option<String>,
     stopped: Once,
 }
 
 impl<'a> CutPoint<'a> {
     /// Reads the point once: after waking, the emulator may describe another one.
-    pub fn read(tree: &'a Tree) -> CutPoint<'a> {
+    pub fn read(root: &'a Root) -> CutPoint<'a> {
         CutPoint {
-            tree,
-            name: tree.read(SELECTED).ok().filter(|name| !name.is_empty()),
+            root,
+            name: root.read(SELECTED).ok().filter(|name| !name.is_empty()),
             stopped: Once::new(),
         }
     }
@@ -70,7 +70,7 @@ impl<'a> CutPoint<'a> {
     fn stop(&self, name: &str) {
         self.stopped.call_once(|| {
             let line = format!("<5>dormouse: fault point {name} reached\n");
-            if let Err(error) = self.tree.write(KERNEL_LOG, &line) {
+            if let Err(error) = self.root.write(KERNEL_LOG, &line) {
                 eprintln!("dormouse: stopped at fault point {name}, not reported: {error}");
             }
             loop {
@@ -113,8 +113,8 @@ impl CutPages<'_> {
     }
 
     fn user_bytes(&self, node: u32) -> u64 {
-        node::refresh_counters(self.point.tree);
-        node::user_bytes(self.point.tree, node)
+        node::refresh_counters(self.point.root);
+        node::user_bytes(self.point.root, node)
     }
 
     /// Around each move: the first one sets the mark, and the one that reaches it does not return.
@@ -139,18 +139,12 @@ impl Pages for CutPages<'_> {
         self.inner.present(pid)
     }
 
-    fn nodes(&self, pid: i32, addresses: &[u64], status: &mut [i32]) -> io::Result<()> {
-        self.inner.nodes(pid, addresses, status)
+    fn nodes(&self, pid: i32, pages: &[u64], status: &mut [i32]) -> io::Result<()> {
+        self.inner.nodes(pid, pages, status)
     }
 
-    fn move_to(
-        &self,
-        pid: i32,
-        addresses: &[u64],
-        node: u32,
-        status: &mut [i32],
-    ) -> io::Result<u64> {
-        self.moving(node, || self.inner.move_to(pid, addresses, node, status))
+    fn move_to(&self, pid: i32, pages: &[u64], node: u32, status: &mut [i32]) -> io::Result<u64> {
+        self.moving(node, || self.inner.move_to(pid, pages, node, status))
     }
 
     fn move_all(&self, pid: i32, from: &[u32], to: u32) -> io::Result<u64> {
@@ -183,8 +177,8 @@ mod tests {
     #[test]
     fn a_machine_that_is_no_laboratory_has_no_point() {
         let directory = tempfile::tempdir().unwrap();
-        let tree = Tree::at(directory.path());
-        let point = CutPoint::read(&tree);
+        let root = Root::at(directory.path());
+        let point = CutPoint::read(&root);
         assert!(point.name.is_none());
         // Returns.
         point.pass(&event("suspend", "freeze", Kind::End));

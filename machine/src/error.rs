@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use strum::IntoStaticStr;
 use thiserror::Error;
 
 use crate::bytes::human;
@@ -10,7 +11,8 @@ use crate::owner::{Owner, describe};
 
 /// Every refusal and failure of this crate. [`SleepError::reason`] gives the stable name for
 /// scripts; where firmware or the kernel module have a name for it, it is the same one.
-#[derive(Debug, Error)]
+#[derive(Debug, Error, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum SleepError {
     #[error(
         "only root can put the machine to sleep or move other users' pages: run this with sudo"
@@ -33,6 +35,7 @@ pub enum SleepError {
     )]
     ImageExists { state: String },
 
+    #[strum(serialize = "not-supported")]
     #[error("this machine cannot {what}: {path} offers `{found}`; {next}")]
     Lacks {
         what: &'static str,
@@ -122,75 +125,66 @@ pub enum SleepError {
 }
 
 impl SleepError {
+    /// Without what could not be put back.
+    fn cause(&self) -> &SleepError {
+        match self {
+            SleepError::NotUndone { error, .. } => error.cause(),
+            error => error,
+        }
+    }
+
     /// The stable name of the reason, for scripts and for `--json`.
     pub fn reason(&self) -> &str {
-        match self {
-            SleepError::NotRoot => "not-root",
-            SleepError::NoModule { .. } => "no-module",
-            SleepError::Disabled { .. } => "disabled",
-            SleepError::ImageExists { .. } => "image-exists",
-            SleepError::Lacks { .. } => "not-supported",
-            SleepError::NoNode { .. } => "no-node",
-            SleepError::Volatile { .. } => "volatile",
-            SleepError::NoSpace { .. } => "no-space",
-            SleepError::FreezeTimeout { .. } => "freeze-timeout",
-            SleepError::Interrupted { .. } => "interrupted",
-            SleepError::Busy { .. } => "busy",
-            SleepError::File { .. } => "file",
-            SleepError::NotMovable { .. } => "not-movable",
-            SleepError::NotEntered { .. } => "not-entered",
+        match self.cause() {
             SleepError::Refused { reason, .. } => reason,
-            SleepError::NotUndone { error, .. } => error.reason(),
+            error => error.into(),
         }
     }
 
     /// Whether the machine was asked and said no (it goes on running as before), as opposed to
     /// something that failed.
     pub fn is_refusal(&self) -> bool {
-        match self {
+        match self.cause() {
             SleepError::NoSpace { .. }
             | SleepError::Disabled { .. }
             | SleepError::ImageExists { .. }
-            | SleepError::Refused { .. }
-            | SleepError::Lacks { .. }
-            | SleepError::NoModule { .. }
-            | SleepError::Volatile { .. }
-            | SleepError::NoNode { .. } => true,
-            SleepError::NotUndone { error, .. } => error.is_refusal(),
-            _ => false,
+            | SleepError::Refused { .. } => true,
+            error => error.is_lack(),
         }
+    }
+
+    /// Whether this machine lacks something.
+    fn is_lack(&self) -> bool {
+        matches!(
+            self.cause(),
+            SleepError::NoModule { .. }
+                | SleepError::Lacks { .. }
+                | SleepError::Volatile { .. }
+                | SleepError::NoNode { .. }
+        )
     }
 
     /// The exit code of the command: 3 where this machine lacks something, else 1.
     pub fn exit_code(&self) -> u8 {
-        match self {
-            SleepError::NoModule { .. }
-            | SleepError::Lacks { .. }
-            | SleepError::Volatile { .. }
-            | SleepError::NoNode { .. } => 3,
-            SleepError::NotUndone { error, .. } => error.exit_code(),
-            _ => 1,
-        }
+        if self.is_lack() { 3 } else { 1 }
     }
 
     /// The numbers of a refusal for lack of space.
     pub fn space_bytes(&self) -> Option<(u64, u64)> {
-        match self {
+        match self.cause() {
             SleepError::NoSpace {
                 needed_bytes,
                 available_bytes,
                 ..
             } => Some((*needed_bytes, *available_bytes)),
-            SleepError::NotUndone { error, .. } => error.space_bytes(),
             _ => None,
         }
     }
 
     /// The largest owners of what is needed, of a refusal for lack of space.
     pub fn owners(&self) -> &[Owner] {
-        match self {
+        match self.cause() {
             SleepError::NoSpace { owners, .. } => owners,
-            SleepError::NotUndone { error, .. } => error.owners(),
             _ => &[],
         }
     }
@@ -213,21 +207,6 @@ impl SleepError {
         move |source| SleepError::File {
             what,
             verb: "write",
-            path,
-            source,
-            next,
-        }
-    }
-
-    /// An error about a file that could not be read.
-    pub fn read(
-        what: &'static str,
-        path: PathBuf,
-        next: &'static str,
-    ) -> impl FnOnce(io::Error) -> SleepError {
-        move |source| SleepError::File {
-            what,
-            verb: "read",
             path,
             source,
             next,
@@ -258,6 +237,29 @@ mod tests {
             "{text}"
         );
         assert_eq!((error.reason(), error.exit_code()), ("no-space", 1));
+    }
+
+    #[test]
+    fn the_names_of_reasons_are_stable() {
+        let path = PathBuf::new;
+        for (error, reason) in [
+            (SleepError::NotRoot, "not-root"),
+            (SleepError::NoModule { path: path() }, "no-module"),
+            (SleepError::Disabled { path: path() }, "disabled"),
+            (SleepError::Busy { pid: "1".into() }, "busy"),
+            (SleepError::Interrupted { step: "syncing" }, "interrupted"),
+            (
+                SleepError::Lacks {
+                    what: "sleep",
+                    path: path(),
+                    found: String::new(),
+                    next: "",
+                },
+                "not-supported",
+            ),
+        ] {
+            assert_eq!(error.reason(), reason);
+        }
     }
 
     #[test]

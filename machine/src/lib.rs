@@ -25,7 +25,7 @@
 //! What decides is pure and takes plain data ([`processes::order`], [`hotness`],
 //! [`migrate_back::hot_first`], [`migrate::rate`], [`sleep::preflight::decide`],
 //! [`processes::freezer::choose`], the parsers); what touches the machine goes through
-//! [`system::tree::Tree`] (files), [`system::pages::Pages`] (system calls) and
+//! [`dormouse_system::Root`] (files), [`system::pages::Pages`] (system calls) and
 //! [`hotness::sampler::Sampler`] (DAMON), which tests replace.
 //!
 //! # Example
@@ -72,9 +72,10 @@ pub use owner::{MemoryKind, Owner};
 pub use report::{MigrateBackReport, Plan, SleepReport, UnfrozenProcess};
 
 use dormouse_report::Event;
+use dormouse_system::Root;
 
 use hotness::damon;
-use system::{pages, tree};
+use system::pages;
 
 /// Puts this machine to sleep in CXL memory; returns after it woke (or, with `dry_run`, at once).
 ///
@@ -84,17 +85,7 @@ pub fn sleep(
     options: &SleepOptions,
     events: &mut dyn FnMut(&Event),
 ) -> Result<SleepReport, SleepError> {
-    require_root()?;
-    let tree = tree::Tree::real();
-    sleep::run(
-        &target::Machine {
-            tree: &tree,
-            pages: &pages::Kernel,
-            sampler: &damon::Damon { tree: &tree },
-        },
-        options,
-        events,
-    )
+    on_this_machine(|machine| sleep::run(machine, options, events))
 }
 
 /// Migrates all user pages from the CXL node back to DRAM and takes the node offline.
@@ -106,24 +97,20 @@ pub fn migrate_back(
     options: &MigrateBackOptions,
     events: &mut dyn FnMut(&Event),
 ) -> Result<MigrateBackReport, SleepError> {
-    require_root()?;
-    let tree = tree::Tree::real();
-    migrate_back::run(
-        &target::Machine {
-            tree: &tree,
-            pages: &pages::Kernel,
-            sampler: &damon::Damon { tree: &tree },
-        },
-        options,
-        events,
-    )
+    on_this_machine(|machine| migrate_back::run(machine, options, events))
 }
 
-/// Files of root only are read from the first step on.
-fn require_root() -> Result<(), SleepError> {
-    if rustix::process::geteuid().is_root() {
-        Ok(())
-    } else {
-        Err(SleepError::NotRoot)
+fn on_this_machine<T>(
+    run: impl FnOnce(&target::Machine) -> Result<T, SleepError>,
+) -> Result<T, SleepError> {
+    // Files of root only are read from the first step on.
+    if !rustix::process::geteuid().is_root() {
+        return Err(SleepError::NotRoot);
     }
+    let root = Root::host();
+    run(&target::Machine {
+        root: &root,
+        pages: &pages::Kernel,
+        sampler: &damon::Damon { root: &root },
+    })
 }

@@ -32,6 +32,19 @@
 //! # }
 //! ```
 
+/// Makes the system call whose number is in rax and whose arguments follow it at rbx.
+macro_rules! call_at_rbx {
+    () => {
+        "mov rdi, [rbx + 8]
+         mov rsi, [rbx + 16]
+         mov rdx, [rbx + 24]
+         mov r10, [rbx + 32]
+         mov r8, [rbx + 40]
+         mov r9, [rbx + 48]
+         syscall"
+    };
+}
+
 pub mod capture;
 pub mod cli;
 pub mod memory;

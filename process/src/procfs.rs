@@ -3,6 +3,9 @@
 use std::fs;
 use std::io;
 
+use dormouse_system::Root;
+pub use dormouse_system::proc::{field, has_ended};
+
 /// One line of `/proc/PID/maps`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapsLine {
@@ -104,7 +107,7 @@ pub fn children(pid: i32) -> io::Result<Vec<i32>> {
     for tid in threads(pid)? {
         let list = match fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")) {
             Ok(list) => list,
-            Err(error) if vanished(&error) => continue,
+            Err(error) if has_ended(&error) => continue,
             Err(error) => return Err(error),
         };
         children.extend(
@@ -120,7 +123,7 @@ pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
     let mut threads = Vec::new();
     let entries = match fs::read_dir(format!("/proc/{pid}/task")) {
         Ok(entries) => entries,
-        Err(error) if vanished(&error) => return Ok(threads),
+        Err(error) if has_ended(&error) => return Ok(threads),
         Err(error) => return Err(error),
     };
     for entry in entries {
@@ -131,17 +134,12 @@ pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
                     .to_str()
                     .and_then(|name| name.parse::<i32>().ok()),
             ),
-            Err(error) if vanished(&error) => {}
+            Err(error) if has_ended(&error) => {}
             Err(error) => return Err(error),
         }
     }
     threads.sort_unstable();
     Ok(threads)
-}
-
-/// Whether an error of /proc means that the task has ended.
-pub fn vanished(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
 /// What we use of `/proc/PID/task/TID/stat`.
@@ -185,11 +183,29 @@ pub struct Layout {
     pub env_end: u64,
 }
 
+impl Layout {
+    /// All addresses, in the order of the kernel's `struct prctl_mm_map`.
+    pub fn addresses(&self) -> [u64; 11] {
+        [
+            self.start_code,
+            self.end_code,
+            self.start_data,
+            self.end_data,
+            self.start_brk,
+            self.brk,
+            self.start_stack,
+            self.arg_start,
+            self.arg_end,
+            self.env_start,
+            self.env_end,
+        ]
+    }
+}
+
 /// Reads `/proc/PID/task/TID/stat`.
 pub fn stat(pid: i32, tid: i32) -> io::Result<Stat> {
-    let bytes = fs::read(format!("/proc/{pid}/task/{tid}/stat"))?;
-    let text = String::from_utf8_lossy(&bytes);
-    parse_stat(&text).ok_or_else(|| {
+    let stat = dormouse_system::proc::thread_stat(&Root::host(), pid, tid)?;
+    Stat::of(&stat).ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::InvalidData,
             "a stat line that is not understood",
@@ -197,43 +213,32 @@ pub fn stat(pid: i32, tid: i32) -> io::Result<Stat> {
     })
 }
 
-fn parse_stat(text: &str) -> Option<Stat> {
-    // The name may hold spaces and brackets: it ends at the last one.
-    let open = text.find('(')?;
-    let close = text.rfind(')')?;
-    let fields: Vec<&str> = text.get(close + 2..)?.split_ascii_whitespace().collect();
-    // Field numbers as in proc_pid_stat(5), where the state is number 3.
-    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    let signed = |field: usize| fields.get(field - 3)?.parse::<i32>().ok();
-    Some(Stat {
-        name: text.get(open + 1..close)?.to_owned(),
-        state: fields.first()?.chars().next()?,
-        parent: signed(4)?,
-        group: signed(5)?,
-        session: signed(6)?,
-        started: number(22)?,
-        resident_pages: number(24)?,
-        layout: Layout {
-            start_code: number(26)?,
-            end_code: number(27)?,
-            start_data: number(45)?,
-            end_data: number(46)?,
-            start_brk: number(47)?,
-            brk: 0,
-            start_stack: number(28)?,
-            arg_start: number(48)?,
-            arg_end: number(49)?,
-            env_start: number(50)?,
-            env_end: number(51)?,
-        },
-        exit_code: signed(52)?,
-    })
-}
-
-/// The value of a `Name:\tvalue` line of a status-like file.
-pub fn field<'text>(text: &'text str, name: &str) -> Option<&'text str> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::trim))
+impl Stat {
+    fn of(stat: &dormouse_system::proc::Stat) -> Option<Stat> {
+        Some(Stat {
+            name: stat.name.clone(),
+            state: stat.state,
+            parent: stat.parent,
+            group: stat.group,
+            session: stat.session,
+            started: stat.start_ticks,
+            resident_pages: stat.resident_pages,
+            layout: Layout {
+                start_code: stat.number(26)?,
+                end_code: stat.number(27)?,
+                start_data: stat.number(45)?,
+                end_data: stat.number(46)?,
+                start_brk: stat.number(47)?,
+                brk: 0,
+                start_stack: stat.number(28)?,
+                arg_start: stat.number(48)?,
+                arg_end: stat.number(49)?,
+                env_start: stat.number(50)?,
+                env_end: stat.number(51)?,
+            },
+            exit_code: stat.number(52)?,
+        })
+    }
 }
 
 /// Whether a process runs under seccomp: its filter may end it for any call that it does not
@@ -278,17 +283,5 @@ mod tests {
     fn a_maps_line_that_is_cut_is_an_error() {
         assert!(parse_maps(b"7f0000000000-7f00000").is_err());
         assert!(parse_maps(b"7f00 rw-p 0 0:0 0\n").is_err());
-    }
-
-    #[test]
-    fn a_thread_name_with_brackets_does_not_shift_the_fields_of_stat() {
-        let own = stat(std::process::id() as i32, std::process::id() as i32).expect("own stat");
-        let text = fs::read_to_string("/proc/self/stat").expect("own stat");
-        let close = text.rfind(')').expect("a name");
-        let odd = format!("1 (a) b) (c){}", &text[close + 1..]);
-        let parsed = parse_stat(&odd).expect("a good line");
-        assert_eq!(parsed.name, "a) b) (c");
-        assert_eq!(parsed.parent, own.parent);
-        assert_eq!(parsed.layout.start_stack, own.layout.start_stack);
     }
 }

@@ -1,7 +1,8 @@
 //! Queries and requests about sockets to the kernel: sock_diag(7).
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
 /// Kind of a question about sockets of one family.
 pub const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -26,18 +27,12 @@ pub fn exchange(
     body: &[u8],
     mut answer: impl FnMut(&[u8]),
 ) -> io::Result<()> {
-    // SAFETY: no memory involved; the descriptor is new and ours.
-    let socket = unsafe {
-        let fd = libc::socket(
-            libc::AF_NETLINK,
-            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
-            libc::NETLINK_SOCK_DIAG,
-        );
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        OwnedFd::from_raw_fd(fd)
-    };
+    let socket = net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(netlink::SOCK_DIAG),
+    )?;
     // struct nlmsghdr: length, kind, flags, sequence, sender.
     let mut request = Vec::with_capacity(HEADER_BYTES + body.len());
     request.extend_from_slice(&((HEADER_BYTES + body.len()) as u32).to_ne_bytes());
@@ -45,33 +40,11 @@ pub fn exchange(
     request.extend_from_slice(&flags.to_ne_bytes());
     request.extend_from_slice(&[0; 8]);
     request.extend_from_slice(body);
-    // SAFETY: the request lives.
-    let sent = unsafe {
-        libc::send(
-            socket.as_raw_fd(),
-            request.as_ptr().cast(),
-            request.len(),
-            0,
-        )
-    };
-    if sent < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    net::send(&socket, &request, SendFlags::empty())?;
     let mut buffer = vec![0u8; 64 << 10];
     loop {
-        // SAFETY: the buffer is valid for its length.
-        let got = unsafe {
-            libc::recv(
-                socket.as_raw_fd(),
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-                0,
-            )
-        };
-        if got < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        if parse(&buffer[..got as usize], &mut answer)? {
+        let (got, _) = net::recv(&socket, &mut buffer[..], RecvFlags::empty())?;
+        if parse(&buffer[..got], &mut answer)? {
             return Ok(());
         }
     }

@@ -81,6 +81,12 @@ pub fn of_process(root: &Root, pid: i32) -> Option<String> {
     unified_path(&text).map(str::to_owned)
 }
 
+/// The path of the calling process in the unified hierarchy.
+pub fn own(root: &Root) -> Option<String> {
+    let text = root.read("proc/self/cgroup").ok()?;
+    unified_path(&text).map(str::to_owned)
+}
+
 /// The processes in a group, not in the groups below it.
 ///
 /// # Errors

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`root`] | files of `/proc`, `/sys` and `/run` below one root |
 //! | [`kernel`] | release, boot ID, processor |
-//! | [`proc`] | processes: IDs, `stat`, `status`, `numa_maps` |
+//! | [`proc`] | processes: IDs, `stat`, `status`, `numa_maps`, `pagemap` |
 //! | [`memory`] | `meminfo` of the machine and of a NUMA node |
 //! | [`topology`] | lists of CPUs and nodes (`0-3,5`) |
 //! | [`mounts`] | mounted file systems |

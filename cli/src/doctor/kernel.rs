@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use dormouse_lab::kernels::{Check as Capability, lacks};
-use dormouse_machine::system::tree::Tree;
+use dormouse_system::Root;
 
 use super::Check;
 
@@ -19,16 +19,16 @@ pub struct Facts {
 
 impl Facts {
     /// Reads where distributions keep the configuration; changes nothing.
-    pub fn probe(tree: &Tree) -> Facts {
-        let release = tree.read("proc/sys/kernel/osrelease").unwrap_or_default();
+    pub fn probe(root: &Root) -> Facts {
+        let release = dormouse_system::kernel::release(root);
         let files = [
             format!("boot/config-{release}"),
             format!("lib/modules/{release}/config"),
             format!("usr/lib/modules/{release}/config"),
         ];
-        let config = files.iter().find_map(|file| tree.read(file).ok());
+        let config = files.iter().find_map(|file| root.read(file).ok());
         Facts {
-            config: config.or_else(|| unpacked(&tree.path("proc/config.gz"))),
+            config: config.or_else(|| unpacked(&root.path("proc/config.gz"))),
             release,
         }
     }
@@ -90,24 +90,20 @@ mod tests {
     use super::*;
     use crate::doctor::Status;
 
-    fn tree(config: Option<&str>) -> (tempfile::TempDir, Facts) {
-        let root = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
-        write("proc/sys/kernel/osrelease", "6.12.1-test\n");
+    fn root(config: Option<&str>) -> (tempfile::TempDir, Facts) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let release = "proc/sys/kernel/osrelease";
+        root.create(release, "6.12.1-test\n").unwrap();
         if let Some(config) = config {
-            write("boot/config-6.12.1-test", config);
+            root.create("boot/config-6.12.1-test", config).unwrap();
         }
-        let facts = Facts::probe(&Tree::at(root.path()));
-        (root, facts)
+        (directory, Facts::probe(&root))
     }
 
     #[test]
     fn a_feature_that_the_running_kernel_lacks_is_named_with_what_to_do() {
-        let (_root, facts) = tree(Some("# CONFIG_SCHED_CLASS_EXT is not set\n"));
+        let (_directory, facts) = root(Some("# CONFIG_SCHED_CLASS_EXT is not set\n"));
         let checks = checks(&facts);
         let check = checks.iter().find(|check| check.id == "sched-ext").unwrap();
         assert_eq!(check.status, Status::Warn);
@@ -117,7 +113,7 @@ mod tests {
 
     #[test]
     fn without_a_configuration_nothing_is_claimed() {
-        let (_root, facts) = tree(None);
+        let (_directory, facts) = root(None);
         for check in checks(&facts) {
             assert_eq!(check.status, Status::NotApplicable, "{check:?}");
         }

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use dormouse_report::format::bytes;
+use dormouse_system::kernel::version_in;
+use dormouse_system::{Root, memory};
 
 use super::Check;
-use super::root::{find_program, free_bytes, meminfo_bytes, search_path, version_in};
+use super::programs::{find_program, free_bytes, search_path};
 
 const SETUP: &str = "run scripts/setup.sh (or `make setup`)";
 const OLDEST_QEMU: (u32, u32) = (7, 2);
@@ -73,7 +75,6 @@ impl Facts {
     pub fn probe() -> Facts {
         let search = search_path();
         let has = |name: &str| find_program(name, &search).is_some();
-        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         Facts {
             qemu: find_program(dormouse_lab::emulator::qemu::PROGRAM, &search)
                 .map(|path| probe_qemu(&path)),
@@ -84,7 +85,7 @@ impl Facts {
                 .collect(),
             has_apt: has("apt-get"),
             cache: cache_path().map(|path| probe_cache(&path)),
-            available_memory_bytes: meminfo_bytes(&meminfo, "MemAvailable"),
+            available_memory_bytes: memory::read(&Root::host()).get("MemAvailable").copied(),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }

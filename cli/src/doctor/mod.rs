@@ -5,7 +5,7 @@
 
 mod kernel;
 mod lab;
-mod root;
+mod programs;
 mod sleep;
 
 use std::fmt::Write;
@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use dormouse_report::terminal::Style;
+use dormouse_system::Root;
 use serde::Serialize;
 
 use crate::arguments::{DoctorArguments, Part};
@@ -123,17 +124,17 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
         ));
     }
     if wanted(Part::Sleep) {
-        let tree = dormouse_machine::system::tree::Tree::real();
+        let root = Root::host();
         parts.push(PartReport::new(
             Part::Sleep,
-            sleep::checks(&sleep::Facts::probe(&tree)),
+            sleep::checks(&sleep::Facts::probe(&root)),
         ));
     }
     if wanted(Part::Kernel) {
-        let tree = dormouse_machine::system::tree::Tree::real();
+        let root = Root::host();
         parts.push(PartReport::new(
             Part::Kernel,
-            kernel::checks(&kernel::Facts::probe(&tree)),
+            kernel::checks(&kernel::Facts::probe(&root)),
         ));
     }
     // What the kernel offers makes no part ready by itself.

@@ -5,11 +5,11 @@ use dormouse_machine::node::{self, DaxDevice};
 use dormouse_machine::options::NodeChoice;
 use dormouse_machine::persistence::{self, Persistence, Verdict};
 use dormouse_machine::system::module::{self, Status as ModuleStatus};
-use dormouse_machine::system::tree::Tree;
 use dormouse_report::format::bytes;
+use dormouse_system::kernel::{release, version_in};
+use dormouse_system::{Root, proc};
 
 use super::Check;
-use super::root::version_in;
 
 const OLDEST_KERNEL: (u32, u32) = (6, 12);
 /// The ACPI device with which firmware announces that it can save this machine.
@@ -35,8 +35,8 @@ pub struct Facts {
     pub module: Option<ModuleStatus>,
     pub dax_devices: Vec<DaxDevice>,
     pub has_cgroup2: bool,
-    /// Effective capabilities, a bit each.
-    pub capabilities: u64,
+    /// Those of [`CAPABILITIES`] that are not effective.
+    pub missing_capabilities: Vec<&'static str>,
     /// /sys/kernel/security/lockdown, empty where the kernel has none.
     pub lockdown: String,
     pub auto_online_blocks: String,
@@ -47,35 +47,34 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the machine below the tree's root; changes nothing.
-    pub fn probe(tree: &Tree) -> Facts {
-        let text = |path: &str| tree.read(path).unwrap_or_default();
-        let firmware_device = tree
+    /// Reads the machine below the root; changes nothing.
+    pub fn probe(root: &Root) -> Facts {
+        let text = |path: &str| root.read(path).unwrap_or_default();
+        let firmware_device = root
             .list("sys/bus/acpi/devices")
             .into_iter()
             .find(|name| name.split(':').next() == Some(FIRMWARE_DEVICE));
-        let effective = text("proc/self/status");
-        let effective = effective
-            .lines()
-            .find_map(|line| line.strip_prefix("CapEff:"));
-        let module = module::status(tree).ok();
+        let own = proc::own_status(root).unwrap_or_default();
+        let has = |capability: u32| own.has_capability(capability);
+        let module = module::status(root).ok();
         Facts {
             persistence: module
                 .as_ref()
-                .map(|status| persistence::find(tree, status)),
-            kernel_release: text("proc/sys/kernel/osrelease"),
+                .map(|status| persistence::find(root, status)),
+            kernel_release: release(root),
             mem_sleep: text("sys/power/mem_sleep"),
             firmware_device,
-            module_loaded: tree.exists("sys/module/dormouse"),
+            module_loaded: root.exists("sys/module/dormouse"),
             module,
-            dax_devices: node::devices(tree),
-            has_cgroup2: dormouse_machine::processes::freezer::mount(tree).is_ok(),
-            capabilities: effective
-                .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok())
-                .unwrap_or(0),
+            dax_devices: node::devices(root),
+            has_cgroup2: dormouse_machine::processes::freezer::mount(root).is_ok(),
+            missing_capabilities: CAPABILITIES
+                .into_iter()
+                .filter_map(|(number, name)| (!has(number)).then_some(name))
+                .collect(),
             lockdown: text("sys/kernel/security/lockdown"),
             auto_online_blocks: text("sys/devices/system/memory/auto_online_blocks"),
-            damon: Some(damon::offer(tree)),
+            damon: Some(damon::offer(root)),
         }
     }
 }
@@ -92,7 +91,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
         dax(facts),
         auto_online(facts),
         cgroup(facts.has_cgroup2),
-        capabilities(facts.capabilities),
+        capabilities(&facts.missing_capabilities),
         lockdown(&facts.lockdown),
         persistent(facts.persistence.as_ref()),
         hot_pages(facts.damon),
@@ -260,13 +259,8 @@ fn cgroup(has_cgroup2: bool) -> Check {
     }
 }
 
-fn capabilities(effective: u64) -> Check {
+fn capabilities(lacking: &[&str]) -> Check {
     const ID: &str = "privileges";
-    let lacking: Vec<&str> = CAPABILITIES
-        .iter()
-        .filter(|(number, _)| effective & (1 << number) == 0)
-        .map(|(_, name)| *name)
-        .collect();
     if lacking.is_empty() {
         Check::ok(ID, "may freeze and migrate every process")
     } else {
@@ -334,16 +328,16 @@ mod tests {
     use super::*;
     use crate::doctor::Status;
     use std::fs;
-    use std::path::Path;
 
-    fn write(root: &Path, path: &str, text: &str) {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+    fn empty_machine() -> (tempfile::TempDir, Root) {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        (directory, root)
     }
 
     /// A machine that can sleep.
-    fn good_machine(root: &Path) {
+    fn good_machine() -> (tempfile::TempDir, Root) {
+        let (directory, root) = empty_machine();
         for (path, text) in [
             ("proc/sys/kernel/osrelease", "6.12.57+deb12-cloud-amd64\n"),
             ("proc/self/status", "Name:\tx\nCapEff:\t000001ffffffffff\n"),
@@ -373,15 +367,16 @@ mod tests {
                 "x\n",
             ),
         ] {
-            write(root, path, text);
+            root.create(path, text).unwrap();
         }
+        (directory, root)
     }
 
-    fn all(root: &Path) -> Vec<Check> {
-        checks(&Facts::probe(&Tree::at(root)))
+    fn all(root: &Root) -> Vec<Check> {
+        checks(&Facts::probe(root))
     }
 
-    fn status(root: &Path, id: &str) -> Status {
+    fn status(root: &Root, id: &str) -> Status {
         all(root)
             .into_iter()
             .find(|check| check.id == id)
@@ -391,17 +386,16 @@ mod tests {
 
     #[test]
     fn a_machine_that_can_sleep_has_nothing_to_do() {
-        let root = tempfile::tempdir().unwrap();
-        good_machine(root.path());
-        for check in all(root.path()) {
+        let (_directory, root) = good_machine();
+        for check in all(&root) {
             assert_eq!(check.status, Status::Ok, "{check:?}");
         }
     }
 
     #[test]
     fn an_empty_tree_lacks_everything_and_says_what_to_do() {
-        let root = tempfile::tempdir().unwrap();
-        for check in all(root.path()) {
+        let (_directory, root) = empty_machine();
+        for check in all(&root) {
             let needs_todo = matches!(check.status, Status::Missing | Status::Warn);
             assert_eq!(!check.todo.is_empty(), needs_todo, "{check:?}");
         }
@@ -413,9 +407,9 @@ mod tests {
             "cxl-node",
             "cgroup",
         ] {
-            assert_eq!(status(root.path(), id), Status::Missing, "{id}");
+            assert_eq!(status(&root, id), Status::Missing, "{id}");
         }
-        assert_eq!(status(root.path(), "enabled"), Status::NotApplicable);
+        assert_eq!(status(&root, "enabled"), Status::NotApplicable);
     }
 
     #[test]
@@ -463,10 +457,9 @@ mod tests {
             ),
         ];
         for (id, expected, path, text) in changes {
-            let root = tempfile::tempdir().unwrap();
-            good_machine(root.path());
-            write(root.path(), path, text);
-            for check in all(root.path()) {
+            let (_directory, root) = good_machine();
+            root.create(path, text).unwrap();
+            for check in all(&root) {
                 let wanted = if check.id == id { expected } else { Status::Ok };
                 assert_eq!(check.status, wanted, "{path}: {check:?}");
             }
@@ -479,19 +472,17 @@ mod tests {
             "sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds",
             "sys/kernel/tracing/events/damon/damon_aggregated/id",
         ] {
-            let root = tempfile::tempdir().unwrap();
-            good_machine(root.path());
-            fs::remove_file(root.path().join(path)).unwrap();
-            assert_eq!(status(root.path(), "hot-pages"), Status::Warn, "{path}");
+            let (_directory, root) = good_machine();
+            fs::remove_file(root.path(path)).unwrap();
+            assert_eq!(status(&root, "hot-pages"), Status::Warn, "{path}");
         }
     }
 
     #[test]
     fn a_module_without_firmware_differs_from_no_module() {
-        let root = tempfile::tempdir().unwrap();
-        good_machine(root.path());
-        fs::remove_dir_all(root.path().join("sys/power/dormouse")).unwrap();
-        let check = all(root.path())
+        let (_directory, root) = good_machine();
+        fs::remove_dir_all(root.path("sys/power/dormouse")).unwrap();
+        let check = all(&root)
             .into_iter()
             .find(|check| check.id == "module")
             .unwrap();

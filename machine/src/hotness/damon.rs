@@ -9,20 +9,22 @@
 use std::fs;
 use std::time::Duration;
 
+use dormouse_system::Root;
+use dormouse_system::file::{Durability, read_json, replace_json};
+use dormouse_system::kernel::boot_id;
 use serde::{Deserialize, Serialize};
 
 use crate::hotness::HotRange;
 use crate::hotness::sampler::{MAX_REGIONS, Pace, Sampler, Sampling, Seen, Target, Unavailable};
-use crate::system::lock::RUN_DIRECTORY;
-use crate::system::state;
 use crate::system::tracepoint::{Field, Stamp, TRACEFS, Tracepoint, describe, parse_field};
-use crate::system::tree::Tree;
 
 const KDAMONDS: &str = "sys/kernel/mm/damon/admin/kdamonds";
 const KDAMOND: &str = "sys/kernel/mm/damon/admin/kdamonds/0";
 const CONTEXT: &str = "sys/kernel/mm/damon/admin/kdamonds/0/contexts/0";
 const EVENT: &str = "damon/damon_aggregated";
 /// Says that what is switched on is ours.
+/// A larger file is not ours, and is not read.
+const MAX_MARKER_BYTES: u64 = 4096;
 const MARKER: &str = "run/dormouse/damon.json";
 /// Between clearing the accessed bits and looking at them. A page that is read five times a second
 /// at random instants is seen with 98 % probability.
@@ -49,10 +51,10 @@ pub enum Offer {
 }
 
 /// Looks, changes nothing.
-pub fn offer(tree: &Tree) -> Offer {
-    if !tree.exists(&format!("{KDAMONDS}/nr_kdamonds")) {
+pub fn offer(root: &Root) -> Offer {
+    if !root.exists(&format!("{KDAMONDS}/nr_kdamonds")) {
         Offer::NoDamon
-    } else if describe(tree, EVENT).is_none() {
+    } else if describe(root, EVENT).is_none() {
         Offer::NoTracepoint
     } else {
         Offer::Ready
@@ -61,22 +63,22 @@ pub fn offer(tree: &Tree) -> Offer {
 
 /// DAMON on this machine.
 pub struct Damon<'a> {
-    pub tree: &'a Tree,
+    pub root: &'a Root,
 }
 
 impl Sampler for Damon<'_> {
     fn start(&self, targets: &[Target], pace: Pace) -> Result<Box<dyn Sampling + '_>, Unavailable> {
-        let tree = self.tree;
-        match offer(tree) {
+        let root = self.root;
+        match offer(root) {
             Offer::Ready => {}
             Offer::NoDamon => return Err(Unavailable::NoDamon),
             Offer::NoTracepoint => return Err(no_tracepoint()),
         }
-        let (number, format) = describe(tree, EVENT).ok_or_else(no_tracepoint)?;
+        let (number, format) = describe(root, EVENT).ok_or_else(no_tracepoint)?;
         let fields = Fields::parse(&format).ok_or_else(no_tracepoint)?;
         self.clean_up();
         // Another program's settings would be lost, whether it is running or not.
-        if tree
+        if root
             .read(&format!("{KDAMONDS}/nr_kdamonds"))
             .ok()
             .as_deref()
@@ -84,25 +86,25 @@ impl Sampler for Damon<'_> {
         {
             return Err(Unavailable::Busy);
         }
-        let running = Running { tree };
+        let running = Running { root };
         for (path, value) in settings(targets) {
-            tree.write(&path, &value)
+            root.write(&path, &value)
                 .map_err(|error| Unavailable::Failed(format!("/{path}: {error}")))?;
         }
-        let started = tree
+        let started = root
             .write(&format!("{KDAMOND}/state"), "on")
             .map_err(|error| match error.raw_os_error() {
                 Some(libc::EBUSY) => Unavailable::Busy,
                 _ => Unavailable::Failed(error.to_string()),
             });
         started?;
-        let kdamond = tree
+        let kdamond = root
             .read(&format!("{KDAMOND}/pid"))
             .ok()
             .and_then(|text| text.parse().ok())
             .filter(|pid| *pid > 0)
             .ok_or_else(|| Unavailable::Failed("its thread has ended at once".to_owned()))?;
-        mark(tree, kdamond);
+        mark(root, kdamond);
         if pace == Pace::Hurried {
             hurry(kdamond);
         }
@@ -126,19 +128,18 @@ impl Sampler for Damon<'_> {
     }
 
     fn clean_up(&self) {
-        let tree = self.tree;
-        let marker: Option<Marker> = tree
-            .read(MARKER)
+        let root = self.root;
+        let marker: Option<Marker> = read_json(&root.path(MARKER), MAX_MARKER_BYTES)
             .ok()
-            .and_then(|text| serde_json::from_str(&text).ok());
-        let kdamond = tree.read(&format!("{KDAMOND}/pid"));
+            .flatten();
+        let kdamond = root.read(&format!("{KDAMOND}/pid"));
         if let Some(marker) = marker
-            && marker.boot_id == state::boot_id(tree)
+            && marker.boot_id == boot_id(root)
             && kdamond.is_ok_and(|pid| pid == marker.kdamond.to_string() || pid == "-1")
         {
-            switch_off(tree);
+            switch_off(root);
         }
-        let _ = fs::remove_file(tree.path(MARKER));
+        let _ = fs::remove_file(root.path(MARKER));
     }
 }
 
@@ -184,20 +185,20 @@ fn settings(targets: &[Target]) -> Vec<(String, String)> {
 
 /// What is set up in sysfs; dropping it takes it away.
 struct Running<'a> {
-    tree: &'a Tree,
+    root: &'a Root,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        switch_off(self.tree);
-        let _ = fs::remove_file(self.tree.path(MARKER));
+        switch_off(self.root);
+        let _ = fs::remove_file(self.root.path(MARKER));
     }
 }
 
-fn switch_off(tree: &Tree) {
+fn switch_off(root: &Root) {
     // It is off already where all targets have ended.
-    let _ = tree.write(&format!("{KDAMOND}/state"), "off");
-    let _ = tree.write(&format!("{KDAMONDS}/nr_kdamonds"), "0");
+    let _ = root.write(&format!("{KDAMOND}/state"), "off");
+    let _ = root.write(&format!("{KDAMONDS}/nr_kdamonds"), "0");
 }
 
 /// A pass over all pages takes long where everybody interrupts it: the thread goes first.
@@ -206,15 +207,13 @@ fn hurry(kdamond: i32) {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, kdamond as libc::id_t, KDAMOND_NICE) };
 }
 
-fn mark(tree: &Tree, kdamond: i32) {
+fn mark(root: &Root, kdamond: i32) {
     let marker = Marker {
-        boot_id: state::boot_id(tree),
+        boot_id: boot_id(root),
         kdamond,
     };
-    let text = serde_json::to_string(&marker).expect("plain data serialises");
     // Without it a leftover is taken for another program's, and left alone.
-    let _ = fs::create_dir_all(tree.path(RUN_DIRECTORY))
-        .and_then(|()| fs::write(tree.path(MARKER), text));
+    let _ = replace_json(&root.path(MARKER), &marker, Durability::Readers);
 }
 
 /// Where the numbers stand in a record.
@@ -276,7 +275,7 @@ mod tests {
         \tfield:unsigned int nr_accesses;\toffset:40;\tsize:4;\tsigned:0;\n";
 
     /// A kernel whose DAMON takes settings, and refuses to start.
-    fn tree(root: &std::path::Path, kdamonds: &str) -> (Tree, Arc<Mutex<Vec<String>>>) {
+    fn root(root: &std::path::Path, kdamonds: &str) -> (Root, Arc<Mutex<Vec<String>>>) {
         let events = format!("{TRACEFS}/events/{EVENT}");
         let mut files = vec![
             (format!("{KDAMONDS}/nr_kdamonds"), kdamonds.to_owned()),
@@ -295,12 +294,12 @@ mod tests {
         }
         let writes = Arc::new(Mutex::new(Vec::new()));
         let seen = writes.clone();
-        let reaction = move |_: &Tree, path: &str, text: &str| {
+        let reaction = move |_: &Root, path: &str, text: &str| {
             let name = path.rsplit('/').next().unwrap_or_default();
             seen.lock().unwrap().push(format!("{name}={text}"));
             Ok(())
         };
-        (Tree::reacting(root, Box::new(reaction)), writes)
+        (Root::reacting(root, Box::new(reaction)), writes)
     }
 
     fn target(pid: i32, span_pages: u64) -> Target {
@@ -330,8 +329,8 @@ mod tests {
     #[test]
     fn a_start_that_fails_switches_everything_off() {
         let directory = tempfile::tempdir().unwrap();
-        let (tree, writes) = tree(directory.path(), "0");
-        let damon = Damon { tree: &tree };
+        let (root, writes) = root(directory.path(), "0");
+        let damon = Damon { root: &root };
         let started = damon.start(&[target(1, 1), target(2, 1)], Pace::Gentle);
         assert!(matches!(started, Err(Unavailable::Failed(_))));
         let writes = writes.lock().unwrap();
@@ -344,8 +343,8 @@ mod tests {
     #[test]
     fn another_program_s_settings_are_left_alone() {
         let directory = tempfile::tempdir().unwrap();
-        let (tree, writes) = tree(directory.path(), "1");
-        let damon = Damon { tree: &tree };
+        let (root, writes) = root(directory.path(), "1");
+        let damon = Damon { root: &root };
         assert!(matches!(
             damon.start(&[target(1, 1)], Pace::Gentle),
             Err(Unavailable::Busy)
@@ -358,26 +357,25 @@ mod tests {
     fn what_a_killed_dormouse_left_on_is_switched_off_in_the_same_boot_only() {
         for (boot, expected) in [("b", vec!["state=off", "nr_kdamonds=0"]), ("a", vec![])] {
             let directory = tempfile::tempdir().unwrap();
-            let (tree, writes) = tree(directory.path(), "1");
-            fs::write(tree.path(&format!("{KDAMOND}/pid")), "77\n").unwrap();
-            fs::create_dir_all(tree.path(RUN_DIRECTORY)).unwrap();
+            let (root, writes) = root(directory.path(), "1");
+            fs::write(root.path(&format!("{KDAMOND}/pid")), "77\n").unwrap();
             let marker = format!(r#"{{"boot_id":"{boot}","kdamond":77}}"#);
-            fs::write(tree.path(MARKER), marker).unwrap();
-            Damon { tree: &tree }.clean_up();
+            root.create(MARKER, &marker).unwrap();
+            Damon { root: &root }.clean_up();
             assert_eq!(*writes.lock().unwrap(), expected);
-            assert!(!tree.exists(MARKER));
+            assert!(!root.exists(MARKER));
         }
     }
 
     #[test]
     fn a_kernel_without_damon_or_tracefs_is_distinguished() {
         let directory = tempfile::tempdir().unwrap();
-        assert_eq!(offer(&Tree::at(directory.path())), Offer::NoDamon);
-        let (tree, _) = tree(directory.path(), "0");
-        assert_eq!(offer(&tree), Offer::Ready);
-        fs::remove_dir_all(tree.path(TRACEFS)).unwrap();
-        assert_eq!(offer(&tree), Offer::NoTracepoint);
-        let damon = Damon { tree: &tree };
+        assert_eq!(offer(&Root::at(directory.path())), Offer::NoDamon);
+        let (root, _) = root(directory.path(), "0");
+        assert_eq!(offer(&root), Offer::Ready);
+        fs::remove_dir_all(root.path(TRACEFS)).unwrap();
+        assert_eq!(offer(&root), Offer::NoTracepoint);
+        let damon = Damon { root: &root };
         let started = damon.start(&[target(1, 1)], Pace::Gentle);
         assert!(matches!(started, Err(Unavailable::NoTracepoint(_))));
     }

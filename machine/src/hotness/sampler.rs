@@ -1,13 +1,13 @@
 //! Selects the processes that are sampled for hot pages, and adds up the samples. Sampling itself
 //! is behind [`Sampler`]: [`crate::hotness::damon`] on this machine, numbers in tests.
 
+use dormouse_system::Root;
 use thiserror::Error;
 
 use crate::hotness::{self, HotRange, ProcessHotness};
 use crate::processes;
 use crate::system::pages::PAGE_BYTES;
 use crate::system::state::Entry;
-use crate::system::tree::Tree;
 
 /// Regions that are watched at most: one for each page up to 2 GiB. Each costs the kernel 64
 /// bytes and, in each window, two page-table walks.
@@ -88,15 +88,15 @@ pub trait Sampling {
 
 /// The targets among the processes, which stand in process order: all of them that are dense, as
 /// far as the regions go, most recently running first.
-pub fn targets(tree: &Tree, order: &[Entry], not: i32) -> Vec<Target> {
+pub fn targets(root: &Root, order: &[Entry], not: i32) -> Vec<Target> {
     let mut regions = 0;
     order
         .iter()
         .filter(|process| process.pid != not)
         .filter_map(|process| {
-            let maps = tree.read(&format!("proc/{}/maps", process.pid)).ok()?;
+            let maps = root.read(&format!("proc/{}/maps", process.pid)).ok()?;
             let span_pages = span_pages(&maps);
-            let rss_bytes = processes::identify(tree, process.pid)?.rss_bytes;
+            let rss_bytes = processes::identify(root, process.pid)?.rss_bytes;
             let dense = rss_bytes / PAGE_BYTES * MIN_PRESENT >= span_pages;
             (span_pages > 0 && dense).then_some(Target {
                 pid: process.pid,

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use dormouse_report::{Event, Kind};
+use dormouse_system::Root;
 
 use crate::hotness::ProcessHotness;
 use crate::hotness::sampler::{
@@ -13,7 +14,6 @@ use crate::options::Cancel;
 use crate::options::Policy;
 use crate::system::clock::event;
 use crate::system::state::Entry;
-use crate::system::tree::Tree;
 
 /// Going to sleep waits this long at most for the first window to end …
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ pub struct Watch<'a> {
 /// # Errors
 /// Why it is not known which pages are hot.
 pub fn begin<'a>(
-    tree: &Tree,
+    root: &Root,
     sampler: &'a dyn Sampler,
     policy: Policy,
     order: &[Entry],
@@ -48,7 +48,7 @@ pub fn begin<'a>(
         return Ok(None);
     }
     let own = std::process::id() as i32;
-    let targets = targets(tree, order, own);
+    let targets = targets(root, order, own);
     if targets.is_empty() {
         return Ok(None);
     }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::memory::numa_maps::{self, BytesByNode};
-use crate::system::tree::Tree;
+use dormouse_system::Root;
+use dormouse_system::mounts::unescape;
+use dormouse_system::proc::numa_maps::{self, BytesByNode};
 
 /// One mapping with pages in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,31 +26,6 @@ impl Mapping {
     pub fn bytes_on(&self, nodes: &[u32]) -> u64 {
         nodes.iter().filter_map(|node| self.bytes.get(node)).sum()
     }
-}
-
-/// Undoes the octal escapes (`\040`) that the kernel writes for white space in names.
-fn unescape(text: &str) -> String {
-    let mut name = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        let (before, from) = rest.split_at(at);
-        name.push_str(before);
-        let code = from
-            .get(1..4)
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok())
-            .filter(u8::is_ascii);
-        match code {
-            Some(code) => {
-                name.push(char::from(code));
-                rest = &from[4..];
-            }
-            None => {
-                name.push('\\');
-                rest = &from[1..];
-            }
-        }
-    }
-    name + rest
 }
 
 /// Parses numa_maps, one mapping a line; those without pages are left out.
@@ -93,8 +69,8 @@ pub fn parse_locked(text: &str) -> BTreeSet<u64> {
 }
 
 /// The mappings of a process; none for one that has ended. The kernel walks its page tables twice.
-pub fn read(tree: &Tree, pid: i32) -> Vec<Mapping> {
-    let text = |name: &str| tree.read(&format!("proc/{pid}/{name}")).unwrap_or_default();
+pub fn read(root: &Root, pid: i32) -> Vec<Mapping> {
+    let text = |name: &str| root.read(&format!("proc/{pid}/{name}")).unwrap_or_default();
     let mut mappings = parse(&text("numa_maps"));
     if !mappings.is_empty() {
         let locked = parse_locked(&text("smaps"));

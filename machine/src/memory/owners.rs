@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_system::Root;
+
 use crate::memory::mappings::{self, Mapping};
 use crate::memory::unmapped;
 use crate::owner::{MemoryKind, Owner};
 use crate::processes::Process;
-use crate::system::tree::Tree;
 
 /// Smaller ones are not listed: per-process leftovers of a page or two explain nothing.
 const MIN_BYTES: u64 = 1 << 20;
@@ -94,7 +95,7 @@ fn largest_first(mut owners: Vec<Owner>) -> Vec<Owner> {
 /// The owners of what stayed in DRAM: of the processes with these pids what their page tables show,
 /// and what no process maps. A process that moved whole is not looked at.
 pub fn left(
-    tree: &Tree,
+    root: &Root,
     processes: &[Process],
     failed_pids: &[i32],
     dram_nodes: &[u32],
@@ -105,14 +106,14 @@ pub fn left(
         .filter(|process| failed_pids.contains(&process.pid));
     let mut owners: Vec<Owner> = failed
         .flat_map(|process| {
-            let mappings = mappings::read(tree, process.pid);
+            let mappings = mappings::read(root, process.pid);
             let kind = |mapping: &Mapping| kind_of_left(mapping, node_full);
             of_process(process, &mappings, dram_nodes, kind)
         })
         .collect();
     let large = |owner: &Owner| owner.bytes >= MIN_BYTES;
     owners.extend(
-        unmapped::read(tree, processes, dram_nodes)
+        unmapped::read(root, processes, dram_nodes)
             .into_iter()
             .filter(large),
     );
@@ -121,7 +122,7 @@ pub fn left(
 
 /// The largest owners of what lies in DRAM now; `kernel_bytes` is what no user owns.
 pub fn largest(
-    tree: &Tree,
+    root: &Root,
     processes: &[Process],
     dram_nodes: &[u32],
     kernel_bytes: u64,
@@ -129,11 +130,11 @@ pub fn largest(
     let mut owners: Vec<Owner> = processes
         .iter()
         .flat_map(|process| {
-            let mappings = mappings::read(tree, process.pid);
+            let mappings = mappings::read(root, process.pid);
             of_process(process, &mappings, dram_nodes, kind_of)
         })
         .collect();
-    owners.extend(unmapped::read(tree, processes, dram_nodes));
+    owners.extend(unmapped::read(root, processes, dram_nodes));
     let rest_bytes = kernel_bytes.saturating_sub(not_user_pages(&owners));
     owners.push(Owner::without_process(
         "kernel",
@@ -159,8 +160,8 @@ fn not_user_pages(owners: &[Owner]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::numa_maps::BytesByNode;
     use crate::owner::describe;
+    use dormouse_system::proc::numa_maps::BytesByNode;
 
     fn mapping(file: &str, bytes_on_dram: u64, bytes_on_cxl: u64) -> Mapping {
         Mapping {

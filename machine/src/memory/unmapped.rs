@@ -5,29 +5,31 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 
-use crate::node;
+use dormouse_system::Root;
+use dormouse_system::memory::of_node;
+use dormouse_system::mounts::{self, Mount};
+
 use crate::owner::{MemoryKind, Owner};
 use crate::processes::Process;
-use crate::system::tree::Tree;
 
 /// Less shared memory than this is not attributed: that would take a scan of every process.
 const MIN_BYTES: u64 = 1 << 20;
 
 /// All of it, as far as it can be seen from outside; about, where memory is shared.
-pub fn read(tree: &Tree, processes: &[Process], dram_nodes: &[u32]) -> Vec<Owner> {
+pub fn read(root: &Root, processes: &[Process], dram_nodes: &[u32]) -> Vec<Owner> {
     let shmem_bytes: u64 = dram_nodes
         .iter()
-        .filter_map(|node| node::meminfo(tree, *node).get("Shmem").copied())
+        .filter_map(|node| of_node(root, *node).get("Shmem").copied())
         .sum();
     let mut owners = Vec::new();
     if shmem_bytes >= MIN_BYTES {
-        let mut objects = tmpfs(tree);
-        objects.extend(sysv(tree));
-        objects.extend(open_files(tree, processes));
-        owners = share(&objects, &mapped(tree, processes), shmem_bytes);
+        let mut objects = tmpfs(root);
+        objects.extend(sysv(root));
+        objects.extend(open_files(root, processes));
+        owners = share(&objects, &mapped(root, processes), shmem_bytes);
     }
-    owners.extend(hugetlb_pool(tree, dram_nodes));
-    owners.extend(zram(tree));
+    owners.extend(hugetlb_pool(root, dram_nodes));
+    owners.extend(zram(root));
     owners
 }
 
@@ -134,10 +136,10 @@ fn parse_maps(text: &str) -> MappedFiles {
 
 /// The shared files that processes map, each as the one that maps most of it does. Looks at
 /// mappings only: walking page tables would take time with each gigabyte.
-fn mapped(tree: &Tree, processes: &[Process]) -> MappedFiles {
+fn mapped(root: &Root, processes: &[Process]) -> MappedFiles {
     let mut all = MappedFiles::new();
     for process in processes {
-        let maps = tree
+        let maps = root
             .read(&format!("proc/{}/maps", process.pid))
             .unwrap_or_default();
         for (id, file) in parse_maps(&maps) {
@@ -147,7 +149,7 @@ fn mapped(tree: &Tree, processes: &[Process]) -> MappedFiles {
     }
     for (id, file) in &mut all {
         // A file may have holes.
-        let facts = std::fs::metadata(tree.path(file.path.trim_start_matches('/')));
+        let facts = std::fs::metadata(root.path(&file.path));
         if let Ok(facts) = facts
             && (facts.dev(), facts.ino()) == *id
         {
@@ -157,28 +159,20 @@ fn mapped(tree: &Tree, processes: &[Process]) -> MappedFiles {
     all
 }
 
-/// Mount points of tmpfs in /proc/mounts.
-fn parse_mounts(text: &str) -> Vec<String> {
-    let mut points: Vec<String> = text
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let point = words.nth(1)?;
-            (words.next()? == "tmpfs").then(|| point.to_owned())
-        })
-        .collect();
-    points.sort();
-    points.dedup();
-    points
+/// The mount points of tmpfs, each once.
+fn tmpfs_points(mounts: Vec<Mount>) -> BTreeSet<String> {
+    mounts
+        .into_iter()
+        .filter(|mount| mount.kind == "tmpfs")
+        .map(|mount| mount.point)
+        .collect()
 }
 
-fn tmpfs(tree: &Tree) -> Vec<Object> {
-    let mounts = tree.read("proc/mounts").unwrap_or_default();
-    parse_mounts(&mounts)
+fn tmpfs(root: &Root) -> Vec<Object> {
+    tmpfs_points(mounts::read(root).unwrap_or_default())
         .into_iter()
         .filter_map(|point| {
-            let path = tree.path(point.trim_start_matches('/'));
-            let facts = rustix::fs::statvfs(&path).ok()?;
+            let facts = rustix::fs::statvfs(root.path(&point)).ok()?;
             let bytes = facts.f_blocks.saturating_sub(facts.f_bfree) * facts.f_frsize;
             Some(Object {
                 files: Files::Below(format!("{}/", point.trim_end_matches('/'))),
@@ -218,8 +212,8 @@ fn parse_sysv(text: &str) -> Vec<Owner> {
         .collect()
 }
 
-fn sysv(tree: &Tree) -> Vec<Object> {
-    let text = tree.read("proc/sysvipc/shm").unwrap_or_default();
+fn sysv(root: &Root) -> Vec<Object> {
+    let text = root.read("proc/sysvipc/shm").unwrap_or_default();
     let object = |owner| Object {
         owner,
         files: Files::None,
@@ -228,13 +222,13 @@ fn sysv(tree: &Tree) -> Vec<Object> {
 }
 
 /// memfds that a process holds open, each once.
-fn open_files(tree: &Tree, processes: &[Process]) -> Vec<Object> {
+fn open_files(root: &Root, processes: &[Process]) -> Vec<Object> {
     let mut seen = BTreeSet::new();
     let mut objects = Vec::new();
     for process in processes {
         let folder = format!("proc/{}/fd", process.pid);
-        for number in tree.list(&folder) {
-            let path = tree.path(&format!("{folder}/{number}"));
+        for number in root.list(&folder) {
+            let path = root.path(&format!("{folder}/{number}"));
             let Ok(target) = std::fs::read_link(&path) else {
                 continue;
             };
@@ -262,16 +256,16 @@ fn open_files(tree: &Tree, processes: &[Process]) -> Vec<Object> {
 }
 
 /// Free pages of the pool are pages in use to everybody else.
-fn hugetlb_pool(tree: &Tree, dram_nodes: &[u32]) -> Option<Owner> {
+fn hugetlb_pool(root: &Root, dram_nodes: &[u32]) -> Option<Owner> {
     let mut bytes = 0u64;
     for node in dram_nodes {
         let folder = format!("sys/devices/system/node/node{node}/hugepages");
-        for size in tree.list_directories(&folder) {
+        for size in root.list_directories(&folder) {
             let kib = size
                 .strip_prefix("hugepages-")
                 .and_then(|rest| rest.strip_suffix("kB"))
                 .and_then(|digits| digits.parse::<u64>().ok());
-            let free = tree
+            let free = root
                 .read(&format!("{folder}/{size}/free_hugepages"))
                 .ok()
                 .and_then(|text| text.parse::<u64>().ok());
@@ -282,12 +276,12 @@ fn hugetlb_pool(tree: &Tree, dram_nodes: &[u32]) -> Option<Owner> {
 }
 
 /// `mem_used_total` is the third number of mm_stat.
-fn zram(tree: &Tree) -> Vec<Owner> {
-    tree.list("sys/block")
+fn zram(root: &Root) -> Vec<Owner> {
+    root.list("sys/block")
         .into_iter()
         .filter(|name| name.starts_with("zram"))
         .filter_map(|name| {
-            let text = tree.read(&format!("sys/block/{name}/mm_stat")).ok()?;
+            let text = root.read(&format!("sys/block/{name}/mm_stat")).ok()?;
             let bytes: u64 = text.split_ascii_whitespace().nth(2)?.parse().ok()?;
             (bytes > 0).then(|| Owner::without_process(name, MemoryKind::Zram, bytes))
         })
@@ -331,7 +325,7 @@ mod tests {
     #[test]
     fn tmpfs_mounts_are_found_once() {
         let text = "tmpfs /run tmpfs rw 0 0\n/dev/vda / ext4 rw 0 0\ntmpfs /run tmpfs rw 0 0\n";
-        assert_eq!(parse_mounts(text), ["/run"]);
+        assert!(tmpfs_points(mounts::parse(text)).iter().eq(["/run"]));
     }
 
     #[test]
@@ -361,7 +355,6 @@ mod tests {
 
         #[test]
         fn no_text_makes_the_parsers_panic(text in "([ -~]|\n){0,200}") {
-            let _ = parse_mounts(&text);
             let _ = parse_maps(&text);
             let _ = parse_maps(&format!("7f-8f r 0 00:01 7 {text}"));
             let _ = parse_sysv(&text);

@@ -23,12 +23,17 @@ fn task(pid: i32, pages: u64) -> Task {
     }
 }
 
+/// Moves the tasks with the usual settings.
+fn moved(pages: &FakePages, tasks: Vec<Task>) -> Outcome {
+    let cancel = Cancel::default();
+    run(pages, tasks, &settings(&cancel, &[0]), &mut |_| {})
+}
+
 #[test]
 fn small_and_large_processes_all_move() {
     let pages = FakePages::new(&[(1, 4), (2, 100), (3, 1000)]);
-    let cancel = Cancel::default();
     let tasks = vec![task(3, 1000), task(2, 100), task(1, 4)];
-    let outcome = run(&pages, tasks, &settings(&cancel, &[0]), &mut |_| {});
+    let outcome = moved(&pages, tasks);
     assert_eq!(pages.count_on(0), 0);
     assert_eq!(outcome.moved_bytes, 1100 * PAGE_BYTES);
     assert_eq!((outcome.failed_pages, outcome.processes), (0, 3));
@@ -38,13 +43,7 @@ fn small_and_large_processes_all_move() {
 fn one_page_that_cannot_move_does_not_hold_back_the_others() {
     let pages = FakePages::new(&[(2, 300)]);
     pages.pin(2, 7);
-    let cancel = Cancel::default();
-    let outcome = run(
-        &pages,
-        vec![task(2, 300)],
-        &settings(&cancel, &[0]),
-        &mut |_| {},
-    );
+    let outcome = moved(&pages, vec![task(2, 300)]);
     assert_eq!((outcome.failed_pages, outcome.failed_pids), (1, vec![2]));
     assert_eq!(pages.count_on(0), 1);
 }
@@ -87,22 +86,15 @@ fn a_page_that_another_worker_holds_is_no_failure() {
 #[test]
 fn a_process_that_has_ended_is_no_failure() {
     let pages = FakePages::new(&[(2, 300)]);
-    let cancel = Cancel::default();
     let tasks = vec![task(99, 300), task(98, 1), task(2, 300)];
-    let outcome = run(&pages, tasks, &settings(&cancel, &[0]), &mut |_| {});
+    let outcome = moved(&pages, tasks);
     assert_eq!((outcome.failed_pages, pages.count_on(0)), (0, 0));
 }
 
 #[test]
 fn a_full_node_stops_the_work_and_is_reported() {
     let pages = FakePages::new(&[(2, 300)]).with_capacity(1, 50);
-    let cancel = Cancel::default();
-    let outcome = run(
-        &pages,
-        vec![task(2, 300)],
-        &settings(&cancel, &[0]),
-        &mut |_| {},
-    );
+    let outcome = moved(&pages, vec![task(2, 300)]);
     assert!(outcome.full);
     assert_eq!(outcome.failed_pids, [2]);
     assert!(pages.count_on(1) <= 50);
@@ -112,13 +104,7 @@ fn a_full_node_stops_the_work_and_is_reported() {
 fn a_forbidden_node_falls_back_to_moving_the_process_whole() {
     let pages = FakePages::new(&[(2, 300)]);
     pages.forbid_move_pages();
-    let cancel = Cancel::default();
-    let outcome = run(
-        &pages,
-        vec![task(2, 300)],
-        &settings(&cancel, &[0]),
-        &mut |_| {},
-    );
+    let outcome = moved(&pages, vec![task(2, 300)]);
     assert_eq!((outcome.failed_pages, pages.count_on(0)), (0, 0));
 }
 

@@ -7,12 +7,15 @@ pub mod prefetch;
 use std::collections::HashMap;
 
 use dormouse_report::{Event, Kind};
+use dormouse_system::Root;
+use dormouse_system::memory::of_node;
+use dormouse_system::proc::numa_maps;
 
 use crate::error::SleepError;
 use crate::hotness::sampler::Pace;
 use crate::hotness::saved;
 use crate::hotness::watch;
-use crate::memory::numa_maps;
+use crate::memory;
 use crate::migrate;
 use crate::migrate::rate::{TokenBucket, piece_bytes};
 use crate::migrate::{Outcome, Settings, Task};
@@ -29,7 +32,6 @@ use crate::system::clock::{event, monotonic_ns, seconds};
 use crate::system::lock;
 use crate::system::module;
 use crate::system::state::{self, Entry};
-use crate::system::tree::Tree;
 use crate::target::{Machine, cpus, jobs_or};
 
 /// Without a rate limit: large enough to be quick, small enough that a process waits for a page
@@ -49,27 +51,27 @@ pub fn run(
     options: &MigrateBackOptions,
     events: &mut dyn FnMut(&Event),
 ) -> Result<MigrateBackReport, SleepError> {
-    let tree = machine.tree;
-    let _lock = lock::take(tree, "migrate-back", false)?;
+    let root = machine.root;
+    let _lock = lock::take(root, "migrate-back", false)?;
     machine.sampler.clean_up();
-    let state = state::load(tree);
+    let state = state::load(root);
     if let Some(state) = &state
         && !state.frozen.is_empty()
     {
         // A sleep was killed before it could let user space run again.
-        let mount = freezer::mount(tree)?;
-        let _ = freezer::thaw(tree, mount, &state.frozen);
+        let mount = freezer::mount(root)?;
+        let _ = freezer::thaw(root, mount, &state.frozen);
     }
     let choice = match (options.node, &state) {
         (NodeChoice::Auto, Some(state)) => NodeChoice::Node(state.node),
         (choice, _) => choice,
     };
-    let status = module::status(tree).ok();
-    let cxl = node::find(tree, choice, status.as_ref())?;
+    let status = module::status(root).ok();
+    let cxl = node::find(root, choice, status.as_ref())?;
     let entries = state.map(|state| state.order).unwrap_or_default();
     let report = migrate_back_from(machine, &cxl, &entries, options, events);
     if report.offline {
-        state::remove(tree);
+        state::remove(root);
     }
     Ok(report)
 }
@@ -83,17 +85,17 @@ pub fn migrate_back_from(
     options: &MigrateBackOptions,
     events: &mut dyn FnMut(&Event),
 ) -> MigrateBackReport {
-    let tree = machine.tree;
+    let root = machine.root;
     let mut report = MigrateBackReport {
         node: cxl.node,
         ..MigrateBackReport::default()
     };
-    if offline::online_blocks(tree, cxl).is_empty() {
+    if offline::online_blocks(root, cxl).is_empty() {
         report.offline = true;
         return report;
     }
-    node::refresh_counters(tree);
-    let begin_bytes = node::user_bytes(tree, cxl.node);
+    node::refresh_counters(root);
+    let begin_bytes = node::user_bytes(root, cxl.node);
     let begin = event(PHASE, "home", Kind::Begin);
     events(
         &begin
@@ -116,22 +118,22 @@ pub fn migrate_back_from(
     report.hot_bytes = outcome.hot_bytes;
 
     events(&event(PHASE, "node-offline", Kind::Begin));
-    let blocks_left = match room_in_dram(tree, cxl) && !options.cancel.is_set() {
-        true => offline::node_offline(tree, cxl, &options.cancel),
-        false => offline::online_blocks(tree, cxl).len(),
+    let blocks_left = match room_in_dram(root, cxl) && !options.cancel.is_set() {
+        true => offline::node_offline(root, cxl, &options.cancel),
+        false => offline::online_blocks(root, cxl).len(),
     };
-    node::refresh_counters(tree);
+    node::refresh_counters(root);
     report.offline = blocks_left == 0;
     report.stopped = options.cancel.is_set() && !report.offline;
     let user_bytes_left = if report.offline {
         0
     } else {
-        node::user_bytes(tree, cxl.node)
+        node::user_bytes(root, cxl.node)
     };
     report.left_bytes = if report.offline {
         0
     } else {
-        used_bytes(tree, cxl.node)
+        used_bytes(root, cxl.node)
     };
     report.home_bytes = begin_bytes.saturating_sub(user_bytes_left);
     let end = event(PHASE, "node-offline", Kind::End);
@@ -157,21 +159,22 @@ fn move_pages_back(
     report: &mut MigrateBackReport,
     events: &mut dyn FnMut(&Event),
 ) -> Outcome {
-    let tree = machine.tree;
-    let hotness = saved::take(tree);
+    let root = machine.root;
+    let hotness = saved::take(root);
     report.policy = options.policy.name().to_owned();
-    let dram_nodes = node::dram_nodes(tree, cxl.node);
+    let dram_nodes = node::dram_nodes(root, cxl.node);
     let Some(default_node) = dram_nodes.first().copied() else {
         return Outcome::default();
     };
-    let mut found = processes::list(tree);
+    let mut found = processes::list(root);
     // Only those that the sleep did not see need the time when they last ran.
-    processes::add_exec_start(tree, &mut found);
+    processes::add_exec_start(root, &mut found);
     order::for_migrate_back(options.policy, &mut found);
     let ordered = in_order(entries, &found, |process| match dram_nodes.as_slice() {
         [only] => *only,
-        several => numa_maps::main_node(&numa_maps::read(tree, process.pid), several)
-            .unwrap_or(default_node),
+        several => {
+            memory::main_node(&numa_maps::read(root, process.pid), several).unwrap_or(default_node)
+        }
     });
     let order: Vec<Entry> = ordered.iter().map(|(entry, _)| entry.clone()).collect();
     let tasks = ordered
@@ -187,7 +190,7 @@ fn move_pages_back(
     let settings = Settings {
         jobs: jobs_or(options.jobs, cpus() / 2),
         from_nodes: &[cxl.node],
-        is_full: &|node| node::is_full(tree, node),
+        is_full: &|node| node::is_full(root, node),
         whole_up_to_bytes: if rate.is_some() { 0 } else { WHOLE_UP_TO_BYTES },
         batch_bytes,
         ask_first: true,
@@ -195,7 +198,7 @@ fn move_pages_back(
         cancel: &options.cancel,
     };
     let watch =
-        Box::new(|| watch::begin(tree, machine.sampler, options.policy, &order, Pace::Gentle));
+        Box::new(|| watch::begin(root, machine.sampler, options.policy, &order, Pace::Gentle));
     let mut prefetch = PrefetchPass::new(machine.pages, &order, batch_bytes, watch);
     let known = match options.policy {
         Policy::ProcessOrder => &[][..],
@@ -272,23 +275,23 @@ fn in_order(
 }
 
 /// Bytes in use on a node.
-fn used_bytes(tree: &Tree, node: u32) -> u64 {
-    let info = node::meminfo(tree, node);
+fn used_bytes(root: &Root, node: u32) -> u64 {
+    let info = of_node(root, node);
     let value = |name: &str| info.get(name).copied().unwrap_or(0);
     value("MemTotal").saturating_sub(value("MemFree"))
 }
 
 /// Whether DRAM can take what is left: taking a block offline would else try for ever.
-fn room_in_dram(tree: &Tree, cxl: &CxlNode) -> bool {
-    let free_bytes: u64 = node::dram_nodes(tree, cxl.node)
+fn room_in_dram(root: &Root, cxl: &CxlNode) -> bool {
+    let free_bytes: u64 = node::dram_nodes(root, cxl.node)
         .into_iter()
         .map(|node| {
-            let info = node::meminfo(tree, node);
+            let info = of_node(root, node);
             let value = |name: &str| info.get(name).copied().unwrap_or(0);
             value("MemFree") + value("Active(file)") + value("Inactive(file)")
         })
         .sum();
-    used_bytes(tree, cxl.node) <= free_bytes
+    used_bytes(root, cxl.node) <= free_bytes
 }
 
 #[cfg(test)]

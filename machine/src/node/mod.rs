@@ -7,12 +7,13 @@
 
 pub mod offline;
 
-use std::collections::BTreeMap;
+use dormouse_system::Root;
+use dormouse_system::memory::of_node;
+use dormouse_system::topology::nodes_with;
 
 use crate::error::SleepError;
 use crate::options::NodeChoice;
 use crate::system::module::Status;
-use crate::system::tree::Tree;
 
 const DEVICES: &str = "sys/bus/dax/devices";
 const DRIVERS: &str = "sys/bus/dax/drivers";
@@ -44,11 +45,11 @@ fn hexadecimal(text: &str) -> Option<u64> {
 }
 
 /// The dax devices that have a node.
-pub fn devices(tree: &Tree) -> Vec<DaxDevice> {
-    tree.list(DEVICES)
+pub fn devices(root: &Root) -> Vec<DaxDevice> {
+    root.list(DEVICES)
         .into_iter()
         .filter_map(|name| {
-            let read = |attribute: &str| tree.read(&format!("{DEVICES}/{name}/{attribute}")).ok();
+            let read = |attribute: &str| root.read(&format!("{DEVICES}/{name}/{attribute}")).ok();
             Some(DaxDevice {
                 // -1: no node of its own.
                 node: read("target_node")?.parse().ok()?,
@@ -107,7 +108,7 @@ pub fn choose(
 /// # Errors
 /// [`SleepError::NoNode`].
 pub fn find(
-    tree: &Tree,
+    root: &Root,
     choice: NodeChoice,
     status: Option<&Status>,
 ) -> Result<CxlNode, SleepError> {
@@ -115,14 +116,14 @@ pub fn find(
         .filter(|status| status.cxl_bytes > 0)
         .map(|status| (status.cxl_base, status.cxl_bytes));
     let device =
-        choose(&devices(tree), choice, window).map_err(|detail| SleepError::NoNode { detail })?;
+        choose(&devices(root), choice, window).map_err(|detail| SleepError::NoNode { detail })?;
     match (device, choice) {
         (Some(device), _) => Ok(CxlNode {
             node: device.node,
             device: Some(device),
         }),
-        (None, NodeChoice::Node(node)) if tree.exists(&format!("{NODES}/node{node}")) => {
-            if nodes_with(tree, "has_cpu").contains(&node) {
+        (None, NodeChoice::Node(node)) if root.exists(&format!("{NODES}/node{node}")) => {
+            if nodes_with(root, "has_cpu").contains(&node) {
                 let detail = format!("node {node} has CPUs: it is DRAM, not CXL memory");
                 return Err(SleepError::NoNode { detail });
             }
@@ -134,73 +135,30 @@ pub fn find(
     }
 }
 
-/// Parses a node or CPU list: `0-2,5`.
-pub fn parse_list(text: &str) -> Vec<u32> {
-    text.trim()
-        .split(',')
-        .filter_map(|part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?.min(1023))
-        })
-        .flatten()
-        .collect()
-}
-
-/// The nodes in one of the lists of /sys/devices/system/node, such as `has_memory`.
-pub fn nodes_with(tree: &Tree, list: &str) -> Vec<u32> {
-    parse_list(&tree.read(&format!("{NODES}/{list}")).unwrap_or_default())
-}
-
 /// The nodes that pages come from and go back to: all with memory but this one.
-pub fn dram_nodes(tree: &Tree, cxl_node: u32) -> Vec<u32> {
-    nodes_with(tree, "has_memory")
+pub fn dram_nodes(root: &Root, cxl_node: u32) -> Vec<u32> {
+    nodes_with(root, "has_memory")
         .into_iter()
         .filter(|node| *node != cxl_node)
         .collect()
 }
 
-/// The `name: N kB` lines of a node's meminfo, in bytes.
-pub fn meminfo(tree: &Tree, node: u32) -> BTreeMap<String, u64> {
-    parse_meminfo(
-        &tree
-            .read(&format!("{NODES}/node{node}/meminfo"))
-            .unwrap_or_default(),
-    )
-}
-
-/// Parses `Node 1 AnonPages:   12 kB`.
-pub fn parse_meminfo(text: &str) -> BTreeMap<String, u64> {
-    text.lines()
-        .filter_map(|line| {
-            let (name, value) = line.split_once(':')?;
-            let name = name.split_ascii_whitespace().last()?;
-            let number: u64 = value.split_ascii_whitespace().next()?.parse().ok()?;
-            let scale = if value.trim_end().ends_with("kB") {
-                1024
-            } else {
-                1
-            };
-            Some((name.to_owned(), number.saturating_mul(scale)))
-        })
-        .collect()
-}
-
 /// Makes the kernel fold its per-CPU counters, so that those of the nodes are exact.
-pub fn refresh_counters(tree: &Tree) {
-    let _ = tree.write("proc/sys/vm/stat_refresh", "1");
+pub fn refresh_counters(root: &Root) {
+    let _ = root.write("proc/sys/vm/stat_refresh", "1");
 }
 
 /// Pages that processes have on a node: anonymous and mapped from files, each counted once.
-pub fn user_bytes(tree: &Tree, node: u32) -> u64 {
-    let info = meminfo(tree, node);
+pub fn user_bytes(root: &Root, node: u32) -> u64 {
+    let info = of_node(root, node);
     let value = |name: &str| info.get(name).copied().unwrap_or(0);
     value("AnonPages") + value("Mapped")
 }
 
 /// Whether a node has so little free memory that one more page would not be given out: the
 /// allocator keeps the last ones, below 1 %, to itself.
-pub fn is_full(tree: &Tree, node: u32) -> bool {
-    let info = meminfo(tree, node);
+pub fn is_full(root: &Root, node: u32) -> bool {
+    let info = of_node(root, node);
     match (info.get("MemTotal"), info.get("MemFree")) {
         (Some(total), Some(free)) => *free <= *total / 100,
         // It cannot be seen: taken as the allocator said.
@@ -209,8 +167,8 @@ pub fn is_full(tree: &Tree, node: u32) -> bool {
 }
 
 /// The size of a memory block.
-pub fn block_bytes(tree: &Tree) -> u64 {
-    let text = tree
+pub fn block_bytes(root: &Root) -> u64 {
+    let text = root
         .read(&format!("{MEMORY}/block_size_bytes"))
         .unwrap_or_default();
     hexadecimal(&text)
@@ -226,10 +184,10 @@ pub fn blocks_inside(base: u64, bytes: u64, block_bytes: u64) -> std::ops::Range
 }
 
 /// The existing blocks (`memory32`) of the CXL node, ascending.
-pub fn blocks(tree: &Tree, cxl: &CxlNode) -> Vec<String> {
+pub fn blocks(root: &Root, cxl: &CxlNode) -> Vec<String> {
     let mut numbers: Vec<u64> = match &cxl.device {
-        Some(device) => blocks_inside(device.base, device.bytes, block_bytes(tree)).collect(),
-        None => tree
+        Some(device) => blocks_inside(device.base, device.bytes, block_bytes(root)).collect(),
+        None => root
             .list(&format!("{NODES}/node{}", cxl.node))
             .iter()
             .filter_map(|name| name.strip_prefix("memory")?.parse().ok())
@@ -239,35 +197,35 @@ pub fn blocks(tree: &Tree, cxl: &CxlNode) -> Vec<String> {
     numbers
         .into_iter()
         .map(|number| format!("memory{number}"))
-        .filter(|name| tree.exists(&format!("{MEMORY}/{name}/state")))
+        .filter(|name| root.exists(&format!("{MEMORY}/{name}/state")))
         .collect()
 }
 
 /// Bytes that user pages can get on this node when all of it is online: its whole blocks without
 /// their own struct pages, less what is in use already.
-pub fn capacity_bytes(tree: &Tree, cxl: &CxlNode) -> u64 {
-    let block_bytes = block_bytes(tree);
+pub fn capacity_bytes(root: &Root, cxl: &CxlNode) -> u64 {
+    let block_bytes = block_bytes(root);
     let count = match &cxl.device {
         Some(device) => {
             let range = blocks_inside(device.base, device.bytes, block_bytes);
             range.end - range.start
         }
-        None => blocks(tree, cxl).len() as u64,
+        None => blocks(root, cxl).len() as u64,
     };
     let whole = count * (block_bytes - block_bytes / MEMMAP_SHARE);
-    let info = meminfo(tree, cxl.node);
+    let info = of_node(root, cxl.node);
     let value = |name: &str| info.get(name).copied().unwrap_or(0);
     whole.saturating_sub(value("MemTotal").saturating_sub(value("MemFree")))
 }
 
 /// `online`, `offline`, …; empty where there is no such block.
-pub fn block_state(tree: &Tree, block: &str) -> String {
-    tree.read(&format!("{MEMORY}/{block}/state"))
+pub fn block_state(root: &Root, block: &str) -> String {
+    root.read(&format!("{MEMORY}/{block}/state"))
         .unwrap_or_default()
 }
 
-pub fn is_online(tree: &Tree, block: &str) -> bool {
-    block_state(tree, block).starts_with("online")
+pub fn is_online(root: &Root, block: &str) -> bool {
+    block_state(root, block).starts_with("online")
 }
 
 /// The path of a block's state, relative to the tree.
@@ -279,95 +237,95 @@ pub fn block_path(block: &str) -> String {
 ///
 /// # Errors
 /// The first step that failed; the caller takes the node offline again.
-pub fn bring_online(tree: &Tree, cxl: &CxlNode) -> Result<(), SleepError> {
-    let policy = tree.read(AUTO_ONLINE).unwrap_or_default();
+pub fn bring_online(root: &Root, cxl: &CxlNode) -> Result<(), SleepError> {
+    let policy = root.read(AUTO_ONLINE).unwrap_or_default();
     if policy.is_empty() || policy == "offline" {
-        return bind_and_online(tree, cxl);
+        return bind_and_online(root, cxl);
     }
     // Else memory that is added goes online at once, and for every kind of allocation.
-    tree.write(AUTO_ONLINE, "offline")
+    root.write(AUTO_ONLINE, "offline")
         .map_err(SleepError::write(
             "keep new memory offline",
-            tree.path(AUTO_ONLINE),
+            root.path(AUTO_ONLINE),
             "boot with memhp_default_state=offline",
         ))?;
-    let result = bind_and_online(tree, cxl);
-    let _ = tree.write(AUTO_ONLINE, &policy);
+    let result = bind_and_online(root, cxl);
+    let _ = root.write(AUTO_ONLINE, &policy);
     result
 }
 
-fn bind_and_online(tree: &Tree, cxl: &CxlNode) -> Result<(), SleepError> {
+fn bind_and_online(root: &Root, cxl: &CxlNode) -> Result<(), SleepError> {
     if let Some(device) = &cxl.device {
-        bind_kmem(tree, cxl, device)?;
+        bind_kmem(root, cxl, device)?;
     }
-    let blocks = blocks(tree, cxl);
+    let blocks = blocks(root, cxl);
     if blocks.is_empty() {
         let detail = format!(
             "node {} has no whole memory block of {} bytes",
             cxl.node,
-            block_bytes(tree)
+            block_bytes(root)
         );
         return Err(SleepError::NoNode { detail });
     }
     blocks
         .iter()
-        .try_for_each(|block| online_movable(tree, cxl.node, block))
+        .try_for_each(|block| online_movable(root, cxl.node, block))
 }
 
-fn driver(tree: &Tree, device: &str) -> Option<String> {
-    tree.link_name(&format!("{DEVICES}/{device}/driver"))
+fn driver(root: &Root, device: &str) -> Option<String> {
+    root.link_name(&format!("{DEVICES}/{device}/driver"))
 }
 
-fn bind_kmem(tree: &Tree, cxl: &CxlNode, device: &DaxDevice) -> Result<(), SleepError> {
+fn bind_kmem(root: &Root, cxl: &CxlNode, device: &DaxDevice) -> Result<(), SleepError> {
     let name = &device.name;
     let memmap = format!("{DEVICES}/{name}/memmap_on_memory");
-    let memmap_here = tree.read(&memmap).is_ok_and(|value| value == "1");
-    match driver(tree, name).as_deref() {
+    let memmap_here = root.read(&memmap).is_ok_and(|value| value == "1");
+    match driver(root, name).as_deref() {
         Some("kmem") => {
-            let idle = blocks(tree, cxl)
+            let idle = blocks(root, cxl)
                 .iter()
-                .all(|block| !is_online(tree, block));
+                .all(|block| !is_online(root, block));
             // Bound at boot without its struct pages on itself: 1/64 of the device lies in DRAM and
             // would be saved with every sleep. While nothing is online, this can be corrected.
-            if memmap_here || !idle || !tree.exists(&memmap) {
+            if memmap_here || !idle || !root.exists(&memmap) {
                 return Ok(());
             }
-            write_driver(tree, "kmem", "unbind", name)?;
+            write_driver(root, "kmem", "unbind", name)?;
         }
-        Some(other) => write_driver(tree, other, "unbind", name)?,
+        Some(other) => write_driver(root, other, "unbind", name)?,
         None => {}
     }
     // Refused where the kernel cannot do it; then they lie in DRAM, which is only slower.
-    let _ = tree.write(&memmap, "1");
-    if !tree.exists(&format!("{DRIVERS}/kmem")) {
+    let _ = root.write(&memmap, "1");
+    if !root.exists(&format!("{DRIVERS}/kmem")) {
         return Err(SleepError::Lacks {
             what: "use CXL memory as a node",
-            path: tree.path(&format!("{DRIVERS}/kmem")),
+            path: root.path(&format!("{DRIVERS}/kmem")),
             found: "no driver kmem".to_owned(),
             next: "run `modprobe kmem`",
         });
     }
     // A new id binds by itself, and is refused when it is known; an explicit bind settles it.
-    let _ = tree.write(&format!("{DRIVERS}/kmem/new_id"), name);
-    if driver(tree, name).as_deref() != Some("kmem") {
-        write_driver(tree, "kmem", "bind", name)?;
+    let _ = root.write(&format!("{DRIVERS}/kmem/new_id"), name);
+    if driver(root, name).as_deref() != Some("kmem") {
+        write_driver(root, "kmem", "bind", name)?;
     }
     Ok(())
 }
 
-fn write_driver(tree: &Tree, driver: &str, action: &str, device: &str) -> Result<(), SleepError> {
+fn write_driver(root: &Root, driver: &str, action: &str, device: &str) -> Result<(), SleepError> {
     let path = format!("{DRIVERS}/{driver}/{action}");
-    tree.write(&path, device).map_err(SleepError::write(
+    root.write(&path, device).map_err(SleepError::write(
         "give the CXL memory to the driver kmem",
-        tree.path(&path),
+        root.path(&path),
         "see `dmesg`, and which program holds the device: fuser /dev/dax*",
     ))
 }
 
-fn online_movable(tree: &Tree, node: u32, block: &str) -> Result<(), SleepError> {
+fn online_movable(root: &Root, node: u32, block: &str) -> Result<(), SleepError> {
     let path = block_path(block);
-    if is_online(tree, block) {
-        let zones = tree
+    if is_online(root, block) {
+        let zones = root
             .read(&format!("{MEMORY}/{block}/valid_zones"))
             .unwrap_or_default();
         if zones
@@ -378,14 +336,14 @@ fn online_movable(tree: &Tree, node: u32, block: &str) -> Result<(), SleepError>
             return Ok(());
         }
         // Somebody put it online for the kernel's own use, too.
-        tree.write(&path, "offline")
+        root.write(&path, "offline")
             .map_err(|error| SleepError::NotMovable {
                 block: block.to_owned(),
                 node,
                 detail: format!("it is online in zone {zones} and does not go offline: {error}"),
             })?;
     }
-    tree.write(&path, "online_movable")
+    root.write(&path, "online_movable")
         .map_err(|error| SleepError::NotMovable {
             block: block.to_owned(),
             node,
@@ -435,14 +393,13 @@ mod tests {
     #[test]
     fn a_node_is_full_below_one_percent() {
         let directory = tempfile::tempdir().unwrap();
-        let node = directory.path().join("sys/devices/system/node/node1");
-        std::fs::create_dir_all(&node).unwrap();
-        let tree = Tree::at(directory.path());
-        assert!(is_full(&tree, 1));
+        let root = Root::at(directory.path());
+        assert!(is_full(&root, 1));
         for (free, full) in [(900, false), (11, false), (10, true), (0, true)] {
             let text = format!("Node 1 MemTotal: 1000 kB\nNode 1 MemFree: {free} kB\n");
-            std::fs::write(node.join("meminfo"), text).unwrap();
-            assert_eq!(is_full(&tree, 1), full, "{free}");
+            root.create("sys/devices/system/node/node1/meminfo", &text)
+                .unwrap();
+            assert_eq!(is_full(&root, 1), full, "{free}");
         }
     }
 
@@ -451,21 +408,6 @@ mod tests {
         assert_eq!(blocks_inside(128, 256, 128), 1..3);
         assert_eq!(blocks_inside(129, 256, 128), 2..3);
         assert_eq!(blocks_inside(129, 100, 128), 2..2);
-    }
-
-    #[test]
-    fn lists_of_nodes_are_read() {
-        assert_eq!(parse_list("0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(parse_list(""), [] as [u32; 0]);
-    }
-
-    #[test]
-    fn a_node_s_meminfo_is_read_in_bytes() {
-        let text = "Node 1 MemTotal:  2048 kB\nNode 1 AnonPages:     8 kB\nNode 1 HugePages_Total:     3\n";
-        let info = parse_meminfo(text);
-        assert_eq!(info["MemTotal"], 2048 << 10);
-        assert_eq!(info["AnonPages"], 8 << 10);
-        assert_eq!(info["HugePages_Total"], 3);
     }
 
     proptest! {
@@ -481,8 +423,8 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_the_parsers_panic(text in "([ -~]|\n){0,100}") {
-            let _ = (parse_list(&text), parse_meminfo(&text), hexadecimal(&text));
+        fn no_text_makes_the_parser_panic(text in "([ -~]|\n){0,100}") {
+            let _ = hexadecimal(&text);
         }
     }
 }

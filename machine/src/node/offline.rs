@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use dormouse_system::Root;
+
 use crate::node::{self, CxlNode};
 use crate::options::Cancel;
-use crate::system::tree::Tree;
 
 /// For one block of one try. A block of 128 MiB full of pages takes well under a second.
 const BLOCK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -17,9 +18,9 @@ const BLOCK_TIMEOUT: Duration = Duration::from_secs(20);
 const TRIES: usize = 3;
 
 /// Takes all blocks offline, the highest first; returns how many are still online.
-pub fn node_offline(tree: &Tree, cxl: &CxlNode, cancel: &Cancel) -> usize {
+pub fn node_offline(root: &Root, cxl: &CxlNode, cancel: &Cancel) -> usize {
     for attempt in 0..TRIES {
-        let online = online_blocks(tree, cxl);
+        let online = online_blocks(root, cxl);
         if online.is_empty() {
             return 0;
         }
@@ -31,26 +32,26 @@ pub fn node_offline(tree: &Tree, cxl: &CxlNode, cancel: &Cancel) -> usize {
             if cancel.is_set() {
                 break;
             }
-            failed += usize::from(!block_offline(tree, block, cancel));
+            failed += usize::from(!block_offline(root, block, cancel));
         }
         if cancel.is_set() || failed == 0 {
             break;
         }
     }
-    online_blocks(tree, cxl).len()
+    online_blocks(root, cxl).len()
 }
 
 /// The blocks of the node that are online.
-pub fn online_blocks(tree: &Tree, cxl: &CxlNode) -> Vec<String> {
-    node::blocks(tree, cxl)
+pub fn online_blocks(root: &Root, cxl: &CxlNode) -> Vec<String> {
+    node::blocks(root, cxl)
         .into_iter()
-        .filter(|block| node::is_online(tree, block))
+        .filter(|block| node::is_online(root, block))
         .collect()
 }
 
 /// One block, with a time limit: the write runs in a thread of its own, and a signal to that
 /// thread makes the kernel give up (it checks for one between its tries).
-fn block_offline(tree: &Tree, block: &str, cancel: &Cancel) -> bool {
+fn block_offline(root: &Root, block: &str, cancel: &Cancel) -> bool {
     let deadline = Instant::now() + BLOCK_TIMEOUT;
     let thread_id = AtomicI32::new(0);
     std::thread::scope(|scope| {
@@ -61,7 +62,7 @@ fn block_offline(tree: &Tree, block: &str, cancel: &Cancel) -> bool {
                 rustix::thread::gettid().as_raw_nonzero().get(),
                 Ordering::Release,
             );
-            let _ = sender.send(tree.write(&node::block_path(block), "offline").is_ok());
+            let _ = sender.send(root.write(&node::block_path(block), "offline").is_ok());
         });
         loop {
             match receiver.recv_timeout(Duration::from_millis(50)) {

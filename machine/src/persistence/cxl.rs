@@ -14,10 +14,11 @@
 
 use dormouse_image::Persistence;
 use dormouse_image::digest::xxh64;
+use dormouse_system::Root;
+use dormouse_system::kernel::{self, version_in};
 
 use super::{Answer, Source};
 use crate::system::module::Status;
-use crate::system::tree::Tree;
 
 const CXL: &str = "sys/bus/cxl/devices";
 const NVDIMM: &str = "sys/bus/nd/devices";
@@ -59,10 +60,9 @@ impl Source for CxlDevices {
         Persistence::DEVICE
     }
 
-    fn ask(&self, tree: &Tree, status: &Status) -> Answer {
-        let window = read_window(tree, status.cxl_base, status.cxl_bytes);
-        let release = tree.read("proc/sys/kernel/osrelease").unwrap_or_default();
-        judge_devices(&window, status, &release)
+    fn ask(&self, root: &Root, status: &Status) -> Answer {
+        let window = read_window(root, status.cxl_base, status.cxl_bytes);
+        judge_devices(&window, status, &kernel::release(root))
     }
 }
 
@@ -143,7 +143,7 @@ fn judge_device(device: &Memdev, release: &str, bad: &mut Vec<String>, unknown: 
         unknown.push(format!(
             "{name} has no nvdimm, whose driver arms Global Persistent Flush (modprobe cxl_pmem)"
         ));
-    } else if version(release) < COUNTING_KERNEL {
+    } else if version_in(release).is_none_or(|version| version < COUNTING_KERNEL) {
         unknown.push(format!(
             "Linux {release} cannot ask {name} for Global Persistent Flush and its count of dirty \
              shutdowns (6.16 and newer can)"
@@ -179,14 +179,6 @@ fn compare_with_firmware(devices: &[Memdev], status: &Status, bad: &mut Vec<Stri
     }
 }
 
-/// Major and minor number at the beginning of a kernel release.
-fn version(release: &str) -> (u32, u32) {
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|digits| digits.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
-
 fn uncovered_bytes(covered: &[(u64, u64)], base: u64, bytes: u64) -> u64 {
     let end = base.saturating_add(bytes);
     let mut parts = covered.to_vec();
@@ -208,16 +200,16 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// Follows the window to its devices.
-fn read_window(tree: &Tree, base: u64, bytes: u64) -> Window {
+fn read_window(root: &Root, base: u64, bytes: u64) -> Window {
     let mut window = Window::default();
     let end = base.saturating_add(bytes);
-    for region in tree.list(CXL) {
+    for region in root.list(CXL) {
         let is_region = region.strip_prefix("region");
         if !is_region.is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit())) {
             continue;
         }
         let text = |name: &str| {
-            tree.read(&format!("{CXL}/{region}/{name}"))
+            root.read(&format!("{CXL}/{region}/{name}"))
                 .unwrap_or_default()
         };
         let (Some(begin), Some(size)) = (number(&text("resource")), number(&text("size"))) else {
@@ -231,9 +223,9 @@ fn read_window(tree: &Tree, base: u64, bytes: u64) -> Window {
             window.volatile_regions.push(region.clone());
         }
         for way in 0..number(&text("interleave_ways")).unwrap_or(1).min(MAX_WAYS) {
-            match memdev_of(tree, &text(&format!("target{way}"))) {
+            match memdev_of(root, &text(&format!("target{way}"))) {
                 Some(name) if window.devices.iter().any(|one| one.name == name) => {}
-                Some(name) => window.devices.push(read_memdev(tree, name)),
+                Some(name) => window.devices.push(read_memdev(root, name)),
                 None => window.lost_targets.push(format!("{region}/target{way}")),
             }
         }
@@ -242,25 +234,25 @@ fn read_window(tree: &Tree, base: u64, bytes: u64) -> Window {
 }
 
 /// The memory device of an endpoint decoder, `decoder5.0`.
-fn memdev_of(tree: &Tree, decoder: &str) -> Option<String> {
+fn memdev_of(root: &Root, decoder: &str) -> Option<String> {
     let (port, _) = decoder.strip_prefix("decoder")?.split_once('.')?;
-    tree.link_name(&format!("{CXL}/endpoint{port}/uport"))
+    root.link_name(&format!("{CXL}/endpoint{port}/uport"))
         .filter(|name| name.starts_with("mem"))
 }
 
-fn read_memdev(tree: &Tree, name: String) -> Memdev {
+fn read_memdev(root: &Root, name: String) -> Memdev {
     let text = |attribute: &str| {
-        tree.read(&format!("{CXL}/{name}/{attribute}"))
+        root.read(&format!("{CXL}/{name}/{attribute}"))
             .unwrap_or_default()
     };
     // The nvdimm's provider is the bridge device pmemM of memM.
     let provider = format!("pmem{}", name.trim_start_matches("mem"));
-    let nvdimm = tree.list(NVDIMM).into_iter().find(|nvdimm| {
-        tree.read(&format!("{NVDIMM}/{nvdimm}/cxl/provider"))
+    let nvdimm = root.list(NVDIMM).into_iter().find(|nvdimm| {
+        root.read(&format!("{NVDIMM}/{nvdimm}/cxl/provider"))
             .is_ok_and(|found| found == provider)
     });
     let count = nvdimm.as_ref().and_then(|nvdimm| {
-        tree.read(&format!("{NVDIMM}/{nvdimm}/cxl/dirty_shutdown"))
+        root.read(&format!("{NVDIMM}/{nvdimm}/cxl/dirty_shutdown"))
             .ok()
     });
     Memdev {

@@ -2,10 +2,10 @@
 //! which the module shows.
 
 use dormouse_image::Persistence;
+use dormouse_system::Root;
 
 use super::{Answer, Source};
 use crate::system::module::Status;
-use crate::system::tree::Tree;
 
 /// What firmware states in its ACPI device DORM0001.
 pub struct FirmwareStatement;
@@ -15,7 +15,7 @@ impl Source for FirmwareStatement {
         Persistence::FIRMWARE
     }
 
-    fn ask(&self, _tree: &Tree, status: &Status) -> Answer {
+    fn ask(&self, _root: &Root, status: &Status) -> Answer {
         judge_statement(
             &status.global_persistent_flush,
             status.counts_dirty_shutdowns,

@@ -22,7 +22,7 @@ pub use firmware::{FirmwareStatement, judge_statement};
 
 use crate::error::SleepError;
 use crate::system::module::Status;
-use crate::system::tree::Tree;
+use dormouse_system::Root;
 
 /// What one source states.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub trait Source {
     /// What the image records if this source states that contents are kept.
     fn persistence(&self) -> Persistence;
     /// Looks at the machine; changes nothing.
-    fn ask(&self, tree: &Tree, status: &Status) -> Answer;
+    fn ask(&self, root: &Root, status: &Status) -> Answer;
 }
 
 /// The sources in the order in which they are believed.
@@ -89,11 +89,11 @@ pub fn decide(answers: impl IntoIterator<Item = (Persistence, Answer)>) -> Verdi
 }
 
 /// Asks the sources one after the other.
-pub fn find(tree: &Tree, status: &Status) -> Verdict {
+pub fn find(root: &Root, status: &Status) -> Verdict {
     decide(
         SOURCES
             .iter()
-            .map(|source| (source.persistence(), source.ask(tree, status))),
+            .map(|source| (source.persistence(), source.ask(root, status))),
     )
 }
 
@@ -101,8 +101,8 @@ pub fn find(tree: &Tree, status: &Status) -> Verdict {
 ///
 /// # Errors
 /// [`SleepError::Volatile`] with the reasons, unless the risk is accepted.
-pub fn check(tree: &Tree, status: &Status, accept_volatile: bool) -> Result<Verdict, SleepError> {
-    let verdict = find(tree, status);
+pub fn check(root: &Root, status: &Status, accept_volatile: bool) -> Result<Verdict, SleepError> {
+    let verdict = find(root, status);
     match (verdict.is_good(), accept_volatile) {
         (true, _) => Ok(verdict),
         (false, true) => Ok(Verdict {

@@ -11,9 +11,10 @@
 
 use std::time::{Duration, Instant};
 
+use dormouse_system::Root;
+
 use crate::error::SleepError;
 use crate::options::Cancel;
-use crate::system::tree::Tree;
 
 /// A cgroup and what is below it; paths as in /proc/PID/cgroup (`/` is the root).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,28 +23,28 @@ pub struct Group {
     pub children: Vec<Group>,
 }
 
-/// Where cgroup v2 is mounted, relative to the root of the tree.
+/// Where cgroup v2 is mounted, relative to the root of the machine.
 ///
 /// # Errors
 /// There is no cgroup v2.
-pub fn mount(tree: &Tree) -> Result<&'static str, SleepError> {
+pub fn mount(root: &Root) -> Result<&'static str, SleepError> {
     ["sys/fs/cgroup", "sys/fs/cgroup/unified"]
         .into_iter()
-        .find(|path| tree.exists(&format!("{path}/cgroup.controllers")))
+        .find(|path| root.exists(&format!("{path}/cgroup.controllers")))
         .ok_or_else(|| SleepError::Lacks {
             what: "stop user space",
-            path: tree.path("sys/fs/cgroup"),
+            path: root.path("sys/fs/cgroup"),
             found: "no cgroup v2".to_owned(),
             next: "mount it: mount -t cgroup2 none /sys/fs/cgroup",
         })
 }
 
 /// Reads the hierarchy below `path` (`""` is the root).
-pub fn read_groups(tree: &Tree, mount: &str, path: &str) -> Group {
-    let children = tree
+pub fn read_groups(root: &Root, mount: &str, path: &str) -> Group {
+    let children = root
         .list_directories(&format!("{mount}{path}"))
         .into_iter()
-        .map(|name| read_groups(tree, mount, &format!("{path}/{name}")))
+        .map(|name| read_groups(root, mount, &format!("{path}/{name}")))
         .collect();
     Group {
         path: if path.is_empty() {
@@ -53,16 +54,6 @@ pub fn read_groups(tree: &Tree, mount: &str, path: &str) -> Group {
         },
         children,
     }
-}
-
-/// The v2 path in /proc/PID/cgroup.
-pub fn parse_own(text: &str) -> Option<&str> {
-    text.lines().find_map(|line| line.strip_prefix("0::"))
-}
-
-/// The cgroup of a process.
-pub fn group_of(tree: &Tree, pid: &str) -> Option<String> {
-    Some(parse_own(&tree.read(&format!("proc/{pid}/cgroup")).ok()?)?.to_owned())
 }
 
 /// Whether `path` is `group` or lies below it.
@@ -111,12 +102,12 @@ fn flag(events: &str, name: &str) -> bool {
 
 /// Those of `groups` that have processes and do not stand still already (another program's freeze
 /// is left alone).
-pub fn to_freeze(tree: &Tree, mount: &str, groups: Vec<String>) -> Vec<String> {
+pub fn to_freeze(root: &Root, mount: &str, groups: Vec<String>) -> Vec<String> {
     let wanted = |group: &String| {
-        let events = tree
+        let events = root
             .read(&format!("{mount}{group}/cgroup.events"))
             .unwrap_or_default();
-        let frozen = tree
+        let frozen = root
             .read(&format!("{mount}{group}/cgroup.freeze"))
             .unwrap_or_default();
         flag(&events, "populated") && frozen != "1"
@@ -129,7 +120,7 @@ pub fn to_freeze(tree: &Tree, mount: &str, groups: Vec<String>) -> Vec<String> {
 /// # Errors
 /// The time is up, a signal came, or the kernel refuses.
 pub fn freeze(
-    tree: &Tree,
+    root: &Root,
     mount: &str,
     groups: &[String],
     timeout: Duration,
@@ -137,13 +128,13 @@ pub fn freeze(
 ) -> Result<(), SleepError> {
     for group in groups {
         let path = format!("{mount}{group}/cgroup.freeze");
-        match tree.write(&path, "1") {
+        match root.write(&path, "1") {
             Ok(()) => {}
             // The group was removed meanwhile: no process is left in it.
-            Err(error) if !tree.exists(&path) => drop(error),
+            Err(error) if !root.exists(&path) => drop(error),
             Err(error) => {
                 let next = "cgroup.freeze needs Linux 5.2 and root";
-                return Err(SleepError::write("stop user space", tree.path(&path), next)(error));
+                return Err(SleepError::write("stop user space", root.path(&path), next)(error));
             }
         }
     }
@@ -151,7 +142,7 @@ pub fn freeze(
     for group in groups {
         let path = format!("{mount}{group}/cgroup.events");
         // A group that vanished cannot be read, and need not be waited for.
-        while tree
+        while root
             .read(&path)
             .is_ok_and(|events| !flag(&events, "frozen"))
         {
@@ -164,7 +155,7 @@ pub fn freeze(
                 return Err(SleepError::FreezeTimeout {
                     cgroup: group.clone(),
                     seconds: timeout.as_secs(),
-                    processes: describe_processes(tree, mount, group),
+                    processes: describe_processes(root, mount, group),
                 });
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -174,15 +165,15 @@ pub fn freeze(
 }
 
 /// Up to five processes of a group, those in uninterruptible sleep first: they hold it up.
-fn describe_processes(tree: &Tree, mount: &str, group: &str) -> String {
+fn describe_processes(root: &Root, mount: &str, group: &str) -> String {
     let mut found = Vec::new();
-    let mut groups = vec![read_groups(tree, mount, group)];
+    let mut groups = vec![read_groups(root, mount, group)];
     while let Some(group) = groups.pop() {
-        let procs = tree
+        let procs = root
             .read(&format!("{mount}{}/cgroup.procs", group.path))
             .unwrap_or_default();
         for pid in procs.lines() {
-            let stat = tree.read(&format!("proc/{pid}/stat")).unwrap_or_default();
+            let stat = root.read(&format!("proc/{pid}/stat")).unwrap_or_default();
             let name = stat.split(['(', ')']).nth(1).unwrap_or("?");
             let waits = stat
                 .rsplit(')')
@@ -208,13 +199,13 @@ fn describe_processes(tree: &Tree, mount: &str, group: &str) -> String {
 ///
 /// # Errors
 /// The groups that could not be thawed.
-pub fn thaw(tree: &Tree, mount: &str, groups: &[String]) -> Result<(), String> {
+pub fn thaw(root: &Root, mount: &str, groups: &[String]) -> Result<(), String> {
     let failures: Vec<String> = groups
         .iter()
         .filter_map(|group| {
             let path = format!("{mount}{group}/cgroup.freeze");
-            match tree.write(&path, "0") {
-                Err(error) if tree.exists(&path) => Some(format!("{path}: {error}")),
+            match root.write(&path, "0") {
+                Err(error) if root.exists(&path) => Some(format!("{path}: {error}")),
                 _ => None,
             }
         })
@@ -297,15 +288,6 @@ mod tests {
         assert!(is_covered("/a/b", &names(&["/a"])));
         assert!(!is_covered("/ab", &names(&["/a"])));
         assert!(is_covered("/a", &names(&["/"])));
-    }
-
-    #[test]
-    fn only_the_v2_line_names_our_group() {
-        assert_eq!(
-            parse_own("3:cpu:/x\n0::/user.slice/a\n"),
-            Some("/user.slice/a")
-        );
-        assert_eq!(parse_own("3:cpu:/x\n"), None);
     }
 
     fn arbitrary_groups() -> impl Strategy<Value = Group> {

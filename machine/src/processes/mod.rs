@@ -3,10 +3,8 @@
 pub mod freezer;
 pub mod order;
 
-use crate::system::tree::Tree;
-
-/// `PF_KTHREAD` in the flags of /proc/PID/stat: no memory of its own.
-const KERNEL_THREAD_FLAG: u64 = 0x0020_0000;
+use dormouse_system::Root;
+use dormouse_system::proc::{self, Stat};
 
 /// What the policies know of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,21 +19,18 @@ pub struct Process {
     pub kernel: bool,
 }
 
-/// Parses /proc/PID/stat. The name may hold spaces and parentheses: the last `)` ends it.
-pub fn parse_stat(text: &str, page_bytes: u64) -> Option<Process> {
-    let (head, tail) = text.split_at(text.rfind(')')?);
-    let (pid, name) = head.split_once('(')?;
-    // From field 3 (state) on; flags is field 9, starttime 22, rss 24 (proc(5)).
-    let fields: Vec<&str> = tail[1..].split_ascii_whitespace().collect();
-    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    Some(Process {
-        pid: pid.trim().parse().ok()?,
-        name: name.to_owned(),
-        start_ticks: number(22)?,
-        rss_bytes: number(24)?.saturating_mul(page_bytes),
-        exec_start_ns: None,
-        kernel: number(9)? & KERNEL_THREAD_FLAG != 0,
-    })
+impl From<Stat> for Process {
+    fn from(stat: Stat) -> Process {
+        let page_bytes = rustix::param::page_size() as u64;
+        Process {
+            pid: stat.pid,
+            name: stat.name,
+            start_ticks: stat.start_ticks,
+            rss_bytes: stat.resident_pages.saturating_mul(page_bytes),
+            exec_start_ns: None,
+            kernel: stat.is_kernel_thread,
+        }
+    }
 }
 
 /// Parses `se.exec_start` of /proc/PID/task/TID/sched, milliseconds with six decimals, to ns.
@@ -57,61 +52,37 @@ pub fn parse_exec_start(text: &str) -> Option<u64> {
 }
 
 /// All user processes, in the order of their pids. One that ends meanwhile is left out.
-pub fn list(tree: &Tree) -> Vec<Process> {
-    let page_bytes = rustix::param::page_size() as u64;
-    let mut processes: Vec<Process> = tree
-        .list("proc")
-        .iter()
-        .filter_map(|name| name.parse::<i32>().ok())
-        .filter_map(|pid| parse_stat(&tree.read(&format!("proc/{pid}/stat")).ok()?, page_bytes))
+pub fn list(root: &Root) -> Vec<Process> {
+    proc::pids(root)
+        .into_iter()
+        .filter_map(|pid| identify(root, pid))
         .filter(|process| !process.kernel && process.rss_bytes > 0)
-        .collect();
-    processes.sort_by_key(|process| process.pid);
-    processes
+        .collect()
 }
 
 /// Adds to each process when it last ran. Done before user space is frozen: freezing wakes every
 /// thread once and would make them all look recent.
-pub fn add_exec_start(tree: &Tree, processes: &mut [Process]) {
+pub fn add_exec_start(root: &Root, processes: &mut [Process]) {
     for process in processes {
-        let tasks = format!("proc/{}/task", process.pid);
-        process.exec_start_ns = tree
-            .list(&tasks)
-            .iter()
+        let pid = process.pid;
+        process.exec_start_ns = proc::threads(root, pid)
+            .into_iter()
             .filter_map(|thread| {
-                parse_exec_start(&tree.read(&format!("{tasks}/{thread}/sched")).ok()?)
+                parse_exec_start(&root.read(&format!("proc/{pid}/task/{thread}/sched")).ok()?)
             })
             .max();
     }
 }
 
 /// The process that has this pid now.
-pub fn identify(tree: &Tree, pid: i32) -> Option<Process> {
-    let page_bytes = rustix::param::page_size() as u64;
-    parse_stat(&tree.read(&format!("proc/{pid}/stat")).ok()?, page_bytes)
+pub fn identify(root: &Root, pid: i32) -> Option<Process> {
+    proc::stat(root, pid).ok().map(Process::from)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    const STAT: &str = "4711 (a (b) c) S 1 4711 4711 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 1 0 555 \
-                        12345678 256 18446744073709551615 1 1";
-
-    #[test]
-    fn a_name_with_parentheses_does_not_confuse_the_parser() {
-        let process = parse_stat(STAT, 4096).unwrap();
-        assert_eq!((process.pid, process.name.as_str()), (4711, "a (b) c"));
-        assert_eq!((process.start_ticks, process.rss_bytes), (555, 256 * 4096));
-        assert!(!process.kernel);
-    }
-
-    #[test]
-    fn a_kernel_thread_is_recognised() {
-        let text = STAT.replace(" 4194560 ", " 69238880 ");
-        assert!(parse_stat(&text, 4096).unwrap().kernel);
-    }
 
     #[test]
     fn the_time_of_last_running_is_read_in_nanoseconds() {
@@ -124,8 +95,8 @@ mod tests {
 
     #[test]
     fn this_process_is_found_in_the_real_proc() {
-        let mut processes = list(&Tree::real());
-        add_exec_start(&Tree::real(), &mut processes);
+        let mut processes = list(&Root::host());
+        add_exec_start(&Root::host(), &mut processes);
         let own = std::process::id() as i32;
         let found = processes.iter().find(|process| process.pid == own).unwrap();
         assert!(found.rss_bytes > 0);
@@ -134,9 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_the_parsers_panic(text in ".{0,200}", number in any::<u64>()) {
-            let _ = parse_stat(&text, number);
-            let _ = parse_stat(&format!("1 ({text}) S {number} {text}"), 4096);
+        fn no_text_makes_the_parser_panic(text in ".{0,200}") {
             let _ = parse_exec_start(&format!("se.exec_start : {text}"));
         }
     }

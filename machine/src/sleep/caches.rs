@@ -2,8 +2,9 @@
 //! saved. Compaction is left out on purpose: saved and free pages are tracked page by page, so
 //! contiguous ones gain nothing that would pay for moving them.
 
+use dormouse_system::Root;
+
 use crate::error::SleepError;
-use crate::system::tree::Tree;
 
 const DROP_CACHES: &str = "proc/sys/vm/drop_caches";
 
@@ -16,10 +17,10 @@ pub fn sync() {
 ///
 /// # Errors
 /// The kernel refuses the write.
-pub fn drop_clean(tree: &Tree) -> Result<(), SleepError> {
-    tree.write(DROP_CACHES, "3").map_err(SleepError::write(
+pub fn drop_clean(root: &Root) -> Result<(), SleepError> {
+    root.write(DROP_CACHES, "3").map_err(SleepError::write(
         "drop clean page cache",
-        tree.path(DROP_CACHES),
+        root.path(DROP_CACHES),
         "run this as root, outside of a container",
     ))
 }

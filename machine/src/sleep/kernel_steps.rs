@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use dormouse_report::Kind;
+use dormouse_system::Root;
 
 use crate::system::tracepoint::{Field, Stamp, TRACEFS, Tracepoint, describe, parse_field};
-use crate::system::tree::Tree;
 
 const EVENT: &str = "power/suspend_resume";
 /// Addresses and texts of the kernel's tracepoint strings: a record holds only the address.
@@ -68,13 +68,13 @@ struct Fields {
 impl KernelSteps {
     /// Begins. None where the kernel has no such tracepoint or does not show it: a
     /// timeline without these steps is no reason to disturb a sleep.
-    pub fn watch(tree: &Tree) -> Option<KernelSteps> {
-        let (number, format) = describe(tree, EVENT)?;
+    pub fn watch(root: &Root) -> Option<KernelSteps> {
+        let (number, format) = describe(root, EVENT)?;
         let fields = Fields {
             action: parse_field(&format, "action")?,
             start: parse_field(&format, "start")?,
         };
-        let names = parse_strings(&tree.read(&format!("{TRACEFS}/{STRINGS}")).ok()?);
+        let names = parse_strings(&root.read(&format!("{TRACEFS}/{STRINGS}")).ok()?);
         let tracepoint = Tracepoint::open(number, 0, None, Stamp::Monotonic, RING_BYTES).ok()?;
         Some(KernelSteps {
             tracepoint,

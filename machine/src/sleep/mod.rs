@@ -10,6 +10,9 @@ mod times;
 use std::process::{Command, Stdio};
 
 use dormouse_report::{Event, Kind};
+use dormouse_system::Root;
+use dormouse_system::kernel::boot_id;
+use dormouse_system::undo::Undo;
 
 use crate::cut_point::CutPoint;
 use crate::error::SleepError;
@@ -35,8 +38,6 @@ use crate::system::clock::{ResetClock, event, monotonic_ns, seconds};
 use crate::system::lock;
 use crate::system::module;
 use crate::system::state::{self, State};
-use crate::system::tree::Tree;
-use crate::system::undo::Undo;
 use crate::target::{Machine, cpus, jobs_or};
 
 /// Up to this size a process moves by one migrate_pages(2): cheaper than scanning it.
@@ -59,10 +60,10 @@ pub fn run(
     if options.dry_run {
         return run_steps(machine, options, events);
     }
-    let point = CutPoint::read(machine.tree);
+    let point = CutPoint::read(machine.root);
     let pages = point.pages(machine);
     let machine = Machine {
-        tree: machine.tree,
+        root: machine.root,
         pages: &pages,
         sampler: machine.sampler,
     };
@@ -77,11 +78,11 @@ fn run_steps(
     options: &SleepOptions,
     events: Events<'_>,
 ) -> Result<SleepReport, SleepError> {
-    let tree = machine.tree;
+    let root = machine.root;
     let begin_ns = monotonic_ns();
     let mut reset_clock = ResetClock::start();
     events(&event(DOWN, "preflight", Kind::Begin));
-    let checked = preflight::run(tree, options);
+    let checked = preflight::run(root, options);
     events(&preflight_end(&checked));
     let ready = checked?;
     let mut report = SleepReport {
@@ -97,13 +98,13 @@ fn run_steps(
     }
     // Only now: it stops a `dormouse migrate-back` that is under way, which a sleep that is refused must
     // not do.
-    let _lock = lock::take(tree, "sleep", true)?;
+    let _lock = lock::take(root, "sleep", true)?;
     machine.sampler.clean_up();
 
     let mut undo = Undo::new();
     let result = go_down(machine, options, &ready, &mut undo, &mut report, events).and_then(|()| {
         enter(
-            tree,
+            root,
             &ready,
             &mut reset_clock,
             begin_ns,
@@ -117,18 +118,18 @@ fn run_steps(
     let mut failures = undo.run();
     events(&event(UP, "thaw", Kind::End));
     let judged = result.and_then(|resumed_ns| {
-        let after = module::status(tree)?;
+        let after = module::status(root)?;
         power::judge(&ready.status, &after)?;
         report.saved_bytes = after.saved_bytes;
         report.restored_bytes = after.restored_bytes;
-        report.resume_kernel_s = resume_kernel_s(&module::phases(tree), resumed_ns);
+        report.resume_kernel_s = resume_kernel_s(&module::phases(root), resumed_ns);
         Ok(())
     });
     // A signal on the way down has had its effect; from here on it means "stop migrating pages back".
     options.cancel.clear();
     match judged {
         Ok(()) => {
-            save_state(tree, &ready, false);
+            save_state(root, &ready, false);
             report.outcome = "resumed".to_owned();
             report.home = start_migrating_back(machine, options, &ready, events)?;
             Ok(report)
@@ -136,9 +137,9 @@ fn run_steps(
         Err(error) => {
             let home = migrate_back_from(machine, options, &ready, options.jobs, events);
             if home.offline {
-                state::remove(tree);
+                state::remove(root);
             } else {
-                save_state(tree, &ready, false);
+                save_state(root, &ready, false);
                 failures.push(format!(
                     "{} bytes are left on the CXL node, run `dormouse migrate-back`",
                     home.left_bytes
@@ -178,9 +179,9 @@ fn preflight_end(checked: &Result<Ready, SleepError>) -> Event {
     }
 }
 
-fn save_state(tree: &Tree, ready: &Ready, frozen: bool) {
+fn save_state(root: &Root, ready: &Ready, frozen: bool) {
     let state = State {
-        boot_id: state::boot_id(tree),
+        boot_id: boot_id(root),
         node: ready.cxl.node,
         order: ready.order.clone(),
         frozen: if frozen {
@@ -189,7 +190,7 @@ fn save_state(tree: &Tree, ready: &Ready, frozen: bool) {
             Vec::new()
         },
     };
-    state::save(tree, &state);
+    state::save(root, &state);
 }
 
 fn check(cancel: &Cancel, step: &'static str) -> Result<(), SleepError> {
@@ -239,13 +240,13 @@ fn go_down<'a>(
     report: &mut SleepReport,
     events: Events<'_>,
 ) -> Result<(), SleepError> {
-    let tree = machine.tree;
+    let root = machine.root;
     let cancel = &options.cancel;
 
-    tell_module(tree, options, ready, undo)?;
+    tell_module(root, options, ready, undo)?;
     // Hot pages are looked for while user space runs and there is something else to do.
     let watching = watch::begin(
-        tree,
+        root,
         machine.sampler,
         options.migrate_back_options.policy,
         &ready.order,
@@ -256,7 +257,7 @@ fn go_down<'a>(
         None
     });
     ((), report.node_online_s) = timed("node-online", events, |_| {
-        node::bring_online(tree, &ready.cxl)?;
+        node::bring_online(root, &ready.cxl)?;
         Ok(((), no_detail().with("node", ready.cxl.node)))
     })?;
     check(cancel, "putting CXL memory online")?;
@@ -269,7 +270,7 @@ fn go_down<'a>(
     if let Some(watch) = watching {
         timed("sample", events, |_| {
             let hotness = watch.finish(cancel);
-            saved::save(tree, &hotness);
+            saved::save(root, &hotness);
             let hot_bytes: u64 = hotness.iter().map(ProcessHotness::bytes).sum();
             let detail = no_detail()
                 .with("processes", hotness.len() as u64)
@@ -279,13 +280,13 @@ fn go_down<'a>(
         check(cancel, "looking for hot pages")?;
     }
 
-    save_state(tree, ready, true);
+    save_state(root, ready, true);
     let mount = ready.cgroup_mount;
     undo.push("let user space run again", move || {
-        freezer::thaw(tree, mount, &ready.freeze)
+        freezer::thaw(root, mount, &ready.freeze)
     });
     ((), report.freeze_s) = timed("freeze", events, |_| {
-        freezer::freeze(tree, mount, &ready.freeze, options.freeze_timeout, cancel)?;
+        freezer::freeze(root, mount, &ready.freeze, options.freeze_timeout, cancel)?;
         let detail = no_detail()
             .with("cgroups", ready.freeze.len() as u64)
             .with("not_frozen", ready.plan.not_frozen.len() as u64);
@@ -294,7 +295,7 @@ fn go_down<'a>(
 
     let drop_caches = |_: &mut dyn FnMut(&Event)| {
         caches::sync();
-        caches::drop_clean(tree)?;
+        caches::drop_clean(root)?;
         Ok(((), no_detail()))
     };
     let ((), first_drop_s) = timed("drop-caches", events, drop_caches)?;
@@ -323,7 +324,7 @@ fn go_down<'a>(
     report.caches_s = first_sync_s + first_drop_s + second_drop_s;
 
     timed("space-check", events, |_| {
-        let estimate = preflight::check_after_migration(tree)
+        let estimate = preflight::check_after_migration(root)
             .map_err(|error| error.with_owners(|| report.not_moved.clone()))?
             .unwrap_or_default();
         let detail = no_detail()
@@ -331,9 +332,9 @@ fn go_down<'a>(
             .with("free_bytes", estimate.free_bytes);
         Ok(((), detail))
     })?;
-    if let Some(kind) = power::select_deep(tree)? {
+    if let Some(kind) = power::select_deep(root)? {
         undo.push("choose the earlier kind of sleep", move || {
-            power::write_mem_sleep(tree, &kind).map_err(|error| error.to_string())
+            power::write_mem_sleep(root, &kind).map_err(|error| error.to_string())
         });
     }
     check(cancel, "about to sleep")
@@ -341,7 +342,7 @@ fn go_down<'a>(
 
 /// What the image is to say; the module's own settings come back afterwards.
 fn tell_module<'a>(
-    tree: &'a Tree,
+    root: &'a Root,
     options: &SleepOptions,
     ready: &'a Ready,
     undo: &mut Undo<'a>,
@@ -362,9 +363,9 @@ fn tell_module<'a>(
         if value == before {
             continue;
         }
-        module::set(tree, name, value)?;
+        module::set(root, name, value)?;
         undo.push("give the module its own settings back", move || {
-            module::set(tree, name, before).map_err(|error| error.to_string())
+            module::set(root, name, before).map_err(|error| error.to_string())
         });
     }
     Ok(())
@@ -378,10 +379,10 @@ fn migrate_down(
     ready: &Ready,
     events: Events<'_>,
 ) -> (Outcome, u64, Vec<Owner>) {
-    let tree = machine.tree;
-    node::refresh_counters(tree);
-    let before_bytes = node::user_bytes(tree, ready.cxl.node);
-    let mut found = processes::list(tree);
+    let root = machine.root;
+    node::refresh_counters(root);
+    let before_bytes = node::user_bytes(root, ready.cxl.node);
+    let mut found = processes::list(root);
     order::for_sleep(&mut found);
     let own = std::process::id() as i32;
     found.sort_by_key(|process| process.pid == own);
@@ -396,7 +397,7 @@ fn migrate_down(
     let settings = Settings {
         jobs: jobs_or(options.jobs, cpus()),
         from_nodes: &ready.dram_nodes,
-        is_full: &|node| node::is_full(tree, node),
+        is_full: &|node| node::is_full(root, node),
         whole_up_to_bytes: WHOLE_UP_TO_BYTES,
         batch_bytes: BATCH_BYTES,
         ask_first: false,
@@ -408,10 +409,10 @@ fn migrate_down(
         let mark = event(DOWN, "migrate", Kind::Mark);
         events(&mark.with("bytes", bytes).with("total_bytes", total_bytes));
     });
-    node::refresh_counters(tree);
-    let bytes = node::user_bytes(tree, ready.cxl.node).saturating_sub(before_bytes);
+    node::refresh_counters(root);
+    let bytes = node::user_bytes(root, ready.cxl.node).saturating_sub(before_bytes);
     let left = owners::left(
-        tree,
+        root,
         &found,
         &outcome.failed_pids,
         &ready.dram_nodes,
@@ -422,21 +423,21 @@ fn migrate_down(
 
 /// Sleeps. Returns the time since reset at the first instruction after waking, if it is known.
 fn enter(
-    tree: &Tree,
+    root: &Root,
     ready: &Ready,
     reset_clock: &mut ResetClock,
     begin_ns: u64,
     report: &mut SleepReport,
     events: Events<'_>,
 ) -> Result<Option<u64>, SleepError> {
-    let prepare_before = module::phases(tree).get("prepare").copied();
+    let prepare_before = module::phases(root).get("prepare").copied();
     reset_clock.calibrate();
     let mark = mark_with_clocks(DOWN, "enter", reset_clock);
     report.suspend_s = seconds(begin_ns, mark.t_ns);
     events(&mark.with("saved_state", "S3").with("node", ready.cxl.node));
-    let steps = KernelSteps::watch(tree);
+    let steps = KernelSteps::watch(root);
     let entered_at = Instants::now(reset_clock);
-    let entered = power::enter(tree);
+    let entered = power::enter(root);
     let resumed_at = Instants::now(reset_clock);
     let resumed = mark_with_clocks(UP, "resumed", reset_clock);
     for mark in steps.map(KernelSteps::finish).unwrap_or_default() {
@@ -450,7 +451,7 @@ fn enter(
     }
     events(&resumed);
     entered?;
-    let phases = module::phases(tree);
+    let phases = module::phases(root);
     let enter_ns = entered_at.map(|at| at.since_reset_ns);
     report.devices_s = devices_s(&phases, prepare_before, enter_ns);
     Ok(resumed_at.map(|at| at.since_reset_ns))
@@ -489,7 +490,7 @@ fn start_migrating_back(
             let jobs = options.migrate_back_options.jobs;
             let report = migrate_back_from(machine, options, ready, jobs, events);
             if report.offline {
-                state::remove(machine.tree);
+                state::remove(machine.root);
             }
             Ok(Some(report))
         }

@@ -1,8 +1,9 @@
 //! Enters S3: chooses `deep`, writes `mem`, and turns what came back into an outcome.
 
+use dormouse_system::Root;
+
 use crate::error::SleepError;
 use crate::system::module::Status;
-use crate::system::tree::Tree;
 
 const STATE: &str = "sys/power/state";
 const MEM_SLEEP: &str = "sys/power/mem_sleep";
@@ -17,21 +18,21 @@ pub fn selected(text: &str) -> Option<&str> {
 ///
 /// # Errors
 /// [`SleepError::Lacks`] with what the kernel offers instead.
-pub fn check(tree: &Tree) -> Result<(), SleepError> {
-    let states = tree.read(STATE).unwrap_or_default();
+pub fn check(root: &Root) -> Result<(), SleepError> {
+    let states = root.read(STATE).unwrap_or_default();
     if !states.split_ascii_whitespace().any(|state| state == "mem") {
         return Err(SleepError::Lacks {
             what: "suspend",
-            path: tree.path(STATE),
+            path: root.path(STATE),
             found: states,
             next: "the kernel needs CONFIG_SUSPEND and firmware with S3",
         });
     }
-    let kinds = tree.read(MEM_SLEEP).unwrap_or_default();
+    let kinds = root.read(MEM_SLEEP).unwrap_or_default();
     if !kinds.split([' ', '[', ']']).any(|kind| kind == "deep") {
         return Err(SleepError::Lacks {
             what: "enter S3",
-            path: tree.path(MEM_SLEEP),
+            path: root.path(MEM_SLEEP),
             found: kinds,
             next: "enable S3 (not only S0ix) in the firmware setup",
         });
@@ -43,13 +44,13 @@ pub fn check(tree: &Tree) -> Result<(), SleepError> {
 ///
 /// # Errors
 /// The kernel refuses the write.
-pub fn select_deep(tree: &Tree) -> Result<Option<String>, SleepError> {
-    let kinds = tree.read(MEM_SLEEP).unwrap_or_default();
+pub fn select_deep(root: &Root) -> Result<Option<String>, SleepError> {
+    let kinds = root.read(MEM_SLEEP).unwrap_or_default();
     let before = selected(&kinds).unwrap_or("").to_owned();
     if before == "deep" {
         return Ok(None);
     }
-    write_mem_sleep(tree, "deep")?;
+    write_mem_sleep(root, "deep")?;
     Ok((!before.is_empty()).then_some(before))
 }
 
@@ -57,10 +58,10 @@ pub fn select_deep(tree: &Tree) -> Result<Option<String>, SleepError> {
 ///
 /// # Errors
 /// The kernel refuses the write.
-pub fn write_mem_sleep(tree: &Tree, kind: &str) -> Result<(), SleepError> {
-    tree.write(MEM_SLEEP, kind).map_err(SleepError::write(
+pub fn write_mem_sleep(root: &Root, kind: &str) -> Result<(), SleepError> {
+    root.write(MEM_SLEEP, kind).map_err(SleepError::write(
         "choose S3",
-        tree.path(MEM_SLEEP),
+        root.path(MEM_SLEEP),
         "run this as root",
     ))
 }
@@ -69,18 +70,18 @@ pub fn write_mem_sleep(tree: &Tree, kind: &str) -> Result<(), SleepError> {
 ///
 /// # Errors
 /// Linux did not get as far as the module: a device or a wake-up event was in the way.
-pub fn enter(tree: &Tree) -> Result<(), SleepError> {
-    tree.write(STATE, "mem")
+pub fn enter(root: &Root) -> Result<(), SleepError> {
+    root.write(STATE, "mem")
         .map_err(|source| SleepError::NotEntered {
             source,
-            suspect: last_failed(tree),
+            suspect: last_failed(root),
         })
 }
 
-fn last_failed(tree: &Tree) -> Option<String> {
+fn last_failed(root: &Root) -> Option<String> {
     let parts: Vec<String> = ["last_failed_dev", "last_failed_step"]
         .iter()
-        .filter_map(|name| tree.read(&format!("sys/power/suspend_stats/{name}")).ok())
+        .filter_map(|name| root.read(&format!("sys/power/suspend_stats/{name}")).ok())
         .filter(|text| !text.is_empty())
         .collect();
     (!parts.is_empty()).then(|| parts.join(", step "))

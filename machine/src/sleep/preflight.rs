@@ -1,8 +1,12 @@
 //! Everything that can be known before anything is changed: can this machine sleep, what will
 //! move, and does it fit.
 
+use dormouse_system::memory::of_node;
+use dormouse_system::proc::numa_maps;
+use dormouse_system::{Root, cgroup};
+
 use crate::error::SleepError;
-use crate::memory::numa_maps;
+use crate::memory;
 use crate::memory::owners;
 use crate::node::{self, CxlNode};
 use crate::options::SleepOptions;
@@ -14,7 +18,6 @@ use crate::report::{Plan, UnfrozenProcess};
 use crate::sleep::power;
 use crate::system::module::{self, Status};
 use crate::system::state::Entry;
-use crate::system::tree::Tree;
 
 /// A machine that may sleep.
 #[derive(Debug)]
@@ -99,10 +102,10 @@ fn may_begin(state: &str) -> bool {
 ///
 /// # Errors
 /// The first thing that forbids the sleep.
-pub fn run(tree: &Tree, options: &SleepOptions) -> Result<Ready, SleepError> {
-    let status = module::status(tree)?;
+pub fn run(root: &Root, options: &SleepOptions) -> Result<Ready, SleepError> {
+    let status = module::status(root)?;
     if !status.enabled {
-        let path = tree.path(module::DIRECTORY).join("enabled");
+        let path = root.path(module::DIRECTORY).join("enabled");
         return Err(SleepError::Disabled { path });
     }
     if !may_begin(&status.state) {
@@ -110,22 +113,22 @@ pub fn run(tree: &Tree, options: &SleepOptions) -> Result<Ready, SleepError> {
             state: status.state,
         });
     }
-    power::check(tree)?;
-    let persistence = persistence::check(tree, &status, options.accept_volatile)?;
-    let cgroup_mount = freezer::mount(tree)?;
-    let cxl = node::find(tree, options.node, Some(&status))?;
-    let dram_nodes = node::dram_nodes(tree, cxl.node);
+    power::check(root)?;
+    let persistence = persistence::check(root, &status, options.accept_volatile)?;
+    let cgroup_mount = freezer::mount(root)?;
+    let cxl = node::find(root, options.node, Some(&status))?;
+    let dram_nodes = node::dram_nodes(root, cxl.node);
 
-    let facts = facts(tree, &cxl, &dram_nodes);
-    let mut processes = processes::list(tree);
+    let facts = facts(root, &cxl, &dram_nodes);
+    let mut processes = processes::list(root);
     let space = decide(&facts).map_err(|error| {
         let kernel_bytes = facts.save_bytes.saturating_sub(facts.user_bytes);
-        error.with_owners(|| owners::largest(tree, &processes, &dram_nodes, kernel_bytes))
+        error.with_owners(|| owners::largest(root, &processes, &dram_nodes, kernel_bytes))
     })?;
 
-    processes::add_exec_start(tree, &mut processes);
+    processes::add_exec_start(root, &mut processes);
     order::for_migrate_back(options.migrate_back_options.policy, &mut processes);
-    let (freeze, not_frozen) = plan_freeze(tree, cgroup_mount, &processes, options);
+    let (freeze, not_frozen) = plan_freeze(root, cgroup_mount, &processes, options);
     let plan = Plan {
         node: cxl.node,
         device: cxl.device.as_ref().map(|device| device.name.clone()),
@@ -142,7 +145,7 @@ pub fn run(tree: &Tree, options: &SleepOptions) -> Result<Ready, SleepError> {
     };
     let order = processes
         .iter()
-        .map(|process| entry(tree, process, &dram_nodes))
+        .map(|process| entry(root, process, &dram_nodes))
         .collect();
     Ok(Ready {
         status,
@@ -156,11 +159,11 @@ pub fn run(tree: &Tree, options: &SleepOptions) -> Result<Ready, SleepError> {
     })
 }
 
-fn entry(tree: &Tree, process: &Process, dram_nodes: &[u32]) -> Entry {
+fn entry(root: &Root, process: &Process, dram_nodes: &[u32]) -> Entry {
     // Looking costs a walk over the process's page tables: only where there is a choice.
     let home_node = match dram_nodes {
         [only] => Some(*only),
-        several => numa_maps::main_node(&numa_maps::read(tree, process.pid), several),
+        several => memory::main_node(&numa_maps::read(root, process.pid), several),
     };
     Entry {
         pid: process.pid,
@@ -169,15 +172,15 @@ fn entry(tree: &Tree, process: &Process, dram_nodes: &[u32]) -> Entry {
     }
 }
 
-fn facts(tree: &Tree, cxl: &CxlNode, dram_nodes: &[u32]) -> Facts {
-    node::refresh_counters(tree);
+fn facts(root: &Root, cxl: &CxlNode, dram_nodes: &[u32]) -> Facts {
+    node::refresh_counters(root);
     let mut facts = Facts {
-        node_bytes: node::capacity_bytes(tree, cxl),
+        node_bytes: node::capacity_bytes(root, cxl),
         ..Facts::default()
     };
     let mut used_bytes = 0;
     for dram_node in dram_nodes {
-        let info = node::meminfo(tree, *dram_node);
+        let info = of_node(root, *dram_node);
         let value = |name: &str| info.get(name).copied().unwrap_or(0);
         facts.user_bytes += value("AnonPages") + value("Mapped");
         // How much of the mapped pages is shared memory is not known: taken so that the result is
@@ -186,14 +189,11 @@ fn facts(tree: &Tree, cxl: &CxlNode, dram_nodes: &[u32]) -> Facts {
             + value("FilePages").saturating_sub(value("Mapped").max(value("Shmem")));
         used_bytes += value("MemTotal").saturating_sub(value("MemFree"));
     }
-    match module::estimate(tree) {
+    match module::estimate(root) {
         Some(estimate) => {
             facts.save_bytes = estimate.save_bytes;
             // Free pages of the node, if it is online already, are in both numbers.
-            let node_free = node::meminfo(tree, cxl.node)
-                .get("MemFree")
-                .copied()
-                .unwrap_or(0);
+            let node_free = of_node(root, cxl.node).get("MemFree").copied().unwrap_or(0);
             facts.image_bytes = estimate.free_bytes.saturating_sub(node_free);
         }
         None => facts.save_bytes = used_bytes,
@@ -202,21 +202,21 @@ fn facts(tree: &Tree, cxl: &CxlNode, dram_nodes: &[u32]) -> Facts {
 }
 
 fn plan_freeze(
-    tree: &Tree,
+    root: &Root,
     mount: &str,
     processes: &[Process],
     options: &SleepOptions,
 ) -> (Vec<String>, Vec<UnfrozenProcess>) {
     let mut kept = options.keep_running.clone();
-    kept.extend(freezer::group_of(tree, "self"));
+    kept.extend(cgroup::own(root));
     // Freezing PID 1 would stop whoever could help if we died.
-    kept.extend(freezer::group_of(tree, "1"));
-    let groups = freezer::choose(&freezer::read_groups(tree, mount, ""), &kept);
+    kept.extend(cgroup::of_process(root, 1));
+    let groups = freezer::choose(&freezer::read_groups(root, mount, ""), &kept);
     let not_frozen = processes
         .iter()
         .filter(|process| process.pid != std::process::id() as i32)
         .filter(|process| {
-            freezer::group_of(tree, &process.pid.to_string())
+            cgroup::of_process(root, process.pid)
                 .is_some_and(|path| !freezer::is_covered(&path, &groups))
         })
         .map(|process| UnfrozenProcess {
@@ -224,15 +224,15 @@ fn plan_freeze(
             name: process.name.clone(),
         })
         .collect();
-    (freezer::to_freeze(tree, mount, groups), not_frozen)
+    (freezer::to_freeze(root, mount, groups), not_frozen)
 }
 
 /// The exact check, after migration: what is left to save against the room that is left.
 ///
 /// # Errors
 /// [`SleepError::NoSpace`] with both numbers.
-pub fn check_after_migration(tree: &Tree) -> Result<Option<module::Estimate>, SleepError> {
-    let estimate = module::estimate(tree);
+pub fn check_after_migration(root: &Root) -> Result<Option<module::Estimate>, SleepError> {
+    let estimate = module::estimate(root);
     match estimate {
         Some(estimate) if estimate.save_bytes > estimate.free_bytes => Err(SleepError::NoSpace {
             stage: "the kernel's pages, after all others moved",

@@ -5,13 +5,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::time::{Duration, Instant};
 
+use dormouse_system::Root;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::SleepError;
-use crate::system::tree::Tree;
 
-pub const RUN_DIRECTORY: &str = "run/dormouse";
+const RUN_DIRECTORY: &str = "run/dormouse";
 const LOCK: &str = "run/dormouse/lock";
 /// A `migrate-back` stops after its current batch and block.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -29,10 +29,10 @@ pub struct Lock {
 ///
 /// # Errors
 /// [`SleepError::Busy`], or the file cannot be made.
-pub fn take(tree: &Tree, verb: &str, interrupt: bool) -> Result<Lock, SleepError> {
-    let path = tree.path(LOCK);
-    let wrap = |source| SleepError::write("take the lock", tree.path(LOCK), "check /run")(source);
-    fs::create_dir_all(tree.path(RUN_DIRECTORY)).map_err(wrap)?;
+pub fn take(root: &Root, verb: &str, interrupt: bool) -> Result<Lock, SleepError> {
+    let path = root.path(LOCK);
+    let wrap = |source| SleepError::write("take the lock", root.path(LOCK), "check /run")(source);
+    fs::create_dir_all(root.path(RUN_DIRECTORY)).map_err(wrap)?;
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -77,11 +77,11 @@ mod tests {
     #[test]
     fn a_second_holder_gets_the_pid_of_the_first() {
         let directory = tempfile::tempdir().unwrap();
-        let tree = Tree::at(directory.path());
-        let held = take(&tree, "sleep", true).unwrap();
-        let error = take(&tree, "migrate-back", false).unwrap_err();
+        let root = Root::at(directory.path());
+        let held = take(&root, "sleep", true).unwrap();
+        let error = take(&root, "migrate-back", false).unwrap_err();
         assert!(error.to_string().contains(&std::process::id().to_string()));
         drop(held);
-        assert!(take(&tree, "migrate-back", false).is_ok());
+        assert!(take(&root, "migrate-back", false).is_ok());
     }
 }

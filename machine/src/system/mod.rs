@@ -1,5 +1,6 @@
-//! What this crate reads and changes of a Linux system: files, pages of processes, clocks, tracepoints,
-//! the kernel module, and what a sleep leaves behind in /run/dormouse.
+//! What only this crate reads and changes of a Linux system: pages of processes, clocks, tracepoints,
+//! the kernel module, and what a sleep leaves behind in /run/dormouse. What other rooms need, too,
+//! is in `dormouse-system`.
 
 pub mod clock;
 pub mod lock;
@@ -7,5 +8,3 @@ pub mod module;
 pub mod pages;
 pub mod state;
 pub mod tracepoint;
-pub mod tree;
-pub mod undo;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use dormouse_system::Root;
+
 use crate::error::SleepError;
-use crate::system::tree::Tree;
 
 pub const DIRECTORY: &str = "sys/power/dormouse";
 
@@ -55,14 +56,14 @@ fn number(text: &str) -> u64 {
 ///
 /// # Errors
 /// The module is not there.
-pub fn status(tree: &Tree) -> Result<Status, SleepError> {
-    if !tree.exists(DIRECTORY) {
+pub fn status(root: &Root) -> Result<Status, SleepError> {
+    if !root.exists(DIRECTORY) {
         return Err(SleepError::NoModule {
-            path: tree.path(DIRECTORY),
+            path: root.path(DIRECTORY),
         });
     }
     let text = |name: &str| {
-        tree.read(&format!("{DIRECTORY}/{name}"))
+        root.read(&format!("{DIRECTORY}/{name}"))
             .unwrap_or_default()
     };
     Ok(Status {
@@ -89,11 +90,11 @@ pub fn status(tree: &Tree) -> Result<Status, SleepError> {
 ///
 /// # Errors
 /// The module does not take it, or is of a version that does not have it.
-pub fn set(tree: &Tree, name: &str, value: &str) -> Result<(), SleepError> {
+pub fn set(root: &Root, name: &str, value: &str) -> Result<(), SleepError> {
     let path = format!("{DIRECTORY}/{name}");
-    tree.write(&path, value).map_err(SleepError::write(
+    root.write(&path, value).map_err(SleepError::write(
         "set the kernel module up for this sleep",
-        tree.path(&path),
+        root.path(&path),
         "load the module that belongs to this command",
     ))
 }
@@ -113,8 +114,8 @@ pub fn parse_estimate(text: &str) -> Option<Estimate> {
 }
 
 /// Asks for a dry marking.
-pub fn estimate(tree: &Tree) -> Option<Estimate> {
-    parse_estimate(&tree.read(&format!("{DIRECTORY}/estimate")).ok()?)
+pub fn estimate(root: &Root) -> Option<Estimate> {
+    parse_estimate(&root.read(&format!("{DIRECTORY}/estimate")).ok()?)
 }
 
 /// Parses `name begin_ns end_ns` lines; others are skipped.
@@ -132,9 +133,9 @@ pub fn parse_phases(text: &str) -> Phases {
 }
 
 /// The phases of the last sleep and wake.
-pub fn phases(tree: &Tree) -> Phases {
+pub fn phases(root: &Root) -> Phases {
     parse_phases(
-        &tree
+        &root
             .read(&format!("{DIRECTORY}/phases"))
             .unwrap_or_default(),
     )

@@ -1,8 +1,8 @@
 //! The system calls that see and move pages of other processes, behind one small trait.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+
+use dormouse_system::proc::pagemap::{self, Scan};
 
 pub const PAGE_BYTES: u64 = 4096;
 pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -27,20 +27,14 @@ pub trait Pages: Sync {
     ///
     /// # Errors
     /// As move_pages(2).
-    fn nodes(&self, pid: i32, addresses: &[u64], status: &mut [i32]) -> io::Result<()>;
+    fn nodes(&self, pid: i32, pages: &[u64], status: &mut [i32]) -> io::Result<()>;
 
     /// Moves the pages to `node`; in `status` the node or a negative errno, untouched for pages
     /// that the kernel did not get to. Returns how many pages were left at least.
     ///
     /// # Errors
     /// As move_pages(2).
-    fn move_to(
-        &self,
-        pid: i32,
-        addresses: &[u64],
-        node: u32,
-        status: &mut [i32],
-    ) -> io::Result<u64>;
+    fn move_to(&self, pid: i32, pages: &[u64], node: u32, status: &mut [i32]) -> io::Result<u64>;
 
     /// Moves every page of the process from the nodes `from` to `to`; returns how many could not.
     ///
@@ -56,40 +50,9 @@ const MPOL_MF_MOVE_ALL: i32 = 1 << 2;
 /// Words of a node mask: 1024 nodes, more than any kernel is built for.
 const NODE_MASK_WORDS: usize = 16;
 
-// The ioctl PAGEMAP_SCAN (Linux 6.7), include/uapi/linux/fs.h.
-const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610;
-const PAGE_IS_PRESENT: u64 = 1 << 3;
-const PAGE_IS_PFNZERO: u64 = 1 << 5;
-const PAGE_IS_HUGE: u64 = 1 << 6;
-const REGIONS_AT_ONCE: usize = 4096;
 /// End of the user half of the address space with four-level tables; with five levels nothing
 /// lies above it unless a program asks for such an address.
 const USER_END: u64 = 0x7fff_ffff_f000;
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct PageRegion {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct ScanArgument {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    regions: u64,
-    regions_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
 
 /// The pages of the vDSO in /proc/PID/maps: every process has them, and they are the kernel's own.
 pub fn parse_vdso(maps: &str) -> Option<(u64, u64)> {
@@ -106,60 +69,33 @@ impl Pages for Kernel {
         // Asking for what can never move would only make the kernel cut a call short.
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
         let vdso = parse_vdso(&maps).unwrap_or_default();
-        let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
-        let mut regions = vec![PageRegion::default(); REGIONS_AT_ONCE];
+        let what = Scan {
+            all_of: pagemap::PRESENT,
+            none_of: pagemap::ZERO,
+            reported: pagemap::PRESENT | pagemap::HUGE,
+            ..Scan::default()
+        };
         let mut runs = Vec::new();
-        let mut start = 0;
-        while start < USER_END {
-            let mut argument = ScanArgument {
-                size: size_of::<ScanArgument>() as u64,
-                start,
-                end: USER_END,
-                regions: regions.as_mut_ptr() as u64,
-                regions_len: regions.len() as u64,
-                category_inverted: PAGE_IS_PFNZERO,
-                category_mask: PAGE_IS_PRESENT | PAGE_IS_PFNZERO,
-                return_mask: PAGE_IS_PRESENT | PAGE_IS_HUGE,
-                ..ScanArgument::default()
-            };
-            // SAFETY: the kernel writes at most `regions_len` regions to `regions`, which lives and
-            // is not touched meanwhile, and `walk_end` into `argument`.
-            let count =
-                unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN as _, &raw mut argument) };
-            if count < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            for region in &regions[..(count as usize).min(regions.len())] {
-                let huge = region.categories & PAGE_IS_HUGE != 0;
-                let before = (region.start, region.end.min(vdso.0));
-                let after = (region.start.max(vdso.1), region.end);
-                for (start, end) in [before, after] {
-                    if start < end {
-                        runs.push(Run { start, end, huge });
-                    }
+        pagemap::scan(&pagemap::open(pid)?, 0..USER_END, what, |region| {
+            let huge = region.has(pagemap::HUGE);
+            let before = (region.start, region.end.min(vdso.0));
+            let after = (region.start.max(vdso.1), region.end);
+            for (start, end) in [before, after] {
+                if start < end {
+                    runs.push(Run { start, end, huge });
                 }
             }
-            if argument.walk_end <= start {
-                break;
-            }
-            start = argument.walk_end;
-        }
+        })?;
         Ok(runs)
     }
 
-    fn nodes(&self, pid: i32, addresses: &[u64], status: &mut [i32]) -> io::Result<()> {
-        move_pages(pid, addresses, None, status, 0).map(|_| ())
+    fn nodes(&self, pid: i32, pages: &[u64], status: &mut [i32]) -> io::Result<()> {
+        move_pages(pid, pages, None, status, 0).map(|_| ())
     }
 
-    fn move_to(
-        &self,
-        pid: i32,
-        addresses: &[u64],
-        node: u32,
-        status: &mut [i32],
-    ) -> io::Result<u64> {
-        let nodes = vec![node as i32; addresses.len()];
-        move_pages(pid, addresses, Some(&nodes), status, MPOL_MF_MOVE_ALL)
+    fn move_to(&self, pid: i32, pages: &[u64], node: u32, status: &mut [i32]) -> io::Result<u64> {
+        let nodes = vec![node as i32; pages.len()];
+        move_pages(pid, pages, Some(&nodes), status, MPOL_MF_MOVE_ALL)
     }
 
     fn move_all(&self, pid: i32, from: &[u32], to: u32) -> io::Result<u64> {
@@ -243,14 +179,6 @@ mod tests {
                     7ffe3000-7ffe5000 r-xp 00000000 00:00 0    [vdso]\n";
         assert_eq!(parse_vdso(maps), Some((0x7ffe_3000, 0x7ffe_5000)));
         assert_eq!(parse_vdso("7ffe1000 [vdso]"), None);
-    }
-
-    #[test]
-    fn the_scan_argument_has_the_size_that_the_ioctl_number_names() {
-        assert_eq!(
-            size_of::<ScanArgument>() as u64,
-            (PAGEMAP_SCAN >> 16) & 0x3fff
-        );
     }
 
     #[test]

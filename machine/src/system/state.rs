@@ -3,11 +3,13 @@
 
 use std::fs;
 
+use dormouse_system::Root;
+use dormouse_system::file::{Durability, read_json, replace_json};
+use dormouse_system::kernel::boot_id;
 use serde::{Deserialize, Serialize};
 
-use crate::system::lock::RUN_DIRECTORY;
-use crate::system::tree::Tree;
-
+/// A larger file is not ours, and is not read.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 const FILE: &str = "run/dormouse/sleep.json";
 /// Which pages were hot: apart, because it is large and read once (`hotness::saved`).
 pub const HOTNESS_FILE: &str = "run/dormouse/hotness.json";
@@ -32,31 +34,21 @@ pub struct State {
     pub frozen: Vec<String>,
 }
 
-/// This boot; a state of an earlier one means nothing.
-pub fn boot_id(tree: &Tree) -> String {
-    tree.read("proc/sys/kernel/random/boot_id")
-        .unwrap_or_default()
-}
-
 /// Writes the state; a failure is no reason not to sleep, the order is then made anew.
-pub fn save(tree: &Tree, state: &State) {
-    let text = serde_json::to_string(state).expect("plain data serialises");
-    let written = fs::create_dir_all(tree.path(RUN_DIRECTORY))
-        .and_then(|()| fs::write(tree.path("run/dormouse/sleep.json.new"), text))
-        .and_then(|()| fs::rename(tree.path("run/dormouse/sleep.json.new"), tree.path(FILE)));
-    drop(written);
+pub fn save(root: &Root, state: &State) {
+    let _ = replace_json(&root.path(FILE), state, Durability::Readers);
 }
 
 /// The state of this boot's last sleep, if there is one.
-pub fn load(tree: &Tree) -> Option<State> {
-    let state: State = serde_json::from_str(&tree.read(FILE).ok()?).ok()?;
-    (state.boot_id == boot_id(tree)).then_some(state)
+pub fn load(root: &Root) -> Option<State> {
+    let state: State = read_json(&root.path(FILE), MAX_FILE_BYTES).ok()??;
+    (state.boot_id == boot_id(root)).then_some(state)
 }
 
 /// Everything is as before the sleep.
-pub fn remove(tree: &Tree) {
-    let _ = fs::remove_file(tree.path(FILE));
-    let _ = fs::remove_file(tree.path(HOTNESS_FILE));
+pub fn remove(root: &Root) {
+    let _ = fs::remove_file(root.path(FILE));
+    let _ = fs::remove_file(root.path(HOTNESS_FILE));
 }
 
 #[cfg(test)]
@@ -66,18 +58,17 @@ mod tests {
     #[test]
     fn a_state_of_an_earlier_boot_is_ignored() {
         let directory = tempfile::tempdir().unwrap();
-        let tree = Tree::at(directory.path());
-        let random = tree.path("proc/sys/kernel/random");
-        fs::create_dir_all(&random).unwrap();
-        fs::write(random.join("boot_id"), "one\n").unwrap();
+        let root = Root::at(directory.path());
+        let boot = |id: &str| root.create("proc/sys/kernel/random/boot_id", id).unwrap();
+        boot("one\n");
         let state = State {
             boot_id: "one".into(),
             node: 1,
             ..State::default()
         };
-        save(&tree, &state);
-        assert_eq!(load(&tree), Some(state));
-        fs::write(random.join("boot_id"), "two\n").unwrap();
-        assert_eq!(load(&tree), None);
+        save(&root, &state);
+        assert_eq!(load(&root), Some(state));
+        boot("two\n");
+        assert_eq!(load(&root), None);
     }
 }

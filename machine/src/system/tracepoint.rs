@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::system::tree::Tree;
+use dormouse_system::Root;
 
 /// Where tracefs is: mounted by every distribution, since Linux 4.1.
 pub const TRACEFS: &str = "sys/kernel/tracing";
@@ -100,10 +100,10 @@ pub fn parse_field(format: &str, name: &str) -> Option<Field> {
 
 /// The number and the format of `event` (`damon/damon_aggregated`), if this kernel has it and
 /// shows it.
-pub fn describe(tree: &Tree, event: &str) -> Option<(u64, String)> {
+pub fn describe(root: &Root, event: &str) -> Option<(u64, String)> {
     let folder = format!("{TRACEFS}/events/{event}");
-    let number = tree.read(&format!("{folder}/id")).ok()?.parse().ok()?;
-    Some((number, tree.read(&format!("{folder}/format")).ok()?))
+    let number = root.read(&format!("{folder}/id")).ok()?.parse().ok()?;
+    Some((number, root.read(&format!("{folder}/format")).ok()?))
 }
 
 /// An open tracepoint; closing it ends the tracing.

@@ -151,26 +151,20 @@ impl Pages for FakePages {
         }])
     }
 
-    fn nodes(&self, pid: i32, addresses: &[u64], status: &mut [i32]) -> io::Result<()> {
+    fn nodes(&self, pid: i32, pages: &[u64], status: &mut [i32]) -> io::Result<()> {
         let inner = self.inner.lock().unwrap();
-        let pages = inner
+        let nodes = inner
             .processes
             .get(&pid)
             .ok_or_else(|| error(libc::ESRCH))?;
-        for (address, status) in addresses.iter().zip(status) {
+        for (address, status) in pages.iter().zip(status) {
             let page = ((address - BASE) / PAGE_BYTES) as usize;
-            *status = pages.get(page).map_or(-libc::ENOENT, |node| *node as i32);
+            *status = nodes.get(page).map_or(-libc::ENOENT, |node| *node as i32);
         }
         Ok(())
     }
 
-    fn move_to(
-        &self,
-        pid: i32,
-        addresses: &[u64],
-        node: u32,
-        status: &mut [i32],
-    ) -> io::Result<u64> {
+    fn move_to(&self, pid: i32, pages: &[u64], node: u32, status: &mut [i32]) -> io::Result<u64> {
         let mut inner = self.inner.lock().unwrap();
         if inner.forbid_move_pages {
             return Err(error(libc::EACCES));
@@ -179,11 +173,11 @@ impl Pages for FakePages {
             return Err(error(libc::ESRCH));
         }
         inner.moves.push(pid);
-        for (index, address) in addresses.iter().enumerate() {
+        for (index, address) in pages.iter().enumerate() {
             match inner.move_one(pid, (address - BASE) / PAGE_BYTES, node) {
                 Ok(()) => status[index] = node as i32,
                 Err(libc::ENOMEM) => return Err(error(libc::ENOMEM)),
-                Err(_) => return Ok((addresses.len() - index) as u64),
+                Err(_) => return Ok((pages.len() - index) as u64),
             }
         }
         Ok(0)

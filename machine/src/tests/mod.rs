@@ -2,3 +2,6 @@
 
 pub mod fake;
 mod machine;
+mod migrating_back;
+mod refusals;
+mod sleeping;

@@ -5,8 +5,6 @@ use std::collections::hash_map::Entry;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-const SO_BUF_LOCK: i32 = 72;
-
 /// Options that a program may set and that can be read: level and name.
 const OPTIONS_ANY: &[(i32, i32)] = &[
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
@@ -102,7 +100,7 @@ pub(super) fn changed_options(
             changed.push((level, name, value));
         }
         // Buffer sizes count only if the program has set them; the kernel doubles the value that is set.
-        let locked = option_i32(socket, libc::SOL_SOCKET, SO_BUF_LOCK).unwrap_or(0);
+        let locked = option_i32(socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK).unwrap_or(0);
         for (bit, name) in [(1, libc::SO_SNDBUF), (2, libc::SO_RCVBUF)] {
             if locked & bit != 0 {
                 let bytes = option_i32(socket, libc::SOL_SOCKET, name)? / 2;

@@ -23,7 +23,12 @@ impl Builder<'_> {
         } else {
             0
         };
-        let mut process = empty_process(pid, parent, &stat);
+        let mut process = state::Process {
+            group: stat.group,
+            session: stat.session,
+            layout: stat.layout,
+            ..state::Process::empty(pid, parent)
+        };
         if frozen.threads.is_empty() {
             process.zombie = Some(stat.exit_code);
             self.tree.processes.push(process);
@@ -116,39 +121,6 @@ impl Builder<'_> {
             ));
         }
         Ok(path)
-    }
-}
-
-fn empty_process(pid: Pid, parent: Pid, stat: &procfs::Stat) -> state::Process {
-    state::Process {
-        pid,
-        parent,
-        group: stat.group,
-        session: stat.session,
-        zombie: None,
-        stopped: false,
-        space: crate::store::SpaceId(0),
-        layout: stat.layout,
-        auxv: Vec::new(),
-        executable: 0,
-        directory: "/".to_owned(),
-        root: None,
-        umask: 0,
-        limits: Vec::new(),
-        dumpable: 1,
-        subreaper: false,
-        personality: 0,
-        thp_disabled: false,
-        oom_score_adj: 0,
-        membarrier: 0,
-        actions: Vec::new(),
-        pending: Vec::new(),
-        interval_timers: [(0, 0); 3],
-        timers: Vec::new(),
-        mappings: Vec::new(),
-        descriptors: Vec::new(),
-        locks: Vec::new(),
-        threads: Vec::new(),
     }
 }
 

@@ -10,15 +10,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use rustix::net::RecvFlags;
+
 use super::Builder;
 use super::options::{option_bytes, option_i32, set_option_i32};
 use crate::state::{SocketState, TcpConnection};
 
-const TCP_REPAIR: i32 = 19;
-const TCP_REPAIR_QUEUE: i32 = 20;
-const TCP_QUEUE_SEQ: i32 = 21;
-const TCP_TIMESTAMP: i32 = 24;
-const TCP_REPAIR_WINDOW: i32 = 29;
 const REPAIR_ON: i32 = 1;
 /// Off, and nothing is sent.
 const REPAIR_OFF_SILENT: i32 = -1;
@@ -69,7 +66,7 @@ impl HeldConnection {
             reuse,
             deaf,
         };
-        set_option_i32(&held.socket, libc::IPPROTO_TCP, TCP_REPAIR, REPAIR_ON)?;
+        set_option_i32(&held.socket, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_ON)?;
         Ok(held)
     }
 }
@@ -77,7 +74,12 @@ impl HeldConnection {
 impl Drop for HeldConnection {
     fn drop(&mut self) {
         let socket = &self.socket;
-        let _ = set_option_i32(socket, libc::IPPROTO_TCP, TCP_REPAIR, REPAIR_OFF_SILENT);
+        let _ = set_option_i32(
+            socket,
+            libc::IPPROTO_TCP,
+            libc::TCP_REPAIR,
+            REPAIR_OFF_SILENT,
+        );
         // Repair mode has set it to its own ends.
         let _ = set_option_i32(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, self.reuse);
         if self.deaf {
@@ -232,8 +234,8 @@ fn read(socket: &OwnedFd, peer: &[u8]) -> io::Result<TcpConnection> {
         ));
     }
     let segment_bytes = option_i32(socket, tcp, libc::TCP_MAXSEG)? as u32;
-    let timestamp = option_i32(socket, tcp, TCP_TIMESTAMP)? as u32;
-    let words = option_bytes(socket, tcp, TCP_REPAIR_WINDOW, 20)?;
+    let timestamp = option_i32(socket, tcp, libc::TCP_TIMESTAMP)? as u32;
+    let words = option_bytes(socket, tcp, libc::TCP_REPAIR_WINDOW, 20)?;
     let mut window = [0; 5];
     for (word, bytes) in window.iter_mut().zip(words.chunks_exact(4)) {
         *word = u32::from_ne_bytes(bytes.try_into().expect("four bytes"));
@@ -255,7 +257,7 @@ fn read(socket: &OwnedFd, peer: &[u8]) -> io::Result<TcpConnection> {
 fn receive_queue(socket: &OwnedFd) -> io::Result<(u32, Vec<u8>)> {
     for _ in 0..TRIES {
         let (before, content) = queue(socket, RECEIVE_QUEUE, libc::FIONREAD)?;
-        if option_i32(socket, libc::IPPROTO_TCP, TCP_QUEUE_SEQ)? as u32 == before
+        if option_i32(socket, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ)? as u32 == before
             && waiting(socket, libc::FIONREAD)? == content.len()
         {
             return Ok((before, content));
@@ -266,26 +268,16 @@ fn receive_queue(socket: &OwnedFd) -> io::Result<(u32, Vec<u8>)> {
 
 /// The sequence number after the end of a queue, and its bytes.
 fn queue(socket: &OwnedFd, queue: i32, how_many: libc::c_ulong) -> io::Result<(u32, Vec<u8>)> {
-    set_option_i32(socket, libc::IPPROTO_TCP, TCP_REPAIR_QUEUE, queue)?;
-    let sequence = option_i32(socket, libc::IPPROTO_TCP, TCP_QUEUE_SEQ)? as u32;
+    set_option_i32(socket, libc::IPPROTO_TCP, libc::TCP_REPAIR_QUEUE, queue)?;
+    let sequence = option_i32(socket, libc::IPPROTO_TCP, libc::TCP_QUEUE_SEQ)? as u32;
     let mut content = vec![0u8; waiting(socket, how_many)?];
     if content.is_empty() {
         return Ok((sequence, content));
     }
-    // SAFETY: the buffer is valid for its length.
-    let got = unsafe {
-        libc::recv(
-            socket.as_raw_fd(),
-            content.as_mut_ptr().cast(),
-            content.len(),
-            libc::MSG_PEEK | libc::MSG_DONTWAIT,
-        )
-    };
-    if got < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let (got, _) = rustix::net::recv(socket, &mut content[..], flags)?;
     // Acknowledged meanwhile: it is the beginning of a send queue that goes.
-    content.truncate(got as usize);
+    content.truncate(got);
     Ok((sequence, content))
 }
 

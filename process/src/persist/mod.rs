@@ -229,12 +229,7 @@ impl Persister {
             // Nothing of it is borrowed any more: without us it can run on.
             tree.set_exit_kill(false)?;
         }
-        let alive: Vec<Pid> = tree
-            .processes
-            .iter()
-            .filter(|process| !process.threads.is_empty())
-            .map(|process| process.pid)
-            .collect();
+        let alive = tree.living();
         self.mirror.keep_only(&alive);
         let description = captured.tree.encode();
         let report = Report {
@@ -263,6 +258,33 @@ impl Persister {
         })
     }
 
+    /// Stores what has changed in the memory of a stopped program.
+    fn copy_changes(&mut self, stopped: &mut Stopped) -> Result<(), PersistError> {
+        let never = AtomicBool::new(false);
+        let copying = Instant::now();
+        let copied = self.mirror.copy_dirty(&never, true)?;
+        let shared = self.mirror.copy_objects(&stopped.objects)?;
+        let report = &mut stopped.report;
+        report.stored_bytes = (copied.stored_pages + shared.stored_pages) * PAGE_BYTES;
+        report.compared_bytes = (copied.compared_pages + shared.compared_pages) * PAGE_BYTES;
+        report.copy_ns = nanoseconds(copying.elapsed());
+        Ok(())
+    }
+
+    /// Makes what was stored the newest epoch.
+    fn commit(
+        &mut self,
+        report: &mut Report,
+        description: &[u8],
+        cause: Cause,
+    ) -> Result<(), PersistError> {
+        let committing = Instant::now();
+        let last_space = self.mirror.last_space();
+        report.epoch = self.mirror.store.commit(description, cause, last_space)?;
+        report.commit_ns = nanoseconds(committing.elapsed());
+        Ok(())
+    }
+
     /// Persists the program as it is now.
     ///
     /// # Errors
@@ -271,32 +293,17 @@ impl Persister {
         let started = Instant::now();
         let _precedence = Precedence::take();
         let mut stopped = self.stop(roots, then)?;
-        let report = &mut stopped.report;
-        let pids: Vec<Pid> = stopped
-            .tree
-            .processes
-            .iter()
-            .map(|process| process.pid)
-            .collect();
+        let pids = stopped.tree.pids();
         let files = std::thread::spawn(move || files::sync(&pids));
-        let never = AtomicBool::new(false);
         let round = self.mirror.scan(Program::Stands);
-        report.scanned_in(round.scan);
-        let copying = Instant::now();
-        let copied = self.mirror.copy_dirty(&never, true)?;
-        let shared = self.mirror.copy_objects(&stopped.objects)?;
-        report.stored_bytes = (copied.stored_pages + shared.stored_pages) * PAGE_BYTES;
-        report.compared_bytes = (copied.compared_pages + shared.compared_pages) * PAGE_BYTES;
-        report.copy_ns = nanoseconds(copying.elapsed());
+        stopped.report.scanned_in(round.scan);
+        self.copy_changes(&mut stopped)?;
+        let report = &mut stopped.report;
         let waiting = Instant::now();
         // A file that cannot be synced is no reason to lose the memory, too: it is logged.
         let _ = files.join();
         report.files_ns = nanoseconds(waiting.elapsed());
-        let committing = Instant::now();
-        let last_space = self.mirror.last_space();
-        let store = &mut self.mirror.store;
-        report.epoch = store.commit(&stopped.description, Cause::Persist, last_space)?;
-        report.commit_ns = nanoseconds(committing.elapsed());
+        self.commit(report, &stopped.description, Cause::Persist)?;
         report.total_ns = nanoseconds(started.elapsed());
         report.pause_ns = report.total_ns;
         match then {
@@ -329,26 +336,14 @@ impl Persister {
         let started = Instant::now();
         let precedence = Precedence::take();
         let mut stopped = self.stop(roots, Then::Continue)?;
-        let report = &mut stopped.report;
         let round = self.mirror.scan(Program::Stands);
-        report.scanned_in(round.scan);
+        stopped.report.scanned_in(round.scan);
         if self.mirror.copy_time() > pause {
             stopped.tree.thaw();
             return Ok(Background::TooMuch(self.mirror.dirty_bytes()));
         }
-        let never = AtomicBool::new(false);
-        let copying = Instant::now();
-        let copied = self.mirror.copy_dirty(&never, true)?;
-        let shared = self.mirror.copy_objects(&stopped.objects)?;
-        report.stored_bytes = (copied.stored_pages + shared.stored_pages) * PAGE_BYTES;
-        report.compared_bytes = (copied.compared_pages + shared.compared_pages) * PAGE_BYTES;
-        report.copy_ns = nanoseconds(copying.elapsed());
-        let pids: Vec<Pid> = stopped
-            .tree
-            .processes
-            .iter()
-            .map(|process| process.pid)
-            .collect();
+        self.copy_changes(&mut stopped)?;
+        let pids = stopped.tree.pids();
         stopped.tree.thaw();
         drop(precedence);
         let mut report = stopped.report;
@@ -356,11 +351,7 @@ impl Persister {
         let syncing = Instant::now();
         files::sync(&pids);
         report.files_ns = nanoseconds(syncing.elapsed());
-        let committing = Instant::now();
-        let last_space = self.mirror.last_space();
-        let store = &mut self.mirror.store;
-        report.epoch = store.commit(&stopped.description, Cause::Background, last_space)?;
-        report.commit_ns = nanoseconds(committing.elapsed());
+        self.commit(&mut report, &stopped.description, Cause::Background)?;
         report.total_ns = nanoseconds(started.elapsed());
         Ok(Background::Committed(report))
     }

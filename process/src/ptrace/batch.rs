@@ -45,13 +45,7 @@ global_asm!(
     "mov rax, [rbx]",
     "cmp rax, -1",
     "je 21f",
-    "mov rdi, [rbx + 8]",
-    "mov rsi, [rbx + 16]",
-    "mov rdx, [rbx + 24]",
-    "mov r10, [rbx + 32]",
-    "mov r8, [rbx + 40]",
-    "mov r9, [rbx + 48]",
-    "syscall",
+    call_at_rbx!(),
     "mov [rbx + 56], rax",
     "add rbx, 64",
     "jmp 20b",
@@ -141,6 +135,12 @@ impl Batch {
             arguments: all,
         });
         CallId(self.calls.len() - 1)
+    }
+
+    /// How many threads it may have calls of: those up to the last that has one.
+    fn threads(&self) -> usize {
+        let last = self.calls.iter().map(|call| call.thread).max();
+        last.unwrap_or(0) + 1
     }
 }
 
@@ -268,13 +268,7 @@ impl FrozenProcess {
                 return Ok(None);
             }
         }
-        let threads = batch
-            .calls
-            .iter()
-            .map(|call| call.thread)
-            .max()
-            .unwrap_or(0)
-            + 1;
+        let threads = batch.threads();
         // Each thread's list has an end.
         let lists = (batch.calls.len() + threads) * CALL_BYTES;
         let bytes = (LOOP_BYTES + lists + batch.answer_bytes).next_multiple_of(PAGE) as u64;
@@ -325,13 +319,7 @@ impl FrozenProcess {
         let failed = |source| Error::Memory { pid, source };
         let mut image = vec![0u8; shared.bytes as usize];
         image[..code().len()].copy_from_slice(code());
-        let threads = batch
-            .calls
-            .iter()
-            .map(|call| call.thread)
-            .max()
-            .unwrap_or(0)
-            + 1;
+        let threads = batch.threads();
         let answers_at = LOOP_BYTES + (batch.calls.len() + threads) * CALL_BYTES;
         let mut at = LOOP_BYTES;
         let mut places = vec![0; batch.calls.len()];

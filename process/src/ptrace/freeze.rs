@@ -26,6 +26,18 @@ pub struct FrozenTree {
 }
 
 impl FrozenTree {
+    /// All processes, zombies too.
+    pub fn pids(&self) -> Vec<Pid> {
+        self.processes.iter().map(|process| process.pid).collect()
+    }
+
+    /// The processes that have threads.
+    pub fn living(&self) -> Vec<Pid> {
+        let living = self.processes.iter();
+        let living = living.filter(|process| !process.threads.is_empty());
+        living.map(|process| process.pid).collect()
+    }
+
     /// Stops every thread of `roots` and of all their descendants.
     ///
     /// Threads and children that appear meanwhile are stopped, too: it scans again until it finds
@@ -458,7 +470,7 @@ fn is_zombie(pid: Pid) -> bool {
 fn is_dead_thread(pid: Pid, tid: Pid) -> bool {
     match procfs::stat(pid, tid) {
         Ok(stat) => matches!(stat.state, 'Z' | 'X'),
-        Err(error) => procfs::vanished(&error),
+        Err(error) => procfs::has_ended(&error),
     }
 }
 

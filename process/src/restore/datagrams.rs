@@ -9,7 +9,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::Error;
 use super::descriptors::owned;
-use super::socket_calls::{name, set_option, system};
+use super::error::system;
+use super::socket_calls::{name, set_option};
 use crate::state::Socket;
 
 const UDP_HEADER_BYTES: usize = 8;

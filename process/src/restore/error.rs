@@ -82,3 +82,11 @@ pub enum Error {
     #[error(transparent)]
     Ptrace(#[from] ptrace::Error),
 }
+
+/// For `map_err` of a system call of the tracker itself.
+pub(super) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::System {
+        action: action.to_owned(),
+        source,
+    }
+}

@@ -45,10 +45,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::procfs;
-use crate::ptrace::{self, FrozenTree, Pid, sys};
+use crate::ptrace::{self, FrozenProcess, FrozenTree, Pid, sys};
 use crate::state::{Process, Tree};
 use crate::store::{Snapshot, SpaceId};
 pub use error::Error;
+use error::system;
 use undo::{KillOnError, SignalsBlocked};
 
 /// What the user chooses.
@@ -96,9 +97,6 @@ pub struct LeftToFill {
     /// The process gets transparent huge pages as soon as all of its mappings are watched.
     pub huge_pages: bool,
 }
-
-const PR_SET_PDEATHSIG: u64 = 1;
-const PR_SET_THP_DISABLE: u64 = 41;
 
 /// How long a phase may take.
 const PHASE_LIMIT: Duration = Duration::from_secs(20);
@@ -306,19 +304,10 @@ fn take_over(tree: &Tree, frozen: &mut FrozenTree, hole: u64) -> Result<(), Erro
             sys::set_signal_mask(tid, thread.blocked).map_err(failed("signal mask"))?;
         }
         // Until now it would have died with its parent; from here on, with us.
-        stopped
-            .syscall(0, libc::SYS_prctl, [PR_SET_PDEATHSIG, 0, 0, 0, 0, 0])?
-            .map_err(|source| Error::System {
-                action: "set a death signal".to_owned(),
-                source,
-            })?;
+        set_death_signal(stopped, 0)?;
         let region = [hole, stub::Region::BYTES, 0, 0, 0, 0];
-        stopped
-            .syscall(0, libc::SYS_munmap, region)?
-            .map_err(|source| Error::System {
-                action: "unmap the restorer".to_owned(),
-                source,
-            })?;
+        let unmapped = stopped.syscall(0, libc::SYS_munmap, region)?;
+        unmapped.map_err(system("unmap the restorer"))?;
         stopped.end_injections();
         if process.stopped {
             // SAFETY: no memory involved. It takes effect when the process is thawed.
@@ -333,12 +322,20 @@ fn allow_huge_pages(frozen: &mut FrozenTree, pid: Pid) -> Result<(), ptrace::Err
     let stopped = frozen
         .process_mut(pid)
         .ok_or(ptrace::Error::Gone { tid: pid })?;
-    let allowed = stopped.syscall(0, libc::SYS_prctl, [PR_SET_THP_DISABLE, 0, 0, 0, 0, 0])?;
+    let allow = [libc::PR_SET_THP_DISABLE as u64, 0, 0, 0, 0, 0];
+    let allowed = stopped.syscall(0, libc::SYS_prctl, allow)?;
     stopped.end_injections();
     if let Err(error) = allowed {
         tracing::warn!(pid, "it gets no huge pages any more: {error}");
     }
     Ok(())
+}
+
+/// The signal that a process gets when its parent dies; 0: none.
+fn set_death_signal(stopped: &mut FrozenProcess, signal: u64) -> Result<(), Error> {
+    let arguments = [libc::PR_SET_PDEATHSIG as u64, signal, 0, 0, 0, 0];
+    let set = stopped.syscall(0, libc::SYS_prctl, arguments)?;
+    set.map(|_| ()).map_err(system("set a death signal"))
 }
 
 /// Sets the parent death signals of main threads.
@@ -352,13 +349,7 @@ fn death_signals(tree: &Tree, frozen: &mut FrozenTree) -> Result<(), Error> {
         let stopped = frozen
             .process_mut(pid)
             .ok_or(Error::Ptrace(ptrace::Error::Gone { tid: pid }))?;
-        let arguments = [PR_SET_PDEATHSIG, signal, 0, 0, 0, 0];
-        stopped
-            .syscall(0, libc::SYS_prctl, arguments)?
-            .map_err(|source| Error::System {
-                action: "set a death signal".to_owned(),
-                source,
-            })?;
+        set_death_signal(stopped, signal)?;
         stopped.end_injections();
     }
     Ok(())

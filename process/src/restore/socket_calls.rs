@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::Error;
 use super::descriptors::owned;
+use super::error::system;
 use crate::state::Socket;
 
 pub(super) fn new(socket: &Socket) -> Result<OwnedFd, Error> {
@@ -76,13 +77,6 @@ pub(super) fn set_option(fd: i32, level: i32, name: i32, value: &[u8]) -> io::Re
         Ok(())
     } else {
         Err(io::Error::last_os_error())
-    }
-}
-
-pub(super) fn system(action: &'static str) -> impl FnOnce(io::Error) -> Error {
-    move |source| Error::System {
-        action: action.to_owned(),
-        source,
     }
 }
 

@@ -4,12 +4,13 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
+use rustix::net::SendFlags;
+
 use super::Error;
 use super::datagrams;
 use super::descriptors::owned;
-use super::socket_calls::{
-    name, new, reset_connection, set_option, set_options, system, unix_path,
-};
+use super::error::system;
+use super::socket_calls::{name, new, reset_connection, set_option, set_options, unix_path};
 use super::tcp::Connections;
 use crate::state::{Socket, SocketState, Tree};
 
@@ -265,21 +266,10 @@ fn remove_stale(socket: &Socket) -> Result<Option<std::fs::Metadata>, Error> {
 fn send(socket: &OwnedFd, message: &[u8]) -> Result<(), Error> {
     let mut rest = message;
     loop {
-        // SAFETY: the message is valid for its length.
-        let sent = unsafe {
-            libc::send(
-                socket.as_raw_fd(),
-                rest.as_ptr().cast(),
-                rest.len(),
-                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
-            )
-        };
-        if sent < 0 {
-            return Err(system("fill the queue of a socket")(
-                io::Error::last_os_error(),
-            ));
-        }
-        rest = &rest[sent as usize..];
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = rustix::net::send(socket, rest, flags)
+            .map_err(|error| system("fill the queue of a socket")(error.into()))?;
+        rest = &rest[sent..];
         if rest.is_empty() {
             return Ok(());
         }

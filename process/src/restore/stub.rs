@@ -33,6 +33,19 @@ const END: u64 = u64::MAX;
 const WAIT: u64 = u64::MAX - 1;
 const REPORT: u64 = u64::MAX - 2;
 
+/// Counts an event in the control block, and wakes the tracker (`futex(FUTEX_WAKE)`).
+macro_rules! count_event {
+    () => {
+        "lock inc dword ptr [r12 + 8]
+         lea rdi, [r12 + 8]
+         mov eax, 202
+         mov esi, 1
+         mov edx, 0x7fffffff
+         xor r10d, r10d
+         syscall"
+    };
+}
+
 global_asm!(
     ".pushsection .text.dormouse_stub,\"ax\",@progbits",
     ".globl dormouse_stub_start",
@@ -43,13 +56,7 @@ global_asm!(
     "mov rax, [rbx]",
     "cmp rax, -3",
     "jae 30f",
-    "mov rdi, [rbx + 8]",
-    "mov rsi, [rbx + 16]",
-    "mov rdx, [rbx + 24]",
-    "mov r10, [rbx + 32]",
-    "mov r8, [rbx + 40]",
-    "mov r9, [rbx + 48]",
-    "syscall",
+    call_at_rbx!(),
     // A new task goes on with its own list.
     "test rax, rax",
     "jnz 21f",
@@ -98,13 +105,7 @@ global_asm!(
     // Report and go on.
     "33:",
     "lock inc dword ptr [r12]",
-    "lock inc dword ptr [r12 + 8]",
-    "lea rdi, [r12 + 8]",
-    "mov eax, 202",
-    "mov esi, 1",
-    "mov edx, 0x7fffffff",
-    "xor r10d, r10d",
-    "syscall",
+    count_event!(),
     "jmp 24b",
     // The end: report and park.
     "34:",
@@ -115,13 +116,7 @@ global_asm!(
     "mov [r12 + 16], rbx",
     "lock inc dword ptr [r12 + 4]",
     "41:",
-    "lock inc dword ptr [r12 + 8]",
-    "lea rdi, [r12 + 8]",
-    "mov eax, 202",
-    "mov esi, 1",
-    "mov edx, 0x7fffffff",
-    "xor r10d, r10d",
-    "syscall",
+    count_event!(),
     "42:",
     "mov eax, 34",
     "syscall",
@@ -212,6 +207,17 @@ impl List {
             },
         });
         self.operations.last_mut().expect("just added")
+    }
+
+    /// Adds a `prctl(2)` that must succeed.
+    pub fn prctl(
+        &mut self,
+        option: libc::c_int,
+        arguments: &[u64],
+        action: &'static str,
+    ) -> &mut Operation {
+        let all = [&[option as u64], arguments].concat();
+        self.call(libc::SYS_prctl, &all, action)
     }
 
     /// Adds: wait until the tracker opens this gate.

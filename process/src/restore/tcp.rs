@@ -8,18 +8,12 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::socket_calls::{name, new, reset_connection, set_option, set_options, system};
+use super::error::system;
+use super::socket_calls::{name, new, reset_connection, set_option, set_options};
 use super::{Error, leftover};
 use crate::capture::drop_all;
 use crate::state::{Socket, SocketState, TcpConnection, Tree};
 
-const TCP_REPAIR: i32 = 19;
-const TCP_REPAIR_QUEUE: i32 = 20;
-const TCP_QUEUE_SEQ: i32 = 21;
-const TCP_REPAIR_OPTIONS: i32 = 22;
-const TCP_TIMESTAMP: i32 = 24;
-const TCP_REPAIR_WINDOW: i32 = 29;
-const SO_BUF_LOCK: i32 = 72;
 /// The kernel's name of a connection's state (include/net/tcp_states.h).
 const TCP_CLOSE: u8 = 7;
 const REPAIR_ON: i32 = 1;
@@ -126,15 +120,15 @@ fn make(socket: &Socket, connection: &TcpConnection) -> io::Result<OwnedFd> {
     let made = new(socket).map_err(io::Error::other)?;
     let (fd, tcp) = (made.as_raw_fd(), libc::IPPROTO_TCP);
     drop_all(&made)?;
-    integer(fd, tcp, TCP_REPAIR, REPAIR_ON)?;
+    integer(fd, tcp, libc::TCP_REPAIR, REPAIR_ON)?;
     let queues = [
         (RECEIVE_QUEUE, &connection.receive),
         (SEND_QUEUE, &connection.send),
     ];
     for (queue, (after_last, content)) in queues {
         let first = after_last.wrapping_sub(content.len() as u32);
-        integer(fd, tcp, TCP_REPAIR_QUEUE, queue)?;
-        integer(fd, tcp, TCP_QUEUE_SEQ, first as i32)?;
+        integer(fd, tcp, libc::TCP_REPAIR_QUEUE, queue)?;
+        integer(fd, tcp, libc::TCP_QUEUE_SEQ, first as i32)?;
     }
     let (address, peer) = (&socket.address, &connection.peer);
     // SAFETY: both addresses are valid for their lengths.
@@ -162,9 +156,9 @@ fn make(socket: &Socket, connection: &TcpConnection) -> io::Result<OwnedFd> {
         .iter()
         .flat_map(|&(which, value)| words(&[which, value]))
         .collect();
-    set_option(fd, tcp, TCP_REPAIR_OPTIONS, &options)?;
+    set_option(fd, tcp, libc::TCP_REPAIR_OPTIONS, &options)?;
     if let Some(now) = connection.timestamp {
-        integer(fd, tcp, TCP_TIMESTAMP, now as i32)?;
+        integer(fd, tcp, libc::TCP_TIMESTAMP, now as i32)?;
     }
     let buffers = [
         (libc::SO_RCVBUFFORCE, connection.receive.1.len()),
@@ -174,16 +168,16 @@ fn make(socket: &Socket, connection: &TcpConnection) -> io::Result<OwnedFd> {
         let room = i32::try_from(bytes * 2 + OVERHEAD_BYTES).unwrap_or(i32::MAX / 2);
         integer(fd, libc::SOL_SOCKET, buffer, room)?;
         // The kernel goes on choosing the size, unless the program did.
-        integer(fd, libc::SOL_SOCKET, SO_BUF_LOCK, 0)?;
+        integer(fd, libc::SOL_SOCKET, libc::SO_BUF_LOCK, 0)?;
     }
     for (queue, content) in [
         (RECEIVE_QUEUE, &connection.receive.1[..]),
         (SEND_QUEUE, sent(connection).0),
     ] {
-        integer(fd, tcp, TCP_REPAIR_QUEUE, queue)?;
+        integer(fd, tcp, libc::TCP_REPAIR_QUEUE, queue)?;
         send(fd, content)?;
     }
-    set_option(fd, tcp, TCP_REPAIR_WINDOW, &words(&connection.window))?;
+    set_option(fd, tcp, libc::TCP_REPAIR_WINDOW, &words(&connection.window))?;
     Ok(made)
 }
 
@@ -196,7 +190,7 @@ fn sent(connection: &TcpConnection) -> (&[u8], &[u8]) {
 fn resume(made: &OwnedFd, socket: &Socket, connection: &TcpConnection) -> io::Result<()> {
     let fd = made.as_raw_fd();
     integer(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)?;
-    integer(fd, libc::IPPROTO_TCP, TCP_REPAIR, REPAIR_OFF)?;
+    integer(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_OFF)?;
     // On a short way the answer to the probe is here already. A call that fails because of it
     // takes the error away, and the program would read an end instead of a reset.
     if is_closed(fd)? {

@@ -295,20 +295,7 @@ fn validate_sockets(tree: &Tree) -> Result<(), Invalid> {
 }
 
 fn layout(pid: i32, layout: &Layout) -> Result<(), Invalid> {
-    let addresses = [
-        layout.start_code,
-        layout.end_code,
-        layout.start_data,
-        layout.end_data,
-        layout.start_brk,
-        layout.brk,
-        layout.start_stack,
-        layout.arg_start,
-        layout.arg_end,
-        layout.env_start,
-        layout.env_end,
-    ];
-    if addresses.iter().any(|&address| address > TASK_END) {
+    if layout.addresses().iter().any(|&address| address > TASK_END) {
         return Err(Invalid::Bad {
             what: format!("memory layout of process {pid}"),
             why: "outside of user space",

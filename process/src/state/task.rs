@@ -68,6 +68,42 @@ pub struct Process {
     pub threads: Vec<Thread>,
 }
 
+impl Process {
+    /// A process with nothing in it.
+    pub fn empty(pid: i32, parent: i32) -> Self {
+        Self {
+            pid,
+            parent,
+            group: 0,
+            session: 0,
+            zombie: None,
+            stopped: false,
+            space: SpaceId(0),
+            layout: Layout::default(),
+            auxv: Vec::new(),
+            executable: 0,
+            directory: "/".to_owned(),
+            root: None,
+            umask: 0,
+            limits: Vec::new(),
+            dumpable: 1,
+            subreaper: false,
+            personality: 0,
+            thp_disabled: false,
+            oom_score_adj: 0,
+            membarrier: 0,
+            actions: Vec::new(),
+            pending: Vec::new(),
+            interval_timers: [(0, 0); 3],
+            timers: Vec::new(),
+            mappings: Vec::new(),
+            descriptors: Vec::new(),
+            locks: Vec::new(),
+            threads: Vec::new(),
+        }
+    }
+}
+
 /// What a process does about a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {

@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::procfs::Layout;
 use crate::store::SpaceId;
 
 fn thread(tid: i32) -> Thread {
@@ -45,26 +44,11 @@ fn thread(tid: i32) -> Thread {
 
 fn process(pid: i32, parent: i32) -> Process {
     Process {
-        pid,
-        parent,
         group: pid,
-        session: 0,
-        zombie: None,
-        stopped: false,
         space: SpaceId(pid as u32),
-        layout: Layout::default(),
         auxv: vec![(33, 0x7fff_0000_0000)],
-        executable: 0,
-        directory: "/".to_owned(),
-        root: None,
         umask: 0o22,
         limits: vec![(u64::MAX, u64::MAX); 16],
-        dumpable: 1,
-        subreaper: false,
-        personality: 0,
-        thp_disabled: false,
-        oom_score_adj: 0,
-        membarrier: 0,
         actions: vec![Action {
             signal: 15,
             handler: 0x5555,
@@ -72,9 +56,6 @@ fn process(pid: i32, parent: i32) -> Process {
             restorer: 0,
             mask: 0,
         }],
-        pending: vec![],
-        interval_timers: [(0, 0); 3],
-        timers: vec![],
         mappings: vec![
             Mapping {
                 start: 0x1000,
@@ -107,8 +88,8 @@ fn process(pid: i32, parent: i32) -> Process {
             close_on_exec: false,
             file: 0,
         }],
-        locks: vec![],
         threads: vec![thread(pid), thread(pid + 1)],
+        ..Process::empty(pid, parent)
     }
 }
 

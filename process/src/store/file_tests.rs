@@ -18,6 +18,15 @@ fn fill(store: &mut Store, value: u8) {
     }
 }
 
+/// A store with one epoch of filled pages.
+fn committed(directory: &Path) -> (PathBuf, Store) {
+    let path = store_in(directory);
+    let mut store = Store::open(&path, "cache", Access::Create, None).unwrap();
+    fill(&mut store, 7);
+    store.commit(b"", Cause::Persist, 1).unwrap();
+    (path, store)
+}
+
 #[test]
 fn an_epoch_is_there_after_the_store_was_closed() {
     let directory = tempfile::tempdir().unwrap();
@@ -124,10 +133,7 @@ fn a_limit_is_kept_and_the_last_epoch_too() {
 #[test]
 fn a_damaged_page_is_named() {
     let directory = tempfile::tempdir().unwrap();
-    let path = store_in(directory.path());
-    let mut store = Store::open(&path, "cache", Access::Create, None).unwrap();
-    fill(&mut store, 7);
-    store.commit(b"", Cause::Persist, 1).unwrap();
+    let (path, store) = committed(directory.path());
     let extent = store
         .snapshot()
         .unwrap()
@@ -145,10 +151,7 @@ fn a_damaged_page_is_named() {
 #[test]
 fn nothing_is_left_to_restore_after_clear_and_nothing_at_all_after_remove() {
     let directory = tempfile::tempdir().unwrap();
-    let path = store_in(directory.path());
-    let mut store = Store::open(&path, "cache", Access::Create, None).unwrap();
-    fill(&mut store, 7);
-    store.commit(b"", Cause::Persist, 1).unwrap();
+    let (path, mut store) = committed(directory.path());
     store.clear().unwrap();
     assert!(store.snapshot().is_none());
     drop(store);

@@ -11,12 +11,17 @@ fn own_pages(count: usize) -> (Vec<u8>, usize) {
     (bytes, skip)
 }
 
+fn new_store() -> (tempfile::TempDir, Store) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = path_of(directory.path(), "x").unwrap();
+    let store = Store::open(&path, "x", Access::Create, None).unwrap();
+    (directory, store)
+}
+
 /// The pages of this very process, scattered, with a hole among them.
 #[test]
 fn what_is_copied_is_what_was_there_and_a_hole_is_named() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = path_of(directory.path(), "x").unwrap();
-    let mut store = Store::open(&path, "x", Access::Create, None).unwrap();
+    let (_directory, mut store) = new_store();
     let (bytes, skip) = own_pages(1000);
     let first = (bytes.as_ptr().addr() + skip) as u64 / PAGE_BYTES;
     let space = SpaceId(1);
@@ -71,9 +76,7 @@ fn what_is_copied_is_what_was_there_and_a_hole_is_named() {
 
 #[test]
 fn a_copy_that_is_stopped_says_what_it_did_not_reach() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = path_of(directory.path(), "x").unwrap();
-    let mut store = Store::open(&path, "x", Access::Create, None).unwrap();
+    let (_directory, mut store) = new_store();
     let (bytes, skip) = own_pages(10);
     let first = (bytes.as_ptr().addr() + skip) as u64 / PAGE_BYTES;
     let mut placed = Vec::new();

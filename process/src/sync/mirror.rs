@@ -146,13 +146,7 @@ impl Mirror {
     /// # Errors
     /// A process ended while it was stopped.
     pub fn take_in(&mut self, tree: &mut FrozenTree) -> Result<(), crate::ptrace::Error> {
-        let alive: Vec<Pid> = tree
-            .processes
-            .iter()
-            .filter(|process| !process.threads.is_empty())
-            .map(|process| process.pid)
-            .collect();
-        self.keep_only(&alive);
+        self.keep_only(&tree.living());
         for process in &mut tree.processes {
             if process.threads.is_empty() {
                 continue;

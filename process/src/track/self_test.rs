@@ -130,10 +130,10 @@ impl Test {
         };
         pagemap::scan(&self.pagemap, &area, protect, |region| {
             let first = (region.start - area.start) as usize / PAGE;
-            let pages = first..first + region.pages() as usize;
-            if region.is_private_content() {
+            let pages = first..first + pagemap::page_count(&region) as usize;
+            if pagemap::is_private_content(&region) {
                 there.extend(pages.clone());
-                if region.categories & WRITTEN != 0 {
+                if region.has(WRITTEN) {
                     written.extend(pages);
                 }
             }

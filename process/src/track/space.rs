@@ -69,7 +69,7 @@ pub struct Scan {
 fn range_of(region: &Region) -> PageRange {
     PageRange {
         page: region.start / PAGE_BYTES,
-        count: region.pages(),
+        count: pagemap::page_count(region),
     }
 }
 
@@ -161,7 +161,7 @@ impl Space {
         let suspects = |found: &mut Vec<(Region, State)>, protect| {
             found.clear();
             pagemap::scan(pagemap, area, protect, |region| {
-                if region.is_private_content() {
+                if pagemap::is_private_content(&region) {
                     found.push((region, State::Suspect));
                 }
             })
@@ -171,8 +171,8 @@ impl Space {
             return Ok(found);
         };
         let scanned = pagemap::scan(pagemap, area, Protect::Written, |region| {
-            if region.is_private_content() {
-                let written = region.categories & WRITTEN != 0;
+            if pagemap::is_private_content(&region) {
+                let written = region.has(WRITTEN);
                 let state = if written {
                     State::Written
                 } else {
@@ -222,7 +222,10 @@ impl Space {
 }
 
 fn pages(found: &[(Region, State)]) -> u64 {
-    found.iter().map(|(region, _)| region.pages()).sum()
+    found
+        .iter()
+        .map(|(region, _)| pagemap::page_count(region))
+        .sum()
 }
 
 /// Whether the memory that a userfaultfd belongs to is gone. Registering then returns ENOMEM, as if

@@ -23,22 +23,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
+
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 8U
 #endif
 #ifndef MAP_DROPPABLE
 #define MAP_DROPPABLE 8
 #endif
-
-static int failures;
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			printf("line %d: %s (errno %d)\n", __LINE__, #condition, errno);           \
-			failures++;                                                                \
-		}                                                                                  \
-	} while (0)
 
 static volatile sig_atomic_t prof, virtual, io_fd, io_signal;
 

@@ -32,15 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static int failures;
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			printf("line %d: %s (errno %d)\n", __LINE__, #condition, errno);           \
-			failures++;                                                                \
-		}                                                                                  \
-	} while (0)
+#include "check.h"
 
 static volatile sig_atomic_t got_usr1, got_alarm, got_timer, on_stack;
 static char stack[65536];

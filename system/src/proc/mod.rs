@@ -1,6 +1,7 @@
 //! Processes and threads, from `/proc`.
 
 pub mod numa_maps;
+pub mod pagemap;
 mod stat;
 mod status;
 

@@ -1,17 +1,11 @@
 //! Memory: unmaps the tracker's mappings and creates the program's.
 
 use super::super::Error;
-use super::super::PR_SET_THP_DISABLE;
 use super::super::stub::{Check, List};
 use super::{MAP_IMAGE, Writer};
 use crate::state::{Backing, KernelPart, Mapping, Process, advice};
 
 /// Linux 6.11; a kind of mapping, like `MAP_PRIVATE`.
-const MAP_DROPPABLE: i32 = 8;
-const PR_SET_MM: u64 = 35;
-const PR_SET_MM_MAP: u64 = 14;
-const PR_SET_VMA: u64 = 0x5356_4d41;
-const PR_SET_VMA_ANON_NAME: u64 = 0;
 const TASK_END: u64 = crate::state::TASK_END;
 /// The lowest address that may be unmapped without asking.
 const LOWEST: u64 = 0;
@@ -22,9 +16,9 @@ impl Writer<'_> {
     pub(super) fn huge_pages(&self, list: &mut List, process: &Process) {
         // It may have inherited ours.
         let off = process.thp_disabled || !self.copy_all;
-        let call = list.call(
-            libc::SYS_prctl,
-            &[PR_SET_THP_DISABLE, u64::from(off), 0, 0, 0],
+        let call = list.prctl(
+            libc::PR_SET_THP_DISABLE,
+            &[u64::from(off), 0, 0, 0],
             "switch huge pages off or on",
         );
         if !off {
@@ -75,7 +69,7 @@ impl Writer<'_> {
         let kind = if mapping.shared {
             libc::MAP_SHARED
         } else if has(advice::DROPPABLE) && mapping.backing == Backing::Anonymous {
-            MAP_DROPPABLE
+            libc::MAP_DROPPABLE
         } else {
             libc::MAP_PRIVATE
         };
@@ -162,8 +156,8 @@ impl Writer<'_> {
         }
         if let Some(name) = &mapping.name {
             let name = self.string(name)?;
-            let arguments = [PR_SET_VMA, PR_SET_VMA_ANON_NAME, start, bytes, name];
-            list.call(libc::SYS_prctl, &arguments, "name memory")
+            let kind = libc::PR_SET_VMA_ANON_NAME as u64;
+            list.prctl(libc::PR_SET_VMA, &[kind, start, bytes, name], "name memory")
                 .expect(Check::Any);
         }
         Ok(())
@@ -178,26 +172,13 @@ impl Writer<'_> {
             .chain([0, 0])
             .collect();
         let vector = self.words(&auxv)?;
-        let layout = &process.layout;
         let executable = self.pool.image(self.tree, process.executable, false)? as u64;
-        let map = self.words(&[
-            layout.start_code,
-            layout.end_code,
-            layout.start_data,
-            layout.end_data,
-            layout.start_brk,
-            layout.brk,
-            layout.start_stack,
-            layout.arg_start,
-            layout.arg_end,
-            layout.env_start,
-            layout.env_end,
-            vector,
-            (auxv.len() * 8) as u64 | executable << 32,
-        ])?;
-        list.call(
-            libc::SYS_prctl,
-            &[PR_SET_MM, PR_SET_MM_MAP, map, 104, 0],
+        let mut map = process.layout.addresses().to_vec();
+        map.extend([vector, (auxv.len() * 8) as u64 | executable << 32]);
+        let map = self.words(&map)?;
+        list.prctl(
+            libc::PR_SET_MM,
+            &[libc::PR_SET_MM_MAP as u64, map, 104, 0],
             "set the memory layout",
         );
         for mapping in &process.mappings {

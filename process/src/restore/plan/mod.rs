@@ -24,7 +24,6 @@ pub const CREATE_TASK: &str = "create a process or thread with its number";
 /// Name of the operation that maps a file.
 pub const MAP_IMAGE: &str = "map a file";
 
-const PR_SET_PDEATHSIG: u64 = 1;
 const ERESTART_RESTARTBLOCK: u64 = (-516i64) as u64;
 /// The written plan.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::Error;
 use super::super::stub::{Check, List};
-use super::{PR_SET_PDEATHSIG, Writer};
+use super::Writer;
 use crate::state::Tree;
 
 /// Processes that are not created by their parents, and their creators.
@@ -232,9 +232,9 @@ impl Writer<'_> {
 }
 
 pub(super) fn die_with_parent(list: &mut List) {
-    list.call(
-        libc::SYS_prctl,
-        &[PR_SET_PDEATHSIG, libc::SIGKILL as u64],
+    list.prctl(
+        libc::PR_SET_PDEATHSIG,
+        &[libc::SIGKILL as u64],
         "ask to die with its parent",
     );
 }

@@ -2,20 +2,12 @@
 
 use super::super::Error;
 use super::super::stub::{Check, List};
-use super::{PR_SET_PDEATHSIG, Writer};
+use super::Writer;
 use crate::state::{Process, Thread};
 
-const PR_SET_DUMPABLE: u64 = 4;
-const PR_SET_NAME: u64 = 15;
-const PR_SET_SECUREBITS: u64 = 28;
-const PR_CAPBSET_DROP: u64 = 24;
-const PR_SET_CHILD_SUBREAPER: u64 = 36;
-const PR_SET_NO_NEW_PRIVS: u64 = 38;
-const PR_CAP_AMBIENT: u64 = 47;
-const PR_CAP_AMBIENT_RAISE: u64 = 2;
-const PR_TIMER_CREATE_RESTORE_IDS: u64 = 77;
+const PR_TIMER_CREATE_RESTORE_IDS: i32 = 77;
 /// Ids are taken by force: kept root's powers while user numbers change.
-const SECBIT_NO_SETUID_FIXUP: u64 = 1 << 2;
+const SECBIT_NO_SETUID_FIXUP: u64 = libc::SECBIT_NO_SETUID_FIXUP as u64;
 /// Numbers that are counted through on kernels where timers cannot be given theirs.
 const TIMER_GAP_MAX: i32 = 10_000;
 
@@ -51,10 +43,9 @@ impl Writer<'_> {
             &[u64::from(process.personality)],
             "set its personality",
         );
-        let prctl = libc::SYS_prctl;
-        list.call(
-            prctl,
-            &[PR_SET_CHILD_SUBREAPER, u64::from(process.subreaper)],
+        list.prctl(
+            libc::PR_SET_CHILD_SUBREAPER,
+            &[u64::from(process.subreaper)],
             "be a subreaper",
         );
         for command in MEMBARRIER_REGISTER
@@ -172,7 +163,7 @@ impl Writer<'_> {
         self.tasks += 1;
         let main = thread.tid == process.pid;
         let name = self.string(&thread.name)?;
-        list.call(libc::SYS_prctl, &[PR_SET_NAME, name], "set its name");
+        list.prctl(libc::PR_SET_NAME, &[name], "set its name");
         let (stack, flags, bytes) = thread.alternate_stack;
         // Whether it stands on that stack is seen from its stack pointer.
         let flags = flags & !libc::SS_ONSTACK;
@@ -233,32 +224,24 @@ impl Writer<'_> {
         if main {
             // A change of credentials resets this, too. The program's own value is set when the
             // tracker has taken over.
-            list.call(
-                libc::SYS_prctl,
-                &[PR_SET_PDEATHSIG, libc::SIGKILL as u64],
+            list.prctl(
+                libc::PR_SET_PDEATHSIG,
+                &[libc::SIGKILL as u64],
                 "ask to die with its parent",
             );
             // A change of credentials resets this.
-            list.call(
-                libc::SYS_prctl,
-                &[PR_SET_DUMPABLE, process.dumpable.min(1) as u64],
+            list.prctl(
+                libc::PR_SET_DUMPABLE,
+                &[process.dumpable.min(1) as u64],
                 "be dumpable",
             );
         }
         if !main && thread.parent_death_signal != 0 {
             let signal = thread.parent_death_signal as u64;
-            list.call(
-                libc::SYS_prctl,
-                &[PR_SET_PDEATHSIG, signal],
-                "set its death signal",
-            );
+            list.prctl(libc::PR_SET_PDEATHSIG, &[signal], "set its death signal");
         }
         if thread.credentials.no_new_privileges {
-            list.call(
-                libc::SYS_prctl,
-                &[PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0],
-                "forgo privileges",
-            );
+            list.prctl(libc::PR_SET_NO_NEW_PRIVS, &[1, 0, 0, 0], "forgo privileges");
         }
         Ok(())
     }
@@ -267,17 +250,12 @@ impl Writer<'_> {
         if process.timers.is_empty() {
             return Ok(());
         }
-        let prctl = libc::SYS_prctl;
         // From Linux 6.15 a timer can be given its number. Before, numbers are handed out in
         // turn: those that are not wanted are deleted again.
         // SAFETY: no memory involved.
-        let by_number = unsafe { libc::prctl(PR_TIMER_CREATE_RESTORE_IDS as i32, 2, 0, 0, 0) } >= 0;
+        let by_number = unsafe { libc::prctl(PR_TIMER_CREATE_RESTORE_IDS, 2, 0, 0, 0) } >= 0;
         if by_number {
-            list.call(
-                prctl,
-                &[PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0],
-                "number timers",
-            );
+            list.prctl(PR_TIMER_CREATE_RESTORE_IDS, &[1, 0, 0, 0], "number timers");
         }
         let mut next_id = 0;
         let mut timers: Vec<_> = process.timers.iter().collect();
@@ -331,11 +309,7 @@ impl Writer<'_> {
             );
         }
         if by_number {
-            list.call(
-                prctl,
-                &[PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0, 0],
-                "number timers",
-            );
+            list.prctl(PR_TIMER_CREATE_RESTORE_IDS, &[0, 0, 0, 0], "number timers");
         }
         Ok(())
     }
@@ -345,10 +319,9 @@ impl Writer<'_> {
         if *wanted == crate::capture::own_credentials(wanted.no_new_privileges) {
             return Ok(());
         }
-        let prctl = libc::SYS_prctl;
-        list.call(
-            prctl,
-            &[PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP],
+        list.prctl(
+            libc::PR_SET_SECUREBITS,
+            &[SECBIT_NO_SETUID_FIXUP],
             "prepare to change its credentials",
         );
         let groups: Vec<u8> = wanted
@@ -376,11 +349,11 @@ impl Writer<'_> {
         let [inheritable, permitted, effective, bounding, ambient] = wanted.capabilities;
         let own = crate::capture::own_credentials(false).capabilities[3];
         for capability in (0..64u64).filter(|bit| own & !bounding & 1 << bit != 0) {
-            list.call(prctl, &[PR_CAPBSET_DROP, capability], "drop a capability");
+            list.prctl(libc::PR_CAPBSET_DROP, &[capability], "drop a capability");
         }
-        list.call(
-            prctl,
-            &[PR_SET_SECUREBITS, u64::from(wanted.securebits)],
+        list.prctl(
+            libc::PR_SET_SECUREBITS,
+            &[u64::from(wanted.securebits)],
             "set its securebits",
         );
         // struct __user_cap_header_struct, then two of __user_cap_data_struct.
@@ -393,9 +366,9 @@ impl Writer<'_> {
         ])?;
         list.call(libc::SYS_capset, &[header, data], "set its capabilities");
         for capability in (0..64u64).filter(|bit| ambient & 1 << bit != 0) {
-            list.call(
-                prctl,
-                &[PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0],
+            list.prctl(
+                libc::PR_CAP_AMBIENT,
+                &[libc::PR_CAP_AMBIENT_RAISE as u64, capability, 0, 0],
                 "raise a capability",
             );
         }
