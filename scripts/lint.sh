@@ -20,5 +20,5 @@ echo "lint: codespell: ${#texts[@]} files clean"
 scripts/lint-words.sh
 python3 scripts/lint/links.py
 scripts/checkpatch.sh
-scripts/circles.py system report devices process cli machine lab/guest tests
+scripts/circles.py bandwidth cli devices lab machine process report system tests
 echo "lint: no import circles"

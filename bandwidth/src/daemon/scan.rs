@@ -7,6 +7,7 @@
 
 use super::counter::Reading;
 use super::idle::{IDLE_THRESHOLD_CPUS, Roster, Sum, Turn, of_interval};
+use super::user::IdleState;
 use super::{Daemon, Notice, User, sampling};
 use crate::allocate::Load;
 use crate::enforce::meter::{Meter, Total};
@@ -15,16 +16,6 @@ use crate::estimate::{Activity, Estimate, GroupSample, TaskEstimate, TaskId, Tas
 
 /// The number of all idle users together; users' numbers begin at 1.
 const IDLE_USERS: u64 = u64::MAX;
-
-/// The state of an idle user.
-#[derive(Clone, Debug, Default)]
-pub(super) struct IdleState {
-    /// Its assumed CPUs.
-    rate: f64,
-    /// Time, and charges of each node, up to which it is charged.
-    charged_ns: u64,
-    paid: Vec<f64>,
-}
 
 /// State of all users together.
 #[derive(Debug, Default)]

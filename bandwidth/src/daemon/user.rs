@@ -1,9 +1,18 @@
 //! A user of the device: a cgroup whose traffic is accounted and may be limited.
 
-use super::scan::IdleState;
 use crate::enforce::cgroup::{Cgroup, Usage};
 use crate::enforce::meter::Meter;
 use crate::enforce::quota::Overrun;
+
+/// The state of an idle user.
+#[derive(Clone, Debug, Default)]
+pub(super) struct IdleState {
+    /// Its assumed CPUs.
+    pub(super) rate: f64,
+    /// Time, and charges of each node, up to which it is charged.
+    pub(super) charged_ns: u64,
+    pub(super) paid: Vec<f64>,
+}
 
 /// A cgroup that uses the device.
 pub struct User {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{find_program, run};
 use super::context::{Context, Made};
-use super::kernel::unpack;
+use super::packages::unpack;
 use super::{BuildError, BuildEvent, BuildOptions, BuildProgress, Step, StepReport};
 use super::{binaries, cpio};
 use crate::apt::{Apt, AptError, ArchiveFile, parse};

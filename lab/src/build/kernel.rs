@@ -1,13 +1,10 @@
 //! Unpacks the distribution's kernel: its image, modules and headers. Nothing is installed.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
-use super::command::{find_program, run};
 use super::context::{Context, Made};
-use super::plan::KernelPackages;
+use super::packages::{KernelPackages, apt, unpack};
 use super::{BuildError, Step};
-use crate::apt::Apt;
 use crate::cache::Key;
 
 /// An unpacked kernel.
@@ -87,16 +84,4 @@ pub(crate) fn kernel(
         }
     }
     Ok(kernel)
-}
-
-/// apt with the machine's own sources, with the package lists that the plan came from.
-pub(crate) fn apt(context: &Context<'_>) -> Result<Apt, crate::apt::AptError> {
-    Apt::machine(&context.cache.state_folder("apt/machine"))
-}
-
-/// Unpacks a binary package without running anything of it.
-pub(crate) fn unpack(package: &Path, root: &Path, log: &Path) -> Result<(), BuildError> {
-    let mut command = Command::new(find_program("dpkg-deb", "dpkg")?);
-    command.arg("--extract").arg(package).arg(root);
-    run(&mut command, "unpacking a package", log)
 }

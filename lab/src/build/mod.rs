@@ -15,6 +15,7 @@ mod initrd;
 mod kernel;
 mod module;
 mod modules;
+mod packages;
 mod payload;
 mod plan;
 mod progress;
@@ -42,7 +43,8 @@ pub use stock::{StockKernel, build_stock, stock_kernels};
 use crate::apt::{AptError, ArchiveFile};
 use crate::cache::Cache;
 use context::Context;
-use plan::{KernelPackages, Plan};
+use packages::KernelPackages;
+use plan::Plan;
 
 /// Which of the distribution's 6.12 kernels the machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -200,7 +202,7 @@ fn make(
             Ok::<_, BuildError>((kernel, module))
         });
         let firmware = scope.spawn(|| firmware::firmware(context, plan));
-        let rootfs = scope.spawn(|| rootfs::rootfs(context, plan));
+        let rootfs = scope.spawn(|| rootfs::rootfs(context, &plan.rootfs));
 
         let (kernel, module) = join(kernel_and_module)?;
         let binaries = join(binaries)?;

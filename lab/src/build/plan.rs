@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::context::{Context, Running};
+use super::packages::{KernelPackages, apt};
 use super::{BuildError, Flavour, Step, rootfs};
 use crate::apt::{Apt, AptError, ArchiveFile, parse};
 use crate::cache::{Cache, Key};
@@ -29,36 +30,6 @@ pub(crate) struct Plan {
     /// From the first suites of `COREBOOT_SUITES`, as far as they were asked.
     pub coreboot: Vec<SourcePackage>,
     pub rootfs: Vec<ArchiveFile>,
-}
-
-/// The kernel of one flavour, its headers and what those need.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct KernelPackages {
-    pub flavour: Flavour,
-    /// What `uname -r` says when it runs.
-    pub release: String,
-    pub files: Vec<ArchiveFile>,
-    /// Where they come from; none: from this machine's own sources.
-    #[serde(default)]
-    pub origin: Option<Suites>,
-}
-
-/// Suites of Debian's archive that belong together, with package lists of their own.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Suites {
-    /// Names the folder of their package lists.
-    pub name: String,
-    /// Addresses of archives, from this machine's configuration, and suites.
-    pub sources: Vec<(String, String)>,
-    /// The suite whose versions are taken before those of the others.
-    pub preferred: Option<String>,
-}
-
-impl Suites {
-    pub fn apt(&self, cache: &Cache) -> Result<Apt, AptError> {
-        let state = cache.state_folder(&format!("apt/stock-{}", self.name));
-        Apt::debian_suites(&state, &self.sources, self.preferred.as_deref())
-    }
 }
 
 /// A source package.
@@ -222,7 +193,7 @@ fn resolve(
     questions: String,
     resolved_at_s: u64,
 ) -> Result<Plan, BuildError> {
-    let apt = super::kernel::apt(context)?;
+    let apt = apt(context)?;
     running.activity("fetching the package lists");
     let updated = apt.update();
     let archive = match (apt.debian_archive(), updated) {

@@ -12,8 +12,7 @@ use std::process::Command;
 
 use super::command::run;
 use super::context::{Context, Made, Running};
-use super::kernel::{apt, unpack};
-use super::plan::Plan;
+use super::packages::{apt, unpack};
 use super::{BuildError, Step, elf, ext4};
 use crate::apt::ArchiveFile;
 use crate::cache::Key;
@@ -111,9 +110,8 @@ const IMAGE: ext4::Image = ext4::Image {
 /// Changes whenever this file makes something else from the same inputs.
 const RECIPE: &str = "2";
 
-pub(crate) fn rootfs(context: &Context<'_>, plan: &Plan) -> Result<Made, BuildError> {
-    let files: Vec<ArchiveFile> = plan
-        .rootfs
+pub(crate) fn rootfs(context: &Context<'_>, all: &[ArchiveFile]) -> Result<Made, BuildError> {
+    let files: Vec<ArchiveFile> = all
         .iter()
         .filter(|file| is_unpacked(&file.name))
         .cloned()

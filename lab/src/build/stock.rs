@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::context::{Context, Running};
-use super::plan::{self, KernelPackages, Suites};
+use super::packages::{self, KernelPackages, Suites};
+use super::plan;
 use super::{Artefacts, BuildError, BuildEvent, BuildOptions, BuildProgress, Flavour, Step};
-use super::{kernel, source_root, tools};
+use super::{source_root, tools};
 use crate::apt::{Apt, AptError, ArchiveFile};
 use crate::cache::Cache;
 
@@ -168,7 +169,7 @@ pub fn stock_kernels(
 }
 
 fn resolve(context: &Context<'_>, running: &Running<'_>) -> Result<Vec<StockKernel>, BuildError> {
-    let machine = kernel::apt(context)?;
+    let machine = packages::apt(context)?;
     machine.update_even_if_stale()?;
     let archive = machine.debian_archive()?;
     let security = machine.security_archive();

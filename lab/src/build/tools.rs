@@ -12,8 +12,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use super::context::{Context, Made};
-use super::kernel::unpack;
-use super::plan::{KernelPackages, Suites};
+use super::packages::{KernelPackages, Suites, unpack};
 use super::{BuildError, Step};
 use crate::apt::{Apt, AptError, ArchiveFile, parse};
 use crate::cache::Key;

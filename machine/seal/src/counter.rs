@@ -1,7 +1,7 @@
 //! A counter that only goes up and that outlives the device's contents: against an older image.
 
 use crate::source::KeyError;
-use crate::tpm2::Tpm2;
+use crate::source::tpm2::Tpm2;
 
 /// Counts images. Each image carries its value; an image with another value is an older one.
 pub trait Counter {

@@ -48,7 +48,6 @@ mod keys;
 mod metadata;
 mod source;
 mod stream;
-mod tpm2;
 mod wire;
 
 pub use chunks::{CHUNK_BYTES, TAG_BYTES, Tag};

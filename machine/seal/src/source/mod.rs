@@ -3,6 +3,7 @@
 mod file;
 mod passphrase;
 mod tpm;
+pub(crate) mod tpm2;
 
 use std::io;
 use std::path::PathBuf;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
+use super::tpm2::Tpm2;
 use super::{KeyError, KeySource};
 use crate::keys::{KeyId, MasterKey};
-use crate::tpm2::Tpm2;
 use crate::wire::KeySourceKind;
 
 /// A sealed key in a folder.

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::source::KeyError;
+use super::KeyError;
 
 /// The tools and the TPM that they talk to.
 #[derive(Clone, Debug)]
