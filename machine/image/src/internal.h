@@ -8,6 +8,11 @@
 
 #include "dormouse_image.h"
 
+/* The instructions of copy.c; the simulated medium of machine/power-cuts brings its own. */
+#ifndef DM_PRIMITIVES
+#define DM_PRIMITIVES	"primitives.h"
+#endif
+
 #define DM_INLINE	static inline __attribute__((always_inline))
 
 #define DM_PAGE_MASK	(DORMOUSE_PAGE_BYTES - 1)
@@ -99,11 +104,6 @@ DM_INLINE dm_u32 dm_range_count(const struct dormouse_geometry *geometry)
 DM_INLINE dm_u64 dm_bitmap_bytes(dm_u64 bits)
 {
 	return ((bits >> 6) + ((bits & 63) != 0)) * 8;
-}
-
-DM_INLINE void dm_sfence(void)
-{
-	__asm__ volatile("sfence" ::: "memory");
 }
 
 /* Everything that a valid header of this version has, except its digest. */
