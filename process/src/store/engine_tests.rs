@@ -1,50 +1,40 @@
 //! The store on a medium that loses power: whatever was not behind a barrier may be there or not,
-//! line by line, in any order.
+//! word by word, in any order.
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 
+use dormouse_medium::{Contents, Random};
 use proptest::prelude::*;
 
 use super::*;
 use crate::store::{Extent, Snapshot};
 
 const IDENTITY: u128 = 42;
-const LINE: usize = 64;
 
-/// What is in caches, and what is on the medium.
+/// The shared model of a medium behind caches, as this store's medium.
 #[derive(Debug)]
 struct Simulated {
     /// Never shrinks and is never moved: `read` hands out references into it.
     cache: Mutex<Box<[u8]>>,
-    medium: Mutex<Box<[u8]>>,
-    /// Lines written since the last barrier.
-    dirty: Mutex<std::collections::BTreeSet<usize>>,
+    model: Mutex<dormouse_medium::Medium>,
     bytes: std::sync::atomic::AtomicU64,
     /// Writes and barriers until power fails.
     power: std::sync::atomic::AtomicI64,
-    chance: Mutex<u64>,
+    seed: u64,
 }
 
 impl Simulated {
     fn new(medium: Vec<u8>, bytes: u64, power: i64, seed: u64) -> Self {
+        let durable = Contents::from_bytes(&medium);
         Self {
-            cache: Mutex::new(medium.clone().into()),
-            medium: Mutex::new(medium.into()),
-            dirty: Mutex::default(),
+            cache: Mutex::new(medium.into()),
+            model: Mutex::new(dormouse_medium::Medium::new(durable)),
             bytes: bytes.into(),
             power: power.into(),
-            chance: Mutex::new(seed | 1),
+            seed,
         }
-    }
-
-    fn random(&self) -> u64 {
-        let mut state = self.chance.lock().unwrap();
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        *state
     }
 
     fn power_left(&self) -> bool {
@@ -53,22 +43,13 @@ impl Simulated {
             > 0
     }
 
-    /// The cache writes some lines back, as it may at any time.
-    fn leak(&self) {
-        let cache = self.cache.lock().unwrap();
-        let mut medium = self.medium.lock().unwrap();
-        for line in self.dirty.lock().unwrap().iter() {
-            if self.random().is_multiple_of(3) {
-                let range = line * LINE..(line + 1) * LINE;
-                medium[range.clone()].copy_from_slice(&cache[range]);
-            }
-        }
-    }
-
     /// Power fails; what is left.
     fn after_power_loss(&self) -> Vec<u8> {
-        self.leak();
-        self.medium.lock().unwrap().to_vec()
+        let model = self.model.lock().unwrap();
+        let open = model.uncertain();
+        let choice = Random::new(self.seed).choice(&open);
+        let left = model.after_power_loss(&open, &choice);
+        left.to_bytes(self.cache.lock().unwrap().len())
     }
 }
 
@@ -100,26 +81,17 @@ impl Medium for Simulated {
         }
         assert!(offset + bytes.len() as u64 <= self.bytes());
         let start = offset as usize;
-        self.cache.lock().unwrap()[start..start + bytes.len()].copy_from_slice(bytes);
-        self.dirty
-            .lock()
-            .unwrap()
-            .extend(start / LINE..(start + bytes.len()).div_ceil(LINE));
-        if self.random().is_multiple_of(2) {
-            self.leak();
-        }
+        let mut cache = self.cache.lock().unwrap();
+        cache[start..start + bytes.len()].copy_from_slice(bytes);
+        let mut model = self.model.lock().unwrap();
+        model.write_back(&cache[..], offset, bytes.len() as u64);
     }
 
     fn barrier(&self) -> std::io::Result<()> {
         if !self.power_left() {
             return Err(std::io::Error::other("no power"));
         }
-        let cache = self.cache.lock().unwrap();
-        let mut medium = self.medium.lock().unwrap();
-        for line in std::mem::take(&mut *self.dirty.lock().unwrap()) {
-            let range = line * LINE..(line + 1) * LINE;
-            medium[range.clone()].copy_from_slice(&cache[range]);
-        }
+        self.model.lock().unwrap().fence();
         Ok(())
     }
 
