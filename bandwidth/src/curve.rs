@@ -32,17 +32,30 @@ const OLD_NAME: &str = "seed-fpga"; // until 0.3
 pub enum CurveError {
     /// There is no such file.
     #[error("{path}: {error}; built-in curves: {}", names())]
-    Read { path: String, error: std::io::Error },
+    Read {
+        /// The file.
+        path: String,
+        /// The operating system's error.
+        error: std::io::Error,
+    },
     /// A line that cannot be parsed.
     #[error("{name}, line {line}: {text:?} is no point; the format is `GiB/s,nanoseconds`")]
     Line {
+        /// File or name of the curve.
         name: String,
+        /// Number of the line, from 1.
         line: usize,
+        /// The line.
         text: String,
     },
     /// The points are no curve.
     #[error("{name}: {why}")]
-    Shape { name: String, why: &'static str },
+    Shape {
+        /// File or name of the curve.
+        name: String,
+        /// The rule that they break.
+        why: &'static str,
+    },
 }
 
 fn names() -> String {
@@ -52,6 +65,7 @@ fn names() -> String {
 /// Points of a curve, linear in between and extrapolated with the last slope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
+    /// File or name of the curve.
     pub name: String,
     /// Bytes a second, nanoseconds.
     points: Vec<(f64, f64)>,

@@ -34,8 +34,6 @@
 //! assert_eq!(bound(&problem, 2).ns(), 3_000_000);
 //! ```
 
-#![warn(missing_docs)]
-
 pub mod analyze;
 pub mod apply;
 pub mod cli;

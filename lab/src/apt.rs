@@ -4,7 +4,7 @@
 //! Sources, keys, proxies and preferences are the machine's; package lists, the package cache
 //! and the (empty) list of installed packages are private, in a folder of our cache.
 
-pub mod parse;
+pub(crate) mod parse;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -24,17 +24,25 @@ pub enum AptError {
     /// There is no apt.
     #[error("{program} cannot be run ({source}): the lab needs a Debian system")]
     NoApt {
+        /// The program.
         program: &'static str,
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// No Debian archive is configured.
     #[error("no Debian archive in this machine's apt configuration ({detail}): see /etc/apt")]
-    NoArchive { detail: String },
+    NoArchive {
+        /// What is missing.
+        detail: String,
+    },
     /// apt said no.
     #[error("{what}: {program} failed:\n{message}")]
     Failed {
+        /// What was tried.
         what: String,
+        /// The program.
         program: &'static str,
+        /// The message of the program.
         message: String,
     },
     /// The configured suites do not have a package.
@@ -42,7 +50,12 @@ pub enum AptError {
     NoPackage(Vec<String>),
     /// apt printed something that is not understood.
     #[error("{what}: cannot understand apt's line {line:?}")]
-    Parse { what: String, line: String },
+    Parse {
+        /// What was tried.
+        what: String,
+        /// The line.
+        line: String,
+    },
     /// A fetched file is not what the signed index promised.
     #[error("{path} is not the file that the archive's index names: delete it and try again", path = .0.display())]
     WrongFile(PathBuf),
@@ -52,8 +65,11 @@ pub enum AptError {
     /// A file could not be read or written.
     #[error("{action} {path}: {source}", path = .path.display())]
     Io {
+        /// What was tried.
         action: &'static str,
+        /// The file.
         path: PathBuf,
+        /// The operating system's error.
         source: std::io::Error,
     },
 }

@@ -36,8 +36,11 @@ pub enum CacheError {
     /// A file of the cache could not be read or written.
     #[error("{action} {path}: {source}", path = .path.display())]
     Io {
+        /// What was tried.
         action: &'static str,
+        /// The file.
         path: PathBuf,
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -75,6 +78,7 @@ pub struct Key {
 }
 
 impl Key {
+    /// A key without inputs.
     pub fn new() -> Self {
         Key::default()
     }
@@ -309,6 +313,7 @@ pub struct WorkFolder {
 }
 
 impl WorkFolder {
+    /// The file.
     pub fn path(&self) -> &Path {
         &self.path
     }

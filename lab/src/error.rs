@@ -17,28 +17,45 @@ pub enum LabError {
     Build(#[from] BuildError),
     /// A program is not installed.
     #[error("{program} is not installed: run scripts/setup.sh")]
-    MissingTool { program: String },
+    MissingTool {
+        /// The program.
+        program: String,
+    },
     /// Two runs must not share one machine's disk and memory.
     #[error("the machine {} is in use by another run", path.display())]
-    Busy { path: PathBuf },
+    Busy {
+        /// Its folder.
+        path: PathBuf,
+    },
     /// The machine's kernel cannot do what was asked for.
     #[error("{0}")]
     Lacking(String),
     /// A file or device did not work.
     #[error("{what}: {source}")]
-    Io { what: String, source: io::Error },
+    Io {
+        /// What was tried.
+        what: String,
+        /// The operating system's error.
+        source: io::Error,
+    },
     /// Something did not happen in time.
     #[error("{what} did not happen within {} s\n{console}", timeout.as_secs())]
     Timeout {
+        /// What was tried.
         what: String,
+        /// The time limit.
         timeout: Duration,
+        /// The last lines of the console.
         console: String,
     },
     /// The emulator ended while something was awaited.
     #[error("the machine stopped ({how}) while waiting for {what}\n{console}")]
     Stopped {
+        /// What was tried.
         what: String,
+        /// How the machine stopped.
         how: String,
+        /// The last lines of the console.
         console: String,
     },
     /// The agent in the machine answered with an error.

@@ -18,20 +18,20 @@
 //! ```
 
 pub mod apt;
-pub mod bandwidth;
+mod bandwidth;
 pub mod build;
 pub mod cache;
 pub mod cli;
-pub mod cycle;
+mod cycle;
 pub mod devices;
 pub mod emulator;
-pub mod error;
-pub mod faults;
-pub mod interrupt;
+mod error;
+mod faults;
+mod interrupt;
 pub mod kernels;
 pub mod machine;
 pub mod size;
-pub mod stress;
-pub mod terminal;
+mod stress;
+mod terminal;
 
 pub use error::LabError;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Size(pub u64);
 
 impl Size {
+    /// A number of MiB.
     pub const fn mib(mebibytes: u64) -> Size {
         Size(mebibytes << 20)
     }

@@ -21,6 +21,7 @@ use crate::options::{
 };
 use crate::owner::describe;
 
+/// When pages migrate back to DRAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MigrateBackArgument {
     /// Migrate pages back before this command ends
@@ -145,6 +146,7 @@ pub struct SleepArgs {
     )]
     pub verify_user_pages: VerifyUserPages,
 
+    /// Rate, order and output.
     #[command(flatten)]
     pub choices: MigrateBackChoices,
 }
@@ -168,6 +170,7 @@ pub struct MigrateBackArgs {
     #[arg(long, default_value_t = 0, env = "DORMOUSE_HOME_JOBS")]
     pub jobs: usize,
 
+    /// Rate, order and output.
     #[command(flatten)]
     pub choices: MigrateBackChoices,
 }

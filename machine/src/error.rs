@@ -14,45 +14,72 @@ use crate::owner::{Owner, describe};
 #[derive(Debug, Error, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum SleepError {
+    /// The caller is not root.
     #[error(
         "only root can put the machine to sleep or move other users' pages: run this with sudo"
     )]
     NotRoot,
 
+    /// The kernel module is not loaded.
     #[error(
         "{path} is missing: the module dormouse is not loaded, or it found no firmware that can \
          save this machine; run `modprobe dormouse`, read its line in `dmesg`, then `dormouse \
          doctor`"
     )]
-    NoModule { path: PathBuf },
+    NoModule {
+        /// The file that is missing or was used.
+        path: PathBuf,
+    },
 
+    /// Suspend-to-CXL is switched off.
     #[error("Suspend-to-CXL is switched off: write 1 to {path} to allow it")]
-    Disabled { path: PathBuf },
+    Disabled {
+        /// The file that is missing or was used.
+        path: PathBuf,
+    },
 
+    /// The device holds an image that was not resumed.
     #[error(
         "the CXL device holds a sleep image in state `{state}` that was not resumed; a new sleep \
          would destroy it: look at it with `dormouse image inspect`, reboot to drop it"
     )]
-    ImageExists { state: String },
+    ImageExists {
+        /// State of that image.
+        state: String,
+    },
 
+    /// The machine lacks a feature.
     #[strum(serialize = "not-supported")]
     #[error("this machine cannot {what}: {path} offers `{found}`; {next}")]
     Lacks {
+        /// What needed it.
         what: &'static str,
+        /// The file that is missing or was used.
         path: PathBuf,
+        /// The contents of the file.
         found: String,
+        /// What to do next.
         next: &'static str,
     },
 
+    /// No source states that the device keeps its contents.
     #[error(
         "the sleep could be lost with the power: {reasons}; `dormouse doctor sleep` shows more, \
          and --accept-volatile takes the risk"
     )]
-    Volatile { reasons: String },
+    Volatile {
+        /// The answer of each source.
+        reasons: String,
+    },
 
+    /// There is no CXL memory for the sleep.
     #[error("no CXL memory for the sleep: {detail}; `dormouse doctor` shows which part is missing")]
-    NoNode { detail: String },
+    NoNode {
+        /// The details.
+        detail: String,
+    },
 
+    /// CXL memory is too small.
     #[error(
         "CXL memory is too small ({stage}): needed {needed_bytes} bytes ({}), available \
          {available_bytes} bytes ({}){}; free memory, or use a larger CXL device",
@@ -60,66 +87,103 @@ pub enum SleepError {
         if .owners.is_empty() { String::new() } else { format!("; most of it: {}", describe(.owners)) }
     )]
     NoSpace {
+        /// The check that found it: before or after migration.
         stage: &'static str,
+        /// Bytes that the sleep needs.
         needed_bytes: u64,
+        /// Bytes of CXL memory available.
         available_bytes: u64,
         /// The largest owners of what is needed, largest first.
         owners: Vec<Owner>,
     },
 
+    /// User space did not stop in time.
     #[error(
         "user space did not stop within {seconds} s: cgroup {cgroup} still runs ({processes}); \
          wait for its I/O to end, or let it run with --keep {cgroup}"
     )]
     FreezeTimeout {
+        /// The cgroup that still runs.
         cgroup: String,
+        /// The time limit, in seconds.
         seconds: u64,
+        /// Its processes.
         processes: String,
     },
 
+    /// A signal stopped the sleep.
     #[error("stopped by a signal while {step}; the machine goes on running as before")]
-    Interrupted { step: &'static str },
+    Interrupted {
+        /// The step that it interrupted.
+        step: &'static str,
+    },
 
+    /// Another dormouse sleeps or migrates.
     #[error("another dormouse is at it (process {pid}): wait until it is done")]
-    Busy { pid: String },
+    Busy {
+        /// Its process ID.
+        pid: String,
+    },
 
+    /// A file cannot be read or written.
     #[error("{what}: cannot {verb} {path}: {source}; {next}")]
     File {
+        /// What needed it.
         what: &'static str,
+        /// What was tried: read, write, …
         verb: &'static str,
+        /// The file that is missing or was used.
         path: PathBuf,
+        /// The operating system's error.
         source: io::Error,
+        /// What to do next.
         next: &'static str,
     },
 
+    /// A memory block cannot go online as movable memory.
     #[error(
         "memory block {block} of node {node} cannot go online as movable memory: {detail}; see \
          `dmesg`, and check that no udev rule puts hot-added memory online"
     )]
     NotMovable {
+        /// The memory block.
         block: String,
+        /// NUMA node.
         node: u32,
+        /// The details.
         detail: String,
     },
 
+    /// Linux did not enter S3.
     #[error(
         "Linux gave up entering S3: {source}{}; the machine goes on running, see `dmesg`",
         .suspect.as_deref().map(|device| format!(" (last failed: {device})")).unwrap_or_default()
     )]
     NotEntered {
+        /// The operating system's error.
         source: io::Error,
+        /// The device that failed last, if the kernel names one.
         suspect: Option<String>,
     },
 
+    /// Firmware or the module refused the sleep.
     #[error(
         "the sleep was refused: {reason} (detail {detail}); the machine goes on running, `dmesg | \
          grep dormouse` has the sentence to it"
     )]
-    Refused { reason: String, detail: String },
+    Refused {
+        /// The name of the reason.
+        reason: String,
+        /// The details.
+        detail: String,
+    },
 
+    /// A sleep failed, and so did undoing it.
     #[error("{error}; and putting things back was not complete: {failures}")]
     NotUndone {
+        /// The first failure.
         error: Box<SleepError>,
+        /// What could not be undone.
         failures: String,
     },
 }

@@ -12,21 +12,21 @@
 //!
 //! | folder | what |
 //! |---|---|
-//! | [`sleep`] | the way down: checks, freezing, dropping caches, entering S3 |
-//! | [`migrate`] | moving pages of many processes between nodes, with a rate limit |
-//! | [`migrate_back`] | the way up: the order of pages, the prefetch pass for hot ones |
-//! | [`hotness`] | which pages are hot: DAMON, sampling, what is saved across a sleep |
-//! | [`memory`] | which memory lies on which node, and its owners |
-//! | [`processes`] | the processes, their order, the freezer |
-//! | [`node`] | the CXL device as a NUMA node: finding it, online, offline |
-//! | [`persistence`] | whether the device keeps its contents without power |
-//! | [`system`] | files, system calls, clocks, tracepoints, the module, locks, undoing |
+//! | `sleep` | the way down: checks, freezing, dropping caches, entering S3 |
+//! | `migrate` | moving pages of many processes between nodes, with a rate limit |
+//! | `migrate_back` | the way up: the order of pages, the prefetch pass for hot ones |
+//! | `hotness` | which pages are hot: DAMON, sampling, what is saved across a sleep |
+//! | `memory` | which memory lies on which node, and its owners |
+//! | `processes` | the processes, their order, the freezer |
+//! | `node` | the CXL device as a NUMA node: finding it, online, offline |
+//! | `persistence` | whether the device keeps its contents without power |
+//! | `system` | files, system calls, clocks, tracepoints, the module, locks, undoing |
 //!
-//! What decides is pure and takes plain data ([`processes::order`], [`hotness`],
-//! [`migrate_back::hot_first`], [`migrate::rate`], [`sleep::preflight::decide`],
-//! [`processes::freezer::choose`], the parsers); what touches the machine goes through
-//! [`dormouse_system::Root`] (files), [`system::pages::Pages`] (system calls) and
-//! [`hotness::sampler::Sampler`] (DAMON), which tests replace.
+//! What decides is pure and takes plain data (`processes::order`, `hotness`,
+//! `migrate_back::hot_first`, `migrate::rate`, `sleep::preflight::decide`,
+//! `processes::freezer::choose`, the parsers); what touches the machine goes through
+//! `dormouse_system::Root` (files), `system::pages::Pages` (system calls) and
+//! `hotness::sampler::Sampler` (DAMON), which tests replace.
 //!
 //! # Example
 //!
@@ -43,23 +43,23 @@
 //! assert!(!options.accept_volatile, "the default refuses a device that loses its contents");
 //! ```
 
-pub mod bytes;
+mod bytes;
 pub mod cli;
-pub mod cut_point;
-pub mod error;
+mod cut_point;
+mod error;
 pub mod hotness;
-pub mod memory;
-pub mod migrate;
-pub mod migrate_back;
+mod memory;
+mod migrate;
+mod migrate_back;
 pub mod node;
-pub mod options;
-pub mod owner;
+mod options;
+mod owner;
 pub mod persistence;
 pub mod processes;
-pub mod report;
-pub mod sleep;
+mod report;
+mod sleep;
 pub mod system;
-pub mod target;
+mod target;
 
 #[cfg(test)]
 mod tests;

@@ -42,6 +42,7 @@ pub enum NodeChoice {
     /// The target node of the dax device in the firmware's CXL window.
     #[default]
     Auto,
+    /// This node.
     Node(u32),
 }
 
@@ -105,9 +106,11 @@ impl Cancel {
 /// How to go to sleep.
 #[derive(Debug, Clone)]
 pub struct SleepOptions {
+    /// The node that takes the user pages.
     pub node: NodeChoice,
     /// Threads that migrate; 0: one for each CPU.
     pub jobs: usize,
+    /// When pages migrate back.
     pub home: MigrateBackMode,
     /// How to migrate back (node is taken from the sleep).
     pub migrate_back_options: MigrateBackOptions,
@@ -115,6 +118,7 @@ pub struct SleepOptions {
     pub dry_run: bool,
     /// Sleep even where it is not known that the device keeps its contents.
     pub accept_volatile: bool,
+    /// The user pages that firmware compares.
     pub verify_user_pages: VerifyUserPages,
     /// Cgroups (path or last component) that go on running until the kernel freezes them.
     pub keep_running: Vec<String>,
@@ -122,6 +126,7 @@ pub struct SleepOptions {
     pub freeze_timeout: Duration,
     /// The command that migrates pages back with [`MigrateBackMode::Background`].
     pub background_command: Vec<OsString>,
+    /// Stops the operation, for instance on a signal.
     pub cancel: Cancel,
 }
 
@@ -146,11 +151,14 @@ impl Default for SleepOptions {
 /// How to migrate pages back.
 #[derive(Debug, Clone, Default)]
 pub struct MigrateBackOptions {
+    /// The node that takes the user pages.
     pub node: NodeChoice,
     /// Threads that migrate; 0: half of the CPUs, at least one, because processes run meanwhile.
     pub jobs: usize,
     /// Bytes per second at most; none: as fast as it goes.
     pub rate_bytes_per_s: Option<u64>,
+    /// The order of pages.
     pub policy: Policy,
+    /// Stops the operation, for instance on a signal.
     pub cancel: Cancel,
 }

@@ -14,6 +14,7 @@ const NAMED: usize = 5;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryKind {
+    /// Anonymous memory; it moves.
     #[default]
     Anonymous,
     /// Anonymous or shared memory that may not be swapped out (`mlock`); it moves.
@@ -61,6 +62,7 @@ pub struct Owner {
     pub pid: Option<i32>,
     /// The program, the mount point, the segment.
     pub name: String,
+    /// The kind of memory.
     pub kind: MemoryKind,
     /// Memory that several processes share counts for each of them.
     pub bytes: u64,

@@ -12,21 +12,39 @@ pub enum OffloadError {
     Usage(String),
     /// A program is not installed.
     #[error("{program} cannot be run ({source}): run scripts/setup.sh")]
-    MissingTool { program: String, source: io::Error },
+    MissingTool {
+        /// The program.
+        program: String,
+        /// The operating system's error.
+        source: io::Error,
+    },
     /// The executor or the guest programs could not be built.
     #[error("offload/build.sh failed:\n{message}")]
-    Build { lacking: bool, message: String },
+    Build {
+        /// Whether a tool is missing.
+        lacking: bool,
+        /// The message of the build.
+        message: String,
+    },
     /// The project's sources are not there.
     #[error("the executor's sources (offload/isa/a32.def) are not above this folder nor in {}: run dormouse inside its clone", .0.display())]
     NoSources(PathBuf),
     /// The guest's file cannot be run.
     #[error("{}: {reason}", path.display())]
-    BadElf { path: PathBuf, reason: String },
+    BadElf {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
     /// A file could not be read or written.
     #[error("{action} {}: {source}", path.display())]
     Io {
+        /// What was tried.
         action: &'static str,
+        /// The file.
         path: PathBuf,
+        /// The operating system's error.
         source: io::Error,
     },
     /// The emulated big machine does not do what it must.

@@ -14,6 +14,7 @@ const LANDMARK: &str = "isa/a32.def";
 /// The folder with what `offload/build.sh` built.
 #[derive(Debug, Clone)]
 pub struct Parts {
+    /// The folder.
     pub folder: PathBuf,
 }
 
@@ -125,6 +126,7 @@ impl Parts {
         Ok(Parts { folder })
     }
 
+    /// Path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }

@@ -22,8 +22,6 @@
 //! assert_eq!(timeline.spans[0].bytes(), Some(4096));
 //! ```
 
-#![warn(missing_docs)]
-
 pub mod compare;
 pub mod cycle;
 pub mod energy;

@@ -44,8 +44,6 @@
 //! # }
 //! ```
 
-#![warn(missing_docs)]
-
 pub mod arguments;
 pub mod cgroup;
 pub mod file;

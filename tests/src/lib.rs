@@ -31,8 +31,11 @@ pub fn dormouse_path() -> PathBuf {
 /// What one call of `dormouse` gave.
 #[derive(Debug)]
 pub struct Said {
+    /// The exit code; -1 after a signal.
     pub code: i32,
+    /// Standard output.
     pub stdout: String,
+    /// Standard error.
     pub stderr: String,
 }
 
@@ -155,27 +158,47 @@ impl Drop for Machines {
 /// One line of `lab cycle --json`, as `docs/reference/commands.md` promises it. Unknown fields may be there.
 #[derive(Debug, Deserialize)]
 pub struct Cycle {
+    /// Number of the cycle, from 1.
     pub cycle: u64,
+    /// `cxl`, `hibernate` or `hibernate-swap`.
     pub mode: String,
+    /// Whether the outcome was expected.
     pub ok: bool,
+    /// Whether all pages were compared after waking.
     pub verified: bool,
+    /// `resumed`, `cold-boot`, `refused` or `failed`.
     pub outcome: String,
+    /// Name of the reason.
     pub reason: String,
+    /// DRAM of the machine.
     pub dram_bytes: u64,
+    /// CXL memory of the machine.
     pub cxl_bytes: u64,
+    /// Memory that the workload filled.
     pub user_bytes: u64,
+    /// Bytes of the kernel's pages that firmware saved.
     pub saved_bytes: u64,
+    /// Bytes that firmware restored.
     pub restored_bytes: u64,
+    /// Times on the way down.
     pub suspend_s: Suspend,
+    /// Times on the way up.
     pub resume_s: Resume,
+    /// Time of migrating back.
     pub home_s: Option<f64>,
+    /// Bytes that migrated back.
     pub home_bytes: u64,
+    /// Compressor of the hibernation image.
     pub compressor: Option<String>,
+    /// Size of the hibernation image.
     pub image_bytes: Option<u64>,
+    /// Pages that could not move.
     #[serde(default)]
     pub pages_failed: u64,
+    /// Owners of memory that stayed in DRAM.
     #[serde(default)]
     pub not_moved: Vec<serde_json::Value>,
+    /// Kinds of hard-to-move memory that were compared.
     #[serde(default)]
     pub hard_to_move: Vec<String>,
 }
@@ -183,24 +206,38 @@ pub struct Cycle {
 /// Seconds of the way down; none where a phase did not happen.
 #[derive(Debug, Deserialize)]
 pub struct Suspend {
+    /// All of it.
     pub total: Option<f64>,
+    /// Migrating user pages.
     pub migrate: Option<f64>,
+    /// Suspending devices.
     pub devices: Option<f64>,
+    /// Firmware, until power is off.
     pub firmware: Option<f64>,
+    /// Freeing memory for the image.
     pub shrink: Option<f64>,
+    /// Copying in DRAM.
     pub copy: Option<f64>,
+    /// Writing the image.
     pub write: Option<f64>,
+    /// From there until the emulator ended.
     pub off: Option<f64>,
 }
 
 /// Seconds of the way up; none where a phase did not happen.
 #[derive(Debug, Deserialize)]
 pub struct Resume {
+    /// All of it.
     pub total: Option<f64>,
+    /// Firmware, from power-on.
     pub firmware: Option<f64>,
+    /// Restoring pages.
     pub restore: Option<f64>,
+    /// Booting the kernel that reads the image.
     pub boot: Option<f64>,
+    /// Reading the image.
     pub load: Option<f64>,
+    /// From there until user space ran.
     pub kernel: Option<f64>,
 }
 
@@ -240,4 +277,5 @@ pub fn assert_resumed(cycle: &Cycle, said: &Said) {
     );
 }
 
+/// Bytes of a MiB.
 pub const MIB: u64 = 1 << 20;

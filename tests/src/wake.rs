@@ -12,6 +12,7 @@ pub const READS_PER_REQUEST: u64 = 64;
 /// Modelled latency of a read: both nodes of the emulated machine are equally fast. About what is
 /// measured on machines with DRAM and a CXL memory expander.
 pub const DRAM_READ_NS: u64 = 100;
+/// The same of CXL memory.
 pub const CXL_READ_NS: u64 = 300;
 /// Scans that are judged together: with four shards, 2048 reads in a tenth of a second.
 const SCANS_TOGETHER: usize = 8;
@@ -19,9 +20,13 @@ const SCANS_TOGETHER: usize = 8;
 /// One scan of a shard; see `lab/guest/src/service.rs`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Scan {
+    /// When, on the clock of the machine.
     pub t_ns: u64,
+    /// For each of the latest requests, reads of pages on the CXL node.
     pub cxl_reads: Vec<u64>,
+    /// Pages that are not hot and on the CXL node.
     pub cold_on_cxl: u64,
+    /// Reads with wrong contents.
     pub bad: u64,
 }
 

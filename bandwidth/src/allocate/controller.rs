@@ -113,6 +113,7 @@ pub struct Controller {
 }
 
 impl Controller {
+    /// A controller without users.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -126,6 +127,7 @@ impl Controller {
         }
     }
 
+    /// Its settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

@@ -10,12 +10,12 @@
 //! A *user* is the unit that is limited: a task or a cgroup. This module knows nothing of /proc,
 //! cgroups or clocks, so the daemon and the simulator run the same code.
 
-pub mod balance;
-pub mod controller;
+pub(crate) mod balance;
+pub(crate) mod controller;
 mod demand;
 pub mod fair;
-pub mod latency;
-pub mod total;
+pub(crate) mod latency;
+pub(crate) mod total;
 mod user_state;
 
 pub use controller::{Controller, Decision, Settings};
@@ -61,6 +61,7 @@ impl Load {
 /// The limit of one user.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
+    /// The user, as in [`Load`].
     pub id: u64,
     /// In CPUs; `None`: not limited.
     pub cpu: Option<f64>,

@@ -7,6 +7,7 @@ use crate::estimate::GroupSample;
 pub struct Reading<'a> {
     /// Monotonic time.
     pub now_ns: u64,
+    /// NUMA nodes in the order of the counts.
     pub nodes: &'a [u32],
     /// For each node: CPU seconds since the last reading of tasks that use it, weighted with the
     /// share of their memory on it.

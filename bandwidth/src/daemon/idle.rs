@@ -14,7 +14,7 @@
 //!
 //! Bounds: a user that begins to use more than [`Sum::margin`] beside steady others is noticed in
 //! the same pass, any other within [`MIN_TURNS`] passes. With many users and a reliable sum (a
-//! margin of at most [`WITNESS_CPU`] or a quarter of the sum) it is noticed within as many passes
+//! margin of at most `WITNESS_CPU` or a quarter of the sum) it is noticed within as many passes
 //! as leave [`MAX_SCANS`] scans in each, at most [`MAX_TURNS`].
 
 /// Idle threshold: an unlimited user that uses fewer CPUs is idle. A user below two thirds of the

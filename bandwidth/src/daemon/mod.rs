@@ -7,18 +7,18 @@
 //!                                        └─ at fault for longer than `hold_ms`: all limits lifted
 //! ```
 
-pub mod bar;
-pub mod composite;
+pub(crate) mod bar;
+pub(crate) mod composite;
 pub mod config;
 pub mod counter;
-pub mod counters;
+pub(crate) mod counters;
 pub mod idle;
 mod latency;
 mod limits;
-pub mod metrics;
+pub(crate) mod metrics;
 mod notice;
 pub mod residence;
-pub mod sampling;
+pub(crate) mod sampling;
 mod scan;
 pub mod status;
 mod user;
@@ -54,12 +54,15 @@ pub struct Pass {
     pub counted_ns: u64,
     /// In bytes a second.
     pub total: f64,
+    /// Whether the device's counters are valid.
     pub trusted: bool,
     /// Bandwidth for a weight of 1.
     pub level: f64,
+    /// The integral term that corrects all limits in common.
     pub trim: f64,
     /// Limits that were written.
     pub writes: usize,
+    /// Notices of this pass.
     pub notices: Vec<Notice>,
 }
 
@@ -194,6 +197,7 @@ impl Daemon {
         self.ext.is_some()
     }
 
+    /// The users of the device.
     pub fn users(&self) -> &[User] {
         &self.users
     }

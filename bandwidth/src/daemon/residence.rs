@@ -15,6 +15,7 @@ use crate::enforce::cgroup::{Cgroup, Hierarchy};
 /// A cgroup with processes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resident {
+    /// Path of the cgroup below the hierarchy.
     pub path: PathBuf,
     /// Share of its memory on each of the device's nodes.
     pub shares: Vec<f64>,
@@ -27,7 +28,9 @@ pub struct Resident {
 /// The last result, and its number.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
+    /// Number of the scan.
     pub generation: u64,
+    /// Cgroups with memory on the device.
     pub residents: Vec<Resident>,
 }
 

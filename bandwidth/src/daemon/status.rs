@@ -1,4 +1,4 @@
-//! The status file for `top`; [`super::metrics`] exports the same to Prometheus.
+//! The status file for `top`; `metrics` exports the same to Prometheus.
 
 use std::fs;
 use std::path::Path;
@@ -12,32 +12,41 @@ use crate::curve::GIB;
 /// One user, as `top` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UserStatus {
+    /// Path of the cgroup.
     pub cgroup: String,
+    /// Bandwidth in GiB/s.
     pub gib_s: f64,
     /// GiB attributed to it since it became a user.
     #[serde(default)]
     pub charged_gib: f64,
+    /// CPU time in CPUs.
     pub cpus: f64,
     /// `None`: not limited.
     pub limit_cpus: Option<f64>,
     /// Passes before which its limit held it back, since it became a user.
     #[serde(default)]
     pub passes_held_back: u64,
+    /// Bytes on the device.
     pub resident_bytes: u64,
+    /// Its weight in fair shares; 1 is ordinary.
     pub weight: f64,
+    /// Whether it is never limited.
     pub protected: bool,
 }
 
 /// Passes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Passes {
+    /// Number of passes.
     pub passes: u64,
+    /// Limits that were written.
     pub writes: u64,
     /// Moving average of the time of a pass, in microseconds.
     pub pass_us: f64,
 }
 
 impl Passes {
+    /// Adds a pass that took `time`.
     pub fn add(&mut self, pass: &Pass, time: Duration) {
         let us = time.as_secs_f64() * 1e6;
         self.pass_us = match self.passes {
@@ -52,22 +61,27 @@ impl Passes {
 /// Everything that `top` and Prometheus show.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
+    /// Process ID of the daemon.
     pub pid: u32,
     /// Seconds since 1970.
     pub at: u64,
     /// When the counters were read, in nanoseconds of the kernel's monotonic clock.
     #[serde(default)]
     pub counted_ns: u64,
+    /// The threshold in GiB/s.
     pub threshold_gib_s: f64,
+    /// The total bandwidth in GiB/s.
     pub total_gib_s: f64,
     /// Of an access, where it is measured.
     #[serde(default)]
     pub latency_ns: Option<f64>,
     /// Whether the device's counters are valid.
     pub trusted: bool,
+    /// Number of passes.
     pub passes: u64,
     /// Moving average of the time of a pass, in microseconds.
     pub pass_us: f64,
+    /// Limits that were written.
     pub writes: u64,
     /// By bandwidth, in descending order.
     pub users: Vec<UserStatus>,
@@ -131,6 +145,7 @@ const MAX_PART: u32 = 1000;
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
 impl Schedule {
+    /// Whether the file should be written now.
     pub fn is_due(&self) -> bool {
         self.due.is_none_or(|due| Instant::now() >= due)
     }

@@ -16,13 +16,17 @@ pub(super) struct IdleState {
 
 /// A cgroup that uses the device.
 pub struct User {
+    /// Number of the user, unique while the daemon runs.
     pub id: u64,
+    /// The cgroup.
     pub cgroup: Cgroup,
     /// Share of its memory on each node.
     pub shares: Vec<f64>,
     /// Bytes on the device.
     pub resident_bytes: u64,
+    /// Its weight in fair shares; 1 is ordinary.
     pub weight: f64,
+    /// Whether it is never limited.
     pub protected: bool,
     /// In bytes a second.
     pub bandwidth: f64,

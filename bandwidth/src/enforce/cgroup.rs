@@ -18,14 +18,18 @@ use super::quota::Quota;
 /// Which files a hierarchy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
+    /// Version 1, with the controller `cpu`.
     V1,
+    /// Version 2.
     V2,
 }
 
 /// A mounted hierarchy that has the cpu controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchy {
+    /// Where it is mounted.
     pub root: PathBuf,
+    /// The version of the hierarchy.
     pub version: Version,
 }
 
@@ -77,6 +81,7 @@ impl Hierarchy {
 pub struct Max {
     /// `None`: no limit.
     pub quota_us: Option<u64>,
+    /// The period, in microseconds.
     pub period_us: u64,
 }
 
@@ -100,18 +105,23 @@ impl From<Quota> for Max {
 /// What a cgroup has used since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// CPU time in nanoseconds.
     pub cpu_ns: u64,
+    /// Periods in which it was throttled.
     pub nr_throttled: u64,
 }
 
 /// One cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroup {
+    /// Its directory.
     pub path: PathBuf,
+    /// The version of the hierarchy.
     pub version: Version,
 }
 
 impl Cgroup {
+    /// The cgroup in this directory; nothing is read.
     pub fn new(path: impl Into<PathBuf>, version: Version) -> Self {
         Self {
             path: path.into(),

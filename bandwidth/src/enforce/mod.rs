@@ -6,12 +6,12 @@
 //!  exit, or a later start: ledger ──▶ original cpu.max, unless another program has changed it
 //! ```
 
-pub mod bpf_statistics;
+pub(crate) mod bpf_statistics;
 pub mod cgroup;
-pub mod ext;
+pub(crate) mod ext;
 pub mod ledger;
 pub mod meter;
-pub mod quota;
+pub(crate) mod quota;
 
 use std::path::PathBuf;
 
@@ -27,15 +27,27 @@ pub enum EnforceError {
     /// A file of a cgroup.
     #[error("{path}: {error}")]
     File {
+        /// The file.
         path: PathBuf,
+        /// The operating system's error.
         error: std::io::Error,
     },
     /// A file of a cgroup that cannot be parsed.
     #[error("{path}: {text:?} cannot be understood")]
-    Text { path: PathBuf, text: String },
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// The contents.
+        text: String,
+    },
     /// The ledger.
     #[error("{path}: {why}")]
-    Ledger { path: PathBuf, why: String },
+    Ledger {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// The scheduler.
     #[error(transparent)]
     Ext(#[from] ext::ExtError),

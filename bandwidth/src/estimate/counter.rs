@@ -8,6 +8,7 @@
 /// The counters of a group, in bytes since an arbitrary start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Counts {
+    /// Bytes read.
     pub read_bytes: u64,
     /// The read that allocates the cache line of a write is part of the reads already: devices
     /// count it.

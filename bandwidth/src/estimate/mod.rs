@@ -6,12 +6,12 @@
 //! ```
 //!
 //! Source: Kämmerer 2025, section 4.3.2, equation 3. In addition, the half-life of the average is
-//! a time, tasks may start, end and change groups, and counters are validated ([`counter`]). Where
-//! no samples exist, bytes per CPU second can be learned ([`intensity`]).
+//! a time, tasks may start, end and change groups, and counters are validated (`counter`). Where
+//! no samples exist, bytes per CPU second can be learned (`intensity`).
 
-pub mod counter;
-pub mod ewma;
-pub mod intensity;
+pub(crate) mod counter;
+pub(crate) mod ewma;
+pub(crate) mod intensity;
 mod scale;
 mod types;
 
@@ -92,6 +92,7 @@ struct Work {
 }
 
 impl Estimator {
+    /// An estimator without history.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,

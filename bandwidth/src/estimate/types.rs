@@ -5,6 +5,7 @@ use super::counter::{CounterSpec, Counts, Fault};
 /// A task; the start time distinguishes it from a later one with the same PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId {
+    /// Process ID.
     pub pid: i32,
     /// In nanoseconds, on the clock of the samples.
     pub start_ns: u64,
@@ -13,8 +14,13 @@ pub struct TaskId {
 /// What is known of a task's traffic in an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activity {
-    /// Bytes since the task started, sampled by the processor: of loads and of stores.
-    Counted { read_bytes: u64, write_bytes: u64 },
+    /// Bytes since the task started, sampled by the processor.
+    Counted {
+        /// Bytes of loads.
+        read_bytes: u64,
+        /// Bytes of stores.
+        write_bytes: u64,
+    },
     /// A weight for this interval, for example CPU time × resident CXL pages. It is the prior
     /// where [`Settings::learn_half_life_ms`] is set.
     Weight(f64),
@@ -31,9 +37,11 @@ pub enum Activity {
 /// One task at the time of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TaskSample {
+    /// The task.
     pub id: TaskId,
     /// The monitoring group that it uses.
     pub group: u32,
+    /// Its traffic.
     pub activity: Activity,
     /// CPU time since it started.
     pub cpu_ns: u64,
@@ -42,6 +50,7 @@ pub struct TaskSample {
 /// One monitoring group at the time of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupSample {
+    /// The monitoring group.
     pub group: u32,
     /// `None`: the counters could not be read.
     pub counts: Option<Counts>,
@@ -52,6 +61,7 @@ pub struct GroupSample {
 pub struct Settings {
     /// Half-life of the averages of bandwidths.
     pub half_life_ms: f64,
+    /// What the counters can show; see [`CounterSpec`].
     pub counter_spec: CounterSpec,
     /// Whether a store reads its cache line first and therefore counts twice (true for cached
     /// stores, false for non-temporal ones).
@@ -64,7 +74,9 @@ pub struct Settings {
 /// Bandwidth and CPU time of one task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TaskEstimate {
+    /// The task.
     pub id: TaskId,
+    /// The monitoring group.
     pub group: u32,
     /// In bytes a second.
     pub bandwidth: f64,
@@ -77,18 +89,22 @@ pub struct TaskEstimate {
 /// The traffic of one group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupEstimate {
+    /// The monitoring group.
     pub group: u32,
     /// In bytes a second; while the counter is at fault, the last valid value.
     pub bandwidth: f64,
     /// The part that belongs to no known task.
     pub unattributed: f64,
+    /// The fault of its counters.
     pub fault: Option<Fault>,
 }
 
 /// The result of one step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Estimate {
+    /// All groups.
     pub groups: Vec<GroupEstimate>,
+    /// All tasks.
     pub tasks: Vec<TaskEstimate>,
 }
 

@@ -23,9 +23,13 @@ const BESIDE_MEMORY: f64 = 0.8;
 /// The parameters of a simulation.
 #[derive(Clone, Debug)]
 pub struct Setting {
+    /// The processors.
     pub machine: Machine,
+    /// The device's latency curve.
     pub curve: Curve,
+    /// The workload.
     pub tasks: Vec<Spec>,
+    /// The policy under test.
     pub policy: Policy,
     /// In bytes a second; the start value if `max_latency_ns` is given.
     pub threshold: f64,
@@ -33,10 +37,13 @@ pub struct Setting {
     pub max_latency_ns: Option<f64>,
     /// Time between two passes of the daemon.
     pub interval_ms: f64,
+    /// Simulated time, in seconds.
     pub seconds: f64,
     /// Time at the beginning that is not measured.
     pub warm_up_seconds: f64,
+    /// Length of a window of the bandwidth statistics.
     pub window_ms: f64,
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 

@@ -7,11 +7,17 @@ use crate::curve::GIB;
 /// Mean, spread and quartiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
+    /// Arithmetic mean.
     pub mean: f64,
+    /// Standard deviation.
     pub stddev: f64,
+    /// First quartile.
     pub q1: f64,
+    /// Median.
     pub median: f64,
+    /// Third quartile.
     pub q3: f64,
+    /// 99th percentile.
     pub p99: f64,
 }
 
@@ -55,6 +61,7 @@ pub struct Latencies {
 const CLASS: f64 = 1.05;
 
 impl Latencies {
+    /// Adds accesses of this latency.
     pub fn add(&mut self, latency_ns: f64, weight: f64) {
         let class = (latency_ns.max(1.0).ln() / CLASS.ln()) as usize;
         if self.classes.len() <= class {
@@ -65,6 +72,7 @@ impl Latencies {
         self.weight += weight;
     }
 
+    /// Mean latency.
     pub fn mean_ns(&self) -> f64 {
         if self.weight > 0.0 {
             self.sum / self.weight
@@ -89,13 +97,19 @@ impl Latencies {
 /// The outcome of the measured time.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
+    /// Name of the policy.
     pub policy: &'static str,
+    /// Seed of the random numbers.
     pub seed: u64,
+    /// The threshold in GiB/s.
     pub threshold_gib_s: f64,
     /// Total, in windows.
     pub bandwidth_gib_s: Spread,
+    /// Root mean square error of the windows against the threshold.
     pub rmse_gib_s: f64,
+    /// Mean latency of an access.
     pub access_ns_mean: f64,
+    /// 99th percentile of the latency of an access.
     pub access_ns_p99: f64,
     /// Time to read a block of 4 MiB, including time without a CPU.
     pub block_us: Spread,
@@ -115,6 +129,7 @@ pub struct Outcome {
     /// Traffic of each window without limits.
     #[serde(skip)]
     pub wanted_gib_s: Vec<f64>,
+    /// Length of a window.
     #[serde(skip)]
     pub window_ms: f64,
 }

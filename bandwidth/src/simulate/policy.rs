@@ -20,6 +20,7 @@ pub enum Policy {
 }
 
 impl Policy {
+    /// Every policy.
     pub const ALL: [Self; 7] = [
         Self::None,
         Self::ByTotal,
@@ -30,6 +31,7 @@ impl Policy {
         Self::FairExtUse,
     ];
 
+    /// The name on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",

@@ -10,7 +10,9 @@ use crate::random::Random;
 pub enum Work {
     /// Waits for the CXL device; `max_bytes_s`: the rate above which it sleeps.
     Memory {
+        /// How it accesses the device.
         access: AccessProfile,
+        /// The rate above which it sleeps.
         max_bytes_s: Option<f64>,
     },
     /// Does not use the device.
@@ -20,6 +22,7 @@ pub enum Work {
 /// A task that alternates between running and sleeping, in step with all others of this period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pulse {
+    /// Length of the period.
     pub period_ns: i64,
     /// The part of the period, from its start, in which it runs.
     pub on_ns: i64,
@@ -28,11 +31,15 @@ pub struct Pulse {
 /// The specification of a task.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spec {
+    /// Its behaviour.
     pub work: Work,
     /// When it starts.
     pub from_ns: i64,
+    /// When it ends.
     pub until_ns: i64,
+    /// Its weight in fair shares; 1 is ordinary.
     pub weight: f64,
+    /// Whether it is never limited.
     pub protected: bool,
     /// `None`: it runs all the time.
     pub pulse: Option<Pulse>,
@@ -88,22 +95,31 @@ pub struct Machine {
 /// The state of a simulated task.
 #[derive(Clone, Debug)]
 pub struct Task {
+    /// Its specification.
     pub spec: Spec,
+    /// State of its quota, with quotas.
     pub quota: Option<Quota>,
+    /// State of its budget, with the budget scheduler.
     pub budget: Option<Budget>,
     /// How often it was held because its budget was used up.
     pub held: u64,
     /// In a cgroup of its own, as heavy as all other tasks of its CPU together.
     pub own_group: bool,
+    /// Virtual run time of the fair scheduler.
     pub vruntime: f64,
+    /// When it wakes.
     pub asleep_until_ns: i64,
     /// How much a compute task slows its neighbour, 0 to 1 ([`pressure`]).
     pub pressure: f64,
+    /// When a compute task next changes its pressure.
     pub next_method_ns: i64,
+    /// CPU time so far.
     pub cpu_ns: i64,
+    /// Bytes so far.
     pub bytes: f64,
     /// When the present block began.
     pub block_ns: i64,
+    /// Bytes of the present block so far.
     pub block_bytes: f64,
     /// Its CPU time.
     pub block_cpu_ns: i64,
@@ -117,6 +133,7 @@ pub fn pressure(random: &mut Random) -> f64 {
 }
 
 impl Task {
+    /// A task that has not started.
     pub fn new(spec: Spec, random: &mut Random) -> Self {
         Self {
             spec,
@@ -137,6 +154,7 @@ impl Task {
         }
     }
 
+    /// Whether it uses the device.
     pub fn is_memory(&self) -> bool {
         matches!(self.spec.work, Work::Memory { .. })
     }

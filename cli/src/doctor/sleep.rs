@@ -1,8 +1,8 @@
 //! Checks whether this machine itself can sleep in CXL memory.
 
+use dormouse_machine::NodeChoice;
 use dormouse_machine::hotness::damon::{self, Offer};
 use dormouse_machine::node::{self, DaxDevice};
-use dormouse_machine::options::NodeChoice;
 use dormouse_machine::persistence::{self, Persistence, Verdict};
 use dormouse_machine::system::module::{self, Status as ModuleStatus};
 use dormouse_report::format::bytes;

@@ -12,6 +12,7 @@ pub type Stanza = BTreeMap<String, String>;
 pub struct ArchiveFile {
     /// As apt names it on disk; a colon of the version is `%3a` in it.
     pub name: String,
+    /// Size in bytes.
     pub bytes: u64,
     /// Hexadecimal SHA-256 from the signed index.
     pub sha256: String,

@@ -43,6 +43,7 @@ pub struct BandwidthArtefacts {
     pub initrd: PathBuf,
     /// For `-plugin`.
     pub device: PathBuf,
+    /// The steps of the build.
     pub steps: Vec<StepReport>,
 }
 

@@ -43,9 +43,11 @@ pub struct DevicesArtefacts {
     pub kernel: PathBuf,
     /// For `-initrd`, with a job appended.
     pub initrd: PathBuf,
+    /// Release of the kernel.
     pub kernel_release: String,
     /// Lockdep, KASAN and KCSAN, or none of them.
     pub checked: Checked,
+    /// The steps of the build.
     pub steps: Vec<StepReport>,
 }
 

@@ -18,7 +18,9 @@ pub enum BuildError {
     /// A program is not installed.
     #[error("{program} is not installed (package {package}): run scripts/setup.sh")]
     MissingTool {
+        /// The program.
         program: String,
+        /// The package that has it.
         package: &'static str,
     },
     /// The package archive did not give what is needed.
@@ -30,17 +32,25 @@ pub enum BuildError {
     /// A program of the build failed.
     #[error("{what} failed: {program} ended with {status}; the whole log is {log}\n{tail}", log = .log.display())]
     Command {
+        /// What was being built.
         what: String,
+        /// The program.
         program: String,
+        /// How the program ended.
         status: String,
+        /// The log file.
         log: PathBuf,
+        /// The last lines of the log.
         tail: String,
     },
     /// A file could not be read or written.
     #[error("{action} {path}: {source}", path = .path.display())]
     Io {
+        /// What was tried.
         action: &'static str,
+        /// The file.
         path: PathBuf,
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// A package or a build script gave something else than was expected.

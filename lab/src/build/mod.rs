@@ -61,6 +61,7 @@ impl Flavour {
     /// Both, for options that list them.
     pub const ALL: [Flavour; 2] = [Flavour::Cloud, Flavour::Generic];
 
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Flavour::Cloud => "cloud",
@@ -89,6 +90,7 @@ impl FromStr for Flavour {
 /// What to build, and how.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
+    /// Flavour of the kernel.
     pub flavour: Flavour,
     /// Further words for the kernel's command line.
     pub cmdline: String,
@@ -112,6 +114,7 @@ impl Default for BuildOptions {
 /// The parts of an emulated machine; all paths are in the cache and must not be written to.
 #[derive(Debug, Clone, Serialize)]
 pub struct Artefacts {
+    /// Flavour of the kernel.
     pub flavour: Flavour,
     /// Flash image for `-bios`: coreboot with kernel and initrd as its payload.
     pub firmware_rom: PathBuf,

@@ -117,27 +117,43 @@ pub enum BuildEvent {
     /// Another build holds the cache; this one waits for it.
     Waiting,
     /// A step is not in the cache and starts now.
-    Started { step: Step },
+    Started {
+        /// The step.
+        step: Step,
+    },
     /// A step does something new: downloads, unpacks, compiles.
-    Activity { step: Step, activity: String },
+    Activity {
+        /// The step.
+        step: Step,
+        /// What it does.
+        activity: String,
+    },
     /// A download moved: bytes so far, of how many.
     Bytes {
+        /// The step.
         step: Step,
+        /// Bytes done.
         done_bytes: u64,
+        /// Bytes in total.
         total_bytes: u64,
     },
     /// A step is done.
     Finished(StepReport),
     /// Something worth knowing that does not stop the build.
-    Warning { message: String },
+    Warning {
+        /// The message.
+        message: String,
+    },
 }
 
 /// How one step went.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepReport {
+    /// The step.
     pub step: Step,
     /// The result was in the cache; nothing was done.
     pub cached: bool,
+    /// Duration in seconds.
     pub seconds: f64,
     /// Bytes fetched from the package archive for this step.
     pub fetched_bytes: u64,
@@ -155,6 +171,7 @@ impl fmt::Display for StepReport {
 
 /// Receives the events of a build; called from several threads.
 pub trait BuildProgress: Sync {
+    /// Receives an event; called from several threads.
     fn event(&self, event: BuildEvent);
 }
 

@@ -8,6 +8,7 @@ use crate::build::{self, BuildOptions, Checked, Flavour};
 use crate::error::LabError;
 use crate::terminal::{Terminal, print_json};
 
+/// Arguments of `lab build`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  dormouse lab build --flavour generic")]
 pub struct BuildArgs {

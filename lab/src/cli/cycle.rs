@@ -20,6 +20,7 @@ use crate::machine::gpf::Gpf;
 use crate::size::Size;
 use crate::terminal::Terminal;
 
+/// Arguments of `lab cycle`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
     dormouse lab cycle --cycles 5 --dram 1G --cxl 2G --fill 512M --json\n  \
@@ -29,6 +30,7 @@ use crate::terminal::Terminal;
     Exit codes: 0 all cycles as expected; 1 one was not; 2 wrong usage; 3 this machine lacks\n\
     something; 4 the machine woke with other data.")]
 pub struct CycleArgs {
+    /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
     /// Number of cycles

@@ -19,9 +19,11 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
 /// A machine that one works in stays on for a day at most.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
+/// Arguments of `lab boot`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  dormouse lab boot --command 'uname -a; numactl --hardware'")]
 pub struct BootArgs {
+    /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
     /// Run this shell command in the machine, then switch the machine off
@@ -29,9 +31,11 @@ pub struct BootArgs {
     pub command: Option<String>,
 }
 
+/// Arguments of `lab console`.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  dormouse lab console --machine demo")]
 pub struct ConsoleArgs {
+    /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
 }

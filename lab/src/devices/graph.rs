@@ -45,14 +45,18 @@ pub struct Device {
     pub direct: bool,
     /// Shares this slow bus: one callback at a time.
     pub bus: Option<usize>,
+    /// Duration of its callback in each of the six phases.
     pub phases: [Duration; 6],
 }
 
 /// Kinds of device links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkKind {
+    /// `DL_FLAG_STATELESS`.
     Stateless,
+    /// `DL_FLAG_PM_RUNTIME` as well.
     Runtime,
+    /// Managed by the driver core.
     Managed,
     /// For `sync_state()` alone: orders nothing.
     SyncState,
@@ -69,17 +73,23 @@ impl LinkKind {
     }
 }
 
+/// A device link.
 #[derive(Debug, Clone, Copy)]
 pub struct Link {
+    /// Number of the supplier.
     pub supplier: usize,
+    /// Number of the consumer.
     pub consumer: usize,
+    /// Its kind.
     pub kind: LinkKind,
 }
 
 /// Devices and what ties them.
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
+    /// Devices in the order of registration.
     pub devices: Vec<Device>,
+    /// Device links in their order.
     pub links: Vec<Link>,
 }
 

@@ -14,9 +14,11 @@ const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// How the machine is to be.
 #[derive(Debug, Clone)]
 pub struct Shape {
+    /// Number of processors.
     pub cpus: u32,
     /// A host thread for each processor; one for all otherwise.
     pub threads: bool,
+    /// What the time of the machine is made of.
     pub clock: Clock,
     /// Run the kernel's own tests when it boots.
     pub kunit: bool,
@@ -30,7 +32,10 @@ pub enum Clock {
     /// Each instruction of any processor takes `ns` nanoseconds, a power of two up to 128. While
     /// all processors sleep, time jumps to the next event. Other load of the host has no effect.
     /// Needs one host thread.
-    Instructions { ns: u32 },
+    Instructions {
+        /// Nanoseconds per instruction.
+        ns: u32,
+    },
 }
 
 impl Clock {

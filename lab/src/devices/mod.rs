@@ -55,6 +55,7 @@ pub enum DevicesCommand {
     Hotplug(HotplugArgs),
 }
 
+/// The machine of `lab devices`.
 #[derive(Debug, Args)]
 pub struct DeviceMachineArgs {
     /// The machine's name or folder; a name means out/lab/NAME
@@ -71,8 +72,10 @@ pub struct DeviceMachineArgs {
     pub checked: Checked,
 }
 
+/// Arguments of `lab devices check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
+    /// The machine.
     #[command(flatten)]
     pub machine: DeviceMachineArgs,
     /// Graphs whose order is checked, each in every mode: list order, threshold, stock async, graph
@@ -89,8 +92,10 @@ pub struct CheckArgs {
     pub seed: u64,
 }
 
+/// Arguments of `lab devices time`.
 #[derive(Debug, Args)]
 pub struct TimeArgs {
+    /// The machine.
     #[command(flatten)]
     pub machine: DeviceMachineArgs,
     /// The device graph
@@ -132,8 +137,10 @@ pub struct TimeArgs {
     pub traces: Option<PathBuf>,
 }
 
+/// Arguments of `lab devices hotplug`.
 #[derive(Debug, Args)]
 pub struct HotplugArgs {
+    /// The machine.
     #[command(flatten)]
     pub machine: DeviceMachineArgs,
     /// Number of rounds

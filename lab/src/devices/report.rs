@@ -9,10 +9,15 @@ use super::switches::Mode;
 /// What was checked, and what was wrong.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
+    /// Graphs that were checked.
     pub graphs: u64,
+    /// Failures that were injected.
     pub failures: u64,
+    /// Wakeups that were injected.
     pub wakeups: u64,
+    /// Hangs that were injected.
     pub hangs: u64,
+    /// Suspends and resumes.
     pub transitions: u64,
     /// KUnit tests that passed, each time that the machine booted.
     pub kunit: u64,
@@ -25,7 +30,7 @@ pub struct Report {
     /// Faults that the kernel reported of itself: lockdep, KASAN, UBSAN, KCSAN, assertions, KUnit.
     pub kernel_reports: Vec<String>,
     /// First lines of reports of data races in which nothing of ours took part, see
-    /// [`is_stock_race`]. They make no check fail.
+    /// `is_stock_race`. They make no check fail.
     pub stock_races: Vec<String>,
 }
 

@@ -27,6 +27,7 @@ pub enum MachineShape {
 }
 
 impl MachineShape {
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             MachineShape::Phone => "phone",

@@ -20,8 +20,10 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Every mode.
     pub const ALL: [Mode; 4] = [Mode::List, Mode::Async, Mode::Threshold, Mode::Graph];
 
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Mode::List => "list",

@@ -39,13 +39,17 @@ pub struct Plan {
 /// One mode's times.
 #[derive(Debug, Clone, Serialize)]
 pub struct ModeTimes {
+    /// The mode.
     pub mode: Mode,
     /// Milliseconds of each round's way down and way up.
     pub down_ms: Vec<f64>,
+    /// The same on the way up.
     pub up_ms: Vec<f64>,
     /// Medians; the sum is of both ways of one round.
     pub down_median_ms: f64,
+    /// The same on the way up.
     pub up_median_ms: f64,
+    /// Median of both ways together.
     pub sum_median_ms: f64,
     /// Medians of each phase.
     pub phases_ms: BTreeMap<&'static str, f64>,
@@ -82,18 +86,26 @@ impl ModeTimes {
 /// All modes of one graph.
 #[derive(Debug, Clone, Serialize)]
 pub struct Times {
+    /// Name of the graph.
     pub graph: String,
+    /// Number of devices.
     pub devices: usize,
+    /// Number of processors.
     pub cpus: u64,
     /// What the devices' own durations make one after the other, and what no schedule can beat.
     pub list_down_ms: f64,
+    /// The same on the way up.
     pub list_up_ms: f64,
+    /// Lower bound on the way down.
     pub bound_down_ms: f64,
+    /// Lower bound on the way up.
     pub bound_up_ms: f64,
+    /// The measured modes.
     pub modes: Vec<ModeTimes>,
 }
 
 impl Times {
+    /// The times of a mode, if it was measured.
     pub fn of(&self, mode: Mode) -> Option<&ModeTimes> {
         self.modes.iter().find(|times| times.mode == mode)
     }

@@ -10,7 +10,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// What executes the machine's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accelerator {
+    /// Hardware virtualisation.
     Kvm,
+    /// Emulation of each instruction.
     Tcg,
 }
 

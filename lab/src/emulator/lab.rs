@@ -20,6 +20,7 @@ use crate::machine::{Machine, MachineConfig};
 
 /// Emulated machines are slow, and the host may be busy: a boot takes 10 s, a hang is for ever.
 pub const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
+/// Maximum time of an orderly power-off.
 pub const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const QUESTION_TIMEOUT: Duration = Duration::from_secs(60);
 /// For filling or comparing one GiB.
@@ -31,7 +32,9 @@ const FILE_PART_BYTES: usize = 16 << 10;
 
 /// A machine and everything that stays the same while it is switched on and off.
 pub struct Lab {
+    /// What all power-ons share.
     pub setting: Setting,
+    /// The files of the machine.
     pub machine: Machine,
 }
 

@@ -2,12 +2,12 @@
 //! sends back.
 
 pub mod accelerator;
-pub mod attach;
-pub mod console;
+pub(crate) mod attach;
+pub(crate) mod console;
 pub(crate) mod job_machine;
 pub mod lab;
 pub mod power;
 pub mod qemu;
 pub mod qmp;
-pub mod record;
+pub(crate) mod record;
 mod signals;

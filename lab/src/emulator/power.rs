@@ -53,10 +53,15 @@ static NEXT_REQUEST: AtomicU64 = AtomicU64::new(1);
 
 /// Everything that stays the same from power-on to power-on.
 pub struct Setting {
+    /// Firmware, kernel and disks.
     pub parts: Parts,
+    /// The firmware that starts the machine.
     pub firmware: Firmware,
+    /// How the machine is executed.
     pub accelerator: Accelerator,
+    /// The host's clock.
     pub clock: HostClock,
+    /// The timeline.
     pub recorder: Arc<Mutex<Recorder>>,
 }
 

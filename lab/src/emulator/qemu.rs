@@ -17,6 +17,7 @@ use crate::emulator::accelerator::Accelerator;
 use crate::error::{Doing, LabError};
 use crate::machine::MachineConfig;
 
+/// The emulator.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 /// The disks' serial numbers, by which init in the machine finds them.
 const ROOT_SERIAL: &str = "dormouse-root";
@@ -39,12 +40,19 @@ pub enum Firmware {
 /// What a machine boots from.
 #[derive(Clone, Debug)]
 pub struct Parts {
+    /// The flash contents.
     pub firmware_rom: PathBuf,
+    /// The image of the kernel.
     pub kernel: PathBuf,
+    /// The first file system.
     pub initrd: PathBuf,
+    /// The root disk.
     pub rootfs: PathBuf,
+    /// The disk with our programs and modules.
     pub payload: PathBuf,
+    /// The kernel's command line.
     pub cmdline: String,
+    /// Release of the kernel.
     pub kernel_release: String,
 }
 
@@ -65,11 +73,17 @@ impl From<&Artefacts> for Parts {
 /// All that one power-on needs to know.
 #[derive(Clone, Debug)]
 pub struct Launch<'a> {
+    /// Firmware, kernel and disks.
     pub parts: &'a Parts,
+    /// Sizes of the machine.
     pub config: &'a MachineConfig,
+    /// The firmware that starts the machine.
     pub firmware: Firmware,
+    /// How the machine is executed.
     pub accelerator: Accelerator,
+    /// The file of the CXL device.
     pub cxl_file: &'a Path,
+    /// The root disk.
     pub disk: &'a Path,
     /// The disk to hibernate to, where there is one.
     pub swap_disk: Option<&'a Path>,
@@ -83,8 +97,11 @@ pub struct Launch<'a> {
 
 /// The host's ends of the machine's lines.
 pub struct Lines {
+    /// The first serial line.
     pub console: UnixStream,
+    /// The second serial line.
     pub control: UnixStream,
+    /// The control socket.
     pub qmp: UnixStream,
 }
 

@@ -19,10 +19,13 @@ use crate::emulator::record::HostClock;
 /// What a machine sent, and when the host received it.
 #[derive(Clone, Debug)]
 pub struct Signal {
+    /// When the host received it, in nanoseconds.
     pub at_ns: u64,
+    /// The message.
     pub what: What,
 }
 
+/// A message of the machine.
 #[derive(Clone, Debug)]
 pub enum What {
     /// A line on the serial console.

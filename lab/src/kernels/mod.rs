@@ -29,6 +29,7 @@ use results::{Results, Row, Verdict};
 pub use features::lacks;
 pub use results::Check;
 
+/// Arguments of `lab kernels`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     dormouse lab kernels --list                    the kernels that the archive has\n  \

@@ -35,6 +35,7 @@ pub enum Check {
 }
 
 impl Check {
+    /// Every check.
     pub const ALL: [Check; 5] = [
         Check::Module,
         Check::Sleep,
@@ -43,6 +44,7 @@ impl Check {
         Check::Devices,
     ];
 
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Check::Module => "module",

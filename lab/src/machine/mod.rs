@@ -51,8 +51,11 @@ pub fn machine_folder(machine: &Path) -> PathBuf {
 /// What the machine is made of; kept in `machine.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineConfig {
+    /// DRAM in bytes.
     pub dram_bytes: u64,
+    /// CXL memory in bytes.
     pub cxl_bytes: u64,
+    /// Number of processors.
     pub cpus: u32,
     /// Identifies the CXL device; an image that another device made is not restored.
     pub device_serial: u64,
@@ -155,6 +158,7 @@ fn random_serial() -> Result<u64, LabError> {
 /// A machine's folder, locked.
 pub struct Machine {
     folder: PathBuf,
+    /// Sizes and settings.
     pub config: MachineConfig,
     power_ons: u32,
     /// Released when it is closed.
@@ -226,14 +230,17 @@ impl Machine {
         Ok(Some(machine))
     }
 
+    /// Its folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
+    /// The file with the contents of the CXL device.
     pub fn cxl_file(&self) -> PathBuf {
         self.folder.join(CXL_FILE)
     }
 
+    /// The overlay of the root disk.
     pub fn disk(&self) -> PathBuf {
         self.folder.join("disk.qcow2")
     }
@@ -248,6 +255,7 @@ impl Machine {
         self.folder.join("scratch.img")
     }
 
+    /// The timeline.
     pub fn events_file(&self) -> PathBuf {
         self.folder.join("events.jsonl")
     }
@@ -268,6 +276,7 @@ impl Machine {
         self.power_ons
     }
 
+    /// The console log of a power-on.
     pub fn console_log(&self, power_on: u32) -> PathBuf {
         self.folder.join(format!("console-{power_on:03}.log"))
     }

@@ -25,7 +25,4 @@ mod summary;
 mod trouble;
 mod watch;
 
-pub use class::Class;
 pub(crate) use dice::Dice;
-pub use line::StressLine;
-pub use summary::Summary;

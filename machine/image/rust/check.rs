@@ -5,8 +5,11 @@ use crate::sys;
 
 pub use crate::sys::dormouse_header as Header;
 
+/// Bytes of one copy of the header.
 pub const HEADER_BYTES: usize = sys::DORMOUSE_HEADER_BYTES as usize;
+/// Copies of the header in a window.
 pub const HEADER_COPIES: usize = sys::DORMOUSE_HEADER_COPIES as usize;
+/// Bytes of a page.
 pub const PAGE_BYTES: u64 = sys::DORMOUSE_PAGE_BYTES as u64;
 
 /// Both header copies, aligned as the C functions need them.
@@ -86,6 +89,7 @@ impl Geometry {
         self
     }
 
+    /// Checks the geometry itself: [`Reason::OK`], or the rule that it breaks.
     pub fn check(&self) -> Reason {
         // SAFETY: reads the geometry only.
         Reason(unsafe { sys::dormouse_geometry_check(&self.0) })
@@ -111,7 +115,9 @@ impl Geometry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, thiserror::Error)]
 #[error("{reason} (detail {detail:#x})")]
 pub struct Refusal {
+    /// The reason of the refusal.
     pub reason: Reason,
+    /// The page frame, offset, number or bytes that were refused.
     pub detail: u64,
 }
 

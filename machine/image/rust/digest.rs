@@ -10,6 +10,7 @@ use crate::sys;
 pub struct Xxh64(sys::dormouse_xxh64);
 
 impl Xxh64 {
+    /// The state before the first byte.
     pub fn new() -> Self {
         let mut hash = sys::dormouse_xxh64::default();
         // SAFETY: `hash` is a valid object, and the function writes all of it.
@@ -17,11 +18,13 @@ impl Xxh64 {
         Self(hash)
     }
 
+    /// Adds bytes.
     pub fn update(&mut self, data: &[u8]) {
         // SAFETY: reads exactly data.len() bytes; the state was made by `new`.
         unsafe { sys::dormouse_xxh64_update(&mut self.0, data.as_ptr().cast(), data.len() as u64) };
     }
 
+    /// The digest of all bytes so far.
     pub fn finish(&self) -> u64 {
         // SAFETY: only reads the state.
         unsafe { sys::dormouse_xxh64_final(&self.0) }
@@ -52,6 +55,7 @@ pub enum CopyMethod {
 }
 
 impl CopyMethod {
+    /// Every method.
     pub const ALL: [Self; 3] = [Self::Plain, Self::Movnti, Self::Movdir64b];
 
     fn number(self) -> u32 {
@@ -62,6 +66,7 @@ impl CopyMethod {
         }
     }
 
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",

@@ -106,12 +106,15 @@ fn copies_of(window: &[u8]) -> check::HeaderCopies {
 /// What a suspended image is made of; page numbers and counts.
 #[derive(Clone)]
 pub struct Recipe {
+    /// Memory layout of the machine.
     pub geometry: Geometry,
     /// Runs of DRAM pages to save: first page and count.
     pub save: Vec<(u64, u64)>,
     /// Runs of CXL pages that user data occupies.
     pub occupied: Vec<(u64, u64)>,
+    /// Physical address of the wake vector.
     pub wake_vector: u64,
+    /// The user pages that get a digest.
     pub user_check: UserCheck,
 }
 

@@ -52,10 +52,12 @@ impl Device {
         })
     }
 
+    /// Path of the device or file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
+    /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.map.len() as u64
     }
@@ -136,6 +138,7 @@ impl Head {
         Device::open(path, bytes, writable).map(|device| Head { device })
     }
 
+    /// The device that holds the image.
     pub fn device(&self) -> &Device {
         &self.device
     }

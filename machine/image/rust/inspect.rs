@@ -16,19 +16,24 @@ fn as_hex<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> 
 /// What one header copy is worth.
 #[derive(Clone, Debug, Serialize)]
 pub struct CopyView {
+    /// Whether this copy can be used.
     pub valid: bool,
     /// `ok`, or why it is not valid; `no-image` when it holds zeros only.
     pub reason: Reason,
     /// None unless the magic is right.
     pub generation: Option<u64>,
+    /// State of the image; None unless the magic is right.
     pub state: Option<State>,
 }
 
 /// Times of one phase; all 0 when it did not happen.
 #[derive(Clone, Debug, Serialize)]
 pub struct PhaseView {
+    /// Name of the phase.
     pub name: &'static str,
+    /// Begin, in nanoseconds since the reset of that power cycle.
     pub begin_ns: u64,
+    /// End, on the same clock.
     pub end_ns: u64,
     /// None when the phase did not happen or its end was never written.
     pub duration_ns: Option<u64>,
@@ -40,69 +45,111 @@ pub struct SnapshotView {
     /// Of the kernel that sleeps.
     #[serde(serialize_with = "as_hex")]
     pub kernel_digest: u64,
+    /// Digest of firmware's whole memory map, RAM or not.
     #[serde(serialize_with = "as_hex")]
     pub firmware_map_digest: u64,
     /// The device in which user pages lie.
     pub node_base: u64,
+    /// Bytes of that device.
     pub node_bytes: u64,
+    /// Pages of memory that the snapshot counts.
     pub present_pages: u64,
+    /// Those of them on the node, which is absent when the machine wakes.
     pub node_present_pages: u64,
 }
 
 /// Every field of a header, in its order. Digests and serials are hexadecimal in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct HeaderView {
+    /// Version of the format.
     pub version: u32,
+    /// Bytes of the header.
     pub header_bytes: u32,
+    /// Generation; of two valid copies the larger one counts.
     pub generation: u64,
+    /// State of the image.
     pub state: State,
+    /// Features; none is supported.
     pub flags: u32,
+    /// Physical address of the CXL window.
     pub cxl_base: u64,
+    /// Bytes of the CXL window.
     pub cxl_bytes: u64,
+    /// Bytes of the reserved part at the begin of the window.
     pub reserved_bytes: u64,
+    /// Bytes of RAM that firmware gives to the operating system.
     pub dram_bytes: u64,
+    /// Highest usable page frame number plus one.
     pub dram_pages: u64,
+    /// Digest of the RAM ranges.
     #[serde(serialize_with = "as_hex")]
     pub memory_map_digest: u64,
+    /// Serial number of the CXL device.
     #[serde(serialize_with = "as_hex")]
     pub device_serial: u64,
+    /// The device's count of failed flushes.
     pub dirty_shutdown_count: u64,
+    /// Offset of the bitmap of DRAM pages to save, in bytes from the window.
     pub dram_bitmap_offset: u64,
+    /// Bytes of that bitmap.
     pub dram_bitmap_bytes: u64,
+    /// XXH64 of that bitmap.
     #[serde(serialize_with = "as_hex")]
     pub dram_bitmap_digest: u64,
+    /// Offset of the bitmap of occupied CXL pages, in bytes from the window.
     pub cxl_bitmap_offset: u64,
+    /// Bytes of that bitmap.
     pub cxl_bitmap_bytes: u64,
+    /// XXH64 of that bitmap.
     #[serde(serialize_with = "as_hex")]
     pub cxl_bitmap_digest: u64,
+    /// Offset of the first page that may hold saved data, in bytes from the window.
     pub data_offset: u64,
+    /// Pages that the kernel requested to save.
     pub request_pages: u64,
+    /// Pages that firmware saved.
     pub saved_pages: u64,
+    /// XXH64 of the saved pages in the order of the plan.
     #[serde(serialize_with = "as_hex")]
     pub saved_digest: u64,
+    /// Pages that firmware restored.
     pub restored_pages: u64,
+    /// Physical address of the wake vector.
     pub wake_vector: u64,
+    /// Restores that began with this image.
     pub restore_attempts: u32,
     /// The way to sleep that made it.
     pub kind: ImageKind,
+    /// Sleeps since the device was first used.
     pub sleep_count: u64,
+    /// Resumes since the device was first used.
     pub resume_count: u64,
+    /// How the last attempt to sleep and wake ended.
     pub last_outcome: Outcome,
+    /// Its reason.
     pub last_reason: Reason,
+    /// The detail of its reason.
     pub last_detail: u64,
+    /// Times of the phases.
     pub phases: Vec<PhaseView>,
     /// The source that vouches that the device keeps its contents without power.
     pub persistence: Persistence,
     /// Which user pages have a digest.
     pub user_check: UserCheck,
+    /// Offset of the table of user pages' digests, in bytes from the window.
     pub user_table_offset: u64,
+    /// Bytes of that table.
     pub user_table_bytes: u64,
+    /// XXH64 of that table.
     #[serde(serialize_with = "as_hex")]
     pub user_table_digest: u64,
+    /// Groups of 64 pages with a digest.
     pub user_groups: u64,
+    /// User pages with a digest.
     pub user_pages: u64,
     /// None unless the kind is `snapshot`.
     pub snapshot: Option<SnapshotView>,
+    /// XXH64 of the header.
     #[serde(serialize_with = "as_hex")]
     pub header_digest: u64,
 }
@@ -179,13 +226,17 @@ impl From<&Header> for HeaderView {
 /// What the kernel asked last and what firmware answered.
 #[derive(Clone, Debug, Serialize)]
 pub struct MailboxView {
+    /// Whether the mailbox has its magic number.
     pub valid: bool,
     /// `sleep`, `check` or `unknown`.
     pub command: &'static str,
     /// None while firmware has not answered.
     pub answer: Option<Reason>,
+    /// Detail of the answer.
     pub detail: u64,
+    /// Bytes that a sleep needs.
     pub needed_bytes: u64,
+    /// Bytes of CXL memory available.
     pub available_bytes: u64,
 }
 
@@ -216,6 +267,7 @@ pub struct Inspection {
     pub reason: Reason,
     /// Which copy counts (0 or 1).
     pub selected: Option<usize>,
+    /// Both copies of the header.
     pub copies: Vec<CopyView>,
     /// The copy that counts; without one the copy that looks better, not to be trusted.
     pub header: Option<HeaderView>,

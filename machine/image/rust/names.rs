@@ -20,39 +20,73 @@ fn name_from(pointer: *const std::ffi::c_char) -> &'static str {
 pub struct Reason(pub u32);
 
 impl Reason {
+    /// No refusal.
     pub const OK: Self = Self(sys::DORMOUSE_OK);
+    /// The window holds no image.
     pub const NO_IMAGE: Self = Self(sys::DORMOUSE_E_NO_IMAGE);
+    /// The magic number is wrong.
     pub const MAGIC: Self = Self(sys::DORMOUSE_E_MAGIC);
+    /// The format has another version.
     pub const VERSION: Self = Self(sys::DORMOUSE_E_VERSION);
+    /// The header has another size.
     pub const HEADER_SIZE: Self = Self(sys::DORMOUSE_E_HEADER_SIZE);
+    /// The header does not match its digest.
     pub const HEADER_DIGEST: Self = Self(sys::DORMOUSE_E_HEADER_DIGEST);
+    /// The image uses a feature that this version does not know.
     pub const FLAGS: Self = Self(sys::DORMOUSE_E_FLAGS);
+    /// The state is unknown.
     pub const STATE: Self = Self(sys::DORMOUSE_E_STATE);
+    /// The image was never committed.
     pub const INCOMPLETE: Self = Self(sys::DORMOUSE_E_INCOMPLETE);
+    /// The image was resumed before.
     pub const CONSUMED: Self = Self(sys::DORMOUSE_E_CONSUMED);
+    /// The window holds an image that was not resumed.
     pub const IMAGE_EXISTS: Self = Self(sys::DORMOUSE_E_IMAGE_EXISTS);
+    /// The memory map is another one.
     pub const MEMORY_MAP: Self = Self(sys::DORMOUSE_E_MEMORY_MAP);
+    /// The machine has another amount of DRAM.
     pub const DRAM_SIZE: Self = Self(sys::DORMOUSE_E_DRAM_SIZE);
+    /// The CXL window has another place or size.
     pub const CXL_SIZE: Self = Self(sys::DORMOUSE_E_CXL_SIZE);
+    /// It is another CXL device, by its serial number.
     pub const DEVICE: Self = Self(sys::DORMOUSE_E_DEVICE);
+    /// The device lost writes since the save.
     pub const DIRTY_SHUTDOWN: Self = Self(sys::DORMOUSE_E_DIRTY_SHUTDOWN);
+    /// An offset or size is outside its place, or overlaps another.
     pub const LAYOUT: Self = Self(sys::DORMOUSE_E_LAYOUT);
+    /// A bitmap does not match its digest.
     pub const BITMAP_DIGEST: Self = Self(sys::DORMOUSE_E_BITMAP_DIGEST);
+    /// A page is outside the RAM that firmware gave to the operating system.
     pub const OUTSIDE_RAM: Self = Self(sys::DORMOUSE_E_OUTSIDE_RAM);
+    /// The saved pages do not fit into free CXL memory.
     pub const NO_SPACE: Self = Self(sys::DORMOUSE_E_NO_SPACE);
+    /// A saved page changed during the sleep.
     pub const SAVED_DIGEST: Self = Self(sys::DORMOUSE_E_SAVED_DIGEST);
+    /// The wake vector is not in restored memory.
     pub const WAKE_VECTOR: Self = Self(sys::DORMOUSE_E_WAKE_VECTOR);
+    /// The restore was tried too often.
     pub const ATTEMPTS: Self = Self(sys::DORMOUSE_E_ATTEMPTS);
+    /// The mailbox has an unknown command or a wrong magic number.
     pub const COMMAND: Self = Self(sys::DORMOUSE_E_COMMAND);
+    /// Firmware has no memory map or no CXL window.
     pub const NOT_READY: Self = Self(sys::DORMOUSE_E_NOT_READY);
+    /// Firmware did not answer the SMI.
     pub const NO_ANSWER: Self = Self(sys::DORMOUSE_E_NO_ANSWER);
+    /// Suspend-to-CXL is switched off in sysfs.
     pub const DISABLED: Self = Self(sys::DORMOUSE_E_DISABLED);
+    /// The page counts disagree.
     pub const SAVED_COUNT: Self = Self(sys::DORMOUSE_E_SAVED_COUNT);
+    /// The image was made by the other way to sleep.
     pub const KIND: Self = Self(sys::DORMOUSE_E_KIND);
+    /// The image is of another kernel.
     pub const KERNEL: Self = Self(sys::DORMOUSE_E_KERNEL);
+    /// Linux uses the memory of the user pages.
     pub const NODE_IN_USE: Self = Self(sys::DORMOUSE_E_NODE_IN_USE);
+    /// The kernel did not take its snapshot; the detail is its errno.
     pub const RESTORE: Self = Self(sys::DORMOUSE_E_RESTORE);
+    /// No source states that the device keeps its contents.
     pub const VOLATILE: Self = Self(sys::DORMOUSE_E_VOLATILE);
+    /// A user page changed during the sleep.
     pub const USER_DIGEST: Self = Self(sys::DORMOUSE_E_USER_DIGEST);
 
     /// Every reason of this version, in the order of their numbers.
@@ -72,6 +106,7 @@ impl Reason {
         name_from(unsafe { sys::dormouse_reason_text(self.0) })
     }
 
+    /// Whether it is [`Reason::OK`].
     pub fn is_ok(self) -> bool {
         self == Self::OK
     }
@@ -105,13 +140,20 @@ impl Serialize for Reason {
 pub struct State(pub u32);
 
 impl State {
+    /// No image.
     pub const EMPTY: Self = Self(sys::DORMOUSE_STATE_EMPTY);
+    /// The kernel wrote a request.
     pub const PREPARED: Self = Self(sys::DORMOUSE_STATE_PREPARED);
+    /// Firmware copies pages.
     pub const SAVING: Self = Self(sys::DORMOUSE_STATE_SAVING);
+    /// The image is complete.
     pub const SUSPENDED: Self = Self(sys::DORMOUSE_STATE_SUSPENDED);
+    /// Firmware restores pages.
     pub const RESTORING: Self = Self(sys::DORMOUSE_STATE_RESTORING);
+    /// The image was resumed.
     pub const CONSUMED: Self = Self(sys::DORMOUSE_STATE_CONSUMED);
 
+    /// The stable name for scripts.
     pub fn name(self) -> &'static str {
         // SAFETY: takes any number.
         name_from(unsafe { sys::dormouse_state_name(self.0) })
@@ -123,11 +165,16 @@ impl State {
 pub struct Outcome(pub u32);
 
 impl Outcome {
+    /// There was no attempt.
     pub const NONE: Self = Self(sys::DORMOUSE_OUTCOME_NONE);
+    /// The machine resumed.
     pub const RESUMED: Self = Self(sys::DORMOUSE_OUTCOME_RESUMED);
+    /// The machine booted instead.
     pub const COLD_BOOT: Self = Self(sys::DORMOUSE_OUTCOME_COLD_BOOT);
+    /// The sleep was refused.
     pub const REFUSED: Self = Self(sys::DORMOUSE_OUTCOME_REFUSED);
 
+    /// The stable name for scripts.
     pub fn name(self) -> &'static str {
         // SAFETY: takes any number.
         name_from(unsafe { sys::dormouse_outcome_name(self.0) })
@@ -139,11 +186,16 @@ impl Outcome {
 pub struct Persistence(pub u32);
 
 impl Persistence {
+    /// No source: no image is made.
     pub const UNKNOWN: Self = Self(sys::DORMOUSE_PERSISTENCE_UNKNOWN);
+    /// Each CXL device, as Linux sees it.
     pub const DEVICE: Self = Self(sys::DORMOUSE_PERSISTENCE_DEVICE);
+    /// The board's firmware.
     pub const FIRMWARE: Self = Self(sys::DORMOUSE_PERSISTENCE_FIRMWARE);
+    /// No source, and a person accepted the risk.
     pub const ACCEPTED: Self = Self(sys::DORMOUSE_PERSISTENCE_ACCEPTED);
 
+    /// The stable name for scripts.
     pub fn name(self) -> &'static str {
         // SAFETY: takes any number.
         name_from(unsafe { sys::dormouse_persistence_name(self.0) })
@@ -155,9 +207,12 @@ impl Persistence {
 pub struct ImageKind(pub u32);
 
 impl ImageKind {
+    /// Firmware saves and restores the pages.
     pub const FIRMWARE: Self = Self(sys::DORMOUSE_KIND_FIRMWARE);
+    /// The kernel's own snapshot.
     pub const SNAPSHOT: Self = Self(sys::DORMOUSE_KIND_SNAPSHOT);
 
+    /// The stable name for scripts.
     pub fn name(self) -> &'static str {
         // SAFETY: takes any number.
         name_from(unsafe { sys::dormouse_kind_name(self.0) })
@@ -169,10 +224,14 @@ impl ImageKind {
 pub struct UserCheck(pub u32);
 
 impl UserCheck {
+    /// No user page.
     pub const NONE: Self = Self(sys::DORMOUSE_USER_CHECK_NONE);
+    /// The first page of some groups.
     pub const SAMPLE: Self = Self(sys::DORMOUSE_USER_CHECK_SAMPLE);
+    /// Every page of every group that is online.
     pub const ALL: Self = Self(sys::DORMOUSE_USER_CHECK_ALL);
 
+    /// The stable name for scripts.
     pub fn name(self) -> &'static str {
         // SAFETY: takes any number.
         name_from(unsafe { sys::dormouse_user_check_name(self.0) })

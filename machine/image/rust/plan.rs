@@ -5,8 +5,11 @@ use crate::sys;
 /// One piece of the plan: `pages` DRAM pages in as many CXL pages, both contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
+    /// First DRAM page, as a page frame number.
     pub dram_page: u64,
+    /// First CXL page, counted from the window.
     pub cxl_page: u64,
+    /// Number of pages.
     pub pages: u64,
 }
 
@@ -34,16 +37,19 @@ impl<'a> Bitmap<'a> {
         Self { words, bits }
     }
 
+    /// Set bits from `first` on.
     pub fn count(&self, first: u64) -> u64 {
         // SAFETY: reads words of bits in [first, bits) only, and `new` checked that they exist.
         unsafe { sys::dormouse_bitmap_count(self.words.as_ptr(), first, self.bits) }
     }
 
+    /// The first set bit from `from` on, or the number of bits.
     pub fn next_set(&self, from: u64) -> u64 {
         // SAFETY: as in `count`.
         unsafe { sys::dormouse_bitmap_next_set(self.words.as_ptr(), from, self.bits) }
     }
 
+    /// The first clear bit from `from` on, or the number of bits.
     pub fn next_clear(&self, from: u64) -> u64 {
         // SAFETY: as in `count`.
         unsafe { sys::dormouse_bitmap_next_clear(self.words.as_ptr(), from, self.bits) }

@@ -14,6 +14,7 @@ pub struct Machine {
     pub firmware_map_digest: u64,
     /// The device for user pages: physical address and bytes.
     pub node_base: u64,
+    /// Bytes of that device.
     pub node_bytes: u64,
     /// Pages of memory that the kernel counts; when waking, without the node.
     pub present_pages: u64,

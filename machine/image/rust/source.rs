@@ -16,10 +16,18 @@ use memmap2::{MmapOptions, MmapRaw};
 pub enum OpenError {
     /// cannot open or read it
     #[error("cannot open {path}: {source}")]
-    Io { path: PathBuf, source: io::Error },
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
     /// a directory, pipe, socket or some other character device
     #[error("{path} is neither a file, a block device nor a DAX device")]
-    WrongKind { path: PathBuf },
+    WrongKind {
+        /// The path.
+        path: PathBuf,
+    },
 }
 
 enum Source<'a> {

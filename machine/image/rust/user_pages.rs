@@ -9,6 +9,7 @@ use crate::sys;
 
 /// Pages of a group: those of one word of the CXL bitmap.
 pub const GROUP_PAGES: u64 = sys::DORMOUSE_GROUP_PAGES as u64;
+/// Bytes of a group of pages.
 pub const GROUP_BYTES: usize = (GROUP_PAGES * PAGE_BYTES) as usize;
 
 /// The pages that a group's digest covers, of the pages that are occupied.

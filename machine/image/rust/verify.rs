@@ -26,15 +26,21 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// An image that the next power-on restores, unless the machine has changed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verified {
+    /// Generation of the header.
     pub generation: u64,
+    /// State of the image.
     pub state: State,
+    /// Bytes of saved pages.
     pub saved_bytes: u64,
     /// Contiguous pieces of the copy plan.
     pub pieces: u64,
+    /// Bytes that the saved pages need.
     pub needed_bytes: u64,
+    /// Bytes of free CXL memory for them.
     pub available_bytes: u64,
     /// Which user pages had a digest, and how many bytes these are.
     pub user_check: UserCheck,
+    /// Bytes of user pages with a digest.
     pub user_bytes: u64,
 }
 
@@ -51,7 +57,10 @@ pub enum VerifyError {
     #[error(
         "the image's bitmaps and digests end at {bytes} bytes; at most {MAX_METADATA_BYTES} are read"
     )]
-    TooLarge { bytes: u64 },
+    TooLarge {
+        /// Where they end, in bytes from the window.
+        bytes: u64,
+    },
 }
 
 impl VerifyError {

@@ -45,8 +45,11 @@ struct Marker {
 /// What the running kernel offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
+    /// DAMON and its tracepoint can be used.
     Ready,
+    /// The kernel has no DAMON in sysfs.
     NoDamon,
+    /// The tracepoint cannot be read.
     NoTracepoint,
 }
 
@@ -63,6 +66,7 @@ pub fn offer(root: &Root) -> Offer {
 
 /// DAMON on this machine.
 pub struct Damon<'a> {
+    /// The files of the machine.
     pub root: &'a Root,
 }
 

@@ -1,10 +1,10 @@
 //! Which pages are hot, as plain data: address ranges of processes with a count of the sampling
-//! windows in which they were touched. [`crate::hotness::sampler`] finds them.
+//! windows in which they were touched. `sampler` finds them.
 
 pub mod damon;
-pub mod sampler;
-pub mod saved;
-pub mod watch;
+pub(crate) mod sampler;
+pub(crate) mod saved;
+pub(crate) mod watch;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,17 +18,22 @@ const USER_END: u64 = 1 << 56;
 /// An address range that was touched in `hotness` windows; whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HotRange {
+    /// First address.
     pub start: u64,
+    /// Address behind the last byte.
     pub end: u64,
+    /// Windows with an access.
     pub hotness: u32,
 }
 
 /// The hot ranges of one process: sorted, disjoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessHotness {
+    /// Process ID.
     pub pid: i32,
     /// With the pid, the identity of a process.
     pub start_ticks: u64,
+    /// Its hot ranges.
     pub ranges: Vec<HotRange>,
 }
 
@@ -78,8 +83,11 @@ pub fn sum(ranges: &[HotRange]) -> Vec<HotRange> {
 /// A page that is present, and its hotness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HotPage {
+    /// Virtual address.
     pub address: u64,
+    /// Size in bytes; that of a huge page is larger.
     pub bytes: u64,
+    /// Windows with an access.
     pub hotness: u32,
 }
 

@@ -36,11 +36,6 @@ impl TokenBucket {
             Duration::from_secs_f64(-self.tokens / self.bytes_per_s as f64)
         }
     }
-
-    /// Gives back what was taken and then not moved.
-    pub fn give_back(&mut self, bytes: u64) {
-        self.tokens = (self.tokens + bytes as f64).min(self.burst_bytes as f64);
-    }
 }
 
 /// The piece to move at once: small enough that a slow rate is smooth (a tenth of a second's

@@ -5,7 +5,7 @@
 //!  dax0.0 ── unbound or device_dax ──▶ kmem ──▶ memory32 … memory47 (offline) ──▶ online_movable
 //! ```
 
-pub mod offline;
+pub(crate) mod offline;
 
 use dormouse_system::Root;
 use dormouse_system::memory::of_node;
@@ -26,15 +26,20 @@ const MEMMAP_SHARE: u64 = 64;
 /// A dax device with memory of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DaxDevice {
+    /// `dax0.0`.
     pub name: String,
+    /// NUMA node.
     pub node: u32,
+    /// Physical address.
     pub base: u64,
+    /// Size in bytes.
     pub bytes: u64,
 }
 
 /// The memory that user pages go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CxlNode {
+    /// NUMA node.
     pub node: u32,
     /// None: the node's blocks exist without a dax device.
     pub device: Option<DaxDevice>,
@@ -224,6 +229,7 @@ pub fn block_state(root: &Root, block: &str) -> String {
         .unwrap_or_default()
 }
 
+/// Whether a memory block is online.
 pub fn is_online(root: &Root, block: &str) -> bool {
     block_state(root, block).starts_with("online")
 }

@@ -35,11 +35,13 @@ pub struct CxlDevices;
 pub struct Memdev {
     /// `mem0`.
     pub name: String,
+    /// Serial number, where the device has one.
     pub serial: Option<u64>,
     /// `disabled`, `unlocked`, `locked`, `frozen`; empty where the kernel shows none.
     pub security: String,
     /// Whether it has an nvdimm, which arms it.
     pub has_nvdimm: bool,
+    /// Count of failed flushes, where the kernel shows it.
     pub dirty_shutdowns: Option<u64>,
 }
 
@@ -50,6 +52,7 @@ pub struct Window {
     pub covered: Vec<(u64, u64)>,
     /// Regions whose memory is not persistent as the device states.
     pub volatile_regions: Vec<String>,
+    /// The devices behind the window.
     pub devices: Vec<Memdev>,
     /// Targets that could not be followed to a device.
     pub lost_targets: Vec<String>,

@@ -19,7 +19,9 @@ use crate::options::Cancel;
 /// A cgroup and what is below it; paths as in /proc/PID/cgroup (`/` is the root).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Group {
+    /// Its path.
     pub path: String,
+    /// The cgroups directly below it.
     pub children: Vec<Group>,
 }
 

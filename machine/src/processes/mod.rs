@@ -1,7 +1,7 @@
 //! The user processes of the machine, from /proc: name, size, and when each one last ran.
 
 pub mod freezer;
-pub mod order;
+pub(crate) mod order;
 
 use dormouse_system::Root;
 use dormouse_system::proc::{self, Stat};
@@ -9,13 +9,17 @@ use dormouse_system::proc::{self, Stat};
 /// What the policies know of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
+    /// Process ID.
     pub pid: i32,
+    /// The name of the program.
     pub name: String,
     /// Start time in clock ticks since boot: with the pid, the identity of a process.
     pub start_ticks: u64,
+    /// Resident memory in bytes.
     pub rss_bytes: u64,
     /// When one of its threads last ran (`se.exec_start`), if the kernel shows it.
     pub exec_start_ns: Option<u64>,
+    /// Whether it is a thread of the kernel.
     pub kernel: bool,
 }
 

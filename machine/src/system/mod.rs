@@ -2,9 +2,9 @@
 //! the kernel module, and what a sleep leaves behind in /run/dormouse. What other rooms need, too,
 //! is in `dormouse-system`.
 
-pub mod clock;
-pub mod lock;
+pub(crate) mod clock;
+pub(crate) mod lock;
 pub mod module;
-pub mod pages;
-pub mod state;
-pub mod tracepoint;
+pub(crate) mod pages;
+pub(crate) mod state;
+pub(crate) mod tracepoint;

@@ -6,26 +6,39 @@ use dormouse_system::Root;
 
 use crate::error::SleepError;
 
+/// The module's directory below the root of the machine's files.
 pub const DIRECTORY: &str = "sys/power/dormouse";
 
 /// How the last sleep ended, and the image's history, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
+    /// Whether sleeping is switched on.
     pub enabled: bool,
+    /// State of the image on the device.
     pub state: String,
+    /// How the last attempt to sleep and wake ended.
     pub last_outcome: String,
+    /// Name of its reason.
     pub last_reason: String,
+    /// Detail of its reason.
     pub last_detail: String,
+    /// Resumes since the device was first used.
     pub resume_count: u64,
+    /// Bytes of the kernel's pages that were saved.
     pub saved_bytes: u64,
+    /// Bytes that were restored.
     pub restored_bytes: u64,
+    /// Physical address of the CXL window.
     pub cxl_base: u64,
+    /// Bytes of the CXL window.
     pub cxl_bytes: u64,
     /// What firmware states: `armed`, `not-armed`, `absent`, `unknown`.
     pub global_persistent_flush: String,
+    /// Whether firmware can read the count of failed flushes.
     pub counts_dirty_shutdowns: bool,
     /// As firmware found them.
     pub device_serial: u64,
+    /// Count of failed flushes, as firmware read it.
     pub dirty_shutdown_count: u64,
     /// What vouches for the device at the next sleep.
     pub persistence: String,

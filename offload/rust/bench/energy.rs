@@ -9,9 +9,11 @@ use serde::Serialize;
 
 /// Milliwatts of the big core, OMAP4's Cortex-A9 at 1200 MHz.
 pub const BIG_BUSY_MW: f64 = 672.0;
+/// The same, idle.
 pub const BIG_IDLE_MW: f64 = 25.2;
 /// Milliwatts of the small core, OMAP4's Cortex-M3 at 200 MHz.
 pub const SMALL_BUSY_MW: f64 = 21.1;
+/// The same, idle.
 pub const SMALL_IDLE_MW: f64 = 3.8;
 /// Clock of the big core over that of the small one (F).
 pub const CLOCK_RATIO: f64 = 6.0;
@@ -30,8 +32,11 @@ pub const PAPER_SAVINGS: [(&str, f64); 4] = [
 /// Shares of the time that suspend and resume take on the big core; they add up to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Shares {
+    /// Executing instructions.
     pub executing: f64,
+    /// Waiting for memory or devices.
     pub waiting: f64,
+    /// Idle.
     pub idle: f64,
 }
 
@@ -75,10 +80,13 @@ pub fn shares_for(saved: f64, x: f64) -> Option<Shares> {
 /// One platform of Figure 3b.
 #[derive(Debug, Clone, Serialize)]
 pub struct Platform {
+    /// Name of the platform.
     pub name: &'static str,
     /// Percent, as the paper prints it, and from the formula with the implied shares.
     pub paper_percent: f64,
+    /// Percent from the formula with the implied shares.
     pub reproduced_percent: f64,
+    /// The implied shares of time.
     pub shares: Shares,
     /// Percent, with our overhead.
     pub ours_percent: f64,

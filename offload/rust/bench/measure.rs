@@ -8,13 +8,17 @@ use crate::machine::outcome::Outcome;
 use crate::machine::{self, Native, PROGRAMS};
 use crate::parts::Parts;
 
+/// Seed of the programs' input.
 pub const SEED: u32 = 5;
+/// Rounds of each program.
 pub const ROUNDS: u32 = 10;
 
 /// A program translated: its first run, and one that translates nothing any more.
 #[derive(Debug, Clone)]
 pub struct Translated {
+    /// Instructions of the first run, with translation.
     pub cold: u64,
+    /// Instructions of the second run.
     pub warm: u64,
     /// Guest words or halfwords that the first run translated.
     pub translated: u64,
@@ -25,19 +29,23 @@ pub struct Translated {
 /// One program's counts, in instructions.
 #[derive(Debug)]
 pub struct Counts {
+    /// Name of the program.
     pub program: &'static str,
     /// Natively on the big core, as A32 and T32.
     pub a15: u64,
+    /// Natively on the big core, as T32.
     pub a15_t32: u64,
     /// Natively on the small core.
     pub m3: u64,
     /// Without any optimisation, in the stock kernel's layout (linear map at 0xc0000000).
     pub baseline: Translated,
+    /// With all optimisations, in the same layout.
     pub ours: Translated,
     /// Where linear addresses are the small core's own.
     pub identity: Translated,
     /// The program as T32 code.
     pub ours_t32: Translated,
+    /// T32 code where linear addresses are the small core's own.
     pub identity_t32: Translated,
     /// Warm, with the first n of [`OPTIONS`]; from the baseline on.
     pub added: Vec<u64>,

@@ -59,6 +59,7 @@ Exit codes: 0 all are equal to the big core's; 1 one is not; 3 a tool is missing
     Suspend(SuspendArguments),
 }
 
+/// Arguments of `run`.
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// An ARM ELF: linked, or an object
@@ -142,6 +143,7 @@ pub struct RunArguments {
     pub json: bool,
 }
 
+/// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     /// Directory of offload.json and the plots
@@ -153,6 +155,7 @@ pub struct BenchArguments {
     pub publish: Option<PathBuf>,
 }
 
+/// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArguments {
     /// Only these programs
@@ -168,6 +171,7 @@ pub struct CheckArguments {
     pub seed: u32,
 }
 
+/// Arguments of `suspend`.
 #[derive(Debug, Args)]
 pub struct SuspendArguments {
     /// A kernel in T32 code, not A32

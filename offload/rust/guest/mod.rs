@@ -32,10 +32,13 @@ pub struct Guest {
     pub base: u32,
     /// Contents from `base` on; its length is a power of two.
     pub memory: Vec<u8>,
+    /// First address of its code.
     pub text_start: u32,
+    /// Address behind its code.
     pub text_end: u32,
     /// First address behind everything that the file has.
     pub end: u32,
+    /// Addresses of its symbols; bit 0 is set for T32 functions.
     pub symbols: BTreeMap<String, u32>,
 }
 

@@ -15,8 +15,11 @@ const PAGE_DESCRIPTOR: u32 = 0x12;
 /// A range of guest addresses, and the physical addresses behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapping {
+    /// Guest address.
     pub address: u32,
+    /// Physical address.
     pub physical: u32,
+    /// Size in bytes.
     pub bytes: u32,
 }
 

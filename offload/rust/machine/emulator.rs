@@ -44,7 +44,7 @@ fn processor_time(pid: u32) -> Duration {
 /// Runs an emulated machine in a folder until it ends; the answer is what it printed.
 ///
 /// # Errors
-/// The emulator is missing, or does not end in [`MAX_CPU_TIME`].
+/// The emulator is missing, or does not end in its limit of CPU time.
 pub fn run(folder: &Path, words: &[String]) -> Result<String, OffloadError> {
     let mut emulator = Command::new(QEMU)
         .args(["-icount", "shift=6", "-semihosting", "-display", "none"])

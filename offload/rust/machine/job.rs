@@ -7,6 +7,7 @@ const HOST_MEMORY: u32 = 0x2100_0000;
 const TABLE: u32 = 0;
 const STATE: u32 = 0x7900;
 const MAX_NATIVES: usize = 64;
+/// Maximum number of devices.
 pub const MAX_DEVICES: usize = 8;
 const MAX_PRESETS: usize = 4;
 
@@ -37,7 +38,9 @@ pub const OPTIONS: [(&str, u32); 12] = [
 /// core's it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Device {
+    /// Physical address.
     pub physical: u32,
+    /// Size in bytes.
     pub bytes: u32,
     /// Host address.
     pub host: u32,
@@ -52,7 +55,9 @@ impl Device {
 /// What is to be run, and how.
 #[derive(Debug, Clone)]
 pub struct Job {
+    /// Address of the function; bit 0 is set for T32.
     pub entry: u32,
+    /// r0 to r3.
     pub arguments: [u32; 4],
     /// CPSR's A, I, F and mode at the beginning.
     pub control: u32,
@@ -63,11 +68,13 @@ pub struct Job {
     pub stack: Option<(u32, u32, u32)>,
     /// How often; the code cache is kept from one to the next.
     pub runs: u32,
+    /// Bytes of code cache.
     pub cache_bytes: u32,
     /// Ticks of 40 ns between two interrupts.
     pub tick: u32,
     /// Interrupts until it is stopped.
     pub budget: u32,
+    /// Optimisations, as bits.
     pub options: u32,
     /// Number of the register that the translator keeps for itself.
     pub scratch: u32,
@@ -81,12 +88,14 @@ pub struct Job {
     pub physical: u32,
     /// Physical address of the first-level page table, a multiple of 16 KiB.
     pub page_table: Option<u32>,
+    /// Devices that guest code reaches.
     pub devices: Vec<Device>,
     /// Words that the small core's devices get first: host addresses and values.
     pub presets: Vec<(u32, u32)>,
 }
 
 impl Job {
+    /// A call of this function with default settings.
     pub fn new(entry: u32, arguments: [u32; 4]) -> Job {
         Job {
             entry,

@@ -45,7 +45,9 @@ pub const STOPS: [(&str, &str); 16] = [
 /// One run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
+    /// Name of the reason for the stop; `returned` is success.
     pub stop: String,
+    /// The reason in a sentence.
     pub explanation: String,
     /// Guest registers; the last is the address of the next instruction.
     pub registers: [u32; 16],
@@ -56,8 +58,10 @@ pub struct Outcome {
     /// The instruction that it stopped at, when it did not return.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instruction: Option<String>,
+    /// Its encoding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoding: Option<u32>,
+    /// The address that it accessed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accessed: Option<u32>,
     /// Counters: translated instructions, bytes emitted, flushes of the cache, faults …
@@ -65,6 +69,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Whether the function returned.
     pub fn returned(&self) -> bool {
         self.stop == "returned"
     }

@@ -40,13 +40,17 @@ pub struct Kernel {
 /// same memory, so that what depends on the time is known.
 #[derive(Debug, Clone)]
 pub struct Call {
+    /// Registers at the call; the last is the address of the function.
     pub registers: [u32; 16],
+    /// CPSR at the call.
     pub status: u32,
     /// `COUNTER` and `CLOCK`.
     pub clocks: [u32; 2],
     /// TPIDRURW, TPIDRURO and TPIDRPRW.
     pub thread: [u32; 3],
+    /// Memory before the call.
     pub before: Vec<u8>,
+    /// Memory after it.
     pub after: Vec<u8>,
     /// After the second time.
     pub again: Vec<u8>,

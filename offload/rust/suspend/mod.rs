@@ -68,10 +68,13 @@ const MAX_NAMED: usize = 20;
 /// One function on both cores.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
+    /// Name of the function.
     pub function: String,
     /// How it ended in the executor; `returned` is the whole of it.
     pub stop: String,
+    /// The reason in a sentence.
     pub explanation: String,
+    /// The instruction that it stopped at, when it did not return.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instruction: Option<String>,
     /// r0 to r15 in the executor, at the end.
@@ -81,6 +84,7 @@ pub struct Comparison {
     pub results: Option<[u32; 2]>,
     /// Of the small core, translation included.
     pub instructions: u64,
+    /// Counters: translated instructions, bytes emitted, flushes of the cache, faults …
     pub counters: BTreeMap<String, u64>,
     /// Events that the dummy devices' driver noted so far, in the executor: one a device and call.
     pub device_events: u32,

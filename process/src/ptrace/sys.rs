@@ -235,7 +235,10 @@ pub enum Event {
     /// It has ended.
     Gone,
     /// It stopped as `interrupt` asked; `group`: its process is stopped by a stop signal.
-    Stopped { group: bool },
+    Stopped {
+        /// Whether it is a group stop.
+        group: bool,
+    },
     /// It stopped on its way into or out of a system call.
     Syscall,
     /// It stopped because this signal is about to be delivered.

@@ -16,7 +16,7 @@
 //! ```
 //!
 //! A description comes from a medium that was without power: [`Tree::decode`] trusts nothing in
-//! it, and what it returns holds the promises of [`validate`](check::validate).
+//! it, and what it returns holds the promises of `check::validate`.
 
 mod check;
 mod files;

@@ -20,6 +20,7 @@ pub trait Entry: Serialize + DeserializeOwned {
 pub struct Journal<E> {
     path: PathBuf,
     inputs: String,
+    /// Entries of this run.
     pub entries: Vec<E>,
 }
 

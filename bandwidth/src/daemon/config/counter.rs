@@ -18,11 +18,16 @@ fn bytes_per_count() -> u64 {
 pub enum CounterConfig {
     /// Lines `read write` in bytes, one for each node, under a line of headings: the format of the
     /// kernel module of Kämmerer 2025 in debugfs.
-    Text { path: PathBuf },
+    Text {
+        /// The file.
+        path: PathBuf,
+    },
     /// Pairs of 64-bit counters of reads and writes in a PCI device's memory, one for each node,
     /// as the FPGA of Kämmerer 2025 has them: `path` is the device's `resourceN` in sysfs.
     Bar {
+        /// The file.
         path: PathBuf,
+        /// Offset of the first counter, in bytes.
         #[serde(default = "bar_offset")]
         offset: u64,
         /// Bytes of one count: a cache line, or 1 where bytes are counted.
@@ -31,7 +36,10 @@ pub enum CounterConfig {
     },
     /// Memory bandwidth monitoring of the processor (resctrl), a folder `mon_L3_*` for each node.
     /// It counts all memory traffic of those processors, not only the device's.
-    Resctrl { domains: Vec<PathBuf> },
+    Resctrl {
+        /// The folders `mon_L3_*`, one for each node.
+        domains: Vec<PathBuf>,
+    },
     /// Events of PMUs, through the kernel's perf: `cxl_pmu` of the device, memory controllers.
     Perf {
         /// For each node, the names of its PMUs in /sys/bus/event_source/devices.
@@ -39,6 +47,7 @@ pub enum CounterConfig {
         /// Events of each PMU, added up; empty: the default events of the PMU.
         #[serde(default)]
         reads: Vec<String>,
+        /// The same for writes.
         #[serde(default)]
         writes: Vec<String>,
         /// Bytes of one count where sysfs does not define a scale.
@@ -50,7 +59,10 @@ pub enum CounterConfig {
     },
     /// No counter: a CPU second of a task whose memory is all on the device is assumed to move
     /// this many GiB.
-    Assumed { gib_per_cpu_second: f64 },
+    Assumed {
+        /// GiB per CPU second.
+        gib_per_cpu_second: f64,
+    },
 }
 
 impl CounterConfig {

@@ -15,18 +15,31 @@ pub use samples::{SamplesConfig, SamplesKind};
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
+    /// The file cannot be read.
     #[error("{path}: {error}")]
     Read {
+        /// The file.
         path: PathBuf,
+        /// The cause.
         error: std::io::Error,
     },
+    /// The file is no TOML, or has a wrong or unknown setting.
     #[error("{path}: {error}")]
     Toml {
+        /// The file.
         path: PathBuf,
+        /// The cause.
         error: Box<toml::de::Error>,
     },
+    /// A setting cannot be used.
     #[error("{path}: {why}")]
-    Wrong { path: PathBuf, why: String },
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// The setting, and what is wrong with it.
+        why: String,
+    },
+    /// The curve cannot be used.
     #[error(transparent)]
     Curve(#[from] CurveError),
 }
@@ -48,6 +61,7 @@ pub enum Enforcement {
 pub struct Config {
     /// NUMA nodes of the device, in the order of the counter's lines.
     pub nodes: Vec<u32>,
+    /// The source of the device's traffic.
     pub counter: CounterConfig,
     /// More counters of the same nodes, used in this order when a counter is at fault.
     #[serde(default)]
@@ -68,8 +82,10 @@ pub struct Config {
     /// An upper bound of the device's bandwidth.
     #[serde(default = "defaults::max_gib_s", alias = "most_gib_s")]
     pub max_gib_s: f64,
+    /// Time between two passes.
     #[serde(default = "defaults::interval_ms")]
     pub interval_ms: u64,
+    /// Half-life of the averages of bandwidths.
     #[serde(default = "defaults::half_life_ms")]
     pub half_life_ms: f64,
     /// Half-life of the data from which bytes per CPU second are learned, where no samples exist.

@@ -10,9 +10,13 @@ use crate::perf::presets::{SampleKind, SampledEvent};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SamplesKind {
+    /// Processor event-based sampling (Intel), through perf.
     Pebs,
+    /// Instruction-based sampling (AMD), through perf.
     Ibs,
+    /// Cache lines filled from CXL memory (AMD from Zen 4 on), through perf.
     AmdFills,
+    /// Page faults, through perf.
     PageFaults,
     /// The device itself, into a ring in its memory.
     Device,
@@ -35,6 +39,7 @@ impl SamplesKind {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SamplesConfig {
+    /// The source; none: no samples.
     pub kind: Option<SamplesKind>,
     /// One in this many events is sampled.
     pub period: Option<u64>,
@@ -43,6 +48,7 @@ pub struct SamplesConfig {
     pub events: Vec<SampledEvent>,
     /// For `device`: the `resourceN` in sysfs of the device's memory, and the offset of the ring.
     pub path: Option<PathBuf>,
+    /// Offset of the ring, in bytes.
     pub offset: Option<u64>,
 }
 

@@ -21,6 +21,7 @@ pub mod counted {
     pub const COUNTERS: u64 = 0x18100;
     /// Reads answered, the sum of their latencies in ns, ns that processors waited.
     pub const STATISTICS: u64 = 0x20000;
+    /// Number of 64-bit words of statistics.
     pub const STATISTICS_WORDS: usize = 3;
 }
 
@@ -29,39 +30,73 @@ pub mod counted {
 #[serde(rename_all = "kebab-case", tag = "do")]
 pub enum Step {
     /// Make a cgroup; its parents hand the cpu and the memory controller down.
-    Group { path: String },
+    Group {
+        /// Path of the file or cgroup.
+        path: String,
+    },
     /// Start a program and let it run; in a cgroup, if one is named.
     Start {
+        /// Name of the program in later steps.
         name: String,
+        /// The cgroup that it runs in.
         group: Option<String>,
+        /// The command line.
         words: Vec<String>,
     },
     /// Run a program to its end and return its output.
-    Run { words: Vec<String> },
+    Run {
+        /// The command line.
+        words: Vec<String>,
+    },
     /// Send a signal to a program that was started.
-    Signal { name: String, signal: i32 },
+    Signal {
+        /// Name of the program in later steps.
+        name: String,
+        /// Number of the signal.
+        signal: i32,
+    },
     /// The output so far of a program that was started.
-    Said { name: String },
+    Said {
+        /// Name of the program in later steps.
+        name: String,
+    },
     /// Write a file.
-    Write { path: String, text: String },
+    Write {
+        /// Path of the file or cgroup.
+        path: String,
+        /// Its contents.
+        text: String,
+    },
     /// Read a file.
-    Read { path: String },
+    Read {
+        /// Path of the file or cgroup.
+        path: String,
+    },
     /// Wait until a file begins so; if it never does, the program's output is in the error.
     Await {
+        /// Path of the file or cgroup.
         path: String,
+        /// Its contents.
         text: String,
+        /// Time limit in seconds.
         seconds: u64,
+        /// The program that must not end meanwhile.
         program: String,
     },
     /// What happens in a while: CPU time of cgroups, lines that programs touch, what the device
     /// counts on `nodes` nodes, and what the daemon's status file reports for cgroups.
     Measure {
+        /// Duration in milliseconds.
         ms: u64,
+        /// The cgroups.
         groups: Vec<String>,
+        /// The programs.
         #[serde(default)]
         programs: Vec<String>,
+        /// Number of the device's nodes.
         #[serde(default)]
         nodes: usize,
+        /// Path of the daemon's status file.
         #[serde(default)]
         status: Option<String>,
     },
@@ -72,10 +107,12 @@ pub enum Step {
 pub struct Traffic {
     /// With the reads that writes need.
     pub read_bytes_s: f64,
+    /// Bytes written per second.
     pub write_bytes_s: f64,
 }
 
 impl Traffic {
+    /// Bytes read and written per second.
     pub fn bytes_s(&self) -> f64 {
         self.read_bytes_s + self.write_bytes_s
     }
@@ -84,6 +121,7 @@ impl Traffic {
 /// What the device counted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Device {
+    /// Traffic of each node.
     pub nodes: Vec<Traffic>,
     /// Of a read, from when it is asked until it is answered.
     pub latency_ns: f64,
@@ -92,6 +130,7 @@ pub struct Device {
 }
 
 impl Device {
+    /// Bytes read and written per second.
     pub fn bytes_s(&self) -> f64 {
         self.nodes.iter().map(Traffic::bytes_s).sum()
     }
@@ -114,6 +153,7 @@ pub struct Answer {
     /// What each program moved: the truth.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub traffic: BTreeMap<String, Traffic>,
+    /// The counters of the device, after a measurement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,
     /// What the daemon charged each cgroup with, in bytes a second.

@@ -15,15 +15,32 @@ pub const JOB: &str = "/devices-job";
 #[serde(rename_all = "kebab-case", tag = "do")]
 pub enum Step {
     /// Replace the made-up devices by those of a text.
-    Graph { text: String },
+    Graph {
+        /// The graph, as `graph_test.h` describes it.
+        text: String,
+    },
     /// Let something go wrong, once: a line for the test module.
-    Inject { line: String },
+    Inject {
+        /// The line for the file of the test module.
+        line: String,
+    },
     /// Write into a file of the kernel.
-    Set { path: String, value: String },
+    Set {
+        /// Path of the file.
+        path: String,
+        /// Its new value.
+        value: String,
+    },
     /// Give all made-up devices permission to leave the list's order (`power/async`), or none.
-    Permit { all: bool },
+    Permit {
+        /// Whether all devices are permitted.
+        all: bool,
+    },
     /// Read a file of the kernel.
-    Read { path: String },
+    Read {
+        /// Path of the file.
+        path: String,
+    },
     /// Suspend and resume.
     Cycle {
         /// Tell in which order the made-up devices' callbacks ran.
@@ -42,6 +59,7 @@ pub struct Answer {
     /// What was read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
+    /// The suspend and resume, after one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycle: Option<Cycle>,
     /// Faults that the kernel reported of itself since the last answer, each with the lines that

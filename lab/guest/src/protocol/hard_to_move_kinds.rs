@@ -4,7 +4,9 @@
 /// A kind, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HardToMoveKind {
+    /// The name on the command line.
     pub name: &'static str,
+    /// One line for the list.
     pub meaning: &'static str,
     /// Part of `all`: it neither fills the machine nor prevents the sleep.
     pub in_all: bool,

@@ -22,7 +22,9 @@ pub const SWAP_DISK: &str = "dormouse-swap";
 /// One request; `id` comes back in the reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Request {
+    /// Number of the request; no number is used twice.
     pub id: u64,
+    /// What the agent does.
     pub call: Call,
 }
 
@@ -37,10 +39,15 @@ pub enum Call {
     /// Compare every page and every key. Answer: [`Verdict`].
     Verify,
     /// Write new contents (of this seed) into memory and keys. Answer: [`WorkloadStatus`].
-    Refill { seed: u64 },
+    Refill {
+        /// Seed of the contents.
+        seed: u64,
+    },
     /// Start processes with hard-to-move memory. Answer: [`HardToMoveStatus`] of each.
     StartHardToMove {
+        /// The processes.
         plans: Vec<HardToMovePlan>,
+        /// Seed of the contents.
         seed: u64,
     },
     /// Let each of them compare its memory. Answer: [`HardToMoveVerdict`] of each.
@@ -48,7 +55,10 @@ pub enum Call {
     /// Run a program to its end. Answer: [`RunResult`].
     Run(RunPlan),
     /// Run `dormouse sleep` with these further arguments. Answer: [`RunResult`], after waking.
-    Sleep { arguments: Vec<String> },
+    Sleep {
+        /// Further arguments.
+        arguments: Vec<String>,
+    },
     /// Make the swap area and the kernel ready to hibernate. Answer: [`HibernationReady`].
     PrepareHibernation(HibernationPlan),
     /// Hibernate. Answer: [`HibernationResult`], after waking.
@@ -72,12 +82,22 @@ pub enum FromGuest {
     /// The agent has started: a boot, not a wake.
     Ready(Hello),
     /// User space runs again after a suspend.
-    Awake { boot_id: String, monotonic_ns: u64 },
+    Awake {
+        /// The kernel's boot ID.
+        boot_id: String,
+        /// CLOCK_MONOTONIC, in nanoseconds.
+        monotonic_ns: u64,
+    },
     /// A timeline event of `dormouse sleep`, as `dormouse-report` defines it.
-    Event { event: Value },
+    Event {
+        /// The event.
+        event: Value,
+    },
     /// The answer to a request.
     Reply {
+        /// Number of the request.
         id: u64,
+        /// The answer, or the message of an error.
         result: Result<Value, String>,
     },
 }
@@ -85,10 +105,15 @@ pub enum FromGuest {
 /// The agent's identity; `boot_id` distinguishes a resumed system from a rebooted one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
+    /// The kernel's boot ID.
     pub boot_id: String,
+    /// Process ID.
     pub pid: u32,
+    /// Time since boot, in nanoseconds.
     pub uptime_ns: u64,
+    /// Release of the kernel.
     pub kernel: String,
+    /// Number of processors.
     pub cpus: usize,
 }
 
@@ -101,6 +126,7 @@ pub struct WorkloadPlan {
     pub threads: usize,
     /// Threads that count.
     pub counters: usize,
+    /// Seed of the contents.
     pub seed: u64,
     /// 0: no redis.
     pub redis_keys: u64,
@@ -109,20 +135,25 @@ pub struct WorkloadPlan {
 /// A kind of hard-to-move memory (see [`crate::protocol::hard_to_move_kinds`]) and how much of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HardToMovePlan {
+    /// Name of the kind.
     pub kind: String,
+    /// Bytes of memory.
     pub bytes: u64,
 }
 
 /// A process with hard-to-move memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HardToMoveStatus {
+    /// Name of the kind.
     pub kind: String,
+    /// Process ID.
     pub pid: u32,
 }
 
 /// What such a process found when it compared its memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HardToMoveVerdict {
+    /// Name of the kind.
     pub kind: String,
     /// None: all as it was.
     pub complaint: Option<String>,
@@ -131,19 +162,28 @@ pub struct HardToMoveVerdict {
 /// What the workload is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkloadStatus {
+    /// Process ID.
     pub pid: u32,
+    /// Bytes that were filled.
     pub filled_bytes: u64,
+    /// The counter of each thread.
     pub counts: Vec<u64>,
+    /// Process ID of redis.
     pub redis_pid: Option<u32>,
+    /// Keys in redis.
     pub redis_keys: u64,
+    /// Version of redis.
     pub redis_version: String,
 }
 
 /// What comparing found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
+    /// The filled memory.
     pub memory: MemoryVerdict,
+    /// The counting threads.
     pub counters: CounterVerdict,
+    /// redis, where it runs.
     pub redis: Option<RedisVerdict>,
 }
 
@@ -180,14 +220,18 @@ impl Verdict {
 /// Every page was compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryVerdict {
+    /// Pages that were compared.
     pub pages: u64,
+    /// Pages with wrong contents.
     pub bad_pages: u64,
+    /// Number of the first of them.
     pub first_bad_page: Option<u64>,
 }
 
 /// Every counter was looked at twice, with a pause between.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterVerdict {
+    /// The counter of each thread.
     pub counts: Vec<u64>,
     /// How often a counter was not where its thread had left it.
     pub lost: u64,
@@ -198,7 +242,9 @@ pub struct CounterVerdict {
 /// Every key was compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RedisVerdict {
+    /// Process ID.
     pub pid: u32,
+    /// Keys in redis.
     pub keys: u64,
     /// None: same process, every key as it was, and it takes new ones.
     pub complaint: Option<String>,
@@ -207,7 +253,9 @@ pub struct RedisVerdict {
 /// A program to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunPlan {
+    /// The command line.
     pub argv: Vec<String>,
+    /// Standard input.
     #[serde(default)]
     pub stdin: String,
     /// Put it into this control group below the root (made if absent).
@@ -223,7 +271,9 @@ pub struct RunPlan {
 pub struct RunResult {
     /// Exit status; 128 + signal where a signal ended it.
     pub status: i32,
+    /// Standard output.
     pub stdout: String,
+    /// Standard error.
     pub stderr: String,
 }
 
@@ -241,7 +291,9 @@ pub struct HibernationPlan {
 /// What the kernel is set to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HibernationReady {
+    /// `/sys/power/image_size` as it was set.
     pub image_bytes: u64,
+    /// `vm.swappiness` as it was set.
     pub swappiness: u64,
     /// Why this kernel cannot do what was asked for.
     pub lacking: Option<String>,
@@ -252,6 +304,7 @@ pub struct HibernationReady {
 pub struct HibernationResult {
     /// The kernel's error number; None: the machine slept and woke.
     pub errno: Option<i32>,
+    /// The message of the error; empty: none.
     pub error: String,
     /// Pages that were in the swap area after waking.
     pub swapped_bytes: u64,
@@ -262,6 +315,7 @@ pub struct HibernationResult {
 /// Bytes by NUMA node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
+    /// Each user process.
     pub processes: Vec<ProcessPlacement>,
     /// `/sys/devices/system/node/nodeN/meminfo`, in bytes.
     pub nodes: BTreeMap<u32, BTreeMap<String, u64>>,
@@ -295,17 +349,24 @@ impl Placement {
 /// One process's mapped pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessPlacement {
+    /// Process ID.
     pub pid: u32,
+    /// Name of the program.
     pub name: String,
+    /// Bytes on each NUMA node.
     pub node_bytes: BTreeMap<u32, u64>,
 }
 
 /// A part of a file; hexadecimal, because the channel carries text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilePart {
+    /// Path of the file.
     pub path: String,
+    /// Append instead of replacing.
     pub append: bool,
+    /// Permissions of the file.
     pub mode: u32,
+    /// The bytes, in hexadecimal digits.
     pub data_hex: String,
 }
 

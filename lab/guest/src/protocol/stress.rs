@@ -18,6 +18,7 @@ pub enum Place {
 }
 
 impl Place {
+    /// Every place.
     pub const ALL: [Place; 2] = [Place::Root, Place::Scratch];
 
     /// The folder for everything of a stress run.
@@ -28,6 +29,7 @@ impl Place {
         }
     }
 
+    /// The name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Place::Root => "root",
@@ -53,7 +55,12 @@ pub enum StressCall {
     /// End the load. Answer: [`StressVerdict`], of everything and of how it ended.
     Stop,
     /// After a cold boot: is there what was durable? Answer: [`StressVerdict`].
-    VerifyDurable { plan: StressPlan, durable: Durable },
+    VerifyDurable {
+        /// The load of that cycle.
+        plan: StressPlan,
+        /// What was durable.
+        durable: Durable,
+    },
 }
 
 impl StressCall {
@@ -74,6 +81,7 @@ impl StressCall {
 /// The load of one cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StressPlan {
+    /// Seed of the load.
     pub seed: u64,
     /// stress-ng's arguments, one instance for each entry, with its temporary files there.
     pub stress_ng: Vec<(Place, Vec<String>)>,
@@ -86,7 +94,9 @@ pub struct StressPlan {
 /// How many writes of each writer are durable: those below that number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Durable {
+    /// Files that are durable, by place.
     pub files: Vec<(Place, u64)>,
+    /// Keys that are durable.
     pub redis_keys: u64,
 }
 
@@ -102,6 +112,7 @@ pub struct StressVerdict {
 }
 
 impl StressVerdict {
+    /// Whether there is no complaint.
     pub fn is_well(&self) -> bool {
         self == &StressVerdict::default()
     }

@@ -73,10 +73,15 @@ struct Args {
 pub struct Ran {
     /// Commit and load.
     pub inputs: String,
+    /// Name of the test.
     pub test: String,
+    /// Number of the round.
     pub round: u32,
+    /// Seed of the order.
     pub seed: u64,
+    /// Whether it passed.
     pub ok: bool,
+    /// Its duration.
     pub seconds: f64,
     /// Of the test and of all that it waited for, user and system.
     pub cpu_seconds: f64,
