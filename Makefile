@@ -150,9 +150,10 @@ book: build ## The documentation as a book, out/book/html
 fmt: ## Format the Rust code
 	@$(CARGO) fmt --all
 
-lint: setup ## Format check, clippy, shell and kernel style, spelling, house words, links
+lint: setup ## Format check, clippy, rustdoc, shell and kernel style, spelling, house words, links
 	@$(CARGO) fmt --all --check
 	@$(CARGO) clippy --quiet --profile $(PROFILE) --workspace --all-targets -- -D warnings
+	@RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --profile $(PROFILE) --workspace --no-deps
 	@scripts/lint.sh
 
 deny: setup ## Licences, bans, sources and advisories of the crates (deny.toml)
