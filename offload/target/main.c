@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* The executor on an MPS2 with Cortex-M3: runs the job in memory and reports its outcome. */
-#include "offload_target.h"
+#include "runtime/target.h"
 #include "target.h"
 
 static struct executor executor;

@@ -1,4 +1,4 @@
-//! Writes a job as the executor reads it: `struct target_job` of `include/offload_target.h`.
+//! Writes a job as the executor reads it: `struct target_job` of `src/runtime/target.h`.
 
 use crate::guest::Guest;
 
@@ -48,7 +48,7 @@ pub struct Device {
 
 impl Device {
     /// Peripherals of the small core, without the timer that counts for the executor:
-    /// `TARGET_DEVICES` and `TARGET_DEVICES_END` of `include/offload_target.h`.
+    /// `TARGET_DEVICES` and `TARGET_DEVICES_END` of `src/runtime/target.h`.
     pub const HOSTS: std::ops::Range<u32> = 0x4000_1000..0x6000_0000;
 }
 

@@ -100,7 +100,7 @@ void t32_prepare(void);
 void t32_expand(uint32_t raw, uint32_t bytes, uint32_t address, uint32_t it,
 		struct instruction *in);
 bool t32_unpredictable(const struct instruction *in);
-static inline bool instruction_unpredictable(const struct instruction *in);
+bool instruction_unpredictable(const struct instruction *in);
 
 /* Writes the instruction in assembler syntax. Returns the length. */
 size_t instruction_disassemble(const struct instruction *in, char *text, size_t size);
@@ -193,12 +193,6 @@ static inline uint32_t instruction_opcode(const struct instruction *in)
 {
 	return in->op == A32_ORN_imm || in->op == A32_ORN_reg ? (uint32_t)OP_ORN :
 		field_opcode(in->word);
-}
-
-static inline bool instruction_unpredictable(const struct instruction *in)
-{
-	return in->thumb ? t32_unpredictable(in) :
-		a32_unpredictable((enum a32_op)in->op, in->word);
 }
 
 /* bl, blx: LR becomes the address behind it. */

@@ -2,49 +2,6 @@
 /* Interprets data processing: shifts, sums, logical operations. */
 #include "interpret/interpret.h"
 
-uint32_t shift_value(uint32_t value, unsigned int type, unsigned int amount, bool *carry)
-{
-	if (!amount)
-		return value;
-	switch (type) {
-	case SHIFT_LSL:
-		*carry = amount <= 32 && bit(value, 32 - amount);
-		return amount < 32 ? value << amount : 0;
-	case SHIFT_LSR:
-		*carry = amount <= 32 && bit(value, amount - 1);
-		return amount < 32 ? value >> amount : 0;
-	case SHIFT_ASR:
-		if (amount > 31) {
-			*carry = bit(value, 31);
-			return *carry ? 0xffffffff : 0;
-		}
-		*carry = bit(value, amount - 1);
-		return (uint32_t)((int32_t)value >> amount);
-	default:
-		value = rotate_right(value, amount);
-		*carry = bit(value, 31);
-		return value;
-	}
-}
-
-uint32_t shifted_operand(const struct step *step, bool *carry)
-{
-	uint32_t word = step->in->word, value = step_read(step, field_m(word));
-	unsigned int type = bits(word, 6, 5), amount = bits(word, 11, 7);
-
-	if (bit(word, 4) && bits(word, 27, 25) == 0)
-		return shift_value(value, type, step_read(step, field_s(word)) & 0xff, carry);
-	if (amount || type == SHIFT_LSL)
-		return shift_value(value, type, amount, carry);
-	if (type == SHIFT_ROR) {
-		uint32_t result = value >> 1 | (uint32_t)*carry << 31;
-
-		*carry = value & 1;
-		return result;
-	}
-	return shift_value(value, type, 32, carry);
-}
-
 static uint32_t add_with_carry(uint32_t a, uint32_t b, bool carry_in, uint32_t *flags)
 {
 	uint64_t sum = (uint64_t)a + b + carry_in;

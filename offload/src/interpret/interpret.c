@@ -35,23 +35,6 @@ bool a32_condition_holds(uint32_t condition, uint32_t flags)
 	return holds != (condition & 1);
 }
 
-uint32_t step_read(const struct step *step, uint32_t number)
-{
-	return number == PC ? step->in->pc : step->cpu->r[number];
-}
-
-enum offload_stop step_write(struct step *step, uint32_t number, uint32_t value)
-{
-	if (number != PC) {
-		step->cpu->r[number] = value;
-		return OFFLOAD_RUNNING;
-	}
-	if ((value & 3) == 2)
-		return OFFLOAD_UNPREDICTABLE;
-	step->next = value;
-	return OFFLOAD_RUNNING;
-}
-
 static enum offload_stop interpret_branch(struct step *step)
 {
 	const struct instruction *in = step->in;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Translates branches, barriers and status registers; chooses the translation of each family. */
+/* Translates branches, barriers and reads of thread registers. */
 #include "translate/translate.h"
 #include "emit/t32.h"
 
@@ -13,51 +13,6 @@ void leave_by_branch(struct translator *x, uint32_t target, uint32_t first, uint
 	x->exit[x->exits].held = held_now(x);
 	x->exit[x->exits++].target = target;
 	emit32(&x->code, first, second);
-	x->ends_it = true;
-}
-
-/*
- * From a guest address to its entry in the target table. In T32 that is at twice the scratch register,
- * which holds the address without its bit 0; an A32 address makes it odd, and the access faults.
- */
-static uint32_t table_delta(const struct translator *x)
-{
-	if (x->in.thumb)
-		return x->layout->table_base / 2 - x->layout->guest_base;
-	return x->layout->table_base - x->layout->guest_base;
-}
-
-static void load_target(struct translator *x)
-{
-	uint32_t from = x->code.at;
-
-	if (x->in.thumb)
-		t32_transfer_register(&x->code, KIND_LDR, PC, scratch(x), scratch(x), 0);
-	else
-		t32_transfer(&x->code, KIND_LDR, PC, scratch(x), 0);
-	add_fixup(x, from, FIX_TARGET, 0);
-}
-
-void emit_dispatch(struct translator *x, uint32_t number, uint32_t link)
-{
-	if (uses_scratch(x, number) && x->holds == HOLDS_GUEST && link)
-		x->holds = HOLDS_NOTHING;
-	emit_guest_addresses(x, x->hosted);
-	if (!uses_table(x)) {
-		if (number != scratch(x))
-			t32_mov(&x->code, scratch(x), number);
-		if (link)
-			t32_constant(&x->code, LR, link);
-		t32_call(&x->code, CALL_DISPATCH);
-	} else {
-		t32_add_constant(&x->code, scratch(x), number, table_delta(x));
-		if (x->in.thumb)
-			t32_add_constant(&x->code, scratch(x), scratch(x), -1);
-		if (link)
-			t32_constant(&x->code, LR, link);
-		load_target(x);
-	}
-	x->holds = HOLDS_NOTHING;
 	x->ends_it = true;
 }
 
@@ -100,7 +55,7 @@ void translate_compare_branch(struct translator *x)
 	leave_by_branch(x, x->in.value, 0xf000, 0x9000);
 }
 
-static void table_branch(struct translator *x)
+void translate_table_branch(struct translator *x)
 {
 	uint32_t n = field_n(x->in.word), m = field_m(x->in.word), base;
 	bool wide = x->in.op == A32_TBH;
@@ -120,7 +75,7 @@ static void table_branch(struct translator *x)
 	x->ends_it = true;
 }
 
-static void barrier(struct translator *x)
+void translate_barrier(struct translator *x)
 {
 	static const uint8_t kinds[] = { 0x40, 0x50, 0x60 };
 
@@ -128,7 +83,7 @@ static void barrier(struct translator *x)
 }
 
 /* mrc p15, 0, d, c13, c0, 2 to 4: a thread register, as a kernel reads it for its current task. */
-static void read_thread(struct translator *x)
+void translate_thread_register(struct translator *x)
 {
 	uint32_t word = x->in.word, d = field_d(word), which = bits(word, 7, 5) - 2;
 
@@ -141,53 +96,3 @@ static void read_thread(struct translator *x)
 	forget_base(x, d);
 }
 
-void translate_body(struct translator *x)
-{
-	switch (a32_table[x->in.op].family) {
-	case DATA_IMMEDIATE:
-	case DATA_REGISTER:
-	case DATA_SHIFTED:
-		translate_data(x);
-		break;
-	case SINGLE:
-	case EXTRA:
-		translate_transfer(x);
-		break;
-	case DOUBLE:
-		translate_double(x);
-		break;
-	case MULTIPLE:
-		translate_multiple(x);
-		break;
-	case EXCLUSIVE:
-	case SWAP:
-		translate_exclusive(x);
-		break;
-	case BRANCH:
-	case BRANCH_REGISTER:
-		translate_branch(x);
-		break;
-	case COMPARE_BRANCH:
-		translate_compare_branch(x);
-		break;
-	case TABLE_BRANCH:
-		table_branch(x);
-		break;
-	case HINT:
-	case PRELOAD:
-		break;
-	case BARRIER:
-		barrier(x);
-		break;
-	case COPROCESSOR:
-		read_thread(x);
-		break;
-	case STATUS:
-	case RARE:
-		x->interpret = true;
-		break;
-	default:
-		translate_media(x);
-		break;
-	}
-}

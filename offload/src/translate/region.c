@@ -30,15 +30,6 @@ static void begin_region(struct translator *x, uint32_t guest)
 	x->pushed = 0;
 }
 
-void add_fixup(struct translator *x, uint32_t from, enum fixup_kind kind, uint32_t number)
-{
-	if (x->fixups == FIXUPS_MAX) {
-		x->code.overflow = true;
-		return;
-	}
-	x->fixup[x->fixups++] = (struct fixup){ from, x->code.at, kind, number };
-}
-
 /* Literals must be reachable from the first that needs one; arrays end. */
 static bool is_full(const struct translator *x)
 {

@@ -261,6 +261,9 @@ void translate_multiple(struct translator *x);
 void translate_exclusive(struct translator *x);
 void translate_branch(struct translator *x);
 void translate_compare_branch(struct translator *x);
+void translate_table_branch(struct translator *x);
+void translate_barrier(struct translator *x);
+void translate_thread_register(struct translator *x);
 /* A branch to a guest address, its encoding's halves first and second; laid out later. */
 void leave_by_branch(struct translator *x, uint32_t target, uint32_t first, uint32_t second);
 
@@ -276,6 +279,10 @@ uint32_t plain_saved(const struct offload_layout *layout, const struct instructi
 /* How far the host's SP has moved by then. */
 int32_t plain_moved_stack(const struct offload_layout *layout, const struct instruction *in);
 
+/* From a guest address to its entry in the target table, once the scratch register holds the address. */
+uint32_t table_delta(const struct translator *x);
+/* Goes to the address that the entry at the scratch register holds. */
+void load_target(struct translator *x);
 /* Branches to the guest address that register holds; lr becomes link first, if link is not 0. */
 void emit_dispatch(struct translator *x, uint32_t number, uint32_t link);
 /* Puts the guest value of the scratch register there, and writes it back after a change. */

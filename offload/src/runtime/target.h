@@ -17,8 +17,8 @@
  * No entry of the target table that is read at an odd address is an address of the code cache: such a
  * branch faults, and the executor decides.
  */
-#ifndef OFFLOAD_TARGET_H
-#define OFFLOAD_TARGET_H
+#ifndef OFFLOAD_RUNTIME_TARGET_H
+#define OFFLOAD_RUNTIME_TARGET_H
 
 #include "runtime/executor.h"
 
