@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Finds how far a region of guest code goes, and its labels. */
-#include "translate/region.h"
+#include "translate/steps.h"
 
 bool falls_through(const struct instruction *in)
 {

@@ -1,58 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Translates one instruction, under a condition if it has one: IT blocks, or a branch around it. */
-#include "translate/region.h"
-
-/* Chooses the translation of each family. */
-void translate_body(struct translator *x)
-{
-	switch (a32_table[x->in.op].family) {
-	case DATA_IMMEDIATE:
-	case DATA_REGISTER:
-	case DATA_SHIFTED:
-		translate_data(x);
-		break;
-	case SINGLE:
-	case EXTRA:
-		translate_transfer(x);
-		break;
-	case DOUBLE:
-		translate_double(x);
-		break;
-	case MULTIPLE:
-		translate_multiple(x);
-		break;
-	case EXCLUSIVE:
-	case SWAP:
-		translate_exclusive(x);
-		break;
-	case BRANCH:
-	case BRANCH_REGISTER:
-		translate_branch(x);
-		break;
-	case COMPARE_BRANCH:
-		translate_compare_branch(x);
-		break;
-	case TABLE_BRANCH:
-		translate_table_branch(x);
-		break;
-	case HINT:
-	case PRELOAD:
-		break;
-	case BARRIER:
-		translate_barrier(x);
-		break;
-	case COPROCESSOR:
-		translate_thread_register(x);
-		break;
-	case STATUS:
-	case RARE:
-		x->interpret = true;
-		break;
-	default:
-		translate_media(x);
-		break;
-	}
-}
+#include "translate/steps.h"
 
 static void begin_instruction(struct translator *x)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Lays out what stands behind a region's code: constants, ways into labels, exits. */
-#include "translate/region.h"
+#include "translate/steps.h"
 
 /* Behind the code: constants, then one exit for each branch that leaves. */
 void lay_out_literals(struct translator *x)

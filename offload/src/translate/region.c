@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Makes a region: finds its extent, translates instruction by instruction, lays out what follows. */
-#include "translate/region.h"
+#include "translate/steps.h"
 
 /* Without one of these something else than the translator's own code uses the scratch register. */
 enum {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Loads and stores for which an optimisation is switched off: see translate_plain.c. */
-#include "translate/plain/plain.h"
+#include "translate/plain/place.h"
+#include "translate/plain/memory.h"
 
 struct transfer {
 	uint32_t kind;

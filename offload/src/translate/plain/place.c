@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Where guest registers are when optimisations are off, and which instructions that concerns. */
-#include "translate/plain/plain.h"
+#include "translate/plain/place.h"
 
 void state_load(struct translator *x, uint32_t to, uint32_t offset)
 {

@@ -12,7 +12,8 @@
  *
  * All of them can be switched alone. Operations themselves are those of the other files.
  */
-#include "translate/plain/plain.h"
+#include "translate/plain/place.h"
+#include "translate/plain/memory.h"
 
 /* Around what uses temporary registers; without OPTION_REGISTERS there is nothing in them. */
 static void push(struct translator *x, uint32_t list)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Where the guest's registers are when they are not the host's own, for translate_plain*.c. */
-#ifndef OFFLOAD_PLAIN_H
-#define OFFLOAD_PLAIN_H
+/* Where the guest's registers are when they are not the host's own. */
+#ifndef OFFLOAD_PLAIN_PLACE_H
+#define OFFLOAD_PLAIN_PLACE_H
 
 #include "translate/translate.h"
 #include "emit/t32.h"
@@ -56,8 +56,5 @@ void put_value(struct translator *x, uint32_t number, uint32_t from, uint32_t th
 /* cbz number, over what is emitted until land(). */
 uint32_t jump_if_zero(struct translator *x, uint32_t number);
 void land(struct translator *x, uint32_t from);
-/* Any load or store of one register or several, if it is to be made here. */
-bool is_plain_transfer(const struct translator *x);
-void plain_transfer(struct translator *x);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* Shared by the steps that make a region: extent.c, instruction.c, layout.c, region.c. */
-#ifndef OFFLOAD_TRANSLATE_REGION_H
-#define OFFLOAD_TRANSLATE_REGION_H
+#ifndef OFFLOAD_TRANSLATE_STEPS_H
+#define OFFLOAD_TRANSLATE_STEPS_H
 
 #include "translate/translate.h"
 
