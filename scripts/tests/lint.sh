@@ -42,6 +42,7 @@ finds a_word_inside_another_is_none words 0 'clean' lab/a.rs 'the sheet is at_mo
 finds an_alias_keeps_its_old_name words 0 'clean' lab/a.rs "#[arg(long, alias = \"mo""st-bytes\")]"
 finds a_random_number_has_a_seed words 0 'clean' lab/a.rs 'print the seed of the random numbers, --seed 3'
 finds a_word_in_any_file_of_the_tree_fails rooms 1 'a.md:1' a.md "# $word"
+finds a_heading_that_is_a_question_is_found words 1 'a.md:1: .*noun' a.md '## What it doe''s'
 finds a_good_link_passes links 0 'links: .* clean' page.md $'# One thing\n[it](page.md#one-thing) [that](scripts)'
 finds a_link_to_nothing_is_named links 1 'page.md:1: gone.md: there is no such file' page.md '[x](gone.md)'
 finds an_anchor_that_is_gone_is_named links 1 'no heading' page.md $'# One\n[x](page.md#two)'

@@ -40,7 +40,7 @@ pub fn permissions(
     }
 }
 
-/// The threshold rule ("Optimizing suspend/resume", Saravana Kannan, 2024): `async` for each
+/// The threshold rule of Kannan 2024: `async` for each
 /// device whose worst time exceeds the threshold, for its consumers and children and theirs, and
 /// for its suppliers and parents and theirs. So no async device waits for a sync one that stands
 /// deep in the list.
