@@ -491,6 +491,6 @@ fn a_cgroup_without_its_files_is_gone_for_us() {
     assert_eq!(
         world.limit("b").unwrap(),
         UNLIMITED,
-        "nobody watches it: it is given back"
+        "no daemon watches it: it is given back"
     );
 }

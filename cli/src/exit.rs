@@ -16,7 +16,7 @@ pub const DIFFERS: u8 = 4;
 /// Prints the error, if it is one, and chooses its exit code.
 pub fn code_of(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
-        // Nobody may be listening; that must not hide the exit code.
+        // Standard error may be closed; that must not hide the exit code.
         let _ = writeln!(std::io::stderr(), "dormouse: {}", message_of(&error));
         ExitCode::from(number_of(&error))
     })

@@ -49,7 +49,7 @@ pub enum AptError {
     #[error("the configured archives have none of these packages: {}", .0.join(", "))]
     NoPackage(Vec<String>),
     /// apt printed something that is not understood.
-    #[error("{what}: cannot understand apt's line {line:?}")]
+    #[error("{what}: cannot parse apt's line {line:?}")]
     Parse {
         /// What was tried.
         what: String,

@@ -112,14 +112,14 @@ pub enum SleepError {
     },
 
     /// A signal stopped the sleep.
-    #[error("stopped by a signal while {step}; the machine goes on running as before")]
+    #[error("stopped by a signal while {step}; the machine continues to run")]
     Interrupted {
         /// The step that it interrupted.
         step: &'static str,
     },
 
     /// Another dormouse sleeps or migrates.
-    #[error("another dormouse is at it (process {pid}): wait until it is done")]
+    #[error("another dormouse sleeps or migrates pages (process {pid}): wait until it ends")]
     Busy {
         /// Its process ID.
         pid: String,
@@ -156,7 +156,7 @@ pub enum SleepError {
 
     /// Linux did not enter S3.
     #[error(
-        "Linux gave up entering S3: {source}{}; the machine goes on running, see `dmesg`",
+        "Linux gave up entering S3: {source}{}; the machine continues to run, see `dmesg`",
         .suspect.as_deref().map(|device| format!(" (last failed: {device})")).unwrap_or_default()
     )]
     NotEntered {
@@ -168,8 +168,8 @@ pub enum SleepError {
 
     /// Firmware or the module refused the sleep.
     #[error(
-        "the sleep was refused: {reason} (detail {detail}); the machine goes on running, `dmesg | \
-         grep dormouse` has the sentence to it"
+        "the sleep was refused: {reason} (detail {detail}); the machine continues to run, and `dmesg | \
+         grep dormouse` explains the reason"
     )]
     Refused {
         /// The name of the reason.
@@ -179,7 +179,7 @@ pub enum SleepError {
     },
 
     /// A sleep failed, and so did undoing it.
-    #[error("{error}; and putting things back was not complete: {failures}")]
+    #[error("{error}; undoing it was incomplete: {failures}")]
     NotUndone {
         /// The first failure.
         error: Box<SleepError>,
@@ -205,7 +205,7 @@ impl SleepError {
         }
     }
 
-    /// Whether the machine was asked and said no (it goes on running as before), as opposed to
+    /// Whether the sleep was refused (and the machine continues to run), as opposed to
     /// something that failed.
     pub fn is_refusal(&self) -> bool {
         match self.cause() {

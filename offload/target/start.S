@@ -4,7 +4,7 @@
  *
  * Translated code runs unprivileged, in thread mode, with the guest's stack as process stack. Every
  * exception takes its registers into executor.raw, calls handle_exception(), and goes on where that
- * says: 0 means back to the caller of run_guest(), 1 means as if nothing had happened.
+ * says: 0 means back to the caller of run_guest(), 1 means to continue unchanged.
  */
 	.syntax unified
 	.cpu cortex-m3

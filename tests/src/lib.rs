@@ -1,7 +1,8 @@
 //! Runs the `dormouse` command as a user would and reads what it prints.
 //!
-//! The tests lie in `tests/tests/`, one folder for each room and one file for each kind of promise. Each emulated
-//! machine takes one processor and 2 GiB of memory, so two run at a time (`make test-end-to-end`).
+//! The tests are in `tests/tests/`, one folder for each room and one file for each kind of promise.
+//! Each emulated machine takes one processor and 2 GiB of memory, so two run at a time
+//! (`make test-end-to-end`).
 
 pub mod bandwidth_lab;
 pub mod bench;
@@ -28,7 +29,7 @@ pub fn dormouse_path() -> PathBuf {
         .unwrap_or_else(|| panic!("there is no dormouse near {}: make build", test.display()))
 }
 
-/// What one call of `dormouse` gave.
+/// The result of one call of `dormouse`.
 #[derive(Debug)]
 pub struct Said {
     /// The exit code; -1 after a signal.
@@ -67,7 +68,7 @@ impl Said {
     }
 }
 
-/// Runs `dormouse` with these words.
+/// Runs `dormouse` with these arguments.
 pub fn dormouse(words: &[&str]) -> Said {
     let Output {
         status,
@@ -89,7 +90,7 @@ pub fn listed(option: &str) -> Vec<String> {
     listed_of(option, &[])
 }
 
-/// The same, beside further words.
+/// The same, with further arguments.
 pub fn listed_of(option: &str, words: &[&str]) -> Vec<String> {
     let said = dormouse(&[&["lab", "cycle", option, "list"], words].concat());
     assert_eq!(said.code, 0, "{}", said.all());
@@ -155,7 +156,8 @@ impl Drop for Machines {
     }
 }
 
-/// One line of `lab cycle --json`, as `docs/reference/commands.md` promises it. Unknown fields may be there.
+/// One line of `lab cycle --json`, as `docs/reference/commands.md` promises it. Unknown fields may
+/// be there.
 #[derive(Debug, Deserialize)]
 pub struct Cycle {
     /// Number of the cycle, from 1.

@@ -148,7 +148,7 @@ impl Daemon {
             return Vec::new();
         };
         let nodes = self.config.nodes.iter().enumerate();
-        let nobody = nodes.filter_map(|(at, &group)| {
+        let unattributed = nodes.filter_map(|(at, &group)| {
             let shares = sampler.shares();
             let weight = shares.unattributed_weight(at)?;
             let activity = match shares.are_of_all() {
@@ -166,7 +166,7 @@ impl Daemon {
                 cpu_ns: 0,
             })
         });
-        nobody.collect()
+        unattributed.collect()
     }
 }
 

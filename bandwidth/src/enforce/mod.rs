@@ -33,7 +33,7 @@ pub enum EnforceError {
         error: std::io::Error,
     },
     /// A file of a cgroup that cannot be parsed.
-    #[error("{path}: {text:?} cannot be understood")]
+    #[error("{path}: {text:?} cannot be parsed")]
     Text {
         /// The file.
         path: PathBuf,

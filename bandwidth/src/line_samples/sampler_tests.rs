@@ -122,8 +122,8 @@ fn step(sampler: &mut LineSampler) -> ([[f64; 2]; 2], [f64; 2]) {
     let shares = sampler.shares();
     let lines = |bytes: Option<f64>| bytes.unwrap() / LINE_BYTES;
     let user = |id| [0, 1].map(|node| lines(shares.weight(id, node, 0.0)));
-    let nobody = [0, 1].map(|node| lines(shares.unattributed_weight(node)));
-    ([1, 2].map(user), nobody)
+    let unattributed = [0, 1].map(|node| lines(shares.unattributed_weight(node)));
+    ([1, 2].map(user), unattributed)
 }
 
 #[test]

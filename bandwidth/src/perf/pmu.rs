@@ -28,7 +28,7 @@ pub const DEVICES: &str = "/sys/bus/event_source/devices";
 pub enum PmuError {
     #[error("this machine has no PMU {0:?}")]
     None(String),
-    #[error("{path}: {text:?} cannot be understood")]
+    #[error("{path}: {text:?} cannot be parsed")]
     Text { path: PathBuf, text: String },
     #[error("the PMU {pmu:?} has no event or term {term:?}; it has {has}")]
     Unknown {

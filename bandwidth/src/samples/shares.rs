@@ -70,7 +70,7 @@ pub struct Shares {
     /// For each node: whether a user of it cannot be sampled.
     blind: Vec<bool>,
     /// For each node: samples of no user.
-    nobody: Vec<Use>,
+    unattributed: Vec<Use>,
     /// Time, decayed as samples are, and that of the last interval; in seconds.
     elapsed_s: f64,
     last_s: f64,
@@ -86,7 +86,7 @@ impl Shares {
             silent_cpu_s: vec![0.0; nodes],
             fresh: vec![false; nodes],
             blind: vec![false; nodes],
-            nobody: vec![Use::default(); nodes],
+            unattributed: vec![Use::default(); nodes],
             elapsed_s: 0.0,
             last_s: 0.0,
             all: false,
@@ -115,7 +115,7 @@ impl Shares {
 
     /// Adds sampled bytes on a node that belong to no user.
     pub fn charge_unattributed(&mut self, node: usize, bytes: f64) {
-        self.nobody[node].now += bytes;
+        self.unattributed[node].now += bytes;
     }
 
     /// Sets the nodes with users that cannot be sampled. They are not fresh until the next call.
@@ -130,9 +130,9 @@ impl Shares {
         self.last_s = interval_ms / 1000.0;
         self.elapsed_s = self.elapsed_s * kept + self.last_s;
         let mut before = std::mem::take(&mut self.users);
-        let mut sampled: Vec<bool> = self.nobody.iter().map(|one| one.now > 0.0).collect();
-        for nobody in &mut self.nobody {
-            nobody.step(kept);
+        let mut sampled: Vec<bool> = self.unattributed.iter().map(|one| one.now > 0.0).collect();
+        for unattributed in &mut self.unattributed {
+            unattributed.step(kept);
         }
         for run in runs {
             let mut user = before.remove(&run.id).unwrap_or_default();
@@ -199,13 +199,13 @@ impl Shares {
         if !self.is_fresh(node) {
             return None;
         }
-        let nobody = &self.nobody[node];
+        let unattributed = &self.unattributed[node];
         if self.all {
-            return Some(nobody.last);
+            return Some(unattributed.last);
         }
         // No CPU time is known of it: its rate is one per time.
         let rate = match self.elapsed_s > 0.0 {
-            true => nobody.bytes / self.elapsed_s,
+            true => unattributed.bytes / self.elapsed_s,
             false => 0.0,
         };
         Some(rate * self.last_s)
@@ -269,8 +269,11 @@ mod tests {
             shares.step(50.0, &[one(1)]);
         }
         let user = shares.weight(1, 0, 0.05).unwrap();
-        let nobody = shares.unattributed_weight(0).unwrap();
-        assert!((nobody / user - 3.0).abs() < 1e-9, "{user} {nobody}");
+        let unattributed = shares.unattributed_weight(0).unwrap();
+        assert!(
+            (unattributed / user - 3.0).abs() < 1e-9,
+            "{user} {unattributed}"
+        );
     }
 
     #[test]

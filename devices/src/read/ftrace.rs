@@ -79,7 +79,7 @@ pub enum Line<'a> {
     Lost(u64),
     /// Nothing that matters.
     Other,
-    /// One of the four events, and it cannot be understood.
+    /// One of the four events, which cannot be parsed.
     Damaged(String),
 }
 
@@ -131,7 +131,7 @@ pub fn parse_line(text: &str, line: usize) -> Line<'_> {
             line,
             what,
         }),
-        None => Line::Damaged(format!("{name}: cannot be understood: {}", shown(body))),
+        None => Line::Damaged(format!("{name}: cannot be parsed: {}", shown(body))),
     }
 }
 

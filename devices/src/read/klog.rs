@@ -167,7 +167,7 @@ fn event(text: &str) -> Option<Result<LogEvent<'_>, String>> {
 
 fn damaged(what: &str, text: &str) -> String {
     let short: String = text.chars().take(60).collect();
-    format!("{what}: cannot be understood: {short:?}")
+    format!("{what}: cannot be parsed: {short:?}")
 }
 
 /// `ahci 0000:00:1f.2` as printed by dev_info.

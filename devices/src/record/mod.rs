@@ -64,7 +64,7 @@ pub enum RecordError {
     #[error("nothing of the suspend is in the trace, {}", .0.display())]
     Empty(PathBuf),
     /// Ctrl-C.
-    #[error("interrupted; everything is as it was")]
+    #[error("interrupted; all settings are restored")]
     Interrupted,
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  boot → fill → sleep ─→ power is gone ─→ power on ─→ resumed → home → compare ─┐
 //!           ↑     │ │                        └──────→ cold boot (with a reason)  │
-//!           │     │ └→ refused: goes on running → compare                        │
+//!           │     │ └→ refused: continues to run → compare                       │
 //!           │     └ power cut at a fault point → power on ↗                      │
 //!           └────────────────── next cycle, same running system ←────────────────┘
 //! ```

@@ -138,7 +138,7 @@ impl Timing {
         // The first two rounds teach the kernel how long devices take, and count for nothing.
         for round in 0..plan.rounds + 2 {
             for turn in 0..plan.modes.len() {
-                // Nobody always follows the same one.
+                // No mode always follows the same one.
                 let mode = plan.modes[(turn + round as usize) % plan.modes.len()];
                 steps.push(set_mode(Mode::List));
                 steps.push(Step::Permit {

@@ -56,7 +56,7 @@ impl LineCutter {
         }
     }
 
-    /// What has come of an unfinished line.
+    /// The part of an unfinished line that has arrived.
     pub fn take(&mut self) -> String {
         let line = String::from_utf8_lossy(&std::mem::take(&mut self.0)).into_owned();
         strip_escapes(&line)

@@ -102,7 +102,7 @@ impl Class {
             ),
             Class::DataDiffers => (
                 "data-differs",
-                "a page or a counter of the workload is not what it was",
+                "a page or a counter of the workload has changed",
                 "`dormouse image inspect` the kept CXL file; was the page saved or migrated? Repeat \
                  the cycle",
             ),

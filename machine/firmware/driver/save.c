@@ -28,7 +28,7 @@ enum dormouse_reason dormouse_save(struct dormouse_header *header,
 	phase->end_ns = dormouse_now_ns();
 	dormouse_event(phase->end_ns, "suspend", "save-copy", "end", "pages", copied.pages);
 	if (reason != DORMOUSE_OK) {
-		/* Someone wrote to the bitmaps after the check. The OS goes on running. */
+		/* The bitmaps changed after the check. The OS continues to run. */
 		header->state = DORMOUSE_STATE_PREPARED;
 		dormouse_header_commit(copies, header);
 		return reason;

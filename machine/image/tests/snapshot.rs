@@ -281,7 +281,7 @@ fn a_changed_user_page_is_found_and_the_free_ones_are_not_looked_at() {
             .map_or_else(|refusal| Some(refusal.detail), |()| None)
     };
     assert_eq!(compare(&asleep), None);
-    // A page that nobody occupied.
+    // A page that is free.
     asleep.node[64 * PAGE_BYTES as usize] ^= 1;
     assert_eq!(compare(&asleep), None);
     asleep.node[(2 * 64 + 9) * PAGE_BYTES as usize + 17] ^= 1;

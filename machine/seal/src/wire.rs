@@ -85,7 +85,7 @@ impl Encryption {
         }
     }
 
-    /// What a header holds, which nobody has checked yet.
+    /// The contents of a header, unchecked.
     ///
     /// # Errors
     /// An unknown algorithm or source, bytes that must be zero, or a table that is not whole.

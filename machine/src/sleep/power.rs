@@ -66,7 +66,7 @@ pub fn write_mem_sleep(root: &Root, kind: &str) -> Result<(), SleepError> {
     ))
 }
 
-/// Sleeps; returns when the machine runs again, or goes on running because something refused.
+/// Sleeps; returns when the machine runs again, or when the sleep was refused.
 ///
 /// # Errors
 /// Linux did not get as far as the module: a device or a wake-up event was in the way.

@@ -35,7 +35,7 @@ fn word(hex: &str) -> Option<u32> {
 
 impl Gdb {
     /// # Errors
-    /// Nobody listens there.
+    /// No emulator listens there.
     pub fn connect(path: &Path) -> Result<Gdb, OffloadError> {
         let stream = UnixStream::connect(path).map_err(io("connect to", path))?;
         stream

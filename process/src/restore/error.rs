@@ -27,7 +27,7 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
-    /// A file is not what it was.
+    /// A file has changed.
     #[error("{path} has changed since the program was persisted ({how})")]
     Changed {
         /// Its path.

@@ -34,7 +34,7 @@ pub enum Origin {
     Measured,
     /// Calculated from other measurements.
     Derived,
-    /// Nobody measured it here.
+    /// It was not measured here.
     Assumed,
 }
 

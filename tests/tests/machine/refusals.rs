@@ -22,7 +22,7 @@ fn a_cxl_device_that_is_too_small_is_refused_with_both_sizes_and_the_machine_goe
         "needed and available bytes: {}",
         said.all()
     );
-    // The system goes on running with all its data.
+    // The system continues to run with all its data.
     assert!(cycle.verified, "{}", said.all());
 }
 

@@ -27,7 +27,7 @@ struct Epochs {
     numbers: [u64; 2],
     /// What the program had said when the first was asked for, and when the second was there.
     rounds: [u64; 2],
-    /// What became of the trials: first epoch, second epoch, nothing.
+    /// Results of the trials: first epoch, second epoch, nothing.
     seen: [u64; 3],
 }
 

@@ -188,7 +188,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Why the data is not what it was, one sentence each; empty when all is well.
+    /// Differences of the data, one sentence each; empty: none.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         if self.memory.bad_pages > 0 {
