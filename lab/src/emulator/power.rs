@@ -480,7 +480,7 @@ fn describe(call: &Call) -> String {
         Call::PrepareHibernation(_) => "getting ready to hibernate".into(),
         Call::Hibernate => "the end of hibernation".into(),
         Call::Stress(call) => call.describe().into(),
-        Call::Placement => "the look at where pages lie".into(),
+        Call::Placement => "reading where pages are".into(),
         Call::PutFile(part) => format!("writing {}", part.path),
         Call::Shell => "the start of a shell".into(),
         Call::StartHardToMove { .. } => "hard-to-move memory to be set up".into(),

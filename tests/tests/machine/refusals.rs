@@ -60,6 +60,6 @@ fn a_forged_header_is_refused_by_the_firmware_and_nothing_is_changed() {
     assert_eq!(
         rest,
         ["empty"],
-        "all cases ran, and the machine goes on: {said}"
+        "all cases ran, and the machine continues to run: {said}"
     );
 }

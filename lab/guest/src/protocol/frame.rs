@@ -1,7 +1,7 @@
 //! Lines on the control channel: framed so that garbage on the serial line is never taken for one.
 //!
 //! ```text
-//! @dm 0123456789abcdef {"id":1,"do":"hello"}\n
+//! @dm 0123456789abcdef {"id":1,"call":{"do":"hello"}}\n
 //!     XXH64 of the JSON text
 //! ```
 //!

@@ -70,9 +70,9 @@ impl StressCall {
             StressCall::Mount => "mounting the scratch disk",
             StressCall::CheckFileSystems => "checking file systems",
             StressCall::Start(_) => "starting the stress load",
-            StressCall::Durable => "the look at what is durable",
+            StressCall::Durable => "reading what is durable",
             StressCall::Verify => "comparing what the stress load did",
-            StressCall::Stop => "the end of the stress load",
+            StressCall::Stop => "ending the stress load",
             StressCall::VerifyDurable { .. } => "comparing what was durable",
         }
     }
