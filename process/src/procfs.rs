@@ -155,6 +155,8 @@ pub struct Stat {
     pub group: i32,
     /// Session.
     pub session: i32,
+    /// The kernel's `PF_*` flags.
+    pub flags: u64,
     /// When it started, in clock ticks since boot.
     pub started: u64,
     /// Resident pages.
@@ -221,6 +223,7 @@ impl Stat {
             parent: stat.parent,
             group: stat.group,
             session: stat.session,
+            flags: stat.number(9)?,
             started: stat.start_ticks,
             resident_pages: stat.resident_pages,
             layout: Layout {
@@ -239,6 +242,36 @@ impl Stat {
             exit_code: stat.number(52)?,
         })
     }
+}
+
+/// Whether a task ends by itself soon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// It lives, or nothing is known of it.
+    No,
+    /// It was killed, or is on its way out.
+    Dies,
+    /// It has ended; its parent has not asked for its exit status yet.
+    Zombie,
+}
+
+/// Whether a task is ending.
+pub fn ending(pid: i32) -> Ending {
+    const PF_EXITING: u64 = 4;
+    const KILLED: u64 = 1 << (libc::SIGKILL - 1);
+    let Ok(stat) = stat(pid, pid) else {
+        return Ending::No;
+    };
+    if matches!(stat.state, 'Z' | 'X') {
+        return Ending::Zombie;
+    }
+    // The kernel gives SIGKILL to each thread when it is sent.
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = field(&status, "SigPnd").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    if stat.flags & PF_EXITING != 0 || pending.is_some_and(|mask| mask & KILLED != 0) {
+        return Ending::Dies;
+    }
+    Ending::No
 }
 
 /// Whether a process runs under seccomp: its filter may end it for any call that it does not

@@ -125,14 +125,27 @@ fn resumed(store: Store, tracking: &Tracking, restoring: &Restoring) -> Result<u
 /// The exit code that stands for the program's end.
 fn code_of(end: &End) -> u8 {
     match end {
-        End::Exited(code) => u8::try_from(*code).unwrap_or(FAILED),
+        End::Exited(code) => {
+            tracing::info!("the program ended with exit code {code}; its state is removed");
+            u8::try_from(*code).unwrap_or(FAILED)
+        }
         End::Killed(signal) => {
             tracing::warn!("the program was killed by signal {signal}; its last epoch is kept");
             u8::try_from(128 + signal).unwrap_or(FAILED)
         }
-        End::Vanished => DONE,
+        End::Vanished => {
+            tracing::warn!(
+                "the program ended, and its exit status is not known to the tracker; its last \
+                 epoch is kept"
+            );
+            DONE
+        }
         End::Persisted(report) => {
-            tracing::info!(epoch = report.epoch, "persisted and killed");
+            tracing::warn!(
+                "the program was persisted in epoch {} and then killed, as was asked for; \
+                 the command that started it restores it",
+                report.epoch
+            );
             DONE
         }
     }

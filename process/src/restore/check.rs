@@ -5,9 +5,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-use super::{Error, Options};
+use super::{Error, Options, numbers};
 use crate::procfs;
-use crate::ptrace::Pid;
 use crate::state::{Backing, Clocks, FileKind, Tree};
 
 const CAP_SYS_PTRACE: u32 = 19;
@@ -17,7 +16,7 @@ const CAP_CHECKPOINT_RESTORE: u32 = 40;
 /// Checks rights, numbers, files and the CPU.
 pub fn ready(tree: &Tree, options: &Options) -> Result<(), Error> {
     rights()?;
-    numbers(tree)?;
+    numbers::free(tree)?;
     files(tree, options)?;
     registers(tree)
 }
@@ -35,35 +34,6 @@ fn rights() -> Result<(), Error> {
         return Err(Error::Right("CAP_CHECKPOINT_RESTORE"));
     }
     Ok(())
-}
-
-fn numbers(tree: &Tree) -> Result<(), Error> {
-    let threads = tree
-        .processes
-        .iter()
-        .flat_map(|process| &process.threads)
-        .map(|t| t.tid);
-    for number in tree
-        .processes
-        .iter()
-        .map(|process| process.pid)
-        .chain(threads)
-        .chain(super::plan::leaderless(tree))
-    {
-        if fs::exists(format!("/proc/{number}")).unwrap_or(false) {
-            return Err(pid_taken(number));
-        }
-    }
-    Ok(())
-}
-
-/// The error that names the process with a number.
-pub fn pid_taken(pid: Pid) -> Error {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).map_or_else(
-        |_| "another process".to_owned(),
-        |name| name.trim().to_owned(),
-    );
-    Error::PidTaken { pid, name }
 }
 
 fn files(tree: &Tree, options: &Options) -> Result<(), Error> {

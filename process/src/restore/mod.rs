@@ -29,6 +29,7 @@ mod guard;
 pub mod lazy;
 mod leftover;
 mod memory;
+mod numbers;
 mod objects;
 mod pager;
 mod plan;
@@ -50,6 +51,7 @@ use crate::state::{Process, Tree};
 use crate::store::{Snapshot, SpaceId};
 pub use error::Error;
 use error::system;
+pub use numbers::is_nearly_free;
 use undo::{KillOnError, SignalsBlocked};
 
 /// What the user chooses.
@@ -191,7 +193,7 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
 
 fn named(failure: stub::Failure, tree: &Tree) -> Error {
     if failure.error == libc::EEXIST && failure.what.action == plan::CREATE_TASK {
-        return check::pid_taken(failure.what.thing as Pid);
+        return numbers::taken(failure.what.thing as Pid);
     }
     let thing = failure.what.thing;
     let thing = match failure.what.action {

@@ -1,9 +1,10 @@
 //! Starts the root processes, in a time namespace in which the clocks continue from their old values.
 
 use std::io;
+use std::time::Duration;
 
 use super::undo::KillOnError;
-use super::{Error, check, plan, stub};
+use super::{Error, check, numbers, plan, stub};
 use crate::ptrace::Pid;
 use crate::state::Tree;
 
@@ -18,6 +19,7 @@ pub(super) struct Started {
 struct Parent {
     release: Option<std::sync::mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
+    tid: Option<Pid>,
 }
 
 impl Drop for Parent {
@@ -26,6 +28,19 @@ impl Drop for Parent {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+        if let Some(tid) = self.tid {
+            wait_until_gone(tid);
+        }
+    }
+}
+
+/// A thread is joined before the kernel gives its children to the main thread. To ask for our
+/// children just then, thread by thread, may find none.
+fn wait_until_gone(tid: Pid) {
+    let own = std::process::id().cast_signed();
+    // SAFETY: signal 0 is none; no memory is involved.
+    while unsafe { libc::syscall(libc::SYS_tgkill, own, tid, 0) } == 0 {
+        std::thread::sleep(Duration::from_micros(50));
     }
 }
 
@@ -36,7 +51,7 @@ pub(super) fn start(
     lists: &[(Pid, u64)],
 ) -> Result<Started, Error> {
     let failed = |(pid, source): (Pid, io::Error)| match source.raw_os_error() {
-        Some(libc::EEXIST) => check::pid_taken(pid),
+        Some(libc::EEXIST) => numbers::taken(pid),
         Some(libc::EPERM) => Error::Right("CAP_CHECKPOINT_RESTORE"),
         _ => Error::System {
             action: format!("create process {pid}"),
@@ -51,6 +66,7 @@ pub(super) fn start(
     let thread = std::thread::Builder::new()
         .name("restore-clocks".to_owned())
         .spawn(move || {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get();
             let first = lists.first().map_or(0, |(pid, _)| *pid);
             let ready = leave_rseq()
                 .and_then(|()| check::continue_clocks(&clocks))
@@ -68,7 +84,7 @@ pub(super) fn start(
                     all: Vec::new(),
                 });
             }
-            let _ = created.send(all.map(|()| made));
+            let _ = created.send((tid, all.map(|()| made)));
             // Until the sender is dropped.
             let _ = released.recv();
         })
@@ -76,15 +92,20 @@ pub(super) fn start(
             action: "start a thread".to_owned(),
             source,
         })?;
-    let parent = Parent {
+    let mut parent = Parent {
         release: Some(release),
         thread: Some(thread),
+        tid: None,
     };
     let ended = || io::Error::other("the thread that should create it ended");
-    let roots = creation
-        .recv()
-        .unwrap_or_else(|_| Err((0, ended())))
-        .map_err(failed)?;
+    let roots = match creation.recv() {
+        Ok((tid, roots)) => {
+            parent.tid = Some(tid);
+            roots
+        }
+        Err(_) => Err((0, ended())),
+    };
+    let roots = roots.map_err(failed)?;
     Ok(Started {
         roots,
         _parent: parent,

@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 
 use super::error::{StoreError, io_error};
+use crate::procfs::{self, Ending};
 
 /// How long a writer waits for readers of a store.
 const READERS_WAIT: Duration = Duration::from_secs(5);
+/// How long anyone waits for a writer that was killed: it gives its memory back before its lock.
+const KILLED_WAIT: Duration = Duration::from_secs(20);
 
 /// What a store is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +32,8 @@ pub(super) struct Holder {
     pub name: String,
     /// Whether it may write.
     pub writes: bool,
+    /// It is ending, or has ended and left its descriptors to a child that ends after it.
+    pub ends: bool,
 }
 
 /// The process that has locked a file, as far as the kernel reports it.
@@ -47,10 +52,18 @@ pub(super) fn holder(file: &File) -> Option<Holder> {
         .find(|line| line.contains("FLOCK") && line.split_whitespace().any(|w| w == wanted))?;
     let pid: i32 = line.split_whitespace().nth(4)?.parse().ok()?;
     let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let is_there = std::fs::exists(format!("/proc/{pid}")).unwrap_or(true);
     Some(Holder {
         name: format!("process {pid} ({})", command.trim()),
         writes: line.contains("WRITE"),
+        ends: !is_there || procfs::ending(pid) != Ending::No,
     })
+}
+
+/// Whether a process has this store open to write: a tracker that runs, starts or restores.
+pub fn has_writer(path: &Path) -> bool {
+    let holder = File::open(path).ok().and_then(|file| holder(&file));
+    holder.is_some_and(|holder| holder.writes)
 }
 
 pub(super) fn lock(file: &File, path: &Path, access: Access) -> Result<(), StoreError> {
@@ -65,10 +78,15 @@ pub(super) fn lock(file: &File, path: &Path, access: Access) -> Result<(), Store
             Err(rustix::io::Errno::WOULDBLOCK) => {}
             Err(error) => return Err(io_error(path, "lock it", error.into())),
         }
-        // Readers (`status`, `list`) finish soon, and must not make a start fail.
+        // Readers (`status`, `list`) finish soon, and must not make a start fail. Nor must a tracker
+        // that was killed a moment ago.
         let holder = holder(file);
-        let writes = holder.as_ref().is_some_and(|holder| holder.writes);
-        if writes || started.elapsed() > READERS_WAIT {
+        let wait = match &holder {
+            Some(holder) if holder.ends => KILLED_WAIT,
+            Some(holder) if holder.writes => Duration::ZERO,
+            _ => READERS_WAIT,
+        };
+        if started.elapsed() > wait {
             let name = holder.map(|holder| holder.name);
             return Err(StoreError::InUse {
                 path: path.to_owned(),

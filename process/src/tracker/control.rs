@@ -14,18 +14,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::persist::Then;
 use crate::store::format::checksum;
+use crate::store::lock::has_writer;
 
 /// Longest line that is read.
 const LINE_BYTES: u64 = 1 << 20;
 /// A persist of a large program to a slow disk takes long.
 const ANSWER: Duration = Duration::from_secs(600);
+/// A tracker of a large program needs seconds to restore it.
+const START: Duration = Duration::from_secs(20);
 /// On a busy machine a client may be slow to send its request.
 const REQUEST: Duration = Duration::from_secs(10);
 
@@ -69,6 +72,29 @@ fn directory() -> PathBuf {
         || std::env::temp_dir().join(format!("dormouse-{}", user.as_raw())),
         |runtime| PathBuf::from(runtime).join("dormouse"),
     )
+}
+
+/// Connects to the tracker of a store; none: there is no tracker. One that starts or restores its
+/// program has locked the store and has no socket yet: it is waited for.
+fn connect(store: &Path) -> io::Result<Option<UnixStream>> {
+    let started = Instant::now();
+    loop {
+        let error = match UnixStream::connect(socket_path(store)) {
+            Ok(stream) => return Ok(Some(stream)),
+            Err(error) => error,
+        };
+        let kind = error.kind();
+        if !matches!(
+            kind,
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+        ) {
+            return Err(error);
+        }
+        if started.elapsed() > START || !has_writer(store) {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Receives requests while the tracker does something else.
@@ -189,17 +215,8 @@ pub fn answer(mut stream: &UnixStream, answer: &Answer) {
 /// # Errors
 /// The connection fails.
 pub fn send(store: &Path, request: Request) -> io::Result<Option<Answer>> {
-    let mut stream = match UnixStream::connect(socket_path(store)) {
-        Ok(stream) => stream,
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
-            ) =>
-        {
-            return Ok(None);
-        }
-        Err(error) => return Err(error),
+    let Some(mut stream) = connect(store)? else {
+        return Ok(None);
     };
     stream.set_read_timeout(Some(ANSWER))?;
     let mut line = serde_json::to_string(&request)?;

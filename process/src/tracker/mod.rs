@@ -6,6 +6,7 @@
 
 mod background;
 pub mod control;
+mod last_words;
 pub mod launch;
 mod requests;
 pub mod resume;
@@ -18,7 +19,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{WaitOptions, WaitStatus, waitpid};
+use rustix::io::Errno;
+use rustix::process::{WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, waitpid};
 
 use crate::persist::{PersistError, Persister, Report, Then};
 use crate::power::{self, Event, Watcher};
@@ -158,7 +160,9 @@ impl Tracker {
         roots: Roots,
         options: Options,
     ) -> Result<Self, TrackerError> {
-        let wake = Wake::new(power::signals(&options.power)).map_err(io_error("catch signals"))?;
+        let power_signals = power::signals(&options.power);
+        last_words::prepare(mirror.store.name(), power_signals);
+        let wake = Wake::new(power_signals).map_err(io_error("catch signals"))?;
         let waker = || wake.waker().map_err(io_error("catch signals"));
         let urgent = wake.urgent();
         let watcher = Watcher::start(&options.power, waker()?, Arc::clone(&urgent));
@@ -217,14 +221,19 @@ impl Tracker {
     fn roots(&self) -> Vec<Pid> {
         match self.roots {
             Roots::Attached(pid) => vec![pid],
-            Roots::Children(_) => {
-                let own = std::process::id() as Pid;
-                let guard = self.filling.as_ref().map(Filling::guard);
-                let mut children = procfs::children(own).unwrap_or_default();
-                children.retain(|child| Some(*child) != guard);
-                children
-            }
+            Roots::Children(_) => self.children().unwrap_or_else(|error| {
+                tracing::warn!("cannot read the list of our children: {error}");
+                Vec::new()
+            }),
         }
+    }
+
+    /// Our children, without the guard of a half-filled program.
+    fn children(&self) -> std::io::Result<Vec<Pid>> {
+        let guard = self.filling.as_ref().map(Filling::guard);
+        let mut children = procfs::children(std::process::id() as Pid)?;
+        children.retain(|child| Some(*child) != guard);
+        Ok(children)
     }
 
     /// Tracks the program until it ends.
@@ -350,7 +359,11 @@ impl Tracker {
 
     fn ended(&self) -> bool {
         match self.roots {
-            Roots::Children(_) => self.roots().is_empty(),
+            // A list that cannot be read is not an empty one, and the kernel has the last word.
+            Roots::Children(_) => {
+                self.children().is_ok_and(|children| children.is_empty())
+                    && (self.filling.is_some() || !has_children())
+            }
             Roots::Attached(pid) => procfs::stat(pid, pid).map_or(true, |stat| stat.state == 'Z'),
         }
     }
@@ -398,6 +411,12 @@ impl Tracker {
             self.next_epoch = Instant::now();
         }
     }
+}
+
+/// Whether this process has any child, also one that has ended.
+fn has_children() -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    !matches!(waitid(WaitId::All, options), Err(Errno::CHILD))
 }
 
 /// These processes and all that descend from them.

@@ -1,6 +1,7 @@
 //! Restoring a program from its store, and tracking it again.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::{Options, Roots, Tracker, TrackerError, io_error};
 use crate::restore::{self, lazy, restore};
@@ -62,7 +63,7 @@ pub fn resume(
             restore::Options::default().copy_all_bytes_max
         },
     };
-    let mut restored = restore(&tree, &snapshot, &choices)?;
+    let mut restored = restore_when_free(&tree, &snapshot, &choices)?;
     let mut mirror = Mirror::new(store, true);
     for process in tree.processes.iter().filter(|p| p.zombie.is_none()) {
         mirror.adopt(process.pid, process.space);
@@ -86,6 +87,24 @@ pub fn resume(
         Err(error) => {
             restored.tree.kill();
             Err(error.into())
+        }
+    }
+}
+
+/// Restores, again and again for a moment while a number is wanted that a process had just now.
+fn restore_when_free(
+    tree: &Tree,
+    snapshot: &dyn Snapshot,
+    choices: &restore::Options,
+) -> Result<restore::Restored, restore::Error> {
+    const FREE_WITHIN: Duration = Duration::from_secs(5);
+    let started = Instant::now();
+    loop {
+        match restore(tree, snapshot, choices) {
+            Err(error) if restore::is_nearly_free(&error) && started.elapsed() < FREE_WITHIN => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            result => return result,
         }
     }
 }

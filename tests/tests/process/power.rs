@@ -325,3 +325,35 @@ fn a_signal_to_the_tracker_is_a_loss_of_power() {
         assert!(said.stdout.contains("can be restored"), "{}", said.all());
     }
 }
+
+#[test]
+fn a_tracker_that_a_signal_ends_names_the_signal_and_its_sender() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = ["--on-power-loss", "none", "--epoch-interval", "60min"];
+    let command = ["python3", "-c", COUNTS];
+    for (signal, name) in [
+        (Signal::USR1, "SIGUSR1"),
+        (Signal::BUS, "SIGBUS"),
+        (Signal::ABORT, "SIGABRT"),
+    ] {
+        let mut program = Program::new(alone(), directory.path(), "counter", &options, &command);
+        program.run();
+        assert!(program.wait_for("at", 3), "{}", program.said());
+        // Its socket is there: it has prepared itself.
+        let said = program.verb("persist", &[]);
+        assert_eq!(said.code, 0, "{}", said.all());
+        let tracker = Pid::from_raw(program.tracker()).expect("not zero");
+        kill_process(tracker, signal).expect("a tracker");
+        assert_eq!(program.wait(), -1, "a signal ends it: {}", program.said());
+        let words = format!(
+            "the tracker of counter is ended by {name} from process {}; the last epoch is kept",
+            std::process::id()
+        );
+        assert!(program.said().contains(&words), "{}", program.said());
+        program.cut(false);
+        // It is restored.
+        program.run();
+        assert!(program.wait_for("at", 3), "{}", program.said());
+        program.cut(false);
+    }
+}

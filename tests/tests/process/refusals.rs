@@ -12,6 +12,7 @@ use dormouse_process::state::Tree;
 use dormouse_process::store::{Access, Snapshot, Store};
 use dormouse_tests::dormouse_path;
 use dormouse_tests::program::{Program, alone};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 
 /// Has a file open and listens on a port, and counts aloud. Grows on request.
@@ -109,6 +110,10 @@ impl Counter {
     /// The state was not touched: the same process counts on from where it stood.
     fn goes_on(mut self) {
         self.program.run();
+        self.has_gone_on();
+    }
+
+    fn has_gone_on(mut self) {
         assert!(self.program.wait_for("at", 3), "{}", self.program.said());
         let counted = self.counted();
         for pair in counted.windows(2) {
@@ -123,12 +128,31 @@ impl Counter {
     }
 }
 
+/// The kernel counts PIDs on from where it was when this goes: numbers behind it are those that
+/// other restored programs want.
+struct Numbers(String);
+
+impl Numbers {
+    const LAST: &str = "/proc/sys/kernel/ns_last_pid";
+
+    fn here() -> Self {
+        Self(fs::read_to_string(Self::LAST).expect("it can be read"))
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        let _ = fs::write(Self::LAST, self.0.trim());
+    }
+}
+
 #[test]
 fn a_pid_that_is_taken_is_named_with_its_holder_and_the_state_is_kept() {
     let counter = Counter::persisted(None);
     let pid = counter.pid();
+    let numbers = Numbers::here();
     let mut holder = loop {
-        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).expect("root");
+        fs::write(Numbers::LAST, (pid - 1).to_string()).expect("root");
         let mut sleep = Command::new("sleep").arg("600").spawn().expect("sleep");
         if sleep.id() as i32 == pid {
             break sleep;
@@ -137,6 +161,7 @@ fn a_pid_that_is_taken_is_named_with_its_holder_and_the_state_is_kept() {
         let _ = sleep.kill();
         let _ = sleep.wait();
     };
+    drop(numbers);
     counter.refused(1, &[&format!("PID {pid} is taken by sleep")]);
     assert!(
         holder.try_wait().expect("our child").is_none(),
@@ -145,6 +170,29 @@ fn a_pid_that_is_taken_is_named_with_its_holder_and_the_state_is_kept() {
     holder.kill().expect("killed");
     holder.wait().expect("ended");
     counter.goes_on();
+}
+
+/// What was killed has its number until its parent, which is this test, has taken its end.
+#[test]
+fn a_killed_program_is_waited_for_and_a_zombie_that_stays_is_named() {
+    let mut counter = Counter::running(None, &[]);
+    let said = counter.program.verb("persist", &["--then", "stop"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    let program = Pid::from_raw(counter.pid()).expect("not zero");
+    let tracker = Pid::from_raw(counter.program.tracker()).expect("not zero");
+    for pid in [tracker, program] {
+        kill_process(pid, Signal::KILL).expect("it lives");
+    }
+    counter.program.wait();
+    let parent = std::process::id();
+    let words = format!(
+        "PID {} is taken by python3, a zombie of process {parent}",
+        counter.pid()
+    );
+    counter.refused(1, &[&words]);
+    counter.program.run();
+    waitpid(Some(program), WaitOptions::empty()).expect("our child");
+    counter.has_gone_on();
 }
 
 #[test]
