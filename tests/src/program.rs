@@ -1,12 +1,13 @@
 //! A tracked program and its end: started through `dormouse process`, killed as power would.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
 
 use crate::{Said, dormouse, dormouse_path, workspace};
 
@@ -45,15 +46,24 @@ pub fn compile(directory: &Path, name: &str) -> PathBuf {
     program
 }
 
-/// [`Program::cut`] ends all descendants of the test: one program at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Programs want their PIDs back, and some tests take such PIDs on purpose: one of these at a time, and
+/// none beside a [`Beside`].
+static ALONE: RwLock<()> = RwLock::new(());
 
 /// Of the tests in a binary, the one that has this.
-pub type Alone = MutexGuard<'static, ()>;
+pub type Alone = RwLockWriteGuard<'static, ()>;
+
+/// Of the tests in a binary, one of several that stand each other.
+pub type Beside = RwLockReadGuard<'static, ()>;
 
 /// Waits for the other tests of this binary. To be called before a test starts anything.
 pub fn alone() -> Alone {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for a test that must be alone. To be called before a test starts anything.
+pub fn beside() -> Beside {
+    ALONE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One program and its store. While it lives, other tests of the same binary wait.
@@ -63,6 +73,7 @@ pub struct Program {
     name: String,
     options: Vec<String>,
     command: Vec<String>,
+    mark: String,
     tracker: Option<Child>,
     /// Verbs that are still running; [`Program::cut`] waits for them.
     verbs: Vec<Child>,
@@ -87,6 +98,8 @@ impl Program {
             name: name.to_owned(),
             options: owned(options),
             command: owned(command),
+            // Its next life may be another value's, of the same store.
+            mark: directory.join(name).display().to_string(),
             tracker: None,
             verbs: Vec::new(),
             _alone: alone.into(),
@@ -148,6 +161,7 @@ impl Program {
         let file = tempfile::NamedTempFile::new().expect("the output can be written");
         let output = file.reopen().expect("the output can be written");
         let mut child = command
+            .env(MARK, &self.mark)
             .args(["process", "run", &self.name, "--store"])
             .arg(&self.directory)
             .args(&self.options)
@@ -200,6 +214,7 @@ impl Program {
     /// Starts a verb about this program, and leaves it to [`Program::cut`].
     pub fn start_verb(&mut self, verb: &str) {
         let child = Command::new(dormouse_path())
+            .env(MARK, &self.mark)
             .args(["process", verb, &self.name, "--store"])
             .arg(&self.directory)
             .stdout(Stdio::null())
@@ -218,6 +233,7 @@ impl Program {
     /// Starts or restores it.
     pub fn run(&mut self) {
         let tracker = Command::new(dormouse_path())
+            .env(MARK, &self.mark)
             .args(["process", "run", &self.name, "--store"])
             .arg(&self.directory)
             .args(&self.options)
@@ -265,27 +281,33 @@ impl Program {
         tracker.wait().expect("our own child").code().unwrap_or(-1)
     }
 
-    /// Everything ends at this instant, as when power fails: tracker and program, in this order
-    /// or the other; and whatever else this test has started.
+    /// Everything of this program ends at this instant, as when power fails: tracker and program, in
+    /// this order or the other, and its verbs. Other children of the test are left alone.
     pub fn cut(&mut self, program_first: bool) {
-        self.verbs.clear();
         let tracker = self.tracker.take().map(|child| child.id() as i32);
+        let mut own: BTreeSet<i32> = self.verbs.drain(..).map(|verb| verb.id() as i32).collect();
+        own.extend(tracker);
         let end = |pid: i32| {
             if let Some(pid) = Pid::from_raw(pid) {
                 let _ = kill_process(pid, Signal::KILL);
             }
         };
-        let own = std::process::id() as i32;
+        // What has ended already has no environment any more, but still a parent.
+        own.extend(tracker.iter().flat_map(|tracker| descendants(*tracker)));
         if !program_first {
             tracker.into_iter().for_each(end);
         }
         loop {
-            let all = descendants(own);
-            if all.is_empty() {
+            let all = descendants(std::process::id() as i32);
+            own.extend(all.iter().filter(|pid| has_mark(**pid, &self.mark)));
+            own.retain(|pid| all.contains(pid));
+            if own.is_empty() {
                 break;
             }
-            all.iter().rev().copied().for_each(end);
-            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+            for &pid in all.iter().rev().filter(|pid| own.contains(pid)) {
+                end(pid);
+                let _ = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG);
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -297,6 +319,18 @@ impl Drop for Program {
             self.cut(false);
         }
     }
+}
+
+/// In the environment of a tracker, its verbs and its program; a restored one has it in its memory.
+const MARK: &str = "DORMOUSE_TEST_PROGRAM";
+
+/// Whether a process has this mark; none of a zombie is known.
+fn has_mark(pid: i32, mark: &str) -> bool {
+    let wanted = format!("{MARK}={mark}");
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment
+        .split(|byte| *byte == 0)
+        .any(|variable| variable == wanted.as_bytes())
 }
 
 fn descendants(root: i32) -> Vec<i32> {

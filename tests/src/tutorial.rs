@@ -43,6 +43,9 @@ pub fn script_of(page: &str) -> String {
     script
 }
 
+/// Longer than any tutorial takes on a busy machine, in seconds. What waits for ever is a failure.
+const MAX_SECONDS: &str = "3600";
+
 /// Follows the tutorial `name` in `folder`, with `dormouse` in the search path.
 ///
 /// # Panics
@@ -53,20 +56,34 @@ pub fn follow(name: &str, folder: &Path) {
     let bin = dormouse_path();
     let bin = bin.parent().expect("the folder of the command");
     let path = std::env::var("PATH").expect("a search path");
-    let output = Command::new("bash")
-        .args(["-c", &script_of(&text)])
+    let output = Command::new("timeout")
+        .args([MAX_SECONDS, "bash", "-c", &script_of(&text)])
         .current_dir(folder)
         .env("PATH", format!("{}:{path}", bin.display()))
         .output()
-        .expect("bash can be started");
+        .expect("timeout can be started");
     assert!(
         output.status.success(),
-        "{}: {}\n--- stdout\n{}\n--- stderr\n{}",
+        "{}: {}\n--- stdout\n{}\n--- stderr\n{}{}",
         page.display(),
         output.status,
         String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
+        String::from_utf8_lossy(&output.stderr),
+        logs(folder)
     );
+}
+
+/// What the commands wrote into `*.log` in their folder.
+fn logs(folder: &Path) -> String {
+    let mut text = String::new();
+    for path in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = path.path();
+        if path.extension().is_some_and(|extension| extension == "log") {
+            let log = fs::read_to_string(&path).unwrap_or_default();
+            let _ = write!(text, "\n--- {}\n{log}", path.display());
+        }
+    }
+    text
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::packages::{Packages, built, newer};
 const WAIT: &str =
     "until_ok() { for try in $(seq 600); do \"$@\" && return; sleep 1; done; exit 1; }";
 /// PIDs and data of the service, as its client sees them.
-const SERVICE: &str = "echo pid $(pidof redis-server) keys $(redis-cli -p 7001 dbsize) \
+const SERVICE: &str = "echo pid $(pgrep -x redis-server) keys $(redis-cli -p 7001 dbsize) \
      last $(redis-cli -p 7001 get key500)";
 const CACHE_CONF: &str = "COMMAND=/usr/bin/setpriv --reuid=redis --regid=redis --clear-groups \
      /usr/bin/redis-server --port 7001 --save '' --dir /var/lib/redis\n\
@@ -42,7 +42,7 @@ fn sleeps_and_wakes(machine: &mut DebianMachine) {
     machine.run("head -c 100M /dev/urandom >/dev/shm/data");
     machine.run("systemd-run --unit=counter sh -c 'i=0; while :; do i=$((i+1)); echo $i >/run/counter; sleep 1; done'");
     let state = "cat /proc/sys/kernel/random/boot_id; sha256sum /dev/shm/data; \
-                 systemctl show -P MainPID counter; pidof systemd-journald";
+                 systemctl show -P MainPID counter; systemctl show -P MainPID systemd-journald";
     let before = machine.run(state);
     let doctor = machine.run("dormouse doctor sleep || true");
     eprintln!("{doctor}");
@@ -128,7 +128,7 @@ fn a_tracked_program_goes_on_through_an_upgrade(machine: &mut DebianMachine, nex
 fn nothing_is_left_after_a_purge(machine: &mut DebianMachine, before: &str) {
     machine.run("apt-get remove -y dormouse dormouse-dkms");
     // The program was made safe and ended, and suspend is systemd's own again.
-    machine.run("! pidof redis-server && test -e /var/lib/dormouse/process/cache.store");
+    machine.run("! pgrep -x redis-server && test -e /var/lib/dormouse/process/cache.store");
     let suspend = machine.run("systemctl show -P ExecStart systemd-suspend.service");
     assert!(suspend.contains("systemd-sleep"), "{suspend}");
     machine.run("dpkg --purge dormouse dormouse-dkms && umount /mnt");

@@ -11,12 +11,16 @@ run() {
         redis-cli -p 7001 ping 2>/dev/null | grep -q PONG && return
         sleep .5
     done
-    cat /root/log
+    cat /root/log >&2
     exit 1
 }
+# The tracker has no socket before redis runs, and a number that is missing is no number of epochs.
 epochs() {
-    dormouse process status cache --store /root/store --json | grep -o '"epochs": *[0-9]*' |
-        tr -dc 0-9
+    until count=$(dormouse process status cache --store /root/store --json |
+        grep -o '"epochs": *[0-9]*' | tr -dc 0-9) && [ -n "$count" ]; do
+        sleep .2
+    done
+    echo "$count"
 }
 "#;
 
@@ -25,7 +29,7 @@ const UNTIL_POWER_FAILS: &str = r#"
 echo 5000 >/proc/sys/kernel/ns_last_pid
 run
 for key in $(seq 500); do echo "set key$key $((key * key))"; done | redis-cli -p 7001 >/dev/null
-pidof redis-server >/root/pid
+pgrep -x redis-server >/root/pid
 sync
 before=$(epochs)
 while [ "$(epochs)" -lt $((before + 2)) ]; do sleep .2; done
@@ -37,14 +41,14 @@ sleep 1000
 
 const AFTER_THE_BOOT: &str = r#"
 run
-echo "was $(cat /root/pid), is $(pidof redis-server)"
+echo "was $(cat /root/pid), is $(pgrep -x redis-server)"
 echo "keys $(redis-cli -p 7001 dbsize)"
 echo "last $(redis-cli -p 7001 get key500)"
 redis-cli -p 7001 set another one
 echo "tracking $(dormouse process status cache --store /root/store --json |
     grep -o '"tracking": *"[a-z-]*"' | cut -d'"' -f4)"
 dormouse process persist cache --store /root/store --then kill || exit
-while pidof redis-server || pidof dormouse; do sleep .2; done
+while pgrep -x "redis-server|dormouse"; do sleep .2; done
 dormouse process verify cache --store /root/store
 "#;
 
@@ -55,7 +59,6 @@ fn boot(folder: &str, script: &str) -> Said {
 }
 
 #[test]
-#[ignore = "make test-full: failed twice of five times beside other tests; the cause is not known"]
 fn a_program_goes_on_after_the_machine_lost_power_without_a_warning() {
     let folder = machine_folder("process-machine");
     let folder = folder.to_str().expect("a path");

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use dormouse_tests::program::{Beside, beside};
 use dormouse_tests::{dormouse, dormouse_path};
 use tempfile::TempDir;
 
@@ -25,10 +26,12 @@ struct Tracked {
     directory: TempDir,
     command: Vec<String>,
     tracker: Option<Child>,
+    _beside: Beside,
 }
 
 impl Tracked {
     fn new(command: impl FnOnce(&Path) -> Vec<String>) -> Self {
+        let beside = beside();
         // What dies leaves its children to us, as to an init.
         rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))
             .expect("the kernel lets us adopt");
@@ -39,6 +42,7 @@ impl Tracked {
             directory,
             command,
             tracker: None,
+            _beside: beside,
         };
         tracked.run();
         tracked
@@ -75,23 +79,17 @@ impl Tracked {
         fs::read_to_string(self.path("output")).unwrap_or_default()
     }
 
-    /// Whether the tracker has ended; its exit code was not collected yet.
-    fn tracker_ended(&self) -> bool {
-        let tracker = self.tracker.as_ref().expect("a tracker").id();
-        let stat = fs::read_to_string(format!("/proc/{tracker}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ")
-            .is_none_or(|(_, rest)| rest.starts_with('Z'))
-    }
-
-    fn wait_for(&self, file: &str, word: &str) {
+    fn wait_for(&mut self, file: &str, word: &str) {
         let started = Instant::now();
         while !fs::read_to_string(self.path(file))
             .unwrap_or_default()
             .contains(word)
         {
+            let tracker = self.tracker.as_mut().expect("a tracker");
+            let ended = tracker.try_wait().expect("its state");
             assert!(
-                started.elapsed() < WAIT_MAX && !self.tracker_ended(),
-                "no {word:?} in {file}: {}",
+                started.elapsed() < WAIT_MAX && ended.is_none(),
+                "no {word:?} in {file}, the tracker: {ended:?}; {}",
                 self.output()
             );
             std::thread::sleep(Duration::from_millis(5));

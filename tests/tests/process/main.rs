@@ -1,0 +1,13 @@
+//! Whole-process persistence, from the command line. The tests run on this machine's own kernel, and need
+//! root (or the capabilities named in docs/explanation/process-restore.md).
+
+mod connections;
+mod damage;
+mod machine;
+mod memory;
+mod names;
+mod obstacles;
+mod power;
+mod refusals;
+mod services;
+mod trees;
