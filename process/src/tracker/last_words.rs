@@ -1,6 +1,6 @@
-//! A tracker that a signal ends says so before it goes: which signal, who sent it, what is kept.
+//! A tracker that a signal ends says so before it goes: which signal, its sender, what is kept.
 //!
-//! SIGKILL cannot be caught: then the kernel's log, or who sent it, has the reason.
+//! SIGKILL cannot be caught: then the kernel's log, or its sender, has the reason.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
