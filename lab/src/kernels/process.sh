@@ -20,7 +20,7 @@ epochs() {
 persist_redis() {
     start_redis
     for key in $(seq 500); do echo "set key$key $((key * key))"; done | redis-cli -p 7001 >/dev/null
-    pidof redis-server >/root/pid
+    pgrep -x redis-server >/root/pid
     sync
     before=$(epochs)
     for _ in $(seq 600); do
@@ -36,13 +36,13 @@ restore_redis() {
     keys=$(redis-cli -p 7001 dbsize)
     value=$(redis-cli -p 7001 get key500)
     was=$(cat /root/pid)
-    is=$(pidof redis-server)
+    is=$(pgrep -x redis-server)
     if [ "$keys" != 500 ] || [ "$value" != 250000 ] || [ "$was" != "$is" ]; then
         echo "redis has $keys keys, key500 is $value, PID $was became $is" >&2
         exit 1
     fi
     dormouse process persist cache --store /root/store --then kill >/dev/null || exit 1
-    while pidof redis-server dormouse >/dev/null; do sleep .2; done
+    while pgrep -x "redis-server|dormouse" >/dev/null; do sleep .2; done
     dormouse process verify cache --store /root/store >/dev/null || exit 1
     echo "500 keys, PID $is"
 }
