@@ -55,7 +55,10 @@ fn wait_until_free(number: Pid, started: Instant) -> Result<(), Error> {
             procfs::Ending::No if is_there(number) => return Err(taken(number)),
             procfs::Ending::No => return Ok(()),
             procfs::Ending::Dies => ENDS_WITHIN,
-            procfs::Ending::Zombie => REAPED_WITHIN,
+            procfs::Ending::Zombie => {
+                reap(number);
+                REAPED_WITHIN
+            }
         };
         if started.elapsed() > limit {
             return Err(taken(number));
@@ -63,6 +66,13 @@ fn wait_until_free(number: Pid, started: Instant) -> Result<(), Error> {
         std::thread::sleep(BETWEEN_CHECKS);
     }
     Ok(())
+}
+
+/// Takes the end of our own child: one that an earlier try created, and that died with its parent. We have no
+/// others before a restore.
+fn reap(number: Pid) {
+    // SAFETY: no memory involved.
+    unsafe { libc::waitpid(number, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
 }
 
 /// The error that names the process with a number.
