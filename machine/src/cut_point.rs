@@ -135,8 +135,8 @@ impl CutPages<'_> {
 }
 
 impl Pages for CutPages<'_> {
-    fn present(&self, pid: i32) -> io::Result<Vec<Run>> {
-        self.inner.present(pid)
+    fn scan(&self, pid: i32, found: &mut dyn FnMut(Run)) -> io::Result<()> {
+        self.inner.scan(pid, found)
     }
 
     fn nodes(&self, pid: i32, pages: &[u64], status: &mut [i32]) -> io::Result<()> {

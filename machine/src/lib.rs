@@ -54,6 +54,7 @@ mod migrate_back;
 pub mod node;
 mod options;
 mod owner;
+pub mod parallel;
 pub mod persistence;
 pub mod processes;
 mod report;

@@ -5,11 +5,13 @@
 //!  ┌───┬───┬───┬───┐     │          a batch is waiting?  move_pages(2) on it
 //!  │ P │ P │ P │ … │  ───┼──▶       else next process:   small → migrate_pages(2), whole
 //!  └───┴───┴───┴───┘     │                               large → scan, cut into batches
+//!                        │                               that others move meanwhile
 //!  ┌───────┬───────┬──┐  │
 //!  │ batch │ batch │… │ ─┘        batches come before further processes: order is kept
 //!  └───────┴───────┴──┘
 //! ```
 
+mod cut;
 pub mod rate;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,10 +21,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use crate::migrate::cut::{Cutter, Piece};
 use crate::migrate::rate::TokenBucket;
 use crate::options::Cancel;
 use crate::system::clock::monotonic_ns;
-use crate::system::pages::{HUGE_PAGE_BYTES, PAGE_BYTES, Pages, Run};
+use crate::system::pages::{PAGE_BYTES, Pages};
 
 /// The kernel writes nodes and negative errnos; this is neither.
 const NOT_REACHED: i32 = i32::MIN;
@@ -108,7 +111,7 @@ struct Queue {
     urgent: VecDeque<Batch>,
     urgent_moving: usize,
     tasks: VecDeque<Task>,
-    batches: VecDeque<Batch>,
+    batches: VecDeque<Piece>,
     scanning: usize,
 }
 
@@ -250,8 +253,8 @@ fn run_once(
     let failed = shared.failed.into_inner().expect("no worker panics");
     let queue = shared.queue.into_inner().expect("no worker panics");
     let untried = queue.tasks.iter().map(|task| task.pid);
-    let batches = queue.urgent.iter().chain(&queue.batches);
-    let untried = untried.chain(batches.map(|batch| batch.pid));
+    let urgent = queue.urgent.iter().map(|batch| batch.pid);
+    let untried = untried.chain(urgent.chain(queue.batches.iter().map(|piece| piece.pid)));
     let mut failed_pids: Vec<i32> = failed.keys().copied().chain(untried).collect();
     failed_pids.sort_unstable();
     failed_pids.dedup();
@@ -295,16 +298,15 @@ fn work(shared: &Shared<'_>, _alive: Sender<()>) {
             queue = shared.queue.lock().expect("no worker panics");
             queue.urgent_moving -= 1;
             continue;
-        } else if let Some(batch) = queue.batches.pop_front() {
+        } else if let Some(piece) = queue.batches.pop_front() {
             drop(queue);
-            move_batch(shared, &batch);
+            move_batch(shared, &piece.into_batch());
         } else if let Some(task) = queue.tasks.pop_front() {
             queue.scanning += 1;
             drop(queue);
-            let batches = begin(shared, &task);
+            begin(shared, &task);
             queue = shared.queue.lock().expect("no worker panics");
             queue.scanning -= 1;
-            queue.batches.extend(batches);
             shared.changed.notify_all();
             continue;
         } else if queue.scanning > 0 {
@@ -322,25 +324,30 @@ fn work(shared: &Shared<'_>, _alive: Sender<()>) {
     }
 }
 
-/// Moves a small process at once; returns the batches of a large one, and of one that has a page
-/// for which migrate_pages(2) gives up.
-fn begin(shared: &Shared<'_>, task: &Task) -> Vec<Batch> {
+/// Moves a small process at once. A large one, and one that has a page for which
+/// migrate_pages(2) gives up, is cut into pieces that other workers move while the scan goes on.
+fn begin(shared: &Shared<'_>, task: &Task) {
     shared.processes.fetch_add(1, Ordering::Relaxed);
     if task.bytes <= shared.settings.whole_up_to_bytes {
         match move_whole(shared, task.pid, task.to_node) {
             Err(error) if is_no_memory(&error) && !shared.is_full(task.to_node) => {}
             result => {
-                note_whole(shared, task.pid, result);
-                return Vec::new();
+                return note_whole(shared, task.pid, result);
             }
         }
     }
-    match shared.pages.present(task.pid) {
-        Ok(runs) => return cut(task, &runs, shared.settings.batch_bytes),
+    let mut cutter = Cutter::new(task, shared.settings.batch_bytes, |piece| {
+        let mut queue = shared.queue.lock().expect("no worker panics");
+        queue.batches.push_back(piece);
+        shared.changed.notify_one();
+    });
+    let scanned = shared.pages.scan(task.pid, &mut |run| cutter.add(run));
+    cutter.finish();
+    match scanned {
+        Ok(()) => {}
         Err(error) if has_ended(&error) => {}
         Err(_) => note_whole(shared, task.pid, move_whole(shared, task.pid, task.to_node)),
     }
-    Vec::new()
 }
 
 /// Returns how many pages could not move.
@@ -360,50 +367,6 @@ fn note_whole(shared: &Shared<'_>, pid: i32, result: io::Result<u64>) {
         Err(error) if has_ended(&error) => {}
         Err(_) => shared.fail(pid, 1),
     }
-}
-
-/// Cuts the runs of a process into batches of about `batch_bytes`.
-fn cut(task: &Task, runs: &[Run], batch_bytes: u64) -> Vec<Batch> {
-    let mut batches = Vec::new();
-    let mut pages = Vec::new();
-    let mut bytes = 0;
-    for run in runs {
-        let step = if run.huge {
-            HUGE_PAGE_BYTES
-        } else {
-            PAGE_BYTES
-        };
-        let mut address = run.start;
-        while address < run.end {
-            // A run may begin or end inside a huge page when the scan was cut there.
-            let next = (address / step + 1) * step;
-            let page_bytes = next.min(run.end) - address;
-            pages.push(Page {
-                address,
-                bytes: page_bytes,
-            });
-            bytes += page_bytes;
-            address = next;
-            if bytes >= batch_bytes {
-                batches.push(Batch {
-                    pid: task.pid,
-                    to_node: task.to_node,
-                    pages: std::mem::take(&mut pages),
-                    hot: false,
-                });
-                bytes = 0;
-            }
-        }
-    }
-    if !pages.is_empty() {
-        batches.push(Batch {
-            pid: task.pid,
-            to_node: task.to_node,
-            pages,
-            hot: false,
-        });
-    }
-    batches
 }
 
 /// The process is gone, or has no memory any more.

@@ -1,4 +1,8 @@
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::cut::cut;
 use super::*;
+use crate::system::pages::{HUGE_PAGE_BYTES, Run};
 use crate::tests::fake::FakePages;
 use proptest::prelude::*;
 
@@ -154,6 +158,62 @@ fn pages_that_are_home_already_cost_no_tokens() {
     };
     let outcome = run(&pages, vec![task(2, 300)], &settings, &mut |_| {});
     assert_eq!(outcome.moved_bytes, 10 * PAGE_BYTES);
+}
+
+/// The second half of the scan comes when a page of the first has moved.
+struct SlowScan<'a> {
+    inner: &'a FakePages,
+    moves: Sender<()>,
+    moved: Mutex<Receiver<()>>,
+}
+
+impl Pages for SlowScan<'_> {
+    fn scan(&self, pid: i32, found: &mut dyn FnMut(Run)) -> io::Result<()> {
+        self.inner.scan(pid, &mut |run| {
+            let middle = run.start + (run.end - run.start) / 2;
+            found(Run { end: middle, ..run });
+            let moved = self.moved.lock().unwrap();
+            moved.recv().expect("the test holds the other end");
+            found(Run {
+                start: middle,
+                ..run
+            });
+        })
+    }
+
+    fn nodes(&self, pid: i32, pages: &[u64], status: &mut [i32]) -> io::Result<()> {
+        self.inner.nodes(pid, pages, status)
+    }
+
+    fn move_to(&self, pid: i32, pages: &[u64], node: u32, status: &mut [i32]) -> io::Result<u64> {
+        let moved = self.inner.move_to(pid, pages, node, status);
+        self.moves.send(()).expect("the test holds the other end");
+        moved
+    }
+
+    fn move_all(&self, pid: i32, from: &[u32], to: u32) -> io::Result<u64> {
+        self.inner.move_all(pid, from, to)
+    }
+}
+
+/// Without it, this never ends.
+#[test]
+fn pages_move_while_their_process_is_still_being_scanned() {
+    let pages = FakePages::new(&[(1, 64)]);
+    let (moves, moved) = channel();
+    let slow = SlowScan {
+        inner: &pages,
+        moves,
+        moved: Mutex::new(moved),
+    };
+    let cancel = Cancel::default();
+    let outcome = run(
+        &slow,
+        vec![task(1, 64)],
+        &settings(&cancel, &[0]),
+        &mut |_| (),
+    );
+    assert_eq!(outcome.moved_bytes, 64 * PAGE_BYTES);
 }
 
 proptest! {

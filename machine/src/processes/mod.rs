@@ -6,6 +6,9 @@ pub(crate) mod order;
 use dormouse_system::Root;
 use dormouse_system::proc::{self, Stat};
 
+use crate::parallel;
+use crate::target::cpus;
+
 /// What the policies know of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
@@ -67,15 +70,19 @@ pub fn list(root: &Root) -> Vec<Process> {
 /// Adds to each process when it last ran. Done before user space is frozen: freezing wakes every
 /// thread once and would make them all look recent.
 pub fn add_exec_start(root: &Root, processes: &mut [Process]) {
-    for process in processes {
-        let pid = process.pid;
-        process.exec_start_ns = proc::threads(root, pid)
-            .into_iter()
-            .filter_map(|thread| {
-                parse_exec_start(&root.read(&format!("proc/{pid}/task/{thread}/sched")).ok()?)
-            })
-            .max();
+    let times = parallel::map(cpus(), processes, |process| exec_start(root, process.pid));
+    for (process, exec_start_ns) in processes.iter_mut().zip(times) {
+        process.exec_start_ns = exec_start_ns;
     }
+}
+
+fn exec_start(root: &Root, pid: i32) -> Option<u64> {
+    let threads = proc::threads(root, pid).into_iter();
+    let time = |thread| {
+        let path = format!("proc/{pid}/task/{thread}/sched");
+        parse_exec_start(&root.read(&path).ok()?)
+    };
+    threads.filter_map(time).max()
 }
 
 /// The process that has this pid now.

@@ -10,6 +10,7 @@ use crate::memory;
 use crate::memory::owners;
 use crate::node::{self, CxlNode};
 use crate::options::SleepOptions;
+use crate::parallel;
 use crate::persistence::{self, Verdict};
 use crate::processes::freezer;
 use crate::processes::order;
@@ -18,6 +19,7 @@ use crate::report::{Plan, UnfrozenProcess};
 use crate::sleep::power;
 use crate::system::module::{self, Status};
 use crate::system::state::Entry;
+use crate::target::cpus;
 
 /// A machine that may sleep.
 #[derive(Debug)]
@@ -143,10 +145,9 @@ pub fn run(root: &Root, options: &SleepOptions) -> Result<Ready, SleepError> {
         persistence: persistence.persistence.to_string(),
         persistence_reasons: persistence.reasons.clone(),
     };
-    let order = processes
-        .iter()
-        .map(|process| entry(root, process, &dram_nodes))
-        .collect();
+    let order = parallel::map(cpus(), &processes, |process| {
+        entry(root, process, &dram_nodes)
+    });
     Ok(Ready {
         status,
         cxl,

@@ -17,11 +17,22 @@ pub struct Run {
 
 /// What can be asked and done about the pages of a process. Errors are the system calls'.
 pub trait Pages: Sync {
-    /// The present pages, without the kernel's shared zero page.
+    /// Calls `found` with each run of present pages, ascending, without the kernel's shared zero
+    /// page, while the scan goes on.
     ///
     /// # Errors
     /// `ESRCH`/`ENOENT`: the process has ended. `ENOTTY`: this kernel cannot scan.
-    fn present(&self, pid: i32) -> io::Result<Vec<Run>>;
+    fn scan(&self, pid: i32, found: &mut dyn FnMut(Run)) -> io::Result<()>;
+
+    /// All of them.
+    ///
+    /// # Errors
+    /// As [`Pages::scan`].
+    fn present(&self, pid: i32) -> io::Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        self.scan(pid, &mut |run| runs.push(run))?;
+        Ok(runs)
+    }
 
     /// The node of each page, or a negative errno, into `status`.
     ///
@@ -65,7 +76,7 @@ pub fn parse_vdso(maps: &str) -> Option<(u64, u64)> {
 }
 
 impl Pages for Kernel {
-    fn present(&self, pid: i32) -> io::Result<Vec<Run>> {
+    fn scan(&self, pid: i32, found: &mut dyn FnMut(Run)) -> io::Result<()> {
         // Asking for what can never move would only make the kernel cut a call short.
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
         let vdso = parse_vdso(&maps).unwrap_or_default();
@@ -75,18 +86,16 @@ impl Pages for Kernel {
             reported: pagemap::PRESENT | pagemap::HUGE,
             ..Scan::default()
         };
-        let mut runs = Vec::new();
         pagemap::scan(&pagemap::open(pid)?, 0..USER_END, what, |region| {
             let huge = region.has(pagemap::HUGE);
             let before = (region.start, region.end.min(vdso.0));
             let after = (region.start.max(vdso.1), region.end);
             for (start, end) in [before, after] {
                 if start < end {
-                    runs.push(Run { start, end, huge });
+                    found(Run { start, end, huge });
                 }
             }
-        })?;
-        Ok(runs)
+        })
     }
 
     fn nodes(&self, pid: i32, pages: &[u64], status: &mut [i32]) -> io::Result<()> {

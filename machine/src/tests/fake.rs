@@ -137,18 +137,21 @@ impl Inner {
 }
 
 impl Pages for FakePages {
-    fn present(&self, pid: i32) -> io::Result<Vec<Run>> {
+    fn scan(&self, pid: i32, found: &mut dyn FnMut(Run)) -> io::Result<()> {
         let inner = self.inner.lock().unwrap();
         let pages = inner
             .processes
             .get(&pid)
             .ok_or_else(|| error(libc::ESRCH))?;
         let end = BASE + pages.len() as u64 * PAGE_BYTES;
-        Ok(vec![Run {
+        // As in the kernel, others go on meanwhile.
+        drop(inner);
+        found(Run {
             start: BASE,
             end,
             huge: false,
-        }])
+        });
+        Ok(())
     }
 
     fn nodes(&self, pid: i32, pages: &[u64], status: &mut [i32]) -> io::Result<()> {
