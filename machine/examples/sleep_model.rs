@@ -182,7 +182,6 @@ fn row(step: &str, formula: &str, before_s: f64, now_s: f64) {
 fn model(units: &Units, gib: u64, large_cpus: u64) {
     let pages = (gib * GIB / PAGE_BYTES) as f64;
     let (cpus, blocks) = (large_cpus as f64, gib as f64 * 8.0);
-    let calls = gib as f64 * 32.0;
     let moving = gib as f64 / FIXED.move_gib_s / cpus;
     let scan = pages * units.scan_page;
     let bitmap_bytes = pages / 8.0;
@@ -203,12 +202,12 @@ fn model(units: &Units, gib: u64, large_cpus: u64) {
         scan + moving,
         scan.max(moving),
     );
-    let serial = calls * units.call;
+    let calls = |mib: f64| gib as f64 * 1024.0 / mib * units.call;
     row(
-        "calls of 32 MiB, here 2 processors",
-        "calls x call, one at a time",
-        serial,
-        serial,
+        "calls, one at a time (32, now 128 MiB each)",
+        "GiB x 1024 / MiB x call",
+        calls(32.0),
+        calls(128.0),
     );
     let digests = 3.0 * bitmap_bytes * units.digest_byte;
     row(

@@ -47,6 +47,17 @@ pub fn piece_bytes(bytes_per_s: Option<u64>, largest_bytes: u64) -> u64 {
     }
 }
 
+const MIN_BATCH_BYTES: u64 = 32 << 20;
+const MAX_BATCH_BYTES: u64 = 128 << 20;
+
+/// For one call without a rate. Each move_pages(2) makes all processors empty their lists of pages,
+/// one call at a time in the whole system: larger calls where there is much to move, as long as
+/// each worker gets many.
+pub fn batch_bytes(total_bytes: u64, jobs: usize) -> u64 {
+    let many = total_bytes / (jobs.max(1) as u64 * 16);
+    many.clamp(MIN_BATCH_BYTES, MAX_BATCH_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +82,14 @@ mod tests {
         assert_eq!(piece_bytes(Some(1), 8 << 20), 64 * 4096);
         assert_eq!(piece_bytes(Some(10 << 20), 8 << 20), 1 << 20);
         assert_eq!(piece_bytes(Some(u64::MAX), 8 << 20), 8 << 20);
+    }
+
+    #[test]
+    fn calls_are_large_where_each_worker_gets_many_all_the_same() {
+        assert_eq!(batch_bytes(768 << 20, 2), 32 << 20);
+        assert_eq!(batch_bytes(0, 0), 32 << 20);
+        assert_eq!(batch_bytes(2 << 30, 2), 64 << 20);
+        assert_eq!(batch_bytes(512 << 30, 128), 128 << 20);
     }
 
     proptest! {

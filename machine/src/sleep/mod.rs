@@ -20,6 +20,7 @@ use crate::hotness::sampler::Pace;
 use crate::hotness::watch;
 use crate::hotness::{ProcessHotness, saved};
 use crate::memory::owners;
+use crate::migrate::rate::batch_bytes;
 use crate::migrate::{self, Outcome, Settings, Task};
 use crate::migrate_back;
 use crate::node;
@@ -42,9 +43,6 @@ use crate::target::{Machine, cpus, jobs_or};
 
 /// Up to this size a process moves by one migrate_pages(2): cheaper than scanning it.
 const WHOLE_UP_TO_BYTES: u64 = 16 << 20;
-/// For one move_pages(2): each call first drains per-CPU lists on all CPUs, so not too small;
-/// several for each CPU, so not too large.
-const BATCH_BYTES: u64 = 32 << 20;
 
 type Events<'a> = &'a mut dyn FnMut(&Event);
 
@@ -394,12 +392,13 @@ fn migrate_down(
             to_node: ready.cxl.node,
         })
         .collect();
+    let jobs = jobs_or(options.jobs, cpus());
     let settings = Settings {
-        jobs: jobs_or(options.jobs, cpus()),
+        jobs,
         from_nodes: &ready.dram_nodes,
         is_full: &|node| node::is_full(root, node),
         whole_up_to_bytes: WHOLE_UP_TO_BYTES,
-        batch_bytes: BATCH_BYTES,
+        batch_bytes: batch_bytes(ready.plan.user_bytes, jobs),
         ask_first: false,
         bucket: None,
         cancel: &options.cancel,

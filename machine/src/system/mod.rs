@@ -5,6 +5,6 @@
 pub(crate) mod clock;
 pub(crate) mod lock;
 pub mod module;
-pub(crate) mod pages;
+pub mod pages;
 pub(crate) mod state;
 pub(crate) mod tracepoint;

@@ -4,14 +4,19 @@ use std::io;
 
 use dormouse_system::proc::pagemap::{self, Scan};
 
+/// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
+/// Bytes of a huge page.
 pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// A run of present pages in a process; `huge`: mapped by huge pages, one address moves 2 MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
+    /// Address of its first byte.
     pub start: u64,
+    /// Address behind its last byte.
     pub end: u64,
+    /// Whether it consists of huge pages.
     pub huge: bool,
 }
 
@@ -66,7 +71,7 @@ const NODE_MASK_WORDS: usize = 16;
 const USER_END: u64 = 0x7fff_ffff_f000;
 
 /// The pages of the vDSO in /proc/PID/maps: every process has them, and they are the kernel's own.
-pub fn parse_vdso(maps: &str) -> Option<(u64, u64)> {
+fn parse_vdso(maps: &str) -> Option<(u64, u64)> {
     let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
     let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
     Some((
