@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use dormouse_image::digest::xxh64;
 use dormouse_image::plan::{Bitmap, Plan};
-use dormouse_machine::parallel;
+use dormouse_machine::parallel::{self, cpus};
 use dormouse_machine::system::pages::{Kernel, PAGE_BYTES, Pages};
 use dormouse_system::Root;
 use dormouse_system::proc::numa_maps;
@@ -39,10 +39,6 @@ struct Units {
     numa_maps_page: f64,
     digest_byte: f64,
     plan_word: f64,
-}
-
-fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Private memory with all its pages there, small ones.

@@ -2,6 +2,16 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// The number of CPUs that this process may use.
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What was asked for, or else `default`.
+pub fn jobs_or(asked: usize, default: usize) -> usize {
+    if asked == 0 { default.max(1) } else { asked }
+}
+
 /// `work` of each item, in the items' order, by as many threads as `jobs`. One item may take far
 /// longer than the others (the page tables of a large process), so each thread takes the next.
 pub fn map<Item: Sync, Answer: Send>(

@@ -11,13 +11,3 @@ pub struct Machine<'a> {
     pub pages: &'a dyn Pages,
     pub sampler: &'a dyn Sampler,
 }
-
-/// The number of CPUs that this process may use.
-pub fn cpus() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// What was asked for, or else `default`.
-pub fn jobs_or(asked: usize, default: usize) -> usize {
-    if asked == 0 { default.max(1) } else { asked }
-}

@@ -210,7 +210,7 @@ impl From<&Header> for HeaderView {
             user_table_digest: header.user_table_digest,
             user_groups: header.user_groups,
             user_pages: header.user_pages,
-            snapshot: (header.kind == ImageKind::SNAPSHOT.0).then(|| SnapshotView {
+            snapshot: (header.kind == ImageKind::SNAPSHOT.0).then_some(SnapshotView {
                 kernel_digest: header.snapshot.kernel_digest,
                 firmware_map_digest: header.snapshot.firmware_map_digest,
                 node_base: header.snapshot.node_base,

@@ -24,6 +24,7 @@ use crate::node::offline;
 use crate::node::{self, CxlNode};
 use crate::options::Policy;
 use crate::options::{MigrateBackOptions, NodeChoice};
+use crate::parallel::{cpus, jobs_or};
 use crate::processes::freezer;
 use crate::processes::order;
 use crate::processes::{self, Process};
@@ -32,7 +33,7 @@ use crate::system::clock::{event, monotonic_ns, seconds};
 use crate::system::lock;
 use crate::system::module;
 use crate::system::state::{self, Entry};
-use crate::target::{Machine, cpus, jobs_or};
+use crate::target::Machine;
 
 /// Without a rate limit: large enough to be quick, small enough that a process waits for a page
 /// of it only for milliseconds.

@@ -6,8 +6,7 @@ pub(crate) mod order;
 use dormouse_system::Root;
 use dormouse_system::proc::{self, Stat};
 
-use crate::parallel;
-use crate::target::cpus;
+use crate::parallel::{self, cpus};
 
 /// What the policies know of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -26,6 +26,7 @@ use crate::migrate_back;
 use crate::node;
 use crate::options::{Cancel, MigrateBackMode, SleepOptions};
 use crate::owner::Owner;
+use crate::parallel::{cpus, jobs_or};
 use crate::processes;
 use crate::processes::freezer;
 use crate::processes::order;
@@ -39,7 +40,7 @@ use crate::system::clock::{ResetClock, event, monotonic_ns, seconds};
 use crate::system::lock;
 use crate::system::module;
 use crate::system::state::{self, State};
-use crate::target::{Machine, cpus, jobs_or};
+use crate::target::Machine;
 
 /// Up to this size a process moves by one migrate_pages(2): cheaper than scanning it.
 const WHOLE_UP_TO_BYTES: u64 = 16 << 20;

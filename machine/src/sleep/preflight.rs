@@ -10,7 +10,7 @@ use crate::memory;
 use crate::memory::owners;
 use crate::node::{self, CxlNode};
 use crate::options::SleepOptions;
-use crate::parallel;
+use crate::parallel::{self, cpus};
 use crate::persistence::{self, Verdict};
 use crate::processes::freezer;
 use crate::processes::order;
@@ -19,7 +19,6 @@ use crate::report::{Plan, UnfrozenProcess};
 use crate::sleep::power;
 use crate::system::module::{self, Status};
 use crate::system::state::Entry;
-use crate::target::cpus;
 
 /// A machine that may sleep.
 #[derive(Debug)]
