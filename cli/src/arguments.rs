@@ -8,6 +8,7 @@ use dormouse_bandwidth::cli::BandwidthCommand;
 use dormouse_devices::cli::DevicesCommand;
 use dormouse_lab::cli::LabCommand;
 use dormouse_machine::cli::{MigrateBackArgs, SleepArgs};
+use dormouse_machine::snapshot::setup::SetupArgs;
 use dormouse_offload::cli::OffloadCommand;
 use dormouse_process::cli::ProcessCommand;
 
@@ -45,6 +46,15 @@ pub enum Command {
     Sleep(Box<SleepArgs>),
     #[command(alias = "home")]
     MigrateBack(Box<MigrateBackArgs>),
+    SetupDevice(SetupArgs),
+    /// Wake this machine from an image on stock firmware: for an initramfs, before it mounts a disk
+    #[command(after_help = "\
+The packages install it into the initramfs, as the small program dormouse-wake; nobody else needs to
+run it. It refuses where a disk is mounted. Where there is no image, or any doubt, it returns and
+the boot goes on, with the reason in the kernel's log and in `dormouse image inspect`.
+
+Exit codes: 0 the boot goes on; 1 this is no initramfs.")]
+    Wake,
     #[command(subcommand)]
     Image(ImageCommand),
     #[command(subcommand)]

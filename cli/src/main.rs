@@ -33,6 +33,10 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::MigrateBack(arguments) => Ok(ExitCode::from(
             dormouse_machine::cli::run_migrate_back(&arguments),
         )),
+        Command::SetupDevice(arguments) => Ok(ExitCode::from(
+            dormouse_machine::snapshot::setup::run(&arguments),
+        )),
+        Command::Wake => Ok(ExitCode::from(dormouse_machine::snapshot::wake::main())),
         Command::Image(ImageCommand::Inspect(arguments)) => image::inspect(&arguments),
         Command::Image(ImageCommand::Verify(arguments)) => image::verify(&arguments),
         Command::Process(command) => Ok(ExitCode::from(dormouse_process::cli::run(&command))),

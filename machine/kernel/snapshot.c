@@ -7,6 +7,12 @@
  * one after boot. This module adds one for as long as it is asked to:
  *
  *   /sys/module/dormouse_snapshot/parameters/nosave   "BASE BYTES", or "none"
+ *   /dev/dormouse_range                               that range, to read its digests from
+ *
+ * The regions that the kernel knows are reserved memory, and it relies on that: a free page
+ * of a region would be marked both as free and as not to be saved, which is how it marks
+ * what it has allocated for the snapshot, and be freed a second time afterwards. So the
+ * kernel must not mark free pages in zones that lie in the range; a kprobe skips that.
  *
  * It is mechanism only, and a module of its own: it needs no firmware. Where the list does
  * not look as it must, it does not load, and hibernation is unchanged.
@@ -14,10 +20,14 @@
 #define pr_fmt(fmt) "dormouse_snapshot: " fmt
 
 #include <linux/kallsyms.h>
+#include <linux/fs.h>
 #include <linux/kernel.h>
 #include <linux/kprobes.h>
 #include <linux/list.h>
+#include <linux/memory_hotplug.h>
+#include <linux/miscdevice.h>
 #include <linux/mm.h>
+#include <linux/mmzone.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/notifier.h>
@@ -27,6 +37,7 @@
 #include <linux/sched.h>
 #include <linux/static_call.h>
 #include <linux/suspend.h>
+#include <linux/uaccess.h>
 
 /* As kernel/power/snapshot.c has it; not in any header. */
 struct nosave_region {
@@ -37,6 +48,9 @@ struct nosave_region {
 
 /* More than any firmware's map has holes. */
 #define MAX_REGIONS 4096
+/* mark_free_pages(zone); compilers keep its check for an empty zone in its callers. */
+static const char *const mark_free_names[] = { "mark_free_pages", "mark_free_pages.part.0" };
+static const char *mark_free;
 
 static char *list_symbol = "nosave_regions";
 module_param(list_symbol, charp, 0444);
@@ -59,6 +73,8 @@ static int __init find_regions(void)
 		.flags = KPROBE_FLAG_DISABLED,
 	};
 	int error = register_kprobe(&probe);
+	const char *name;
+	unsigned int i;
 
 	if (error) {
 		pr_err("this kernel lacks kallsyms_lookup_name (error %d): not loaded\n", error);
@@ -71,6 +87,15 @@ static int __init find_regions(void)
 	if (!regions) {
 		pr_err("this kernel lacks %s (no hibernation, or no CONFIG_KALLSYMS_ALL): not loaded\n",
 		       list_symbol);
+		return -ENOENT;
+	}
+	for (i = 0; i < ARRAY_SIZE(mark_free_names) && !mark_free; i++) {
+		name = mark_free_names[i];
+		if (static_call(dormouse_lookup)(name))
+			mark_free = name;
+	}
+	if (!mark_free) {
+		pr_err("this kernel lacks %s: not loaded\n", mark_free_names[0]);
 		return -ENOENT;
 	}
 	return 0;
@@ -99,10 +124,60 @@ static bool __init regions_make_sense(void)
 	return false;
 }
 
+/* Whether it is what it must be, whatever a compiler did to the function's arguments. */
+static bool is_zone(const struct zone *zone)
+{
+	int node;
+
+	for_each_online_node(node) {
+		const struct zone *first = NODE_DATA(node)->node_zones;
+
+		if (zone >= first && zone < first + MAX_NR_ZONES)
+			return true;
+	}
+	return false;
+}
+
+/* Returns to its caller, which is the caller of what it stands for. */
+static noinline void nothing(void)
+{
+	barrier();
+}
+
+/* Instead of mark_free_pages(zone): returns at once for a zone in the range. */
+static int skip_marking(struct kprobe *probe, struct pt_regs *regs)
+{
+	const struct zone *zone = (const struct zone *)regs->di;
+
+	if (!is_zone(zone) || zone->zone_start_pfn < ours.start_pfn ||
+	    zone_end_pfn(zone) > ours.end_pfn)
+		return 0;
+	regs->ip = (unsigned long)nothing;
+	return 1;
+}
+
+/* There only so that the probe is not made a jump, which cannot change where it returns to. */
+static void after_marking(struct kprobe *probe, struct pt_regs *regs, unsigned long flags)
+{
+}
+
+static struct kprobe marking;
+
+static int arm(void)
+{
+	/* A kprobe that was registered before cannot be used again as it is. */
+	memset(&marking, 0, sizeof(marking));
+	marking.symbol_name = mark_free;
+	marking.pre_handler = skip_marking;
+	marking.post_handler = after_marking;
+	return register_kprobe(&marking);
+}
+
 static void drop(void)
 {
 	if (!added)
 		return;
+	unregister_kprobe(&marking);
 	list_del(&ours.list);
 	added = false;
 	put_pid(owner);
@@ -112,6 +187,7 @@ static void drop(void)
 
 static int add(u64 base, u64 bytes)
 {
+	int error;
 	u64 end;
 
 	if (!bytes || !PAGE_ALIGNED(base) || !PAGE_ALIGNED(bytes) ||
@@ -120,6 +196,11 @@ static int add(u64 base, u64 bytes)
 	drop();
 	ours.start_pfn = PHYS_PFN(base);
 	ours.end_pfn = PHYS_PFN(end);
+	error = arm();
+	if (error) {
+		pr_err("cannot hook %s (error %d)\n", mark_free, error);
+		return error;
+	}
 	list_add_tail(&ours.list, regions);
 	owner = get_pid(task_tgid(current));
 	added = true;
@@ -169,6 +250,64 @@ module_param_cb(nosave, &nosave_ops, NULL, 0600);
 MODULE_PARM_DESC(nosave, "range that no snapshot holds: BASE BYTES in hexadecimal, or none");
 
 /*
+ * User space wants digests of pages that no process of its own maps. One page a call, never
+ * more than the range: no /dev/mem. Runs while all else stands still, so without the lock.
+ */
+static ssize_t range_read(struct file *file, char __user *buffer, size_t count, loff_t *offset)
+{
+	char *page = file->private_data;
+	struct page *from;
+	unsigned long pfn;
+	size_t in_page;
+
+	if (*offset < 0)
+		return -EINVAL;
+	if (!added || PHYS_PFN(*offset) >= ours.end_pfn - ours.start_pfn)
+		return 0;
+	pfn = ours.start_pfn + PHYS_PFN(*offset);
+	from = pfn_to_online_page(pfn);
+	if (!from || PageHWPoison(from) || PageOffline(from))
+		return -EIO;
+	if (copy_from_kernel_nofault(page, page_address(from), PAGE_SIZE))
+		return -EIO;
+	in_page = offset_in_page(*offset);
+	count = min(count, PAGE_SIZE - in_page);
+	if (copy_to_user(buffer, page + in_page, count))
+		return -EFAULT;
+	*offset += count;
+	return count;
+}
+
+static int range_open(struct inode *inode, struct file *file)
+{
+	if (!capable(CAP_SYS_RAWIO))
+		return -EPERM;
+	file->private_data = (void *)get_zeroed_page(GFP_KERNEL);
+	return file->private_data ? 0 : -ENOMEM;
+}
+
+static int range_release(struct inode *inode, struct file *file)
+{
+	free_page((unsigned long)file->private_data);
+	return 0;
+}
+
+static const struct file_operations range_operations = {
+	.owner = THIS_MODULE,
+	.open = range_open,
+	.release = range_release,
+	.read = range_read,
+	.llseek = default_llseek,
+};
+
+static struct miscdevice range_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "dormouse_range",
+	.fops = &range_operations,
+	.mode = 0400,
+};
+
+/*
  * A command that died left its range behind, and now somebody else hibernates: those pages
  * must be in the image. The notifier runs before any page is looked at, with the lock held.
  */
@@ -199,7 +338,13 @@ static int __init dormouse_snapshot_init(void)
 		pr_err("%s is no list of regions in this kernel: not loaded\n", list_symbol);
 		return -EINVAL;
 	}
-	return register_pm_notifier(&notifier);
+	error = misc_register(&range_device);
+	if (error)
+		return error;
+	error = register_pm_notifier(&notifier);
+	if (error)
+		misc_deregister(&range_device);
+	return error;
 }
 module_init(dormouse_snapshot_init);
 
@@ -207,6 +352,7 @@ static void __exit dormouse_snapshot_exit(void)
 {
 	unsigned int flags;
 
+	misc_deregister(&range_device);
 	unregister_pm_notifier(&notifier);
 	flags = lock_system_sleep();
 	drop();

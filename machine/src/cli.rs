@@ -18,6 +18,7 @@ use crate::bytes::{human, parse};
 use crate::options::Policy;
 use crate::options::{
     Cancel, MigrateBackMode, MigrateBackOptions, NodeChoice, SleepOptions, VerifyUserPages,
+    WayChoice,
 };
 use crate::owner::describe;
 
@@ -89,6 +90,10 @@ pub struct SleepArgs {
     /// The NUMA node of the CXL memory: a number, or auto (the dax device in firmware's window)
     #[arg(long, default_value = "auto", value_parser = parse_node, env = "DORMOUSE_NODE")]
     pub node: NodeChoice,
+
+    /// What saves the kernel's pages and restores them
+    #[arg(long, value_enum, default_value = "auto", env = "DORMOUSE_WAY")]
+    pub way: WayChoice,
 
     /// Threads that migrate pages (0: one for each CPU)
     #[arg(long, default_value_t = 0, env = "DORMOUSE_JOBS")]
@@ -201,6 +206,7 @@ fn sleep_options(args: &SleepArgs, cancel: Cancel) -> SleepOptions {
     keep_running.extend(args.keep.iter().filter(|name| !name.is_empty()).cloned());
     SleepOptions {
         node: args.node,
+        way: args.way,
         jobs: args.jobs,
         home: match args.home {
             MigrateBackArgument::Wait => MigrateBackMode::Wait,
@@ -411,7 +417,7 @@ fn print_sleep(report: &SleepReport) {
         return;
     }
     println!(
-        "Slept and woke. Down {:.2} s: migrated {} in {:.2} s. Saved {}, restored {} by firmware.",
+        "Slept and woke. Down {:.2} s: migrated {} in {:.2} s. Saved {}, restored {}.",
         report.suspend_s,
         human(report.user_bytes_migrated),
         report.migrate_s,
@@ -420,7 +426,7 @@ fn print_sleep(report: &SleepReport) {
     );
     if report.pages_failed > 0 {
         println!(
-            "{} pages could not move; firmware saved them.",
+            "{} pages could not move; they were saved with the kernel's.",
             report.pages_failed
         );
     }

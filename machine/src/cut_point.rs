@@ -57,6 +57,13 @@ impl<'a> CutPoint<'a> {
         }
     }
 
+    /// Stops for ever if this is the name of the point.
+    pub fn pass_named(&self, name: &str) {
+        if self.name.as_deref() == Some(name) {
+            self.stop(name);
+        }
+    }
+
     /// The machine's pages; moving them stops at a point inside a migration.
     pub fn pages(&'a self, machine: &Machine<'a>) -> CutPages<'a> {
         CutPages {

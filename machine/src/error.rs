@@ -72,6 +72,36 @@ pub enum SleepError {
         reasons: String,
     },
 
+    /// No head is set up.
+    #[error(
+        "no persistent memory is set up for sleeping on stock firmware ({detail}): see `dormouse \
+         setup-device --help`"
+    )]
+    NoHead {
+        /// The devices that there are.
+        detail: String,
+    },
+
+    /// A device cannot be the head.
+    #[error("{path} cannot take the kernel's snapshot: {detail}")]
+    Head {
+        /// The device.
+        path: PathBuf,
+        /// The reason.
+        detail: String,
+    },
+
+    /// A step of the sleep by the kernel's snapshot failed.
+    #[error(
+        "the sleep failed at {step}: {source}; the machine goes on running, `dmesg` may have more"
+    )]
+    Snapshot {
+        /// The step.
+        step: &'static str,
+        /// The error of the system call.
+        source: io::Error,
+    },
+
     /// There is no CXL memory for the sleep.
     #[error("no CXL memory for the sleep: {detail}; `dormouse doctor` shows which part is missing")]
     NoNode {
@@ -212,6 +242,7 @@ impl SleepError {
             SleepError::NoSpace { .. }
             | SleepError::Disabled { .. }
             | SleepError::ImageExists { .. }
+            | SleepError::Head { .. }
             | SleepError::Refused { .. } => true,
             error => error.is_lack(),
         }
@@ -224,6 +255,7 @@ impl SleepError {
             SleepError::NoModule { .. }
                 | SleepError::Lacks { .. }
                 | SleepError::Volatile { .. }
+                | SleepError::NoHead { .. }
                 | SleepError::NoNode { .. }
         )
     }

@@ -13,6 +13,7 @@
 //! | folder | what |
 //! |---|---|
 //! | `sleep` | the way down: checks, freezing, dropping caches, entering S3 |
+//! | `snapshot` | the same without our firmware: the kernel's own snapshot, both ways |
 //! | `migrate` | moving pages of many processes between nodes, with a rate limit |
 //! | `migrate_back` | the way up: the order of pages, the prefetch pass for hot ones |
 //! | `hotness` | which pages are hot: DAMON, sampling, what is saved across a sleep |
@@ -59,6 +60,7 @@ pub mod persistence;
 pub mod processes;
 mod report;
 mod sleep;
+pub mod snapshot;
 pub mod system;
 mod target;
 
@@ -68,6 +70,7 @@ mod tests;
 pub use error::SleepError;
 pub use options::{
     Cancel, MigrateBackMode, MigrateBackOptions, NodeChoice, SleepOptions, VerifyUserPages,
+    WayChoice,
 };
 pub use owner::{MemoryKind, Owner};
 pub use report::{MigrateBackReport, Plan, SleepReport, UnfrozenProcess};

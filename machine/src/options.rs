@@ -59,15 +59,31 @@ pub enum VerifyUserPages {
 }
 
 impl VerifyUserPages {
-    /// The name that the module takes.
-    pub fn name(self) -> &'static str {
+    /// As the image has it.
+    pub fn check(self) -> dormouse_image::UserCheck {
         match self {
             VerifyUserPages::None => dormouse_image::UserCheck::NONE,
             VerifyUserPages::Sample => dormouse_image::UserCheck::SAMPLE,
             VerifyUserPages::All => dormouse_image::UserCheck::ALL,
         }
-        .name()
     }
+
+    /// The name that the module takes.
+    pub fn name(self) -> &'static str {
+        self.check().name()
+    }
+}
+
+/// What saves the kernel's pages, and restores them when the machine wakes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum WayChoice {
+    /// Firmware where it offers that, else the kernel's snapshot
+    #[default]
+    Auto,
+    /// Our firmware, after S3
+    Firmware,
+    /// The kernel's own snapshot, on any firmware; an initramfs wakes the machine
+    Snapshot,
 }
 
 /// When the pages migrate back after waking.
@@ -108,6 +124,8 @@ impl Cancel {
 pub struct SleepOptions {
     /// The node that takes the user pages.
     pub node: NodeChoice,
+    /// What saves the kernel's pages.
+    pub way: WayChoice,
     /// Threads that migrate; 0: one for each CPU.
     pub jobs: usize,
     /// When pages migrate back.
@@ -134,6 +152,7 @@ impl Default for SleepOptions {
     fn default() -> SleepOptions {
         SleepOptions {
             node: NodeChoice::Auto,
+            way: WayChoice::default(),
             jobs: 0,
             home: MigrateBackMode::Wait,
             migrate_back_options: MigrateBackOptions::default(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! initrd:        /init  /modules/load-order  /modules/*.ko
-//!   load modules → resume what hibernated, if anything did → mount root disk and payload disk
+//!   load modules → wake what sleeps under stock firmware → resume what hibernated, if anything did → mount root disk and payload disk
 //!   → free the initrd
 //! root disk:     the distribution's packages
 //! payload disk:  /run/payload/{bin/dormouse,bin/dormouse-guest,modules/load-order,modules/*.ko}
@@ -25,7 +25,7 @@ use crate::jobs::{bandwidth, devices};
 use crate::sleep::hibernate;
 use crate::system::console::say;
 use crate::system::mounts::mount_at;
-use crate::system::{PAYLOAD, cgroups, disk, modules, power};
+use crate::system::{PAYLOAD, cgroups, disk, modules, nvdimm, power};
 
 /// Serial numbers of the virtio disks.
 const ROOT_DISK: &str = "dormouse-root";
@@ -33,6 +33,8 @@ const PAYLOAD_DISK: &str = "dormouse-payload";
 /// Where programs look for it, and where `dormouse` keeps its state.
 const STATE: &str = "/run/dormouse";
 const OUR_MODULE: &str = "dormouse.ko";
+/// The one for stock firmware.
+const SNAPSHOT_MODULE: &str = "dormouse_snapshot.ko";
 const PATH: &str = "/run/dormouse/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Present from the second stage on, because the first one is called `/init`.
 const SECOND_STAGE: &str = "second-stage";
@@ -65,11 +67,14 @@ fn first_stage() -> Result<(), GuestError> {
     for complaint in modules::load_all(Path::new("/modules")) {
         say(&complaint);
     }
+    // What is left for later systems goes along to the root disk's /run.
+    mount_at("tmpfs", "/run", "tmpfs", "mode=755")?;
+    wake();
     let root = disk::wait_for(ROOT_DISK)?;
     // The swap area is the disk before the root disk. What hibernated has that one mounted.
     hibernate::resume();
     mount_at(&root, "/newroot", "ext4", "")?;
-    mount_at("tmpfs", "/newroot/run", "tmpfs", "mode=755")?;
+    mount_move("/run", "/newroot/run").doing("move /run")?;
     let payload = disk::wait_for(PAYLOAD_DISK)?;
     let payload_mount = format!("/newroot{PAYLOAD}");
     fs::create_dir_all(&payload_mount).doing(format!("create {payload_mount}"))?;
@@ -106,6 +111,21 @@ fn first_stage() -> Result<(), GuestError> {
     })
 }
 
+/// Under stock firmware, as a distribution's initramfs does it by our hook.
+fn wake() {
+    const FOLDER: &str = "/wake";
+    if !Path::new(FOLDER).exists() {
+        return;
+    }
+    for complaint in modules::load_all(Path::new(FOLDER)) {
+        say(&complaint);
+    }
+    // Returns unless the machine slept.
+    if let Err(error) = Command::new("/wake/dormouse-wake").status() {
+        say(&format!("dormouse-wake: {error}"));
+    }
+}
+
 fn second_stage() -> Result<(), GuestError> {
     mount_at("devpts", "/dev/pts", "devpts", "")?;
     mount_at("tmpfs", "/dev/shm", "tmpfs", "")?;
@@ -121,11 +141,23 @@ fn second_stage() -> Result<(), GuestError> {
 
     let directory = Path::new(PAYLOAD).join("modules");
     let complaints = modules::load_all(&directory);
-    for complaint in complaints
-        .into_iter()
-        .chain(modules::load(&directory.join(OUR_MODULE), ""))
+    for complaint in complaints {
+        say(&complaint);
+    }
+    // Under stock firmware it would only say that there is none of ours.
+    if !nvdimm::is_there()
+        && let Some(complaint) = modules::load(&directory.join(OUR_MODULE), "")
     {
         say(&complaint);
+    }
+    if nvdimm::is_there() {
+        let module = directory.join(SNAPSHOT_MODULE);
+        for complaint in modules::load(&module, "")
+            .into_iter()
+            .chain(nvdimm::set_up())
+        {
+            say(&complaint);
+        }
     }
     loopback_up()?;
     cgroups::prepare()?;
@@ -168,5 +200,6 @@ fn reap_until(last: u32) -> Result<(), GuestError> {
 /// What stays in the initrd's file system would be kernel memory that every sleep saves.
 fn free_initrd() {
     let _ = fs::remove_dir_all("/modules");
+    let _ = fs::remove_dir_all("/wake");
     let _ = fs::remove_file("/init");
 }

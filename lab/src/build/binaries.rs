@@ -18,8 +18,11 @@ pub(crate) struct Binaries {
     pub guest: PathBuf,
     /// The `dormouse` command.
     pub command: PathBuf,
+    /// The part of it that wakes a machine under stock firmware.
+    pub wake: PathBuf,
     guest_sha256: String,
     command_sha256: String,
+    wake_sha256: String,
 }
 
 impl Binaries {
@@ -27,6 +30,11 @@ impl Binaries {
     pub fn add_to(&self, key: &mut Key) {
         key.text("guest", &self.guest_sha256)
             .text("command", &self.command_sha256);
+    }
+
+    /// What depends on the program that wakes a machine takes this as an input.
+    pub fn add_wake_to(&self, key: &mut Key) {
+        key.text("wake", &self.wake_sha256);
     }
 
     /// What depends on the guest program alone takes this as an input.
@@ -55,7 +63,9 @@ pub(crate) fn binaries(context: &Context<'_>) -> Result<Binaries, BuildError> {
     let target = target_folder(&context.sources);
     let built = target.join(TARGET).join("release");
     let (guest, command) = (built.join("dormouse-guest"), built.join("dormouse"));
-    let hashes = || Some((sha256_of_file(&guest).ok()?, sha256_of_file(&command).ok()?));
+    let wake = built.join("dormouse-wake");
+    let hash = |path: &Path| sha256_of_file(path).ok();
+    let hashes = || Some((hash(&guest)?, hash(&command)?, hash(&wake)?));
     let before = hashes();
     if before.is_none() {
         running.started()?;
@@ -65,22 +75,27 @@ pub(crate) fn binaries(context: &Context<'_>) -> Result<Binaries, BuildError> {
         "dormouse-guest",
         "--package",
         "dormouse",
+        "--package",
+        "dormouse-machine",
         "--bins",
     ];
     cargo_build(context, &running, &target, &packages)?;
-    let Some((guest_sha256, command_sha256)) = hashes() else {
+    let Some((guest_sha256, command_sha256, wake_sha256)) = hashes() else {
         return Err(BuildError::Unexpected(format!(
             "cargo left no binaries in {}",
             built.display()
         )));
     };
-    let unchanged = before == Some((guest_sha256.clone(), command_sha256.clone()));
+    let made = (&guest_sha256, &command_sha256, &wake_sha256);
+    let unchanged = before.as_ref().is_some_and(|(a, b, c)| (a, b, c) == made);
     running.finish(unchanged, "dormouse, dormouse-guest");
     Ok(Binaries {
         guest,
         command,
+        wake,
         guest_sha256,
         command_sha256,
+        wake_sha256,
     })
 }
 

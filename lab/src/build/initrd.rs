@@ -27,6 +27,14 @@ const MODULES: [Wanted; 6] = [
 /// Folders that init mounts on.
 const FOLDERS: [&str; 7] = ["dev", "modules", "newroot", "proc", "run", "sys", "tmp"];
 
+/// Persistent memory, from its ACPI tables to devices that can be mapped; not what puts it online.
+const WAKE_MODULES: [Wanted; 4] = [
+    if_present("nfit"),
+    if_present("nd_pmem"),
+    if_present("dax_pmem"),
+    if_present("device_dax"),
+];
+
 /// Changes whenever this file makes something else from the same inputs.
 const RECIPE: &str = "2";
 
@@ -72,6 +80,44 @@ pub(crate) fn initrd(
             "compressing the initial ram disk",
             &running.log()?,
         )?;
+        fs::remove_dir_all(&folder).map_err(BuildError::io("remove", folder))
+    })
+}
+
+/// The initrd with a second archive behind it: what looks for an image before any disk is mounted.
+pub(crate) fn wake_initrd(
+    context: &Context<'_>,
+    kernel: &Kernel,
+    initrd: &Made,
+    binaries: &Binaries,
+) -> Result<Made, BuildError> {
+    let mut key = Key::new();
+    key.text("recipe", RECIPE)
+        .text("initrd", &initrd.key)
+        .text("kernel", &kernel.made.key)
+        .text("modules", &format!("{WAKE_MODULES:?}"));
+    binaries.add_wake_to(&mut key);
+    context.make(Step::WakeInitrd, &key, "dormouse-wake", |_, work| {
+        let folder = work.join("modules");
+        let order = modules::install(&kernel.modules(), &WAKE_MODULES, &folder)?;
+        let read = |path: &Path| fs::read(path).map_err(BuildError::io("read", path));
+        let mut archive = cpio::Archive::default();
+        archive.folder("wake");
+        archive.file("wake/dormouse-wake", 0o755, &read(&binaries.wake)?);
+        for name in order
+            .iter()
+            .map(|name| format!("{name}.ko"))
+            .chain([LOAD_ORDER.into()])
+        {
+            let bytes = read(&folder.join(&name))?;
+            archive.file(&format!("wake/{name}"), 0o644, &bytes);
+        }
+        let mut both = read(&file(&initrd.path))?;
+        // The kernel takes archives one behind the other, each from a word's boundary.
+        both.resize(both.len().next_multiple_of(4), 0);
+        both.extend(archive.finish());
+        let path = file(work);
+        fs::write(&path, both).map_err(BuildError::io("write", &path))?;
         fs::remove_dir_all(&folder).map_err(BuildError::io("remove", folder))
     })
 }

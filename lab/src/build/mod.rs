@@ -124,6 +124,8 @@ pub struct Artefacts {
     pub kernel_config: PathBuf,
     /// For `-initrd` under the emulator's own firmware.
     pub initrd: PathBuf,
+    /// The same with what wakes a machine under stock firmware.
+    pub wake_initrd: PathBuf,
     /// Raw ext4 image, the read-only base of the root disk.
     pub rootfs: PathBuf,
     /// Raw ext4 image, read-only: `dormouse`, `dormouse.ko`, the dax modules.
@@ -210,6 +212,7 @@ fn make(
         let (kernel, module) = join(kernel_and_module)?;
         let binaries = join(binaries)?;
         let initrd = initrd::initrd(context, &kernel, &binaries)?;
+        let wake_initrd = initrd::wake_initrd(context, &kernel, &initrd, &binaries)?;
         let payload = payload::payload(context, &kernel, &module, &binaries)?;
         let firmware = join(firmware)?;
         let rom = rom::rom(context, &firmware, &kernel, &initrd, &cmdline)?;
@@ -220,6 +223,7 @@ fn make(
             kernel: kernel.image(),
             kernel_config: kernel.config(),
             initrd: initrd::file(&initrd.path),
+            wake_initrd: initrd::file(&wake_initrd.path),
             rootfs: rootfs::image(&rootfs.path),
             payload: payload::image(&payload.path),
             module: module::file(&module),

@@ -42,19 +42,23 @@ pub(crate) fn module(
             .args(tools.map(|tools| &tools.path))
             .env("MAKEFLAGS", format!("-j{}", context.options.jobs.max(1)));
         run(&mut command, "building the kernel module", &running.log()?)?;
-        let made = file(&Made {
+        let made = Made {
             path: work.to_path_buf(),
             key: String::new(),
-        });
-        if made.is_file() {
-            return Ok(());
+        };
+        for made in [file(&made), snapshot_file(&made)] {
+            if !made.is_file() {
+                let (script, made) = (script.display(), made.display());
+                return Err(BuildError::Unexpected(format!("{script} left no {made}")));
+            }
         }
-        Err(BuildError::Unexpected(format!(
-            "{} left no {}",
-            script.display(),
-            made.display()
-        )))
+        Ok(())
     })
+}
+
+/// The module for stock firmware in the step's artefact.
+pub(crate) fn snapshot_file(made: &Made) -> PathBuf {
+    made.path.join("dormouse_snapshot.ko")
 }
 
 /// The module in the step's artefact.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bin/dormouse  bin/dormouse-guest
-//! modules/dormouse.ko
+//! modules/dormouse.ko  modules/dormouse_snapshot.ko
 //! modules/load-order  modules/*.ko     what makes memory of a CXL device, what lists sockets
 //! more-modules/                        the same, for what some tests load
 //! ```
@@ -38,7 +38,7 @@ const IMAGE: ext4::Image = ext4::Image {
 };
 
 /// Changes whenever this file makes something else from the same inputs.
-const RECIPE: &str = "3";
+const RECIPE: &str = "4";
 
 pub(crate) fn payload(
     context: &Context<'_>,
@@ -71,6 +71,8 @@ pub(crate) fn payload(
             let more = tree.path().join("more-modules");
             modules::install(&kernel.modules(), &MORE_MODULES, &more)?;
             place(&module::file(built_module), "modules/dormouse.ko")?;
+            let snapshot = module::snapshot_file(built_module);
+            place(&snapshot, "modules/dormouse_snapshot.ko")?;
             ext4::write(IMAGE, tree.path(), &image(work), &running.log()?)
         },
     )

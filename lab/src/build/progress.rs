@@ -25,6 +25,8 @@ pub enum Step {
     RootFs,
     /// The first user space: init and the modules that reach the disks.
     Initrd,
+    /// The same with what wakes a machine under stock firmware.
+    WakeInitrd,
     /// The disk image with our own binaries and modules.
     Payload,
     /// The flash image: firmware, kernel and initrd in one.
@@ -43,7 +45,7 @@ pub enum Step {
 
 impl Step {
     /// All steps, in display order.
-    pub const ALL: [Step; 15] = [
+    pub const ALL: [Step; 16] = [
         Step::Resolve,
         Step::Kernel,
         Step::Tools,
@@ -52,6 +54,7 @@ impl Step {
         Step::Binaries,
         Step::RootFs,
         Step::Initrd,
+        Step::WakeInitrd,
         Step::Payload,
         Step::Rom,
         Step::DevicesKernel,
@@ -72,6 +75,7 @@ impl Step {
             Step::Binaries => "binaries",
             Step::RootFs => "rootfs",
             Step::Initrd => "initrd",
+            Step::WakeInitrd => "wakeinitrd",
             Step::Payload => "payload",
             Step::Rom => "rom",
             Step::DevicesKernel => "deviceskernel",
@@ -93,6 +97,7 @@ impl Step {
             Step::Binaries => "guest binaries",
             Step::RootFs => "root file system",
             Step::Initrd => "initial ram disk",
+            Step::WakeInitrd => "first user space that wakes",
             Step::Payload => "payload disk",
             Step::Rom => "flash image",
             Step::DevicesKernel => "devices: kernel",

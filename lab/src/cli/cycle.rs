@@ -12,7 +12,6 @@ use crate::cycle::hard_to_move;
 use crate::cycle::hibernation_options::{Compressor, Hibernation, Mode};
 use crate::cycle::line::Summary;
 use crate::cycle::options::CycleOptions;
-use crate::emulator::qemu::Firmware;
 use crate::error::{Doing, LabError};
 use crate::faults::power_cut::{FAULTS, Fault};
 use crate::faults::tamper::{TAMPERS, Tamper};
@@ -173,8 +172,17 @@ fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
     if tamper.is_some_and(|tamper| tamper.is_for_hibernation() != hibernates) {
         return usage("--tamper: not for this mode; --tamper list prints the ways of the --mode");
     }
-    if args.machine.firmware != Firmware::Coreboot {
-        return usage("cycles run under --firmware coreboot only");
+    if args.machine.firmware.is_stock() {
+        if args.machine.gpf == Gpf::Fails {
+            return usage(
+                "--gpf fails: only with --firmware coreboot; an NVDIMM counts no loss here",
+            );
+        }
+        if tamper == Some(Tamper::DirtyShutdown) {
+            return usage(
+                "--tamper dirty-shutdown: only with --firmware coreboot; an NVDIMM counts no loss here",
+            );
+        }
     }
     if args.fill.0 < 4096 {
         return usage("--fill: at least one page of 4096 bytes");
@@ -238,7 +246,8 @@ mod tests {
             "--tamper swap-signature",
             "--fault nowhere",
             "--tamper nothing",
-            "--firmware seabios",
+            "--firmware seabios --gpf fails",
+            "--firmware ovmf --tamper dirty-shutdown",
         ] {
             assert_eq!(
                 cycle_options(&cycle(words)).unwrap_err().exit_code(),

@@ -103,12 +103,14 @@ fn run_result(answer: Value) -> Result<RunResult, LabError> {
         .map_err(|error| LabError::Unexpected(format!("the answer to sleep: {error}")))
 }
 
-/// The reason in `dormouse: cold boot: <name>: <text> (detail …)`.
+/// The reason in `dormouse: cold boot: <name>: <text> (detail …)`, or why there was no image.
 fn cold_boot_reason(console: &str) -> Option<String> {
-    let (_, reason) = console
-        .lines()
-        .find_map(|line| line.split_once("dormouse: cold boot: "))?;
-    Some(reason.trim().to_owned())
+    let said = |text: &str| console.lines().find_map(|line| line.split_once(text));
+    let reason = match said("dormouse: cold boot: ") {
+        Some((_, reason)) => reason.trim().to_owned(),
+        None => format!("no-image: {}", said("dormouse: no sleep image: ")?.1.trim()),
+    };
+    Some(reason)
 }
 
 fn last_line(text: &str) -> String {

@@ -40,6 +40,10 @@ impl Times {
             What::ConsoleEvent(event) if event.clock == Clock::Firmware => {
                 self.firmware_begin_ns = self.firmware_begin_ns.or(at_ns);
             }
+            // Under stock firmware: the kernel's snapshot is made, and goes to persistent memory.
+            What::Console(line) if line.contains("dormouse: saving a snapshot") => {
+                self.firmware_begin_ns = self.firmware_begin_ns.or(at_ns);
+            }
             _ => {}
         }
     }
@@ -52,6 +56,14 @@ impl Times {
                 if event["name"] == "thaw" && event["kind"] == "end" =>
             {
                 self.thawed_ns = self.thawed_ns.or(at_ns);
+            }
+            // Under stock firmware: up to here everything belongs to the boot of a kernel.
+            What::Console(line) if line.contains("dormouse: waking from ") => {
+                self.jump_ns = self.jump_ns.or(at_ns);
+                self.restore_begin_ns = self.restore_begin_ns.or(at_ns);
+            }
+            What::Console(line) if line.contains("dormouse: over to the system that slept") => {
+                self.restore_end_ns = at_ns;
             }
             What::ConsoleEvent(event) if event.clock == Clock::Firmware => {
                 match (event.name.as_str(), event.kind) {

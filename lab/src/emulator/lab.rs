@@ -12,7 +12,7 @@ use dormouse_report::event::Kind;
 
 use crate::emulator::accelerator;
 use crate::emulator::power::{PowerOn, Setting};
-use crate::emulator::qemu::{Firmware, Parts};
+use crate::emulator::qemu::{Firmware, OVMF_VARIABLES, Parts};
 use crate::emulator::record::{HostClock, Recorder};
 use crate::error::LabError;
 use crate::faults::failed_flush::power_was_gone;
@@ -62,6 +62,16 @@ impl Lab {
             }
             None => Machine::create(folder, config, &parts.rootfs)?,
         };
+        if firmware.is_stock() {
+            let variables = (firmware == Firmware::Ovmf).then_some(Path::new(OVMF_VARIABLES));
+            if variables.is_some_and(|path| !path.exists()) {
+                return Err(LabError::Lacking(format!(
+                    "{OVMF_VARIABLES} is missing: install the package ovmf, or take --firmware \
+                     seabios"
+                )));
+            }
+            machine.make_stock_parts(variables)?;
+        }
         let clock = HostClock::start();
         let recorder = Recorder::create(&machine.events_file(), clock)?;
         let setting = Setting {

@@ -139,6 +139,8 @@ impl PowerOn {
             firmware: setting.firmware,
             accelerator: setting.accelerator,
             cxl_file: &machine.cxl_file(),
+            head_file: &machine.head_file(),
+            variables_file: &machine.variables_file(),
             disk: &machine.disk(),
             swap_disk: swap_disk.exists().then_some(swap_disk.as_path()),
             scratch_disk: scratch_disk.exists().then_some(scratch_disk.as_path()),

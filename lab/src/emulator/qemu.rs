@@ -16,6 +16,7 @@ use crate::build::Artefacts;
 use crate::emulator::accelerator::Accelerator;
 use crate::error::{Doing, LabError};
 use crate::machine::MachineConfig;
+use crate::machine::gpf::Gpf;
 
 /// The emulator.
 pub const PROGRAM: &str = "qemu-system-x86_64";
@@ -27,15 +28,32 @@ const PAYLOAD_SERIAL: &str = "dormouse-payload";
 /// a migration's time, and nothing that hardware does.
 const POPULATED: &str = ",prealloc=on,prealloc-threads=2";
 
+/// Room for the alignment of NVDIMMs, a GiB each.
+const NVDIMM_PLACES_BYTES: u64 = 4 << 30;
+
 /// Which firmware starts the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Firmware {
     /// coreboot with our driver: the machine that can sleep in CXL memory
     #[default]
     Coreboot,
-    /// the emulator's own firmware, without Suspend-to-CXL
+    /// UEFI as the distribution packages it, with two NVDIMMs as persistent memory
+    Ovmf,
+    /// BIOS as the distribution packages it, with two NVDIMMs as persistent memory
     Seabios,
 }
+
+impl Firmware {
+    /// Whether it knows nothing of us: the machine then sleeps by the kernel's own snapshot.
+    pub fn is_stock(self) -> bool {
+        self != Firmware::Coreboot
+    }
+}
+
+/// UEFI as the distribution's package has it.
+pub const OVMF_CODE: &str = "/usr/share/OVMF/OVMF_CODE_4M.fd";
+/// UEFI's variables as they are at first.
+pub const OVMF_VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 
 /// What a machine boots from.
 #[derive(Clone, Debug)]
@@ -46,6 +64,8 @@ pub struct Parts {
     pub kernel: PathBuf,
     /// The first file system.
     pub initrd: PathBuf,
+    /// The same with what wakes a machine under stock firmware.
+    pub wake_initrd: PathBuf,
     /// The root disk.
     pub rootfs: PathBuf,
     /// The disk with our programs and modules.
@@ -62,6 +82,7 @@ impl From<&Artefacts> for Parts {
             firmware_rom: artefacts.firmware_rom.clone(),
             kernel: artefacts.kernel.clone(),
             initrd: artefacts.initrd.clone(),
+            wake_initrd: artefacts.wake_initrd.clone(),
             rootfs: artefacts.rootfs.clone(),
             payload: artefacts.payload.clone(),
             cmdline: artefacts.cmdline.clone(),
@@ -83,6 +104,10 @@ pub struct Launch<'a> {
     pub accelerator: Accelerator,
     /// The file of the CXL device.
     pub cxl_file: &'a Path,
+    /// Under stock firmware: the memory of the NVDIMM for the kernel's snapshot.
+    pub head_file: &'a Path,
+    /// UEFI's variables.
+    pub variables_file: &'a Path,
     /// The root disk.
     pub disk: &'a Path,
     /// The disk to hibernate to, where there is one.
@@ -129,9 +154,27 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
         "-accel {accelerator} -cpu {processor} -smp {}",
         config.cpus
     ));
-    add(&format!(
-        "-M q35,smm=on,max-ram-below-4g={low_mib}M -m {total_mib}M"
-    ));
+    let stock = launch.firmware.is_stock();
+    if stock {
+        // NVDIMMs take places of their own behind DRAM.
+        let max_mib = total_mib + (config.head_bytes() >> 20) + (NVDIMM_PLACES_BYTES >> 20);
+        // What a platform states in its ACPI tables, where it flushes when power goes.
+        let persistence = match config.gpf {
+            Gpf::Absent => "",
+            Gpf::Works | Gpf::Fails => ",nvdimm-persistence=mem-ctrl",
+        };
+        add(&format!(
+            "-M q35,smm=on,nvdimm=on{persistence},max-ram-below-4g={low_mib}M"
+        ));
+        add(&format!(
+            "-m {}M,slots=4,maxmem={max_mib}M",
+            config.dram_bytes >> 20
+        ));
+    } else {
+        add(&format!(
+            "-M q35,smm=on,max-ram-below-4g={low_mib}M -m {total_mib}M"
+        ));
+    }
     add("-global ICH9-LPC.disable_s3=0");
     add(&format!(
         "-object memory-backend-ram,id=dram,size={}{POPULATED}",
@@ -140,7 +183,18 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
     add(&format!(
         "-numa node,nodeid=0,memdev=dram,cpus=0-{last_cpu}"
     ));
-    add("-numa node,nodeid=1,memdev=cxl -numa dist,src=0,dst=1,val=20");
+    if stock {
+        add("-numa node,nodeid=1 -numa dist,src=0,dst=1,val=20");
+        // Modules differ by their places: another place is another module.
+        let place = (config.device_serial >> 8 & 1) * 2;
+        for (number, name) in [(place, "head"), (place + 1, "cxl")] {
+            add(&format!(
+                "-device nvdimm,id=nv-{name},memdev={name},node=1,slot={number}"
+            ));
+        }
+    } else {
+        add("-numa node,nodeid=1,memdev=cxl -numa dist,src=0,dst=1,val=20");
+    }
     for (id, fd) in [("console", console), ("control", control), ("qmp", qmp)] {
         add(&format!("-chardev socket,id={id},fd={fd}"));
     }
@@ -180,6 +234,19 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
         config.cxl_bytes
     );
     add_path("-object", &cxl, launch.cxl_file, "");
+    if stock {
+        let head = format!(
+            "memory-backend-file,id=head,size={},share=on{POPULATED},mem-path=",
+            config.head_bytes()
+        );
+        add_path("-object", &head, launch.head_file, "");
+    }
+    if launch.firmware == Firmware::Ovmf {
+        let code = "if=pflash,format=raw,unit=0,readonly=on,file=";
+        add_path("-drive", code, Path::new(OVMF_CODE), "");
+        let variables = "if=pflash,format=raw,unit=1,file=";
+        add_path("-drive", variables, launch.variables_file, "");
+    }
     add_path(
         "-drive",
         "if=none,id=root,format=qcow2,cache=writeback,file=",
@@ -210,9 +277,9 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
     );
     match launch.firmware {
         Firmware::Coreboot => words.extend(["-bios".into(), plain(&launch.parts.firmware_rom)]),
-        Firmware::Seabios => {
+        Firmware::Ovmf | Firmware::Seabios => {
             words.extend(["-kernel".into(), plain(&launch.parts.kernel)]);
-            words.extend(["-initrd".into(), plain(&launch.parts.initrd)]);
+            words.extend(["-initrd".into(), plain(&launch.parts.wake_initrd)]);
             words.extend(["-append".into(), OsString::from(&launch.parts.cmdline)]);
         }
     }
@@ -299,6 +366,7 @@ mod tests {
             firmware_rom: "rom".into(),
             kernel: "kernel".into(),
             initrd: "initrd".into(),
+            wake_initrd: "wake-initrd".into(),
             rootfs: "rootfs".into(),
             payload: "payload".into(),
             cmdline: "console=ttyS0".into(),
@@ -310,6 +378,8 @@ mod tests {
             firmware,
             accelerator: Accelerator::Tcg,
             cxl_file: Path::new("a,b/cxl.mem"),
+            head_file: Path::new("a,b/head.mem"),
+            variables_file: Path::new("variables"),
             disk: Path::new("disk"),
             swap_disk: None,
             scratch_disk: None,
@@ -346,7 +416,22 @@ mod tests {
     #[test]
     fn plain_firmware_gets_kernel_and_initrd() {
         let text = text(512, Firmware::Seabios, None);
-        assert!(text.contains("-kernel kernel -initrd initrd -append console=ttyS0"));
-        assert!(!text.contains("-bios"));
+        assert!(text.contains("-kernel kernel -initrd wake-initrd -append console=ttyS0"));
+        assert!(!text.contains("-bios") && !text.contains("pflash"));
+        let text = self::text(512, Firmware::Ovmf, None);
+        assert!(text.contains("pflash,format=raw,unit=1,file=variables"));
+    }
+
+    #[test]
+    fn stock_firmware_has_two_nvdimms_that_it_leaves_alone() {
+        let text = text(1024, Firmware::Seabios, None);
+        assert!(
+            text.contains("nvdimm=on,nvdimm-persistence=mem-ctrl"),
+            "{text}"
+        );
+        assert!(text.contains("-m 1024M,slots=4,maxmem="), "{text}");
+        assert!(text.contains("id=head,size=268435456,share=on"), "{text}");
+        assert!(text.contains("memdev=head,node=1") && text.contains("memdev=cxl,node=1"));
+        assert!(!text.contains("nodeid=1,memdev=cxl"), "{text}");
     }
 }

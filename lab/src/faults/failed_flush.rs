@@ -3,14 +3,11 @@
 //! The emulated device is a file and never loses a write by itself. So the effect of a failed flush
 //! is written to the file between two power-ons.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
-
-use crate::error::{Doing, LabError};
+use crate::error::LabError;
 use crate::faults::draw_below;
 use crate::machine::Machine;
 use crate::machine::gpf::Gpf;
-use crate::machine::image_file::{self, PAGE_BYTES};
+use crate::machine::image_file::{self, DeviceFile, PAGE_BYTES};
 
 /// Pages that a failed flush loses.
 const LOST_PAGES: u64 = 16;
@@ -26,13 +23,8 @@ pub fn power_was_gone(machine: &mut Machine) -> Result<u64, LabError> {
     }
     machine.config.dirty_shutdown_count += 1;
     machine.save()?;
-    let path = machine.cxl_file();
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .doing(format!("open {}", path.display()))?;
-    // Without an image nothing reads what is lost.
+    let file = DeviceFile::with_header(machine)?;
+    // Without an image nobody will look at what is lost.
     let Ok((_, header)) = image_file::newest_copy(&file) else {
         return Ok(0);
     };
@@ -43,8 +35,7 @@ pub fn power_was_gone(machine: &mut Machine) -> Result<u64, LabError> {
     let span = pages.saturating_sub(first).max(1);
     for number in 0..LOST_PAGES {
         let page = first + draw_below(machine.power_ons().into(), number, span);
-        file.write_all_at(&[0; PAGE_BYTES as usize], page * PAGE_BYTES)
-            .doing("lose a page of the CXL device")?;
+        file.write(&[0; PAGE_BYTES as usize], page * PAGE_BYTES)?;
     }
     Ok(LOST_PAGES)
 }

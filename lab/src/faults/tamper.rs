@@ -1,16 +1,13 @@
 //! Damages the image of a sleeping machine (on its CXL device, or on the disk that it hibernated
 //! to). The machine must never resume wrong memory.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use dormouse_image::{ImageKind, edit};
 
-use dormouse_image::edit;
-
-use crate::error::{Doing, LabError};
+use crate::error::LabError;
 use crate::faults::draw_below;
 use crate::machine::Machine;
 use crate::machine::image_file::{
-    HEADERS_BYTES, PAGE_BYTES, newest_copy, read_headers, read_part, user_pages,
+    DeviceFile, HEADERS_BYTES, PAGE_BYTES, newest_copy, read_headers, read_part, user_pages,
 };
 
 /// The emulated board takes devices in steps of this.
@@ -110,16 +107,11 @@ impl Tamper {
     /// # Errors
     /// There is no image, or the file cannot be changed.
     pub fn apply(self, machine: &mut Machine, seed: u64) -> Result<(), LabError> {
-        let path = if self.is_for_hibernation() {
-            machine.swap_disk()
+        let file = if self.is_for_hibernation() {
+            DeviceFile::plain(&machine.swap_disk())?
         } else {
-            machine.cxl_file()
+            DeviceFile::with_header(machine)?
         };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .doing(format!("open {}", path.display()))?;
         let random = |limit: u64| draw_below(seed, 1, limit);
         match self {
             Tamper::Header => {
@@ -128,8 +120,12 @@ impl Tamper {
             }
             Tamper::Bitmap => {
                 let (_, header) = newest_copy(&file)?;
-                let at = header.dram_bitmap_offset + random(header.dram_bitmap_bytes);
-                flip_bit(&file, at, seed)
+                // The kernel's snapshot has none of DRAM.
+                let (offset, bytes) = match header.dram_bitmap_bytes {
+                    0 => (header.cxl_bitmap_offset, header.cxl_bitmap_bytes),
+                    bytes => (header.dram_bitmap_offset, bytes),
+                };
+                flip_bit(&file, offset + random(bytes), seed)
             }
             Tamper::Page => {
                 let page = saved_page(&file, seed)?;
@@ -138,13 +134,15 @@ impl Tamper {
             Tamper::UserPage => {
                 let pages = pages_of_programs(&file)?;
                 let page = pages[random(pages.len() as u64) as usize];
+                let file = DeviceFile::with_user_pages(machine)?;
                 flip_bit(&file, page * PAGE_BYTES + random(PAGE_BYTES), seed)
             }
             Tamper::UserPages => {
                 let pages = pages_of_programs(&file)?;
+                let file = DeviceFile::with_user_pages(machine)?;
                 let garbage = [0xa5 ^ seed as u8; PAGE_BYTES as usize];
                 for page in pages.iter().skip(random(16) as usize).step_by(16) {
-                    write_all(&file, &garbage, page * PAGE_BYTES)?;
+                    file.write(&garbage, page * PAGE_BYTES)?;
                 }
                 Ok(())
             }
@@ -156,20 +154,20 @@ impl Tamper {
                 // The other copy must not be what firmware then falls back to.
                 edit::write_header(&mut window, copy, &header);
                 edit::write_header(&mut window, 1 - copy, &header);
-                write_all(&file, &window, 0)
+                file.write(&window, 0)
             }
             Tamper::Truncate => {
                 machine.resize_cxl(machine.config.cxl_bytes.saturating_sub(BLOCK_BYTES))
             }
             Tamper::Foreign => {
                 let text = b"This is not a sleep image. ".repeat(HEADERS_BYTES / 27 + 1);
-                write_all(&file, &text[..HEADERS_BYTES], 0)
+                file.write(&text[..HEADERS_BYTES], 0)
             }
             Tamper::Serial => {
                 machine.config.device_serial ^= 0xff00;
                 machine.save()
             }
-            Tamper::SwapSignature => write_all(&file, b"not an img", PAGE_BYTES - 10),
+            Tamper::SwapSignature => file.write(b"not an img", PAGE_BYTES - 10),
             Tamper::DirtyShutdown => {
                 machine.config.dirty_shutdown_count += 1;
                 machine.save()
@@ -179,15 +177,19 @@ impl Tamper {
 }
 
 /// A page of the window that holds saved data, chosen by the seed of the random numbers.
-fn saved_page(file: &File, seed: u64) -> Result<u64, LabError> {
+fn saved_page(file: &DeviceFile, seed: u64) -> Result<u64, LabError> {
     let (_, header) = newest_copy(file)?;
+    if header.kind == ImageKind::SNAPSHOT.0 {
+        let page = draw_below(seed, 2, header.saved_pages.max(1));
+        return Ok(header.data_offset / PAGE_BYTES + page);
+    }
     let bitmap = read_part(file, header.cxl_bitmap_offset, header.cxl_bitmap_bytes)?;
     let wanted = draw_below(seed, 2, header.saved_pages.max(1));
     free_page(&bitmap, header.data_offset / PAGE_BYTES, wanted)
         .ok_or_else(|| LabError::Unexpected("the image has no saved page".into()))
 }
 
-fn pages_of_programs(file: &File) -> Result<Vec<u64>, LabError> {
+fn pages_of_programs(file: &DeviceFile) -> Result<Vec<u64>, LabError> {
     let (_, header) = newest_copy(file)?;
     let pages = user_pages(file, &header)?;
     if pages.is_empty() {
@@ -203,16 +205,11 @@ fn free_page(bitmap: &[u8], first_page: u64, number: u64) -> Option<u64> {
         .nth(usize::try_from(number).ok()?)
 }
 
-fn flip_bit(file: &File, at: u64, seed: u64) -> Result<(), LabError> {
+fn flip_bit(file: &DeviceFile, at: u64, seed: u64) -> Result<(), LabError> {
     let mut byte = [0];
-    file.read_exact_at(&mut byte, at)
-        .doing("read a byte of the image")?;
+    file.read(&mut byte, at)?;
     byte[0] ^= 1 << draw_below(seed, 3, 8);
-    write_all(file, &byte, at)
-}
-
-fn write_all(file: &File, bytes: &[u8], at: u64) -> Result<(), LabError> {
-    file.write_all_at(bytes, at).doing("change the image")
+    file.write(&byte, at)
 }
 
 #[cfg(test)]

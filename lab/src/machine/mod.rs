@@ -4,6 +4,8 @@
 //! out/lab/<name>/
 //!   machine.json       sizes, the CXL device's serial number, its dirty-shutdown count
 //!   cxl.mem            the contents of the CXL device, or a link to them (see memory_file)
+//!   head.mem           under stock firmware: those of the NVDIMM for the kernel's snapshot
+//!   uefi.vars          under UEFI: its variables
 //!   disk.qcow2         what changed on the root disk
 //!   swap.img           the disk that it hibernates to, or a link to it; where there is one
 //!   scratch.img        a second disk, where one was made
@@ -34,6 +36,9 @@ pub const DEFAULT_ROOT: &str = "out/lab";
 const MAX_LOW_BYTES: u64 = 2 << 30;
 const CXL_FILE: &str = "cxl.mem";
 const SWAP_FILE: &str = "swap.img";
+const HEAD_FILE: &str = "head.mem";
+/// Modules for the kernel's snapshot are at least so large, and a multiple of it.
+const HEAD_STEP_BYTES: u64 = 256 << 20;
 const FOUR_GIB: u64 = 4 << 30;
 /// DRAM beyond the size of soft-reserved memory: enough for what the kernel itself takes (about
 /// 130 MiB were seen) and for some hundred threads.
@@ -118,6 +123,11 @@ impl MachineConfig {
         Ok(())
     }
 
+    /// Size of the NVDIMM for the kernel's snapshot, under stock firmware.
+    pub fn head_bytes(&self) -> u64 {
+        (self.dram_bytes / 8).div_ceil(HEAD_STEP_BYTES).max(1) * HEAD_STEP_BYTES
+    }
+
     /// DRAM below 4 GiB; the rest lies above it, and the CXL device after that.
     pub fn low_bytes(&self) -> u64 {
         self.dram_bytes.min(MAX_LOW_BYTES)
@@ -182,7 +192,7 @@ impl Machine {
             .flatten()
         {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if [CXL_FILE, SWAP_FILE].contains(&name.as_str()) {
+            if [CXL_FILE, SWAP_FILE, HEAD_FILE].contains(&name.as_str()) {
                 memory_file::remove(&entry.path());
             } else if is_ours(&name) {
                 fs::remove_file(entry.path()).doing(format!("remove old {name}"))?;
@@ -238,6 +248,39 @@ impl Machine {
     /// The file with the contents of the CXL device.
     pub fn cxl_file(&self) -> PathBuf {
         self.folder.join(CXL_FILE)
+    }
+
+    /// The NVDIMM for the kernel's snapshot; it is not there but under stock firmware.
+    pub fn head_file(&self) -> PathBuf {
+        self.folder.join(HEAD_FILE)
+    }
+
+    /// UEFI's variables.
+    pub fn variables_file(&self) -> PathBuf {
+        self.folder.join("uefi.vars")
+    }
+
+    /// Makes what stock firmware needs, where it is not there yet. `variables`: UEFI's, as they
+    /// are at first.
+    ///
+    /// # Errors
+    /// The files cannot be made.
+    pub fn make_stock_parts(&self, variables: Option<&Path>) -> Result<(), LabError> {
+        let path = self.head_file();
+        if !path.exists() {
+            let bytes = self.config.head_bytes();
+            memory_file::prepare(&path, bytes, self.config.dram_bytes)?;
+            File::create(&path)
+                .and_then(|file| file.set_len(bytes))
+                .doing(format!("make {} {} large", path.display(), Size(bytes)))?;
+        }
+        if let Some(from) = variables
+            && !self.variables_file().exists()
+        {
+            fs::copy(from, self.variables_file())
+                .doing(format!("copy {} (package ovmf)", from.display()))?;
+        }
+        Ok(())
     }
 
     /// The overlay of the root disk.
@@ -331,6 +374,7 @@ impl Machine {
     pub fn discard(&self) {
         memory_file::remove(&self.cxl_file());
         memory_file::remove(&self.swap_disk());
+        memory_file::remove(&self.head_file());
         let _ = fs::remove_file(self.disk());
         let _ = fs::remove_file(self.scratch_disk());
     }
@@ -365,6 +409,7 @@ fn is_ours(name: &str) -> bool {
         "machine.json",
         "disk.qcow2",
         "scratch.img",
+        "uefi.vars",
         "events.jsonl",
         "cycles.jsonl",
         "console.sock",

@@ -234,19 +234,29 @@ pub fn is_online(root: &Root, block: &str) -> bool {
     block_state(root, block).starts_with("online")
 }
 
-/// The path of a block's state, relative to the tree.
+/// The path of a block's state, relative to the root.
 pub fn block_path(block: &str) -> String {
     format!("{MEMORY}/{block}/state")
+}
+
+/// Where the node's struct pages lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memmap {
+    /// On the node itself, which spares DRAM and what is saved.
+    OnNode,
+    /// In DRAM: what the allocator knows of the node must go back with the rest of the kernel to
+    /// the moment of a snapshot, which the node's own memory does not.
+    InDram,
 }
 
 /// Puts everything of the node online as movable memory.
 ///
 /// # Errors
 /// The first step that failed; the caller takes the node offline again.
-pub fn bring_online(root: &Root, cxl: &CxlNode) -> Result<(), SleepError> {
+pub fn bring_online(root: &Root, cxl: &CxlNode, memmap: Memmap) -> Result<(), SleepError> {
     let policy = root.read(AUTO_ONLINE).unwrap_or_default();
     if policy.is_empty() || policy == "offline" {
-        return bind_and_online(root, cxl);
+        return bind_and_online(root, cxl, memmap);
     }
     // Else memory that is added goes online at once, and for every kind of allocation.
     root.write(AUTO_ONLINE, "offline")
@@ -255,14 +265,14 @@ pub fn bring_online(root: &Root, cxl: &CxlNode) -> Result<(), SleepError> {
             root.path(AUTO_ONLINE),
             "boot with memhp_default_state=offline",
         ))?;
-    let result = bind_and_online(root, cxl);
+    let result = bind_and_online(root, cxl, memmap);
     let _ = root.write(AUTO_ONLINE, &policy);
     result
 }
 
-fn bind_and_online(root: &Root, cxl: &CxlNode) -> Result<(), SleepError> {
+fn bind_and_online(root: &Root, cxl: &CxlNode, memmap: Memmap) -> Result<(), SleepError> {
     if let Some(device) = &cxl.device {
-        bind_kmem(root, cxl, device)?;
+        bind_kmem(root, cxl, device, memmap)?;
     }
     let blocks = blocks(root, cxl);
     if blocks.is_empty() {
@@ -282,18 +292,35 @@ fn driver(root: &Root, device: &str) -> Option<String> {
     root.link_name(&format!("{DEVICES}/{device}/driver"))
 }
 
-fn bind_kmem(root: &Root, cxl: &CxlNode, device: &DaxDevice) -> Result<(), SleepError> {
+fn bind_kmem(
+    root: &Root,
+    cxl: &CxlNode,
+    device: &DaxDevice,
+    wanted: Memmap,
+) -> Result<(), SleepError> {
     let name = &device.name;
     let memmap = format!("{DEVICES}/{name}/memmap_on_memory");
-    let memmap_here = root.read(&memmap).is_ok_and(|value| value == "1");
+    let value = if wanted == Memmap::OnNode { "1" } else { "0" };
+    let memmap_is_right = root.read(&memmap).is_ok_and(|found| found == value);
     match driver(root, name).as_deref() {
         Some("kmem") => {
             let idle = blocks(root, cxl)
                 .iter()
                 .all(|block| !is_online(root, block));
+            if memmap_is_right || !root.exists(&memmap) {
+                return Ok(());
+            }
+            if !idle && wanted == Memmap::InDram {
+                let detail = format!(
+                    "{name} is online with its struct pages on itself, which a snapshot cannot \
+                     have; take node {} offline first (`dormouse migrate-back`)",
+                    cxl.node
+                );
+                return Err(SleepError::NoNode { detail });
+            }
             // Bound at boot without its struct pages on itself: 1/64 of the device lies in DRAM and
-            // would be saved with every sleep. While nothing is online, this can be corrected.
-            if memmap_here || !idle || !root.exists(&memmap) {
+            // would be saved with every sleep. While nothing is online that can be mended.
+            if !idle {
                 return Ok(());
             }
             write_driver(root, "kmem", "unbind", name)?;
@@ -302,7 +329,7 @@ fn bind_kmem(root: &Root, cxl: &CxlNode, device: &DaxDevice) -> Result<(), Sleep
         None => {}
     }
     // Refused where the kernel cannot do it; then they lie in DRAM, which is only slower.
-    let _ = root.write(&memmap, "1");
+    let _ = root.write(&memmap, value);
     if !root.exists(&format!("{DRIVERS}/kmem")) {
         return Err(SleepError::Lacks {
             what: "use CXL memory as a node",

@@ -102,7 +102,14 @@ pub fn find(root: &Root, status: &Status) -> Verdict {
 /// # Errors
 /// [`SleepError::Volatile`] with the reasons, unless the risk is accepted.
 pub fn check(root: &Root, status: &Status, accept_volatile: bool) -> Result<Verdict, SleepError> {
-    let verdict = find(root, status);
+    accept(find(root, status), accept_volatile)
+}
+
+/// As [`check`], of what was found.
+///
+/// # Errors
+/// As above.
+pub fn accept(verdict: Verdict, accept_volatile: bool) -> Result<Verdict, SleepError> {
     match (verdict.is_good(), accept_volatile) {
         (true, _) => Ok(verdict),
         (false, true) => Ok(Verdict {

@@ -31,14 +31,15 @@ use crate::processes;
 use crate::processes::freezer;
 use crate::processes::order;
 use crate::report::SleepReport;
-use crate::sleep::kernel_steps::{KernelSteps, Way};
-use crate::sleep::preflight::Ready;
+use crate::sleep::kernel_steps::{self as steps, KernelSteps};
+use crate::sleep::preflight::{Ready, Way};
 use crate::sleep::times::{
     DOWN, Instants, UP, devices_s, kernel_step, mark_with_clocks, resume_kernel_s,
 };
-use crate::system::clock::{ResetClock, event, monotonic_ns, seconds};
+use crate::snapshot::save;
+use crate::system::clock::{ResetClock, boottime_ns, event, monotonic_ns, seconds};
 use crate::system::lock;
-use crate::system::module;
+use crate::system::module::{self, Status};
 use crate::system::state::{self, State};
 use crate::target::Machine;
 
@@ -101,29 +102,36 @@ fn run_steps(
     machine.sampler.clean_up();
 
     let mut undo = Undo::new();
-    let result = go_down(machine, options, &ready, &mut undo, &mut report, events).and_then(|()| {
-        enter(
-            root,
-            &ready,
-            &mut reset_clock,
-            begin_ns,
-            &mut report,
-            events,
-        )
-    });
+    let result =
+        go_down(machine, options, &ready, &mut undo, &mut report, events).and_then(
+            |()| match &ready.way {
+                Way::Firmware(status) => enter(
+                    root,
+                    &ready,
+                    status,
+                    &mut reset_clock,
+                    begin_ns,
+                    &mut report,
+                    events,
+                ),
+                Way::Snapshot(setup) => {
+                    let request = save::Request {
+                        setup,
+                        dram_nodes: &ready.dram_nodes,
+                        persistence: ready.persistence.persistence,
+                        verify: options.verify_user_pages,
+                        reset_clock: &reset_clock,
+                    };
+                    enter_snapshot(machine, &request, begin_ns, &mut report, events)
+                }
+            },
+        );
 
     // Whether it slept or not, user space goes on first: it can run on CXL pages.
     events(&event(UP, "thaw", Kind::Begin));
     let mut failures = undo.run();
     events(&event(UP, "thaw", Kind::End));
-    let judged = result.and_then(|resumed_ns| {
-        let after = module::status(root)?;
-        power::judge(&ready.status, &after)?;
-        report.saved_bytes = after.saved_bytes;
-        report.restored_bytes = after.restored_bytes;
-        report.resume_kernel_s = resume_kernel_s(&module::phases(root), resumed_ns);
-        Ok(())
-    });
+    let judged = result;
     // A signal on the way down has had its effect; from here on it means "stop migrating pages back".
     options.cancel.clear();
     match judged {
@@ -242,7 +250,9 @@ fn go_down<'a>(
     let root = machine.root;
     let cancel = &options.cancel;
 
-    tell_module(root, options, ready, undo)?;
+    if let Way::Firmware(status) = &ready.way {
+        tell_module(root, options, ready, status, undo)?;
+    }
     // Hot pages are looked for while user space runs and there is something else to do.
     let watching = watch::begin(
         root,
@@ -255,8 +265,12 @@ fn go_down<'a>(
         events(&watch::warning(DOWN, &why));
         None
     });
+    let memmap = match ready.way {
+        Way::Firmware(_) => node::Memmap::OnNode,
+        Way::Snapshot(_) => node::Memmap::InDram,
+    };
     ((), report.node_online_s) = timed("node-online", events, |_| {
-        node::bring_online(root, &ready.cxl)?;
+        node::bring_online(root, &ready.cxl, memmap)?;
         Ok(((), no_detail().with("node", ready.cxl.node)))
     })?;
     check(cancel, "putting CXL memory online")?;
@@ -322,6 +336,10 @@ fn go_down<'a>(
     let ((), second_drop_s) = timed("drop-caches", events, drop_caches)?;
     report.caches_s = first_sync_s + first_drop_s + second_drop_s;
 
+    if matches!(ready.way, Way::Snapshot(_)) {
+        // The kernel counts by itself when it makes the snapshot, before anything is final.
+        return check(cancel, "about to sleep");
+    }
     timed("space-check", events, |_| {
         let estimate = preflight::check_after_migration(root)
             .map_err(|error| error.with_owners(|| report.not_moved.clone()))?
@@ -344,18 +362,19 @@ fn tell_module<'a>(
     root: &'a Root,
     options: &SleepOptions,
     ready: &'a Ready,
+    status: &'a Status,
     undo: &mut Undo<'a>,
 ) -> Result<(), SleepError> {
     let settings = [
         (
             "persistence",
             ready.persistence.persistence.name(),
-            &ready.status.persistence,
+            &status.persistence,
         ),
         (
             "verify_user_pages",
             options.verify_user_pages.name(),
-            &ready.status.verify_user_pages,
+            &status.verify_user_pages,
         ),
     ];
     for (name, value, before) in settings {
@@ -385,8 +404,11 @@ fn migrate_down(
     order::for_sleep(&mut found);
     let own = std::process::id() as i32;
     found.sort_by_key(|process| process.pid == own);
+    // What this process writes after a snapshot must be in the snapshot: it stays in DRAM.
+    let stays = matches!(ready.way, Way::Snapshot(_)).then_some(own);
     let tasks = found
         .iter()
+        .filter(|process| Some(process.pid) != stays)
         .map(|process| Task {
             pid: process.pid,
             bytes: process.rss_bytes,
@@ -421,29 +443,30 @@ fn migrate_down(
     (outcome, bytes, left)
 }
 
-/// Sleeps. Returns the time since reset at the first instruction after waking, if it is known.
+/// Sleeps by firmware.
 fn enter(
     root: &Root,
     ready: &Ready,
+    status: &Status,
     reset_clock: &mut ResetClock,
     begin_ns: u64,
     report: &mut SleepReport,
     events: Events<'_>,
-) -> Result<Option<u64>, SleepError> {
+) -> Result<(), SleepError> {
     let prepare_before = module::phases(root).get("prepare").copied();
     reset_clock.calibrate();
     let mark = mark_with_clocks(DOWN, "enter", reset_clock);
     report.suspend_s = seconds(begin_ns, mark.t_ns);
     events(&mark.with("saved_state", "S3").with("node", ready.cxl.node));
-    let steps = KernelSteps::watch(root);
+    let kernel_steps = KernelSteps::watch(root);
     let entered_at = Instants::now(reset_clock);
     let entered = power::enter(root);
     let resumed_at = Instants::now(reset_clock);
     let resumed = mark_with_clocks(UP, "resumed", reset_clock);
-    for mark in steps.map(KernelSteps::finish).unwrap_or_default() {
+    for mark in kernel_steps.map(KernelSteps::finish).unwrap_or_default() {
         let at = match mark.way {
-            Way::Down => entered_at,
-            Way::Up => resumed_at,
+            steps::Way::Down => entered_at,
+            steps::Way::Up => resumed_at,
         };
         if let Some(event) = at.and_then(|at| kernel_step(&mark, at)) {
             events(&event);
@@ -454,7 +477,33 @@ fn enter(
     let phases = module::phases(root);
     let enter_ns = entered_at.map(|at| at.since_reset_ns);
     report.devices_s = devices_s(&phases, prepare_before, enter_ns);
-    Ok(resumed_at.map(|at| at.since_reset_ns))
+    let after = module::status(root)?;
+    power::judge(status, &after)?;
+    report.saved_bytes = after.saved_bytes;
+    report.restored_bytes = after.restored_bytes;
+    let resumed_ns = resumed_at.map(|at| at.since_reset_ns);
+    report.resume_kernel_s = resume_kernel_s(&module::phases(root), resumed_ns);
+    Ok(())
+}
+
+/// Sleeps by the kernel's snapshot.
+fn enter_snapshot(
+    machine: &Machine<'_>,
+    request: &save::Request<'_>,
+    begin_ns: u64,
+    report: &mut SleepReport,
+    events: Events<'_>,
+) -> Result<(), SleepError> {
+    let mark = event(DOWN, "enter", Kind::Mark);
+    report.suspend_s = seconds(begin_ns, mark.t_ns);
+    let node = request.setup.node.node;
+    events(&mark.with("saved_state", "snapshot").with("node", node));
+    let slept = save::enter(machine, request);
+    events(&event(UP, "resumed", Kind::Mark).with("boottime_ns", boottime_ns()));
+    let slept = slept?;
+    report.saved_bytes = slept.saved_bytes;
+    report.restored_bytes = slept.restored_bytes;
+    Ok(())
 }
 
 fn migrate_back_from(

@@ -9,7 +9,7 @@ use crate::error::SleepError;
 use crate::memory;
 use crate::memory::owners;
 use crate::node::{self, CxlNode};
-use crate::options::SleepOptions;
+use crate::options::{SleepOptions, WayChoice};
 use crate::parallel::{self, cpus};
 use crate::persistence::{self, Verdict};
 use crate::processes::freezer;
@@ -17,13 +17,23 @@ use crate::processes::order;
 use crate::processes::{self, Process};
 use crate::report::{Plan, UnfrozenProcess};
 use crate::sleep::power;
+use crate::snapshot::{self, Setup, devices, facts, kernel};
 use crate::system::module::{self, Status};
 use crate::system::state::Entry;
+
+/// What saves the kernel's pages.
+#[derive(Debug)]
+pub enum Way {
+    /// Firmware; the module's status before the sleep.
+    Firmware(Status),
+    /// The kernel's own snapshot.
+    Snapshot(Setup),
+}
 
 /// A machine that may sleep.
 #[derive(Debug)]
 pub struct Ready {
-    pub status: Status,
+    pub way: Way,
     pub cxl: CxlNode,
     pub dram_nodes: Vec<u32>,
     /// Processes in the order in which they migrate back.
@@ -104,6 +114,43 @@ fn may_begin(state: &str) -> bool {
 /// # Errors
 /// The first thing that forbids the sleep.
 pub fn run(root: &Root, options: &SleepOptions) -> Result<Ready, SleepError> {
+    if by_snapshot(root, options.way) {
+        run_snapshot(root, options)
+    } else {
+        run_firmware(root, options)
+    }
+}
+
+/// Firmware is faster; on a machine that has neither, the error names the firmware's module, unless
+/// its persistent memory was set up for the other way.
+pub fn by_snapshot(root: &Root, choice: WayChoice) -> bool {
+    match choice {
+        WayChoice::Firmware => false,
+        WayChoice::Snapshot => true,
+        WayChoice::Auto => {
+            !root.exists(module::DIRECTORY)
+                && (root.exists(kernel::NOSAVE) || snapshot::find(root).is_ok())
+        }
+    }
+}
+
+fn run_snapshot(root: &Root, options: &SleepOptions) -> Result<Ready, SleepError> {
+    let setup = snapshot::find(root)?;
+    if !may_begin(&setup.state) {
+        return Err(SleepError::ImageExists { state: setup.state });
+    }
+    snapshot::check_kernel(root)?;
+    let answer = devices::persistence(root, [&setup.head, &setup.node]);
+    let verdict = persistence::decide([(persistence::Persistence::DEVICE, answer)]);
+    let persistence = persistence::accept(verdict, options.accept_volatile)?;
+    let cxl = CxlNode {
+        node: setup.node.node,
+        device: Some(setup.node.clone()),
+    };
+    plan(root, options, Way::Snapshot(setup), cxl, persistence)
+}
+
+fn run_firmware(root: &Root, options: &SleepOptions) -> Result<Ready, SleepError> {
     let status = module::status(root)?;
     if !status.enabled {
         let path = root.path(module::DIRECTORY).join("enabled");
@@ -116,16 +163,34 @@ pub fn run(root: &Root, options: &SleepOptions) -> Result<Ready, SleepError> {
     }
     power::check(root)?;
     let persistence = persistence::check(root, &status, options.accept_volatile)?;
-    let cgroup_mount = freezer::mount(root)?;
     let cxl = node::find(root, options.node, Some(&status))?;
+    plan(root, options, Way::Firmware(status), cxl, persistence)
+}
+
+fn plan(
+    root: &Root,
+    options: &SleepOptions,
+    way: Way,
+    cxl: CxlNode,
+    persistence: Verdict,
+) -> Result<Ready, SleepError> {
+    let cgroup_mount = freezer::mount(root)?;
     let dram_nodes = node::dram_nodes(root, cxl.node);
 
-    let facts = facts(root, &cxl, &dram_nodes);
+    let mut facts = space_facts(root, &cxl, &dram_nodes);
+    if let Way::Snapshot(setup) = &way {
+        facts.image_bytes = setup.room_bytes;
+        facts.save_bytes += reserved_bytes(root, &dram_nodes);
+    }
     let mut processes = processes::list(root);
     let space = decide(&facts).map_err(|error| {
         let kernel_bytes = facts.save_bytes.saturating_sub(facts.user_bytes);
         error.with_owners(|| owners::largest(root, &processes, &dram_nodes, kernel_bytes))
     })?;
+
+    if let Way::Snapshot(setup) = &way {
+        check_snapshot_space(root, space.kernel_bytes, setup.room_bytes, &dram_nodes)?;
+    }
 
     processes::add_exec_start(root, &mut processes);
     order::for_migrate_back(options.migrate_back_options.policy, &mut processes);
@@ -148,7 +213,7 @@ pub fn run(root: &Root, options: &SleepOptions) -> Result<Ready, SleepError> {
         entry(root, process, &dram_nodes)
     });
     Ok(Ready {
-        status,
+        way,
         cxl,
         dram_nodes,
         order,
@@ -157,6 +222,40 @@ pub fn run(root: &Root, options: &SleepOptions) -> Result<Ready, SleepError> {
         plan,
         persistence,
     })
+}
+
+/// What the kernel keeps from its allocator, and a snapshot holds: its image, its tables.
+fn reserved_bytes(root: &Root, dram_nodes: &[u32]) -> u64 {
+    let pages = facts::reserved_pages(root);
+    let own = pages.iter().filter(|(node, _)| dram_nodes.contains(node));
+    own.map(|(_, pages)| pages * 4096).sum()
+}
+
+/// The kernel's pages go to the head, and are copied in DRAM before.
+fn check_snapshot_space(
+    root: &Root,
+    kernel_bytes: u64,
+    room_bytes: u64,
+    dram_nodes: &[u32],
+) -> Result<(), SleepError> {
+    let no_space = |stage, needed_bytes, available_bytes| SleepError::NoSpace {
+        stage,
+        needed_bytes,
+        available_bytes,
+        owners: Vec::new(),
+    };
+    if kernel_bytes > room_bytes {
+        let stage = "the kernel's snapshot on the head";
+        return Err(no_space(stage, kernel_bytes, room_bytes));
+    }
+    let total = |node: &u32| of_node(root, *node).get("MemTotal").copied().unwrap_or(0);
+    let dram_bytes: u64 = dram_nodes.iter().map(total).sum();
+    let twice = kernel_bytes.saturating_mul(2);
+    if dram_bytes > 0 && twice > dram_bytes {
+        let stage = "the kernel's pages and their copy in DRAM";
+        return Err(no_space(stage, twice, dram_bytes));
+    }
+    Ok(())
 }
 
 fn entry(root: &Root, process: &Process, dram_nodes: &[u32]) -> Entry {
@@ -172,7 +271,7 @@ fn entry(root: &Root, process: &Process, dram_nodes: &[u32]) -> Entry {
     }
 }
 
-fn facts(root: &Root, cxl: &CxlNode, dram_nodes: &[u32]) -> Facts {
+fn space_facts(root: &Root, cxl: &CxlNode, dram_nodes: &[u32]) -> Facts {
     node::refresh_counters(root);
     let mut facts = Facts {
         node_bytes: node::capacity_bytes(root, cxl),

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::SleepError;
 
-const RUN_DIRECTORY: &str = "run/dormouse";
+pub const RUN_DIRECTORY: &str = "run/dormouse";
 const LOCK: &str = "run/dormouse/lock";
 /// A `migrate-back` stops after its current batch and block.
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);

@@ -11,4 +11,5 @@ mod persistence;
 mod power_cuts;
 mod refusals;
 mod sleep_and_wake;
+mod stock_firmware;
 mod stress;

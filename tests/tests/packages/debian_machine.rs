@@ -117,6 +117,7 @@ fn parts(artefacts: &Artefacts, system: &Path, folder: &Path) -> Parts {
         firmware_rom: rom,
         kernel: system.join("vmlinuz"),
         initrd: system.join("initrd.gz"),
+        wake_initrd: artefacts.wake_initrd.clone(),
         rootfs: system.join("root.img"),
         payload: artefacts.payload.clone(),
         cmdline,

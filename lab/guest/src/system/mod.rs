@@ -6,6 +6,7 @@ pub mod disk;
 pub mod kernel_log;
 pub mod modules;
 pub mod mounts;
+pub mod nvdimm;
 pub mod power;
 pub mod run;
 pub mod serial;

@@ -1,0 +1,227 @@
+//! The kernel's side: /dev/snapshot, and what dormouse_snapshot.ko offers.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+
+use dormouse_system::Root;
+
+pub const DEVICE: &str = "dev/snapshot";
+/// Range that no snapshot holds.
+pub const NOSAVE: &str = "sys/module/dormouse_snapshot/parameters/nosave";
+/// That range, to be read.
+pub const RANGE: &str = "dev/dormouse_range";
+pub const PAGE_BYTES: usize = 4096;
+
+// include/uapi/linux/suspend_ioctls.h
+const FREEZE: libc::c_ulong = 0x3301;
+const UNFREEZE: libc::c_ulong = 0x3302;
+const ATOMIC_RESTORE: libc::c_ulong = 0x3304;
+const FREE: libc::c_ulong = 0x3305;
+const GET_IMAGE_SIZE: libc::c_ulong = 0x8008_330e;
+const CREATE_IMAGE: libc::c_ulong = 0x4004_3311;
+const PREF_IMAGE_SIZE: libc::c_ulong = 0x3312;
+
+/// Where the first page of a snapshot counts the machine's memory: `struct swsusp_info`, behind
+/// the 390 bytes of names and the padded version. Checked against the kernel's own count.
+const PRESENT_PAGES_AT: usize = 400;
+
+/// The count of memory in a snapshot's first page.
+pub fn present_pages(first_page: &[u8]) -> Option<u64> {
+    let bytes = first_page.get(PRESENT_PAGES_AT..)?.first_chunk()?;
+    Some(u64::from_le_bytes(*bytes))
+}
+
+/// Changes it.
+///
+/// # Panics
+/// When it is no page.
+pub fn set_present_pages(first_page: &mut [u8], pages: u64) {
+    first_page[PRESENT_PAGES_AT..][..8].copy_from_slice(&pages.to_le_bytes());
+}
+
+/// The open device. Dropping it ends what was begun.
+pub struct Snapshot {
+    file: File,
+    frozen: bool,
+    made: bool,
+}
+
+/// On which side of a sleep [`Snapshot::create`] returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The snapshot was made and is to be read.
+    Made,
+    /// The machine slept and runs again.
+    Restored,
+}
+
+impl Snapshot {
+    /// To make one.
+    ///
+    /// # Errors
+    /// EPERM where hibernation is forbidden, EBUSY where another program is at it.
+    pub fn open_to_make(root: &Root) -> io::Result<Snapshot> {
+        Ok(Snapshot::of(File::open(root.path(DEVICE))?))
+    }
+
+    /// To give one back.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn open_to_restore(root: &Root) -> io::Result<Snapshot> {
+        let file = OpenOptions::new().write(true).open(root.path(DEVICE))?;
+        Ok(Snapshot::of(file))
+    }
+
+    fn of(file: File) -> Snapshot {
+        Snapshot {
+            file,
+            frozen: false,
+            made: false,
+        }
+    }
+
+    fn request(&self, request: libc::c_ulong, argument: libc::c_ulong) -> io::Result<()> {
+        // SAFETY: the requests used with this function take no argument or a number.
+        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), request, argument) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    /// Stops all programs but this one.
+    ///
+    /// # Errors
+    /// EBUSY: one did not stop.
+    pub fn freeze(&mut self) -> io::Result<()> {
+        self.request(FREEZE, 0)?;
+        self.frozen = true;
+        Ok(())
+    }
+
+    /// Makes the snapshot; returns twice, once on each side.
+    ///
+    /// # Errors
+    /// No memory for the copy, or a device does not stop.
+    pub fn create(&mut self) -> io::Result<Side> {
+        // As large as it is: the kernel frees nothing on its own.
+        self.request(PREF_IMAGE_SIZE, libc::c_ulong::MAX >> 1)?;
+        let mut in_suspend: libc::c_int = -1;
+        // SAFETY: the kernel writes one int, which is there.
+        let result =
+            unsafe { libc::ioctl(self.file.as_raw_fd(), CREATE_IMAGE, &raw mut in_suspend) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.made = true;
+        // SAFETY: ours; volatile, because the kernel wrote it twice for one call.
+        match unsafe { (&raw const in_suspend).read_volatile() } {
+            0 => Ok(Side::Restored),
+            _ => Ok(Side::Made),
+        }
+    }
+
+    /// Bytes of the snapshot that was made.
+    ///
+    /// # Errors
+    /// None was made.
+    pub fn bytes(&self) -> io::Result<u64> {
+        let mut bytes: libc::c_longlong = 0;
+        // SAFETY: the kernel writes one long long, which is there.
+        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), GET_IMAGE_SIZE, &raw mut bytes) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        u64::try_from(bytes).map_err(io::Error::other)
+    }
+
+    /// The next page; false at the end.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn read_page(&mut self, page: &mut [u8; PAGE_BYTES]) -> io::Result<bool> {
+        let mut at = 0;
+        while at < page.len() {
+            match self.file.read(&mut page[at..])? {
+                0 if at == 0 => return Ok(false),
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                bytes => at += bytes,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives a page back.
+    ///
+    /// # Errors
+    /// EPERM: the first page is of another machine; others for want of memory.
+    pub fn write_page(&mut self, page: &[u8]) -> io::Result<()> {
+        self.file.write_all(page)
+    }
+
+    /// Goes over to the system of the snapshot. Only returns when that failed.
+    pub fn restore(&mut self) -> io::Error {
+        match self.request(ATOMIC_RESTORE, 0) {
+            Ok(()) => io::Error::other("the kernel came back from a restore"),
+            Err(error) => error,
+        }
+    }
+
+    /// Frees the snapshot and lets programs run.
+    ///
+    /// # Errors
+    /// The kernel's; then they stand still until the device is closed.
+    pub fn finish(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.made) {
+            self.request(FREE, 0)?;
+        }
+        if std::mem::take(&mut self.frozen) {
+            self.request(UNFREEZE, 0)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        // Closing it frees and thaws, too; asked for, it happens before anything else.
+        let _ = self.finish();
+    }
+}
+
+/// Keeps a range out of snapshots.
+///
+/// # Errors
+/// The module does not take it.
+pub fn set_nosave(root: &Root, base: u64, bytes: u64) -> io::Result<()> {
+    root.write(NOSAVE, &format!("{base:#x} {bytes:#x}"))
+}
+
+/// No range any more.
+///
+/// # Errors
+/// The module is gone.
+pub fn clear_nosave(root: &Root) -> io::Result<()> {
+    root.write(NOSAVE, "none")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_of_memory_is_changed_in_its_place_only() {
+        let mut page = vec![7u8; PAGE_BYTES];
+        set_present_pages(&mut page, 393_082);
+        assert_eq!(present_pages(&page), Some(393_082));
+        assert!(
+            page[..400]
+                .iter()
+                .chain(&page[408..])
+                .all(|byte| *byte == 7)
+        );
+        assert_eq!(present_pages(&page[..403]), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! Sleeping on stock firmware: the kernel's own snapshot is the image, in persistent memory that an
+//! initramfs reads at the next boot. User pages stay on their device and are in no snapshot.
+//!
+//! ```text
+//!  down   nosave range ─▶ /dev/snapshot: freeze, create ─▶ digests ─▶ head ─▶ commit ─▶ power off
+//!  up     initramfs: check ─▶ /dev/snapshot: feed ─▶ digest right? ─▶ consume ─▶ atomic restore
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `devices` | the two dax devices, their identity, whether they keep their contents |
+//! | `facts` | what must be the same when waking: kernel, memory map, amount of memory |
+//! | [`setup`] | makes a device a head |
+//! | `kernel` | /dev/snapshot and what the module offers |
+//! | `pages` | which pages of the node are occupied, and their digests |
+//! | `save` | the last steps down |
+//! | [`wake`] | the steps up |
+
+pub(crate) mod devices;
+pub(crate) mod facts;
+pub(crate) mod kernel;
+pub(crate) mod pages;
+pub(crate) mod save;
+pub mod setup;
+pub mod wake;
+
+use dormouse_image::head::Head;
+
+use crate::error::SleepError;
+use crate::node::DaxDevice;
+use dormouse_system::Root;
+
+/// Written by `dormouse wake` at each boot: without it nobody would restore what sleeps.
+pub(crate) const WAKE_RAN: &str = "run/dormouse/wake";
+
+/// A machine that is set up for this way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setup {
+    /// Takes the kernel's snapshot.
+    pub head: DaxDevice,
+    /// Takes programs' pages.
+    pub node: DaxDevice,
+    /// State of the header.
+    pub state: String,
+    /// How often it was resumed.
+    pub resume_count: u64,
+    /// Room for the kernel's snapshot.
+    pub room_bytes: u64,
+}
+
+/// Finds the head and the node that it names, and what else this way needs.
+///
+/// # Errors
+/// What is missing, and how to get it.
+pub fn find(root: &Root) -> Result<Setup, SleepError> {
+    let all = devices::all(root);
+    let (head, header) = devices::find_head(root, &all).ok_or_else(|| SleepError::NoHead {
+        detail: devices::describe(&all),
+    })?;
+    let image = header.snapshot;
+    let node = all
+        .iter()
+        .find(|one| (one.base, one.bytes) == (image.node_base, image.node_bytes))
+        .ok_or_else(|| SleepError::NoNode {
+            detail: format!(
+                "{} was set up for user pages at {:#x} ({} bytes), and there is no dax device: {}",
+                head.name,
+                image.node_base,
+                image.node_bytes,
+                devices::describe(&all)
+            ),
+        })?;
+    Ok(Setup {
+        state: dormouse_image::State(header.state).name().to_owned(),
+        resume_count: header.resume_count,
+        room_bytes: head.bytes.saturating_sub(header.data_offset),
+        head,
+        node: node.clone(),
+    })
+}
+
+impl Setup {
+    /// Maps the head.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(crate) fn open_head(&self, root: &Root, writable: bool) -> Result<Head, SleepError> {
+        devices::open_head(root, &self.head, writable)
+    }
+}
+
+/// Checks what the kernel and the boot must offer.
+///
+/// # Errors
+/// The first thing that is missing.
+pub(crate) fn check_kernel(root: &Root) -> Result<(), SleepError> {
+    let lacks = |path: &str, found: &str, next| SleepError::Lacks {
+        what: "sleep by the kernel's snapshot",
+        path: root.path(path),
+        found: found.to_owned(),
+        next,
+    };
+    if !root.exists(kernel::NOSAVE) {
+        return Err(lacks(
+            kernel::NOSAVE,
+            "no such file",
+            "run `modprobe dormouse_snapshot`, and read its line in `dmesg`",
+        ));
+    }
+    let states = root.read("sys/power/state").unwrap_or_default();
+    if !states.split_ascii_whitespace().any(|state| state == "disk") {
+        return Err(lacks(
+            "sys/power/state",
+            &states,
+            "hibernation must be allowed: no `nohibernate`, no lockdown (Secure Boot)",
+        ));
+    }
+    if !root.exists(kernel::DEVICE) {
+        return Err(lacks(
+            kernel::DEVICE,
+            "no such file",
+            "the kernel needs CONFIG_HIBERNATION_SNAPSHOT_DEV",
+        ));
+    }
+    if !root.exists(WAKE_RAN) {
+        return Err(lacks(
+            WAKE_RAN,
+            "no such file",
+            "nobody looked for an image at this boot, so nobody would wake it: install the \
+             initramfs hook (`update-initramfs -u` or `dracut -f`) and reboot once",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,371 @@
+//! The steps up, in the initramfs of an ordinary boot: any doubt ends in that boot, with the reason on
+//! the console and in the head.
+//!
+//! ```text
+//!  find the head ─▶ check header and machine ─▶ programs' pages ─▶ RESTORING
+//!     ─▶ give the snapshot to the kernel, page by page ─▶ its digest ─▶ CONSUMED ─▶ restore
+//!            nothing of the boot is lost until here                      never twice
+//! ```
+
+use std::fs;
+use std::io;
+
+use dormouse_image::check::Header;
+use dormouse_image::digest::Xxh64;
+use dormouse_image::head::{Device, Head};
+use dormouse_image::snapshot::Facts;
+use dormouse_image::{Outcome, Reason, Refusal, State, sys};
+
+use crate::cut_point::CutPoint;
+use crate::node::DaxDevice;
+use crate::snapshot::kernel::{self, PAGE_BYTES, Snapshot};
+use crate::snapshot::{WAKE_RAN, devices, facts, pages};
+use crate::system::lock::RUN_DIRECTORY;
+use dormouse_system::Root;
+
+const IMAGE: u32 = 1 << sys::DORMOUSE_STATE_SUSPENDED | 1 << sys::DORMOUSE_STATE_RESTORING;
+const PAGES_AT_ONCE: u64 = 64;
+// include/uapi/linux/magic.h: what an initramfs is.
+const RAMFS: u64 = 0x8584_58f6;
+const TMPFS: u64 = 0x0102_1994;
+
+/// Why this boot goes on as any other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// There is nothing to wake; in words.
+    Nothing(String),
+    /// There is an image, and it is not used.
+    ColdBoot {
+        /// The reason as the image has it.
+        refusal: Refusal,
+        /// More than the reason's own sentence, or empty.
+        what: String,
+    },
+}
+
+impl Ended {
+    /// The line for the console.
+    pub fn line(&self) -> String {
+        match self {
+            Ended::Nothing(why) => format!("no sleep image: {why}"),
+            Ended::ColdBoot { refusal, what } => {
+                let reason = refusal.reason;
+                let what = if what.is_empty() { reason.text() } else { what };
+                format!(
+                    "cold boot: {}: {what} (detail {:#x})",
+                    reason.name(),
+                    refusal.detail
+                )
+            }
+        }
+    }
+}
+
+/// Wakes this machine if it sleeps; returns only if it does not.
+pub fn run(root: &Root) -> Ended {
+    // A sleep refuses where this is missing: then nobody would wake the machine.
+    let _ = fs::create_dir_all(root.path(RUN_DIRECTORY))
+        .and_then(|()| fs::write(root.path(WAKE_RAN), "1\n"));
+    devices::settle(root);
+    let all = devices::all(root);
+    let Some((device, header)) = devices::find_head(root, &all) else {
+        return no_head(root, &all);
+    };
+    if header.state == State::EMPTY.0 || header.state == State::CONSUMED.0 {
+        let state = State(header.state).name();
+        return Ended::Nothing(format!("{} is {state}", device.name));
+    }
+    say(root, 5, &format!("waking from {}", device.name));
+    let mut head = match devices::open_head(root, &device, true) {
+        Ok(head) => head,
+        Err(error) => return Ended::Nothing(error.to_string()),
+    };
+    let refusal = match wake(root, &all, &device, &mut head, header) {
+        Ok(never) => match never {},
+        Err(refused) => refused,
+    };
+    forget(root, &all, &device, &mut head, refusal.0);
+    Ended::ColdBoot {
+        refusal: refusal.0,
+        what: refusal.1,
+    }
+}
+
+/// A head whose headers are damaged is none; say so where one was.
+fn no_head(root: &Root, all: &[DaxDevice]) -> Ended {
+    for device in all {
+        let Ok(head) = devices::open_head(root, device, false) else {
+            continue;
+        };
+        // A copy of which enough is left to know it.
+        let looks_like_one = head
+            .copies()
+            .iter()
+            .any(|copy| copy.magic == sys::DORMOUSE_MAGIC);
+        if let (true, Err(reason)) = (looks_like_one, head.header()) {
+            return Ended::ColdBoot {
+                refusal: Refusal { reason, detail: 0 },
+                what: String::new(),
+            };
+        }
+    }
+    Ended::Nothing(match all {
+        [] => "no persistent memory is set up".to_owned(),
+        some => format!("no device is a head: {}", devices::describe(some)),
+    })
+}
+
+enum Never {}
+
+type Refused = (Refusal, String);
+
+fn refuse(reason: Reason, detail: u64) -> Refused {
+    (Refusal { reason, detail }, String::new())
+}
+
+fn kernel_refused(step: &str, error: &io::Error) -> Refused {
+    let detail = error.raw_os_error().unwrap_or(0) as u64;
+    let refusal = Refusal {
+        reason: Reason::RESTORE,
+        detail,
+    };
+    (refusal, format!("{step}: {error}"))
+}
+
+fn wake(
+    root: &Root,
+    all: &[DaxDevice],
+    device: &DaxDevice,
+    head: &mut Head,
+    mut header: Box<Header>,
+) -> Result<Never, Refused> {
+    let (node, facts) = check(root, all, device, head, &header)?;
+    let point = CutPoint::read(root);
+
+    header.restore_attempts += 1;
+    header.state = State::RESTORING.0;
+    head.commit(&mut header);
+    say(root, 5, &format!("restoring {} pages", header.saved_pages));
+    let mut snapshot = Snapshot::open_to_restore(root)
+        .map_err(|error| kernel_refused("opening /dev/snapshot", &error))?;
+    give_back(head.device(), &header, &mut snapshot, &point)?;
+    compare_user_pages(root, &node, head.device(), &header, &facts)?;
+    snapshot
+        .freeze()
+        .map_err(|error| kernel_refused("stopping all programs", &error))?;
+    point.pass_named("before-consume");
+
+    header.restored_pages = header.saved_pages;
+    header.resume_count += 1;
+    header.last_outcome = Outcome::RESUMED.0;
+    header.last_reason = Reason::OK.0;
+    header.last_detail = 0;
+    header.state = State::CONSUMED.0;
+    head.commit(&mut header);
+    point.pass_named("after-consume");
+    say(root, 5, "over to the system that slept");
+    let error = snapshot.restore();
+    Err(kernel_refused("going over to it", &error))
+}
+
+/// All that can be checked before anything is written.
+fn check(
+    root: &Root,
+    all: &[DaxDevice],
+    device: &DaxDevice,
+    head: &Head,
+    header: &Header,
+) -> Result<(DaxDevice, Facts), Refused> {
+    let image = header.snapshot;
+    let node = all
+        .iter()
+        .find(|one| one.base == image.node_base)
+        .ok_or_else(|| {
+            let what = "the device with the programs' pages is not there".to_owned();
+            let refusal = Refusal {
+                reason: Reason::CXL_SIZE,
+                detail: image.node_base,
+            };
+            (refusal, what)
+        })?;
+    // Before all else: whatever an image may look like, its pages are overwritten then.
+    if pages::is_in_use(root, node.base, node.bytes) {
+        return Err(refuse(Reason::NODE_IN_USE, node.base));
+    }
+    let present: u64 = facts::present_pages(root)
+        .iter()
+        .map(|(_, pages)| pages)
+        .sum();
+    let facts = facts::gather(root, device, node, present).map_err(|error| {
+        let refusal = Refusal {
+            reason: Reason::NOT_READY,
+            detail: 0,
+        };
+        (refusal, error.to_string())
+    })?;
+    // First without the parts behind the header: their place is known to be right only then.
+    let alone = facts
+        .new_header(None)
+        .map_err(|reason| refuse(reason, 0))?
+        .data_offset;
+    let window = head.device().read_words(alone.min(head.device().bytes()));
+    facts
+        .check(header, &window, IMAGE)
+        .map_err(|refusal| (refusal, String::new()))?;
+    Ok((node.clone(), facts))
+}
+
+fn compare_user_pages(
+    root: &Root,
+    node: &DaxDevice,
+    head: &Device,
+    header: &Header,
+    facts: &Facts,
+) -> Result<(), Refused> {
+    if header.user_groups == 0 {
+        return Ok(());
+    }
+    let path = root.path(&format!("dev/{}", node.name));
+    let memory = Device::open(&path, node.bytes, false).map_err(|error| {
+        let refusal = Refusal {
+            reason: Reason::NOT_READY,
+            detail: 0,
+        };
+        (refusal, format!("the programs' pages: {error}"))
+    })?;
+    let window = head.read_words(header.data_offset);
+    facts
+        .compare(header, &window, memory.mapped())
+        .map_err(|refusal| (refusal, String::new()))
+}
+
+/// Hands the snapshot to the kernel, which only keeps it; the digest is compared at its end.
+fn give_back(
+    head: &Device,
+    header: &Header,
+    snapshot: &mut Snapshot,
+    point: &CutPoint<'_>,
+) -> Result<(), Refused> {
+    let mut hash = Xxh64::new();
+    let mut buffer = vec![0; PAGES_AT_ONCE as usize * PAGE_BYTES];
+    let mut done = 0;
+    while done < header.saved_pages {
+        let count = PAGES_AT_ONCE.min(header.saved_pages - done);
+        let part = &mut buffer[..count as usize * PAGE_BYTES];
+        head.read_digest(
+            header.data_offset + done * PAGE_BYTES as u64,
+            part,
+            &mut hash,
+        );
+        if done == 0 {
+            correct_first_page(part, header)?;
+        }
+        for page in part.chunks_exact(PAGE_BYTES) {
+            snapshot
+                .write_page(page)
+                .map_err(|error| kernel_refused("giving the snapshot back", &error))?;
+        }
+        done += count;
+        if done >= header.saved_pages / 2 {
+            point.pass_named("restoring");
+        }
+    }
+    if hash.finish() != header.saved_digest {
+        return Err(refuse(Reason::SAVED_DIGEST, hash.finish()));
+    }
+    Ok(())
+}
+
+/// The snapshot counts the node's pages, which this kernel does not have: it would be refused.
+fn correct_first_page(page: &mut [u8], header: &Header) -> Result<(), Refused> {
+    let image = &header.snapshot;
+    if kernel::present_pages(page) != Some(image.present_pages) {
+        return Err(refuse(Reason::SAVED_DIGEST, 0));
+    }
+    kernel::set_present_pages(page, image.present_pages - image.node_present_pages);
+    Ok(())
+}
+
+/// Leaves a fresh header with the reason: the image is never used again.
+fn forget(root: &Root, all: &[DaxDevice], device: &DaxDevice, head: &mut Head, refusal: Refusal) {
+    let Ok(previous) = head.header() else { return };
+    let image = previous.snapshot;
+    let node = all.iter().find(|one| one.base == image.node_base);
+    let fresh = node.and_then(|node| {
+        let facts = facts::gather(root, device, node, 0).ok()?;
+        facts.new_header(Some(&previous)).ok()
+    });
+    // Without the node there are no facts; the header goes on as it is, without its image.
+    let mut header = fresh.unwrap_or(previous);
+    header.state = State::EMPTY.0;
+    header.last_outcome = Outcome::COLD_BOOT.0;
+    header.last_reason = refusal.reason.0;
+    header.last_detail = refusal.detail;
+    head.commit(&mut header);
+}
+
+fn say(root: &Root, level: u8, text: &str) {
+    let _ = root.write("dev/kmsg", &format!("<{level}>dormouse: {text}\n"));
+}
+
+/// Whether it is too late: a restored system has its file systems mounted as they were.
+fn too_late(root: &Root) -> Option<String> {
+    let kind = rustix::fs::statfs("/").ok()?.f_type as u64;
+    if kind != RAMFS && kind != TMPFS {
+        return Some("the root file system is mounted".to_owned());
+    }
+    let mounts = root.read("proc/mounts").unwrap_or_default();
+    let disk = mounts.lines().find(|line| line.starts_with("/dev/"))?;
+    Some(format!("{disk:?} is mounted"))
+}
+
+/// What the initramfs runs; the exit code is 0 whenever the boot may go on, 1 where this was no place
+/// to run it.
+pub fn main() -> u8 {
+    let root = Root::host();
+    if let Some(why) = too_late(&root) {
+        eprintln!(
+            "dormouse wake: {why}: only an initramfs can wake a machine, before it mounts any disk"
+        );
+        return 1;
+    }
+    let ended = run(&root);
+    // Errors are shown on the console of a quiet boot, too.
+    let level = if matches!(ended, Ended::ColdBoot { .. }) {
+        3
+    } else {
+        6
+    };
+    say(&root, level, &ended.line());
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cold_boot_has_the_reason_s_name_and_sentence_on_one_line() {
+        let ended = Ended::ColdBoot {
+            refusal: Refusal {
+                reason: Reason::MEMORY_MAP,
+                detail: 16,
+            },
+            what: String::new(),
+        };
+        let line = ended.line();
+        assert!(
+            line.starts_with("cold boot: memory-map: the firmware's"),
+            "{line}"
+        );
+        assert!(line.ends_with("(detail 0x10)"), "{line}");
+    }
+
+    #[test]
+    fn a_machine_without_persistent_memory_boots_and_is_marked_as_looked_at() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        assert!(matches!(run(&root), Ended::Nothing(_)));
+        assert!(root.exists(WAKE_RAN));
+    }
+}

@@ -1,0 +1,100 @@
+//! Sleep on the distribution's unmodified firmware, by the kernel's own snapshot.
+
+use dormouse_tests::{MIB, assert_resumed, lab_cycle};
+
+fn five_cycles(firmware: &str) {
+    let name = format!("stock-five-{firmware}");
+    let said = lab_cycle(
+        &name,
+        &["--firmware", firmware, "--cycles", "5", "--fill", "512M"],
+    );
+    assert_eq!(said.code, 0, "{}", said.all());
+    let cycles = said.cycles();
+    assert_eq!(cycles.len(), 5, "{}", said.all());
+    for cycle in &cycles {
+        assert_resumed(cycle, &said);
+        assert_eq!(cycle.user_bytes, 512 * MIB);
+        assert!(cycle.saved_bytes > 0 && cycle.saved_bytes == cycle.restored_bytes);
+    }
+}
+
+fn damaged(firmware: &str, tamper: &str, words: &[&str], reasons: &[&str]) {
+    let mut all = vec!["--firmware", firmware, "--fill", "64M"];
+    if tamper != "none" {
+        all.extend(["--tamper", tamper]);
+    }
+    all.extend(words);
+    let said = lab_cycle(&format!("stock-{tamper}"), &all);
+    let cycle = said.cycle();
+    assert!(cycle.ok, "{}", said.all());
+    assert_eq!(cycle.outcome, "cold-boot", "{}", said.all());
+    assert!(
+        reasons.iter().any(|reason| cycle.reason.contains(reason)),
+        "one of {reasons:?}, not {:?}\n{}",
+        cycle.reason,
+        said.all()
+    );
+}
+
+#[test]
+#[ignore = "make test-full: until its first run in the lab is green"]
+fn under_bios_a_machine_resumes_with_every_page_compared() {
+    let said = lab_cycle("stock-seabios", &["--firmware", "seabios", "--fill", "64M"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert_resumed(&said.cycle(), &said);
+}
+
+#[test]
+#[ignore = "make test-full: until its first run in the lab is green"]
+fn under_uefi_a_machine_resumes_with_every_page_compared() {
+    let said = lab_cycle("stock-ovmf", &["--firmware", "ovmf", "--fill", "64M"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert_resumed(&said.cycle(), &said);
+}
+
+#[test]
+#[ignore = "make test-full: until its first run in the lab is green"]
+fn a_flipped_bit_in_the_snapshot_is_a_cold_boot() {
+    damaged("seabios", "page", &[], &["saved-digest", "restore"]);
+}
+
+#[test]
+#[ignore = "make test-full: five cycles find what one of the quick gate finds nearly always"]
+fn under_bios_five_cycles_resume() {
+    five_cycles("seabios");
+}
+
+#[test]
+#[ignore = "make test-full: five cycles find what one of the quick gate finds nearly always"]
+fn under_uefi_five_cycles_resume() {
+    five_cycles("ovmf");
+}
+
+#[test]
+#[ignore = "make test-full: machine/image tests each refusal of a header on the host"]
+fn each_damage_of_a_snapshot_is_a_cold_boot_with_its_reason() {
+    for (tamper, words, reasons) in [
+        ("header", &[][..], &["incomplete", "header-digest"][..]),
+        ("bitmap", &[], &["bitmap-digest"]),
+        (
+            "user-page",
+            &[
+                "--sleep-argument=--verify-user-pages",
+                "--sleep-argument=all",
+            ],
+            &["user-digest"],
+        ),
+        ("user-pages", &[], &["user-digest"]),
+        ("version", &[], &["version", "no-image"]),
+        ("truncate", &[], &["cxl-size"]),
+        ("foreign", &[], &["no-image"]),
+        ("serial", &[], &["device"]),
+        (
+            "none",
+            &["--dram-after", "1152M"],
+            &["dram-size", "memory-map", "cxl-size"],
+        ),
+    ] {
+        damaged("seabios", tamper, words, reasons);
+    }
+}
