@@ -93,10 +93,15 @@ fn identity(file: &Metadata) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn words_are_read_where_they_are() {
+    fn bar() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("resource0");
+        (folder, path)
+    }
+
+    #[test]
+    fn words_are_read_where_they_are() {
+        let (_folder, path) = bar();
         let bytes: Vec<u8> = (0..1024u64).flat_map(u64::to_le_bytes).collect();
         fs::write(&path, bytes).unwrap();
         let words = Resource::map(&path, 4096 + 64, 16).unwrap();
@@ -110,8 +115,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_shorter_gone_or_another_one_is_not_there() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("resource0");
+        let (_folder, path) = bar();
         let make = || fs::write(&path, [0; 64]).unwrap();
         make();
         let words = Resource::map(&path, 8, 56).unwrap();

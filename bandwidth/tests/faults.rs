@@ -208,6 +208,19 @@ impl World {
     }
 
     /// Checks that no task is throttled, whether the daemon ends normally now or was killed.
+    fn nothing_failed(&self) {
+        let failed = |notice: &Notice| matches!(notice, Notice::Failed(..));
+        assert!(!self.notices.iter().any(failed), "{:?}", self.notices);
+    }
+
+    /// Ends the daemon: everything is undone.
+    fn ends_without_a_trace(&mut self) {
+        let undone = self.finish();
+        let failed = |one: &Undone| matches!(one, Undone::Failed(..));
+        assert!(!undone.iter().any(failed), "{undone:?}");
+        self.check_that_no_task_is_throttled();
+    }
+
     fn check_that_no_task_is_throttled(&self) {
         for name in NAMES {
             let limit = self.limit(name);
@@ -355,15 +368,9 @@ fn a_cgroup_that_vanishes_between_passes_is_forgotten_and_the_other_goes_on() {
         "{:?}",
         world.notices
     );
-    let failed = |notices: &Notice| matches!(notices, Notice::Failed(..));
-    assert!(!world.notices.iter().any(failed), "{:?}", world.notices);
+    world.nothing_failed();
     assert_eq!(world.daemon.as_ref().unwrap().users().len(), 1);
-    let undone = world.finish();
-    assert!(
-        undone.iter().all(|one| !matches!(one, Undone::Failed(..))),
-        "{undone:?}"
-    );
-    world.check_that_no_task_is_throttled();
+    world.ends_without_a_trace();
 }
 
 #[test]
@@ -377,14 +384,8 @@ fn a_task_that_exits_between_read_and_write_is_not_written_to() {
     *world.device.meanwhile.lock().unwrap() = Some(act);
     world.steps(30);
     assert!(!gone.exists(), "nothing is created where it was");
-    let failed = |notices: &Notice| matches!(notices, Notice::Failed(..));
-    assert!(!world.notices.iter().any(failed), "{:?}", world.notices);
-    let undone = world.finish();
-    assert!(
-        undone.iter().all(|one| !matches!(one, Undone::Failed(..))),
-        "{undone:?}"
-    );
-    world.check_that_no_task_is_throttled();
+    world.nothing_failed();
+    world.ends_without_a_trace();
 }
 
 #[test]

@@ -45,11 +45,7 @@ impl World {
     fn new(tasks: Vec<Task>) -> Self {
         let settings = Settings {
             half_life_ms: 10.0,
-            counter_spec: CounterSpec {
-                bits: 64,
-                max_bytes_s: 1e12,
-                stopped_after_ms: 1000.0,
-            },
+            counter_spec: CounterSpec::simulated(),
             write_allocate: true,
             learn_half_life_ms: 2000.0,
         };

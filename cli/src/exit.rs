@@ -5,13 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Error, Result};
 use dormouse_lab::LabError;
-
-/// Something failed.
-const FAILED: u8 = 1;
-/// This machine lacks something; `dormouse doctor` says what.
-pub const LACKING: u8 = 3;
-/// Verification failed: data differ.
-pub const DIFFERS: u8 = 4;
+use dormouse_system::exit::FAILED;
+pub use dormouse_system::exit::{DIFFERS, LACKING};
 
 /// Prints the error, if it is one, and chooses its exit code.
 pub fn code_of(result: Result<ExitCode>) -> ExitCode {

@@ -10,7 +10,7 @@
 //! # Example
 //!
 //! ```
-//! use dormouse_lab::size::Size;
+//! use dormouse_system::arguments::Size;
 //!
 //! // `dormouse lab cycle --dram 1G --fill 512M`
 //! let (dram, fill): (Size, Size) = ("1G".parse().unwrap(), "512M".parse().unwrap());
@@ -30,7 +30,6 @@ mod faults;
 mod interrupt;
 pub mod kernels;
 pub mod machine;
-pub mod size;
 mod stress;
 mod terminal;
 

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::build::{BuildEvent, BuildProgress};
 use crate::error::{Doing, LabError};
-use crate::size::Size;
+use dormouse_system::arguments::Size;
 
 /// Standard error; a spinner where it is a terminal, plain lines where it is not.
 pub struct Terminal {

@@ -156,6 +156,15 @@ impl Cycle {
         }
     }
 
+    /// How it ended, and why: `cold-boot: the header is torn`.
+    pub fn ending(&self) -> String {
+        let outcome = self.outcome.as_deref().unwrap_or("unknown");
+        match &self.reason {
+            Some(reason) => format!("{outcome}: {reason}"),
+            None => outcome.to_owned(),
+        }
+    }
+
     /// Whether the cycle ended as a cycle should.
     pub fn is_good(&self) -> bool {
         self.outcome.as_deref() == Some("resumed")

@@ -275,6 +275,16 @@ fn has_kernel_time_stamp(text: &str) -> bool {
     })
 }
 
+/// Writes `events.jsonl` of a directory.
+#[cfg(test)]
+pub(crate) fn write_events(directory: &Path, events: &[Event]) {
+    std::fs::create_dir_all(directory).unwrap();
+    let mut writer = EventWriter::create(directory.join("events.jsonl")).unwrap();
+    for event in events {
+        writer.write(event).unwrap();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

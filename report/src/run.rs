@@ -229,18 +229,10 @@ fn join_parts(parts: Vec<Vec<Event>>) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{EventWriter, Kind};
+    use crate::event::{Kind, write_events};
 
     fn event(t_ns: u64, name: &str) -> Event {
         Event::new(t_ns, Clock::Host, "suspend", name, Kind::Mark)
-    }
-
-    fn write_events(directory: &Path, events: &[Event]) {
-        fs::create_dir_all(directory).unwrap();
-        let mut writer = EventWriter::create(directory.join("events.jsonl")).unwrap();
-        for event in events {
-            writer.write(event).unwrap();
-        }
     }
 
     #[test]

@@ -139,16 +139,8 @@ pub fn write_comparison(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Clock, EventWriter, Kind};
+    use crate::event::{Clock, Kind, write_events};
     use serde_json::Value;
-
-    fn write_events(directory: &Path, events: &[Event]) {
-        fs::create_dir_all(directory).unwrap();
-        let mut writer = EventWriter::create(directory.join("events.jsonl")).unwrap();
-        for event in events {
-            writer.write(event).unwrap();
-        }
-    }
 
     #[test]
     fn a_directory_without_a_run_is_refused_with_what_to_do() {

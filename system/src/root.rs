@@ -136,18 +136,22 @@ pub fn write_attribute(path: &Path, text: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_missing_attribute_is_never_created() {
+    fn empty() -> (tempfile::TempDir, Root) {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
+        (directory, root)
+    }
+
+    #[test]
+    fn a_missing_attribute_is_never_created() {
+        let (_directory, root) = empty();
         assert!(root.write("sys", "1").is_err());
         assert!(!root.exists("sys"));
     }
 
     #[test]
     fn a_shorter_value_replaces_a_longer_one_whole() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::at(directory.path());
+        let (_directory, root) = empty();
         root.create("sys/state", "online_movable\n").unwrap();
         assert_eq!(root.read("/sys/state").unwrap(), "online_movable");
         root.write("/sys/state", "offline").unwrap();
@@ -156,8 +160,7 @@ mod tests {
 
     #[test]
     fn directories_are_listed_apart_from_files_and_links() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::at(directory.path());
+        let (_directory, root) = empty();
         root.create("sys/b/file", "").unwrap();
         root.create("sys/a", "").unwrap();
         std::os::unix::fs::symlink("b", root.path("sys/c")).unwrap();

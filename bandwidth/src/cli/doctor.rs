@@ -14,7 +14,7 @@ use crate::daemon::config::{Config, CounterConfig, Enforcement};
 use crate::daemon::counter::Reading;
 use crate::daemon::counters;
 use crate::daemon::{Probe, sampling};
-use crate::enforce::cgroup::{Hierarchy, Version};
+use crate::enforce::cgroup::{Hierarchy, Version, cpu_hierarchy};
 use crate::enforce::ext;
 use crate::line_samples::uncharged;
 use crate::perf::{numbers, usable};
@@ -115,7 +115,7 @@ fn root() -> Result<String, (String, &'static str)> {
 }
 
 fn cgroup() -> Result<String, (String, &'static str)> {
-    match Hierarchy::find() {
+    match cpu_hierarchy() {
         Ok(Hierarchy { root, version }) => Ok(format!(
             "version {} with the cpu controller in {}",
             if version == Version::V2 { 2 } else { 1 },
@@ -200,7 +200,7 @@ fn counter(config: &Config, one: &CounterConfig) -> Result<String, (String, &'st
 
 /// The configured samples, opened for a moment.
 fn samples(config: &Config) -> Result<String, (String, &'static str)> {
-    let hierarchy = Hierarchy::find().map_err(|error| (error.to_string(), ""))?;
+    let hierarchy = cpu_hierarchy().map_err(|error| (error.to_string(), ""))?;
     if let Some(device) = sampling::device(config, &hierarchy) {
         let todo = "set it to the `resourceN` of a device with a ring of cache-line samples; \
                     without samples, CPU time and resident memory attribute traffic";

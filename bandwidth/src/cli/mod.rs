@@ -16,17 +16,12 @@ use std::io::Write;
 
 pub use arguments::BandwidthCommand;
 
+use dormouse_system::exit::{DONE, FAILED, LACKING};
+
 use crate::curve::CurveError;
 use crate::daemon::config::ConfigError;
 use crate::enforce::EnforceError;
 use crate::enforce::ext::ExtError;
-
-/// Done.
-const DONE: u8 = 0;
-/// It failed.
-const FAILED: u8 = 1;
-/// This machine lacks something.
-const LACKING: u8 = 3;
 
 /// An error of a verb, as the user sees it.
 #[derive(Debug, thiserror::Error)]

@@ -19,13 +19,13 @@ use crate::daemon::metrics::serve;
 use crate::daemon::residence::Watcher;
 use crate::daemon::status::{Passes, Schedule, Status};
 use crate::daemon::{Daemon, Notice, Probe};
-use crate::enforce::cgroup::Hierarchy;
+use crate::enforce::cgroup::{Hierarchy, cpu_hierarchy};
 use crate::enforce::ledger::{Ledger, Undone, Wait};
 
 pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
     let config = Config::read(&arguments.config)?;
     let threshold = config.threshold()?;
-    let hierarchy = Hierarchy::find()?;
+    let hierarchy = cpu_hierarchy()?;
     // Files of each cgroup stay open.
     let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     files.current = files.maximum;

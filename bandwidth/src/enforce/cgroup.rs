@@ -8,72 +8,23 @@
 //! | weight | `cpu.weight` (100 is ordinary) | `cpu.shares` (1024 is ordinary) |
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use dormouse_system::Root;
+pub use dormouse_system::cgroup::{Hierarchy, Version};
 use serde::{Deserialize, Serialize};
 
 use super::EnforceError;
 use super::quota::Quota;
 
-/// Which files a hierarchy has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// Version 1, with the controller `cpu`.
-    V1,
-    /// Version 2.
-    V2,
-}
-
-/// A mounted hierarchy that has the cpu controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hierarchy {
-    /// Where it is mounted.
-    pub root: PathBuf,
-    /// The version of the hierarchy.
-    pub version: Version,
-}
-
-impl Hierarchy {
-    /// This machine's.
-    ///
-    /// # Errors
-    /// There is none, or the mounts cannot be read.
-    pub fn find() -> Result<Self, EnforceError> {
-        let path = "/proc/self/mounts";
-        let mounts = fs::read_to_string(path).map_err(EnforceError::file(path))?;
-        Self::among(&mounts, |root| {
-            let controllers = fs::read_to_string(root.join("cgroup.controllers"));
-            controllers.unwrap_or_default()
-        })
+/// The hierarchy of this machine that has the cpu controller.
+///
+/// # Errors
+/// There is none, or the mounts cannot be read.
+pub fn cpu_hierarchy() -> Result<Hierarchy, EnforceError> {
+    Hierarchy::with_controller(&Root::host(), "cpu")
+        .map_err(EnforceError::file("/proc/self/mounts"))?
         .ok_or(EnforceError::NoHierarchy)
-    }
-
-    fn among(mounts: &str, controllers: impl Fn(&Path) -> String) -> Option<Self> {
-        let mut found = None;
-        for line in mounts.lines() {
-            let mut words = line.split(' ').skip(1);
-            let (Some(root), Some(kind), Some(options)) =
-                (words.next(), words.next(), words.next())
-            else {
-                continue;
-            };
-            let root = PathBuf::from(root);
-            let has = |mut names: std::str::SplitWhitespace<'_>| names.any(|name| name == "cpu");
-            if kind == "cgroup2" && has(controllers(&root).split_whitespace()) {
-                return Some(Self {
-                    root,
-                    version: Version::V2,
-                });
-            }
-            if kind == "cgroup" && options.split(',').any(|name| name == "cpu") {
-                found = Some(Self {
-                    root,
-                    version: Version::V1,
-                });
-            }
-        }
-        found
-    }
 }
 
 /// What limits a cgroup.
@@ -265,22 +216,6 @@ fn parse_max(text: &str) -> Option<Max> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_hierarchy_is_the_one_with_the_cpu_controller() {
-        let mounts = "proc /proc proc rw 0 0\n\
-            cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,nosuid,cpu,cpuacct 0 0\n\
-            cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        let with = |names: &'static str| Hierarchy::among(mounts, move |_| names.to_owned());
-        let found = with("blkio").unwrap();
-        assert_eq!(found.version, Version::V1);
-        assert_eq!(found.root, Path::new("/sys/fs/cgroup/cpu,cpuacct"));
-        assert_eq!(with("cpuset cpu io").unwrap().version, Version::V2);
-        assert_eq!(
-            Hierarchy::among("x /y cgroup rw,cpuset 0 0\n", |_| String::new()),
-            None
-        );
-    }
 
     #[test]
     fn limits_are_read_as_the_kernel_writes_them() {

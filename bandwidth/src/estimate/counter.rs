@@ -51,6 +51,17 @@ pub struct CounterSpec {
     pub stopped_after_ms: f64,
 }
 
+impl CounterSpec {
+    /// A counter of a simulated device: it does not wrap, and stops for a second at most.
+    pub fn simulated() -> Self {
+        Self {
+            bits: 64,
+            max_bytes_s: 1e12,
+            stopped_after_ms: 1000.0,
+        }
+    }
+}
+
 /// Validates the readings of one group.
 #[derive(Clone, Debug)]
 pub struct Follower {

@@ -109,11 +109,7 @@ impl Control {
             average: vec![0.0; tasks],
             estimator: Estimator::new(EstimateSettings {
                 half_life_ms: 10.0,
-                counter_spec: CounterSpec {
-                    bits: 64,
-                    max_bytes_s: 1e12,
-                    stopped_after_ms: 1000.0,
-                },
+                counter_spec: CounterSpec::simulated(),
                 write_allocate: true,
                 learn_half_life_ms: 0.0,
             }),

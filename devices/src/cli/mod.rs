@@ -11,22 +11,12 @@ use std::io::Write;
 
 pub use arguments::DevicesCommand;
 
+use dormouse_system::exit::{DONE, FAILED, INTERRUPTED, LACKING, USAGE};
+
 use crate::apply::ApplyError;
 use crate::model::FileError;
 use crate::read::ReadError;
 use crate::record::RecordError;
-
-/// Done.
-const DONE: u8 = 0;
-/// Something failed.
-const FAILED: u8 = 1;
-/// Wrong usage.
-const USAGE: u8 = 2;
-/// This machine lacks something.
-const LACKING: u8 = 3;
-
-/// Ctrl-C, as shells report it.
-const INTERRUPTED: u8 = 130;
 
 /// An error of a verb, as the user sees it.
 #[derive(Debug, thiserror::Error)]

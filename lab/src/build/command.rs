@@ -78,12 +78,11 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_program_its_status_and_its_last_words() {
-        let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("log");
+        let log = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&log, "words of an earlier program\n").unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "seq 1000; echo the hook does not apply >&2; exit 7"]);
-        let error = run(&mut command, "build the firmware", &log)
+        let error = run(&mut command, "build the firmware", log.path())
             .unwrap_err()
             .to_string();
         for part in [

@@ -1,8 +1,11 @@
 //! `dormouse lab build`.
 
+use std::fmt::Display;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use serde::Serialize;
 
 use crate::build::{self, BuildOptions, Checked, Flavour};
 use crate::error::LabError;
@@ -42,18 +45,13 @@ pub(super) fn verb(args: &BuildArgs, json: bool) -> Result<ExitCode, LabError> {
     }
     let artefacts = build::build(&options, &terminal)?;
     terminal.finish();
-    if json {
-        print_json(&artefacts)?;
-    } else {
-        for step in &artefacts.steps {
-            println!("{step}");
-        }
-        println!("kernel    {}", artefacts.kernel_release);
-        println!("firmware  {}", artefacts.firmware_rom.display());
-        println!("module    {}", artefacts.module.display());
-        println!("root disk {}", artefacts.rootfs.display());
-    }
-    Ok(ExitCode::SUCCESS)
+    let release = &artefacts.kernel_release;
+    let parts = [
+        ("firmware", &artefacts.firmware_rom),
+        ("module", &artefacts.module),
+        ("root disk", &artefacts.rootfs),
+    ];
+    show(&artefacts, &artefacts.steps, release, &parts, json)
 }
 
 fn devices_verb(
@@ -64,14 +62,29 @@ fn devices_verb(
 ) -> Result<ExitCode, LabError> {
     let artefacts = build::build_devices(options, checked, terminal)?;
     terminal.finish();
+    let parts = [("image", &artefacts.kernel)];
+    let release = &artefacts.kernel_release;
+    show(&artefacts, &artefacts.steps, release, &parts, json)
+}
+
+/// Prints what was built: as JSON, or the steps and where the parts are.
+fn show(
+    artefacts: &impl Serialize,
+    steps: &[impl Display],
+    kernel_release: &str,
+    parts: &[(&str, &PathBuf)],
+    json: bool,
+) -> Result<ExitCode, LabError> {
     if json {
-        print_json(&artefacts)?;
-    } else {
-        for step in &artefacts.steps {
-            println!("{step}");
-        }
-        println!("kernel    {}", artefacts.kernel_release);
-        println!("image     {}", artefacts.kernel.display());
+        print_json(artefacts)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for step in steps {
+        println!("{step}");
+    }
+    println!("{:<10}{kernel_release}", "kernel");
+    for (name, path) in parts {
+        println!("{name:<10}{}", path.display());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -16,8 +16,8 @@ use crate::error::{Doing, LabError};
 use crate::faults::power_cut::{FAULTS, Fault};
 use crate::faults::tamper::{TAMPERS, Tamper};
 use crate::machine::gpf::Gpf;
-use crate::size::Size;
 use crate::terminal::Terminal;
+use dormouse_system::arguments::Size;
 
 /// Arguments of `lab cycle`.
 #[derive(Debug, Args)]

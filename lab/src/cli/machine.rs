@@ -10,8 +10,8 @@ use crate::emulator::qemu::{Firmware, Parts};
 use crate::error::LabError;
 use crate::machine::gpf::Gpf;
 use crate::machine::{MachineConfig, machine_folder};
-use crate::size::Size;
 use crate::terminal::Terminal;
+use dormouse_system::arguments::Size;
 
 /// Which machine, and what it is made of.
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use dormouse_guest::protocol::HardToMovePlan;
 use dormouse_guest::protocol::hard_to_move_kinds::{HARD_TO_MOVE_KINDS, by_name};
 
 use crate::error::LabError;
-use crate::size::Size;
+use dormouse_system::arguments::Size;
 
 /// Enough pages to be counted, few enough to be quick in an emulated machine.
 const USUAL_BYTES: u64 = 4 << 20;

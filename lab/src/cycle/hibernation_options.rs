@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::size::Size;
+use dormouse_system::arguments::Size;
 
 /// How the machine is put to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cycle::hibernation_options::Mode;
-use crate::size::Size;
+use dormouse_system::arguments::Size;
 
 /// How a cycle ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

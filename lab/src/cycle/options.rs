@@ -10,7 +10,7 @@ use crate::cycle::method::SleepMethod;
 use crate::faults::power_cut::{Expected, Fault};
 use crate::faults::tamper::Tamper;
 use crate::machine::gpf::Gpf;
-use crate::size::Size;
+use dormouse_system::arguments::Size;
 
 /// The option of `dormouse sleep` that takes the risk.
 const ACCEPT_VOLATILE: &str = "--accept-volatile";

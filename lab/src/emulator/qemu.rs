@@ -358,7 +358,7 @@ pub fn spawn(launch: &Launch, log: &Path) -> Result<(Child, Lines), LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::size::Size;
+    use dormouse_system::arguments::Size;
 
     fn text(dram_mib: u64, firmware: Firmware, fault: Option<&str>) -> String {
         let config = MachineConfig::new(Size::mib(dram_mib), Size::mib(2048), 2).unwrap();

@@ -14,8 +14,8 @@ use crate::emulator::qemu::{Firmware, Parts};
 use crate::error::LabError;
 use crate::machine::MachineConfig;
 use crate::machine::gpf::Gpf;
-use crate::size::Size;
 use crate::terminal::Terminal;
+use dormouse_system::arguments::Size;
 
 const DRAM: Size = Size::mib(1024);
 const CXL: Size = Size::mib(2048);

@@ -21,9 +21,9 @@ use clap::Args;
 use crate::build::{BuildOptions, StockKernel, stock_kernels};
 use crate::error::LabError;
 use crate::machine::machine_folder;
-use crate::size::Size;
 use crate::terminal::Terminal;
 use crate::terminal::print_json;
+use dormouse_system::arguments::Size;
 use results::{Results, Row, Verdict};
 
 pub use features::lacks;

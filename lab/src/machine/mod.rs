@@ -27,7 +27,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Doing, LabError};
-use crate::size::Size;
+use dormouse_system::arguments::Size;
 use gpf::Gpf;
 
 /// Where machines live if no other folder is named.

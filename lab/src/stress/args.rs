@@ -16,9 +16,9 @@ use crate::emulator::qemu::Parts;
 use crate::error::LabError;
 use crate::machine::MachineConfig;
 use crate::machine::machine_folder;
-use crate::size::Size;
 use crate::terminal::Terminal;
 use crate::terminal::print_json;
+use dormouse_system::arguments::Size;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \

@@ -6,7 +6,7 @@ use super::class::Class;
 use super::phase::Phase;
 use super::span::Span;
 use crate::cycle::line::Outcome;
-use crate::size::Size;
+use dormouse_system::arguments::Size;
 
 /// One cycle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use dormouse_guest::protocol::stress::{Place, StressPlan};
 
 use super::dice::Dice;
 use super::inject::Injection;
-use crate::size::Size;
+use dormouse_system::arguments::Size;
 
 /// When pages migrate back after waking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

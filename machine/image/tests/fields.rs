@@ -68,183 +68,61 @@ impl Image {
 type Corrupt = fn(&mut Header);
 
 /// Each field with a wrong value in an otherwise valid, sealed, suspended image.
+// A row for each corruption.
+#[rustfmt::skip]
 const FIELDS: &[(&str, Corrupt, Reason)] = &[
     ("magic", |h| h.magic ^= 1, Reason::MAGIC),
     ("version", |h| h.version += 1, Reason::VERSION),
     ("header_bytes", |h| h.header_bytes *= 2, Reason::HEADER_SIZE),
     ("generation", |h| h.generation += 7, Reason::OK),
-    (
-        "state",
-        |h| h.state = sys::DORMOUSE_STATE_COUNT,
-        Reason::STATE,
-    ),
+    ("state", |h| h.state = sys::DORMOUSE_STATE_COUNT, Reason::STATE),
     ("state", |h| h.state = u32::MAX, Reason::STATE),
     ("flags", |h| h.flags = 1, Reason::FLAGS),
     ("flags", |h| h.flags = 1 << 31, Reason::FLAGS),
     ("cxl_base", |h| h.cxl_base += 4096, Reason::CXL_SIZE),
     ("cxl_bytes", |h| h.cxl_bytes -= 4096, Reason::CXL_SIZE),
-    (
-        "reserved_bytes",
-        |h| h.reserved_bytes *= 2,
-        Reason::CXL_SIZE,
-    ),
+    ("reserved_bytes", |h| h.reserved_bytes *= 2, Reason::CXL_SIZE),
     ("dram_bytes", |h| h.dram_bytes += 4096, Reason::DRAM_SIZE),
     ("dram_pages", |h| h.dram_pages -= 1, Reason::DRAM_SIZE),
-    (
-        "memory_map_digest",
-        |h| h.memory_map_digest ^= 1,
-        Reason::MEMORY_MAP,
-    ),
+    ("memory_map_digest", |h| h.memory_map_digest ^= 1, Reason::MEMORY_MAP),
     ("device_serial", |h| h.device_serial += 1, Reason::DEVICE),
-    (
-        "dirty_shutdown_count",
-        |h| h.dirty_shutdown_count += 1,
-        Reason::DIRTY_SHUTDOWN,
-    ),
-    (
-        "dram_bitmap_offset",
-        |h| h.dram_bitmap_offset += 4,
-        Reason::LAYOUT,
-    ),
-    (
-        "dram_bitmap_offset",
-        |h| h.dram_bitmap_offset = 0,
-        Reason::LAYOUT,
-    ),
-    (
-        "dram_bitmap_offset",
-        |h| h.dram_bitmap_offset = h.cxl_bitmap_offset,
-        Reason::LAYOUT,
-    ),
-    (
-        "dram_bitmap_offset",
-        |h| h.dram_bitmap_offset = h.data_offset,
-        Reason::LAYOUT,
-    ),
-    (
-        "dram_bitmap_offset",
-        |h| h.dram_bitmap_offset = u64::MAX - 7,
-        Reason::LAYOUT,
-    ),
-    (
-        "dram_bitmap_offset",
-        |h| h.dram_bitmap_offset += 8,
-        Reason::BITMAP_DIGEST,
-    ),
-    (
-        "dram_bitmap_bytes",
-        |h| h.dram_bitmap_bytes -= 8,
-        Reason::LAYOUT,
-    ),
-    (
-        "dram_bitmap_bytes",
-        |h| h.dram_bitmap_bytes += 4,
-        Reason::LAYOUT,
-    ),
-    (
-        "dram_bitmap_bytes",
-        |h| h.dram_bitmap_bytes += 8,
-        Reason::BITMAP_DIGEST,
-    ),
-    (
-        "dram_bitmap_bytes",
-        |h| h.dram_bitmap_bytes = 0,
-        Reason::LAYOUT,
-    ),
-    (
-        "dram_bitmap_bytes",
-        |h| h.dram_bitmap_bytes = u64::MAX - 7,
-        Reason::LAYOUT,
-    ),
-    (
-        "dram_bitmap_digest",
-        |h| h.dram_bitmap_digest ^= 1 << 40,
-        Reason::BITMAP_DIGEST,
-    ),
-    (
-        "cxl_bitmap_offset",
-        |h| h.cxl_bitmap_offset += 4,
-        Reason::LAYOUT,
-    ),
-    (
-        "cxl_bitmap_offset",
-        |h| h.cxl_bitmap_offset = 8192,
-        Reason::LAYOUT,
-    ),
-    (
-        "cxl_bitmap_offset",
-        |h| h.cxl_bitmap_offset = h.dram_bitmap_offset + 8,
-        Reason::LAYOUT,
-    ),
-    (
-        "cxl_bitmap_offset",
-        |h| h.cxl_bitmap_offset = u64::MAX - 7,
-        Reason::LAYOUT,
-    ),
-    (
-        "cxl_bitmap_bytes",
-        |h| h.cxl_bitmap_bytes -= 8,
-        Reason::LAYOUT,
-    ),
-    (
-        "cxl_bitmap_bytes",
-        |h| h.cxl_bitmap_bytes += 4,
-        Reason::LAYOUT,
-    ),
-    (
-        "cxl_bitmap_bytes",
-        |h| h.cxl_bitmap_bytes = u64::MAX - 7,
-        Reason::LAYOUT,
-    ),
-    (
-        "cxl_bitmap_digest",
-        |h| h.cxl_bitmap_digest ^= 1,
-        Reason::BITMAP_DIGEST,
-    ),
+    ("dirty_shutdown_count", |h| h.dirty_shutdown_count += 1, Reason::DIRTY_SHUTDOWN),
+    ("dram_bitmap_offset", |h| h.dram_bitmap_offset += 4, Reason::LAYOUT),
+    ("dram_bitmap_offset", |h| h.dram_bitmap_offset = 0, Reason::LAYOUT),
+    ("dram_bitmap_offset", |h| h.dram_bitmap_offset = h.cxl_bitmap_offset, Reason::LAYOUT),
+    ("dram_bitmap_offset", |h| h.dram_bitmap_offset = h.data_offset, Reason::LAYOUT),
+    ("dram_bitmap_offset", |h| h.dram_bitmap_offset = u64::MAX - 7, Reason::LAYOUT),
+    ("dram_bitmap_offset", |h| h.dram_bitmap_offset += 8, Reason::BITMAP_DIGEST),
+    ("dram_bitmap_bytes", |h| h.dram_bitmap_bytes -= 8, Reason::LAYOUT),
+    ("dram_bitmap_bytes", |h| h.dram_bitmap_bytes += 4, Reason::LAYOUT),
+    ("dram_bitmap_bytes", |h| h.dram_bitmap_bytes += 8, Reason::BITMAP_DIGEST),
+    ("dram_bitmap_bytes", |h| h.dram_bitmap_bytes = 0, Reason::LAYOUT),
+    ("dram_bitmap_bytes", |h| h.dram_bitmap_bytes = u64::MAX - 7, Reason::LAYOUT),
+    ("dram_bitmap_digest", |h| h.dram_bitmap_digest ^= 1 << 40, Reason::BITMAP_DIGEST),
+    ("cxl_bitmap_offset", |h| h.cxl_bitmap_offset += 4, Reason::LAYOUT),
+    ("cxl_bitmap_offset", |h| h.cxl_bitmap_offset = 8192, Reason::LAYOUT),
+    ("cxl_bitmap_offset", |h| h.cxl_bitmap_offset = h.dram_bitmap_offset + 8, Reason::LAYOUT),
+    ("cxl_bitmap_offset", |h| h.cxl_bitmap_offset = u64::MAX - 7, Reason::LAYOUT),
+    ("cxl_bitmap_bytes", |h| h.cxl_bitmap_bytes -= 8, Reason::LAYOUT),
+    ("cxl_bitmap_bytes", |h| h.cxl_bitmap_bytes += 4, Reason::LAYOUT),
+    ("cxl_bitmap_bytes", |h| h.cxl_bitmap_bytes = u64::MAX - 7, Reason::LAYOUT),
+    ("cxl_bitmap_digest", |h| h.cxl_bitmap_digest ^= 1, Reason::BITMAP_DIGEST),
     ("data_offset", |h| h.data_offset -= 1, Reason::LAYOUT),
     ("data_offset", |h| h.data_offset -= 4096, Reason::LAYOUT),
-    (
-        "data_offset",
-        |h| h.data_offset = h.reserved_bytes + 4096,
-        Reason::LAYOUT,
-    ),
+    ("data_offset", |h| h.data_offset = h.reserved_bytes + 4096, Reason::LAYOUT),
     ("data_offset", |h| h.data_offset = !4095, Reason::LAYOUT),
     ("data_offset", |h| h.data_offset = 0, Reason::LAYOUT),
-    (
-        "request_pages",
-        |h| h.request_pages -= 1,
-        Reason::SAVED_COUNT,
-    ),
+    ("request_pages", |h| h.request_pages -= 1, Reason::SAVED_COUNT),
     ("saved_pages", |h| h.saved_pages += 1, Reason::SAVED_COUNT),
     ("saved_digest", |h| h.saved_digest ^= 1, Reason::OK), // the copy finds it
     ("restored_pages", |h| h.restored_pages = 1, Reason::OK),
     ("wake_vector", |h| h.wake_vector = 0, Reason::WAKE_VECTOR),
-    (
-        "wake_vector",
-        |h| h.wake_vector = 0x10_0000,
-        Reason::WAKE_VECTOR,
-    ),
-    (
-        "wake_vector",
-        |h| h.wake_vector = 0x9_8fff,
-        Reason::WAKE_VECTOR,
-    ), // page not saved
-    (
-        "wake_vector",
-        |h| h.wake_vector = 0xa_0000,
-        Reason::WAKE_VECTOR,
-    ), // not RAM
-    (
-        "wake_vector",
-        |h| h.wake_vector = u64::MAX,
-        Reason::WAKE_VECTOR,
-    ),
+    ("wake_vector", |h| h.wake_vector = 0x10_0000, Reason::WAKE_VECTOR),
+    ("wake_vector", |h| h.wake_vector = 0x9_8fff, Reason::WAKE_VECTOR), // page not saved
+    ("wake_vector", |h| h.wake_vector = 0xa_0000, Reason::WAKE_VECTOR), // not RAM
+    ("wake_vector", |h| h.wake_vector = u64::MAX, Reason::WAKE_VECTOR),
     ("restore_attempts", |h| h.restore_attempts = 7, Reason::OK),
-    (
-        "restore_attempts",
-        |h| h.restore_attempts = 8,
-        Reason::ATTEMPTS,
-    ),
+    ("restore_attempts", |h| h.restore_attempts = 8, Reason::ATTEMPTS),
     ("kind", |h| h.kind = 1, Reason::KIND),
     ("kind", |h| h.kind = 2, Reason::FLAGS),
     ("snapshot", |h| h.snapshot.kernel_digest = 1, Reason::FLAGS),
@@ -262,56 +140,20 @@ const FIELDS: &[(&str, Corrupt, Reason)] = &[
     ("user_check", |h| h.user_check = 0, Reason::OK),
     ("user_check", |h| h.user_check = 3, Reason::FLAGS),
     ("user_check", |h| h.user_check = u32::MAX, Reason::FLAGS),
-    (
-        "user_table_offset",
-        |h| h.user_table_offset += 4,
-        Reason::LAYOUT,
-    ),
-    (
-        "user_table_offset",
-        |h| h.user_table_offset = h.cxl_bitmap_offset,
-        Reason::LAYOUT,
-    ),
-    (
-        "user_table_offset",
-        |h| h.user_table_offset = h.dram_bitmap_offset,
-        Reason::LAYOUT,
-    ),
-    (
-        "user_table_offset",
-        |h| h.user_table_offset = u64::MAX - 7,
-        Reason::LAYOUT,
-    ),
-    (
-        "user_table_offset",
-        |h| h.user_table_offset = h.data_offset,
-        Reason::LAYOUT,
-    ),
-    (
-        "user_table_bytes",
-        |h| h.user_table_bytes -= 8,
-        Reason::LAYOUT,
-    ),
-    (
-        "user_table_bytes",
-        |h| h.user_table_bytes = u64::MAX - 7,
-        Reason::LAYOUT,
-    ),
-    (
-        "user_table_digest",
-        |h| h.user_table_digest ^= 1,
-        Reason::BITMAP_DIGEST,
-    ),
+    ("user_table_offset", |h| h.user_table_offset += 4, Reason::LAYOUT),
+    ("user_table_offset", |h| h.user_table_offset = h.cxl_bitmap_offset, Reason::LAYOUT),
+    ("user_table_offset", |h| h.user_table_offset = h.dram_bitmap_offset, Reason::LAYOUT),
+    ("user_table_offset", |h| h.user_table_offset = u64::MAX - 7, Reason::LAYOUT),
+    ("user_table_offset", |h| h.user_table_offset = h.data_offset, Reason::LAYOUT),
+    ("user_table_bytes", |h| h.user_table_bytes -= 8, Reason::LAYOUT),
+    ("user_table_bytes", |h| h.user_table_bytes = u64::MAX - 7, Reason::LAYOUT),
+    ("user_table_digest", |h| h.user_table_digest ^= 1, Reason::BITMAP_DIGEST),
     ("user_groups", |h| h.user_groups += 1, Reason::OK), // for people
     ("user_pages", |h| h.user_pages = u64::MAX, Reason::OK),
     ("encryption", |h| h.encryption.algorithm = 1, Reason::FLAGS),
     ("encryption", |h| h.encryption.key_id[31] = 1, Reason::FLAGS),
     ("encryption", |h| h.encryption.tag[0] = 1, Reason::FLAGS),
-    (
-        "encryption",
-        |h| h.encryption.tag_table_bytes = 1,
-        Reason::FLAGS,
-    ),
+    ("encryption", |h| h.encryption.tag_table_bytes = 1, Reason::FLAGS),
     ("reserved", |h| h.reserved[3407] = 1, Reason::OK),
 ];
 

@@ -129,6 +129,8 @@ type Corrupt = fn(&mut Header);
 #[test]
 fn each_corrupted_field_of_a_snapshot_s_header_is_refused_by_name() {
     let asleep = asleep();
+    // A row for each corruption.
+    #[rustfmt::skip]
     let fields: &[(&str, Corrupt, Reason)] = &[
         ("magic", |h| h.magic ^= 1, Reason::MAGIC),
         ("version", |h| h.version -= 1, Reason::VERSION),
@@ -142,81 +144,25 @@ fn each_corrupted_field_of_a_snapshot_s_header_is_refused_by_name() {
         ("cxl_bytes", |h| h.cxl_bytes *= 2, Reason::CXL_SIZE),
         ("reserved_bytes", |h| h.reserved_bytes = 0, Reason::CXL_SIZE),
         ("dram_bytes", |h| h.dram_bytes += 1, Reason::DRAM_SIZE),
-        (
-            "memory_map_digest",
-            |h| h.memory_map_digest ^= 1,
-            Reason::MEMORY_MAP,
-        ),
+        ("memory_map_digest", |h| h.memory_map_digest ^= 1, Reason::MEMORY_MAP),
         ("device_serial", |h| h.device_serial ^= 1, Reason::DEVICE),
-        (
-            "dirty_shutdown_count",
-            |h| h.dirty_shutdown_count += 1,
-            Reason::DIRTY_SHUTDOWN,
-        ),
-        (
-            "cxl_bitmap_offset",
-            |h| h.cxl_bitmap_offset += 8,
-            Reason::LAYOUT,
-        ),
-        (
-            "cxl_bitmap_bytes",
-            |h| h.cxl_bitmap_bytes = u64::MAX,
-            Reason::LAYOUT,
-        ),
-        (
-            "cxl_bitmap_digest",
-            |h| h.cxl_bitmap_digest ^= 1,
-            Reason::BITMAP_DIGEST,
-        ),
-        (
-            "user_table_offset",
-            |h| h.user_table_offset = u64::MAX,
-            Reason::LAYOUT,
-        ),
-        (
-            "user_table_digest",
-            |h| h.user_table_digest ^= 1,
-            Reason::BITMAP_DIGEST,
-        ),
+        ("dirty_shutdown_count", |h| h.dirty_shutdown_count += 1, Reason::DIRTY_SHUTDOWN),
+        ("cxl_bitmap_offset", |h| h.cxl_bitmap_offset += 8, Reason::LAYOUT),
+        ("cxl_bitmap_bytes", |h| h.cxl_bitmap_bytes = u64::MAX, Reason::LAYOUT),
+        ("cxl_bitmap_digest", |h| h.cxl_bitmap_digest ^= 1, Reason::BITMAP_DIGEST),
+        ("user_table_offset", |h| h.user_table_offset = u64::MAX, Reason::LAYOUT),
+        ("user_table_digest", |h| h.user_table_digest ^= 1, Reason::BITMAP_DIGEST),
         ("data_offset", |h| h.data_offset = 0, Reason::LAYOUT),
         ("saved_pages", |h| h.saved_pages = 1 << 40, Reason::NO_SPACE),
         ("saved_pages", |h| h.saved_pages = 2, Reason::SAVED_COUNT),
-        (
-            "request_pages",
-            |h| h.request_pages = 4,
-            Reason::SAVED_COUNT,
-        ),
-        (
-            "restore_attempts",
-            |h| h.restore_attempts = 8,
-            Reason::ATTEMPTS,
-        ),
-        (
-            "kernel_digest",
-            |h| h.snapshot.kernel_digest ^= 1,
-            Reason::KERNEL,
-        ),
-        (
-            "firmware_map",
-            |h| h.snapshot.firmware_map_digest ^= 1,
-            Reason::MEMORY_MAP,
-        ),
+        ("request_pages", |h| h.request_pages = 4, Reason::SAVED_COUNT),
+        ("restore_attempts", |h| h.restore_attempts = 8, Reason::ATTEMPTS),
+        ("kernel_digest", |h| h.snapshot.kernel_digest ^= 1, Reason::KERNEL),
+        ("firmware_map", |h| h.snapshot.firmware_map_digest ^= 1, Reason::MEMORY_MAP),
         ("node_base", |h| h.snapshot.node_base = 0, Reason::CXL_SIZE),
-        (
-            "node_bytes",
-            |h| h.snapshot.node_bytes += 1,
-            Reason::CXL_SIZE,
-        ),
-        (
-            "present_pages",
-            |h| h.snapshot.present_pages += 1,
-            Reason::DRAM_SIZE,
-        ),
-        (
-            "node_present_pages",
-            |h| h.snapshot.node_present_pages = u64::MAX,
-            Reason::DRAM_SIZE,
-        ),
+        ("node_bytes", |h| h.snapshot.node_bytes += 1, Reason::CXL_SIZE),
+        ("present_pages", |h| h.snapshot.present_pages += 1, Reason::DRAM_SIZE),
+        ("node_present_pages", |h| h.snapshot.node_present_pages = u64::MAX, Reason::DRAM_SIZE),
     ];
     for (name, corrupt, expected) in fields {
         let mut header = asleep.header.clone();

@@ -39,13 +39,11 @@ pub fn take(root: &Root) -> Vec<ProcessHotness> {
 mod tests {
     use super::*;
     use crate::hotness::HotRange;
+    use crate::tests::{machine_in_boot, reboot};
 
     #[test]
     fn hotness_is_given_out_once_and_only_in_the_boot_that_saved_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::at(directory.path());
-        let boot = |id: &str| root.create("proc/sys/kernel/random/boot_id", id).unwrap();
-        boot("one\n");
+        let (_directory, root) = machine_in_boot("one");
         let hotness = vec![ProcessHotness {
             pid: 7,
             start_ticks: 8,
@@ -59,7 +57,7 @@ mod tests {
         assert_eq!(take(&root), hotness);
         assert_eq!(take(&root), [], "it is given out once");
         save(&root, &hotness);
-        boot("two\n");
+        reboot(&root, "two");
         assert_eq!(take(&root), []);
     }
 }

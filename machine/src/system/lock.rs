@@ -73,11 +73,11 @@ pub fn take(root: &Root, verb: &str, interrupt: bool) -> Result<Lock, SleepError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::machine_in_boot;
 
     #[test]
     fn a_second_holder_gets_the_pid_of_the_first() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::at(directory.path());
+        let (_directory, root) = machine_in_boot("one");
         let held = take(&root, "sleep", true).unwrap();
         let error = take(&root, "migrate-back", false).unwrap_err();
         assert!(error.to_string().contains(&std::process::id().to_string()));

@@ -54,13 +54,11 @@ pub fn remove(root: &Root) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::{machine_in_boot, reboot};
 
     #[test]
     fn a_state_of_an_earlier_boot_is_ignored() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::at(directory.path());
-        let boot = |id: &str| root.create("proc/sys/kernel/random/boot_id", id).unwrap();
-        boot("one\n");
+        let (_directory, root) = machine_in_boot("one");
         let state = State {
             boot_id: "one".into(),
             node: 1,
@@ -68,7 +66,7 @@ mod tests {
         };
         save(&root, &state);
         assert_eq!(load(&root), Some(state));
-        boot("two\n");
+        reboot(&root, "two");
         assert_eq!(load(&root), None);
     }
 }

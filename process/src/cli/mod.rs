@@ -10,21 +10,12 @@ use std::io::Write;
 
 pub use arguments::ProcessCommand;
 
+use dormouse_system::exit::{DIFFERS, DONE, FAILED, LACKING, USAGE};
+
 use crate::persist::PersistError;
 use crate::restore::{self, lazy::FillError};
 use crate::store::StoreError;
 use crate::tracker::TrackerError;
-
-/// Done.
-const DONE: u8 = 0;
-/// Something failed.
-const FAILED: u8 = 1;
-/// Wrong usage.
-const USAGE: u8 = 2;
-/// This machine lacks something.
-const LACKING: u8 = 3;
-/// Data differ from their checksums.
-const DIFFERS: u8 = 4;
 
 /// An error of a verb, as the user sees it.
 #[derive(Debug, thiserror::Error)]

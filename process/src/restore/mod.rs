@@ -38,6 +38,7 @@ mod socket_calls;
 mod sockets;
 mod start;
 mod stub;
+mod stub_code;
 mod tcp;
 mod undo;
 

@@ -16,11 +16,12 @@
 //! All lists are written before the first process exists. The tracker waits for counters, opens
 //! gates between phases, and reads which operation failed.
 
-use std::arch::global_asm;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use super::stub_code;
 
 const PAGE: usize = 4096;
 /// Address space for lists. Only what is written takes memory.
@@ -32,103 +33,6 @@ const OPERATION_BYTES: usize = 96;
 const END: u64 = u64::MAX;
 const WAIT: u64 = u64::MAX - 1;
 const REPORT: u64 = u64::MAX - 2;
-
-/// Counts an event in the control block, and wakes the tracker (`futex(FUTEX_WAKE)`).
-macro_rules! count_event {
-    () => {
-        "lock inc dword ptr [r12 + 8]
-         lea rdi, [r12 + 8]
-         mov eax, 202
-         mov esi, 1
-         mov edx, 0x7fffffff
-         xor r10d, r10d
-         syscall"
-    };
-}
-
-global_asm!(
-    ".pushsection .text.dormouse_stub,\"ax\",@progbits",
-    ".globl dormouse_stub_start",
-    ".globl dormouse_stub_end",
-    "dormouse_stub_start:",
-    // rbx: operation, r12: control block. Nothing else lives across a system call.
-    "20:",
-    "mov rax, [rbx]",
-    "cmp rax, -3",
-    "jae 30f",
-    call_at_rbx!(),
-    // A new task goes on with its own list.
-    "test rax, rax",
-    "jnz 21f",
-    "mov rcx, [rbx + 64]",
-    "test rcx, rcx",
-    "jz 21f",
-    "mov rbx, rcx",
-    "jmp 20b",
-    "21:",
-    "mov [rbx + 88], rax",
-    "mov rcx, [rbx + 56]",
-    "test rcx, rcx",
-    "jz 22f",
-    "mov [rcx], rax",
-    "22:",
-    "mov rcx, [rbx + 72]",
-    "cmp rcx, 1",
-    "je 24f",
-    "cmp rcx, 2",
-    "je 23f",
-    "cmp rax, -4096",
-    "ja 40f",
-    "jmp 24f",
-    "23:",
-    "cmp rax, [rbx + 80]",
-    "jne 40f",
-    "24:",
-    "add rbx, 96",
-    "jmp 20b",
-    // Pseudo-operations.
-    "30:",
-    "je 33f",
-    "cmp rax, -2",
-    "jne 34f",
-    // Wait until the gate is open.
-    "31:",
-    "mov rdi, [rbx + 8]",
-    "cmp dword ptr [rdi], 0",
-    "jne 24b",
-    "mov eax, 202",
-    "xor esi, esi",
-    "xor edx, edx",
-    "xor r10d, r10d",
-    "syscall",
-    "jmp 31b",
-    // Report and go on.
-    "33:",
-    "lock inc dword ptr [r12]",
-    count_event!(),
-    "jmp 24b",
-    // The end: report and park.
-    "34:",
-    "lock inc dword ptr [r12]",
-    "jmp 41f",
-    // Failure: say which operation, and park.
-    "40:",
-    "mov [r12 + 16], rbx",
-    "lock inc dword ptr [r12 + 4]",
-    "41:",
-    count_event!(),
-    "42:",
-    "mov eax, 34",
-    "syscall",
-    "jmp 42b",
-    "dormouse_stub_end:",
-    ".popsection",
-);
-
-unsafe extern "C" {
-    static dormouse_stub_start: u8;
-    static dormouse_stub_end: u8;
-}
 
 /// What the result of an operation must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -306,11 +210,10 @@ impl Region {
         let base = hole + PARKING_BYTES;
         let shared = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         map(base, PAGE + LISTS_BYTES, shared)?;
-        // SAFETY: the two symbols bound the stub in our text; the page was just mapped.
+        let code = stub_code::code();
+        // SAFETY: the page was just mapped, and the code is shorter.
         unsafe {
-            let code = &raw const dormouse_stub_start;
-            let bytes = (&raw const dormouse_stub_end).offset_from(code) as usize;
-            std::ptr::copy_nonoverlapping(code, base as *mut u8, bytes);
+            std::ptr::copy_nonoverlapping(code.as_ptr(), base as *mut u8, code.len());
             if libc::mprotect(base as *mut _, PAGE, libc::PROT_READ | libc::PROT_EXEC) != 0 {
                 return Err(io::Error::last_os_error());
             }

@@ -70,12 +70,6 @@ pub fn table(cycles: &[Cycle]) -> String {
     let size = |value: Option<u64>| value.map_or_else(|| "–".to_owned(), bytes);
     let time = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), seconds);
     for cycle in cycles {
-        let outcome = cycle.outcome.as_deref().unwrap_or("unknown");
-        let reason = cycle
-            .reason
-            .as_deref()
-            .map(|r| format!(": {r}"))
-            .unwrap_or_default();
         let class = if cycle.is_good() { "good" } else { "bad" };
         let pages = match cycle.verified {
             Some(true) => "<span class=\"good\">✓ same</span>",
@@ -88,7 +82,7 @@ pub fn table(cycles: &[Cycle]) -> String {
              <td class=\"n\">{}</td><td>{}</td><td class=\"n\">{}</td><td>{}</td>\
              <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>",
             cycle.cycle,
-            escape_html(&format!("{outcome}{reason}")),
+            escape_html(&cycle.ending()),
             time(cycle.suspend.total_s),
             way_bar(&cycle.suspend, down_s),
             time(cycle.resume.total_s),

@@ -55,13 +55,7 @@ pub fn verdict(timeline: &Timeline, cycles: &[Cycle]) -> (&'static str, String) 
         many => {
             let first_bad = many.iter().find(|cycle| !cycle.is_good());
             let what = first_bad.map_or(String::new(), |cycle| {
-                let outcome = cycle.outcome.as_deref().unwrap_or("unknown");
-                let reason = cycle
-                    .reason
-                    .as_deref()
-                    .map(|r| format!(": {r}"))
-                    .unwrap_or_default();
-                format!("; cycle {}: {outcome}{reason}", cycle.cycle)
+                format!("; cycle {}: {}", cycle.cycle, cycle.ending())
             });
             (
                 "bad",

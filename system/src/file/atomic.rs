@@ -104,11 +104,11 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, max_bytes: u64) -> Result<Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::scratch;
 
     #[test]
     fn a_file_is_replaced_whole_and_nothing_else_is_left() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("a/state.json");
+        let (_directory, path) = scratch("a/state.json");
         for durability in [Durability::Disk, Durability::Readers] {
             replace_json(&path, &vec![1, 2], durability).unwrap();
             replace_json(&path, &vec![3], durability).unwrap();
@@ -121,8 +121,7 @@ mod tests {
 
     #[test]
     fn a_failed_write_keeps_the_old_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("state");
+        let (directory, path) = scratch("state");
         replace(&path, b"old", Durability::Disk).unwrap();
         // A directory stands where the new file would be written.
         fs::create_dir(directory.path().join("state.new")).unwrap();
@@ -136,8 +135,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_damaged_or_too_large_is_told_apart() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("state");
+        let (_directory, path) = scratch("state");
         assert_eq!(read_json::<u32>(&path, 10).unwrap(), None);
         fs::write(&path, "{").unwrap();
         let error = read_json::<u32>(&path, 10).unwrap_err();

@@ -53,11 +53,11 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::file::scratch;
 
     #[test]
     fn a_lock_has_one_holder_at_a_time() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("lock");
+        let (directory, path) = scratch("lock");
         let held = try_lock(&path).unwrap().expect("it is free");
         assert!(try_lock(&path).unwrap().is_none());
         drop(held);
@@ -67,8 +67,7 @@ mod tests {
 
     #[test]
     fn a_waiting_lock_is_taken_when_the_holder_lets_go() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("lock");
+        let (_directory, path) = scratch("lock");
         let held = lock(&path, || panic!("it is free")).unwrap();
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {

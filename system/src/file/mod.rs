@@ -32,3 +32,11 @@ impl FileError {
         }
     }
 }
+
+/// A path of a file that is not there yet, in a temporary directory.
+#[cfg(test)]
+fn scratch(name: &str) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    (directory, path)
+}

@@ -11,7 +11,7 @@ use dormouse_lab::emulator::power::{PowerOn, What};
 use dormouse_lab::emulator::qemu::{Firmware, Parts};
 use dormouse_lab::emulator::qmp::StopCause;
 use dormouse_lab::machine::MachineConfig;
-use dormouse_lab::size::Size;
+use dormouse_system::arguments::Size;
 use dormouse_tests::machine_folder;
 
 use super::packages::{Packages, script, succeeds};

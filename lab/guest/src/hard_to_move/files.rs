@@ -28,32 +28,28 @@ fn file(plan: &Plan) -> Result<(String, File), GuestError> {
     Ok((path, file))
 }
 
-/// What is written to a private mapping is never in the file.
-pub fn private(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
+/// Maps a file and writes other contents; `reaches_file`: they are in the file, too.
+fn mapped(plan: &Plan, flags: i32, reaches_file: bool) -> Result<Box<dyn Kind>, GuestError> {
     let (path, file) = file(plan)?;
-    let mut region = map(plan.bytes, libc::MAP_PRIVATE, Some(file.as_fd()))?;
+    let mut region = map(plan.bytes, flags, Some(file.as_fd()))?;
     let seed = plan.seed.wrapping_add(1);
     region.fill(seed);
     Ok(Box::new(Mapped {
         path,
         region,
         seed,
-        file_seed: plan.seed,
+        file_seed: if reaches_file { seed } else { plan.seed },
     }))
+}
+
+/// What is written to a private mapping is never in the file.
+pub fn private(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
+    mapped(plan, libc::MAP_PRIVATE, false)
 }
 
 /// What is written to a shared mapping is in the file, however late.
 pub fn shared(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
-    let (path, file) = file(plan)?;
-    let mut region = map(plan.bytes, libc::MAP_SHARED, Some(file.as_fd()))?;
-    let seed = plan.seed.wrapping_add(1);
-    region.fill(seed);
-    Ok(Box::new(Mapped {
-        path,
-        region,
-        seed,
-        file_seed: seed,
-    }))
+    mapped(plan, libc::MAP_SHARED, true)
 }
 
 impl Kind for Mapped {

@@ -1,6 +1,6 @@
 //! Data on its way: a full pipe, and a socket whose reader has not read.
 
-use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
@@ -35,15 +35,7 @@ pub fn pipe(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
         ))
         .doing("make the pipe not wait")?;
     }
-    let mut queue: Queue<PipeReader, PipeWriter> = Queue {
-        reader,
-        writer,
-        bytes: 0,
-        limit: plan.bytes,
-        seed: plan.seed,
-    };
-    queue.fill()?;
-    Ok(Box::new(queue))
+    Ok(Box::new(Queue::full(reader, writer, plan)?))
 }
 
 /// What can be queued without privilege is a few hundred KiB; SO_SNDBUFFORCE allows more.
@@ -64,18 +56,22 @@ pub fn socket(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     writer
         .set_nonblocking(true)
         .doing("make the socket not wait")?;
-    let mut queue = Queue {
-        reader,
-        writer,
-        bytes: 0,
-        limit: plan.bytes,
-        seed: plan.seed,
-    };
-    queue.fill()?;
-    Ok(Box::new(queue))
+    Ok(Box::new(Queue::full(reader, writer, plan)?))
 }
 
 impl<R: Read, W: Write> Queue<R, W> {
+    fn full(reader: R, writer: W, plan: &Plan) -> Result<Self, GuestError> {
+        let mut queue = Queue {
+            reader,
+            writer,
+            bytes: 0,
+            limit: plan.bytes,
+            seed: plan.seed,
+        };
+        queue.fill()?;
+        Ok(queue)
+    }
+
     fn fill(&mut self) -> Result<(), GuestError> {
         self.bytes = 0;
         for page in pattern(self.limit, self.seed).chunks(PAGE) {

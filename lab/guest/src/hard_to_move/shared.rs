@@ -47,16 +47,20 @@ pub fn sysv(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     start_readers(words, plan.seed)
 }
 
-/// What `shm_open(3)` makes: a file in /dev/shm.
-pub fn posix(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
-    let path = "/dev/shm/hard-to-move-posix";
-    let file = File::options()
+fn create(path: &str) -> Result<File, GuestError> {
+    File::options()
         .create(true)
         .truncate(true)
         .read(true)
         .write(true)
         .open(path)
-        .doing(format!("create {path}"))?;
+        .doing(format!("create {path}"))
+}
+
+/// What `shm_open(3)` makes: a file in /dev/shm.
+pub fn posix(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
+    let path = "/dev/shm/hard-to-move-posix";
+    let file = create(path)?;
     file.set_len(plan.bytes as u64).doing("size it")?;
     let region: &'static mut Region = Box::leak(Box::new(map(
         plan.bytes,
@@ -86,13 +90,7 @@ pub struct Unmapped {
 /// A file in tmpfs.
 pub fn tmpfs(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     let path = "/dev/shm/hard-to-move-file";
-    let mut file = File::options()
-        .create(true)
-        .truncate(true)
-        .read(true)
-        .write(true)
-        .open(path)
-        .doing(format!("create {path}"))?;
+    let mut file = create(path)?;
     write_pattern(&mut file, plan.bytes, plan.seed).doing(format!("write {path}"))?;
     Ok(Box::new(Unmapped {
         file,

@@ -35,11 +35,7 @@ pub fn measure() -> Vec<Passes> {
 fn times(count: u32) -> Summary {
     let mut estimator = Estimator::new(EstimateSettings {
         half_life_ms: 25.0,
-        counter_spec: CounterSpec {
-            bits: 64,
-            max_bytes_s: 1e12,
-            stopped_after_ms: 1000.0,
-        },
+        counter_spec: CounterSpec::simulated(),
         write_allocate: true,
         learn_half_life_ms: 0.0,
     });

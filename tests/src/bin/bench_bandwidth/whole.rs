@@ -10,7 +10,7 @@ use dormouse_bandwidth::daemon::Daemon;
 use dormouse_bandwidth::daemon::config::Config;
 use dormouse_bandwidth::daemon::residence::Watcher;
 use dormouse_bandwidth::daemon::status::{Passes, Schedule, Status};
-use dormouse_bandwidth::enforce::cgroup::Hierarchy;
+use dormouse_bandwidth::enforce::cgroup::{Hierarchy, cpu_hierarchy};
 use dormouse_report::stats::Summary;
 use dormouse_tests::bench::rows::{Better, row, with_bar};
 use serde_json::Value;
@@ -61,7 +61,7 @@ pub fn measure(only: Option<usize>) -> Result<Vec<Whole>, String> {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|error| format!("signals: {error}"))?;
     }
-    let hierarchy = Hierarchy::find().map_err(|error| error.to_string())?;
+    let hierarchy = cpu_hierarchy().map_err(|error| error.to_string())?;
     for left in cgroups::remove_leftovers(&hierarchy) {
         eprintln!("bench: removed {}, left by an earlier run", left.display());
     }
