@@ -66,6 +66,9 @@ mapfile -t devices < <(git ls-files 'devices/kernel/files/*.[ch]' 'devices/kerne
 check devices --strict --ignore \
 	"$ignore,PREFER_KERNEL_TYPES,CAMELCASE,PARENTHESIS_ALIGNMENT,OPEN_ENDED_LINE,MACRO_ARG_UNUSED,MACRO_ARG_REUSE" \
 	-- "${devices[@]}"
+# Function types stand for functions of the kernel that are not exported; a name is shared by two files.
+mapfile -t module < <(git ls-files 'devices/kernel/module/*.[ch]')
+check module --strict --ignore "$ignore,NEW_TYPEDEFS,STATIC_CONST_CHAR_ARRAY" -- "${module[@]}"
 # The schedulers have no headers of a kernel's, so they declare what they call and use C's types.
 mapfile -t schedulers < <(git ls-files 'bandwidth/bpf/*.[ch]')
 check schedulers --strict --ignore "$ignore,PREFER_KERNEL_TYPES,AVOID_EXTERNS,CAMELCASE" -- \

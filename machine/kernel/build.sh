@@ -12,6 +12,9 @@
 # TOOLS-ROOT holds the compiler, make and C library of the kernel's own release, which
 # kbuild's programs may need; make runs with it as its root. Mounts are made in a mount
 # namespace of their own, and end with it.
+#
+# MODULE_SOURCE and MODULE_TREE name another folder with a Makefile, and the target of it that
+# stages the sources (devices/kernel/module/build.sh).
 set -eu
 
 if [ $# -lt 4 ] || [ $# -gt 5 ]; then
@@ -23,7 +26,7 @@ release=$2
 mkdir -p "$3" "$4"
 work=$(realpath "$3")
 output=$(realpath "$4")
-here=$(dirname "$(realpath "$0")")
+source=${MODULE_SOURCE:-$(dirname "$(realpath "$0")")}
 
 headers=$root/usr/src/linux-headers-$release
 common=$(sed -n 's/^include \(.*\)/\1/p' "$headers/Makefile")
@@ -32,7 +35,8 @@ if [ ! -f "$root$common" ]; then
 	exit 1
 fi
 
-make --no-print-directory -C "$here" dkms-tree DEST="$work"
+# shellcheck disable=SC2086 # a target and its variables
+make --no-print-directory -C "$source" ${MODULE_TREE:-dkms-tree} DEST="$work"
 # No BTF for the module: nothing reads it, and it would need pahole.
 if [ $# -eq 5 ]; then
 	tools=$(realpath "$5")
@@ -51,6 +55,6 @@ else
 	make --no-print-directory -C "$headers" -f "$root$common" M="$work" \
 		CONFIG_DEBUG_INFO_BTF_MODULES= modules
 fi
-for module in dormouse dormouse_snapshot; do
-	strip --strip-debug -o "$output/$module.ko" "$work/$module.ko"
+for module in "$work"/*.ko; do
+	strip --strip-debug -o "$output/${module##*/}" "$module"
 done

@@ -34,6 +34,15 @@ pub fn difference(before: &str, after: &str) -> Vec<String> {
     before.symmetric_difference(&after).cloned().collect()
 }
 
+const PACKAGES: [&str; 4] = [
+    "dormouse",
+    "dormouse-dkms",
+    "dormouse-dpm-dkms",
+    "dormouse-firmware",
+];
+/// As DKMS names them.
+const MODULES: [&str; 2] = ["dormouse", "dormouse-dpm"];
+
 struct Chroot {
     root: PathBuf,
 }
@@ -71,7 +80,7 @@ impl Chroot {
     fn copy_in(&self, packages: &Packages, to: &str) {
         let folder = self.root.join("root").join(to);
         fs::create_dir_all(&folder).expect("it can be made");
-        for name in ["dormouse", "dormouse-dkms", "dormouse-firmware"] {
+        for name in PACKAGES {
             let deb = packages.deb(name);
             let target = folder.join(deb.file_name().expect("a file"));
             fs::copy(&deb, target).expect("it can be copied");
@@ -99,11 +108,19 @@ fn packages_install_upgrade_and_purge_without_a_trace() {
     chroot.run("cd /root/first && apt-get install -y ./*.deb");
     assert!(chroot.run("dormouse --version").starts_with("dormouse "));
     let kernel = chroot.run("ls /lib/modules").trim().to_owned();
-    let installed = |version: &str| format!("dormouse/{version}, {kernel}, x86_64: installed");
+    let installed =
+        |module: &str, version: &str| format!("{module}/{version}, {kernel}, x86_64: installed");
     let status = chroot.run("dkms status");
-    assert!(status.contains(&installed(&first.version())), "{status}");
-    let module = chroot.run(&format!("modinfo -k {kernel} -F vermagic dormouse"));
-    assert!(module.starts_with(&kernel), "{module}");
+    for module in MODULES {
+        assert!(
+            status.contains(&installed(module, &first.version())),
+            "{status}"
+        );
+    }
+    for module in ["dormouse", "dormouse_dpm"] {
+        let magic = chroot.run(&format!("modinfo -k {kernel} -F vermagic {module}"));
+        assert!(magic.starts_with(&kernel), "{magic}");
+    }
     let enabled = "find /etc/systemd/system -name '*dormouse*' -o -lname '*dormouse*'";
     assert_eq!(chroot.run(enabled), "", "no unit is enabled");
     chroot.run("systemctl preset dormouse-suspend.service dormouse-home.service");
@@ -122,15 +139,23 @@ fn packages_install_upgrade_and_purge_without_a_trace() {
 
     chroot.run("cd /root/next && apt-get install -y ./*.deb");
     let status = chroot.run("dkms status");
-    assert!(status.contains(&installed(&next.version())), "{status}");
-    assert!(!status.contains(&installed(&first.version())), "{status}");
+    for module in MODULES {
+        assert!(
+            status.contains(&installed(module, &next.version())),
+            "{status}"
+        );
+        assert!(
+            !status.contains(&installed(module, &first.version())),
+            "{status}"
+        );
+    }
     assert_eq!(chroot.run(alias).trim(), suspend, "it is still enabled");
     chroot.run("grep -q DORMOUSE_RATE=1G /etc/dormouse/dormouse.conf");
 
-    chroot.run("apt-get remove -y dormouse dormouse-dkms dormouse-firmware");
+    chroot.run(&format!("apt-get remove -y {}", PACKAGES.join(" ")));
     chroot.run("test ! -L /etc/systemd/system/systemd-suspend.service");
     chroot.run("test -e /etc/dormouse/dormouse.conf && test -d /var/lib/dormouse");
-    chroot.run("dpkg --purge dormouse dormouse-dkms dormouse-firmware");
+    chroot.run(&format!("dpkg --purge {}", PACKAGES.join(" ")));
     let after = chroot.run(&list_files());
     assert_eq!(difference(&before, &after), Vec::<String>::new());
 }

@@ -37,6 +37,10 @@ struct dpm_graph_device {
 	u8 suspended;
 	/* The callback of this phase was called. */
 	bool called;
+	/* The phase of the callback that runs. */
+	u8 phase;
+	/* It is left suspended throughout this transition (direct-complete). */
+	bool left_suspended;
 	/* During the search for the slow devices' neighbours. */
 	u8 spread;
 	/* The threshold variant set its power.async_suspend. */

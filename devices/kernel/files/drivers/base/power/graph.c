@@ -17,7 +17,6 @@
  */
 #include <linux/suspend.h>
 
-#include "power.h"
 #include "graph_internal.h"
 
 #define CREATE_TRACE_POINTS
@@ -37,15 +36,16 @@ static void prepare_devices(struct dpm_graph *graph)
 	for (i = 0; i < graph->core.devices; i++) {
 		struct dpm_graph_node *node = &graph->core.node[i];
 		struct device *dev = graph->device[i];
+		struct dpm_graph_device *gd = graph->of[i];
 
 		/* A driver may wait for a device without a declared dependency. */
 		reinit_completion(&dev->power.completion);
 		node->cost_us = 0;
 		node->wait_us = 0;
-		if (!dpm_graph_takes_part(graph, dev))
+		if (!dpm_graph_takes_part(graph, gd))
 			continue;
-		node->cost_us = dpm_graph_cost_us(dev, graph->phase);
-		node->wait_us = dev->power.graph.cost[graph->phase].wait_us;
+		node->cost_us = dpm_graph_cost_us(dev, gd, graph->phase);
+		node->wait_us = gd->cost[graph->phase].wait_us;
 	}
 }
 
@@ -76,6 +76,20 @@ static void run_phase(struct dpm_graph *graph)
 	device_pm_lock();
 }
 
+/*
+ * A device that was left suspended (direct-complete) stays so. Stock code lets a consumer that
+ * comes later revoke that along a link that orders nothing: the device would then be resumed
+ * without having been suspended.
+ */
+static void keep_left(struct dpm_graph *graph)
+{
+	u32 i;
+
+	for (i = 0; i < graph->core.devices; i++)
+		if (graph->of[i]->left_suspended)
+			graph->device[i]->power.direct_complete = true;
+}
+
 /* A stuck device leaves the lists: dpm_complete() would wait for its lock, perhaps for ever. */
 static void put_stuck_aside(struct dpm_graph *graph)
 {
@@ -86,7 +100,7 @@ static void put_stuck_aside(struct dpm_graph *graph)
 	for (i = 0; i < graph->core.devices; i++) {
 		struct device *dev = graph->device[i];
 
-		if (dev->power.graph.stuck && !list_empty(&dev->power.entry)) {
+		if (graph->of[i]->stuck && !list_empty(&dev->power.entry)) {
 			/* Never given back: its callback may still use it. */
 			get_device(dev);
 			list_del_init(&dev->power.entry);
@@ -95,20 +109,41 @@ static void put_stuck_aside(struct dpm_graph *graph)
 }
 
 /* Decides the mode of this transition, once. */
+void dpm_graph_choose(struct list_head *list)
+{
+	struct dpm_graph *graph = &dpm_graph;
+	enum dpm_graph_mode mode = READ_ONCE(dpm_graph_switches.mode);
+
+	dpm_graph_free(graph);
+	if (mode != DPM_GRAPH_OFF && dpm_graph_know(list)) {
+		pr_warn("PM: no memory for the state of devices: the stock order\n");
+		mode = DPM_GRAPH_OFF;
+	}
+	WRITE_ONCE(graph->mode, mode);
+	if (mode == DPM_GRAPH_THRESHOLD)
+		dpm_graph_spread_async(list, dpm_graph_switches.threshold_us);
+}
+
+void dpm_graph_end(void)
+{
+	struct dpm_graph *graph = &dpm_graph;
+
+	dpm_graph_free(graph);
+	WRITE_ONCE(graph->mode, DPM_GRAPH_OFF);
+}
+
 static void begin_transition(struct dpm_graph *graph, struct list_head *list, int *error)
 {
 	const char *stuck = dpm_graph_stuck_device();
 
-	dpm_graph_free(graph);
-	WRITE_ONCE(graph->mode, READ_ONCE(dpm_graph_switches.mode));
+	if (!DPM_GRAPH_CHOOSES_EARLY)
+		dpm_graph_choose(list);
 	if (stuck) {
 		pr_err("PM: no suspend: %s has not come back from an earlier one\n", stuck);
 		dpm_save_failed_dev(stuck);
 		*error = -EBUSY;
 		WRITE_ONCE(graph->mode, DPM_GRAPH_OFF);
 	}
-	if (graph->mode == DPM_GRAPH_THRESHOLD)
-		dpm_graph_spread_async(list, dpm_graph_switches.threshold_us);
 	if (graph->mode == DPM_GRAPH_GRAPH && dpm_graph_build_from(graph, list)) {
 		pr_warn("PM: no memory for the device graph: one device after the other\n");
 		WRITE_ONCE(graph->mode, DPM_GRAPH_LIST);
@@ -132,6 +167,8 @@ void dpm_graph_down(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_do
 	graph->error = error;
 	list_splice_init(from, to);
 	run_phase(graph);
+	if (phase == DPM_GRAPH_SUSPEND)
+		keep_left(graph);
 	put_stuck_aside(graph);
 }
 
@@ -152,8 +189,6 @@ void dpm_graph_up(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_up_t
 	list_splice_tail_init(from, to);
 	run_phase(graph);
 	put_stuck_aside(graph);
-	if (phase == DPM_GRAPH_RESUME) {
-		dpm_graph_free(graph);
-		WRITE_ONCE(graph->mode, DPM_GRAPH_OFF);
-	}
+	if (phase == DPM_GRAPH_RESUME)
+		dpm_graph_end();
 }

@@ -9,10 +9,15 @@
 #include <linux/pm.h>
 #include <linux/pm_graph.h>
 
-#ifdef CONFIG_PM_GRAPH
+#if IS_ENABLED(CONFIG_PM_GRAPH) || defined(MODULE)
 
+#ifdef MODULE
+typedef void (*dpm_graph_down_t)(struct device *dev, pm_message_t state);
+typedef void (*dpm_graph_up_t)(struct device *dev, pm_message_t state);
+#else
 typedef int (*dpm_graph_down_t)(struct device *dev, pm_message_t state, bool async);
 typedef void (*dpm_graph_up_t)(struct device *dev, pm_message_t state, bool async);
+#endif
 
 /*
  * main.c, with dpm_list_mtx held: takes all devices of @from through the phase and moves them to

@@ -2,11 +2,8 @@
 /* Graph-ordered suspend and resume: the graph of a transition, from parents and device links. */
 #include <linux/device.h>
 #include <linux/mm.h>
-#include <linux/pm-trace.h>
 #include <linux/slab.h>
 
-#include "../base.h"
-#include "power.h"
 #include "graph_internal.h"
 
 /* Edges in the order of discovery; their number is known only afterwards. */
@@ -38,7 +35,7 @@ static int add_edge(struct edges *edges, u32 superior, u32 subordinate)
 
 static bool in_graph(const struct dpm_graph *graph, const struct device *dev)
 {
-	return dev && dev->power.graph.generation == graph->generation;
+	return dev && dpm_graph_of(dev)->generation == graph->generation;
 }
 
 /* A link for sync_state() alone declares no dependency. */
@@ -60,19 +57,19 @@ static int add_link(struct edges *edges, u32 supplier, u32 consumer)
 
 static int add_edges_of(const struct dpm_graph *graph, struct edges *edges, struct device *dev)
 {
-	u32 index = dev->power.graph.index;
+	u32 index = dpm_graph_of(dev)->index;
 	struct device_link *link;
 	int error = 0;
 	int locked;
 
 	if (in_graph(graph, dev->parent))
-		error = add_edge(edges, dev->parent->power.graph.index, index);
+		error = add_edge(edges, dpm_graph_of(dev->parent)->index, index);
 
 	locked = device_links_read_lock();
 	list_for_each_entry_srcu(link, &dev->links.suppliers, c_node,
 				 device_links_read_lock_held())
 		if (!error && dpm_graph_link_counts(link) && in_graph(graph, link->supplier))
-			error = add_link(edges, link->supplier->power.graph.index, index);
+			error = add_link(edges, dpm_graph_of(link->supplier)->index, index);
 	device_links_read_unlock(locked);
 	return error;
 }
@@ -107,7 +104,7 @@ static bool keeps_list_order(struct device *dev)
 			return false;
 		fallthrough;
 	default:
-		return !pm_async_enabled || !dev->power.async_suspend;
+		return !dpm_graph_user_async() || !dev->power.async_suspend;
 	}
 }
 
@@ -117,11 +114,26 @@ static u32 number_devices(struct dpm_graph *graph, struct list_head *list)
 	u32 count = 0;
 
 	list_for_each_entry(dev, list, power.entry) {
-		dev->power.graph.index = count++;
-		dev->power.graph.generation = graph->generation;
-		dev->power.graph.suspended = 0;
+		struct dpm_graph_device *gd = dpm_graph_of(dev);
+
+		if (dpm_graph_is_stranger(dev))
+			continue;
+		gd->index = count++;
+		gd->generation = graph->generation;
+		gd->suspended = 0;
+		gd->left_suspended = false;
 	}
 	return count;
+}
+
+static void free_arrays(struct dpm_graph *graph)
+{
+	kvfree(graph->device);
+	kvfree(graph->of);
+	kvfree(graph->memory);
+	graph->device = NULL;
+	graph->of = NULL;
+	graph->memory = NULL;
 }
 
 int dpm_graph_build_from(struct dpm_graph *graph, struct list_head *list)
@@ -136,20 +148,24 @@ int dpm_graph_build_from(struct dpm_graph *graph, struct list_head *list)
 		graph->generation++;
 	count = number_devices(graph, list);
 	list_for_each_entry(dev, list, power.entry)
-		if (!error)
+		if (!error && !dpm_graph_is_stranger(dev))
 			error = add_edges_of(graph, &edges, dev);
 	if (error)
 		goto free_edges;
 
 	error = -ENOMEM;
 	graph->device = kvcalloc(count + 1, sizeof(*graph->device), GFP_KERNEL);
+	graph->of = kvcalloc(count + 1, sizeof(*graph->of), GFP_KERNEL);
 	graph->memory = kvzalloc(dpm_graph_bytes(count, edges.count), GFP_KERNEL);
-	if (!graph->device || !graph->memory)
+	if (!graph->device || !graph->of || !graph->memory)
 		goto free_arrays;
 
 	dpm_graph_init(&graph->core, graph->memory, count, edges.count);
 	list_for_each_entry(dev, list, power.entry) {
+		if (dpm_graph_is_stranger(dev))
+			continue;
 		graph->core.node[i].ordered = keeps_list_order(dev);
+		graph->of[i] = dpm_graph_of(dev);
 		graph->device[i++] = get_device(dev);
 	}
 	dpm_graph_build(&graph->core, edges.edge, edges.count);
@@ -157,10 +173,7 @@ int dpm_graph_build_from(struct dpm_graph *graph, struct list_head *list)
 	return 0;
 
 free_arrays:
-	kvfree(graph->device);
-	kvfree(graph->memory);
-	graph->device = NULL;
-	graph->memory = NULL;
+	free_arrays(graph);
 free_edges:
 	kvfree(edges.edge);
 	return error;
@@ -174,9 +187,6 @@ void dpm_graph_free(struct dpm_graph *graph)
 		return;
 	for (i = 0; i < graph->core.devices; i++)
 		put_device(graph->device[i]);
-	kvfree(graph->device);
-	kvfree(graph->memory);
-	graph->device = NULL;
-	graph->memory = NULL;
+	free_arrays(graph);
 	graph->core.devices = 0;
 }

@@ -10,8 +10,6 @@
 #include <linux/sched.h>
 #include <linux/sched/cputime.h>
 
-#include "../base.h"
-#include "power.h"
 #include "graph_internal.h"
 
 enum {
@@ -31,15 +29,22 @@ void dpm_graph_set_phase(enum dpm_graph_phase phase, bool is_measured)
 	WRITE_ONCE(measured, is_measured);
 }
 
-void dpm_graph_callback_begin(struct device *dev)
+/* A callback of this phase begins. */
+void dpm_graph_measure(struct device *dev, enum dpm_graph_phase phase)
 {
-	struct dpm_graph_device *gd = &dev->power.graph;
+	struct dpm_graph_device *gd = dpm_graph_of(dev);
 
-	if (!READ_ONCE(measured))
+	if (!READ_ONCE(measured) || !dpm_graph_is_known(gd))
 		return;
 	gd->called = true;
+	gd->phase = phase;
 	gd->start_cpu_ns = task_sched_runtime(current);
 	gd->start_ns = ktime_get_ns();
+}
+
+void dpm_graph_callback_begin(struct device *dev)
+{
+	dpm_graph_measure(dev, READ_ONCE(phase_now));
 }
 
 static u32 moving_average(u32 mean, u32 value)
@@ -58,22 +63,26 @@ static void add_cost(struct dpm_graph_cost *cost, u32 us, u32 wait_us)
 
 void dpm_graph_callback_end(struct device *dev, int error)
 {
-	struct dpm_graph_device *gd = &dev->power.graph;
+	struct dpm_graph_device *gd = dpm_graph_of(dev);
 	u64 ns, cpu_ns;
 
 	/* The time until a failure is not the cost of a success. */
-	if (!READ_ONCE(measured) || error || READ_ONCE(gd->stuck))
+	if (!READ_ONCE(measured) || !dpm_graph_is_known(gd) || error || READ_ONCE(gd->stuck))
+		return;
+	/* The module hears of the ends of prepare and complete, too. */
+	if (!gd->start_ns)
 		return;
 	ns = ktime_get_ns() - gd->start_ns;
 	cpu_ns = task_sched_runtime(current) - gd->start_cpu_ns;
-	add_cost(&gd->cost[READ_ONCE(phase_now)], min_t(u64, ns / NSEC_PER_USEC, U32_MAX - 1),
+	gd->start_ns = 0;
+	add_cost(&gd->cost[gd->phase], min_t(u64, ns / NSEC_PER_USEC, U32_MAX - 1),
 		 ns > cpu_ns ? min_t(u64, (ns - cpu_ns) / NSEC_PER_USEC, U32_MAX - 1) : 0);
 }
 
 /* The device went through the phase without a callback: it is known to be quick. */
-void dpm_graph_no_callback(struct device *dev, enum dpm_graph_phase phase)
+void dpm_graph_no_callback(struct dpm_graph_device *gd, enum dpm_graph_phase phase)
 {
-	struct dpm_graph_cost *cost = &dev->power.graph.cost[phase];
+	struct dpm_graph_cost *cost = &gd->cost[phase];
 
 	/* Nothing changes: the case of most devices in most phases. */
 	if (cost->runs && !cost->mean_us && !cost->wait_us) {
@@ -84,9 +93,10 @@ void dpm_graph_no_callback(struct device *dev, enum dpm_graph_phase phase)
 	add_cost(cost, 0, 0);
 }
 
-u32 dpm_graph_cost_us(const struct device *dev, enum dpm_graph_phase phase)
+u32 dpm_graph_cost_us(const struct device *dev, const struct dpm_graph_device *gd,
+		      enum dpm_graph_phase phase)
 {
-	const struct dpm_graph_cost *cost = &dev->power.graph.cost[phase];
+	const struct dpm_graph_cost *cost = &gd->cost[phase];
 
 	if (dev->power.no_pm_callbacks || dev->power.syscore)
 		return 0;
@@ -98,8 +108,12 @@ void dpm_graph_forget_costs(void)
 	struct device *dev;
 
 	device_pm_lock();
-	list_for_each_entry(dev, &dpm_list, power.entry)
-		memset(dev->power.graph.cost, 0, sizeof(dev->power.graph.cost));
+	list_for_each_entry(dev, &dpm_list, power.entry) {
+		struct dpm_graph_device *gd = dpm_graph_of(dev);
+
+		if (dpm_graph_is_known(gd))
+			memset(gd->cost, 0, sizeof(gd->cost));
+	}
 	device_pm_unlock();
 }
 
@@ -108,7 +122,7 @@ static bool is_slow(const struct device *dev, u32 threshold_us)
 	int phase;
 
 	for (phase = 0; phase < DPM_GRAPH_PHASES; phase++)
-		if (dev->power.graph.cost[phase].worst_us > threshold_us)
+		if (dpm_graph_of(dev)->cost[phase].worst_us > threshold_us)
 			return true;
 	return false;
 }
@@ -116,15 +130,23 @@ static bool is_slow(const struct device *dev, u32 threshold_us)
 static bool superior_is_spread(struct device *dev)
 {
 	struct device_link *link;
-	bool found = dev->parent && (dev->parent->power.graph.spread & SPREAD_DOWN);
+	bool found = dev->parent && (dpm_graph_of(dev->parent)->spread & SPREAD_DOWN);
 	int locked;
 
 	locked = device_links_read_lock();
 	list_for_each_entry_srcu(link, &dev->links.suppliers, c_node,
 				 device_links_read_lock_held())
-		found |= !!(link->supplier->power.graph.spread & SPREAD_DOWN);
+		found |= !!(dpm_graph_of(link->supplier)->spread & SPREAD_DOWN);
 	device_links_read_unlock(locked);
 	return found;
+}
+
+static void mark(struct device *dev, u8 spread)
+{
+	struct dpm_graph_device *gd = dpm_graph_of(dev);
+
+	if (dpm_graph_is_known(gd))
+		gd->spread |= spread;
 }
 
 static void spread_to_superiors(struct device *dev)
@@ -133,18 +155,20 @@ static void spread_to_superiors(struct device *dev)
 	int locked;
 
 	if (dev->parent)
-		dev->parent->power.graph.spread |= SPREAD_UP;
+		mark(dev->parent, SPREAD_UP);
 	locked = device_links_read_lock();
 	list_for_each_entry_srcu(link, &dev->links.suppliers, c_node,
 				 device_links_read_lock_held())
-		link->supplier->power.graph.spread |= SPREAD_UP;
+		mark(link->supplier, SPREAD_UP);
 	device_links_read_unlock(locked);
 }
 
 static void set_async(struct device *dev, bool wanted)
 {
-	struct dpm_graph_device *gd = &dev->power.graph;
+	struct dpm_graph_device *gd = dpm_graph_of(dev);
 
+	if (!dpm_graph_is_known(gd))
+		return;
 	if (wanted && !dev->power.async_suspend) {
 		dev->power.async_suspend = true;
 		gd->made_async = true;
@@ -163,18 +187,18 @@ void dpm_graph_spread_async(struct list_head *list, u32 threshold_us)
 	struct device *dev;
 
 	list_for_each_entry(dev, list, power.entry)
-		dev->power.graph.spread = 0;
+		dpm_graph_of(dev)->spread = 0;
 	list_for_each_entry(dev, list, power.entry) {
 		if (is_slow(dev, threshold_us))
-			dev->power.graph.spread = SPREAD_DOWN | SPREAD_UP;
+			mark(dev, SPREAD_DOWN | SPREAD_UP);
 		else if (superior_is_spread(dev))
-			dev->power.graph.spread |= SPREAD_DOWN;
+			mark(dev, SPREAD_DOWN);
 	}
 	list_for_each_entry_reverse(dev, list, power.entry)
-		if (dev->power.graph.spread & SPREAD_UP)
+		if (dpm_graph_of(dev)->spread & SPREAD_UP)
 			spread_to_superiors(dev);
 	list_for_each_entry(dev, list, power.entry)
-		set_async(dev, dev->power.graph.spread);
+		set_async(dev, dpm_graph_of(dev)->spread);
 }
 
 void dpm_graph_take_back_async(void)

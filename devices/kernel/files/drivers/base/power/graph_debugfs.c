@@ -15,7 +15,6 @@
 #include <linux/mutex.h>
 #include <linux/slab.h>
 
-#include "power.h"
 #include "graph_internal.h"
 
 #define NAME_BYTES	40
@@ -148,7 +147,7 @@ DEFINE_SHOW_ATTRIBUTE(phases);
 
 static void show_costs_of(struct seq_file *file, const struct device *dev)
 {
-	const struct dpm_graph_device *gd = &dev->power.graph;
+	const struct dpm_graph_device *gd = dpm_graph_of(dev);
 	char async = gd->made_async ? 't' : dev->power.async_suspend ? 'a' : '-';
 	int phase;
 
@@ -194,13 +193,28 @@ static const struct file_operations costs_fops = {
 	.release = single_release,
 };
 
-static int __init pm_graph_debugfs_init(void)
-{
-	struct dentry *folder = debugfs_create_dir("pm_graph", NULL);
+static struct dentry *folder;
 
+void dpm_graph_debugfs_add(void)
+{
+	folder = debugfs_create_dir("pm_graph", NULL);
 	debugfs_create_file("costs", 0600, folder, NULL, &costs_fops);
 	debugfs_create_file("order", 0400, folder, NULL, &order_fops);
 	debugfs_create_file("phases", 0400, folder, NULL, &phases_fops);
+}
+
+/* No transition is under way. */
+void dpm_graph_debugfs_remove(void)
+{
+	debugfs_remove(folder);
+	free_records();
+}
+
+#ifndef MODULE
+static int __init pm_graph_debugfs_init(void)
+{
+	dpm_graph_debugfs_add();
 	return 0;
 }
 late_initcall(pm_graph_debugfs_init);
+#endif

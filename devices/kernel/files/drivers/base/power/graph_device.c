@@ -6,7 +6,6 @@
 #include <linux/bitops.h>
 #include <linux/pm_runtime.h>
 
-#include "power.h"
 #include "graph_internal.h"
 
 struct dpm_graph dpm_graph;
@@ -32,22 +31,21 @@ static enum dpm_graph_phase phase_undone(enum dpm_graph_phase phase)
 }
 
 /* Whether the device's callback of this phase may be called at all. */
-bool dpm_graph_takes_part(const struct dpm_graph *graph, const struct device *dev)
+bool dpm_graph_takes_part(const struct dpm_graph *graph, const struct dpm_graph_device *gd)
 {
-	const struct dpm_graph_device *gd = &dev->power.graph;
-
 	if (gd->stuck)
 		return false;
 	return dpm_graph_is_down(graph->phase) || (gd->suspended & BIT(phase_undone(graph->phase)));
 }
 
 /* Takes one device through the phase, without locks. Returns whether a callback was called. */
-bool dpm_graph_run_device(struct dpm_graph *graph, struct device *dev)
+bool dpm_graph_run_device(struct dpm_graph *graph, u32 node)
 {
-	struct dpm_graph_device *gd = &dev->power.graph;
+	struct dpm_graph_device *gd = graph->of[node];
+	struct device *dev = graph->device[node];
 
 	/* It may have been removed since the phase began. */
-	if (!dpm_graph_takes_part(graph, dev) || !device_pm_initialized(dev)) {
+	if (!dpm_graph_takes_part(graph, gd) || !device_pm_initialized(dev)) {
 		complete_all(&dev->power.completion);
 		return false;
 	}
@@ -55,13 +53,15 @@ bool dpm_graph_run_device(struct dpm_graph *graph, struct device *dev)
 	if (dpm_graph_is_down(graph->phase)) {
 		/* Set first: after a failure, too, the way up has to handle the device. */
 		gd->suspended |= BIT(graph->phase);
-		graph->down(dev, graph->state, false);
+		DPM_GRAPH_CALL(graph->down, dev, graph->state);
+		if (graph->phase == DPM_GRAPH_SUSPEND)
+			gd->left_suspended = dev->power.direct_complete && dev->power.is_suspended;
 	} else {
 		gd->suspended &= ~BIT(phase_undone(graph->phase));
-		graph->up(dev, graph->state, false);
+		DPM_GRAPH_CALL(graph->up, dev, graph->state);
 	}
 	if (!gd->called)
-		dpm_graph_no_callback(dev, graph->phase);
+		dpm_graph_no_callback(gd, graph->phase);
 	return gd->called;
 }
 
@@ -70,7 +70,7 @@ bool dpm_graph_is_ready(struct device *dev)
 {
 	const struct dpm_graph *graph = &dpm_graph;
 
-	return READ_ONCE(graph->active) && dev->power.graph.generation == graph->generation;
+	return READ_ONCE(graph->active) && dpm_graph_of(dev)->generation == graph->generation;
 }
 
 /* Releases the threads that wait for devices which will not run any more. */

@@ -8,6 +8,7 @@
 #include <linux/seq_file.h>
 
 #include "graph.h"
+#include "graph_host.h"
 #include "graph_core.h"
 
 enum dpm_graph_mode {
@@ -67,6 +68,8 @@ struct dpm_graph {
 	void *memory;
 	/* References to the devices, by their number in the list. */
 	struct device **device;
+	/* Their states. */
+	struct dpm_graph_device **of;
 
 	/* The phase that runs. */
 	enum dpm_graph_phase phase;
@@ -81,10 +84,14 @@ struct dpm_graph {
 
 extern struct dpm_graph dpm_graph;
 
+/* graph.c: latches the mode of a transition of these devices; dpm_list_mtx is held. */
+void dpm_graph_choose(struct list_head *list);
+void dpm_graph_end(void);
+
 /* graph_device.c */
 bool dpm_graph_is_down(enum dpm_graph_phase phase);
-bool dpm_graph_takes_part(const struct dpm_graph *graph, const struct device *dev);
-bool dpm_graph_run_device(struct dpm_graph *graph, struct device *dev);
+bool dpm_graph_takes_part(const struct dpm_graph *graph, const struct dpm_graph_device *gd);
+bool dpm_graph_run_device(struct dpm_graph *graph, u32 node);
 void dpm_graph_release_waiters(struct dpm_graph *graph);
 
 /* graph_build.c: dpm_list_mtx is held. */
@@ -93,20 +100,29 @@ void dpm_graph_free(struct dpm_graph *graph);
 
 /* graph_worker.c */
 int dpm_graph_start_workers(void);
+/* No transition is under way, and none can begin. Waits for a callback that was given up. */
+void dpm_graph_stop_workers(void);
 void dpm_graph_run(struct dpm_graph *graph);
 /* The name of a device that was given up; NULL if there is none. */
 const char *dpm_graph_stuck_device(void);
 
 /* graph_cost.c */
-u32 dpm_graph_cost_us(const struct device *dev, enum dpm_graph_phase phase);
-void dpm_graph_no_callback(struct device *dev, enum dpm_graph_phase phase);
+u32 dpm_graph_cost_us(const struct device *dev, const struct dpm_graph_device *gd,
+		      enum dpm_graph_phase phase);
+void dpm_graph_no_callback(struct dpm_graph_device *gd, enum dpm_graph_phase phase);
+void dpm_graph_measure(struct device *dev, enum dpm_graph_phase phase);
 void dpm_graph_set_phase(enum dpm_graph_phase phase, bool measured);
 /* dpm_list_mtx is held. */
 void dpm_graph_spread_async(struct list_head *list, u32 threshold_us);
 void dpm_graph_take_back_async(void);
 void dpm_graph_forget_costs(void);
 
-/* graph_debugfs.c */
+/* graph_sysfs.c, graph_debugfs.c */
+void dpm_graph_switch_off(void);
+int dpm_graph_sysfs_add(struct kobject *power);
+void dpm_graph_sysfs_remove(struct kobject *power);
+void dpm_graph_debugfs_add(void);
+void dpm_graph_debugfs_remove(void);
 void dpm_graph_records_begin(struct dpm_graph *graph);
 void dpm_graph_record(struct dpm_graph *graph, u32 index, u32 begin_us, u32 end_us, u16 worker);
 void dpm_graph_records_end(struct dpm_graph *graph);

@@ -64,14 +64,25 @@ static int set_mode(enum dpm_graph_mode mode)
 {
 	int error = 0;
 
+	if (mode != DPM_GRAPH_OFF && !dpm_graph_may_switch_on())
+		return -EAGAIN;
 	if (mode == DPM_GRAPH_GRAPH)
 		error = dpm_graph_start_workers();
+	if (!error)
+		error = dpm_graph_measure_switch(mode != DPM_GRAPH_OFF);
 	if (error)
 		return error;
 	if (mode != DPM_GRAPH_THRESHOLD)
 		dpm_graph_take_back_async();
 	WRITE_ONCE(dpm_graph_switches.mode, mode);
 	return 0;
+}
+
+void dpm_graph_switch_off(void)
+{
+	mutex_lock(&switch_lock);
+	set_mode(DPM_GRAPH_OFF);
+	mutex_unlock(&switch_lock);
 }
 
 static ssize_t pm_graph_store(struct kobject *kobj, struct kobj_attribute *attr, const char *buf,
@@ -173,8 +184,20 @@ static const struct attribute_group pm_graph_group = {
 	.attrs = pm_graph_attributes,
 };
 
+int dpm_graph_sysfs_add(struct kobject *power)
+{
+	return sysfs_create_group(power, &pm_graph_group);
+}
+
+void dpm_graph_sysfs_remove(struct kobject *power)
+{
+	sysfs_remove_group(power, &pm_graph_group);
+}
+
+#ifndef MODULE
 static int __init pm_graph_sysfs_init(void)
 {
-	return sysfs_create_group(power_kobj, &pm_graph_group);
+	return dpm_graph_sysfs_add(power_kobj);
 }
 late_initcall(pm_graph_sysfs_init);
+#endif

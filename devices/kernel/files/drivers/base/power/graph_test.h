@@ -20,6 +20,7 @@
 #ifndef _PM_GRAPH_TEST_H
 #define _PM_GRAPH_TEST_H
 
+#include <linux/debugfs.h>
 #include <linux/device.h>
 #include <linux/list.h>
 #include <linux/pm_graph.h>
@@ -81,6 +82,10 @@ u32 test_event_begin(struct test_device *device, enum dpm_graph_phase phase);
 void test_event_end(u32 event, int error);
 void test_events_show(struct seq_file *file);
 void test_events_clear(void);
+
+/* graph_test_phases.c */
+int test_phases_add(struct dentry *folder);
+void test_phases_remove(void);
 
 /* graph_test_parse.c; -EINVAL and what is wrong in @complaint. */
 int test_phase_find(const char *name);

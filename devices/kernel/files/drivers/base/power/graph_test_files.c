@@ -7,6 +7,7 @@
  *	inject   fail DEVICE PHASE [ERRNO], wake DEVICE PHASE, hang DEVICE PHASE MILLISECONDS
  *	order    read which callbacks ran in which order; write anything: forget it
  *	status   the number of devices, and the error in the last text, if any
+ *	phases, wake: graph_test_phases.c
  */
 #include <linux/debugfs.h>
 #include <linux/init.h>
@@ -142,23 +143,32 @@ static int __init pm_graph_test_init(void)
 	if (!text)
 		return -ENOMEM;
 	error = test_buses_register();
-	if (error) {
-		kvfree(text);
-		return error;
-	}
+	if (error)
+		goto free_text;
 	folder = debugfs_create_dir("pm_graph_test", NULL);
+	error = test_phases_add(folder);
+	if (error)
+		goto remove_folder;
 	debugfs_create_file("graph", 0200, folder, NULL, &graph_fops);
 	debugfs_create_file("build", 0200, folder, NULL, &build_fops);
 	debugfs_create_file("inject", 0200, folder, NULL, &inject_fops);
 	debugfs_create_file("order", 0600, folder, NULL, &order_fops);
 	debugfs_create_file("status", 0400, folder, NULL, &status_fops);
 	return 0;
+
+remove_folder:
+	debugfs_remove(folder);
+	test_buses_unregister();
+free_text:
+	kvfree(text);
+	return error;
 }
 module_init(pm_graph_test_init);
 
 static void __exit pm_graph_test_exit(void)
 {
 	debugfs_remove(folder);
+	test_phases_remove();
 	test_devices_remove();
 	test_buses_unregister();
 	kvfree(text);

@@ -17,13 +17,13 @@
  */
 #include <linux/completion.h>
 #include <linux/kthread.h>
+#include <linux/module.h>
 #include <linux/sched/debug.h>
 #include <linux/smp.h>
 #include <linux/spinlock.h>
 #include <linux/suspend.h>
 #include <trace/events/pm_graph.h>
 
-#include "power.h"
 #include "graph_internal.h"
 
 struct worker {
@@ -55,6 +55,8 @@ static struct {
 	u32 phase;
 	/* What the watcher waits for. */
 	struct completion done;
+	/* Workers end instead of waiting for a phase. */
+	bool leaving;
 	char stuck[64];
 } pool = {
 	.lock = __SPIN_LOCK_UNLOCKED(pool.lock),
@@ -115,7 +117,7 @@ static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
 	trace_pm_graph_device(dev, graph->phase, w->number, graph->core.node[node].cost_us,
 			      helper);
 	/* Without a callback no time passes that is worth reading the clock. */
-	end = dpm_graph_run_device(graph, dev) ? ktime_get() : w->begin;
+	end = dpm_graph_run_device(graph, node) ? ktime_get() : w->begin;
 
 	spin_lock(&pool.lock);
 	if (w->lost) {
@@ -124,6 +126,7 @@ static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
 		pr_warn("PM: %s: the callback that was given up came back after %u ms\n",
 			pool.stuck, us_since(w->begin, end) / 1000);
 		w->begin = end;
+		module_put(THIS_MODULE);
 		return;
 	}
 	WARN_ON_ONCE(phase != pool.phase);
@@ -162,6 +165,8 @@ static int worker_main(void *data)
 		list_add(&w->idle, &pool.idle);
 		spin_unlock(&pool.lock);
 		wait_for_completion_state(&w->call, TASK_IDLE);
+		if (READ_ONCE(pool.leaving))
+			return 0;
 		spin_lock(&pool.lock);
 		if (pool.graph && w->woken_for == pool.phase)
 			pool.graph->core.arriving--;
@@ -187,11 +192,24 @@ int dpm_graph_start_workers(void)
 		task = kthread_create(worker_main, w, "pm_graph/%u", w->number);
 		if (IS_ERR(task))
 			return PTR_ERR(task);
-		w->task = task;
+		/* It may end before it is asked to. */
+		w->task = get_task_struct(task);
 		pool.workers++;
 		wake_up_process(task);
 	}
 	return 0;
+}
+
+void dpm_graph_stop_workers(void)
+{
+	u32 i;
+
+	WRITE_ONCE(pool.leaving, true);
+	for (i = 0; i < pool.workers; i++) {
+		complete(&pool.worker[i].call);
+		kthread_stop_put(pool.worker[i].task);
+	}
+	pool.workers = 0;
 }
 
 const char *dpm_graph_stuck_device(void)
@@ -204,9 +222,11 @@ static void give_up(struct worker *w, struct dpm_graph *graph)
 {
 	struct device *dev = graph->device[w->node];
 
-	dev->power.graph.stuck = true;
+	graph->of[w->node]->stuck = true;
 	strscpy(pool.stuck, dev_name(dev));
 	w->lost = true;
+	/* Its worker runs code of ours when it comes back. */
+	__module_get(THIS_MODULE);
 	dpm_graph_finish(&graph->core, w->node);
 	w->node = DPM_GRAPH_NONE;
 	if (graph->core.settings.direction == DPM_GRAPH_DOWN) {
@@ -253,8 +273,8 @@ bool dpm_graph_block(struct device *subordinate, struct device *dev)
 
 	if (!dpm_graph_is_ready(subordinate) || !dpm_graph_is_ready(dev))
 		return false;
-	if (graph->core.node[subordinate->power.graph.index].ordered &&
-	    graph->core.node[dev->power.graph.index].ordered)
+	if (graph->core.node[dpm_graph_of(subordinate)->index].ordered &&
+	    graph->core.node[dpm_graph_of(dev)->index].ordered)
 		return false;
 
 	spin_lock(&pool.lock);
