@@ -100,6 +100,8 @@ pub enum Part {
     Sleep,
     /// What the running kernel lacks for each capability
     Kernel,
+    /// Graph order of devices in the running kernel
+    Devices,
 }
 
 /// Check what this machine lacks, part by part, and print how to get it
@@ -109,6 +111,7 @@ Examples:
   dormouse doctor               all parts
   dormouse doctor lab           only: can the emulated machine be built and run here?
   dormouse doctor sleep --json  only: can this machine itself sleep in CXL memory?
+  dormouse doctor devices       only: can its devices suspend and resume in graph order?
 
 Exit codes: 0 ready; 3 something required for the named part is missing (without a name: no part
 is ready).")]

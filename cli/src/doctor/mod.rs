@@ -3,6 +3,7 @@
 //! Probes (thin, on a root path so that tests use a fake tree) fill plain facts; pure functions
 //! turn facts into checks; this file groups and prints them.
 
+mod devices;
 mod kernel;
 mod lab;
 mod programs;
@@ -137,8 +138,16 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
             kernel::checks(&kernel::Facts::probe(&root)),
         ));
     }
+    if wanted(Part::Devices) {
+        let root = Root::host();
+        parts.push(PartReport::new(
+            Part::Devices,
+            devices::checks(&devices::Facts::probe(&root)),
+        ));
+    }
     // What the kernel offers makes no part ready by itself.
-    let counts = |part: &PartReport| part.part != Part::Kernel || arguments.part.is_some();
+    let is_kernel = |part: &PartReport| matches!(part.part, Part::Kernel | Part::Devices);
+    let counts = |part: &PartReport| !is_kernel(part) || arguments.part.is_some();
     let report = Report {
         ready: parts.iter().any(|part| part.ready && counts(part)),
         parts,
@@ -158,6 +167,7 @@ fn describe(report: &Report, style: Style) -> String {
             Part::Lab => "lab: the emulated machine",
             Part::Sleep => "sleep: this machine itself, in CXL memory",
             Part::Kernel => "kernel: features of the running kernel, by capability",
+            Part::Devices => "devices: suspend and resume in graph order, by a module",
         };
         let verdict = match part.ready {
             true => output::painted("ready", "32", style),

@@ -10,6 +10,7 @@
 //! point can be undone. It keeps the value from before the first `apply`, however many follow. It
 //! names the boot: a reboot resets all switches, and the file is then out of date.
 
+pub mod module;
 mod plan;
 mod snippet;
 mod state;
@@ -108,6 +109,30 @@ pub fn apply(
     Ok(())
 }
 
+/// Loads the module of graph order, and notes on the disk before that it does.
+///
+/// # Errors
+/// The state file cannot be written, or the module cannot be loaded; nothing was changed.
+pub fn load_module(
+    sys: &Path,
+    state_path: &Path,
+    boot: &str,
+    file: Option<&Path>,
+) -> Result<(), ApplyError> {
+    let known = State::load(state_path)?.filter(|state| state.boot == boot);
+    let mut state = known.clone().unwrap_or_else(|| State::new(boot));
+    state.module = true;
+    state.save(state_path)?;
+    let loaded = module::load(sys, file);
+    if loaded.is_err() && !module::is_loaded(sys) {
+        match known {
+            Some(known) => known.save(state_path)?,
+            None => State::remove(state_path)?,
+        }
+    }
+    loaded
+}
+
 /// What an undo did with one switch.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -127,6 +152,8 @@ pub enum Undone {
     },
     /// The device or switch is gone.
     Gone(String),
+    /// The module of graph order was unloaded.
+    Unloaded(String),
 }
 
 /// Puts back what `apply` changed, last first; none if there is no state file. With `dry_run`,
@@ -147,6 +174,12 @@ pub fn undo(
     if state.boot == boot {
         for entry in state.entries.iter().rev() {
             done.push(undo_one(sys, entry, dry_run)?);
+        }
+        if state.module && module::is_loaded(sys) {
+            if !dry_run {
+                module::unload(sys)?;
+            }
+            done.push(Undone::Unloaded(module::NAME.to_owned()));
         }
     } else {
         // The reboot put everything back; what sets it at each boot is to be removed by hand.

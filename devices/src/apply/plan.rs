@@ -97,7 +97,7 @@ pub fn plan(
         let path = sys.join(name);
         let Some(offered) = sysfs::read(&path) else {
             let series = if name.starts_with("power/pm_graph") {
-                "; it comes with the kernel series of devices/kernel"
+                "; it comes with the module dormouse_dpm, or with the kernel series"
             } else {
                 ""
             };

@@ -22,6 +22,9 @@ pub struct State {
     pub boot: String,
     /// In the order in which they were first changed.
     pub entries: Vec<Entry>,
+    /// The module of graph order was loaded for it.
+    #[serde(default)]
+    pub module: bool,
 }
 
 /// One switch.
@@ -42,6 +45,7 @@ impl State {
             version: VERSION,
             boot: boot.to_owned(),
             entries: Vec::new(),
+            module: false,
         }
     }
 

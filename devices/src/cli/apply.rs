@@ -1,13 +1,16 @@
 //! `dormouse devices apply`.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use dormouse_system::{Root, kernel, output};
 use serde_json::json;
 
 use super::arguments::ApplyArguments;
 use super::{CliError, DONE};
-use crate::apply::{Change, Undone, Wanted, apply, plan, tmpfiles, udev_rules, undo};
+use crate::apply::{
+    Change, Undone, Wanted, apply, load_module, module, plan, tmpfiles, udev_rules, undo,
+};
 use crate::read;
 
 /// Runs the verb; returns its exit code.
@@ -32,7 +35,22 @@ pub fn run(arguments: &ApplyArguments) -> Result<u8, CliError> {
         Some(path) => Some(read::read(path, false)?),
         None => None,
     };
-    let (changes, notes) = plan(&arguments.sys, &wanted, recording.as_ref())?;
+    let loads = needs_module(arguments, &wanted);
+    if loads && arguments.dry_run {
+        return would_load(arguments);
+    }
+    if loads {
+        load_module(
+            &arguments.sys,
+            &arguments.state,
+            &kernel::boot_id(&Root::host()),
+            arguments.module.as_deref(),
+        )?;
+    }
+    let (changes, mut notes) = plan(&arguments.sys, &wanted, recording.as_ref())?;
+    if loads {
+        notes.push(format!("the module {} is loaded", module::NAME));
+    }
     if !arguments.dry_run {
         apply(
             &arguments.sys,
@@ -48,7 +66,7 @@ pub fn run(arguments: &ApplyArguments) -> Result<u8, CliError> {
     };
     if arguments.json {
         output::json(&json!({
-            "changed": !arguments.dry_run && !changes.is_empty(),
+            "changed": !arguments.dry_run && (loads || !changes.is_empty()),
             "changes": changes,
             "notes": notes,
             "udev_rules": rules,
@@ -73,6 +91,30 @@ pub fn run(arguments: &ApplyArguments) -> Result<u8, CliError> {
     text.push_str(&rules);
     text.push_str(&files);
     output::text(&text)?;
+    Ok(DONE)
+}
+
+/// Whether a switch is wanted that only the module of graph order can bring to this kernel.
+fn needs_module(arguments: &ApplyArguments, wanted: &Wanted) -> bool {
+    let off = wanted.order.as_deref() == Some("off");
+    let order = wanted.order.is_some()
+        || wanted.order_scope.is_some()
+        || wanted.order_threshold_us.is_some();
+    // Another sysfs may be a copy: then this machine is not meant.
+    let own = arguments.sys == Path::new("/sys");
+    order && !off && own && !module::is_there(&arguments.sys)
+}
+
+/// `--dry-run`: the switches come with the module, so their values are not known yet.
+fn would_load(arguments: &ApplyArguments) -> Result<u8, CliError> {
+    if arguments.json {
+        output::json(&json!({ "changed": false, "loads": module::NAME }))?;
+    } else {
+        output::text(&format!(
+            "the module {} would be loaded, and its switches set\nnothing was changed (--dry-run)\n",
+            module::NAME
+        ))?;
+    }
     Ok(DONE)
 }
 
@@ -123,6 +165,9 @@ fn undone(arguments: &ApplyArguments) -> Result<u8, CliError> {
                     text,
                     "/sys/{path}: left at {now}: it was changed by others since it was set to {set}"
                 );
+            }
+            Undone::Unloaded(name) => {
+                let _ = writeln!(text, "the module {name}: unloaded");
             }
             Undone::Gone(path) => {
                 let _ = writeln!(text, "/sys/{path}: is gone");

@@ -206,8 +206,8 @@ pub struct ApplyArguments {
     #[arg(long, value_enum, value_name = "SWITCH", group = "what")]
     pub print_times: Option<Switch>,
 
-    /// /sys/power/pm_graph of the kernel series (devices/kernel): the order in which devices
-    /// suspend and resume
+    /// /sys/power/pm_graph: the order in which devices suspend and resume; on a stock kernel loads
+    /// the module dormouse_dpm (package dormouse-dpm-dkms)
     #[arg(long, value_enum, value_name = "ORDER", group = "what")]
     pub order: Option<Order>,
 
@@ -219,7 +219,11 @@ pub struct ApplyArguments {
     #[arg(long, value_name = "TIME", value_parser = duration, group = "what")]
     pub order_threshold: Option<Duration>,
 
-    /// Restore the values from before earlier calls
+    /// Load the module from this file, instead of the installed one
+    #[arg(long, value_name = "FILE")]
+    pub module: Option<PathBuf>,
+
+    /// Restore the values from before earlier calls, and unload the module
     #[arg(long, group = "what", conflicts_with_all = ["async_threshold", "all_async", "pm_async", "sync_on_suspend", "mem_sleep", "print_times", "order", "order_scope", "order_threshold", "snippet"])]
     pub undo: bool,
 

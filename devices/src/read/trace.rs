@@ -64,6 +64,12 @@ fn cpus_of(line: &str) -> Option<u32> {
     number.trim().parse().ok().filter(|&cpus| cpus > 0)
 }
 
+/// The devices of the module dormouse_dpm, whose callbacks run a whole phase: its time is that of the
+/// devices that run in it.
+fn is_conductor(device: &str) -> bool {
+    matches!(device, "dormouse-dpm-first" | "dormouse-dpm-last")
+}
+
 /// A callback without its end.
 #[derive(Clone, Debug)]
 struct Open<'a> {
@@ -113,6 +119,7 @@ impl<'a> Assembly<'a> {
     fn add(&mut self, event: &TraceEvent<'a>) {
         self.switches.note_cpu(event.cpu);
         match event.what {
+            What::Start { device, .. } | What::End { device, .. } if is_conductor(device) => {}
             What::Phase { name, value, begin } if begin => self.phase_begins(event, name, value),
             What::Phase { name, value, .. } => self.phase_ends(event, name, value),
             What::Start {

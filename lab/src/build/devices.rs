@@ -47,6 +47,8 @@ pub struct DevicesArtefacts {
     pub kernel_release: String,
     /// Lockdep, KASAN and KCSAN, or none of them.
     pub checked: Checked,
+    /// Whether the kernel finds its processors by ACPI; our own one has no ACPI.
+    pub acpi: bool,
     /// The steps of the build.
     pub steps: Vec<StepReport>,
 }
@@ -104,6 +106,7 @@ pub fn build_devices(
         initrd: initrd.path.join("initrd.cpio"),
         kernel_release: release.trim().to_owned(),
         checked,
+        acpi: false,
         steps,
     })
 }
@@ -212,15 +215,21 @@ fn initrd(context: &Context<'_>) -> Result<Made, BuildError> {
     key.file("guest", &guest)?.text("recipe", "1");
     context.make(Step::DevicesInitrd, &key, "init", |_, work| {
         let mut archive = cpio::Archive::default();
-        for folder in ["dev", "proc", "sys", "sys/kernel", "sys/kernel/debug"] {
-            archive.folder(folder);
-        }
-        archive.character_device("dev/console", 5, 1);
-        let init = fs::read(&guest).map_err(BuildError::io("read", &guest))?;
-        archive.file("init", 0o755, &init);
+        add_init(&mut archive, &guest)?;
         let path = work.join("initrd.cpio");
         fs::write(&path, archive.finish()).map_err(BuildError::io("write", path))
     })
+}
+
+/// Init, and the folders in which it mounts.
+pub(super) fn add_init(archive: &mut cpio::Archive, guest: &Path) -> Result<(), BuildError> {
+    for folder in ["dev", "proc", "sys", "sys/kernel", "sys/kernel/debug"] {
+        archive.folder(folder);
+    }
+    archive.character_device("dev/console", 5, 1);
+    let init = fs::read(guest).map_err(BuildError::io("read", guest))?;
+    archive.file("init", 0o755, &init);
+    Ok(())
 }
 
 /// The initrd with a file in its root folder: the kernel unpacks one archive after the other.

@@ -35,6 +35,8 @@ pub enum Step {
     DevicesKernel,
     /// The first user space of that kernel's machine.
     DevicesInitrd,
+    /// The module of graph order for a distribution kernel.
+    DevicesModule,
     /// A distribution kernel with sched_ext.
     BandwidthKernel,
     /// The first user space of that kernel's machine.
@@ -45,7 +47,7 @@ pub enum Step {
 
 impl Step {
     /// All steps, in display order.
-    pub const ALL: [Step; 16] = [
+    pub const ALL: [Step; 17] = [
         Step::Resolve,
         Step::Kernel,
         Step::Tools,
@@ -59,6 +61,7 @@ impl Step {
         Step::Rom,
         Step::DevicesKernel,
         Step::DevicesInitrd,
+        Step::DevicesModule,
         Step::BandwidthKernel,
         Step::BandwidthInitrd,
         Step::BandwidthDevice,
@@ -80,6 +83,7 @@ impl Step {
             Step::Rom => "rom",
             Step::DevicesKernel => "deviceskernel",
             Step::DevicesInitrd => "devicesinitrd",
+            Step::DevicesModule => "devicesmodule",
             Step::BandwidthKernel => "bandwidthkernel",
             Step::BandwidthInitrd => "bandwidthinitrd",
             Step::BandwidthDevice => "bandwidthdevice",
@@ -102,6 +106,7 @@ impl Step {
             Step::Rom => "flash image",
             Step::DevicesKernel => "devices: kernel",
             Step::DevicesInitrd => "devices: initrd",
+            Step::DevicesModule => "devices: module",
             Step::BandwidthKernel => "bandwidth: kernel",
             Step::BandwidthInitrd => "bandwidth: initrd",
             Step::BandwidthDevice => "bandwidth: device",

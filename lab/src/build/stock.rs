@@ -117,6 +117,14 @@ impl StockKernel {
         &self.packages.release
     }
 
+    pub(super) fn packages(&self) -> &KernelPackages {
+        &self.packages
+    }
+
+    pub(super) fn tools(&self) -> Option<&[ArchiveFile]> {
+        self.tools.as_deref()
+    }
+
     /// Cloud or generic.
     pub fn flavour(&self) -> Flavour {
         self.packages.flavour

@@ -152,6 +152,18 @@ impl Graph {
             .collect()
     }
 
+    /// Without links that order nothing: stock kernels follow them nevertheless, and two devices
+    /// may wait for each other for ever (docs/explanation/devices-kernel.md).
+    pub fn without_unordered_links(mut self) -> Graph {
+        let devices = &self.devices;
+        self.links.retain(|link| match link.kind {
+            LinkKind::Stateless | LinkKind::Runtime => true,
+            LinkKind::Managed => !devices[link.supplier].unbound,
+            LinkKind::SyncState => false,
+        });
+        self
+    }
+
     /// Makes the first `count` slow devices (a callback of a millisecond or more), and all that
     /// depends on them, runtime-suspended and asking to be left alone. How many devices that are.
     pub fn leave_unused(&mut self, count: usize) -> usize {

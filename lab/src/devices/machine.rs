@@ -73,8 +73,12 @@ pub fn run(
         job: JOB,
         cpus: shape.cpus,
         threads: shape.threads,
-        board: "q35,acpi=off",
-        memory: "256M",
+        board: if artefacts.acpi {
+            "q35"
+        } else {
+            "q35,acpi=off"
+        },
+        memory: "512M",
         more: shape.clock.arguments(),
         // The console is slow, and what the kernel says there would count as its own time. On a
         // busy host the timer may be late for the kernel's check of it, which is a panic.

@@ -19,6 +19,10 @@ pub struct Report {
     pub hangs: u64,
     /// Suspends and resumes.
     pub transitions: u64,
+    /// Loads of the module that had to be refused.
+    pub refusals: u64,
+    /// Unloads of the module, after each of which nothing of it was left.
+    pub unloads: u64,
     /// KUnit tests that passed, each time that the machine booted.
     pub kunit: u64,
     /// Memory accesses that the kernel watched for data races; 0 without `--checked races`.
@@ -59,6 +63,8 @@ impl Report {
         self.wakeups += other.wakeups;
         self.hangs += other.hangs;
         self.transitions += other.transitions;
+        self.refusals += other.refusals;
+        self.unloads += other.unloads;
         self.kunit += other.kunit;
         self.accesses_watched += other.accesses_watched;
         for (mode, count) in other.by_mode {

@@ -64,6 +64,11 @@ fn set(name: &str, value: impl fmt::Display) -> Step {
     }
 }
 
+/// Whether the stock kernel starts async devices.
+pub fn set_pm_async(is_on: bool) -> Step {
+    set("pm_async", u8::from(is_on))
+}
+
 pub fn set_mode(mode: Mode) -> Step {
     // Stock: none of ours runs.
     let value = if mode == Mode::Async {

@@ -7,9 +7,13 @@ use serde_json::Value;
 
 /// Every run has a machine of its own; its graphs are a function of the random seed.
 fn check(seed: &str, numbers: [&str; 3]) -> (Said, Value) {
+    check_form(&["--form", "series"], seed, numbers)
+}
+
+fn check_form(form: &[&str], seed: &str, numbers: [&str; 3]) -> (Said, Value) {
     let [graphs, injections, hangs] = numbers;
     let machine = tempfile::tempdir().expect("a folder");
-    let said = dormouse(&[
+    let mut arguments = vec![
         "lab",
         "devices",
         "check",
@@ -24,7 +28,9 @@ fn check(seed: &str, numbers: [&str; 3]) -> (Said, Value) {
         injections,
         "--hangs",
         hangs,
-    ]);
+    ];
+    arguments.extend(form);
+    let said = dormouse(&arguments);
     let report = serde_json::from_str(&said.stdout)
         .unwrap_or_else(|error| panic!("no report: {error}\n{}", said.all()));
     (said, report)
@@ -59,4 +65,25 @@ fn after_a_failure_a_wakeup_or_a_hang_all_is_resumed_the_device_is_named_and_the
     assert!(count("failures") > 0 && count("wakeups") > 0);
     // One in each phase, down and up.
     assert_eq!(count("hangs"), 6);
+}
+
+#[test]
+#[ignore = "make test-full: builds the module against the distribution's kernel headers"]
+fn the_module_refuses_a_kernel_with_other_functions_keeps_every_order_and_gives_the_stock_order_back()
+ {
+    let (said, report) = check_form(&["--form", "module"], "21", ["3", "5", "0"]);
+    is_clean(&said, &report);
+    let count = |key: &str| report[key].as_u64().unwrap_or_default();
+    assert_eq!(count("failures") + count("wakeups"), 5, "{}", said.all());
+    assert_eq!((count("refusals"), count("unloads")), (2, 1));
+}
+
+#[test]
+#[ignore = "make test-full: 200 transitions and a boot for each phase take minutes"]
+fn two_hundred_transitions_by_the_module_in_a_stock_kernel_break_no_order_and_end_no_machine() {
+    let (said, report) = check_form(&["--form", "module"], "22", ["20", "50", "6"]);
+    is_clean(&said, &report);
+    let count = |key: &str| report[key].as_u64().unwrap_or_default();
+    assert!(count("transitions") >= 200, "{}", said.all());
+    assert_eq!((count("hangs"), count("unloads")), (6, 7));
 }

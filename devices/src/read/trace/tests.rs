@@ -53,6 +53,16 @@ fn without(needle: &str) -> String {
 }
 
 #[test]
+fn the_device_of_the_module_that_runs_a_phase_is_no_device_of_that_phase() {
+    let conductor = "     rtcwake-100     [000] .....    10.030050: device_pm_callback_start:  \
+                     dormouse-dpm-last, parent: none, type [suspend]\n     rtcwake-100     [000] \
+                     .....    10.040450: device_pm_callback_end:  dormouse-dpm-last, err=0\n";
+    let with = read(&format!("{TRACE}{conductor}"));
+    assert!(with.damages.is_empty(), "{:?}", with.damages);
+    assert_eq!(with.recording, read(TRACE).recording);
+}
+
+#[test]
 fn a_trace_gives_passes_callbacks_parents_list_order_and_busy_time() {
     let Read { recording, damages } = read(TRACE);
     assert_eq!(damages, []);

@@ -3,4 +3,5 @@
 pub mod bandwidth;
 pub mod devices;
 mod job;
+mod modules;
 pub mod traffic;

@@ -41,6 +41,24 @@ pub enum Step {
         /// Path of the file.
         path: String,
     },
+    /// Whether there is a file or folder: `yes` or `no`.
+    Exists {
+        /// Its path.
+        path: String,
+    },
+    /// Load a module of the initrd, and wait until its livepatch, if it has one, is in force. The
+    /// answer is `loaded`, or why the kernel refused it, with what the module logged.
+    Load {
+        /// Name of the module.
+        module: String,
+        /// As the kernel's command line has them.
+        parameters: String,
+    },
+    /// Disable the module's livepatch, wait until nothing uses the module, and unload it: `unloaded`.
+    Unload {
+        /// Name of the module.
+        module: String,
+    },
     /// Suspend and resume.
     Cycle {
         /// Tell in which order the made-up devices' callbacks ran.

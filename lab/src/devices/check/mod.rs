@@ -1,8 +1,12 @@
 //! Random graphs through the real kernel, with their order checked, and with failures, wakeups and
 //! hangs at random devices.
 
+mod module;
+
 use dormouse_guest::protocol::device_job::{Answer, Cycle, Step};
 
+use self::module::ModuleExpect;
+use super::form::Form;
 use super::graph::{Device, Graph, PHASES, device_name, is_down};
 use super::order::Order;
 use super::report::{Report, accesses_watched, kunit_passed};
@@ -65,6 +69,8 @@ enum Expect {
         graph: usize,
         device: usize,
     },
+    /// What has to do with loading the module.
+    Module(ModuleExpect),
 }
 
 /// The steps of the whole check, and what has to come of each.
@@ -77,12 +83,15 @@ pub struct Check {
     graphs: Vec<Graph>,
     /// The list's order of the graph that runs.
     list: Vec<usize>,
+    /// What the stock order was before the module was loaded: devices by phase.
+    stock: Vec<Vec<usize>>,
+    form: Form,
     seed: u64,
     pub report: Report,
 }
 
 impl Check {
-    fn empty(seed: u64) -> Check {
+    fn empty(seed: u64, form: Form) -> Check {
         let mut check = Check {
             steps: Vec::new(),
             expects: Vec::new(),
@@ -90,18 +99,26 @@ impl Check {
             mode: Mode::Async,
             graphs: Vec::new(),
             list: Vec::new(),
+            stock: Vec::new(),
+            form,
             seed,
             report: Report::default(),
         };
-        let path = KUNIT.into();
-        check.push(Step::Read { path }, Expect::KUnit);
-        check.push(set_threshold(THRESHOLD_US), Expect::Nothing);
+        if form == Form::Series {
+            let path = KUNIT.into();
+            check.push(Step::Read { path }, Expect::KUnit);
+            check.push(set_threshold(THRESHOLD_US), Expect::Nothing);
+        }
         check
     }
 
     /// `graphs` graphs without, and as many more as `injections` need.
-    pub fn new(seed: u64, graphs: u64, injections: u64) -> Check {
-        let mut check = Check::empty(seed);
+    pub fn new(seed: u64, form: Form, graphs: u64, injections: u64) -> Check {
+        let mut check = Check::empty(seed, form);
+        if form == Form::Module {
+            check.begin_module(true);
+            check.add_unordered_graphs(graphs / 4 + 1);
+        }
         for _ in 0..graphs {
             check.add_graph();
         }
@@ -111,14 +128,23 @@ impl Check {
             check.add_injections(now);
             left -= now;
         }
+        if form == Form::Module {
+            check.end_module();
+        }
         check
     }
 
     /// A device that does not come back in this phase. A machine of its own for each: afterwards it
     /// does not suspend any more.
-    pub fn hang(seed: u64, phase: usize) -> Check {
-        let mut check = Check::empty(seed);
+    pub fn hang(seed: u64, form: Form, phase: usize) -> Check {
+        let mut check = Check::empty(seed, form);
+        if form == Form::Module {
+            check.begin_module(false);
+        }
         while !check.add_hang(phase) {}
+        if form == Form::Module {
+            check.unload();
+        }
         check
     }
 
@@ -148,7 +174,10 @@ impl Check {
     fn add_graph(&mut self) -> (usize, Scope, Dice) {
         let number = self.graphs.len();
         let mut dice = Dice::new(self.seed, number as u64);
-        let graph = Graph::random(&mut dice);
+        let mut graph = Graph::random(&mut dice);
+        if self.form == Form::Module {
+            graph = graph.without_unordered_links();
+        }
         let scope = *dice.pick(&Scope::ALL);
         let text = graph.text(false);
         self.graphs.push(graph);
@@ -274,6 +303,7 @@ impl Check {
                 (graph, self.hung(order, cycle, graph, device, phase))
             }
             Expect::Refused { graph, device } => (graph, refused(cycle, device)),
+            Expect::Module(expect) => self.hear_cycle_beside_module(expect, &order, cycle),
         };
         self.blame(breaches, graph, answer.step);
         Ok(())
@@ -286,6 +316,11 @@ impl Check {
                 let passed = kunit_passed(text);
                 self.report.kunit += passed;
                 (passed > 0, "no KUnit test passed")
+            }
+            Some(Expect::Module(expect)) => {
+                let expect = *expect;
+                self.hear_module(expect, text);
+                return;
             }
             Some(Expect::Watched) => {
                 let watched = accesses_watched(text);
@@ -448,7 +483,7 @@ mod tests {
 
     #[test]
     fn each_injection_is_followed_by_a_transition_that_must_work() {
-        let check = Check::new(1, 3, 25);
+        let check = Check::new(1, Form::Series, 3, 25);
         let injected = |expect: &&Expect| matches!(expect, Expect::Injected { .. });
         assert_eq!(check.expects.iter().filter(injected).count(), 25);
         for (at, expect) in check.expects.iter().enumerate() {
@@ -462,7 +497,7 @@ mod tests {
 
     #[test]
     fn each_graph_goes_through_every_mode() {
-        let check = Check::new(1, 5, 0);
+        let check = Check::new(1, Form::Series, 5, 0);
         let cycles = |mode| {
             let steps = check.steps.iter().zip(&check.modes);
             steps
@@ -475,7 +510,7 @@ mod tests {
     #[test]
     fn a_hang_is_told_with_its_device_and_phase_and_ends_suspends() {
         for (phase, phase_name) in PHASES.iter().enumerate() {
-            let check = Check::hang(3, phase);
+            let check = Check::hang(3, Form::Series, phase);
             let last = check.steps.len() - 1;
             let Expect::Refused { graph, device } = check.expects[last] else {
                 panic!("{:?}", check.expects[last]);

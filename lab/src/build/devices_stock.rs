@@ -1,0 +1,127 @@
+//! Builds the machine whose devices suspend and resume under a distribution's own kernel: that
+//! kernel, an initrd with our init, the loadable module of graph order (`devices/kernel/module`) and
+//! the made-up devices.
+
+use std::fs;
+use std::process::Command;
+use std::time::SystemTime;
+
+use super::command::{find_program, run};
+use super::context::{Context, Made};
+use super::devices::{Checked, DevicesArtefacts, add_init};
+use super::kernel::Kernel;
+use super::packages::KernelPackages;
+use super::{BuildError, BuildEvent, BuildOptions, BuildProgress, Step, StockKernel};
+use super::{binaries, cpio, kernel, plan, source_root, tools};
+use crate::apt::ArchiveFile;
+use crate::cache::{Cache, Key};
+
+/// What the initrd has in `/modules`.
+pub const DEVICES_MODULES: [&str; 2] = ["dormouse_dpm", "pm_graph_test"];
+
+/// Builds what is not in the cache yet, for this kernel or else for that of the machine that sleeps.
+///
+/// # Errors
+/// See [`BuildError`]; nothing half-built is ever taken for complete.
+pub fn build_devices_stock(
+    options: &BuildOptions,
+    stock: Option<&StockKernel>,
+    progress: &dyn BuildProgress,
+) -> Result<DevicesArtefacts, BuildError> {
+    let cache = Cache::open()?;
+    let context = Context::new(options, progress, cache.clone(), source_root()?);
+    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
+    let (packages, programs) = match stock {
+        Some(stock) => (stock.packages().clone(), stock.tools()),
+        None => {
+            let (plan, _) = plan::plan(&context, false)?;
+            (plan.kernel(options.flavour)?.clone(), None)
+        }
+    };
+    let kernel = kernel::kernel(&context, &packages)?;
+    let tools = tools_of(&context, &packages, programs)?;
+    let modules = modules(&context, &kernel, tools.as_ref())?;
+    let initrd = initrd(&context, &modules)?;
+    let steps = context.take_reports();
+    cache.collect_garbage(SystemTime::now())?;
+    Ok(DevicesArtefacts {
+        kernel: kernel.image(),
+        initrd: initrd.path.join("initrd.cpio"),
+        kernel_release: kernel.release,
+        checked: Checked::No,
+        acpi: true,
+        steps,
+    })
+}
+
+fn tools_of(
+    context: &Context<'_>,
+    packages: &KernelPackages,
+    programs: Option<&[ArchiveFile]>,
+) -> Result<Option<Made>, BuildError> {
+    match (programs, &packages.origin) {
+        (Some(files), Some(suites)) => Ok(Some(tools::tools(context, files, suites)?)),
+        _ => Ok(None),
+    }
+}
+
+fn modules(
+    context: &Context<'_>,
+    kernel: &Kernel,
+    tools: Option<&Made>,
+) -> Result<Made, BuildError> {
+    let sources = context.sources.join("devices/kernel");
+    let script = sources.join("module/build.sh");
+    let mut key = Key::new();
+    key.text("kernel", &kernel.made.key)
+        .tree("module", &sources.join("module"), &super::is_source)?
+        .tree("series", &sources.join("files"), &super::is_source)?
+        .file("script", &context.sources.join("machine/kernel/build.sh"))?
+        .program(&find_program("make", "build-essential")?)?;
+    match tools {
+        Some(tools) => key.text("tools", &tools.key),
+        None => key.program(&find_program("gcc", "build-essential")?)?,
+    };
+    let detail = format!("dormouse_dpm.ko, {}", kernel.release);
+    context.make(Step::DevicesModule, &key, &detail, |running, work| {
+        running.activity("compiling");
+        let build = context.cache.work_folder("devices-module-build")?;
+        let mut command = Command::new(&script);
+        command
+            .arg(kernel.root())
+            .arg(&kernel.release)
+            .arg(build.path())
+            .arg(work)
+            .args(tools.map(|tools| &tools.path))
+            .env("MAKEFLAGS", format!("-j{}", context.options.jobs.max(1)));
+        run(&mut command, "building dormouse_dpm.ko", &running.log()?)?;
+        for name in DEVICES_MODULES {
+            let file = work.join(format!("{name}.ko"));
+            if !file.is_file() {
+                let (script, file) = (script.display(), file.display());
+                return Err(BuildError::Unexpected(format!("{script} left no {file}")));
+            }
+        }
+        Ok(())
+    })
+}
+
+fn initrd(context: &Context<'_>, modules: &Made) -> Result<Made, BuildError> {
+    let guest = binaries::guest(context)?;
+    let mut key = Key::new();
+    key.file("guest", &guest)?
+        .text("modules", &modules.key)
+        .text("recipe", "1");
+    context.make(Step::DevicesInitrd, &key, "init, modules", |_, work| {
+        let mut archive = cpio::Archive::default();
+        add_init(&mut archive, &guest)?;
+        archive.folder("modules");
+        for name in DEVICES_MODULES {
+            let path = modules.path.join(format!("{name}.ko"));
+            let bytes = fs::read(&path).map_err(BuildError::io("read", &path))?;
+            archive.file(&format!("modules/{name}.ko"), 0o644, &bytes);
+        }
+        let path = work.join("initrd.cpio");
+        fs::write(&path, archive.finish()).map_err(BuildError::io("write", path))
+    })
+}
