@@ -211,7 +211,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let files = files(directory.path());
         assert!(files.newest().expect("listed").is_none());
-        let record = Record::new(1, 1000, &files);
+        let record = Record::new(1, 1000, files.lock_identity());
         assert!(files.claim(&record).expect("claimed"));
         assert!(!files.claim(&record).expect("not claimed"));
         let (generation, bytes) = files.newest().expect("listed").expect("one");
@@ -223,11 +223,11 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let files = files(directory.path());
         for generation in 1..=20 {
-            let record = Record::new(generation, 1000, &files);
+            let record = Record::new(generation, 1000, files.lock_identity());
             assert!(files.claim(&record).expect("claimed"));
         }
         assert!(!files.of(5).exists());
-        let late = Record::new(5, 1000, &files);
+        let late = Record::new(5, 1000, files.lock_identity());
         assert!(!files.claim(&late).expect("refused"));
         assert!(!files.of(5).exists());
         assert_eq!(files.newest().expect("listed").expect("one").0, 20);
@@ -239,7 +239,7 @@ mod tests {
         let first = files(directory.path());
         let second = Files::open(&directory.path().join("cache.store"));
         assert!(matches!(second, Err(LeaseError::Here { .. })));
-        assert!(first.was_ours(&Record::new(1, 1000, &first)));
+        assert!(first.was_ours(&Record::new(1, 1000, first.lock_identity())));
         drop(first);
         files(directory.path());
     }

@@ -144,7 +144,8 @@ impl Lease {
             // What is read takes time; only what was seen after that counts.
             match watch.see(&sighting, now_ns(), nanoseconds(term)) {
                 Verdict::Free => {
-                    let record = Record::new(generation + 1, nanoseconds(term), &files);
+                    let record =
+                        Record::new(generation + 1, nanoseconds(term), files.lock_identity());
                     if files.claim(&record)? {
                         return Ok(Self {
                             files,

@@ -3,7 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::files::Files;
 use crate::store::format::checksum;
 
 /// Bytes of a file: what every device writes as a whole or not at all.
@@ -33,8 +32,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// Of a new generation.
-    pub fn new(generation: u64, term_ns: u64, files: &Files) -> Self {
+    /// Of a new generation; `lock` is the identity of the lock that its holder has.
+    pub fn new(generation: u64, term_ns: u64, lock: (u64, u64)) -> Self {
         let mut node = rustix::system::uname()
             .nodename()
             .to_string_lossy()
@@ -51,7 +50,7 @@ impl Record {
             released: false,
             node,
             boot: boot(),
-            lock: files.lock_identity(),
+            lock,
         }
     }
 
