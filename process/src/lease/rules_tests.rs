@@ -173,7 +173,7 @@ proptest! {
     #[test]
     fn never_do_two_nodes_run_the_program_whatever_stands_still_and_however_long(
         speeds in prop::collection::vec(905_u64..1095, 2..4),
-        steps in prop::collection::vec((0_usize..4, prop_oneof![0_u64..50, 0_u64..500, 900_u64..1500]), 1..400),
+        steps in prop::collection::vec((0_usize..4, prop_oneof![6 => 0_u64..50, 4 => 0_u64..500, 1 => 900_u64..1500]), 1..400),
     ) {
         let node = |&speed| Node { at: At::Watching(Watch::default()), speed };
         let mut nodes: Vec<Node> = speeds.iter().map(node).collect();
