@@ -141,8 +141,7 @@ impl Lease {
                     (*generation, sighting, node)
                 }
             };
-            // What is read takes time; only what was seen after that counts.
-            match watch.see(&sighting, now_ns(), nanoseconds(term)) {
+            match watch.see(&sighting, (claimed_ns, now_ns()), nanoseconds(term)) {
                 Verdict::Free => {
                     let record =
                         Record::new(generation + 1, nanoseconds(term), files.lock_identity());

@@ -65,9 +65,15 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// What to do after a sighting that was complete at `now_ns` on the own clock; `own_term_ns` is
-    /// the challenger's, which counts where it is longer than the holder's.
-    pub fn see(&mut self, sighting: &Sighting, now_ns: u64, own_term_ns: u64) -> Verdict {
+    /// What to do after a sighting that began and was complete at these times on the own clock: a
+    /// challenger may stand still in between. `own_term_ns` is the challenger's, which counts where
+    /// it is longer than the holder's.
+    pub fn see(
+        &mut self,
+        sighting: &Sighting,
+        (began_ns, complete_ns): (u64, u64),
+        own_term_ns: u64,
+    ) -> Verdict {
         if sighting.released || sighting.holder_is_dead {
             return Verdict::Free;
         }
@@ -78,14 +84,15 @@ impl Watch {
                 let changed = self
                     .last
                     .is_some_and(|(last, _)| last.generation == sighting.generation);
-                self.last = Some((*sighting, now_ns));
+                self.last = Some((*sighting, complete_ns));
                 return Verdict::Wait {
                     left_ns: wait_ns,
                     changed,
                 };
             }
         };
-        let waited_ns = now_ns.saturating_sub(since);
+        // A renewal that came after the reading has begun may not be in it.
+        let waited_ns = began_ns.saturating_sub(since);
         if waited_ns >= wait_ns {
             return Verdict::Free;
         }

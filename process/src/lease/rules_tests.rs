@@ -17,6 +17,11 @@ fn held(generation: u64, contents: u64) -> Sighting {
     }
 }
 
+/// A sighting that takes no time.
+fn see(watch: &mut Watch, sighting: &Sighting, now: u64) -> Verdict {
+    watch.see(sighting, (now, now), TERM)
+}
+
 #[test]
 fn a_lease_that_was_given_back_is_free_at_once() {
     let mut watch = Watch::default();
@@ -24,38 +29,38 @@ fn a_lease_that_was_given_back_is_free_at_once() {
         released: true,
         ..held(3, 1)
     };
-    assert_eq!(watch.see(&released, 0, TERM), Verdict::Free);
-    assert_eq!(watch.see(&Sighting::nothing(), 0, TERM), Verdict::Free);
+    assert_eq!(see(&mut watch, &released, 0), Verdict::Free);
+    assert_eq!(see(&mut watch, &Sighting::nothing(), 0), Verdict::Free);
 }
 
 #[test]
 fn a_silent_holder_loses_it_after_its_term_and_a_quarter_and_not_before() {
     let mut watch = Watch::default();
-    watch.see(&held(1, 7), 500, TERM);
-    let before = watch.see(&held(1, 7), 500 + 1249, TERM);
+    see(&mut watch, &held(1, 7), 500);
+    let before = see(&mut watch, &held(1, 7), 500 + 1249);
     let one_left = Verdict::Wait {
         left_ns: 1,
         changed: false,
     };
     assert_eq!(before, one_left);
-    assert_eq!(watch.see(&held(1, 7), 500 + 1250, TERM), Verdict::Free);
+    assert_eq!(see(&mut watch, &held(1, 7), 500 + 1250), Verdict::Free);
 }
 
 #[test]
 fn every_renewal_starts_the_wait_anew_and_is_noticed() {
     let mut watch = Watch::default();
-    watch.see(&held(1, 7), 0, TERM);
+    see(&mut watch, &held(1, 7), 0);
     let renewed = Verdict::Wait {
         left_ns: 1250,
         changed: true,
     };
-    assert_eq!(watch.see(&held(1, 8), 1249, TERM), renewed);
+    assert_eq!(see(&mut watch, &held(1, 8), 1249), renewed);
     assert!(matches!(
-        watch.see(&held(1, 8), 2000, TERM),
+        see(&mut watch, &held(1, 8), 2000),
         Verdict::Wait { .. }
     ));
     assert!(matches!(
-        watch.see(&held(2, 8), 2600, TERM),
+        see(&mut watch, &held(2, 8), 2600),
         Verdict::Wait { .. }
     ));
 }
@@ -67,12 +72,12 @@ fn the_longer_of_both_terms_counts() {
         term_ns: 10 * TERM,
         ..held(1, 7)
     };
-    watch.see(&long, 0, TERM);
+    see(&mut watch, &long, 0);
     assert!(matches!(
-        watch.see(&long, 12_499, TERM),
+        see(&mut watch, &long, 12_499),
         Verdict::Wait { .. }
     ));
-    assert_eq!(watch.see(&long, 12_500, TERM), Verdict::Free);
+    assert_eq!(see(&mut watch, &long, 12_500), Verdict::Free);
 }
 
 /// What is shared: for each generation its contents.
@@ -135,10 +140,12 @@ impl Node {
                 };
                 At::Read(watch, sighting, clock)
             }
-            At::Read(mut watch, sighting, began) => match watch.see(&sighting, clock, TERM) {
-                Verdict::Free => At::Claiming(sighting.generation + 1, began),
-                Verdict::Wait { .. } => At::Watching(watch),
-            },
+            At::Read(mut watch, sighting, began) => {
+                match watch.see(&sighting, (began, clock), TERM) {
+                    Verdict::Free => At::Claiming(sighting.generation + 1, began),
+                    Verdict::Wait { .. } => At::Watching(watch),
+                }
+            }
             At::Claiming(generation, began) => {
                 if shared.generations.len() as u64 + 1 != generation {
                     At::Watching(Watch::default())
@@ -203,7 +210,7 @@ proptest! {
         while free_at.is_none() && now < 10 * TERM {
             // It renews for a while, then no more.
             let contents = now.min(silent_for) / 300;
-            if watch.see(&held(1, contents), now, TERM) == Verdict::Free {
+            if see(&mut watch, &held(1, contents), now) == Verdict::Free {
                 free_at = Some(now);
             }
             now += 10;
