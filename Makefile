@@ -170,7 +170,8 @@ packages: build ## Debian packages and a static tarball, into out/packages
 
 test-containers: build ## Containers on podman and containerd, jobs of Slurm, two nodes with one store, as root (DORMOUSE_TEST_LOSSES=20)
 	@scripts/setup.sh --for containers
-	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test containers_podman --test containers_containerd --test containers_slurm --test process_lease -- --ignored --test-threads=1
+	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test containers -- --ignored --test-threads=1
+	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test process -- --ignored --test-threads=1 lease::
 
 test-packages: packages ## The packages in a clean system, and in the emulated machine under systemd, as root
 	@$(DORMOUSE) lab build
