@@ -35,7 +35,7 @@ setup: ## Install the packages that are missing (asks for nothing when none is)
 	@scripts/setup.sh
 
 build: setup ## Build the dormouse command
-	@$(CARGO) build --quiet --profile $(PROFILE) --package dormouse --package dormouse-guest --bins
+	@$(CARGO) build --quiet --profile $(PROFILE) --package dormouse --package dormouse-guest --package dormouse-oci --bins
 
 demo: build ## Fill memory, run a service, sleep into CXL memory, lose power, wake, verify
 	@scripts/demo.sh $(DORMOUSE) $(DEMO_DIR)
@@ -163,10 +163,15 @@ clean: ## Remove what was built here (the cache in ~/.cache/dormouse stays)
 	@$(CARGO) clean --quiet
 	@rm -rf out
 
-.PHONY: packages test-packages
+.PHONY: packages test-packages test-containers
 packages: build ## Debian packages and a static tarball, into out/packages
 	@scripts/setup.sh --for packages
 	@DORMOUSE=$(DORMOUSE) packaging/build.sh
+
+test-containers: build ## Containers on podman and containerd, jobs of Slurm, two nodes with one store, as root (DORMOUSE_TEST_LOSSES=20)
+	@scripts/setup.sh --for containers
+	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test containers -- --ignored --test-threads=1
+	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test process -- --ignored --test-threads=1 lease::
 
 test-packages: packages ## The packages in a clean system, and in the emulated machine under systemd, as root
 	@$(DORMOUSE) lab build

@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh            install what is missing (as root, or through sudo)
 #   scripts/setup.sh --check    only say what is missing; exit 3 if anything is
-#   scripts/setup.sh --for packages   what `make packages` and its test need, too
+#   scripts/setup.sh --for packages   what `make packages` and its test need, too; containers: `make test-containers`
 #
 # Exit codes: 0 nothing is missing (any more); 1 an installation failed; 2 wrong usage; 3 this machine
 # lacks something that this script cannot give it. Each end but 0 says what is missing and what to do next.
@@ -57,7 +57,7 @@ list_missing() {
 
 case "${1:-} ${2:-}" in
 " " | "--check ") ;;
-"--for packages") package_lists+=("$here/for-packages.txt") ;;
+"--for packages" | "--for containers") package_lists+=("$here/for-$2.txt") ;;
 *)
 	sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
 	exit 2

@@ -47,6 +47,7 @@ macro_rules! call_at_rbx {
 
 pub mod capture;
 pub mod cli;
+pub mod lease;
 pub mod memory;
 pub mod persist;
 pub mod power;

@@ -274,11 +274,48 @@ pub fn ending(pid: i32) -> Ending {
     Ending::No
 }
 
-/// Whether a process runs under seccomp: its filter may end it for any call that it does not
-/// expect.
+/// Whether a process runs under a seccomp filter of its own, which may end it for any call that it
+/// does not expect. A filter that it has from us (a container's: ours as much as its) is none: the
+/// tracker makes the same calls under it, and what it starts again gets it again.
 pub fn is_filtered(pid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    field(&status, "Seccomp").is_some_and(|mode| mode != "0")
+    has_own_filter(pid, &status)
+}
+
+/// As [`is_filtered`], from the status file of the process or of one of its threads.
+pub fn has_own_filter(pid: i32, status: &str) -> bool {
+    let own = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    filter_is_own(status, &own, || descends(pid, std::process::id() as i32))
+}
+
+/// Filters are only ever added, and a child starts with its parent's: where it has as many as we
+/// have, and descends from us, they are ours.
+fn filter_is_own(status: &str, ours: &str, descends: impl FnOnce() -> bool) -> bool {
+    const MODE_FILTER: &str = "2";
+    let mode = field(status, "Seccomp").unwrap_or("0");
+    if mode == "0" {
+        return false;
+    }
+    let count = |text| field(text, "Seccomp_filters").and_then(|count| count.parse::<u32>().ok());
+    let as_ours = mode == MODE_FILTER
+        && field(ours, "Seccomp") == Some(MODE_FILTER)
+        && count(status).is_some()
+        && count(status) == count(ours);
+    !(as_ours && descends())
+}
+
+/// Whether a process is a descendant of another one.
+fn descends(mut pid: i32, ancestor: i32) -> bool {
+    // A chain that changes while it is followed may lead in a circle.
+    for _ in 0..1000 {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        match field(&status, "PPid").and_then(|parent| parent.parse().ok()) {
+            Some(parent) if parent == ancestor => return true,
+            Some(parent) if parent > 0 => pid = parent,
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// The auxiliary vector of a process, as pairs of type and value.
@@ -316,5 +353,38 @@ mod tests {
     fn a_maps_line_that_is_cut_is_an_error() {
         assert!(parse_maps(b"7f0000000000-7f00000").is_err());
         assert!(parse_maps(b"7f00 rw-p 0 0:0 0\n").is_err());
+    }
+
+    #[test]
+    fn a_filter_that_a_program_has_from_its_tracker_is_not_its_own() {
+        let status = |mode: u32, count: u32| {
+            format!("Name:\tx\nSeccomp:\t{mode}\nSeccomp_filters:\t{count}\n")
+        };
+        let own = |its: (u32, u32), ours: (u32, u32), descends| {
+            filter_is_own(&status(its.0, its.1), &status(ours.0, ours.1), || descends)
+        };
+        assert!(!own((0, 0), (0, 0), true));
+        assert!(!own((2, 1), (2, 1), true), "the container's");
+        assert!(own((2, 2), (2, 1), true), "one more of its own");
+        assert!(own((2, 1), (0, 0), true), "ours has none");
+        assert!(own((2, 1), (2, 1), false), "of another container");
+        assert!(
+            own((1, 0), (1, 0), true),
+            "the strict mode is none of a container"
+        );
+        // A kernel that does not count them cannot tell.
+        assert!(filter_is_own("Seccomp:\t2\n", "Seccomp:\t2\n", || true));
+    }
+
+    #[test]
+    fn a_child_descends_from_its_parent_and_not_the_other_way_round() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("100")
+            .spawn()
+            .expect("a child");
+        let (its, own) = (child.id() as i32, std::process::id() as i32);
+        assert!(descends(its, own) && !descends(own, its));
+        child.kill().expect("killed");
+        child.wait().expect("its end");
     }
 }

@@ -6,6 +6,8 @@
 
 pub mod bandwidth_lab;
 pub mod bench;
+pub mod containerd;
+pub mod containers;
 pub mod program;
 pub mod tutorial;
 pub mod wake;

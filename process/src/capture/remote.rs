@@ -190,7 +190,7 @@ impl Builder<'_> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))
             .map_err(self.failed("read its status"))?;
         // A filter may end the process for any unexpected call: none is made.
-        if procfs::field(&status, "Seccomp").is_some_and(|mode| mode != "0") {
+        if procfs::has_own_filter(pid, &status) {
             self.refuse("it runs under seccomp");
             return Ok(());
         }

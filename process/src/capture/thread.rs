@@ -44,7 +44,7 @@ impl Builder<'_> {
         let robust_list = robust_list(tid).map_err(self.failed("read its robust futexes"))?;
         let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))
             .map_err(self.failed("read a thread's status"))?;
-        if procfs::field(&status, "Seccomp").is_some_and(|mode| mode != "0") {
+        if procfs::has_own_filter(pid, &status) {
             self.refuse(format!("thread {tid} runs under seccomp"));
         }
         let stat = procfs::stat(pid, tid).map_err(self.failed("read a thread's state"))?;

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use caps::Capability;
 use clap::{Args, Subcommand};
 use jiff::SignedDuration;
 
 use crate::persist::Then;
 use crate::power::Source;
+use crate::tracker::launch::{Identity, User};
 
 /// Keep one program across a power loss: track it while it runs, restore it afterwards
 #[derive(Debug, Subcommand)]
@@ -141,7 +143,7 @@ pub struct Tracking {
     pub pause: Duration,
 
     /// Source of power-loss warnings: nut:UPS@HOST, upower, power-supply, signal (SIGPWR or SIGUSR1
-    /// to the tracker), none
+    /// to the tracker; in a container SIGPWR alone), none
     #[arg(
         long,
         value_name = "SOURCE",
@@ -154,6 +156,16 @@ pub struct Tracking {
     /// program continues when power is back
     #[arg(long, value_enum, default_value = "stop")]
     pub then: Then,
+
+    /// Hold a lease on the store: only one node of those that see it runs the program, and one that
+    /// is cut off or stands still for longer than TIME ends it. Implies --isolate
+    #[arg(long, value_name = "TIME", value_parser = term)]
+    pub lease: Option<Duration>,
+
+    /// Run the program in a PID namespace of its own: its PIDs are free at a restore, and it never
+    /// outlives its tracker (a container has one already)
+    #[arg(long)]
+    pub isolate: bool,
 
     /// Compare all memory with the store instead of tracking writes (slow; used automatically
     /// where a self-test at the start finds that the kernel's tracking is wrong)
@@ -206,12 +218,28 @@ pub struct RunArguments {
     #[command(flatten)]
     pub restoring: Restoring,
 
+    /// Start the program as this user, while the tracker keeps its own; numbers
+    #[arg(long, value_name = "UID:GID[,GID…]")]
+    pub user: Option<User>,
+
+    /// Capabilities that the tracker has and the program must not get
+    #[arg(long, value_name = "CAP,…", value_delimiter = ',')]
+    pub drop_capabilities: Vec<Capability>,
+
     /// The program and its arguments
     #[arg(required = true, last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
 impl RunArguments {
+    /// What the program is, compared with its tracker.
+    pub fn identity(&self) -> Identity {
+        Identity {
+            user: self.user.clone(),
+            without: self.drop_capabilities.clone(),
+        }
+    }
+
     /// The program's name: as given, or the file name of the command.
     pub fn name(&self) -> String {
         let given = self.name.as_ref().or(self.name_option.as_ref());
@@ -324,6 +352,16 @@ pub struct NamedArguments {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// The term of a lease.
+fn term(text: &str) -> Result<Duration, String> {
+    const MIN: Duration = Duration::from_secs(1);
+    let term = time(text)?;
+    if term < MIN {
+        return Err(format!("`{text}` is too short: a lease takes 1s at least"));
+    }
+    Ok(term)
 }
 
 /// `16ms`, `1.5s`, `2min`, `500us`.

@@ -29,6 +29,9 @@ pub enum CliError {
     /// The tracker.
     #[error(transparent)]
     Tracker(#[from] TrackerError),
+    /// The lease.
+    #[error(transparent)]
+    Lease(#[from] crate::lease::LeaseError),
     /// Another one, in words.
     #[error("{0}")]
     Failed(String),
@@ -53,7 +56,9 @@ impl CliError {
                 | TrackerError::Description { .. },
             ) => DIFFERS,
             Self::Tracker(TrackerError::Restore(
-                restore::Error::Right(_) | restore::Error::Kernel(_),
+                restore::Error::Right(_)
+                | restore::Error::FileLimit { .. }
+                | restore::Error::Kernel(_),
             )) => LACKING,
             _ => FAILED,
         }

@@ -1,17 +1,22 @@
 //! The verbs for programs: run, attach, restore, persist.
 
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use super::arguments::{
     AttachArguments, PersistArguments, RestoreArguments, Restoring, RunArguments, Tracking,
 };
 use super::output::{json, line, report};
 use super::{CliError, DONE, FAILED};
+use crate::lease::{Keeper, Lease};
 use crate::persist::Report;
 use crate::store::file::path_of;
 use crate::store::{Access, Store};
 use crate::sync::{Budget, Mirror};
 use crate::track::self_test;
 use crate::tracker::control::{Answer, Request, send};
-use crate::tracker::{End, Options, Roots, Tracker, launch, resume};
+use crate::tracker::{End, Options, Roots, Tracker, isolate, launch, resume};
 
 fn options(tracking: &Tracking) -> Options {
     let budget = match (tracking.budget, tracking.deadline) {
@@ -45,22 +50,49 @@ fn can_track(tracking: &Tracking) -> bool {
     }
 }
 
-fn open(
-    place: &std::path::Path,
-    name: &str,
-    access: Access,
-    tracking: &Tracking,
-) -> Result<Store, CliError> {
+fn open(place: &Path, name: &str, access: Access, tracking: &Tracking) -> Result<Store, CliError> {
     let limit = tracking.store_size.map(|size| size.as_u64());
     Ok(Store::open(&path_of(place, name)?, name, access, limit)?)
+}
+
+/// Namespace and lease, where they are wanted; before the store is opened, because another node may
+/// write it until then.
+fn alone(place: &Path, name: &str, tracking: &Tracking) -> Result<Option<Keeper>, CliError> {
+    if tracking.lease.is_some() || tracking.isolate && !isolate::in_container() {
+        isolate::enter().map_err(|error| {
+            CliError::Lacking(format!(
+                "no PID namespace for the program ({error}): it needs CAP_SYS_ADMIN"
+            ))
+        })?;
+    }
+    let Some(term) = tracking.lease else {
+        return Ok(None);
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let caught: Vec<_> = [libc::SIGINT, libc::SIGTERM]
+        .into_iter()
+        .filter_map(|signal| signal_hook::flag::register(signal, Arc::clone(&stop)).ok())
+        .collect();
+    let lease = Lease::acquire(place, name, term, &stop);
+    for registration in caught {
+        signal_hook::low_level::unregister(registration);
+    }
+    let keeper = lease?.keep()?;
+    tracing::info!(generation = keeper.generation(), "holds the lease");
+    Ok(Some(keeper))
 }
 
 pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
     let name = arguments.name();
     let tracking = &arguments.tracking;
+    // Dropped last: when nothing of the program is left.
+    let _keeper = alone(&arguments.place.store, &name, tracking)?;
     let mut store = open(&arguments.place.store, &name, Access::Create, tracking)?;
     if arguments.fresh {
         store.clear()?;
+    }
+    if let Some(user) = &arguments.user {
+        launch::hand_over_output(user);
     }
     if store.root().is_some() {
         return resumed(store, tracking, &arguments.restoring);
@@ -74,7 +106,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
         )));
     }
     let track = can_track(tracking);
-    let child = launch::start(&arguments.command).map_err(|error| {
+    let child = launch::start(&arguments.command, &arguments.identity()).map_err(|error| {
         let program = arguments.command[0].to_string_lossy();
         CliError::Failed(format!("cannot run {program}: {error}"))
     })?;
@@ -86,6 +118,11 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
 pub fn attach(arguments: &AttachArguments) -> Result<u8, CliError> {
     let tracking = &arguments.tracking;
     let (name, pid) = arguments.target().map_err(CliError::Usage)?;
+    if tracking.isolate || tracking.lease.is_some() {
+        let why = "--isolate and --lease are for programs that the tracker starts: a running one \
+                   has its PID namespace, and would outlive the tracker";
+        return Err(CliError::Usage(why.to_owned()));
+    }
     let store = open(&arguments.place.store, name, Access::Create, tracking)?;
     if store.root().is_some() {
         return Err(CliError::Failed(format!(
@@ -102,6 +139,7 @@ pub fn attach(arguments: &AttachArguments) -> Result<u8, CliError> {
 pub fn restore(arguments: &RestoreArguments) -> Result<u8, CliError> {
     let tracking = &arguments.tracking;
     let name = arguments.name.as_str();
+    let _keeper = alone(&arguments.place.store, name, tracking)?;
     let store = open(&arguments.place.store, name, Access::Write, tracking)?;
     if store.root().is_none() {
         return Err(CliError::Failed(format!(

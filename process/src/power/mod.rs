@@ -5,7 +5,7 @@
 //! | `nut:UPS@HOST[:PORT]` | polls upsd in its own protocol |
 //! | `upower` | polls UPower on the system bus |
 //! | `power-supply` | reads `/sys/class/power_supply` |
-//! | `signal` | SIGPWR or SIGUSR1 to the tracker |
+//! | `signal` | SIGPWR or SIGUSR1 to the tracker; as the init of a container SIGPWR alone |
 //! | `none` | no source; only the background sync makes epochs |
 //!
 //! What counts as a loss is decided in one place, [`judge`]: on battery, or silence while on
@@ -73,10 +73,12 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// Signals that report a power loss, whatever the source is; none with `none`.
-pub fn signals(source: &Source) -> &'static [i32] {
+/// Signals that report a power loss, whatever the source is; none with `none`. What is sent
+/// to a container's init is for the program, but SIGPWR.
+pub fn signals(source: &Source, init: bool) -> &'static [i32] {
     match source {
         Source::None => &[],
+        _ if init => &[libc::SIGPWR],
         _ => &[libc::SIGPWR, libc::SIGUSR1],
     }
 }

@@ -11,6 +11,7 @@ use crate::state::{Backing, Clocks, FileKind, Tree};
 
 const CAP_SYS_PTRACE: u32 = 19;
 const CAP_SYS_ADMIN: u32 = 21;
+const CAP_SYS_TIME: u32 = 25;
 const CAP_CHECKPOINT_RESTORE: u32 = 40;
 
 /// Checks rights, numbers, files and the CPU.
@@ -32,6 +33,11 @@ fn rights() -> Result<(), Error> {
     }
     if !has(CAP_CHECKPOINT_RESTORE) && !has(CAP_SYS_ADMIN) {
         return Err(Error::Right("CAP_CHECKPOINT_RESTORE"));
+    }
+    // The offsets of a time namespace count as setting the time.
+    if has(CAP_SYS_ADMIN) && !has(CAP_SYS_TIME) && fs::exists("/proc/self/ns/time").unwrap_or(false)
+    {
+        return Err(Error::Right("CAP_SYS_TIME"));
     }
     Ok(())
 }

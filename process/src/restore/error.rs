@@ -47,8 +47,25 @@ pub enum Error {
     #[error("this kernel cannot run the persisted program: {0}")]
     Kernel(String),
     /// The caller lacks a right.
-    #[error("restoring needs {0}: run as root, or with that capability")]
+    #[error(
+        "restoring needs {0}: run as root, or with that capability (in a container: \
+         `--cap-add {0}`)"
+    )]
     Right(&'static str),
+    /// The hard limit of open files is too low for the program's.
+    #[error(
+        "restoring needs {needed} open files, and the hard limit is {hard} ({source}): raise it \
+         (`ulimit -Hn {needed}`; in a container `--ulimit nofile={needed}:{needed}`), or add \
+         CAP_SYS_RESOURCE"
+    )]
+    FileLimit {
+        /// Descriptors that are needed at the same time.
+        needed: u64,
+        /// The limit.
+        hard: u64,
+        /// The kernel's answer to raising it.
+        source: io::Error,
+    },
     /// A recreated process could not do something.
     #[error("process {task}: cannot {action} ({thing}): {source}")]
     Operation {

@@ -19,6 +19,9 @@ use super::tcp::Connections;
 use crate::state::{File, FileKind, Pipe, Tree};
 use crate::store::Snapshot;
 
+/// Descriptors that a restore opens beside those of the tree: its store, its region, gates, pidfds.
+const SPARE_DESCRIPTORS: u64 = 64;
+
 /// Flags that `F_SETFL` can change here. A process sets `O_ASYNC` itself: the kernel remembers the
 /// number of the descriptor.
 const SETTABLE: i32 = libc::O_APPEND | libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
@@ -124,28 +127,34 @@ impl Pool {
         Ok(number)
     }
 
-    /// Our numbers may lie above the limit of open files.
+    /// Our numbers may lie above the limit of open files. The soft limit is ours to raise; the hard
+    /// one is raised only where it is too low for what is to be opened, because that needs a
+    /// capability that containers lack.
     fn raise_limit(&mut self, tree: &Tree) -> Result<(), Error> {
-        let wanted = self.base as u64
-            + (tree.files.len() + tree.images.len() * 2 + tree.objects.len()) as u64
-            + 1024;
+        let opened = tree.files.len()
+            + tree.images.len() * 2
+            + tree.objects.len()
+            + tree.pipes.len() * 2
+            + tree.sockets.len() * 2;
+        let needed = self.base as u64 + opened as u64 + SPARE_DESCRIPTORS;
         let mut limit = libc::rlimit64 {
             rlim_cur: 0,
             rlim_max: 0,
         };
         // SAFETY: the limit lives.
         unsafe { libc::getrlimit64(libc::RLIMIT_NOFILE, &raw mut limit) };
-        if limit.rlim_cur >= wanted {
+        if limit.rlim_cur >= needed {
             return Ok(());
         }
         let raised = libc::rlimit64 {
-            rlim_cur: wanted,
-            rlim_max: limit.rlim_max.max(wanted),
+            rlim_cur: needed,
+            rlim_max: limit.rlim_max.max(needed),
         };
         // SAFETY: the limit lives.
         if unsafe { libc::setrlimit64(libc::RLIMIT_NOFILE, &raw const raised) } != 0 {
-            return Err(Error::System {
-                action: format!("raise the limit of open files to {wanted}"),
+            return Err(Error::FileLimit {
+                needed,
+                hard: limit.rlim_max,
                 source: io::Error::last_os_error(),
             });
         }

@@ -36,6 +36,11 @@ pub(super) struct Holder {
     pub ends: bool,
 }
 
+/// The process that has locked a file, as far as the kernel reports it, for a message.
+pub fn lock_holder(file: &File) -> Option<String> {
+    holder(file).map(|holder| holder.name)
+}
+
 /// The process that has locked a file, as far as the kernel reports it.
 pub(super) fn holder(file: &File) -> Option<Holder> {
     let metadata = file.metadata().ok()?;

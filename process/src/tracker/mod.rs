@@ -6,6 +6,7 @@
 
 mod background;
 pub mod control;
+pub mod isolate;
 mod last_words;
 pub mod launch;
 mod requests;
@@ -31,6 +32,7 @@ use crate::sync::Mirror;
 use crate::sync::schedule::Budget;
 
 use control::Server;
+use isolate::in_container;
 use requests::stand;
 use status::Status;
 use wake::Wake;
@@ -160,9 +162,16 @@ impl Tracker {
         roots: Roots,
         options: Options,
     ) -> Result<Self, TrackerError> {
-        let power_signals = power::signals(&options.power);
-        last_words::prepare(mirror.store.name(), power_signals);
-        let wake = Wake::new(power_signals).map_err(io_error("catch signals"))?;
+        let init = in_container();
+        let power_signals = power::signals(&options.power, init);
+        // What is handed on to the program ends nobody.
+        let handled: Vec<i32> = if init {
+            [power_signals, &[libc::SIGUSR1, libc::SIGUSR2]].concat()
+        } else {
+            power_signals.to_vec()
+        };
+        last_words::prepare(mirror.store.name(), &handled);
+        let wake = Wake::new(power_signals, init).map_err(io_error("catch signals"))?;
         let waker = || wake.waker().map_err(io_error("catch signals"));
         let urgent = wake.urgent();
         let watcher = Watcher::start(&options.power, waker()?, Arc::clone(&urgent));
@@ -232,7 +241,8 @@ impl Tracker {
     fn children(&self) -> std::io::Result<Vec<Pid>> {
         let guard = self.filling.as_ref().map(Filling::guard);
         let mut children = procfs::children(std::process::id() as Pid)?;
-        children.retain(|child| Some(*child) != guard);
+        let keeper = crate::lease::keeper_pid();
+        children.retain(|child| Some(*child) != guard && Some(*child) != keeper);
         Ok(children)
     }
 
@@ -359,6 +369,10 @@ impl Tracker {
 
     fn ended(&self) -> bool {
         match self.roots {
+            // A container ends with its program; the kernel ends what is left of it.
+            Roots::Children(_) if in_container() => {
+                self.exit.is_some() || self.children().is_ok_and(|children| children.is_empty())
+            }
             // A list that cannot be read is not an empty one, and the kernel has the last word.
             Roots::Children(_) => {
                 self.children().is_ok_and(|children| children.is_empty())
@@ -385,7 +399,14 @@ impl Tracker {
     }
 
     fn forward(&mut self, signal: i32) {
-        for pid in self.roots() {
+        let mut to = self.roots();
+        if let Roots::Children(first) = self.roots
+            && in_container()
+        {
+            // What is sent to a container is for its program, not for what that has started.
+            to.retain(|pid| *pid == first);
+        }
+        for pid in to {
             // SAFETY: no memory involved.
             unsafe { libc::kill(pid, signal) };
         }

@@ -6,7 +6,15 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{
+    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH,
+};
+
+/// What a container's init hands on to its program: everything that engines and administrators send
+/// to a program and that a process can catch.
+const FOR_THE_PROGRAM: [i32; 8] = [
+    SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT,
+];
 
 /// Signals that have arrived, and a descriptor that is readable when one has.
 #[derive(Debug)]
@@ -20,11 +28,12 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// Catches the signals; `power_signals` too, if there are any.
+    /// Catches the signals; `power_signals` too, if there are any. `init`: this process is the
+    /// first one of a container, and hands on what is sent to the container.
     ///
     /// # Errors
     /// There are no descriptors left.
-    pub fn new(power_signals: &[i32]) -> io::Result<Self> {
+    pub fn new(power_signals: &[i32], init: bool) -> io::Result<Self> {
         let (reader, writer) = UnixStream::pair()?;
         reader.set_nonblocking(true)?;
         writer.set_nonblocking(true)?;
@@ -37,14 +46,23 @@ impl Wake {
             urgent: Arc::default(),
         };
         wake.catch(SIGCHLD, &wake.child.clone())?;
-        for signal in [SIGTERM, SIGHUP] {
-            let seen = Arc::default();
-            wake.catch(signal, &seen)?;
-            wake.forward.push((signal, seen));
-        }
-        // The terminal sends these to the program as well; it decides.
-        for signal in [SIGINT, SIGQUIT] {
-            wake.catch(signal, &Arc::default())?;
+        if init {
+            let sent = FOR_THE_PROGRAM
+                .into_iter()
+                .filter(|signal| !power_signals.contains(signal));
+            for signal in sent.chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
+                wake.hand_on(signal)?;
+            }
+        } else {
+            for signal in [SIGTERM, SIGHUP] {
+                let seen = Arc::default();
+                wake.catch(signal, &seen)?;
+                wake.forward.push((signal, seen));
+            }
+            // The terminal sends these to the program as well; it decides.
+            for signal in [SIGINT, SIGQUIT] {
+                wake.catch(signal, &Arc::default())?;
+            }
         }
         let power = Arc::clone(&wake.power);
         for signal in power_signals {
@@ -53,6 +71,24 @@ impl Wake {
             wake.catch(*signal, &power)?;
         }
         Ok(wake)
+    }
+
+    /// Catches a signal that a process sends, for the program. What comes from the terminal has
+    /// reached the program, too: it is in the same process group.
+    fn hand_on(&mut self, signal: i32) -> io::Result<()> {
+        let seen: Arc<AtomicBool> = Arc::default();
+        let flag = Arc::clone(&seen);
+        let action = move |info: &libc::siginfo_t| {
+            // By a process, not by the kernel.
+            if info.si_code <= 0 {
+                flag.store(true, Ordering::Release);
+            }
+        };
+        // SAFETY: the action only stores to an atomic, which a signal handler may.
+        unsafe { signal_hook_registry::register_sigaction(signal, action) }?;
+        signal_hook::low_level::pipe::register(signal, self.writer.try_clone()?)?;
+        self.forward.push((signal, seen));
+        Ok(())
     }
 
     fn catch(&mut self, signal: i32, seen: &Arc<AtomicBool>) -> io::Result<()> {

@@ -3,6 +3,7 @@
 
 mod connections;
 mod damage;
+mod lease;
 mod machine;
 mod memory;
 mod names;
