@@ -26,7 +26,7 @@ INJECTIONS ?= 50
 SEED ?= 1
 RELEASE ?= trixie
 
-.PHONY: help setup build demo test test-full test-soak test-setup test-distribution test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler test-kernels publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint deny clean
+.PHONY: test-zdtm publish-zdtm help setup build demo test test-full test-soak test-setup test-distribution test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler test-kernels publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint deny clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,7 @@ test: setup lint test-setup test-unit test-fuzz test-devices-order test-end-to-e
 
 test-full: test deny ## The quick gate, then what takes longer and finds less; a release runs it
 	@$(CARGO) test --profile $(PROFILE) --workspace --no-fail-fast -- --ignored --test-threads=2
+	@$(ZDTM)
 
 test-setup: ## The scripts of this Makefile against machines that lack something
 	@scripts/tests/setup.sh
@@ -78,6 +79,15 @@ test-soak: build ## Every test ROUNDS times in random order beside LOAD=quiet|bu
 	@$(DORMOUSE) lab build
 	@$(DORMOUSE) lab build --devices
 	@$(SOAK)
+
+ZDTM = python3 tests/zdtm/zdtm.py --dormouse $(DORMOUSE) $(if $(ONLY),--only '$(ONLY)') $(if $(SAMPLE),--sample $(SAMPLE)) \
+	$(if $(filter command environment,$(word 1,$(origin SEED))),--seed $(SEED))
+
+test-zdtm: build ## CRIU's own test suite with Dormouse in CRIU's place, as root; goes on where it was interrupted (ONLY= SAMPLE= SEED=)
+	@$(ZDTM)
+
+publish-zdtm: build ## The same, and put the table into docs/
+	@$(ZDTM) --publish docs/evaluation/zdtm.md
 
 stress: build ## Many sleeps under load, then many with power cuts; goes on where it was (STRESS_CYCLES=…)
 	@$(DORMOUSE) lab stress --machine stress --cycles $(STRESS_CYCLES)

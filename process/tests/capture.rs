@@ -78,6 +78,7 @@ fn a_description_is_complete_and_its_making_leaves_no_trace() {
                 advice: &mut advice,
                 keep_connections: false,
                 stopped_by_us: false,
+                cgroups: None,
             },
         )
         .expect("described");
@@ -155,6 +156,7 @@ fn what_cannot_be_restored_is_refused_by_name() {
                 advice: &mut AdviceCache::default(),
                 keep_connections: false,
                 stopped_by_us: false,
+                cgroups: None,
             },
         );
         let message = result.map(drop).expect_err(name).to_string();

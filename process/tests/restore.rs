@@ -87,6 +87,11 @@ fn details_that_only_the_program_sees_are_as_they_were() {
     checks_itself("details.c");
 }
 
+#[test]
+fn rare_states_of_descriptors_sockets_and_children_are_as_they_were() {
+    checks_itself("rarities.c");
+}
+
 /// A page without a private copy is the object's, also where the object is anonymous memory that
 /// was opened through `map_files`.
 #[test]

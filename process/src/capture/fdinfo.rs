@@ -1,7 +1,7 @@
 //! Parser of `/proc/PID/fdinfo`, documented in proc_pid_fdinfo(5). Pure.
 
 use crate::procfs;
-use crate::state::{EpollItem, FileKind};
+use crate::state::{DescriptionLock, EpollItem, FileKind};
 
 /// A hexadecimal field; 0 where it is missing.
 pub(super) fn hex(info: &str, name: &str) -> u64 {
@@ -10,20 +10,25 @@ pub(super) fn hex(info: &str, name: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// What an epoll instance waits for.
-pub(super) fn epoll_items(info: &str) -> Vec<EpollItem> {
+/// What an epoll instance waits for, and the inode of each. The file is not known yet.
+pub(super) fn epoll_items(info: &str) -> Vec<(EpollItem, u64)> {
     info.lines()
         .filter_map(|line| {
             // tfd:        5 events:       19 data:                5  pos:0 ino:… sdev:…
             let rest = line.strip_prefix("tfd:")?;
             let (descriptor, rest) = rest.split_once("events:")?;
             let (events, rest) = rest.split_once("data:")?;
-            let data = rest.split_ascii_whitespace().next()?;
-            Some(EpollItem {
+            let mut words = rest.split_ascii_whitespace();
+            let data = words.next()?;
+            let inode = words.find_map(|word| word.strip_prefix("ino:"));
+            let inode = inode.and_then(|inode| u64::from_str_radix(inode, 16).ok());
+            let item = EpollItem {
                 descriptor: descriptor.trim().parse().ok()?,
+                file: 0,
                 events: u32::from_str_radix(events.trim(), 16).ok()?,
                 data: u64::from_str_radix(data, 16).ok()?,
-            })
+            };
+            Some((item, inode.unwrap_or(0)))
         })
         .collect()
 }
@@ -65,6 +70,35 @@ pub(super) fn flock_of(info: &str) -> Option<bool> {
     })
 }
 
+/// Record locks of the description itself (`F_OFD_SETLK`).
+pub(super) fn description_locks(info: &str) -> Vec<DescriptionLock> {
+    // lock: 1: OFDLCK ADVISORY WRITE -1 fe:00:4711 0 EOF
+    let lines = info.lines().filter(|line| line.starts_with("lock:"));
+    lines
+        .filter_map(|line| {
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            let [_, _, "OFDLCK", _, mode, _, _, start, end] = words[..] else {
+                return None;
+            };
+            let (start, bytes) = range(start, end);
+            Some(DescriptionLock {
+                exclusive: mode == "WRITE",
+                start,
+                bytes,
+            })
+        })
+        .collect()
+}
+
+/// First byte and length of a locked range; 0: to the end of the file.
+pub(super) fn range(start: &str, end: &str) -> (u64, u64) {
+    let start: u64 = start.parse().unwrap_or(0);
+    let bytes = end
+        .parse::<u64>()
+        .map_or(0, |end| end.saturating_sub(start) + 1);
+    (start, bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,13 +112,35 @@ mod tests {
         assert_eq!(items.len(), 2);
         assert_eq!(
             items[0],
-            EpollItem {
-                descriptor: 5,
-                events: 0x19,
-                data: 0xdead_beef_0000_0005
-            }
+            (
+                EpollItem {
+                    descriptor: 5,
+                    file: 0,
+                    events: 0x19,
+                    data: 0xdead_beef_0000_0005
+                },
+                0x61af
+            )
         );
-        assert_eq!(items[1].events, 0x8000_0001);
+        assert_eq!(items[1].0.events, 0x8000_0001);
+    }
+
+    #[test]
+    fn locks_of_a_description_are_told_from_those_of_its_process() {
+        let info = "pos:\t0\nlock:\t1: FLOCK  ADVISORY  WRITE 7 fe:00:4711 0 EOF\n\
+                    lock:\t2: POSIX  ADVISORY  READ 7 fe:00:4711 0 9\n\
+                    lock:\t3: OFDLCK ADVISORY  READ -1 fe:00:4711 10 19\n\
+                    lock:\t4: OFDLCK ADVISORY  WRITE -1 fe:00:4711 100 EOF\n";
+        let lock = |exclusive, start, bytes| DescriptionLock {
+            exclusive,
+            start,
+            bytes,
+        };
+        assert_eq!(
+            description_locks(info),
+            [lock(false, 10, 10), lock(true, 100, 0)]
+        );
+        assert_eq!(flock_of(info), Some(true));
     }
 
     #[test]

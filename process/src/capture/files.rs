@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use super::fdinfo::{epoll_items, flock_of, hex, timer};
+use super::fdinfo::{description_locks, epoll_items, flock_of, hex, range, timer};
 use super::objects::is_at;
 use super::{Builder, Error};
 use crate::procfs;
@@ -126,6 +126,7 @@ impl Builder<'_> {
             position,
             owner,
             lock: flock_of(open.info),
+            records: description_locks(open.info),
         });
         self.descriptions
             .known
@@ -170,12 +171,31 @@ impl Builder<'_> {
             return self.pipe(open).map(Some);
         }
         let path = open.link.strip_suffix(DELETED).unwrap_or(open.link);
-        if path.starts_with("/proc/") {
+        if let Some(within) = path.strip_prefix("/proc/") {
+            let number = within.split('/').next().unwrap_or("");
+            // A number may be another process' by then.
+            if let Ok(pid) = number.parse::<Pid>()
+                && !self.pids.contains(&pid)
+            {
+                self.refuse(format!(
+                    "{fd} is a file of process {pid}, which has ended or is not of the tree"
+                ));
+                return Ok(None);
+            }
+            if open.link.ends_with(DELETED) {
+                self.refuse(format!("{fd} is {path}, which is gone"));
+                return Ok(None);
+            }
             return Ok(Some(FileKind::Proc(path.to_owned())));
         }
         if file_type.is_char_device() || file_type.is_block_device() {
             if let Some(why) = Self::device_refusal(open.metadata, path) {
                 self.refuse(format!("{fd} is {why}"));
+                return Ok(None);
+            }
+            if !is_at(path, open.metadata) {
+                let what = "which was removed, or is covered by something else";
+                self.refuse(format!("{fd} is the device {path}, {what}"));
                 return Ok(None);
             }
             return Ok(Some(FileKind::Image(self.image(path, open.metadata))));
@@ -196,6 +216,7 @@ impl Builder<'_> {
             let kind = ObjectKind::Memfd {
                 name: name.to_owned(),
                 seals: 0,
+                mode: 0,
             };
             return self
                 .object(&link, open.metadata, kind)
@@ -215,7 +236,12 @@ impl Builder<'_> {
                 count: hex(info, "eventfd-count"),
                 semaphore: procfs::field(info, "eventfd-semaphore") == Some("1"),
             }),
-            "[eventpoll]" => Some(FileKind::Epoll(epoll_items(info))),
+            "[eventpoll]" => {
+                let (items, inodes) = epoll_items(info).into_iter().unzip();
+                let index = self.tree.files.len() as u32;
+                self.epolls.push((index, self.pid, open.number, inodes));
+                Some(FileKind::Epoll(items))
+            }
             "[signalfd]" => Some(FileKind::Signal {
                 mask: hex(info, "sigmask"),
             }),
@@ -288,10 +314,7 @@ impl Builder<'_> {
             };
             match kind {
                 "POSIX" => {
-                    let start: u64 = start.parse().unwrap_or(0);
-                    let bytes = end
-                        .parse::<u64>()
-                        .map_or(0, |end| end.saturating_sub(start) + 1);
+                    let (start, bytes) = range(start, end);
                     let lock = RecordLock {
                         descriptor: open.number,
                         exclusive: mode == "WRITE",
@@ -300,56 +323,10 @@ impl Builder<'_> {
                     };
                     process.locks.push(lock);
                 }
-                "FLOCK" => {}
-                "OFDLCK" => {
-                    self.refuse(format!(
-                        "fd {} has an open file description lock",
-                        open.number
-                    ));
-                }
+                // Those of the description are read with it.
+                "FLOCK" | "OFDLCK" => {}
                 _ => self.refuse(format!("fd {} has a {kind} lock", open.number)),
             }
-        }
-    }
-
-    /// Epoll items name descriptors. One that was closed while a duplicate kept it alive is known
-    /// to the kernel only.
-    pub(super) fn finish_epolls(&mut self) {
-        let mut refusals = Vec::new();
-        for process in &self.tree.processes {
-            for descriptor in &process.descriptors {
-                let FileKind::Epoll(items) = &self.tree.files[descriptor.file as usize].kind else {
-                    continue;
-                };
-                let stray = items.iter().find(|item| {
-                    process
-                        .descriptors
-                        .binary_search_by_key(&item.descriptor, |d| d.number)
-                        .is_err()
-                });
-                // An epoll instance that a parent made and a child inherited holds the parent's.
-                let elsewhere = |file: u32| {
-                    self.tree.processes.iter().any(|other| {
-                        other.pid != process.pid && other.descriptors.iter().any(|d| d.file == file)
-                    })
-                };
-                if let Some(item) = stray
-                    && !elsewhere(descriptor.file)
-                {
-                    refusals.push((
-                        process.pid,
-                        format!(
-                            "fd {} is an epoll instance that waits for fd {}, which is closed",
-                            descriptor.number, item.descriptor
-                        ),
-                    ));
-                }
-            }
-        }
-        for (pid, what) in refusals {
-            self.pid = pid;
-            self.program = procfs::stat(pid, pid).map_or_else(|_| String::new(), |stat| stat.name);
-            self.refuse(what);
         }
     }
 }

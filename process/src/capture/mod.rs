@@ -5,8 +5,10 @@
 //! …) is read by remote system calls. They leave the tree unchanged: memory that they borrow for
 //! answers is restored. What cannot be restored is refused here, all of it in one error.
 
+mod epolls;
 mod fdinfo;
 mod files;
+mod inet_diag;
 mod memory;
 mod objects;
 mod options;
@@ -19,6 +21,7 @@ mod task;
 mod tcp;
 mod thread;
 mod unix_diag;
+mod unix_sockets;
 mod watches;
 
 use std::collections::HashMap;
@@ -46,6 +49,9 @@ pub struct Options<'caller> {
     pub keep_connections: bool,
     /// The tracker has stopped the tree (SIGSTOP): after a restore it runs.
     pub stopped_by_us: bool,
+    /// The control groups in which the program was started (`/proc/PID/cgroup`): a restored one is in
+    /// its tracker's. A process that has left them is refused. None: they do not matter.
+    pub cgroups: Option<&'caller str>,
 }
 
 /// A described tree, and the shared memory of which pages must be stored with it.
@@ -134,6 +140,7 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
             source,
         })?;
     let pids: Vec<Pid> = frozen.processes.iter().map(|process| process.pid).collect();
+    builder.pids.clone_from(&pids);
     for process in &mut frozen.processes {
         builder.process(process, &pids)?;
     }
@@ -165,6 +172,8 @@ struct Builder<'caller> {
     tree: state::Tree,
     objects: Vec<SharedObject>,
     refusals: Vec<Refusal>,
+    /// All processes of the tree.
+    pids: Vec<Pid>,
     /// The process that is being described.
     pid: Pid,
     program: String,
@@ -177,6 +186,13 @@ struct Builder<'caller> {
     unix: unix_diag::Sockets,
     /// Of unix sockets, by index: the inode of their peer, and its address.
     peers: HashMap<u32, (u64, Vec<u8>)>,
+    /// Epoll instances: index of the file, process, descriptor, and the inode behind each item.
+    epolls: Vec<(u32, Pid, std::os::fd::RawFd, Vec<u64>)>,
+    /// Listening unix sockets: process, descriptor, index.
+    listeners: Vec<(Pid, std::os::fd::RawFd, u32, unix_diag::UnixSocket)>,
+    /// Bytes that a connected unix socket without a known peer has written, by index.
+    written_ahead: HashMap<u32, i32>,
+    internet: inet_diag::Sockets,
     connections: Vec<tcp::Candidate>,
     held: Vec<HeldConnection>,
 }
@@ -205,6 +221,7 @@ impl<'caller> Builder<'caller> {
             },
             objects: Vec::new(),
             refusals: Vec::new(),
+            pids: Vec::new(),
             pid: 0,
             program: String::new(),
             image_index: HashMap::new(),
@@ -214,6 +231,10 @@ impl<'caller> Builder<'caller> {
             descriptions: files::Descriptions::default(),
             unix: unix_diag::Sockets::default(),
             peers: HashMap::new(),
+            epolls: Vec::new(),
+            listeners: Vec::new(),
+            written_ahead: HashMap::new(),
+            internet: inet_diag::Sockets::default(),
             connections: Vec::new(),
             held: Vec::new(),
         }
@@ -258,15 +279,12 @@ impl<'caller> Builder<'caller> {
             .map_or(0, |process| process.group);
         let lives = |pid: Pid| std::path::Path::new(&format!("/proc/{pid}")).exists();
         for process in &mut self.tree.processes {
-            if process.zombie.is_some() {
-                continue;
-            }
             let group = process.group;
             if group == own_group {
                 process.group = 0;
             } else if !pids.contains(&group) && lives(group) {
                 // Of the root's caller.
-                if group != root_group {
+                if group != root_group && process.zombie.is_none() {
                     let what = format!("its process group {group} is led by a process outside");
                     refusals.push((process.pid, what));
                 }
@@ -313,7 +331,6 @@ impl Builder<'_> {
 }
 
 pub(crate) use memory::vdso_digest;
-pub(crate) use objects::memfd_permissions;
 pub(crate) use tcp::drop_all;
 pub(crate) use thread::{SchedAttributes, own_credentials};
 

@@ -12,8 +12,6 @@ use crate::state::{Backing, Image, Object, ObjectKind};
 const DELETED: &str = " (deleted)";
 /// What failed when a link of `map_files` cannot be followed.
 pub(super) const LINK_FAILED: &str = "read a mapped file (CAP_CHECKPOINT_RESTORE is needed)";
-/// `F_SEAL_EXEC`: set by `MFD_NOEXEC_SEAL`.
-pub(crate) const SEAL_EXEC: u32 = 0x20;
 /// The memory devices that can be opened anew without loss: null, zero, full, random, urandom.
 const MEMORY_DEVICES: [u32; 5] = [3, 5, 7, 8, 9];
 
@@ -27,6 +25,7 @@ impl Builder<'_> {
             let kind = ObjectKind::Memfd {
                 name: name.to_owned(),
                 seals: 0,
+                mode: 0,
             };
             return self.object(&link, &metadata, kind).map(Backing::Object);
         }
@@ -83,6 +82,14 @@ impl Builder<'_> {
         metadata: &Metadata,
         path: &str,
     ) -> Result<u32, Error> {
+        // Namespaces and the like have names that are no paths.
+        if metadata.nlink() > 0 && path.starts_with('/') {
+            let links = metadata.nlink();
+            self.refuse(format!(
+                "{path} does not lead to its file any more, which has {links} other names"
+            ));
+            return Ok(0);
+        }
         if let Err(why) = can_be_made_again(link, path) {
             self.refuse(format!(
                 "{path} has no name any more, and cannot be made again: {why}"
@@ -93,6 +100,10 @@ impl Builder<'_> {
             path: path.to_owned(),
             mode: metadata.mode() & 0o7777,
             owner: (metadata.uid(), metadata.gid()),
+            times_ns: (
+                metadata.atime() * 1_000_000_000 + metadata.atime_nsec(),
+                metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec(),
+            ),
         };
         self.object(link, metadata, kind)
     }
@@ -116,14 +127,11 @@ impl Builder<'_> {
         let space = (self.options.object_space)(key.0, key.1);
         let index = self.tree.objects.len() as u32;
         let kind = match kind {
-            ObjectKind::Memfd { name, .. } => {
-                let seals = rustix::fs::fcntl_get_seals(&file).map_or(0, |seals| seals.bits());
-                let permissions = metadata.mode() & 0o7777;
-                if permissions != memfd_permissions(seals) {
-                    self.refuse(format!("memfd {name} has the permissions {permissions:#o}"));
-                }
-                ObjectKind::Memfd { name, seals }
-            }
+            ObjectKind::Memfd { name, .. } => ObjectKind::Memfd {
+                name,
+                seals: rustix::fs::fcntl_get_seals(&file).map_or(0, |seals| seals.bits()),
+                mode: metadata.mode() & 0o7777,
+            },
             other => other,
         };
         self.tree.objects.push(Object {
@@ -156,11 +164,6 @@ impl Builder<'_> {
             _ => Some(format!("the device {path}")),
         }
     }
-}
-
-/// The permissions that `memfd_create` gives.
-pub(crate) fn memfd_permissions(seals: u32) -> u32 {
-    if seals & SEAL_EXEC != 0 { 0o666 } else { 0o777 }
 }
 
 /// Whether a file without a name can be made where this one was.

@@ -22,6 +22,38 @@ const OPTIONS_ANY: &[(i32, i32)] = &[
     (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
     (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
     (libc::SOL_SOCKET, libc::SO_DONTROUTE),
+    (libc::SOL_SOCKET, libc::SO_PASSSEC),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
+    (libc::SOL_SOCKET, libc::SO_NO_CHECK),
+    (libc::SOL_SOCKET, libc::SO_RXQ_OVFL),
+    (libc::SOL_SOCKET, libc::SO_PEEK_OFF),
+    (libc::SOL_SOCKET, libc::SO_SELECT_ERR_QUEUE),
+    (libc::SOL_SOCKET, libc::SO_BUSY_POLL),
+    (libc::SOL_SOCKET, SO_PASSPIDFD),
+];
+
+const SO_PASSPIDFD: i32 = 76;
+/// The number of an internet socket that may be bound to an address that the machine lacks.
+const IPV6_FREEBIND: i32 = 78;
+
+/// Options of netlink sockets.
+const OPTIONS_NETLINK: &[(i32, i32)] = &[
+    (libc::SOL_NETLINK, libc::NETLINK_PKTINFO),
+    (libc::SOL_NETLINK, libc::NETLINK_BROADCAST_ERROR),
+    (libc::SOL_NETLINK, libc::NETLINK_NO_ENOBUFS),
+    (libc::SOL_NETLINK, libc::NETLINK_LISTEN_ALL_NSID),
+    (libc::SOL_NETLINK, libc::NETLINK_CAP_ACK),
+    (libc::SOL_NETLINK, NETLINK_EXT_ACK),
+    (libc::SOL_NETLINK, NETLINK_GET_STRICT_CHK),
+];
+
+const NETLINK_EXT_ACK: i32 = 11;
+const NETLINK_GET_STRICT_CHK: i32 = 12;
+
+const OPTIONS_UDP: &[(i32, i32)] = &[
+    (libc::IPPROTO_UDP, libc::UDP_SEGMENT),
+    (libc::IPPROTO_UDP, libc::UDP_GRO),
 ];
 
 const OPTIONS_TCP: &[(i32, i32)] = &[
@@ -34,6 +66,11 @@ const OPTIONS_TCP: &[(i32, i32)] = &[
     (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
     (libc::IPPROTO_TCP, libc::TCP_CONGESTION),
+    (libc::IPPROTO_TCP, libc::TCP_SYNCNT),
+    (libc::IPPROTO_TCP, libc::TCP_LINGER2),
+    (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
+    (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
+    (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT),
 ];
 
 const OPTIONS_IP: &[(i32, i32)] = &[
@@ -44,12 +81,30 @@ const OPTIONS_IP: &[(i32, i32)] = &[
     (libc::IPPROTO_IP, libc::IP_PKTINFO),
     (libc::IPPROTO_IP, libc::IP_RECVERR),
     (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+    (libc::IPPROTO_IP, libc::IP_RECVTTL),
+    (libc::IPPROTO_IP, libc::IP_RECVTOS),
+    (libc::IPPROTO_IP, libc::IP_RETOPTS),
+    (libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR),
+    (libc::IPPROTO_IP, libc::IP_MINTTL),
+    (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
+    (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL),
+    (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP),
+    (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL),
 ];
 
 const OPTIONS_IP6: &[(i32, i32)] = &[
     (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
     (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
     (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
+    (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+    (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS),
+    (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP),
+    (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT),
+    (libc::IPPROTO_IPV6, IPV6_FREEBIND),
 ];
 
 /// Options whose value is not that of a fresh socket of the same kind.
@@ -84,6 +139,12 @@ pub(super) fn changed_options(
             if protocol == libc::IPPROTO_TCP {
                 lists.push(OPTIONS_TCP);
             }
+            if protocol == libc::IPPROTO_UDP {
+                lists.push(OPTIONS_UDP);
+            }
+        }
+        if family == libc::AF_NETLINK {
+            lists.push(OPTIONS_NETLINK);
         }
         if family == libc::AF_INET6 {
             lists.push(OPTIONS_IP6);

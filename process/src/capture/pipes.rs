@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use super::files::{DELETED, Open};
+use super::objects::is_at;
 use super::{Builder, Error};
 use crate::ptrace::Pid;
 use crate::state::{FileKind, Pipe};
@@ -20,9 +21,11 @@ impl Builder<'_> {
         let (content, capacity) =
             pipe_content(self.pid, open.number).map_err(self.failed(failed()))?;
         let path = (!open.link.starts_with("pipe:")).then(|| open.link.to_owned());
-        if path.as_ref().is_some_and(|path| path.ends_with(DELETED)) {
+        if let Some(path) = &path
+            && (path.ends_with(DELETED) || !is_at(path, open.metadata))
+        {
             self.refuse(format!(
-                "fd {} is a named pipe that was removed",
+                "fd {} is a named pipe that was removed, or is covered by something else",
                 open.number
             ));
         }

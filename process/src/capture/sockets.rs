@@ -7,11 +7,10 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use super::files::duplicate;
 use super::options::{changed_options, option_bytes, option_i32};
-use super::queues::{peek_all, sender_is_known, with_sender};
+use super::queues::{peek_all, with_sender};
 use super::tcp::Candidate;
 use super::{Builder, Error};
 use crate::state::{FileKind, Socket, SocketState};
@@ -34,9 +33,9 @@ impl Builder<'_> {
         let described = match family {
             libc::AF_UNIX => self.unix_socket(&socket, number, inode, kind, listening)?,
             libc::AF_INET | libc::AF_INET6 => {
-                self.internet_socket(&socket, number, kind, protocol, listening)?
+                self.internet_socket(&socket, (number, inode), kind, protocol, listening)?
             }
-            libc::AF_NETLINK => Some((SocketState::Idle, address_of(&socket), Vec::new(), 0)),
+            libc::AF_NETLINK => Some(netlink_socket(&socket)),
             other => {
                 self.refuse(format!("fd {number} is a socket of address family {other}"));
                 None
@@ -59,14 +58,22 @@ impl Builder<'_> {
         if filter == 0 && filter_bytes > 0 {
             self.refuse(format!("fd {number} is a socket with a packet filter"));
         }
-        let options =
+        let mut options =
             changed_options(&socket, family, kind, protocol).map_err(self.failed(failed()))?;
+        if family == libc::AF_NETLINK {
+            options.extend(memberships(&socket));
+        }
         let directory = match state {
             SocketState::Idle | SocketState::Listening { .. } if family == libc::AF_UNIX => {
                 self.directory_of(number, inode, &address)
             }
             _ => String::new(),
         };
+        let detached = family == libc::AF_UNIX
+            && directory.is_empty()
+            && matches!(state, SocketState::Idle | SocketState::Listening { .. })
+            && self.is_detached(inode, &address);
+        let absent = matches!(family, libc::AF_INET | libc::AF_INET6) && is_absent(&address);
         let index = self.tree.sockets.len() as u32;
         self.tree.sockets.push(Socket {
             family,
@@ -78,110 +85,18 @@ impl Builder<'_> {
             options,
             received,
             shutdown,
+            detached,
+            absent,
         });
         self.socket_index.insert(inode, index);
         Ok(Some(FileKind::Socket(index)))
     }
 
     #[allow(clippy::type_complexity)]
-    fn unix_socket(
-        &mut self,
-        socket: &OwnedFd,
-        number: RawFd,
-        inode: u64,
-        kind: i32,
-        listening: bool,
-    ) -> Result<Option<(SocketState, Vec<u8>, Vec<Vec<u8>>, u8)>, Error> {
-        let failed = self.failed("read unix sockets (does the kernel have unix_diag?)");
-        let reported = self
-            .unix
-            .get(inode)
-            .map_err(failed)?
-            .cloned()
-            .unwrap_or_default();
-        let address = address_of(socket);
-        if listening {
-            let backlog = reported.backlog;
-            return Ok(Some((
-                SocketState::Listening { backlog },
-                address,
-                Vec::new(),
-                0,
-            )));
-        }
-        let messages = match peek_all(socket, kind) {
-            Ok(Some(messages)) => messages,
-            Ok(None) => {
-                self.refuse(format!(
-                    "fd {number} is a unix socket with descriptors under way in it"
-                ));
-                return Ok(None);
-            }
-            Err(error) => return Err(self.failed("read a unix socket")(error)),
-        };
-        if kind == libc::SOCK_DGRAM
-            && let Some(what) = sender_is_known(socket, &messages)
-        {
-            self.refuse(format!("fd {number} is a unix socket with {what}"));
-            return Ok(None);
-        }
-        let received = messages.into_iter().map(|message| message.bytes).collect();
-        let shutdown = reported.shutdown;
-        if reported.peer == 0 {
-            // Never connected, or its peer is gone.
-            let connected =
-                matches!(kind, libc::SOCK_STREAM | libc::SOCK_SEQPACKET) && was_connected(socket);
-            let state = if connected {
-                SocketState::Broken
-            } else {
-                SocketState::Idle
-            };
-            return Ok(Some((state, address, received, shutdown)));
-        }
-        // The peer's index is not known yet: it is put in when all sockets are known.
-        self.peers.insert(
-            self.tree.sockets.len() as u32,
-            (reported.peer, peer_of(socket)),
-        );
-        Ok(Some((SocketState::Broken, address, received, shutdown)))
-    }
-
-    /// Where the relative path of a bound unix socket begins: in the directory of its process, or
-    /// in one above it, where its file is found.
-    fn directory_of(&mut self, number: RawFd, inode: u64, address: &[u8]) -> String {
-        let bytes = address.get(2..).unwrap_or(&[]);
-        let path = bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
-        if path.is_empty() || path[0] == b'/' {
-            return String::new();
-        }
-        let path = String::from_utf8_lossy(path).into_owned();
-        let file = self
-            .unix
-            .get(inode)
-            .ok()
-            .flatten()
-            .map_or(0, |reported| reported.file);
-        let directory = fs::read_link(format!("/proc/{}/cwd", self.pid)).unwrap_or_default();
-        let is_there = |directory: &&Path| {
-            let found = fs::symlink_metadata(directory.join(&path));
-            // The kernel reports 32 bits of it.
-            found.is_ok_and(|found| found.ino() & 0xffff_ffff == file)
-        };
-        let Some(found) = directory.ancestors().find(is_there) else {
-            self.refuse(format!(
-                "fd {number} is a unix socket at the relative path {path}, which is not in its \
-                 directory"
-            ));
-            return String::new();
-        };
-        found.to_string_lossy().into_owned()
-    }
-
-    #[allow(clippy::type_complexity)]
     fn internet_socket(
         &mut self,
         socket: &OwnedFd,
-        number: RawFd,
+        (number, inode): (RawFd, u64),
         kind: i32,
         protocol: i32,
         listening: bool,
@@ -191,17 +106,33 @@ impl Builder<'_> {
             (libc::SOCK_STREAM, libc::IPPROTO_TCP) => {
                 let (state, backlog) = tcp_state(socket);
                 let state = if listening {
-                    SocketState::Listening { backlog }
+                    SocketState::Listening {
+                        backlog,
+                        waiting: Vec::new(),
+                    }
                 } else if state == TCP_CLOSE {
+                    let (ended, failed) = ends(socket);
+                    if ended {
+                        let rest = peek_rest(socket);
+                        let rest = rest.map_err(self.failed("read a TCP socket"))?;
+                        let state = match failed {
+                            true => SocketState::Broken,
+                            false => SocketState::Closed(former_peer_of(socket)),
+                        };
+                        return Ok(Some((state, address, rest, 0)));
+                    }
                     SocketState::Idle
+                } else if state == TCP_SYN_SENT {
+                    SocketState::Connecting(peer_in_progress(socket, &mut self.internet))
                 } else {
-                    if state == TCP_ESTABLISHED {
+                    if has_connection(state) {
                         let failed = self.failed("duplicate a socket");
                         self.connections.push(Candidate {
                             index: self.tree.sockets.len() as u32,
                             socket: socket.try_clone().map_err(failed)?,
                             local: address.clone(),
                             peer: peer_of(socket),
+                            state,
                         });
                     }
                     // Unless all that belongs to it can be read.
@@ -219,7 +150,10 @@ impl Builder<'_> {
                 let messages = peek_all(socket, kind).map_err(self.failed("read a UDP socket"))?;
                 let received = messages.into_iter().flatten();
                 let received = received.map(|message| with_sender(&message)).collect();
-                Some((state, address, received, 0))
+                let failed = self.failed("read UDP sockets (does the kernel have udp_diag?)");
+                let reported = self.internet.get(inode).map_err(failed)?;
+                let shutdown = reported.map_or(0, |reported| reported.shutdown);
+                Some((state, address, received, shutdown))
             }
             _ => {
                 self.refuse(format!(
@@ -229,38 +163,96 @@ impl Builder<'_> {
             }
         })
     }
-
-    /// Joins the ends of unix sockets, now that all are known.
-    pub(super) fn finish_sockets(&mut self) {
-        for (index, (peer, destination)) in std::mem::take(&mut self.peers) {
-            let Some(&other) = self.socket_index.get(&peer) else {
-                // Its peer is of outside. A datagram socket finds it again by its name.
-                let socket = &mut self.tree.sockets[index as usize];
-                if socket.kind == libc::SOCK_DGRAM && destination.len() > 2 {
-                    socket.state = SocketState::Destination(destination);
-                }
-                continue;
-            };
-            let socket = &mut self.tree.sockets[index as usize];
-            if socket.kind == libc::SOCK_DGRAM && destination.len() > 2 {
-                socket.state = SocketState::Destination(destination);
-            } else {
-                socket.state = SocketState::Pair(other);
-            }
-        }
-        // A connection has two ends that know each other.
-        for index in 0..self.tree.sockets.len() {
-            if let SocketState::Pair(other) = self.tree.sockets[index].state
-                && self.tree.sockets[other as usize].state != SocketState::Pair(index as u32)
-            {
-                self.tree.sockets[index].state = SocketState::Broken;
-            }
-        }
-    }
 }
 
-const TCP_ESTABLISHED: u8 = 1;
+const TCP_SYN_SENT: u8 = 2;
 const TCP_CLOSE: u8 = 7;
+
+/// Whether a TCP socket has a connection in this state, of which an end may be closed.
+fn has_connection(state: u8) -> bool {
+    use super::tcp::states::{CLOSE_WAIT, CLOSING, ESTABLISHED, FIN_WAIT1, FIN_WAIT2, LAST_ACK};
+    [
+        ESTABLISHED,
+        FIN_WAIT1,
+        FIN_WAIT2,
+        CLOSE_WAIT,
+        LAST_ACK,
+        CLOSING,
+    ]
+    .contains(&state)
+}
+
+/// Whether nothing more can be received, and whether an error waits for the program.
+fn ends(socket: &OwnedFd) -> (bool, bool) {
+    let mut poll = libc::pollfd {
+        fd: socket.as_raw_fd(),
+        events: libc::POLLRDHUP,
+        revents: 0,
+    };
+    // SAFETY: one structure, which lives.
+    unsafe { libc::poll(&raw mut poll, 1, 0) };
+    let has = |flag| poll.revents & flag != 0;
+    (has(libc::POLLRDHUP), has(libc::POLLERR))
+}
+
+/// Where a TCP socket connects to: it has no peer yet.
+fn peer_in_progress(socket: &OwnedFd, sockets: &mut super::inet_diag::Sockets) -> Vec<u8> {
+    let inode = fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd()));
+    let inode = inode.map_or(0, |metadata| metadata.ino());
+    let reported = sockets.get(inode).ok().flatten();
+    reported.map_or_else(Vec::new, |reported| reported.peer.clone())
+}
+
+fn netlink_socket(socket: &OwnedFd) -> (SocketState, Vec<u8>, Vec<Vec<u8>>, u8) {
+    // struct sockaddr_nl: family, pad, port, groups; the kernel is 0.
+    let peer = peer_of(socket);
+    let state = match peer
+        .get(4..)
+        .is_some_and(|rest| rest.iter().any(|byte| *byte != 0))
+    {
+        true => SocketState::Destination(peer),
+        false => SocketState::Idle,
+    };
+    (state, address_of(socket), Vec::new(), 0)
+}
+
+/// Groups of a netlink socket that its address does not hold: those beyond the 32nd.
+fn memberships(socket: &OwnedFd) -> Vec<(i32, i32, Vec<u8>)> {
+    let lists = option_bytes(
+        socket,
+        libc::SOL_NETLINK,
+        libc::NETLINK_LIST_MEMBERSHIPS,
+        64,
+    );
+    let lists = lists.unwrap_or_default();
+    let groups = (32..lists.len() as u32 * 8)
+        .filter(|bit| lists[(bit / 8) as usize] & 1 << (bit % 8) != 0)
+        .map(|bit| (bit + 1).to_ne_bytes().to_vec());
+    groups
+        .map(|group| (libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group))
+        .collect()
+}
+
+/// Whether the machine lacks the address of a bound internet socket.
+fn is_absent(address: &[u8]) -> bool {
+    let mut probe = address.to_vec();
+    let Some(port) = probe.get_mut(2..4) else {
+        return false;
+    };
+    port.fill(0);
+    // SAFETY: no memory but the address, which is valid for its length; the descriptor is ours.
+    unsafe {
+        let family = i32::from(u16::from_ne_bytes([address[0], address[1]]));
+        let fd = libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
+        if fd < 0 {
+            return false;
+        }
+        let bound = libc::bind(fd, probe.as_ptr().cast(), probe.len() as u32) == 0;
+        let error = io::Error::last_os_error().raw_os_error();
+        libc::close(fd);
+        !bound && error == Some(libc::EADDRNOTAVAIL)
+    }
+}
 
 /// State of a TCP socket; of a listening one also its backlog.
 fn tcp_state(socket: &OwnedFd) -> (u8, u32) {
@@ -273,25 +265,6 @@ fn tcp_state(socket: &OwnedFd) -> (u8, u32) {
         })
     };
     (info.first().copied().unwrap_or(TCP_CLOSE), word(28))
-}
-
-fn was_connected(socket: &OwnedFd) -> bool {
-    // A stream whose peer is gone reads as ended, one that never had a peer is not connected.
-    let mut byte = 0u8;
-    // SAFETY: the byte lives.
-    let got = unsafe {
-        libc::recv(
-            socket.as_raw_fd(),
-            (&raw mut byte).cast(),
-            1,
-            libc::MSG_PEEK | libc::MSG_DONTWAIT,
-        )
-    };
-    got >= 0
-        || !matches!(
-            io::Error::last_os_error().raw_os_error(),
-            Some(libc::EINVAL | libc::ENOTCONN)
-        )
 }
 
 type NameCall = unsafe extern "C" fn(RawFd, *mut libc::sockaddr, *mut libc::socklen_t) -> i32;
@@ -315,7 +288,7 @@ fn name(socket: &OwnedFd, call: NameCall) -> Vec<u8> {
 }
 
 /// The socket's own address; empty if it has none.
-fn address_of(socket: &OwnedFd) -> Vec<u8> {
+pub(super) fn address_of(socket: &OwnedFd) -> Vec<u8> {
     let address = name(socket, libc::getsockname);
     // Of an unbound unix socket, the family is all there is.
     if address.len() <= 2 {
@@ -325,6 +298,41 @@ fn address_of(socket: &OwnedFd) -> Vec<u8> {
     }
 }
 
-fn peer_of(socket: &OwnedFd) -> Vec<u8> {
+/// What a TCP socket that has ended has received. No more is read: an error that waits for the program
+/// would be taken away.
+fn peek_rest(socket: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut waiting = 0i32;
+    // SAFETY: the number lives.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut waiting) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if waiting <= 0 {
+        return Ok(Vec::new());
+    }
+    let mut bytes = vec![0u8; waiting as usize];
+    // SAFETY: the buffer is valid for its length.
+    let got = unsafe {
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        libc::recv(
+            socket.as_raw_fd(),
+            bytes.as_mut_ptr().cast(),
+            bytes.len(),
+            flags,
+        )
+    };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    bytes.truncate(got as usize);
+    Ok(vec![bytes])
+}
+
+/// The other end of a TCP connection that has ended: `getpeername` does not know it any more.
+fn former_peer_of(socket: &OwnedFd) -> Vec<u8> {
+    const SO_PEERNAME: i32 = 28;
+    option_bytes(socket, libc::SOL_SOCKET, SO_PEERNAME, 28).unwrap_or_default()
+}
+
+pub(super) fn peer_of(socket: &OwnedFd) -> Vec<u8> {
     name(socket, libc::getpeername)
 }

@@ -40,8 +40,11 @@ impl Builder<'_> {
         }
         self.check_sharing(frozen, parent);
         process.space = (self.options.space_of)(pid);
-        process.stopped = frozen.threads[0].group_stopped && !self.options.stopped_by_us;
+        if !self.options.stopped_by_us {
+            process.stopped = frozen.threads[0].group_stopped;
+        }
         self.check_namespaces();
+        self.check_cgroups(frozen)?;
         self.read_proc(&mut process)?;
         let maps = procfs::maps(pid).map_err(self.failed("read its mappings"))?;
         process.mappings = self.mappings(&maps, stat.resident_pages)?;
@@ -78,6 +81,34 @@ impl Builder<'_> {
         }
     }
 
+    /// A restored program is in the control groups of its tracker, all of it.
+    fn check_cgroups(&mut self, frozen: &FrozenProcess) -> Result<(), Error> {
+        let Some(expected) = self.options.cgroups else {
+            return Ok(());
+        };
+        for thread in &frozen.threads {
+            let path = format!("/proc/{}/task/{}/cgroup", self.pid, thread.tid);
+            let its = fs::read_to_string(path).map_err(self.failed("read its control groups"))?;
+            let other = its
+                .lines()
+                .find(|line| !expected.lines().any(|own| own == *line));
+            if let Some(line) = other {
+                // hierarchy:controllers:path
+                let mut parts = line.splitn(3, ':').skip(1);
+                let (controllers, path) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+                let of = match controllers {
+                    "" => String::new(),
+                    controllers => format!(" of {controllers}"),
+                };
+                self.refuse(format!(
+                    "it has moved to the control group {path}{of}, away from where it was started"
+                ));
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// What can be read from outside.
     fn read_proc(&mut self, process: &mut state::Process) -> Result<(), Error> {
         let pid = self.pid;
@@ -99,6 +130,9 @@ impl Builder<'_> {
             .ok()
             .and_then(|text| text.trim().parse().ok())
             .unwrap_or(0);
+        process.login_user = text("loginuid")
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
         process.directory = self.directory("cwd")?;
         let root = self.directory("root")?;
         process.root = (root != "/").then_some(root);

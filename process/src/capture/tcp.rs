@@ -29,6 +29,16 @@ const OPTION_WINDOW_SCALE: u8 = 4;
 /// How often something may move between two ends while they are read.
 const TRIES: u32 = 20;
 
+/// States of a TCP socket with a connection (include/net/tcp_states.h).
+pub(super) mod states {
+    pub const ESTABLISHED: u8 = 1;
+    pub const FIN_WAIT1: u8 = 4;
+    pub const FIN_WAIT2: u8 = 5;
+    pub const CLOSE_WAIT: u8 = 8;
+    pub const LAST_ACK: u8 = 9;
+    pub const CLOSING: u8 = 11;
+}
+
 /// A connection that was met, to be read when all are known.
 pub(super) struct Candidate {
     /// Its index among the sockets.
@@ -36,6 +46,8 @@ pub(super) struct Candidate {
     pub socket: OwnedFd,
     pub local: Vec<u8>,
     pub peer: Vec<u8>,
+    /// Its state when it was met.
+    pub state: u8,
 }
 
 /// A connection to the outside that was read: it neither receives nor sends until this is
@@ -136,7 +148,10 @@ impl Builder<'_> {
                 Some(other) if other > at => self.inner_connection(one, &candidates[other]),
                 // Read with its other end.
                 Some(_) => {}
-                None if self.options.keep_connections => self.outer_connection(one),
+                // One that is being closed is reset.
+                None if self.options.keep_connections && one.state == states::ESTABLISHED => {
+                    self.outer_connection(one);
+                }
                 None => {}
             }
         }
@@ -240,17 +255,44 @@ fn read(socket: &OwnedFd, peer: &[u8]) -> io::Result<TcpConnection> {
     for (word, bytes) in window.iter_mut().zip(words.chunks_exact(4)) {
         *word = u32::from_ne_bytes(bytes.try_into().expect("four bytes"));
     }
+    // The end of a stream has a number of its own, which the recreated connection does not have yet.
+    let state = info.first().copied().unwrap_or(0);
+    let (sent_end, received_end) = ends_of(state);
+    let mut receive = receive_queue(socket)?;
+    let mut send = queue(socket, SEND_QUEUE, libc::TIOCOUTQ)?;
+    let mut unsent = waiting(socket, SIOCOUTQNSD)? as u32;
+    if received_end {
+        receive.0 = receive.0.wrapping_sub(1);
+        // The last one is the number that the window begins with.
+        if window[4].wrapping_sub(receive.0) as i32 > 0 {
+            window[4] = receive.0;
+        }
+    }
+    if sent_end {
+        send.0 = send.0.wrapping_sub(1);
+        unsent = unsent.saturating_sub(1);
+    }
     Ok(TcpConnection {
         peer: peer.to_vec(),
-        receive: receive_queue(socket)?,
-        send: queue(socket, SEND_QUEUE, libc::TIOCOUTQ)?,
-        unsent: waiting(socket, SIOCOUTQNSD)? as u32,
+        receive,
+        send,
+        unsent,
+        closed: sent_end,
         segment_bytes,
         window_scale: (options & OPTION_WINDOW_SCALE != 0).then_some((scales & 15, scales >> 4)),
         sack: options & OPTION_SACK != 0,
         timestamp: (options & OPTION_TIMESTAMPS != 0).then_some(timestamp),
         window,
     })
+}
+
+/// Whether the end of the stream was sent, and received, in this state.
+fn ends_of(state: u8) -> (bool, bool) {
+    use states::{CLOSE_WAIT, CLOSING, FIN_WAIT1, FIN_WAIT2, LAST_ACK};
+    (
+        [FIN_WAIT1, FIN_WAIT2, LAST_ACK, CLOSING].contains(&state),
+        [CLOSE_WAIT, LAST_ACK, CLOSING].contains(&state),
+    )
 }
 
 /// More may arrive between the question for the number and that for the bytes.
@@ -300,6 +342,7 @@ mod tests {
             receive: (received, Vec::new()),
             send: (send.0, send.1.to_vec()),
             unsent: 0,
+            closed: false,
             segment_bytes: 1460,
             window_scale: None,
             sack: false,

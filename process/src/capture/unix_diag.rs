@@ -7,9 +7,11 @@ use crate::sock_diag::{self, DUMP, SOCK_DIAG_BY_FAMILY, half, word};
 
 const UDIAG_SHOW_VFS: u32 = 2;
 const UDIAG_SHOW_PEER: u32 = 4;
+const UDIAG_SHOW_ICONS: u32 = 8;
 const UDIAG_SHOW_RQLEN: u32 = 0x10;
 const UNIX_DIAG_VFS: u16 = 1;
 const UNIX_DIAG_PEER: u16 = 2;
+const UNIX_DIAG_ICONS: u16 = 3;
 const UNIX_DIAG_RQLEN: u16 = 4;
 const UNIX_DIAG_SHUTDOWN: u16 = 6;
 const MESSAGE_BYTES: usize = 16;
@@ -25,6 +27,8 @@ pub struct UnixSocket {
     pub file: u64,
     /// Shut down for: 1 reading, 2 writing, 3 both.
     pub shutdown: u8,
+    /// Of a listening socket: the inodes of clients that it has not accepted; 0: one that is gone.
+    pub waiting: Vec<u64>,
 }
 
 /// All unix sockets of the network namespace, by inode; read once, at the first call.
@@ -50,7 +54,9 @@ fn read_all() -> io::Result<HashMap<u64, UnixSocket>> {
     request.extend_from_slice(&[libc::AF_UNIX as u8, 0, 0, 0]);
     request.extend_from_slice(&u32::MAX.to_ne_bytes());
     request.extend_from_slice(&0u32.to_ne_bytes());
-    request.extend_from_slice(&(UDIAG_SHOW_VFS | UDIAG_SHOW_PEER | UDIAG_SHOW_RQLEN).to_ne_bytes());
+    request.extend_from_slice(
+        &(UDIAG_SHOW_VFS | UDIAG_SHOW_PEER | UDIAG_SHOW_ICONS | UDIAG_SHOW_RQLEN).to_ne_bytes(),
+    );
     request.extend_from_slice(&[0xff; 8]);
     let mut sockets = HashMap::new();
     sock_diag::exchange(SOCK_DIAG_BY_FAMILY, DUMP, &request, |body| {
@@ -76,6 +82,10 @@ fn parse_socket(body: &[u8]) -> (u64, UnixSocket) {
         match half(attributes, 2) {
             UNIX_DIAG_VFS if value.len() >= 4 => socket.file = u64::from(word(value, 0)),
             UNIX_DIAG_PEER if value.len() >= 4 => socket.peer = u64::from(word(value, 0)),
+            UNIX_DIAG_ICONS => {
+                let inodes = value.chunks_exact(4).map(|inode| u64::from(word(inode, 0)));
+                socket.waiting = inodes.collect();
+            }
             UNIX_DIAG_RQLEN if value.len() >= 8 => socket.backlog = word(value, 4),
             UNIX_DIAG_SHUTDOWN if !value.is_empty() => socket.shutdown = value[0] & 3,
             _ => {}

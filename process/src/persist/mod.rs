@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::capture::{self, AdviceCache, HeldConnection, Options, capture};
 use crate::ptrace::{self, FrozenTree, Pid};
+use crate::restore;
 use crate::store::{Cause, PAGE_BYTES, SpaceId};
 use crate::sync::{Mirror, Object, SyncError};
 use crate::track::Program;
@@ -44,6 +45,9 @@ pub enum PersistError {
     /// The tree uses something that cannot be restored.
     #[error(transparent)]
     Capture(#[from] capture::Error),
+    /// A restore would fail.
+    #[error("it could not be restored here: {0}")]
+    Restore(#[from] restore::Error),
     /// Pages cannot be read or stored.
     #[error(transparent)]
     Sync(#[from] SyncError),
@@ -124,6 +128,8 @@ pub struct Persister {
     /// TCP connections of a program that was persisted and killed: see [`Persister::let_go`].
     connections: Vec<HeldConnection>,
     advice: AdviceCache,
+    /// Control groups in which the program was started; none: they cannot be read.
+    cgroups: Option<String>,
 }
 
 struct Stopped {
@@ -140,9 +146,11 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 impl Persister {
-    /// For pages that are mirrored here.
-    pub fn new(mirror: Mirror) -> Self {
+    /// For pages that are mirrored here, of a program that is in the control groups of process
+    /// `home`: of the tracker, or of the program to which it was attached.
+    pub fn new(mirror: Mirror, home: Pid) -> Self {
         Self {
+            cgroups: std::fs::read_to_string(format!("/proc/{home}/cgroup")).ok(),
             mirror,
             stopped: false,
             connections: Vec::new(),
@@ -220,11 +228,13 @@ impl Persister {
                 advice: &mut self.advice,
                 keep_connections: then == Then::Kill,
                 stopped_by_us: self.stopped,
+                cgroups: self.cgroups.as_deref(),
             };
             Ok::<_, PersistError>(capture(&mut tree, options)?)
         })();
         // A tree that is dropped runs on.
         let captured = captured?;
+        restore::possible(&captured.tree)?;
         if then != Then::Kill {
             // Nothing of it is borrowed any more: without us it can run on.
             tree.set_exit_kill(false)?;

@@ -11,8 +11,8 @@ use super::{Error, Pid, sys};
 pub struct FrozenThread {
     /// Its number.
     pub tid: Pid,
-    /// Its process was stopped by a stop signal (SIGSTOP, Ctrl-Z) when we froze it.
-    pub group_stopped: bool,
+    /// The stop signal (SIGSTOP, Ctrl-Z) that had stopped its process when we froze it; 0: none.
+    pub group_stopped: i32,
     pub(super) stopped: bool,
     pub(super) injection: Option<Injection>,
     /// Came while it ran calls for us, and is sent again.
@@ -35,7 +35,7 @@ impl FrozenThread {
     pub(super) fn new(tid: Pid) -> Self {
         Self {
             tid,
-            group_stopped: false,
+            group_stopped: 0,
             stopped: false,
             injection: None,
             stop_signal: None,

@@ -234,10 +234,10 @@ pub enum Event {
     Nothing,
     /// It has ended.
     Gone,
-    /// It stopped as `interrupt` asked; `group`: its process is stopped by a stop signal.
+    /// It stopped as `interrupt` asked.
     Stopped {
-        /// Whether it is a group stop.
-        group: bool,
+        /// The stop signal that has stopped its process, or 0.
+        group: c_int,
     },
     /// It stopped on its way into or out of a system call.
     Syscall,
@@ -278,7 +278,7 @@ fn stop_event(stop: c_int) -> Event {
     let signal = stop & 0xff;
     match stop >> 8 {
         libc::PTRACE_EVENT_STOP => Event::Stopped {
-            group: signal != libc::SIGTRAP,
+            group: if signal == libc::SIGTRAP { 0 } else { signal },
         },
         0 if signal == libc::SIGTRAP | 0x80 => Event::Syscall,
         0 => Event::Signal(signal),

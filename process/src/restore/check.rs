@@ -9,6 +9,11 @@ use super::{Error, Options, numbers};
 use crate::procfs;
 use crate::state::{Backing, Clocks, FileKind, Tree};
 
+const CAP_SETGID: u32 = 6;
+const CAP_SETUID: u32 = 7;
+const CAP_SETPCAP: u32 = 8;
+const CAP_SYS_RESOURCE: u32 = 24;
+const CAP_AUDIT_CONTROL: u32 = 30;
 const CAP_SYS_PTRACE: u32 = 19;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_TIME: u32 = 25;
@@ -22,12 +27,115 @@ pub fn ready(tree: &Tree, options: &Options) -> Result<(), Error> {
     registers(tree)
 }
 
-fn rights() -> Result<(), Error> {
+/// Whether the tree that was just captured could be restored here, as far as that can be known while
+/// it still runs: everything that [`ready`] and the plan need but the numbers and addresses that the
+/// tree itself has.
+///
+/// # Errors
+/// The first obstacle.
+pub fn possible(tree: &Tree) -> Result<(), Error> {
+    rights()?;
+    files(
+        tree,
+        &Options {
+            accept_changed_files: true,
+            ..Options::default()
+        },
+    )?;
+    limits(tree)?;
+    credentials(tree)?;
+    login_users(tree)?;
+    groups(tree)
+}
+
+fn capable(capability: u32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = procfs::field(&status, "CapEff")
         .and_then(|mask| u64::from_str_radix(mask, 16).ok())
         .unwrap_or(0);
-    let has = |capability: u32| effective & 1 << capability != 0;
+    effective & 1 << capability != 0
+}
+
+/// Hard limits above the tracker's own.
+fn limits(tree: &Tree) -> Result<(), Error> {
+    let living = tree.processes.iter().filter(|p| p.zombie.is_none());
+    let higher = living
+        .flat_map(|process| process.limits.iter().enumerate())
+        .any(|(resource, &(_, hard))| hard > super::plan::own_limit(resource as u32).1);
+    if higher && !capable(CAP_SYS_RESOURCE) {
+        return Err(Error::Right(
+            "CAP_SYS_RESOURCE (it has a higher limit than its tracker)",
+        ));
+    }
+    Ok(())
+}
+
+/// Users, groups and capabilities that the tracker cannot give.
+fn credentials(tree: &Tree) -> Result<(), Error> {
+    let own = crate::capture::own_credentials(false);
+    let threads = tree.processes.iter().flat_map(|process| &process.threads);
+    for wanted in threads.map(|thread| &thread.credentials) {
+        let groups = wanted.groups != own.groups || wanted.supplementary != own.supplementary;
+        if wanted.users != own.users && !capable(CAP_SETUID) {
+            return Err(Error::Right("CAP_SETUID (it runs as another user)"));
+        }
+        if groups && !capable(CAP_SETGID) {
+            return Err(Error::Right("CAP_SETGID (it runs in another group)"));
+        }
+        let [_, permitted, _, bounding, _] = wanted.capabilities;
+        let [_, own_permitted, _, own_bounding, _] = own.capabilities;
+        if permitted & !own_permitted != 0 || bounding & !own_bounding != 0 {
+            return Err(Error::Right("the capabilities that the program has"));
+        }
+        if bounding != own_bounding && !capable(CAP_SETPCAP) {
+            return Err(Error::Right("CAP_SETPCAP (it has given capabilities up)"));
+        }
+    }
+    Ok(())
+}
+
+fn login_users(tree: &Tree) -> Result<(), Error> {
+    let own = fs::read_to_string("/proc/self/loginuid").ok();
+    let own = own.and_then(|text| text.trim().parse().ok());
+    let mut living = tree.processes.iter().filter(|p| p.zombie.is_none());
+    if living.any(|process| process.login_user != own) && !capable(CAP_AUDIT_CONTROL) {
+        return Err(Error::Right(
+            "CAP_AUDIT_CONTROL (another user has logged in for it)",
+        ));
+    }
+    Ok(())
+}
+
+/// Each process group must have a process that leads it, or one that can make it again; and each session
+/// a leader that lives, or a placeholder.
+fn groups(tree: &Tree) -> Result<(), Error> {
+    let placeholders = super::plan::placeholder_groups(tree);
+    let find = |pid: i32| tree.processes.iter().find(|other| other.pid == pid);
+    for process in tree.processes.iter().filter(|p| p.zombie.is_none()) {
+        let (pid, group, session) = (process.pid, process.group, process.session);
+        if session != 0 && find(session).is_some_and(|leader| leader.zombie.is_some()) {
+            return Err(Error::Group(format!(
+                "process {pid} is in the session of process {session}, which has ended and was not \
+                 waited for"
+            )));
+        }
+        // A recreated zombie has its parent's session, and a group is of one session. A zombie of the
+        // tracker's own is gone at a restore.
+        let led = find(group).is_some_and(|leader| match leader.zombie {
+            None => leader.session == session,
+            Some(_) => find(leader.parent).is_some_and(|parent| parent.session == session),
+        });
+        if group != 0 && !led && !placeholders.contains(&group) {
+            return Err(Error::Group(format!(
+                "nothing could make the process group {group} of process {pid} again"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn rights() -> Result<(), Error> {
+    let has = capable;
     if !has(CAP_SYS_PTRACE) {
         return Err(Error::Right("CAP_SYS_PTRACE"));
     }

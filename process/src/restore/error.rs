@@ -92,6 +92,9 @@ pub enum Error {
     /// The description asks for what cannot be.
     #[error("the description cannot be followed: {0}")]
     Description(String),
+    /// A process group or session cannot be made again.
+    #[error("{0}")]
+    Group(String),
     /// A page is damaged.
     #[error(transparent)]
     Damaged(#[from] DamagedPage),

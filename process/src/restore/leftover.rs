@@ -2,8 +2,9 @@
 //! for the acknowledgement of its last byte occupies the place of the restored connection.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
-use crate::sock_diag::{self, ONE, SOCK_DESTROY, SOCK_DIAG_BY_FAMILY, word};
+use crate::sock_diag::{self, DUMP, ONE, SOCK_DESTROY, SOCK_DIAG_BY_FAMILY, word};
 use crate::state::Socket;
 
 /// Where `struct inet_diag_msg` has the socket's cookie and inode.
@@ -39,6 +40,47 @@ pub fn remove(socket: &Socket, peer: &[u8]) -> io::Result<bool> {
         }
         Some(_) => Ok(false),
     }
+}
+
+/// Ends a TCP connection of ours.
+///
+/// # Errors
+/// As of [`remove`].
+pub fn end(socket: &Socket, peer: &[u8], made: &OwnedFd) -> io::Result<()> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidInput);
+    let mut request = request(socket.family, &socket.address, peer).ok_or_else(invalid)?;
+    let cookie = rustix::net::sockopt::socket_cookie(made)?;
+    request[REQUEST_COOKIE_AT..][..8].copy_from_slice(&cookie.to_ne_bytes());
+    sock_diag::exchange(SOCK_DESTROY, ONE, &request, |_| {})
+}
+
+/// Removes ends of TCP connections at the port of a socket that no program has any more: they are in the
+/// way of one that did not ask to share it. How many.
+///
+/// # Errors
+/// As of [`remove`].
+pub fn remove_at_port(socket: &Socket) -> io::Result<usize> {
+    let port = socket.address.get(2..4).unwrap_or(&[]);
+    let mut found = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        let mut request = vec![family as u8, libc::IPPROTO_TCP as u8, 0, 0];
+        request.extend([0xff; 4]);
+        request.resize(REQUEST_COOKIE_AT + 8, 0);
+        let asked = sock_diag::exchange(SOCK_DIAG_BY_FAMILY, DUMP, &request, |body| {
+            if body.len() >= MESSAGE_BYTES && body[4..6] == *port && word(body, INODE_AT) == 0 {
+                // The same socket as the request to end it names it.
+                let mut one = vec![body[0], libc::IPPROTO_TCP as u8, 0, 0];
+                one.extend([0xff; 4]);
+                one.extend(&body[4..COOKIE_AT + 8]);
+                found.push(one);
+            }
+        });
+        gone_or(asked)?;
+    }
+    for one in &found {
+        gone_or(sock_diag::exchange(SOCK_DESTROY, ONE, one, |_| {}))?;
+    }
+    Ok(found.len())
 }
 
 /// It goes by itself, too, and may leave another end that waits (`ESTALE`).

@@ -32,6 +32,7 @@ mod memory;
 mod numbers;
 mod objects;
 mod pager;
+mod place;
 mod plan;
 mod pool;
 mod socket_calls;
@@ -50,6 +51,7 @@ use crate::procfs;
 use crate::ptrace::{self, FrozenProcess, FrozenTree, Pid, sys};
 use crate::state::{Process, Tree};
 use crate::store::{Snapshot, SpaceId};
+pub use check::possible;
 pub use error::Error;
 use error::system;
 pub use numbers::is_nearly_free;
@@ -312,9 +314,9 @@ fn take_over(tree: &Tree, frozen: &mut FrozenTree, hole: u64) -> Result<(), Erro
         let unmapped = stopped.syscall(0, libc::SYS_munmap, region)?;
         unmapped.map_err(system("unmap the restorer"))?;
         stopped.end_injections();
-        if process.stopped {
+        if process.stopped != 0 {
             // SAFETY: no memory involved. It takes effect when the process is thawed.
-            unsafe { libc::kill(pid, libc::SIGSTOP) };
+            unsafe { libc::kill(pid, process.stopped) };
         }
     }
     Ok(())

@@ -21,7 +21,7 @@ pub(super) fn open_object(object: &Object, snapshot: &dyn Snapshot) -> Result<Ow
                 .map_err(io::Error::from)
                 .map_err(failed(format!("make the memfd {name}")))?
         }
-        ObjectKind::Unlinked { path, mode, owner } => {
+        ObjectKind::Unlinked { path, mode, .. } => {
             let directory = std::path::Path::new(path).parent().unwrap_or("/".as_ref());
             let file = fs::OpenOptions::new()
                 .read(true)
@@ -33,8 +33,6 @@ pub(super) fn open_object(object: &Object, snapshot: &dyn Snapshot) -> Result<Ow
                     path: path.clone(),
                     source,
                 })?;
-            let _ = file.set_permissions(fs::Permissions::from_mode(*mode));
-            let _ = std::os::unix::fs::fchown(&file, Some(owner.0), Some(owner.1));
             file.into()
         }
     };
@@ -54,19 +52,53 @@ pub(super) fn open_object(object: &Object, snapshot: &dyn Snapshot) -> Result<Ow
         file.write_all_at(&bytes[..room], extent.start)
             .map_err(failed("fill shared memory".to_owned()))?;
     }
-    if let ObjectKind::Memfd { seals, .. } = object.kind
-        && seals != 0
-    {
-        // Of an executable file, the kernel would seal the contents together with the permissions.
-        let mode = crate::capture::memfd_permissions(seals);
-        file.set_permissions(fs::Permissions::from_mode(mode))
-            .map_err(failed("set the permissions of a memfd".to_owned()))?;
-        let seals = rustix::fs::SealFlags::from_bits_retain(seals);
-        rustix::fs::fcntl_add_seals(&file, seals)
-            .map_err(io::Error::from)
-            .map_err(failed("seal a memfd".to_owned()))?;
-    }
+    finish(&file, &object.kind)?;
     Ok(file.into())
+}
+
+/// Owner, permissions, times and seals: after the contents, which change some of them.
+fn finish(file: &fs::File, kind: &ObjectKind) -> Result<(), Error> {
+    let failed = |action: &str| {
+        let action = action.to_owned();
+        move |source| Error::System { action, source }
+    };
+    match kind {
+        ObjectKind::Memfd { seals, mode, .. } => {
+            file.set_permissions(fs::Permissions::from_mode(*mode))
+                .map_err(failed("set the permissions of a memfd"))?;
+            if *seals != 0 {
+                let seals = rustix::fs::SealFlags::from_bits_retain(*seals);
+                rustix::fs::fcntl_add_seals(file, seals)
+                    .map_err(io::Error::from)
+                    .map_err(failed("seal a memfd"))?;
+            }
+        }
+        ObjectKind::Unlinked {
+            mode,
+            owner,
+            times_ns,
+            ..
+        } => {
+            // A change of the owner takes the set-user bit away.
+            std::os::unix::fs::fchown(file, Some(owner.0), Some(owner.1))
+                .map_err(failed("set the owner of an unlinked file"))?;
+            file.set_permissions(fs::Permissions::from_mode(*mode))
+                .map_err(failed("set the permissions of an unlinked file"))?;
+            let time = |ns: i64| rustix::fs::Timespec {
+                tv_sec: ns.div_euclid(1_000_000_000),
+                tv_nsec: ns.rem_euclid(1_000_000_000),
+            };
+            let times = rustix::fs::Timestamps {
+                last_access: time(times_ns.0),
+                last_modification: time(times_ns.1),
+            };
+            rustix::fs::futimens(file, &times)
+                .map_err(io::Error::from)
+                .map_err(failed("set the times of an unlinked file"))?;
+        }
+        ObjectKind::SharedAnonymous => {}
+    }
+    Ok(())
 }
 
 /// Anonymous shared memory has no name to open; a mapping of ours has.

@@ -5,7 +5,7 @@
 //! processes share are shared from the start. A file that depends on the opening process (files of
 //! /proc, pidfds) gets a substitute here, which its process replaces.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -16,7 +16,7 @@ use super::descriptors::{open, owned, reopen, seek};
 use super::events::{open_event, open_inotify, open_timer};
 use super::objects::open_object;
 use super::tcp::Connections;
-use crate::state::{File, FileKind, Pipe, Tree};
+use crate::state::{File, FileKind, ObjectKind, Pipe, Tree};
 use crate::store::Snapshot;
 
 /// Descriptors that a restore opens beside those of the tree: its store, its region, gates, pidfds.
@@ -53,6 +53,7 @@ impl Pool {
             .iter()
             .flat_map(|process| &process.descriptors)
             .map(|descriptor| descriptor.number)
+            .chain(waited_for(tree))
             .max()
             .unwrap_or(0);
         let mut pool = Self {
@@ -75,10 +76,11 @@ impl Pool {
             .iter()
             .map(open_pipe)
             .collect::<Result<Vec<_>, _>>()?;
+        let mut used = Originals::default();
         let (mut sockets, connections) = super::sockets::open_all(tree)?;
         pool.connections = connections;
         for file in &tree.files {
-            let opened = open_file(file, tree, &pool, &pipes, &mut sockets)?;
+            let opened = open_file(file, tree, &pool, &pipes, &mut sockets, &mut used)?;
             finish(file, &opened)?;
             let number = pool.put(opened)?;
             pool.files.push(number);
@@ -173,6 +175,37 @@ impl Drop for Pool {
     }
 }
 
+/// Numbers under which epoll instances wait for something; they need not be open any more.
+fn waited_for(tree: &Tree) -> impl Iterator<Item = RawFd> {
+    tree.files.iter().flat_map(|file| match &file.kind {
+        FileKind::Epoll(items) => items.iter().map(|item| item.descriptor).collect(),
+        _ => Vec::new(),
+    })
+}
+
+/// Descriptions that came with an object or a pipe, and that the program has got.
+#[derive(Default)]
+struct Originals {
+    objects: HashSet<u32>,
+    pipes: HashSet<(u32, bool)>,
+}
+
+/// The kernel's number; libc's is 0, since all our own files have it.
+const O_LARGEFILE: u32 = 0o100_000;
+
+/// Whether a description is the one with which its object was made. Another one for writing would
+/// forbid to execute the file.
+fn is_original(file: &File, kind: &ObjectKind) -> bool {
+    let reads_and_writes = file.flags as i32 & libc::O_ACCMODE == libc::O_RDWR;
+    match kind {
+        ObjectKind::Memfd { .. } => reads_and_writes,
+        ObjectKind::Unlinked { .. } => {
+            reads_and_writes && file.flags as i32 & libc::O_TMPFILE == libc::O_TMPFILE
+        }
+        ObjectKind::SharedAnonymous => false,
+    }
+}
+
 /// Both ends of a pipe; of a named one, two descriptors for both directions.
 type PipeEnds = (OwnedFd, OwnedFd);
 
@@ -182,6 +215,7 @@ fn open_file(
     pool: &Pool,
     pipes: &[PipeEnds],
     sockets: &mut [Option<OwnedFd>],
+    used: &mut Originals,
 ) -> Result<OwnedFd, Error> {
     let system = |action: &str| {
         let action = action.to_owned();
@@ -197,7 +231,15 @@ fn open_file(
         FileKind::Image(image) => open_image(file, &tree.images[*image as usize].path),
         FileKind::Object(object) => {
             let number = pool.objects[*object as usize];
-            let opened = reopen(number, file.flags).map_err(system("open shared memory"))?;
+            let opened = if is_original(file, &tree.objects[*object as usize].kind)
+                && used.objects.insert(*object)
+            {
+                // SAFETY: the pool holds it.
+                unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()
+            } else {
+                reopen(number, file.flags & !(libc::O_TMPFILE as u32))
+            };
+            let opened = opened.map_err(system("open shared memory"))?;
             seek(&opened, file.position).map_err(system("seek in shared memory"))?;
             Ok(opened)
         }
@@ -208,6 +250,14 @@ fn open_file(
             } else {
                 read_end
             };
+            let writes = file.flags as i32 & libc::O_ACCMODE == libc::O_WRONLY;
+            // `pipe` does not give this flag, a path to its ends does.
+            if tree.pipes[*pipe as usize].path.is_none()
+                && file.flags & O_LARGEFILE == 0
+                && used.pipes.insert((*pipe, writes))
+            {
+                return end.try_clone().map_err(system("keep the end of a pipe"));
+            }
             reopen(end.as_raw_fd(), file.flags | libc::O_NONBLOCK as u32)
                 .map_err(system("open the end of a pipe"))
         }

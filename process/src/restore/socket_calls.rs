@@ -21,15 +21,17 @@ pub(super) fn new(socket: &Socket) -> Result<OwnedFd, Error> {
     .map_err(system("make a socket"))
 }
 
-/// A TCP connection that was just reset by its other end.
-pub(super) fn reset_connection(family: i32) -> io::Result<OwnedFd> {
+/// A TCP connection that was just reset by its other end, with what was received and not read.
+pub(super) fn reset_connection(family: i32, rest: &[u8]) -> io::Result<OwnedFd> {
     let listener = if family == libc::AF_INET6 {
         TcpListener::bind("[::1]:0")?
     } else {
         TcpListener::bind("127.0.0.1:0")?
     };
     let client = TcpStream::connect(listener.local_addr()?)?;
-    let (server, _) = listener.accept()?;
+    let (mut server, _) = listener.accept()?;
+    server.set_nonblocking(true)?;
+    std::io::Write::write_all(&mut server, rest)?;
     let linger = libc::linger {
         l_onoff: 1,
         l_linger: 0,
@@ -42,6 +44,22 @@ pub(super) fn reset_connection(family: i32) -> io::Result<OwnedFd> {
         &unsafe { std::mem::transmute::<libc::linger, [u8; 8]>(linger) },
     )?;
     drop(server);
+    Ok(client.into())
+}
+
+/// A TCP connection of which both directions have ended, with what was received and not read.
+pub(super) fn ended_connection(family: i32, rest: &[u8]) -> io::Result<OwnedFd> {
+    let listener = if family == libc::AF_INET6 {
+        TcpListener::bind("[::1]:0")?
+    } else {
+        TcpListener::bind("127.0.0.1:0")?
+    };
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (mut server, _) = listener.accept()?;
+    server.set_nonblocking(true)?;
+    std::io::Write::write_all(&mut server, rest)?;
+    server.shutdown(std::net::Shutdown::Write)?;
+    client.shutdown(std::net::Shutdown::Write)?;
     Ok(client.into())
 }
 
@@ -114,9 +132,26 @@ mod tests {
     #[test]
     fn a_broken_connection_reads_as_reset() {
         for family in [libc::AF_INET, libc::AF_INET6] {
-            let mut stream = TcpStream::from(reset_connection(family).expect("a connection"));
+            let made = reset_connection(family, b"rest").expect("a connection");
+            let mut stream = TcpStream::from(made);
+            let mut rest = [0u8; 4];
+            stream.read_exact(&mut rest).expect("it was received");
+            assert_eq!(&rest, b"rest");
             let error = stream.read(&mut [0u8; 8]).expect_err("it is broken");
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        }
+    }
+
+    #[test]
+    fn an_ended_connection_reads_to_its_end_and_cannot_be_written() {
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let made = ended_connection(family, b"the rest").expect("a connection");
+            let mut stream = TcpStream::from(made);
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).expect("it ends");
+            assert_eq!(rest, b"the rest");
+            let error = std::io::Write::write(&mut stream, b"x").expect_err("it is closed");
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Creates sockets and fills their queues.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -7,18 +8,22 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use rustix::net::SendFlags;
 
 use super::Error;
-use super::datagrams;
 use super::descriptors::owned;
 use super::error::system;
+use super::place::in_place;
 use super::socket_calls::{name, new, reset_connection, set_option, set_options, unix_path};
 use super::tcp::Connections;
+use super::{datagrams, leftover};
 use crate::state::{Socket, SocketState, Tree};
+
+const IPV6_FREEBIND: i32 = 78;
 
 /// Makes all sockets of a tree, by index; and its TCP connections, which are held.
 ///
 /// # Errors
 /// An address is taken, or the kernel refuses something; named.
 pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Error> {
+    let shared_ports = shared_ports(tree);
     let mut all: Vec<Option<OwnedFd>> = tree.sockets.iter().map(|_| None).collect();
     for (index, socket) in tree.sockets.iter().enumerate() {
         if all[index].is_some() {
@@ -33,6 +38,7 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
                 one
             }
             SocketState::Broken => broken(socket)?,
+            SocketState::Closed(peer) => super::tcp::ended(socket, peer, rest_of(socket))?,
             // The other socket of its pair, which has sent these, is gone.
             SocketState::Idle if !socket.received.is_empty() && socket.address.is_empty() => {
                 broken(socket)?
@@ -42,18 +48,14 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
             _ => new(socket)?,
         };
         set_options(socket, &made)?;
-        if !socket.address.is_empty()
-            && matches!(
-                socket.state,
-                SocketState::Idle | SocketState::Listening { .. } | SocketState::Destination(_)
-            )
-        {
-            bind_in_place(socket, &made)?;
+        if has_place(socket) {
+            let shared = shared_ports.contains(&place(socket));
+            bind_in_place(socket, &made, shared)?;
             if socket.family != libc::AF_UNIX {
                 datagrams::fill_internet(socket, &made);
             }
         }
-        if let SocketState::Listening { backlog } = socket.state {
+        if let SocketState::Listening { backlog, .. } = socket.state {
             // SAFETY: no memory involved.
             if unsafe { libc::listen(made.as_raw_fd(), backlog as i32) } != 0 {
                 return Err(taken(socket, io::Error::last_os_error()));
@@ -64,6 +66,15 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
     // What connects does so when all addresses are bound.
     for (index, socket) in tree.sockets.iter().enumerate() {
         let Some(made) = &all[index] else { continue };
+        if let SocketState::Listening { waiting, .. } = &socket.state {
+            for client in waiting {
+                let client = client.map(|client| all[client as usize].as_ref());
+                wait_for_acceptance(socket, client.flatten())?;
+            }
+        }
+        if let SocketState::Connecting(peer) = &socket.state {
+            connect_without_waiting(made, peer)?;
+        }
         if let SocketState::Destination(peer) = &socket.state {
             // SAFETY: the address is valid for its length.
             let connected =
@@ -84,14 +95,35 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
             }
         }
     }
+    // What sockets of one port share is theirs again when all are there.
     for (socket, made) in tree.sockets.iter().zip(&all) {
         if let Some(made) = made
-            && socket.family == libc::AF_UNIX
+            && has_place(socket)
+            && shared_ports.contains(&place(socket))
+        {
+            for name in [libc::SO_REUSEADDR, libc::SO_REUSEPORT] {
+                let value = i32::from(wants(socket, libc::SOL_SOCKET, name));
+                set_option(
+                    made.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    name,
+                    &value.to_ne_bytes(),
+                )
+                .map_err(system("set an option of a socket"))?;
+            }
+        }
+    }
+    for (socket, made) in tree.sockets.iter().zip(&all) {
+        if let Some(made) = made
+            && (socket.family == libc::AF_UNIX || socket.kind == libc::SOCK_DGRAM)
             && (1..=3).contains(&socket.shutdown)
         {
             // SAFETY: no memory involved. 1, 2 and 3 are SHUT_RD, SHUT_WR and SHUT_RDWR plus one.
-            if unsafe { libc::shutdown(made.as_raw_fd(), i32::from(socket.shutdown) - 1) } != 0 {
-                return Err(system("shut down a socket")(io::Error::last_os_error()));
+            let done = unsafe { libc::shutdown(made.as_raw_fd(), i32::from(socket.shutdown) - 1) };
+            let error = io::Error::last_os_error();
+            // An internet datagram socket without a destination is shut down all the same.
+            if done != 0 && error.raw_os_error() != Some(libc::ENOTCONN) {
+                return Err(system("shut down a socket")(error));
             }
         }
     }
@@ -130,39 +162,129 @@ fn broken(socket: &Socket) -> Result<OwnedFd, Error> {
         }
         return Ok(one);
     }
-    reset_connection(socket.family).map_err(system("make a broken connection"))
+    reset_connection(socket.family, rest_of(socket)).map_err(system("make a broken connection"))
 }
 
-/// Binds a socket from the directory where its relative path begins.
-fn bind_in_place(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
-    if socket.directory.is_empty() {
-        return bind(socket, made);
-    }
-    let enter = || -> io::Result<()> {
-        // A thread with a directory of its own: the tracker's stays.
-        // SAFETY: no memory involved.
-        if unsafe { libc::unshare(libc::CLONE_FS) } != 0 {
-            return Err(io::Error::last_os_error());
+/// What a stream has received and not read.
+fn rest_of(socket: &Socket) -> &[u8] {
+    socket.received.first().map_or(&[], Vec::as_slice)
+}
+
+/// Whether a socket is bound to its address when it is made.
+fn has_place(socket: &Socket) -> bool {
+    let state = matches!(
+        socket.state,
+        SocketState::Idle
+            | SocketState::Listening { .. }
+            | SocketState::Destination(_)
+            | SocketState::Connecting(_)
+            | SocketState::Waiting
+    );
+    let internet = matches!(socket.family, libc::AF_INET | libc::AF_INET6);
+    // One that was not bound has the address and the port 0.
+    let unbound = internet
+        && socket
+            .address
+            .get(2..)
+            .is_none_or(|rest| rest.iter().all(|b| *b == 0));
+    state && !socket.address.is_empty() && !unbound
+}
+
+/// Protocol and port of an internet socket; 0: it has no port.
+fn place(socket: &Socket) -> (i32, u16) {
+    match (socket.family, socket.address.get(2..4)) {
+        (libc::AF_INET | libc::AF_INET6, Some(port)) => {
+            (socket.protocol, u16::from_be_bytes([port[0], port[1]]))
         }
-        std::env::set_current_dir(&socket.directory)
-    };
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            enter().map_err(|source| Error::Open {
-                path: socket.directory.clone(),
-                source,
-            })?;
-            bind(socket, made)
-        });
-        thread
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        _ => (0, 0),
+    }
+}
+
+/// Ports at which there are several sockets.
+fn shared_ports(tree: &Tree) -> HashSet<(i32, u16)> {
+    let mut met = HashSet::new();
+    let sockets = tree.sockets.iter().filter(|socket| has_place(socket));
+    let places = sockets.map(place).filter(|place| place.1 != 0);
+    places.filter(|place| !met.insert(*place)).collect()
+}
+
+/// Whether the program has set an option to something else than 0.
+fn wants(socket: &Socket, level: i32, name: i32) -> bool {
+    let mut options = socket.options.iter();
+    options.any(|(own, number, value)| {
+        (*own, *number) == (level, name) && value.iter().any(|byte| *byte != 0)
     })
 }
 
-fn bind(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
+/// Connects a unix socket to one that listens and has not accepted it; `None`: the client has closed
+/// its end since.
+fn wait_for_acceptance(listener: &Socket, client: Option<&OwnedFd>) -> Result<(), Error> {
+    let gone = match client {
+        Some(_) => None,
+        None => Some(new(listener)?),
+    };
+    let Some(client) = client.or(gone.as_ref()) else {
+        return Ok(());
+    };
+    in_place(listener, || {
+        // SAFETY: the address is valid for its length.
+        let connected = unsafe {
+            let address = &listener.address;
+            libc::connect(
+                client.as_raw_fd(),
+                address.as_ptr().cast(),
+                address.len() as u32,
+            )
+        };
+        match connected {
+            0 => Ok(()),
+            _ => Err(system("connect a unix socket")(io::Error::last_os_error())),
+        }
+    })
+}
+
+/// Has a TCP socket begin to connect. The description gets the program's flags later.
+fn connect_without_waiting(made: &OwnedFd, peer: &[u8]) -> Result<(), Error> {
+    let fd = made.as_raw_fd();
+    // SAFETY: the address is valid for its length.
+    let connected = unsafe {
+        libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK);
+        libc::connect(fd, peer.as_ptr().cast(), peer.len() as u32)
+    };
+    let error = io::Error::last_os_error();
+    if connected != 0 && error.raw_os_error() != Some(libc::EINPROGRESS) {
+        // As the program would have read later.
+        tracing::warn!(
+            "the connection to {} cannot be begun again: {error}",
+            name(peer)
+        );
+    }
+    Ok(())
+}
+
+fn bind_in_place(socket: &Socket, made: &OwnedFd, shared: bool) -> Result<(), Error> {
+    in_place(socket, || bind(socket, made, shared))
+}
+
+fn bind(socket: &Socket, made: &OwnedFd, shared: bool) -> Result<(), Error> {
     let fd = made.as_raw_fd();
     let internet = matches!(socket.family, libc::AF_INET | libc::AF_INET6);
+    let set = |level, name, value: i32| {
+        let failed = system("set an option of a socket");
+        set_option(fd, level, name, &value.to_ne_bytes()).map_err(failed)
+    };
+    if shared {
+        // The others of its port need not have wanted it when this one was bound.
+        set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    }
+    let freely = match socket.family {
+        libc::AF_INET6 => (libc::IPPROTO_IPV6, IPV6_FREEBIND),
+        _ => (libc::IPPROTO_IP, libc::IP_FREEBIND),
+    };
+    if socket.absent {
+        set(freely.0, freely.1, 1)?;
+    }
     // Connections of the life before may still linger on the port: they are no conflict.
     let reuse = internet && socket.kind == libc::SOCK_STREAM;
     if reuse {
@@ -186,6 +308,14 @@ fn bind(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
         address[4..8].fill(0);
         bound = bind_to(fd, &address);
     }
+    let in_use = |bound: &io::Result<()>| {
+        let error = bound.as_ref().err().and_then(io::Error::raw_os_error);
+        error == Some(libc::EADDRINUSE)
+    };
+    if reuse && in_use(&bound) && leftover::remove_at_port(socket).is_ok_and(|removed| removed > 0)
+    {
+        bound = bind_to(fd, &address);
+    }
     bound.map_err(|source| taken(socket, source))?;
     if socket.family == libc::AF_UNIX && socket.kind == libc::SOCK_DGRAM {
         datagrams::fill_unix(socket)?;
@@ -195,11 +325,15 @@ fn bind(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
         let _ = std::fs::set_permissions(&path, mode);
         let _ = std::os::unix::fs::chown(&path, Some(old.uid()), Some(old.gid()));
     }
-    let wanted = socket
-        .options
-        .iter()
-        .any(|(level, name, _)| (*level, *name) == (libc::SOL_SOCKET, libc::SO_REUSEADDR));
-    if reuse && !wanted {
+    if socket.absent {
+        set(
+            freely.0,
+            freely.1,
+            i32::from(wants(socket, freely.0, freely.1)),
+        )?;
+    }
+    let wanted = wants(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR);
+    if reuse && !wanted && !shared {
         set_option(
             fd,
             libc::SOL_SOCKET,

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::error::system;
-use super::socket_calls::{name, new, reset_connection, set_option, set_options};
+use super::socket_calls::{ended_connection, name, new, reset_connection, set_option, set_options};
 use super::{Error, leftover};
 use crate::capture::drop_all;
 use crate::state::{Socket, SocketState, TcpConnection, Tree};
@@ -19,6 +19,8 @@ const TCP_CLOSE: u8 = 7;
 const REPAIR_ON: i32 = 1;
 /// Off; a probe is sent.
 const REPAIR_OFF: i32 = 0;
+/// Off, and nothing is sent.
+const REPAIR_OFF_SILENT: i32 = -1;
 const RECEIVE_QUEUE: i32 = 1;
 const SEND_QUEUE: i32 = 2;
 /// Options of TCP's header, in which `TCP_REPAIR_OPTIONS` speaks.
@@ -65,7 +67,8 @@ impl Connections {
                         name(&socket.address),
                         name(&connection.peer)
                     );
-                    reset_connection(socket.family).map_err(system("make a broken connection"))?
+                    reset_connection(socket.family, &[])
+                        .map_err(system("make a broken connection"))?
                 }
             };
             all[index] = Some(made);
@@ -88,7 +91,64 @@ impl Connections {
                 );
             }
         }
+        // Only now: the other end would drop it, and get it again after a while.
+        for (index, made) in &self.held {
+            if let SocketState::Established(connection) = &tree.sockets[*index].state
+                && connection.closed
+            {
+                // One that was reset meanwhile has nothing to close.
+                // SAFETY: no memory involved.
+                unsafe { libc::shutdown(made.as_raw_fd(), libc::SHUT_WR) };
+            }
+        }
     }
+}
+
+/// A connection of which both directions have ended, between its old addresses where they are free.
+pub(super) fn ended(socket: &Socket, peer: &[u8], rest: &[u8]) -> Result<OwnedFd, Error> {
+    match ended_in_place(socket, peer, rest) {
+        Ok(made) => return Ok(made),
+        Err(error) => tracing::debug!(
+            "an ended connection from {} gets other addresses: {error}",
+            name(&socket.address)
+        ),
+    }
+    ended_connection(socket.family, rest).map_err(system("make an ended connection"))
+}
+
+/// A recreated connection that is ended from outside: the program finds no error at it.
+fn ended_in_place(socket: &Socket, peer: &[u8], rest: &[u8]) -> io::Result<OwnedFd> {
+    let connection = TcpConnection {
+        peer: peer.to_vec(),
+        receive: (rest.len() as u32 + 1, rest.to_vec()),
+        send: (1, Vec::new()),
+        unsent: 0,
+        closed: true,
+        segment_bytes: 1460,
+        window_scale: None,
+        sack: false,
+        timestamp: None,
+        window: [1, 65535, 65535, 65535, 1],
+    };
+    let made = make_in_place(socket, &connection)?;
+    leftover::end(socket, peer, &made)?;
+    let mut error = [0u8; 4];
+    let mut length = error.len() as u32;
+    // To read an error takes it away.
+    // SAFETY: the number lives, and has the length that is said.
+    unsafe {
+        libc::getsockopt(
+            made.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            error.as_mut_ptr().cast(),
+            &raw mut length,
+        );
+    }
+    let fd = made.as_raw_fd();
+    integer(fd, libc::IPPROTO_TCP, libc::TCP_REPAIR, REPAIR_OFF_SILENT)?;
+    integer(fd, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)?;
+    Ok(made)
 }
 
 fn integer(fd: i32, level: i32, option: i32, value: i32) -> io::Result<()> {
@@ -274,6 +334,8 @@ mod tests {
             options: Vec::new(),
             received: Vec::new(),
             shutdown: 0,
+            detached: false,
+            absent: false,
         }
     }
 
@@ -283,6 +345,7 @@ mod tests {
             receive: (1000, b"what had come".to_vec()),
             send: (2000, b"what was on its way".to_vec()),
             unsent: 3,
+            closed: false,
             segment_bytes: 1460,
             window_scale: Some((7, 7)),
             sack: true,

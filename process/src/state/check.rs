@@ -63,11 +63,11 @@ pub fn validate(tree: &Tree) -> Result<(), Invalid> {
             });
         }
         unique(&mut pids, "process", process.pid)?;
+        number("process group", process.group, 0, PID_MAX)?;
+        number("session", process.session, 0, PID_MAX)?;
         if process.zombie.is_some() {
             continue;
         }
-        number("process group", process.group, 0, PID_MAX)?;
-        number("session", process.session, 0, PID_MAX)?;
         for thread in &process.threads {
             number("thread", thread.tid, 1, PID_MAX)?;
             unique(&mut tids, "thread", thread.tid)?;
@@ -92,6 +92,7 @@ fn validate_process(tree: &Tree, process: &Process) -> Result<(), Invalid> {
     index(tree.images.len(), "image", process.executable, || {
         format!("process {pid}")
     })?;
+    number("stop signal", process.stopped, 0, i32::from(SIGNAL_MAX))?;
     path(&process.directory, "current directory")?;
     if let Some(root) = &process.root {
         path(root, "root directory")?;
@@ -221,6 +222,7 @@ fn validate_files(tree: &Tree) -> Result<(), Invalid> {
             FileKind::Epoll(items) => {
                 for item in items {
                     number("descriptor", item.descriptor, 0, DESCRIPTOR_MAX)?;
+                    index(tree.files.len(), "file", item.file, what)?;
                 }
             }
             FileKind::Event { .. }
@@ -255,6 +257,13 @@ fn validate_sockets(tree: &Tree) -> Result<(), Invalid> {
                     what: format!("socket {at}"),
                     why: "not its peer's peer",
                 });
+            }
+        }
+        if let SocketState::Listening { waiting, .. } = &socket.state {
+            for client in waiting.iter().flatten() {
+                index(tree.sockets.len(), "socket", *client, || {
+                    format!("socket {at}")
+                })?;
             }
         }
         if !socket.directory.is_empty() {

@@ -26,6 +26,19 @@ pub struct File {
     pub owner: (i32, i32, i32),
     /// A lock of `flock`: exclusive (true) or shared.
     pub lock: Option<bool>,
+    /// Record locks of the description itself (`F_OFD_SETLK`).
+    pub records: Vec<DescriptionLock>,
+}
+
+/// A record lock that belongs to an open file description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DescriptionLock {
+    /// Exclusive, or shared.
+    pub exclusive: bool,
+    /// First byte.
+    pub start: u64,
+    /// Length, bytes; 0: to the end of the file.
+    pub bytes: u64,
 }
 
 /// Kinds of open files.
@@ -85,8 +98,10 @@ pub enum FileKind {
 /// What an epoll instance waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpollItem {
-    /// The descriptor under which it was added.
+    /// The descriptor under which it was added. It may be closed by now, or lead elsewhere.
     pub descriptor: i32,
+    /// The open file description: an index.
+    pub file: u32,
     /// `EPOLL*`.
     pub events: u32,
     /// The program's word.
@@ -136,6 +151,10 @@ pub struct Socket {
     pub received: Vec<Vec<u8>>,
     /// Closed for: 1 reading, 2 writing, 3 both.
     pub shutdown: u8,
+    /// The path of a unix socket does not lead to it: its file was removed, or another is there.
+    pub detached: bool,
+    /// It is bound to an address that the machine did not have (`IP_FREEBIND`).
+    pub absent: bool,
 }
 
 /// States of a [`Socket`].
@@ -147,11 +166,21 @@ pub enum SocketState {
     Listening {
         /// Length of the queue.
         backlog: u32,
+        /// Of a unix socket: clients that it has not accepted yet, by index; `None`: one that has
+        /// closed its end.
+        waiting: Vec<Option<u32>>,
     },
     /// Connected to another socket of the tree: its index.
     Pair(u32),
     /// A datagram socket with a default destination.
     Destination(Vec<u8>),
+    /// A TCP socket that connects to this address and has no answer yet.
+    Connecting(Vec<u8>),
+    /// A unix socket that the listening one has not accepted.
+    Waiting,
+    /// A TCP socket of which both directions have ended; the other end's address. What it has received
+    /// can be read.
+    Closed(Vec<u8>),
     /// Was connected to something that does not survive: restored as a broken connection.
     Broken,
     /// A TCP connection that is repaired.
@@ -169,6 +198,8 @@ pub struct TcpConnection {
     pub send: (u32, Vec<u8>),
     /// Bytes at the end of the send queue that were never sent.
     pub unsent: u32,
+    /// It was closed for writing: the end of the stream follows the send queue.
+    pub closed: bool,
     /// Largest segment, bytes.
     pub segment_bytes: u32,
     /// Window scales, to send and to receive; `None`: not used.

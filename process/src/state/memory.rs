@@ -127,6 +127,8 @@ pub enum ObjectKind {
         name: String,
         /// `F_SEAL_*`.
         seals: u32,
+        /// Permissions.
+        mode: u32,
     },
     /// A file that was unlinked while it was open.
     Unlinked {
@@ -136,5 +138,7 @@ pub enum ObjectKind {
         mode: u32,
         /// Owner: user, group.
         owner: (u32, u32),
+        /// Time of last access and of last change, nanoseconds since 1970.
+        times_ns: (i64, i64),
     },
 }

@@ -20,8 +20,10 @@ pub struct Process {
     /// It has ended, and its parent has not reaped it: the status for `waitpid`. Then the rest is
     /// empty.
     pub zombie: Option<i32>,
-    /// Stopped by a stop signal.
-    pub stopped: bool,
+    /// Stopped by this stop signal; 0: it runs.
+    pub stopped: i32,
+    /// User who logged in (`loginuid`); none: the kernel does not record it.
+    pub login_user: Option<u32>,
     /// Names its private pages in the store.
     pub space: SpaceId,
     /// Addresses of code, data, brk, arguments …
@@ -77,7 +79,8 @@ impl Process {
             group: 0,
             session: 0,
             zombie: None,
-            stopped: false,
+            stopped: 0,
+            login_user: None,
             space: SpaceId(0),
             layout: Layout::default(),
             auxv: Vec::new(),

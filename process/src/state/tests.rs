@@ -45,6 +45,7 @@ fn thread(tid: i32) -> Thread {
 fn process(pid: i32, parent: i32) -> Process {
     Process {
         group: pid,
+        login_user: Some(u32::MAX),
         space: SpaceId(pid as u32),
         auxv: vec![(33, 0x7fff_0000_0000)],
         umask: 0o22,
@@ -104,6 +105,8 @@ fn socket(peer: u32) -> Socket {
         options: vec![(1, 9, vec![1, 0, 0, 0])],
         received: vec![b"half a message".to_vec()],
         shutdown: 0,
+        detached: false,
+        absent: false,
     }
 }
 
@@ -126,6 +129,7 @@ fn tree() -> Tree {
             position: 77,
             owner: (0, 0, 0),
             lock: None,
+            records: vec![],
         }],
         images: vec![Image {
             path: "/bin/sh".to_owned(),

@@ -184,6 +184,10 @@ impl Tracker {
                 );
             })
             .ok();
+        let home = match &roots {
+            Roots::Attached(pid) => *pid,
+            Roots::Children(_) => std::process::id() as Pid,
+        };
         let status = Status {
             name: mirror.store.name().to_owned(),
             store: mirror.store.path().display().to_string(),
@@ -195,7 +199,7 @@ impl Tracker {
         };
         let now = Instant::now();
         Ok(Self {
-            persister: Persister::new(mirror),
+            persister: Persister::new(mirror, home),
             roots,
             wake,
             watcher,

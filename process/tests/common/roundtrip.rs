@@ -83,6 +83,7 @@ pub fn persist(root: i32) -> Pages {
             advice: &mut AdviceCache::default(),
             keep_connections: false,
             stopped_by_us: false,
+            cgroups: None,
         },
     )
     .expect("described");

@@ -49,11 +49,57 @@ class Queue:
     def end(self):
         os.close(self.number)
         libc.mq_unlink(b'/dormouse-test')
+class Linked:
+    def __init__(self):
+        self.file = open(sys.argv[1] + '/linked', 'w+')
+        os.link(self.file.name, self.file.name + '-too')
+        os.unlink(self.file.name)
+    def end(self):
+        os.unlink(self.file.name + '-too')
+        self.file.close()
+class Device:
+    def __init__(self):
+        path = sys.argv[1] + '/null'
+        os.mknod(path, 0o20600, os.makedev(1, 3))
+        self.number = os.open(path, os.O_RDWR)
+        os.unlink(path)
+    def end(self):
+        os.close(self.number)
+class Fifo:
+    def __init__(self):
+        self.path = sys.argv[1] + '/fifo'
+        os.mkfifo(self.path)
+        self.number = os.open(self.path, os.O_RDWR)
+        os.unlink(self.path)
+        os.mkfifo(self.path)
+    def end(self):
+        os.close(self.number)
+        os.unlink(self.path)
+class Ahead:
+    def __init__(self):
+        self.server, self.client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+        self.server.bind(sys.argv[1] + '/ahead')
+        self.server.listen()
+        self.client.connect(sys.argv[1] + '/ahead')
+        self.client.send(b'early')
+    def end(self):
+        self.client.close()
+        self.server.close()
+class Astray:
+    def __init__(self):
+        self.sockets = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for at in range(2)]
+        self.sockets[0].bind(sys.argv[1] + '/astray')
+        self.sockets[1].connect(sys.argv[1] + '/astray')
+        os.unlink(sys.argv[1] + '/astray')
+    def end(self):
+        for one in self.sockets:
+            one.close()
 def ring():
     return libc.syscall(425, 4, ctypes.byref(ctypes.create_string_buffer(120)))
 makers = {
     'shm': Shared, 'sem': Semaphores, 'msg': Messages, 'packet': Socket, 'mqueue': Queue,
-    'ring': lambda: Descriptor(ring()),
+    'ring': lambda: Descriptor(ring()), 'linked': Linked, 'device': Device, 'fifo': Fifo,
+    'ahead': Ahead, 'astray': Astray,
     'namespace': lambda: Descriptor(os.open('/proc/self/ns/net', os.O_RDONLY)),
     'fanotify': lambda: Descriptor(libc.fanotify_init(0, 0)),
 }
@@ -76,11 +122,19 @@ while True:
 ";
 
 /// The thing, and how it is named.
-const THINGS: [(&str, &str); 7] = [
+const THINGS: [(&str, &str); 12] = [
     ("shm", "System V shared memory"),
     ("sem", "System V semaphore set"),
     ("msg", "System V message queue"),
     ("ring", "an io_uring instance"),
+    ("linked", "which has 1 other names"),
+    ("device", "which was removed, or is covered"),
+    ("fifo", "a named pipe that was removed, or is covered"),
+    (
+        "ahead",
+        "a client that it has not accepted, and that has written already",
+    ),
+    ("astray", "connected to one to which no path leads"),
     ("packet", "a socket of address family 17"),
     ("mqueue", "/dormouse-test"),
     ("namespace", "net:["),

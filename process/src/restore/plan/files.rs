@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use super::super::Error;
 use super::super::stub::{Check, List, Store};
 use super::Writer;
-use crate::state::{Descriptor, File, FileKind, Process, Tree};
+use crate::state::{Descriptor, EpollItem, File, FileKind, Process, Tree};
 
 impl Writer<'_> {
     /// Puts inherited descriptors in their places, and closes all others of the tracker's.
     pub(super) fn descriptors(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        self.login_user(list, process)?;
         // What only this process can open replaces its placeholder.
         for descriptor in &process.descriptors {
             let file = &self.tree.files[descriptor.file as usize];
@@ -85,6 +86,31 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// The user who logged in, where it is not that of the tracker. The descriptor is closed with those
+    /// that are not the program's.
+    fn login_user(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        let path = "/proc/self/loginuid";
+        let own = std::fs::read_to_string(path).ok();
+        let own = own.and_then(|text| text.trim().parse::<u32>().ok());
+        let Some(user) = process.login_user.filter(|_| own != process.login_user) else {
+            return Ok(());
+        };
+        let text = user.to_string();
+        let (path, words) = (self.string(path)?, self.bytes(text.as_bytes())?);
+        let next = list.len() + 1;
+        let arguments = [libc::AT_FDCWD as u64, path, libc::O_WRONLY as u64, 0];
+        let action = "set its login user (this needs CAP_AUDIT_CONTROL)";
+        list.call(libc::SYS_openat, &arguments, action)
+            .about(u64::from(user))
+            .store(Store::Argument {
+                operation: next,
+                argument: 0,
+            });
+        list.call(libc::SYS_write, &[0, words, text.len() as u64], action)
+            .about(u64::from(user));
+        Ok(())
+    }
+
     /// The descriptors of `process` of which the descriptions are its to finish: those that no
     /// process before it has; one descriptor of each.
     fn first_of_descriptions<'tree>(
@@ -107,9 +133,31 @@ impl Writer<'_> {
         })
     }
 
-    /// Locks of `flock`. The kernel notes which process has taken them.
-    pub(super) fn description_locks(list: &mut List, tree: &Tree, process: &Process) {
+    /// Locks of `flock`, of which the kernel notes which process has taken them, and record locks of
+    /// descriptions.
+    pub(super) fn description_locks(
+        &mut self,
+        list: &mut List,
+        process: &Process,
+    ) -> Result<(), Error> {
+        const F_OFD_SETLK: u64 = 37;
+        let tree = self.tree;
         for (descriptor, file) in Self::first_of_descriptions(tree, process) {
+            for lock in &file.records {
+                let kind = if lock.exclusive {
+                    libc::F_WRLCK
+                } else {
+                    libc::F_RDLCK
+                };
+                // struct flock: type, whence, start, length, pid.
+                let flock = self.words(&[kind as u64, lock.start, lock.bytes, 0])?;
+                list.call(
+                    libc::SYS_fcntl,
+                    &[descriptor.number as u64, F_OFD_SETLK, flock],
+                    "lock a file as it was (another process has locked it)",
+                )
+                .about(descriptor.number as u64);
+            }
             let Some(exclusive) = file.lock else { continue };
             let lock = if exclusive {
                 libc::LOCK_EX
@@ -124,6 +172,7 @@ impl Writer<'_> {
             )
             .about(descriptor.number as u64);
         }
+        Ok(())
     }
 
     /// The receiver of SIGIO (`F_SETOWN`), and the signal. All processes and the threads of this one
@@ -179,24 +228,22 @@ impl Writer<'_> {
             let FileKind::Epoll(items) = &self.tree.files[descriptor.file as usize].kind else {
                 continue;
             };
-            // Of several processes that share one, the first that has all it waits for; and of
-            // several descriptors, the first.
-            let owner = self.tree.processes.iter().find(|other| {
-                other
-                    .descriptors
-                    .iter()
-                    .any(|own| own.file == descriptor.file)
-                    && items.iter().all(|item| {
-                        other
-                            .descriptors
-                            .iter()
-                            .any(|own| own.number == item.descriptor)
-                    })
+            // Of several processes that share one, the first that has all it waits for, or the
+            // first; and of several descriptors, the first.
+            let leads = |other: &Process, item: &EpollItem| {
+                let mut own = other.descriptors.iter();
+                own.any(|own| own.number == item.descriptor && own.file == item.file)
+            };
+            let sharing = self.tree.processes.iter().filter(|other| {
+                let mut own = other.descriptors.iter();
+                own.any(|own| own.file == descriptor.file)
             });
-            let first = process
-                .descriptors
-                .iter()
-                .find(|own| own.file == descriptor.file);
+            let owner = sharing
+                .clone()
+                .find(|other| items.iter().all(|item| leads(other, item)))
+                .or_else(|| sharing.clone().next());
+            let mut own = process.descriptors.iter();
+            let first = own.find(|own| own.file == descriptor.file);
             if owner.is_none_or(|owner| owner.pid != process.pid)
                 || first.is_none_or(|first| first.number != descriptor.number)
             {
@@ -207,12 +254,39 @@ impl Writer<'_> {
                 let mut event = item.events.to_ne_bytes().to_vec();
                 event.extend_from_slice(&item.data.to_ne_bytes());
                 let event = self.bytes(&event)?;
+                let number = item.descriptor as u64;
+                let stray = !leads(process, item);
+                if stray {
+                    let place = self.pool.files[item.file as usize] as u64;
+                    list.call(libc::SYS_dup2, &[place, number], "wait for a descriptor")
+                        .about(number);
+                }
                 let add = libc::EPOLL_CTL_ADD as u64;
-                let arguments = [descriptor.number as u64, add, item.descriptor as u64, event];
+                let arguments = [descriptor.number as u64, add, number, event];
                 list.call(libc::SYS_epoll_ctl, &arguments, "wait for a descriptor")
-                    .about(item.descriptor as u64);
+                    .about(number);
+                if stray {
+                    self.back_in_place(list, process, number);
+                }
             }
         }
         Ok(())
+    }
+
+    /// Puts what the process has under a number there again, or closes it.
+    fn back_in_place(&self, list: &mut List, process: &Process, number: u64) {
+        let mut own = process.descriptors.iter();
+        let Some(own) = own.find(|own| own.number as u64 == number) else {
+            list.call(libc::SYS_close, &[number], "close a descriptor");
+            return;
+        };
+        let from = self.pool.files[own.file as usize] as u64;
+        let flags = if own.close_on_exec {
+            libc::O_CLOEXEC as u64
+        } else {
+            0
+        };
+        list.call(libc::SYS_dup3, &[from, number, flags], "place descriptor")
+            .about(number);
     }
 }

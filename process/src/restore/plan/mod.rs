@@ -11,11 +11,12 @@ use std::io;
 use super::Error;
 use super::memory::KernelMappings;
 use super::pool::Pool;
-use super::stub::{CloneArguments, Gate, List, Region};
+use super::stub::{Check, CloneArguments, Gate, List, Region};
 use crate::procfs;
 use crate::state::{Backing, Process, Registers, Tree};
-pub use placeholders::leaderless;
 use placeholders::{Placeholders, die_with_parent};
+pub use placeholders::{leaderless, placeholder_groups};
+pub(super) use task::own_limit;
 
 /// Handlers of ours mean nothing in a child.
 pub const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
@@ -193,6 +194,7 @@ impl Writer<'_> {
                 "join a process group",
             );
         }
+        self.ends_of_children(&mut list, process.pid);
         self.descriptors(&mut list, process)?;
         self.huge_pages(&mut list, process);
         self.memory(&mut list, process)?;
@@ -223,10 +225,24 @@ impl Writer<'_> {
 
     fn zombie(&mut self, process: &Process, status: i32) -> Result<u64, Error> {
         let mut list = List::default();
+        self.processes += 1;
+        die_with_parent(&mut list);
         // A zombie remains the leader of its group until it is reaped.
         if process.group == process.pid {
             list.call(libc::SYS_setpgid, &[0, 0], "make a process group");
         }
+        list.report();
+        list.wait(self.grouped);
+        if process.group != 0 && process.group != process.pid {
+            list.call(
+                libc::SYS_setpgid,
+                &[0, process.group as u64],
+                "join a process group",
+            )
+            // One of another session than its parent's cannot: that is a documented difference.
+            .expect(Check::Any);
+        }
+        list.report();
         let signal = (status & 0x7f) as u64;
         if signal != 0 {
             let none = self.bytes(&[0; 8])?;
@@ -250,17 +266,21 @@ impl Writer<'_> {
     fn create(&mut self, list: &mut List, child: usize) -> Result<(), Error> {
         let own = self.process(child)?;
         let process = &self.tree.processes[child];
-        self.clone(list, 0, libc::SIGCHLD as u64, process.pid, own)?;
-        if process.zombie.is_some() {
-            // Its end must be seen before handlers are set.
+        self.clone(list, 0, libc::SIGCHLD as u64, process.pid, own)
+    }
+
+    /// Waits for the ends of children that are zombies: before handlers are set.
+    fn ends_of_children(&self, list: &mut List, parent: i32) {
+        let children = self.tree.processes.iter();
+        for child in children.filter(|child| child.parent == parent && child.zombie.is_some()) {
             let flags = (libc::WEXITED | libc::WNOWAIT) as u64;
             list.call(
                 libc::SYS_waitid,
-                &[u64::from(libc::P_PID), process.pid as u64, 0, flags, 0],
+                &[u64::from(libc::P_PID), child.pid as u64, 0, flags, 0],
                 "wait for the end of a child",
-            );
+            )
+            .about(child.pid as u64);
         }
-        Ok(())
     }
 
     fn clone(

@@ -60,7 +60,8 @@ impl Placeholders {
                 Some(_) => {}
             }
         }
-        for (_, process) in living() {
+        // A zombie is in a group, too.
+        for process in &tree.processes {
             let group = process.group;
             let led = by_pid.contains_key(&group) || found.sessions.contains_key(&group);
             if group == 0 || led {
@@ -88,11 +89,24 @@ impl Placeholders {
 /// Numbers of groups and sessions of which no process of the tree is the leader.
 pub fn leaderless(tree: &Tree) -> HashSet<i32> {
     let pids: HashSet<i32> = tree.processes.iter().map(|process| process.pid).collect();
-    let living = tree.processes.iter().filter(|p| p.zombie.is_none());
-    living
-        .flat_map(|process| [process.group, process.session])
+    let numbers = tree.processes.iter().flat_map(|process| {
+        let session = if process.zombie.is_none() {
+            process.session
+        } else {
+            0
+        };
+        [process.group, session]
+    });
+    numbers
         .filter(|number| *number != 0 && !pids.contains(number))
         .collect()
+}
+
+/// Numbers of groups and sessions that placeholder processes make.
+pub fn placeholder_groups(tree: &Tree) -> HashSet<i32> {
+    let placeholders = Placeholders::of(tree);
+    let groups = placeholders.groups.into_values().flatten();
+    groups.chain(placeholders.sessions.into_keys()).collect()
 }
 
 impl Writer<'_> {

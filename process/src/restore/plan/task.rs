@@ -24,13 +24,13 @@ impl Writer<'_> {
             &[libc::SIG_SETMASK as u64, all, 0, 8],
             "block all signals",
         );
+        self.epolls(list, process)?;
         list.call(
             libc::SYS_close_range,
             &[self.pool.base as u64, u64::from(u32::MAX), 0],
             "close",
         );
-        self.epolls(list, process)?;
-        Self::description_locks(list, self.tree, process);
+        self.description_locks(list, process)?;
         self.record_locks(list, process)?;
         self.directories(list, process)?;
         list.call(
@@ -399,7 +399,7 @@ fn signal_of(info: &[u8]) -> u32 {
 }
 
 /// What a child of ours inherits.
-fn own_limit(resource: u32) -> (u64, u64) {
+pub(in super::super) fn own_limit(resource: u32) -> (u64, u64) {
     let mut limit = libc::rlimit64 {
         rlim_cur: 0,
         rlim_max: 0,

@@ -1,0 +1,126 @@
+//! What only sock_diag(7) reports of internet sockets: the directions in which a UDP socket is shut
+//! down, and where a TCP socket connects to.
+
+use std::collections::HashMap;
+use std::io;
+
+use crate::sock_diag::{self, DUMP, SOCK_DIAG_BY_FAMILY, half, word};
+
+const INET_DIAG_SHUTDOWN: u16 = 8;
+/// `struct inet_diag_msg`.
+const MESSAGE_BYTES: usize = 72;
+const INODE_AT: usize = 68;
+/// Of the states, that in which a TCP socket waits for an answer.
+const SYN_SENT: u32 = 1 << 2;
+
+/// An internet socket as the kernel reports it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InternetSocket {
+    /// Shut down for: 1 reading, 2 writing, 3 both.
+    pub shutdown: u8,
+    /// The other end's `sockaddr`.
+    pub peer: Vec<u8>,
+}
+
+/// UDP sockets of the network namespace, and TCP sockets that connect, by inode; read once, at the
+/// first call.
+#[derive(Debug, Default)]
+pub struct Sockets(Option<HashMap<u64, InternetSocket>>);
+
+impl Sockets {
+    /// The socket with this inode.
+    ///
+    /// # Errors
+    /// The kernel lacks `CONFIG_INET_DIAG` or `CONFIG_INET_UDP_DIAG`.
+    pub fn get(&mut self, inode: u64) -> io::Result<Option<&InternetSocket>> {
+        if self.0.is_none() {
+            self.0 = Some(read_all()?);
+        }
+        Ok(self.0.as_ref().and_then(|sockets| sockets.get(&inode)))
+    }
+}
+
+fn read_all() -> io::Result<HashMap<u64, InternetSocket>> {
+    let mut sockets = HashMap::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        for (protocol, states) in [(libc::IPPROTO_UDP, u32::MAX), (libc::IPPROTO_TCP, SYN_SENT)] {
+            // struct inet_diag_req_v2: family, protocol, extensions, pad, states, socket.
+            let mut request = vec![family as u8, protocol as u8, 0, 0];
+            request.extend_from_slice(&states.to_ne_bytes());
+            request.resize(56, 0);
+            let answered = sock_diag::exchange(SOCK_DIAG_BY_FAMILY, DUMP, &request, |body| {
+                if body.len() >= MESSAGE_BYTES {
+                    sockets.insert(u64::from(word(body, INODE_AT)), parse(body));
+                }
+            });
+            match answered {
+                // Neither IPv6 nor UDP need be there.
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                answered => answered?,
+            }
+        }
+    }
+    Ok(sockets)
+}
+
+fn parse(body: &[u8]) -> InternetSocket {
+    // struct inet_diag_msg: family, state, timer, retransmits, then the ports and addresses.
+    let family = i32::from(body[0]);
+    let (port, address) = (&body[6..8], &body[24..40]);
+    let mut peer = (family as u16).to_ne_bytes().to_vec();
+    peer.extend_from_slice(port);
+    if family == libc::AF_INET {
+        peer.extend_from_slice(&address[..4]);
+        peer.resize(16, 0);
+    } else {
+        peer.extend_from_slice(&[0; 4]);
+        peer.extend_from_slice(address);
+        peer.resize(28, 0);
+    }
+    let mut socket = InternetSocket { shutdown: 0, peer };
+    let mut attributes = &body[MESSAGE_BYTES..];
+    while attributes.len() >= 4 {
+        let length = usize::from(half(attributes, 0));
+        if length < 4 || length > attributes.len() {
+            break;
+        }
+        if half(attributes, 2) == INET_DIAG_SHUTDOWN && length > 4 {
+            socket.shutdown = attributes[4] & 3;
+        }
+        attributes = &attributes[length.next_multiple_of(4).min(attributes.len())..];
+    }
+    socket
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn the_directions_of_a_udp_socket_that_are_shut_down_are_known() {
+        let peer = UdpSocket::bind("127.0.0.1:0").expect("bound");
+        for (how, expected) in [
+            (None, 0),
+            (Some(libc::SHUT_WR), 2),
+            (Some(libc::SHUT_RDWR), 3),
+        ] {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+            socket
+                .connect(peer.local_addr().expect("bound"))
+                .expect("connected");
+            if let Some(how) = how {
+                // SAFETY: no memory involved.
+                assert_eq!(unsafe { libc::shutdown(socket.as_raw_fd(), how) }, 0);
+            }
+            let link = format!("/proc/self/fd/{}", socket.as_raw_fd());
+            let inode = std::fs::metadata(link).expect("open").ino();
+            let mut sockets = Sockets::default();
+            let found = sockets.get(inode).expect("the kernel has udp_diag");
+            assert_eq!(found.expect("it is there").shutdown, expected);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Unix sockets: their queues, places and peers, and clients that were not accepted.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::queues::{peek_all, sender_is_known};
+use super::sockets::{address_of, peer_of};
+use super::{Builder, Error};
+use crate::state::SocketState;
+
+impl Builder<'_> {
+    #[allow(clippy::type_complexity)]
+    pub(super) fn unix_socket(
+        &mut self,
+        socket: &OwnedFd,
+        number: RawFd,
+        inode: u64,
+        kind: i32,
+        listening: bool,
+    ) -> Result<Option<(SocketState, Vec<u8>, Vec<Vec<u8>>, u8)>, Error> {
+        let failed = self.failed("read unix sockets (does the kernel have unix_diag?)");
+        let reported = self
+            .unix
+            .get(inode)
+            .map_err(failed)?
+            .cloned()
+            .unwrap_or_default();
+        let address = address_of(socket);
+        if listening {
+            let backlog = reported.backlog;
+            self.listeners.push((
+                self.pid,
+                number,
+                self.tree.sockets.len() as u32,
+                reported.clone(),
+            ));
+            return Ok(Some((
+                SocketState::Listening {
+                    backlog,
+                    waiting: Vec::new(),
+                },
+                address,
+                Vec::new(),
+                0,
+            )));
+        }
+        let messages = match peek_all(socket, kind) {
+            Ok(Some(messages)) => messages,
+            Ok(None) => {
+                self.refuse(format!(
+                    "fd {number} is a unix socket with descriptors under way in it"
+                ));
+                return Ok(None);
+            }
+            Err(error) => return Err(self.failed("read a unix socket")(error)),
+        };
+        if kind == libc::SOCK_DGRAM
+            && let Some(what) = sender_is_known(socket, &messages)
+        {
+            self.refuse(format!("fd {number} is a unix socket with {what}"));
+            return Ok(None);
+        }
+        let received = messages.into_iter().map(|message| message.bytes).collect();
+        let shutdown = reported.shutdown;
+        if reported.peer == 0 {
+            // Never connected, or its peer is gone.
+            let connected =
+                matches!(kind, libc::SOCK_STREAM | libc::SOCK_SEQPACKET) && was_connected(socket);
+            if connected {
+                self.written_ahead
+                    .insert(self.tree.sockets.len() as u32, outgoing_bytes(socket));
+            }
+            let state = if connected {
+                SocketState::Broken
+            } else {
+                SocketState::Idle
+            };
+            return Ok(Some((state, address, received, shutdown)));
+        }
+        // The peer's index is not known yet: it is put in when all sockets are known.
+        self.peers.insert(
+            self.tree.sockets.len() as u32,
+            (reported.peer, peer_of(socket)),
+        );
+        Ok(Some((SocketState::Broken, address, received, shutdown)))
+    }
+
+    /// Where the relative path of a bound unix socket begins: in the directory of its process, or
+    /// in one above it, where its file is found.
+    pub(super) fn directory_of(&mut self, number: RawFd, inode: u64, address: &[u8]) -> String {
+        let bytes = address.get(2..).unwrap_or(&[]);
+        let path = bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        if path.is_empty() || path[0] == b'/' {
+            return String::new();
+        }
+        let path = String::from_utf8_lossy(path).into_owned();
+        let file = self
+            .unix
+            .get(inode)
+            .ok()
+            .flatten()
+            .map_or(0, |reported| reported.file);
+        let directory = fs::read_link(format!("/proc/{}/cwd", self.pid)).unwrap_or_default();
+        let is_there = |directory: &&Path| {
+            let found = fs::symlink_metadata(directory.join(&path));
+            // The kernel reports 32 bits of it.
+            found.is_ok_and(|found| found.ino() & 0xffff_ffff == file)
+        };
+        let Some(found) = directory.ancestors().find(is_there) else {
+            self.refuse(format!(
+                "fd {number} is a unix socket at the relative path {path}, which is not in its \
+                 directory"
+            ));
+            return String::new();
+        };
+        found.to_string_lossy().into_owned()
+    }
+
+    /// Whether the path of a bound unix socket does not lead to it.
+    pub(super) fn is_detached(&mut self, inode: u64, address: &[u8]) -> bool {
+        let bytes = address.get(2..).unwrap_or(&[]);
+        let path = bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        if path.first() != Some(&b'/') {
+            return false;
+        }
+        let file = self.unix.get(inode).ok().flatten().map_or(0, |s| s.file);
+        let found = fs::symlink_metadata(Path::new(std::ffi::OsStr::from_bytes(path)));
+        // The kernel reports 32 bits of it.
+        found.map_or(true, |found| found.ino() & 0xffff_ffff != file)
+    }
+
+    /// Clients that a listening unix socket has not accepted. Those of outside are lost.
+    fn finish_listeners(&mut self) {
+        for (pid, number, listener, reported) in std::mem::take(&mut self.listeners) {
+            let mut waiting = Vec::new();
+            for inode in reported.waiting {
+                let client = self.socket_index.get(&inode).copied();
+                if inode != 0 && client.is_none() {
+                    continue;
+                }
+                let ahead = client.and_then(|client| self.written_ahead.get(&client));
+                let ahead = ahead.is_some_and(|bytes| *bytes > 0);
+                let detached = self.tree.sockets[listener as usize].detached;
+                if ahead || detached {
+                    self.pid = pid;
+                    self.program =
+                        crate::procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
+                    self.refuse(format!(
+                        "fd {number} is a unix socket with a client that it has not accepted, and \
+                         {}",
+                        if ahead {
+                            "that has written already"
+                        } else {
+                            "its path does not lead to it"
+                        }
+                    ));
+                }
+                if let Some(client) = client {
+                    self.tree.sockets[client as usize].state = SocketState::Waiting;
+                }
+                waiting.push(client);
+            }
+            if let SocketState::Listening { waiting: known, .. } =
+                &mut self.tree.sockets[listener as usize].state
+            {
+                *known = waiting;
+            }
+        }
+    }
+
+    /// Joins the ends of unix sockets, now that all are known.
+    pub(super) fn finish_sockets(&mut self) {
+        self.finish_listeners();
+        for (index, (peer, destination)) in std::mem::take(&mut self.peers) {
+            let Some(&other) = self.socket_index.get(&peer) else {
+                // Its peer is of outside. A datagram socket finds it again by its name.
+                let socket = &mut self.tree.sockets[index as usize];
+                if socket.kind == libc::SOCK_DGRAM && destination.len() > 2 {
+                    socket.state = SocketState::Destination(destination);
+                }
+                continue;
+            };
+            let to_detached = self.tree.sockets[other as usize].detached;
+            let socket = &mut self.tree.sockets[index as usize];
+            if socket.kind == libc::SOCK_DGRAM && destination.len() > 2 {
+                socket.state = SocketState::Destination(destination);
+                if to_detached {
+                    self.refuse(
+                        "it has a unix datagram socket connected to one to which no path leads",
+                    );
+                }
+            } else {
+                socket.state = SocketState::Pair(other);
+            }
+        }
+        // A connection has two ends that know each other.
+        for index in 0..self.tree.sockets.len() {
+            if let SocketState::Pair(other) = self.tree.sockets[index].state
+                && self.tree.sockets[other as usize].state != SocketState::Pair(index as u32)
+            {
+                self.tree.sockets[index].state = SocketState::Broken;
+            }
+        }
+    }
+}
+
+/// Bytes that a unix socket has sent and its peer has not read.
+fn outgoing_bytes(socket: &OwnedFd) -> i32 {
+    let mut bytes = 0i32;
+    // SAFETY: the number lives.
+    unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    bytes
+}
+
+fn was_connected(socket: &OwnedFd) -> bool {
+    // A stream whose peer is gone reads as ended, one that never had a peer is not connected.
+    let mut byte = 0u8;
+    // SAFETY: the byte lives.
+    let got = unsafe {
+        libc::recv(
+            socket.as_raw_fd(),
+            (&raw mut byte).cast(),
+            1,
+            libc::MSG_PEEK | libc::MSG_DONTWAIT,
+        )
+    };
+    got >= 0
+        || !matches!(
+            io::Error::last_os_error().raw_os_error(),
+            Some(libc::EINVAL | libc::ENOTCONN)
+        )
+}

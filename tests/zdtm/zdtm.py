@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""CRIU's own test suite, ZDTM, run with Dormouse in place of CRIU.
+
+Each test starts under `dormouse process run` and is judged by its own verdict
+after it was persisted and went on, after it was persisted, killed and restored, and after a
+background epoch, kill -9 of everything, and a restore. Every scenario runs in namespaces of its
+own (PIDs, mounts, network, IPC), so that tests run side by side and nothing stays behind.
+
+Outcomes: passed; refused (by name, while the test runs, and the test then passes); differs (its
+verdict is bad for a reason that is documented, or is CRIU's own); wrong; fails alone (without
+Dormouse, on this machine). expected.txt lists the refused and the different ones with their reasons.
+A test that is wrong, or refused and not in the list, fails the run.
+"""
+
+import argparse
+import ast
+import concurrent.futures
+import datetime
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import report
+import source
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+MODES = ["alone", "continue", "kill", "background"]
+# Longer than all limits of a scenario together.
+SCENARIO_S = 600
+# As CRIU's harness: tests that are not marked `suid` give up their rights.
+USER = {"ZDTM_UID": "18943", "ZDTM_GID": "58467", "ZDTM_GROUPS": "27495 48244"}
+NAMESPACES = ["unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc", "--net", "--ipc"]
+
+
+def say(text):
+    print(f"zdtm: {text}", file=sys.stderr, flush=True)
+
+
+def description(static, name):
+    try:
+        with open(os.path.join(static, f"{name}.desc"), encoding="utf-8") as file:
+            text = file.read().strip()
+            return ast.literal_eval(text) if text else {}
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        # An expression: of one test, which wants a mount point that its environment names.
+        return {"flags": "noauto"}
+
+
+def names(static):
+    """The tests for this architecture that built. Those that CRIU runs in namespaces only run here, too:
+    each scenario has namespaces of its own."""
+    found = {}
+    for file in sorted(os.listdir(static)):
+        name, suffix = os.path.splitext(file)
+        if suffix != ".c" or not os.access(os.path.join(static, name), os.X_OK):
+            continue
+        about = description(static, name)
+        machines = about.get("arch", "x86_64").split()
+        flags = about.get("flags", "").split()
+        if os.uname().machine in machines and "noauto" not in flags:
+            found[name] = about
+    return found
+
+
+def scenario(test, mode, options):
+    """Runs one scenario; its outcome and why."""
+    name, about = test
+    work = tempfile.mkdtemp(prefix=f"{name}.{mode}.", dir=options.work)
+    os.chmod(work, 0o777)
+    flags = about.get("flags", "").split()
+    environment = {} if "suid" in flags else dict(USER)
+    if "pre-dump-notify" in flags:
+        environment.update(ZDTM_NOTIFY_FDIN="100", ZDTM_NOTIFY_FDOUT="101")
+    shutil.copy(os.path.join(options.static, name), work)
+    command = source.command_of(options.static, name)
+    if command is None:
+        return {"outcome": "fails alone", "why": "CRIU's Makefile does not start it"}
+    # Programs of the test's own that are not in the list of tests.
+    for helper in os.listdir(options.static):
+        if helper.startswith(name) and helper.endswith((".so", ".sh")):
+            shutil.copy(os.path.join(options.static, helper), work)
+    words = json.dumps({
+        "name": name, "mode": mode, "command": command, "env": environment,
+        "folder": work, "dormouse": options.dormouse,
+        "hook": os.path.join(options.static, f"{name}.hook"),
+    })
+    cell = os.path.join(HERE, "cell.py")
+    try:
+        done = subprocess.run(
+            NAMESPACES + [sys.executable, cell, words],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            timeout=SCENARIO_S, check=False, text=True, errors="replace",
+        )
+        outcome = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        outcome = {"outcome": "wrong", "why": f"no end after {SCENARIO_S} s"}
+    except (IndexError, ValueError):
+        outcome = {"outcome": "wrong", "why": "the scenario died: " + done.stderr.strip()[-300:]}
+    if outcome["outcome"] != "passed":
+        keep(work, os.path.join(options.out, "logs", f"{name}.{mode}"))
+    shutil.rmtree(work, ignore_errors=True)
+    return outcome
+
+
+def keep(work, folder):
+    """Keeps what tests and trackers wrote."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    for file in os.listdir(work):
+        if file.endswith((".log", ".out", ".inprogress")):
+            shutil.copy(os.path.join(work, file), folder)
+
+
+def run_test(test, options, known):
+    """All scenarios of a test, from the results that are known where there are some."""
+    name, about = test
+    outcomes = {}
+    for mode in options.modes:
+        if mode == "continue" and "reqrst" in about.get("flags", "").split():
+            continue
+        outcome = known.get((name, mode)) or scenario(test, mode, options)
+        outcomes[mode] = outcome
+        options.record(name, mode, outcome)
+        if mode == "alone" and outcome["outcome"] != "passed":
+            break
+    return name, outcomes
+
+
+def worst(outcomes):
+    """What a test's scenarios come to, and why."""
+    for kind in ("fails alone", "wrong", "refused"):
+        for mode, outcome in outcomes.items():
+            if outcome["outcome"] == kind:
+                return kind, mode, outcome["why"]
+    return "passed", "", ""
+
+
+def chosen(tests, options):
+    pattern = re.compile(options.only) if options.only else None
+    if pattern:
+        tests = {name: about for name, about in tests.items() if pattern.search(name)}
+    if options.sample and options.sample < len(tests):
+        drawn = random.Random(options.seed).sample(sorted(tests), options.sample)
+        tests = {name: tests[name] for name in sorted(drawn)}
+    return tests
+
+
+def stamp(options):
+    """Results are taken over as long as this stays the same."""
+    digest = hashlib.sha256(os.uname().release.encode())
+    for path in (options.dormouse, os.path.join(HERE, "cell.py")):
+        with open(path, "rb") as file:
+            digest.update(file.read())
+    return digest.hexdigest()[:16]
+
+
+def known_results(path, mark, fresh):
+    known = {}
+    if os.path.exists(path) and not fresh:
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                result = json.loads(line)
+                # What a test does without us does not depend on us.
+                if result["stamp"] == mark or (result["mode"] == "alone" and result["outcome"] == "passed"):
+                    known[result["name"], result["mode"]] = {"outcome": result["outcome"], "why": result["why"]}
+    return known
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = os.path.join(ROOT, "target", "x86_64-unknown-linux-gnu", "release", "dormouse")
+    parser.add_argument("--dormouse", default=default, help="the command under test")
+    parser.add_argument("--only", metavar="PATTERN", help="tests of which the name matches")
+    parser.add_argument("--sample", type=int, metavar="N", help="N tests, drawn by the seed")
+    parser.add_argument("--seed", default=datetime.date.today().isoformat(), help="default: today's date")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="scenarios side by side")
+    parser.add_argument("--modes", type=lambda text: text.split(","), default=MODES, help=",".join(MODES))
+    parser.add_argument("--fresh", action="store_true", help="forget results of this build")
+    parser.add_argument("--out", default=os.path.join(ROOT, "out", "zdtm"))
+    parser.add_argument("--publish", metavar="FILE", help="write the table into this page")
+    options = parser.parse_args()
+    unknown = set(options.modes) - set(MODES)
+    if unknown:
+        parser.error(f"unknown modes: {', '.join(sorted(unknown))}")
+    return options
+
+
+def main():
+    options = arguments()
+    if os.geteuid() != 0:
+        say("needs root: namespaces, and the rights of a tracker")
+        return 3
+    if not os.access(options.dormouse, os.X_OK):
+        say(f"{options.dormouse} is not there: run `make build` first")
+        return 3
+    options.dormouse = os.path.realpath(options.dormouse)
+    try:
+        options.static, version = source.build(say)
+    except source.Missing as error:
+        say(error)
+        return 3
+    os.makedirs(options.out, exist_ok=True)
+    tests = chosen(names(options.static), options)
+    results_path = os.path.join(options.out, "results.jsonl")
+    mark = stamp(options)
+    known = known_results(results_path, mark, options.fresh)
+    total = {}
+    # Tests give up root: they must reach their folder.
+    options.work = tempfile.mkdtemp(prefix="dormouse-zdtm.", dir="/var/tmp")
+    os.chmod(options.work, 0o755)
+    # The command may lie where only root gets to.
+    with open(results_path, "a", encoding="utf-8") as results:
+
+        def record(name, mode, outcome):
+            if (name, mode) not in known:
+                line = {"name": name, "mode": mode, "stamp": mark, **outcome}
+                results.write(json.dumps(line) + "\n")
+                results.flush()
+
+        options.record = record
+        try:
+            with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+                runs = [pool.submit(run_test, test, options, known) for test in tests.items()]
+                for number, run in enumerate(concurrent.futures.as_completed(runs), 1):
+                    name, outcomes = run.result()
+                    total[name] = (*worst(outcomes), outcomes)
+                    kind, mode, why = total[name][:3]
+                    where = f" ({mode})" if kind == "wrong" else ""
+                    print(f"{number}/{len(tests)} {name}: {kind}{where} {report.one_line(why)}", flush=True)
+        except KeyboardInterrupt:
+            say("interrupted; the same command goes on from here")
+            os._exit(1)
+        finally:
+            shutil.rmtree(options.work, ignore_errors=True)
+    return report.finish(total, options, version)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
