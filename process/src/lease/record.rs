@@ -110,7 +110,8 @@ mod tests {
             torn[at] ^= 1;
             assert_eq!(Record::decode(&torn), None, "byte {at}");
         }
-        for length in [0, 1, 100, written] {
+        // Without the last line's end alone, nothing is missing.
+        for length in [0, 1, 100, written - 1] {
             assert_eq!(Record::decode(&bytes[..length]), None, "{length} bytes");
         }
     }
