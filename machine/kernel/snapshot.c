@@ -39,6 +39,8 @@
 #include <linux/suspend.h>
 #include <linux/uaccess.h>
 
+#include <asm/smp.h>
+
 /* As kernel/power/snapshot.c has it; not in any header. */
 struct nosave_region {
 	struct list_head list;
@@ -278,6 +280,15 @@ static ssize_t range_read(struct file *file, char __user *buffer, size_t count, 
 	return count;
 }
 
+/*
+ * What programs wrote last may be in the caches of any processor. Switching off writes back
+ * those of one, so a sleep does this before it calls its image complete.
+ */
+static int range_write_back(struct file *file, loff_t from, loff_t to, int datasync)
+{
+	return wbinvd_on_all_cpus();
+}
+
 static int range_open(struct inode *inode, struct file *file)
 {
 	if (!capable(CAP_SYS_RAWIO))
@@ -297,6 +308,7 @@ static const struct file_operations range_operations = {
 	.open = range_open,
 	.release = range_release,
 	.read = range_read,
+	.fsync = range_write_back,
 	.llseek = default_llseek,
 };
 

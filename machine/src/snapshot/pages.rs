@@ -143,6 +143,14 @@ fn overlaps_memory(iomem: &str, base: u64, bytes: u64) -> bool {
     })
 }
 
+/// Writes the caches of all processors back, so that the pages are on the device.
+///
+/// # Errors
+/// The module is gone, or the kernel cannot.
+pub fn write_back(root: &Root) -> io::Result<()> {
+    File::open(root.path(RANGE))?.sync_all()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -211,6 +211,7 @@ fn save(
     copy(snapshot, head, header, point)?;
     header.phase[phase(sys::DORMOUSE_PHASE_SAVE_COPY)].end_ns = now_ns();
     header.sleep_count += 1;
+    pages::write_back(root).map_err(failed("writing the programs' pages back to the device"))?;
     point.pass_named("before-commit");
     header.state = State::SUSPENDED.0;
     head.commit(header);

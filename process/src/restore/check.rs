@@ -28,7 +28,7 @@ pub fn ready(tree: &Tree, options: &Options) -> Result<(), Error> {
 }
 
 /// Whether the tree that was just captured could be restored here, as far as that can be known while
-/// it still runs: everything that [`ready`] and the plan need but the numbers and addresses that the
+/// it still runs: everything that `ready` and the plan need but the numbers and addresses that the
 /// tree itself has.
 ///
 /// # Errors
