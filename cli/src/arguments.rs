@@ -53,6 +53,9 @@ The packages install it into the initramfs, as the small program dormouse-wake; 
 run it. It refuses where a disk is mounted. Where there is no image, or any doubt, it returns and
 the boot goes on, with the reason in the kernel's log and in `dormouse image inspect`.
 
+Example, in a script of the initramfs:
+  dormouse wake
+
 Exit codes: 0 the boot goes on; 1 this is no initramfs.")]
     Wake,
     #[command(subcommand)]

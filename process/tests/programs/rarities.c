@@ -338,12 +338,15 @@ static void make_children(void)
 {
 	siginfo_t info;
 
-	/* In the group of its parent, which is not orphaned while it runs. */
+	/* In a group of its own: its parent's may be orphaned, and the kernel discards SIGTTIN there. */
 	stopped = fork();
 	if (!stopped) {
+		setpgid(0, 0);
 		for (;;)
 			pause();
 	}
+	while (getpgid(stopped) != stopped)
+		poll(NULL, 0, 1);
 	CHECK(kill(stopped, SIGTTIN) == 0);
 	CHECK(waitid(P_PID, stopped, &info, WSTOPPED | WNOWAIT) == 0);
 	CHECK(info.si_status == SIGTTIN);
