@@ -300,6 +300,8 @@ impl Program {
         loop {
             let all = descendants(std::process::id() as i32);
             own.extend(all.iter().filter(|pid| has_mark(**pid, &self.mark)));
+            // A restore that failed leaves zombies of the program, and its tracker has been waited for.
+            own.extend(all.iter().filter(|pid| is_zombie_of(**pid, &self.command)));
             own.retain(|pid| all.contains(pid));
             if own.is_empty() {
                 break;
@@ -331,6 +333,18 @@ fn has_mark(pid: i32, mark: &str) -> bool {
     environment
         .split(|byte| *byte == 0)
         .any(|variable| variable == wanted.as_bytes())
+}
+
+/// Whether a process has ended, was not waited for, and has the name of a command.
+fn is_zombie_of(pid: i32, command: &[String]) -> bool {
+    const MAX_NAME_BYTES: usize = 15;
+    let Some(name) = command.first().and_then(|path| Path::new(path).file_name()) else {
+        return false;
+    };
+    let name = &name.as_encoded_bytes()[..name.len().min(MAX_NAME_BYTES)];
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.windows(name.len() + 4)
+        .any(|part| part == [b"(", name, b") Z"].concat())
 }
 
 fn descendants(root: i32) -> Vec<i32> {
