@@ -37,7 +37,6 @@ fn damaged(firmware: &str, tamper: &str, words: &[&str], reasons: &[&str]) {
 }
 
 #[test]
-#[ignore = "make test-full: until its first run in the lab is green"]
 fn under_bios_a_machine_resumes_with_every_page_compared() {
     let said = lab_cycle("stock-seabios", &["--firmware", "seabios", "--fill", "64M"]);
     assert_eq!(said.code, 0, "{}", said.all());
@@ -45,7 +44,6 @@ fn under_bios_a_machine_resumes_with_every_page_compared() {
 }
 
 #[test]
-#[ignore = "make test-full: until its first run in the lab is green"]
 fn under_uefi_a_machine_resumes_with_every_page_compared() {
     let said = lab_cycle("stock-ovmf", &["--firmware", "ovmf", "--fill", "64M"]);
     assert_eq!(said.code, 0, "{}", said.all());
@@ -53,7 +51,6 @@ fn under_uefi_a_machine_resumes_with_every_page_compared() {
 }
 
 #[test]
-#[ignore = "make test-full: until its first run in the lab is green"]
 fn a_flipped_bit_in_the_snapshot_is_a_cold_boot() {
     damaged("seabios", "page", &[], &["saved-digest", "restore"]);
 }
