@@ -21,8 +21,8 @@ pub(super) fn new(socket: &Socket) -> Result<OwnedFd, Error> {
     .map_err(system("make a socket"))
 }
 
-/// A TCP connection that was just reset by its other end, with what was received and not read.
-pub(super) fn reset_connection(family: i32, rest: &[u8]) -> io::Result<OwnedFd> {
+/// Both ends of a TCP connection of this machine with itself; the second one has sent this.
+fn loopback_connection(family: i32, rest: &[u8]) -> io::Result<(TcpStream, TcpStream)> {
     let listener = if family == libc::AF_INET6 {
         TcpListener::bind("[::1]:0")?
     } else {
@@ -32,6 +32,12 @@ pub(super) fn reset_connection(family: i32, rest: &[u8]) -> io::Result<OwnedFd> 
     let (mut server, _) = listener.accept()?;
     server.set_nonblocking(true)?;
     std::io::Write::write_all(&mut server, rest)?;
+    Ok((client, server))
+}
+
+/// A TCP connection that was just reset by its other end, with what was received and not read.
+pub(super) fn reset_connection(family: i32, rest: &[u8]) -> io::Result<OwnedFd> {
+    let (client, server) = loopback_connection(family, rest)?;
     let linger = libc::linger {
         l_onoff: 1,
         l_linger: 0,
@@ -49,15 +55,7 @@ pub(super) fn reset_connection(family: i32, rest: &[u8]) -> io::Result<OwnedFd> 
 
 /// A TCP connection of which both directions have ended, with what was received and not read.
 pub(super) fn ended_connection(family: i32, rest: &[u8]) -> io::Result<OwnedFd> {
-    let listener = if family == libc::AF_INET6 {
-        TcpListener::bind("[::1]:0")?
-    } else {
-        TcpListener::bind("127.0.0.1:0")?
-    };
-    let client = TcpStream::connect(listener.local_addr()?)?;
-    let (mut server, _) = listener.accept()?;
-    server.set_nonblocking(true)?;
-    std::io::Write::write_all(&mut server, rest)?;
+    let (client, server) = loopback_connection(family, rest)?;
     server.shutdown(std::net::Shutdown::Write)?;
     client.shutdown(std::net::Shutdown::Write)?;
     Ok(client.into())
