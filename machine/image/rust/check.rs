@@ -121,6 +121,19 @@ pub struct Refusal {
     pub detail: u64,
 }
 
+impl Reason {
+    /// The verdict of a check as a result.
+    pub(crate) fn passed(self, detail: u64) -> Result<(), Refusal> {
+        if self.is_ok() {
+            return Ok(());
+        }
+        Err(Refusal {
+            reason: self,
+            detail,
+        })
+    }
+}
+
 /// Panics unless the C functions find all that a layout which they accept lets them read.
 fn assert_readable(header: &Header, geometry: &Geometry, window: &[u64]) {
     let readable = size_of_val(window) as u64;
@@ -157,11 +170,7 @@ pub fn image(
             &mut detail,
         )
     });
-    if reason.is_ok() {
-        Ok(())
-    } else {
-        Err(Refusal { reason, detail })
-    }
+    reason.passed(detail)
 }
 
 /// Bytes that saving needs and bytes that free CXL pages offer, as for the mailbox.

@@ -94,11 +94,7 @@ impl Facts {
                 &mut detail,
             )
         });
-        if reason.is_ok() {
-            Ok(())
-        } else {
-            Err(Refusal { reason, detail })
-        }
+        reason.passed(detail)
     }
 
     fn layout_differs(&self, header: &Header) -> bool {

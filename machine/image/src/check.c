@@ -12,7 +12,8 @@ static const dm_u64 *bitmap_at(const void *window, dm_u64 offset)
 	return (const dm_u64 *)((const dm_u8 *)window + offset);
 }
 
-enum dormouse_reason dm_check_state(dm_u32 state, dm_u32 allowed)
+/* Whether the state is one of `allowed`, or why not. */
+static enum dormouse_reason check_state(dm_u32 state, dm_u32 allowed)
 {
 	const dm_u32 image = 1U << DORMOUSE_STATE_SUSPENDED | 1U << DORMOUSE_STATE_RESTORING;
 
@@ -69,7 +70,8 @@ enum dormouse_reason dm_check_geometry(const struct dormouse_header *header,
 	return DORMOUSE_OK;
 }
 
-enum dormouse_reason dm_check_persistence(dm_u32 persistence)
+/* A source vouches for the device, or a person took the risk. */
+static enum dormouse_reason check_persistence(dm_u32 persistence)
 {
 	return persistence == DORMOUSE_PERSISTENCE_UNKNOWN ||
 	       persistence >= DORMOUSE_PERSISTENCE_COUNT ? DORMOUSE_E_VOLATILE : DORMOUSE_OK;
@@ -252,6 +254,31 @@ static enum dormouse_reason check_result(const struct dormouse_header *header,
 	return DORMOUSE_OK;
 }
 
+enum dormouse_reason dm_header_usable(const struct dormouse_header *header, dm_u32 kind,
+				      dm_u32 allowed, dm_u64 *detail)
+{
+	enum dormouse_reason reason = dm_header_identity(header);
+
+	if (reason != DORMOUSE_OK)
+		return reason;
+	*detail = header->flags;
+	reason = dm_header_features(header);
+	if (reason != DORMOUSE_OK)
+		return reason;
+	*detail = header->kind;
+	if (header->kind != kind)
+		return DORMOUSE_E_KIND;
+	*detail = header->state;
+	reason = check_state(header->state, allowed);
+	if (reason != DORMOUSE_OK)
+		return reason;
+	*detail = header->persistence;
+	reason = check_persistence(header->persistence);
+	if (reason == DORMOUSE_OK)
+		*detail = 0;
+	return reason;
+}
+
 static enum dormouse_reason check_all(const struct dormouse_header *header,
 				      const struct dormouse_geometry *geometry, const void *window,
 				      dm_u32 allowed, dm_u64 *detail)
@@ -263,28 +290,9 @@ static enum dormouse_reason check_all(const struct dormouse_header *header,
 	reason = dormouse_geometry_check(geometry);
 	if (reason != DORMOUSE_OK)
 		return DORMOUSE_E_NOT_READY;
-	reason = dm_header_identity(header);
+	reason = dm_header_usable(header, DORMOUSE_KIND_FIRMWARE, allowed, detail);
 	if (reason != DORMOUSE_OK)
 		return reason;
-	*detail = header->flags;
-	reason = dm_header_features(header);
-	if (reason != DORMOUSE_OK)
-		return reason;
-
-	*detail = header->kind;
-	if (header->kind != DORMOUSE_KIND_FIRMWARE)
-		return DORMOUSE_E_KIND;
-
-	*detail = header->state;
-	reason = dm_check_state(header->state, allowed);
-	if (reason != DORMOUSE_OK)
-		return reason;
-	*detail = header->persistence;
-	reason = dm_check_persistence(header->persistence);
-	if (reason != DORMOUSE_OK)
-		return reason;
-	*detail = 0;
-
 	reason = dm_check_geometry(header, geometry, detail);
 	if (reason != DORMOUSE_OK)
 		return reason;

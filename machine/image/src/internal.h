@@ -119,15 +119,16 @@ void dm_header_fill(struct dormouse_header *header, const struct dormouse_geomet
 /* The window is plausible, and the ranges are ascending, disjoint and outside of it. */
 enum dormouse_reason dm_ranges_check(const struct dormouse_geometry *geometry);
 
-/* Whether the state is one of `allowed`, or why not. */
-enum dormouse_reason dm_check_state(dm_u32 state, dm_u32 allowed);
+/*
+ * Whether the header itself can be used: known, of this kind, in one of the `allowed` states, on a
+ * device that a source vouches for or whose risk a person took. `detail`: 0 if so.
+ */
+enum dormouse_reason dm_header_usable(const struct dormouse_header *header, dm_u32 kind,
+				      dm_u32 allowed, dm_u64 *detail);
 
 /* Memory map, window and device of the header against the checker's. */
 enum dormouse_reason dm_check_geometry(const struct dormouse_header *header,
 				       const struct dormouse_geometry *geometry, dm_u64 *detail);
-
-/* A source vouches for the device, or a person took the risk. */
-enum dormouse_reason dm_check_persistence(dm_u32 persistence);
 
 /* Compares groups [first, end), which `data` maps from group 0 on: the first that differs. */
 dm_u64 dm_compare_groups(const struct dormouse_header *header, const void *window,

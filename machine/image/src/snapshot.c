@@ -162,26 +162,9 @@ static enum dormouse_reason check_all(const struct dormouse_header *header,
 
 	if (reason != DORMOUSE_OK)
 		return DORMOUSE_E_NOT_READY;
-	reason = dm_header_identity(header);
+	reason = dm_header_usable(header, DORMOUSE_KIND_SNAPSHOT, allowed, detail);
 	if (reason != DORMOUSE_OK)
 		return reason;
-	*detail = header->flags;
-	reason = dm_header_features(header);
-	if (reason != DORMOUSE_OK)
-		return reason;
-	*detail = header->kind;
-	if (header->kind != DORMOUSE_KIND_SNAPSHOT)
-		return DORMOUSE_E_KIND;
-	*detail = header->state;
-	reason = dm_check_state(header->state, allowed);
-	if (reason != DORMOUSE_OK)
-		return reason;
-	*detail = header->persistence;
-	reason = dm_check_persistence(header->persistence);
-	if (reason != DORMOUSE_OK)
-		return reason;
-	*detail = 0;
-
 	reason = check_machine(header, facts, detail);
 	if (reason != DORMOUSE_OK)
 		return reason;
