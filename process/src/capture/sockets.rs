@@ -17,6 +17,28 @@ use crate::state::{FileKind, Socket, SocketState};
 
 const SO_GET_FILTER: i32 = 26;
 
+/// What a family of sockets knows of one of its own.
+pub(super) struct Described {
+    pub(super) state: SocketState,
+    pub(super) address: Vec<u8>,
+    /// Not read yet, a message each.
+    pub(super) received: Vec<Vec<u8>>,
+    /// Directions that are shut down: the kernel's RCV_SHUTDOWN and SEND_SHUTDOWN.
+    pub(super) shutdown: u8,
+}
+
+impl Described {
+    /// One with nothing to read and both directions open.
+    pub(super) fn new(state: SocketState, address: Vec<u8>) -> Self {
+        Self {
+            state,
+            address,
+            received: Vec::new(),
+            shutdown: 0,
+        }
+    }
+}
+
 impl Builder<'_> {
     /// Describes the socket behind a descriptor.
     pub(super) fn socket(&mut self, number: RawFd, inode: u64) -> Result<Option<FileKind>, Error> {
@@ -41,7 +63,13 @@ impl Builder<'_> {
                 None
             }
         };
-        let Some((state, address, received, shutdown)) = described else {
+        let Some(Described {
+            state,
+            address,
+            received,
+            shutdown,
+        }) = described
+        else {
             return Ok(None);
         };
         let mut filter_bytes: libc::socklen_t = 0;
@@ -92,7 +120,6 @@ impl Builder<'_> {
         Ok(Some(FileKind::Socket(index)))
     }
 
-    #[allow(clippy::type_complexity)]
     fn internet_socket(
         &mut self,
         socket: &OwnedFd,
@@ -100,7 +127,7 @@ impl Builder<'_> {
         kind: i32,
         protocol: i32,
         listening: bool,
-    ) -> Result<Option<(SocketState, Vec<u8>, Vec<Vec<u8>>, u8)>, Error> {
+    ) -> Result<Option<Described>, Error> {
         let address = address_of(socket);
         Ok(match (kind, protocol) {
             (libc::SOCK_STREAM, libc::IPPROTO_TCP) => {
@@ -119,7 +146,10 @@ impl Builder<'_> {
                             true => SocketState::Broken,
                             false => SocketState::Closed(former_peer_of(socket)),
                         };
-                        return Ok(Some((state, address, rest, 0)));
+                        return Ok(Some(Described {
+                            received: rest,
+                            ..Described::new(state, address)
+                        }));
                     }
                     SocketState::Idle
                 } else if state == TCP_SYN_SENT {
@@ -138,7 +168,7 @@ impl Builder<'_> {
                     // Unless all that belongs to it can be read.
                     SocketState::Broken
                 };
-                Some((state, address, Vec::new(), 0))
+                Some(Described::new(state, address))
             }
             (libc::SOCK_DGRAM, libc::IPPROTO_UDP) => {
                 let peer = peer_of(socket);
@@ -153,7 +183,12 @@ impl Builder<'_> {
                 let failed = self.failed("read UDP sockets (does the kernel have udp_diag?)");
                 let reported = self.internet.get(inode).map_err(failed)?;
                 let shutdown = reported.map_or(0, |reported| reported.shutdown);
-                Some((state, address, received, shutdown))
+                Some(Described {
+                    state,
+                    address,
+                    received,
+                    shutdown,
+                })
             }
             _ => {
                 self.refuse(format!(
@@ -203,7 +238,7 @@ fn peer_in_progress(socket: &OwnedFd, sockets: &mut super::inet_diag::Sockets) -
     reported.map_or_else(Vec::new, |reported| reported.peer.clone())
 }
 
-fn netlink_socket(socket: &OwnedFd) -> (SocketState, Vec<u8>, Vec<Vec<u8>>, u8) {
+fn netlink_socket(socket: &OwnedFd) -> Described {
     // struct sockaddr_nl: family, pad, port, groups; the kernel is 0.
     let peer = peer_of(socket);
     let state = match peer
@@ -213,7 +248,7 @@ fn netlink_socket(socket: &OwnedFd) -> (SocketState, Vec<u8>, Vec<Vec<u8>>, u8) 
         true => SocketState::Destination(peer),
         false => SocketState::Idle,
     };
-    (state, address_of(socket), Vec::new(), 0)
+    Described::new(state, address_of(socket))
 }
 
 /// Groups of a netlink socket that its address does not hold: those beyond the 32nd.

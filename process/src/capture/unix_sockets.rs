@@ -8,12 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::queues::{peek_all, sender_is_known};
-use super::sockets::{address_of, peer_of};
+use super::sockets::{Described, address_of, peer_of};
 use super::{Builder, Error};
 use crate::state::SocketState;
 
 impl Builder<'_> {
-    #[allow(clippy::type_complexity)]
     pub(super) fn unix_socket(
         &mut self,
         socket: &OwnedFd,
@@ -21,7 +20,7 @@ impl Builder<'_> {
         inode: u64,
         kind: i32,
         listening: bool,
-    ) -> Result<Option<(SocketState, Vec<u8>, Vec<Vec<u8>>, u8)>, Error> {
+    ) -> Result<Option<Described>, Error> {
         let failed = self.failed("read unix sockets (does the kernel have unix_diag?)");
         let reported = self
             .unix
@@ -38,15 +37,11 @@ impl Builder<'_> {
                 self.tree.sockets.len() as u32,
                 reported.clone(),
             ));
-            return Ok(Some((
-                SocketState::Listening {
-                    backlog,
-                    waiting: Vec::new(),
-                },
-                address,
-                Vec::new(),
-                0,
-            )));
+            let state = SocketState::Listening {
+                backlog,
+                waiting: Vec::new(),
+            };
+            return Ok(Some(Described::new(state, address)));
         }
         let messages = match peek_all(socket, kind) {
             Ok(Some(messages)) => messages,
@@ -64,8 +59,12 @@ impl Builder<'_> {
             self.refuse(format!("fd {number} is a unix socket with {what}"));
             return Ok(None);
         }
-        let received = messages.into_iter().map(|message| message.bytes).collect();
-        let shutdown = reported.shutdown;
+        let mut described = Described {
+            state: SocketState::Broken,
+            address,
+            received: messages.into_iter().map(|message| message.bytes).collect(),
+            shutdown: reported.shutdown,
+        };
         if reported.peer == 0 {
             // Never connected, or its peer is gone.
             let connected =
@@ -74,19 +73,17 @@ impl Builder<'_> {
                 self.written_ahead
                     .insert(self.tree.sockets.len() as u32, outgoing_bytes(socket));
             }
-            let state = if connected {
-                SocketState::Broken
-            } else {
-                SocketState::Idle
-            };
-            return Ok(Some((state, address, received, shutdown)));
+            if !connected {
+                described.state = SocketState::Idle;
+            }
+            return Ok(Some(described));
         }
         // The peer's index is not known yet: it is put in when all sockets are known.
         self.peers.insert(
             self.tree.sockets.len() as u32,
             (reported.peer, peer_of(socket)),
         );
-        Ok(Some((SocketState::Broken, address, received, shutdown)))
+        Ok(Some(described))
     }
 
     /// Where the relative path of a bound unix socket begins: in the directory of its process, or
