@@ -6,10 +6,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use dormouse_system::{Root, proc};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::containers::{runtime_path, unmount_below, until};
+use crate::processes::with_descendants;
 use crate::{dormouse_path, workspace};
 
 /// The engine on one node, with the client that drives it.
@@ -187,43 +189,15 @@ impl Containerd {
     /// line, root or cgroup is below its directory.
     fn processes(&self) -> Vec<i32> {
         let here = self.directory.display().to_string();
-        let mut all = Vec::new();
-        let mut children: Vec<(i32, i32)> = Vec::new();
-        for entry in fs::read_dir("/proc").expect("readable").flatten() {
-            let Some(pid) = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-            else {
-                continue;
-            };
-            let command = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
-            let engine = ["containerd", "runc"]
-                .iter()
-                .any(|name| command.contains(name));
-            if engine && command.contains(&here) {
-                all.push(pid);
-            }
-            let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-            let parent = stat.rsplit(')').next().unwrap_or_default();
-            let parent = parent
-                .split_whitespace()
-                .nth(1)
-                .and_then(|pid| pid.parse().ok());
-            children.push((parent.unwrap_or(0), pid));
-        }
-        let mut at = 0;
-        while at < all.len() {
-            let parent = all[at];
-            let of_parent = children.iter().filter(|(of, _)| *of == parent);
-            for (_, pid) in of_parent {
-                if !all.contains(pid) {
-                    all.push(*pid);
-                }
-            }
-            at += 1;
-        }
-        all
+        let root = Root::host();
+        let engine = proc::pids(&root).into_iter().filter(|pid| {
+            let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command.contains(&here)
+                && ["containerd", "runc"]
+                    .iter()
+                    .any(|name| command.contains(name))
+        });
+        with_descendants(engine.collect())
     }
 
     fn kill_all(&mut self) {

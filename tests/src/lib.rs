@@ -8,6 +8,7 @@ pub mod bandwidth_lab;
 pub mod bench;
 pub mod containerd;
 pub mod containers;
+pub mod processes;
 pub mod program;
 pub mod tutorial;
 pub mod wake;

@@ -3,13 +3,12 @@
 //! the made-up devices.
 
 use std::fs;
-use std::process::Command;
 use std::time::SystemTime;
 
-use super::command::{find_program, run};
 use super::context::{Context, Made};
 use super::devices::{Checked, DevicesArtefacts, add_init};
 use super::kernel::Kernel;
+use super::module::{self, Recipe};
 use super::packages::KernelPackages;
 use super::{BuildError, BuildEvent, BuildOptions, BuildProgress, Step, StockKernel};
 use super::{binaries, cpio, kernel, plan, source_root, tools};
@@ -71,39 +70,17 @@ fn modules(
     tools: Option<&Made>,
 ) -> Result<Made, BuildError> {
     let sources = context.sources.join("devices/kernel");
-    let script = sources.join("module/build.sh");
     let mut key = Key::new();
-    key.text("kernel", &kernel.made.key)
-        .tree("module", &sources.join("module"), &super::is_source)?
+    key.tree("module", &sources.join("module"), &super::is_source)?
         .tree("series", &sources.join("files"), &super::is_source)?
-        .file("script", &context.sources.join("machine/kernel/build.sh"))?
-        .program(&find_program("make", "build-essential")?)?;
-    match tools {
-        Some(tools) => key.text("tools", &tools.key),
-        None => key.program(&find_program("gcc", "build-essential")?)?,
+        .file("script", &context.sources.join("machine/kernel/build.sh"))?;
+    let recipe = Recipe {
+        step: Step::DevicesModule,
+        detail: &format!("dormouse_dpm.ko, {}", kernel.release),
+        script: &sources.join("module/build.sh"),
+        modules: &DEVICES_MODULES,
     };
-    let detail = format!("dormouse_dpm.ko, {}", kernel.release);
-    context.make(Step::DevicesModule, &key, &detail, |running, work| {
-        running.activity("compiling");
-        let build = context.cache.work_folder("devices-module-build")?;
-        let mut command = Command::new(&script);
-        command
-            .arg(kernel.root())
-            .arg(&kernel.release)
-            .arg(build.path())
-            .arg(work)
-            .args(tools.map(|tools| &tools.path))
-            .env("MAKEFLAGS", format!("-j{}", context.options.jobs.max(1)));
-        run(&mut command, "building dormouse_dpm.ko", &running.log()?)?;
-        for name in DEVICES_MODULES {
-            let file = work.join(format!("{name}.ko"));
-            if !file.is_file() {
-                let (script, file) = (script.display(), file.display());
-                return Err(BuildError::Unexpected(format!("{script} left no {file}")));
-            }
-        }
-        Ok(())
-    })
+    module::compile(context, kernel, tools, key, &recipe)
 }
 
 fn initrd(context: &Context<'_>, modules: &Made) -> Result<Made, BuildError> {

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use dormouse_system::{Root, proc};
 use dormouse_tests::containers::until;
 use dormouse_tests::dormouse_path;
 use dormouse_tests::program::compile;
@@ -142,21 +143,15 @@ impl Cluster {
         // The step's daemon has left its parent; it names its node in its command line or directory.
         let spool = self.directory.join(format!("spool.{node}"));
         let mut lost: Vec<i32> = vec![daemon.id() as i32];
-        for entry in fs::read_dir("/proc").expect("readable").flatten() {
-            let Some(pid) = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-            else {
-                continue;
-            };
-            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+        for pid in proc::pids(&Root::host()) {
+            let folder = PathBuf::from(format!("/proc/{pid}"));
+            let environment = fs::read(folder.join("environ")).unwrap_or_default();
             let here = spool.display().to_string();
             let of_job = environment
                 .split(|byte| *byte == 0)
                 .any(|variable| variable == format!("SLURMD_NODENAME={node}").as_bytes());
-            let directory = fs::read_link(entry.path().join("cwd")).unwrap_or_default();
-            let ours = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+            let directory = fs::read_link(folder.join("cwd")).unwrap_or_default();
+            let ours = fs::read_to_string(folder.join("cmdline")).unwrap_or_default();
             let step = ours.starts_with("slurmstepd") && directory.starts_with(&here);
             if step
                 || of_job

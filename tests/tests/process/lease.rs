@@ -2,13 +2,13 @@
 //! lost. Each node has a mount of its own of the store, through a file server of its own, and its own
 //! network.
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dormouse_tests::containers::until;
+use dormouse_tests::processes::with_descendants;
 use dormouse_tests::program::{Chance, compile};
 use dormouse_tests::{dormouse, dormouse_path};
 use rustix::process::{Pid, Signal, kill_process};
@@ -50,30 +50,7 @@ impl Node {
     }
 
     fn processes(&self) -> Vec<i32> {
-        let mut parents: HashMap<i32, Vec<i32>> = HashMap::new();
-        for entry in fs::read_dir("/proc").expect("readable").flatten() {
-            let Some(pid) = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-            else {
-                continue;
-            };
-            let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-            let parent = stat.rsplit(')').next().unwrap_or_default();
-            let parent = parent
-                .split_whitespace()
-                .nth(1)
-                .and_then(|pid| pid.parse().ok());
-            parents.entry(parent.unwrap_or(0)).or_default().push(pid);
-        }
-        let mut all = vec![self.0.id() as i32];
-        let mut at = 0;
-        while at < all.len() {
-            all.extend(parents.get(&all[at]).into_iter().flatten());
-            at += 1;
-        }
-        all
+        with_descendants(vec![self.0.id() as i32])
     }
 
     fn signal(&self, signal: Signal) {
