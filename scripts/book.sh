@@ -36,6 +36,7 @@ cp -r docs out/book/src
 # shellcheck disable=SC2016 # the backquotes are Markdown's
 find out/book/src -name '*.md' -exec sed -E -i \
 	's#\[([^]]+)\]\(((\.\./)+)((machine|lab|process|devices|bandwidth|offload|report|cli|tests|system|packaging|scripts|LICENSES)/[^)]*|[A-Z]+\.md)\)#\1 (`\4`)#g' {} +
-"$dormouse" man --markdown >out/book/src/reference/command-line.md
+# "Options:" of every verb as a heading would fill the table of contents.
+"$dormouse" man --markdown | sed -E 's/^#{6} (\*\*.*\*\*)$/\1/' >out/book/src/reference/command-line.md
 "$tools/bin/mdbook" build --dest-dir "$PWD/out/book/html" out/book/src
 echo "book: out/book/html/index.html"
