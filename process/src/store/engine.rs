@@ -11,11 +11,13 @@ mod recovery;
 
 use std::sync::Arc;
 
-use super::format::{Cause, MAX_SEGMENTS, Piece, RESERVED_FRAMES, Root, SegmentWriter, checksum};
+use super::format::{Cause, MAX_SEGMENTS, Piece, RESERVED_FRAMES, Root, checksum};
 use super::frames::{CHUNK_FRAMES, Frames};
 use super::index::{Index, LEAF_PAGES, PageRun};
 use super::medium::Medium;
+use super::segment::{Segment, SegmentWriter};
 use super::snapshot::StoredEpoch;
+use super::sums::Sums;
 use super::{PAGE_BYTES, SpaceId};
 pub use recovery::Found;
 
@@ -72,8 +74,7 @@ pub struct Engine<M> {
     identity: u128,
     frames: Frames,
     index: Index,
-    /// Of each frame that holds a page. A snapshot has those of its time.
-    checksums: Arc<Vec<u64>>,
+    sums: Sums,
     root: Option<Root>,
     next_epoch: u64,
     pins: Arc<()>,
@@ -98,10 +99,10 @@ impl<M: Medium> Engine<M> {
         &self.index
     }
 
-    /// The checksum of a page as it is stored now.
+    /// The checksum of a page as it is stored now; `None` also where it is damaged.
     pub fn checksum_of(&self, space: SpaceId, page: u64) -> Option<u64> {
         let frame = self.index.frame(space, page)?;
-        Some(self.checksums[frame as usize])
+        self.sums.get(&*self.medium, frame)
     }
 
     /// What it lies on.
@@ -149,8 +150,7 @@ impl<M: Medium> Engine<M> {
             Err(error) => Err(error.into()),
             Ok(()) => {
                 self.frames.grow(self.medium.bytes() / PAGE_BYTES);
-                let frames = self.frames.total() as usize;
-                Arc::make_mut(&mut self.checksums).resize(frames, 0);
+                self.sums.grow(self.frames.total());
                 Ok(())
             }
         }
@@ -245,9 +245,8 @@ impl<M: Medium> Engine<M> {
 
     /// Pages have been written where they were placed; `checksums` has one for each.
     pub fn stored(&mut self, placement: &Placement, checksums: &[u64]) {
-        let first = placement.frame as usize;
-        let sums = Arc::make_mut(&mut self.checksums);
-        sums[first..first + placement.count as usize].copy_from_slice(checksums);
+        debug_assert_eq!(checksums.len(), placement.count as usize);
+        self.sums.set(&*self.medium, placement.frame, checksums);
         let run = PageRun {
             page: placement.page,
             count: placement.count,
@@ -322,10 +321,15 @@ impl<M: Medium> Engine<M> {
             superseded.extend(kept);
         }
         let mut writer = SegmentWriter::new(self.identity);
+        let (sums, medium) = (&mut self.sums, &*self.medium);
         if anew {
-            self.index.write_all(&mut writer, &self.checksums);
+            sums.bring_in(medium);
+        }
+        let copy = |run: &PageRun, to: &mut Vec<u64>| sums.copy(medium, run.frame, run.count, to);
+        if anew {
+            self.index.write_all(&mut writer, copy);
         } else {
-            self.index.write_changes(&mut writer, &self.checksums);
+            self.index.write_changes(&mut writer, copy);
         }
         let mut written = Vec::new();
         let result = (|| {
@@ -334,7 +338,10 @@ impl<M: Medium> Engine<M> {
                 written.push(piece);
                 segments.push(piece);
             }
-            let description = self.write_piece(description)?;
+            let description = self.write_piece(&Segment {
+                head: description.to_vec(),
+                sums: Vec::new(),
+            })?;
             written.push(description);
             self.medium.barrier()?;
             Ok(Root {
@@ -376,13 +383,14 @@ impl<M: Medium> Engine<M> {
                 && (kept.len() >= TIDY_SEGMENTS || changes > base + (1 << 20))
     }
 
-    fn write_piece(&mut self, bytes: &[u8]) -> Result<Piece, EngineError> {
+    fn write_piece(&mut self, Segment { head, sums }: &Segment) -> Result<Piece, EngineError> {
         let mut piece = Piece {
             frame: RESERVED_FRAMES,
-            bytes: bytes.len() as u64,
-            checksum: checksum(bytes),
+            bytes: head.len() as u64,
+            checksum: checksum(head),
+            sums: (sums.len() as u64).div_ceil(PAGE_BYTES) as u32,
         };
-        if bytes.is_empty() {
+        if head.is_empty() {
             return Ok(piece);
         }
         piece.frame = match self.frames.take_contiguous(piece.frames()) {
@@ -395,8 +403,11 @@ impl<M: Medium> Engine<M> {
                 })?
             }
         };
-        self.medium
-            .write(u64::from(piece.frame) * PAGE_BYTES, bytes);
+        let start = u64::from(piece.frame) * PAGE_BYTES;
+        self.medium.write(start, head);
+        if !sums.is_empty() {
+            self.medium.write(start + piece.sums_at(), sums);
+        }
         Ok(piece)
     }
 
@@ -437,7 +448,7 @@ impl<M: Medium> Engine<M> {
             epoch: root.epoch,
             description: description.to_vec(),
             spaces: self.index.spaces().into_iter().map(of).collect(),
-            checksums: Arc::clone(&self.checksums),
+            sums: self.sums.clone(),
             _pin: Arc::clone(&self.pins),
         })
     }

@@ -461,3 +461,95 @@ fn a_commit_that_failed_on_the_medium_is_the_last_one() {
     let again = engine.commit(b"x", Cause::Persist, 1, 0).unwrap_err();
     assert!(again.to_string().contains("open the store anew"), "{again}");
 }
+
+/// A store as version 1 of the format has it: 1024 pages of one space.
+fn store_of_version_1() -> Vec<u8> {
+    let mut medium = blank();
+    let mut put = |frame: u32, bytes: &[u8]| {
+        let at = frame as usize * PAGE_BYTES as usize;
+        medium[at..at + bytes.len()].copy_from_slice(bytes);
+        Piece {
+            frame,
+            bytes: bytes.len() as u64,
+            checksum: checksum(bytes),
+            sums: 0,
+        }
+    };
+    let mut writer = SegmentWriter::of_version_1(IDENTITY);
+    let mut sums = Vec::new();
+    for page in 0..1024 {
+        let bytes = page_of(7 + page);
+        put(512 + page as u32, &bytes);
+        sums.push(checksum(&bytes));
+    }
+    writer.run(SpaceId(1), 0, 512, 1, &sums);
+    let segment = writer.finish();
+    assert!(segment.sums.is_empty());
+    let root = Root {
+        epoch: 1,
+        committed_ns: 0,
+        cause: Cause::Persist,
+        pages: 1024,
+        last_space: 1,
+        description: put(10, b"first version"),
+        segments: vec![put(20, &segment.head)],
+    };
+    put(1, &root.encode_as(1, IDENTITY));
+    medium
+}
+
+#[test]
+fn a_store_of_version_1_is_opened_and_goes_on_in_version_2() {
+    let medium = store_of_version_1();
+    let (mut engine, found) = open(Simulated::new(medium, CAPACITY, i64::MAX, 1));
+    assert_eq!((found.epoch, &found.passed_over), (Some(1), &Vec::new()));
+    let (_, description, content) = content_of(&engine).unwrap();
+    assert_eq!(description, b"first version");
+    let mut written: Content = (0..1024).map(|page| ((1, page), 7)).collect();
+    assert_eq!(content.unwrap(), expected(&written));
+    for epoch in 2..40 {
+        assert!(write_pages(&mut engine, 1, 100 + epoch, 20, epoch));
+        written.extend((100 + epoch..120 + epoch).map(|page| ((1, page), epoch)));
+        engine.commit(b"next", Cause::Background, 1, 0).unwrap();
+    }
+    let medium = engine.medium().after_power_loss();
+    let (engine, found) = open(Simulated::new(medium, CAPACITY, i64::MAX, 1));
+    assert_eq!(found.epoch, Some(39));
+    assert_eq!(content_of(&engine).unwrap().2.unwrap(), expected(&written));
+}
+
+#[test]
+fn damage_of_page_checksums_is_reported_by_page_and_never_forgotten() {
+    let (mut engine, _) = open(Simulated::new(blank(), CAPACITY, i64::MAX, 1));
+    assert!(write_pages(&mut engine, 1, 0, 1024, 7));
+    engine.commit(b"", Cause::Persist, 1, 0).unwrap();
+    let segment = engine.root().unwrap().segments[0];
+    assert_eq!(segment.sums, 2);
+    let mut medium = engine.medium().after_power_loss();
+    let sums = segment.frame as usize * PAGE_BYTES as usize + segment.sums_at() as usize;
+    medium[sums + 8 * 600] ^= 4;
+    let damaged = |engine: &Engine<Simulated>| -> Vec<u64> {
+        let epoch = engine.snapshot(String::new()).unwrap();
+        let found = crate::store::verify::verify(&epoch).damaged;
+        found
+            .iter()
+            .map(|(_, address)| address / PAGE_BYTES)
+            .collect()
+    };
+    let (mut engine, found) = open(Simulated::new(medium, CAPACITY, i64::MAX, 1));
+    assert_eq!(found.epoch, Some(1));
+    assert_eq!(damaged(&engine), (512..1024).collect::<Vec<_>>());
+    assert_eq!(engine.checksum_of(SpaceId(1), 600), None);
+    // The index is written anew several times; 40 of the pages are written as well.
+    for epoch in 0..60 {
+        assert!(write_pages(&mut engine, 1, 600, 40, epoch));
+        engine.commit(b"", Cause::Background, 1, 0).unwrap();
+    }
+    let still: Vec<u64> = (512..1024)
+        .filter(|page| !(600..640).contains(page))
+        .collect();
+    assert_eq!(damaged(&engine), still);
+    let medium = engine.medium().after_power_loss();
+    let (engine, _) = open(Simulated::new(medium, CAPACITY, i64::MAX, 1));
+    assert_eq!(damaged(&engine), still);
+}

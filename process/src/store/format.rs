@@ -1,4 +1,5 @@
-//! The bytes of a store: superblock, roots, index segments. Encoding and checked decoding.
+//! The bytes of a store: superblock and roots. Encoding and checked decoding; index segments are
+//! in `segment`.
 //!
 //! ```text
 //!  frame 0        1        2        3 …
@@ -7,20 +8,20 @@
 //! └────────────┴───┬────┴────────┴──────────────────────────────────────────────────────────┘
 //!                  │ epoch e: A if e is odd, B if even; the valid one with the higher e counts
 //!                  ├─► description      (frame, bytes, checksum)
-//!                  └─► segment 0 … n    (frame, bytes, checksum), each applied over those before
-//!                        └─ run: space, page …, frame …, one checksum a page
-//!                        └─ forget: space, page …        └─ forget-space: space
+//!                  └─► segment 0 … n    (frame, bytes, checksum, frames of sums), each applied over
+//!                                       those before
 //! ```
 //!
 //! All numbers are little-endian. Nothing here trusts a number that it has read.
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::PAGE_BYTES;
 use super::error::FormatError;
-use super::{PAGE_BYTES, SpaceId};
 
-/// The format's version; another one is refused.
-pub const VERSION: u32 = 1;
+/// The format's version. Version 1 is read, too: its segments have no sums behind them.
+pub const VERSION: u32 = 2;
+const FIRST_VERSION: u32 = 1;
 /// Frames before the first one that can be allocated: superblock and two roots.
 pub const RESERVED_FRAMES: u32 = 3;
 /// Index segments that a root can name.
@@ -31,10 +32,7 @@ pub const MAX_NAME: usize = 200;
 const PAGE: usize = PAGE_BYTES as usize;
 const SUPER_MAGIC: &[u8; 8] = b"DORMPROC";
 const ROOT_MAGIC: &[u8; 8] = b"DORMROOT";
-const SEGMENT_MAGIC: &[u8; 8] = b"DORMSEGM";
 const ROOT_HEADER: usize = 104;
-const SEGMENT_HEADER: usize = 32;
-const RECORD_HEADER: usize = 40;
 
 /// The checksum of everything in a store: XXH3, 64 bits.
 pub fn checksum(bytes: &[u8]) -> u64 {
@@ -61,12 +59,22 @@ pub struct Piece {
     pub bytes: u64,
     /// XXH3 of these bytes.
     pub checksum: u64,
+    /// Frames behind them that this checksum does not cover: page checksums of a segment, whose
+    /// digests are among its bytes.
+    pub sums: u32,
 }
 
 impl Piece {
-    /// Frames that it takes.
+    /// Frames that it takes, those of its sums included.
     pub fn frames(&self) -> u64 {
-        self.bytes.div_ceil(PAGE_BYTES)
+        self.bytes
+            .div_ceil(PAGE_BYTES)
+            .saturating_add(self.sums.into())
+    }
+
+    /// Where its sums begin, in bytes from its start.
+    pub fn sums_at(&self) -> u64 {
+        self.bytes.next_multiple_of(PAGE_BYTES)
     }
 }
 
@@ -101,90 +109,13 @@ pub struct Root {
     pub segments: Vec<Piece>,
 }
 
-/// Pages that lie side by side in a space and in the store, with their checksums.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run<'a> {
-    /// Whose.
-    pub space: SpaceId,
-    /// Address of the first one in pages.
-    pub page: u64,
-    /// Frame of the first one.
-    pub frame: u32,
-    /// The epoch that wrote them.
-    pub written: u64,
-    /// One for each page.
-    pub checksums: Checksums<'a>,
-}
-
-/// Checksums as they lie in a segment, or in memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Checksums<'a> {
-    /// Numbers.
-    Numbers(&'a [u64]),
-    /// Little-endian bytes, eight for each.
-    Bytes(&'a [u8]),
-}
-
-impl Checksums<'_> {
-    /// How many.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Numbers(numbers) => numbers.len(),
-            Self::Bytes(bytes) => bytes.len() / 8,
-        }
-    }
-
-    /// None at all.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The one at `index`; panics past the end as a slice does.
-    pub fn get(&self, index: usize) -> u64 {
-        match self {
-            Self::Numbers(numbers) => numbers[index],
-            Self::Bytes(bytes) => number(bytes, index * 8),
-        }
-    }
-
-    /// Copies all of them to a slice of the same length.
-    pub fn copy_to(&self, to: &mut [u64]) {
-        match self {
-            Self::Numbers(numbers) => to.copy_from_slice(numbers),
-            Self::Bytes(bytes) => {
-                for (to, from) in to.iter_mut().zip(bytes.as_chunks::<8>().0) {
-                    *to = u64::from_le_bytes(*from);
-                }
-            }
-        }
-    }
-}
-
-/// One change to the index.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Record<'a> {
-    /// These pages are here now.
-    Run(Run<'a>),
-    /// These pages are gone.
-    Forget {
-        /// Whose.
-        space: SpaceId,
-        /// The first.
-        page: u64,
-        /// How many.
-        count: u64,
-    },
-    /// The whole space is gone.
-    ForgetSpace(SpaceId),
-}
-
-fn number(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn number(bytes: &[u8], at: usize) -> u64 {
     let mut field = [0; 8];
     field.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(field)
 }
 
-fn small(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn small(bytes: &[u8], at: usize) -> u32 {
     let mut field = [0; 4];
     field.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(field)
@@ -198,7 +129,8 @@ fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-fn check_seal(frame: &[u8], magic: &[u8; 8], what: &'static str) -> Result<(), FormatError> {
+/// Returns the version.
+fn check_seal(frame: &[u8], magic: &[u8; 8], what: &'static str) -> Result<u32, FormatError> {
     if frame.len() < PAGE {
         return Err(FormatError::Bounds {
             what,
@@ -209,13 +141,13 @@ fn check_seal(frame: &[u8], magic: &[u8; 8], what: &'static str) -> Result<(), F
         return Err(FormatError::Magic(what));
     }
     let version = small(frame, 8);
-    if version != VERSION {
+    if !(FIRST_VERSION..=VERSION).contains(&version) {
         return Err(FormatError::Version(version));
     }
     if checksum(&frame[..PAGE - 8]) != number(frame, PAGE - 8) {
         return Err(FormatError::Checksum(what));
     }
-    Ok(())
+    Ok(version)
 }
 
 impl Superblock {
@@ -280,18 +212,30 @@ impl Cause {
 }
 
 fn put_piece(frame: &mut Vec<u8>, piece: &Piece) {
-    frame.extend_from_slice(&u64::from(piece.frame).to_le_bytes());
+    frame.extend_from_slice(&piece.frame.to_le_bytes());
+    frame.extend_from_slice(&piece.sums.to_le_bytes());
     frame.extend_from_slice(&piece.bytes.to_le_bytes());
     frame.extend_from_slice(&piece.checksum.to_le_bytes());
 }
 
-fn get_piece(frame: &[u8], at: usize, what: &'static str) -> Result<Piece, FormatError> {
-    let first = number(frame, at);
-    Ok(Piece {
-        frame: u32::try_from(first).map_err(|_| FormatError::Bounds { what, value: first })?,
+fn get_piece(frame: &[u8], at: usize) -> Piece {
+    Piece {
+        frame: small(frame, at),
+        sums: small(frame, at + 4),
         bytes: number(frame, at + 8),
         checksum: number(frame, at + 16),
-    })
+    }
+}
+
+/// A piece without sums: those bytes hold the upper half of its frame's number.
+fn plain(piece: Piece, what: &'static str) -> Result<Piece, FormatError> {
+    match piece.sums {
+        0 => Ok(piece),
+        _ => Err(FormatError::Bounds {
+            what,
+            value: u64::from(piece.sums) << 32 | u64::from(piece.frame),
+        }),
+    }
 }
 
 impl Root {
@@ -302,10 +246,15 @@ impl Root {
 
     /// One frame; panics with more than [`MAX_SEGMENTS`] segments.
     pub fn encode(&self, identity: u128) -> Vec<u8> {
+        self.encode_as(VERSION, identity)
+    }
+
+    /// As a version of the format has it.
+    pub(super) fn encode_as(&self, version: u32, identity: u128) -> Vec<u8> {
         assert!(self.segments.len() <= MAX_SEGMENTS, "too many segments");
         let mut frame = Vec::with_capacity(PAGE);
         frame.extend_from_slice(ROOT_MAGIC);
-        frame.extend_from_slice(&VERSION.to_le_bytes());
+        frame.extend_from_slice(&version.to_le_bytes());
         frame.extend_from_slice(&self.cause.code().to_le_bytes());
         frame.extend_from_slice(&identity.to_le_bytes());
         frame.extend_from_slice(&self.epoch.to_le_bytes());
@@ -326,7 +275,7 @@ impl Root {
     /// # Errors
     /// It is no root of this store, or it was changed or half written.
     pub fn decode(frame: &[u8], identity: u128) -> Result<Self, FormatError> {
-        check_seal(frame, ROOT_MAGIC, "the root")?;
+        let version = check_seal(frame, ROOT_MAGIC, "the root")?;
         if frame[16..32] != identity.to_le_bytes() {
             return Err(FormatError::Stranger("the root"));
         }
@@ -344,7 +293,11 @@ impl Root {
             });
         }
         let segments = (0..count as usize)
-            .map(|index| get_piece(frame, ROOT_HEADER + index * 24, "a segment's frame"))
+            .map(|index| get_piece(frame, ROOT_HEADER + index * 24))
+            .map(|piece| match version {
+                FIRST_VERSION => plain(piece, "a segment's frame"),
+                _ => Ok(piece),
+            })
             .collect::<Result<_, _>>()?;
         Ok(Self {
             epoch: number(frame, 32),
@@ -355,170 +308,9 @@ impl Root {
                 what: "the highest space number",
                 value: last_space,
             })?,
-            description: get_piece(frame, 64, "the description's frame")?,
+            description: plain(get_piece(frame, 64), "the description's frame")?,
             segments,
         })
-    }
-}
-
-/// Collects the records of one segment.
-#[derive(Debug)]
-pub struct SegmentWriter {
-    bytes: Vec<u8>,
-    records: u64,
-}
-
-impl SegmentWriter {
-    /// An empty segment of the store with this identity.
-    pub fn new(identity: u128) -> Self {
-        let mut bytes = Vec::with_capacity(PAGE);
-        bytes.extend_from_slice(SEGMENT_MAGIC);
-        bytes.extend_from_slice(&identity.to_le_bytes());
-        bytes.extend_from_slice(&0u64.to_le_bytes());
-        Self { bytes, records: 0 }
-    }
-
-    fn header(&mut self, kind: u32, space: SpaceId, page: u64, count: u64, frame: u32, at: u64) {
-        self.bytes.extend_from_slice(&kind.to_le_bytes());
-        self.bytes.extend_from_slice(&space.0.to_le_bytes());
-        self.bytes.extend_from_slice(&page.to_le_bytes());
-        self.bytes.extend_from_slice(&count.to_le_bytes());
-        self.bytes
-            .extend_from_slice(&u64::from(frame).to_le_bytes());
-        self.bytes.extend_from_slice(&at.to_le_bytes());
-        self.records += 1;
-    }
-
-    /// Adds one record.
-    pub fn push(&mut self, record: &Record<'_>) {
-        match record {
-            Record::Run(run) => {
-                let count = run.checksums.len();
-                self.header(1, run.space, run.page, count as u64, run.frame, run.written);
-                match run.checksums {
-                    Checksums::Bytes(bytes) => self.bytes.extend_from_slice(bytes),
-                    Checksums::Numbers(numbers) => {
-                        for number in numbers {
-                            self.bytes.extend_from_slice(&number.to_le_bytes());
-                        }
-                    }
-                }
-            }
-            Record::Forget { space, page, count } => self.header(2, *space, *page, *count, 0, 0),
-            Record::ForgetSpace(space) => self.header(3, *space, 0, 0, 0, 0),
-        }
-    }
-
-    /// How many records there are.
-    pub fn len(&self) -> u64 {
-        self.records
-    }
-
-    /// No record at all.
-    pub fn is_empty(&self) -> bool {
-        self.records == 0
-    }
-
-    /// The segment's bytes.
-    pub fn finish(mut self) -> Vec<u8> {
-        self.bytes[24..32].copy_from_slice(&self.records.to_le_bytes());
-        self.bytes
-    }
-}
-
-/// Reads the records of one segment; the caller has compared its checksum.
-///
-/// # Errors
-/// Not a segment of this store, or a number in it leads outside of it.
-pub fn segment_records(bytes: &[u8], identity: u128) -> Result<SegmentReader<'_>, FormatError> {
-    if bytes.len() < SEGMENT_HEADER || &bytes[..8] != SEGMENT_MAGIC {
-        return Err(FormatError::Magic("a segment"));
-    }
-    if bytes[8..24] != identity.to_le_bytes() {
-        return Err(FormatError::Stranger("a segment"));
-    }
-    Ok(SegmentReader {
-        records: number(bytes, 24),
-        rest: &bytes[SEGMENT_HEADER..],
-    })
-}
-
-/// The records of a segment, in order; ends after the first error.
-#[derive(Debug)]
-pub struct SegmentReader<'a> {
-    rest: &'a [u8],
-    records: u64,
-}
-
-impl<'a> SegmentReader<'a> {
-    fn read(&mut self) -> Result<Record<'a>, FormatError> {
-        let short = |value: usize| FormatError::Bounds {
-            what: "length of a segment",
-            value: value as u64,
-        };
-        if self.rest.len() < RECORD_HEADER {
-            return Err(short(self.rest.len()));
-        }
-        let (header, rest) = self.rest.split_at(RECORD_HEADER);
-        let space = SpaceId(small(header, 4));
-        let (page, count, first) = (number(header, 8), number(header, 16), number(header, 24));
-        // User addresses end at 2^57 on every x86-64; no sum of two such numbers overflows.
-        let most = 1 << 45;
-        for (what, value) in [("a page's address", page), ("a number of pages", count)] {
-            if value > most {
-                return Err(FormatError::Bounds { what, value });
-            }
-        }
-        let (record, rest) = match small(header, 0) {
-            1 => {
-                let bytes = usize::try_from(count * 8).map_err(|_| short(rest.len()))?;
-                let sums = rest.get(..bytes).ok_or_else(|| short(rest.len()))?;
-                let frame = u32::try_from(first).map_err(|_| FormatError::Bounds {
-                    what: "a run's frame",
-                    value: first,
-                })?;
-                let run = Run {
-                    space,
-                    page,
-                    frame,
-                    written: number(header, 32),
-                    checksums: Checksums::Bytes(sums),
-                };
-                (Record::Run(run), &rest[bytes..])
-            }
-            2 => (Record::Forget { space, page, count }, rest),
-            3 => (Record::ForgetSpace(space), rest),
-            kind => {
-                return Err(FormatError::Bounds {
-                    what: "a record's kind",
-                    value: kind.into(),
-                });
-            }
-        };
-        self.rest = rest;
-        Ok(record)
-    }
-}
-
-impl<'a> Iterator for SegmentReader<'a> {
-    type Item = Result<Record<'a>, FormatError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.records == 0 {
-            return (!std::mem::take(&mut self.rest).is_empty()).then_some(Err(
-                FormatError::Bounds {
-                    what: "length of a segment",
-                    value: 0,
-                },
-            ));
-        }
-        self.records -= 1;
-        let record = self.read();
-        if record.is_err() {
-            self.records = 0;
-            self.rest = &[];
-        }
-        Some(record)
     }
 }
 

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::SpaceId;
-use super::format::{Checksums, Record, Run, SegmentWriter};
 pub use super::leaf::{LEAF_PAGES, Leaf, PageRun};
+use super::segment::SegmentWriter;
 
 /// All spaces.
 #[derive(Debug, Clone, Default)]
@@ -153,19 +153,31 @@ impl Index {
         joined(leaves.flat_map(|(number, leaf)| leaf.runs(number * LEAF_PAGES, false)))
     }
 
-    /// Writes down everything there is; `checksums` has one for each frame.
-    pub fn write_all(&self, writer: &mut SegmentWriter, checksums: &[u64]) {
+    /// Writes down everything there is; `checksums` appends those of a run's frames.
+    pub fn write_all(
+        &self,
+        writer: &mut SegmentWriter,
+        mut checksums: impl FnMut(&PageRun, &mut Vec<u64>),
+    ) {
+        let mut sums = Vec::new();
         for space in self.spaces.keys() {
             for run in self.runs(*space) {
-                push_run(writer, *space, run, checksums);
+                sums.clear();
+                checksums(&run, &mut sums);
+                writer.run(*space, run.page, run.frame, run.written, &sums);
             }
         }
     }
 
-    /// Writes down what has changed since [`Index::changes_are_durable`].
-    pub fn write_changes(&self, writer: &mut SegmentWriter, checksums: &[u64]) {
+    /// Writes down what has changed since [`Index::changes_are_durable`]; `checksums` as above.
+    pub fn write_changes(
+        &self,
+        writer: &mut SegmentWriter,
+        mut checksums: impl FnMut(&PageRun, &mut Vec<u64>),
+    ) {
+        let mut sums = Vec::new();
         for space in &self.forgotten {
-            writer.push(&Record::ForgetSpace(*space));
+            writer.forget_space(*space);
         }
         for (space, number) in &self.changed {
             let Some(leaf) = self.spaces.get(space).and_then(|l| l.get(number)) else {
@@ -173,7 +185,9 @@ impl Index {
             };
             let first = number * LEAF_PAGES;
             for run in leaf.runs(first, true) {
-                push_run(writer, *space, run, checksums);
+                sums.clear();
+                checksums(&run, &mut sums);
+                writer.run(*space, run.page, run.frame, run.written, &sums);
             }
             let mut gone = (0..LEAF_PAGES as usize)
                 .filter(|index| leaf.is_changed(*index) && leaf.frame(*index).is_none())
@@ -183,11 +197,7 @@ impl Index {
                 while gone.next_if_eq(&(start + count)).is_some() {
                     count += 1;
                 }
-                writer.push(&Record::Forget {
-                    space: *space,
-                    page: first + start as u64,
-                    count: count as u64,
-                });
+                writer.forget(*space, first + start as u64, count as u64);
             }
         }
     }
@@ -207,17 +217,6 @@ impl Index {
         }
         self.forgotten.clear();
     }
-}
-
-fn push_run(writer: &mut SegmentWriter, space: SpaceId, run: PageRun, checksums: &[u64]) {
-    let frames = run.frame as usize..run.frame as usize + run.count as usize;
-    writer.push(&Record::Run(Run {
-        space,
-        page: run.page,
-        frame: run.frame,
-        written: run.written,
-        checksums: Checksums::Numbers(&checksums[frames]),
-    }));
 }
 
 /// Joins runs that follow each other, in leaves side by side.

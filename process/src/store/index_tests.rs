@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::store::format::segment_records;
+use crate::store::segment::{Record, Segment, segment_records};
 
 fn run(page: u64, count: u32, frame: u32) -> PageRun {
     PageRun {
@@ -72,11 +72,12 @@ fn pages_of(index: &Index) -> BTreeMap<(u32, u64), u32> {
     pages
 }
 
-fn replay(index: &mut Index, segment: &[u8]) {
-    for record in segment_records(segment, 0).unwrap() {
+fn replay(index: &mut Index, segment: &Segment) {
+    let sums = segment.sums.len() as u64 / 8;
+    for record in segment_records(&segment.head, sums, 0).unwrap() {
         match record.unwrap() {
             Record::Run(r) => {
-                let pages = run(r.page, r.checksums.len() as u32, r.frame);
+                let pages = run(r.page, r.count, r.frame);
                 index.set(r.space, pages, |_| {});
             }
             Record::Forget { space, page, count } => {
@@ -129,7 +130,7 @@ proptest::proptest! {
             1..60,
         )
     ) {
-        let checksums = vec![0; 101_000];
+        let zeros = |run: &PageRun, to: &mut Vec<u64>| to.resize(run.count as usize, 0);
         let mut index = Index::default();
         let mut copy = Index::default();
         for (kind, space, page, count, frame) in steps {
@@ -140,7 +141,7 @@ proptest::proptest! {
                 7 => index.forget_space(space, |_| {}, |_| {}),
                 _ => {
                     let mut writer = SegmentWriter::new(0);
-                    index.write_changes(&mut writer, &checksums);
+                    index.write_changes(&mut writer, zeros);
                     replay(&mut copy, &writer.finish());
                     index.changes_are_durable();
                     proptest::prop_assert_eq!(pages_of(&index), pages_of(&copy));
@@ -149,7 +150,7 @@ proptest::proptest! {
             proptest::prop_assert_eq!(index.pages(), pages_of(&index).len() as u64);
         }
         let mut writer = SegmentWriter::new(0);
-        index.write_all(&mut writer, &checksums);
+        index.write_all(&mut writer, zeros);
         let mut whole = Index::default();
         replay(&mut whole, &writer.finish());
         proptest::prop_assert_eq!(pages_of(&index), pages_of(&whole));

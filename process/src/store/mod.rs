@@ -14,7 +14,9 @@ pub mod index;
 pub mod leaf;
 pub mod lock;
 pub mod medium;
+pub mod segment;
 pub mod snapshot;
+pub mod sums;
 pub mod verify;
 
 use std::ops::Range;

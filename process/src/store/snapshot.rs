@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::format::checksum;
 use super::index::PageRun;
 use super::medium::Medium;
+use super::sums::Sums;
 use super::{DamagedPage, Extent, PAGE_BYTES, Snapshot, SpaceId};
 
 /// See [`Snapshot`].
@@ -18,8 +19,7 @@ pub struct StoredEpoch<M> {
     pub(super) epoch: u64,
     pub(super) description: Vec<u8>,
     pub(super) spaces: BTreeMap<SpaceId, Vec<PageRun>>,
-    /// By frame.
-    pub(super) checksums: Arc<Vec<u64>>,
+    pub(super) sums: Sums,
     /// While it lives, superseded frames are not reused.
     pub(super) _pin: Arc<()>,
 }
@@ -74,10 +74,11 @@ impl<M: Medium> Snapshot for StoredEpoch<M> {
     }
 
     fn check(&self, space: SpaceId, extent: &Extent) -> Result<(), DamagedPage> {
-        let first = (extent.offset / PAGE_BYTES) as usize;
+        let first = (extent.offset / PAGE_BYTES) as u32;
         let pages = self.bytes(extent).chunks(PAGE_BYTES as usize);
         for (index, bytes) in pages.enumerate() {
-            if checksum(bytes) != self.checksums[first + index] {
+            let written = self.sums.get(&*self.medium, first + index as u32);
+            if written != Some(checksum(bytes)) {
                 return Err(DamagedPage {
                     store: self.label.clone(),
                     space,

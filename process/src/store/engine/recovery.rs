@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use super::super::PAGE_BYTES;
 use super::super::error::FormatError;
-use super::super::format::{Piece, RESERVED_FRAMES, Record, Root, checksum, segment_records};
+use super::super::format::{Piece, RESERVED_FRAMES, Root, checksum};
 use super::super::frames::{CHUNK_FRAMES, Frames};
 use super::super::index::{Index, LEAF_PAGES, PageRun};
 use super::super::medium::Medium;
+use super::super::segment::{BLOCK_SUMS, Record, segment_records};
+use super::super::sums;
+use super::super::sums::Sums;
 use super::{Engine, HOME_PAGES};
 
 /// What was found in the two places for roots.
@@ -54,7 +57,7 @@ impl<M: Medium> Engine<M> {
     fn empty(medium: Arc<M>, identity: u128, largest: u64, next_epoch: u64) -> Self {
         let frames = Frames::new(medium.bytes() / PAGE_BYTES, RESERVED_FRAMES);
         Self {
-            checksums: Arc::new(vec![0; frames.total() as usize]),
+            sums: Sums::new(frames.total(), sums::Found::default()),
             medium,
             identity,
             frames,
@@ -72,13 +75,17 @@ impl<M: Medium> Engine<M> {
         for segment in &root.segments {
             self.piece(segment, "a segment")?;
         }
+        let mut found = sums::Found::new(self.frames.total());
         for segment in &root.segments {
             let medium = Arc::clone(&self.medium);
-            let bytes = medium.read(u64::from(segment.frame) * PAGE_BYTES, segment.bytes);
-            for record in segment_records(bytes, self.identity)? {
-                self.apply(&record?)?;
+            let start = u64::from(segment.frame) * PAGE_BYTES;
+            let bytes = medium.read(start, segment.bytes);
+            let behind = u64::from(segment.sums) * BLOCK_SUMS as u64;
+            for record in segment_records(bytes, behind, self.identity)? {
+                self.apply(&record?, start, &mut found)?;
             }
         }
+        self.sums = Sums::new(self.frames.total(), found);
         if self.index.pages() != root.pages {
             return Err(FormatError::Bounds {
                 what: "number of pages",
@@ -116,22 +123,26 @@ impl<M: Medium> Engine<M> {
         Ok(())
     }
 
-    fn apply(&mut self, record: &Record<'_>) -> Result<(), FormatError> {
+    /// Applies a record of the segment that starts at this byte of the store.
+    fn apply(
+        &mut self,
+        record: &Record<'_>,
+        segment: u64,
+        found: &mut sums::Found,
+    ) -> Result<(), FormatError> {
         match record {
             Record::Run(run) => {
-                let count = run.checksums.len();
-                let first = run.frame as usize;
-                if run.frame < RESERVED_FRAMES || first + count > self.checksums.len() {
+                let end = u64::from(run.frame) + u64::from(run.count);
+                if run.frame < RESERVED_FRAMES || end > self.frames.total() {
                     return Err(FormatError::Bounds {
                         what: "a run's frame",
                         value: run.frame.into(),
                     });
                 }
-                let sums = &mut Arc::make_mut(&mut self.checksums)[first..first + count];
-                run.checksums.copy_to(sums);
+                found.add(segment, run);
                 let pages = PageRun {
                     page: run.page,
-                    count: count as u32,
+                    count: run.count,
                     frame: run.frame,
                     written: run.written,
                 };
@@ -176,7 +187,7 @@ impl<M: Medium> Engine<M> {
             for run in self.index.runs(space) {
                 for frame in run.frame..run.frame + run.count {
                     let bytes = self.medium.read(u64::from(frame) * PAGE_BYTES, PAGE_BYTES);
-                    if checksum(bytes) != self.checksums[frame as usize] {
+                    if self.sums.get(&*self.medium, frame) != Some(checksum(bytes)) {
                         return Err(FormatError::Checksum("a page"));
                     }
                 }
