@@ -70,6 +70,31 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// On one line, for a table: what was awaited, and the last that the console had.
+    pub fn brief(&self) -> String {
+        let (what, console) = match self {
+            LabError::Timeout {
+                what,
+                timeout,
+                console,
+            } => (
+                format!("{what} did not happen within {} s", timeout.as_secs()),
+                console,
+            ),
+            LabError::Stopped { what, how, console } => (
+                format!("the machine stopped ({how}) while waiting for {what}"),
+                console,
+            ),
+            other => return other.to_string(),
+        };
+        let lines = console.lines().rev().map(|line| line.trim_start());
+        let mut seen = lines.filter_map(|line| line.strip_prefix("| "));
+        match seen.find(|line| !line.trim().is_empty()) {
+            Some(last) => format!("{what}; the console's last line: {}", last.trim()),
+            None => format!("{what}; the console is empty"),
+        }
+    }
+
     /// The documented exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -93,5 +118,30 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
             what: what.into(),
             source: source.into(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::console::Tail;
+    use std::path::Path;
+
+    #[test]
+    fn a_timeout_on_one_line_has_the_last_line_of_the_console() {
+        let timeout = |tail: &Tail| LabError::Timeout {
+            what: "devices".into(),
+            timeout: Duration::from_secs(600),
+            console: tail.describe(Path::new("console-1.log")),
+        };
+        let mut tail = Tail::default();
+        let silent = timeout(&tail).brief();
+        assert!(silent.ends_with("the console is empty"), "{silent}");
+        tail.push("[   9.1] PM: suspend entry (s2idle)");
+        tail.push("[   9.2] printk: Suspending console(s)");
+        tail.push("");
+        let text = timeout(&tail).brief();
+        assert!(text.contains("600 s") && text.ends_with("printk: Suspending console(s)"));
+        assert_eq!(text.lines().count(), 1);
     }
 }

@@ -86,6 +86,10 @@ pub struct RecordArguments {
     #[arg(long, value_name = "TIME", value_parser = wake, conflicts_with = "test")]
     pub wake_after: Option<Wake>,
 
+    /// Sleep although the clock's alarm was not seen to reach ACPI (suspend to idle)
+    #[arg(long, conflicts_with = "test")]
+    pub trust_clock: bool,
+
     /// Number of suspends
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub cycles: u32,

@@ -25,6 +25,7 @@ pub fn run(arguments: &RecordArguments) -> Result<u8, CliError> {
             Some(super::arguments::Wake::After(seconds)) => Some(seconds),
             None => Some(10),
         },
+        trust_clock: arguments.trust_clock,
         cycles: arguments.cycles,
         pause: arguments.pause,
         switches: !arguments.no_switches,

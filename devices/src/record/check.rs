@@ -166,6 +166,7 @@ mod tests {
             state: State::S2idle,
             test: Some(Test::Devices),
             wake_after_s: Some(5),
+            trust_clock: false,
             cycles: 1,
             pause: Duration::ZERO,
             switches: true,

@@ -11,6 +11,7 @@
 //! removes the trace instance that is left.
 
 mod check;
+mod clock;
 mod overheads;
 mod trace;
 
@@ -137,6 +138,8 @@ pub struct Options {
     pub test: Option<Test>,
     /// Seconds until the real-time clock wakes the machine; none: something else does.
     pub wake_after_s: Option<u64>,
+    /// Rely on that clock without having tried it.
+    pub trust_clock: bool,
     /// Number of suspends.
     pub cycles: u32,
     /// Seconds awake between cycles.
@@ -170,6 +173,12 @@ pub fn record(options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Recor
     ] {
         // Only signals that cannot be caught are refused, and these can.
         let _ = signal_hook::flag::register(signal, Arc::clone(&interrupted));
+    }
+    if let Some(alarm) = clock_to_try(options) {
+        progress("trying the real-time clock's alarm");
+        if let Some(lack) = clock::fails_to_wake(&options.sys, &alarm, &interrupted) {
+            return Err(RecordError::Lacking(vec![lack]));
+        }
     }
     progress("measuring the overhead of scheduling on this machine");
     let overheads = measure();
@@ -280,6 +289,14 @@ fn explained(power: &Path, error: &io::Error) -> String {
         (Some(step), None) => format!("{error} (last failure: {step})"),
         _ => error.to_string(),
     }
+}
+
+/// The alarm that has to wake the machine from suspend to idle; from suspend to RAM firmware does.
+fn clock_to_try(options: &Options) -> Option<PathBuf> {
+    let relies = options.test.is_none() && options.wake_after_s.is_some() && !options.trust_clock;
+    (relies && options.state == State::S2idle)
+        .then(|| check::wake_alarm(&options.sys))
+        .flatten()
 }
 
 /// Lets the first real-time clock that can wake the machine do so.

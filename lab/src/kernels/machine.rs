@@ -1,7 +1,9 @@
 //! The checks themselves: what is done in an emulated machine with one kernel.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use dormouse_guest::protocol::{Call, RunPlan, RunResult};
 
 use super::features;
 use super::results::{Check, Verdict};
@@ -9,7 +11,7 @@ use crate::build::{Artefacts, BuildOptions, StockKernel, build_stock};
 use crate::cycle::Cycles;
 use crate::cycle::options::CycleOptions;
 use crate::emulator::lab::{Lab, POWER_OFF_TIMEOUT};
-use crate::emulator::power::PowerOn;
+use crate::emulator::power::{PowerOn, reply_to};
 use crate::emulator::qemu::{Firmware, Parts};
 use crate::error::LabError;
 use crate::machine::MachineConfig;
@@ -21,8 +23,10 @@ const DRAM: Size = Size::mib(1024);
 const CXL: Size = Size::mib(2048);
 const CPUS: u32 = 2;
 const REDIS_KEYS: u64 = 1000;
-/// A line of shell: redis and the tracker start slowly where everything is emulated.
-const SHELL_TIMEOUT: Duration = Duration::from_secs(600);
+/// A script: redis and the tracker start slowly where everything is emulated.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(600);
+/// How often a machine that may be asleep hears from the host.
+const WAKE_EVERY: Duration = Duration::from_secs(2);
 
 const MODULE: &str = "cat /sys/power/dormouse/last_outcome";
 const PERSIST: &str = concat!(include_str!("process.sh"), "persist_redis");
@@ -92,11 +96,58 @@ pub fn run_checks(
 fn fatal_or_text(error: LabError) -> Result<String, LabError> {
     match error.exit_code() {
         3 | 130 => Err(error),
-        _ => Ok(error.to_string()),
+        _ => Ok(error.brief()),
     }
 }
 
+/// How a script in the machine is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Host {
+    Waits,
+    /// It keeps writing to the agent's serial line, which may wake the machine.
+    Wakes,
+}
+
 type Judge<'a> = dyn FnMut(Check, Result<String, LabError>) -> Result<(), LabError> + 'a;
+
+/// A script from its start to its end.
+fn run(power: &mut PowerOn, what: &str, script: &str, host: Host) -> Result<RunResult, LabError> {
+    let id = power.send(Call::Run(RunPlan {
+        argv: ["/bin/sh", "-c", script].map(str::to_owned).into(),
+        stdin: String::new(),
+        cgroup: None,
+        timeout_s: SCRIPT_TIMEOUT.as_secs(),
+    }))?;
+    let what = format!("the end of the script of {what}");
+    // The agent ends a script that takes too long, and says so.
+    let timeout = SCRIPT_TIMEOUT + Duration::from_secs(5);
+    let begin = Instant::now();
+    loop {
+        let left = timeout.saturating_sub(begin.elapsed());
+        let turn = match host {
+            Host::Waits => left,
+            Host::Wakes => left.min(WAKE_EVERY),
+        };
+        match power.wait(&what, turn, |signal| reply_to(signal, id)) {
+            // A character wakes a machine that is asleep; one that is on its way down takes the
+            // next; one that is awake answers, which nobody waits for.
+            Err(LabError::Timeout { .. }) if turn < left => power.send(Call::Hello).map(drop)?,
+            Err(LabError::Timeout { console, .. }) => {
+                return Err(LabError::Timeout {
+                    what,
+                    timeout,
+                    console,
+                });
+            }
+            Err(error) => return Err(error),
+            Ok(Err(reason)) => return Err(LabError::Guest(reason)),
+            Ok(Ok(answer)) => {
+                return serde_json::from_value(answer)
+                    .map_err(|error| LabError::Unexpected(format!("{what}: {error}")));
+            }
+        }
+    }
+}
 
 /// One kernel's machines.
 struct Checks<'a> {
@@ -122,19 +173,21 @@ impl Checks<'_> {
         if wants(Check::Module) {
             judge(
                 Check::Module,
-                self.line(&mut first, "module", MODULE)
+                self.script(&mut first, "module", MODULE, Host::Waits)
                     .map(|_| "loaded".into()),
             )?;
         }
         if wants(Check::Process) {
-            let result = self.line(&mut first, "process: persist redis", PERSIST);
+            let what = "process: persist redis";
+            let result = self.script(&mut first, what, PERSIST, Host::Waits);
             match result {
                 Ok(_) => {
                     // No warning, and nothing is written back.
                     first.cut_power();
                     drop(first);
                     first = self.boot(&mut lab)?;
-                    let result = self.line(&mut first, "process: restore redis", RESTORE);
+                    let what = "process: restore redis";
+                    let result = self.script(&mut first, what, RESTORE, Host::Waits);
                     judge(Check::Process, result)?;
                 }
                 Err(error) => judge(Check::Process, Err(error))?,
@@ -143,12 +196,13 @@ impl Checks<'_> {
         if wants(Check::Scheduler) {
             judge(
                 Check::Scheduler,
-                self.line(&mut first, "scheduler", SCHEDULER),
+                self.script(&mut first, "scheduler", SCHEDULER, Host::Waits),
             )?;
         }
         // Last: a kernel that does not come back from its suspend takes nothing with it.
         if wants(Check::Devices) {
-            judge(Check::Devices, self.line(&mut first, "devices", DEVICES))?;
+            let result = self.script(&mut first, "devices", DEVICES, Host::Wakes);
+            judge(Check::Devices, result)?;
         }
         // A machine that hangs is switched off all the same when it is dropped.
         let _ = first.power_off(POWER_OFF_TIMEOUT);
@@ -162,9 +216,15 @@ impl Checks<'_> {
     }
 
     /// The last line that a script prints, if it succeeds.
-    fn line(&self, power: &mut PowerOn, what: &str, script: &str) -> Result<String, LabError> {
+    fn script(
+        &self,
+        power: &mut PowerOn,
+        what: &str,
+        script: &str,
+        host: Host,
+    ) -> Result<String, LabError> {
         (self.say)(what);
-        let result = power.shell(script, SHELL_TIMEOUT)?;
+        let result = run(power, what, script, host)?;
         let last = |text: &str| text.trim().lines().last().unwrap_or_default().to_owned();
         if result.status == 0 {
             return Ok(last(&result.stdout));
