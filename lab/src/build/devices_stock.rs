@@ -3,6 +3,7 @@
 //! the made-up devices.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::context::{Context, Made};
@@ -51,6 +52,24 @@ pub fn build_devices_stock(
         acpi: true,
         steps,
     })
+}
+
+/// The module of graph order for this kernel.
+///
+/// # Errors
+/// As above.
+pub fn build_graph_module(
+    options: &BuildOptions,
+    stock: &StockKernel,
+    progress: &dyn BuildProgress,
+) -> Result<PathBuf, BuildError> {
+    let cache = Cache::open()?;
+    let context = Context::new(options, progress, cache.clone(), source_root()?);
+    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
+    let kernel = kernel::kernel(&context, stock.packages())?;
+    let tools = tools_of(&context, stock.packages(), stock.tools())?;
+    let modules = modules(&context, &kernel, tools.as_ref())?;
+    Ok(modules.path.join(format!("{}.ko", DEVICES_MODULES[0])))
 }
 
 fn tools_of(

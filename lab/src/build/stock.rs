@@ -19,7 +19,7 @@ use crate::cache::Cache;
 /// How long the archive's answer is used before it is asked again.
 const VALID: Duration = Duration::from_secs(24 * 3600);
 /// Changes whenever the answer would be another one.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// A release, or a part of one, with kernels of its own.
 struct Release {

@@ -45,20 +45,30 @@ const LINKS: [(&str, &str); 3] = [
 /// Changes whenever this file makes something else from the same packages.
 const RECIPE: &str = "1";
 
-/// The packages of the programs that build a module for this kernel.
+/// The packages of the programs that build a module for this kernel: the compiler that its headers
+/// name, and what kbuild's own programs need (objtool: libelf).
 pub(crate) fn files(apt: &Apt, packages: &KernelPackages) -> Result<Vec<ArchiveFile>, BuildError> {
     let headers = format!("linux-headers-{}", packages.release);
-    let compiler = apt
-        .show(&headers)
-        .and_then(|record| record.get("Depends").map(|field| parse::depends(field)))
-        .unwrap_or_default()
-        .into_iter()
-        .flatten()
-        .find(|name| name.starts_with("gcc-"))
+    let of_headers = depends(apt, &headers);
+    let starting = |start: &str| of_headers.iter().find(|name| name.starts_with(start));
+    let compiler = starting("gcc-")
         .ok_or_else(|| AptError::NoPackage(vec![format!("a compiler for {headers}")]))?;
+    let of_kbuild = starting("linux-kbuild-").map(|kbuild| depends(apt, kbuild));
+    let of_kbuild = of_kbuild.unwrap_or_default();
     let mut names = vec![compiler.as_str()];
+    names.extend(of_kbuild.iter().map(String::as_str));
     names.extend(PROGRAMS);
     Ok(apt.closure(&names)?)
+}
+
+/// The first of each alternatives that a package depends on.
+fn depends(apt: &Apt, package: &str) -> Vec<String> {
+    let record = apt.show(package);
+    let field = record.and_then(|record| record.get("Depends").cloned());
+    let alternatives = parse::depends(&field.unwrap_or_default()).into_iter();
+    alternatives
+        .filter_map(|names| names.into_iter().next())
+        .collect()
 }
 
 /// The change root with these packages.

@@ -32,6 +32,13 @@ fn needed(check: Check) -> &'static [&'static [&'static str]] {
             &["CONFIG_DEBUG_INFO_BTF"],
         ],
         Check::Devices => &[&["CONFIG_SUSPEND"], &["CONFIG_EVENT_TRACING"]],
+        Check::Order => &[
+            &["CONFIG_SUSPEND"],
+            &["CONFIG_LIVEPATCH"],
+            &["CONFIG_KALLSYMS_ALL"],
+            &["CONFIG_KPROBES"],
+            &["CONFIG_DEBUG_INFO_BTF"],
+        ],
     }
 }
 

@@ -1,5 +1,6 @@
 //! The checks themselves: what is done in an emulated machine with one kernel.
 
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -7,13 +8,13 @@ use dormouse_guest::protocol::{Call, RunPlan, RunResult};
 
 use super::features;
 use super::results::{Check, Verdict};
-use crate::build::{Artefacts, BuildOptions, StockKernel, build_stock};
+use crate::build::{Artefacts, BuildOptions, StockKernel, build_graph_module, build_stock};
 use crate::cycle::Cycles;
 use crate::cycle::options::CycleOptions;
 use crate::emulator::lab::{Lab, POWER_OFF_TIMEOUT};
 use crate::emulator::power::{PowerOn, reply_to};
 use crate::emulator::qemu::{Firmware, Parts};
-use crate::error::LabError;
+use crate::error::{Doing, LabError};
 use crate::machine::MachineConfig;
 use crate::machine::gpf::Gpf;
 use crate::terminal::Terminal;
@@ -32,7 +33,10 @@ const MODULE: &str = "cat /sys/power/dormouse/last_outcome";
 const PERSIST: &str = concat!(include_str!("process.sh"), "persist_redis");
 const RESTORE: &str = concat!(include_str!("process.sh"), "restore_redis");
 const SCHEDULER: &str = include_str!("scheduler.sh");
-const DEVICES: &str = include_str!("devices.sh");
+const DEVICES: &str = concat!(include_str!("devices.sh"), "record_devices recording");
+const ORDER: &str = concat!(include_str!("devices.sh"), "graph_order");
+/// Where the script looks for it.
+const ORDER_MODULE: &str = "/root/dormouse_dpm.ko";
 
 /// Hears of each verdict.
 pub type Record<'a> = dyn FnMut(Check, Verdict) -> Result<(), LabError> + 'a;
@@ -77,6 +81,8 @@ pub fn run_checks(
         record(check, verdict)
     };
     let machine = Checks {
+        stock,
+        terminal,
         artefacts: &artefacts,
         folder,
         fill,
@@ -151,6 +157,8 @@ fn run(power: &mut PowerOn, what: &str, script: &str, host: Host) -> Result<RunR
 
 /// One kernel's machines.
 struct Checks<'a> {
+    stock: &'a StockKernel,
+    terminal: &'a Terminal,
     artefacts: &'a Artefacts,
     folder: &'a Path,
     fill: Size,
@@ -204,6 +212,10 @@ impl Checks<'_> {
             let result = self.script(&mut first, "devices", DEVICES, Host::Wakes);
             judge(Check::Devices, result)?;
         }
+        if wants(Check::Order) {
+            let result = self.graph_order(&mut first);
+            judge(Check::Order, result)?;
+        }
         // A machine that hangs is switched off all the same when it is dropped.
         let _ = first.power_off(POWER_OFF_TIMEOUT);
         lab.machine.discard();
@@ -213,6 +225,17 @@ impl Checks<'_> {
     fn boot(&self, lab: &mut Lab) -> Result<PowerOn, LabError> {
         (self.say)("boot");
         lab.boot(None)
+    }
+
+    /// Devices in graph order, by the module that is built for this kernel.
+    fn graph_order(&self, power: &mut PowerOn) -> Result<String, LabError> {
+        (self.say)("order: build its module");
+        let options = BuildOptions::default();
+        let module = build_graph_module(&options, self.stock, self.terminal)?;
+        let bytes = fs::read(&module).doing(format!("read {}", module.display()))?;
+        (self.say)("order: copy its module");
+        power.put_file(ORDER_MODULE, &bytes, 0o600)?;
+        self.script(power, "order", ORDER, Host::Wakes)
     }
 
     /// The last line that a script prints, if it succeeds.

@@ -3,6 +3,7 @@
 //! ```text
 //! for each kernel:  build its module ─▶ boot ─▶ loaded? ─▶ redis is tracked ─▶ power is cut
 //!                     ─▶ boot ─▶ redis is restored ─▶ scheduler attaches ─▶ devices are recorded
+//!                     ─▶ graph order
 //!                     ─▶ another machine: fill memory, sleep, lose power, wake, compare
 //! ```
 //!
@@ -37,7 +38,8 @@ pub use results::Check;
     dormouse lab kernels --publish                 all checks, and the table of the documentation\n\n\
     Checks: module (it builds and loads), sleep (one sleep and wake, every page compared), process\n\
     (redis is persisted and restored across a power cut), scheduler (the sched_ext scheduler\n\
-    attaches), devices (a suspend is recorded). A check that fails on a kernel without the feature\n\
+    attaches), devices (a suspend is recorded), order (devices suspend in graph order by\n\
+    the module dormouse_dpm, and it is undone). A check that fails on a kernel without the feature\n\
     that it needs is not available there; the feature is named.\n\n\
     Exit codes: 0 nothing failed; 1 something failed; 2 wrong usage; 3 this machine lacks\n\
     something.")]

@@ -32,16 +32,19 @@ pub enum Check {
     Scheduler,
     /// A suspend of the devices is recorded
     Devices,
+    /// Devices suspend in graph order by the module, and it is taken back
+    Order,
 }
 
 impl Check {
     /// Every check.
-    pub const ALL: [Check; 5] = [
+    pub const ALL: [Check; 6] = [
         Check::Module,
         Check::Sleep,
         Check::Process,
         Check::Scheduler,
         Check::Devices,
+        Check::Order,
     ];
 
     /// The name on the command line.
@@ -52,6 +55,7 @@ impl Check {
             Check::Process => "process",
             Check::Scheduler => "scheduler",
             Check::Devices => "devices",
+            Check::Order => "order",
         }
     }
 }
