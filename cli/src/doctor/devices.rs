@@ -7,7 +7,7 @@ use dormouse_system::settings::chosen;
 use super::{Check, kernel};
 
 /// The versions that the module knows (devices/kernel/module/check.c), major and minor.
-const KNOWN: [(u32, u32); 1] = [(6, 12)];
+const KNOWN: [(u32, u32); 3] = [(6, 12), (7, 2), (7, 3)];
 /// What the module is made of.
 const OPTIONS: [&str; 5] = [
     "CONFIG_LIVEPATCH",
@@ -185,6 +185,28 @@ mod tests {
         for check in checks(&ready()) {
             assert_eq!(check.status, Status::Ok, "{check:?}");
         }
+    }
+
+    #[test]
+    fn the_versions_are_those_that_the_module_and_dkms_know() {
+        let check = include_str!("../../../devices/kernel/module/check.c");
+        let version = |(major, minor): (u32, u32)| format!("KERNEL_VERSION({major}, {minor}, 0)");
+        let known = |(major, minor)| KNOWN.contains(&(major, minor));
+        // Each range of the module begins with a version that is known here, and ends before one
+        // that is not.
+        for one in KNOWN {
+            let (major, minor) = one;
+            if !known((major, minor.wrapping_sub(1))) {
+                let from = format!("{{ {},", version(one));
+                assert!(check.contains(&from), "{from}");
+            }
+            if !known((major, minor + 1)) {
+                let below = format!("{} }},", version((major, minor + 1)));
+                assert!(check.contains(&below), "{below}");
+            }
+        }
+        let dkms = include_str!("../../../devices/kernel/module/dkms.conf");
+        assert!(dkms.contains(r#"BUILD_EXCLUSIVE_KERNEL="^(6\.12|7\.[23])[.]""#));
     }
 
     #[test]

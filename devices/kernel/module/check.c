@@ -24,12 +24,18 @@ module_param(expect, charp, 0444);
 MODULE_PARM_DESC(expect,
 		 "for tests: a declaration instead of the known one of that function; refused unless the kernel has it");
 
+static char *release = "";
+module_param(release, charp, 0444);
+MODULE_PARM_DESC(release,
+		 "for tests: another release of the kernel, such as 6.13.1; refused unless that is known, too");
+
 /* Versions whose drivers/base/power/main.c this module was written for, and on which it has run. */
 static const struct {
 	u32 from;
 	u32 below;
 } version[] = {
 	{ KERNEL_VERSION(6, 12, 0), KERNEL_VERSION(6, 13, 0) },
+	{ KERNEL_VERSION(7, 2, 0), KERNEL_VERSION(7, 4, 0) },
 };
 
 #if KERNEL_VERSION(6, 17, 0) <= LINUX_VERSION_CODE
@@ -89,15 +95,31 @@ static const struct {
 	{ "device_pm_wait_for_dev", NULL, { "async_error", "pm_async_enabled" } },
 };
 
-static int check_version(void)
+static bool is_known(u32 code)
 {
 	int i;
 
 	for (i = 0; i < ARRAY_SIZE(version); i++)
-		if (version[i].from <= LINUX_VERSION_CODE && LINUX_VERSION_CODE < version[i].below)
-			return 0;
-	pr_err("not loaded: Linux %s is not among the versions that this module knows\n",
-	       utsname()->release);
+		if (version[i].from <= code && code < version[i].below)
+			return true;
+	return false;
+}
+
+static int check_version(void)
+{
+	const char *name = utsname()->release;
+	u32 code = LINUX_VERSION_CODE;
+	u32 major, minor;
+
+	if (is_known(code) && *release) {
+		name = release;
+		code = 0;
+		if (sscanf(release, "%u.%u", &major, &minor) == 2)
+			code = KERNEL_VERSION(major, minor, 0);
+	}
+	if (is_known(code))
+		return 0;
+	pr_err("not loaded: Linux %s is not among the versions that this module knows\n", name);
 	return -EOPNOTSUPP;
 }
 

@@ -68,14 +68,13 @@ fn after_a_failure_a_wakeup_or_a_hang_all_is_resumed_the_device_is_named_and_the
 }
 
 #[test]
-#[ignore = "make test-full: builds the module against the distribution's kernel headers"]
 fn the_module_refuses_a_kernel_with_other_functions_keeps_every_order_and_gives_the_stock_order_back()
  {
     let (said, report) = check_form(&["--form", "module"], "21", ["3", "5", "0"]);
     is_clean(&said, &report);
     let count = |key: &str| report[key].as_u64().unwrap_or_default();
     assert_eq!(count("failures") + count("wakeups"), 5, "{}", said.all());
-    assert_eq!((count("refusals"), count("unloads")), (2, 1));
+    assert_eq!((count("refusals"), count("unloads")), (3, 1));
 }
 
 #[test]
