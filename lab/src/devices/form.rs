@@ -82,6 +82,17 @@ impl FormArgs {
     }
 }
 
+impl FormArgs {
+    /// The same, and graph order can be switched on.
+    pub fn loading_steps(&self) -> Vec<Step> {
+        let mut steps = self.first_steps();
+        if self.form == Form::Module {
+            steps.push(load(MODULE, ""));
+        }
+        steps
+    }
+}
+
 /// The newest cloud kernel, or the one kernel with this in its release.
 fn choose(kernels: Vec<StockKernel>, pattern: &str) -> Result<StockKernel, LabError> {
     if pattern == "newest" {

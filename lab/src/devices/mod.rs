@@ -186,14 +186,14 @@ pub fn run(command: &DevicesCommand, json: bool) -> Result<ExitCode, LabError> {
     }
 }
 
-/// Boots the machine for these steps.
+/// Boots the machine for these steps; the release of its kernel.
 fn run_steps(
     args: &DeviceMachineArgs,
     (clock, kunit): (Clock, bool),
     steps: &[Step],
     terminal: &Terminal,
     mut each: impl FnMut(&Answer) -> Result<(), LabError>,
-) -> Result<(), LabError> {
+) -> Result<String, LabError> {
     let artefacts = args.form.build(args.checked, terminal)?;
     let shape = Shape {
         cpus: args.cpus,
@@ -208,7 +208,8 @@ fn run_steps(
             terminal.now(&format!("step {} of {}", answer.step, steps.len()));
         }
         each(answer)
-    })
+    })?;
+    Ok(artefacts.kernel_release)
 }
 
 /// One for each boot.
@@ -312,11 +313,11 @@ fn time_verb(args: &TimeArgs, json: bool) -> Result<ExitCode, LabError> {
         cpus: args.machine.cpus.into(),
         traces: args.traces.is_some(),
     };
-    let mut timing = time::Timing::new(&graph, &plan);
+    let mut timing = time::Timing::new(args.machine.form.loading_steps(), &graph, &plan);
     let steps = timing.steps.clone();
     // Tests would be in the way of nothing but a quick boot.
     let clock = (args.clock()?, false);
-    run_steps(&args.machine, clock, &steps, &terminal, |answer| {
+    let kernel = run_steps(&args.machine, clock, &steps, &terminal, |answer| {
         timing.receive(answer)
     })?;
     terminal.finish();
@@ -327,7 +328,7 @@ fn time_verb(args: &TimeArgs, json: bool) -> Result<ExitCode, LabError> {
             fs::write(&path, text).doing(format!("write {}", path.display()))?;
         }
     }
-    let times = timing.finish(args.shape.name(), &graph, &plan);
+    let times = timing.finish((args.shape.name(), kernel), &graph, &plan);
     if json {
         print_json(&times)?;
     } else {
@@ -360,8 +361,8 @@ fn hotplug_verb(args: &HotplugArgs, json: bool) -> Result<ExitCode, LabError> {
 
 fn print_times(times: &Times) {
     println!(
-        "{}: {} devices, {} processors; ms, medians",
-        times.graph, times.devices, times.cpus
+        "{}: {} devices, {} processors, Linux {}; ms, medians",
+        times.graph, times.devices, times.cpus, times.kernel
     );
     let (down, up) = (times.bound_down_ms, times.bound_up_ms);
     let list = times.of(Mode::List).map(|times| times.sum_median_ms);

@@ -88,6 +88,8 @@ impl ModeTimes {
 pub struct Times {
     /// Name of the graph.
     pub graph: String,
+    /// Release of the kernel.
+    pub kernel: String,
     /// Number of devices.
     pub devices: usize,
     /// Number of processors.
@@ -114,6 +116,8 @@ impl Times {
 /// The steps, and which of them are timed.
 pub struct Timing {
     pub steps: Vec<Step>,
+    /// So many at the beginning load modules.
+    loads: usize,
     timed: BTreeMap<usize, Mode>,
     /// Milliseconds of each phase.
     times: BTreeMap<Mode, Vec<[f64; 6]>>,
@@ -124,8 +128,11 @@ pub struct Timing {
 }
 
 impl Timing {
-    pub fn new(graph: &Graph, plan: &Plan) -> Timing {
-        let mut steps = vec![
+    /// `first` is what comes before all else: modules to load.
+    pub fn new(first: Vec<Step>, graph: &Graph, plan: &Plan) -> Timing {
+        let loads = first.len();
+        let mut steps = first;
+        steps.extend([
             Step::Graph {
                 text: graph.text(false),
             },
@@ -133,7 +140,7 @@ impl Timing {
             set_sleepers(plan.sleepers),
             set_timeout(plan.timeout_ms),
             set_scope(Scope::Async),
-        ];
+        ]);
         let mut timed = BTreeMap::new();
         // The first two rounds teach the kernel how long devices take, and count for nothing.
         for round in 0..plan.rounds + 2 {
@@ -152,6 +159,7 @@ impl Timing {
             }
         }
         let mut timing = Timing {
+            loads,
             steps,
             timed,
             times: BTreeMap::new(),
@@ -207,8 +215,15 @@ impl Timing {
     /// Takes one answer.
     ///
     /// # Errors
-    /// A transition failed, or the kernel's log lacks a phase.
+    /// A module is refused, a transition failed, or the kernel's log lacks a phase.
     pub fn receive(&mut self, answer: &Answer) -> Result<(), LabError> {
+        let is_load = |step: &Step| matches!(step, Step::Load { .. });
+        if answer.step < self.loads
+            && self.steps.get(answer.step).is_some_and(is_load)
+            && answer.text != "loaded"
+        {
+            return Err(LabError::Guest(answer.text.clone()));
+        }
         if let Some(name) = self.kept.get(&answer.step) {
             self.texts.insert(name.clone(), answer.text.clone());
         }
@@ -234,8 +249,8 @@ impl Timing {
         Ok(())
     }
 
-    /// Result of all rounds.
-    pub fn finish(self, name: &str, graph: &Graph, plan: &Plan) -> Times {
+    /// Result of all rounds; of this graph and on this kernel, by name.
+    pub fn finish(self, (name, kernel): (&str, String), graph: &Graph, plan: &Plan) -> Times {
         let times = self.times.into_iter();
         let modes = times.map(|(mode, rounds)| ModeTimes::new(mode, &rounds));
         let total = |down: bool, us: &dyn Fn(usize) -> u64| {
@@ -244,6 +259,7 @@ impl Timing {
         };
         Times {
             graph: name.to_owned(),
+            kernel,
             devices: graph.devices.len(),
             cpus: plan.cpus,
             list_down_ms: total(true, &|phase| graph.sum_us(phase)),
@@ -271,7 +287,7 @@ mod tests {
             cpus: 2,
             traces: false,
         };
-        let timing = Timing::new(&MachineShape::Phone.graph(0), &plan);
+        let timing = Timing::new(Vec::new(), &MachineShape::Phone.graph(0), &plan);
         for mode in Mode::ALL {
             let rounds = timing.timed.values().filter(|timed| **timed == mode);
             assert_eq!(rounds.count(), 8);

@@ -1,7 +1,8 @@
 //! The benchmark of devices' suspend and resume: `make bench-devices` runs it.
 //!
 //! For each graph it runs `dormouse lab devices time`, which times list order, the stock kernel
-//! with all devices async, the threshold's choice and ours in the emulated machine, in turns. The
+//! with all devices async, the threshold's choice and ours in the emulated machine, in turns; on
+//! 6.12 with the series, and on the newest kernel of the distribution with the module. The
 //! simulator of `dormouse devices simulate` then gets the trace of list order and the overhead of
 //! scheduling in that machine, and its prediction is printed beside the measurement.
 
@@ -15,6 +16,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use cases::Case;
 use clap::Parser;
 use dormouse_tests::bench::outcome::{Outcome, ended};
 use dormouse_tests::bench::{date, machine};
@@ -42,29 +44,38 @@ fn main() -> ExitCode {
     ended(bench(&Options::parse()))
 }
 
+fn all() -> impl Iterator<Item = Case> {
+    cases::CASES.iter().flat_map(|case| case.on_kernels())
+}
+
 fn bench(options: &Options) -> Result<(), String> {
     let folder = &options.out;
     let says = |error: std::io::Error| format!("{}: {error}", folder.display());
     fs::create_dir_all(folder).map_err(says)?;
     let kept = folder.join("devices");
     if !options.no_run {
-        for case in cases::CASES {
+        for case in all() {
             case.run(&kept, options.rounds)?;
         }
     }
-    let mut measured = cases::CASES
-        .iter()
+    let mut measured = all()
         .map(|case| case.read(&kept))
         .collect::<Result<Vec<_>, _>>()?;
     let costs = overheads::measured(&measured)?;
     let predictions = predict::all(&mut measured, &costs)?;
     let rows = rows::rows(&measured);
     let rounds = measured[0].times.modes[0].down_ms.len();
+    let mut kernels: Vec<String> = measured
+        .iter()
+        .map(|one| format!("{} ({} devices)", one.times.kernel, one.own_devices))
+        .collect();
+    kernels.sort();
+    kernels.dedup();
     let facts = format!(
-        "{}; medians of {rounds} transitions in each mode; 2 processors; \
-         {} devices of the lab's kernel and of the machine itself are included in all times.",
+        "{}; medians of {rounds} transitions in each mode; 2 processors; kernels, and devices of \
+         each and of the machine itself, which are included in all times: {}.",
         date(),
-        measured[0].own_devices
+        kernels.join(", ")
     );
     let tables = tables::markdown(&facts, &measured, &costs, &predictions, &rows);
     let outcome = Outcome {

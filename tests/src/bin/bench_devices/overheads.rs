@@ -15,7 +15,7 @@ use dormouse_devices::read::trace::read_with_graph;
 use dormouse_devices::simulate::Overheads;
 use dormouse_report::stats::median;
 
-use crate::cases::Measured;
+use crate::cases::{Kernel, Measured};
 
 /// Phases in which the shapes' devices do nothing.
 const EMPTY: [&str; 4] = [
@@ -25,14 +25,14 @@ const EMPTY: [&str; 4] = [
     "resume_early",
 ];
 
-/// By nanoseconds an instruction.
-pub type Costs = BTreeMap<u32, Overheads>;
+/// By nanoseconds an instruction, on each kernel.
+pub type Costs = BTreeMap<(Kernel, u32), Overheads>;
 
 /// Costs on each processor that was measured.
 pub fn measured(all: &[Measured]) -> Result<Costs, String> {
     let quick = all.iter().filter(|measured| measured.case.shape == "quick");
     quick
-        .map(|measured| Ok((measured.case.instruction_ns, of(measured)?)))
+        .map(|measured| Ok((measured.case.processor(), of(measured)?)))
         .collect()
 }
 

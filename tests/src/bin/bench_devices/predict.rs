@@ -6,16 +6,23 @@ use dormouse_devices::simulate::table::{Table, table, variants};
 use dormouse_devices::simulate::{Schedule, Setting};
 use dormouse_lab::devices::{self as lab, LinkKind};
 
-use crate::cases::Measured;
+use crate::cases::{Kernel, Measured};
 use crate::overheads::Costs;
 
-/// Modes of the lab and the simulator's names for them.
-pub const MODES: [(&str, &str); 3] = [("list", "list"), ("async", "async-all"), ("graph", "graph")];
+/// Modes of the lab and the simulator's names for them: stock async starts with leaves since 6.17.
+pub fn modes(kernel: Kernel) -> [(&'static str, &'static str); 3] {
+    let stock = match kernel {
+        Kernel::Series => "async-all",
+        Kernel::Newest => "leaves-first",
+    };
+    [("list", "list"), ("async", stock), ("graph", "graph")]
+}
 
-/// One graph in one of the [`MODES`], both ways together.
+/// One graph in one of the [`modes`], both ways together.
 #[derive(Debug, Clone)]
 pub struct Prediction {
     pub case: String,
+    pub kernel: String,
     pub predicted_ms: f64,
     pub measured_ms: f64,
 }
@@ -39,7 +46,7 @@ pub fn all(measured: &mut [Measured], costs: &Costs) -> Result<Vec<Prediction>, 
             };
             *bound_ms = bound_ms.min(total.bound_ns as f64 / 1e6);
         }
-        for (mode, variant) in MODES {
+        for (mode, variant) in modes(one.case.kernel) {
             let predicted_ns: u64 = table
                 .totals
                 .iter()
@@ -49,6 +56,7 @@ pub fn all(measured: &mut [Measured], costs: &Costs) -> Result<Vec<Prediction>, 
                 .sum();
             all.push(Prediction {
                 case: one.case.name(),
+                kernel: one.times.version(),
                 predicted_ms: predicted_ns as f64 / 1e6,
                 measured_ms: one.times.of(mode)?.sum_median_ms,
             });
@@ -61,7 +69,7 @@ fn simulated(measured: &Measured, costs: &Costs) -> Result<Table, String> {
     let mut setting = Setting::new(Schedule::List, measured.times.cpus as usize);
     setting.one_clock = true;
     setting.overheads = *costs
-        .get(&measured.case.instruction_ns)
+        .get(&measured.case.processor())
         .ok_or("the quick shape was not measured on this processor")?;
     let mut recording = recording(measured)?;
     recording.overheads = Some(setting.overheads);

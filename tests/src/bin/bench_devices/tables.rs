@@ -5,16 +5,19 @@ use std::fmt::Write;
 use dormouse_tests::bench::short;
 use serde_json::Value;
 
-use crate::cases::Measured;
+use crate::cases::{Kernel, Measured};
 use crate::overheads::Costs;
-use crate::predict::{MODES, Prediction};
+use crate::predict::Prediction;
 
+/// Modes in their order; each name but that of list order has the kernel's version behind it.
 const MODE_NAMES: [(&str, &str); 4] = [
     ("list", "list order"),
-    ("async", "stock async of 6.12"),
+    ("async", "stock async"),
     ("threshold", "threshold"),
     ("graph", "**ours**"),
 ];
+/// Predictions of one case.
+const PREDICTED: usize = 3;
 /// Of a transition, that go through all devices.
 const PHASES: f64 = 6.0;
 /// The simulator's goal.
@@ -36,11 +39,11 @@ pub fn markdown(
 }
 
 fn modes(text: &mut String, all: &[Measured], costs: &Costs) {
-    text.push_str("| graph | devices | mode | suspend, ms | resume, ms | sum, ms | of list order | of the lower bound | of that and handling |\n|---|---|---|---|---|---|---|---|---|\n");
+    text.push_str("| graph | devices | kernel | mode | suspend, ms | resume, ms | sum, ms | of list order | of the lower bound | of that and handling |\n|---|---|---|---|---|---|---|---|---|---|\n");
     for measured in all {
         let times = &measured.times;
         let nodes = (times.devices + measured.own_devices) as f64 * PHASES;
-        let per_device_ns = costs.get(&measured.case.instruction_ns);
+        let per_device_ns = costs.get(&measured.case.processor());
         let handling_ms =
             per_device_ns.map_or(f64::NAN, |costs| costs.per_device_ns as f64) * nodes / 1e6;
         let list_ms = times.of("list").map_or(f64::NAN, |list| list.sum_median_ms);
@@ -48,9 +51,10 @@ fn modes(text: &mut String, all: &[Measured], costs: &Costs) {
             let Ok(mode) = times.of(mode) else { continue };
             let _ = writeln!(
                 text,
-                "| {} | {} | {name} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} |",
+                "| {} | {} | {} | {name} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} |",
                 measured.case.name(),
                 times.devices,
+                times.version(),
                 mode.down_median_ms,
                 mode.up_median_ms,
                 mode.sum_median_ms,
@@ -61,7 +65,7 @@ fn modes(text: &mut String, all: &[Measured], costs: &Costs) {
         }
         let _ = writeln!(
             text,
-            "| | | lower bound | {:.2} | {:.2} | {:.2} | {:.2} | 1 | |",
+            "| | | | lower bound | {:.2} | {:.2} | {:.2} | {:.2} | 1 | |",
             times.bound_down_ms,
             times.bound_up_ms,
             times.bound_ms(),
@@ -75,16 +79,9 @@ fn goals(text: &mut String, rows: &[Value], predictions: &[Prediction]) {
     text.push_str("| goal | case | value | |\n|---|---|---|---|\n");
     for row in rows.iter().filter(|row| row["goal"].is_string()) {
         let word = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
-        let is_bound = row["peer"].is_null();
-        let value = if is_bound {
-            &row["ours"]
-        } else {
-            &row["ratio"]
-        };
-        let what = if is_bound {
-            "ours to lower bound"
-        } else {
-            "list order to ours"
+        let (value, what) = match row["peer_name"].as_str() {
+            None => (&row["ours"], "ours to lower bound".to_owned()),
+            Some(peer) => (&row["ratio"], format!("{peer} to ours")),
         };
         let met = if row["met"] == true { "met" } else { "missed" };
         let _ = writeln!(
@@ -113,17 +110,19 @@ fn goals(text: &mut String, rows: &[Value], predictions: &[Prediction]) {
 fn empty_phases(text: &mut String, all: &[Measured]) {
     text.push_str("Phases in which no device has work (`suspend_late`, `suspend_noirq`, `resume_noirq`, `resume_early` together), ms:\n\n");
     text.push_str(
-        "| graph | list order | stock async of 6.12 | threshold | ours |\n|---|---|---|---|---|\n",
+        "| graph | kernel | list order | stock async | threshold | ours |\n|---|---|---|---|---|---|\n",
     );
     for measured in all.iter().filter(|one| one.case.shape != "random") {
-        let mut line = format!("| {} |", measured.case.name());
+        let (name, kernel) = (measured.case.name(), measured.times.version());
+        let mut line = format!("| {name} | {kernel} |");
         for (mode, _) in MODE_NAMES {
-            let ms = measured.times.of(mode).map_or(f64::NAN, |times| {
-                let phases = times.phases_ms.iter();
-                let empty =
-                    phases.filter(|(name, _)| !["suspend", "resume"].contains(&name.as_str()));
-                empty.map(|(_, ms)| ms).sum()
-            });
+            let Ok(times) = measured.times.of(mode) else {
+                line.push_str(" |");
+                continue;
+            };
+            let phases = times.phases_ms.iter();
+            let empty = phases.filter(|(name, _)| !["suspend", "resume"].contains(&name.as_str()));
+            let ms: f64 = empty.map(|(_, ms)| ms).sum();
             let _ = write!(line, " {ms:.2} |");
         }
         let _ = writeln!(text, "{line}");
@@ -135,9 +134,9 @@ fn simulated(text: &mut String, costs: &Costs, predictions: &[Prediction]) {
     text.push_str(
         "Simulated from the trace of list order, suspend and resume together, and the error:\n\n",
     );
-    text.push_str("| graph | list order: simulated, ms | error | all async | error | ours | error |\n|---|---|---|---|---|---|---|\n");
-    for of_case in predictions.chunks(MODES.len()) {
-        let mut line = format!("| {} |", of_case[0].case);
+    text.push_str("| graph | kernel | list order: simulated, ms | error | stock async | error | ours | error |\n|---|---|---|---|---|---|---|---|\n");
+    for of_case in predictions.chunks(PREDICTED) {
+        let mut line = format!("| {} | {} |", of_case[0].case, of_case[0].kernel);
         for prediction in of_case {
             let _ = write!(
                 line,
@@ -148,10 +147,14 @@ fn simulated(text: &mut String, costs: &Costs, predictions: &[Prediction]) {
         }
         let _ = writeln!(text, "{line}");
     }
-    for (ns, costs) in costs {
+    for ((kernel, ns), costs) in costs {
+        let kernel = match kernel {
+            Kernel::Series => "the lab's kernel",
+            Kernel::Newest => "the newest kernel",
+        };
         let _ = writeln!(
             text,
-            "\nWith {ns} ns an instruction: {} ns for a device, {} ns for a work item, {} ns from \
+            "\nOn {kernel} with {ns} ns an instruction: {} ns for a device, {} ns for a work item, {} ns from \
              a wakeup until an idle processor runs the thread; tracing adds {} ns to a callback.",
             costs.per_device_ns, costs.queue_ns, costs.latency_ns, costs.trace_ns
         );
