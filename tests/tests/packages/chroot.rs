@@ -96,6 +96,20 @@ impl Drop for Chroot {
     }
 }
 
+/// On stock firmware the boot's initial RAM disk gives the memory back.
+fn wakes_from_the_initial_ram_disk(chroot: &Chroot, kernel: &str) {
+    chroot.run(&format!("update-initramfs -c -k {kernel} -b /tmp"));
+    let listed = chroot.run(&format!("lsinitramfs /tmp/initrd.img-{kernel}"));
+    for file in [
+        "usr/bin/dormouse".to_owned(),
+        "scripts/init-premount/dormouse".to_owned(),
+        format!("usr/lib/modules/{kernel}/kernel/drivers/dax/hmem/dax_hmem.ko"),
+    ] {
+        let is_there = listed.lines().any(|line| line.starts_with(&file));
+        assert!(is_there, "{file} is not in the initial RAM disk\n{listed}");
+    }
+}
+
 #[test]
 #[ignore = "make test-packages: it needs root and the packages"]
 fn packages_install_upgrade_and_purge_without_a_trace() {
@@ -121,6 +135,7 @@ fn packages_install_upgrade_and_purge_without_a_trace() {
         let magic = chroot.run(&format!("modinfo -k {kernel} -F vermagic {module}"));
         assert!(magic.starts_with(&kernel), "{magic}");
     }
+    wakes_from_the_initial_ram_disk(&chroot, &kernel);
     let enabled = "find /etc/systemd/system -name '*dormouse*' -o -lname '*dormouse*'";
     assert_eq!(chroot.run(enabled), "", "no unit is enabled");
     chroot.run("systemctl preset dormouse-suspend.service dormouse-home.service");
