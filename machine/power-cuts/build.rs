@@ -10,6 +10,7 @@ const IMAGE: &[&str] = &[
     "header",
     "geometry",
     "check",
+    "snapshot",
     "plan",
     "user_pages",
     "copy",
@@ -33,7 +34,12 @@ fn main() {
                 .iter()
                 .map(|name| format!("../firmware/driver/{name}.c")),
         )
-        .files(["c/hooks.c", "c/firmware.c", "c/kernel.c"])
+        .files([
+            "c/hooks.c",
+            "c/firmware.c",
+            "c/kernel.c",
+            "c/snapshot_way.c",
+        ])
         .include("c")
         .include("c/coreboot")
         .include("../image/include")

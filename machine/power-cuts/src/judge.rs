@@ -70,6 +70,10 @@ pub(crate) fn expected(header: Option<&sys::dormouse_header>) -> Expected {
     };
     match header.state {
         sys::DORMOUSE_STATE_EMPTY => Expected::Cold(sys::DORMOUSE_E_NO_IMAGE),
+        // `dormouse wake` sees nothing to wake there, and says no more.
+        sys::DORMOUSE_STATE_CONSUMED if header.kind == sys::DORMOUSE_KIND_SNAPSHOT => {
+            Expected::Cold(sys::DORMOUSE_E_NO_IMAGE)
+        }
         sys::DORMOUSE_STATE_CONSUMED => Expected::Cold(sys::DORMOUSE_E_CONSUMED),
         sys::DORMOUSE_STATE_SUSPENDED | sys::DORMOUSE_STATE_RESTORING => {
             if header.restore_attempts >= sys::DORMOUSE_MAX_RESTORE_ATTEMPTS {

@@ -24,4 +24,4 @@ mod sys;
 pub use judge::{Expected, Found, Wrong, judge};
 pub use life::{LifeShape, live};
 pub use machine::{Cut, End, Machine, Mutation, Step, Tracked};
-pub use memory::{Content, Method, Shape};
+pub use memory::{Content, Method, Shape, Way};

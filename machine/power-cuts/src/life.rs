@@ -4,7 +4,7 @@ use dormouse_medium::{Contents, Random};
 
 use crate::judge::{Expected, Found, Wrong, expected, judge};
 use crate::machine::{End, Machine, Tracked};
-use crate::memory::{Content, Shape};
+use crate::memory::{Content, Shape, Way};
 
 /// How large and how long.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,8 @@ pub struct LifeShape {
     pub pages: u64,
     /// Power cycles.
     pub cycles: u64,
+    /// How the machine sleeps.
+    pub way: Way,
 }
 
 /// What a life went through.
@@ -32,7 +34,7 @@ pub struct Lived {
 /// The cycle, and what must never happen.
 pub fn live(seed: u64, shape: LifeShape) -> Result<Lived, (u64, Wrong)> {
     let mut random = Random::new(seed);
-    let mut machine = Machine::new(Shape::random(&mut random, shape.pages));
+    let mut machine = Machine::new(Shape::random(&mut random, shape.pages).by(shape.way));
     let mut device = Contents::default();
     let mut lived = Lived::default();
     let mut allowed = vec![Expected::AnyCold];

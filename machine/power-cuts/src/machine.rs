@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use dormouse_medium::{Contents, LINE_BYTES, Medium};
 
-use crate::memory::{CXL_BASE, CXL_BYTES, Content, Memory, PAGE, Shape};
+use crate::memory::{BLOCK_WORDS, CXL_BASE, CXL_BYTES, Content, Memory, PAGE, Shape, Way};
 use crate::sys;
 
 /// How a part of a machine's life ended.
@@ -125,8 +125,16 @@ impl Machine {
         self.shape.method.select();
         let wake_vector = (self.shape.wake_page() * PAGE) as u32 + 0x20;
         // SAFETY: copies the geometry; the C side is this thread's while self lives.
-        unsafe { sys::sim_board(&self.shape.geometry(), wake_vector) };
-        self.run(sys::sim_power_on)
+        unsafe {
+            sys::sim_board(&self.shape.geometry(), wake_vector);
+            sys::sim_snapshot_board(&self.shape.geometry());
+        }
+        let (dram, cxl) = self.shape.marks();
+        self.request(&dram, &cxl);
+        match self.shape.way {
+            Way::Firmware => self.run(sys::sim_power_on),
+            Way::Snapshot => self.run(sys::sim_snapshot_power_on),
+        }
     }
 
     /// The header that counts on a device.
@@ -158,9 +166,22 @@ impl Machine {
     /// Goes to sleep.
     pub fn sleep(&mut self) -> End {
         let (dram, cxl) = self.shape.marks();
-        // SAFETY: both bitmaps outlive the run, and have the bits of the geometry.
-        unsafe { sys::sim_request(CXL_BASE, dram.as_ptr(), cxl.as_ptr(), self.shape.user_check) };
-        self.run(sys::sim_sleep)
+        self.request(&dram, &cxl);
+        match self.shape.way {
+            Way::Firmware => self.run(sys::sim_sleep),
+            Way::Snapshot => self.run(sys::sim_snapshot_sleep),
+        }
+    }
+
+    /// The pages in use; the caller keeps both bitmaps until the run is over.
+    fn request(&self, dram: &[u64], cxl: &[u64]) {
+        let check = self.shape.user_check;
+        // SAFETY: both bitmaps outlive the run, and have the bits of the geometry; the second block's
+        // words are the node's.
+        unsafe {
+            sys::sim_request(CXL_BASE, dram.as_ptr(), cxl.as_ptr(), check);
+            sys::sim_snapshot_request(dram.as_ptr(), cxl[BLOCK_WORDS..].as_ptr(), check);
+        }
     }
 
     fn run(&mut self, part: unsafe extern "C" fn()) -> End {

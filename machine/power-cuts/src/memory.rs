@@ -10,6 +10,8 @@ const PAGE_WORDS: usize = 512;
 pub(crate) const CXL_BASE: u64 = 4 << 30;
 const BLOCK: u64 = 128 << 20;
 /// One block for the image's own parts and saved pages, one for Linux.
+/// Words of a bitmap of a block.
+pub(crate) const BLOCK_WORDS: usize = (BLOCK / PAGE / 64) as usize;
 pub(crate) const CXL_BYTES: u64 = 2 * BLOCK;
 /// The lowest address that a program may map; below 1 MiB for the wake vector.
 const LOW_DRAM: u64 = 0x1_0000;
@@ -46,6 +48,15 @@ impl Method {
     }
 }
 
+/// A way to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Firmware saves pages into one window.
+    Firmware,
+    /// The kernel's snapshot goes to a head; the node beside it keeps the user pages.
+    Snapshot,
+}
+
 /// What a machine is made of and what sleeps; page numbers and counts.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -59,6 +70,8 @@ pub struct Shape {
     pub user_check: u32,
     /// How the library stores.
     pub method: Method,
+    /// How it sleeps.
+    pub way: Way,
 }
 
 impl Shape {
@@ -72,7 +85,13 @@ impl Shape {
             user: vec![user + 2, user + 3, user + 70],
             user_check: sys::DORMOUSE_USER_CHECK_ALL,
             method,
+            way: Way::Firmware,
         }
+    }
+
+    /// The same, sleeping the other way.
+    pub fn by(self, way: Way) -> Self {
+        Self { way, ..self }
     }
 
     /// Up to `pages` pages, in runs of random lengths.
@@ -98,6 +117,7 @@ impl Shape {
             user,
             user_check: random.below(u64::from(sys::DORMOUSE_USER_CHECK_COUNT)) as u32,
             method: Method::ALL[random.below(3) as usize],
+            way: Way::Firmware,
         }
     }
 
@@ -113,7 +133,11 @@ impl Shape {
     pub(crate) fn geometry(&self) -> sys::dormouse_geometry {
         let mut geometry = sys::dormouse_geometry {
             cxl_base: CXL_BASE,
-            cxl_bytes: CXL_BYTES,
+            // The head alone is a window of its own.
+            cxl_bytes: match self.way {
+                Way::Firmware => CXL_BYTES,
+                Way::Snapshot => BLOCK,
+            },
             reserved_bytes: BLOCK,
             device_serial: 7,
             range_count: 2,

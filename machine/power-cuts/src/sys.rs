@@ -16,5 +16,9 @@ unsafe extern "C" {
     pub fn sim_power_on();
     pub fn sim_sleep();
     pub fn sim_board(geometry: *const dormouse_geometry, wake_vector: u32);
+    pub fn sim_snapshot_power_on();
+    pub fn sim_snapshot_sleep();
+    pub fn sim_snapshot_board(geometry: *const dormouse_geometry);
+    pub fn sim_snapshot_request(dram: *const u64, node: *const u64, user_check: u32);
     pub fn sim_request(cxl_base: u64, dram: *const u64, cxl: *const u64, user_check: u32);
 }

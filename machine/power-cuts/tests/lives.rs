@@ -1,7 +1,7 @@
 //! Random lives of random machines: sleeps and wakes, cut in any step, many cuts in a row.
 
 use dormouse_medium::Contents;
-use dormouse_power_cuts::{End, LifeShape, Machine, Method, Shape, Tracked, live};
+use dormouse_power_cuts::{End, LifeShape, Machine, Method, Shape, Tracked, Way, live};
 
 fn live_all(seeds: std::ops::Range<u64>, shape: LifeShape) {
     let (mut resumed, mut cold, mut cut) = (0, 0, 0);
@@ -28,6 +28,19 @@ fn a_life_of_sleeps_and_power_cuts_never_resumes_wrongly() {
         LifeShape {
             pages: 60,
             cycles: 20,
+            way: Way::Firmware,
+        },
+    );
+}
+
+#[test]
+fn a_life_of_sleeps_by_the_kernel_s_snapshot_never_resumes_wrongly() {
+    live_all(
+        0..40,
+        LifeShape {
+            pages: 60,
+            cycles: 20,
+            way: Way::Snapshot,
         },
     );
 }
@@ -37,9 +50,10 @@ fn a_life_of_sleeps_and_power_cuts_never_resumes_wrongly() {
 #[ignore = "make test-full: 300 lives of up to 1,200 pages, minutes; the quick test has 40 of up to 60"]
 fn long_lives_of_large_machines_never_resume_wrongly() {
     let first = std::env::var("DORMOUSE_SEED").map_or(1000, |seed| seed.parse().expect("a number"));
-    for shape in [(400, 40), (1200, 20)] {
-        let (pages, cycles) = shape;
-        live_all(first..first + 150, LifeShape { pages, cycles });
+    for (pages, cycles) in [(400, 40), (1200, 20)] {
+        for way in [Way::Firmware, Way::Snapshot] {
+            live_all(first..first + 150, LifeShape { pages, cycles, way });
+        }
     }
 }
 
@@ -63,6 +77,17 @@ fn a_restore_that_never_ends_is_tried_eight_times() {
     }
     assert_eq!(machine.power_on(&device, None), End::Returned);
     assert_eq!(machine.cold_boot_reason(), Some("attempts"));
+}
+
+#[test]
+fn a_machine_that_resumed_by_the_kernel_s_snapshot_resumes_only_once() {
+    let mut machine = Machine::new(Shape::small(Method::Movdir64b).by(Way::Snapshot));
+    let device = slept(&mut machine);
+    let woken = machine.power_on(&device, Some(Tracked::until(usize::MAX)));
+    assert_eq!(woken, End::Resumed);
+    let device = machine.take_record().durable().clone();
+    assert_eq!(machine.power_on(&device, None), End::Returned);
+    assert_eq!(machine.cold_boot_reason(), Some("no-image"));
 }
 
 #[test]
