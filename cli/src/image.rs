@@ -145,6 +145,7 @@ fn describe(file: &Path, inspection: &Inspection) -> String {
 fn describe_header(header: &HeaderView, row: &mut impl FnMut(&str, String)) {
     row("version", header.version.to_string());
     row("made by", header.kind.to_string());
+    row("sealed", sealed(header));
     row("state", header.state.to_string());
     let reason = if header.last_reason.is_ok() {
         String::new()
@@ -194,6 +195,24 @@ fn describe_header(header: &HeaderView, row: &mut impl FnMut(&str, String)) {
             row(&format!("phase {}", phase.name), duration(duration_ns));
         }
     }
+}
+
+/// Whether the kernel's part is encrypted, and by what.
+fn sealed(header: &HeaderView) -> String {
+    let Some(seal) = &header.seal else {
+        return "no: in plain text, and its digests keep nobody from changing it".to_owned();
+    };
+    let source = match seal.key_source {
+        1 => "a passphrase",
+        2 => "a key file",
+        3 => "the TPM",
+        _ => "an unknown source",
+    };
+    let counter = match seal.counter {
+        0 => "no counter against an older image".to_owned(),
+        count => format!("counter {count}"),
+    };
+    format!("AES-256-GCM, the key from {source}; {counter}")
 }
 
 /// The source of the statement that the device keeps its contents without power.

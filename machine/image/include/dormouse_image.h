@@ -25,7 +25,8 @@
  *   base + 0                header copies        user space
  *        + 12 KiB           node bitmap          user space   1 = occupied
  *        + …                digests of user pages  user space
- *        + data_offset      snapshot             user space
+ *        + data_offset      snapshot             user space   cipher text where sealed
+ *        + …                tags of its chunks   user space   where sealed
  *        + cxl_bytes        end of the head
  *   node                    user pages           Linux
  *
@@ -67,10 +68,15 @@ typedef uint64_t dm_u64;
 /* A restore that never ends must not repeat for ever. */
 #define DORMOUSE_MAX_RESTORE_ATTEMPTS	8
 /*
- * Features, bits of `flags`. None is supported: an image that has one is refused. The
- * bit of authenticated encryption is taken, so that no other feature gets it.
+ * Features, bits of `flags`; an image with another one is refused. Encrypted: the kernel's
+ * snapshot is cipher text, and `encryption` authenticates the rest. Only
+ * DORMOUSE_KIND_SNAPSHOT may have it: firmware has no key.
  */
 #define DORMOUSE_FLAG_ENCRYPTED		1U
+/* `algorithm`: AES-256-GCM over chunks of this size, each with a tag in the table of tags. */
+#define DORMOUSE_ALGORITHM_AES_256_GCM	1U
+#define DORMOUSE_SEAL_CHUNK_BYTES	(256ULL << 10)
+#define DORMOUSE_SEAL_TAG_BYTES		16ULL
 /* More usable RAM ranges than any firmware map that we know. */
 #define DORMOUSE_MAX_RANGES		64
 
@@ -137,6 +143,11 @@ enum dormouse_reason {
 	DORMOUSE_E_KERNEL = 31,		/* another kernel than the one that sleeps */
 	DORMOUSE_E_NODE_IN_USE = 32,	/* Linux uses the memory of the user pages */
 	DORMOUSE_E_RESTORE = 33,	/* the kernel did not take its snapshot (detail: errno) */
+	DORMOUSE_E_NOT_SEALED = 34,	/* the machine takes sealed images only */
+	DORMOUSE_E_KEY = 35,		/* the key of a sealed image is not to be had */
+	DORMOUSE_E_WRONG_KEY = 36,	/* the key is another one */
+	DORMOUSE_E_SEAL = 37,		/* changed since it was sealed (detail: chunk) */
+	DORMOUSE_E_OLDER = 38,		/* not the last one of this machine (detail: its counter) */
 	DORMOUSE_REASON_COUNT
 };
 
@@ -179,17 +190,17 @@ struct dormouse_interval {
 };
 
 /*
- * Room for authenticated encryption of all that is left on the device; all zero, or the image is
- * refused. docs/explanation/threat-model.md describes what a version that fills it must do.
+ * Authenticated encryption of an image with DORMOUSE_FLAG_ENCRYPTED; all zero in others. The crate
+ * machine/seal makes and checks it; here only its place and what must be zero is judged.
  */
 struct dormouse_encryption {
 	dm_u32 algorithm;
 	dm_u32 key_source;		/* holder of the key */
 	dm_u8 key_id[32];		/* names it, and is no part of it */
-	dm_u8 nonce[32];
-	dm_u8 tag[64];			/* over the header, the bitmaps and the table of tags */
+	dm_u8 nonce[32];		/* random, of this image alone */
+	dm_u8 tag[64];			/* over header, bitmap, digests, table of tags; 32 bytes */
 	dm_u64 counter;			/* monotonic, against an older image of the same device */
-	dm_u64 tag_table_offset;	/* tags of single pages */
+	dm_u64 tag_table_offset;	/* right behind the snapshot: a tag for each chunk */
 	dm_u64 tag_table_bytes;
 };
 
@@ -210,7 +221,7 @@ struct dormouse_header {
 	dm_u32 header_bytes;		/* DORMOUSE_HEADER_BYTES */
 	dm_u64 generation;		/* the valid copy with the larger one counts */
 	dm_u32 state;			/* enum dormouse_state */
-	dm_u32 flags;			/* features; none is supported: must be 0 */
+	dm_u32 flags;			/* features: DORMOUSE_FLAG_ENCRYPTED or 0 */
 
 	/* Geometry: written by firmware, compared with its own before every use. */
 	dm_u64 cxl_base;		/* physical address */
@@ -408,6 +419,8 @@ struct dormouse_snapshot_facts {
 enum dormouse_reason dormouse_snapshot_init(struct dormouse_header *header,
 					    const struct dormouse_snapshot_facts *facts,
 					    const struct dormouse_header *previous);
+/* Bytes of the table of tags for a sealed snapshot of so many bytes. */
+dm_u64 dormouse_tag_table_bytes(dm_u64 bytes);
 /*
  * As dormouse_image_check, with the head as `window`, at least data_offset bytes of it
  * readable. Reads neither the snapshot nor user pages.

@@ -58,6 +58,21 @@ pub struct SnapshotView {
     pub node_present_pages: u64,
 }
 
+/// How a sealed image was sealed.
+#[derive(Clone, Debug, Serialize)]
+pub struct SealView {
+    /// 1: AES-256-GCM in chunks.
+    pub algorithm: u32,
+    /// What held the key: 1 a passphrase, 2 a key file, 3 the TPM.
+    pub key_source: u32,
+    /// The monotonic counter when it was made; 0 where there is none.
+    pub counter: u64,
+    /// Offset of the table of tags, in bytes from the head.
+    pub tag_table_offset: u64,
+    /// Bytes of that table.
+    pub tag_table_bytes: u64,
+}
+
 /// Every field of a header, in its order. Digests and serials are hexadecimal in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct HeaderView {
@@ -69,7 +84,7 @@ pub struct HeaderView {
     pub generation: u64,
     /// State of the image.
     pub state: State,
-    /// Features; none is supported.
+    /// Features: 1 where the image is sealed.
     pub flags: u32,
     /// Physical address of the CXL window.
     pub cxl_base: u64,
@@ -149,6 +164,8 @@ pub struct HeaderView {
     pub user_pages: u64,
     /// None unless the kind is `snapshot`.
     pub snapshot: Option<SnapshotView>,
+    /// None unless the image is sealed.
+    pub seal: Option<SealView>,
     /// XXH64 of the header.
     #[serde(serialize_with = "as_hex")]
     pub header_digest: u64,
@@ -217,6 +234,13 @@ impl From<&Header> for HeaderView {
                 node_bytes: header.snapshot.node_bytes,
                 present_pages: header.snapshot.present_pages,
                 node_present_pages: header.snapshot.node_present_pages,
+            }),
+            seal: crate::snapshot::is_sealed(header).then_some(SealView {
+                algorithm: header.encryption.algorithm,
+                key_source: header.encryption.key_source,
+                counter: header.encryption.counter,
+                tag_table_offset: header.encryption.tag_table_offset,
+                tag_table_bytes: header.encryption.tag_table_bytes,
             }),
             header_digest: header.header_digest,
         }

@@ -33,7 +33,9 @@ pub mod user_pages;
 mod verify;
 
 pub use check::Refusal;
-pub use inspect::{CopyView, HeaderView, Inspection, MailboxView, PhaseView, SnapshotView};
+pub use inspect::{
+    CopyView, HeaderView, Inspection, MailboxView, PhaseView, SealView, SnapshotView,
+};
 pub use names::{ImageKind, Outcome, Persistence, Reason, State, UserCheck, phase_name};
 pub use source::{OpenError, SleepImage};
 pub use verify::{Verified, VerifyError};

@@ -84,6 +84,16 @@ impl Reason {
     pub const NODE_IN_USE: Self = Self(sys::DORMOUSE_E_NODE_IN_USE);
     /// The kernel did not take its snapshot; the detail is its errno.
     pub const RESTORE: Self = Self(sys::DORMOUSE_E_RESTORE);
+    /// The machine takes sealed images only, and this one is not sealed.
+    pub const NOT_SEALED: Self = Self(sys::DORMOUSE_E_NOT_SEALED);
+    /// The key of a sealed image is not to be had.
+    pub const KEY: Self = Self(sys::DORMOUSE_E_KEY);
+    /// The image is sealed with another key.
+    pub const WRONG_KEY: Self = Self(sys::DORMOUSE_E_WRONG_KEY);
+    /// The image was changed after it was sealed.
+    pub const SEAL: Self = Self(sys::DORMOUSE_E_SEAL);
+    /// The image is not the last one of this machine.
+    pub const OLDER: Self = Self(sys::DORMOUSE_E_OLDER);
     /// No source states that the device keeps its contents.
     pub const VOLATILE: Self = Self(sys::DORMOUSE_E_VOLATILE);
     /// A user page changed during the sleep.

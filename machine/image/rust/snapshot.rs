@@ -159,6 +159,17 @@ impl<'a> Mapped<'a> {
     }
 }
 
+/// Whether the snapshot is cipher text.
+pub fn is_sealed(header: &Header) -> bool {
+    header.flags & sys::DORMOUSE_FLAG_ENCRYPTED != 0
+}
+
+/// Bytes of the table of tags for a sealed snapshot of so many bytes.
+pub fn tag_table_bytes(bytes: u64) -> u64 {
+    // SAFETY: takes any number.
+    unsafe { sys::dormouse_tag_table_bytes(bytes) }
+}
+
 /// The number of groups whose pages `bytes` hold, and their size.
 pub const fn group_bytes() -> usize {
     GROUP_BYTES

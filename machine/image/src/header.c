@@ -34,12 +34,27 @@ static int is_zero(const void *room, dm_u64 bytes)
 	return !any;
 }
 
+#define USED_TAG_BYTES 32
+
+/* Bytes of the record that this version does not use are 0. */
+static int is_known_encryption(const struct dormouse_header *header)
+{
+	const struct dormouse_encryption *record = &header->encryption;
+
+	if (header->flags == 0)
+		return is_zero(record, sizeof(*record));
+	return header->flags == DORMOUSE_FLAG_ENCRYPTED &&
+	       header->kind == DORMOUSE_KIND_SNAPSHOT &&
+	       record->algorithm == DORMOUSE_ALGORITHM_AES_256_GCM &&
+	       is_zero(record->tag + USED_TAG_BYTES, sizeof(record->tag) - USED_TAG_BYTES);
+}
+
 enum dormouse_reason dm_header_features(const struct dormouse_header *header)
 {
-	if (header->flags || header->user_check >= DORMOUSE_USER_CHECK_COUNT ||
+	if (header->user_check >= DORMOUSE_USER_CHECK_COUNT ||
 	    header->kind >= DORMOUSE_KIND_COUNT)
 		return DORMOUSE_E_FLAGS;
-	if (!is_zero(&header->encryption, sizeof(header->encryption)))
+	if (!is_known_encryption(header))
 		return DORMOUSE_E_FLAGS;
 	if (header->kind == DORMOUSE_KIND_SNAPSHOT ?
 	    !is_zero(header->snapshot.room, sizeof(header->snapshot.room)) :

@@ -49,6 +49,15 @@ static enum dormouse_reason lay_out(const struct dormouse_snapshot_facts *facts,
 	return layout->data_offset < facts->geometry.cxl_bytes ? DORMOUSE_OK : DORMOUSE_E_LAYOUT;
 }
 
+dm_u64 dormouse_tag_table_bytes(dm_u64 bytes)
+{
+	const dm_u64 whole = bytes / DORMOUSE_SEAL_CHUNK_BYTES;
+	const dm_u64 chunks = whole + (bytes % DORMOUSE_SEAL_CHUNK_BYTES != 0);
+
+	/* Nothing is one empty chunk: its tag is what authenticates that. */
+	return (chunks ? chunks : 1) * DORMOUSE_SEAL_TAG_BYTES;
+}
+
 enum dormouse_reason dormouse_snapshot_init(struct dormouse_header *header,
 					    const struct dormouse_snapshot_facts *facts,
 					    const struct dormouse_header *previous)
@@ -74,10 +83,29 @@ enum dormouse_reason dormouse_snapshot_init(struct dormouse_header *header,
 	return DORMOUSE_OK;
 }
 
+/* The table of tags follows the snapshot, which was found to lie inside. */
+static enum dormouse_reason check_tag_table(const struct dormouse_header *header, dm_u64 *detail)
+{
+	const struct dormouse_encryption *record = &header->encryption;
+	const dm_u64 bytes = header->saved_pages << DORMOUSE_PAGE_SHIFT;
+	const dm_u64 offset = header->data_offset + bytes;
+
+	if (!(header->flags & DORMOUSE_FLAG_ENCRYPTED))
+		return DORMOUSE_OK;
+	*detail = record->tag_table_offset;
+	if (record->tag_table_offset != offset ||
+	    record->tag_table_bytes != dormouse_tag_table_bytes(bytes))
+		return DORMOUSE_E_LAYOUT;
+	if (record->tag_table_bytes > header->cxl_bytes - offset)
+		return DORMOUSE_E_NO_SPACE;
+	return DORMOUSE_OK;
+}
+
 static enum dormouse_reason check_layout(const struct dormouse_header *header,
 					 const struct dormouse_snapshot_facts *facts,
 					 dm_u64 *detail)
 {
+	enum dormouse_reason reason;
 	struct layout own;
 
 	if (lay_out(facts, &own) != DORMOUSE_OK)
@@ -97,6 +125,9 @@ static enum dormouse_reason check_layout(const struct dormouse_header *header,
 	if (header->saved_pages >
 	    (header->cxl_bytes - header->data_offset) >> DORMOUSE_PAGE_SHIFT)
 		return DORMOUSE_E_NO_SPACE;
+	reason = check_tag_table(header, detail);
+	if (reason != DORMOUSE_OK)
+		return reason;
 	*detail = 0;
 	return DORMOUSE_OK;
 }

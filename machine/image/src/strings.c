@@ -96,6 +96,12 @@ static const struct {
 	[DORMOUSE_E_NODE_IN_USE] = { "node-in-use",
 		"Linux uses the memory in which the programs' pages lie" },
 	[DORMOUSE_E_RESTORE] = { "restore", "the kernel did not take its snapshot back" },
+	[DORMOUSE_E_NOT_SEALED] = { "not-sealed",
+		"the image is not sealed, and this machine takes no other" },
+	[DORMOUSE_E_KEY] = { "key", "the key that the image is sealed with is not to be had" },
+	[DORMOUSE_E_WRONG_KEY] = { "wrong-key", "the image is sealed with another key" },
+	[DORMOUSE_E_SEAL] = { "seal", "the image was changed after it was sealed" },
+	[DORMOUSE_E_OLDER] = { "older", "the image is not the last one of this machine" },
 };
 
 static const char unknown[] = "unknown";

@@ -289,7 +289,7 @@ fn every_reason_has_a_name_and_a_sentence_of_its_own() {
     names.dedup();
     texts.dedup();
     assert_eq!((names.len(), texts.len()), (count, count));
-    assert_eq!(count, 34);
+    assert_eq!(count, 39);
     assert_eq!(Reason(4000).name(), "unknown");
 }
 

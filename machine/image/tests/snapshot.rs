@@ -173,6 +173,67 @@ fn each_corrupted_field_of_a_snapshot_s_header_is_refused_by_name() {
 }
 
 #[test]
+fn a_sealed_header_is_accepted_with_the_one_place_of_its_tags_and_refused_with_any_other() {
+    use dormouse_image::snapshot::tag_table_bytes;
+    use dormouse_image::sys::{DORMOUSE_ALGORITHM_AES_256_GCM, DORMOUSE_FLAG_ENCRYPTED};
+
+    let asleep = asleep();
+    let sealed = || {
+        let mut header = asleep.header.clone();
+        header.flags = DORMOUSE_FLAG_ENCRYPTED;
+        let record = &mut header.encryption;
+        record.algorithm = DORMOUSE_ALGORITHM_AES_256_GCM;
+        let bytes = header.saved_pages * PAGE_BYTES;
+        record.tag_table_offset = header.data_offset + bytes;
+        record.tag_table_bytes = tag_table_bytes(bytes);
+        header
+    };
+    let judge = |mut header: Box<Header>| {
+        seal(&mut header);
+        asleep.check(&header, &facts())
+    };
+    assert_eq!(judge(sealed()), Reason::OK);
+    #[rustfmt::skip]
+    let rows: &[(&str, Corrupt, Reason)] = &[
+        ("no flag", |h| h.flags = 0, Reason::FLAGS),
+        ("another flag", |h| h.flags |= 2, Reason::FLAGS),
+        ("firmware's kind", |h| h.kind = 0, Reason::FLAGS),
+        ("algorithm", |h| h.encryption.algorithm = 2, Reason::FLAGS),
+        ("unused tag bytes", |h| h.encryption.tag[32] = 1, Reason::FLAGS),
+        ("table moved", |h| h.encryption.tag_table_offset += 16, Reason::LAYOUT),
+        ("table at the end", |h| h.encryption.tag_table_offset = u64::MAX, Reason::LAYOUT),
+        ("table longer", |h| h.encryption.tag_table_bytes += 16, Reason::LAYOUT),
+        ("no table", |h| h.encryption.tag_table_bytes = 0, Reason::LAYOUT),
+        ("no room for the table", |h| {
+            h.saved_pages = (h.cxl_bytes - h.data_offset) / PAGE_BYTES;
+            h.request_pages = h.saved_pages;
+            let bytes = h.saved_pages * PAGE_BYTES;
+            h.encryption.tag_table_offset = h.data_offset + bytes;
+            h.encryption.tag_table_bytes = tag_table_bytes(bytes);
+        }, Reason::NO_SPACE),
+    ];
+    for (name, corrupt, expected) in rows {
+        let mut header = sealed();
+        corrupt(&mut header);
+        assert_eq!(judge(header), *expected, "{name}");
+    }
+}
+
+#[test]
+fn each_chunk_of_a_sealed_snapshot_has_a_tag_and_nothing_has_one_too() {
+    use dormouse_image::snapshot::tag_table_bytes;
+    for (bytes, tags) in [
+        (0, 1),
+        (1, 1),
+        (262_144, 1),
+        (262_145, 2),
+        (u64::MAX, 1 << 46),
+    ] {
+        assert_eq!(tag_table_bytes(bytes), tags * 16, "{bytes}");
+    }
+}
+
+#[test]
 fn a_machine_that_differs_from_the_one_that_slept_is_named() {
     let asleep = asleep();
     let header = &asleep.header;
