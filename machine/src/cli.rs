@@ -151,6 +151,11 @@ pub struct SleepArgs {
     )]
     pub verify_user_pages: VerifyUserPages,
 
+    /// Read the passphrase that seals the image from this file, `-` for standard input, instead of
+    /// asking on the terminal
+    #[arg(long, value_name = "FILE", env = "DORMOUSE_PASSPHRASE_FILE")]
+    pub passphrase_file: Option<PathBuf>,
+
     /// Rate, order and output.
     #[command(flatten)]
     pub choices: MigrateBackChoices,
@@ -222,6 +227,7 @@ fn sleep_options(args: &SleepArgs, cancel: Cancel) -> SleepOptions {
         dry_run: args.dry_run,
         accept_volatile: args.accept_volatile,
         verify_user_pages: args.verify_user_pages,
+        passphrase_file: args.passphrase_file.clone(),
         keep_running,
         freeze_timeout: Duration::from_secs(args.freeze_timeout),
         background_command: background_command(&args.choices),

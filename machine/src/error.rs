@@ -102,6 +102,24 @@ pub enum SleepError {
         source: io::Error,
     },
 
+    /// The key that seals the image is not to be had.
+    #[error(
+        "the sleep image cannot be sealed: {detail}; `dormouse setup-device --help` tells how keys are set up"
+    )]
+    Key {
+        /// The reason.
+        detail: String,
+    },
+
+    /// The initramfs could not open what would be sealed.
+    #[error(
+        "the initramfs that would wake this machine {detail}: make it anew (`update-initramfs -u` or `dracut -f`) and reboot once"
+    )]
+    Initramfs {
+        /// The difference.
+        detail: String,
+    },
+
     /// There is no CXL memory for the sleep.
     #[error("no CXL memory for the sleep: {detail}; `dormouse doctor` shows which part is missing")]
     NoNode {
@@ -243,6 +261,7 @@ impl SleepError {
             | SleepError::Disabled { .. }
             | SleepError::ImageExists { .. }
             | SleepError::Head { .. }
+            | SleepError::Key { .. }
             | SleepError::Refused { .. } => true,
             error => error.is_lack(),
         }
@@ -256,6 +275,7 @@ impl SleepError {
                 | SleepError::Lacks { .. }
                 | SleepError::Volatile { .. }
                 | SleepError::NoHead { .. }
+                | SleepError::Initramfs { .. }
                 | SleepError::NoNode { .. }
         )
     }

@@ -1,6 +1,7 @@
 //! Options of going to sleep and of migrating back.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -138,6 +139,8 @@ pub struct SleepOptions {
     pub accept_volatile: bool,
     /// The user pages that firmware compares.
     pub verify_user_pages: VerifyUserPages,
+    /// Where the passphrase of a sealed image is read; none: on the terminal.
+    pub passphrase_file: Option<PathBuf>,
     /// Cgroups (path or last component) that go on running until the kernel freezes them.
     pub keep_running: Vec<String>,
     /// How long user space may take to stop.
@@ -159,6 +162,7 @@ impl Default for SleepOptions {
             dry_run: false,
             accept_volatile: false,
             verify_user_pages: VerifyUserPages::default(),
+            passphrase_file: None,
             keep_running: vec!["systemd-journald.service".to_owned()],
             freeze_timeout: Duration::from_secs(20),
             background_command: vec!["/proc/self/exe".into(), "migrate-back".into()],

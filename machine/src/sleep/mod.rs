@@ -37,6 +37,7 @@ use crate::sleep::times::{
     DOWN, Instants, UP, devices_s, kernel_step, mark_with_clocks, resume_kernel_s,
 };
 use crate::snapshot::save;
+use crate::snapshot::seal::Key;
 use crate::system::clock::{ResetClock, boottime_ns, event, monotonic_ns, seconds};
 use crate::system::lock;
 use crate::system::module::{self, Status};
@@ -96,6 +97,8 @@ fn run_steps(
         report.plan = Some(ready.plan);
         return Ok(report);
     }
+    // Asks a person where it must: nothing stands still yet.
+    let key = sealing_key(root, &ready.way, options)?;
     // Only now: it stops a `dormouse migrate-back` that is under way, which a sleep that is refused must
     // not do.
     let _lock = lock::take(root, "sleep", true)?;
@@ -121,6 +124,7 @@ fn run_steps(
                         persistence: ready.persistence.persistence,
                         verify: options.verify_user_pages,
                         reset_clock: &reset_clock,
+                        key: key.as_ref(),
                     };
                     enter_snapshot(machine, &request, begin_ns, &mut report, events)
                 }
@@ -155,6 +159,18 @@ fn run_steps(
             Err(with_failures(error, failures))
         }
     }
+}
+
+/// Whose key seals the kernel's snapshot, where the machine is set up for that.
+fn sealing_key(root: &Root, way: &Way, options: &SleepOptions) -> Result<Option<Key>, SleepError> {
+    let Way::Snapshot(setup) = way else {
+        return Ok(None);
+    };
+    let file = options.passphrase_file.as_deref();
+    let settings = setup.seal.as_ref();
+    settings
+        .map(|settings| Key::for_sleep(root, settings, file))
+        .transpose()
 }
 
 fn with_failures(error: SleepError, failures: Vec<String>) -> SleepError {

@@ -139,7 +139,7 @@ fn run_snapshot(root: &Root, options: &SleepOptions) -> Result<Ready, SleepError
     if !may_begin(&setup.state) {
         return Err(SleepError::ImageExists { state: setup.state });
     }
-    snapshot::check_kernel(root)?;
+    snapshot::check_kernel(root, &setup)?;
     let answer = devices::persistence(root, [&setup.head, &setup.node]);
     let verdict = persistence::decide([(persistence::Persistence::DEVICE, answer)]);
     let persistence = persistence::accept(verdict, options.accept_volatile)?;

@@ -1,7 +1,7 @@
 //! The kernel's side: /dev/snapshot, and what dormouse_snapshot.ko offers.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::AsRawFd;
 
 use dormouse_system::Root;
@@ -12,6 +12,8 @@ pub const NOSAVE: &str = "sys/module/dormouse_snapshot/parameters/nosave";
 /// That range, to be read.
 pub const RANGE: &str = "dev/dormouse_range";
 pub const PAGE_BYTES: usize = 4096;
+/// No more than UIO_MAXIOV.
+const PAGES_A_CALL: usize = 512;
 
 // include/uapi/linux/suspend_ioctls.h
 const FREEZE: libc::c_ulong = 0x3301;
@@ -137,28 +139,47 @@ impl Snapshot {
         u64::try_from(bytes).map_err(io::Error::other)
     }
 
-    /// The next page; false at the end.
+    /// Reads whole pages; fewer than asked for, or none, only at the end.
+    ///
+    /// The kernel gives no more than a page to a read, but takes many of them in one call.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn read_page(&mut self, page: &mut [u8; PAGE_BYTES]) -> io::Result<bool> {
-        let mut at = 0;
-        while at < page.len() {
-            match self.file.read(&mut page[at..])? {
-                0 if at == 0 => return Ok(false),
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                bytes => at += bytes,
+    pub fn read_pages(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < to.len() {
+            let mut pages: Vec<IoSliceMut<'_>> = to[done..]
+                .chunks_mut(PAGE_BYTES)
+                .take(PAGES_A_CALL)
+                .map(IoSliceMut::new)
+                .collect();
+            match self.file.read_vectored(&mut pages)? {
+                0 => break,
+                bytes if bytes % PAGE_BYTES != 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                bytes => done += bytes,
             }
         }
-        Ok(true)
+        Ok(done)
     }
 
-    /// Gives a page back.
+    /// Gives whole pages back.
     ///
     /// # Errors
     /// EPERM: the first page is of another machine; others for want of memory.
-    pub fn write_page(&mut self, page: &[u8]) -> io::Result<()> {
-        self.file.write_all(page)
+    pub fn write_pages(&mut self, from: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < from.len() {
+            let pages: Vec<IoSlice<'_>> = from[done..]
+                .chunks(PAGE_BYTES)
+                .take(PAGES_A_CALL)
+                .map(IoSlice::new)
+                .collect();
+            match self.file.write_vectored(&pages)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                bytes => done += bytes,
+            }
+        }
+        Ok(())
     }
 
     /// Goes over to the system of the snapshot. Only returns when that failed.

@@ -13,6 +13,9 @@
 //! | [`setup`] | makes a device a head |
 //! | `kernel` | /dev/snapshot and what the module offers |
 //! | `pages` | which pages of the node are occupied, and their digests |
+//! | `seal` | whose key encrypts the snapshot, and the counter against an older one |
+//! | `stream` | the snapshot as a stream, on both sides |
+//! | `readiness` | what `dormouse doctor sleep` judges |
 //! | `save` | the last steps down |
 //! | [`wake`] | the steps up |
 
@@ -20,14 +23,21 @@ pub(crate) mod devices;
 pub(crate) mod facts;
 pub(crate) mod kernel;
 pub(crate) mod pages;
+mod readiness;
 pub(crate) mod save;
+pub(crate) mod seal;
 pub mod setup;
+mod stream;
 pub mod wake;
+
+pub use readiness::{Readiness, Sealing};
+pub use seal::Source;
 
 use dormouse_image::head::Head;
 
 use crate::error::SleepError;
 use crate::node::DaxDevice;
+use crate::snapshot::seal::Settings;
 use dormouse_system::Root;
 
 /// Written by `dormouse wake` at each boot: without it nobody would restore what sleeps.
@@ -46,6 +56,8 @@ pub struct Setup {
     pub resume_count: u64,
     /// Room for the kernel's snapshot.
     pub room_bytes: u64,
+    /// How it is sealed; none: it is not.
+    pub(crate) seal: Option<Settings>,
 }
 
 /// Finds the head and the node that it names, and what else this way needs.
@@ -74,12 +86,26 @@ pub fn find(root: &Root) -> Result<Setup, SleepError> {
         state: dormouse_image::State(header.state).name().to_owned(),
         resume_count: header.resume_count,
         room_bytes: head.bytes.saturating_sub(header.data_offset),
+        seal: Settings::read(root).map_err(|detail| SleepError::Key { detail })?,
         head,
         node: node.clone(),
     })
 }
 
 impl Setup {
+    /// An empty head and a node, for tests of what is said about them.
+    #[doc(hidden)]
+    pub fn for_tests(head: DaxDevice, node: DaxDevice) -> Setup {
+        Setup {
+            room_bytes: head.bytes,
+            state: "empty".to_owned(),
+            resume_count: 0,
+            seal: None,
+            head,
+            node,
+        }
+    }
+
     /// Maps the head.
     ///
     /// # Errors
@@ -93,7 +119,7 @@ impl Setup {
 ///
 /// # Errors
 /// The first thing that is missing.
-pub(crate) fn check_kernel(root: &Root) -> Result<(), SleepError> {
+pub(crate) fn check_kernel(root: &Root, setup: &Setup) -> Result<(), SleepError> {
     let lacks = |path: &str, found: &str, next| SleepError::Lacks {
         what: "sleep by the kernel's snapshot",
         path: root.path(path),
@@ -130,5 +156,28 @@ pub(crate) fn check_kernel(root: &Root) -> Result<(), SleepError> {
              initramfs hook (`update-initramfs -u` or `dracut -f`) and reboot once",
         ));
     }
-    Ok(())
+    check_initramfs(root, setup)
+}
+
+/// Whether the initramfs of this boot could open what this machine would seal.
+fn check_initramfs(root: &Root, setup: &Setup) -> Result<(), SleepError> {
+    let own = seal::Mark::of(root, setup.seal.as_ref()).map_err(|error| SleepError::Key {
+        detail: error.to_string(),
+    })?;
+    let found = seal::Mark::read(&root.read(WAKE_RAN).unwrap_or_default());
+    if found.seal != own.seal {
+        let detail = match (own.seal.as_str(), found.seal.as_str()) {
+            (_, seal::NO_SEAL) => "takes images in plain text only, and this machine seals them",
+            (seal::NO_SEAL, _) => "takes sealed images only, and this machine seals none",
+            _ => "has another key or other settings of it than this machine",
+        };
+        let detail = detail.to_owned();
+        return Err(SleepError::Initramfs { detail });
+    }
+    match found.trouble {
+        Some(trouble) => Err(SleepError::Initramfs {
+            detail: format!("cannot use the TPM ({trouble})"),
+        }),
+        None => Ok(()),
+    }
 }

@@ -9,20 +9,22 @@ use std::io;
 use dormouse_image::check::Header;
 use dormouse_image::digest::{Xxh64, xxh64};
 use dormouse_image::head::Head;
+use dormouse_image::snapshot::tag_table_bytes;
 use dormouse_image::{Outcome, Persistence, Reason, State, UserCheck, sys};
+use dormouse_seal::{Sealer, Unsigned};
 use rustix::system::{RebootCommand, reboot};
 
 use crate::cut_point::CutPoint;
 use crate::error::SleepError;
 use crate::options::VerifyUserPages;
+use crate::parallel::cpus;
 use crate::snapshot::kernel::{self, PAGE_BYTES, Side, Snapshot};
+use crate::snapshot::seal::{self, Key};
+use crate::snapshot::stream::{FromKernel, ToHead, copy_all};
 use crate::snapshot::{Setup, facts, pages};
 use crate::system::clock::ResetClock;
 use crate::target::Machine;
 use dormouse_system::Root;
-
-/// Pages that are read and stored at a time.
-const PAGES_AT_ONCE: usize = 64;
 
 /// What the last steps need to know of the sleep.
 pub struct Request<'a> {
@@ -31,6 +33,8 @@ pub struct Request<'a> {
     pub persistence: Persistence,
     pub verify: VerifyUserPages,
     pub reset_clock: &'a ResetClock,
+    /// Whose key seals the snapshot, if it is sealed.
+    pub key: Option<&'a Key>,
 }
 
 /// What a sleep that came back can tell.
@@ -49,8 +53,10 @@ pub fn enter(machine: &Machine<'_>, request: &Request<'_>) -> Result<Slept, Slee
     let mut head = request.setup.open_head(root, true)?;
     let mut header = prepare(root, &head, request)?;
     stay_in_dram(machine, request)?;
+    // A program of the TPM can only run while others can.
+    let sealer = request.key.map(Key::sealer).transpose()?;
     head.commit(&mut header);
-    let result = sleep(root, request, &mut head, &mut header);
+    let result = sleep(root, request, &mut head, &mut header, sealer);
     let _ = kernel::clear_nosave(root);
     rustix::mm::munlockall().ok();
     let _ = memory_policy(&[]);
@@ -143,6 +149,7 @@ fn sleep(
     request: &Request<'_>,
     head: &mut Head,
     header: &mut Header,
+    sealer: Option<Sealer>,
 ) -> Result<(), SleepError> {
     let failed = |step| move |source: io::Error| SleepError::Snapshot { step, source };
     let point = CutPoint::read(root);
@@ -155,7 +162,8 @@ fn sleep(
     match snapshot.create().map_err(failed("making the snapshot"))? {
         Side::Restored => {}
         Side::Made => {
-            save(root, request, &mut snapshot, head, header, &point)?;
+            let image = (head, header);
+            save(root, request, &mut snapshot, image, sealer, &point)?;
             // Only returns when the kernel refuses.
             let error = reboot(RebootCommand::PowerOff).err();
             let source = error.map_or_else(|| io::Error::other("it came back"), io::Error::from);
@@ -170,8 +178,8 @@ fn save(
     root: &Root,
     request: &Request<'_>,
     snapshot: &mut Snapshot,
-    head: &mut Head,
-    header: &mut Header,
+    (head, header): (&mut Head, &mut Header),
+    sealer: Option<Sealer>,
     point: &CutPoint<'_>,
 ) -> Result<(), SleepError> {
     let failed = |step| move |source: io::Error| SleepError::Snapshot { step, source };
@@ -181,10 +189,11 @@ fn save(
         .bytes()
         .map_err(failed("asking for the size of the snapshot"))?;
     let room_bytes = header.cxl_bytes - header.data_offset;
-    if bytes > room_bytes {
+    let tags_bytes = sealer.as_ref().map_or(0, |_| tag_table_bytes(bytes));
+    if bytes.saturating_add(tags_bytes) > room_bytes {
         return Err(SleepError::NoSpace {
             stage: "the kernel's snapshot on the head",
-            needed_bytes: bytes,
+            needed_bytes: bytes.saturating_add(tags_bytes),
             available_bytes: room_bytes,
             owners: Vec::new(),
         });
@@ -204,13 +213,20 @@ fn save(
     header.phase[phase(sys::DORMOUSE_PHASE_USER_DIGEST)].end_ns = now_ns();
     header.user_groups = made.groups;
     header.user_pages = made.pages;
-    header.cxl_bitmap_digest = store_words(head, header.cxl_bitmap_offset, &bitmap);
-    header.user_table_digest = store_words(head, header.user_table_offset, &made.table);
+    let bitmap = bytes_of(&bitmap);
+    let table = bytes_of(&made.table);
+    header.cxl_bitmap_digest = store(head, header.cxl_bitmap_offset, &bitmap);
+    header.user_table_digest = store(head, header.user_table_offset, &table);
 
     header.phase[phase(sys::DORMOUSE_PHASE_SAVE_COPY)].begin_ns = now_ns();
-    copy(snapshot, head, header, point)?;
+    let unsigned = copy(snapshot, head, header, sealer, point)?;
     header.phase[phase(sys::DORMOUSE_PHASE_SAVE_COPY)].end_ns = now_ns();
     header.sleep_count += 1;
+    if let Some(unsigned) = unsigned {
+        let bytes = unsigned.sealed().bytes;
+        store(head, header.data_offset + bytes, &unsigned.sealed().table);
+        seal::finish(header, unsigned, &bitmap, &table);
+    }
     pages::write_back(root).map_err(failed("writing the programs' pages back to the device"))?;
     point.pass_named("before-commit");
     header.state = State::SUSPENDED.0;
@@ -223,62 +239,45 @@ fn save(
     Ok(())
 }
 
-fn store_words(head: &mut Head, offset: u64, words: &[u64]) -> u64 {
-    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    head.store(offset, &bytes, &mut Xxh64::new());
-    xxh64(&bytes)
+fn bytes_of(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
+fn store(head: &mut Head, offset: u64, bytes: &[u8]) -> u64 {
+    head.store(offset, bytes, &mut Xxh64::new());
+    xxh64(bytes)
+}
+
+/// Stores the snapshot, sealed or as it is; where it is sealed, the tag is still to be made.
 fn copy(
     snapshot: &mut Snapshot,
     head: &mut Head,
     header: &mut Header,
+    sealer: Option<Sealer>,
     point: &CutPoint<'_>,
-) -> Result<(), SleepError> {
+) -> Result<Option<Unsigned>, SleepError> {
     let failed = |source: io::Error| SleepError::Snapshot {
         step: "reading the snapshot",
         source,
     };
-    let mut buffer = vec![0u8; PAGES_AT_ONCE * PAGE_BYTES];
-    let mut page = [0u8; PAGE_BYTES];
-    let mut hash = Xxh64::new();
-    let (mut stored, mut more) = (0u64, true);
-    while more {
-        let mut count = 0;
-        while count < PAGES_AT_ONCE {
-            more = snapshot.read_page(&mut page).map_err(failed)?;
-            if !more {
-                break;
-            }
-            buffer[count * PAGE_BYTES..][..PAGE_BYTES].copy_from_slice(&page);
-            count += 1;
+    let mut from = FromKernel::new(snapshot, header);
+    let mut to = ToHead::new(head, header, point);
+    let unsigned = match sealer {
+        Some(sealer) => Some(
+            sealer
+                .seal_stream(&mut from, &mut to, cpus())
+                .map_err(|error| failed(io::Error::other(error)))?,
+        ),
+        None => {
+            copy_all(&mut from, &mut to).map_err(failed)?;
+            None
         }
-        if stored == 0 && kernel::present_pages(&buffer) != Some(header.snapshot.present_pages) {
-            return Err(failed(io::Error::other(
-                "its first page does not count this machine's memory where it should: this \
-                 kernel's snapshots are not known",
-            )));
-        }
-        let part = &buffer[..count * PAGE_BYTES];
-        if stored + count as u64 > header.request_pages {
-            return Err(failed(io::Error::other(
-                "it is larger than the kernel stated",
-            )));
-        }
-        head.store(
-            header.data_offset + stored * PAGE_BYTES as u64,
-            part,
-            &mut hash,
-        );
-        stored += count as u64;
-        if stored >= header.request_pages / 2 {
-            point.pass_named("saving");
-        }
-    }
-    header.request_pages = stored;
-    header.saved_pages = stored;
-    header.saved_digest = hash.finish();
-    Ok(())
+    };
+    let pages = from.pages();
+    header.saved_digest = to.finish();
+    header.request_pages = pages;
+    header.saved_pages = pages;
+    Ok(unsigned)
 }
 
 /// To the kernel's log, which is on the console: nothing else hears of it.

@@ -1,4 +1,5 @@
-//! `dormouse setup-device`: makes a dax device the head of a sleep, and takes it back.
+//! `dormouse setup-device`: makes a dax device the head of a sleep, and takes it back; chooses the key
+//! that seals images.
 
 use std::io::Write;
 
@@ -10,6 +11,8 @@ use serde_json::json;
 use crate::bytes::human;
 use crate::error::SleepError;
 use crate::node::{self, DaxDevice};
+use crate::snapshot::seal::SealArgs;
+use crate::snapshot::seal::setup as seal_setup;
 use crate::snapshot::{devices, facts};
 use dormouse_system::{Root, topology};
 
@@ -25,9 +28,13 @@ Examples:
   ndctl create-namespace --mode devdax --map mem --size 1G    # the head, for the kernel's snapshot
   ndctl create-namespace --mode devdax --map mem              # the node, for programs' pages
   dormouse setup-device --head dax0.0 --node dax0.1
+  dormouse setup-device --head dax0.0 --node dax0.1 --seal tpm --pcrs sha256:7
   dormouse setup-device --head dax0.0 --undo
 
 The first 2 MiB of the head must be empty unless --force is given; nothing of the node is written.
+With --seal the kernel's part of an image is encrypted, and authenticated with all that describes it;
+programs' pages on the node stay in plain text. The settings are in /etc/dormouse/seal.toml; the
+initramfs holds a copy of them and of the key file, so make it anew and reboot before the next sleep.
 Exit codes: 0 done; 1 refused; 2 wrong usage; 3 this machine lacks something.")]
 pub struct SetupArgs {
     /// The dax device that takes the kernel's snapshot: about a quarter of DRAM is enough
@@ -37,6 +44,10 @@ pub struct SetupArgs {
     /// The dax device that takes programs' pages, on a NUMA node of its own
     #[arg(long, value_name = "DAX", required_unless_present = "undo")]
     pub node: Option<String>,
+
+    /// Whose key seals images.
+    #[command(flatten)]
+    pub sealing: SealArgs,
 
     /// Write even over what is not known, and over an image that waits
     #[arg(long)]
@@ -113,7 +124,8 @@ fn set_up(root: &Root, args: &SetupArgs) -> Result<String, SleepError> {
             return Err(not_ours(&head_device, "it was not set up as a head"));
         }
         head.store(0, &[0; HEADERS_BYTES], &mut Xxh64::new());
-        return Ok(format!("{} is empty again.", head_device.name));
+        let seal = seal_setup::remove(root)?;
+        return Ok(format!("{} is empty again.{seal}", head_device.name));
     }
     let node_device = named(&all, args.node.as_deref().unwrap_or_default())?;
     check_pair(root, &head_device, &node_device)?;
@@ -124,8 +136,9 @@ fn set_up(root: &Root, args: &SetupArgs) -> Result<String, SleepError> {
         && (header.snapshot.node_base, header.snapshot.node_bytes)
             == (node_device.base, node_device.bytes)
     {
+        let sealing = seal_setup::apply(root, &args.sealing)?;
         return Ok(format!(
-            "{} and {} are set up already.",
+            "{} and {} are set up already.\n{sealing}",
             head_device.name, node_device.name
         ));
     }
@@ -149,9 +162,10 @@ fn set_up(root: &Root, args: &SetupArgs) -> Result<String, SleepError> {
             reason: reason.name().to_owned(),
             detail: reason.text().to_owned(),
         })?;
+    let sealing = seal_setup::apply(root, &args.sealing)?;
     head.commit(&mut header);
     Ok(format!(
-        "{} takes the kernel's snapshot ({}), {} the programs' pages ({}).\nNext: \
+        "{} takes the kernel's snapshot ({}), {} the programs' pages ({}).\n{sealing}\nNext: \
          `modprobe dormouse_snapshot`; make the initramfs anew (`update-initramfs -u` or `dracut \
          -f`) and reboot once; then `dormouse doctor sleep`.",
         head_device.name,

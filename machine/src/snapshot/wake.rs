@@ -2,8 +2,8 @@
 //! the console and in the head.
 //!
 //! ```text
-//!  find the head ─▶ check header and machine ─▶ programs' pages ─▶ RESTORING
-//!     ─▶ give the snapshot to the kernel, page by page ─▶ its digest ─▶ CONSUMED ─▶ restore
+//!  find the head ─▶ check header and machine ─▶ key, tag, counter ─▶ RESTORING
+//!     ─▶ give the snapshot to the kernel ─▶ its digest ─▶ programs' pages ─▶ CONSUMED ─▶ restore
 //!            nothing of the boot is lost until here                      never twice
 //! ```
 
@@ -11,20 +11,24 @@ use std::fs;
 use std::io;
 
 use dormouse_image::check::Header;
-use dormouse_image::digest::Xxh64;
 use dormouse_image::head::{Device, Head};
-use dormouse_image::snapshot::Facts;
+use dormouse_image::snapshot::{Facts, is_sealed};
 use dormouse_image::{Outcome, Reason, Refusal, State, sys};
+use dormouse_seal::{Counter, Encryption, KeyError, Opener, SealError, TpmCounter};
 
 use crate::cut_point::CutPoint;
 use crate::node::DaxDevice;
-use crate::snapshot::kernel::{self, PAGE_BYTES, Snapshot};
+use crate::parallel::cpus;
+use crate::snapshot::kernel::Snapshot;
+use crate::snapshot::seal::{self, Ask, Mark, Settings, Source, at_console};
+use crate::snapshot::stream::{FromHead, NotTaken, ToKernel, copy_all};
 use crate::snapshot::{WAKE_RAN, devices, facts, pages};
 use crate::system::lock::RUN_DIRECTORY;
 use dormouse_system::Root;
 
 const IMAGE: u32 = 1 << sys::DORMOUSE_STATE_SUSPENDED | 1 << sys::DORMOUSE_STATE_RESTORING;
-const PAGES_AT_ONCE: u64 = 64;
+/// How often a person may type the passphrase.
+const TRIES: u32 = 3;
 // include/uapi/linux/magic.h: what an initramfs is.
 const RAMFS: u64 = 0x8584_58f6;
 const TMPFS: u64 = 0x0102_1994;
@@ -63,9 +67,37 @@ impl Ended {
 
 /// Wakes this machine if it sleeps; returns only if it does not.
 pub fn run(root: &Root) -> Ended {
-    // A sleep refuses where this is missing: then nobody would wake the machine.
+    let settings = Settings::read(root);
+    let ended = look_for_image(root, &settings);
+    leave_mark(root, settings);
+    ended
+}
+
+/// A sleep refuses where there is no mark: then nobody would wake the machine.
+fn leave_mark(root: &Root, settings: Result<Option<Settings>, String>) {
+    let mark = settings.and_then(|settings| {
+        let mut mark = Mark::of(root, settings.as_ref()).map_err(|error| error.to_string())?;
+        if let Some(settings) = &settings {
+            mark.trouble = seal::pass_by(root, settings).err();
+        }
+        Ok(mark)
+    });
+    let mark = mark.unwrap_or_else(|trouble| Mark {
+        seal: seal::NO_SEAL.to_owned(),
+        trouble: Some(trouble),
+    });
+    if let Some(trouble) = &mark.trouble {
+        say(
+            root,
+            3,
+            &format!("sealed images cannot be opened: {trouble}"),
+        );
+    }
     let _ = fs::create_dir_all(root.path(RUN_DIRECTORY))
-        .and_then(|()| fs::write(root.path(WAKE_RAN), "1\n"));
+        .and_then(|()| fs::write(root.path(WAKE_RAN), mark.text()));
+}
+
+fn look_for_image(root: &Root, settings: &Result<Option<Settings>, String>) -> Ended {
     devices::settle(root);
     let all = devices::all(root);
     let Some((device, header)) = devices::find_head(root, &all) else {
@@ -80,7 +112,7 @@ pub fn run(root: &Root) -> Ended {
         Ok(head) => head,
         Err(error) => return Ended::Nothing(error.to_string()),
     };
-    let refusal = match wake(root, &all, &device, &mut head, header) {
+    let refusal = match wake(root, &all, &device, &mut head, header, settings) {
         Ok(never) => match never {},
         Err(refused) => refused,
     };
@@ -138,8 +170,10 @@ fn wake(
     device: &DaxDevice,
     head: &mut Head,
     mut header: Box<Header>,
+    settings: &Result<Option<Settings>, String>,
 ) -> Result<Never, Refused> {
-    let (node, facts) = check(root, all, device, head, &header)?;
+    let (node, facts, window) = check(root, all, device, head, &header)?;
+    let sealed = open_seal(root, head.device(), &header, &window, settings)?;
     let point = CutPoint::read(root);
 
     header.restore_attempts += 1;
@@ -148,8 +182,16 @@ fn wake(
     say(root, 5, &format!("restoring {} pages", header.saved_pages));
     let mut snapshot = Snapshot::open_to_restore(root)
         .map_err(|error| kernel_refused("opening /dev/snapshot", &error))?;
-    give_back(head.device(), &header, &mut snapshot, &point)?;
-    compare_user_pages(root, &node, head.device(), &header, &facts)?;
+    let opener = sealed.as_ref().map(|(opener, _)| opener);
+    give_back(head.device(), &header, opener, &mut snapshot, &point)?;
+    compare_user_pages(root, &node, &window, &header, &facts)?;
+    if let Some((_, Some(counter))) = &sealed {
+        // Now, because no program of the TPM runs any more when all have stopped. If the power goes
+        // before the image is consumed, it is an older one.
+        counter
+            .increment()
+            .map_err(|error| no_key(error.to_string()))?;
+    }
     snapshot
         .freeze()
         .map_err(|error| kernel_refused("stopping all programs", &error))?;
@@ -168,14 +210,86 @@ fn wake(
     Err(kernel_refused("going over to it", &error))
 }
 
-/// All that can be checked before anything is written.
+fn no_key(what: String) -> Refused {
+    let refusal = Refusal {
+        reason: Reason::KEY,
+        detail: 0,
+    };
+    (refusal, what)
+}
+
+/// What opens a sealed image, with its metadata authenticated and its counter compared; none for an
+/// image in plain text, where the machine takes those.
+type OpenSeal = Option<(Opener, Option<TpmCounter>)>;
+
+fn open_seal(
+    root: &Root,
+    head: &Device,
+    header: &Header,
+    window: &[u64],
+    settings: &Result<Option<Settings>, String>,
+) -> Result<OpenSeal, Refused> {
+    let settings = settings.as_ref().map_err(|why| no_key(why.clone()))?;
+    let settings = match (settings, is_sealed(header)) {
+        (None, false) => return Ok(None),
+        (None, true) => return Err(no_key(format!("/{} is not in this initramfs", seal::FILE))),
+        // Whoever can write the device must not choose that no key is needed.
+        (Some(_), false) => return Err(refuse(Reason::NOT_SEALED, 0)),
+        (Some(settings), true) => settings,
+    };
+    let record = Encryption::from_record(&header.encryption).map_err(seal_refused)?;
+    let ask: Ask = Box::new(|| at_console("Passphrase of the sleep image"));
+    let source = settings.source(root, ask);
+    let tries = if settings.key == Source::Passphrase {
+        TRIES
+    } else {
+        1
+    };
+    let key = seal::unlock(source.as_ref(), &record.key_id, tries, |number| {
+        if settings.key == Source::Passphrase {
+            say(
+                root,
+                5,
+                &format!("asking for the passphrase ({number} of {TRIES})"),
+            );
+        }
+    });
+    let key = key.map_err(|error| match error {
+        KeyError::Other => refuse(Reason::WRONG_KEY, 0),
+        error => no_key(error.to_string()),
+    })?;
+    let mut tags = vec![0; record.tag_table_bytes as usize];
+    head.read(record.tag_table_offset, &mut tags);
+    let bytes: Vec<u8> = window.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let opener = seal::opener(&key, &record, header, &bytes, tags).map_err(seal_refused)?;
+    let counter = settings.counter();
+    let value = match &counter {
+        Some(counter) => counter.read().map_err(|error| no_key(error.to_string()))?,
+        None => 0,
+    };
+    opener.check_counter(value).map_err(seal_refused)?;
+    Ok(Some((opener, counter)))
+}
+
+fn seal_refused(error: SealError) -> Refused {
+    let (reason, detail) = match &error {
+        SealError::WrongKey => (Reason::WRONG_KEY, 0),
+        SealError::Older { image, .. } => (Reason::OLDER, *image),
+        SealError::Chunk { index } => (Reason::SEAL, *index),
+        _ => (Reason::SEAL, 0),
+    };
+    (Refusal { reason, detail }, error.to_string())
+}
+
+/// All that can be checked before anything is written; gives the one copy of what lies before the
+/// snapshot that all checks use, since others may write the device.
 fn check(
     root: &Root,
     all: &[DaxDevice],
     device: &DaxDevice,
     head: &Head,
     header: &Header,
-) -> Result<(DaxDevice, Facts), Refused> {
+) -> Result<(DaxDevice, Facts, Vec<u64>), Refused> {
     let image = header.snapshot;
     let node = all
         .iter()
@@ -212,13 +326,13 @@ fn check(
     facts
         .check(header, &window, IMAGE)
         .map_err(|refusal| (refusal, String::new()))?;
-    Ok((node.clone(), facts))
+    Ok((node.clone(), facts, window))
 }
 
 fn compare_user_pages(
     root: &Root,
     node: &DaxDevice,
-    head: &Device,
+    window: &[u64],
     header: &Header,
     facts: &Facts,
 ) -> Result<(), Refused> {
@@ -233,56 +347,40 @@ fn compare_user_pages(
         };
         (refusal, format!("the programs' pages: {error}"))
     })?;
-    let window = head.read_words(header.data_offset);
     facts
-        .compare(header, &window, memory.mapped())
+        .compare(header, window, memory.mapped())
         .map_err(|refusal| (refusal, String::new()))
 }
 
-/// Hands the snapshot to the kernel, which only keeps it; the digest is compared at its end.
+/// Hands the snapshot to the kernel, which only keeps it. Sealed, each chunk is authentic before the
+/// kernel gets a byte of it; in plain text, the digest is compared at the end.
 fn give_back(
     head: &Device,
     header: &Header,
+    opener: Option<&Opener>,
     snapshot: &mut Snapshot,
     point: &CutPoint<'_>,
 ) -> Result<(), Refused> {
-    let mut hash = Xxh64::new();
-    let mut buffer = vec![0; PAGES_AT_ONCE as usize * PAGE_BYTES];
-    let mut done = 0;
-    while done < header.saved_pages {
-        let count = PAGES_AT_ONCE.min(header.saved_pages - done);
-        let part = &mut buffer[..count as usize * PAGE_BYTES];
-        head.read_digest(
-            header.data_offset + done * PAGE_BYTES as u64,
-            part,
-            &mut hash,
-        );
-        if done == 0 {
-            correct_first_page(part, header)?;
+    let mut from = FromHead::new(head, header);
+    let mut to = ToKernel::new(snapshot, header, point);
+    let given = match opener {
+        Some(opener) => opener
+            .open_stream(&mut from, &mut to, cpus())
+            .map_err(seal_refused),
+        None => copy_all(&mut from, &mut to)
+            .map_err(|error| kernel_refused("giving the snapshot back", &error)),
+    };
+    match (to.refused, given) {
+        (Some(NotTaken::FirstPage), _) => return Err(refuse(Reason::SAVED_DIGEST, 0)),
+        (Some(NotTaken::Kernel(error)), _) => {
+            return Err(kernel_refused("giving the snapshot back", &error));
         }
-        for page in part.chunks_exact(PAGE_BYTES) {
-            snapshot
-                .write_page(page)
-                .map_err(|error| kernel_refused("giving the snapshot back", &error))?;
-        }
-        done += count;
-        if done >= header.saved_pages / 2 {
-            point.pass_named("restoring");
-        }
+        (None, given) => given?,
     }
-    if hash.finish() != header.saved_digest {
-        return Err(refuse(Reason::SAVED_DIGEST, hash.finish()));
+    let digest = from.finish();
+    if digest != header.saved_digest {
+        return Err(refuse(Reason::SAVED_DIGEST, digest));
     }
-    Ok(())
-}
-
-/// The snapshot counts the node's pages, which this kernel does not have: it would be refused.
-fn correct_first_page(page: &mut [u8], header: &Header) -> Result<(), Refused> {
-    let image = &header.snapshot;
-    if kernel::present_pages(page) != Some(image.present_pages) {
-        return Err(refuse(Reason::SAVED_DIGEST, 0));
-    }
-    kernel::set_present_pages(page, image.present_pages - image.node_present_pages);
     Ok(())
 }
 
