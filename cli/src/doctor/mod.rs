@@ -8,6 +8,7 @@ mod kernel;
 mod lab;
 mod programs;
 mod sleep;
+mod snapshot;
 
 use std::fmt::Write;
 use std::process::ExitCode;

@@ -4,12 +4,14 @@ use dormouse_machine::NodeChoice;
 use dormouse_machine::hotness::damon::{self, Offer};
 use dormouse_machine::node::{self, DaxDevice};
 use dormouse_machine::persistence::{self, Persistence, Verdict};
+use dormouse_machine::snapshot::Readiness;
 use dormouse_machine::system::module::{self, Status as ModuleStatus};
 use dormouse_report::format::bytes;
 use dormouse_system::kernel::{release, version_in};
 use dormouse_system::{Root, proc};
 
 use super::Check;
+use super::snapshot;
 
 const OLDEST_KERNEL: (u32, u32) = (6, 12);
 /// The ACPI device with which firmware announces that it can save this machine.
@@ -20,6 +22,49 @@ const CAPABILITIES: [(u32, &str); 3] = [
     (21, "CAP_SYS_ADMIN"),
     (23, "CAP_SYS_NICE"),
 ];
+
+/// A way to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Firmware,
+    Snapshot,
+}
+
+/// The way that suits this machine; none where it has what neither needs.
+pub fn recommended(facts: &Facts) -> Option<Way> {
+    if facts.firmware_device.is_some() || facts.module.is_some() {
+        return Some(Way::Firmware);
+    }
+    let is_set_up = facts
+        .snapshot
+        .as_ref()
+        .is_some_and(|found| found.setup.is_ok());
+    (is_set_up || !facts.dax_devices.is_empty()).then_some(Way::Snapshot)
+}
+
+/// Says which way, and why.
+pub fn way(facts: &Facts) -> Check {
+    const ID: &str = "way";
+    match recommended(facts) {
+        Some(Way::Firmware) => Check::ok(
+            ID,
+            "firmware: this machine's firmware can save it, and gives the kernel's pages back before \
+             any kernel starts, so waking takes a fraction of a boot",
+        ),
+        Some(Way::Snapshot) => Check::ok(
+            ID,
+            "snapshot: this firmware is not ours, and the kernel's own snapshot with persistent memory \
+             needs none; waking takes the boot of a kernel and its initramfs",
+        ),
+        None => Check::missing(
+            ID,
+            "neither: no firmware that can save this machine, and no dax device of persistent memory",
+            "snapshot: make two devdax namespaces of an NVDIMM or a CXL pmem region \
+             (docs/howto/stock-firmware.md); firmware: coreboot with machine/firmware \
+             (docs/howto/hardware.md)",
+        ),
+    }
+}
 
 /// What was found, as plain data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +89,8 @@ pub struct Facts {
     pub persistence: Option<Verdict>,
     /// Whether the kernel can report which pages are hot.
     pub damon: Option<Offer>,
+    /// What the way by the kernel's snapshot needs.
+    pub snapshot: Option<Readiness>,
 }
 
 impl Facts {
@@ -75,26 +122,42 @@ impl Facts {
             lockdown: text("sys/kernel/security/lockdown"),
             auto_online_blocks: text("sys/devices/system/memory/auto_online_blocks"),
             damon: Some(damon::offer(root)),
+            snapshot: Some(Readiness::probe(root)),
         }
     }
 }
 
-/// Judges the facts.
+/// Judges the facts: those of the way that suits this machine, and those of both.
 pub fn checks(facts: &Facts) -> Vec<Check> {
+    let mut all = vec![way(facts), kernel(&facts.kernel_release)];
+    let by_snapshot = facts
+        .snapshot
+        .as_ref()
+        .filter(|_| recommended(facts) == Some(Way::Snapshot));
+    match by_snapshot {
+        Some(found) => all.extend(snapshot::checks(found)),
+        None => all.extend(firmware_checks(facts)),
+    }
+    all.extend([
+        auto_online(facts),
+        cgroup(facts.has_cgroup2),
+        capabilities(&facts.missing_capabilities),
+        lockdown(&facts.lockdown),
+        hot_pages(facts.damon),
+    ]);
+    all
+}
+
+fn firmware_checks(facts: &Facts) -> Vec<Check> {
     vec![
-        kernel(&facts.kernel_release),
         mem_sleep(&facts.mem_sleep),
         firmware(facts.firmware_device.as_deref()),
         module_loaded(facts),
         enabled(facts.module.as_ref()),
         image(facts.module.as_ref()),
         dax(facts),
-        auto_online(facts),
-        cgroup(facts.has_cgroup2),
-        capabilities(&facts.missing_capabilities),
-        lockdown(&facts.lockdown),
         persistent(facts.persistence.as_ref()),
-        hot_pages(facts.damon),
+        snapshot::firmware_text(),
     ]
 }
 
@@ -487,5 +550,23 @@ mod tests {
             .find(|check| check.id == "module")
             .unwrap();
         assert!(check.todo.contains("dmesg"), "{check:?}");
+    }
+
+    #[test]
+    fn our_firmware_is_preferred_and_persistent_memory_is_the_second_choice() {
+        let mut facts = Facts::default();
+        assert_eq!(recommended(&facts), None);
+        assert_eq!(way(&facts).status, Status::Missing);
+        facts.dax_devices = vec![DaxDevice {
+            name: "dax0.0".to_owned(),
+            node: 1,
+            base: 4 << 30,
+            bytes: 1 << 30,
+        }];
+        assert_eq!(recommended(&facts), Some(Way::Snapshot));
+        assert!(way(&facts).found.starts_with("snapshot: "));
+        facts.firmware_device = Some("DORM0001:00".to_owned());
+        assert_eq!(recommended(&facts), Some(Way::Firmware));
+        assert!(way(&facts).found.starts_with("firmware: "));
     }
 }
