@@ -29,6 +29,26 @@ pub(crate) fn missing_libraries(root: &Path) -> Result<Vec<String>, BuildError> 
             }
         }
     }
+    Ok(follow(root, waiting)?.missing.into_iter().collect())
+}
+
+/// These programs and libraries below the root, and all libraries that they need.
+pub(crate) fn with_libraries(root: &Path, files: &[&str]) -> Result<Vec<PathBuf>, BuildError> {
+    let start = files.iter().map(|file| root.join(file)).collect();
+    let found = follow(root, start)?;
+    if let Some(library) = found.missing.first() {
+        return Err(BuildError::Unexpected(format!("there is no {library}")));
+    }
+    Ok(found.seen.into_iter().collect())
+}
+
+struct Followed {
+    seen: BTreeSet<PathBuf>,
+    /// `library (needed by file)`.
+    missing: BTreeSet<String>,
+}
+
+fn follow(root: &Path, mut waiting: Vec<PathBuf>) -> Result<Followed, BuildError> {
     let mut seen: BTreeSet<PathBuf> = waiting.iter().cloned().collect();
     let mut missing = BTreeSet::new();
     while let Some(file) = waiting.pop() {
@@ -47,7 +67,7 @@ pub(crate) fn missing_libraries(root: &Path) -> Result<Vec<String>, BuildError> 
             }
         }
     }
-    Ok(missing.into_iter().collect())
+    Ok(Followed { seen, missing })
 }
 
 /// The libraries that a file names; none for scripts and static programs.

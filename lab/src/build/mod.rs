@@ -130,6 +130,8 @@ pub struct Artefacts {
     pub wake_initrd: PathBuf,
     /// Raw ext4 image, the read-only base of the root disk.
     pub rootfs: PathBuf,
+    /// A further part of an initrd: what talks to a TPM.
+    pub tpm_tools: PathBuf,
     /// Raw ext4 image, read-only: `dormouse`, `dormouse.ko`, the dax modules.
     pub payload: PathBuf,
     /// Our kernel module.
@@ -227,6 +229,7 @@ fn make(
             initrd: initrd::file(&initrd.path),
             wake_initrd: initrd::file(&wake_initrd.path),
             rootfs: rootfs::image(&rootfs.path),
+            tpm_tools: rootfs::tpm_tools(&rootfs.path),
             payload: payload::image(&payload.path),
             module: module::file(&module),
             kernel_release: kernel.release,
@@ -234,6 +237,28 @@ fn make(
             steps: Vec::new(),
         })
     })
+}
+
+/// An archive of an initrd with these files, and the folders that they lie in.
+pub(crate) fn archive(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut archive = cpio::Archive::default();
+    let mut folders = std::collections::BTreeSet::new();
+    for (name, _) in files {
+        let parts: Vec<_> = Path::new(name).ancestors().skip(1).collect();
+        folders.extend(
+            parts
+                .into_iter()
+                .rev()
+                .filter(|path| *path != Path::new("")),
+        );
+    }
+    for folder in folders {
+        archive.folder(&folder.to_string_lossy());
+    }
+    for (name, contents) in files {
+        archive.file(name, 0o600, contents);
+    }
+    archive.finish()
 }
 
 fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T, BuildError>>) -> Result<T, BuildError> {

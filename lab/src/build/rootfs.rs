@@ -13,12 +13,12 @@ use std::process::Command;
 use super::command::run;
 use super::context::{Context, Made, Running};
 use super::packages::{apt, unpack};
-use super::{BuildError, Step, elf, ext4};
+use super::{BuildError, Step, cpio, elf, ext4};
 use crate::apt::ArchiveFile;
 use crate::cache::Key;
 
 /// What the machine is for, and the tools of a usable shell; dependencies come by themselves.
-pub(crate) const PACKAGES: [&str; 16] = [
+pub(crate) const PACKAGES: [&str; 17] = [
     "base-files",
     "bash",
     "coreutils",
@@ -34,6 +34,7 @@ pub(crate) const PACKAGES: [&str; 16] = [
     "redis-server",
     "sed",
     "stress-ng",
+    "tpm2-tools",
     "util-linux",
 ];
 
@@ -108,7 +109,7 @@ const IMAGE: ext4::Image = ext4::Image {
 };
 
 /// Changes whenever this file makes something else from the same inputs.
-const RECIPE: &str = "2";
+const RECIPE: &str = "3";
 
 pub(crate) fn rootfs(context: &Context<'_>, all: &[ArchiveFile]) -> Result<Made, BuildError> {
     let files: Vec<ArchiveFile> = all
@@ -146,9 +147,50 @@ pub(crate) fn rootfs(context: &Context<'_>, all: &[ArchiveFile]) -> Result<Made,
                 missing.join(", ")
             )));
         }
+        let archive = tpm_archive(root)?;
+        let path = tpm_tools(work);
+        fs::write(&path, archive).map_err(BuildError::io("write", path))?;
         running.activity("writing the image");
         ext4::write(IMAGE, root, &image(work), &log)
     })
+}
+
+/// What talks to a TPM before the root disk is mounted: an initramfs with it, as the hook for
+/// initramfs-tools copies it.
+fn tpm_archive(root: &Path) -> Result<Vec<u8>, BuildError> {
+    // The second one is opened at run time.
+    const PROGRAMS: [&str; 2] = [
+        "usr/bin/tpm2",
+        "usr/lib/x86_64-linux-gnu/libtss2-tcti-device.so.0",
+    ];
+    const LOADER: &str = "ld-linux-x86-64.so.2";
+    let mut archive = cpio::Archive::default();
+    for folder in [
+        "usr",
+        "usr/bin",
+        "usr/lib",
+        "usr/lib/x86_64-linux-gnu",
+        "lib64",
+    ] {
+        archive.folder(folder);
+    }
+    let libraries = root.join("usr/lib/x86_64-linux-gnu");
+    let mut files = elf::with_libraries(root, &PROGRAMS)?;
+    files.push(libraries.join(LOADER));
+    for file in files {
+        let bytes = fs::read(&file).map_err(BuildError::io("read", &file))?;
+        let name = file.strip_prefix(root).unwrap_or(&file);
+        archive.file(&name.to_string_lossy(), 0o755, &bytes);
+        if file.ends_with(LOADER) {
+            archive.file(&format!("lib64/{LOADER}"), 0o755, &bytes);
+        }
+    }
+    Ok(archive.finish())
+}
+
+/// The archive of what talks to a TPM, in the step's artefact.
+pub(crate) fn tpm_tools(artefact: &Path) -> PathBuf {
+    artefact.join("tpm2.cpio")
 }
 
 /// The image in the step's artefact.

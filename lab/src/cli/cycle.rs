@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use clap::Args;
 use dormouse_guest::protocol::hard_to_move_kinds::HARD_TO_MOVE_KINDS;
 
-use super::machine::{MachineArgs, end, opened};
+use super::machine::{MachineArgs, end, opened, parts};
+use crate::build::Flavour;
 use crate::cycle::Cycles;
 use crate::cycle::hard_to_move;
 use crate::cycle::hibernation_options::{Compressor, Hibernation, Mode};
 use crate::cycle::line::Summary;
 use crate::cycle::options::CycleOptions;
+use crate::cycle::seal::Seal;
 use crate::error::{Doing, LabError};
 use crate::faults::power_cut::{FAULTS, Fault};
 use crate::faults::tamper::{TAMPERS, Tamper};
@@ -23,6 +25,7 @@ use dormouse_system::arguments::Size;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  \
     dormouse lab cycle --cycles 5 --dram 1G --cxl 2G --fill 512M --json\n  \
+    dormouse lab cycle --firmware ovmf --seal tpm --cycles 2 --tamper replay\n  \
     dormouse lab cycle --mode hibernate --compressor lz4 --dram 2G --image-size 1G\n\n\
     Hibernation needs free DRAM for a copy of the memory in use: give the machine twice as much\n\
     DRAM as workload and system take, and set --image-size to the DRAM size to be modelled.\n\n\
@@ -63,6 +66,13 @@ pub struct CycleArgs {
     /// Damage the image between sleep and wake; `list` prints the kinds of damage (of the --mode)
     #[arg(long, value_name = "WHAT")]
     pub tamper: Option<String>,
+    /// Seal the images: the kernel's part is encrypted and authenticated with this key (only with
+    /// --firmware ovmf, seabios)
+    #[arg(long, value_enum, value_name = "KEY")]
+    pub seal: Option<Seal>,
+    /// Wake with another of the distribution's kernels (only with --firmware ovmf, seabios)
+    #[arg(long, value_name = "FLAVOUR")]
+    pub flavour_after: Option<Flavour>,
     /// DRAM of the machine at the next power-on
     #[arg(long, value_name = "SIZE")]
     pub dram_after: Option<Size>,
@@ -82,8 +92,12 @@ pub(super) fn verb(args: &CycleArgs, json: bool) -> Result<ExitCode, LabError> {
     if listed(args) {
         return Ok(ExitCode::SUCCESS);
     }
-    let options = cycle_options(args)?;
+    let mut options = cycle_options(args)?;
     let terminal = Terminal::new();
+    if let Some(flavour) = args.flavour_after {
+        options.parts_after = Some(parts(flavour, "", &terminal)?);
+    }
+    let options = options;
     let hibernation = options.hibernation.as_ref();
     let cmdline = hibernation.map_or("", |hibernation| hibernation.compressor.cmdline());
     let mut lab = opened(&args.machine, cmdline, &terminal)?;
@@ -184,6 +198,22 @@ fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
             );
         }
     }
+    let stock = args.machine.firmware.is_stock() && !hibernates;
+    if !stock && (args.seal.is_some() || args.flavour_after.is_some()) {
+        return usage("--seal and --flavour-after: only with --firmware ovmf or seabios");
+    }
+    if args.seal.is_some() && args.flavour_after.is_some() {
+        return usage("--flavour-after: not with --seal; the initrd is made for one kernel");
+    }
+    if tamper.is_some_and(Tamper::needs_seal) && args.seal.is_none() {
+        return usage("--tamper: this one is about sealed images; add --seal");
+    }
+    if tamper.is_some_and(Tamper::needs_tpm) && args.seal != Some(Seal::Tpm) {
+        return usage("--tamper: this one needs --seal tpm");
+    }
+    if tamper == Some(Tamper::WrongKey) && args.seal == Some(Seal::Tpm) {
+        return usage("--tamper wrong-key: not with --seal tpm; no-tpm takes the TPM away");
+    }
     if args.fill.0 < 4096 {
         return usage("--fill: at least one page of 4096 bytes");
     }
@@ -196,6 +226,8 @@ fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
         fault,
         tamper,
         gpf: args.machine.gpf,
+        seal: args.seal,
+        parts_after: None,
         dram_after: args.dram_after,
         hibernation: hibernates.then(|| Hibernation {
             swap_out: args.mode == Mode::HibernateSwap,
@@ -248,6 +280,11 @@ mod tests {
             "--tamper nothing",
             "--firmware seabios --gpf fails",
             "--firmware ovmf --tamper dirty-shutdown",
+            "--seal tpm",
+            "--firmware ovmf --tamper tag",
+            "--firmware ovmf --seal key-file --tamper replay",
+            "--firmware ovmf --seal tpm --tamper wrong-key",
+            "--flavour-after generic",
         ] {
             assert_eq!(
                 cycle_options(&cycle(words)).unwrap_err().exit_code(),

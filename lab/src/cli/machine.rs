@@ -51,6 +51,15 @@ fn built(flavour: Flavour, cmdline: &str, terminal: &Terminal) -> Result<Artefac
     Ok(build::build(&options, terminal)?)
 }
 
+/// What a machine with this kernel boots from.
+pub(super) fn parts(
+    flavour: Flavour,
+    cmdline: &str,
+    terminal: &Terminal,
+) -> Result<Parts, LabError> {
+    Ok(Parts::from(&built(flavour, cmdline, terminal)?))
+}
+
 /// A machine that is ready to be switched on, with these further words on its kernel's command
 /// line.
 pub(super) fn opened(
@@ -60,7 +69,7 @@ pub(super) fn opened(
 ) -> Result<Lab, LabError> {
     let mut config = MachineConfig::new(args.dram, args.cxl, args.cpus)?;
     config.gpf = args.gpf;
-    let parts = Parts::from(&built(args.flavour, cmdline, terminal)?);
+    let parts = parts(args.flavour, cmdline, terminal)?;
     Lab::open(
         &machine_folder(&args.machine),
         config,

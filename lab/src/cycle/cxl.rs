@@ -104,7 +104,7 @@ fn run_result(answer: Value) -> Result<RunResult, LabError> {
 }
 
 /// The reason in `dormouse: cold boot: <name>: <text> (detail …)`, or why there was no image.
-fn cold_boot_reason(console: &str) -> Option<String> {
+pub(crate) fn cold_boot_reason(console: &str) -> Option<String> {
     let said = |text: &str| console.lines().find_map(|line| line.split_once(text));
     let reason = match said("dormouse: cold boot: ") {
         Some((_, reason)) => reason.trim().to_owned(),

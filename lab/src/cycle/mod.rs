@@ -17,6 +17,7 @@ pub(crate) mod method;
 pub mod options;
 mod outcome;
 mod run;
+pub mod seal;
 mod sleep;
 pub(crate) mod times;
 mod wake;

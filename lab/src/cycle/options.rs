@@ -7,6 +7,8 @@ use crate::cycle::hibernation::HibernationSleep;
 use crate::cycle::hibernation_options::Hibernation;
 use crate::cycle::line::{CycleLine, Outcome};
 use crate::cycle::method::SleepMethod;
+use crate::cycle::seal::Seal;
+use crate::emulator::qemu::Parts;
 use crate::faults::power_cut::{Expected, Fault};
 use crate::faults::tamper::Tamper;
 use crate::machine::gpf::Gpf;
@@ -27,6 +29,10 @@ pub struct CycleOptions {
     pub fault: Option<Fault>,
     pub tamper: Option<Tamper>,
     pub gpf: Gpf,
+    /// Whose key seals the images; none: they are in plain text.
+    pub seal: Option<Seal>,
+    /// What the machine boots from when it wakes, where that is another kernel.
+    pub parts_after: Option<Parts>,
     /// DRAM of the machine at the next power-on.
     pub dram_after: Option<Size>,
     /// Hibernate; None: sleep in CXL memory.
@@ -43,7 +49,11 @@ impl CycleOptions {
     /// The way to sleep, for one cycle of a machine of this size.
     pub(crate) fn method(&self, dram_bytes: u64) -> Box<dyn SleepMethod> {
         match &self.hibernation {
-            None => Box::new(CxlSleep::new(&self.sleep_arguments)),
+            None => {
+                let mut arguments = self.sleep_arguments.clone();
+                arguments.extend(self.seal.map(Seal::sleep_arguments).unwrap_or_default());
+                Box::new(CxlSleep::new(&arguments))
+            }
             Some(options) => Box::new(HibernationSleep::new(options, dram_bytes)),
         }
     }
@@ -52,7 +62,13 @@ impl CycleOptions {
     /// image is unusable, a cold boot that says why; where the device may forget, a refusal.
     pub fn is_ok(&self, line: &CycleLine) -> bool {
         let loses = self.gpf == Gpf::Fails;
-        let spoiled = self.tamper.is_some() || self.dram_after.is_some() || loses;
+        // The first image of a replay is the one that is put back later.
+        let tampered = match self.tamper {
+            Some(Tamper::Replay) => line.cycle > 1,
+            other => other.is_some(),
+        };
+        let changed = self.dram_after.is_some() || self.parts_after.is_some();
+        let spoiled = tampered || changed || loses;
         let accepted = self
             .sleep_arguments
             .iter()
@@ -89,6 +105,8 @@ mod tests {
             fault: fault.map(|name| Fault::by_name(name).unwrap()),
             tamper,
             gpf: Gpf::Works,
+            seal: None,
+            parts_after: None,
             dram_after: None,
             hibernation: None,
             sleep_arguments: Vec::new(),
@@ -155,6 +173,18 @@ mod tests {
         fails.gpf = Gpf::Fails;
         assert!(fails.is_ok(&line(Outcome::ColdBoot, false, "dirty-shutdown")));
         assert!(!fails.is_ok(&line(Outcome::Resumed, true, "")));
+    }
+
+    #[test]
+    fn of_a_replay_the_first_image_resumes_and_no_later_one() {
+        let replay = options(None, Some(Tamper::Replay));
+        let mut resumed = line(Outcome::Resumed, true, "");
+        assert!(replay.is_ok(&resumed));
+        resumed.cycle = 2;
+        assert!(!replay.is_ok(&resumed));
+        let mut refused = line(Outcome::ColdBoot, false, "older");
+        refused.cycle = 2;
+        assert!(replay.is_ok(&refused));
     }
 
     #[test]

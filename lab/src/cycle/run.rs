@@ -11,6 +11,7 @@ use super::method::Moment;
 use super::options::CycleOptions;
 use crate::emulator::lab::{BOOT_TIMEOUT, Lab, POWER_OFF_TIMEOUT};
 use crate::emulator::power::PowerOn;
+use crate::emulator::qemu::Parts;
 use crate::error::LabError;
 
 const COUNTERS: usize = 4;
@@ -26,6 +27,10 @@ pub struct Cycles<'a> {
     pub(super) running: Option<Running>,
     pub(super) usual_dram_bytes: u64,
     pub(super) usual_cxl_bytes: u64,
+    /// What the machine boots from when it is not to be another kernel.
+    pub(super) usual_parts: Parts,
+    /// The machine has another key than the one that it seals with.
+    pub(super) has_other_key: bool,
 }
 
 /// The machine while it is switched on.
@@ -56,7 +61,10 @@ impl<'a> Cycles<'a> {
     pub fn new(lab: &'a mut Lab, options: &'a CycleOptions, say: &'a dyn Fn(&str)) -> Self {
         let (usual_dram_bytes, usual_cxl_bytes) =
             (lab.machine.config.dram_bytes, lab.machine.config.cxl_bytes);
+        let usual_parts = lab.setting.parts.clone();
         Cycles {
+            usual_parts,
+            has_other_key: false,
             lab,
             options,
             say,
@@ -183,8 +191,11 @@ impl<'a> Cycles<'a> {
         armed: Option<&'static str>,
     ) -> Result<Running, LabError> {
         let config = &self.lab.machine.config;
-        let usual =
-            config.dram_bytes == self.usual_dram_bytes && config.cxl_bytes == self.usual_cxl_bytes;
+        let usual = config.dram_bytes == self.usual_dram_bytes
+            && config.cxl_bytes == self.usual_cxl_bytes
+            && self.lab.setting.parts.kernel == self.usual_parts.kernel
+            && !self.has_other_key
+            && !self.lab.machine.sealing.tpm_is_out;
         if let Some(mut running) = self.running.take() {
             if usual && running.armed == armed {
                 return Ok(running);
@@ -192,15 +203,23 @@ impl<'a> Cycles<'a> {
             self.say(cycle, "power off, to boot anew");
             running.power.power_off(POWER_OFF_TIMEOUT)?;
         }
+        self.make_usual()?;
         self.lab.machine.config.dram_bytes = self.usual_dram_bytes;
         if self.lab.machine.config.cxl_bytes != self.usual_cxl_bytes {
             self.lab.machine.resize_cxl(self.usual_cxl_bytes)?;
         }
         self.lab.machine.save()?;
+        if let Some(seal) = self.options.seal {
+            self.say(cycle, "boot, to set sealed images up");
+            seal.set_up(self.lab)?;
+        }
         self.say(cycle, "boot");
         self.lab.setting.mark("boot", "boot", Kind::Begin);
         let mut power = self.lab.power_on(armed)?;
         let hello = power.wait_ready(BOOT_TIMEOUT)?;
+        if let Some(seal) = self.options.seal {
+            seal.prepare(&mut power)?;
+        }
         self.lab.setting.mark("boot", "boot", Kind::End);
         Ok(Running {
             power,
@@ -208,6 +227,18 @@ impl<'a> Cycles<'a> {
             armed,
             has_workload: false,
         })
+    }
+
+    /// The machine as it was before something was exchanged or taken out.
+    fn make_usual(&mut self) -> Result<(), LabError> {
+        self.lab.setting.parts = self.usual_parts.clone();
+        self.lab.machine.sealing.tpm_is_out = false;
+        if std::mem::take(&mut self.has_other_key)
+            && let Some(seal) = self.options.seal
+        {
+            seal.give_key_back(self.lab)?;
+        }
+        Ok(())
     }
 
     pub(super) fn fill(

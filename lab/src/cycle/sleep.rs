@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dormouse_image::snapshot::is_sealed;
 use dormouse_report::event::Kind;
 use serde_json::Value;
 
@@ -10,6 +11,9 @@ use super::run::{Asleep, Cycles};
 use crate::emulator::power::{PowerOn, What, reply_to};
 use crate::emulator::qmp::StopCause;
 use crate::error::LabError;
+use crate::faults::replay;
+use crate::faults::tamper::Tamper;
+use crate::machine::image_file::{DeviceFile, newest_copy};
 
 /// Going to sleep: migration of everything, twice the time that was ever seen.
 const SLEEP_TIMEOUT: Duration = Duration::from_secs(600);
@@ -76,8 +80,28 @@ impl Cycles<'_> {
 
     /// What was asked to happen to the machine while it sleeps.
     pub(super) fn spoil(&mut self, cycle: u64) -> Result<(), LabError> {
-        if let Some(tamper) = self.options.tamper {
-            tamper.apply(&mut self.lab.machine, self.options.seed.wrapping_add(cycle))?;
+        // Before it is opened again: an image in plain text would resume as well.
+        if self.options.seal.is_some() && self.options.fault.is_none() {
+            let file = DeviceFile::with_header(&self.lab.machine)?;
+            if !is_sealed(&newest_copy(&file)?.1) {
+                return Err(LabError::Unexpected("the image is not sealed".into()));
+            }
+        }
+        match (self.options.tamper, self.options.seal) {
+            (Some(Tamper::WrongKey), Some(seal)) => {
+                seal.exchange_key(self.lab)?;
+                self.has_other_key = true;
+            }
+            (Some(Tamper::NoTpm), _) => self.lab.machine.sealing.tpm_is_out = true,
+            (Some(Tamper::Replay), _) if cycle == 1 => replay::keep(&self.lab.machine)?,
+            (Some(Tamper::Replay), _) => replay::put_back(&self.lab.machine)?,
+            (Some(tamper), _) => {
+                tamper.apply(&mut self.lab.machine, self.options.seed.wrapping_add(cycle))?;
+            }
+            (None, _) => {}
+        }
+        if let Some(parts) = &self.options.parts_after {
+            self.lab.setting.parts = parts.clone();
         }
         if let Some(dram) = self.options.dram_after {
             self.lab.machine.config.dram_bytes = dram.0;

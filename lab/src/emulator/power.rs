@@ -24,6 +24,7 @@ pub use crate::emulator::signals::{Signal, What, reply_to};
 use crate::error::{Doing, LabError};
 use crate::interrupt;
 use crate::machine::Machine;
+use crate::machine::sealing::{self, PROMPT, SoftwareTpm};
 
 /// How often a wait looks for Ctrl-C.
 const POLL: Duration = Duration::from_millis(100);
@@ -105,6 +106,8 @@ pub struct PowerOn {
     stopped: bool,
     stop_cause: Arc<Mutex<Option<StopCause>>>,
     recorder: Arc<Mutex<Recorder>>,
+    types: Option<String>,
+    _tpm: Option<SoftwareTpm>,
     _files: tempfile::TempDir,
 }
 
@@ -131,6 +134,15 @@ impl PowerOn {
         let device_file = files.path().join("device");
         std::fs::write(&device_file, machine.config.device_description())
             .doing("write the device's description")?;
+        let wake_initrd = machine.wake_initrd();
+        let socket = files.path().join("tpm.sock");
+        let tpm = if machine.tpm_folder().is_dir() && !machine.sealing.tpm_is_out {
+            let log = machine.folder().join(format!("tpm-{number:03}.log"));
+            let memory = machine.tpm_folder();
+            Some(SoftwareTpm::start(&memory, &socket, &log)?)
+        } else {
+            None
+        };
         let swap_disk = machine.swap_disk();
         let scratch_disk = machine.scratch_disk();
         let launch = Launch {
@@ -146,6 +158,8 @@ impl PowerOn {
             scratch_disk: scratch_disk.exists().then_some(scratch_disk.as_path()),
             device_file: &device_file,
             fault,
+            wake_initrd: wake_initrd.exists().then_some(wake_initrd.as_path()),
+            tpm_socket: tpm.as_ref().map(|_| socket.as_path()),
         };
         let log = machine.console_log(number);
         let log_file = File::create(&log).doing(format!("create {}", log.display()))?;
@@ -190,6 +204,8 @@ impl PowerOn {
             stopped: false,
             stop_cause,
             recorder: Arc::clone(&setting.recorder),
+            types: machine.sealing.types.clone(),
+            _tpm: tpm,
             _files: files,
         };
         // If that failed, dropping ends the emulator.
@@ -413,7 +429,14 @@ impl PowerOn {
 
     fn observe(&mut self, signal: &Signal) {
         match &signal.what {
-            What::Console(line) => self.tail.push(line),
+            What::Console(line) => {
+                self.tail.push(line);
+                if let Some(text) = &self.types
+                    && line.contains(PROMPT)
+                {
+                    sealing::type_line(&self.console, text);
+                }
+            }
             What::ConsoleEvent(event) => self.record(event.clone(), signal.at_ns),
             What::Agent(FromGuest::Event { event }) => {
                 if let Ok(event) = serde_json::from_value::<Event>(event.clone()) {

@@ -44,6 +44,15 @@ pub enum Firmware {
 }
 
 impl Firmware {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Firmware::Coreboot => "coreboot",
+            Firmware::Ovmf => "ovmf",
+            Firmware::Seabios => "seabios",
+        }
+    }
+
     /// Whether it knows nothing of us: the machine then sleeps by the kernel's own snapshot.
     pub fn is_stock(self) -> bool {
         self != Firmware::Coreboot
@@ -68,6 +77,8 @@ pub struct Parts {
     pub wake_initrd: PathBuf,
     /// The root disk.
     pub rootfs: PathBuf,
+    /// A further part of an initrd: what talks to a TPM.
+    pub tpm_tools: PathBuf,
     /// The disk with our programs and modules.
     pub payload: PathBuf,
     /// The kernel's command line.
@@ -84,6 +95,7 @@ impl From<&Artefacts> for Parts {
             initrd: artefacts.initrd.clone(),
             wake_initrd: artefacts.wake_initrd.clone(),
             rootfs: artefacts.rootfs.clone(),
+            tpm_tools: artefacts.tpm_tools.clone(),
             payload: artefacts.payload.clone(),
             cmdline: artefacts.cmdline.clone(),
             kernel_release: artefacts.kernel_release.clone(),
@@ -118,6 +130,10 @@ pub struct Launch<'a> {
     pub device_file: &'a Path,
     /// Where firmware is to stop for ever.
     pub fault: Option<&'a str>,
+    /// In place of the usual one that looks for an image.
+    pub wake_initrd: Option<&'a Path>,
+    /// The control socket of a TPM in software, where there is one.
+    pub tpm_socket: Option<&'a Path>,
 }
 
 /// The host's ends of the machine's lines.
@@ -263,6 +279,15 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
             "",
         );
     }
+    if let Some(socket) = launch.tpm_socket {
+        add_path("-chardev", "socket,id=tpm,path=", socket, "");
+        for (option, value) in [
+            ("-tpmdev", "emulator,id=tpm0,chardev=tpm"),
+            ("-device", "tpm-tis,tpmdev=tpm0"),
+        ] {
+            add_path(option, value, Path::new(""), "");
+        }
+    }
     if let Some(scratch) = launch.scratch_disk {
         let options = "if=none,id=scratch,format=raw,cache=writeback,file=";
         add_path("-drive", options, scratch, "");
@@ -279,7 +304,9 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
         Firmware::Coreboot => words.extend(["-bios".into(), plain(&launch.parts.firmware_rom)]),
         Firmware::Ovmf | Firmware::Seabios => {
             words.extend(["-kernel".into(), plain(&launch.parts.kernel)]);
-            words.extend(["-initrd".into(), plain(&launch.parts.wake_initrd)]);
+            let usual = launch.parts.wake_initrd.as_path();
+            let initrd = launch.wake_initrd.unwrap_or(usual);
+            words.extend(["-initrd".into(), plain(initrd)]);
             words.extend(["-append".into(), OsString::from(&launch.parts.cmdline)]);
         }
     }
@@ -368,6 +395,7 @@ mod tests {
             initrd: "initrd".into(),
             wake_initrd: "wake-initrd".into(),
             rootfs: "rootfs".into(),
+            tpm_tools: "tpm".into(),
             payload: "payload".into(),
             cmdline: "console=ttyS0".into(),
             kernel_release: "6.12".into(),
@@ -385,6 +413,8 @@ mod tests {
             scratch_disk: None,
             device_file: Path::new("device"),
             fault,
+            wake_initrd: None,
+            tpm_socket: Some(Path::new("tpm")),
         };
         let words = arguments(&launch, 3, 4, 5);
         words
@@ -418,6 +448,10 @@ mod tests {
         let text = text(512, Firmware::Seabios, None);
         assert!(text.contains("-kernel kernel -initrd wake-initrd -append console=ttyS0"));
         assert!(!text.contains("-bios") && !text.contains("pflash"));
+        assert!(
+            text.contains("-chardev socket,id=tpm,path=tpm -tpmdev emulator"),
+            "{text}"
+        );
         let text = self::text(512, Firmware::Ovmf, None);
         assert!(text.contains("pflash,format=raw,unit=1,file=variables"));
     }

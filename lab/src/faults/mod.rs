@@ -2,6 +2,7 @@
 
 pub mod failed_flush;
 pub mod power_cut;
+pub mod replay;
 pub mod tamper;
 
 /// A number below `limit` that depends on seed and stream only: a failed run can be repeated.

@@ -7,7 +7,7 @@ use crate::error::LabError;
 use crate::faults::draw_below;
 use crate::machine::Machine;
 use crate::machine::image_file::{
-    DeviceFile, HEADERS_BYTES, PAGE_BYTES, newest_copy, read_headers, read_part, user_pages,
+    DeviceFile, HEADERS_BYTES, Header, PAGE_BYTES, newest_copy, read_headers, read_part, user_pages,
 };
 
 /// The emulated board takes devices in steps of this.
@@ -27,10 +27,16 @@ pub enum Tamper {
     Serial,
     DirtyShutdown,
     SwapSignature,
+    Forged,
+    Tag,
+    Unsealed,
+    WrongKey,
+    NoTpm,
+    Replay,
 }
 
 /// All ways, with names and what each does.
-pub const TAMPERS: [(Tamper, &str, &str); 11] = [
+pub const TAMPERS: [(Tamper, &str, &str); 17] = [
     (Tamper::Header, "header", "flip one bit in the header"),
     (
         Tamper::Bitmap,
@@ -74,6 +80,36 @@ pub const TAMPERS: [(Tamper, &str, &str); 11] = [
         "let the device lose writes, and count it",
     ),
     (
+        Tamper::Forged,
+        "forged",
+        "change a bitmap and make all digests right again (found with --seal)",
+    ),
+    (
+        Tamper::Tag,
+        "tag",
+        "flip one bit in the table of tags (with --seal)",
+    ),
+    (
+        Tamper::Unsealed,
+        "unsealed",
+        "make it an image in plain text (with --seal)",
+    ),
+    (
+        Tamper::WrongKey,
+        "wrong-key",
+        "give the machine another key or passphrase (with --seal)",
+    ),
+    (
+        Tamper::NoTpm,
+        "no-tpm",
+        "take the TPM out (with --seal tpm)",
+    ),
+    (
+        Tamper::Replay,
+        "replay",
+        "put the first cycle's image back at each later one (with --seal tpm)",
+    ),
+    (
         Tamper::SwapSignature,
         "swap-signature",
         "write something else over the signature of the hibernation image",
@@ -84,6 +120,17 @@ impl Tamper {
     /// Whether it damages what a machine hibernated to.
     pub fn is_for_hibernation(self) -> bool {
         self == Tamper::SwapSignature
+    }
+
+    /// Whether it is about sealed images only.
+    pub fn needs_seal(self) -> bool {
+        use Tamper::{Forged, NoTpm, Replay, Tag, Unsealed, WrongKey};
+        matches!(self, Forged | Tag | Unsealed | WrongKey | NoTpm | Replay)
+    }
+
+    /// Whether it is about what only a TPM offers.
+    pub fn needs_tpm(self) -> bool {
+        matches!(self, Tamper::NoTpm | Tamper::Replay)
     }
 
     /// The way of that name.
@@ -147,14 +194,10 @@ impl Tamper {
                 Ok(())
             }
             Tamper::Version => {
-                let (copy, mut header) = newest_copy(&file)?;
+                let (_, mut header) = newest_copy(&file)?;
                 header.version += 1;
                 edit::seal(&mut header);
-                let mut window = read_headers(&file)?;
-                // The other copy must not be what firmware then falls back to.
-                edit::write_header(&mut window, copy, &header);
-                edit::write_header(&mut window, 1 - copy, &header);
-                file.write(&window, 0)
+                write_both(&file, &header)
             }
             Tamper::Truncate => {
                 machine.resize_cxl(machine.config.cxl_bytes.saturating_sub(BLOCK_BYTES))
@@ -167,6 +210,26 @@ impl Tamper {
                 machine.config.device_serial ^= 0xff00;
                 machine.save()
             }
+            Tamper::Forged => forge_bitmap(&file, random(8)),
+            Tamper::Tag => {
+                let (_, header) = newest_copy(&file)?;
+                let record = header.encryption;
+                flip_bit(
+                    &file,
+                    record.tag_table_offset + random(record.tag_table_bytes),
+                    seed,
+                )
+            }
+            Tamper::Unsealed => {
+                let (_, mut header) = newest_copy(&file)?;
+                header.flags = 0;
+                header.encryption = Default::default();
+                edit::seal(&mut header);
+                write_both(&file, &header)
+            }
+            Tamper::WrongKey | Tamper::NoTpm | Tamper::Replay => Err(LabError::Unexpected(
+                "it is no change of the image alone".into(),
+            )),
             Tamper::SwapSignature => file.write(b"not an img", PAGE_BYTES - 10),
             Tamper::DirtyShutdown => {
                 machine.config.dirty_shutdown_count += 1;
@@ -174,6 +237,26 @@ impl Tamper {
             }
         }
     }
+}
+
+/// The other copy must not be what the checker then falls back to.
+fn write_both(file: &DeviceFile, header: &Header) -> Result<(), LabError> {
+    let mut window = read_headers(file)?;
+    for copy in [0, 1] {
+        edit::write_header(&mut window, copy, header);
+    }
+    file.write(&window, 0)
+}
+
+/// What knowledge of the format allows: the digests of a changed bitmap are right.
+fn forge_bitmap(file: &DeviceFile, byte: u64) -> Result<(), LabError> {
+    let (_, mut header) = newest_copy(file)?;
+    let mut bitmap = read_part(file, header.cxl_bitmap_offset, header.cxl_bitmap_bytes)?;
+    bitmap[byte as usize] ^= 1;
+    file.write(&bitmap, header.cxl_bitmap_offset)?;
+    header.cxl_bitmap_digest = dormouse_image::digest::xxh64(&bitmap);
+    edit::seal(&mut header);
+    write_both(file, &header)
 }
 
 /// A page of the window that holds saved data, chosen by the seed of the random numbers.

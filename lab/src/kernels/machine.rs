@@ -274,6 +274,8 @@ impl Checks<'_> {
             fault: None,
             tamper: None,
             gpf: Gpf::default(),
+            seal: None,
+            parts_after: None,
             dram_after: None,
             hibernation: None,
             sleep_arguments: Vec::new(),

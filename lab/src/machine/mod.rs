@@ -7,6 +7,7 @@
 //!   head.mem           under stock firmware: those of the NVDIMM for the kernel's snapshot
 //!   uefi.vars          under UEFI: its variables
 //!   disk.qcow2         what changed on the root disk
+//!   wake.initrd, tpm/  where sleep images are sealed (see sealing)
 //!   swap.img           the disk that it hibernates to, or a link to it; where there is one
 //!   scratch.img        a second disk, where one was made
 //!   console-001.log …  the serial console, one file for each power-on
@@ -17,6 +18,7 @@
 pub mod gpf;
 pub(crate) mod image_file;
 mod memory_file;
+pub mod sealing;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -29,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Doing, LabError};
 use dormouse_system::arguments::Size;
 use gpf::Gpf;
+use sealing::Sealing;
 
 /// Where machines live if no other folder is named.
 pub const DEFAULT_ROOT: &str = "out/lab";
@@ -37,6 +40,7 @@ const MAX_LOW_BYTES: u64 = 2 << 30;
 const CXL_FILE: &str = "cxl.mem";
 const SWAP_FILE: &str = "swap.img";
 const HEAD_FILE: &str = "head.mem";
+const TPM_FOLDER: &str = "tpm";
 /// Modules for the kernel's snapshot are at least so large, and a multiple of it.
 const HEAD_STEP_BYTES: u64 = 256 << 20;
 const FOUR_GIB: u64 = 4 << 30;
@@ -170,6 +174,8 @@ pub struct Machine {
     folder: PathBuf,
     /// Sizes and settings.
     pub config: MachineConfig,
+    /// For sealed sleep images.
+    pub sealing: Sealing,
     power_ons: u32,
     /// Released when it is closed.
     _lock: File,
@@ -194,6 +200,8 @@ impl Machine {
             let name = entry.file_name().to_string_lossy().into_owned();
             if [CXL_FILE, SWAP_FILE, HEAD_FILE].contains(&name.as_str()) {
                 memory_file::remove(&entry.path());
+            } else if name == TPM_FOLDER {
+                fs::remove_dir_all(entry.path()).doing("remove the old TPM")?;
             } else if is_ours(&name) {
                 fs::remove_file(entry.path()).doing(format!("remove old {name}"))?;
             }
@@ -201,6 +209,7 @@ impl Machine {
         let mut machine = Machine {
             folder: folder.to_owned(),
             config,
+            sealing: Sealing::default(),
             power_ons: 0,
             _lock: lock,
         };
@@ -228,6 +237,7 @@ impl Machine {
         let mut machine = Machine {
             folder: folder.to_owned(),
             config,
+            sealing: Sealing::default(),
             power_ons: 0,
             _lock: lock,
         };
@@ -281,6 +291,16 @@ impl Machine {
                 .doing(format!("copy {} (package ovmf)", from.display()))?;
         }
         Ok(())
+    }
+
+    /// The initrd of a machine that seals its sleep images.
+    pub fn wake_initrd(&self) -> PathBuf {
+        sealing::initrd(&self.folder)
+    }
+
+    /// The memory of its TPM; it has none where this is not there.
+    pub fn tpm_folder(&self) -> PathBuf {
+        sealing::tpm_folder(&self.folder)
     }
 
     /// The overlay of the root disk.
@@ -410,6 +430,7 @@ fn is_ours(name: &str) -> bool {
         "disk.qcow2",
         "scratch.img",
         "uefi.vars",
+        "wake.initrd",
         "events.jsonl",
         "cycles.jsonl",
         "console.sock",
@@ -417,6 +438,7 @@ fn is_ours(name: &str) -> bool {
     .contains(&name)
         || numbered("console-")
         || numbered("qemu-")
+        || numbered("tpm-")
 }
 
 fn lock(folder: &Path) -> Result<File, LabError> {

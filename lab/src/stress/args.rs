@@ -12,7 +12,7 @@ use super::journal::RunIdentity;
 use super::line::StressLine;
 use super::run::{Listener, Progress, StressOptions, run};
 use crate::build::{self, BuildOptions, Flavour};
-use crate::emulator::qemu::Parts;
+use crate::emulator::qemu::{Firmware, Parts};
 use crate::error::LabError;
 use crate::machine::MachineConfig;
 use crate::machine::machine_folder;
@@ -24,6 +24,8 @@ use dormouse_system::arguments::Size;
 #[command(after_help = "Examples:\n  \
     dormouse lab stress --cycles 300\n  \
     dormouse lab stress --cycles 300 --power-cuts --seed 7 --machine cuts\n  \
+    dormouse lab stress --cycles 100 --power-cuts --firmware seabios --machine stock-cuts
+  \
     dormouse lab stress --only 17 --seed 7 --power-cuts --cut-at 3.412   one cycle again\n\n\
     The same command continues an interrupted run. docs/explanation/stress.md explains the summary.\n\n\
     Exit codes: 0 all cycles as expected; 1 one was not; 2 wrong usage; 3 this machine lacks\n\
@@ -72,6 +74,9 @@ pub struct StressArgs {
     /// Which of the distribution's kernels: cloud or generic
     #[arg(long, default_value_t)]
     pub flavour: Flavour,
+    /// Firmware that starts the machine; with ovmf and seabios it sleeps by the kernel's snapshot
+    #[arg(long, value_enum, default_value_t)]
+    pub firmware: Firmware,
 }
 
 /// The loads of a cycle do not fit in less.
@@ -98,8 +103,10 @@ impl StressArgs {
                 cxl_bytes: self.cxl.0,
                 cpus: self.cpus,
                 flavour: self.flavour.to_string(),
+                firmware: self.firmware.name().to_owned(),
                 inject: self.inject.clone(),
             },
+            firmware: self.firmware,
             cycles: self.cycles,
             jobs: self.jobs.max(1),
             restart: self.restart,

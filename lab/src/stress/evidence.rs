@@ -11,14 +11,14 @@ use super::class::Class;
 use super::line::StressLine;
 use crate::error::{Doing, LabError};
 use crate::machine::Machine;
-use crate::machine::image_file::HEADERS_BYTES;
+use crate::machine::image_file::{DeviceFile, HEADERS_BYTES};
 
 /// Number of successful power-ons with logs that are kept.
 const KEPT_POWER_ONS: u32 = 6;
 /// Memory and disks are large: they are kept of the first failures only.
 const KEPT_CONTENTS: usize = 3;
 /// Both copies of the image's header and its bitmaps lie in the first part of the CXL memory.
-const HEAD_BYTES: u64 = 2 << 20;
+const HEAD_BYTES: usize = 2 << 20;
 
 /// Where a cycle's traces begin, and what the CXL device held before it was woken.
 pub struct Traces {
@@ -115,11 +115,9 @@ impl Traces {
 }
 
 fn head_of(machine: &Machine) -> Vec<u8> {
-    let mut head = Vec::new();
-    if let Ok(file) = File::open(machine.cxl_file()) {
-        let _ = file.take(HEAD_BYTES).read_to_end(&mut head);
-    }
-    head
+    let mut head = vec![0; HEAD_BYTES];
+    let read = DeviceFile::with_header(machine).and_then(|file| file.read(&mut head, 0));
+    if read.is_err() { Vec::new() } else { head }
 }
 
 /// Generation and state of the header that counts.

@@ -13,6 +13,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::line::StressLine;
+use crate::emulator::qemu::Firmware;
 use crate::error::{Doing, LabError};
 
 /// What makes two runs the same: with another of these, cycles are others.
@@ -24,7 +25,14 @@ pub struct RunIdentity {
     pub cxl_bytes: u64,
     pub cpus: u32,
     pub flavour: String,
+    /// Journals of earlier versions have none.
+    #[serde(default = "coreboot")]
+    pub firmware: String,
     pub inject: Option<String>,
+}
+
+fn coreboot() -> String {
+    Firmware::default().name().to_owned()
 }
 
 /// The open journal.
@@ -126,6 +134,7 @@ mod tests {
             cxl_bytes: 2,
             cpus: 2,
             flavour: "cloud".into(),
+            firmware: "coreboot".into(),
             inject: None,
         }
     }

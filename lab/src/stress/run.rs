@@ -29,6 +29,7 @@ const SCRATCH_BYTES: u64 = 256 << 20;
 pub struct StressOptions {
     pub folder: PathBuf,
     pub identity: RunIdentity,
+    pub firmware: Firmware,
     pub cycles: u64,
     pub jobs: usize,
     pub restart: bool,
@@ -212,6 +213,9 @@ fn repeat(options: &StressOptions, line: &StressLine) -> String {
         identity.cpus,
         identity.flavour
     );
+    if options.firmware != Firmware::default() {
+        text.push_str(&format!(" --firmware {}", identity.firmware));
+    }
     if identity.power_cuts {
         text.push_str(" --power-cuts");
     }
@@ -268,7 +272,7 @@ fn fresh(shared: &Shared, job: usize, config: &MachineConfig) -> Result<Driver, 
         config.clone(),
         false,
         shared.parts.clone(),
-        Firmware::Coreboot,
+        shared.options.firmware,
     )?;
     make_scratch_disk(&lab.machine)?;
     Ok(Driver::new(lab))
@@ -371,8 +375,10 @@ mod tests {
                 cxl_bytes: 2 << 30,
                 cpus: 2,
                 flavour: "cloud".into(),
+                firmware: "coreboot".into(),
                 inject: None,
             },
+            firmware: Firmware::Coreboot,
             cycles: 10,
             jobs: 1,
             restart: false,

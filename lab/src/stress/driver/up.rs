@@ -7,6 +7,7 @@ use dormouse_guest::protocol::{FromGuest, Hello};
 use dormouse_report::event::Kind;
 
 use super::Driver;
+use crate::cycle::cxl::cold_boot_reason;
 use crate::cycle::line::Outcome;
 use crate::emulator::lab::BOOT_TIMEOUT;
 use crate::emulator::power::{PowerOn, What};
@@ -157,10 +158,7 @@ impl Driver {
 
     /// Firmware's reason on the console of that power-on.
     fn cold_boot_reason(&self, power: &PowerOn) -> String {
-        self.said(power)
-            .lines()
-            .find_map(|line| line.split_once("dormouse: cold boot: "))
-            .map_or_else(String::new, |(_, reason)| reason.trim().to_owned())
+        cold_boot_reason(&self.said(power)).unwrap_or_default()
     }
 }
 
