@@ -35,7 +35,7 @@ setup: ## Install the packages that are missing (asks for nothing when none is)
 	@scripts/setup.sh
 
 build: setup ## Build the dormouse command
-	@$(CARGO) build --quiet --profile $(PROFILE) --package dormouse --package dormouse-guest --package dormouse-oci --bins
+	@$(CARGO) build --quiet --profile $(PROFILE) --package dormouse --package dormouse-guest --package dormouse-oci --package dormouse-machine --bins
 
 demo: build ## Fill memory, run a service, sleep into CXL memory, lose power, wake, verify
 	@scripts/demo.sh $(DORMOUSE) $(DEMO_DIR)

@@ -2,7 +2,7 @@
 # dracut: what wakes a machine that sleeps on stock firmware. As the initramfs-tools hook.
 
 check() {
-	require_binaries /usr/bin/dormouse || return 1
+	require_binaries /usr/lib/dormouse/dormouse-wake || return 1
 	return 0
 }
 
@@ -12,11 +12,27 @@ depends() {
 
 installkernel() {
 	# Not kmem: nothing may put persistent memory online before.
-	hostonly='' instmods nfit cxl_acpi cxl_pmem nd_pmem dax_pmem dax_hmem device_dax
+	hostonly='' instmods nfit cxl_acpi cxl_pmem nd_pmem dax_pmem dax_hmem device_dax \
+		tpm_tis tpm_crb
 }
 
 install() {
-	inst_binary /usr/bin/dormouse
+	inst_binary /usr/lib/dormouse/dormouse-wake /usr/bin/dormouse-wake
 	# shellcheck disable=SC2154 # dracut sets it
 	inst_hook pre-mount 05 "$moddir/wake.sh"
+	local settings=/etc/dormouse/seal.toml key
+	[ -f "$settings" ] || return 0
+	inst_simple "$settings"
+	key=$(sed -n 's/^key-file = "\(.*\)"$/\1/p' "$settings")
+	if grep -q '^key = "key-file"$' "$settings"; then
+		inst_simple "${key:-/etc/dormouse/seal.key}"
+	fi
+	if grep -q '^key = "tpm"$' "$settings"; then
+		inst_multiple /etc/dormouse/seal.tpm/key.pub /etc/dormouse/seal.tpm/key.priv
+	fi
+	if grep -q -e '^key = "tpm"$' -e '^counter = ' "$settings"; then
+		inst_multiple tpm2
+		# Opened at run time, so that nothing else names it.
+		inst_libdir_file 'libtss2-tcti-device.so*'
+	fi
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Puts into the initramfs what wakes a machine that sleeps on stock firmware: `dormouse wake`, and
-# the modules that make persistent memory a device. Not kmem: nothing may put it online before.
+# Puts into the initramfs what wakes a machine that sleeps on stock firmware: `dormouse-wake`, and the
+# modules that make persistent memory a device. Not kmem: nothing may put it online before. Where
+# images are sealed: the settings, a key file, or what talks to the TPM.
 set -e
 
 PREREQ=""
@@ -14,5 +15,40 @@ esac
 # shellcheck disable=SC1091 # of the package initramfs-tools
 . /usr/share/initramfs-tools/hook-functions
 
-copy_exec /usr/bin/dormouse /usr/bin
+copy_exec /usr/lib/dormouse/dormouse-wake /usr/bin
 manual_add_modules nfit cxl_acpi cxl_pmem nd_pmem dax_pmem dax_hmem device_dax
+
+settings=/etc/dormouse/seal.toml
+[ -f "$settings" ] || exit 0
+
+value() {
+	sed -n "s/^$1 = \"\{0,1\}\([^\"]*\)\"\{0,1\}\$/\1/p" "$settings"
+}
+
+# shellcheck disable=SC2154 # mkinitramfs sets it
+place() {
+	install -D -m 600 "$1" "$DESTDIR$1"
+}
+
+place "$settings"
+key=$(value key)
+if [ "$key" = key-file ]; then
+	file=$(value key-file)
+	place "${file:-/etc/dormouse/seal.key}"
+fi
+if [ "$key" = tpm ]; then
+	place /etc/dormouse/seal.tpm/key.pub
+	place /etc/dormouse/seal.tpm/key.priv
+fi
+if [ "$key" = tpm ] || [ -n "$(value counter)" ]; then
+	if [ ! -x /usr/bin/tpm2 ]; then
+		echo "dormouse: the package tpm2-tools is needed to open images with the TPM" >&2
+		exit 1
+	fi
+	copy_exec /usr/bin/tpm2
+	# Opened at run time, so that nothing else names it.
+	for library in /usr/lib/*/libtss2-tcti-device.so.0; do
+		copy_exec "$library"
+	done
+	manual_add_modules tpm_tis tpm_crb
+fi

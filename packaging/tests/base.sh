@@ -35,7 +35,7 @@ sources() {
 }
 
 packages=(ca-certificates systemd-sysv dbus libpam-systemd udev kmod procps util-linux dkms
-	initramfs-tools redis-server "$(kernel_package headers)" "$(kernel_package image)")
+	initramfs-tools ndctl redis-server "$(kernel_package headers)" "$(kernel_package image)")
 # shellcheck disable=SC1091
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 sources=$(sources)

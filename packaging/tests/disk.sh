@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes what the lab's machine needs to boot a Debian tree: root disk, kernel, initial ram disk.
 #
-#   disk.sh BASE.tar      prints a folder with root.img, vmlinuz, initrd.gz and release
+#   disk.sh BASE.tar      prints a folder with root.img, vmlinuz, initrd.gz, initrd.debian and release
 #
 # The folder lies beside the tarball and is made once. The kernel lies in the flash image, where
 # Debian's own initial ram disk has no room beside it: this one is busybox and the disk's drivers.
@@ -73,8 +73,8 @@ INIT
 initrd
 cp "$tree/boot/vmlinuz-$release" "$work/out/vmlinuz"
 echo "$release" >"$work/out/release"
-# Kernel and initial ram disk are in the flash image.
-rm -f "$tree"/boot/initrd.img-* "$tree"/boot/vmlinuz-*
+# The distribution's own, for firmware that takes a large one.
+cp "$tree/boot/initrd.img-$release" "$work/out/initrd.debian"
 mke2fs -q -t ext4 -m 0 -L dormouse-root -E lazy_itable_init=0,lazy_journal_init=0 \
 	-d "$tree" "$work/out/root.img" 6G
 echo "$recipe" >"$work/out/recipe"

@@ -10,6 +10,7 @@ mod kernels;
 mod persistence;
 mod power_cuts;
 mod refusals;
+mod sealed_images;
 mod sleep_and_wake;
 mod stock_firmware;
 mod stress;

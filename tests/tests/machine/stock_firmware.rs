@@ -95,3 +95,46 @@ fn each_damage_of_a_snapshot_is_a_cold_boot_with_its_reason() {
         damaged("seabios", tamper, words, reasons);
     }
 }
+
+#[test]
+#[ignore = "make test-full: machine/image tests the refusal on the host; this one needs a second kernel"]
+fn another_kernel_in_the_boot_entry_is_a_cold_boot() {
+    let words = ["--flavour-after", "generic"];
+    damaged("seabios", "none", &words, &["kernel: "]);
+}
+
+/// A sleep that is refused, and exit code 3, then the kernel's own hibernation.
+fn hibernates_after(name: &str, before: &str) {
+    let line = format!("{before}; dormouse sleep --json; test $? = 3");
+    let said = lab_cycle(
+        name,
+        &[
+            "--firmware",
+            "seabios",
+            "--mode",
+            "hibernate",
+            "--dram",
+            "512M",
+            "--cxl",
+            "1G",
+            "--fill",
+            "64M",
+            "--before",
+            &line,
+        ],
+    );
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert_resumed(&said.cycle(), &said);
+}
+
+#[test]
+fn an_ordinary_hibernation_works_after_a_sleep_was_refused() {
+    // Nobody would wake it.
+    hibernates_after("stock-hibernates", "rm /run/dormouse/wake");
+}
+
+#[test]
+#[ignore = "make test-full: as the test above, with another refusal"]
+fn an_ordinary_hibernation_works_without_the_module() {
+    hibernates_after("stock-no-module", "rmmod dormouse_snapshot");
+}

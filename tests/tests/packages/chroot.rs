@@ -101,7 +101,7 @@ fn wakes_from_the_initial_ram_disk(chroot: &Chroot, kernel: &str) {
     chroot.run(&format!("update-initramfs -c -k {kernel} -b /tmp"));
     let listed = chroot.run(&format!("lsinitramfs /tmp/initrd.img-{kernel}"));
     for file in [
-        "usr/bin/dormouse".to_owned(),
+        "usr/bin/dormouse-wake".to_owned(),
         "scripts/init-premount/dormouse".to_owned(),
         format!("usr/lib/modules/{kernel}/kernel/drivers/dax/hmem/dax_hmem.ko"),
     ] {

@@ -30,13 +30,23 @@ pub struct DebianMachine {
 impl DebianMachine {
     /// A machine with a fresh Debian, and these packages on its second disk, which is not mounted.
     pub fn new(name: &str, packages: &[(&str, &Packages)]) -> Self {
+        Self::under(Firmware::Coreboot, name, packages)
+    }
+
+    /// The same under this firmware; under the distribution's own, it boots by the distribution's own
+    /// initial ram disk.
+    pub fn under(firmware: Firmware, name: &str, packages: &[(&str, &Packages)]) -> Self {
         let folder = machine_folder(name);
         std::fs::create_dir_all(&folder).expect("it can be made");
         let artefacts = build(&BuildOptions::default(), &Quiet).expect("the lab's parts");
         let system = script("disk.sh", &[&script("base.sh", &[])]);
-        let parts = parts(&artefacts, &system, &folder);
+        let mut parts = parts(&artefacts, &system, &folder);
+        if firmware.is_stock() {
+            parts.wake_initrd = system.join("initrd.debian");
+            parts.cmdline += " root=LABEL=dormouse-root ro";
+        }
         let config = MachineConfig::new(Size::mib(1024), Size::mib(2048), 2).expect("sizes");
-        let lab = Lab::open(&folder, config, false, parts, Firmware::Coreboot).expect("a machine");
+        let lab = Lab::open(&folder, config, false, parts, firmware).expect("a machine");
         make_package_disk(packages, &lab.machine.scratch_disk());
         Self { lab, power: None }
     }
@@ -64,11 +74,34 @@ impl DebianMachine {
         result.stdout.trim().to_owned()
     }
 
+    /// Switches it off and on; it boots by the initial ram disk that it has made itself, which goes
+    /// through the second disk.
+    pub fn reboot_with_own_initrd(&mut self) {
+        const DISK: &str = "/dev/disk/by-id/virtio-dormouse-scratch";
+        let bytes = self.run(&format!(
+            "dd if=/boot/initrd.img-$(uname -r) of={DISK} bs=1M conv=fsync status=none; \
+             stat -c %s /boot/initrd.img-$(uname -r)"
+        ));
+        let bytes: usize = bytes.parse().expect("a size");
+        let mut power = self.power.take().expect("it is on");
+        power.power_off(SLEEP).expect("it switches itself off");
+        let disk = std::fs::read(self.lab.machine.scratch_disk()).expect("the second disk");
+        let path = self.lab.machine.folder().join("initrd.own");
+        std::fs::write(&path, &disk[..bytes]).expect("it can be written");
+        self.lab.setting.parts.wake_initrd = path;
+        self.boot();
+    }
+
     /// Asks for a sleep by `systemctl suspend`, and waits until the machine has switched itself
     /// off.
     pub fn suspend(&mut self) {
+        self.sleep_by("systemctl suspend");
+    }
+
+    /// The same by a line of shell.
+    pub fn sleep_by(&mut self, line: &str) {
         let mut power = self.power.take().expect("it is on");
-        let words = ["systemctl", "suspend"].map(str::to_owned).to_vec();
+        let words = ["/bin/sh", "-c", line].map(str::to_owned).to_vec();
         let plan = RunPlan {
             argv: words,
             stdin: String::new(),
@@ -119,6 +152,7 @@ fn parts(artefacts: &Artefacts, system: &Path, folder: &Path) -> Parts {
         initrd: system.join("initrd.gz"),
         wake_initrd: artefacts.wake_initrd.clone(),
         rootfs: system.join("root.img"),
+        tpm_tools: artefacts.tpm_tools.clone(),
         payload: artefacts.payload.clone(),
         cmdline,
         kernel_release: release.trim().to_owned(),
@@ -139,5 +173,5 @@ fn make_package_disk(packages: &[(&str, &Packages)], image: &Path) {
     }
     let mut command = Command::new("mke2fs");
     command.args(["-q", "-F", "-t", "ext4", "-d"]);
-    succeeds(command.arg(tree.path()).arg(image).arg("64M"));
+    succeeds(command.arg(tree.path()).arg(image).arg("192M"));
 }

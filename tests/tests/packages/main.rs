@@ -6,4 +6,5 @@ mod chroot;
 mod debian_machine;
 mod machine;
 mod packages;
+mod stock_firmware;
 mod tarball;

@@ -1,0 +1,109 @@
+//! Sealed sleep images on stock firmware: each key resumes, and whatever is changed, exchanged or taken
+//! away is a cold boot with its reason.
+
+use dormouse_tests::{Said, assert_resumed, lab_cycle};
+
+const SMALL: [&str; 8] = [
+    "--firmware",
+    "seabios",
+    "--fill",
+    "64M",
+    "--cxl",
+    "512M",
+    "--redis-keys",
+    "1000",
+];
+
+fn sealed(name: &str, seal: &str, words: &[&str]) -> Said {
+    let mut all = SMALL.to_vec();
+    all.extend(["--seal", seal]);
+    all.extend(words);
+    lab_cycle(name, &all)
+}
+
+fn resumes(seal: &str) {
+    let said = sealed(&format!("sealed-{seal}"), seal, &[]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert_resumed(&said.cycle(), &said);
+}
+
+fn refused(seal: &str, tamper: &str, reason: &str) {
+    let name = format!("sealed-{seal}-{tamper}");
+    let said = sealed(&name, seal, &["--tamper", tamper]);
+    let cycle = said.cycle();
+    assert!(cycle.ok, "{}", said.all());
+    assert_eq!(cycle.outcome, "cold-boot", "{}", said.all());
+    let expected = format!("{reason}: ");
+    assert!(
+        cycle.reason.starts_with(&expected),
+        "{expected:?}, not {:?}\n{}",
+        cycle.reason,
+        said.all()
+    );
+}
+
+#[test]
+fn an_image_sealed_with_the_tpm_resumes() {
+    resumes("tpm");
+}
+
+#[test]
+fn an_older_image_that_is_put_back_is_a_cold_boot() {
+    let words = ["--cycles", "2", "--tamper", "replay"];
+    let said = sealed("sealed-replay", "tpm", &words);
+    let cycles = said.cycles();
+    assert_eq!(cycles.len(), 2, "{}", said.all());
+    assert_resumed(&cycles[0], &said);
+    assert_eq!(cycles[1].outcome, "cold-boot", "{}", said.all());
+    assert!(cycles[1].reason.starts_with("older: "), "{}", said.all());
+    assert_eq!(said.code, 0, "{}", said.all());
+}
+
+#[test]
+#[ignore = "make test-full: the TPM's way is in the quick gate, and the keys' own tests run on the host"]
+fn images_sealed_with_a_passphrase_or_a_key_file_resume() {
+    resumes("passphrase");
+    resumes("key-file");
+}
+
+#[test]
+#[ignore = "make test-full: machine/seal tests each refusal on the host"]
+fn a_wrong_key_is_a_cold_boot() {
+    refused("key-file", "wrong-key", "wrong-key");
+    refused("passphrase", "wrong-key", "wrong-key");
+}
+
+#[test]
+#[ignore = "make test-full: machine/seal tests each refusal on the host"]
+fn a_missing_tpm_is_a_cold_boot() {
+    refused("tpm", "no-tpm", "key");
+}
+
+#[test]
+#[ignore = "make test-full: machine/seal tests each refusal on the host"]
+fn a_changed_page_tag_or_bitmap_of_a_sealed_image_is_a_cold_boot() {
+    for tamper in ["page", "tag", "forged"] {
+        refused("key-file", tamper, "seal");
+    }
+}
+
+#[test]
+#[ignore = "make test-full: machine/seal tests each refusal on the host"]
+fn an_image_in_plain_text_is_a_cold_boot_where_images_are_sealed() {
+    refused("key-file", "unsealed", "not-sealed");
+}
+
+#[test]
+#[ignore = "make test-full: the order of the steps is tested at the same points without a key"]
+fn power_lost_around_the_commit_of_a_sealed_image_ends_as_without_a_key() {
+    for (fault, outcome) in [
+        ("before-commit", "cold-boot"),
+        ("after-commit", "resumed"),
+        ("restoring", "resumed"),
+        ("after-consume", "cold-boot"),
+    ] {
+        let said = sealed(&format!("sealed-{fault}"), "key-file", &["--fault", fault]);
+        assert_eq!(said.code, 0, "{}", said.all());
+        assert_eq!(said.cycle().outcome, outcome, "{}", said.all());
+    }
+}

@@ -1,0 +1,85 @@
+//! The how-to of stock firmware to the letter: a Debian that never saw the lab's initial ram disk, from
+//! the packages to the wake, with each command as the page has it.
+
+use dormouse_lab::emulator::qemu::Firmware;
+
+use super::debian_machine::DebianMachine;
+use super::packages::built;
+
+const PAGE: &str = include_str!("../../../docs/howto/stock-firmware.md");
+
+/// The only command of the page that begins so, without its comment.
+fn command(beginning: &str) -> String {
+    let mut found = PAGE
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+        .filter(|line| line.starts_with(beginning))
+        .map(|line| {
+            line.split(" #")
+                .next()
+                .unwrap_or(line)
+                .trim_end()
+                .to_owned()
+        });
+    let first = found.next();
+    let first = first.unwrap_or_else(|| panic!("the page has no command {beginning:?}"));
+    assert_eq!(
+        found.next(),
+        None,
+        "the page has two commands {beginning:?}"
+    );
+    first
+}
+
+#[test]
+fn the_page_has_each_command_that_the_machine_is_told() {
+    for beginning in COMMANDS {
+        command(beginning);
+    }
+}
+
+const COMMANDS: [&str; 8] = [
+    "ndctl create-namespace --force --reconfig namespace0.0",
+    "ndctl create-namespace --force --reconfig namespace1.0",
+    "dormouse setup-device --head dax0.0 --node dax1.0",
+    "echo dormouse_snapshot >",
+    "update-initramfs -u",
+    "dormouse doctor sleep",
+    "dormouse sleep --dry-run",
+    "dormouse sleep --migrate-back",
+];
+
+#[test]
+#[ignore = "make test-packages: a quarter of an hour in an emulated machine, as root"]
+fn the_how_to_of_stock_firmware_works_to_the_letter() {
+    let packages = built();
+    let list = [("first", &packages)];
+    let mut machine = DebianMachine::under(Firmware::Seabios, "stock-how-to", &list);
+    machine.boot();
+    machine.run("mount -o ro /dev/disk/by-id/virtio-dormouse-scratch /mnt");
+    machine.run("cd /mnt/first && apt-get install -y ./dormouse_*.deb ./dormouse-dkms_*.deb");
+    machine.run("umount /mnt");
+
+    let [head, node, setup, load, initramfs, doctor, plan, sleep] = COMMANDS.map(command);
+    for line in [head, node, setup, load, initramfs] {
+        machine.run(&line);
+    }
+    machine.reboot_with_own_initrd();
+    let found = machine.run(&doctor);
+    assert!(
+        found.contains("snapshot: this firmware is not ours"),
+        "{found}"
+    );
+    assert!(found.contains("plain text"), "{found}");
+    machine.run(&plan);
+
+    machine.run("head -c 64M /dev/urandom >/dev/shm/data");
+    let state = "cat /proc/sys/kernel/random/boot_id; sha256sum /dev/shm/data; \
+                 systemctl show -P MainPID systemd-journald";
+    let before = machine.run(state);
+    machine.sleep_by(&sleep);
+    machine.wake();
+    assert_eq!(machine.run(state), before);
+    let warnings = machine.run("dmesg --level=emerg,alert,crit | grep -v dormouse || true");
+    assert_eq!(warnings, "");
+}
