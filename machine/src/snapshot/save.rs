@@ -17,7 +17,6 @@ use rustix::system::{RebootCommand, reboot};
 use crate::cut_point::CutPoint;
 use crate::error::SleepError;
 use crate::options::VerifyUserPages;
-use crate::parallel::cpus;
 use crate::snapshot::kernel::{self, PAGE_BYTES, Side, Snapshot};
 use crate::snapshot::seal::{self, Key};
 use crate::snapshot::stream::{FromKernel, ToHead, copy_all};
@@ -265,7 +264,7 @@ fn copy(
     let unsigned = match sealer {
         Some(sealer) => Some(
             sealer
-                .seal_stream(&mut from, &mut to, cpus())
+                .seal_stream(&mut from, &mut to, seal::threads())
                 .map_err(|error| failed(io::Error::other(error)))?,
         ),
         None => {

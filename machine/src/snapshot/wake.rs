@@ -18,7 +18,6 @@ use dormouse_seal::{Counter, Encryption, KeyError, Opener, SealError, TpmCounter
 
 use crate::cut_point::CutPoint;
 use crate::node::DaxDevice;
-use crate::parallel::cpus;
 use crate::snapshot::kernel::Snapshot;
 use crate::snapshot::seal::{self, Ask, Mark, Settings, Source, at_console};
 use crate::snapshot::stream::{FromHead, NotTaken, ToKernel, copy_all};
@@ -76,10 +75,12 @@ pub fn run(root: &Root) -> Ended {
 /// A sleep refuses where there is no mark: then nobody would wake the machine.
 fn leave_mark(root: &Root, settings: Result<Option<Settings>, String>) {
     let mark = settings.and_then(|settings| {
+        // First, and whatever else is wrong: what this boot passes by is an older image.
+        let passed = settings
+            .as_ref()
+            .map_or(Ok(()), |settings| seal::pass_by(root, settings));
         let mut mark = Mark::of(root, settings.as_ref()).map_err(|error| error.to_string())?;
-        if let Some(settings) = &settings {
-            mark.trouble = seal::pass_by(root, settings).err();
-        }
+        mark.trouble = passed.err();
         Ok(mark)
     });
     let mark = mark.unwrap_or_else(|trouble| Mark {
@@ -365,7 +366,7 @@ fn give_back(
     let mut to = ToKernel::new(snapshot, header, point);
     let given = match opener {
         Some(opener) => opener
-            .open_stream(&mut from, &mut to, cpus())
+            .open_stream(&mut from, &mut to, seal::threads())
             .map_err(seal_refused),
         None => copy_all(&mut from, &mut to)
             .map_err(|error| kernel_refused("giving the snapshot back", &error)),
@@ -439,31 +440,5 @@ pub fn main() -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cold_boot_has_the_reason_s_name_and_sentence_on_one_line() {
-        let ended = Ended::ColdBoot {
-            refusal: Refusal {
-                reason: Reason::MEMORY_MAP,
-                detail: 16,
-            },
-            what: String::new(),
-        };
-        let line = ended.line();
-        assert!(
-            line.starts_with("cold boot: memory-map: the firmware's"),
-            "{line}"
-        );
-        assert!(line.ends_with("(detail 0x10)"), "{line}");
-    }
-
-    #[test]
-    fn a_machine_without_persistent_memory_boots_and_is_marked_as_looked_at() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Root::at(directory.path());
-        assert!(matches!(run(&root), Ended::Nothing(_)));
-        assert!(root.exists(WAKE_RAN));
-    }
-}
+#[path = "wake_tests.rs"]
+mod tests;

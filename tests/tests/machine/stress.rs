@@ -73,9 +73,20 @@ fn cycles_under_load_resume_and_a_killed_run_goes_on() {
 #[test]
 #[ignore = "make test-full: six cycles at random instants; the points of power_cuts are in the quick gate"]
 fn after_a_power_cut_at_any_instant_it_resumes_or_boots_with_all_that_was_durable() {
-    let folder = machine_folder("stress-cuts");
+    cut_at_any_instant("stress-cuts", &[]);
+}
+
+#[test]
+#[ignore = "make test-full: six cycles at random instants; the points of power_cuts are in the quick gate"]
+fn under_bios_a_power_cut_at_any_instant_ends_as_under_our_firmware() {
+    cut_at_any_instant("stress-stock-cuts", &["--firmware", "seabios"]);
+}
+
+fn cut_at_any_instant(name: &str, words: &[&str]) {
+    let folder = machine_folder(name);
     // Cycles 1 and 2 are left undisturbed, to know how long a cycle takes.
-    let said = stress(&folder, &["--cycles", "6", "--seed", "5", "--power-cuts"]);
+    let all = [&["--cycles", "6", "--seed", "5", "--power-cuts"], words].concat();
+    let said = stress(&folder, &all);
     assert_eq!(said.code, 0, "{}", said.all());
     let (lines, summary) = parsed(&said);
     let cut = lines.iter().filter(|line| !line["cut_phase"].is_null());

@@ -22,11 +22,12 @@ use dormouse_seal::{
 use dormouse_system::Root;
 
 use crate::error::SleepError;
+use crate::parallel::cpus;
 
 pub(crate) use mark::{Mark, NO_SEAL};
 pub(crate) use question::{Ask, answer_from_file, at_console, at_terminal};
 pub use settings::Source;
-pub(crate) use settings::{FILE, Settings};
+pub(crate) use settings::{FILE, Settings, TPM_FOLDER};
 pub use setup::SealArgs;
 
 /// How often a person may type a passphrase.
@@ -106,6 +107,12 @@ fn no_counter(error: CounterError) -> SleepError {
     }
 }
 
+/// Threads that seal or open. More would not be faster than the devices, and each takes 2 MiB twice of
+/// the little memory that a snapshot leaves.
+pub(crate) fn threads() -> usize {
+    cpus().min(8)
+}
+
 /// Asks again where the answer was another passphrase.
 pub(crate) fn unlock(
     source: &dyn KeySource,
@@ -169,6 +176,9 @@ pub(crate) fn pass_by(root: &Root, settings: &Settings) -> Result<(), String> {
         counter.increment().map_err(|error| error.to_string())?;
     }
     if settings.key == Source::Tpm {
+        if !settings.tpm(root).is_enrolled() {
+            return Err(format!("{TPM_FOLDER} holds no key"));
+        }
         let nobody: Ask = Box::new(|| Err(std::io::ErrorKind::UnexpectedEof.into()));
         let source = settings.source(root, nobody);
         source.create().map_err(|error| error.to_string())?;
