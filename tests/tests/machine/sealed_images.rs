@@ -3,6 +3,9 @@
 
 use dormouse_tests::{Said, assert_resumed, lab_cycle};
 
+/// The ways of `--tamper list` that are about sealed images; each is in a test below.
+pub const WAYS: [&str; 6] = ["forged", "tag", "unsealed", "wrong-key", "no-tpm", "replay"];
+
 const SMALL: [&str; 8] = [
     "--firmware",
     "seabios",
