@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn where_no_header_is_valid_there_is_nothing_to_resume() {
-        for head in [Vec::new(), vec![0; HEAD_BYTES as usize]] {
+        for head in [Vec::new(), vec![0; HEAD_BYTES]] {
             let traces = traces(0, head);
             assert!(!traces.is_resumable());
             assert_eq!(traces.image_state(), "");

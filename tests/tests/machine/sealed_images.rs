@@ -46,11 +46,13 @@ fn refused(seal: &str, tamper: &str, reason: &str) {
 }
 
 #[test]
+#[ignore = "make test-full: it has not run yet; machine/seal runs the TPM's part on the host"]
 fn an_image_sealed_with_the_tpm_resumes() {
     resumes("tpm");
 }
 
 #[test]
+#[ignore = "make test-full: it has not run yet; machine/seal runs the counter's part on the host"]
 fn an_older_image_that_is_put_back_is_a_cold_boot() {
     let words = ["--cycles", "2", "--tamper", "replay"];
     let said = sealed("sealed-replay", "tpm", &words);
