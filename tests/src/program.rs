@@ -234,6 +234,8 @@ impl Program {
     pub fn run(&mut self) {
         let tracker = Command::new(dormouse_path())
             .env(MARK, &self.mark)
+            // With it Python writes a line in pieces, and the tracker writes to the same file.
+            .env_remove("PYTHONUNBUFFERED")
             .args(["process", "run", &self.name, "--store"])
             .arg(&self.directory)
             .args(&self.options)
