@@ -31,6 +31,26 @@ void put_half(uint8_t *memory, uint32_t offset, uint32_t half)
 	memory[offset + 1] = half >> 8;
 }
 
+/*
+ * The registers that a translator treats apart (its scratch register, SP, LR and PC) are one in four at
+ * random, and two of them in one instruction one in sixteen: too rare for what happens only then.
+ */
+uint32_t favour_special_registers(const char *pattern, uint32_t code, uint32_t scratch)
+{
+	const uint32_t special[] = { scratch, scratch, SP, LR, PC };
+
+	for (int i = 0; i + 4 <= 32 && pattern[i]; i += 4) {
+		char field = pattern[i];
+
+		if (!strchr("ndtsmahlu", field) || pattern[i + 1] != field || pattern[i + 2] != field ||
+		    pattern[i + 3] != field || below(3))
+			continue;
+		code &= ~(0xfu << (28 - i));
+		code |= special[below(5)] << (28 - i);
+	}
+	return code;
+}
+
 bool is_transfer(enum a32_op op)
 {
 	switch (a32_table[op].family) {

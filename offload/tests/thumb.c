@@ -14,11 +14,12 @@ static bool is_wide(uint32_t line)
 }
 
 /* An instruction of a line, 16 bits in the upper half, with fields at random. */
-static uint32_t random_left(uint32_t line)
+static uint32_t random_left(uint32_t line, uint32_t scratch)
 {
 	uint32_t left = (dice() & ~t32_table[line].mask) | t32_table[line].value;
 
-	return is_wide(line) ? left : left & 0xffff0000;
+	return is_wide(line) ? favour_special_registers(t32_table[line].pattern, left, scratch) :
+		left & 0xffff0000;
 }
 
 static void expand(uint32_t line, uint32_t left, uint32_t address, uint32_t it,
@@ -72,7 +73,7 @@ static bool check_one(uint32_t line, uint32_t options, bool fresh, bool *bad)
 {
 	const uint32_t with_stack = OPTION_FLAGS | OPTION_INTERRUPTS;
 	int world = below(4) ? below(2) : below(WORLDS);
-	uint32_t base = worlds[world].base, left = random_left(line), it = 0, at = CODE;
+	uint32_t base = worlds[world].base, left = random_left(line, worlds[world].scratch), it = 0, at = CODE;
 	uint8_t *memory = oracles[world].memory;
 	struct instruction in;
 	struct offload_cpu cpu;
@@ -169,7 +170,7 @@ static uint32_t block_instruction(uint32_t *line, uint32_t address, uint32_t it)
 		bool moves;
 
 		*line = below(T32_COUNT);
-		left = random_left(*line);
+		left = random_left(*line, worlds[below(WORLDS)].scratch);
 		expand(*line, left, address, it, &in);
 		if (is_transfer(in.op)) {
 			left = with_base(&in, *line, left);
