@@ -27,7 +27,14 @@ static bool is_excluded(enum a32_op op, uint32_t word)
 
 	a32_expand(word, 0, &in);
 
-	if (family == REFUSED || family == COPROCESSOR || family == STATUS || family == HINT)
+	if (family == REFUSED || family == COPROCESSOR || family == HINT)
+		return true;
+	/* Another mode; a status from SP. */
+	if (family == STATUS && (op != A32_MRS && op != A32_MSR_reg && op != A32_CPS))
+		return true;
+	if (op == A32_CPS && bit(word, 17))
+		return true;
+	if (op == A32_MSR_reg && (field_m(word) == SP || field_m(word) == PC))
 		return true;
 	/* Old and new processors differ in what a stored PC is; it is +8 here and there. */
 	if (op == A32_BX && field_m(word) == PC)
@@ -121,6 +128,9 @@ static uint32_t block_word(uint32_t index, uint32_t count)
 			op = below(5) ? A32_B : A32_BL;
 		else if (below(3) == 0)
 			op = below(2) ? A32_LDR_imm + below(3) : A32_STMDA + below(8);
+		/* A random mode is another one. */
+		if (op == A32_MSR_reg)
+			continue;
 		word = random_word(op, worlds[below(WORLDS)].scratch);
 		if (op == A32_B || op == A32_BL) {
 			uint32_t to = index + 1 + below(count - index);

@@ -93,7 +93,8 @@ void random_state(struct offload_cpu *cpu, uint32_t base)
 	cpu->r[SP] = base + TEST_STACK - 0x100 - below(64) * 8;
 	cpu->flags = dice() & 0xf8000000;
 	cpu->ge = dice() & 0xf0000;
-	cpu->control = 0x13;
+	/* Masked, as nothing interrupts the oracle; A is 0 or 1. */
+	cpu->control = 0xd3 | below(2) << 8;
 	cpu->exclusive = 1;
 }
 
@@ -102,6 +103,11 @@ void aim(struct offload_cpu *cpu, enum a32_op op, uint32_t word, uint32_t base)
 {
 	uint32_t n = field_n(word), m = field_m(word);
 
+	/* The mode stays. */
+	if (op == A32_MSR_reg && m != SP && m != PC)
+		cpu->r[m] = (cpu->r[m] & ~0x3fu) | 0x13;
+	if (op == A32_MSR_reg && m != SP && m != PC)
+		cpu->r[m] &= ~0x200u;
 	if (!is_transfer(op) || n == PC)
 		return;
 	if (n != SP)

@@ -46,7 +46,14 @@ static bool is_excluded(const struct instruction *in)
 	uint32_t family = a32_table[in->op].family, form = t32_table[in->line].form;
 	bool own = is_transfer(in->op) && field_n(in->word) == SP;
 
-	if (family == REFUSED || family == COPROCESSOR || family == STATUS || family == HINT)
+	if (family == REFUSED || family == COPROCESSOR || family == HINT)
+		return true;
+	/* Another mode; a status from SP. */
+	if (family == STATUS && (in->op != A32_MRS && in->op != A32_MSR_reg && in->op != A32_CPS))
+		return true;
+	if (in->op == A32_CPS && bit(in->word, 17))
+		return true;
+	if (in->op == A32_MSR_reg && (field_m(in->word) == SP || field_m(in->word) == PC))
 		return true;
 	if (in->op == A32_BX && field_m(in->word) == PC)
 		return true;
@@ -178,6 +185,9 @@ static uint32_t block_instruction(uint32_t *line, uint32_t address, uint32_t it)
 		}
 		if (t32_decode(left) != *line || in.op == A32_UNDEFINED || t32_unpredictable(&in) ||
 		    is_excluded(&in) || instruction_branches(&in))
+			continue;
+		/* A random mode is another one. */
+		if (in.op == A32_MSR_reg)
 			continue;
 		/* The oracle forgets the IT block then. */
 		if (in.op == A32_ISB && it)
