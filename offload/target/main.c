@@ -18,9 +18,12 @@ static volatile uint32_t *const system_handlers = (void *)0xe000ed24;
 static volatile uint32_t *const fault_status = (void *)0xe000ed28;
 static volatile uint32_t *const interrupt_control = (void *)0xe000ed04;
 static volatile uint32_t *const fault_address = (void *)0xe000ed34;	/* MMFAR, BFAR */
+static volatile uint32_t *const system_priorities = (void *)0xe000ed18;
 static volatile uint32_t *const systick = (void *)0xe000e010;
 static volatile uint32_t *const timer = (void *)0x40000000;
 
+/* Of all exceptions that come from translated code: none interrupts another. */
+enum { CALL_PRIORITY = 0x40000000, FAULT_PRIORITIES = 0x404040, TICK_PRIORITY = 0x40000000 };
 enum { ACCESS_NONE, ACCESS_PRIVILEGED = 1, ACCESS_READ = 2, ACCESS_ALL = 3, NEVER_EXECUTE = 1 << 28 };
 
 /* A region: base is a multiple of size, a power of two; disabled: eighths that are not in it. */
@@ -78,13 +81,87 @@ static void protect_all(const struct offload_job *job)
 	__asm volatile ("dsb; isb" ::: "memory");
 }
 
+enum { TICK_PENDS = 1 << 26, TICK_FORGOTTEN = 1 << 25, MAX_TICKS = 0xffffff };
+
 static void set_timer(uint32_t ticks)
 {
 	systick[1] = ticks - 1;
 	systick[2] = 0;
 	systick[0] = 7;
 	/* What it said while the executor was busy is said. */
-	*interrupt_control = 1 << 25;
+	*interrupt_control = TICK_FORGOTTEN;
+}
+
+/* --- time and waiting --- */
+
+enum { TICK_NS = 40 };
+
+static uint64_t ticks_now(void)
+{
+	static uint32_t last;
+	static uint64_t total;
+	uint32_t now = ~timer[1];
+
+	total += now - last;
+	last = now;
+	return total;
+}
+
+static uint64_t now_ns(void *owner)
+{
+	(void)owner;
+	return ticks_now() * TICK_NS;
+}
+
+/* Until the timer's interrupt pends, which is not taken. The executor runs in a handler of its priority. */
+static void wait_for_tick(void)
+{
+	uint64_t start = ticks_now();
+
+	__asm volatile ("cpsid i" ::: "memory");
+	system_priorities[2] = 0;
+	while (!(*interrupt_control & TICK_PENDS))
+		__asm volatile ("dsb; wfi" ::: "memory");
+	system_priorities[2] = TICK_PRIORITY;
+	__asm volatile ("cpsie i; isb" ::: "memory");
+	executor.waited_ns += (ticks_now() - start) * TICK_NS;
+}
+
+/*
+ * The same timer gives the guest its interrupts. If one of them is first, it stays pending and is taken when
+ * the guest goes on; else the timer counts the wait, and then goes on where it was.
+ */
+static bool wait_until(void *owner, uint64_t until)
+{
+	const struct target_job *job = (void *)TARGET_JOB;
+	bool serves = executor_takes_interrupts(&executor) || until == UINT64_MAX;
+	uint32_t pending = *interrupt_control & TICK_PENDS, left = systick[2];
+	uint64_t now = now_ns(owner);
+	uint32_t ticks = MAX_TICKS;
+
+	if (serves && pending)
+		return true;
+	if (now >= until)
+		return false;
+	if (until - now < (uint64_t)MAX_TICKS * TICK_NS)
+		ticks = (uint32_t)(until - now) / TICK_NS + 1;
+	if (serves && ticks >= left) {
+		wait_for_tick();
+		return true;
+	}
+	set_timer(ticks < 2 ? 2 : ticks);
+	wait_for_tick();
+	if (serves)
+		left -= ticks < left ? ticks : 0;
+	set_timer(left < 2 ? 2 : left);
+	/* Behind that the guest's own period. */
+	while (!systick[2])
+		;
+	if (!retrying)
+		systick[1] = job->tick - 1;
+	if (pending)
+		*interrupt_control = TICK_PENDS;
+	return false;
 }
 
 /* --- the edge of the executor --- */
@@ -227,11 +304,6 @@ void report_failure(void)
 
 /* --- the job --- */
 
-static uint32_t now(void)
-{
-	return ~timer[1];
-}
-
 /* Whether a stop is about an address that was accessed. */
 static bool has_address(enum offload_stop stop)
 {
@@ -265,6 +337,8 @@ static void report(struct executor *x, uint32_t run, uint32_t ticks, uint32_t be
 	print_number(" interrupts", x->interrupts);
 	print_number(" natives", x->native_calls);
 	print_number(" delay_us", x->delay_us);
+	print_number(" waited_us", (uint32_t)(x->waited_ns / 1000));
+	print_number(" held", x->held);
 	for (int i = 0; i < 10; i++) {
 		print(" call");
 		print_decimal(i);
@@ -297,6 +371,8 @@ static void prepare(struct executor *x, struct target_job *job)
 	x->cache.table[!job->job.layout.thumb] = (void *)TARGET_OTHER_TABLE;
 	x->cache.table_words[!job->job.layout.thumb] = TARGET_OTHER_TABLE_BYTES / 4;
 	x->device = access_device;
+	x->now = now_ns;
+	x->wait = wait_until;
 	x->code_changed = code_changed;
 }
 
@@ -341,22 +417,29 @@ void target_main(void)
 	}
 	*(volatile uint32_t *)0xe000ed14 = 0;	/* CCR: no trap for unaligned words, 4-byte stacks */
 	*system_handlers |= 7 << 16;
+	system_priorities[0] = FAULT_PRIORITIES;
+	system_priorities[1] = CALL_PRIORITY;
+	system_priorities[2] = TICK_PRIORITY;
 	protect_all(&job->job);
 	for (uint32_t i = 0; i < job->presets; i++)
 		*(volatile uint32_t *)job->preset[i].host = job->preset[i].value;
 	for (uint32_t run = 0; run < job->runs; run++) {
-		uint32_t start = now(), begun, host;
+		uint64_t start = ticks_now(), begun, ended;
+		uint32_t host;
 
 		x->arena_next = job->job.arena_start;
+		x->waited_ns = 0;
 		ticks_left = job->budget;
 		host = executor_begin(x);
-		begun = now();
+		begun = ticks_now();
 		if (host) {
 			set_timer(job->tick);
 			run_guest(host);
 			systick[0] = 0;
 		}
-		report(x, run, now() - start, begun - start);
+		ended = ticks_now();
+		/* Of waiting there are no instructions. */
+		report(x, run, ended - start - x->waited_ns / TICK_NS, begun - start);
 		if (x->stop != OFFLOAD_RETURNED)
 			break;
 	}

@@ -120,6 +120,11 @@ go_on:
 
 /* run_guest's own call: r0 in the frame on the main stack is the host address to begin at. */
 from_executor:
+	/* A tick that was pending when the executor stopped is nobody's any more. */
+	mrs	r0, ipsr
+	cmp	r0, #11
+	it	ne
+	bxne	lr
 	ldr	r0, [sp]
 	movs	r2, #1			/* unprivileged */
 	msr	control, r2

@@ -6,11 +6,12 @@
 #include "differential.h"
 
 /* A word of a line of the table, with fields at random. */
-static uint32_t random_word(enum a32_op op)
+static uint32_t random_word(enum a32_op op, uint32_t scratch)
 {
 	const struct a32_line *line = &a32_table[op];
 	uint32_t word = (dice() & ~line->mask) | line->value;
 
+	word = favour_special_registers(line->pattern, word, scratch);
 	if (line->pattern[0] == 'c')
 		word = (word & 0x0fffffff) | (below(2) ? COND_AL : below(14)) << 28;
 	return word;
@@ -26,7 +27,14 @@ static bool is_excluded(enum a32_op op, uint32_t word)
 
 	a32_expand(word, 0, &in);
 
-	if (family == REFUSED || family == COPROCESSOR || family == STATUS || family == HINT)
+	if (family == REFUSED || family == COPROCESSOR || family == HINT)
+		return true;
+	/* Another mode; a status from SP. */
+	if (family == STATUS && (op != A32_MRS && op != A32_MSR_reg && op != A32_CPS))
+		return true;
+	if (op == A32_CPS && bit(word, 17))
+		return true;
+	if (op == A32_MSR_reg && (field_m(word) == SP || field_m(word) == PC))
 		return true;
 	/* Old and new processors differ in what a stored PC is; it is +8 here and there. */
 	if (op == A32_BX && field_m(word) == PC)
@@ -55,7 +63,7 @@ int check_instructions(uint32_t wanted, uint32_t options)
 
 		while (done < wanted && tries++ < 100 * wanted && bad_here < 3) {
 			int world = below(4) ? below(2) : below(WORLDS);
-			uint32_t base = worlds[world].base, word = random_word(op);
+			uint32_t base = worlds[world].base, word = random_word(op, worlds[world].scratch);
 			struct offload_cpu cpu;
 
 			if (a32_decode(word) != (enum a32_op)op || a32_unpredictable(op, word) ||
@@ -120,7 +128,10 @@ static uint32_t block_word(uint32_t index, uint32_t count)
 			op = below(5) ? A32_B : A32_BL;
 		else if (below(3) == 0)
 			op = below(2) ? A32_LDR_imm + below(3) : A32_STMDA + below(8);
-		word = random_word(op);
+		/* A random mode is another one. */
+		if (op == A32_MSR_reg)
+			continue;
+		word = random_word(op, worlds[below(WORLDS)].scratch);
 		if (op == A32_B || op == A32_BL) {
 			uint32_t to = index + 1 + below(count - index);
 

@@ -27,9 +27,8 @@ static void describe(const char *what, const struct offload_cpu *a, const struct
 				a->r[i], b->r[i]);
 	for (int i = 0; i < 16; i++)
 		fprintf(stderr, "%s%08x", i ? " " : "  start ", start->r[i]);
-	fprintf(stderr, "\n  flags were %08x: oracle %08x, translated %08x; GE %x %x, T %x %x\n",
-		start->flags, a->flags, b->flags, a->ge, b->ge,
-		a->control & 0x20, b->control & 0x20);
+	fprintf(stderr, "\n  flags were %08x: oracle %08x, translated %08x; GE %x %x, control %x %x\n",
+		start->flags, a->flags, b->flags, a->ge, b->ge, a->control, b->control);
 }
 
 /* Memory below the guest's stack pointer is undefined. */
@@ -47,7 +46,7 @@ static bool same_memory(const struct oracle *oracle, struct edge *edge, uint32_t
 static bool same(const struct offload_cpu *a, const struct offload_cpu *b)
 {
 	return !memcmp(a->r, b->r, sizeof(a->r)) && a->flags == b->flags && a->ge == b->ge &&
-		!((a->control ^ b->control) & 0x20);
+		!((a->control ^ b->control) & 0x3ff);
 }
 
 static void show_code(const struct edge *edge, const struct offload_cpu *start, uint32_t bytes)

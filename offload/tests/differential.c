@@ -13,6 +13,8 @@
  *   wild-stores                         stores to where the executor's own memory is
  *   modes                               all six without any optimisation, and without one each;
  *                                       20 blocks and loops for each instruction
+ *   seeds                               all of these in small, with N seeds from the system's random
+ *                                       numbers; a SEED is not taken
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,25 +41,23 @@ static int check_modes(uint32_t wanted)
 	return bad;
 }
 
-int main(int count, char **arguments)
+static int check_hand_back(uint32_t wanted, uint32_t options, uint32_t cache)
 {
-	uint32_t wanted, options = OPTIONS_ALL, cache = TEST_CACHE;
-	const char *what;
+	return check_blocks(wanted, options, cache, true) | check_thumb_blocks(wanted, options, cache, true);
+}
 
-	if (count < 3)
-		return 2;
-	t32_prepare();
-	what = arguments[1];
-	wanted = strtoul(arguments[2], NULL, 0);
-	dice_state = count > 3 ? strtoull(arguments[3], NULL, 0) : (uint64_t)time(NULL);
-	printf("seed %llu, ", (unsigned long long)dice_state);
+/* What is done begins with its seed, so that each can be made again alone. */
+static void begin_with(uint64_t seed)
+{
+	printf("seed %llu, ", (unsigned long long)seed);
 	/* With a crash, too. */
 	fflush(stdout);
-	dice_state = dice_state * 0x9e3779b97f4a7c15ull + 1;
-	if (count > 4)
-		options = strtoul(arguments[4], NULL, 0);
-	if (count > 5)
-		cache = strtoul(arguments[5], NULL, 0);
+	handed_back = 0;
+	dice_state = seed * 0x9e3779b97f4a7c15ull + 1;
+}
+
+static int check(const char *what, uint32_t wanted, uint32_t options, uint32_t cache)
+{
 	if (!strcmp(what, "instructions"))
 		return check_instructions(wanted, options);
 	if (!strcmp(what, "blocks"))
@@ -69,11 +69,64 @@ int main(int count, char **arguments)
 	if (!strcmp(what, "loops") || !strcmp(what, "thumb-loops"))
 		return check_loops(wanted, options, cache, what[0] == 't');
 	if (!strcmp(what, "hand-back"))
-		return check_blocks(wanted, options, cache, true) |
-			check_thumb_blocks(wanted, options, cache, true);
+		return check_hand_back(wanted, options, cache);
 	if (!strcmp(what, "wild-stores"))
 		return check_wild_stores(wanted);
 	if (!strcmp(what, "modes"))
 		return check_modes(wanted);
 	return 2;
+}
+
+static int check_seeds(uint32_t wanted)
+{
+	static const struct { const char *what; uint32_t count; } parts[] = {
+		{ "instructions", 40 }, { "thumb-instructions", 30 }, { "blocks", 1000 },
+		{ "thumb-blocks", 1000 }, { "loops", 1000 }, { "thumb-loops", 1000 },
+		{ "hand-back", 500 }, { "wild-stores", 1000 }, { "modes", 2 },
+	};
+	FILE *source = fopen("/dev/urandom", "rb");
+	uint32_t failed = 0;
+
+	if (!source) {
+		perror("/dev/urandom");
+		return 1;
+	}
+	for (uint32_t i = 0; i < wanted; i++) {
+		uint32_t seed;
+		int bad = 0;
+
+		if (fread(&seed, sizeof(seed), 1, source) != 1) {
+			perror("/dev/urandom");
+			return 1;
+		}
+		for (size_t part = 0; part < sizeof(parts) / sizeof(*parts); part++) {
+			begin_with(seed);
+			printf("%s %u: ", parts[part].what, parts[part].count);
+			bad |= check(parts[part].what, parts[part].count, OPTIONS_ALL, TEST_CACHE);
+		}
+		failed += bad != 0;
+	}
+	fclose(source);
+	printf("%u seeds, %u with differences\n", wanted, failed);
+	return failed != 0;
+}
+
+int main(int count, char **arguments)
+{
+	uint32_t wanted, options = OPTIONS_ALL, cache = TEST_CACHE;
+	const char *what;
+
+	if (count < 3)
+		return 2;
+	t32_prepare();
+	what = arguments[1];
+	wanted = strtoul(arguments[2], NULL, 0);
+	if (!strcmp(what, "seeds"))
+		return check_seeds(wanted);
+	if (count > 4)
+		options = strtoul(arguments[4], NULL, 0);
+	if (count > 5)
+		cache = strtoul(arguments[5], NULL, 0);
+	begin_with(count > 3 ? strtoull(arguments[3], NULL, 0) : (uint64_t)time(NULL));
+	return check(what, wanted, options, cache);
 }

@@ -38,6 +38,8 @@ extern uint32_t oracle_missed;
 uint32_t half_at(const struct oracle *oracle, uint32_t address);
 /* thumb: the instruction set of the code. */
 void make_worlds(bool thumb, uint32_t options, uint32_t cache_size);
+/* Makes register fields of a word of a table's line likely to be those that are treated apart. */
+uint32_t favour_special_registers(const char *pattern, uint32_t code, uint32_t scratch);
 void put_word(uint8_t *memory, uint32_t offset, uint32_t word);
 void put_half(uint8_t *memory, uint32_t offset, uint32_t half);
 void randomise_memory(uint8_t *memory);

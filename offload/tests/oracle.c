@@ -93,7 +93,7 @@ uint32_t half_at(const struct oracle *oracle, uint32_t address)
 /* Runs until an instruction that stops; true: it stopped by the MARKER. */
 bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t count)
 {
-	uint32_t status = cpu->flags | cpu->ge | cpu->control | 0xc0, thumb = cpu->control >> 5 & 1;
+	uint32_t status = cpu->flags | cpu->ge | cpu->control, thumb = cpu->control >> 5 & 1;
 	uint32_t half;
 	uc_err error;
 
@@ -116,7 +116,7 @@ bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t count)
 	}
 	cpu->flags = status & 0xf8000000;
 	cpu->ge = status & 0xf0000;
-	cpu->control = (cpu->control & ~0x20u) | (status & 0x20);
+	cpu->control = status & 0x3ff;
 	if (!error)
 		return true;
 	if (error == UC_ERR_WRITE_UNMAPPED || error == UC_ERR_WRITE_PROT)
@@ -128,7 +128,7 @@ bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t count)
 
 void oracle_clear_exclusive(struct oracle *oracle)
 {
-	struct offload_cpu cpu = { .control = 0x13, .exclusive = 1 };
+	struct offload_cpu cpu = { .control = 0xd3, .exclusive = 1 };
 
 	cpu.r[PC] = oracle->base + TEST_TEXT;
 	put_word(oracle->memory, TEST_TEXT, 0xf57ff01f);	/* clrex */

@@ -14,11 +14,12 @@ static bool is_wide(uint32_t line)
 }
 
 /* An instruction of a line, 16 bits in the upper half, with fields at random. */
-static uint32_t random_left(uint32_t line)
+static uint32_t random_left(uint32_t line, uint32_t scratch)
 {
 	uint32_t left = (dice() & ~t32_table[line].mask) | t32_table[line].value;
 
-	return is_wide(line) ? left : left & 0xffff0000;
+	return is_wide(line) ? favour_special_registers(t32_table[line].pattern, left, scratch) :
+		left & 0xffff0000;
 }
 
 static void expand(uint32_t line, uint32_t left, uint32_t address, uint32_t it,
@@ -45,7 +46,14 @@ static bool is_excluded(const struct instruction *in)
 	uint32_t family = a32_table[in->op].family, form = t32_table[in->line].form;
 	bool own = is_transfer(in->op) && field_n(in->word) == SP;
 
-	if (family == REFUSED || family == COPROCESSOR || family == STATUS || family == HINT)
+	if (family == REFUSED || family == COPROCESSOR || family == HINT)
+		return true;
+	/* Another mode; a status from SP. */
+	if (family == STATUS && (in->op != A32_MRS && in->op != A32_MSR_reg && in->op != A32_CPS))
+		return true;
+	if (in->op == A32_CPS && bit(in->word, 17))
+		return true;
+	if (in->op == A32_MSR_reg && (field_m(in->word) == SP || field_m(in->word) == PC))
 		return true;
 	if (in->op == A32_BX && field_m(in->word) == PC)
 		return true;
@@ -72,7 +80,7 @@ static bool check_one(uint32_t line, uint32_t options, bool fresh, bool *bad)
 {
 	const uint32_t with_stack = OPTION_FLAGS | OPTION_INTERRUPTS;
 	int world = below(4) ? below(2) : below(WORLDS);
-	uint32_t base = worlds[world].base, left = random_left(line), it = 0, at = CODE;
+	uint32_t base = worlds[world].base, left = random_left(line, worlds[world].scratch), it = 0, at = CODE;
 	uint8_t *memory = oracles[world].memory;
 	struct instruction in;
 	struct offload_cpu cpu;
@@ -169,7 +177,7 @@ static uint32_t block_instruction(uint32_t *line, uint32_t address, uint32_t it)
 		bool moves;
 
 		*line = below(T32_COUNT);
-		left = random_left(*line);
+		left = random_left(*line, worlds[below(WORLDS)].scratch);
 		expand(*line, left, address, it, &in);
 		if (is_transfer(in.op)) {
 			left = with_base(&in, *line, left);
@@ -177,6 +185,9 @@ static uint32_t block_instruction(uint32_t *line, uint32_t address, uint32_t it)
 		}
 		if (t32_decode(left) != *line || in.op == A32_UNDEFINED || t32_unpredictable(&in) ||
 		    is_excluded(&in) || instruction_branches(&in))
+			continue;
+		/* A random mode is another one. */
+		if (in.op == A32_MSR_reg)
 			continue;
 		/* The oracle forgets the IT block then. */
 		if (in.op == A32_ISB && it)

@@ -207,3 +207,125 @@ u32 is_not_interrupted_while_masked(u32 rounds)
 		;
 	return before == after ? 1 : 0;
 }
+
+/* --- waiting, and what keeps interrupts away --- */
+
+typedef unsigned long long u64;
+
+u64 ktime_get(void);
+void _raw_spin_lock_irq(void *lock);
+void _raw_spin_unlock_irq(void *lock);
+u32 _raw_spin_lock_irqsave(void *lock);
+void _raw_spin_unlock_irqrestore(void *lock, u32 flags);
+int mutex_lock_interruptible(void *lock);
+int down_write_killable(void *lock);
+int down_trylock(void *lock);
+void up_write(void *lock);
+void up(void *lock);
+void wait_for_completion(void *completion);
+void complete(void *completion);
+
+/* Whether it waited that long, by the clock: 1, and 0 if not. */
+u32 waits(u32 ms)
+{
+	u64 before = ktime_get();
+
+	msleep(ms);
+	return ktime_get() - before >= (u64)ms * 1000000;
+}
+
+void only_waits(u32 ms)
+{
+	msleep(ms);
+}
+
+/* Time never goes back, and begins where the caller says. */
+u32 reads_the_time(u32 low, u32 high)
+{
+	u64 start = (u64)high << 32 | low, last = start;
+
+	for (u32 i = 0; i < 50; i++) {
+		u64 now = ktime_get();
+
+		if (now < last)
+			return 0;
+		last = now;
+		msleep(i);
+	}
+	return last - start >= 1176000000;	/* 0 + 1 + … + 48 ms */
+}
+
+static volatile u32 inside, handled, handled_inside;
+
+void on_device(u32 number)
+{
+	(void)number;
+	handled++;
+	handled_inside += inside;
+}
+
+/* Interrupts come, but none while a lock is held that masks them, in either way. */
+u32 is_not_interrupted_under_a_lock(u32 rounds)
+{
+	while (rounds--) {
+		u32 flags;
+
+		_raw_spin_lock_irq(lock);
+		inside = 1;
+		for (u32 i = 0; i < 20; i++)
+			word++;
+		flags = _raw_spin_lock_irqsave(&lock[1]);
+		word++;
+		_raw_spin_unlock_irqrestore(&lock[1], flags);
+		for (u32 i = 0; i < 20; i++)
+			word++;
+		inside = 0;
+		_raw_spin_unlock_irq(lock);
+		word++;
+	}
+	return handled > 10 && !handled_inside;
+}
+
+/* Each way to take a lock says that it has it, and all are given back. */
+u32 takes_locks_in_every_way(void)
+{
+	if (mutex_lock_interruptible(lock) || down_write_killable(&lock[1]) || down_trylock(&lock[2]))
+		return 0;
+	up(&lock[2]);
+	up_write(&lock[1]);
+	mutex_unlock(lock);
+	return 1;
+}
+
+static u32 completion[4];
+
+void on_completion(u32 number)
+{
+	(void)number;
+	complete(completion);
+}
+
+/* The interrupt's handler completes it, long after this has begun to wait. */
+u32 waits_for_a_completion(void)
+{
+	u64 before = ktime_get();
+
+	wait_for_completion(completion);
+	return ktime_get() - before > 1000000;
+}
+
+u32 idles(u32 interrupts_wanted)
+{
+	while (handled < interrupts_wanted)
+		__asm__ volatile ("wfi" ::: "memory");
+	return handled;
+}
+
+/* The delay is not shorter for being interrupted. */
+u32 is_interrupted_while_it_waits(u32 ms)
+{
+	u64 before = ktime_get();
+
+	msleep(ms);
+	return handled > 3 && ktime_get() - before >= (u64)ms * 1000000;
+}

@@ -1,7 +1,6 @@
 //! The benchmark: measures, judges against the goals, writes `offload.json`, `offload.svg` and
 //! `offload.md`, and on demand puts the last two into the documentation.
 
-pub mod energy;
 pub mod measure;
 pub mod tables;
 
@@ -145,15 +144,6 @@ fn rows(all: &[Counts], size_bytes: u64) -> Vec<Value> {
         "ratio": GOAL_SIZE_BYTES as f64 / size_bytes as f64,
         "goal": "ratio >= 1", "met": size_bytes <= GOAL_SIZE_BYTES,
     }));
-    for platform in energy::platforms(mean(all, |c| over(c.ours.warm, c.a15))) {
-        rows.push(json!({
-            "metric": "energy saved (formula)", "case": platform.name, "unit": "%",
-            "ours": platform.ours_percent, "peer": platform.paper_percent,
-            "peer_name": "Zhai et al. 2017, Figure 3b", "n": 1,
-            "ratio": platform.ours_percent / platform.paper_percent,
-            "executing_share": platform.shares.executing,
-        }));
-    }
     rows
 }
 

@@ -2,7 +2,6 @@
 
 use dormouse_report::plot::{self, Axis, Bar, Frame};
 
-use crate::bench::energy::{self, Platform};
 use crate::bench::measure::{Counts, Translated, mean, over};
 use crate::error::OffloadError;
 use crate::machine::job::OPTIONS;
@@ -145,27 +144,8 @@ fn gains_table(all: &[Counts]) -> String {
     text
 }
 
-fn energy_table(platforms: &[Platform]) -> String {
-    let mut text = String::from(
-        "| platform | Zhai et al. 2017, Figure 3b | reproduced | executing, of busy time | saved with our overhead |\n\
-         |---|---|---|---|---|\n",
-    );
-    for platform in platforms {
-        text.push_str(&format!(
-            "| {} | {:.1} % | {:.1} % | {:.1} % | {:.1} % |\n",
-            platform.name,
-            platform.paper_percent,
-            platform.reproduced_percent,
-            100.0 * platform.shares.executing,
-            platform.ours_percent,
-        ));
-    }
-    text
-}
-
 /// The page's part, in Markdown; `facts` says when and where.
 pub fn page(all: &[Counts], size_bytes: u64, facts: &str) -> String {
-    let x = mean(all, |c| over(c.ours.warm, c.a15));
     format!(
         "{facts}\n\n\
          Warm, A32 guests:\n\n{}\n\
@@ -173,13 +153,11 @@ pub fn page(all: &[Counts], size_bytes: u64, facts: &str) -> String {
          Warm, T32 guests (the same sources; counts of the big core are of its T32 code):\n\n{}\n\
          Cold: the first run, translation included.\n\n{}\n\
          Each optimisation, warm, A32, geometric mean over the programs:\n\n{}\n\
-         Energy, with an overhead over the big core of {x:.2}:\n\n{}\n\
          The executor's code and constants are {} bytes.\n",
         counts_table(all),
         thumb_table(all),
         cold_table(all),
         gains_table(all),
-        energy_table(&energy::platforms(x)),
         number(size_bytes),
     )
 }

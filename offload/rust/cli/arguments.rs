@@ -42,20 +42,27 @@ off, a small code cache, or another scratch register.
 
 Exit codes: 0 all are equal; 1 one is not.")]
     Check(CheckArguments),
-    /// Run a whole kernel's device suspend and resume, and compare memory with the big core's
+    /// Run a whole kernel's device suspend and resume; the big core goes on from what they leave
     #[command(after_help = "\
 Examples:
   dormouse offload suspend
-  dormouse offload suspend --t32 --prune --json
+  dormouse offload suspend --cycles 10 --t32 --prune
+  dormouse offload suspend --compare --json
 
 Builds an ARMv7-A Linux from the distribution's source (once for each instruction
-set: some minutes), boots it on an emulated Cortex-A9, lets it suspend its
-devices, and takes its memory at the calls of all eight phases, from dpm_prepare
-to dpm_complete, and after them. The executor runs the same calls on the same
-memory. Words that differ when the big core itself makes a call twice depend on
-the time; they are counted, not compared.
+set: some minutes), boots it on an emulated Cortex-A9 and lets it suspend its
+devices. At the call of each of the eight phases, from dpm_prepare to
+dpm_complete, the big core stops; the executor runs the phase on the kernel's
+memory, and the big core goes on from what the executor left, or from the middle
+of the phase where the executor handed back. After each cycle the kernel's first
+program compares a file and asks a process that was there before.
 
-Exit codes: 0 all are equal to the big core's; 1 one is not; 3 a tool is missing.")]
+--compare runs each phase on both cores from the same memory instead, and
+compares all of it. Words that differ when the big core itself makes a call twice
+depend on the time; they are counted, not compared.
+
+Exit codes: 0 every cycle came through, or all is equal to the big core's; 1 not;
+3 a tool is missing.")]
     Suspend(SuspendArguments),
 }
 
@@ -92,9 +99,14 @@ pub struct RunArguments {
     #[arg(long, default_value_t = 1000)]
     pub budget: u32,
 
-    /// Serve the kernel functions of isa/natives.def without running them
+    /// Serve the kernel functions of isa/natives.def without running them; what the guest has itself
+    /// and what outlives the call (locks, memory, work items, threads, the clock) runs translated
     #[arg(long)]
     pub prune: bool,
+
+    /// The time that a served ktime_get goes on from, in nanoseconds
+    #[arg(long, value_name = "NS", default_value_t = 0, requires = "prune")]
+    pub time: u64,
 
     /// Call this function at every timer interrupt
     #[arg(long, value_name = "FUNCTION")]
@@ -179,11 +191,23 @@ pub struct SuspendArguments {
     pub t32: bool,
 
     /// Serve the kernel functions of isa/natives.def without running them, except what outlives the
-    /// call: memory, work items, threads
+    /// call: locks, memory, work items, threads, the clock
     #[arg(long)]
     pub prune: bool,
 
-    /// Print one JSON object a function
+    /// How often the machine suspends and resumes
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub cycles: u32,
+
+    /// Hand back to the big core at the first call of this kernel function in each phase
+    #[arg(long, value_name = "FUNCTION")]
+    pub hand_back: Option<String>,
+
+    /// Compare each phase with the big core's, and go on from the big core's
+    #[arg(long, conflicts_with_all = ["cycles", "hand_back"])]
+    pub compare: bool,
+
+    /// Print one JSON object a phase, and without --compare one for the whole
     #[arg(long)]
     pub json: bool,
 }

@@ -6,11 +6,13 @@ mod run;
 
 use std::io::Write;
 
+use crate::error::OffloadError;
 use crate::machine::outcome::Outcome;
-use crate::suspend::{self, Comparison};
+use crate::suspend::{self, Comparison, cycle};
 use crate::{bench, check};
 
 pub use arguments::OffloadCommand;
+use arguments::SuspendArguments;
 
 /// Runs a verb; the answer is the exit code.
 pub fn run(command: &OffloadCommand) -> u8 {
@@ -24,14 +26,7 @@ pub fn run(command: &OffloadCommand) -> u8 {
         OffloadCommand::Check(arguments) => {
             check::run(&arguments.programs, arguments.seed, arguments.inputs).map(|()| 0)
         }
-        OffloadCommand::Suspend(arguments) => {
-            suspend::run(arguments.t32, arguments.prune).map(|comparisons| {
-                for comparison in &comparisons {
-                    print::comparison(comparison, arguments.json);
-                }
-                u8::from(!comparisons.iter().all(Comparison::same))
-            })
-        }
+        OffloadCommand::Suspend(arguments) => suspend_command(arguments),
         OffloadCommand::Bench(arguments) => {
             bench::run(&arguments.out, arguments.publish.as_deref()).map(|()| 0)
         }
@@ -41,4 +36,23 @@ pub fn run(command: &OffloadCommand) -> u8 {
         let _ = writeln!(std::io::stderr(), "dormouse: {error}");
         error.exit_code()
     })
+}
+
+fn suspend_command(arguments: &SuspendArguments) -> Result<u8, OffloadError> {
+    if arguments.compare {
+        let comparisons = suspend::compare_all(arguments.t32, arguments.prune)?;
+        for comparison in &comparisons {
+            print::comparison(comparison, arguments.json);
+        }
+        return Ok(u8::from(!comparisons.iter().all(Comparison::same)));
+    }
+    let settings = cycle::Settings {
+        t32: arguments.t32,
+        prune: arguments.prune,
+        cycles: arguments.cycles,
+        hand_back: arguments.hand_back.as_deref(),
+    };
+    let summary = cycle::run(&settings, |phase| print::phase(phase, arguments.json))?;
+    print::summary(&summary, arguments.json);
+    Ok(u8::from(!summary.good()))
 }

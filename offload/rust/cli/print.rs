@@ -4,6 +4,7 @@ use std::io::Write;
 
 use crate::machine::outcome::Outcome;
 use crate::suspend::Comparison;
+use crate::suspend::cycle::{Phase, Summary};
 
 pub fn outcome(outcome: &Outcome, json: bool) {
     let text = if json {
@@ -55,6 +56,54 @@ pub fn comparison(comparison: &Comparison, json: bool) {
         text
     };
     // A reader that has gone away is not an error.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+pub fn phase(phase: &Phase, json: bool) {
+    let text = if json {
+        serde_json::to_string(phase).unwrap_or_default()
+    } else {
+        let counter = |name: &str| phase.counters.get(name).copied().unwrap_or_default();
+        let mut text = format!(
+            "cycle {}, {}: {} ({}); {} instructions on the small core, {} µs waiting, {} interpreted",
+            phase.cycle,
+            phase.function,
+            phase.stop,
+            phase.explanation,
+            phase.instructions,
+            counter("waited_us"),
+            counter("interpreted"),
+        );
+        if let Some(instruction) = &phase.instruction {
+            text.push_str(&format!(
+                "\n  at {:08x}: {instruction}",
+                phase.registers[15]
+            ));
+        }
+        text
+    };
+    // A reader that has gone away is not an error.
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+pub fn summary(summary: &Summary, json: bool) {
+    let text = if json {
+        serde_json::to_string(summary).unwrap_or_default()
+    } else {
+        let mut text = format!(
+            "{} of {} cycles reached PM: suspend exit; files and processes were as before after {}\n{} \
+             phases returned in the executor, {} were handed back and finished by the big core",
+            summary.suspend_exits,
+            summary.cycles,
+            summary.checked,
+            summary.returned,
+            summary.handed_back,
+        );
+        for complaint in &summary.complaints {
+            text.push_str(&format!("\nthe kernel: {complaint}"));
+        }
+        text
+    };
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 

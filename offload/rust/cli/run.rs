@@ -172,6 +172,7 @@ fn job_of(
     }
     if arguments.prune {
         job.natives = natives_of(guest);
+        job.time_ns = arguments.time;
     }
     if let Some(handler) = &arguments.irq_handler {
         job.irq_handler = guest.address(handler)?;

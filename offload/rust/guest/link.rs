@@ -8,11 +8,8 @@ use object::read::elf::{ElfFile32, FileHeader};
 use object::{Object, ObjectSymbol};
 
 use crate::error::{OffloadError, io};
-use crate::guest::natives::native_names;
+use crate::guest::natives::{MAX_STUBS, STUBS, native_names};
 use crate::parts::Parts;
-
-/// Words in `guest.ld` that stand for functions that are not there.
-const MAX_STUBS: usize = 64;
 
 /// The undefined functions of an object that the function pruner serves; `None`: it is no object.
 fn served(data: &[u8]) -> Option<Vec<String>> {
@@ -50,7 +47,7 @@ pub fn linked(
     let mut command = Command::new("arm-none-eabi-ld");
     command.args(["--no-warn-rwx-segments", "--defsym", "BASE=0xc0000000"]);
     for (index, name) in served.iter().enumerate().filter(|_| pruned) {
-        command.arg(format!("--defsym={name}=offload_stubs+{}", 4 * index));
+        command.arg(format!("--defsym={name}={STUBS}+{}", 4 * index));
     }
     let linker = command
         .arg("-T")

@@ -6,7 +6,7 @@ const MAGIC: u32 = 0x3142_4a44;
 const HOST_MEMORY: u32 = 0x2100_0000;
 const TABLE: u32 = 0;
 const STATE: u32 = 0x7900;
-const MAX_NATIVES: usize = 64;
+const MAX_NATIVES: usize = 160;
 /// Maximum number of devices.
 pub const MAX_DEVICES: usize = 8;
 const MAX_PRESETS: usize = 4;
@@ -59,6 +59,11 @@ pub struct Job {
     pub entry: u32,
     /// r0 to r3.
     pub arguments: [u32; 4],
+    /// r4 to r12.
+    pub registers: [u32; 9],
+    /// LR; 0: the executor's own, and a return to it ends the run. At any other the executor must hand
+    /// back.
+    pub link: u32,
     /// CPSR's A, I, F and mode at the beginning.
     pub control: u32,
     /// TPIDRURW, TPIDRURO and TPIDRPRW.
@@ -80,6 +85,8 @@ pub struct Job {
     pub scratch: u32,
     /// Guest function that is called at interrupts; 0: none.
     pub irq_handler: u32,
+    /// The time in nanoseconds at the beginning, which a replaced `ktime_get` goes on from.
+    pub time_ns: u64,
     /// Replaced functions: guest address and kind.
     pub natives: Vec<(u32, u32)>,
     /// Guest memory that is wanted back: address and bytes.
@@ -100,6 +107,8 @@ impl Job {
         Job {
             entry,
             arguments,
+            registers: [0; 9],
+            link: 0,
             // SVC mode.
             control: 0x13,
             thread: [0; 3],
@@ -111,6 +120,7 @@ impl Job {
             options: ALL_OPTIONS,
             scratch: SCRATCH,
             irq_handler: 0,
+            time_ns: 0,
             natives: Vec::new(),
             dump: (0, 0),
             physical: 0x8000_0000,
@@ -142,6 +152,8 @@ impl Job {
             self.entry,
         ];
         words.extend(self.arguments);
+        words.extend(self.registers);
+        words.push(self.link);
         words.push(self.control);
         words.extend(self.thread);
         words.extend([top, bottom, guard]);
@@ -151,7 +163,9 @@ impl Job {
             None => [guest.end, guard.max(guest.end)],
         });
         let devices = &self.devices[..self.devices.len().min(MAX_DEVICES)];
-        words.extend([self.irq_handler, natives.len() as u32, devices.len() as u32]);
+        words.push(self.irq_handler);
+        words.extend([self.time_ns as u32, (self.time_ns >> 32) as u32]);
+        words.extend([natives.len() as u32, devices.len() as u32]);
         for index in 0..MAX_NATIVES {
             let (address, kind) = natives.get(index).copied().unwrap_or_default();
             words.extend([address, kind]);

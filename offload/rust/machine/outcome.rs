@@ -53,7 +53,7 @@ pub struct Outcome {
     pub registers: [u32; 16],
     /// N Z C V Q and the mode, as in CPSR.
     pub flags: u32,
-    /// Instructions that the Cortex-M3 executed, all included.
+    /// Instructions that the Cortex-M3 executed, all included; while it waits (`waited_us`) it executes none.
     pub instructions: u64,
     /// The instruction that it stopped at, when it did not return.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,6 +116,8 @@ fn parse_line(line: &str) -> Option<Outcome> {
         "interrupts",
         "natives",
         "delay_us",
+        "waited_us",
+        "held",
     ];
     Some(Outcome {
         stop: (*stop).to_owned(),

@@ -27,6 +27,8 @@ const TIMER_INTERRUPTS: u32 = 0x20;
 pub const COUNTER: u32 = 0x1000_005c;
 /// The board's timer of 1 MHz that counts down, which is the kernel's clock.
 pub const CLOCK: u32 = 0x1001_1024;
+/// What the kernel prints, beside its memory.
+const CONSOLE: &str = "console";
 /// Only the socket of the emulator is waited for.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -40,16 +42,8 @@ pub struct Kernel {
 /// same memory, so that what depends on the time is known.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Registers at the call; the last is the address of the function.
-    pub registers: [u32; 16],
-    /// CPSR at the call.
-    pub status: u32,
-    /// `COUNTER` and `CLOCK`.
-    pub clocks: [u32; 2],
-    /// TPIDRURW, TPIDRURO and TPIDRPRW.
-    pub thread: [u32; 3],
-    /// Memory before the call.
-    pub before: Vec<u8>,
+    /// The machine at the call.
+    pub arrival: Arrival,
     /// Memory after it.
     pub after: Vec<u8>,
     /// After the second time.
@@ -95,63 +89,160 @@ impl Kernel {
     /// # Errors
     /// The emulator is missing, or the kernel does not come there.
     pub fn calls(&self, functions: &[&str]) -> Result<Vec<Call>, OffloadError> {
+        let mut machine = self.boot(1)?;
+        functions
+            .iter()
+            .map(|function| {
+                let arrival = machine.run_to(function)?;
+                machine.call(arrival)
+            })
+            .collect()
+    }
+
+    /// Boots it; its only program suspends the devices this many times.
+    ///
+    /// # Errors
+    /// The emulator is missing or does not answer.
+    pub fn boot(&self, cycles: u32) -> Result<Running, OffloadError> {
         let symbols = Guest::read(&self.folder.join("vmlinux"))?;
         let folder = tempfile::tempdir().map_err(io("create", "a folder for the machine"))?;
-        let (memory, socket) = (folder.path().join("memory"), folder.path().join("gdb"));
-        let machine = BigMachine::start(&self.folder, &memory, &socket)?;
-        let mut gdb = machine.connect(&socket)?;
-        let mut calls = Vec::new();
-        let mut numbers = Vec::new();
-        for function in functions {
-            gdb.run_to(symbols.address(function)?)?;
-            if numbers.is_empty() {
-                numbers = gdb.numbers(&["TPIDRURW", "TPIDRURO", "TPIDRPRW"])?;
-            }
-            let registers = gdb.registers()?;
-            let status = gdb.status()?;
-            let mut thread = [0; 3];
-            for (value, number) in thread.iter_mut().zip(&numbers) {
-                *value = gdb.register(*number)?;
-            }
-            gdb.set_status(status | MASKED)?;
-            let mut controls = [0; TIMERS.len()];
-            for (control, timer) in controls.iter_mut().zip(TIMERS) {
-                *control = gdb.physical(timer)?;
-                // To write it starts the timer anew, and one of them is the kernel's clock.
-                if *control & TIMER_INTERRUPTS != 0 {
-                    gdb.set_physical(timer, *control & !TIMER_INTERRUPTS)?;
-                }
-            }
-            let clocks = [gdb.physical(COUNTER)?, gdb.physical(CLOCK)?];
-            let masked = gdb.status()?;
-            let before = fs::read(&memory).map_err(io("read", &memory))?;
-            gdb.run_to(registers[14])?;
-            let after = fs::read(&memory).map_err(io("read", &memory))?;
-            put_back(&memory, &before)?;
-            gdb.set_registers(&registers)?;
-            gdb.set_status(masked)?;
-            gdb.run_to(registers[14])?;
-            let again = fs::read(&memory).map_err(io("read", &memory))?;
-            let result = gdb.register(0)?;
-            let now = gdb.status()?;
-            gdb.set_status((now & !MASKED) | (status & MASKED))?;
-            for (control, timer) in controls.into_iter().zip(TIMERS) {
-                if control & TIMER_INTERRUPTS != 0 {
-                    gdb.set_physical(timer, control)?;
-                }
-            }
-            calls.push(Call {
-                registers,
-                clocks,
-                status: status | MASKED,
-                thread,
-                before,
-                after,
-                again,
-                result,
-            });
+        let socket = folder.path().join("gdb");
+        let memory = folder.path().join("memory");
+        let machine = BigMachine::start(&self.folder, &memory, &socket, cycles)?;
+        let gdb = machine.connect(&socket)?;
+        Ok(Running {
+            folder,
+            gdb,
+            symbols,
+            threads: Vec::new(),
+            _machine: machine,
+        })
+    }
+}
+
+/// A machine whose devices are about to be suspended, in this kernel's own time.
+pub struct Running {
+    /// Read before the machine ends.
+    folder: tempfile::TempDir,
+    gdb: Gdb,
+    symbols: Guest,
+    threads: Vec<u32>,
+    /// Ends when this is dropped.
+    _machine: BigMachine,
+}
+
+/// The big core at the first instruction of a function, where it stands still.
+#[derive(Debug, Clone)]
+pub struct Arrival {
+    /// r0 to r15; the last is the address of the function.
+    pub registers: [u32; 16],
+    /// CPSR.
+    pub status: u32,
+    /// `COUNTER` and `CLOCK`.
+    pub clocks: [u32; 2],
+    /// TPIDRURW, TPIDRURO and TPIDRPRW.
+    pub thread: [u32; 3],
+    /// All of its memory.
+    pub memory: Vec<u8>,
+}
+
+impl Running {
+    fn memory(&self) -> PathBuf {
+        self.folder.path().join("memory")
+    }
+
+    /// Goes on until the function is called.
+    ///
+    /// # Errors
+    /// The machine ends before that.
+    pub fn run_to(&mut self, function: &str) -> Result<Arrival, OffloadError> {
+        self.gdb.run_to(self.symbols.address(function)?)?;
+        if self.threads.is_empty() {
+            self.threads = self.gdb.numbers(&["TPIDRURW", "TPIDRURO", "TPIDRPRW"])?;
         }
-        Ok(calls)
+        let mut thread = [0; 3];
+        for (value, number) in thread.iter_mut().zip(&self.threads) {
+            *value = self.gdb.register(*number)?;
+        }
+        let memory = self.memory();
+        Ok(Arrival {
+            registers: self.gdb.registers()?,
+            status: self.gdb.status()?,
+            clocks: [self.gdb.physical(COUNTER)?, self.gdb.physical(CLOCK)?],
+            thread,
+            memory: fs::read(&memory).map_err(io("read", memory))?,
+        })
+    }
+
+    /// Makes the call that it stands at, twice, with nothing that interrupts it.
+    fn call(&mut self, arrival: Arrival) -> Result<Call, OffloadError> {
+        let memory = self.memory();
+        let read = || fs::read(&memory).map_err(io("read", &memory));
+        let gdb = &mut self.gdb;
+        let (registers, status) = (arrival.registers, arrival.status);
+        gdb.set_status(status | MASKED)?;
+        let mut controls = [0; TIMERS.len()];
+        for (control, timer) in controls.iter_mut().zip(TIMERS) {
+            *control = gdb.physical(timer)?;
+            // To write it starts the timer anew, and one of them is the kernel's clock.
+            if *control & TIMER_INTERRUPTS != 0 {
+                gdb.set_physical(timer, *control & !TIMER_INTERRUPTS)?;
+            }
+        }
+        let clocks = [gdb.physical(COUNTER)?, gdb.physical(CLOCK)?];
+        let masked = gdb.status()?;
+        gdb.run_to(registers[14])?;
+        let after = read()?;
+        put_back(&memory, &arrival.memory)?;
+        gdb.set_registers(&registers)?;
+        gdb.set_status(masked)?;
+        gdb.run_to(registers[14])?;
+        let again = read()?;
+        let result = gdb.register(0)?;
+        let now = gdb.status()?;
+        gdb.set_status((now & !MASKED) | (status & MASKED))?;
+        for (control, timer) in controls.into_iter().zip(TIMERS) {
+            if control & TIMER_INTERRUPTS != 0 {
+                gdb.set_physical(timer, control)?;
+            }
+        }
+        Ok(Call {
+            arrival: Arrival {
+                status: status | MASKED,
+                clocks,
+                ..arrival
+            },
+            after,
+            again,
+            result,
+        })
+    }
+
+    /// The big core goes on from this state, once it is told to.
+    ///
+    /// # Errors
+    /// It does not take it.
+    pub fn go_on_from(
+        &mut self,
+        registers: &[u32; 16],
+        status: u32,
+        memory: &[u8],
+    ) -> Result<(), OffloadError> {
+        put_back(&self.memory(), memory)?;
+        // The instruction set first: it says where the program counter may be.
+        self.gdb.set_status(status)?;
+        self.gdb.set_registers(registers)
+    }
+
+    /// Lets it go on until its first program restarts it; the answer is what it printed.
+    ///
+    /// # Errors
+    /// It does not come there.
+    pub fn run_to_restart(mut self) -> Result<String, OffloadError> {
+        self.gdb.run_to(self.symbols.address("machine_restart")?)?;
+        let console = self.folder.path().join(CONSOLE);
+        let text = fs::read(&console).map_err(io("read", console))?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 }
 
@@ -177,8 +268,14 @@ impl Drop for BigMachine {
 
 impl BigMachine {
     /// Its memory is a file, so that it can be read while it waits.
-    fn start(kernel: &Path, memory: &Path, socket: &Path) -> Result<BigMachine, OffloadError> {
+    fn start(
+        kernel: &Path,
+        memory: &Path,
+        socket: &Path,
+        cycles: u32,
+    ) -> Result<BigMachine, OffloadError> {
         let comma = |path: &Path| path.display().to_string().replace(',', ",,");
+        let console = memory.with_file_name(CONSOLE);
         Command::new("qemu-system-arm")
             .args([
                 "-machine",
@@ -194,12 +291,18 @@ impl BigMachine {
             .arg("-gdb")
             .arg(format!("unix:{},server=on,wait=off", comma(socket)))
             .args(["-S", "-display", "none", "-monitor", "none"])
-            .args(["-serial", "null", "-no-reboot"])
+            .arg("-serial")
+            .arg(format!("file:{}", comma(&console)))
+            .arg("-no-reboot")
             // One nanosecond an instruction: what the kernel decides by the time does not depend on
             // the host's load.
             .args(["-icount", "shift=0,sleep=off"])
-            // One second between suspend and resume, and nothing of the host's sound.
-            .args(["-append", "suspend.pm_test_delay=1"])
+            // One second between suspend and resume; the last word is the first program's.
+            .arg("-append")
+            .arg(format!(
+                "earlyprintk keep_bootcon suspend.pm_test_delay=1 -- {cycles}"
+            ))
+            // Nothing of the host's sound.
             .env("QEMU_AUDIO_DRV", "none")
             .arg("-kernel")
             .arg(kernel.join("zImage"))

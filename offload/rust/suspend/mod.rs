@@ -1,6 +1,8 @@
-//! `dormouse offload suspend`: a whole kernel's own device suspend and resume in the executor, on its
-//! memory at the call, compared with the same call on the big core.
+//! `dormouse offload suspend`: a whole kernel's own device suspend and resume in the executor. Either the big
+//! core goes on from what the executor left (`cycle`), or each phase is compared with the same call on the
+//! big core (here).
 
+pub mod cycle;
 pub mod gdb;
 pub mod kernel;
 
@@ -14,7 +16,7 @@ use crate::guest::natives::natives_of;
 use crate::machine;
 use crate::machine::job::{Device, Job};
 use crate::parts::Parts;
-use crate::suspend::kernel::{CLOCK, COUNTER, Call, Kernel, PHYSICAL};
+use crate::suspend::kernel::{Arrival, CLOCK, COUNTER, Call, Kernel, PHYSICAL};
 
 /// What is run, in the order in which the kernel calls it, and whether it returns something.
 pub const FUNCTIONS: [(&str, bool); 8] = [
@@ -26,15 +28,6 @@ pub const FUNCTIONS: [(&str, bool); 8] = [
     ("dpm_resume_early", false),
     ("dpm_resume", false),
     ("dpm_complete", false),
-];
-/// What outlives the call stays the kernel's own even if calls are served: the big core frees the memory
-/// and runs the work and the threads that were woken.
-const KERNELS_OWN: [&str; 5] = [
-    "__kmalloc_noprof",
-    "kfree",
-    "queue_work_on",
-    "wake_up_process",
-    "__wake_up",
 ];
 /// The board's first dual timer is the small core's dual timer, and the board's counter of 24 MHz the
 /// small core's of 25 MHz.
@@ -124,12 +117,7 @@ fn named(symbols: &BTreeMap<u32, String>, end: u32, address: u32) -> String {
     }
 }
 
-fn job_of(
-    guest: &mut Guest,
-    call: &Call,
-    function: &str,
-    prune: bool,
-) -> Result<Job, OffloadError> {
+fn job_of(guest: &Guest, call: &Arrival, function: &str, prune: bool) -> Result<Job, OffloadError> {
     let registers = &call.registers;
     let mut job = Job::new(
         guest.address(function)?,
@@ -153,9 +141,6 @@ fn job_of(
     ];
     job.dump = (guest.base, guest.memory.len() as u32);
     if prune {
-        for name in KERNELS_OWN {
-            guest.symbols.remove(name);
-        }
         job.natives = natives_of(guest);
     }
     Ok(job)
@@ -168,14 +153,14 @@ fn compare(
     (function, returns): (&str, bool),
     prune: bool,
 ) -> Result<Comparison, OffloadError> {
-    let mut guest = kernel.guest(&call.before)?;
+    let guest = kernel.guest(&call.arrival.memory)?;
     let end = guest.address("_end")?;
     let symbols = guest
         .symbols
         .iter()
         .map(|(name, address)| (*address, name.clone()))
         .collect();
-    let job = job_of(&mut guest, call, function, prune)?;
+    let job = job_of(&guest, &call.arrival, function, prune)?;
     let (runs, memory) = machine::run(parts, &guest, &job)?;
     let Some(outcome) = runs.into_iter().next() else {
         return Err(OffloadError::Machine("reported no run".into()));
@@ -183,7 +168,7 @@ fn compare(
     if memory.len() != call.after.len() {
         return Err(OffloadError::Machine("gave no memory back".into()));
     }
-    let sp = call.registers[13];
+    let sp = call.arrival.registers[13];
     let dead = (sp & !(STACK_BYTES - 1))..sp;
     let words = |left: &[u8], right: &[u8]| {
         (0..left.len())
@@ -220,18 +205,18 @@ fn compare(
         results: returns.then_some([outcome.registers[0], call.result]),
         instructions: outcome.instructions,
         counters: outcome.counters,
-        changed: words(&call.before, &call.after).len(),
+        changed: words(&call.arrival.memory, &call.after).len(),
         times: times.len(),
         different: different.len(),
         differences: different.iter().take(MAX_NAMED).map(describe).collect(),
     })
 }
 
-/// Runs each function of a kernel in A32 or T32 on both.
+/// Runs each function of a kernel in A32 or T32 on both, and compares.
 ///
 /// # Errors
 /// The kernel cannot be built or does not come to the functions; a tool is missing.
-pub fn run(t32: bool, prune: bool) -> Result<Vec<Comparison>, OffloadError> {
+pub fn compare_all(t32: bool, prune: bool) -> Result<Vec<Comparison>, OffloadError> {
     let parts = Parts::ready()?;
     let kernel = Kernel::ready(t32)?;
     let calls = kernel.calls(&FUNCTIONS.map(|(name, _)| name))?;

@@ -29,9 +29,40 @@ static uint32_t chain(struct executor *x, uint32_t host)
 	return to;
 }
 
+/* A halfword of the code cache. */
+static uint32_t cache_half(const struct executor *x, uint32_t host)
+{
+	return cache_word(x, host & ~3u) >> ((host & 2) ? 16 : 0) & 0xffff;
+}
+
+/* All other registers stay where they are. False: another mode, which the interpreter refuses. */
+static bool change_control(struct executor *x, uint32_t change)
+{
+	uint32_t bits_of = (change & CONTROL_BITS) << 6, value, control = x->state->control;
+
+	switch (change & ~CONTROL_BITS) {
+	case CONTROL_SET:
+		control |= bits_of;
+		break;
+	case CONTROL_CLEAR:
+		control &= ~bits_of;
+		break;
+	default:
+		value = x->raw[change & 15];
+		if ((value ^ control) & 0x1f)
+			return false;
+		control = (control & ~0xc0u) | (value & 0xc0);
+		break;
+	}
+	x->cpu.control = (control & ~0x20u) | (x->cpu.control & 0x20);
+	give_control(x);
+	return true;
+}
+
 uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
 {
 	uint32_t guest, offset, known = 0;
+	bool done;
 
 	if (number < 16)
 		x->calls[number]++;
@@ -42,6 +73,8 @@ uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
 		known = cache_find(&x->cache, *raw_scratch(x));
 	if (known)
 		return known;
+	if (number == CALL_CONTROL && change_control(x, cache_half(x, host)))
+		return (host + 2) | 1;
 	take_registers(x);
 	if (!state_is_sound(x, host - 2))
 		return 0;
@@ -53,6 +86,7 @@ uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
 	case CALL_DISPATCH:
 		return go_on(x, *raw_scratch(x));
 	case CALL_INTERPRET:
+	case CALL_CONTROL:
 	case CALL_STOP:
 		if (!find_guest(x, host - 2, &guest, &offset))
 			return stopped(x, OFFLOAD_INTERNAL);
@@ -74,12 +108,12 @@ uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
 		give_registers(x);
 		return (host - 2 - offset) | 1;
 	case CALL_NATIVE:
-		x->stop = native_call(x, cache_word(x, host & ~3u) >> ((host & 2) ? 16 : 0) & 0xffff);
-		if (x->stop != OFFLOAD_RUNNING) {
-			find_guest(x, host - 2, &guest, &offset);
-			return 0;
-		}
-		return go_on(x, x->cpu.r[PC]);
+		known = cache_half(x, host);
+		x->stop = native_call(x, known, &done);
+		if (x->stop == OFFLOAD_RUNNING && done)
+			return go_on(x, x->cpu.r[PC]);
+		find_guest(x, host - 2, &guest, &offset);
+		return x->stop == OFFLOAD_RUNNING ? go_on(x, place_of(&x->cpu)) : 0;
 	default:
 		return stopped(x, OFFLOAD_INTERNAL);
 	}

@@ -80,13 +80,19 @@ uint32_t go_on(struct executor *x, uint32_t guest)
 
 bool interpret_one(struct executor *x)
 {
+	bool idles;
+
 	if (!translator_fetch(&x->translator, place_of(&x->cpu), x->cpu.it, &x->stop_at)) {
 		x->stop_address = x->cpu.r[PC];
 		x->stop = OFFLOAD_UNMAPPED_CODE;
 		return false;
 	}
 	x->interpreted++;
+	idles = x->stop_at.op == A32_WFI && x->wait && a32_condition_holds(x->stop_at.cond, x->cpu.flags);
 	x->stop = interpret(&x->cpu, &x->bus, &x->stop_at);
+	/* The guest goes on with the interrupt, behind this instruction. */
+	if (idles)
+		x->wait(x->owner, UINT64_MAX);
 	return x->stop == OFFLOAD_RUNNING;
 }
 
@@ -120,7 +126,7 @@ bool executor_init(struct executor *x)
 	good &= layout->state < 0x10000 - sizeof(struct offload_state) &&
 		!(layout->state & (STATE_WINDOW_BYTES - 1));
 	good &= layout->scratch < SP;
-	good &= job->natives <= 64 && job->devices <= 8;
+	good &= job->natives <= NATIVES_MAX && job->devices <= 8;
 	good &= job->stack_guard <= job->stack_bottom && job->stack_bottom < job->stack_top &&
 		job->stack_guard >= layout->guest_base && job->stack_top <= end &&
 		!(job->stack_top & 7);
@@ -148,6 +154,8 @@ bool executor_init(struct executor *x)
 	x->interrupts = 0;
 	x->native_calls = 0;
 	x->delay_us = 0;
+	x->waited_ns = 0;
+	x->held = 0;
 	for (int i = 0; i < 16; i++)
 		x->calls[i] = 0;
 	return true;
@@ -156,9 +164,7 @@ bool executor_init(struct executor *x)
 uint32_t executor_begin(struct executor *x)
 {
 	x->stop = OFFLOAD_RUNNING;
-	__builtin_memcpy(x->cpu.r, x->job->arguments, sizeof(x->job->arguments));
-	for (int i = 4; i < SP; i++)
-		x->cpu.r[i] = 0;
+	__builtin_memcpy(x->cpu.r, x->job->registers, sizeof(x->job->registers));
 	x->cpu.flags = 0;
 	x->cpu.ge = 0;
 	x->cpu.it = 0;
@@ -166,7 +172,9 @@ uint32_t executor_begin(struct executor *x)
 	x->cpu.exclusive = 1;
 	__builtin_memcpy(x->cpu.thread, x->job->thread, sizeof(x->cpu.thread));
 	x->cpu.r[SP] = x->job->stack_top;
-	x->cpu.r[LR] = RETURN_ADDRESS;
+	x->cpu.r[LR] = x->job->link ? x->job->link : RETURN_ADDRESS;
+	x->begun_ns = x->now ? x->now(x->owner) : 0;
+	x->wait_until[0] = x->wait_until[1] = 0;
 	guard_state(x);
 	return go_on(x, x->job->entry);
 }

@@ -12,11 +12,15 @@
 #include "interpret/interpret.h"
 #include "translate/translate.h"
 
+enum { NATIVES_MAX = 160 };
+
 /* What a function of the kernel is replaced with. */
 struct offload_native {
 	uint32_t address;	/* guest address */
-	uint32_t kind;		/* enum native_kind */
+	uint32_t kind;		/* enum native_kind, and one of the next: */
 };
+/* It takes a lock, or gives one back. */
+enum { NATIVE_TAKES = 1 << 8, NATIVE_GIVES = 1 << 9, NATIVE_KIND_BITS = 0xff };
 
 /* A device that guest code reaches through its page tables. */
 struct offload_device {
@@ -31,7 +35,8 @@ struct offload_job {
 	uint32_t physical_base;	/* physical address of layout.guest_base */
 	uint32_t page_table;	/* physical address of the first-level table; 1: none */
 	uint32_t entry;
-	uint32_t arguments[4];
+	uint32_t registers[13];	/* r0 to r12 at the beginning */
+	uint32_t link;		/* LR; 0: the executor's own, which ends the run */
 	uint32_t control;	/* CPSR's A, I, F and mode at the beginning */
 	uint32_t thread[3];	/* TPIDRURW, TPIDRURO, TPIDRPRW */
 	uint32_t stack_top;	/* guest address */
@@ -40,9 +45,10 @@ struct offload_job {
 	uint32_t arena_start;	/* what memory allocation is served from */
 	uint32_t arena_end;
 	uint32_t irq_handler;	/* guest function that is called for an interrupt; 0: none */
+	uint32_t time[2];	/* nanoseconds at the beginning: low, high */
 	uint32_t natives;
 	uint32_t devices;
-	struct offload_native native[64];
+	struct offload_native native[NATIVES_MAX];
 	struct offload_device device[8];
 };
 
@@ -57,6 +63,13 @@ struct executor {
 	uint32_t hosted;	/* of the instruction found last: see translate_loop.c */
 	/* Reads or writes a device; the edge's. */
 	bool (*device)(void *owner, uint32_t host, unsigned int size, bool write, uint32_t *value);
+	/* The time in nanoseconds, which only grows; the edge's. NULL: there is no clock, nothing waits. */
+	uint64_t (*now)(void *owner);
+	/*
+	 * Stops executing until a time or an interrupt of the guest's, whichever is first; UINT64_MAX: until an
+	 * interrupt. True: one is pending, so the guest must go on with it.
+	 */
+	bool (*wait)(void *owner, uint64_t until);
 	/* Says that code was written at a host address. */
 	void (*code_changed)(void *owner);
 	void *owner;
@@ -68,12 +81,16 @@ struct executor {
 	/* A call that the executor makes itself: interrupts. */
 	struct offload_cpu interrupted;
 	bool in_interrupt;
+	uint64_t begun_ns;
+	uint64_t wait_until[2];	/* of the delay that is interrupted, if not 0; in the handler's own */
 	/* For reports. */
 	uint32_t calls[16];
 	uint32_t faults;
 	uint32_t interpreted;
 	uint32_t interrupts;
 	uint32_t delay_us;	/* that the guest wanted to wait */
+	uint64_t waited_ns;	/* in which nothing was executed; the edge counts */
+	uint32_t held;		/* locks that replacements have taken and not given back */
 	uint32_t native_calls;
 	/* At the end, because they are large. */
 	struct offload_bus bus;
@@ -114,8 +131,16 @@ enum offload_stop memory_unaligned(void *owner, uint32_t address);
 bool memory_walk(struct executor *x, uint32_t address);
 void memory_forget(struct executor *x);
 
-/* Serves a function of the kernel; cpu->r[15] is where it goes on. */
-enum offload_stop native_call(struct executor *x, uint32_t kind);
+/*
+ * Serves a function of the kernel; cpu->r[15] is where it goes on. False in *done: an interrupt comes first,
+ * and the same call is made again behind it.
+ */
+enum offload_stop native_call(struct executor *x, uint32_t kind, bool *done);
+/* Whether an interrupt reaches the guest now. */
+static inline bool executor_takes_interrupts(const struct executor *x)
+{
+	return x->job->irq_handler && !x->in_interrupt && !(x->cpu.control & 0x80);
+}
 const char *offload_stop_text(enum offload_stop stop);
 
 /* Every replaced function is one of these. */

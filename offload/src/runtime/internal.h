@@ -39,6 +39,8 @@ static inline uint32_t stopped(struct executor *x, enum offload_stop stop)
 /* The guest's registers from the host's, and back. */
 void take_registers(struct executor *x);
 void give_registers(struct executor *x);
+/* Of that only what CPSR has besides flags. */
+void give_control(struct executor *x);
 /* Writes STATE_GUARD around the words that translated code writes. */
 void guard_state(struct executor *x);
 /*

@@ -31,6 +31,12 @@ void take_registers(struct executor *x)
 	__builtin_memcpy(x->cpu.thread, state->thread, sizeof(state->thread));
 }
 
+void give_control(struct executor *x)
+{
+	x->state->control = x->cpu.control;
+	x->state->status = (x->cpu.control & ~0x20u) | x->cpu.ge;
+}
+
 void give_registers(struct executor *x)
 {
 	const struct offload_layout *layout = &x->job->layout;
@@ -49,7 +55,7 @@ void give_registers(struct executor *x)
 	x->raw_flags = x->cpu.flags;
 	for (int i = 0; i < 5 && !(layout->options & OPTION_FLAGS); i++)
 		state->flags[i] = x->cpu.flags >> (31 - i) & 1;
-	state->control = x->cpu.control;
+	give_control(x);
 	__builtin_memcpy(state->thread, x->cpu.thread, sizeof(state->thread));
 }
 

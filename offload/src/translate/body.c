@@ -35,6 +35,9 @@ void translate_body(struct translator *x)
 		translate_table_branch(x);
 		break;
 	case HINT:
+		/* The only one that the executor has something to do for. */
+		x->interpret = x->in.op == A32_WFI;
+		break;
 	case PRELOAD:
 		break;
 	case BARRIER:
@@ -44,6 +47,8 @@ void translate_body(struct translator *x)
 		translate_thread_register(x);
 		break;
 	case STATUS:
+		translate_status(x);
+		break;
 	case RARE:
 		x->interpret = true;
 		break;

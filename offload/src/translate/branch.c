@@ -96,3 +96,50 @@ void translate_thread_register(struct translator *x)
 	forget_base(x, d);
 }
 
+/*
+ * What a kernel masks interrupts with: mrs d, cpsr; cpsid and cpsie; msr cpsr_c, m, which puts the mask back.
+ * Reading it needs no call: the guest's mask is in memory, its flags are the host's. To change it is the
+ * executor's, as it is not in memory that translated code can write; but no register has to be moved.
+ */
+void translate_status(struct translator *x)
+{
+	uint32_t word = x->in.word, d = field_d(word), m = field_m(word), change;
+
+	if (!protects_state(x->layout)) {
+		x->interpret = true;
+		return;
+	}
+	switch (x->in.op) {
+	case A32_MRS:
+		if (d >= SP || uses_scratch(x, d)) {
+			x->interpret = true;
+			return;
+		}
+		forget_base(x, d);
+		t32_movw(&x->code, take_scratch(x), x->layout->state + offsetof(struct offload_state, status));
+		t32_transfer(&x->code, KIND_LDR, scratch(x), scratch(x), 0);
+		emit32(&x->code, 0xf3ef, 0x8000 | d << 8);	/* mrs d, apsr */
+		t32_register(&x->code, T32_ORR, false, d, d, scratch(x), SHIFT_LSL, 0);
+		return;
+	case A32_CPS:
+		change = (bit(word, 18) ? CONTROL_SET : CONTROL_CLEAR) | bits(word, 8, 6);
+		/* Another mode, or none of the bits. */
+		if (bit(word, 17) || !bit(word, 19)) {
+			x->interpret = true;
+			return;
+		}
+		break;
+	case A32_MSR_reg:
+		change = CONTROL_FROM | m;
+		if (bits(word, 19, 16) != 1 || m >= SP || uses_scratch(x, m)) {
+			x->interpret = true;
+			return;
+		}
+		break;
+	default:
+		x->interpret = true;
+		return;
+	}
+	t32_call(&x->code, CALL_CONTROL);
+	emit16(&x->code, change);
+}

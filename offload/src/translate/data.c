@@ -307,7 +307,7 @@ static bool add_to_special(struct translator *x, const struct data *data, uint32
 		if (delta(x))
 			t32_add_constant(&x->code, scratch(x), scratch(x), -delta(x));
 	}
-	if (data->d < SP && !uses_scratch(x, data->d))
+	if (data->d != SP && data->d != PC && !uses_scratch(x, data->d))
 		t32_mov(&x->code, data->d, scratch(x));
 	finish_destination(x, data);
 	return true;

@@ -33,6 +33,7 @@ struct offload_state {
 	uint32_t pending;	/* an interrupt is; without OPTION_INTERRUPTS */
 	uint32_t saved[4];	/* host registers, during one access to memory */
 	uint32_t control;	/* CPSR's A, I, F and mode */
+	uint32_t status;	/* what MRS reads besides flags: control without T, and GE */
 	uint32_t thread[3];	/* TPIDRURW, TPIDRURO, TPIDRPRW */
 	/* Pages that were walked to, by number modulo TLB_PAGES; without OPTION_LINEAR. */
 	struct { uint32_t page, addend; } tlb[128];
@@ -50,8 +51,12 @@ enum offload_call {
 	CALL_DISPATCH,		/* guest target in the scratch register */
 	CALL_EXIT,		/* word behind it: guest target */
 	CALL_POLL,		/* an interrupt is pending at this instruction */
+	CALL_CONTROL,		/* halfword behind it: enum control_change, and a register's number */
 	CALL_WALK,		/* guest address in the scratch register: its page is not in the TLB */
 };
+
+/* What CALL_CONTROL does to CPSR's A, I and F: sets or clears some, or takes I and F from a register. */
+enum control_change { CONTROL_SET = 0x100, CONTROL_CLEAR = 0x200, CONTROL_FROM = 0x300, CONTROL_BITS = 0xff };
 
 /* Switches, one for each optimisation; all clear is the baseline. */
 enum offload_option {
@@ -264,6 +269,7 @@ void translate_compare_branch(struct translator *x);
 void translate_table_branch(struct translator *x);
 void translate_barrier(struct translator *x);
 void translate_thread_register(struct translator *x);
+void translate_status(struct translator *x);
 /* A branch to a guest address, its encoding's halves first and second; laid out later. */
 void leave_by_branch(struct translator *x, uint32_t target, uint32_t first, uint32_t second);
 

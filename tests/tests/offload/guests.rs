@@ -25,12 +25,12 @@ fn text(path: &Path) -> &str {
 }
 
 /// `tests/guest/offload.c` as objects: A32, T32.
-struct Objects {
+pub struct Objects {
     folder: TempDir,
 }
 
 impl Objects {
-    fn new() -> Objects {
+    pub fn new() -> Objects {
         let objects = Objects {
             folder: TempDir::new().expect("a folder"),
         };
@@ -58,12 +58,12 @@ impl Objects {
         objects
     }
 
-    fn object(&self, state: &str) -> PathBuf {
+    pub fn object(&self, state: &str) -> PathBuf {
         self.folder.path().join(format!("{state}.o"))
     }
 
     /// Runs a function of both; `check` gets what each gave.
-    fn run(&self, words: &[&str], check: impl Fn(&Said, &Value)) {
+    pub fn run(&self, words: &[&str], check: impl Fn(&Said, &Value)) {
         for state in ["arm", "thumb"] {
             run_elf(&self.object(state), words, &check);
         }
@@ -77,7 +77,7 @@ fn run_elf(elf: &Path, words: &[&str], check: impl Fn(&Said, &Value)) {
     check(&said, &run);
 }
 
-fn returns(expected: u32) -> impl Fn(&Said, &Value) {
+pub fn returns(expected: u32) -> impl Fn(&Said, &Value) {
     move |said, run| {
         assert_eq!(said.code, 0, "{}", said.all());
         assert_eq!(run["registers"][0], expected, "{}", said.all());

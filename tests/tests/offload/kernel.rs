@@ -20,10 +20,17 @@ const PHASES: [&str; 8] = [
 #[test]
 fn a_kernels_own_device_suspend_leaves_the_memory_that_it_leaves_on_the_big_core() {
     for words in [
-        &["offload", "suspend", "--json"][..],
-        &["offload", "suspend", "--json", "--prune"],
-        &["offload", "suspend", "--json", "--t32"],
-        &["offload", "suspend", "--json", "--t32", "--prune"],
+        &["offload", "suspend", "--compare", "--json"][..],
+        &["offload", "suspend", "--compare", "--json", "--prune"],
+        &["offload", "suspend", "--compare", "--json", "--t32"],
+        &[
+            "offload",
+            "suspend",
+            "--compare",
+            "--json",
+            "--t32",
+            "--prune",
+        ],
     ] {
         let said = dormouse(words);
         assert_eq!(said.code, 0, "{}", said.all());
@@ -61,5 +68,54 @@ fn a_kernels_own_device_suspend_leaves_the_memory_that_it_leaves_on_the_big_core
             };
             assert!(call["times"].as_u64() <= Some(times), "{}", said.all());
         }
+    }
+}
+
+/// Suspends so often; the big core goes on from what the executor left, each time.
+fn suspends(words: &[&str], cycles: u64) -> Vec<Value> {
+    let cycles_word = cycles.to_string();
+    let command = ["offload", "suspend", "--json", "--cycles", &cycles_word];
+    let said = dormouse(&[&command, words].concat());
+    assert_eq!(said.code, 0, "{words:?}: {}", said.all());
+    let mut phases: Vec<Value> = said
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("one JSON object a line"))
+        .collect();
+    let summary = phases.pop().expect("a summary");
+    for name in ["suspend_exits", "checked"] {
+        assert_eq!(summary[name], cycles, "{words:?}: {}", said.all());
+    }
+    assert_eq!(summary["complaints"], json!([]), "{}", said.all());
+    assert_eq!(phases.len() as u64, cycles * 8, "{}", said.all());
+    phases
+}
+
+#[test]
+fn the_big_core_goes_on_from_what_the_executor_left_up_to_its_programs() {
+    for words in [&[][..], &["--t32", "--prune"]] {
+        for phase in suspends(words, 2) {
+            assert_eq!(phase["stop"], "returned", "{words:?}: {phase}");
+        }
+    }
+}
+
+#[test]
+fn the_big_core_finishes_a_phase_from_the_middle() {
+    // Called with a lock of the device or of the list held, in some phases or in all.
+    for function in ["mutex_unlock", "dummy_tell"] {
+        let phases = suspends(&["--hand-back", function], 1);
+        assert!(
+            phases.iter().any(|phase| phase["stop"] == "fallback"),
+            "{function}: {phases:?}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "make test-full: 400 cycles of eight phases each"]
+fn a_hundred_suspends_in_each_mode_come_back() {
+    for words in [&[][..], &["--prune"], &["--t32"], &["--t32", "--prune"]] {
+        suspends(words, 100);
     }
 }

@@ -3,3 +3,4 @@
 mod commands;
 mod guests;
 mod kernel;
+mod waiting;
