@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::fdinfo::{description_locks, epoll_items, flock_of, hex, range, timer};
-use super::objects::is_at;
+use super::objects::{is_at, is_posix_memory, posix_memory};
 use super::{Builder, Error};
 use crate::procfs;
 use crate::ptrace::Pid;
@@ -224,6 +224,11 @@ impl Builder<'_> {
         }
         if open.flags & libc::O_PATH as u32 == 0 && !is_at(path, open.metadata) {
             let index = self.unlinked(&link, open.metadata, path)?;
+            return Ok(Some(FileKind::Object(index)));
+        }
+        if open.flags & libc::O_PATH as u32 == 0 && is_posix_memory(path, open.metadata) {
+            let kind = posix_memory(path, open.metadata);
+            let index = self.object(&link, open.metadata, kind)?;
             return Ok(Some(FileKind::Object(index)));
         }
         Ok(Some(FileKind::Image(self.image(path, open.metadata))))

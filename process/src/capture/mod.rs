@@ -144,7 +144,7 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
     for process in &mut frozen.processes {
         builder.process(process, &pids)?;
     }
-    builder.system_v(&pids);
+    builder.system_v(&pids)?;
     builder.finish_groups();
     builder.finish_epolls();
     builder.finish_sockets();
@@ -201,24 +201,7 @@ impl<'caller> Builder<'caller> {
     fn new(options: Options<'caller>) -> Self {
         Self {
             options,
-            tree: state::Tree {
-                clocks: state::Clocks {
-                    monotonic_ns: 0,
-                    boottime_ns: 0,
-                    realtime_ns: 0,
-                },
-                kernel: state::Kernel {
-                    release: String::new(),
-                    vdso_digest: 0,
-                    xstate_features: 0,
-                },
-                processes: Vec::new(),
-                files: Vec::new(),
-                images: Vec::new(),
-                objects: Vec::new(),
-                pipes: Vec::new(),
-                sockets: Vec::new(),
-            },
+            tree: state::Tree::empty(),
             objects: Vec::new(),
             refusals: Vec::new(),
             pids: Vec::new(),
@@ -331,6 +314,9 @@ impl Builder<'_> {
 }
 
 pub(crate) use memory::vdso_digest;
+pub(crate) use sysv::{
+    Attached, Existing, existing_queue, existing_segment, existing_semaphores, open_segment,
+};
 pub(crate) use tcp::drop_all;
 pub(crate) use thread::{SchedAttributes, own_credentials};
 

@@ -40,6 +40,10 @@ impl Builder<'_> {
         if !is_at(path, &metadata) {
             return self.unlinked(&link, &metadata, path).map(Backing::Object);
         }
+        if is_posix_memory(path, &metadata) {
+            let kind = posix_memory(path, &metadata);
+            return self.object(&link, &metadata, kind).map(Backing::Object);
+        }
         let image = self.image(path, &metadata);
         Ok(Backing::Image {
             image,
@@ -181,6 +185,24 @@ fn can_be_made_again(link: &str, path: &str) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Whether a file is POSIX shared memory: its contents are in memory only.
+pub(super) fn is_posix_memory(path: &str, metadata: &Metadata) -> bool {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    path.starts_with("/dev/shm/")
+        && metadata.is_file()
+        && rustix::fs::statfs(path).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
+}
+
+/// The description of one, without its contents.
+pub(super) fn posix_memory(path: &str, metadata: &Metadata) -> ObjectKind {
+    ObjectKind::Posix {
+        path: path.to_owned(),
+        mode: metadata.mode() & 0o7777,
+        owner: (metadata.uid(), metadata.gid()),
+        file: (metadata.dev(), metadata.ino()),
+    }
+}
+
 /// Whether a path leads to this very file.
 pub(super) fn is_at(path: &str, metadata: &Metadata) -> bool {
     fs::metadata(path)
@@ -188,6 +210,6 @@ pub(super) fn is_at(path: &str, metadata: &Metadata) -> bool {
 }
 
 /// Whether the file behind a mapping was opened for writing: the link's own permissions say so.
-fn link_is_writable(link: &str) -> bool {
+pub(super) fn link_is_writable(link: &str) -> bool {
     fs::symlink_metadata(link).is_ok_and(|metadata| metadata.mode() & 0o200 != 0)
 }

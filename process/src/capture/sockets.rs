@@ -335,7 +335,7 @@ pub(super) fn address_of(socket: &OwnedFd) -> Vec<u8> {
 
 /// What a TCP socket that has ended has received. No more is read: an error that waits for the program
 /// would be taken away.
-fn peek_rest(socket: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+pub(super) fn peek_rest(socket: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
     let mut waiting = 0i32;
     // SAFETY: the number lives.
     if unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut waiting) } != 0 {
@@ -365,7 +365,12 @@ fn peek_rest(socket: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
 /// The other end of a TCP connection that has ended: `getpeername` does not know it any more.
 fn former_peer_of(socket: &OwnedFd) -> Vec<u8> {
     const SO_PEERNAME: i32 = 28;
-    option_bytes(socket, libc::SOL_SOCKET, SO_PEERNAME, 28).unwrap_or_default()
+    // The kernel refuses to be asked for more bytes than the address has.
+    let bytes = match option_i32(socket, libc::SOL_SOCKET, libc::SO_DOMAIN) {
+        Ok(libc::AF_INET) => size_of::<libc::sockaddr_in>(),
+        _ => size_of::<libc::sockaddr_in6>(),
+    };
+    option_bytes(socket, libc::SOL_SOCKET, SO_PEERNAME, bytes).unwrap_or_default()
 }
 
 pub(super) fn peer_of(socket: &OwnedFd) -> Vec<u8> {

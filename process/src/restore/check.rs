@@ -5,14 +5,15 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
+use super::ipc::Kind;
 use super::{Error, Options, numbers};
 use crate::procfs;
-use crate::state::{Backing, Clocks, FileKind, Tree};
+use crate::state::{Backing, Clocks, FileKind, ObjectKind, Tree, attachments};
 
 const CAP_SETGID: u32 = 6;
 const CAP_SETUID: u32 = 7;
 const CAP_SETPCAP: u32 = 8;
-const CAP_SYS_RESOURCE: u32 = 24;
+pub(super) const CAP_SYS_RESOURCE: u32 = 24;
 const CAP_AUDIT_CONTROL: u32 = 30;
 const CAP_SYS_PTRACE: u32 = 19;
 const CAP_SYS_ADMIN: u32 = 21;
@@ -45,10 +46,12 @@ pub fn possible(tree: &Tree) -> Result<(), Error> {
     limits(tree)?;
     credentials(tree)?;
     login_users(tree)?;
+    numberable(tree)?;
+    attachable(tree)?;
     groups(tree)
 }
 
-fn capable(capability: u32) -> bool {
+pub(super) fn capable(capability: u32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = procfs::field(&status, "CapEff")
         .and_then(|mask| u64::from_str_radix(mask, 16).ok())
@@ -109,6 +112,11 @@ fn login_users(tree: &Tree) -> Result<(), Error> {
 /// Each process group must have a process that leads it, or one that can make it again; and each session
 /// a leader that lives, or a placeholder.
 fn groups(tree: &Tree) -> Result<(), Error> {
+    if let Some(pid) = super::plan::misborn(tree) {
+        return Err(Error::Group(format!(
+            "no order of births would put process {pid} into its session again"
+        )));
+    }
     let placeholders = super::plan::placeholder_groups(tree);
     let find = |pid: i32| tree.processes.iter().find(|other| other.pid == pid);
     for process in tree.processes.iter().filter(|p| p.zombie.is_none()) {
@@ -130,6 +138,48 @@ fn groups(tree: &Tree) -> Result<(), Error> {
                 "nothing could make the process group {group} of process {pid} again"
             )));
         }
+    }
+    Ok(())
+}
+
+/// Segments where another mapping now lies in between cannot be attached again.
+fn attachable(tree: &Tree) -> Result<(), Error> {
+    for process in &tree.processes {
+        for attachment in attachments(tree, process) {
+            let other = process.mappings.iter().enumerate().find(|(at, mapping)| {
+                mapping.start < attachment.end
+                    && attachment.start < mapping.end
+                    && !attachment.pieces.contains(at)
+            });
+            if let Some((_, mapping)) = other {
+                return Err(Error::Group(format!(
+                    "process {}: the mapping at {:#x} lies where a System V segment was attached",
+                    process.pid, mapping.start
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the numbers of System V objects can be chosen.
+pub(super) fn numberable(tree: &Tree) -> Result<(), Error> {
+    let segment = |kind: &ObjectKind| matches!(kind, ObjectKind::SystemV { .. });
+    let kinds = [
+        (
+            Kind::Segment,
+            tree.objects.iter().any(|object| segment(&object.kind)),
+        ),
+        (Kind::Semaphores, !tree.semaphores.is_empty()),
+        (Kind::Queue, !tree.queues.is_empty()),
+    ];
+    for (kind, _) in kinds.into_iter().filter(|(_, uses)| *uses) {
+        let path = kind.next_id();
+        let opened = fs::OpenOptions::new().write(true).open(path);
+        opened.map_err(|source| Error::Open {
+            path: path.to_owned(),
+            source,
+        })?;
     }
     Ok(())
 }

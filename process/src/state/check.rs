@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Backing, FileKind, Process, SocketState, Thread, Tree};
+use super::{Backing, FileKind, ObjectKind, Process, SocketState, Thread, Tree};
 use crate::procfs::Layout;
 use crate::store::PAGE_BYTES;
 
@@ -74,6 +74,7 @@ pub fn validate(tree: &Tree) -> Result<(), Invalid> {
         }
         validate_process(tree, process)?;
     }
+    super::ipc::validate(tree)?;
     validate_files(tree)
 }
 
@@ -167,6 +168,18 @@ fn validate_mappings(tree: &Tree, process: &Process) -> Result<(), Invalid> {
         match mapping.backing {
             Backing::Image { image, .. } => index(tree.images.len(), "image", image, what)?,
             Backing::Object(object) => index(tree.objects.len(), "object", object, what)?,
+            Backing::SystemV { object, .. } => {
+                index(tree.objects.len(), "object", object, what)?;
+                if !matches!(
+                    tree.objects[object as usize].kind,
+                    ObjectKind::SystemV { .. }
+                ) {
+                    return wrong("is of no System V segment");
+                }
+                if mapping.offset > mapping.start {
+                    return wrong("has an impossible offset");
+                }
+            }
             Backing::Anonymous | Backing::Kernel(_) | Backing::AioRing { .. } => {}
         }
     }
@@ -313,7 +326,7 @@ fn layout(pid: i32, layout: &Layout) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn number(what: &'static str, number: i32, min: i32, max: i32) -> Result<(), Invalid> {
+pub(super) fn number(what: &'static str, number: i32, min: i32, max: i32) -> Result<(), Invalid> {
     if (min..=max).contains(&number) {
         Ok(())
     } else {
@@ -324,7 +337,11 @@ fn number(what: &'static str, number: i32, min: i32, max: i32) -> Result<(), Inv
     }
 }
 
-fn unique(seen: &mut HashSet<i32>, what: &'static str, number: i32) -> Result<(), Invalid> {
+pub(super) fn unique(
+    seen: &mut HashSet<i32>,
+    what: &'static str,
+    number: i32,
+) -> Result<(), Invalid> {
     if seen.insert(number) {
         Ok(())
     } else {
@@ -353,7 +370,7 @@ fn index(
     }
 }
 
-fn path(text: &str, what: &'static str) -> Result<(), Invalid> {
+pub(super) fn path(text: &str, what: &'static str) -> Result<(), Invalid> {
     if text.starts_with('/') && text.len() < 4096 && !text.contains('\0') {
         Ok(())
     } else {

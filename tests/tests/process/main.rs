@@ -8,6 +8,7 @@ mod machine;
 mod memory;
 mod names;
 mod obstacles;
+mod postgres;
 mod power;
 mod refusals;
 mod services;

@@ -3,7 +3,7 @@
 use super::super::Error;
 use super::super::stub::{Check, List};
 use super::Writer;
-use crate::state::{Process, Thread};
+use crate::state::{Process, Thread, Tree};
 
 const PR_TIMER_CREATE_RESTORE_IDS: i32 = 77;
 /// Ids are taken by force: kept root's powers while user numbers change.
@@ -252,8 +252,7 @@ impl Writer<'_> {
         }
         // From Linux 6.15 a timer can be given its number. Before, numbers are handed out in
         // turn: those that are not wanted are deleted again.
-        // SAFETY: no memory involved.
-        let by_number = unsafe { libc::prctl(PR_TIMER_CREATE_RESTORE_IDS, 2, 0, 0, 0) } >= 0;
+        let by_number = timers_have_numbers();
         if by_number {
             list.prctl(PR_TIMER_CREATE_RESTORE_IDS, &[1, 0, 0, 0], "number timers");
         }
@@ -261,13 +260,6 @@ impl Writer<'_> {
         let mut timers: Vec<_> = process.timers.iter().collect();
         timers.sort_by_key(|timer| timer.id);
         for timer in timers {
-            if !by_number && timer.id - next_id > TIMER_GAP_MAX {
-                return Err(Error::Kernel(format!(
-                    "process {} has a POSIX timer with the number {}, which only Linux 6.15 and \
-                     later can give",
-                    process.pid, timer.id
-                )));
-            }
             while !by_number && next_id < timer.id {
                 // struct sigevent: no notification.
                 let nothing =
@@ -374,6 +366,38 @@ impl Writer<'_> {
         }
         Ok(())
     }
+}
+
+/// From Linux 6.15 a timer can be given its number.
+fn timers_have_numbers() -> bool {
+    // SAFETY: no memory involved.
+    unsafe { libc::prctl(PR_TIMER_CREATE_RESTORE_IDS, 2, 0, 0, 0) >= 0 }
+}
+
+/// Whether all POSIX timers can get their numbers.
+///
+/// # Errors
+/// There is a gap that is too wide to be counted through.
+pub fn timers_possible(tree: &Tree) -> Result<(), Error> {
+    if timers_have_numbers() {
+        return Ok(());
+    }
+    for process in &tree.processes {
+        let mut ids: Vec<i32> = process.timers.iter().map(|timer| timer.id).collect();
+        ids.sort_unstable();
+        let mut next = 0;
+        for id in ids {
+            if id - next > TIMER_GAP_MAX {
+                return Err(Error::Kernel(format!(
+                    "process {} has a POSIX timer with the number {id}, which only Linux 6.15 and \
+                     later can give",
+                    process.pid
+                )));
+            }
+            next = id + 1;
+        }
+    }
+    Ok(())
 }
 
 /// Time until an interval timer fires first, microseconds; 0: it is not armed. A timer of real time
