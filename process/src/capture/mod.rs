@@ -19,6 +19,7 @@ mod sockets;
 mod sysv;
 mod task;
 mod tcp;
+mod terminals;
 mod thread;
 mod unix_diag;
 mod unix_sockets;
@@ -146,6 +147,7 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
     }
     builder.system_v(&pids)?;
     builder.finish_groups();
+    builder.finish_terminals()?;
     builder.finish_epolls();
     builder.finish_sockets();
     if builder.refusals.is_empty() {
@@ -192,6 +194,7 @@ struct Builder<'caller> {
     listeners: Vec<(Pid, std::os::fd::RawFd, u32, unix_diag::UnixSocket)>,
     /// Bytes that a connected unix socket without a known peer has written, by index.
     written_ahead: HashMap<u32, i32>,
+    terminals: terminals::Terminals,
     internet: inet_diag::Sockets,
     connections: Vec<tcp::Candidate>,
     held: Vec<HeldConnection>,
@@ -217,6 +220,7 @@ impl<'caller> Builder<'caller> {
             epolls: Vec::new(),
             listeners: Vec::new(),
             written_ahead: HashMap::new(),
+            terminals: terminals::Terminals::default(),
             internet: inet_diag::Sockets::default(),
             connections: Vec::new(),
             held: Vec::new(),

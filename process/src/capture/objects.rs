@@ -164,7 +164,6 @@ impl Builder<'_> {
             // The controlling terminal, the console; pseudo-terminals by their number.
             (5, 0 | 1) | (136..=143, _) => None,
             (4, _) => None,
-            (5, 2) => Some("the master side of a pseudo-terminal".to_owned()),
             _ => Some(format!("the device {path}")),
         }
     }

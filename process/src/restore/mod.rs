@@ -43,6 +43,7 @@ mod start;
 mod stub;
 mod stub_code;
 mod tcp;
+mod terminals;
 mod undo;
 
 use std::io;

@@ -37,6 +37,8 @@ pub struct Pool {
     pub files: Vec<RawFd>,
     /// For each object, for reading and writing.
     pub objects: Vec<RawFd>,
+    /// For each pseudo-terminal, its master side.
+    pub terminals: Vec<RawFd>,
     /// System V objects and POSIX shared memory; removed unless they are kept.
     pub ipc: Made,
     /// TCP connections, still held.
@@ -56,6 +58,7 @@ impl Pool {
             held: HashMap::new(),
             files: Vec::new(),
             objects: Vec::new(),
+            terminals: Vec::new(),
             ipc: Made::default(),
             connections: Connections::default(),
             images: HashMap::new(),
@@ -68,6 +71,10 @@ impl Pool {
             pool.objects.push(number);
         }
         pool.ipc.others(tree)?;
+        for master in super::terminals::open_masters(tree)? {
+            let number = pool.put(master)?;
+            pool.terminals.push(number);
+        }
         let pipes = tree
             .pipes
             .iter()
@@ -82,6 +89,7 @@ impl Pool {
             let number = pool.put(opened)?;
             pool.files.push(number);
         }
+        super::terminals::finish(tree, &pool.terminals)?;
         Ok(pool)
     }
 
@@ -184,8 +192,16 @@ fn needed_descriptors(tree: &Tree) -> u64 {
         + tree.images.len() * 2
         + tree.objects.len()
         + tree.pipes.len() * 2
-        + tree.sockets.len() * 2;
+        + tree.sockets.len() * 2
+        + tree.terminals.len()
+        + highest_terminal(tree);
     base_of(tree) as u64 + opened as u64 + SPARE_DESCRIPTORS
+}
+
+/// Terminals with lower numbers are opened, too, until the right ones come.
+fn highest_terminal(tree: &Tree) -> usize {
+    let numbers = tree.terminals.iter().map(|terminal| terminal.number);
+    numbers.max().map_or(0, |number| number as usize + 1)
 }
 
 /// Whether a restore can open as many files as it needs.
@@ -263,6 +279,17 @@ fn open_file(
                 .map_err(system(&format!("hand down descriptor {number}")))
         }
         FileKind::Image(image) => open_image(file, &tree.images[*image as usize].path),
+        FileKind::Master(terminal) => {
+            // SAFETY: the pool holds it.
+            let master = unsafe { BorrowedFd::borrow_raw(pool.terminals[*terminal as usize]) };
+            master
+                .try_clone_to_owned()
+                .map_err(system("keep a pseudo-terminal"))
+        }
+        FileKind::Slave(terminal) => {
+            let number = tree.terminals[*terminal as usize].number;
+            open_image(file, &format!("/dev/pts/{number}"))
+        }
         FileKind::Object(object) => {
             let number = pool.objects[*object as usize];
             let opened = if is_original(file, &tree.objects[*object as usize].kind)

@@ -75,6 +75,7 @@ pub fn validate(tree: &Tree) -> Result<(), Invalid> {
         validate_process(tree, process)?;
     }
     super::ipc::validate(tree)?;
+    super::terminal::validate(tree)?;
     validate_files(tree)
 }
 
@@ -238,6 +239,8 @@ fn validate_files(tree: &Tree) -> Result<(), Invalid> {
                     index(tree.files.len(), "file", item.file, what)?;
                 }
             }
+            // Checked with the terminals.
+            FileKind::Master(_) | FileKind::Slave(_) => {}
             FileKind::Event { .. }
             | FileKind::Timer { .. }
             | FileKind::Signal { .. }
@@ -352,7 +355,7 @@ pub(super) fn unique(
     }
 }
 
-fn index(
+pub(super) fn index(
     count: usize,
     of: &'static str,
     index: u32,

@@ -23,12 +23,14 @@ mod files;
 mod ipc;
 mod memory;
 mod task;
+mod terminal;
 
 pub use check::{Invalid, TASK_END};
 pub use files::*;
 pub use ipc::*;
 pub use memory::*;
 pub use task::*;
+pub use terminal::*;
 
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +63,8 @@ pub struct Tree {
     pub semaphores: Vec<SemaphoreSet>,
     /// System V message queues.
     pub queues: Vec<MessageQueue>,
+    /// Pseudo-terminals of which it has the master side.
+    pub terminals: Vec<Terminal>,
 }
 
 /// Clocks as the tree saw them, in nanoseconds.
@@ -136,6 +140,7 @@ impl Tree {
             sockets: Vec::new(),
             semaphores: Vec::new(),
             queues: Vec::new(),
+            terminals: Vec::new(),
         }
     }
 

@@ -151,6 +151,7 @@ fn tree() -> Tree {
         sockets: vec![socket(1), socket(0)],
         semaphores: Vec::new(),
         queues: Vec::new(),
+        terminals: Vec::new(),
     }
 }
 

@@ -12,4 +12,5 @@ mod postgres;
 mod power;
 mod refusals;
 mod services;
+mod terminals;
 mod trees;

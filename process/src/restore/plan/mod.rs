@@ -179,6 +179,12 @@ impl Writer<'_> {
         if leads {
             list.call(libc::SYS_setsid, &[], "make a session");
         }
+        // Children inherit it.
+        if let Some((terminal, _)) = process.terminal {
+            let master = self.pool.terminals[terminal as usize] as u64;
+            let arguments = [master, libc::TIOCSCTTY, 0];
+            list.call(libc::SYS_ioctl, &arguments, "take its controlling terminal");
+        }
         for child in after {
             self.create(&mut list, child)?;
         }

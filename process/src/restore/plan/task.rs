@@ -24,6 +24,7 @@ impl Writer<'_> {
             &[libc::SIG_SETMASK as u64, all, 0, 8],
             "block all signals",
         );
+        self.front_group(list, process)?;
         self.epolls(list, process)?;
         list.call(
             libc::SYS_close_range,
@@ -61,6 +62,18 @@ impl Writer<'_> {
         }
         self.signal_actions(list, process)?;
         self.interval_timers(list, process)
+    }
+
+    /// The process group that reads from a terminal. All groups are there by now.
+    fn front_group(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        let Some((terminal, group)) = process.terminal.filter(|(_, group)| *group != 0) else {
+            return Ok(());
+        };
+        let master = self.pool.terminals[terminal as usize] as u64;
+        let group = self.bytes(&group.to_ne_bytes())?;
+        let arguments = [master, libc::TIOCSPGRP, group];
+        list.call(libc::SYS_ioctl, &arguments, "put a process group in front");
+        Ok(())
     }
 
     /// POSIX record locks. They belong to the process: it sets them itself.
