@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::files::duplicate;
 use super::options::{changed_options, option_bytes, option_i32};
-use super::queues::{peek_all, with_sender};
+use super::queues::{peek_all, peek_rest, with_sender};
 use super::tcp::Candidate;
 use super::{Builder, Error};
 use crate::state::{FileKind, Socket, SocketState};
@@ -331,35 +331,6 @@ pub(super) fn address_of(socket: &OwnedFd) -> Vec<u8> {
     } else {
         address
     }
-}
-
-/// What a TCP socket that has ended has received. No more is read: an error that waits for the program
-/// would be taken away.
-pub(super) fn peek_rest(socket: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
-    let mut waiting = 0i32;
-    // SAFETY: the number lives.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut waiting) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if waiting <= 0 {
-        return Ok(Vec::new());
-    }
-    let mut bytes = vec![0u8; waiting as usize];
-    // SAFETY: the buffer is valid for its length.
-    let got = unsafe {
-        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-        libc::recv(
-            socket.as_raw_fd(),
-            bytes.as_mut_ptr().cast(),
-            bytes.len(),
-            flags,
-        )
-    };
-    if got < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    bytes.truncate(got as usize);
-    Ok(vec![bytes])
 }
 
 /// The other end of a TCP connection that has ended: `getpeername` does not know it any more.

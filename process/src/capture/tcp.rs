@@ -14,7 +14,7 @@ use rustix::net::RecvFlags;
 
 use super::Builder;
 use super::options::{option_bytes, option_i32, set_option_i32};
-use super::sockets::peek_rest;
+use super::queues::peek_rest;
 use crate::state::{SocketState, TcpConnection};
 
 const REPAIR_ON: i32 = 1;

@@ -3,14 +3,11 @@
 
 use std::fs;
 
-use super::check::capable;
+use super::rights::{CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT, CAP_SYS_NICE, capable};
 use super::{Error, memory, pool};
 use crate::procfs;
 use crate::state::{FileKind, Process, Tree};
 
-const CAP_NET_BIND_SERVICE: u32 = 10;
-const CAP_SYS_CHROOT: u32 = 18;
-const CAP_SYS_NICE: u32 = 23;
 /// The kernel's own limit where nothing is set.
 const UNPRIVILEGED_PORT: u16 = 1024;
 

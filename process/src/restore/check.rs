@@ -6,19 +6,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use super::ipc::Kind;
+use super::rights::{
+    CAP_AUDIT_CONTROL, CAP_CHECKPOINT_RESTORE, CAP_SETGID, CAP_SETPCAP, CAP_SETUID, CAP_SYS_ADMIN,
+    CAP_SYS_PTRACE, CAP_SYS_RESOURCE, CAP_SYS_TIME, capable, own_limit,
+};
 use super::{Error, Options, numbers};
-use crate::procfs;
 use crate::state::{Backing, Clocks, FileKind, ObjectKind, Tree, attachments};
-
-const CAP_SETGID: u32 = 6;
-const CAP_SETUID: u32 = 7;
-const CAP_SETPCAP: u32 = 8;
-pub(super) const CAP_SYS_RESOURCE: u32 = 24;
-const CAP_AUDIT_CONTROL: u32 = 30;
-const CAP_SYS_PTRACE: u32 = 19;
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_SYS_TIME: u32 = 25;
-const CAP_CHECKPOINT_RESTORE: u32 = 40;
 
 /// Checks rights, numbers, files and the CPU.
 pub fn ready(tree: &Tree, options: &Options) -> Result<(), Error> {
@@ -51,20 +44,12 @@ pub fn possible(tree: &Tree) -> Result<(), Error> {
     groups(tree)
 }
 
-pub(super) fn capable(capability: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = procfs::field(&status, "CapEff")
-        .and_then(|mask| u64::from_str_radix(mask, 16).ok())
-        .unwrap_or(0);
-    effective & 1 << capability != 0
-}
-
 /// Hard limits above the tracker's own.
 fn limits(tree: &Tree) -> Result<(), Error> {
     let living = tree.processes.iter().filter(|p| p.zombie.is_none());
     let higher = living
         .flat_map(|process| process.limits.iter().enumerate())
-        .any(|(resource, &(_, hard))| hard > super::plan::own_limit(resource as u32).1);
+        .any(|(resource, &(_, hard))| hard > own_limit(resource as u32).1);
     if higher && !capable(CAP_SYS_RESOURCE) {
         return Err(Error::Right(
             "CAP_SYS_RESOURCE (it has a higher limit than its tracker)",

@@ -16,6 +16,7 @@ use super::descriptors::{open, owned, reopen, seek};
 use super::events::{open_event, open_inotify, open_timer};
 use super::ipc::Made;
 use super::objects::open_object;
+use super::rights::{CAP_SYS_RESOURCE, capable, own_limit};
 use super::tcp::Connections;
 use crate::state::{File, FileKind, ObjectKind, Pipe, Tree};
 use crate::store::Snapshot;
@@ -209,11 +210,8 @@ fn highest_terminal(tree: &Tree) -> usize {
 /// # Errors
 /// The hard limit is too low, and the right to raise it is missing.
 pub(super) fn enough_descriptors(tree: &Tree) -> Result<(), Error> {
-    let (needed, hard) = (
-        needed_descriptors(tree),
-        super::plan::own_limit(libc::RLIMIT_NOFILE).1,
-    );
-    if hard >= needed || super::check::capable(super::check::CAP_SYS_RESOURCE) {
+    let (needed, hard) = (needed_descriptors(tree), own_limit(libc::RLIMIT_NOFILE).1);
+    if hard >= needed || capable(CAP_SYS_RESOURCE) {
         return Ok(());
     }
     Err(Error::FileLimit {

@@ -74,8 +74,6 @@ pub fn validate(tree: &Tree) -> Result<(), Invalid> {
         }
         validate_process(tree, process)?;
     }
-    super::ipc::validate(tree)?;
-    super::terminal::validate(tree)?;
     validate_files(tree)
 }
 

@@ -177,6 +177,8 @@ impl Tree {
             return Err(DecodeError::Trailing(rest.len()));
         }
         check::validate(&tree)?;
+        ipc::validate(&tree)?;
+        terminal::validate(&tree)?;
         Ok(tree)
     }
 }

@@ -18,7 +18,7 @@ use crate::state::{Backing, Process, Registers, Tree};
 pub use births::misborn;
 use placeholders::{Placeholders, die_with_parent};
 pub use placeholders::{leaderless, placeholder_groups};
-pub(super) use task::{own_limit, timers_possible};
+pub(super) use task::timers_possible;
 
 /// Handlers of ours mean nothing in a child.
 pub const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;

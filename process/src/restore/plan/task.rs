@@ -1,6 +1,7 @@
 //! State that processes and threads set for themselves: signals, timers, credentials.
 
 use super::super::Error;
+use super::super::rights::own_limit;
 use super::super::stub::{Check, List};
 use super::Writer;
 use crate::state::{Process, Thread, Tree};
@@ -433,15 +434,4 @@ fn first_interval(process: &Process, kind: usize, (value, interval): (u64, u64))
 fn signal_of(info: &[u8]) -> u32 {
     info.first_chunk::<4>()
         .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
-}
-
-/// What a child of ours inherits.
-pub(in super::super) fn own_limit(resource: u32) -> (u64, u64) {
-    let mut limit = libc::rlimit64 {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the limit lives.
-    unsafe { libc::getrlimit64(resource, &raw mut limit) };
-    (limit.rlim_cur, limit.rlim_max)
 }
