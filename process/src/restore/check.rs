@@ -97,11 +97,6 @@ fn login_users(tree: &Tree) -> Result<(), Error> {
 /// Each process group must have a process that leads it, or one that can make it again; and each session
 /// a leader that lives, or a placeholder.
 fn groups(tree: &Tree) -> Result<(), Error> {
-    if let Some(pid) = super::plan::misborn(tree) {
-        return Err(Error::Group(format!(
-            "no order of births would put process {pid} into its session again"
-        )));
-    }
     let placeholders = super::plan::placeholder_groups(tree);
     let find = |pid: i32| tree.processes.iter().find(|other| other.pid == pid);
     for process in tree.processes.iter().filter(|p| p.zombie.is_none()) {
@@ -123,6 +118,11 @@ fn groups(tree: &Tree) -> Result<(), Error> {
                 "nothing could make the process group {group} of process {pid} again"
             )));
         }
+    }
+    if let Some(pid) = super::plan::misborn(tree) {
+        return Err(Error::Group(format!(
+            "no order of births would put process {pid} into its session again"
+        )));
     }
     Ok(())
 }
