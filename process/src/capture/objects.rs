@@ -37,6 +37,8 @@ impl Builder<'_> {
         if !metadata.is_file() {
             self.refuse(format!("{range} maps {path}, which is not a regular file"));
         }
+        let linked = linked_memory(path, &metadata);
+        let path = linked.as_deref().unwrap_or(path);
         if !is_at(path, &metadata) {
             return self.unlinked(&link, &metadata, path).map(Backing::Object);
         }
@@ -190,6 +192,16 @@ pub(super) fn is_posix_memory(path: &str, metadata: &Metadata) -> bool {
     path.starts_with("/dev/shm/")
         && metadata.is_file()
         && rustix::fs::statfs(path).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
+}
+
+/// The name of a semaphore (`sem_open`): the C library makes it under another one, which is gone.
+fn linked_memory(path: &str, metadata: &Metadata) -> Option<String> {
+    if !path.starts_with("/dev/shm/") || metadata.nlink() != 1 || is_at(path, metadata) {
+        return None;
+    }
+    let names = fs::read_dir("/dev/shm").ok()?.flatten();
+    let mut names = names.map(|entry| entry.path().to_string_lossy().into_owned());
+    names.find(|name| is_at(name, metadata))
 }
 
 /// The description of one, without its contents.

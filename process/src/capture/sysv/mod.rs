@@ -45,7 +45,8 @@ impl Builder<'_> {
         for id in tables::segments(&users, &table("shm")) {
             self.unattached(id)?;
         }
-        if !self.tree.semaphores.is_empty() {
+        // An operation that still waits has adjusted nothing.
+        if self.tree.semaphores.iter().any(|set| set.used) {
             self.refuse_adjustments()?;
         }
         Ok(())
