@@ -155,6 +155,10 @@ pub struct Stat {
     pub group: i32,
     /// Session.
     pub session: i32,
+    /// Device number of the controlling terminal; 0: none.
+    pub terminal: i32,
+    /// Process group in front of that.
+    pub front: i32,
     /// The kernel's `PF_*` flags.
     pub flags: u64,
     /// When it started, in clock ticks since boot.
@@ -223,6 +227,8 @@ impl Stat {
             parent: stat.parent,
             group: stat.group,
             session: stat.session,
+            terminal: stat.number(7)?,
+            front: stat.number(8)?,
             flags: stat.number(9)?,
             started: stat.start_ticks,
             resident_pages: stat.resident_pages,

@@ -132,8 +132,8 @@ fn what_cannot_be_restored_is_refused_by_name() {
           print('ready', flush=True);time.sleep(60)",
         ),
         (
-            "master side of a pseudo-terminal",
-            "import os,time;os.openpty();print('ready', flush=True);time.sleep(60)",
+            "pseudo-terminal with unread input or output",
+            "import os,time;m,s=os.openpty();os.write(m,b'x\\n');print('ready', flush=True);time.sleep(60)",
         ),
         (
             "seccomp",

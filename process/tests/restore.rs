@@ -92,6 +92,11 @@ fn rare_states_of_descriptors_sockets_and_children_are_as_they_were() {
     checks_itself("rarities.c");
 }
 
+#[test]
+fn memory_semaphores_and_messages_of_system_v_and_posix_are_as_they_were() {
+    checks_itself("ipc.c");
+}
+
 /// A page without a private copy is the object's, also where the object is anonymous memory that
 /// was opened through `map_files`.
 #[test]

@@ -1,6 +1,7 @@
 //! containerd with a state of its own, driven through its CRI socket as the kubelet does, and the
 //! loss of its node.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use dormouse_system::{Root, proc};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::containers::{runtime_path, unmount_below, until};
+use crate::containers::{control_groups, remove_groups, runtime_path, unmount_below, until};
 use crate::processes::with_descendants;
 use crate::{dormouse_path, workspace};
 
@@ -201,8 +202,10 @@ impl Containerd {
     }
 
     fn kill_all(&mut self) {
+        let mut groups = BTreeSet::new();
         loop {
             let all = self.processes();
+            groups.extend(control_groups(&all));
             if all.is_empty() {
                 break;
             }
@@ -214,6 +217,7 @@ impl Containerd {
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+        remove_groups(&groups);
         unmount_below(&self.directory);
     }
 

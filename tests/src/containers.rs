@@ -1,5 +1,6 @@
 //! Podman with a state of its own, and the loss of its node.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -172,6 +173,7 @@ impl Podman {
     pub fn lose_power(&self, name: &str) {
         let all = self.processes(name);
         assert_eq!(all.len(), 2, "{name} does not run: {}", self.log(name));
+        let groups = control_groups(&all);
         for pid in &all {
             let pid = Pid::from_raw(*pid).expect("a PID");
             kill_process(pid, Signal::KILL).expect("it can be killed");
@@ -179,17 +181,32 @@ impl Podman {
         for pid in all {
             until("the end of the node", || (!alive(pid)).then_some(()));
         }
+        remove_groups(&groups);
         unmount_below(&self.directory);
         fs::remove_dir_all(self.run()).expect("removed");
         self.boot();
     }
 
-    /// Mounts and processes that are left below this directory.
+    /// Mounts and processes that are left below this directory, and control groups of containers.
     pub fn left(&self) -> Vec<String> {
         let here = self.directory.display().to_string();
         let mounts = fs::read_to_string("/proc/self/mounts").expect("readable");
         let mounts = mounts.lines().filter(|line| line.contains(&here));
         let mut left: Vec<String> = mounts.map(str::to_owned).collect();
+        // Those of podman's with the manager cgroupfs.
+        let hierarchies = fs::read_dir("/sys/fs/cgroup").expect("readable").flatten();
+        let roots = hierarchies.map(|entry| entry.path());
+        for root in roots.chain(["/sys/fs/cgroup".into()]) {
+            let below = fs::read_dir(root.join("libpod_parent"))
+                .into_iter()
+                .flatten();
+            let below = below.flatten().map(|entry| entry.path());
+            left.extend(
+                below
+                    .filter(|path| path.is_dir())
+                    .map(|path| path.display().to_string()),
+            );
+        }
         for entry in fs::read_dir("/proc").expect("readable").flatten() {
             let command = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
             let pid = entry.file_name();
@@ -205,6 +222,55 @@ impl Drop for Podman {
     fn drop(&mut self) {
         self.said(&["rm", "--all", "--force", "--time", "0"]);
         unmount_below(&self.directory);
+    }
+}
+
+/// The control groups of processes, in all hierarchies; not those that are a hierarchy's root or this
+/// process' own.
+pub fn control_groups(pids: &[i32]) -> BTreeSet<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("readable");
+    let hierarchies: Vec<(&str, &str)> = mounts
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .filter(|words| words.get(2).is_some_and(|kind| kind.starts_with("cgroup")))
+        .map(|words| (words[1], if words[2] == "cgroup2" { "" } else { words[3] }))
+        .collect();
+    let own = fs::read_to_string("/proc/self/cgroup").expect("readable");
+    let mut groups = BTreeSet::new();
+    for pid in pids {
+        let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        for line in text.lines() {
+            // hierarchy:controllers:path
+            let parts: Vec<&str> = line.splitn(3, ':').collect();
+            let [_, controllers, path] = parts[..] else {
+                continue;
+            };
+            let place = hierarchies.iter().find(|(_, options)| match controllers {
+                "" => options.is_empty(),
+                controllers => controllers
+                    .split(',')
+                    .all(|one| options.split(',').any(|o| o == one)),
+            });
+            if let Some((place, _)) = place
+                && path != "/"
+                && !own.lines().any(|own| own == line)
+            {
+                groups.insert(Path::new(place).join(path.trim_start_matches('/')));
+            }
+        }
+    }
+    groups
+}
+
+/// Removes control groups without processes, and those below them: they would not outlive a boot.
+pub fn remove_groups(groups: &BTreeSet<PathBuf>) {
+    for group in groups {
+        let below = fs::read_dir(group).into_iter().flatten().flatten();
+        let below = below.filter(|entry| entry.path().is_dir());
+        remove_groups(&below.map(|entry| entry.path()).collect());
+        if group.exists() {
+            until("an empty control group", || fs::remove_dir(group).ok());
+        }
     }
 }
 

@@ -273,6 +273,8 @@ def main():
     scenario = json.loads(sys.argv[1])
     os.chdir(scenario["folder"])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    # Numbers of pseudo-terminals are this scenario's own.
+    subprocess.run(["mount", "-t", "devpts", "-o", "newinstance,ptmxmode=0666,mode=620,gid=5", "devpts", "/dev/pts"], check=True)
     cell = Cell(scenario)
     clean(scenario["hook"])
     scenarios = {

@@ -36,7 +36,10 @@ MODES = ["alone", "continue", "kill", "background"]
 SCENARIO_S = 600
 # As CRIU's harness: tests that are not marked `suid` give up their rights.
 USER = {"ZDTM_UID": "18943", "ZDTM_GID": "58467", "ZDTM_GROUPS": "27495 48244"}
-NAMESPACES = ["unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc", "--net", "--ipc"]
+# Some tests set the name of the host.
+NAMESPACES = [
+    "unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc", "--net", "--ipc", "--uts",
+]
 
 
 def say(text):

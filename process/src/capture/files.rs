@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::fdinfo::{description_locks, epoll_items, flock_of, hex, range, timer};
-use super::objects::is_at;
+use super::objects::{is_at, is_posix_memory, posix_memory};
 use super::{Builder, Error};
 use crate::procfs;
 use crate::ptrace::Pid;
@@ -188,6 +188,15 @@ impl Builder<'_> {
             }
             return Ok(Some(FileKind::Proc(path.to_owned())));
         }
+        if file_type.is_char_device() && open.metadata.rdev() == libc::makedev(5, 2) {
+            return self.master(open.number, path);
+        }
+        if file_type.is_char_device()
+            && open.metadata.rdev() == libc::makedev(5, 0)
+            && self.is_in_own_session()
+        {
+            return Ok(Some(FileKind::Proc(path.to_owned())));
+        }
         if file_type.is_char_device() || file_type.is_block_device() {
             if let Some(why) = Self::device_refusal(open.metadata, path) {
                 self.refuse(format!("{fd} is {why}"));
@@ -198,6 +207,7 @@ impl Builder<'_> {
                 self.refuse(format!("{fd} is the device {path}, {what}"));
                 return Ok(None);
             }
+            self.slave(open.number, open.metadata.rdev());
             return Ok(Some(FileKind::Image(self.image(path, open.metadata))));
         }
         if file_type.is_dir() {
@@ -226,7 +236,18 @@ impl Builder<'_> {
             let index = self.unlinked(&link, open.metadata, path)?;
             return Ok(Some(FileKind::Object(index)));
         }
+        if open.flags & libc::O_PATH as u32 == 0 && is_posix_memory(path, open.metadata) {
+            let kind = posix_memory(path, open.metadata);
+            let index = self.object(&link, open.metadata, kind)?;
+            return Ok(Some(FileKind::Object(index)));
+        }
         Ok(Some(FileKind::Image(self.image(path, open.metadata))))
+    }
+
+    /// Whether the current process has a session of the tree's: then its terminal is not the tracker's.
+    fn is_in_own_session(&self) -> bool {
+        // SAFETY: no memory involved.
+        unsafe { libc::getsid(self.pid) != libc::getsid(0) }
     }
 
     fn anonymous(&mut self, open: &Open<'_>, kind: &str) -> Result<Option<FileKind>, Error> {

@@ -232,8 +232,7 @@ impl Builder<'_> {
             return Ok(Some(Backing::Kernel(part)));
         }
         if is_system_v(map) {
-            self.refuse(format!("{range} is System V shared memory"));
-            return Ok(None);
+            return self.segment(map, range, known.huge_page_bytes != 0);
         }
         if map.inode == 0 {
             if map.name == "[stack]" {

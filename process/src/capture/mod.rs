@@ -19,6 +19,7 @@ mod sockets;
 mod sysv;
 mod task;
 mod tcp;
+mod terminals;
 mod thread;
 mod unix_diag;
 mod unix_sockets;
@@ -144,8 +145,9 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
     for process in &mut frozen.processes {
         builder.process(process, &pids)?;
     }
-    builder.system_v(&pids);
+    builder.system_v(&pids)?;
     builder.finish_groups();
+    builder.finish_terminals()?;
     builder.finish_epolls();
     builder.finish_sockets();
     if builder.refusals.is_empty() {
@@ -192,6 +194,7 @@ struct Builder<'caller> {
     listeners: Vec<(Pid, std::os::fd::RawFd, u32, unix_diag::UnixSocket)>,
     /// Bytes that a connected unix socket without a known peer has written, by index.
     written_ahead: HashMap<u32, i32>,
+    terminals: terminals::Terminals,
     internet: inet_diag::Sockets,
     connections: Vec<tcp::Candidate>,
     held: Vec<HeldConnection>,
@@ -201,24 +204,7 @@ impl<'caller> Builder<'caller> {
     fn new(options: Options<'caller>) -> Self {
         Self {
             options,
-            tree: state::Tree {
-                clocks: state::Clocks {
-                    monotonic_ns: 0,
-                    boottime_ns: 0,
-                    realtime_ns: 0,
-                },
-                kernel: state::Kernel {
-                    release: String::new(),
-                    vdso_digest: 0,
-                    xstate_features: 0,
-                },
-                processes: Vec::new(),
-                files: Vec::new(),
-                images: Vec::new(),
-                objects: Vec::new(),
-                pipes: Vec::new(),
-                sockets: Vec::new(),
-            },
+            tree: state::Tree::empty(),
             objects: Vec::new(),
             refusals: Vec::new(),
             pids: Vec::new(),
@@ -234,6 +220,7 @@ impl<'caller> Builder<'caller> {
             epolls: Vec::new(),
             listeners: Vec::new(),
             written_ahead: HashMap::new(),
+            terminals: terminals::Terminals::default(),
             internet: inet_diag::Sockets::default(),
             connections: Vec::new(),
             held: Vec::new(),
@@ -331,6 +318,9 @@ impl Builder<'_> {
 }
 
 pub(crate) use memory::vdso_digest;
+pub(crate) use sysv::{
+    Attached, Existing, existing_queue, existing_segment, existing_semaphores, open_segment,
+};
 pub(crate) use tcp::drop_all;
 pub(crate) use thread::{SchedAttributes, own_credentials};
 

@@ -37,8 +37,14 @@ impl Builder<'_> {
         if !metadata.is_file() {
             self.refuse(format!("{range} maps {path}, which is not a regular file"));
         }
+        let linked = linked_memory(path, &metadata);
+        let path = linked.as_deref().unwrap_or(path);
         if !is_at(path, &metadata) {
             return self.unlinked(&link, &metadata, path).map(Backing::Object);
+        }
+        if is_posix_memory(path, &metadata) {
+            let kind = posix_memory(path, &metadata);
+            return self.object(&link, &metadata, kind).map(Backing::Object);
         }
         let image = self.image(path, &metadata);
         Ok(Backing::Image {
@@ -160,7 +166,6 @@ impl Builder<'_> {
             // The controlling terminal, the console; pseudo-terminals by their number.
             (5, 0 | 1) | (136..=143, _) => None,
             (4, _) => None,
-            (5, 2) => Some("the master side of a pseudo-terminal".to_owned()),
             _ => Some(format!("the device {path}")),
         }
     }
@@ -181,6 +186,34 @@ fn can_be_made_again(link: &str, path: &str) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Whether a file is POSIX shared memory: its contents are in memory only.
+pub(super) fn is_posix_memory(path: &str, metadata: &Metadata) -> bool {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    path.starts_with("/dev/shm/")
+        && metadata.is_file()
+        && rustix::fs::statfs(path).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
+}
+
+/// The name of a semaphore (`sem_open`): the C library makes it under another one, which is gone.
+fn linked_memory(path: &str, metadata: &Metadata) -> Option<String> {
+    if !path.starts_with("/dev/shm/") || metadata.nlink() != 1 || is_at(path, metadata) {
+        return None;
+    }
+    let names = fs::read_dir("/dev/shm").ok()?.flatten();
+    let mut names = names.map(|entry| entry.path().to_string_lossy().into_owned());
+    names.find(|name| is_at(name, metadata))
+}
+
+/// The description of one, without its contents.
+pub(super) fn posix_memory(path: &str, metadata: &Metadata) -> ObjectKind {
+    ObjectKind::Posix {
+        path: path.to_owned(),
+        mode: metadata.mode() & 0o7777,
+        owner: (metadata.uid(), metadata.gid()),
+        file: (metadata.dev(), metadata.ino()),
+    }
+}
+
 /// Whether a path leads to this very file.
 pub(super) fn is_at(path: &str, metadata: &Metadata) -> bool {
     fs::metadata(path)
@@ -188,6 +221,6 @@ pub(super) fn is_at(path: &str, metadata: &Metadata) -> bool {
 }
 
 /// Whether the file behind a mapping was opened for writing: the link's own permissions say so.
-fn link_is_writable(link: &str) -> bool {
+pub(super) fn link_is_writable(link: &str) -> bool {
     fs::symlink_metadata(link).is_ok_and(|metadata| metadata.mode() & 0o200 != 0)
 }

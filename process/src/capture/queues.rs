@@ -125,3 +125,32 @@ fn close_passed_descriptors(header: &libc::msghdr) -> bool {
     }
     any
 }
+
+/// What a TCP socket that has ended has received. No more is read: an error that waits for the program
+/// would be taken away.
+pub(super) fn peek_rest(socket: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut waiting = 0i32;
+    // SAFETY: the number lives.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut waiting) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if waiting <= 0 {
+        return Ok(Vec::new());
+    }
+    let mut bytes = vec![0u8; waiting as usize];
+    // SAFETY: the buffer is valid for its length.
+    let got = unsafe {
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        libc::recv(
+            socket.as_raw_fd(),
+            bytes.as_mut_ptr().cast(),
+            bytes.len(),
+            flags,
+        )
+    };
+    if got < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    bytes.truncate(got as usize);
+    Ok(vec![bytes])
+}

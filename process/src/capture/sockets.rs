@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 
 use super::files::duplicate;
 use super::options::{changed_options, option_bytes, option_i32};
-use super::queues::{peek_all, with_sender};
+use super::queues::{peek_all, peek_rest, with_sender};
 use super::tcp::Candidate;
 use super::{Builder, Error};
 use crate::state::{FileKind, Socket, SocketState};
@@ -333,39 +333,15 @@ pub(super) fn address_of(socket: &OwnedFd) -> Vec<u8> {
     }
 }
 
-/// What a TCP socket that has ended has received. No more is read: an error that waits for the program
-/// would be taken away.
-fn peek_rest(socket: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
-    let mut waiting = 0i32;
-    // SAFETY: the number lives.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut waiting) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if waiting <= 0 {
-        return Ok(Vec::new());
-    }
-    let mut bytes = vec![0u8; waiting as usize];
-    // SAFETY: the buffer is valid for its length.
-    let got = unsafe {
-        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-        libc::recv(
-            socket.as_raw_fd(),
-            bytes.as_mut_ptr().cast(),
-            bytes.len(),
-            flags,
-        )
-    };
-    if got < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    bytes.truncate(got as usize);
-    Ok(vec![bytes])
-}
-
 /// The other end of a TCP connection that has ended: `getpeername` does not know it any more.
 fn former_peer_of(socket: &OwnedFd) -> Vec<u8> {
     const SO_PEERNAME: i32 = 28;
-    option_bytes(socket, libc::SOL_SOCKET, SO_PEERNAME, 28).unwrap_or_default()
+    // The kernel refuses to be asked for more bytes than the address has.
+    let bytes = match option_i32(socket, libc::SOL_SOCKET, libc::SO_DOMAIN) {
+        Ok(libc::AF_INET) => size_of::<libc::sockaddr_in>(),
+        _ => size_of::<libc::sockaddr_in6>(),
+    };
+    option_bytes(socket, libc::SOL_SOCKET, SO_PEERNAME, bytes).unwrap_or_default()
 }
 
 pub(super) fn peer_of(socket: &OwnedFd) -> Vec<u8> {

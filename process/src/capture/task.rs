@@ -23,6 +23,8 @@ impl Builder<'_> {
         } else {
             0
         };
+        let controlling = (stat.terminal, stat.front);
+        self.terminals.controlling.insert(pid, controlling);
         let mut process = state::Process {
             group: stat.group,
             session: stat.session,

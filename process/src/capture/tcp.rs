@@ -14,6 +14,7 @@ use rustix::net::RecvFlags;
 
 use super::Builder;
 use super::options::{option_bytes, option_i32, set_option_i32};
+use super::queues::peek_rest;
 use crate::state::{SocketState, TcpConnection};
 
 const REPAIR_ON: i32 = 1;
@@ -148,10 +149,11 @@ impl Builder<'_> {
                 Some(other) if other > at => self.inner_connection(one, &candidates[other]),
                 // Read with its other end.
                 Some(_) => {}
-                // One that is being closed is reset.
                 None if self.options.keep_connections && one.state == states::ESTABLISHED => {
                     self.outer_connection(one);
                 }
+                None if ends_of(one.state) == (true, true) => self.ending_connection(one),
+                // One that is being closed is reset.
                 None => {}
             }
         }
@@ -190,6 +192,23 @@ impl Builder<'_> {
                 self.held.push(held);
             }
             Err(error) => tracing::debug!("a TCP connection cannot be read: {error}"),
+        }
+    }
+
+    /// A connection of which both directions have ended, but the other end has not acknowledged that
+    /// yet: for the program there is no difference.
+    fn ending_connection(&mut self, one: &Candidate) {
+        // The end of the stream itself counts as a byte.
+        if !waiting(&one.socket, libc::TIOCOUTQ).is_ok_and(|unacknowledged| unacknowledged <= 1) {
+            return;
+        }
+        match peek_rest(&one.socket) {
+            Ok(rest) => {
+                let socket = &mut self.tree.sockets[one.index as usize];
+                socket.received = rest;
+                socket.state = SocketState::Closed(one.peer.clone());
+            }
+            Err(error) => tracing::debug!("an ending TCP connection cannot be read: {error}"),
         }
     }
 

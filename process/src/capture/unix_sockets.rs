@@ -142,7 +142,9 @@ impl Builder<'_> {
                 let ahead = client.and_then(|client| self.written_ahead.get(&client));
                 let ahead = ahead.is_some_and(|bytes| *bytes > 0);
                 let detached = self.tree.sockets[listener as usize].detached;
-                if ahead || detached {
+                // What one that is gone may have written before, the kernel does not report.
+                let gone = inode == 0;
+                if ahead || detached || gone {
                     self.pid = pid;
                     self.program =
                         crate::procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
@@ -151,6 +153,8 @@ impl Builder<'_> {
                          {}",
                         if ahead {
                             "that has written already"
+                        } else if gone {
+                            "that has closed its end (it may have written before)"
                         } else {
                             "its path does not lead to it"
                         }

@@ -242,6 +242,9 @@ impl Persister {
         let alive = tree.living();
         self.mirror.keep_only(&alive);
         let description = captured.tree.encode();
+        if then == Then::Kill {
+            restore::certain(&captured.tree, &description)?;
+        }
         let report = Report {
             freeze_ns: nanoseconds(frozen - started),
             capture_ns: nanoseconds(frozen.elapsed()),

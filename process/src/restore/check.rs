@@ -5,19 +5,13 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
+use super::ipc::Kind;
+use super::rights::{
+    CAP_AUDIT_CONTROL, CAP_CHECKPOINT_RESTORE, CAP_SETGID, CAP_SETPCAP, CAP_SETUID, CAP_SYS_ADMIN,
+    CAP_SYS_PTRACE, CAP_SYS_RESOURCE, CAP_SYS_TIME, capable, own_limit,
+};
 use super::{Error, Options, numbers};
-use crate::procfs;
-use crate::state::{Backing, Clocks, FileKind, Tree};
-
-const CAP_SETGID: u32 = 6;
-const CAP_SETUID: u32 = 7;
-const CAP_SETPCAP: u32 = 8;
-const CAP_SYS_RESOURCE: u32 = 24;
-const CAP_AUDIT_CONTROL: u32 = 30;
-const CAP_SYS_PTRACE: u32 = 19;
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_SYS_TIME: u32 = 25;
-const CAP_CHECKPOINT_RESTORE: u32 = 40;
+use crate::state::{Backing, Clocks, FileKind, ObjectKind, Tree, attachments};
 
 /// Checks rights, numbers, files and the CPU.
 pub fn ready(tree: &Tree, options: &Options) -> Result<(), Error> {
@@ -45,15 +39,9 @@ pub fn possible(tree: &Tree) -> Result<(), Error> {
     limits(tree)?;
     credentials(tree)?;
     login_users(tree)?;
+    numberable(tree)?;
+    attachable(tree)?;
     groups(tree)
-}
-
-fn capable(capability: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = procfs::field(&status, "CapEff")
-        .and_then(|mask| u64::from_str_radix(mask, 16).ok())
-        .unwrap_or(0);
-    effective & 1 << capability != 0
 }
 
 /// Hard limits above the tracker's own.
@@ -61,7 +49,7 @@ fn limits(tree: &Tree) -> Result<(), Error> {
     let living = tree.processes.iter().filter(|p| p.zombie.is_none());
     let higher = living
         .flat_map(|process| process.limits.iter().enumerate())
-        .any(|(resource, &(_, hard))| hard > super::plan::own_limit(resource as u32).1);
+        .any(|(resource, &(_, hard))| hard > own_limit(resource as u32).1);
     if higher && !capable(CAP_SYS_RESOURCE) {
         return Err(Error::Right(
             "CAP_SYS_RESOURCE (it has a higher limit than its tracker)",
@@ -130,6 +118,53 @@ fn groups(tree: &Tree) -> Result<(), Error> {
                 "nothing could make the process group {group} of process {pid} again"
             )));
         }
+    }
+    if let Some(pid) = super::plan::misborn(tree) {
+        return Err(Error::Group(format!(
+            "no order of births would put process {pid} into its session again"
+        )));
+    }
+    Ok(())
+}
+
+/// Segments where another mapping now lies in between cannot be attached again.
+fn attachable(tree: &Tree) -> Result<(), Error> {
+    for process in &tree.processes {
+        for attachment in attachments(tree, process) {
+            let other = process.mappings.iter().enumerate().find(|(at, mapping)| {
+                mapping.start < attachment.end
+                    && attachment.start < mapping.end
+                    && !attachment.pieces.contains(at)
+            });
+            if let Some((_, mapping)) = other {
+                return Err(Error::Group(format!(
+                    "process {}: the mapping at {:#x} lies where a System V segment was attached",
+                    process.pid, mapping.start
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the numbers of System V objects can be chosen.
+pub(super) fn numberable(tree: &Tree) -> Result<(), Error> {
+    let segment = |kind: &ObjectKind| matches!(kind, ObjectKind::SystemV { .. });
+    let kinds = [
+        (
+            Kind::Segment,
+            tree.objects.iter().any(|object| segment(&object.kind)),
+        ),
+        (Kind::Semaphores, !tree.semaphores.is_empty()),
+        (Kind::Queue, !tree.queues.is_empty()),
+    ];
+    for (kind, _) in kinds.into_iter().filter(|(_, uses)| *uses) {
+        let path = kind.next_id();
+        let opened = fs::OpenOptions::new().write(true).open(path);
+        opened.map_err(|source| Error::Open {
+            path: path.to_owned(),
+            source,
+        })?;
     }
     Ok(())
 }

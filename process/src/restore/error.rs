@@ -95,6 +95,9 @@ pub enum Error {
     /// A process group or session cannot be made again.
     #[error("{0}")]
     Group(String),
+    /// A System V object is in the way.
+    #[error("{0}")]
+    Ipc(String),
     /// A page is damaged.
     #[error(transparent)]
     Damaged(#[from] DamagedPage),

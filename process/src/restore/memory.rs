@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use super::stub::Region;
 use super::{Error, LeftToFill, Options};
 use crate::procfs::MapsLine;
-use crate::state::{Backing, KernelPart, Mapping, Process, Tree, advice};
+use crate::state::{Backing, KernelPart, Mapping, Process, Tree, advice, attachments};
 use crate::store::{Extent, PAGE_BYTES, Snapshot, SpaceId};
 
 /// Holes are looked for from here: above what programs use, below the kernel's choice for mmap.
@@ -84,6 +84,10 @@ impl KernelMappings {
 
 /// Address space for the restorer that is free here and in all processes of the tree.
 pub fn find_hole(tree: &Tree, own: &[MapsLine]) -> Result<u64, Error> {
+    // Segments are attached as a whole first.
+    let attached: Vec<_> = living(tree)
+        .flat_map(|process| attachments(tree, process))
+        .collect();
     let free = |start: u64| {
         let end = start + Region::BYTES;
         own.iter().all(|map| map.end <= start || end <= map.start)
@@ -92,6 +96,9 @@ pub fn find_hole(tree: &Tree, own: &[MapsLine]) -> Result<u64, Error> {
                 .iter()
                 .flat_map(|process| &process.mappings)
                 .all(|mapping| mapping.end <= start || end <= mapping.start)
+            && attached
+                .iter()
+                .all(|attached| attached.end <= start || end <= attached.start)
     };
     let limit = 0x7000_0000_0000 / HOLE_STEP;
     (HOLE_FROM / HOLE_STEP..limit)
@@ -130,13 +137,14 @@ pub fn fill(
         let mut writer = Writer::new(process)?;
         let urgent = urgent_pages(process);
         for mapping in &process.mappings {
-            if mapping.shared || matches!(mapping.backing, Backing::Kernel(_)) {
+            // Droppable memory holds what must not be used twice, such as the state of a random number
+            // generator: it comes back empty, which its user must expect at any time.
+            let droppable = mapping.advice & advice::DROPPABLE != 0;
+            if mapping.shared || droppable || matches!(mapping.backing, Backing::Kernel(_)) {
                 continue;
             }
             // A child gets no such memory, or an empty one: what its parent lacks is not for it.
-            // A userfaultfd cannot watch droppable memory.
-            let unwatched = advice::DONT_FORK | advice::WIPE_ON_FORK | advice::DROPPABLE;
-            let not_inherited = mapping.advice & unwatched != 0;
+            let not_inherited = mapping.advice & (advice::DONT_FORK | advice::WIPE_ON_FORK) != 0;
             let at_once = copy_all
                 || not_inherited
                 || mapping.backing != Backing::Anonymous

@@ -20,12 +20,14 @@
 //! Every failure happens before the tree runs: then all of it is killed, and the store is
 //! unchanged. The caller gets the tree stopped, and decides when it runs.
 
+mod beforehand;
 mod check;
 mod datagrams;
 mod descriptors;
 mod error;
 mod events;
 mod guard;
+mod ipc;
 pub mod lazy;
 mod leftover;
 mod memory;
@@ -35,12 +37,14 @@ mod pager;
 mod place;
 mod plan;
 mod pool;
+mod rights;
 mod socket_calls;
 mod sockets;
 mod start;
 mod stub;
 mod stub_code;
 mod tcp;
+mod terminals;
 mod undo;
 
 use std::io;
@@ -51,6 +55,7 @@ use crate::procfs;
 use crate::ptrace::{self, FrozenProcess, FrozenTree, Pid, sys};
 use crate::state::{Process, Tree};
 use crate::store::{Snapshot, SpaceId};
+pub use beforehand::certain;
 pub use check::possible;
 pub use error::Error;
 use error::system;
@@ -137,6 +142,7 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
         all: Vec::new(),
     };
     let connections = std::mem::take(&mut pool.connections);
+    let mut ipc = std::mem::take(&mut pool.ipc);
     drop(pool);
     let wait = |count, phase| match region.wait(count, PHASE_LIMIT) {
         Ok(Ok(())) => Ok(()),
@@ -147,6 +153,7 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     guard.all = tree.processes.iter().map(|process| process.pid).collect();
     region.open(plan.grouped);
     wait(plan.processes * 2, "mapping memory")?;
+    ipc.all_attached();
     let left_to_fill = memory::fill(tree, snapshot, copy_all)?;
     region.open(plan.filled);
     wait(plan.processes * 2 + plan.tasks, "creating threads")?;
@@ -184,6 +191,7 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     death_signals(tree, &mut frozen)?;
     // From here on nothing can fail.
     connections.resume(tree);
+    ipc.keep();
     guard.disarm();
     drop(blocked);
     Ok(Restored {

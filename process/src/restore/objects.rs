@@ -6,10 +6,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 
 use super::Error;
+use super::ipc::Made;
 use crate::state::{Object, ObjectKind};
 use crate::store::Snapshot;
 
-pub(super) fn open_object(object: &Object, snapshot: &dyn Snapshot) -> Result<OwnedFd, Error> {
+pub(super) fn open_object(
+    object: &Object,
+    snapshot: &dyn Snapshot,
+    ipc: &mut Made,
+) -> Result<OwnedFd, Error> {
     let failed = |action: String| move |source| Error::System { action, source };
     let file = match &object.kind {
         ObjectKind::SharedAnonymous => {
@@ -35,9 +40,20 @@ pub(super) fn open_object(object: &Object, snapshot: &dyn Snapshot) -> Result<Ow
                 })?;
             file.into()
         }
+        ObjectKind::Posix {
+            path, mode, owner, ..
+        } => ipc.posix(path, *mode, *owner)?,
+        ObjectKind::SystemV {
+            ipc: segment,
+            removed,
+        } => ipc.segment(segment, object.bytes, *removed)?,
     };
     let file = fs::File::from(file);
-    if !matches!(object.kind, ObjectKind::SharedAnonymous) {
+    // The others cannot have another length.
+    if !matches!(
+        object.kind,
+        ObjectKind::SharedAnonymous | ObjectKind::SystemV { .. }
+    ) {
         file.set_len(object.bytes)
             .map_err(failed("size shared memory".to_owned()))?;
     }
@@ -96,7 +112,7 @@ fn finish(file: &fs::File, kind: &ObjectKind) -> Result<(), Error> {
                 .map_err(io::Error::from)
                 .map_err(failed("set the times of an unlinked file"))?;
         }
-        ObjectKind::SharedAnonymous => {}
+        ObjectKind::SharedAnonymous | ObjectKind::Posix { .. } | ObjectKind::SystemV { .. } => {}
     }
     Ok(())
 }

@@ -14,7 +14,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use super::Error;
 use super::descriptors::{open, owned, reopen, seek};
 use super::events::{open_event, open_inotify, open_timer};
+use super::ipc::Made;
 use super::objects::open_object;
+use super::rights::{CAP_SYS_RESOURCE, capable, own_limit};
 use super::tcp::Connections;
 use crate::state::{File, FileKind, ObjectKind, Pipe, Tree};
 use crate::store::Snapshot;
@@ -36,6 +38,10 @@ pub struct Pool {
     pub files: Vec<RawFd>,
     /// For each object, for reading and writing.
     pub objects: Vec<RawFd>,
+    /// For each pseudo-terminal, its master side.
+    pub terminals: Vec<RawFd>,
+    /// System V objects and POSIX shared memory; removed unless they are kept.
+    pub ipc: Made,
     /// TCP connections, still held.
     pub connections: Connections,
     images: HashMap<(u32, bool), RawFd>,
@@ -48,28 +54,27 @@ impl Pool {
     /// # Errors
     /// The thing that cannot be opened, by name.
     pub fn open(tree: &Tree, snapshot: &dyn Snapshot) -> Result<Self, Error> {
-        let highest = tree
-            .processes
-            .iter()
-            .flat_map(|process| &process.descriptors)
-            .map(|descriptor| descriptor.number)
-            .chain(waited_for(tree))
-            .max()
-            .unwrap_or(0);
         let mut pool = Self {
-            base: (highest + 1).max(64),
+            base: base_of(tree),
             held: HashMap::new(),
             files: Vec::new(),
             objects: Vec::new(),
+            terminals: Vec::new(),
+            ipc: Made::default(),
             connections: Connections::default(),
             images: HashMap::new(),
             old_limit: None,
         };
         pool.raise_limit(tree)?;
         for object in &tree.objects {
-            let file = open_object(object, snapshot)?;
+            let file = open_object(object, snapshot, &mut pool.ipc)?;
             let number = pool.put(file)?;
             pool.objects.push(number);
+        }
+        pool.ipc.others(tree)?;
+        for master in super::terminals::open_masters(tree)? {
+            let number = pool.put(master)?;
+            pool.terminals.push(number);
         }
         let pipes = tree
             .pipes
@@ -85,6 +90,7 @@ impl Pool {
             let number = pool.put(opened)?;
             pool.files.push(number);
         }
+        super::terminals::finish(tree, &pool.terminals)?;
         Ok(pool)
     }
 
@@ -133,12 +139,7 @@ impl Pool {
     /// one is raised only where it is too low for what is to be opened, because that needs a
     /// capability that containers lack.
     fn raise_limit(&mut self, tree: &Tree) -> Result<(), Error> {
-        let opened = tree.files.len()
-            + tree.images.len() * 2
-            + tree.objects.len()
-            + tree.pipes.len() * 2
-            + tree.sockets.len() * 2;
-        let needed = self.base as u64 + opened as u64 + SPARE_DESCRIPTORS;
+        let needed = needed_descriptors(tree);
         let mut limit = libc::rlimit64 {
             rlim_cur: 0,
             rlim_max: 0,
@@ -175,6 +176,51 @@ impl Drop for Pool {
     }
 }
 
+/// The lowest number of ours: all of the tree's are below.
+fn base_of(tree: &Tree) -> RawFd {
+    let processes = tree.processes.iter();
+    let highest = processes
+        .flat_map(|process| &process.descriptors)
+        .map(|descriptor| descriptor.number)
+        .chain(waited_for(tree))
+        .max();
+    (highest.unwrap_or(0) + 1).max(64)
+}
+
+/// The limit of open files that a restore needs.
+fn needed_descriptors(tree: &Tree) -> u64 {
+    let opened = tree.files.len()
+        + tree.images.len() * 2
+        + tree.objects.len()
+        + tree.pipes.len() * 2
+        + tree.sockets.len() * 2
+        + tree.terminals.len()
+        + highest_terminal(tree);
+    base_of(tree) as u64 + opened as u64 + SPARE_DESCRIPTORS
+}
+
+/// Terminals with lower numbers are opened, too, until the right ones come.
+fn highest_terminal(tree: &Tree) -> usize {
+    let numbers = tree.terminals.iter().map(|terminal| terminal.number);
+    numbers.max().map_or(0, |number| number as usize + 1)
+}
+
+/// Whether a restore can open as many files as it needs.
+///
+/// # Errors
+/// The hard limit is too low, and the right to raise it is missing.
+pub(super) fn enough_descriptors(tree: &Tree) -> Result<(), Error> {
+    let (needed, hard) = (needed_descriptors(tree), own_limit(libc::RLIMIT_NOFILE).1);
+    if hard >= needed || capable(CAP_SYS_RESOURCE) {
+        return Ok(());
+    }
+    Err(Error::FileLimit {
+        needed,
+        hard,
+        source: io::Error::from_raw_os_error(libc::EPERM),
+    })
+}
+
 /// Numbers under which epoll instances wait for something; they need not be open any more.
 fn waited_for(tree: &Tree) -> impl Iterator<Item = RawFd> {
     tree.files.iter().flat_map(|file| match &file.kind {
@@ -202,7 +248,9 @@ fn is_original(file: &File, kind: &ObjectKind) -> bool {
         ObjectKind::Unlinked { .. } => {
             reads_and_writes && file.flags as i32 & libc::O_TMPFILE == libc::O_TMPFILE
         }
-        ObjectKind::SharedAnonymous => false,
+        ObjectKind::SharedAnonymous | ObjectKind::Posix { .. } | ObjectKind::SystemV { .. } => {
+            false
+        }
     }
 }
 
@@ -229,6 +277,17 @@ fn open_file(
                 .map_err(system(&format!("hand down descriptor {number}")))
         }
         FileKind::Image(image) => open_image(file, &tree.images[*image as usize].path),
+        FileKind::Master(terminal) => {
+            // SAFETY: the pool holds it.
+            let master = unsafe { BorrowedFd::borrow_raw(pool.terminals[*terminal as usize]) };
+            master
+                .try_clone_to_owned()
+                .map_err(system("keep a pseudo-terminal"))
+        }
+        FileKind::Slave(terminal) => {
+            let number = tree.terminals[*terminal as usize].number;
+            open_image(file, &format!("/dev/pts/{number}"))
+        }
         FileKind::Object(object) => {
             let number = pool.objects[*object as usize];
             let opened = if is_original(file, &tree.objects[*object as usize].kind)
@@ -300,7 +359,7 @@ fn open_file(
     }
 }
 
-fn open_image(file: &File, path: &str) -> Result<OwnedFd, Error> {
+pub(super) fn open_image(file: &File, path: &str) -> Result<OwnedFd, Error> {
     let failed = |source| Error::Open {
         path: path.to_owned(),
         source,

@@ -38,13 +38,12 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
                 one
             }
             SocketState::Broken => broken(socket)?,
-            SocketState::Closed(peer) => super::tcp::ended(socket, peer, rest_of(socket))?,
             // The other socket of its pair, which has sent these, is gone.
             SocketState::Idle if !socket.received.is_empty() && socket.address.is_empty() => {
                 broken(socket)?
             }
             // Connections follow when all addresses are bound.
-            SocketState::Established(_) => continue,
+            SocketState::Established(_) | SocketState::Closed(_) => continue,
             _ => new(socket)?,
         };
         set_options(socket, &made)?;
@@ -125,6 +124,13 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
             if done != 0 && error.raw_os_error() != Some(libc::ENOTCONN) {
                 return Err(system("shut down a socket")(error));
             }
+        }
+    }
+    for (index, socket) in tree.sockets.iter().enumerate() {
+        if let SocketState::Closed(peer) = &socket.state {
+            let made = super::tcp::ended(socket, peer, rest_of(socket))?;
+            set_options(socket, &made)?;
+            all[index] = Some(made);
         }
     }
     let connections = Connections::make(tree, &mut all)?;

@@ -108,9 +108,10 @@ impl Connections {
 pub(super) fn ended(socket: &Socket, peer: &[u8], rest: &[u8]) -> Result<OwnedFd, Error> {
     match ended_in_place(socket, peer, rest) {
         Ok(made) => return Ok(made),
-        Err(error) => tracing::debug!(
-            "an ended connection from {} gets other addresses: {error}",
-            name(&socket.address)
+        Err(error) => tracing::warn!(
+            "the ended connection from {} to {} gets other addresses: {error}",
+            name(&socket.address),
+            name(peer)
         ),
     }
     ended_connection(socket.family, rest).map_err(system("make an ended connection"))

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Backing, FileKind, Process, SocketState, Thread, Tree};
+use super::{Backing, FileKind, ObjectKind, Process, SocketState, Thread, Tree};
 use crate::procfs::Layout;
 use crate::store::PAGE_BYTES;
 
@@ -167,6 +167,18 @@ fn validate_mappings(tree: &Tree, process: &Process) -> Result<(), Invalid> {
         match mapping.backing {
             Backing::Image { image, .. } => index(tree.images.len(), "image", image, what)?,
             Backing::Object(object) => index(tree.objects.len(), "object", object, what)?,
+            Backing::SystemV { object, .. } => {
+                index(tree.objects.len(), "object", object, what)?;
+                if !matches!(
+                    tree.objects[object as usize].kind,
+                    ObjectKind::SystemV { .. }
+                ) {
+                    return wrong("is of no System V segment");
+                }
+                if mapping.offset > mapping.start {
+                    return wrong("has an impossible offset");
+                }
+            }
             Backing::Anonymous | Backing::Kernel(_) | Backing::AioRing { .. } => {}
         }
     }
@@ -225,6 +237,8 @@ fn validate_files(tree: &Tree) -> Result<(), Invalid> {
                     index(tree.files.len(), "file", item.file, what)?;
                 }
             }
+            // Checked with the terminals.
+            FileKind::Master(_) | FileKind::Slave(_) => {}
             FileKind::Event { .. }
             | FileKind::Timer { .. }
             | FileKind::Signal { .. }
@@ -313,7 +327,7 @@ fn layout(pid: i32, layout: &Layout) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn number(what: &'static str, number: i32, min: i32, max: i32) -> Result<(), Invalid> {
+pub(super) fn number(what: &'static str, number: i32, min: i32, max: i32) -> Result<(), Invalid> {
     if (min..=max).contains(&number) {
         Ok(())
     } else {
@@ -324,7 +338,11 @@ fn number(what: &'static str, number: i32, min: i32, max: i32) -> Result<(), Inv
     }
 }
 
-fn unique(seen: &mut HashSet<i32>, what: &'static str, number: i32) -> Result<(), Invalid> {
+pub(super) fn unique(
+    seen: &mut HashSet<i32>,
+    what: &'static str,
+    number: i32,
+) -> Result<(), Invalid> {
     if seen.insert(number) {
         Ok(())
     } else {
@@ -335,7 +353,7 @@ fn unique(seen: &mut HashSet<i32>, what: &'static str, number: i32) -> Result<()
     }
 }
 
-fn index(
+pub(super) fn index(
     count: usize,
     of: &'static str,
     index: u32,
@@ -353,7 +371,7 @@ fn index(
     }
 }
 
-fn path(text: &str, what: &'static str) -> Result<(), Invalid> {
+pub(super) fn path(text: &str, what: &'static str) -> Result<(), Invalid> {
     if text.starts_with('/') && text.len() < 4096 && !text.contains('\0') {
         Ok(())
     } else {

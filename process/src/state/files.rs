@@ -50,6 +50,10 @@ pub enum FileKind {
     Image(u32),
     /// A file of /proc: by path, opened anew by its process.
     Proc(String),
+    /// The master side of a pseudo-terminal: index.
+    Master(u32),
+    /// The slave side of a pseudo-terminal of the tree: index.
+    Slave(u32),
     /// A shared-memory object: index.
     Object(u32),
     /// An end of a pipe: index, and whether this description writes. Of a named pipe, both may

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Ipc;
 use crate::store::SpaceId;
 
 /// A range of an address space.
@@ -41,6 +42,13 @@ pub enum Backing {
     },
     /// A shared-memory object, by index.
     Object(u32),
+    /// A piece of a System V segment that was attached.
+    SystemV {
+        /// Which object.
+        object: u32,
+        /// Attached for writing, too.
+        writable: bool,
+    },
     /// Code and data that the kernel provides.
     Kernel(KernelPart),
     /// The ring of an asynchronous I/O context with room for this many events.
@@ -140,5 +148,23 @@ pub enum ObjectKind {
         owner: (u32, u32),
         /// Time of last access and of last change, nanoseconds since 1970.
         times_ns: (i64, i64),
+    },
+    /// POSIX shared memory (`shm_open`, `sem_open`): a file of /dev/shm, which a power loss takes away.
+    Posix {
+        /// Where it is.
+        path: String,
+        /// Permissions.
+        mode: u32,
+        /// Owner: user, group.
+        owner: (u32, u32),
+        /// Device and inode number.
+        file: (u64, u64),
+    },
+    /// A System V segment.
+    SystemV {
+        /// Which.
+        ipc: Ipc,
+        /// It goes with the last process that has attached it (`IPC_RMID`).
+        removed: bool,
     },
 }

@@ -20,19 +20,23 @@
 
 mod check;
 mod files;
+mod ipc;
 mod memory;
 mod task;
+mod terminal;
 
 pub use check::{Invalid, TASK_END};
 pub use files::*;
+pub use ipc::*;
 pub use memory::*;
 pub use task::*;
+pub use terminal::*;
 
 use serde::{Deserialize, Serialize};
 
 const MAGIC: [u8; 4] = *b"DMPT";
 /// Of the encoding below. A change to any of the types needs another one.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 /// Longer descriptions are refused: 1 GiB.
 const BYTES_MAX: usize = 1 << 30;
 
@@ -55,6 +59,12 @@ pub struct Tree {
     pub pipes: Vec<Pipe>,
     /// Sockets, by index.
     pub sockets: Vec<Socket>,
+    /// System V semaphores.
+    pub semaphores: Vec<SemaphoreSet>,
+    /// System V message queues.
+    pub queues: Vec<MessageQueue>,
+    /// Pseudo-terminals of which it has the master side.
+    pub terminals: Vec<Terminal>,
 }
 
 /// Clocks as the tree saw them, in nanoseconds.
@@ -109,6 +119,31 @@ pub enum DecodeError {
 }
 
 impl Tree {
+    /// A tree with nothing in it.
+    pub fn empty() -> Self {
+        Self {
+            clocks: Clocks {
+                monotonic_ns: 0,
+                boottime_ns: 0,
+                realtime_ns: 0,
+            },
+            kernel: Kernel {
+                release: String::new(),
+                vdso_digest: 0,
+                xstate_features: 0,
+            },
+            processes: Vec::new(),
+            files: Vec::new(),
+            images: Vec::new(),
+            objects: Vec::new(),
+            pipes: Vec::new(),
+            sockets: Vec::new(),
+            semaphores: Vec::new(),
+            queues: Vec::new(),
+            terminals: Vec::new(),
+        }
+    }
+
     /// The bytes to store.
     ///
     /// # Panics
@@ -142,6 +177,8 @@ impl Tree {
             return Err(DecodeError::Trailing(rest.len()));
         }
         check::validate(&tree)?;
+        ipc::validate(&tree)?;
+        terminal::validate(&tree)?;
         Ok(tree)
     }
 }

@@ -42,6 +42,8 @@ pub struct Process {
     pub limits: Vec<(u64, u64)>,
     /// `PR_SET_DUMPABLE`.
     pub dumpable: i32,
+    /// Of a session leader: its controlling terminal, an index, and the process group in front; 0: none.
+    pub terminal: Option<(u32, i32)>,
     /// `PR_SET_CHILD_SUBREAPER`.
     pub subreaper: bool,
     /// Execution domain flags.
@@ -90,6 +92,7 @@ impl Process {
             umask: 0,
             limits: Vec::new(),
             dumpable: 1,
+            terminal: None,
             subreaper: false,
             personality: 0,
             thp_disabled: false,

@@ -149,6 +149,9 @@ fn tree() -> Tree {
             path: None,
         }],
         sockets: vec![socket(1), socket(0)],
+        semaphores: Vec::new(),
+        queues: Vec::new(),
+        terminals: Vec::new(),
     }
 }
 

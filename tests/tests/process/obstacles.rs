@@ -4,35 +4,14 @@
 use std::fs;
 
 use dormouse_tests::program::{Program, alone};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// Makes and ends one thing after the other on request, and reports each.
 const SCRIPT: &str = "
-import ctypes, mmap, os, socket, sys, time
+import ctypes, mmap, os, socket, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
-libc.shmat.restype = ctypes.c_void_p
 def check(result):
     assert result not in (-1, None), os.strerror(ctypes.get_errno())
     return result
-class Shared:
-    def __init__(self):
-        self.id = check(libc.shmget(0, 8192, 0o1600))
-        self.at = check(libc.shmat(self.id, None, 0))
-    def end(self):
-        libc.shmdt(ctypes.c_void_p(self.at))
-        libc.shmctl(self.id, 0, None)
-class Semaphores:
-    def __init__(self):
-        self.id = check(libc.semget(0, 2, 0o1600))
-        libc.semctl(self.id, 1, 16, 3)
-    def end(self):
-        libc.semctl(self.id, 0, 0)
-class Messages:
-    def __init__(self):
-        self.id = check(libc.msgget(0, 0o1600))
-        check(libc.msgsnd(self.id, ctypes.byref(ctypes.c_long(1)), 0, 0))
-    def end(self):
-        libc.msgctl(self.id, 0, None)
 class Descriptor:
     def __init__(self, number):
         self.number = check(number)
@@ -85,6 +64,16 @@ class Ahead:
     def end(self):
         self.client.close()
         self.server.close()
+class Gone(Ahead):
+    def __init__(self):
+        super().__init__()
+        self.client.close()
+class Adjusted:
+    def __init__(self):
+        self.set = check(libc.semget(0, 1, 0o1600))
+        check(libc.semop(self.set, struct.pack('hhh', 0, 1, 0o10000), 1))
+    def end(self):
+        libc.semctl(self.set, 0, 0)
 class Astray:
     def __init__(self):
         self.sockets = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for at in range(2)]
@@ -97,9 +86,9 @@ class Astray:
 def ring():
     return libc.syscall(425, 4, ctypes.byref(ctypes.create_string_buffer(120)))
 makers = {
-    'shm': Shared, 'sem': Semaphores, 'msg': Messages, 'packet': Socket, 'mqueue': Queue,
+    'packet': Socket, 'mqueue': Queue,
     'ring': lambda: Descriptor(ring()), 'linked': Linked, 'device': Device, 'fifo': Fifo,
-    'ahead': Ahead, 'astray': Astray,
+    'ahead': Ahead, 'gone': Gone, 'adjusted': Adjusted, 'astray': Astray,
     'namespace': lambda: Descriptor(os.open('/proc/self/ns/net', os.O_RDONLY)),
     'fanotify': lambda: Descriptor(libc.fanotify_init(0, 0)),
 }
@@ -122,10 +111,8 @@ while True:
 ";
 
 /// The thing, and how it is named.
-const THINGS: [(&str, &str); 12] = [
-    ("shm", "System V shared memory"),
-    ("sem", "System V semaphore set"),
-    ("msg", "System V message queue"),
+const THINGS: [(&str, &str); 11] = [
+    ("adjusted", "adjustments of System V semaphores"),
     ("ring", "an io_uring instance"),
     ("linked", "which has 1 other names"),
     ("device", "which was removed, or is covered"),
@@ -133,6 +120,10 @@ const THINGS: [(&str, &str); 12] = [
     (
         "ahead",
         "a client that it has not accepted, and that has written already",
+    ),
+    (
+        "gone",
+        "a client that it has not accepted, and that has closed its end",
     ),
     ("astray", "connected to one to which no path leads"),
     ("packet", "a socket of address family 17"),
@@ -148,20 +139,11 @@ fn tell(directory: &std::path::Path, what: &str) {
     fs::write(directory.join(what), "").expect("told");
 }
 
-/// As on a machine that was just started: its first segment of System V has the number 0. What this
-/// thread starts is there, too, and nothing of it stays.
-fn fresh_ipc() {
-    let flags = UnshareFlags::NEWIPC;
-    // SAFETY: no memory and no descriptors are involved.
-    unsafe { unshare_unsafe(flags) }.expect("a namespace of its own");
-}
-
 #[test]
 fn what_cannot_be_restored_is_named_at_the_start() {
-    fresh_ipc();
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().display().to_string();
-    tell(directory.path(), "make-shm");
+    tell(directory.path(), "make-packet");
     // Its epochs come soon, the first one surely after it is ready.
     let options = ["--on-power-loss", "none", "--epoch-interval", "300ms"];
     let command = ["python3", "-c", SCRIPT, &place];
@@ -169,14 +151,14 @@ fn what_cannot_be_restored_is_named_at_the_start() {
     program.run();
     assert!(program.wait_for("ready", 1), "{}", program.said());
     program.until("named", |program| {
-        obstacles(program).contains("System V shared memory")
+        obstacles(program).contains("a socket of address family 17")
     });
     let said = program.said();
     let pid = said
         .lines()
         .find_map(|line| line.strip_prefix("ready "))
         .expect("its PID");
-    let words = format!("process {pid} (python3): mapping");
+    let words = format!("process {pid} (python3): fd");
     let line = said
         .lines()
         .find(|line| line.contains(&words))
@@ -184,9 +166,6 @@ fn what_cannot_be_restored_is_named_at_the_start() {
     assert!(line.contains("ERROR"), "{line}");
     assert!(line.contains("cannot be persisted as it is now"), "{line}");
     assert!(line.contains("not supported"), "{line}");
-    // It would outlive the program.
-    tell(directory.path(), "end-shm");
-    program.until("ended", |program| program.said().contains("ended shm"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::super::Error;
 use super::super::stub::{Check, List};
 use super::{MAP_IMAGE, Writer};
-use crate::state::{Backing, KernelPart, Mapping, Process, advice};
+use crate::state::{Backing, KernelPart, Mapping, ObjectKind, Process, advice, attachments};
 
 /// Linux 6.11; a kind of mapping, like `MAP_PRIVATE`.
 const TASK_END: u64 = crate::state::TASK_END;
@@ -51,8 +51,66 @@ impl Writer<'_> {
             &[last, TASK_END - last],
             "unmap the tracker's memory",
         );
+        self.segments(list, process)?;
         for mapping in &process.mappings {
             self.mapping(list, mapping, &at)?;
+        }
+        Ok(())
+    }
+
+    /// Attaches System V segments, each as a whole, and takes away what is not mapped any more.
+    fn segments(&self, list: &mut List, process: &Process) -> Result<(), Error> {
+        for attachment in attachments(self.tree, process) {
+            let object = &self.tree.objects[attachment.object as usize];
+            let ObjectKind::SystemV { ipc, .. } = &object.kind else {
+                let what = "a mapping of no System V segment".to_owned();
+                return Err(Error::Description(what));
+            };
+            let pieces = attachment.pieces.iter().map(|at| &process.mappings[*at]);
+            let mut flags = if attachment.writable {
+                0
+            } else {
+                libc::SHM_RDONLY
+            };
+            let executed = |piece: &Mapping| i32::from(piece.protection) & libc::PROT_EXEC != 0;
+            if pieces.clone().any(executed) {
+                flags |= libc::SHM_EXEC;
+            }
+            list.call(
+                libc::SYS_shmat,
+                &[ipc.id as u64, attachment.start, flags as u64],
+                "attach a System V segment",
+            )
+            .about(attachment.start)
+            .expect(Check::Equals(attachment.start));
+            let mut from = attachment.start;
+            for piece in pieces.clone() {
+                if from < piece.start {
+                    let bytes = piece.start - from;
+                    list.call(
+                        libc::SYS_munmap,
+                        &[from, bytes],
+                        "unmap a part of a segment",
+                    );
+                }
+                from = piece.end;
+            }
+            if from < attachment.end {
+                let bytes = attachment.end - from;
+                list.call(
+                    libc::SYS_munmap,
+                    &[from, bytes],
+                    "unmap a part of a segment",
+                );
+            }
+            for piece in pieces {
+                let arguments = [
+                    piece.start,
+                    piece.end - piece.start,
+                    u64::from(piece.protection),
+                ];
+                list.call(libc::SYS_mprotect, &arguments, "protect a segment");
+            }
         }
         Ok(())
     }
@@ -102,6 +160,8 @@ impl Writer<'_> {
                     "map shared memory",
                 );
             }
+            // Attached already.
+            Backing::SystemV { .. } => {}
             Backing::Kernel(part) => {
                 let place = parked
                     .iter()

@@ -1,6 +1,7 @@
 //! The restore plan: for each recreated process and thread a list of system calls, which the stub
 //! executes.
 
+mod births;
 mod files;
 mod memory;
 mod placeholders;
@@ -14,9 +15,10 @@ use super::pool::Pool;
 use super::stub::{Check, CloneArguments, Gate, List, Region};
 use crate::procfs;
 use crate::state::{Backing, Process, Registers, Tree};
+pub use births::misborn;
 use placeholders::{Placeholders, die_with_parent};
 pub use placeholders::{leaderless, placeholder_groups};
-pub(super) use task::own_limit;
+pub(super) use task::timers_possible;
 
 /// Handlers of ours mean nothing in a child.
 pub const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
@@ -60,7 +62,10 @@ pub fn write(
     };
     let grouped = region.gate().map_err(full)?;
     let filled = region.gate().map_err(full)?;
+    timers_possible(tree)?;
     let ignored = ignored_signals();
+    let placeholders = Placeholders::of(tree);
+    let births = births::wanted(tree, &placeholders);
     let mut writer = Writer {
         tree,
         pool,
@@ -70,7 +75,8 @@ pub fn write(
         grouped,
         filled,
         ignored,
-        placeholders: Placeholders::of(tree),
+        placeholders,
+        births,
         processes: 0,
         tasks: 0,
     };
@@ -138,6 +144,7 @@ struct Writer<'writing> {
     filled: Gate,
     ignored: u64,
     placeholders: Placeholders,
+    births: Vec<Option<i32>>,
     processes: u32,
     tasks: u32,
 }
@@ -156,7 +163,7 @@ impl Writer<'_> {
         if !orphan {
             die_with_parent(&mut list);
         }
-        // Children of another session are from before this process made its own.
+        // Children that must be born in another session are from before this process made its own.
         let by_others = self.placeholders.made_by_others();
         let children: Vec<usize> = (index + 1..self.tree.processes.len())
             .filter(|&child| self.tree.processes[child].parent == process.pid)
@@ -164,14 +171,19 @@ impl Writer<'_> {
             .collect();
         let leads = process.session == process.pid;
         let (before, after): (Vec<usize>, Vec<usize>) = children.into_iter().partition(|&child| {
-            let child = &self.tree.processes[child];
-            leads && child.session != process.session && child.session != child.pid
+            leads && self.births[child].is_some_and(|session| session != process.session)
         });
         for child in before {
             self.create(&mut list, child)?;
         }
         if leads {
             list.call(libc::SYS_setsid, &[], "make a session");
+        }
+        // Children inherit it.
+        if let Some((terminal, _)) = process.terminal {
+            let master = self.pool.terminals[terminal as usize] as u64;
+            let arguments = [master, libc::TIOCSCTTY, 0];
+            list.call(libc::SYS_ioctl, &arguments, "take its controlling terminal");
         }
         for child in after {
             self.create(&mut list, child)?;

@@ -1,9 +1,10 @@
 //! State that processes and threads set for themselves: signals, timers, credentials.
 
 use super::super::Error;
+use super::super::rights::own_limit;
 use super::super::stub::{Check, List};
 use super::Writer;
-use crate::state::{Process, Thread};
+use crate::state::{Process, Thread, Tree};
 
 const PR_TIMER_CREATE_RESTORE_IDS: i32 = 77;
 /// Ids are taken by force: kept root's powers while user numbers change.
@@ -24,6 +25,7 @@ impl Writer<'_> {
             &[libc::SIG_SETMASK as u64, all, 0, 8],
             "block all signals",
         );
+        self.front_group(list, process)?;
         self.epolls(list, process)?;
         list.call(
             libc::SYS_close_range,
@@ -61,6 +63,18 @@ impl Writer<'_> {
         }
         self.signal_actions(list, process)?;
         self.interval_timers(list, process)
+    }
+
+    /// The process group that reads from a terminal. All groups are there by now.
+    fn front_group(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        let Some((terminal, group)) = process.terminal.filter(|(_, group)| *group != 0) else {
+            return Ok(());
+        };
+        let master = self.pool.terminals[terminal as usize] as u64;
+        let group = self.bytes(&group.to_ne_bytes())?;
+        let arguments = [master, libc::TIOCSPGRP, group];
+        list.call(libc::SYS_ioctl, &arguments, "put a process group in front");
+        Ok(())
     }
 
     /// POSIX record locks. They belong to the process: it sets them itself.
@@ -252,8 +266,7 @@ impl Writer<'_> {
         }
         // From Linux 6.15 a timer can be given its number. Before, numbers are handed out in
         // turn: those that are not wanted are deleted again.
-        // SAFETY: no memory involved.
-        let by_number = unsafe { libc::prctl(PR_TIMER_CREATE_RESTORE_IDS, 2, 0, 0, 0) } >= 0;
+        let by_number = timers_have_numbers();
         if by_number {
             list.prctl(PR_TIMER_CREATE_RESTORE_IDS, &[1, 0, 0, 0], "number timers");
         }
@@ -261,13 +274,6 @@ impl Writer<'_> {
         let mut timers: Vec<_> = process.timers.iter().collect();
         timers.sort_by_key(|timer| timer.id);
         for timer in timers {
-            if !by_number && timer.id - next_id > TIMER_GAP_MAX {
-                return Err(Error::Kernel(format!(
-                    "process {} has a POSIX timer with the number {}, which only Linux 6.15 and \
-                     later can give",
-                    process.pid, timer.id
-                )));
-            }
             while !by_number && next_id < timer.id {
                 // struct sigevent: no notification.
                 let nothing =
@@ -378,6 +384,38 @@ impl Writer<'_> {
     }
 }
 
+/// From Linux 6.15 a timer can be given its number.
+fn timers_have_numbers() -> bool {
+    // SAFETY: no memory involved.
+    unsafe { libc::prctl(PR_TIMER_CREATE_RESTORE_IDS, 2, 0, 0, 0) >= 0 }
+}
+
+/// Whether all POSIX timers can get their numbers.
+///
+/// # Errors
+/// There is a gap that is too wide to be counted through.
+pub fn timers_possible(tree: &Tree) -> Result<(), Error> {
+    if timers_have_numbers() {
+        return Ok(());
+    }
+    for process in &tree.processes {
+        let mut ids: Vec<i32> = process.timers.iter().map(|timer| timer.id).collect();
+        ids.sort_unstable();
+        let mut next = 0;
+        for id in ids {
+            if id - next > TIMER_GAP_MAX {
+                return Err(Error::Kernel(format!(
+                    "process {} has a POSIX timer with the number {id}, which only Linux 6.15 and \
+                     later can give",
+                    process.pid
+                )));
+            }
+            next = id + 1;
+        }
+    }
+    Ok(())
+}
+
 /// Time until an interval timer fires first, microseconds; 0: it is not armed. A timer of real time
 /// that has fired shows 0 until its signal is delivered, which starts it again: nothing would, of one
 /// that was not armed. One of CPU time shows 0 at the instant at which it fires; one that the
@@ -398,15 +436,4 @@ fn first_interval(process: &Process, kind: usize, (value, interval): (u64, u64))
 fn signal_of(info: &[u8]) -> u32 {
     info.first_chunk::<4>()
         .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
-}
-
-/// What a child of ours inherits.
-pub(in super::super) fn own_limit(resource: u32) -> (u64, u64) {
-    let mut limit = libc::rlimit64 {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the limit lives.
-    unsafe { libc::getrlimit64(resource, &raw mut limit) };
-    (limit.rlim_cur, limit.rlim_max)
 }

@@ -1,0 +1,145 @@
+//! System V semaphores, message queues and shared memory: found by the kernel's tables, read without
+//! a change to them. Attached shared memory is found among the mappings.
+
+mod read;
+mod tables;
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use super::objects::LINK_FAILED;
+use super::{Builder, Error, SharedObject};
+use crate::procfs::{self, MapsLine};
+use crate::ptrace::Pid;
+use crate::state::{Backing, MessageQueue, Object, ObjectKind, SemaphoreSet};
+pub(crate) use read::{
+    Attached, Existing, existing_queue, existing_segment, existing_semaphores, open_segment,
+};
+use tables::{Member, Users, table};
+
+/// Marks the numbers of segments among inode numbers.
+const SEGMENT_DEVICE: u64 = 1 << 63;
+
+impl Builder<'_> {
+    /// Describes what processes of the tree have used.
+    pub(super) fn system_v(&mut self, tree: &[Pid]) -> Result<(), Error> {
+        let mut members = vec![Member::of(std::process::id() as Pid)];
+        members.extend(tree.iter().map(|pid| Member::of(*pid)));
+        let threads = self.tree.processes.iter().flat_map(|p| &p.threads);
+        let mut user_ids: Vec<u32> = threads.map(|thread| thread.credentials.users[1]).collect();
+        user_ids.sort_unstable();
+        user_ids.dedup();
+        let users = Users {
+            members: &members,
+            users: &user_ids,
+        };
+        self.pid = tree.first().copied().unwrap_or(0);
+        self.program = procfs::stat(self.pid, self.pid).map_or_else(|_| String::new(), |s| s.name);
+        let sets = tables::semaphores(&users, &table("sem"), read::last_touchers);
+        for id in sets {
+            self.semaphores(id)?;
+        }
+        for id in tables::queues(&users, &table("msg")) {
+            self.queue(id)?;
+        }
+        for id in tables::segments(&users, &table("shm")) {
+            self.unattached(id)?;
+        }
+        // An operation that still waits has adjusted nothing.
+        if self.tree.semaphores.iter().any(|set| set.used) {
+            self.refuse_adjustments()?;
+        }
+        Ok(())
+    }
+
+    fn semaphores(&mut self, id: i32) -> Result<(), Error> {
+        let failed = self.failed(format!("read the System V semaphore set {id}"));
+        let (ipc, values) = read::semaphores(id).map_err(failed)?;
+        let used = read::last_touchers(id, values.len())
+            .iter()
+            .any(|pid| *pid != 0);
+        self.tree
+            .semaphores
+            .push(SemaphoreSet { ipc, values, used });
+        Ok(())
+    }
+
+    fn queue(&mut self, id: i32) -> Result<(), Error> {
+        let failed = self.failed(format!(
+            "read the System V message queue {id} (CONFIG_CHECKPOINT_RESTORE is needed)"
+        ));
+        let queue: MessageQueue = read::queue(id).map_err(failed)?;
+        self.tree.queues.push(queue);
+        Ok(())
+    }
+
+    /// A process with a list of adjustments (`SEM_UNDO`), which nobody can read. Threads share one from
+    /// their start, whether they use it or not.
+    fn refuse_adjustments(&mut self) -> Result<(), Error> {
+        let unadjusted = read::Unadjusted::new().map_err(self.failed("make a process"))?;
+        let processes = self.tree.processes.iter();
+        let living = processes.filter(|process| process.zombie.is_none());
+        let adjusted: Vec<Pid> = living
+            .map(|process| process.pid)
+            .filter(|pid| unadjusted.differs(*pid))
+            .collect();
+        for pid in adjusted {
+            self.pid = pid;
+            self.program = procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
+            self.refuse("it may have adjustments of System V semaphores (SEM_UNDO)");
+        }
+        Ok(())
+    }
+
+    /// A mapping of an attached segment.
+    pub(super) fn segment(
+        &mut self,
+        map: &MapsLine,
+        range: &str,
+        huge: bool,
+    ) -> Result<Option<Backing>, Error> {
+        if huge || !map.shared {
+            self.refuse(format!("{range} is System V shared memory of huge pages"));
+            return Ok(None);
+        }
+        let link = format!("/proc/{}/map_files/{:x}-{:x}", self.pid, map.start, map.end);
+        let writable = super::objects::link_is_writable(&link);
+        let file = File::open(&link).map_err(self.failed(LINK_FAILED))?;
+        let object = self.enter_segment(map.inode as i32, file)?;
+        Ok(Some(Backing::SystemV { object, writable }))
+    }
+
+    /// A segment that no process has attached: the tracker does, for a moment.
+    fn unattached(&mut self, id: i32) -> Result<(), Error> {
+        let failed = self.failed(format!("attach the System V segment {id}"));
+        let file = open_segment(id, libc::SHM_RDONLY).and_then(|attached| attached.file());
+        self.enter_segment(id, file.map_err(failed)?)?;
+        Ok(())
+    }
+
+    fn enter_segment(&mut self, id: i32, file: File) -> Result<u32, Error> {
+        let key = (SEGMENT_DEVICE, id as u64);
+        if let Some(&index) = self.object_index.get(&key) {
+            return Ok(index);
+        }
+        let failed = self.failed(format!("read the System V segment {id}"));
+        let found = read::segment(id).map_err(failed)?;
+        let space = (self.options.object_space)(key.0, key.1);
+        let index = self.tree.objects.len() as u32;
+        self.tree.objects.push(Object {
+            space,
+            bytes: found.bytes,
+            kind: ObjectKind::SystemV {
+                ipc: found.ipc,
+                removed: found.removed,
+            },
+        });
+        self.objects.push(SharedObject {
+            space,
+            file: OwnedFd::from(file),
+            bytes: found.bytes,
+        });
+        self.object_index.insert(key, index);
+        Ok(index)
+    }
+}

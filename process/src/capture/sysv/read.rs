@@ -1,0 +1,353 @@
+//! Reads System V objects by their numbers.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+
+use crate::ptrace::Pid;
+use crate::state::{Ipc, MessageQueue};
+
+/// Of the mode of a segment: it goes with its last attachment.
+const SHM_DEST: u32 = 0o1000;
+const PERMISSIONS: u32 = 0o777;
+/// Copies a message instead of taking it; its "type" is its place in the queue.
+const MSG_COPY: i32 = 0o40_000;
+/// No message is longer (the sysctl `kernel.msgmax` is an int, and its default 8 KiB).
+const MESSAGE_BYTES_MIN: usize = 8 << 10;
+
+/// A segment of shared memory.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub ipc: Ipc,
+    pub bytes: u64,
+    pub removed: bool,
+    /// How many times it is attached, and by which process last.
+    pub attached: (u64, Pid),
+}
+
+fn ipc(id: i32, of: &libc::ipc_perm) -> Ipc {
+    Ipc {
+        id,
+        key: of.__key,
+        mode: u32::from(of.mode) & PERMISSIONS,
+        owner: (of.uid, of.gid),
+        creator: (of.cuid, of.cgid),
+    }
+}
+
+fn done(result: i32) -> io::Result<i32> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+pub fn segment(id: i32) -> io::Result<Segment> {
+    // SAFETY: a structure of numbers, which the kernel fills.
+    let stat = unsafe {
+        let mut stat: libc::shmid_ds = std::mem::zeroed();
+        done(libc::shmctl(id, libc::IPC_STAT, &raw mut stat))?;
+        stat
+    };
+    Ok(Segment {
+        ipc: ipc(id, &stat.shm_perm),
+        bytes: stat.shm_segsz as u64,
+        removed: u32::from(stat.shm_perm.mode) & SHM_DEST != 0,
+        attached: (stat.shm_nattch, stat.shm_lpid),
+    })
+}
+
+fn semaphore_stat(id: i32) -> io::Result<libc::semid_ds> {
+    // SAFETY: a structure of numbers, which the kernel fills.
+    unsafe {
+        let mut stat: libc::semid_ds = std::mem::zeroed();
+        done(libc::semctl(id, 0, libc::IPC_STAT, &raw mut stat))?;
+        Ok(stat)
+    }
+}
+
+/// A set and its values.
+pub fn semaphores(id: i32) -> io::Result<(Ipc, Vec<u16>)> {
+    let stat = semaphore_stat(id)?;
+    let mut values = vec![0u16; stat.sem_nsems as usize];
+    // SAFETY: there is room for the value of each; the size of a set never changes.
+    done(unsafe { libc::semctl(id, 0, libc::GETALL, values.as_mut_ptr()) })?;
+    Ok((ipc(id, &stat.sem_perm), values))
+}
+
+/// For each semaphore of a set, the process that operated on it last; 0: none.
+pub fn last_touchers(id: i32, count: usize) -> Vec<Pid> {
+    (0..count)
+        // SAFETY: no memory involved.
+        .map(|semaphore| unsafe { libc::semctl(id, semaphore as i32, libc::GETPID) }.max(0))
+        .collect()
+}
+
+fn queue_stat(id: i32) -> io::Result<libc::msqid_ds> {
+    // SAFETY: a structure of numbers, which the kernel fills.
+    unsafe {
+        let mut stat: libc::msqid_ds = std::mem::zeroed();
+        done(libc::msgctl(id, libc::IPC_STAT, &raw mut stat))?;
+        Ok(stat)
+    }
+}
+
+/// A queue with copies of its messages.
+pub fn queue(id: i32) -> io::Result<MessageQueue> {
+    let stat = queue_stat(id)?;
+    let room = (stat.msg_qbytes as usize)
+        .max(stat.__msg_cbytes as usize)
+        .max(MESSAGE_BYTES_MIN);
+    let mut buffer = vec![0u64; room.div_ceil(8) + 1];
+    let mut messages = Vec::new();
+    for at in 0..stat.msg_qnum {
+        // SAFETY: the buffer has room for the type and `room` bytes.
+        let got = unsafe {
+            let flags = MSG_COPY | libc::IPC_NOWAIT;
+            libc::msgrcv(
+                id,
+                buffer.as_mut_ptr().cast(),
+                room,
+                at as libc::c_long,
+                flags,
+            )
+        };
+        if got < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let kind = buffer[0] as i64;
+        let bytes = buffer[1..].iter().flat_map(|word| word.to_ne_bytes());
+        messages.push((kind, bytes.take(got as usize).collect()));
+    }
+    Ok(MessageQueue {
+        ipc: ipc(id, &stat.msg_perm),
+        capacity: stat.msg_qbytes,
+        messages,
+        used: stat.msg_lspid != 0 || stat.msg_lrpid != 0,
+    })
+}
+
+/// A segment that this process has attached; detached when dropped.
+#[derive(Debug)]
+pub struct Attached {
+    address: *mut libc::c_void,
+    file: File,
+}
+
+// SAFETY: the address is only used to detach it.
+unsafe impl Send for Attached {}
+
+impl Attached {
+    /// The segment as a file.
+    pub fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // SAFETY: the address of an attachment of ours, into which nothing points.
+        unsafe { libc::shmdt(self.address) };
+    }
+}
+
+/// Attaches a segment, and opens it by that.
+///
+/// # Errors
+/// It is not there; the right is missing.
+pub fn open_segment(id: i32, flags: i32) -> io::Result<Attached> {
+    let bytes = segment(id)?.bytes.next_multiple_of(4096);
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let address = unsafe { libc::shmat(id, std::ptr::null(), flags) };
+    if address as isize == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    let start = address as u64;
+    let link = format!("/proc/self/map_files/{start:x}-{:x}", start + bytes);
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(flags & libc::SHM_RDONLY == 0)
+        .open(link);
+    match opened {
+        Ok(file) => Ok(Attached { address, file }),
+        Err(error) => {
+            // SAFETY: as in `drop`.
+            unsafe { libc::shmdt(address) };
+            Err(error)
+        }
+    }
+}
+
+/// An object that exists now.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Existing {
+    pub ipc: Ipc,
+    /// Bytes of a segment, number of semaphores of a set, 0 for a queue.
+    pub size: u64,
+    /// Processes that have touched it last.
+    pub touched_by: Vec<Pid>,
+    /// It is attached now.
+    pub attached: bool,
+}
+
+/// None: there is no such object.
+fn or_none<Found>(found: io::Result<Found>) -> io::Result<Option<Found>> {
+    match found {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIDRM)) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+pub fn existing_segment(id: i32) -> io::Result<Option<Existing>> {
+    let found = or_none(segment(id))?;
+    Ok(found.map(|segment| Existing {
+        ipc: segment.ipc,
+        size: segment.bytes,
+        touched_by: vec![segment.attached.1],
+        attached: segment.attached.0 > 0,
+    }))
+}
+
+pub fn existing_semaphores(id: i32) -> io::Result<Option<Existing>> {
+    let Some(stat) = or_none(semaphore_stat(id))? else {
+        return Ok(None);
+    };
+    Ok(Some(Existing {
+        ipc: ipc(id, &stat.sem_perm),
+        size: stat.sem_nsems,
+        touched_by: last_touchers(id, stat.sem_nsems as usize),
+        attached: false,
+    }))
+}
+
+pub fn existing_queue(id: i32) -> io::Result<Option<Existing>> {
+    let found = or_none(queue_stat(id))?;
+    Ok(found.map(|stat| Existing {
+        ipc: ipc(id, &stat.msg_perm),
+        size: 0,
+        touched_by: vec![stat.msg_lspid, stat.msg_lrpid],
+        attached: false,
+    }))
+}
+
+/// A process without adjustments of semaphores, to compare others with.
+#[derive(Debug)]
+pub struct Unadjusted(Pid);
+
+impl Unadjusted {
+    pub fn new() -> io::Result<Self> {
+        // Without a signal at its end, of which the tracker would take note.
+        // SAFETY: the child makes no call but one that never returns, and dies by our hand.
+        let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
+        match pid {
+            0 => loop {
+                // SAFETY: no memory involved.
+                unsafe { libc::syscall(libc::SYS_pause) };
+            },
+            1.. => Ok(Self(pid as Pid)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Whether a process may have adjustments: it has a list for them.
+    pub fn differs(&self, pid: Pid) -> bool {
+        const KCMP_SYSVSEM: libc::c_long = 6;
+        let (own, other) = (libc::c_long::from(self.0), libc::c_long::from(pid));
+        // SAFETY: no memory involved.
+        unsafe { libc::syscall(libc::SYS_kcmp, own, other, KCMP_SYSVSEM, 0, 0) != 0 }
+    }
+}
+
+impl Drop for Unadjusted {
+    fn drop(&mut self) {
+        // SAFETY: our child, which is not reaped yet.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), libc::__WALL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_and_stay() {
+        // SAFETY: no memory involved but the messages, which have the length that is said.
+        unsafe {
+            let id = libc::msgget(libc::IPC_PRIVATE, 0o600);
+            assert!(id >= 0);
+            for (kind, text) in [(7i64, *b"first   "), (3, *b"second  ")] {
+                let message = [kind as u64, u64::from_ne_bytes(text)];
+                assert_eq!(libc::msgsnd(id, message.as_ptr().cast(), 8, 0), 0);
+            }
+            let read = queue(id);
+            let again = queue(id);
+            libc::msgctl(id, libc::IPC_RMID, std::ptr::null_mut());
+            let read = read.expect("readable");
+            let expected = vec![(7, b"first   ".to_vec()), (3, b"second  ".to_vec())];
+            assert_eq!(read.messages, expected);
+            assert_eq!(again.expect("readable").messages, expected);
+            assert!(read.used);
+            assert_eq!(existing_queue(id).expect("asked"), None);
+        }
+    }
+
+    #[test]
+    fn a_process_that_used_sem_undo_is_told_from_one_that_did_not() {
+        // SAFETY: no memory involved but the operation.
+        unsafe {
+            let id = libc::semget(libc::IPC_PRIVATE, 1, 0o600);
+            assert!(id >= 0);
+            let mut ready = [0; 2];
+            assert_eq!(libc::pipe(ready.as_mut_ptr()), 0);
+            let with = [false, true].map(|undo| {
+                let child = libc::fork();
+                if child == 0 {
+                    let mut operation = libc::sembuf {
+                        sem_num: 0,
+                        sem_op: 1,
+                        sem_flg: if undo { libc::SEM_UNDO as i16 } else { 0 },
+                    };
+                    libc::semop(id, &raw mut operation, 1);
+                    libc::write(ready[1], [0u8].as_ptr().cast(), 1);
+                    loop {
+                        libc::pause();
+                    }
+                }
+                let mut byte = 0u8;
+                assert_eq!(libc::read(ready[0], (&raw mut byte).cast(), 1), 1);
+                let differs = Unadjusted::new().expect("made").differs(child);
+                libc::kill(child, libc::SIGKILL);
+                libc::waitpid(child, std::ptr::null_mut(), 0);
+                differs
+            });
+            libc::semctl(id, 0, libc::IPC_RMID);
+            assert_eq!(with, [false, true]);
+        }
+    }
+
+    #[test]
+    fn a_segment_is_readable_as_a_file() {
+        use std::os::unix::fs::FileExt;
+        // SAFETY: no memory involved.
+        let id = unsafe { libc::shmget(libc::IPC_PRIVATE, 5000, 0o600) };
+        assert!(id >= 0);
+        let attached = open_segment(id, 0);
+        let bytes = attached.as_ref().ok().map(|attached| {
+            let file = attached.file().expect("a file");
+            file.write_all_at(b"word", 4998 - 4).expect("written");
+            let mut bytes = [0; 4];
+            file.read_exact_at(&mut bytes, 4994).expect("read");
+            (bytes, file.metadata().expect("known").len())
+        });
+        drop(attached);
+        let before = existing_segment(id).expect("asked").expect("there");
+        // SAFETY: no memory involved.
+        unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) };
+        assert_eq!(bytes, Some((*b"word", 5000)));
+        assert!(!before.attached);
+        assert_eq!(existing_segment(id).expect("asked"), None);
+    }
+}
