@@ -160,6 +160,21 @@ impl Curve {
         best.map_or(0.0, |point| point.0)
     }
 
+    /// The latency of the working point, in nanoseconds. Below the default threshold an access
+    /// takes less on average; if it takes more, the device is not the one that was measured.
+    pub fn working_latency_ns(&self) -> f64 {
+        self.latency_ns(self.working_point())
+    }
+
+    /// The curve of a device that carries this part of the bandwidth at each latency.
+    pub fn derated(&self, factor: f64) -> Self {
+        let points = self.points.iter().map(|(x, y)| (x * factor, *y));
+        Self {
+            name: self.name.clone(),
+            points: points.collect(),
+        }
+    }
+
     /// The default threshold, in bytes a second: four fifths of the working point.
     pub fn threshold(&self) -> f64 {
         self.working_point() * BELOW_WORKING_POINT
@@ -206,6 +221,18 @@ mod tests {
             [100.0, 100.0, 150.0, 200.0, 600.0]
         );
         assert_eq!(curve.working_point(), 3.0 * GIB);
+    }
+
+    #[test]
+    fn a_derated_device_has_the_same_latencies_at_less_bandwidth() {
+        let curve = Curve::find("kaemmerer-fpga").unwrap();
+        let less = curve.derated(0.7);
+        for gib_s in [0.0, 3.5, 6.0, 9.0] {
+            let (before, after) = (gib_s * GIB, 0.7 * gib_s * GIB);
+            let off = less.latency_ns(after) - curve.latency_ns(before);
+            assert!(off.abs() < 1e-6, "{gib_s}: {off}");
+        }
+        assert!(less.latency_ns(curve.threshold()) > curve.working_latency_ns());
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod line_samples;
 mod perf;
 mod probe;
 mod random;
+mod resctrl;
 mod resource;
 mod samples;
 pub mod simulate;

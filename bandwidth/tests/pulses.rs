@@ -1,5 +1,7 @@
 //! Users that pulse in step must neither disturb the device nor gain an advantage over steady users.
 
+mod loads;
+
 use dormouse_bandwidth::simulate::task::Pulse;
 use dormouse_bandwidth::simulate::{Outcome, Policy, kaemmerer, simulate};
 
@@ -21,6 +23,7 @@ fn outcome(policy: Policy, case: Case, seed: u64) -> Outcome {
         task.pulse = Some(Pulse {
             period_ns: case.period_ms * 1_000_000,
             on_ns: (case.duty * case.period_ms as f64 * 1e6) as i64,
+            offset_ns: 0,
         });
     }
     setting.seconds = 40.0;
@@ -103,4 +106,37 @@ fn pulsing_users_gain_nothing_over_steady_ones_with_sched_ext() {
 fn patterns_that_were_held_out_gain_nothing_either() {
     check(Policy::Fair, &HELD_OUT);
     check(Policy::FairExt, &HELD_OUT);
+}
+
+/// The method *simple cgroups* of Kämmerer 2025 is slow and so does not follow short pulses; a
+/// faster controller must not be in resonance with them.
+fn check_resonance(policy: Policy, periods_ms: &[f64]) {
+    for &period_ms in periods_ms {
+        let mut tasks = vec![loads::reader(); 3];
+        tasks.resize(6, loads::pulsing(loads::reader(), period_ms, 0.5));
+        let [none, by_total, ours] = [Policy::None, Policy::ByTotal, policy].map(|policy| {
+            let mut setting = loads::setting(policy, &tasks, 1);
+            // What varies is the pulses, and not neighbours that compute.
+            setting.tasks.truncate(tasks.len());
+            loads::errors(&simulate(&setting), &setting)
+        });
+        let said = format!(
+            "{}, {period_ms} ms: RMSE, deviation {ours:.2?}; simple cgroups {by_total:.2?}; none {none:.2?}",
+            policy.name()
+        );
+        println!("{said}");
+        let (rmse, deviation) = ours;
+        assert!(rmse <= by_total.0.max(0.3), "{said}");
+        assert!(deviation <= by_total.1.max(none.1), "{said}");
+    }
+}
+
+#[test]
+fn pulses_of_200_to_1600_ms_meet_no_resonance_with_quotas() {
+    check_resonance(Policy::Fair, &[200.0, 400.0, 600.0, 800.0, 1600.0]);
+}
+
+#[test]
+fn pulses_of_200_to_1600_ms_meet_no_resonance_with_sched_ext() {
+    check_resonance(Policy::FairExt, &[200.0, 400.0, 600.0, 800.0, 1600.0]);
 }

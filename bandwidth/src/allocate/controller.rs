@@ -20,7 +20,7 @@
 
 use std::collections::HashMap;
 
-use super::demand::DemandPredictor;
+use super::dither::Dither;
 use super::fair::{self, Demand};
 use super::user_state::{UserState, binding};
 use super::{Limit, Load, MIN_CPU};
@@ -40,6 +40,9 @@ pub struct Settings {
     /// The shortest limit hold time: how long a limit must be unused before it is lifted. It is
     /// longer for users that return to their limits.
     pub limit_hold_ms: f64,
+    /// Whether limits are varied a little to learn bytes per CPU second. Not with quotas on coarse
+    /// ticks: overruns vary CPU times enough there, and each write forgives one.
+    pub dithers: bool,
     /// Fraction of the threshold that other users keep when protected users alone exceed it.
     pub reserve: f64,
 }
@@ -53,6 +56,7 @@ impl Settings {
             max_trim: 0.6,
             rate_half_life_ms: 30.0,
             limit_hold_ms: 200.0,
+            dithers: true,
             reserve: 0.1,
         }
     }
@@ -80,8 +84,6 @@ const MIN_CPU_TO_LEARN: f64 = 0.002;
 /// Factor by which a user may exceed its present use until the next step while its limit does not
 /// bind.
 const HEADROOM: f64 = 1.5;
-/// Half-life of the average CPU time, longer than most periods.
-const USED_HALF_LIFE_MS: f64 = 150.0;
 
 /// The decision of one step.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,6 +112,7 @@ pub struct Controller {
     contended: bool,
     /// The part of earlier errors that exceeded the clamp and is still to be corrected.
     carried_error: f64,
+    dither: Dither,
 }
 
 impl Controller {
@@ -124,6 +127,7 @@ impl Controller {
             departed: 0.0,
             contended: false,
             carried_error: 0.0,
+            dither: Dither::new(),
         }
     }
 
@@ -160,6 +164,8 @@ impl Controller {
             self.baseline_level.add(interval_ms, shares.level);
         }
         let return_level = self.return_level(capacity, loads, demands, shares.level);
+        self.dither
+            .vary(threshold, loads, &slowed, &mut shares.shares);
         let limits = loads
             .iter()
             .zip(&slowed)
@@ -202,18 +208,9 @@ impl Controller {
         let settings = self.settings;
         let mut before = std::mem::take(&mut self.users);
         for load in loads {
-            let mut user = before.remove(&load.id).unwrap_or_else(|| UserState {
-                rate: Ewma::new(settings.rate_half_life_ms),
-                used: Ewma::new(USED_HALF_LIFE_MS),
-                demand: DemandPredictor::new(),
-                held: false,
-                idle_ms: f64::INFINITY,
-                expected: 0.0,
-                slowed: false,
-                credit: 0.0,
-                hold_ms: settings.limit_hold_ms,
-                baseline_shortfall: 0.0,
-                new: true,
+            let mut user = before.remove(&load.id).unwrap_or_else(|| {
+                let (rate_ms, hold_ms) = (settings.rate_half_life_ms, settings.limit_hold_ms);
+                UserState::new(interval_ms, rate_ms, hold_ms)
             });
             let known = user.rate.value();
             // A new user has used CPU time before any traffic is attributed to it.
@@ -235,6 +232,7 @@ impl Controller {
             let free = load.limit.is_none() && self.contended && !load.protected;
             user.account(interval_ms, share, load.bandwidth, free);
             user.used.add(interval_ms, load.cpu);
+            user.mean.add(interval_ms, load.bandwidth);
             if load.limit.is_some() {
                 user.demand.set(load.bandwidth);
             } else {
@@ -364,8 +362,12 @@ impl Controller {
     }
 
     fn demand(&self, load: &Load) -> Demand {
+        let fast = self.users.get(&load.id).filter(|user| user.is_fast);
+        let mean = fast.and_then(|user| user.mean.value());
         let wanted = if self.is_first(load) {
             0.0
+        } else if let (Some(mean), true) = (mean, load.limit.is_some()) {
+            mean
         } else if self.users.get(&load.id).is_some_and(|user| user.held) {
             f64::INFINITY
         } else if load.limit.is_some() && !self.lifted(load) {

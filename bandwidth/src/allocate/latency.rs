@@ -33,6 +33,14 @@ const HELD_AT: f64 = 0.9;
 /// causes.
 const MIN_SHARE: f64 = 0.05;
 
+/// The latency must be too high for this long before the device counts as derated: longer than any
+/// average, so that it is no single burst.
+const DERATED_AFTER_MS: f64 = 1000.0;
+/// Above this fraction of the threshold, users and not the device cause the latency.
+const OVERLOADED_AT: f64 = 1.1;
+/// A threshold above this fraction of its maximum fits again.
+const FITS_AT: f64 = 0.95;
+
 /// Searches the threshold at which an access takes the wanted time.
 #[derive(Clone, Debug)]
 pub struct LatencyTarget {
@@ -45,6 +53,9 @@ pub struct LatencyTarget {
     /// The lowest average latency.
     floor_ns: f64,
     threshold: f64,
+    /// For how long accesses have taken too long although the total was within the threshold.
+    slow_ms: f64,
+    is_derated: bool,
 }
 
 impl LatencyTarget {
@@ -59,12 +70,41 @@ impl LatencyTarget {
             peak: 0.0,
             floor_ns: f64::INFINITY,
             threshold: max_threshold,
+            slow_ms: 0.0,
+            is_derated: false,
         }
     }
 
     /// The recent average latency, in nanoseconds.
     pub fn latency_ns(&self) -> Option<f64> {
         self.latency.value()
+    }
+
+    /// The latency that is kept, in nanoseconds.
+    pub fn max_ns(&self) -> f64 {
+        self.max_ns
+    }
+
+    /// Whether the device answers too slowly at the maximum threshold: it carries less than when
+    /// that was chosen.
+    pub fn is_derated(&self) -> bool {
+        self.is_derated
+    }
+
+    fn judge(&mut self, interval_ms: f64, latency: f64, total: f64) {
+        // The threshold only falls because of the latency.
+        let fits = self.threshold >= FITS_AT * self.max_threshold;
+        let is_slow = latency > self.max_ns * (1.0 + TOLERATED);
+        if (is_slow || !fits) && total <= OVERLOADED_AT * self.threshold {
+            self.slow_ms += interval_ms.min(MAX_INTERVAL_MS);
+        } else {
+            self.slow_ms = 0.0;
+        }
+        if self.slow_ms >= DERATED_AFTER_MS {
+            self.is_derated = true;
+        } else if fits {
+            self.is_derated = false;
+        }
     }
 
     /// One step, with the latency measured in the last `interval_ms`, if there is one, and the
@@ -84,6 +124,7 @@ impl LatencyTarget {
         };
         self.peak = self.peak.max(total);
         self.floor_ns = self.floor_ns.min(latency);
+        self.judge(interval_ms, latency, total);
         let error = self.error(latency);
         let from = if error < -TOLERATED {
             // Unused bandwidth does not cause the latency.
@@ -154,6 +195,38 @@ mod tests {
             target.step(50.0, Some(900.0), 1.0);
         }
         assert!((target.step(50.0, Some(900.0), 1.0) - MIN_SHARE).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_device_that_carries_less_than_before_is_noticed_and_one_that_recovers_too() {
+        let mut target = LatencyTarget::new(200.0, 5.0);
+        let mut run = |knee: f64, seconds: f64| {
+            let mut noticed_s = None;
+            for step in 0..(seconds / 0.05) as u32 {
+                let total = target.threshold.min(9.0);
+                let latency = 100.0 * (total - knee).max(0.0).exp2();
+                target.step(50.0, Some(latency), total);
+                if target.is_derated() {
+                    noticed_s.get_or_insert(f64::from(step) * 0.05);
+                }
+            }
+            (noticed_s, target.is_derated(), target.threshold)
+        };
+        assert_eq!(run(4.1, 20.0).0, None);
+        let (noticed_s, is_derated, threshold) = run(3.0, 20.0);
+        assert!(noticed_s.is_some_and(|after| after < 3.0), "{noticed_s:?}");
+        assert!(is_derated && (threshold - 4.0).abs() < 0.1, "{threshold}");
+        let (_, is_derated, threshold) = run(4.5, 20.0);
+        assert!(!is_derated && threshold == 5.0, "{threshold}");
+    }
+
+    #[test]
+    fn users_that_overload_the_device_are_no_derating() {
+        let mut target = LatencyTarget::new(200.0, 5.0);
+        for _ in 0..20 {
+            target.step(50.0, Some(900.0), 8.0);
+        }
+        assert!(!target.is_derated());
     }
 
     #[test]

@@ -13,6 +13,7 @@
 pub(crate) mod balance;
 pub(crate) mod controller;
 mod demand;
+mod dither;
 pub mod fair;
 pub(crate) mod latency;
 pub(crate) mod total;
@@ -41,6 +42,8 @@ pub struct Load {
     pub weight: f64,
     /// Latency-critical: never slowed, and served before others.
     pub protected: bool,
+    /// The relative error of its bytes per CPU second, where they are learned; 0: it is measured.
+    pub rate_error: f64,
 }
 
 impl Load {
@@ -54,6 +57,7 @@ impl Load {
             held_back: false,
             weight: 1.0,
             protected: false,
+            rate_error: 0.0,
         }
     }
 }

@@ -19,12 +19,20 @@ const BINDING_THRESHOLD: f64 = 0.98;
 /// period waited for the next one, but there was enough.
 const IDLE_THRESHOLD: f64 = 0.5;
 
+/// A change of demand is measured as the mean of an interval and answered by limits that hold for
+/// the next one, so the answer is one and a half intervals late. At a phase lag of more than 60°
+/// following a periodic change adds to it instead of removing it: a cycle must take at least six
+/// such delays.
+const MIN_CYCLE_INTERVALS: f64 = 6.0 * 1.5;
+
 /// A user may save up its share of this much time.
 const MAX_CREDIT_MS: f64 = 200.0;
 /// A user owes its share of at most this much time: fairness is a matter of seconds.
 const MAX_DEBT_MS: f64 = 10_000.0;
 /// A limit stays for this many times the longest recent pause between two times that it bound.
 const HOLD_PAUSES: f64 = 2.0;
+/// Half-life of the average CPU time, longer than most periods.
+const USED_HALF_LIFE_MS: f64 = 150.0;
 /// The longest limit hold time.
 const MAX_HOLD_MS: f64 = 10_000.0;
 
@@ -38,6 +46,12 @@ pub(super) struct UserState {
     pub(super) demand: DemandPredictor,
     /// Whether its limit held it back in the last interval.
     pub(super) held: bool,
+    /// Time since its limit began to hold it back, and between the last two such times.
+    pub(super) cycle_ms: (f64, f64),
+    /// Its average bandwidth over the shortest cycle that is followed, in bytes a second.
+    pub(super) mean: Ewma,
+    /// Whether its demand changes faster than limits can follow.
+    pub(super) is_fast: bool,
     /// Time since it last needed a limit; infinite: never.
     pub(super) idle_ms: f64,
     /// What the last step expected it to move until this one, in bytes a second.
@@ -55,6 +69,26 @@ pub(super) struct UserState {
 }
 
 impl UserState {
+    /// A user that was first measured in an interval of this length.
+    pub(super) fn new(interval_ms: f64, rate_half_life_ms: f64, limit_hold_ms: f64) -> Self {
+        Self {
+            rate: Ewma::new(rate_half_life_ms),
+            used: Ewma::new(USED_HALF_LIFE_MS),
+            demand: DemandPredictor::new(),
+            held: false,
+            cycle_ms: (f64::INFINITY, f64::INFINITY),
+            mean: Ewma::new(MIN_CYCLE_INTERVALS * interval_ms),
+            is_fast: false,
+            idle_ms: f64::INFINITY,
+            expected: 0.0,
+            slowed: false,
+            credit: 0.0,
+            hold_ms: limit_hold_ms,
+            baseline_shortfall: 0.0,
+            new: true,
+        }
+    }
+
     /// Accounts for an interval in which it moved `bandwidth` and its share was `share`, both in
     /// bytes a second. `free`: it was not limited while other users were slowed.
     pub(super) fn account(&mut self, interval_ms: f64, share: f64, bandwidth: f64, free: bool) {
@@ -70,6 +104,13 @@ impl UserState {
 
     /// Ends an interval in which its limit bound, or did not; `base_ms` is the shortest hold time.
     pub(super) fn hold(&mut self, interval_ms: f64, held: bool, base_ms: f64) {
+        let (since_ms, last_ms) = &mut self.cycle_ms;
+        *since_ms += interval_ms;
+        if held && !self.held {
+            *last_ms = std::mem::take(since_ms);
+        }
+        let min_cycle_ms = MIN_CYCLE_INTERVALS * interval_ms;
+        self.is_fast = since_ms.max(*last_ms) < min_cycle_ms;
         self.held = held;
         if held {
             return self.return_to_limit(base_ms);

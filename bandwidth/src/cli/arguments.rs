@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::tasks::TaskSet;
-use crate::simulate::Policy;
+use crate::simulate::{Attribution, Policy};
 
 /// Keep a CXL device below the knee of its latency curve
 #[derive(Debug, Subcommand)]
@@ -227,6 +227,10 @@ pub struct SimulateArguments {
     #[arg(long, value_name = "NS", value_parser = positive, conflicts_with = "threshold")]
     pub latency: Option<f64>,
 
+    /// How the feedback policies attribute the traffic to tasks
+    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
+    pub attribution: AttributionName,
+
     /// The workload
     #[arg(long, value_name = "TASKS", default_value = "5xreader,39xcompute")]
     pub tasks: TaskSet,
@@ -287,6 +291,28 @@ impl From<PolicyName> for Policy {
             PolicyName::Fair => Self::Fair,
             PolicyName::FairSchedExt => Self::FairExt,
             PolicyName::FairSchedExtUse => Self::FairExtUse,
+        }
+    }
+}
+
+/// How traffic is attributed to tasks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum AttributionName {
+    /// Bytes per CPU second of each task are learned, as in the daemon without samples
+    #[default]
+    Learned,
+    /// CPU time alone
+    CpuTime,
+    /// Each task's traffic is known, as with a monitoring group for each
+    Exact,
+}
+
+impl From<AttributionName> for Attribution {
+    fn from(name: AttributionName) -> Self {
+        match name {
+            AttributionName::Learned => Self::Learned,
+            AttributionName::CpuTime => Self::CpuTime,
+            AttributionName::Exact => Self::Exact,
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::enforce::cgroup::{Hierarchy, Version, cpu_hierarchy};
 use crate::enforce::ext;
 use crate::line_samples::uncharged;
 use crate::perf::{numbers, usable};
+use crate::resctrl;
 
 /// What to do when cgroups with processes have no memory controller.
 const LACKS_MEMORY: &str = "write +memory into cgroup.subtree_control of the cgroups above; while one \
@@ -171,7 +172,8 @@ fn counter(config: &Config, one: &CounterConfig) -> Result<String, (String, &'st
         ),
         CounterConfig::Resctrl { .. } => (
             "resctrl".to_owned(),
-            "mount -t resctrl resctrl /sys/fs/resctrl; domains are folders below its mon_data",
+            "mount -t resctrl resctrl /sys/fs/resctrl; without `domains` it needs an AMD processor \
+             that counts slow memory apart (BMEC)",
         ),
         CounterConfig::Perf { pmus, .. } => (
             pmus.concat().join(", "),
@@ -221,7 +223,7 @@ fn samples(config: &Config) -> Result<String, (String, &'static str)> {
 
 /// Whether latency can be measured, where it determines the threshold.
 fn latency(config: &Config) -> Option<Check> {
-    config.max_latency_ns?;
+    config.max_latency_ns().ok()??;
     let todo = "it needs 8 MiB of each node, another 64 MiB left free, and Linux 5.14 or newer; without \
                 that, set threshold_gib_s or curve";
     let found = match Probe::room(&config.nodes) {
@@ -251,8 +253,8 @@ fn sched_ext() -> Result<String, (String, &'static str)> {
 /// Which kinds of counters this machine has, configured or not.
 fn sources() -> Vec<Check> {
     let text = "/sys/kernel/debug/cxl-counter-driver/counter-dump";
-    let resctrl = "/sys/fs/resctrl/info/L3_MON/mon_features";
-    let features = fs::read_to_string(resctrl).unwrap_or_default();
+    let features = "/sys/fs/resctrl/info/L3_MON/mon_features";
+    let features = fs::read_to_string(features).unwrap_or_default();
     let has = |ok: bool, found: &str, none: &str| match ok {
         true => Ok(found.to_owned()),
         false => Err((none.to_owned(), "")),
@@ -271,6 +273,10 @@ fn sources() -> Vec<Check> {
         Check::new(
             "resctrl",
             has(counts, "for all memory of a processor", none),
+        ),
+        Check::new(
+            "resctrl, of slow memory",
+            resctrl::describe(Path::new(resctrl::ROOT)).map_err(|why| (why, "")),
         ),
     ];
     let perf = usable::kinds().into_iter();
@@ -297,6 +303,12 @@ mod tests {
         assert_eq!(check(999, "threshold_gib_s = 1.0"), None);
         assert_eq!(check(0, "max_latency_ns = 600"), Some((true, true)));
         assert_eq!(check(999, "max_latency_ns = 600"), Some((false, true)));
+        let watched = "curve = \"linear-knee\"";
+        assert_eq!(
+            check(0, watched),
+            Some((true, false)),
+            "its latency is watched"
+        );
         let both = "max_latency_ns = 600\ncurve = \"linear-knee\"";
         assert_eq!(check(999, both), Some((false, false)));
     }

@@ -35,6 +35,9 @@ pub enum CliError {
     /// Memory of a node that is not available.
     #[error(transparent)]
     Memory(#[from] crate::probe::MemoryError),
+    /// Latency that cannot be measured.
+    #[error(transparent)]
+    Probe(#[from] crate::daemon::ProbeError),
     /// Cgroups that cannot be limited.
     #[error(transparent)]
     Enforce(#[from] EnforceError),

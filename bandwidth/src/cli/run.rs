@@ -286,6 +286,19 @@ impl Events {
                 "no-samples",
                 format!("{why}; CPU time and resident memory attribute the traffic"),
             ),
+            Notice::Derated(latency_ns, max_ns) => (
+                "derated",
+                format!(
+                    "an access takes {latency_ns:.0} ns at the configured threshold; {max_ns:.0} ns are \
+                     kept: the device carries less than when the threshold was chosen, and a lower \
+                     one is in force. `dormouse bandwidth probe` measures its curve anew"
+                ),
+            ),
+            Notice::Fits => (
+                "fits",
+                "the configured threshold is in force again: accesses are as fast as expected"
+                    .to_owned(),
+            ),
             Notice::Lifted => (
                 "lifted",
                 "all limits were lifted: traffic cannot be attributed without counters".to_owned(),

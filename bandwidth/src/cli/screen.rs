@@ -152,6 +152,9 @@ impl Screen {
         if let Some(ns) = status.latency_ns {
             line.push_span(format!(", an access takes {ns:.0} ns"));
         }
+        if status.derated {
+            line.push_span("   derated".yellow().bold());
+        }
         if !status.trusted {
             line.push_span("   counters at fault".red().bold());
         }

@@ -67,6 +67,8 @@ pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
         policy,
         threshold,
         max_latency_ns: arguments.latency,
+        derated: None,
+        attribution: arguments.attribution.into(),
         interval_ms: arguments.interval,
         seconds: f64::from(arguments.seconds),
         warm_up_seconds: 20.0,

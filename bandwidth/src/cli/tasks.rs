@@ -65,6 +65,7 @@ fn pulse_of(spec: &mut Spec) -> &mut Pulse {
     spec.pulse.get_or_insert(Pulse {
         period_ns: 2_000_000_000,
         on_ns: 1_000_000_000,
+        offset_ns: 0,
     })
 }
 
@@ -88,6 +89,7 @@ fn option(spec: &mut Spec, word: &str) -> Result<(), String> {
         ("protected", Work::Memory { .. }) => spec.protected = true,
         ("period", Work::Memory { .. }) => pulse_of(spec).period_ns = (positive()? * 1e9) as i64,
         ("on", Work::Memory { .. }) => pulse_of(spec).on_ns = (positive()? * 1e9) as i64,
+        ("offset", Work::Memory { .. }) => pulse_of(spec).offset_ns = (number()? * 1e9) as i64,
         ("from", _) => spec.from_ns = (number()? * 1e9) as i64,
         ("until", _) => spec.until_ns = (number()? * 1e9) as i64,
         _ => return Err(format!("it has no option {name:?}")),

@@ -70,12 +70,13 @@ fn is_running(ledger: &Path, pid: u32) -> bool {
 
 fn rendered(status: &Status) -> String {
     let mut text = format!(
-        "{:.2} of {:.2} GiB/s{}{}   {} passes of {:.0} µs, {} limits written\n\n",
+        "{:.2} of {:.2} GiB/s{}{}{}   {} passes of {:.0} µs, {} limits written\n\n",
         status.total_gib_s,
         status.threshold_gib_s,
         status
             .latency_ns
             .map_or(String::new(), |ns| format!(", an access takes {ns:.0} ns")),
+        if status.derated { ", derated" } else { "" },
         if status.trusted {
             ""
         } else {

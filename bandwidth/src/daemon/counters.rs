@@ -11,6 +11,8 @@ use crate::curve::GIB;
 use crate::estimate::{CounterSpec, Counts, GroupSample};
 use crate::perf::device::{NodeCounter, Wanted};
 use crate::perf::pmu::DEVICES;
+use crate::perf::presets::Cpu;
+use crate::resctrl::{self, SlowMemory};
 
 /// The configured counters as one.
 pub fn of(config: &Config, counter_spec: CounterSpec) -> Box<dyn Counter> {
@@ -36,7 +38,14 @@ pub fn one(config: &CounterConfig) -> Box<dyn Counter> {
             bytes_per_count: *bytes_per_count,
             bar: None,
         }),
-        CounterConfig::Resctrl { domains } => Box::new(Resctrl {
+        CounterConfig::Resctrl { domains, root } if domains.is_empty() => Box::new(Slow {
+            root: root.clone(),
+            slow: None,
+            counts: resctrl::counts::Counts::default(),
+            tried_ns: None,
+            why: None,
+        }),
+        CounterConfig::Resctrl { domains, .. } => Box::new(Resctrl {
             domains: domains.clone(),
         }),
         CounterConfig::Perf {
@@ -140,6 +149,48 @@ impl Counter for Resctrl {
     }
 }
 
+/// Reads of slow memory of the whole machine.
+struct Slow {
+    root: PathBuf,
+    /// Counts slow memory while it exists.
+    slow: Option<SlowMemory>,
+    counts: resctrl::counts::Counts,
+    tried_ns: Option<u64>,
+    why: Option<String>,
+}
+
+impl Slow {
+    fn bytes(&mut self, now_ns: u64) -> Result<u64, String> {
+        if self.slow.is_none() {
+            let waits = |since: u64| now_ns.saturating_sub(since) < RETRY_AFTER_NS;
+            if self.tried_ns.is_some_and(waits) {
+                return Err(self.why.take().unwrap_or_default());
+            }
+            self.tried_ns = Some(now_ns);
+            self.slow = Some(SlowMemory::count(&self.root)?);
+        }
+        let groups = resctrl::counts::control_groups(&self.root);
+        self.counts.read(&groups).map_err(|error| error.to_string())
+    }
+}
+
+impl Counter for Slow {
+    fn read(&mut self, Reading { now_ns, nodes, .. }: Reading) -> Vec<GroupSample> {
+        let bytes = self.bytes(now_ns);
+        self.why = bytes.as_ref().err().cloned();
+        let counts = bytes.ok().map(|read_bytes| Counts {
+            read_bytes,
+            write_bytes: 0,
+        });
+        let sample = |&group: &u32| GroupSample { group, counts };
+        nodes.iter().map(sample).collect()
+    }
+
+    fn why(&self) -> Option<String> {
+        self.why.clone()
+    }
+}
+
 /// Between two attempts to open a counter.
 const RETRY_AFTER_NS: u64 = 1_000_000_000;
 
@@ -169,7 +220,7 @@ impl PerfNode {
         let waits = |since: u64| now_ns.saturating_sub(since) < RETRY_AFTER_NS;
         if self.open.is_none() && !self.tried_ns.is_some_and(waits) {
             self.tried_ns = Some(now_ns);
-            match NodeCounter::open(Path::new(DEVICES), &self.wanted) {
+            match NodeCounter::open(Path::new(DEVICES), &self.wanted, &Cpu::here()) {
                 Ok(open) => self.open = Some(open),
                 Err(why) => self.why = Some(why),
             }
@@ -281,10 +332,44 @@ mod tests {
             fs::write(domain.join("mbm_total_bytes"), text).unwrap();
         }
         let domains = domains.to_vec();
-        let mut counter = one(&CounterConfig::Resctrl { domains });
+        let mut counter = one(&CounterConfig::Resctrl {
+            domains,
+            root: PathBuf::from("/nowhere"),
+        });
         let found: Vec<_> = counter.read(at(&[1, 2], &[]));
         assert_eq!(found[0].counts.map(|counts| counts.read_bytes), Some(4096));
         assert_eq!(found[1].counts, None);
+    }
+
+    #[test]
+    fn slow_memory_is_counted_on_all_sockets_and_in_all_control_groups() {
+        let machine = resctrl::tests_support::Machine::new(4, 16);
+        let batch = machine.control_group("batch");
+        machine.put(1, &batch);
+        let config = |root: &Path| CounterConfig::Resctrl {
+            domains: Vec::new(),
+            root: root.to_owned(),
+        };
+        let mut counter = one(&config(machine.root()));
+        let mut read = || {
+            let samples = counter.read(at(&[2], &[]));
+            samples[0].counts.map(|counts| counts.read_bytes)
+        };
+        assert_eq!(read(), Some(0));
+        for domain in 0..4 {
+            machine.move_bytes(1, domain, 64);
+            machine.move_bytes(2, domain, 6400);
+        }
+        assert_eq!(read(), Some(4 * 6464));
+        let mut missing = one(&config(Path::new("/nowhere")));
+        for now_ns in [0, 1, 2 * RETRY_AFTER_NS] {
+            let reading = Reading {
+                now_ns,
+                ..at(&[2], &[])
+            };
+            assert_eq!(missing.read(reading)[0].counts, None);
+            assert!(missing.why().unwrap().contains("resctrl"));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::config::Config;
+use super::config::{Config, ConfigError};
 use crate::allocate::latency::{LatencyTarget, PROBES};
 use crate::probe::{Chase, MemoryError, NodeMemory};
 
@@ -19,6 +19,17 @@ const CHASE_BYTES: usize = 8 << 20;
 struct LatencySamples {
     sum_ns: f64,
     count: u32,
+}
+
+/// Why latency cannot be measured.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// A node has too little free memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The curve cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 }
 
 /// A latency probe, and the threshold at which accesses take the configured time.
@@ -65,11 +76,11 @@ impl Probe {
         })
     }
 
-    /// The configured probe.
+    /// The configured probe: for the maximum latency, or for that of the curve's working point.
     ///
     /// # Errors
-    /// A node has too little free memory.
-    pub fn of(config: &Config, threshold: f64) -> Result<Option<Self>, MemoryError> {
+    /// A node has too little free memory, or the curve cannot be used.
+    pub fn of(config: &Config, threshold: f64) -> Result<Option<Self>, ProbeError> {
         let interval = Duration::from_millis(config.interval_ms);
         let start = |max_ns| {
             Self::start(
@@ -80,7 +91,8 @@ impl Probe {
                 threshold,
             )
         };
-        config.max_latency_ns.map(start).transpose()
+        let max_ns = config.max_latency_ns()?;
+        Ok(max_ns.map(start).transpose()?)
     }
 
     /// Whether these nodes have free memory for the probe.
@@ -101,6 +113,16 @@ impl Probe {
         let scans = scans.unwrap_or_default();
         let mean = (scans.count > 0).then(|| scans.sum_ns / f64::from(scans.count));
         self.target.step(interval_ms, mean, total)
+    }
+
+    /// The latency that is kept, in nanoseconds.
+    pub fn max_ns(&self) -> f64 {
+        self.target.max_ns()
+    }
+
+    /// Whether the device answers too slowly at the maximum threshold.
+    pub fn is_derated(&self) -> bool {
+        self.target.is_derated()
     }
 
     /// The recent average latency, in nanoseconds.

@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Daemon, Notice, Pass};
 use crate::allocate::Decision;
 use crate::enforce::ledger::Undone;
-use crate::enforce::quota::{
-    OPENING, Overrun, Quota, should_write, until_longer_ns, until_turn_ns,
-};
+use crate::enforce::quota::{OPENING, Overrun, Quota, should_write};
 
 impl Daemon {
     /// Restores a user's limit; returns whether that is complete.
@@ -78,10 +76,8 @@ impl Daemon {
                 }
                 continue;
             }
-            match limit
-                .cpu
-                .map(|cpu| (Quota::of(cpu), user.limit.map(Quota::of)))
-            {
+            let quota = |cpu| self.turns.quota(cpu);
+            match limit.cpu.map(|cpu| (quota(cpu), user.limit.map(quota))) {
                 Some((quota, None)) => first.push((at, quota)),
                 Some((quota, Some(old))) if quota.period_us > old.period_us => {
                     longer.push((at, old, quota));
@@ -99,7 +95,7 @@ impl Daemon {
     }
 
     /// Writes first limits at their user's turn, and limits with longer periods at the end of a
-    /// suitable period. Takes at most 20 ms.
+    /// suitable period. Takes at most 20 ms or ten ticks.
     fn limit_in_turn(
         &mut self,
         now_ns: u64,
@@ -112,11 +108,14 @@ impl Daemon {
         }
         let began = Instant::now();
         let id = |at: usize| self.users[at].id;
+        let take = self.turns;
         let turn = |&(at, quota): &(usize, Quota)| {
-            (until_turn_ns(now_ns, id(at), quota.period_us), at, quota)
+            let wait_ns = take.until_turn_ns(now_ns, id(at), quota.period_us);
+            (wait_ns, at, quota)
         };
         let later = |&(at, old, quota): &(usize, Quota, Quota)| {
-            (until_longer_ns(now_ns, id(at), old, quota), at, quota)
+            let wait_ns = take.until_longer_ns(now_ns, id(at), old, quota);
+            (wait_ns, at, quota)
         };
         let turns = first.iter().map(turn);
         let mut turns: Vec<_> = turns.chain(longer.iter().map(later)).collect();

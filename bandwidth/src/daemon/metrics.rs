@@ -44,6 +44,11 @@ impl Collector for Collected {
                 f64::from(u8::from(status.trusted)),
             ),
             (
+                "derated",
+                "1: the device answers too slowly at the configured threshold; a lower one is in force.",
+                f64::from(u8::from(status.derated)),
+            ),
+            (
                 "pass_seconds",
                 "Moving average of the time of a pass.",
                 status.pass_us / 1e6,
@@ -56,6 +61,11 @@ impl Collector for Collected {
             let latency = ConstGauge::new(ns / 1e9);
             let help = "Moving average of the device's access latency.";
             one(&mut encoder, "access_seconds", help, &latency)?;
+        }
+        if let Some(ns) = status.max_latency_ns {
+            let latency = ConstGauge::new(ns / 1e9);
+            let help = "The access latency that is kept.";
+            one(&mut encoder, "max_access_seconds", help, &latency)?;
         }
         let counters = [
             ("passes", "Passes of the daemon.", status.passes),

@@ -33,12 +33,12 @@ use crate::enforce::cgroup::{Cgroup, Hierarchy};
 use crate::enforce::ext::Ext;
 use crate::enforce::ledger::{Ledger, Undone, Wait};
 use crate::enforce::meter::{accounting_root, max_open};
-use crate::enforce::quota::Overrun;
+use crate::enforce::quota::{Overrun, Turns};
 use crate::estimate::{CounterSpec, Estimate, Estimator, Fault, Settings as EstimateSettings};
 use crate::samples::Samples;
 use config::{Config, Enforcement};
 use counter::Counter;
-pub use latency::Probe;
+pub use latency::{Probe, ProbeError};
 pub use notice::Notice;
 use residence::{Found, Resident, is_below};
 use scan::ScanState;
@@ -99,6 +99,8 @@ pub struct Daemon {
     /// The sched_ext scheduler while the kernel uses it; quotas otherwise.
     ext: Option<Ext>,
     users: Vec<User>,
+    /// How users with quotas take turns.
+    turns: Turns,
     /// The cpuacct hierarchy of cgroup version 1, if it is separate.
     accounting: Option<PathBuf>,
     /// The number of users whose files stay open.
@@ -157,11 +159,15 @@ impl Daemon {
             sampled: vec![false; config.nodes.len()],
             notices,
             estimator,
-            controller: Controller::new(Settings::new(threshold)),
+            controller: Controller::new(Settings {
+                dithers: ext.is_some() || !Turns::here().are_coarse(),
+                ..Settings::new(threshold)
+            }),
             probe: None,
             ledger,
             ext,
             users: Vec::new(),
+            turns: Turns::here(),
             accounting: accounting_root(),
             max_open: max_open(),
             scan_state: ScanState::default(),
@@ -185,6 +191,18 @@ impl Daemon {
     /// The access latency, in nanoseconds, where it is measured.
     pub fn latency_ns(&self) -> Option<f64> {
         self.probe.as_ref().and_then(Probe::latency_ns)
+    }
+
+    /// The latency that is kept, in nanoseconds, where it is measured.
+    pub fn max_latency_ns(&self) -> Option<f64> {
+        self.probe.as_ref().map(Probe::max_ns)
+    }
+
+    /// Whether the device answers too slowly at the configured threshold, so that a lower one is in
+    /// force.
+    pub fn is_derated(&self) -> bool {
+        let derated = self.probe.as_ref().is_some_and(Probe::is_derated);
+        derated && self.config.has_threshold()
     }
 
     /// In bytes a second.
@@ -256,6 +274,7 @@ impl Daemon {
             bandwidth: 0.0,
             charged_bytes: 0.0,
             cpu: 0.0,
+            rate_error: 0.0,
             limit: None,
             overrun: Overrun::default(),
             usage: None,
@@ -302,8 +321,16 @@ impl Daemon {
         }
         self.faulty_since = None;
         if let Some(probe) = &mut self.probe {
+            let was = probe.is_derated();
             let threshold = probe.threshold(interval_ms, pass.total);
             self.controller.set_threshold(threshold);
+            let is = probe.is_derated() && self.config.has_threshold();
+            if is && !was {
+                let (latency_ns, max_ns) = (probe.latency_ns().unwrap_or(0.0), probe.max_ns());
+                pass.notices.push(Notice::Derated(latency_ns, max_ns));
+            } else if was && !probe.is_derated() && self.config.has_threshold() {
+                pass.notices.push(Notice::Fits);
+            }
         }
         let (indices, decision) = self.decide(interval_ms, &estimate);
         pass.level = decision.level;

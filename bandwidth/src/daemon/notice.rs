@@ -20,6 +20,11 @@ pub enum Notice {
     Sampled(String),
     /// The configured samples are not available.
     NoSamples(String),
+    /// At the configured threshold an access takes this many nanoseconds instead of at most that
+    /// many: the device carries less than when the threshold was chosen. The threshold follows.
+    Derated(f64, f64),
+    /// The configured threshold is in force again.
+    Fits,
     /// All limits were lifted, because a counter was at fault for too long.
     Lifted,
     /// Another program changed a limit; its value is restored at the end.

@@ -1,12 +1,16 @@
 //! Samples in the daemon: attribution by samples, and users that are known from samples only.
 
-use super::config::{Config, RING_OFFSET};
+use std::path::Path;
+
+use super::config::{Config, RING_OFFSET, SamplesKind};
 use super::residence::Resident;
 use super::{Daemon, Notice, User};
 use crate::enforce::cgroup::Hierarchy;
 use crate::estimate::{Activity, TaskId, TaskSample};
 use crate::line_samples::{self, LineSampler};
 use crate::perf::sampler::{Sampler, Wanted};
+use crate::resctrl;
+use crate::resctrl::groups::Groups;
 use crate::samples::shares::Run;
 use crate::samples::{Samples, UserRef};
 
@@ -22,6 +26,11 @@ pub fn sampler(config: &Config, hierarchy: &Hierarchy) -> Result<Option<Box<dyn 
     let Some(samples) = &config.samples else {
         return Ok(None);
     };
+    if samples.kind == Some(SamplesKind::Resctrl) {
+        let root = samples.path.as_deref().unwrap_or(Path::new(resctrl::ROOT));
+        let groups = Groups::open(root, config.nodes.len(), Box::new(resctrl::Linux))?;
+        return Ok(Some(Box::new(groups)));
+    }
     if let Some(device) = device(config, hierarchy) {
         return device.map(|device| Some(Box::new(device) as Box<dyn Samples>));
     }
@@ -38,6 +47,9 @@ pub fn sampler(config: &Config, hierarchy: &Hierarchy) -> Result<Option<Box<dyn 
 /// The samples of the device itself, if they are configured.
 pub fn device(config: &Config, hierarchy: &Hierarchy) -> Option<Result<LineSampler, String>> {
     let samples = config.samples.as_ref()?;
+    if samples.kind != Some(SamplesKind::Device) {
+        return None;
+    }
     let wanted = line_samples::Wanted {
         path: samples.path.as_deref()?,
         offset: samples.offset.unwrap_or(RING_OFFSET),

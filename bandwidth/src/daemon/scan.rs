@@ -11,7 +11,7 @@ use super::user::IdleState;
 use super::{Daemon, Notice, User, sampling};
 use crate::allocate::Load;
 use crate::enforce::meter::{Meter, Total};
-use crate::enforce::quota::Quota;
+use crate::enforce::quota::Turns;
 use crate::estimate::{Activity, Estimate, GroupSample, TaskEstimate, TaskId, TaskSample};
 
 /// The number of all idle users together; users' numbers begin at 1.
@@ -161,7 +161,8 @@ impl Daemon {
         let before = user.usage.replace(usage).unwrap_or(usage);
         let since_ns = now_ns.saturating_sub(std::mem::replace(&mut user.scanned_ns, now_ns));
         let ran_ns = usage.cpu_ns.saturating_sub(before.cpu_ns);
-        user.held_back = user.is_held(now_ns, usage.nr_throttled > before.nr_throttled);
+        let more = usage.nr_throttled > before.nr_throttled;
+        user.held_back = user.is_held(now_ns, more, self.turns);
         user.passes_held_back += u64::from(user.held_back);
         let moved_ns = &mut self.scan_state.moved_ns[at];
         *moved_ns = ran_ns;
@@ -313,6 +314,8 @@ impl Daemon {
             each = others;
             user.bandwidth = mine.iter().map(|found| found.bandwidth).sum();
             user.charged_bytes += mine.iter().map(|found| found.bytes).sum::<f64>();
+            let errors = mine.iter().map(|found| found.rate_error);
+            user.rate_error = errors.fold(0.0, f64::max);
             let begun = user.begun_cpu.take();
             if let Some(found) = mine.first() {
                 // A user that became active is new to the estimator, which has no CPU time of it
@@ -344,6 +347,7 @@ impl Daemon {
                 held_back: user.held_back,
                 weight: user.weight,
                 protected: user.protected,
+                rate_error: user.rate_error,
                 ..Load::new(user.id, user.bandwidth, user.cpu)
             }
         };
@@ -362,10 +366,12 @@ impl Daemon {
 impl User {
     /// Whether its limit holds it back, given whether the kernel counted more throttling in this
     /// scan.
-    fn is_held(&mut self, now_ns: u64, more: bool) -> bool {
+    fn is_held(&mut self, now_ns: u64, more: bool, turns: Turns) -> bool {
         // The kernel counts once a period, and the periods of low limits are longer than an
         // interval.
-        let period_ns = self.limit.map_or(0, |cpu| Quota::of(cpu).period_us * 1000);
+        let period_ns = self
+            .limit
+            .map_or(0, |cpu| turns.quota(cpu).period_us * 1000);
         if more {
             self.held_ns = Some(now_ns);
         }

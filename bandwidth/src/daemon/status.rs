@@ -75,6 +75,13 @@ pub struct Status {
     /// Of an access, where it is measured.
     #[serde(default)]
     pub latency_ns: Option<f64>,
+    /// The latency that is kept, where it is measured.
+    #[serde(default)]
+    pub max_latency_ns: Option<f64>,
+    /// Whether the device answers too slowly at the configured threshold, so that a lower one is in
+    /// force.
+    #[serde(default)]
+    pub derated: bool,
     /// Whether the device's counters are valid.
     pub trusted: bool,
     /// Number of passes.
@@ -111,6 +118,8 @@ impl Status {
             threshold_gib_s: daemon.threshold() / GIB,
             total_gib_s: pass.total / GIB,
             latency_ns: daemon.latency_ns(),
+            max_latency_ns: daemon.max_latency_ns(),
+            derated: daemon.is_derated(),
             trusted: pass.trusted,
             passes: passes.passes,
             pass_us: passes.pass_us,

@@ -34,6 +34,8 @@ pub struct User {
     pub charged_bytes: f64,
     /// In CPUs.
     pub cpu: f64,
+    /// The relative error of its bytes per CPU second, where they are learned.
+    pub(super) rate_error: f64,
     /// In force, in CPUs.
     pub limit: Option<f64>,
     pub(super) overrun: Overrun,

@@ -26,6 +26,9 @@ pub use types::{
     Activity, Estimate, GroupEstimate, GroupSample, Settings, TaskEstimate, TaskId, TaskSample,
 };
 
+/// The default half-life of the data from which bytes per CPU second are learned.
+pub const LEARN_HALF_LIFE_MS: f64 = 4000.0;
+
 #[derive(Clone, Debug)]
 struct Group {
     follower: Follower,
@@ -287,7 +290,18 @@ impl Estimator {
             bandwidth: value(|task| &task.bandwidth),
             bytes: task.map_or(0.0, |task| task.bytes),
             cpu: value(|task| &task.cpu),
+            rate_error: self.rate_error(sample),
         }
+    }
+
+    /// Only where bytes per CPU second are learned.
+    fn rate_error(&self, sample: &TaskSample) -> f64 {
+        let is_weight = matches!(sample.activity, Activity::Weight(_));
+        let learns = is_weight && self.settings.learn_half_life_ms > 0.0;
+        let group = learns.then(|| self.groups.get(&sample.group)).flatten();
+        group
+            .and_then(|group| group.intensity.error(sample.id))
+            .unwrap_or(0.0)
     }
 
     fn as_it_was(&self, groups: &[GroupSample], tasks: &[TaskSample]) -> Estimate {

@@ -84,6 +84,8 @@ pub struct TaskEstimate {
     pub bytes: f64,
     /// In CPUs.
     pub cpu: f64,
+    /// The relative error of its bytes per CPU second, where they are learned; 0 elsewhere.
+    pub rate_error: f64,
 }
 
 /// The traffic of one group.

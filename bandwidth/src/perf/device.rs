@@ -1,12 +1,13 @@
 //! Counts of PMUs that see a device's whole traffic, as bytes of its node.
 
+use std::fs;
 use std::io;
 use std::path::Path;
 
 use perf_event::Counter;
 
 use super::pmu::Pmu;
-use super::presets::default_events;
+use super::presets::{Cpu, default_events};
 use super::ring::{builder, cpus};
 use crate::estimate::Counts;
 
@@ -45,22 +46,20 @@ impl NodeCounter {
     ///
     /// # Errors
     /// A PMU or an event does not exist, or the kernel refuses it; a message.
-    pub fn open(devices: &Path, wanted: &Wanted) -> Result<Self, String> {
+    pub fn open(devices: &Path, wanted: &Wanted, cpu: &Cpu) -> Result<Self, String> {
         let mut node = Self {
             reads: Vec::new(),
             writes: Vec::new(),
             read_bytes: 0.0,
             write_bytes: 0.0,
         };
-        for name in &wanted.pmus {
+        for name in &named(devices, &wanted.pmus)? {
             let pmu = Pmu::open(devices, name).map_err(|error| error.to_string())?;
-            let (reads, writes) = match default_events(&pmu) {
-                _ if !wanted.reads.is_empty() => (wanted.reads.clone(), wanted.writes.clone()),
-                Some(default_events) => (default_events.reads, default_events.writes),
-                None => {
-                    return Err(format!(
-                        "{name} has no event that is known to count reads: name some in `reads`"
-                    ));
+            let (reads, writes) = match wanted.reads.is_empty() {
+                false => (wanted.reads.clone(), wanted.writes.clone()),
+                true => {
+                    let events = default_events(&pmu, cpu)?;
+                    (events.reads, events.writes)
                 }
             };
             for event in &reads {
@@ -69,6 +68,12 @@ impl NodeCounter {
             for event in &writes {
                 open(&pmu, name, event, wanted, &mut node.writes)?;
             }
+        }
+        if node.reads.is_empty() {
+            let all = wanted.pmus.join(", ");
+            return Err(format!(
+                "{all}: none counts reads (uncore_cxlcm does, uncore_cxldp counts writes)"
+            ));
         }
         Ok(node)
     }
@@ -85,6 +90,27 @@ impl NodeCounter {
             write_bytes: self.write_bytes as u64,
         })
     }
+}
+
+/// The PMUs of these names; one that ends in `*` stands for all that begin with it, such as the
+/// ports of all sockets.
+fn named(devices: &Path, names: &[String]) -> Result<Vec<String>, String> {
+    let mut all = Vec::new();
+    for name in names {
+        let Some(prefix) = name.strip_suffix('*') else {
+            all.push(name.clone());
+            continue;
+        };
+        let entries = fs::read_dir(devices).into_iter().flatten().flatten();
+        let found = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut found: Vec<String> = found.filter(|name| name.starts_with(prefix)).collect();
+        if found.is_empty() {
+            return Err(format!("this machine has no PMU {name:?}"));
+        }
+        found.sort();
+        all.extend(found);
+    }
+    Ok(all)
 }
 
 fn open(
@@ -172,7 +198,7 @@ mod tests {
             bytes_per_count: 4096.0,
             cpus: Vec::new(),
         };
-        let mut node = match NodeCounter::open(Path::new(DEVICES), &wanted) {
+        let mut node = match NodeCounter::open(Path::new(DEVICES), &wanted, &Cpu::here()) {
             Ok(node) => node,
             Err(why) => {
                 eprintln!("left out: {why}");
@@ -196,7 +222,8 @@ mod tests {
             bytes_per_count: 64.0,
             cpus: Vec::new(),
         };
-        let open = |wanted: &Wanted| NodeCounter::open(Path::new(DEVICES), wanted).err();
+        let open =
+            |wanted: &Wanted| NodeCounter::open(Path::new(DEVICES), wanted, &Cpu::here()).err();
         assert!(open(&wanted).unwrap().contains("cxl_pmu_mem77.0"));
         wanted.pmus = vec!["software".to_owned()];
         assert!(open(&wanted).unwrap().contains("name some"));

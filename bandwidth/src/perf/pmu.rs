@@ -110,6 +110,11 @@ impl Pmu {
         })
     }
 
+    /// Its name in sysfs.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether there is such an event or format.
     pub fn has(&self, name: &str) -> bool {
         self.fields.contains_key(name) || self.folder.join("events").join(name).is_file()

@@ -1,7 +1,8 @@
 //! Presets: the default events that count a device's traffic, and those that sample its accesses.
 //!
 //! Sources: drivers/perf/cxl_pmu.c and Documentation/admin-guide/perf/cxl.rst of Linux (names of
-//! CXL events; data is 64 bytes a message: CXL 3.1, tables 3-35 to 3-50); the scales of uncore
+//! CXL events; data is 64 bytes a message: CXL 3.1, tables 3-35 to 3-50); tools/perf/pmu-events/
+//! arch/x86/{sapphirerapids,graniterapids,sierraforest}/uncore-cxl.json; the scales of uncore
 //! events in sysfs; perf-mem(1) and arch/x86/events/intel/ds.c (mem-loads, mem-loads-aux);
 //! perf-amd-ibs(1); tools/perf/pmu-events/arch/x86/amdzen4 (fills from extension memory).
 
@@ -16,35 +17,114 @@ pub struct DefaultEvents {
     pub writes: Vec<String>,
 }
 
-/// Names of events in order of preference. A CXL device counts data that it sends (`s2m_drs`: one
-/// message for each line), read requests, or bursts of its DRAM.
-const READS: [&[&str]; 6] = [
+/// Names of events of CXL devices in order of preference. A device counts data that it sends
+/// (`s2m_drs`: one message for each line), read requests, or bursts of its DRAM.
+const READS: [&[&str]; 4] = [
     &["s2m_drs_memdata"],
     &["m2s_req_memrd", "m2s_req_memrddata"],
     &["m2s_req_memrd"],
     &["ddr_casrd"],
-    &["cas_count_read"],
-    &["data_reads"],
 ];
-const WRITES: [&[&str]; 5] = [
+const WRITES: [&[&str]; 3] = [
     &["m2s_rwd_memwr", "m2s_rwd_memwrptl"],
     &["m2s_rwd_memwr"],
     &["ddr_caswr"],
-    &["cas_count_write"],
-    &["data_writes"],
+];
+/// What memory controllers have: DRAM of the processor, which is no CXL memory.
+const DRAM: [&str; 2] = ["cas_count_read", "data_reads"];
+
+/// Intel processors with PMUs of their CXL ports: family 6, these models (tools/perf/pmu-events/
+/// arch/x86/mapfile.csv: Sapphire Rapids, Emerald Rapids, Granite Rapids, Sierra Forest).
+const CXL_PORT_MODELS: [u32; 5] = [0x8f, 0xcf, 0xad, 0xae, 0xaf];
+/// Lines received from CXL memory, and lines sent to it (uncore-cxl.json of these models:
+/// `UNC_CXLCM_RxC_PACK_BUF_INSERTS.MEM_DATA`, `UNC_CXLDP_TxC_AGF_INSERTS.M2S_DATA`). Linux names
+/// the PMUs from 6.11 on (arch/x86/events/intel/uncore_snbep.c).
+const CXL_PORTS: [(&str, &str); 2] = [
+    ("uncore_cxlcm", "event=0x41,umask=0x10"),
+    ("uncore_cxldp", "event=0x02,umask=0x20"),
 ];
 
-/// The default events of a PMU; `None` if it has no known event that counts reads.
-pub fn default_events(pmu: &Pmu) -> Option<DefaultEvents> {
+/// A processor's vendor, family and model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cpu {
+    pub vendor: String,
+    pub family: u32,
+    pub model: u32,
+}
+
+impl Cpu {
+    /// From the text of /proc/cpuinfo.
+    pub fn parse(text: &str) -> Self {
+        let value = |name: &str| {
+            let lines = text.lines().filter_map(|line| line.split_once(':'));
+            let mut named = lines.filter(|(key, _)| key.trim() == name);
+            named.next().map(|(_, value)| value.trim().to_owned())
+        };
+        let number = |name| value(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+        Self {
+            vendor: value("vendor_id").unwrap_or_default(),
+            family: number("cpu family"),
+            model: number("model"),
+        }
+    }
+
+    /// This machine's.
+    pub fn here() -> Self {
+        Self::parse(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+    }
+
+    fn has_cxl_ports(&self) -> bool {
+        self.vendor == "GenuineIntel" && self.family == 6 && CXL_PORT_MODELS.contains(&self.model)
+    }
+}
+
+/// The default events of a PMU that count a CXL device's traffic.
+///
+/// # Errors
+/// None are known, or the PMU counts something else, as a message.
+pub fn default_events(pmu: &Pmu, cpu: &Cpu) -> Result<DefaultEvents, String> {
+    let name = pmu.name();
+    if let Some((prefix, event)) = CXL_PORTS
+        .iter()
+        .find(|(prefix, _)| name.starts_with(prefix))
+    {
+        if !cpu.has_cxl_ports() {
+            return Err(format!(
+                "{name}: its events are not known on this processor ({} family {} model {:#x}): \
+                 name some in `reads`",
+                cpu.vendor, cpu.family, cpu.model
+            ));
+        }
+        let events = vec![(*event).to_owned()];
+        return Ok(match *prefix == CXL_PORTS[0].0 {
+            true => DefaultEvents {
+                reads: events,
+                writes: Vec::new(),
+            },
+            false => DefaultEvents {
+                reads: Vec::new(),
+                writes: events,
+            },
+        });
+    }
     let first = |choices: &[&[&str]]| {
         let has = |names: &&&[&str]| names.iter().all(|name| pmu.has(name));
         let names = choices.iter().find(has)?;
         Some(names.iter().map(|name| (*name).to_owned()).collect())
     };
-    Some(DefaultEvents {
-        reads: first(&READS)?,
-        writes: first(&WRITES).unwrap_or_default(),
-    })
+    match first(&READS) {
+        Some(reads) => Ok(DefaultEvents {
+            reads,
+            writes: first(&WRITES).unwrap_or_default(),
+        }),
+        None if DRAM.iter().any(|event| pmu.has(event)) => Err(format!(
+            "{name} counts the traffic of DRAM and not of a CXL device: name events in `reads` if \
+             that is wanted"
+        )),
+        None => Err(format!(
+            "{name} has no event that is known to count reads: name some in `reads`"
+        )),
+    }
 }
 
 /// The operation of a sampled event.

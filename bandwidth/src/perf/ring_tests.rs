@@ -162,8 +162,6 @@ fn cache_hits_are_no_traffic_and_memory_accesses_are() {
     let by = |source, place| said(&sample(7, source, 0x1234_5000), Op::Load, place);
     let l3 = LOAD | level(hit | sys::PERF_MEM_LVL_L3) | number(sys::PERF_MEM_LVLNUM_L3);
     assert_eq!(by(l3, Place::Address), Some(Decoded::Elsewhere));
-    let lfb = LOAD | number(sys::PERF_MEM_LVLNUM_LFB);
-    assert_eq!(by(lfb, Place::Address), Some(Decoded::Elsewhere));
     let remote = LOAD | level(hit | sys::PERF_MEM_LVL_REM_RAM1) | number(sys::PERF_MEM_LVLNUM_RAM);
     assert_eq!(by(remote, Place::Address), access(Op::Load));
     assert_eq!(by(remote, Place::Source), Some(Decoded::Elsewhere));
@@ -175,6 +173,30 @@ fn cache_hits_are_no_traffic_and_memory_accesses_are() {
     let cached = STORE | level(hit | sys::PERF_MEM_LVL_L1) | number(sys::PERF_MEM_LVLNUM_L1);
     assert_eq!(by(cached, Place::Address), Some(Decoded::Elsewhere));
     assert_eq!(by(l3, Place::Event), access(Op::Load));
+}
+
+#[test]
+fn a_line_that_was_on_its_way_is_charged_once() {
+    let (hit, lfb) = (sys::PERF_MEM_LVL_HIT, sys::PERF_MEM_LVL_LFB);
+    // In both notations of the kernel.
+    for source in [
+        LOAD | number(sys::PERF_MEM_LVLNUM_LFB),
+        LOAD | level(hit | lfb),
+    ] {
+        let charged = |address: u64| {
+            let said = said(&sample(7, source, address), Op::Load, Place::Address);
+            matches!(said, Some(Decoded::Access(_)))
+        };
+        // The loads of a stream from one line: the first word's stands for the line.
+        let line = 0x1234_5000..0x1234_5040u64;
+        let words: Vec<u64> = line
+            .step_by(8)
+            .filter(|&address| charged(address))
+            .collect();
+        assert_eq!(words, [0x1234_5000]);
+        let unknown = said(&sample(7, source, 0), Op::Load, Place::Address);
+        assert_eq!(unknown, Some(Decoded::Elsewhere));
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::pmu::{DEVICES, Pmu};
-use super::presets::{SampleKind, default_events};
+use super::presets::{Cpu, SampleKind, default_events};
 use super::ring::Rings;
 
 /// One kind.
@@ -16,12 +16,12 @@ pub struct Usable {
     pub found: Result<String, String>,
 }
 
-/// PMUs of this machine whose default events count the traffic of a device or a memory controller.
-pub fn device_pmus(devices: &Path) -> Vec<String> {
+/// PMUs of this machine whose default events count the traffic of CXL devices.
+pub fn device_pmus(devices: &Path, cpu: &Cpu) -> Vec<String> {
     let names = fs::read_dir(devices).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     let counts =
-        |name: &String| Pmu::open(devices, name).is_ok_and(|pmu| default_events(&pmu).is_some());
+        |name: &String| Pmu::open(devices, name).is_ok_and(|pmu| default_events(&pmu, cpu).is_ok());
     let mut names: Vec<String> = names.filter(counts).collect();
     names.sort();
     names
@@ -30,8 +30,8 @@ pub fn device_pmus(devices: &Path) -> Vec<String> {
 /// All kinds that use perf.
 pub fn kinds() -> Vec<Usable> {
     let devices = Path::new(DEVICES);
-    let pmus = device_pmus(devices);
-    let (cxl, other): (Vec<String>, Vec<String>) = pmus
+    let pmus = device_pmus(devices, &Cpu::here());
+    let (cxl, ports): (Vec<String>, Vec<String>) = pmus
         .into_iter()
         .partition(|name| name.starts_with("cxl_pmu"));
     let found = |names: Vec<String>, none: &str| match names.is_empty() {
@@ -45,8 +45,12 @@ pub fn kinds() -> Vec<Usable> {
             found: found(cxl, none),
         },
         Usable {
-            kind: "perf, of memory controllers".to_owned(),
-            found: found(other, "no PMU here counts a memory controller's traffic"),
+            kind: "perf, of CXL ports".to_owned(),
+            found: found(
+                ports,
+                "no PMU here counts the traffic of a processor's CXL ports (Intel from Sapphire \
+                 Rapids on, Linux 6.11)",
+            ),
         },
     ];
     kinds.extend(SampleKind::ALL.map(|kind| Usable {
@@ -116,6 +120,8 @@ mod tests {
             ("cxl_pmu_mem0.0", "s2m_drs_memdata"),
             ("cxl_pmu_mem1.0", "ddr_act"),
             ("uncore_imc_3", "cas_count_read"),
+            ("uncore_cxlcm_0", "none"),
+            ("uncore_cxldp_1", "none"),
             ("cpu", "cycles"),
         ];
         for (name, event) in pmus {
@@ -124,8 +130,15 @@ mod tests {
             fs::write(root.path().join(name).join("type"), "9").unwrap();
             fs::write(folder.join(event), "config=1").unwrap();
         }
-        let expected = ["cxl_pmu_mem0.0", "uncore_imc_3"];
-        assert_eq!(device_pmus(root.path()), expected);
-        assert!(device_pmus(Path::new("/nowhere")).is_empty());
+        let cpu = |model| Cpu {
+            vendor: "GenuineIntel".to_owned(),
+            family: 6,
+            model,
+        };
+        // A memory controller counts DRAM.
+        let expected = ["cxl_pmu_mem0.0", "uncore_cxlcm_0", "uncore_cxldp_1"];
+        assert_eq!(device_pmus(root.path(), &cpu(0x8f)), expected);
+        assert_eq!(device_pmus(root.path(), &cpu(0x6a)), ["cxl_pmu_mem0.0"]);
+        assert!(device_pmus(Path::new("/nowhere"), &cpu(0x8f)).is_empty());
     }
 }

@@ -1,14 +1,15 @@
 //! The control loop of a policy: scans, decisions, and limits that are written after a delay.
 
 use super::budget::Budget;
+use super::engine::Attribution;
 use super::policy::Policy;
 use super::task::Task;
 use crate::allocate::latency::{LatencyTarget, PROBES};
 use crate::allocate::{Controller, Limit, Load, Settings, balance, total};
 use crate::enforce::{ext, quota};
 use crate::estimate::{
-    Activity, CounterSpec, Counts, Estimator, GroupSample, Settings as EstimateSettings, TaskId,
-    TaskSample,
+    Activity, CounterSpec, Counts, Estimator, GroupSample, LEARN_HALF_LIFE_MS,
+    Settings as EstimateSettings, TaskId, TaskSample,
 };
 use crate::random::Random;
 use crate::simulate::quota::Quota;
@@ -30,6 +31,7 @@ const FIO: Load = Load {
     held_back: false,
     weight: 1.0,
     protected: false,
+    rate_error: 0.0,
 };
 /// The longest delay of the first period of an opened limit.
 const OPENING_NS: f64 = quota::OPENING.period_us as f64 * 1000.0;
@@ -40,6 +42,7 @@ pub struct Control {
     threshold: f64,
     interval_ns: i64,
     delay_ns: i64,
+    attribution: Attribution,
     next_ns: i64,
     apply: Option<(i64, Vec<Limit>)>,
     /// Limits that wait for their turn: time, task, quota.
@@ -49,8 +52,10 @@ pub struct Control {
     estimator: Estimator,
     controller: Controller,
     latency: Option<LatencyTarget>,
+    derated_ns: Option<i64>,
     probe: Probe,
     random: Random,
+    turns: quota::Turns,
     pub writes: u64,
 }
 
@@ -92,7 +97,9 @@ impl Control {
         policy: Policy,
         threshold: f64,
         max_latency_ns: Option<f64>,
+        attribution: Attribution,
         interval_ns: i64,
+        tick_ns: i64,
         tasks: usize,
         seed: u64,
     ) -> Self {
@@ -111,14 +118,29 @@ impl Control {
                 half_life_ms: 10.0,
                 counter_spec: CounterSpec::simulated(),
                 write_allocate: true,
-                learn_half_life_ms: 0.0,
+                learn_half_life_ms: match attribution {
+                    Attribution::Learned => LEARN_HALF_LIFE_MS,
+                    Attribution::CpuTime | Attribution::Exact => 0.0,
+                },
             }),
-            controller: Controller::new(Settings::new(threshold)),
+            attribution,
+            controller: Controller::new(Settings {
+                dithers: policy.uses_budgets()
+                    || !quota::Turns::of_tick(tick_ns as u64).are_coarse(),
+                ..Settings::new(threshold)
+            }),
             latency: max_latency_ns.map(|most| LatencyTarget::new(most, threshold)),
+            derated_ns: None,
             probe: Probe::default(),
             random: Random::new(seed ^ 0x5eed),
+            turns: quota::Turns::of_tick(tick_ns as u64),
             writes: 0,
         }
+    }
+
+    /// When the device was first found derated, in seconds.
+    pub fn derated_s(&self) -> Option<f64> {
+        self.derated_ns.map(|ns| ns as f64 / 1e9)
     }
 
     /// Performs everything that is due at `now_ns`; an access takes `latency_ns` now.
@@ -188,6 +210,9 @@ impl Control {
                     let total = crate::allocate::total_of(&loads);
                     let threshold = latency.step(interval_ms, self.probe.take(), total);
                     self.controller.set_threshold(threshold);
+                    if latency.is_derated() {
+                        self.derated_ns.get_or_insert(now_ns);
+                    }
                 }
                 self.controller.step(interval_ms, 0.0, &loads).limits
             }
@@ -240,13 +265,17 @@ impl Control {
                 start_ns: 0,
             },
             group: 0,
-            activity: Activity::Weight((tasks[task].cpu_ns - self.last[task].cpu_ns) as f64 / 1e9),
+            activity: match self.attribution {
+                Attribution::Exact => Activity::Moved(tasks[task].bytes - self.last[task].bytes),
+                _ => Activity::Weight((tasks[task].cpu_ns - self.last[task].cpu_ns) as f64 / 1e9),
+            },
             cpu_ns: tasks[task].cpu_ns as u64,
         };
         let samples: Vec<TaskSample> = members.iter().map(sample).collect();
         let estimate = self.estimator.step(now_ns as u64, &[group], &samples);
-        let load = |(found, &task): (&crate::estimate::TaskEstimate, &usize)| {
-            Load::new(task as u64, found.bandwidth, found.cpu)
+        let load = |(found, &task): (&crate::estimate::TaskEstimate, &usize)| Load {
+            rate_error: found.rate_error,
+            ..Load::new(task as u64, found.bandwidth, found.cpu)
         };
         estimate.tasks.iter().zip(members).map(load).collect()
     }
@@ -294,19 +323,22 @@ impl Control {
                     if !quota::should_write(in_force, Some(cpu), self.last[task].overrun) {
                         continue;
                     }
-                    let quota = quota::Quota::of(cpu);
+                    let quota = self.turns.quota(cpu);
                     self.last[task].overrun = quota::Overrun::written(quota);
                     // As the daemon opens a limit: at its turn; the period ends within 1 ms.
                     let opened = in_force.is_none().then(|| {
                         let after_ns =
-                            quota::until_turn_ns(now_ns as u64, slot as u64, quota.period_us)
+                            self.turns
+                                .until_turn_ns(now_ns as u64, slot as u64, quota.period_us)
                                 as i64;
                         now_ns + after_ns + (self.random.unit() * OPENING_NS) as i64
                     });
                     first_ns = opened.unwrap_or(first_ns);
                     let wait_ns = in_force.map_or(0, |cpu| {
-                        let old = quota::Quota::of(cpu);
-                        quota::until_longer_ns(now_ns as u64, slot as u64, old, quota) as i64
+                        let old = self.turns.quota(cpu);
+                        self.turns
+                            .until_longer_ns(now_ns as u64, slot as u64, old, quota)
+                            as i64
                     });
                     if wait_ns > 0 {
                         self.later.push((now_ns + wait_ns, task, quota));

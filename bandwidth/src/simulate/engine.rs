@@ -35,6 +35,10 @@ pub struct Setting {
     pub threshold: f64,
     /// The feedback policies search the threshold with this access latency.
     pub max_latency_ns: Option<f64>,
+    /// The device carries only this part of its bandwidth from this second on.
+    pub derated: Option<(f64, f64)>,
+    /// How the feedback policies attribute the device's traffic to tasks.
+    pub attribution: Attribution,
     /// Time between two passes of the daemon.
     pub interval_ms: f64,
     /// Simulated time, in seconds.
@@ -45,6 +49,18 @@ pub struct Setting {
     pub window_ms: f64,
     /// Seed of the random numbers.
     pub seed: u64,
+}
+
+/// How the traffic of a device is attributed to its users.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attribution {
+    /// The daemon's default where no samples exist: bytes per CPU second are learned.
+    #[default]
+    Learned,
+    /// By CPU time alone.
+    CpuTime,
+    /// Each task's traffic is counted.
+    Exact,
 }
 
 enum Scheduler {
@@ -74,6 +90,7 @@ impl Scheduler {
 /// The state of a simulation.
 struct Run<'a> {
     setting: &'a Setting,
+    curve: Curve,
     tasks: Vec<Task>,
     random: Random,
     bytes: f64,
@@ -120,12 +137,15 @@ pub fn simulate(setting: &Setting) -> Outcome {
         setting.policy,
         setting.threshold,
         setting.max_latency_ns,
+        setting.attribution,
         interval_ns,
+        setting.machine.tick_ns,
         tasks.len(),
         setting.seed,
     );
     let mut run = Run {
         setting,
+        curve: setting.curve.clone(),
         tasks,
         random,
         bytes: 0.0,
@@ -147,6 +167,11 @@ pub fn simulate(setting: &Setting) -> Outcome {
         let now_ns = step * STEP_NS;
         if step == warm {
             before = run.totals();
+        }
+        if let Some((_, factor)) = setting.derated.filter(|(from, _)| step == steps(*from)) {
+            run.curve = setting.curve.derated(factor);
+            run.asked.clear();
+            run.wanted.clear();
         }
         run.timers(now_ns);
         control.act(now_ns, run.latency_ns, &mut run.tasks);
@@ -173,7 +198,9 @@ pub fn simulate(setting: &Setting) -> Outcome {
         run.flow(now_ns, scheduler.running(), step >= warm);
         run.want(now_ns, &scheduler);
     }
-    run.outcome(&before, control.writes)
+    let mut outcome = run.outcome(&before, control.writes);
+    outcome.derated_s = control.derated_s();
+    outcome
 }
 
 /// Sums since the start.
@@ -248,7 +275,7 @@ impl Run<'_> {
         }
         if asked != self.asked {
             let askings: Vec<AccessProfile> = asked.iter().map(|one| one.1).collect();
-            self.latency_ns = balance(&self.setting.curve, &askings).0;
+            self.latency_ns = balance(&self.curve, &askings).0;
             self.rates = askings
                 .iter()
                 .map(|one| one.rate(self.latency_ns))
@@ -282,7 +309,7 @@ impl Run<'_> {
             }
         }
         if wanted != self.wanted {
-            self.wanted_bytes_s = balance(&self.setting.curve, &wanted).1;
+            self.wanted_bytes_s = balance(&self.curve, &wanted).1;
             self.wanted = wanted;
         }
         let bytes = self.wanted_bytes_s * STEP_NS as f64 / 1e9;
@@ -362,6 +389,7 @@ impl Run<'_> {
                 / gib(after.bytes - before.bytes),
             compute_cpus: (after.work - before.work) / seconds,
             tasks_gib_s: each.map(|(now, then)| gib(now - then) / seconds).collect(),
+            derated_s: None,
             writes_s: writes as f64 / setting.seconds,
             windows_gib_s: windows,
             wanted_gib_s: wanted,

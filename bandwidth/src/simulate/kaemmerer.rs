@@ -1,7 +1,7 @@
 //! The evaluation of Kämmerer 2025: machine, workload and measured results.
 
 use super::device::AccessProfile;
-use super::engine::Setting;
+use super::engine::{Attribution, Setting};
 use super::policy::Policy;
 use super::task::{Machine, Spec, Work};
 use crate::curve::{Curve, CurveError, GIB};
@@ -68,6 +68,8 @@ pub fn setting(
         policy,
         threshold: THRESHOLD,
         max_latency_ns: None,
+        derated: None,
+        attribution: Attribution::default(),
         interval_ms: 50.0,
         seconds: 55.0,
         warm_up_seconds: 20.0,

@@ -121,6 +121,8 @@ pub struct Outcome {
     pub compute_cpus: f64,
     /// Bandwidth of each memory task.
     pub tasks_gib_s: Vec<f64>,
+    /// When the device was first found derated, where a latency is kept.
+    pub derated_s: Option<f64>,
     /// Limits written per second.
     pub writes_s: f64,
     /// Total in each window, from the start.

@@ -13,7 +13,7 @@ mod budget;
 mod budget_scheduler;
 mod cfs;
 mod control;
-pub(crate) mod device;
+pub mod device;
 pub(crate) mod engine;
 pub mod kaemmerer;
 pub mod metrics;
@@ -22,6 +22,6 @@ mod quota;
 pub mod task;
 mod throttle_queue;
 
-pub use engine::{Setting, simulate};
+pub use engine::{Attribution, Setting, simulate};
 pub use metrics::Outcome;
 pub use policy::Policy;

@@ -19,13 +19,16 @@ pub enum Work {
     Compute,
 }
 
-/// A task that alternates between running and sleeping, in step with all others of this period.
+/// A task that alternates between running and sleeping, in step with all others of this period and
+/// offset.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pulse {
     /// Length of the period.
     pub period_ns: i64,
     /// The part of the period, from its start, in which it runs.
     pub on_ns: i64,
+    /// When the first period begins.
+    pub offset_ns: i64,
 }
 
 /// The specification of a task.
@@ -60,7 +63,8 @@ impl Spec {
 
     /// Whether it wants to run, apart from a rate of its own.
     pub fn is_on(&self, now_ns: i64) -> bool {
-        let in_pulse = |pulse: Pulse| now_ns % pulse.period_ns < pulse.on_ns;
+        let in_pulse =
+            |pulse: Pulse| (now_ns - pulse.offset_ns).rem_euclid(pulse.period_ns) < pulse.on_ns;
         now_ns < self.until_ns && self.pulse.is_none_or(in_pulse)
     }
 }

@@ -8,6 +8,10 @@ fn bar_offset() -> u64 {
     0x18100
 }
 
+fn resctrl_root() -> PathBuf {
+    crate::resctrl::ROOT.into()
+}
+
 fn bytes_per_count() -> u64 {
     64
 }
@@ -34,11 +38,16 @@ pub enum CounterConfig {
         #[serde(default = "bytes_per_count")]
         bytes_per_count: u64,
     },
-    /// Memory bandwidth monitoring of the processor (resctrl), a folder `mon_L3_*` for each node.
-    /// It counts all memory traffic of those processors, not only the device's.
+    /// Memory bandwidth monitoring of the processor (resctrl): reads of slow memory, which is CXL
+    /// memory on AMD, summed over all L3 domains and control groups. With `domains`, all memory
+    /// traffic of those processors, a folder `mon_L3_*` for each node.
     Resctrl {
-        /// The folders `mon_L3_*`, one for each node.
+        /// The folders `mon_L3_*`, one for each node; empty: slow memory.
+        #[serde(default)]
         domains: Vec<PathBuf>,
+        /// Where resctrl is mounted.
+        #[serde(default = "resctrl_root")]
+        root: PathBuf,
     },
     /// Events of PMUs, through the kernel's perf: `cxl_pmu` of the device, memory controllers.
     Perf {
@@ -68,7 +77,11 @@ pub enum CounterConfig {
 impl CounterConfig {
     pub(super) fn check(&self, nodes: usize) -> Result<(), &'static str> {
         match self {
-            Self::Resctrl { domains } if domains.len() != nodes => {
+            Self::Resctrl { domains, .. } if domains.is_empty() && nodes != 1 => Err(
+                "resctrl counts the slow memory of all nodes together: with several nodes, use \
+                 another counter, or name domains",
+            ),
+            Self::Resctrl { domains, .. } if !domains.is_empty() && domains.len() != nodes => {
                 Err("domains: resctrl needs one for each node")
             }
             Self::Bar {

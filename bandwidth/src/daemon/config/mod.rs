@@ -90,7 +90,7 @@ pub struct Config {
     pub half_life_ms: f64,
     /// Half-life of the data from which bytes per CPU second are learned, where no samples exist.
     /// 0: CPU time and memory on the device decide.
-    #[serde(default)]
+    #[serde(default = "defaults::learn_half_life_ms")]
     pub learn_half_life_ms: f64,
     /// How long limits stay in force while a counter is at fault, before they are lifted.
     #[serde(default = "defaults::hold_ms")]
@@ -129,6 +129,9 @@ mod defaults {
     }
     pub fn half_life_ms() -> f64 {
         10.0
+    }
+    pub fn learn_half_life_ms() -> f64 {
+        crate::estimate::LEARN_HALF_LIFE_MS
     }
     pub fn hold_ms() -> u64 {
         1000
@@ -217,6 +220,19 @@ impl Config {
         match &self.curve {
             Some(name) => Ok(Curve::find(name)?.threshold()),
             None => Ok(self.max_gib_s * GIB),
+        }
+    }
+
+    /// The latency that is kept, in nanoseconds: the configured one, or that of the curve's working
+    /// point; `None`: latency is not measured.
+    ///
+    /// # Errors
+    /// The curve cannot be used.
+    pub fn max_latency_ns(&self) -> Result<Option<f64>, ConfigError> {
+        match (self.max_latency_ns, &self.curve) {
+            (Some(ns), _) => Ok(Some(ns)),
+            (None, Some(name)) => Ok(Some(Curve::find(name)?.working_latency_ns())),
+            (None, None) => Ok(None),
         }
     }
 

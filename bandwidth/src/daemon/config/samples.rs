@@ -20,6 +20,9 @@ pub enum SamplesKind {
     PageFaults,
     /// The device itself, into a ring in its memory.
     Device,
+    /// A monitoring group of the processor for each user (AMD), which counts its reads of slow
+    /// memory.
+    Resctrl,
 }
 
 impl SamplesKind {
@@ -30,7 +33,7 @@ impl SamplesKind {
             Self::Ibs => Some(SampleKind::Ibs),
             Self::AmdFills => Some(SampleKind::AmdFills),
             Self::PageFaults => Some(SampleKind::PageFaults),
-            Self::Device => None,
+            Self::Device | Self::Resctrl => None,
         }
     }
 }
@@ -65,6 +68,11 @@ impl SamplesConfig {
             }
             if self.offset.is_some_and(|at| at % 8 != 0 || at >= 1 << 40) {
                 return Err("samples: offset must be a multiple of 8 within the device");
+            }
+        } else if self.kind == Some(SamplesKind::Resctrl) {
+            let plain = self.period.is_none() && self.events.is_empty() && self.offset.is_none();
+            if !plain {
+                return Err("samples: kind \"resctrl\" takes a path and nothing else");
             }
         } else if self.path.is_some() || self.offset.is_some() {
             return Err("samples: path and offset belong to kind \"device\"");

@@ -119,7 +119,7 @@ fn an_invalid_setting_is_named() {
     refused(assumed, bar, "multiple of 8");
     refused(
         assumed,
-        "kind = \"resctrl\"\ndomains = []\n",
+        "kind = \"resctrl\"\ndomains = [\"/a\", \"/b\"]\n",
         "one for each",
     );
     refused("[counter]", "interval_ms = 1\n[counter]", "interval_ms");
