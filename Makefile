@@ -50,6 +50,7 @@ test-setup: ## The scripts of this Makefile against machines that lack something
 	@scripts/tests/setup.sh
 	@scripts/tests/demo.sh
 	@scripts/tests/lint.sh
+	@scripts/tests/initramfs-hook.sh
 
 test-distribution: ## The demo in a minimal chroot of another release, as root (RELEASE=trixie COMMAND="make test")
 	@scripts/chroot-test.sh $(RELEASE) $(or $(COMMAND),demo)

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# The hook for initramfs-tools takes along what the settings of sealed images name, for root alone, and
+# nothing else. The functions of initramfs-tools are replaced by ones that print their arguments.
+set -euo pipefail
+
+cd "$(dirname "$0")/../.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+cases=0
+
+cat >"$work/functions" <<'FUNCTIONS'
+copy_exec() { echo "program $1"; }
+manual_add_modules() { echo "modules $*"; }
+FUNCTIONS
+sed -e "s|/usr/share/initramfs-tools/hook-functions|$work/functions|" \
+	-e "s|/etc/dormouse|$work/etc|g" -e "s|/usr/bin/tpm2|$work/tpm2|g" \
+	packaging/initramfs-tools/hook.sh >"$work/hook.sh"
+
+# Settings in, then what must be there and what must not: program, file name or module, or "rc N".
+expect() {
+	local name=$1 settings=$2 found word
+	shift 2
+	cases=$((cases + 1))
+	rm -rf "${work:?}/etc" "${work:?}/destination"
+	mkdir -p "$work/etc/seal.tpm" "$work/destination"
+	touch "$work/etc/seal.key" "$work/etc/other.key" "$work"/etc/seal.tpm/key.{pub,priv}
+	[ -z "$settings" ] || printf '%b' "$settings" >"$work/etc/seal.toml"
+	found=$(
+		DESTDIR=$work/destination sh "$work/hook.sh" 2>&1 || echo "rc $?"
+		find "$work/destination" -type f -printf '%m %f\n'
+	)
+	for word in "$@"; do
+		case $word in
+		!*) ! grep -qF -- "${word#!}" <<<"$found" || wrong "$name: there is ${word#!}" "$found" ;;
+		*) grep -qF -- "$word" <<<"$found" || wrong "$name: there is no $word" "$found" ;;
+		esac
+	done
+}
+
+wrong() {
+	echo "initramfs-hook: $1" >&2
+	printf "%s\n" "$2" >&2
+	failures=$((failures + 1))
+}
+
+printf '#!/bin/sh\n' >"$work/tpm2"
+chmod 755 "$work/tpm2"
+expect "plain text" "" dormouse-wake dax_pmem '!kmem' '!seal' '!tpm'
+expect "the usual key file" 'key = "key-file"\n' "600 seal.toml" "600 seal.key" '!other.key' '!tpm2'
+expect "another key file" "key = \"key-file\"\nkey-file = \"$work/etc/other.key\"\n" \
+	"600 other.key" '!600 seal.key'
+expect "the TPM" 'key = "tpm"\npcrs = "sha256:7"\ncounter = 1\n' \
+	"600 key.pub" "600 key.priv" tpm2 "modules tpm_tis tpm_crb" '!seal.key'
+expect "a passphrase" 'key = "passphrase"\npassphrase-id = "00"\n' "600 seal.toml" '!key.priv' '!tpm2'
+expect "a passphrase and a counter" 'key = "passphrase"\ncounter = 1\n' tpm2 '!key.priv'
+rm "$work/tpm2"
+expect "a TPM without its tools" 'key = "tpm"\n' "rc 1" "tpm2-tools"
+
+[ "$failures" = 0 ] || exit 1
+echo "initramfs-hook: $cases settings, each with what it names"
