@@ -26,6 +26,8 @@ const CPUS: u32 = 2;
 const REDIS_KEYS: u64 = 1000;
 /// A script: redis and the tracker start slowly where everything is emulated.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(600);
+/// Exit code of a script that the agent ended: 128 and SIGKILL.
+const KILLED: i32 = 137;
 /// How often a machine that may be asleep hears from the host.
 const WAKE_EVERY: Duration = Duration::from_secs(2);
 
@@ -248,6 +250,12 @@ impl Checks<'_> {
     ) -> Result<String, LabError> {
         (self.say)(what);
         let result = run(power, what, script, host)?;
+        if result.status == KILLED {
+            let seconds = SCRIPT_TIMEOUT.as_secs();
+            return Err(LabError::Guest(format!(
+                "the script of {what} was not over after {seconds} s"
+            )));
+        }
         let last = |text: &str| text.trim().lines().last().unwrap_or_default().to_owned();
         if result.status == 0 {
             return Ok(last(&result.stdout));
