@@ -203,12 +203,18 @@ fn devices_of_one_slow_bus_do_not_overlap_under_any_schedule() {
     }
 }
 
+/// Devices that depend on nothing, and keep a CPU busy for this long.
+fn busy(devices: usize, busy_ns: u64) -> Problem {
+    let mut problem = sleepers(devices, 0);
+    for job in &mut problem.jobs {
+        job.busy_ns = busy_ns;
+    }
+    problem
+}
+
 #[test]
 fn busy_devices_share_the_cpus() {
-    let mut problem = sleepers(8, 0);
-    for job in &mut problem.jobs {
-        job.busy_ns = 1_000_000;
-    }
+    let problem = busy(8, 1_000_000);
     let flags = [true; 8];
     for schedule in [Schedule::WorkItems, Schedule::LeavesFirst, Schedule::Graph] {
         let mut setting = Setting::new(schedule, 2);
@@ -224,10 +230,7 @@ fn busy_devices_share_the_cpus() {
 
 #[test]
 fn an_item_for_each_quick_device_costs_more_than_it_gains_and_the_graph_order_does_not() {
-    let mut problem = sleepers(600, 0);
-    for job in &mut problem.jobs {
-        job.busy_ns = 3_000;
-    }
+    let problem = busy(600, 3_000);
     let flags = [true; 600];
     let makespan =
         |schedule| simulate(&problem, &flags, &Setting::new(schedule, 2)).makespan_ns as f64;

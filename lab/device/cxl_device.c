@@ -309,6 +309,15 @@ static void begin_ring(uint8_t *map)
 PLUGIN_EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info *info, int argc,
 				      char **argv)
 {
+	const struct {
+		const char *name;
+		uint64_t *number;
+	} numbers[] = {
+		{ "service_ns", &service_ns },
+		{ "latency_ns", &latency_ns },
+		{ "depth", &depth },
+		{ "sample", &sample },
+	};
 	const char *path = NULL;
 	uint8_t *map;
 	int file;
@@ -326,18 +335,11 @@ PLUGIN_EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info *info,
 		value = value_of(argument, "nodes");
 		if (value)
 			right = parse_nodes(value);
-		value = value_of(argument, "service_ns");
-		if (value)
-			right = parse_number(value, &service_ns);
-		value = value_of(argument, "latency_ns");
-		if (value)
-			right = parse_number(value, &latency_ns);
-		value = value_of(argument, "depth");
-		if (value)
-			right = parse_number(value, &depth);
-		value = value_of(argument, "sample");
-		if (value)
-			right = parse_number(value, &sample);
+		for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+			value = value_of(argument, numbers[i].name);
+			if (value)
+				right = parse_number(value, numbers[i].number);
+		}
 		if (!right)
 			return complain("not understood", argument);
 	}

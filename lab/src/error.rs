@@ -107,6 +107,20 @@ impl LabError {
     }
 }
 
+/// One of a table's entries, by its name.
+pub(crate) fn named<T: Copy>(
+    table: &[T],
+    name_of: impl Fn(&T) -> &str,
+    name: &str,
+    what: &str,
+    option: &str,
+) -> Result<T, LabError> {
+    let mut entries = table.iter();
+    let found = entries.find(|entry| name_of(entry) == name).copied();
+    found
+        .ok_or_else(|| LabError::Usage(format!("{name:?} is no {what}; {option} list prints them")))
+}
+
 /// Adds what was being done to an error of the system.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl Into<String>) -> Result<T, LabError>;

@@ -33,4 +33,5 @@ pub mod machine;
 mod stress;
 mod terminal;
 
+pub use cycle::{CycleLine, Outcome, ResumeTimes, SuspendTimes};
 pub use error::LabError;

@@ -10,6 +10,13 @@
 
 static struct kobject *dormouse_kobject;
 
+/* Of an attribute that can be written, too. */
+#define DORMOUSE_SHOWN(_name, _format, _value)						\
+static ssize_t _name##_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf) \
+{											\
+	return sysfs_emit(buf, _format "\n", _value);					\
+}
+
 #define DORMOUSE_SHOW(_name, _format, _value)						\
 static ssize_t _name##_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf) \
 {											\
@@ -51,10 +58,7 @@ DORMOUSE_SHOW_HEADER(restored_bytes, h->restored_pages << PAGE_SHIFT);
 DORMOUSE_SHOW_HEADER(device_serial, h->device_serial);
 DORMOUSE_SHOW_HEADER(dirty_shutdown_count, h->dirty_shutdown_count);
 
-static ssize_t enabled_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
-{
-	return sysfs_emit(buf, "%d\n", dormouse.enabled);
-}
+DORMOUSE_SHOWN(enabled, "%d", dormouse.enabled)
 
 static ssize_t enabled_store(struct kobject *kobj, struct kobj_attribute *attr, const char *buf,
 			     size_t bytes)
@@ -72,22 +76,27 @@ static ssize_t enabled_store(struct kobject *kobj, struct kobj_attribute *attr, 
 
 static struct kobj_attribute enabled_attribute = __ATTR_RW(enabled);
 
-static ssize_t persistence_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
+/* The number that has the name in `buf`. */
+static int number_of(const char *buf, const char *(*name_of)(u32 number), u32 count)
 {
-	return sysfs_emit(buf, "%s\n", dormouse_persistence_name(dormouse.persistence));
+	u32 i;
+
+	for (i = 0; i < count; i++) {
+		if (sysfs_streq(buf, name_of(i)))
+			return i;
+	}
+	return -EINVAL;
 }
+
+DORMOUSE_SHOWN(persistence, "%s", dormouse_persistence_name(dormouse.persistence))
 
 static ssize_t persistence_store(struct kobject *kobj, struct kobj_attribute *attr,
 				 const char *buf, size_t bytes)
 {
-	u32 i;
+	int i = number_of(buf, dormouse_persistence_name, DORMOUSE_PERSISTENCE_COUNT);
 
-	for (i = 0; i < DORMOUSE_PERSISTENCE_COUNT; i++) {
-		if (sysfs_streq(buf, dormouse_persistence_name(i)))
-			break;
-	}
-	if (i == DORMOUSE_PERSISTENCE_COUNT)
-		return -EINVAL;
+	if (i < 0)
+		return i;
 	/* Only firmware may state this. */
 	if (i == DORMOUSE_PERSISTENCE_FIRMWARE && !dormouse_firmware_vouches(&dormouse))
 		return -EPERM;
@@ -99,22 +108,15 @@ static ssize_t persistence_store(struct kobject *kobj, struct kobj_attribute *at
 
 static struct kobj_attribute persistence_attribute = __ATTR_RW(persistence);
 
-static ssize_t verify_user_pages_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
-{
-	return sysfs_emit(buf, "%s\n", dormouse_user_check_name(dormouse.user_check));
-}
+DORMOUSE_SHOWN(verify_user_pages, "%s", dormouse_user_check_name(dormouse.user_check))
 
 static ssize_t verify_user_pages_store(struct kobject *kobj, struct kobj_attribute *attr,
 				       const char *buf, size_t bytes)
 {
-	u32 i;
+	int i = number_of(buf, dormouse_user_check_name, DORMOUSE_USER_CHECK_COUNT);
 
-	for (i = 0; i < DORMOUSE_USER_CHECK_COUNT; i++) {
-		if (sysfs_streq(buf, dormouse_user_check_name(i)))
-			break;
-	}
-	if (i == DORMOUSE_USER_CHECK_COUNT)
-		return -EINVAL;
+	if (i < 0)
+		return i;
 	mutex_lock(&dormouse.lock);
 	dormouse.user_check = i;
 	mutex_unlock(&dormouse.lock);

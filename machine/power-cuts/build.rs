@@ -1,8 +1,8 @@
 //! Compiles the image library and the firmware's driver as they are, with the instructions of
 //! `c/primitives.h` in place of the processor's and `c/coreboot` in place of coreboot.
 
-use std::env;
-use std::path::PathBuf;
+#[path = "../image/bindings.rs"]
+mod bindings;
 
 const IMAGE: &[&str] = &[
     "xxh64",
@@ -15,7 +15,7 @@ const IMAGE: &[&str] = &[
     "user_pages",
     "copy",
 ];
-/// What ramstage and SMM run; smi.c and wake.c are in c/firmware.c, which resets them.
+/// What ramstage and SMM run; smi.c is in c/smm.c and wake.c in c/ramstage.c, which reset them.
 const DRIVER: &[&str] = &["save", "restore", "copy_pages", "user_check"];
 
 fn main() {
@@ -36,7 +36,9 @@ fn main() {
         )
         .files([
             "c/hooks.c",
-            "c/firmware.c",
+            "c/smm.c",
+            "c/ramstage.c",
+            "c/board.c",
             "c/kernel.c",
             "c/snapshot_way.c",
         ])
@@ -51,16 +53,5 @@ fn main() {
         .compile("dormouse_power_cuts");
 
     // Of its own: the crate dormouse-image brings the library with the processor's instructions.
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    bindgen::Builder::default()
-        .header("../image/include/dormouse_image.h")
-        .clang_arg("-std=c11")
-        .allowlist_item("(dormouse|DORMOUSE)_.*")
-        .prepend_enum_name(false)
-        .derive_default(true)
-        .use_core()
-        .generate()
-        .expect("bindgen reads dormouse_image.h (it needs libclang and its headers)")
-        .write_to_file(out.join("bindings.rs"))
-        .expect("OUT_DIR is writable");
+    bindings::write("../image/include/dormouse_image.h");
 }

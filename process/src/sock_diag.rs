@@ -1,5 +1,6 @@
 //! Queries and requests about sockets to the kernel: sock_diag(7).
 
+use std::collections::HashMap;
 use std::io;
 
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
@@ -74,6 +75,52 @@ fn parse(mut bytes: &[u8], answer: &mut impl FnMut(&[u8])) -> io::Result<bool> {
         bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
     }
     Ok(false)
+}
+
+/// The attributes behind a message: kind and value of each, up to one that makes no sense.
+pub fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        if rest.len() < 4 {
+            return None;
+        }
+        let (length, kind) = (usize::from(half(rest, 0)), half(rest, 2));
+        let value = rest.get(4..length)?;
+        rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+        Some((kind, value))
+    })
+}
+
+/// What the kernel reports of one socket.
+pub trait Reported: Sized {
+    /// All of the network namespace, by inode.
+    ///
+    /// # Errors
+    /// The kernel lacks what reports them.
+    fn read_all() -> io::Result<HashMap<u64, Self>>;
+}
+
+/// Sockets of the network namespace, by inode; read once, at the first call.
+#[derive(Debug)]
+pub struct Sockets<T>(Option<HashMap<u64, T>>);
+
+impl<T> Default for Sockets<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T: Reported> Sockets<T> {
+    /// The socket with this inode.
+    ///
+    /// # Errors
+    /// As [`Reported::read_all`].
+    pub fn get(&mut self, inode: u64) -> io::Result<Option<&T>> {
+        let sockets = match self.0.take() {
+            Some(sockets) => sockets,
+            None => T::read_all()?,
+        };
+        Ok(self.0.insert(sockets).get(&inode))
+    }
 }
 
 /// The number in the four bytes from `at` on.

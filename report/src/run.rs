@@ -56,6 +56,8 @@ pub enum ReportError {
     Plot(#[from] PlotError),
 }
 
+impl dormouse_system::failure::CommandError for ReportError {}
+
 /// Reads a run: `events.jsonl` and `cycles.jsonl` in the directory itself, or, for a run of
 /// several cycles, in directories `cycle-001`, `cycle-002`, … within it. Lines that are no
 /// record are counted in the notes, not refused: a run that was cut off leaves half a line.

@@ -15,7 +15,7 @@
 //! | [`mod@file`] | atomic replacement of state files, lock files |
 //! | [`undo`], [`settings`] | changes that are put back, also after an error |
 //! | [`arguments`] | sizes and durations on a command line |
-//! | [`exit`] | exit codes |
+//! | [`exit`], [`failure`] | exit codes, and the errors that lead to them |
 //! | [`output`] | text and JSON on standard output |
 //! | [`random`] | repeatable random numbers |
 //!
@@ -48,6 +48,7 @@
 pub mod arguments;
 pub mod cgroup;
 pub mod exit;
+pub mod failure;
 pub mod file;
 pub mod kernel;
 pub mod memory;

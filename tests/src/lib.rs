@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use dormouse_lab::machine::Machine;
-use serde::Deserialize;
+use dormouse_lab::{CycleLine, Outcome};
 
 /// The built command: in the folder of the test's own binary, or above it.
 pub fn dormouse_path() -> PathBuf {
@@ -53,7 +53,7 @@ impl Said {
     }
 
     /// The cycles of `lab cycle --json`.
-    pub fn cycles(&self) -> Vec<Cycle> {
+    pub fn cycles(&self) -> Vec<CycleLine> {
         self.stdout
             .lines()
             .map(|line| {
@@ -64,7 +64,7 @@ impl Said {
     }
 
     /// The only cycle.
-    pub fn cycle(&self) -> Cycle {
+    pub fn cycle(&self) -> CycleLine {
         let mut cycles = self.cycles();
         assert_eq!(cycles.len(), 1, "{}", self.all());
         cycles.remove(0)
@@ -159,93 +159,6 @@ impl Drop for Machines {
     }
 }
 
-/// One line of `lab cycle --json`, as `docs/reference/commands.md` promises it. Unknown fields may
-/// be there.
-#[derive(Debug, Deserialize)]
-pub struct Cycle {
-    /// Number of the cycle, from 1.
-    pub cycle: u64,
-    /// `cxl`, `hibernate` or `hibernate-swap`.
-    pub mode: String,
-    /// Whether the outcome was expected.
-    pub ok: bool,
-    /// Whether all pages were compared after waking.
-    pub verified: bool,
-    /// `resumed`, `cold-boot`, `refused` or `failed`.
-    pub outcome: String,
-    /// Name of the reason.
-    pub reason: String,
-    /// DRAM of the machine.
-    pub dram_bytes: u64,
-    /// CXL memory of the machine.
-    pub cxl_bytes: u64,
-    /// Memory that the workload filled.
-    pub user_bytes: u64,
-    /// Bytes of the kernel's pages that firmware saved.
-    pub saved_bytes: u64,
-    /// Bytes that firmware restored.
-    pub restored_bytes: u64,
-    /// Times on the way down.
-    pub suspend_s: Suspend,
-    /// Times on the way up.
-    pub resume_s: Resume,
-    /// Time of migrating back.
-    pub home_s: Option<f64>,
-    /// Bytes that migrated back.
-    pub home_bytes: u64,
-    /// Compressor of the hibernation image.
-    pub compressor: Option<String>,
-    /// Size of the hibernation image.
-    pub image_bytes: Option<u64>,
-    /// Pages that could not move.
-    #[serde(default)]
-    pub pages_failed: u64,
-    /// Owners of memory that stayed in DRAM.
-    #[serde(default)]
-    pub not_moved: Vec<serde_json::Value>,
-    /// Kinds of hard-to-move memory that were compared.
-    #[serde(default)]
-    pub hard_to_move: Vec<String>,
-}
-
-/// Seconds of the way down; none where a phase did not happen.
-#[derive(Debug, Deserialize)]
-pub struct Suspend {
-    /// All of it.
-    pub total: Option<f64>,
-    /// Migrating user pages.
-    pub migrate: Option<f64>,
-    /// Suspending devices.
-    pub devices: Option<f64>,
-    /// Firmware, until power is off.
-    pub firmware: Option<f64>,
-    /// Freeing memory for the image.
-    pub shrink: Option<f64>,
-    /// Copying in DRAM.
-    pub copy: Option<f64>,
-    /// Writing the image.
-    pub write: Option<f64>,
-    /// From there until the emulator ended.
-    pub off: Option<f64>,
-}
-
-/// Seconds of the way up; none where a phase did not happen.
-#[derive(Debug, Deserialize)]
-pub struct Resume {
-    /// All of it.
-    pub total: Option<f64>,
-    /// Firmware, from power-on.
-    pub firmware: Option<f64>,
-    /// Restoring pages.
-    pub restore: Option<f64>,
-    /// Booting the kernel that reads the image.
-    pub boot: Option<f64>,
-    /// Reading the image.
-    pub load: Option<f64>,
-    /// From there until user space ran.
-    pub kernel: Option<f64>,
-}
-
 /// `lab cycle` in a new machine of its own folder, with `--json`.
 pub fn lab_cycle(name: &str, words: &[&str]) -> Said {
     let folder = machine_folder(name);
@@ -270,10 +183,35 @@ pub fn guest(name: &str, words: &[&str], line: &str) -> String {
     text("stdout")
 }
 
-/// A resumed cycle whose every page was compared.
-pub fn assert_resumed(cycle: &Cycle, said: &Said) {
+/// A line of arguments as a user types them, without quotes.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// The machine booted afresh, as it had to, for one of these reasons.
+pub fn assert_cold_boot(said: &Said, reasons: &[&str]) {
+    let cycle = said.cycle();
+    assert!(cycle.ok, "{}", said.all());
+    assert_outcome(said, Outcome::ColdBoot, reasons);
+}
+
+/// The only cycle, which ended so for one of these reasons.
+pub fn assert_outcome(said: &Said, outcome: Outcome, reasons: &[&str]) -> CycleLine {
+    let cycle = said.cycle();
+    assert_eq!(cycle.outcome, outcome, "{}", said.all());
     assert!(
-        cycle.ok && cycle.verified && cycle.outcome == "resumed",
+        reasons.iter().any(|reason| cycle.reason.contains(reason)),
+        "one of {reasons:?}, not {:?}\n{}",
+        cycle.reason,
+        said.all()
+    );
+    cycle
+}
+
+/// A resumed cycle whose every page was compared.
+pub fn assert_resumed(cycle: &CycleLine, said: &Said) {
+    assert!(
+        cycle.ok && cycle.verified && cycle.outcome == Outcome::Resumed,
         "cycle {} should have resumed and been verified: {} ({})\n{}",
         cycle.cycle,
         cycle.outcome,

@@ -283,6 +283,17 @@ impl Program {
         tracker.wait().expect("our own child").code().unwrap_or(-1)
     }
 
+    /// Persisted and killed by `process persist --then kill`; `when` is for the message.
+    ///
+    /// # Panics
+    /// It was not persisted, or its tracker ended with an error.
+    #[track_caller]
+    pub fn persist_and_kill(&mut self, when: &str) {
+        let said = self.verb("persist", &["--then", "kill"]);
+        assert_eq!(said.code, 0, "{when}: {}", said.all());
+        assert_eq!(self.wait(), 0, "{when}: {}", self.said());
+    }
+
     /// Everything of this program ends at this instant, as when power fails: tracker and program, in
     /// this order or the other, and its verbs. Other children of the test are left alone.
     pub fn cut(&mut self, program_first: bool) {

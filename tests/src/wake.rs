@@ -7,6 +7,8 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::{Said, lab_cycle, words};
+
 /// Reads of one request.
 pub const READS_PER_REQUEST: u64 = 64;
 /// Modelled latency of a read: both nodes of the emulated machine are equally fast. About what is
@@ -16,6 +18,15 @@ pub const DRAM_READ_NS: u64 = 100;
 pub const CXL_READ_NS: u64 = 300;
 /// Scans that are judged together: with four shards, 2048 reads in a tenth of a second.
 const SCANS_TOGETHER: usize = 8;
+
+/// One or more cycles of a machine in which the service runs: `before` starts it, `after` prints
+/// what it wrote.
+pub fn service_cycle(name: &str, before: &str, after: &str, more: &[&str]) -> Said {
+    let mut all = words("--cxl 2G --fill 16M --redis-keys 0");
+    all.extend(["--before", before, "--after", after]);
+    all.extend(more);
+    lab_cycle(name, &all)
+}
 
 /// One scan of a shard; see `lab/guest/src/service.rs`.
 #[derive(Clone, Debug, Deserialize)]

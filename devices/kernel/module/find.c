@@ -50,35 +50,18 @@ DEFINE_STATIC_CALL_NULL(host_runtime, runtime_t);
 DEFINE_STATIC_CALL_NULL(host_complete_here, complete_t);
 DEFINE_STATIC_CALL_NULL(host_save_failed, save_failed_t);
 
-void dpm_host_suspend(struct device *dev, pm_message_t state)
-{
-	static_call(host_suspend)(dev, state, false);
+#define HOST_STEP(step)						\
+void dpm_host_##step(struct device *dev, pm_message_t state)	\
+{								\
+	static_call(host_##step)(dev, state, false);		\
 }
 
-void dpm_host_suspend_late(struct device *dev, pm_message_t state)
-{
-	static_call(host_suspend_late)(dev, state, false);
-}
-
-void dpm_host_suspend_noirq(struct device *dev, pm_message_t state)
-{
-	static_call(host_suspend_noirq)(dev, state, false);
-}
-
-void dpm_host_resume_noirq(struct device *dev, pm_message_t state)
-{
-	static_call(host_resume_noirq)(dev, state, false);
-}
-
-void dpm_host_resume_early(struct device *dev, pm_message_t state)
-{
-	static_call(host_resume_early)(dev, state, false);
-}
-
-void dpm_host_resume(struct device *dev, pm_message_t state)
-{
-	static_call(host_resume)(dev, state, false);
-}
+HOST_STEP(suspend)
+HOST_STEP(suspend_late)
+HOST_STEP(suspend_noirq)
+HOST_STEP(resume_noirq)
+HOST_STEP(resume_early)
+HOST_STEP(resume)
 
 int dpm_host_links_read_lock(void)
 {

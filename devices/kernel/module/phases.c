@@ -162,65 +162,36 @@ static int go_up(enum dpm_graph_phase phase, void (*run)(struct device *, pm_mes
 	return 0;
 }
 
-static int last_suspend(struct device *dev)
-{
-	return go_down(DPM_GRAPH_SUSPEND, dpm_host_suspend, dpm_host.prepared,
-		       dpm_host.suspended);
+#define LAST_GOES_DOWN(step, phase, from, to)					\
+static int last_##step(struct device *dev)					\
+{										\
+	return go_down(phase, dpm_host_##step, dpm_host.from, dpm_host.to);	\
 }
 
-static int last_suspend_late(struct device *dev)
-{
-	return go_down(DPM_GRAPH_SUSPEND_LATE, dpm_host_suspend_late, dpm_host.suspended,
-		       dpm_host.late_early);
+#define FIRST_GOES_UP(step, phase, from, to)					\
+static int first_##step(struct device *dev)					\
+{										\
+	return go_up(phase, dpm_host_##step, dpm_host.from, dpm_host.to);	\
 }
 
-static int last_suspend_noirq(struct device *dev)
-{
-	return go_down(DPM_GRAPH_SUSPEND_NOIRQ, dpm_host_suspend_noirq, dpm_host.late_early,
-		       dpm_host.noirq);
-}
-
-static int first_resume_noirq(struct device *dev)
-{
-	return go_up(DPM_GRAPH_RESUME_NOIRQ, dpm_host_resume_noirq, dpm_host.noirq,
-		     dpm_host.late_early);
-}
-
-static int first_resume_early(struct device *dev)
-{
-	return go_up(DPM_GRAPH_RESUME_EARLY, dpm_host_resume_early, dpm_host.late_early,
-		     dpm_host.suspended);
-}
-
-static int first_resume(struct device *dev)
-{
-	return go_up(DPM_GRAPH_RESUME, dpm_host_resume, dpm_host.suspended,
-		     dpm_host.prepared);
-}
+LAST_GOES_DOWN(suspend, DPM_GRAPH_SUSPEND, prepared, suspended)
+LAST_GOES_DOWN(suspend_late, DPM_GRAPH_SUSPEND_LATE, suspended, late_early)
+LAST_GOES_DOWN(suspend_noirq, DPM_GRAPH_SUSPEND_NOIRQ, late_early, noirq)
+FIRST_GOES_UP(resume_noirq, DPM_GRAPH_RESUME_NOIRQ, noirq, late_early)
+FIRST_GOES_UP(resume_early, DPM_GRAPH_RESUME_EARLY, late_early, suspended)
+FIRST_GOES_UP(resume, DPM_GRAPH_RESUME, suspended, prepared)
 
 static const struct dev_pm_ops last_ops = {
 	.prepare = last_prepare,
-	.suspend = last_suspend,
-	.freeze = last_suspend,
-	.poweroff = last_suspend,
-	.suspend_late = last_suspend_late,
-	.freeze_late = last_suspend_late,
-	.poweroff_late = last_suspend_late,
-	.suspend_noirq = last_suspend_noirq,
-	.freeze_noirq = last_suspend_noirq,
-	.poweroff_noirq = last_suspend_noirq,
+	SYSTEM_SLEEP_PM_OPS(last_suspend, NULL)
+	LATE_SYSTEM_SLEEP_PM_OPS(last_suspend_late, NULL)
+	NOIRQ_SYSTEM_SLEEP_PM_OPS(last_suspend_noirq, NULL)
 };
 
 static const struct dev_pm_ops first_ops = {
-	.resume_noirq = first_resume_noirq,
-	.thaw_noirq = first_resume_noirq,
-	.restore_noirq = first_resume_noirq,
-	.resume_early = first_resume_early,
-	.thaw_early = first_resume_early,
-	.restore_early = first_resume_early,
-	.resume = first_resume,
-	.thaw = first_resume,
-	.restore = first_resume,
+	SYSTEM_SLEEP_PM_OPS(NULL, first_resume)
+	LATE_SYSTEM_SLEEP_PM_OPS(NULL, first_resume_early)
+	NOIRQ_SYSTEM_SLEEP_PM_OPS(NULL, first_resume_noirq)
 	.complete = first_complete,
 };
 

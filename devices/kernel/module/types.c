@@ -17,44 +17,31 @@
 /* Of pointers to pointers, and the like. */
 #define MAX_DEPTH	8
 
+/* What follows a record: something of the kind, and something for each of its parts. */
+static const struct {
+	u8 once;
+	u8 each;
+} extra_bytes[] = {
+	[BTF_KIND_INT] = { .once = sizeof(u32) },
+	[BTF_KIND_ARRAY] = { .once = sizeof(struct btf_array) },
+	[BTF_KIND_STRUCT] = { .each = sizeof(struct btf_member) },
+	[BTF_KIND_UNION] = { .each = sizeof(struct btf_member) },
+	[BTF_KIND_ENUM] = { .each = sizeof(struct btf_enum) },
+	[BTF_KIND_FUNC_PROTO] = { .each = sizeof(struct btf_param) },
+	[BTF_KIND_VAR] = { .once = sizeof(struct btf_var) },
+	[BTF_KIND_DATASEC] = { .each = sizeof(struct btf_var_secinfo) },
+	[BTF_KIND_DECL_TAG] = { .once = sizeof(struct btf_decl_tag) },
+	[BTF_KIND_ENUM64] = { .each = sizeof(struct btf_enum64) },
+};
+
 static u32 record_bytes(const struct btf_type *type)
 {
-	u32 extra = btf_type_vlen(type);
+	u32 kind = BTF_INFO_KIND(type->info);
 
-	switch (BTF_INFO_KIND(type->info)) {
-	case BTF_KIND_INT:
-		extra = sizeof(u32);
-		break;
-	case BTF_KIND_ARRAY:
-		extra = sizeof(struct btf_array);
-		break;
-	case BTF_KIND_STRUCT:
-	case BTF_KIND_UNION:
-		extra *= sizeof(struct btf_member);
-		break;
-	case BTF_KIND_ENUM:
-		extra *= sizeof(struct btf_enum);
-		break;
-	case BTF_KIND_FUNC_PROTO:
-		extra *= sizeof(struct btf_param);
-		break;
-	case BTF_KIND_VAR:
-		extra = sizeof(struct btf_var);
-		break;
-	case BTF_KIND_DATASEC:
-		extra *= sizeof(struct btf_var_secinfo);
-		break;
-	case BTF_KIND_DECL_TAG:
-		extra = sizeof(struct btf_decl_tag);
-		break;
-	case BTF_KIND_ENUM64:
-		extra *= sizeof(struct btf_enum64);
-		break;
-	default:
-		extra = 0;
-		break;
-	}
-	return sizeof(*type) + extra;
+	if (kind >= ARRAY_SIZE(extra_bytes))
+		return sizeof(*type);
+	return sizeof(*type) + extra_bytes[kind].once +
+	       extra_bytes[kind].each * btf_type_vlen(type);
 }
 
 /* Counts the records, and keeps where each begins. */

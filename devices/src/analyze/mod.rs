@@ -46,9 +46,9 @@ impl Default for Options {
     }
 }
 
-/// The analysis of one cycle.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Analysis {
+/// What was recorded, in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Extent {
     /// Number of the cycle in the recording, from 1.
     pub cycle: usize,
     /// Begin and end of the suspend were both seen.
@@ -59,6 +59,14 @@ pub struct Analysis {
     pub devices: usize,
     /// Number of device links.
     pub links: usize,
+}
+
+/// The analysis of one cycle.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Analysis {
+    /// What it is of.
+    #[serde(flatten)]
+    pub extent: Extent,
     /// The totals.
     pub totals: Totals,
     /// The passes.
@@ -95,11 +103,13 @@ pub fn analyze(
     };
     let findings = findings::of(&context);
     Some(Analysis {
-        cycle: number,
-        complete: cycle.complete,
-        cpus,
-        devices: recording.graph.devices.len(),
-        links: recording.graph.links.len(),
+        extent: Extent {
+            cycle: number,
+            complete: cycle.complete,
+            cpus,
+            devices: recording.graph.devices.len(),
+            links: recording.graph.links.len(),
+        },
         totals,
         phases,
         slowest,

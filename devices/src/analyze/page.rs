@@ -22,7 +22,7 @@ pub fn write(
     page_path: &Path,
     trace_path: &Path,
 ) -> Result<ReportPaths, ReportError> {
-    let events = timeline::events(recording, &[analysis.cycle], analysis.cpus);
+    let events = timeline::events(recording, &[analysis.extent.cycle], analysis.extent.cpus);
     let own = OwnPage {
         title: title.to_owned(),
         verdict: verdict(analysis),
@@ -44,7 +44,7 @@ pub fn write(
 
 fn verdict(analysis: &Analysis) -> String {
     let totals = &analysis.totals;
-    let whole = if analysis.complete {
+    let whole = if analysis.extent.complete {
         ""
     } else {
         "; not all of it was seen"
@@ -53,7 +53,7 @@ fn verdict(analysis: &Analysis) -> String {
         "{} down, {} up, {} devices{whole}",
         duration(totals.suspend_ns),
         duration(totals.resume_ns),
-        analysis.devices
+        analysis.extent.devices
     )
 }
 
@@ -89,8 +89,11 @@ fn facts(analysis: &Analysis, table: &Table) -> String {
     }
     fact(
         "Devices",
-        analysis.devices.to_string(),
-        format!("{} links, {} CPUs", analysis.links, analysis.cpus),
+        analysis.extent.devices.to_string(),
+        format!(
+            "{} links, {} CPUs",
+            analysis.extent.links, analysis.extent.cpus
+        ),
     );
     html.push_str("</dl>");
     html
@@ -141,7 +144,18 @@ fn with_code(text: &str) -> String {
 }
 
 /// A table: heads with whether they are numbers, and rows of text.
-fn table(title: &str, caption: &str, heads: &[(&str, bool)], rows: &[Vec<String>]) -> String {
+/// The head of a column, and whether it has numbers.
+type Head = (&'static str, bool);
+
+const fn text(head: &'static str) -> Head {
+    (head, false)
+}
+
+const fn number(head: &'static str) -> Head {
+    (head, true)
+}
+
+fn table(title: &str, caption: &str, heads: &[Head], rows: &[Vec<String>]) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -183,12 +197,7 @@ fn steps(analysis: &Analysis) -> String {
             ]
         })
         .collect();
-    let heads = [
-        ("Way", false),
-        ("Step", false),
-        ("Took", true),
-        ("Share", true),
-    ];
+    let heads = [text("Way"), text("Step"), number("Took"), number("Share")];
     table("Steps", "The kernel's steps in their order.", &heads, &rows)
 }
 
@@ -216,14 +225,14 @@ fn passes(analysis: &Analysis) -> String {
         })
         .collect();
     let heads = [
-        ("Pass", false),
-        ("Took", true),
-        ("Sum", true),
-        ("Bound", true),
-        ("Callbacks", true),
-        ("At a time", true),
-        ("CPUs idle", true),
-        ("Between", true),
+        text("Pass"),
+        number("Took"),
+        number("Sum"),
+        number("Bound"),
+        number("Callbacks"),
+        number("At a time"),
+        number("CPUs idle"),
+        number("Between"),
     ];
     table(
         "Passes over the devices",
@@ -253,7 +262,7 @@ fn critical_paths(analysis: &Analysis) -> String {
                 })
         })
         .collect();
-    let heads = [("Pass", false), ("Device", false), ("Took", true)];
+    let heads = [text("Pass"), text("Device"), number("Took")];
     table(
         "Critical paths",
         "The longest chain of devices that wait for each other, in the order in which they run; \
@@ -282,10 +291,10 @@ fn slowest(analysis: &Analysis) -> String {
         })
         .collect();
     let heads = [
-        ("Device", false),
-        ("Suspend", true),
-        ("Resume", true),
-        ("Async", false),
+        text("Device"),
+        number("Suspend"),
+        number("Resume"),
+        text("Async"),
     ];
     table("Slowest devices", "All passes together.", &heads, &rows)
 }
@@ -313,13 +322,13 @@ fn schedules(simulated: &Table) -> String {
         })
         .collect();
     let heads = [
-        ("Way", false),
-        ("Schedule", false),
-        ("Predicted", true),
-        ("To list order", true),
-        ("To the bound", true),
-        ("Work items", true),
-        ("Wake-ups", true),
+        text("Way"),
+        text("Schedule"),
+        number("Predicted"),
+        number("To list order"),
+        number("To the bound"),
+        number("Work items"),
+        number("Wake-ups"),
     ];
     table(
         "Schedules",

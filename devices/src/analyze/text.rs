@@ -16,15 +16,15 @@ pub fn render(analysis: &Analysis) -> String {
     let _ = writeln!(
         text,
         "cycle {}{}: {} devices, {} links, {} CPUs",
-        analysis.cycle,
-        if analysis.complete {
+        analysis.extent.cycle,
+        if analysis.extent.complete {
             ""
         } else {
             " (not all of it was seen)"
         },
-        analysis.devices,
-        analysis.links,
-        analysis.cpus
+        analysis.extent.devices,
+        analysis.extent.links,
+        analysis.extent.cpus
     );
     totals(&mut text, &analysis.totals);
     passes(&mut text, &analysis.phases);

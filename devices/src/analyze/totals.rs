@@ -34,6 +34,13 @@ pub struct Totals {
     pub rest_resume_ns: u64,
 }
 
+impl Totals {
+    /// The step of that name, if the kernel had it.
+    pub fn step(&self, name: &str) -> Option<&Step> {
+        self.steps.iter().find(|step| step.name == name)
+    }
+}
+
 /// Steps with a line of their own, in order, and their direction.
 /// `suspend_enter` holds the first two and is left out.
 const STEPS: [(&str, Direction); 16] = [

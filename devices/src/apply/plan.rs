@@ -56,9 +56,40 @@ pub fn plan(
     recording: Option<&Recording>,
 ) -> Result<(Vec<Change>, Vec<String>), ApplyError> {
     let mut changes = Vec::new();
+    for (name, to, why) in switches(wanted) {
+        let Some(to) = to else { continue };
+        is_offered(&sys.join(name), &to)?;
+        push(&mut changes, sys, name, &to, why)?;
+    }
+    let graph = sysfs::graph(sys).map_err(|error| ApplyError::Lacking(error.to_string()))?;
+    if let Some(on) = wanted.all_async {
+        for device in 0..graph.devices.len() {
+            let why = "all devices alike";
+            permission(&mut changes, sys, &graph, device, on, why)?;
+        }
+    }
     let mut notes = Vec::new();
+    if let Some(threshold_ns) = wanted.threshold_ns {
+        let Some(recording) = recording else {
+            return Err(ApplyError::Lacking(
+                "the threshold rule needs the times of a recording; name one".to_owned(),
+            ));
+        };
+        let unknown = by_threshold(&mut changes, sys, &graph, recording, threshold_ns)?;
+        if unknown > 0 {
+            notes.push(format!(
+                "{unknown} devices of the recording that should be async are not on this machine \
+                 (or match more than one device); they were left out"
+            ));
+        }
+    }
+    Ok((changes, notes))
+}
+
+/// The switches below /sys, in the order in which they are set; their values, and what for.
+fn switches(wanted: &Wanted) -> [(&'static str, Option<String>, &'static str); 7] {
     let bit = |value: Option<bool>| value.map(|on| if on { "1" } else { "0" }.to_owned());
-    let switches = [
+    [
         (
             "power/sync_on_suspend",
             bit(wanted.sync_on_suspend),
@@ -91,72 +122,62 @@ pub fn plan(
             wanted.order.clone(),
             "the order of devices",
         ),
-    ];
-    for (name, to, why) in switches {
-        let Some(to) = to else { continue };
-        let path = sys.join(name);
-        let Some(offered) = sysfs::read(&path) else {
-            let series = if name.starts_with("power/pm_graph") {
-                "; it comes with the module dormouse_dpm, or with the kernel series"
-            } else {
-                ""
-            };
-            return Err(ApplyError::Lacking(format!(
-                "{}: this kernel has no such switch{series}",
-                path.display()
-            )));
+    ]
+}
+
+/// Refuses a switch that this kernel does not have, or that does not offer the value.
+fn is_offered(path: &Path, to: &str) -> Result<(), ApplyError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let Some(offered) = sysfs::read(path) else {
+        let series = if name.starts_with("pm_graph") {
+            "; it comes with the module dormouse_dpm, or with the kernel series"
+        } else {
+            ""
         };
-        let is_choice = offered.contains('[');
-        let offers = |word: &str| word.trim_matches(['[', ']']) == to;
-        if is_choice && !offered.split_whitespace().any(offers) {
-            return Err(ApplyError::Lacking(format!(
-                "{}: offers {offered}, and not {to}",
-                path.display()
-            )));
-        }
-        push(&mut changes, sys, name, &to, why)?;
+        return Err(ApplyError::Lacking(format!(
+            "{}: this kernel has no such switch{series}",
+            path.display()
+        )));
+    };
+    let is_choice = offered.contains('[');
+    let offers = |word: &str| word.trim_matches(['[', ']']) == to;
+    if is_choice && !offered.split_whitespace().any(offers) {
+        return Err(ApplyError::Lacking(format!(
+            "{}: offers {offered}, and not {to}",
+            path.display()
+        )));
     }
-    let graph = sysfs::graph(sys).map_err(|error| ApplyError::Lacking(error.to_string()))?;
-    if let Some(on) = wanted.all_async {
-        for device in 0..graph.devices.len() {
-            let why = "all devices alike";
-            permission(&mut changes, sys, &graph, device, on, why)?;
-        }
-    }
-    if let Some(threshold_ns) = wanted.threshold_ns {
-        let Some(recording) = recording else {
-            return Err(ApplyError::Lacking(
-                "the threshold rule needs the times of a recording; name one".to_owned(),
-            ));
+    Ok(())
+}
+
+/// `power/async` by the threshold rule; the number of devices that should be async and are not on
+/// this machine.
+fn by_threshold(
+    changes: &mut Vec<Change>,
+    sys: &Path,
+    graph: &Graph,
+    recording: &Recording,
+    threshold_ns: u64,
+) -> Result<usize, ApplyError> {
+    let worst = worst_of(recording);
+    let edges = Edges::of(&recording.graph);
+    let wanted = closure(&edges, &worst, threshold_ns);
+    let mut unknown = 0;
+    for (device, target) in by_path(recording, graph).iter().enumerate() {
+        let Some(target) = target else {
+            unknown += usize::from(wanted[device]);
+            continue;
         };
-        let worst = worst_of(recording);
-        let edges = Edges::of(&recording.graph);
-        let wanted = closure(&edges, &worst, threshold_ns);
-        let missing = by_path(recording, &graph);
-        let mut unknown = 0;
-        for (device, target) in missing.iter().enumerate() {
-            match target {
-                Some(target) => {
-                    let why = if worst[device] > threshold_ns {
-                        "slow"
-                    } else if wanted[device] {
-                        "tied to a slow one"
-                    } else {
-                        "quick, and tied to no slow one"
-                    };
-                    permission(&mut changes, sys, &graph, *target, wanted[device], why)?;
-                }
-                None => unknown += usize::from(wanted[device]),
-            }
-        }
-        if unknown > 0 {
-            notes.push(format!(
-                "{unknown} devices of the recording that should be async are not on this machine \
-                 (or match more than one device); they were left out"
-            ));
-        }
+        let why = if worst[device] > threshold_ns {
+            "slow"
+        } else if wanted[device] {
+            "tied to a slow one"
+        } else {
+            "quick, and tied to no slow one"
+        };
+        permission(changes, sys, graph, *target, wanted[device], why)?;
     }
-    Ok((changes, notes))
+    Ok(unknown)
 }
 
 /// Each device's worst time over all cycles and passes.

@@ -6,6 +6,15 @@ struct Machine {
 }
 
 impl Machine {
+    /// After an apply: what an undo in this boot would do, which changes nothing.
+    fn undo_is_described(self, boot: &str) -> (Machine, Vec<Undone>) {
+        self.apply(&wanted());
+        let set = self.all();
+        let said = undo(&self.sys(), &self.state(), boot, true).unwrap();
+        assert_eq!(self.all(), set);
+        (self, said.unwrap())
+    }
+
     /// A bus with a slow and a quick device, and the switches of /sys/power.
     fn new() -> Machine {
         let machine = Machine {
@@ -195,16 +204,8 @@ fn undo_puts_everything_back_and_forgets_it() {
 
 #[test]
 fn an_undo_that_only_says_what_it_would_do_changes_nothing() {
-    let machine = Machine::new();
-    machine.apply(&wanted());
-    let set = machine.all();
-    let said = undo(&machine.sys(), &machine.state(), "boot", true).unwrap();
-    assert!(
-        said.unwrap()
-            .iter()
-            .any(|one| matches!(one, Undone::Restored(_)))
-    );
-    assert_eq!(machine.all(), set);
+    let (machine, said) = Machine::new().undo_is_described("boot");
+    assert!(said.iter().any(|one| matches!(one, Undone::Restored(_))));
     assert!(machine.state().exists());
 }
 
@@ -256,16 +257,8 @@ fn what_somebody_else_has_set_since_is_left_alone() {
 
 #[test]
 fn after_a_reboot_nothing_is_put_back_and_a_new_apply_starts_anew() {
-    let machine = Machine::new();
-    machine.apply(&wanted());
-    let set = machine.all();
-    let done = undo(&machine.sys(), &machine.state(), "next boot", true).unwrap();
-    assert!(
-        done.unwrap()
-            .iter()
-            .all(|one| matches!(one, Undone::WasBack(_)))
-    );
-    assert_eq!(machine.all(), set);
+    let (_, said) = Machine::new().undo_is_described("next boot");
+    assert!(said.iter().all(|one| matches!(one, Undone::WasBack(_))));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use dormouse_system::output;
 use serde_json::json;
 
 use super::arguments::{AnalyzeArguments, Input};
-use super::{CliError, DONE};
+use super::{DONE, Failure};
 use crate::analyze::{Analysis, Options, analyze, page, text};
 use crate::model::{Cycle, Recording};
 use crate::read;
@@ -14,18 +14,18 @@ use crate::simulate::Setting;
 use crate::simulate::table::{Table, table, variants};
 
 /// The recording and the cycle that were asked for.
-pub fn read_input(input: &Input) -> Result<(Recording, usize), CliError> {
+pub fn read_input(input: &Input) -> Result<(Recording, usize), Failure> {
     let recording = read::read(&input.file, input.strict)?;
     let count = recording.cycles.len();
     let number = input.cycle.unwrap_or(count);
     if count == 0 {
-        return Err(CliError::Failed(format!(
+        return Err(Failure::failed(format!(
             "{}: holds no suspend",
             input.file.display()
         )));
     }
     if number == 0 || number > count {
-        return Err(CliError::Usage(format!(
+        return Err(Failure::usage(format!(
             "{}: there is no cycle {number}; it holds 1 to {count}",
             input.file.display()
         )));
@@ -45,7 +45,7 @@ pub fn has_permissions(recording: &Recording) -> bool {
 }
 
 /// Runs the verb; returns its exit code.
-pub fn run(arguments: &AnalyzeArguments) -> Result<u8, CliError> {
+pub fn run(arguments: &AnalyzeArguments) -> Result<u8, Failure> {
     let input = &arguments.input;
     let (recording, number) = read_input(input)?;
     if let Some(path) = &arguments.save {
@@ -57,7 +57,7 @@ pub fn run(arguments: &AnalyzeArguments) -> Result<u8, CliError> {
         max_rows: arguments.slowest,
     };
     let analysis = analyze(&recording, Some(number), &options)
-        .ok_or_else(|| CliError::Failed("there is no such cycle".to_owned()))?;
+        .ok_or_else(|| Failure::failed("there is no such cycle".to_owned()))?;
     let written = match page_paths(arguments) {
         Some((html, trace)) => {
             let table = simulated(&recording, number, &analysis, &options);
@@ -99,7 +99,7 @@ fn simulated(
     analysis: &Analysis,
     options: &Options,
 ) -> Table {
-    let mut setting = Setting::new(crate::simulate::Schedule::List, analysis.cpus);
+    let mut setting = Setting::new(crate::simulate::Schedule::List, analysis.extent.cpus);
     setting.overheads = crate::analyze::overheads_of(recording);
     let variants = variants(options.threshold_ns, has_permissions(recording));
     table(recording, cycle_of(recording, number), &variants, &setting)

@@ -7,30 +7,18 @@ use dormouse_system::{Root, kernel, output};
 use serde_json::json;
 
 use super::arguments::ApplyArguments;
-use super::{CliError, DONE};
+use super::{DONE, Failure};
 use crate::apply::{
     Change, Undone, Wanted, apply, load_module, module, plan, tmpfiles, udev_rules, undo,
 };
 use crate::read;
 
 /// Runs the verb; returns its exit code.
-pub fn run(arguments: &ApplyArguments) -> Result<u8, CliError> {
+pub fn run(arguments: &ApplyArguments) -> Result<u8, Failure> {
     if arguments.undo {
         return undone(arguments);
     }
-    let wanted = Wanted {
-        threshold_ns: arguments.async_threshold.map(|time| time.as_nanos() as u64),
-        all_async: arguments.all_async.map(|switch| switch.is_on()),
-        pm_async: arguments.pm_async.map(|switch| switch.is_on()),
-        sync_on_suspend: arguments.sync_on_suspend.map(|switch| switch.is_on()),
-        mem_sleep: arguments.mem_sleep.clone(),
-        print_times: arguments.print_times.map(|switch| switch.is_on()),
-        order: arguments.order.map(value_name),
-        order_scope: arguments.order_scope.map(value_name),
-        order_threshold_us: arguments
-            .order_threshold
-            .map(|time| time.as_micros() as u64),
-    };
+    let wanted = wanted(arguments);
     let recording = match &arguments.recording {
         Some(path) => Some(read::read(path, false)?),
         None => None,
@@ -74,24 +62,47 @@ pub fn run(arguments: &ApplyArguments) -> Result<u8, CliError> {
         }))?;
         return Ok(DONE);
     }
+    let mut text = shown(&changes, &notes, arguments.dry_run);
+    text.push_str(&rules);
+    text.push_str(&files);
+    output::text(&text)?;
+    Ok(DONE)
+}
+
+/// What the options ask for.
+fn wanted(arguments: &ApplyArguments) -> Wanted {
+    Wanted {
+        threshold_ns: arguments.async_threshold.map(|time| time.as_nanos() as u64),
+        all_async: arguments.all_async.map(|switch| switch.is_on()),
+        pm_async: arguments.pm_async.map(|switch| switch.is_on()),
+        sync_on_suspend: arguments.sync_on_suspend.map(|switch| switch.is_on()),
+        mem_sleep: arguments.mem_sleep.clone(),
+        print_times: arguments.print_times.map(|switch| switch.is_on()),
+        order: arguments.order.map(value_name),
+        order_scope: arguments.order_scope.map(value_name),
+        order_threshold_us: arguments
+            .order_threshold
+            .map(|time| time.as_micros() as u64),
+    }
+}
+
+/// What was changed, or would be.
+fn shown(changes: &[Change], notes: &[String], dry_run: bool) -> String {
     let mut text = String::new();
-    for change in &changes {
+    for change in changes {
         line(&mut text, change);
     }
-    for note in &notes {
+    for note in notes {
         let _ = writeln!(text, "note: {note}");
     }
-    text.push_str(match (changes.is_empty(), arguments.dry_run) {
+    text.push_str(match (changes.is_empty(), dry_run) {
         (true, _) => "nothing to change\n",
         (false, true) => "nothing was changed (--dry-run)\n",
         (false, false) => {
             "changed; a reboot or `dormouse devices apply --undo` puts everything back\n"
         }
     });
-    text.push_str(&rules);
-    text.push_str(&files);
-    output::text(&text)?;
-    Ok(DONE)
+    text
 }
 
 /// Whether a switch is wanted that only the module of graph order can bring to this kernel.
@@ -106,7 +117,7 @@ fn needs_module(arguments: &ApplyArguments, wanted: &Wanted) -> bool {
 }
 
 /// `--dry-run`: the switches come with the module, so their values are not known yet.
-fn would_load(arguments: &ApplyArguments) -> Result<u8, CliError> {
+fn would_load(arguments: &ApplyArguments) -> Result<u8, Failure> {
     if arguments.json {
         output::json(&json!({ "changed": false, "loads": module::NAME }))?;
     } else {
@@ -135,7 +146,7 @@ fn line(text: &mut String, change: &Change) {
     );
 }
 
-fn undone(arguments: &ApplyArguments) -> Result<u8, CliError> {
+fn undone(arguments: &ApplyArguments) -> Result<u8, Failure> {
     let done = undo(
         &arguments.sys,
         &arguments.state,

@@ -8,7 +8,7 @@ use dormouse_system::output;
 use serde_json::json;
 
 use super::arguments::RecordArguments;
-use super::{CliError, DONE};
+use super::{DONE, Failure};
 use crate::analyze::{self, analyze};
 use crate::record::{Options, record};
 
@@ -16,7 +16,7 @@ use crate::record::{Options, record};
 const DEFAULT_ROOT: &str = "out/devices";
 
 /// Runs the verb; returns its exit code.
-pub fn run(arguments: &RecordArguments) -> Result<u8, CliError> {
+pub fn run(arguments: &RecordArguments) -> Result<u8, Failure> {
     let options = Options {
         state: arguments.state.into(),
         test: arguments.test.map(Into::into),

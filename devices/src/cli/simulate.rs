@@ -8,14 +8,14 @@ use serde_json::json;
 
 use super::analyze::{cycle_of, has_permissions, read_input};
 use super::arguments::SimulateArguments;
-use super::{CliError, DONE};
+use super::{DONE, Failure};
 use crate::analyze::{cpus_of, overheads_of};
 use crate::model::Direction;
 use crate::simulate::table::{Prediction, Table, table, variants};
 use crate::simulate::{Schedule, Setting};
 
 /// Runs the verb; returns its exit code.
-pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
+pub fn run(arguments: &SimulateArguments) -> Result<u8, Failure> {
     let (mut recording, number) = read_input(&arguments.input)?;
     let cpus = cpus_of(&recording, arguments.input.cpus.map(usize::from));
     let mut setting = Setting::new(Schedule::List, cpus);
@@ -63,9 +63,9 @@ fn rendered(table: &Table, threshold_ns: u64) -> String {
         text,
         "{} devices, {} dependencies, {} CPUs; a device costs {}, queueing {}, waking {}, until it \
          runs {}, a switch {}; tracing cost {} a callback",
-        table.devices,
-        table.edges,
-        table.cpus,
+        table.extent.devices,
+        table.extent.edges,
+        table.extent.cpus,
         duration(overheads.per_device_ns),
         duration(overheads.queue_ns),
         duration(overheads.wake_ns),
@@ -73,11 +73,11 @@ fn rendered(table: &Table, threshold_ns: u64) -> String {
         duration(overheads.switch_ns),
         duration(overheads.trace_ns),
     );
-    if table.refused_links > 0 {
+    if table.extent.refused_links > 0 {
         let _ = writeln!(
             text,
             "{} links would close a cycle and order nothing",
-            table.refused_links
+            table.extent.refused_links
         );
     }
     for total in &table.totals {

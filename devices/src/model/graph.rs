@@ -7,6 +7,7 @@
 //! parents first and then links in the order of the recording.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::Direction;
 
@@ -21,37 +22,29 @@ pub struct Graph {
 }
 
 /// One device.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// As in the kernel's messages: `0000:00:1f.2`. Not unique.
     pub name: String,
     /// Below /sys/devices; unique. Missing where only a trace is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// The number of the parent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<usize>,
     /// The driver; of an unbound device, what the kernel names instead (its bus or class).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     /// The bus or class.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subsystem: Option<String>,
     /// `power/async`: whether it may be suspended asynchronously. Missing if unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_async: Option<bool>,
     /// Runtime power management, if the device has it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime: Option<RuntimePm>,
     /// `power/wakeup`: whether it may wake the machine. Missing if it cannot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wakeup: Option<bool>,
     /// Ascending in the order of registration (the inode number in sysfs).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registered: Option<u64>,
     /// The number of a slow bus that serves one device at a time: callbacks of devices with the same
     /// number do not overlap. Missing if there is none, or unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus: Option<u32>,
 }
 
@@ -363,88 +356,4 @@ pub fn list_order<K: Ord>(edges: &Edges, key: impl Fn(usize) -> K) -> Vec<usize>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn edge(superior: usize, subordinate: usize) -> Edge {
-        Edge {
-            superior,
-            subordinate,
-        }
-    }
-
-    #[test]
-    fn a_link_that_closes_a_cycle_is_refused_and_the_others_stay() {
-        let edges = Edges::from_candidates(
-            3,
-            [edge(0, 1), edge(1, 2), edge(2, 0), edge(0, 2)].into_iter(),
-        );
-        assert_eq!(edges.refused, [edge(2, 0)]);
-        assert_eq!(edges.subordinates(0), [1, 2]);
-        assert_eq!(edges.superiors(2), [1, 0]);
-    }
-
-    #[test]
-    fn what_is_out_of_range_or_depends_on_itself_orders_nothing() {
-        let graph = Graph {
-            devices: vec![
-                Device {
-                    parent: Some(0),
-                    ..Device::default()
-                },
-                Device {
-                    parent: Some(9),
-                    ..Device::default()
-                },
-            ],
-            links: vec![Link {
-                supplier: 1,
-                consumer: 77,
-                ..Link::default()
-            }],
-        };
-        let edges = Edges::of(&graph);
-        assert_eq!(edges.iter().count(), 0);
-        assert_eq!(edges.devices(), 2);
-    }
-
-    #[test]
-    fn dormant_and_sync_state_links_order_nothing() {
-        let devices = vec![Device::default(), Device::default()];
-        let link = Link {
-            supplier: 0,
-            consumer: 1,
-            ..Link::default()
-        };
-        for (link, ordered) in [
-            (link.clone(), 1),
-            (
-                Link {
-                    status: LinkStatus::Dormant,
-                    ..link.clone()
-                },
-                0,
-            ),
-            (
-                Link {
-                    sync_state_only: true,
-                    ..link
-                },
-                0,
-            ),
-        ] {
-            let graph = Graph {
-                devices: devices.clone(),
-                links: vec![link],
-            };
-            assert_eq!(Edges::of(&graph).iter().count(), ordered);
-        }
-    }
-
-    #[test]
-    fn the_list_has_superiors_first_and_otherwise_the_order_of_registration() {
-        let edges = Edges::from_candidates(4, [edge(3, 0)].into_iter());
-        assert_eq!(list_order(&edges, |device| device), [1, 2, 3, 0]);
-        assert_eq!(list_order(&edges, |device| 9 - device), [3, 2, 1, 0]);
-    }
-}
+mod tests;

@@ -19,6 +19,7 @@ mod phase;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 pub use file::{FORMAT, FileError, VERSION};
 pub use graph::{Device, Edge, Edges, Graph, Link, LinkStatus, RuntimePm, list_order};
@@ -67,13 +68,12 @@ impl Default for Head {
 }
 
 /// The recorded machine; unknown values are missing.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The release of the kernel.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
     /// Processors that were online.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
     /// The source: `record s2idle`, or the name of a trace or log.
     #[serde(default)]

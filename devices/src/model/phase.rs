@@ -48,14 +48,10 @@ impl DevicePhase {
     ];
 
     /// Those that the kernel can run asynchronously; `prepare` and `complete` never are.
-    pub const SCHEDULED: [DevicePhase; 6] = [
-        DevicePhase::Suspend,
-        DevicePhase::SuspendLate,
-        DevicePhase::SuspendNoirq,
-        DevicePhase::ResumeNoirq,
-        DevicePhase::ResumeEarly,
-        DevicePhase::Resume,
-    ];
+    pub const SCHEDULED: [DevicePhase; 6] = {
+        let [_, scheduled @ .., _] = DevicePhase::ALL;
+        scheduled
+    };
 
     /// The name in recordings and in output.
     pub fn as_str(self) -> &'static str {

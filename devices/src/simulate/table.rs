@@ -100,9 +100,9 @@ pub struct DirectionTable {
     pub predictions: Vec<Prediction>,
 }
 
-/// The whole table.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Table {
+/// What was simulated, in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Extent {
     /// Number of CPUs.
     pub cpus: usize,
     /// Number of devices.
@@ -111,6 +111,14 @@ pub struct Table {
     pub edges: usize,
     /// Links that would have closed a cycle.
     pub refused_links: usize,
+}
+
+/// The whole table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Table {
+    /// What it is of.
+    #[serde(flatten)]
+    pub extent: Extent,
     /// The parameters of the simulation.
     pub setting: Setting,
     /// The passes.
@@ -165,10 +173,12 @@ pub fn table(
         .map(|direction| total(direction, &phases))
         .collect();
     Table {
-        cpus: setting.cpus,
-        devices: recording.graph.devices.len(),
-        edges: edges.iter().count(),
-        refused_links: edges.refused.len(),
+        extent: Extent {
+            cpus: setting.cpus,
+            devices: recording.graph.devices.len(),
+            edges: edges.iter().count(),
+            refused_links: edges.refused.len(),
+        },
         setting: *setting,
         phases,
         totals,

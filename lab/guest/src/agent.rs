@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -258,12 +258,7 @@ fn put_file(part: &FilePart) -> Result<(), GuestError> {
 
 /// A shell that owns the first serial console, so that Ctrl-C and job control work there.
 fn start_shell() -> Result<(), GuestError> {
-    let console = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_NOCTTY)
-        .open(CONSOLE)
-        .doing(format!("open {CONSOLE}"))?;
+    let console = serial::open(CONSOLE)?;
     let again = || console.try_clone().doing("share the console");
     let mut command = Command::new("/bin/sh");
     command

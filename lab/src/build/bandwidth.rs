@@ -8,17 +8,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::command::{find_program, run};
 use super::context::{Context, Made};
 use super::packages::unpack;
-use super::{BuildError, BuildEvent, BuildOptions, BuildProgress, Step, StepReport};
+use super::{BuildError, BuildOptions, BuildProgress, Step, StepReport};
 use super::{binaries, cpio};
 use crate::apt::{Apt, AptError, ArchiveFile, parse};
-use crate::cache::{Cache, Key};
+use crate::cache::Key;
 
 /// The first suite whose cloud kernels have sched_ext.
 const SUITE: &str = "testing";
@@ -77,17 +77,14 @@ pub fn build_bandwidth(
         BandwidthKernel::Stock => Some(super::stock_kernel(options, progress)?),
         BandwidthKernel::Newest => None,
     };
-    let cache = Cache::open()?.part("bandwidth")?;
-    let context = Context::new(options, progress, cache.clone(), super::source_root()?);
-    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
+    let context = Context::open(options, progress, Some("bandwidth"))?;
     let kernel = match stock {
         Some(kernel) => kernel,
         None => kernel(&context)?.path.join("vmlinuz"),
     };
     let initrd = initrd(&context)?;
     let device = device(&context)?;
-    let steps = context.take_reports();
-    cache.collect_garbage(SystemTime::now())?;
+    let steps = context.end()?;
     Ok(BandwidthArtefacts {
         kernel,
         initrd: initrd.path.join("initrd.cpio"),
@@ -102,29 +99,7 @@ fn suite(context: &Context<'_>, archive: &str) -> Result<Apt, AptError> {
 
 /// The package with the newest kernel; yesterday's answer serves without asking.
 fn source(context: &Context<'_>) -> Result<Source, BuildError> {
-    let known = context.cache.state_folder("source.json");
-    let read = || -> Option<Source> { serde_json::from_slice(&fs::read(&known).ok()?).ok() };
-    let fresh = fs::metadata(&known)
-        .and_then(|facts| facts.modified())
-        .is_ok_and(|at| at.elapsed().is_ok_and(|age| age < VALID));
-    if let Some(source) = read().filter(|_| fresh || context.options.offline) {
-        return Ok(source);
-    }
-    if context.options.offline {
-        return Err(AptError::Offline(NEWEST.into()).into());
-    }
-    match (ask(context), read()) {
-        (Ok(source), _) => {
-            let text = serde_json::to_vec(&source).expect("a file's name is plain data");
-            fs::write(&known, text).map_err(BuildError::io("write", &known))?;
-            Ok(source)
-        }
-        (Err(error), Some(source)) => {
-            context.warn(format!("the kernel known so far is used: {error}"));
-            Ok(source)
-        }
-        (Err(error), None) => Err(error.into()),
-    }
+    context.remembered(NEWEST, VALID, || ask(context))
 }
 
 fn ask(context: &Context<'_>) -> Result<Source, AptError> {

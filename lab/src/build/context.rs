@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
-use super::{BuildError, BuildEvent, BuildOptions, BuildProgress, Step, StepReport};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{BuildError, BuildEvent, BuildOptions, BuildProgress, Step, StepReport, source_root};
 use crate::apt::{AptError, ArchiveFile};
-use crate::cache::{Cache, Key, sha256_of_file};
+use crate::cache::{Cache, CacheLock, Key, sha256_of_file};
 
 /// One build.
 pub(crate) struct Context<'a> {
@@ -19,6 +22,7 @@ pub(crate) struct Context<'a> {
     /// apt's private state serves one apt at a time.
     archive: Mutex<()>,
     reports: Mutex<Vec<StepReport>>,
+    _lock: CacheLock,
 }
 
 /// An artefact and the key that it has; what depends on it takes the key as an input.
@@ -37,21 +41,32 @@ pub(crate) struct Running<'a> {
 }
 
 impl<'a> Context<'a> {
-    pub fn new(
+    /// Begins a build: waits until no other one uses this part of the cache.
+    pub fn open(
         options: &'a BuildOptions,
         progress: &'a dyn BuildProgress,
-        cache: Cache,
-        sources: PathBuf,
-    ) -> Self {
-        let (archive, reports) = (Mutex::default(), Mutex::default());
-        Context {
+        part: Option<&str>,
+    ) -> Result<Self, BuildError> {
+        let whole = Cache::open()?;
+        let cache = match part {
+            Some(part) => whole.part(part)?,
+            None => whole,
+        };
+        Ok(Context {
             options,
             progress,
+            sources: source_root()?,
+            archive: Mutex::default(),
+            reports: Mutex::default(),
+            _lock: cache.lock(|| progress.event(BuildEvent::Waiting))?,
             cache,
-            sources,
-            archive,
-            reports,
-        }
+        })
+    }
+
+    /// Ends it: what each step did, and the cache without what nobody has used for long.
+    pub fn end(&self) -> Result<Vec<StepReport>, BuildError> {
+        self.cache.collect_garbage(SystemTime::now())?;
+        Ok(self.take_reports())
     }
 
     pub fn begin(&self, step: Step) -> Running<'_> {
@@ -65,6 +80,39 @@ impl<'a> Context<'a> {
 
     pub fn warn(&self, message: String) {
         self.progress.event(BuildEvent::Warning { message });
+    }
+
+    /// What the archives answered last, if that is younger than `valid`, or nothing else is to be
+    /// had; otherwise `ask` asks them. `name` is what is asked for, where there is no answer.
+    pub fn remembered<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        valid: Duration,
+        ask: impl FnOnce() -> Result<T, AptError>,
+    ) -> Result<T, BuildError> {
+        let known = self.cache.state_folder("source.json");
+        let read = || -> Option<T> { serde_json::from_slice(&fs::read(&known).ok()?).ok() };
+        let fresh = fs::metadata(&known)
+            .and_then(|facts| facts.modified())
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age < valid));
+        if let Some(answer) = read().filter(|_| fresh || self.options.offline) {
+            return Ok(answer);
+        }
+        if self.options.offline {
+            return Err(AptError::Offline(name.into()).into());
+        }
+        match (ask(), read()) {
+            (Ok(answer), _) => {
+                let text = serde_json::to_vec(&answer).expect("names and digests are plain data");
+                fs::write(&known, text).map_err(BuildError::io("write", &known))?;
+                Ok(answer)
+            }
+            (Err(error), Some(answer)) => {
+                self.warn(format!("{name} known so far is used: {error}"));
+                Ok(answer)
+            }
+            (Err(error), None) => Err(error.into()),
+        }
     }
 
     /// Takes a step's artefact from the cache or makes it.

@@ -8,17 +8,15 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::command::find_program;
 use super::context::{Context, Made, Running};
-use super::{
-    BuildError, BuildEvent, BuildOptions, BuildProgress, Step, StepReport, binaries, cpio,
-};
-use crate::apt::{Apt, ArchiveFile};
-use crate::cache::{Cache, Key};
+use super::{BuildError, BuildOptions, BuildProgress, Step, StepReport, binaries, cpio};
+use crate::apt::{Apt, AptError, ArchiveFile};
+use crate::cache::Key;
 
 const SOURCES: &str = "devices/kernel";
 /// The distribution's source package, built as a binary package.
@@ -91,16 +89,13 @@ pub fn build_devices(
     checked: Checked,
     progress: &dyn BuildProgress,
 ) -> Result<DevicesArtefacts, BuildError> {
-    let cache = Cache::open()?.part("devices")?;
-    let context = Context::new(options, progress, cache.clone(), super::source_root()?);
-    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
+    let context = Context::open(options, progress, Some("devices"))?;
     let kernel = kernel(&context, checked)?;
     let initrd = initrd(&context)?;
     let release_file = kernel.path.join("release");
     let release =
         fs::read_to_string(&release_file).map_err(BuildError::io("read", release_file))?;
-    let steps = context.take_reports();
-    cache.collect_garbage(SystemTime::now())?;
+    let steps = context.end()?;
     Ok(DevicesArtefacts {
         kernel: kernel.path.join("bzImage"),
         initrd: initrd.path.join("initrd.cpio"),
@@ -113,32 +108,12 @@ pub fn build_devices(
 
 /// The newest source that the machine's archives have; yesterday's answer serves without asking.
 fn source_package(context: &Context<'_>) -> Result<ArchiveFile, BuildError> {
-    let known = context.cache.state_folder("source.json");
-    let read = || -> Option<ArchiveFile> { serde_json::from_slice(&fs::read(&known).ok()?).ok() };
-    let fresh = fs::metadata(&known)
-        .and_then(|facts| facts.modified())
-        .is_ok_and(|at| at.elapsed().is_ok_and(|age| age < VALID));
-    if let Some(file) = read().filter(|_| fresh || context.options.offline) {
-        return Ok(file);
-    }
-    if context.options.offline {
-        return Err(crate::apt::AptError::Offline(PACKAGE.into()).into());
-    }
-    let apt = Apt::machine(&context.cache.state_folder("apt/machine"))?;
-    let asked = apt.update().and_then(|()| apt.files_of(&[PACKAGE.into()]));
-    let file = match (asked, read()) {
-        (Ok(files), _) => files.into_iter().next().ok_or_else(|| {
-            BuildError::Apt(crate::apt::AptError::NoPackage(vec![PACKAGE.into()]))
-        })?,
-        (Err(error), Some(file)) => {
-            context.warn(format!("the source known so far is used: {error}"));
-            return Ok(file);
-        }
-        (Err(error), None) => return Err(error.into()),
-    };
-    let text = serde_json::to_vec(&file).expect("a file's name and digest are plain data");
-    fs::write(&known, text).map_err(BuildError::io("write", &known))?;
-    Ok(file)
+    context.remembered(PACKAGE, VALID, || {
+        let apt = Apt::machine(&context.cache.state_folder("apt/machine"))?;
+        apt.update()?;
+        let found = apt.files_of(&[PACKAGE.into()])?.into_iter().next();
+        found.ok_or_else(|| AptError::NoPackage(vec![PACKAGE.into()]))
+    })
 }
 
 fn kernel(context: &Context<'_>, checked: Checked) -> Result<Made, BuildError> {

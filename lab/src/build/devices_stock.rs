@@ -4,17 +4,16 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use super::context::{Context, Made};
 use super::devices::{Checked, DevicesArtefacts, add_init};
 use super::kernel::Kernel;
 use super::module::{self, Recipe};
 use super::packages::KernelPackages;
-use super::{BuildError, BuildEvent, BuildOptions, BuildProgress, Step, StockKernel};
-use super::{binaries, cpio, kernel, plan, source_root, tools};
+use super::{BuildError, BuildOptions, BuildProgress, Step, StockKernel};
+use super::{binaries, cpio, kernel, plan, tools};
 use crate::apt::ArchiveFile;
-use crate::cache::{Cache, Key};
+use crate::cache::Key;
 
 /// What the initrd has in `/modules`.
 pub const DEVICES_MODULES: [&str; 2] = ["dormouse_dpm", "pm_graph_test"];
@@ -28,9 +27,7 @@ pub fn build_devices_stock(
     stock: Option<&StockKernel>,
     progress: &dyn BuildProgress,
 ) -> Result<DevicesArtefacts, BuildError> {
-    let cache = Cache::open()?;
-    let context = Context::new(options, progress, cache.clone(), source_root()?);
-    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
+    let context = Context::open(options, progress, None)?;
     let (packages, programs) = match stock {
         Some(stock) => (stock.packages().clone(), stock.tools()),
         None => {
@@ -42,8 +39,7 @@ pub fn build_devices_stock(
     let tools = tools_of(&context, &packages, programs)?;
     let modules = modules(&context, &kernel, tools.as_ref())?;
     let initrd = initrd(&context, &modules)?;
-    let steps = context.take_reports();
-    cache.collect_garbage(SystemTime::now())?;
+    let steps = context.end()?;
     Ok(DevicesArtefacts {
         kernel: kernel.image(),
         initrd: initrd.path.join("initrd.cpio"),
@@ -63,9 +59,7 @@ pub fn build_graph_module(
     stock: &StockKernel,
     progress: &dyn BuildProgress,
 ) -> Result<PathBuf, BuildError> {
-    let cache = Cache::open()?;
-    let context = Context::new(options, progress, cache.clone(), source_root()?);
-    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
+    let context = Context::open(options, progress, None)?;
     let kernel = kernel::kernel(&context, stock.packages())?;
     let tools = tools_of(&context, stock.packages(), stock.tools())?;
     let modules = modules(&context, &kernel, tools.as_ref())?;

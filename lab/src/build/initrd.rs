@@ -49,9 +49,6 @@ pub(crate) fn initrd(
         .text("modules", &format!("{MODULES:?}"));
     binaries.add_guest_to(&mut key);
     context.make(Step::Initrd, &key, "init and modules", |running, work| {
-        let folder = work.join("modules");
-        let order = modules::install(&kernel.modules(), &MODULES, &folder)?;
-        let read = |path: &Path| fs::read(path).map_err(BuildError::io("read", path));
         let mut archive = cpio::Archive::default();
         for path in FOLDERS {
             archive.folder(path);
@@ -59,17 +56,7 @@ pub(crate) fn initrd(
         // The kernel opens it for init before anything is mounted.
         archive.character_device("dev/console", 5, 1);
         archive.file("init", 0o755, &read(&binaries.guest)?);
-        for name in order
-            .iter()
-            .map(|name| format!("{name}.ko"))
-            .chain([LOAD_ORDER.into()])
-        {
-            archive.file(
-                &format!("modules/{name}"),
-                0o644,
-                &read(&folder.join(&name))?,
-            );
-        }
+        add_modules(&mut archive, "modules", kernel, &MODULES, work)?;
         let plain = work.join("initrd.cpio");
         fs::write(&plain, archive.finish()).map_err(BuildError::io("write", &plain))?;
         // Kernel and initrd of the generic flavour would not fit in the flash image otherwise.
@@ -79,8 +66,7 @@ pub(crate) fn initrd(
             &mut gzip,
             "compressing the initial ram disk",
             &running.log()?,
-        )?;
-        fs::remove_dir_all(&folder).map_err(BuildError::io("remove", folder))
+        )
     })
 }
 
@@ -98,28 +84,39 @@ pub(crate) fn wake_initrd(
         .text("modules", &format!("{WAKE_MODULES:?}"));
     binaries.add_wake_to(&mut key);
     context.make(Step::WakeInitrd, &key, "dormouse-wake", |_, work| {
-        let folder = work.join("modules");
-        let order = modules::install(&kernel.modules(), &WAKE_MODULES, &folder)?;
-        let read = |path: &Path| fs::read(path).map_err(BuildError::io("read", path));
         let mut archive = cpio::Archive::default();
         archive.folder("wake");
         archive.file("wake/dormouse-wake", 0o755, &read(&binaries.wake)?);
-        for name in order
-            .iter()
-            .map(|name| format!("{name}.ko"))
-            .chain([LOAD_ORDER.into()])
-        {
-            let bytes = read(&folder.join(&name))?;
-            archive.file(&format!("wake/{name}"), 0o644, &bytes);
-        }
+        add_modules(&mut archive, "wake", kernel, &WAKE_MODULES, work)?;
         let mut both = read(&file(&initrd.path))?;
         // The kernel takes archives one behind the other, each from a word's boundary.
         both.resize(both.len().next_multiple_of(4), 0);
         both.extend(archive.finish());
         let path = file(work);
-        fs::write(&path, both).map_err(BuildError::io("write", &path))?;
-        fs::remove_dir_all(&folder).map_err(BuildError::io("remove", folder))
+        fs::write(&path, both).map_err(BuildError::io("write", path))
     })
+}
+
+/// Puts modules into a folder of the archive, with the order in which they are loaded.
+fn add_modules(
+    archive: &mut cpio::Archive,
+    to: &str,
+    kernel: &Kernel,
+    wanted: &[Wanted],
+    work: &Path,
+) -> Result<(), BuildError> {
+    let folder = work.join("modules");
+    let order = modules::install(&kernel.modules(), wanted, &folder)?;
+    let files = order.iter().map(|name| format!("{name}.ko"));
+    for name in files.chain([LOAD_ORDER.into()]) {
+        let bytes = read(&folder.join(&name))?;
+        archive.file(&format!("{to}/{name}"), 0o644, &bytes);
+    }
+    fs::remove_dir_all(&folder).map_err(BuildError::io("remove", folder))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, BuildError> {
+    fs::read(path).map_err(BuildError::io("read", path))
 }
 
 /// The archive in the step's artefact.

@@ -26,11 +26,9 @@ mod sources;
 mod stock;
 mod tools;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::thread;
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,14 +41,26 @@ pub use sources::source_root;
 pub use stock::{StockKernel, build_stock, stock_kernels};
 
 use crate::apt::{AptError, ArchiveFile};
-use crate::cache::Cache;
 use context::Context;
 use packages::KernelPackages;
 use plan::Plan;
 
 /// Which of the distribution's 6.12 kernels the machine runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Flavour {
     /// The small kernel for virtual machines.
     #[default]
@@ -65,16 +75,7 @@ impl Flavour {
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Flavour::Cloud => "cloud",
-            Flavour::Generic => "generic",
-        }
-    }
-}
-
-impl fmt::Display for Flavour {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
+        self.into()
     }
 }
 
@@ -152,9 +153,7 @@ pub fn build(
     options: &BuildOptions,
     progress: &dyn BuildProgress,
 ) -> Result<Artefacts, BuildError> {
-    let cache = Cache::open()?;
-    let context = Context::new(options, progress, cache.clone(), source_root()?);
-    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
+    let context = Context::open(options, progress, None)?;
     let (mut plan, mut new) = plan::plan(&context, false)?;
     let mut artefacts = match make_usual(&context, &plan) {
         // A file that the archive had yesterday is replaced by its next version today.
@@ -166,10 +165,9 @@ pub fn build(
         made => made,
     }?;
     if new {
-        plan.forget_other_files(&cache)?;
+        plan.forget_other_files(&context.cache)?;
     }
-    artefacts.steps = context.take_reports();
-    cache.collect_garbage(SystemTime::now())?;
+    artefacts.steps = context.end()?;
     Ok(artefacts)
 }
 
@@ -178,9 +176,7 @@ fn stock_kernel(
     options: &BuildOptions,
     progress: &dyn BuildProgress,
 ) -> Result<PathBuf, BuildError> {
-    let cache = Cache::open()?;
-    let context = Context::new(options, progress, cache.clone(), source_root()?);
-    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
+    let context = Context::open(options, progress, None)?;
     let (plan, _) = plan::plan(&context, false)?;
     let kernel = kernel::kernel(&context, plan.kernel(options.flavour)?)?;
     Ok(kernel.image())

@@ -6,8 +6,21 @@ use std::fmt;
 use serde::Serialize;
 
 /// One step of the build, in the order in which a reader wants to see them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Step {
     /// Which package versions the machine's archives offer.
     Resolve,
@@ -69,25 +82,7 @@ impl Step {
 
     /// The stable short name: event records, cache folders, `--json`.
     pub fn name(self) -> &'static str {
-        match self {
-            Step::Resolve => "resolve",
-            Step::Kernel => "kernel",
-            Step::Tools => "tools",
-            Step::Module => "module",
-            Step::Firmware => "firmware",
-            Step::Binaries => "binaries",
-            Step::RootFs => "rootfs",
-            Step::Initrd => "initrd",
-            Step::WakeInitrd => "wakeinitrd",
-            Step::Payload => "payload",
-            Step::Rom => "rom",
-            Step::DevicesKernel => "deviceskernel",
-            Step::DevicesInitrd => "devicesinitrd",
-            Step::DevicesModule => "devicesmodule",
-            Step::BandwidthKernel => "bandwidthkernel",
-            Step::BandwidthInitrd => "bandwidthinitrd",
-            Step::BandwidthDevice => "bandwidthdevice",
-        }
+        self.into()
     }
 
     /// What a person reads beside a progress bar.
@@ -111,12 +106,6 @@ impl Step {
             Step::BandwidthInitrd => "bandwidth: initrd",
             Step::BandwidthDevice => "bandwidth: device",
         }
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
     }
 }
 

@@ -4,17 +4,16 @@
 //! private package lists. The answer is used for a day.
 
 use std::fs;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::context::{Context, Running};
 use super::packages::{self, KernelPackages, Suites};
 use super::plan;
-use super::{Artefacts, BuildError, BuildEvent, BuildOptions, BuildProgress, Flavour, Step};
-use super::{source_root, tools};
+use super::tools;
+use super::{Artefacts, BuildError, BuildOptions, BuildProgress, Flavour, Step};
 use crate::apt::{Apt, AptError, ArchiveFile};
-use crate::cache::Cache;
 
 /// How long the archive's answer is used before it is asked again.
 const VALID: Duration = Duration::from_secs(24 * 3600);
@@ -145,10 +144,8 @@ pub fn stock_kernels(
     options: &BuildOptions,
     progress: &dyn BuildProgress,
 ) -> Result<Vec<StockKernel>, BuildError> {
-    let cache = Cache::open()?;
-    let context = Context::new(options, progress, cache.clone(), source_root()?);
-    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
-    let path = cache.folder("apt")?.join("stock-kernels.json");
+    let context = Context::open(options, progress, None)?;
+    let path = context.cache.folder("apt")?.join("stock-kernels.json");
     let fresh = fs::metadata(&path)
         .and_then(|facts| facts.modified())
         .is_ok_and(|at| at.elapsed().is_ok_and(|age| age < VALID));
@@ -262,13 +259,10 @@ pub fn build_stock(
     stock: &StockKernel,
     progress: &dyn BuildProgress,
 ) -> Result<Artefacts, BuildError> {
-    let cache = Cache::open()?;
-    let context = Context::new(options, progress, cache.clone(), source_root()?);
-    let _lock = cache.lock(|| progress.event(BuildEvent::Waiting))?;
+    let context = Context::open(options, progress, None)?;
     let (plan, _) = plan::plan(&context, false)?;
     let mut artefacts = super::make(&context, &plan, &stock.packages, stock.tools.as_deref())?;
-    artefacts.steps = context.take_reports();
-    cache.collect_garbage(SystemTime::now())?;
+    artefacts.steps = context.end()?;
     Ok(artefacts)
 }
 

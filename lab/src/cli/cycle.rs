@@ -263,7 +263,7 @@ mod tests {
     fn the_documented_options_are_understood() {
         let args = cycle("--cycles 5 --dram 1G --cxl 2G --fill 512M --mode cxl --seed 7");
         assert_eq!((args.cycles, args.seed), (5, 7));
-        assert_eq!(args.machine.dram, Size(1 << 30));
+        assert_eq!(args.machine.sizes.dram, Size(1 << 30));
         assert_eq!(args.fill, Size::mib(512));
         assert!(cycle_options(&args).is_ok());
     }

@@ -9,9 +9,8 @@ use crate::emulator::lab::Lab;
 use crate::emulator::qemu::{Firmware, Parts};
 use crate::error::LabError;
 use crate::machine::gpf::Gpf;
-use crate::machine::{MachineConfig, machine_folder};
+use crate::machine::{SizeArgs, machine_folder};
 use crate::terminal::Terminal;
-use dormouse_system::arguments::Size;
 
 /// Which machine, and what it is made of.
 #[derive(Debug, Args)]
@@ -19,15 +18,9 @@ pub struct MachineArgs {
     /// The machine's name or folder; a name means out/lab/NAME
     #[arg(long, value_name = "DIR", default_value = "machine")]
     pub machine: PathBuf,
-    /// DRAM; powers of 1024
-    #[arg(long, value_name = "SIZE", default_value = "1G")]
-    pub dram: Size,
-    /// CXL memory; powers of 1024
-    #[arg(long, value_name = "SIZE", default_value = "2G")]
-    pub cxl: Size,
-    /// Processors
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    pub cpus: u32,
+    /// How large it is.
+    #[command(flatten)]
+    pub sizes: SizeArgs,
     /// Global Persistent Flush of the CXL device: whether its last writes survive a power loss
     #[arg(long, value_enum, value_name = "HOW", default_value = "works")]
     pub gpf: Gpf,
@@ -67,7 +60,7 @@ pub(super) fn opened(
     cmdline: &str,
     terminal: &Terminal,
 ) -> Result<Lab, LabError> {
-    let mut config = MachineConfig::new(args.dram, args.cxl, args.cpus)?;
+    let mut config = args.sizes.config()?;
     config.gpf = args.gpf;
     let parts = parts(args.flavour, cmdline, terminal)?;
     Lab::open(

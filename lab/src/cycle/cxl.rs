@@ -5,14 +5,15 @@ use serde_json::Value;
 
 use super::method::{Moment, SleepMethod};
 use crate::cycle::line::{CycleLine, ResumeTimes, SuspendTimes};
-use crate::cycle::times::Times;
+use crate::cycle::times::{Down, Up};
 use crate::emulator::power::Signal;
 use crate::error::LabError;
 
 /// One sleep in CXL memory.
 pub(crate) struct CxlSleep {
     arguments: Vec<String>,
-    times: Times,
+    down: Down,
+    up: Up,
 }
 
 impl CxlSleep {
@@ -21,7 +22,8 @@ impl CxlSleep {
         let home = ["--home", "wait"].map(String::from);
         CxlSleep {
             arguments: home.into_iter().chain(arguments.iter().cloned()).collect(),
-            times: Times::default(),
+            down: Down::default(),
+            up: Up::default(),
         }
     }
 }
@@ -35,30 +37,30 @@ impl SleepMethod for CxlSleep {
 
     fn reached(&mut self, moment: Moment, at_ns: u64) {
         match moment {
-            Moment::Requested => self.times.requested_ns = at_ns,
-            Moment::Off => self.times.off_ns = Some(at_ns),
-            Moment::PowerOn => self.times.power_on_ns = at_ns,
+            Moment::Requested => self.down.requested_ns = at_ns,
+            Moment::Off => self.down.firmware.end_ns = Some(at_ns),
+            Moment::PowerOn => self.up.power_on_ns = at_ns,
         }
     }
 
     fn receive_down(&mut self, signal: &Signal) {
-        self.times.hear_suspend(signal);
+        self.down.receive(signal);
     }
 
     fn receive_up(&mut self, signal: &Signal) {
-        self.times.hear_resume(signal);
+        self.up.receive(signal);
     }
 
     fn is_running(&self) -> bool {
-        self.times.thawed_ns.is_some()
+        self.up.thawed_ns.is_some()
     }
 
     fn suspend_times(&self) -> SuspendTimes {
-        self.times.suspend()
+        self.down.times()
     }
 
     fn resume_times(&self) -> ResumeTimes {
-        self.times.resume()
+        self.up.times()
     }
 
     fn woken(&mut self, answer: Value, line: &mut CycleLine) -> Result<(), LabError> {

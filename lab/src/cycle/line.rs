@@ -7,23 +7,26 @@ use crate::cycle::hibernation_options::Mode;
 use dormouse_system::arguments::Size;
 
 /// How a cycle ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Outcome {
+    /// The machine resumed.
     Resumed,
+    /// The machine booted instead.
     ColdBoot,
+    /// The sleep was refused, and the machine went on.
     Refused,
+    /// None of these.
     Failed,
 }
 
 impl Outcome {
+    /// Its name in JSON and on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Outcome::Resumed => "resumed",
-            Outcome::ColdBoot => "cold-boot",
-            Outcome::Refused => "refused",
-            Outcome::Failed => "failed",
-        }
+        self.into()
     }
 }
 
@@ -32,9 +35,11 @@ impl Outcome {
 pub struct SuspendTimes {
     /// From the request until the emulator had ended.
     pub total: Option<f64>,
+    /// Migrating user pages.
     pub migrate: Option<f64>,
     /// The kernel's own freezer and devices.
     pub devices: Option<f64>,
+    /// Firmware, until the emulator had ended.
     pub firmware: Option<f64>,
     /// Hibernation: freeing (and swapping out) memory for the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,20 +78,35 @@ pub struct ResumeTimes {
 /// One cycle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CycleLine {
+    /// Number of the cycle, from 1.
     pub cycle: u64,
+    /// `cxl`, `hibernate` or `hibernate-swap`.
     pub mode: String,
+    /// Whether the outcome was expected.
     pub ok: bool,
+    /// Whether all pages were compared after waking.
     pub verified: bool,
+    /// How it ended.
     pub outcome: Outcome,
+    /// Why it ended so; empty where it resumed.
     pub reason: String,
+    /// DRAM of the machine.
     pub dram_bytes: u64,
+    /// CXL memory of the machine.
     pub cxl_bytes: u64,
+    /// Memory that the workload filled.
     pub user_bytes: u64,
+    /// Bytes of the kernel's pages that firmware saved.
     pub saved_bytes: u64,
+    /// Bytes that firmware restored.
     pub restored_bytes: u64,
+    /// Times on the way down.
     pub suspend_s: SuspendTimes,
+    /// Times on the way up.
     pub resume_s: ResumeTimes,
+    /// Time of migrating back.
     pub home_s: Option<f64>,
+    /// Bytes that migrated back.
     pub home_bytes: u64,
     /// Hibernation: what the image was compressed with.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,6 +115,7 @@ pub struct CycleLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_bytes: Option<u64>,
     /// Pages of processes that did not move.
+    #[serde(default)]
     pub pages_failed: u64,
     /// The owners of memory that stayed in DRAM, as `dormouse sleep --json` prints them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -139,7 +160,7 @@ impl CycleLine {
     pub fn describe(&self) -> String {
         let show = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2} s"));
         let mark = if self.ok { "ok" } else { "FAILED" };
-        let head = format!("cycle {}: {mark}: {}", self.cycle, self.outcome.name());
+        let head = format!("cycle {}: {mark}: {}", self.cycle, self.outcome);
         match self.outcome {
             Outcome::Resumed if self.verified && self.compressor.is_some() => format!(
                 "{head}, {} compared; down {} (free {}, copy {}, write {}), up {} (firmware {}, \
@@ -186,13 +207,16 @@ impl CycleLine {
 /// What a run of cycles came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
+    /// Number of cycles.
     pub cycles: u64,
+    /// Cycles that ended as expected.
     pub ok: u64,
     /// Awake, but with other data: the worst that can happen.
     pub unverified: u64,
 }
 
 impl Summary {
+    /// Counts one more cycle.
     pub fn add(&mut self, line: &CycleLine) {
         self.cycles += 1;
         self.ok += u64::from(line.ok);
@@ -208,6 +232,19 @@ impl Summary {
             summary if summary.ok < summary.cycles => 1,
             _ => 0,
         }
+    }
+}
+
+/// When something began and ended, by the host's clock.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Span {
+    pub begin_ns: Option<u64>,
+    pub end_ns: Option<u64>,
+}
+
+impl Span {
+    pub fn seconds(&self) -> Option<f64> {
+        seconds(self.begin_ns, self.end_ns)
     }
 }
 

@@ -22,4 +22,5 @@ mod sleep;
 pub(crate) mod times;
 mod wake;
 
+pub use line::{CycleLine, Outcome, ResumeTimes, SuspendTimes};
 pub use run::Cycles;

@@ -3,11 +3,26 @@
 use std::fmt;
 
 use dormouse_guest::protocol::device_job::Step;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How a transition goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Mode {
     /// One device after the other
     List,
@@ -25,23 +40,12 @@ impl Mode {
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Mode::List => "list",
-            Mode::Async => "async",
-            Mode::Threshold => "threshold",
-            Mode::Graph => "graph",
-        }
+        self.into()
     }
 
     /// Whether devices have permission to leave the list's order before it begins.
     pub fn permits(self) -> bool {
         matches!(self, Mode::Async | Mode::Graph)
-    }
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
     }
 }
 

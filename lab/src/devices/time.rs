@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dormouse_guest::protocol::device_job::{Answer, Step};
 use dormouse_report::stats::median;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::graph::{Graph, PHASES, is_down};
 use super::switches::{Mode, Scope, set_mode, set_scope, set_sleepers, set_threshold, set_timeout};
@@ -37,7 +37,7 @@ pub struct Plan {
 }
 
 /// One mode's times.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ModeTimes {
     /// The mode.
     pub mode: Mode,
@@ -52,7 +52,7 @@ pub struct ModeTimes {
     /// Median of both ways together.
     pub sum_median_ms: f64,
     /// Medians of each phase.
-    pub phases_ms: BTreeMap<&'static str, f64>,
+    pub phases_ms: BTreeMap<String, f64>,
 }
 
 impl ModeTimes {
@@ -75,7 +75,7 @@ impl ModeTimes {
             phases_ms: PHASES
                 .iter()
                 .enumerate()
-                .map(|(phase, name)| (*name, middle(&way(&|other| other == phase))))
+                .map(|(phase, name)| ((*name).to_owned(), middle(&way(&|other| other == phase))))
                 .collect(),
             down_ms,
             up_ms,
@@ -83,8 +83,8 @@ impl ModeTimes {
     }
 }
 
-/// All modes of one graph.
-#[derive(Debug, Clone, Serialize)]
+/// All modes of one graph, as `dormouse lab devices time --json` prints them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Times {
     /// Name of the graph.
     pub graph: String,
@@ -110,6 +110,11 @@ impl Times {
     /// The times of a mode, if it was measured.
     pub fn of(&self, mode: Mode) -> Option<&ModeTimes> {
         self.modes.iter().find(|times| times.mode == mode)
+    }
+
+    /// What no schedule can beat, both ways together.
+    pub fn bound_ms(&self) -> f64 {
+        self.bound_down_ms + self.bound_up_ms
     }
 }
 

@@ -1,7 +1,7 @@
 //! The points at which power can be cut. The machine stops at the point and reports it, and only
 //! then the host cuts the power, so the speed of the machine does not matter.
 
-use crate::error::LabError;
+use crate::error::{LabError, named};
 
 /// What stops at the point, and on which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,14 +127,8 @@ impl Fault {
     /// # Errors
     /// There is none.
     pub fn by_name(name: &str) -> Result<Fault, LabError> {
-        FAULTS
-            .into_iter()
-            .find(|fault| fault.name == name)
-            .ok_or_else(|| {
-                LabError::Usage(format!(
-                    "{name:?} is no point at which power can be cut; --fault list prints them"
-                ))
-            })
+        let what = "point at which power can be cut";
+        named(&FAULTS, |fault| fault.name, name, what, "--fault")
     }
 
     /// The name to hand to the machine on a power-on that leads down, or on one that wakes it.

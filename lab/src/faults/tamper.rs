@@ -3,7 +3,7 @@
 
 use dormouse_image::{ImageKind, edit};
 
-use crate::error::LabError;
+use crate::error::{LabError, named};
 use crate::faults::draw_below;
 use crate::machine::Machine;
 use crate::machine::image_file::{
@@ -138,15 +138,9 @@ impl Tamper {
     /// # Errors
     /// There is none.
     pub fn by_name(name: &str) -> Result<Tamper, LabError> {
-        TAMPERS
-            .iter()
-            .find(|(_, known, _)| *known == name)
-            .map(|&(tamper, ..)| tamper)
-            .ok_or_else(|| {
-                LabError::Usage(format!(
-                    "{name:?} is no way to damage an image; --tamper list prints them"
-                ))
-            })
+        let what = "way to damage an image";
+        let (tamper, ..) = named(&TAMPERS, |(_, known, _)| known, name, what, "--tamper")?;
+        Ok(tamper)
     }
 
     /// Tampers with a machine that is switched off; `number`s derived from the seed choose the bit.

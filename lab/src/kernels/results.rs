@@ -19,8 +19,22 @@ use crate::error::{Doing, LabError};
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// One thing that a kernel must let Dormouse do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    ValueEnum,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Check {
     /// The kernel module builds and loads
     Module,
@@ -49,20 +63,7 @@ impl Check {
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Check::Module => "module",
-            Check::Sleep => "sleep",
-            Check::Process => "process",
-            Check::Scheduler => "scheduler",
-            Check::Devices => "devices",
-            Check::Order => "order",
-        }
-    }
-}
-
-impl fmt::Display for Check {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
+        self.into()
     }
 }
 

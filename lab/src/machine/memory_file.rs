@@ -115,12 +115,28 @@ fn sweep(root: &Path) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn contents_go_with_their_link() {
+    struct Placed {
+        root: tempfile::TempDir,
+        folder: tempfile::TempDir,
+        link: PathBuf,
+    }
+
+    /// A machine's file with contents.
+    fn placed() -> Placed {
         let (root, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let link = folder.path().join("cxl.mem");
         place(root.path(), &link).unwrap();
         fs::write(&link, "contents").unwrap();
+        Placed { root, folder, link }
+    }
+
+    #[test]
+    fn contents_go_with_their_link() {
+        let Placed {
+            root,
+            folder: _folder,
+            link,
+        } = placed();
         sweep(root.path());
         assert_eq!(fs::read(&link).unwrap(), b"contents");
         remove(&link);
@@ -130,10 +146,7 @@ mod tests {
 
     #[test]
     fn contents_of_a_folder_that_was_removed_by_hand_are_swept() {
-        let (root, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let link = folder.path().join("cxl.mem");
-        place(root.path(), &link).unwrap();
-        fs::write(&link, "contents").unwrap();
+        let Placed { root, folder, .. } = placed();
         fs::write(root.path().join("dormouse-of-others"), "").unwrap();
         drop(folder);
         sweep(root.path());

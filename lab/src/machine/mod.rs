@@ -19,6 +19,7 @@ pub mod gpf;
 pub(crate) mod image_file;
 mod memory_file;
 pub mod sealing;
+mod sizes;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read;
@@ -32,6 +33,7 @@ use crate::error::{Doing, LabError};
 use dormouse_system::arguments::Size;
 use gpf::Gpf;
 use sealing::Sealing;
+pub use sizes::SizeArgs;
 
 /// Where machines live if no other folder is named.
 pub const DEFAULT_ROOT: &str = "out/lab";

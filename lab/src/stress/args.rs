@@ -14,8 +14,7 @@ use super::run::{Listener, Progress, StressOptions, run};
 use crate::build::{self, BuildOptions, Flavour};
 use crate::emulator::qemu::{Firmware, Parts};
 use crate::error::LabError;
-use crate::machine::MachineConfig;
-use crate::machine::machine_folder;
+use crate::machine::{SizeArgs, machine_folder};
 use crate::terminal::Terminal;
 use crate::terminal::print_json;
 use dormouse_system::arguments::Size;
@@ -62,15 +61,8 @@ pub struct StressArgs {
     /// The run's name or folder; a name means out/lab/NAME
     #[arg(long, value_name = "DIR", default_value = "stress")]
     pub machine: PathBuf,
-    /// DRAM; powers of 1024
-    #[arg(long, value_name = "SIZE", default_value = "1G")]
-    pub dram: Size,
-    /// CXL memory; powers of 1024
-    #[arg(long, value_name = "SIZE", default_value = "2G")]
-    pub cxl: Size,
-    /// Processors
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    pub cpus: u32,
+    #[command(flatten)]
+    pub sizes: SizeArgs,
     /// Which of the distribution's kernels: cloud or generic
     #[arg(long, default_value_t)]
     pub flavour: Flavour,
@@ -85,7 +77,7 @@ const MIN_DRAM: Size = Size::mib(768);
 impl StressArgs {
     fn options(&self) -> Result<StressOptions, LabError> {
         let usage = |text: String| Err(LabError::Usage(text));
-        if self.dram < MIN_DRAM {
+        if self.sizes.dram < MIN_DRAM {
             return usage(format!("--dram: min {MIN_DRAM} for the loads of a cycle"));
         }
         if self
@@ -99,9 +91,9 @@ impl StressArgs {
             identity: RunIdentity {
                 seed: self.seed,
                 power_cuts: self.power_cuts,
-                dram_bytes: self.dram.0,
-                cxl_bytes: self.cxl.0,
-                cpus: self.cpus,
+                dram_bytes: self.sizes.dram.0,
+                cxl_bytes: self.sizes.cxl.0,
+                cpus: self.sizes.cpus,
                 flavour: self.flavour.to_string(),
                 firmware: self.firmware.name().to_owned(),
                 inject: self.inject.clone(),
@@ -161,7 +153,7 @@ pub fn verb(args: &StressArgs, json: bool) -> Result<ExitCode, LabError> {
         return Ok(ExitCode::SUCCESS);
     }
     let options = args.options()?;
-    let config = MachineConfig::new(args.dram, args.cxl, args.cpus)?;
+    let config = args.sizes.config()?;
     let terminal = Terminal::new();
     let build_options = BuildOptions {
         flavour: args.flavour,

@@ -1,7 +1,7 @@
 //! Faults injected into the machine, to test that a run finds and classifies them.
 
 use super::class::Class;
-use crate::error::LabError;
+use crate::error::{LabError, named};
 
 /// A fault, and the class that must be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,14 +74,14 @@ impl Injection {
     }
 
     fn by_name(name: &str) -> Result<Injection, LabError> {
-        INJECTIONS
-            .into_iter()
-            .find(|injection| injection.name == name)
-            .ok_or_else(|| {
-                LabError::Usage(format!(
-                    "{name:?} is no fault that can be injected; --inject list prints them"
-                ))
-            })
+        let what = "fault that can be injected";
+        named(
+            &INJECTIONS,
+            |injection| injection.name,
+            name,
+            what,
+            "--inject",
+        )
     }
 }
 

@@ -8,6 +8,22 @@ use super::span::Span;
 use crate::cycle::line::Outcome;
 use dormouse_system::arguments::Size;
 
+/// The power cut of a cycle.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PowerCut {
+    /// Seconds after the request to sleep at which power was to be cut.
+    #[serde(rename = "cut_at_s")]
+    pub at_s: Option<f64>,
+    /// In which phase it was cut, and the last event before.
+    #[serde(rename = "cut_phase")]
+    pub phase: Option<Phase>,
+    #[serde(rename = "cut_step")]
+    pub step: String,
+    /// State of the image's header when power had been cut; empty where none was valid.
+    #[serde(rename = "cut_image", default)]
+    pub image: String,
+}
+
 /// One cycle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StressLine {
@@ -23,14 +39,8 @@ pub struct StressLine {
     pub fill_bytes: u64,
     pub load: String,
     pub sleep_arguments: Vec<String>,
-    /// Seconds after the request to sleep at which power was to be cut.
-    pub cut_at_s: Option<f64>,
-    /// In which phase it was cut, and the last event before.
-    pub cut_phase: Option<Phase>,
-    pub cut_step: String,
-    /// State of the image's header when power had been cut; empty where none was valid.
-    #[serde(default)]
-    pub cut_image: String,
+    #[serde(flatten)]
+    pub cut: PowerCut,
     pub span_s: Span,
     /// All of the cycle, with loading and comparing.
     pub total_s: f64,
@@ -51,10 +61,7 @@ impl StressLine {
             fill_bytes: 0,
             load: String::new(),
             sleep_arguments: Vec::new(),
-            cut_at_s: None,
-            cut_phase: None,
-            cut_step: String::new(),
-            cut_image: String::new(),
+            cut: PowerCut::default(),
             span_s: Span::default(),
             total_s: 0.0,
             folder: None,
@@ -63,11 +70,11 @@ impl StressLine {
 
     /// The line for people.
     pub fn describe(&self) -> String {
-        let cut = match (self.cut_phase, self.cut_at_s) {
+        let cut = match (self.cut.phase, self.cut.at_s) {
             (Some(phase), Some(at_s)) => format!(
                 ", power cut after {at_s:.2} s: {} ({})",
                 phase.name(),
-                self.cut_step
+                self.cut.step
             ),
             _ => String::new(),
         };

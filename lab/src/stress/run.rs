@@ -219,7 +219,7 @@ fn repeat(options: &StressOptions, line: &StressLine) -> String {
     if identity.power_cuts {
         text.push_str(" --power-cuts");
     }
-    if let Some(at_s) = line.cut_at_s {
+    if let Some(at_s) = line.cut.at_s {
         text.push_str(&format!(" --cut-at {at_s:.3}"));
     }
     if let Some(inject) = &identity.inject {
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn the_command_that_repeats_a_cycle_names_the_instant_of_its_power_cut() {
         let mut line = StressLine::new(7);
-        line.cut_at_s = Some(3.25);
+        line.cut.at_s = Some(3.25);
         let text = repeat(&options(), &line);
         assert!(
             text.contains("--only 7 --seed 5 --dram 1073741824"),

@@ -70,7 +70,7 @@ impl Summary {
         };
         for line in lines {
             *summary.outcomes.entry(line.outcome.name()).or_default() += 1;
-            if let Some(phase) = line.cut_phase {
+            if let Some(phase) = line.cut.phase {
                 let counts = summary.phases.entry(phase.name()).or_default();
                 counts.cuts += 1;
                 counts.failed += u64::from(!line.ok);
@@ -175,6 +175,7 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stress::line::PowerCut;
 
     fn line(cycle: u64, class: Option<Class>, cut: Option<Phase>) -> StressLine {
         StressLine {
@@ -185,7 +186,10 @@ mod tests {
             } else {
                 Outcome::Resumed
             },
-            cut_phase: cut,
+            cut: PowerCut {
+                phase: cut,
+                ..PowerCut::default()
+            },
             ..StressLine::new(cycle)
         }
     }

@@ -34,8 +34,8 @@ impl Watch {
     pub fn cut(&mut self, line: &mut StressLine) {
         self.cut_at = None;
         self.cut_phase = Some(self.tracker.phase());
-        line.cut_phase = self.cut_phase;
-        line.cut_step = self.tracker.step().to_owned();
+        line.cut.phase = self.cut_phase;
+        line.cut.step = self.tracker.step().to_owned();
     }
 }
 

@@ -145,117 +145,26 @@ impl Serialize for Reason {
     }
 }
 
-/// Where the image is in its life: `enum dormouse_state`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct State(pub u32);
+/// Numbers of the format, each with its name; a number that this version does not know stays what
+/// it is.
+macro_rules! numbers {
+    ($($(#[$about:meta])* $type:ident named by $name:ident {
+        $($(#[$meaning:meta])* $number:ident = $value:ident,)*
+    })*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $type(pub u32);
 
-impl State {
-    /// No image.
-    pub const EMPTY: Self = Self(sys::DORMOUSE_STATE_EMPTY);
-    /// The kernel wrote a request.
-    pub const PREPARED: Self = Self(sys::DORMOUSE_STATE_PREPARED);
-    /// Firmware copies pages.
-    pub const SAVING: Self = Self(sys::DORMOUSE_STATE_SAVING);
-    /// The image is complete.
-    pub const SUSPENDED: Self = Self(sys::DORMOUSE_STATE_SUSPENDED);
-    /// Firmware restores pages.
-    pub const RESTORING: Self = Self(sys::DORMOUSE_STATE_RESTORING);
-    /// The image was resumed.
-    pub const CONSUMED: Self = Self(sys::DORMOUSE_STATE_CONSUMED);
+        impl $type {
+            $($(#[$meaning])* pub const $number: Self = Self(sys::$value);)*
 
-    /// The stable name for scripts.
-    pub fn name(self) -> &'static str {
-        // SAFETY: takes any number.
-        name_from(unsafe { sys::dormouse_state_name(self.0) })
-    }
-}
+            /// The stable name for scripts.
+            pub fn name(self) -> &'static str {
+                // SAFETY: takes any number.
+                name_from(unsafe { sys::$name(self.0) })
+            }
+        }
 
-/// How the last attempt to sleep and wake ended: `enum dormouse_outcome`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Outcome(pub u32);
-
-impl Outcome {
-    /// There was no attempt.
-    pub const NONE: Self = Self(sys::DORMOUSE_OUTCOME_NONE);
-    /// The machine resumed.
-    pub const RESUMED: Self = Self(sys::DORMOUSE_OUTCOME_RESUMED);
-    /// The machine booted instead.
-    pub const COLD_BOOT: Self = Self(sys::DORMOUSE_OUTCOME_COLD_BOOT);
-    /// The sleep was refused.
-    pub const REFUSED: Self = Self(sys::DORMOUSE_OUTCOME_REFUSED);
-
-    /// The stable name for scripts.
-    pub fn name(self) -> &'static str {
-        // SAFETY: takes any number.
-        name_from(unsafe { sys::dormouse_outcome_name(self.0) })
-    }
-}
-
-/// The source that vouches that the device keeps its contents without power: `enum dormouse_persistence`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Persistence(pub u32);
-
-impl Persistence {
-    /// No source: no image is made.
-    pub const UNKNOWN: Self = Self(sys::DORMOUSE_PERSISTENCE_UNKNOWN);
-    /// Each CXL device, as Linux sees it.
-    pub const DEVICE: Self = Self(sys::DORMOUSE_PERSISTENCE_DEVICE);
-    /// The board's firmware.
-    pub const FIRMWARE: Self = Self(sys::DORMOUSE_PERSISTENCE_FIRMWARE);
-    /// No source, and a person accepted the risk.
-    pub const ACCEPTED: Self = Self(sys::DORMOUSE_PERSISTENCE_ACCEPTED);
-
-    /// The stable name for scripts.
-    pub fn name(self) -> &'static str {
-        // SAFETY: takes any number.
-        name_from(unsafe { sys::dormouse_persistence_name(self.0) })
-    }
-}
-
-/// The way to sleep that made an image: `enum dormouse_kind`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ImageKind(pub u32);
-
-impl ImageKind {
-    /// Firmware saves and restores the pages.
-    pub const FIRMWARE: Self = Self(sys::DORMOUSE_KIND_FIRMWARE);
-    /// The kernel's own snapshot.
-    pub const SNAPSHOT: Self = Self(sys::DORMOUSE_KIND_SNAPSHOT);
-
-    /// The stable name for scripts.
-    pub fn name(self) -> &'static str {
-        // SAFETY: takes any number.
-        name_from(unsafe { sys::dormouse_kind_name(self.0) })
-    }
-}
-
-/// Which user pages have a digest: `enum dormouse_user_check`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct UserCheck(pub u32);
-
-impl UserCheck {
-    /// No user page.
-    pub const NONE: Self = Self(sys::DORMOUSE_USER_CHECK_NONE);
-    /// The first page of some groups.
-    pub const SAMPLE: Self = Self(sys::DORMOUSE_USER_CHECK_SAMPLE);
-    /// Every page of every group that is online.
-    pub const ALL: Self = Self(sys::DORMOUSE_USER_CHECK_ALL);
-
-    /// The stable name for scripts.
-    pub fn name(self) -> &'static str {
-        // SAFETY: takes any number.
-        name_from(unsafe { sys::dormouse_user_check_name(self.0) })
-    }
-}
-
-/// Name of a phase whose times the header carries: `enum dormouse_phase`.
-pub fn phase_name(phase: u32) -> &'static str {
-    // SAFETY: takes any number.
-    name_from(unsafe { sys::dormouse_phase_name(phase) })
-}
-
-macro_rules! shown_by_name {
-    ($($type:ident)*) => {$(
         impl fmt::Display for $type {
             fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
                 out.write_str(self.name())
@@ -276,4 +185,68 @@ macro_rules! shown_by_name {
     )*};
 }
 
-shown_by_name!(State Outcome Persistence ImageKind UserCheck);
+numbers! {
+    /// Where the image is in its life: `enum dormouse_state`.
+    State named by dormouse_state_name {
+        /// No image.
+        EMPTY = DORMOUSE_STATE_EMPTY,
+        /// The kernel wrote a request.
+        PREPARED = DORMOUSE_STATE_PREPARED,
+        /// Firmware copies pages.
+        SAVING = DORMOUSE_STATE_SAVING,
+        /// The image is complete.
+        SUSPENDED = DORMOUSE_STATE_SUSPENDED,
+        /// Firmware restores pages.
+        RESTORING = DORMOUSE_STATE_RESTORING,
+        /// The image was resumed.
+        CONSUMED = DORMOUSE_STATE_CONSUMED,
+    }
+
+    /// How the last attempt to sleep and wake ended: `enum dormouse_outcome`.
+    Outcome named by dormouse_outcome_name {
+        /// There was no attempt.
+        NONE = DORMOUSE_OUTCOME_NONE,
+        /// The machine resumed.
+        RESUMED = DORMOUSE_OUTCOME_RESUMED,
+        /// The machine booted instead.
+        COLD_BOOT = DORMOUSE_OUTCOME_COLD_BOOT,
+        /// The sleep was refused.
+        REFUSED = DORMOUSE_OUTCOME_REFUSED,
+    }
+
+    /// The source that vouches that the device keeps its contents without power: `enum dormouse_persistence`.
+    Persistence named by dormouse_persistence_name {
+        /// No source: no image is made.
+        UNKNOWN = DORMOUSE_PERSISTENCE_UNKNOWN,
+        /// Each CXL device, as Linux sees it.
+        DEVICE = DORMOUSE_PERSISTENCE_DEVICE,
+        /// The board's firmware.
+        FIRMWARE = DORMOUSE_PERSISTENCE_FIRMWARE,
+        /// No source, and a person accepted the risk.
+        ACCEPTED = DORMOUSE_PERSISTENCE_ACCEPTED,
+    }
+
+    /// The way to sleep that made an image: `enum dormouse_kind`.
+    ImageKind named by dormouse_kind_name {
+        /// Firmware saves and restores the pages.
+        FIRMWARE = DORMOUSE_KIND_FIRMWARE,
+        /// The kernel's own snapshot.
+        SNAPSHOT = DORMOUSE_KIND_SNAPSHOT,
+    }
+
+    /// Which user pages have a digest: `enum dormouse_user_check`.
+    UserCheck named by dormouse_user_check_name {
+        /// No user page.
+        NONE = DORMOUSE_USER_CHECK_NONE,
+        /// The first page of some groups.
+        SAMPLE = DORMOUSE_USER_CHECK_SAMPLE,
+        /// Every page of every group that is online.
+        ALL = DORMOUSE_USER_CHECK_ALL,
+    }
+}
+
+/// Name of a phase whose times the header carries: `enum dormouse_phase`.
+pub fn phase_name(phase: u32) -> &'static str {
+    // SAFETY: takes any number.
+    name_from(unsafe { sys::dormouse_phase_name(phase) })
+}

@@ -266,14 +266,7 @@ impl SleepImage<'_> {
 
 /// The machine that a snapshot's header describes, and the header with the map of that one.
 fn facts_of(header: &Header) -> Result<(Facts, Header), Reason> {
-    let ranges = ranges_of(header)?;
-    let geometry = Geometry::new(
-        header.cxl_base,
-        header.cxl_bytes,
-        header.reserved_bytes,
-        &ranges,
-    )?
-    .with_device(header.device_serial, header.dirty_shutdown_count);
+    let geometry = described(header)?;
     let image = &header.snapshot;
     let facts = Facts::new(
         &geometry,
@@ -297,14 +290,7 @@ fn facts_of(header: &Header) -> Result<(Facts, Header), Reason> {
 
 /// The machine that the header describes, with all memory outside the window as RAM.
 fn geometry_of(header: &Header) -> Result<Geometry, Reason> {
-    let used = ranges_of(header)?;
-    let geometry = Geometry::new(
-        header.cxl_base,
-        header.cxl_bytes,
-        header.reserved_bytes,
-        &used,
-    )?;
-    let geometry = geometry.with_device(header.device_serial, header.dirty_shutdown_count);
+    let geometry = described(header)?;
     match geometry.check() {
         // A header whose memory ends inside the CXL window gets here with another end.
         Reason::OK if geometry.new_header(None).dram_pages != header.dram_pages => {
@@ -314,6 +300,14 @@ fn geometry_of(header: &Header) -> Result<Geometry, Reason> {
         Reason::NOT_READY => Err(Reason::LAYOUT),
         reason => Err(reason),
     }
+}
+
+/// As the header has it, unchecked.
+fn described(header: &Header) -> Result<Geometry, Reason> {
+    let ranges = ranges_of(header)?;
+    let (base, bytes) = (header.cxl_base, header.cxl_bytes);
+    let geometry = Geometry::new(base, bytes, header.reserved_bytes, &ranges)?;
+    Ok(geometry.with_device(header.device_serial, header.dirty_shutdown_count))
 }
 
 /// All memory outside of the window, up to the header's end of DRAM.

@@ -13,6 +13,15 @@ fn fresh() -> (Vec<u8>, Box<Header>) {
     )
 }
 
+/// The same with both copies, of which the newer one has this state.
+fn committed(state: State) -> (Vec<u8>, Box<Header>) {
+    let (mut window, mut header) = fresh();
+    commit(&mut window, &mut header);
+    header.state = state.0;
+    commit(&mut window, &mut header);
+    (window, header)
+}
+
 fn current(window: &[u8]) -> Box<Header> {
     read_header(window, newest(window).unwrap()).unwrap()
 }
@@ -80,10 +89,7 @@ fn a_header_after_which_nothing_is_resumed_stands_in_both_copies() {
 
 #[test]
 fn a_commit_torn_at_any_byte_multiple_of_8_leaves_the_older_header() {
-    let (mut window, mut header) = fresh();
-    commit(&mut window, &mut header);
-    header.state = State::SUSPENDED.0;
-    commit(&mut window, &mut header);
+    let (mut window, mut header) = committed(State::SUSPENDED);
     let before = window.clone();
     header.state = State::RESTORING.0;
     header.restore_attempts = 1;
@@ -126,10 +132,7 @@ fn a_commit_torn_at_any_byte_multiple_of_8_leaves_the_older_header() {
 
 #[test]
 fn a_consume_torn_in_either_copy_is_never_both_resumable_and_consumed() {
-    let (mut window, mut header) = fresh();
-    commit(&mut window, &mut header);
-    header.state = State::RESTORING.0;
-    commit(&mut window, &mut header);
+    let (mut window, mut header) = committed(State::RESTORING);
     let before = window.clone();
     header.state = State::CONSUMED.0;
     commit(&mut window, &mut header);

@@ -232,23 +232,32 @@ fn sealed_headers_with_unknown_flags_or_states_are_invalid() {
 #[test]
 fn a_state_that_the_step_does_not_need_is_refused_with_what_it_means() {
     let image = Image::new();
-    let table = [
-        (State::EMPTY, IMAGE, Reason::NO_IMAGE),
-        (State::PREPARED, IMAGE, Reason::INCOMPLETE),
-        (State::SAVING, IMAGE, Reason::INCOMPLETE),
-        (State::SUSPENDED, IMAGE, Reason::OK),
-        (State::RESTORING, IMAGE, Reason::OK),
-        (State::CONSUMED, IMAGE, Reason::CONSUMED),
-        (State::EMPTY, PREPARED, Reason::STATE),
-        (State::PREPARED, PREPARED, Reason::OK),
-        (State::SAVING, PREPARED, Reason::STATE),
-        (State::SUSPENDED, PREPARED, Reason::IMAGE_EXISTS),
-        (State::RESTORING, PREPARED, Reason::IMAGE_EXISTS),
-        (State::CONSUMED, PREPARED, Reason::STATE),
-        (State::SUSPENDED, 0, Reason::IMAGE_EXISTS),
-        (State::RESTORING, SUSPENDED, Reason::STATE),
+    let states = [
+        State::EMPTY,
+        State::PREPARED,
+        State::SAVING,
+        State::SUSPENDED,
+        State::RESTORING,
+        State::CONSUMED,
     ];
-    for (state, allowed, expected) in table {
+    use Reason as R;
+    let (exists, torn) = (R::IMAGE_EXISTS, R::INCOMPLETE);
+    let table = [
+        (IMAGE, [R::NO_IMAGE, torn, torn, R::OK, R::OK, R::CONSUMED]),
+        (
+            PREPARED,
+            [R::STATE, R::OK, R::STATE, exists, exists, R::STATE],
+        ),
+    ];
+    let table = table.iter().flat_map(|(allowed, expected)| {
+        let pairs = states.iter().zip(expected);
+        pairs.map(|(state, expected)| (*state, *allowed, *expected))
+    });
+    let more = [
+        (State::SUSPENDED, 0, exists),
+        (State::RESTORING, SUSPENDED, R::STATE),
+    ];
+    for (state, allowed, expected) in table.chain(more) {
         let mut header = image.header.clone();
         header.state = state.0;
         let found = image.check(&header, allowed);

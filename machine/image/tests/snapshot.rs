@@ -325,35 +325,23 @@ fn a_flipped_bit_of_the_snapshot_or_its_table_is_found_by_verify() {
 
 #[test]
 fn facts_without_a_layout_make_no_image() {
-    for (head_bytes, node_bytes) in [(0, NODE_BYTES), (1 << 20, NODE_BYTES), (HEAD_BYTES, 0)] {
+    let node_base = machine().node_base;
+    for (head_bytes, node_base, node_bytes) in [
+        (0, node_base, NODE_BYTES),
+        (1 << 20, node_base, NODE_BYTES),
+        (HEAD_BYTES, node_base, 0),
+        (HEAD_BYTES, node_base, 1 << 40), // its bitmaps fill the head
+        (HEAD_BYTES, HEAD_BASE, NODE_BYTES), // on top of the head
+    ] {
         let machine = Machine {
+            node_base,
             node_bytes,
             ..machine()
         };
+        let header = facts_with(&RAM, head_bytes, 1, machine).new_header(None);
         assert!(
-            facts_with(&RAM, head_bytes, 1, machine)
-                .new_header(None)
-                .is_err()
+            header.is_err(),
+            "{head_bytes:#x} {node_base:#x} {node_bytes:#x}"
         );
     }
-    // A node so large that its bitmaps fill the head.
-    let machine = Machine {
-        node_bytes: 1 << 40,
-        ..machine()
-    };
-    assert!(
-        facts_with(&RAM, HEAD_BYTES, 1, machine)
-            .new_header(None)
-            .is_err()
-    );
-    // A node on top of the head.
-    let machine = Machine {
-        node_base: HEAD_BASE,
-        ..self::machine()
-    };
-    assert!(
-        facts_with(&RAM, HEAD_BYTES, 1, machine)
-            .new_header(None)
-            .is_err()
-    );
 }

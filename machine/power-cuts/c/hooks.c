@@ -15,6 +15,17 @@ extern int sim_on_observe(void);
 extern int sim_on_write_back_all(void);
 
 static jmp_buf power;
+static void (*smi)(void);
+
+void sim_on_smi(void (*handler)(void))
+{
+	smi = handler;
+}
+
+void sim_smi(void)
+{
+	smi();
+}
 
 static void perhaps_cut(int cut)
 {

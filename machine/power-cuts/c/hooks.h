@@ -16,7 +16,13 @@ void sim_observe(void);
 /* All caches written back and fenced, as WBINVD does before Linux calls firmware. */
 void sim_write_back_all(void);
 
-/* --- firmware.c, kernel.c --- */
+/* --- smm.c, ramstage.c, board.c, kernel.c --- */
+/* SMM takes the requests; a request is a call of what it gave. */
+void sim_on_smi(void (*handler)(void));
+void sim_smi(void);
+/* Power was lost. */
+void sim_reset_smm(void);
+void sim_reset_board(void);
 /* Ends the machine's run where it stands; never returns. */
 void sim_stop(int how) __attribute__((noreturn));
 void sim_line(const char *line);

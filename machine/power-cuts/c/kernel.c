@@ -9,8 +9,6 @@
 #include "dormouse_image.h"
 #include "hooks.h"
 
-void dormouse_smi(void);
-
 static struct {
 	uint64_t cxl_base;
 	const uint64_t *dram;		/* the marks that the test wants */
@@ -151,7 +149,7 @@ void sim_sleep(void)
 	sim_write_back_all();
 	if (prepare_image()) {
 		write_mailbox();
-		dormouse_smi();
+		sim_smi();
 	}
 	refused();
 }

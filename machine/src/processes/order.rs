@@ -39,37 +39,34 @@ mod tests {
         processes.iter().map(|process| process.pid).collect()
     }
 
+    fn sorted<const N: usize>(sort: impl Fn(&mut [Process]), mut all: [Process; N]) -> Vec<i32> {
+        sort(&mut all);
+        pids(&all)
+    }
+
+    fn in_process_order(processes: &mut [Process]) {
+        for_migrate_back(Policy::ProcessOrder, processes);
+    }
+
     #[test]
     fn the_process_that_ran_last_migrates_back_first() {
-        let mut processes = [
-            process(1, Some(5), 1, 0),
-            process(2, Some(900), 2, 0),
-            process(3, Some(40), 9, 0),
-        ];
-        for_migrate_back(Policy::ProcessOrder, &mut processes);
-        assert_eq!(pids(&processes), [2, 3, 1]);
+        let ran = |pid, exec_start_ns, ticks| process(pid, Some(exec_start_ns), ticks, 0);
+        let all = [ran(1, 5, 1), ran(2, 900, 2), ran(3, 40, 9)];
+        assert_eq!(sorted(in_process_order, all), [2, 3, 1]);
     }
 
     #[test]
     fn without_scheduler_data_the_youngest_comes_first_and_after_those_with_data() {
-        let mut processes = [
-            process(1, None, 10, 0),
-            process(2, None, 20, 0),
-            process(3, Some(1), 5, 0),
-        ];
-        for_migrate_back(Policy::ProcessOrder, &mut processes);
-        assert_eq!(pids(&processes), [3, 2, 1]);
+        let started = |pid, ticks| process(pid, None, ticks, 0);
+        let all = [started(1, 10), started(2, 20), process(3, Some(1), 5, 0)];
+        assert_eq!(sorted(in_process_order, all), [3, 2, 1]);
     }
 
     #[test]
     fn the_largest_goes_down_first() {
-        let mut processes = [
-            process(1, None, 0, 10),
-            process(2, None, 0, 30),
-            process(3, None, 0, 30),
-        ];
-        for_sleep(&mut processes);
-        assert_eq!(pids(&processes), [2, 3, 1]);
+        let large = |pid, rss_bytes| process(pid, None, 0, rss_bytes);
+        let all = [large(1, 10), large(2, 30), large(3, 30)];
+        assert_eq!(sorted(for_sleep, all), [2, 3, 1]);
     }
 
     proptest! {

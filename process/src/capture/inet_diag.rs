@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use crate::sock_diag::{self, DUMP, SOCK_DIAG_BY_FAMILY, half, word};
+use crate::sock_diag::{self, DUMP, Reported, SOCK_DIAG_BY_FAMILY, attributes, word};
 
 const INET_DIAG_SHUTDOWN: u16 = 8;
 /// `struct inet_diag_msg`.
@@ -22,21 +22,12 @@ pub struct InternetSocket {
     pub peer: Vec<u8>,
 }
 
-/// UDP sockets of the network namespace, and TCP sockets that connect, by inode; read once, at the
-/// first call.
-#[derive(Debug, Default)]
-pub struct Sockets(Option<HashMap<u64, InternetSocket>>);
+/// UDP sockets, and TCP sockets that connect; needs `CONFIG_INET_DIAG` and `CONFIG_INET_UDP_DIAG`.
+pub type Sockets = sock_diag::Sockets<InternetSocket>;
 
-impl Sockets {
-    /// The socket with this inode.
-    ///
-    /// # Errors
-    /// The kernel lacks `CONFIG_INET_DIAG` or `CONFIG_INET_UDP_DIAG`.
-    pub fn get(&mut self, inode: u64) -> io::Result<Option<&InternetSocket>> {
-        if self.0.is_none() {
-            self.0 = Some(read_all()?);
-        }
-        Ok(self.0.as_ref().and_then(|sockets| sockets.get(&inode)))
+impl Reported for InternetSocket {
+    fn read_all() -> io::Result<HashMap<u64, Self>> {
+        read_all()
     }
 }
 
@@ -78,16 +69,10 @@ fn parse(body: &[u8]) -> InternetSocket {
         peer.resize(28, 0);
     }
     let mut socket = InternetSocket { shutdown: 0, peer };
-    let mut attributes = &body[MESSAGE_BYTES..];
-    while attributes.len() >= 4 {
-        let length = usize::from(half(attributes, 0));
-        if length < 4 || length > attributes.len() {
-            break;
+    for (kind, value) in attributes(&body[MESSAGE_BYTES..]) {
+        if kind == INET_DIAG_SHUTDOWN && !value.is_empty() {
+            socket.shutdown = value[0] & 3;
         }
-        if half(attributes, 2) == INET_DIAG_SHUTDOWN && length > 4 {
-            socket.shutdown = attributes[4] & 3;
-        }
-        attributes = &attributes[length.next_multiple_of(4).min(attributes.len())..];
     }
     socket
 }

@@ -76,81 +76,39 @@ impl Builder<'_> {
 type Found = Vec<(Pid, String)>;
 
 fn semaphores(tree: &[Member], table: &str) -> Found {
-    let mut found = Found::new();
-    for row in rows(table) {
-        // key, semid, perms, nsems, uid, gid, cuid, cgid, otime, ctime
-        let [_, set, _, count, _, _, _, _, operated, changed, ..] = row[..] else {
-            continue;
-        };
+    let columns = ["semid", "nsems", "otime", "ctime"];
+    let user = |[set, count, operated, changed]: [i64; 4]| {
         // The times are the whole set's, no earlier than any semaphore's own.
         let user = (0..(count as i32).min(SEMAPHORES_MAX)).find_map(|semaphore| {
             // SAFETY: no memory involved.
             let pid = unsafe { libc::semctl(set as i32, semaphore, libc::GETPID) };
             toucher(tree, pid.into(), operated.max(changed))
         });
-        found.extend(user.map(|user| (user, format!("System V semaphore set {set}"))));
-    }
-    found
+        Some((user?, format!("System V semaphore set {set}")))
+    };
+    rows(table, columns).filter_map(user).collect()
 }
 
 fn messages(tree: &[Member], table: &str) -> Found {
-    let mut found = Found::new();
-    for row in rows(table) {
-        // key, msqid, perms, cbytes, qnum, lspid, lrpid, uid, gid, cuid, cgid, stime, rtime, ctime
-        let [
-            _,
-            queue,
-            _,
-            _,
-            _,
-            sender,
-            receiver,
-            _,
-            _,
-            _,
-            _,
-            sent,
-            received,
-            ..,
-        ] = row[..]
-        else {
-            continue;
-        };
+    let columns = ["msqid", "lspid", "lrpid", "stime", "rtime"];
+    let user = |[queue, sender, receiver, sent, received]: [i64; 5]| {
         let user = toucher(tree, sender, sent).or_else(|| toucher(tree, receiver, received));
-        found.extend(user.map(|user| (user, format!("System V message queue {queue}"))));
-    }
-    found
+        Some((user?, format!("System V message queue {queue}")))
+    };
+    rows(table, columns).filter_map(user).collect()
 }
 
+/// Those that no process has attached.
 fn segments(tree: &[Member], table: &str) -> Found {
-    let mut found = Found::new();
-    for row in rows(table) {
-        // key, shmid, perms, size, cpid, lpid, nattch, uid, gid, cuid, cgid, atime, dtime, ctime
-        let [
-            _,
-            segment,
-            _,
-            _,
-            maker,
-            last,
-            0,
-            _,
-            _,
-            _,
-            _,
-            attached,
-            detached,
-            changed,
-            ..,
-        ] = row[..]
-        else {
-            continue;
-        };
-        let user =
-            toucher(tree, maker, changed).or_else(|| toucher(tree, last, attached.max(detached)));
-        found.extend(user.map(|user| (user, format!("System V shared memory {segment}"))));
-    }
-    found
+    let columns = ["shmid", "cpid", "lpid", "nattch", "atime", "dtime", "ctime"];
+    let user = |[segment, maker, last, attached, at, dt, changed]: [i64; 7]| {
+        if attached != 0 {
+            return None;
+        }
+        let user = toucher(tree, maker, changed).or_else(|| toucher(tree, last, at.max(dt)));
+        Some((user?, format!("System V shared memory {segment}")))
+    };
+    rows(table, columns).filter_map(user).collect()
 }
 
 /// A table of /proc/sysvipc; nothing where the kernel has no such things.
@@ -158,14 +116,23 @@ fn table(name: &str) -> String {
     fs::read_to_string(format!("/proc/sysvipc/{name}")).unwrap_or_default()
 }
 
-fn rows(table: &str) -> Vec<Vec<i64>> {
-    let lines = table.lines().skip(1);
-    lines
-        .map(|line| {
-            let words = line.split_ascii_whitespace();
-            words.map(|word| word.parse().unwrap_or(-1)).collect()
-        })
-        .collect()
+/// The values of these columns in each row that has them; -1 for what is no number.
+fn rows<const N: usize>(table: &str, columns: [&str; N]) -> impl Iterator<Item = [i64; N]> {
+    let mut lines = table.lines();
+    let names: Vec<&str> = lines
+        .next()
+        .unwrap_or("")
+        .split_ascii_whitespace()
+        .collect();
+    let places = columns.map(|column| names.iter().position(|name| *name == column));
+    lines.filter_map(move |line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let values = places.map(|place| words.get(place?)?.parse().ok().or(Some(-1)));
+        values
+            .iter()
+            .all(Option::is_some)
+            .then(|| values.map(|value| value.unwrap_or(-1)))
+    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use crate::sock_diag::{self, DUMP, SOCK_DIAG_BY_FAMILY, half, word};
+use crate::sock_diag::{self, DUMP, Reported, SOCK_DIAG_BY_FAMILY, attributes, word};
 
 const UDIAG_SHOW_VFS: u32 = 2;
 const UDIAG_SHOW_PEER: u32 = 4;
@@ -31,20 +31,12 @@ pub struct UnixSocket {
     pub waiting: Vec<u64>,
 }
 
-/// All unix sockets of the network namespace, by inode; read once, at the first call.
-#[derive(Debug, Default)]
-pub struct Sockets(Option<HashMap<u64, UnixSocket>>);
+/// All unix sockets; needs `CONFIG_UNIX_DIAG`.
+pub type Sockets = sock_diag::Sockets<UnixSocket>;
 
-impl Sockets {
-    /// The socket with this inode.
-    ///
-    /// # Errors
-    /// The kernel lacks `CONFIG_UNIX_DIAG`.
-    pub fn get(&mut self, inode: u64) -> io::Result<Option<&UnixSocket>> {
-        if self.0.is_none() {
-            self.0 = Some(read_all()?);
-        }
-        Ok(self.0.as_ref().and_then(|sockets| sockets.get(&inode)))
+impl Reported for UnixSocket {
+    fn read_all() -> io::Result<HashMap<u64, Self>> {
+        read_all()
     }
 }
 
@@ -72,14 +64,8 @@ fn parse_socket(body: &[u8]) -> (u64, UnixSocket) {
     // struct unix_diag_msg: family, type, state, pad, inode, cookie[2]; then attributes.
     let inode = u64::from(word(body, 4));
     let mut socket = UnixSocket::default();
-    let mut attributes = &body[MESSAGE_BYTES..];
-    while attributes.len() >= 4 {
-        let length = usize::from(half(attributes, 0));
-        if length < 4 || length > attributes.len() {
-            break;
-        }
-        let value = &attributes[4..length];
-        match half(attributes, 2) {
+    for (kind, value) in attributes(&body[MESSAGE_BYTES..]) {
+        match kind {
             UNIX_DIAG_VFS if value.len() >= 4 => socket.file = u64::from(word(value, 0)),
             UNIX_DIAG_PEER if value.len() >= 4 => socket.peer = u64::from(word(value, 0)),
             UNIX_DIAG_ICONS => {
@@ -90,7 +76,6 @@ fn parse_socket(body: &[u8]) -> (u64, UnixSocket) {
             UNIX_DIAG_SHUTDOWN if !value.is_empty() => socket.shutdown = value[0] & 3,
             _ => {}
         }
-        attributes = &attributes[length.next_multiple_of(4).min(attributes.len())..];
     }
     (inode, socket)
 }

@@ -106,6 +106,13 @@ impl Name {
     }
 }
 
+/// The form of the name in earlier versions, which scripts may use.
+#[derive(Debug, Clone, Args)]
+struct FormerName {
+    #[arg(long = "name", value_name = "NAME", hide = true)]
+    name_option: Option<String>,
+}
+
 /// Where stores are.
 #[derive(Debug, Clone, Args)]
 pub struct Place {
@@ -197,16 +204,11 @@ pub struct RunArguments {
     pub place: Place,
 
     /// The program's name in the store (default: the name of the command)
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", conflicts_with = "name_option")]
     name: Option<String>,
 
-    #[arg(
-        long = "name",
-        value_name = "NAME",
-        hide = true,
-        conflicts_with = "name"
-    )]
-    name_option: Option<String>,
+    #[command(flatten)]
+    former: FormerName,
 
     /// Start the program anew, even if the store holds a state of it
     #[arg(long)]
@@ -242,7 +244,7 @@ impl RunArguments {
 
     /// The program's name: as given, or the file name of the command.
     pub fn name(&self) -> String {
-        let given = self.name.as_ref().or(self.name_option.as_ref());
+        let given = self.name.as_ref().or(self.former.name_option.as_ref());
         given.cloned().unwrap_or_else(|| {
             let file = Path::new(&self.command[0]).file_name();
             file.map(|name| name.to_string_lossy().into_owned())
@@ -262,16 +264,15 @@ pub struct AttachArguments {
     first: String,
 
     /// The root of the process tree
-    #[arg(value_name = "PID", required_unless_present = "name_option")]
+    #[arg(
+        value_name = "PID",
+        required_unless_present = "name_option",
+        conflicts_with = "name_option"
+    )]
     pid: Option<i32>,
 
-    #[arg(
-        long = "name",
-        value_name = "NAME",
-        hide = true,
-        conflicts_with = "pid"
-    )]
-    name_option: Option<String>,
+    #[command(flatten)]
+    former: FormerName,
 
     #[command(flatten)]
     pub tracking: Tracking,
@@ -284,7 +285,7 @@ impl AttachArguments {
     /// # Errors
     /// That argument is not a number.
     pub fn target(&self) -> Result<(&str, i32), String> {
-        match (&self.name_option, self.pid) {
+        match (&self.former.name_option, self.pid) {
             (None, Some(pid)) => Ok((&self.first, pid)),
             (name, _) => {
                 let pid = self.first.parse();

@@ -5,22 +5,22 @@ use std::io::{self, Write};
 use bytesize::ByteSize;
 use serde::Serialize;
 
-use super::CliError;
+use super::Failure;
 use crate::persist::Report;
 
 /// Writes a line to standard output; a closed pipe ends the program.
-pub fn line(text: &str) -> Result<(), CliError> {
+pub fn line(text: &str) -> Result<(), Failure> {
     match writeln!(io::stdout(), "{text}") {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         result => result
-            .map_err(|error| CliError::Failed(format!("cannot write to standard output: {error}"))),
+            .map_err(|error| Failure::failed(format!("cannot write to standard output: {error}"))),
     }
 }
 
 /// Writes one JSON object on one line.
-pub fn json(value: &impl Serialize) -> Result<(), CliError> {
+pub fn json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value);
-    line(&text.map_err(|error| CliError::Failed(error.to_string()))?)
+    line(&text.map_err(|error| Failure::failed(error.to_string()))?)
 }
 
 /// Bytes in readable units.

@@ -8,7 +8,7 @@ use super::arguments::{
     AttachArguments, PersistArguments, RestoreArguments, Restoring, RunArguments, Tracking,
 };
 use super::output::{json, line, report};
-use super::{CliError, DONE, FAILED};
+use super::{DONE, FAILED, Failure};
 use crate::lease::{Keeper, Lease};
 use crate::persist::Report;
 use crate::store::file::path_of;
@@ -50,17 +50,17 @@ fn can_track(tracking: &Tracking) -> bool {
     }
 }
 
-fn open(place: &Path, name: &str, access: Access, tracking: &Tracking) -> Result<Store, CliError> {
+fn open(place: &Path, name: &str, access: Access, tracking: &Tracking) -> Result<Store, Failure> {
     let limit = tracking.store_size.map(|size| size.as_u64());
     Ok(Store::open(&path_of(place, name)?, name, access, limit)?)
 }
 
 /// Namespace and lease, where they are wanted; before the store is opened, because another node may
 /// write it until then.
-fn alone(place: &Path, name: &str, tracking: &Tracking) -> Result<Option<Keeper>, CliError> {
+fn alone(place: &Path, name: &str, tracking: &Tracking) -> Result<Option<Keeper>, Failure> {
     if tracking.lease.is_some() || tracking.isolate && !isolate::in_container() {
         isolate::enter().map_err(|error| {
-            CliError::Lacking(format!(
+            Failure::lacking(format!(
                 "no PID namespace for the program ({error}): it needs CAP_SYS_ADMIN"
             ))
         })?;
@@ -82,7 +82,7 @@ fn alone(place: &Path, name: &str, tracking: &Tracking) -> Result<Option<Keeper>
     Ok(Some(keeper))
 }
 
-pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
+pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let name = arguments.name();
     let tracking = &arguments.tracking;
     // Dropped last: when nothing of the program is left.
@@ -98,7 +98,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
         return resumed(store, tracking, &arguments.restoring);
     }
     if !store.passed_over().is_empty() {
-        return Err(CliError::Failed(format!(
+        return Err(Failure::failed(format!(
             "{}: it held a state, and no complete epoch is left of it ({}); `run --fresh` starts \
              the program anew, `remove` removes what is left",
             store.path().display(),
@@ -108,24 +108,24 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
     let track = can_track(tracking);
     let child = launch::start(&arguments.command, &arguments.identity()).map_err(|error| {
         let program = arguments.command[0].to_string_lossy();
-        CliError::Failed(format!("cannot run {program}: {error}"))
+        Failure::failed(format!("cannot run {program}: {error}"))
     })?;
     let roots = Roots::Children(child.id() as i32);
     let tracker = Tracker::new(Mirror::new(store, track), track, roots, options(tracking))?;
     Ok(code_of(&tracker.run()?))
 }
 
-pub fn attach(arguments: &AttachArguments) -> Result<u8, CliError> {
+pub fn attach(arguments: &AttachArguments) -> Result<u8, Failure> {
     let tracking = &arguments.tracking;
-    let (name, pid) = arguments.target().map_err(CliError::Usage)?;
+    let (name, pid) = arguments.target().map_err(Failure::usage)?;
     if tracking.isolate || tracking.lease.is_some() {
         let why = "--isolate and --lease are for programs that the tracker starts: a running one \
                    has its PID namespace, and would outlive the tracker";
-        return Err(CliError::Usage(why.to_owned()));
+        return Err(Failure::usage(why.to_owned()));
     }
     let store = open(&arguments.place.store, name, Access::Create, tracking)?;
     if store.root().is_some() {
-        return Err(CliError::Failed(format!(
+        return Err(Failure::failed(format!(
             "{}: holds a state already; restore it, or remove it first",
             store.path().display()
         )));
@@ -136,13 +136,13 @@ pub fn attach(arguments: &AttachArguments) -> Result<u8, CliError> {
     Ok(code_of(&tracker.run()?))
 }
 
-pub fn restore(arguments: &RestoreArguments) -> Result<u8, CliError> {
+pub fn restore(arguments: &RestoreArguments) -> Result<u8, Failure> {
     let tracking = &arguments.tracking;
     let name = arguments.name.as_str();
     let _keeper = alone(&arguments.place.store, name, tracking)?;
     let store = open(&arguments.place.store, name, Access::Write, tracking)?;
     if store.root().is_none() {
-        return Err(CliError::Failed(format!(
+        return Err(Failure::failed(format!(
             "{}: there is nothing to restore",
             store.path().display()
         )));
@@ -150,7 +150,7 @@ pub fn restore(arguments: &RestoreArguments) -> Result<u8, CliError> {
     resumed(store, tracking, &arguments.restoring)
 }
 
-fn resumed(store: Store, tracking: &Tracking, restoring: &Restoring) -> Result<u8, CliError> {
+fn resumed(store: Store, tracking: &Tracking, restoring: &Restoring) -> Result<u8, Failure> {
     let how = resume::Restoring {
         verify_first: restoring.verify_first,
         accept_changed_files: restoring.accept_changed_files,
@@ -189,27 +189,27 @@ fn code_of(end: &End) -> u8 {
     }
 }
 
-pub fn persist(arguments: &PersistArguments) -> Result<u8, CliError> {
+pub fn persist(arguments: &PersistArguments) -> Result<u8, Failure> {
     let name = arguments.name.as_str();
     let path = path_of(&arguments.place.store, name)?;
     let request = Request::Persist {
         then: arguments.then,
     };
     let answer = send(&path, request)
-        .map_err(|error| CliError::Failed(format!("the tracker does not answer: {error}")))?;
+        .map_err(|error| Failure::failed(format!("the tracker does not answer: {error}")))?;
     match answer {
-        None => Err(CliError::Failed(format!(
+        None => Err(Failure::failed(format!(
             "{}: no tracker; start the program with `dormouse process run {name} -- COMMAND`, or \
              attach to it",
             path.display(),
         ))),
-        Some(Answer::Error(error)) => Err(CliError::Failed(format!("not persisted: {error}"))),
+        Some(Answer::Error(error)) => Err(Failure::failed(format!("not persisted: {error}"))),
         Some(Answer::Ok(value)) => {
             if arguments.json {
                 json(&value)?;
             } else {
                 let done: Report = serde_json::from_value(value).map_err(|error| {
-                    CliError::Failed(format!("the tracker is of another version: {error}"))
+                    Failure::failed(format!("the tracker is of another version: {error}"))
                 })?;
                 line(&report(&done))?;
             }

@@ -6,14 +6,15 @@ use serde_json::json;
 
 use super::arguments::{ListArguments, NamedArguments};
 use super::output::{ago, bytes, json, line, report};
-use super::{CliError, DIFFERS, DONE};
-use crate::store::file::{list as list_stores, path_of, summary};
+use super::{DIFFERS, DONE, Failure};
+use crate::store::file::path_of;
+use crate::store::summary::{list as list_stores, summary};
 use crate::store::verify::verify as verify_epoch;
 use crate::store::{Access, Store, Summary};
 use crate::tracker::control::{Answer, Request, send};
 use crate::tracker::status::Status;
 
-fn path(arguments: &NamedArguments) -> Result<PathBuf, CliError> {
+fn path(arguments: &NamedArguments) -> Result<PathBuf, Failure> {
     Ok(path_of(&arguments.place.store, arguments.name.as_str())?)
 }
 
@@ -34,7 +35,7 @@ fn describe(summary: &Summary) -> String {
     format!("{}: {state}{epoch}", summary.name)
 }
 
-pub fn list(arguments: &ListArguments) -> Result<u8, CliError> {
+pub fn list(arguments: &ListArguments) -> Result<u8, Failure> {
     let stores = list_stores(&arguments.place.store)?;
     if arguments.json {
         let values: Vec<_> = stores
@@ -59,16 +60,16 @@ pub fn list(arguments: &ListArguments) -> Result<u8, CliError> {
     Ok(DONE)
 }
 
-pub fn status(arguments: &NamedArguments) -> Result<u8, CliError> {
+pub fn status(arguments: &NamedArguments) -> Result<u8, Failure> {
     let path = path(arguments)?;
     let summary = summary(&path)?;
     let answer = send(&path, Request::Status)
-        .map_err(|error| CliError::Failed(format!("the tracker does not answer: {error}")))?;
+        .map_err(|error| Failure::failed(format!("the tracker does not answer: {error}")))?;
     let status: Option<Status> = match answer {
         None => None,
-        Some(Answer::Error(error)) => return Err(CliError::Failed(error)),
+        Some(Answer::Error(error)) => return Err(Failure::failed(error)),
         Some(Answer::Ok(value)) => Some(serde_json::from_value(value).map_err(|error| {
-            CliError::Failed(format!("the tracker is of another version: {error}"))
+            Failure::failed(format!("the tracker is of another version: {error}"))
         })?),
     };
     if arguments.json {
@@ -98,11 +99,11 @@ pub fn status(arguments: &NamedArguments) -> Result<u8, CliError> {
     ))?;
     line(&format!(
         "{} rounds, {} over budget; {} epochs, {} put off, longest pause {:.1} ms; power: {}",
-        status.rounds,
-        status.rounds_over_budget,
-        status.epochs,
-        status.epochs_put_off,
-        status.longest_pause_ms,
+        status.sync.rounds,
+        status.sync.rounds_over_budget,
+        status.sync.epochs,
+        status.sync.epochs_put_off,
+        status.sync.longest_pause_ms,
         status.power,
     ))?;
     if let Some(last) = &status.last {
@@ -114,7 +115,7 @@ pub fn status(arguments: &NamedArguments) -> Result<u8, CliError> {
     Ok(DONE)
 }
 
-pub fn remove(arguments: &NamedArguments) -> Result<u8, CliError> {
+pub fn remove(arguments: &NamedArguments) -> Result<u8, Failure> {
     let path = path(arguments)?;
     // Whatever it holds: a damaged store can be removed, too, but not one in use.
     match Store::open(&path, arguments.name.as_str(), Access::Write, None) {
@@ -122,7 +123,7 @@ pub fn remove(arguments: &NamedArguments) -> Result<u8, CliError> {
         Err(error @ crate::store::StoreError::Damaged { .. }) => {
             tracing::info!("{error}");
             std::fs::remove_file(&path)
-                .map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))?;
+                .map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
         }
         Err(error) => return Err(error.into()),
     }
@@ -134,7 +135,7 @@ pub fn remove(arguments: &NamedArguments) -> Result<u8, CliError> {
     Ok(DONE)
 }
 
-pub fn verify(arguments: &NamedArguments) -> Result<u8, CliError> {
+pub fn verify(arguments: &NamedArguments) -> Result<u8, Failure> {
     let path = path(arguments)?;
     let store = Store::open(&path, arguments.name.as_str(), Access::Read, None)?;
     let result = store.snapshot().map(|epoch| verify_epoch(&epoch));

@@ -191,22 +191,18 @@ fn address(raw: &[u8]) -> Option<SocketAddr> {
 
 /// A `sockaddr` of an address without a port.
 fn sockaddr(ip: IpAddr) -> Vec<u8> {
+    // Family, port (and flow information of IPv6), address, then zeros.
+    let (family, at, bytes) = match ip {
+        IpAddr::V4(_) => (libc::AF_INET, 4, 16),
+        IpAddr::V6(_) => (libc::AF_INET6, 8, 28),
+    };
+    let mut raw = vec![0; bytes];
+    raw[..2].copy_from_slice(&(family as u16).to_ne_bytes());
     match ip {
-        IpAddr::V4(ip) => {
-            let mut raw = (libc::AF_INET as u16).to_ne_bytes().to_vec();
-            raw.extend_from_slice(&[0; 2]);
-            raw.extend_from_slice(&ip.octets());
-            raw.resize(16, 0);
-            raw
-        }
-        IpAddr::V6(ip) => {
-            let mut raw = (libc::AF_INET6 as u16).to_ne_bytes().to_vec();
-            raw.extend_from_slice(&[0; 6]);
-            raw.extend_from_slice(&ip.octets());
-            raw.resize(28, 0);
-            raw
-        }
+        IpAddr::V4(ip) => raw[at..at + 4].copy_from_slice(&ip.octets()),
+        IpAddr::V6(ip) => raw[at..at + 16].copy_from_slice(&ip.octets()),
     }
+    raw
 }
 
 #[cfg(test)]

@@ -288,13 +288,7 @@ fn bind(socket: &Socket, made: &OwnedFd, shared: bool) -> Result<(), Error> {
     // Connections of the life before may still linger on the port: they are no conflict.
     let reuse = internet && socket.kind == libc::SOCK_STREAM;
     if reuse {
-        set_option(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_REUSEADDR,
-            &1i32.to_ne_bytes(),
-        )
-        .map_err(system("set an option of a socket"))?;
+        set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     }
     let old = if socket.family == libc::AF_UNIX {
         remove_stale(socket)?
@@ -334,13 +328,7 @@ fn bind(socket: &Socket, made: &OwnedFd, shared: bool) -> Result<(), Error> {
     }
     let wanted = wants(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR);
     if reuse && !wanted && !shared {
-        set_option(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_REUSEADDR,
-            &0i32.to_ne_bytes(),
-        )
-        .map_err(system("set an option of a socket"))?;
+        set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 0)?;
     }
     Ok(())
 }

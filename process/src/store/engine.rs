@@ -28,6 +28,17 @@ const HOME_PAGES: u32 = 128;
 /// What is added to a store that has become too small, at least.
 const GROW_BYTES: u64 = 64 << 20;
 
+/// Pages of one space that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pages {
+    /// The space.
+    pub space: SpaceId,
+    /// Address of the first in pages.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+}
+
 /// Where pages are to be written, and which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
@@ -161,16 +172,11 @@ impl<M: Medium> Engine<M> {
     ///
     /// # Errors
     /// No room on the medium.
-    pub fn place(
-        &mut self,
-        space: SpaceId,
-        page: u64,
-        count: u64,
-        out: &mut Vec<Placement>,
-    ) -> Result<(), EngineError> {
+    pub fn place(&mut self, pages: Pages, out: &mut Vec<Placement>) -> Result<(), EngineError> {
         self.let_go();
-        let end = page + count;
-        let mut page = page;
+        let Pages { space, count, .. } = pages;
+        let end = pages.first + count;
+        let mut page = pages.first;
         while page < end {
             let next = ((page / LEAF_PAGES + 1) * LEAF_PAGES).min(end);
             self.place_in_leaf(space, page, (next - page) as u32, out)?;

@@ -124,7 +124,14 @@ fn write_pages(
 ) -> bool {
     let mut placed = Vec::new();
     if engine
-        .place(SpaceId(space), page, count, &mut placed)
+        .place(
+            Pages {
+                space: SpaceId(space),
+                first: page,
+                count,
+            },
+            &mut placed,
+        )
         .is_err()
     {
         placed.iter().for_each(|p| engine.abandon(p));

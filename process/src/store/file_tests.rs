@@ -1,6 +1,7 @@
 use super::*;
 use crate::store::Snapshot;
 use crate::store::format::checksum;
+use crate::store::summary::{list, summary};
 use crate::store::verify::verify;
 
 fn store_in(directory: &Path) -> PathBuf {
@@ -9,7 +10,16 @@ fn store_in(directory: &Path) -> PathBuf {
 
 fn fill(store: &mut Store, value: u8) {
     let mut placed = Vec::new();
-    store.place(SpaceId(1), 16, 300, &mut placed).unwrap();
+    store
+        .place(
+            Pages {
+                space: SpaceId(1),
+                first: 16,
+                count: 300,
+            },
+            &mut placed,
+        )
+        .unwrap();
     for placement in &placed {
         let page = [value; PAGE_BYTES as usize];
         let bytes: Vec<u8> = page.repeat(placement.count as usize);
@@ -123,7 +133,18 @@ fn a_limit_is_kept_and_the_last_epoch_too() {
     assert!(matches!(error, StoreError::Full { .. }), "{error}");
     assert!(error.to_string().contains("--store-size"), "{error}");
     let mut placed = Vec::new();
-    assert!(store.place(SpaceId(2), 0, 10_000, &mut placed).is_err());
+    assert!(
+        store
+            .place(
+                Pages {
+                    space: SpaceId(2),
+                    first: 0,
+                    count: 10_000
+                },
+                &mut placed
+            )
+            .is_err()
+    );
     placed.iter().for_each(|placement| store.abandon(placement));
     drop(store);
     let store = Store::open(&path, "cache", Access::Read, None).unwrap();

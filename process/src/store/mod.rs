@@ -16,18 +16,20 @@ pub mod lock;
 pub mod medium;
 pub mod segment;
 pub mod snapshot;
+pub mod summary;
 pub mod sums;
 pub mod verify;
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-pub use engine::Placement;
+pub use engine::{Pages, Placement};
 pub use error::StoreError;
-pub use file::{Access, Store, Summary};
+pub use file::{Access, Store};
 pub use format::Cause;
 pub use medium::{MappedFile, MediumKind};
 pub use snapshot::StoredEpoch;
+pub use summary::Summary;
 
 /// Bytes of a page, of the program's memory and of the store.
 pub const PAGE_BYTES: u64 = 4096;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::store::file::{Access, Store, path_of};
-use crate::store::{Cause, Extent, Snapshot, SpaceId};
+use crate::store::{Cause, Extent, Pages, Snapshot, SpaceId};
 
 fn own_pages(count: usize) -> (Vec<u8>, usize) {
     let mut bytes = vec![0u8; (count + 1) * PAGE];
@@ -28,12 +28,28 @@ fn what_is_copied_is_what_was_there_and_a_hole_is_named() {
     let mut placed = Vec::new();
     for (page, count) in [(0, 300), (310, 1), (333, 1), (400, 600)] {
         store
-            .place(space, first + page, count, &mut placed)
+            .place(
+                Pages {
+                    space,
+                    first: first + page,
+                    count,
+                },
+                &mut placed,
+            )
             .unwrap();
     }
     let good = placed.len();
     // Page 5 is below the lowest address that a program may map.
-    store.place(space, 5, 2, &mut placed).unwrap();
+    store
+        .place(
+            Pages {
+                space,
+                first: 5,
+                count: 2,
+            },
+            &mut placed,
+        )
+        .unwrap();
     let pid = std::process::id() as i32;
     let source = Source::Process(pid);
     let jobs: Vec<_> = placed
@@ -80,7 +96,16 @@ fn a_copy_that_is_stopped_says_what_it_did_not_reach() {
     let (bytes, skip) = own_pages(10);
     let first = (bytes.as_ptr().addr() + skip) as u64 / PAGE_BYTES;
     let mut placed = Vec::new();
-    store.place(SpaceId(1), first, 10, &mut placed).unwrap();
+    store
+        .place(
+            Pages {
+                space: SpaceId(1),
+                first,
+                count: 10,
+            },
+            &mut placed,
+        )
+        .unwrap();
     let job = Job {
         source: Source::Process(std::process::id() as i32),
         placement: placed[0],

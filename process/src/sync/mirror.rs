@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::ptrace::{FrozenTree, Pid};
-use crate::store::{PAGE_BYTES, Placement, SpaceId, Store};
+use crate::store::{PAGE_BYTES, Pages, Placement, SpaceId, Store};
 use crate::track::{PageRange, PageSet, Program, Space, uffd};
 
 use super::copy::{Job, Source, copy, differing, parallel, pieces, settle};
@@ -268,9 +268,14 @@ impl Mirror {
                     continue;
                 }
                 let before = placed.len();
-                let result = self
-                    .store
-                    .place(space.id, range.page, range.count, &mut placed);
+                let result = self.store.place(
+                    Pages {
+                        space: space.id,
+                        first: range.page,
+                        count: range.count,
+                    },
+                    &mut placed,
+                );
                 if let Err(error) = result {
                     let partly: Vec<Placement> = placed.drain(before..).collect();
                     partly.iter().for_each(|p| self.store.abandon(p));

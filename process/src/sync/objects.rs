@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::AtomicBool;
 
-use crate::store::{PAGE_BYTES, SpaceId, Store};
+use crate::store::{PAGE_BYTES, Pages, SpaceId, Store};
 use crate::track::{PageRange, PageSet};
 
 use super::copy::{Job, Source, copy, differing, parallel, pieces, settle};
@@ -61,7 +61,14 @@ pub fn copy_object(
         .collect();
     let mut placed = Vec::new();
     for range in changed.ranges() {
-        let result = store.place(object.space, range.page, range.count, &mut placed);
+        let result = store.place(
+            Pages {
+                space: object.space,
+                first: range.page,
+                count: range.count,
+            },
+            &mut placed,
+        );
         if let Err(error) = result {
             placed.iter().for_each(|p| store.abandon(p));
             return Err(error.into());

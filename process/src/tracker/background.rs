@@ -50,7 +50,7 @@ impl Tracker {
             }
             Err(error) => tracing::debug!("{error}"),
         }
-        self.status.rounds += 1;
+        self.status.sync.rounds += 1;
         let wait = next_round(budget, written, elapsed, self.options.epoch_interval);
         self.next_round = Instant::now() + wait;
     }
@@ -65,7 +65,7 @@ impl Tracker {
         }
         self.dirty.push_back(dirty);
         let over = budget.is_some_and(|budget| dirty > budget);
-        self.status.rounds_over_budget += u64::from(over);
+        self.status.sync.rounds_over_budget += u64::from(over);
         self.persister.mirror.hurry(over);
     }
 
@@ -104,13 +104,13 @@ impl Tracker {
         match self.persister.background(&roots, pause) {
             Ok(Background::Committed(report)) => {
                 let pause = report.pause_ns as f64 / 1e6;
-                self.status.longest_pause_ms = self.status.longest_pause_ms.max(pause);
+                self.status.sync.longest_pause_ms = self.status.sync.longest_pause_ms.max(pause);
                 tracing::debug!(epoch = report.epoch, pause_ms = pause, "background epoch");
                 self.committed(&report);
             }
             Ok(Background::TooMuch(bytes)) => {
                 self.put_off += 1;
-                self.status.epochs_put_off += 1;
+                self.status.sync.epochs_put_off += 1;
                 if self.put_off == 10 {
                     tracing::warn!(
                         "the program writes faster than the store: {bytes} bytes are dirty \

@@ -118,7 +118,7 @@ impl Tracker {
     }
 
     pub(super) fn committed(&mut self, report: &Report) {
-        self.status.epochs += 1;
+        self.status.sync.epochs += 1;
         self.status.obstacles.clear();
         self.status.last = Some(report.clone());
         self.status.last_s = Some(now_ns() as f64 / 1e9);

@@ -4,6 +4,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::persist::Report;
 
+/// What background sync has done so far.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct SyncCounts {
+    /// Rounds.
+    pub rounds: u64,
+    /// Rounds that found more dirty than the budget.
+    pub rounds_over_budget: u64,
+    /// Epochs committed.
+    pub epochs: u64,
+    /// Epochs postponed because the pause would have been too long.
+    pub epochs_put_off: u64,
+    /// The longest pause, milliseconds.
+    pub longest_pause_ms: f64,
+}
+
 /// The state of a tracker. Moments are seconds since 1970.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Status {
@@ -35,16 +50,9 @@ pub struct Status {
     pub most_dirty_bytes: u64, // until 0.3
     /// Time that a persist would take with `max_dirty_bytes`, milliseconds.
     pub persist_ms: f64,
-    /// Rounds of background sync so far.
-    pub rounds: u64,
-    /// Rounds that found more dirty than the budget.
-    pub rounds_over_budget: u64,
-    /// Epochs committed so far.
-    pub epochs: u64,
-    /// Epochs postponed because the pause would have been too long.
-    pub epochs_put_off: u64,
-    /// The longest pause by the background sync, milliseconds.
-    pub longest_pause_ms: f64,
+    /// What background sync has done.
+    #[serde(flatten)]
+    pub sync: SyncCounts,
     /// The source of power-loss warnings, and its last report.
     pub power: String,
     /// Why the program cannot be persisted; empty: it can.

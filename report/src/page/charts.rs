@@ -23,31 +23,36 @@ fn in_mib(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
         .collect()
 }
 
+/// The ways of the first cycles of a run that have one, with the number of their cycle.
+fn first_ways<W>(timeline: &Timeline, of: impl Fn(&Timeline, u64) -> Option<W>) -> Vec<(u64, W)> {
+    timeline
+        .cycles()
+        .into_iter()
+        .filter_map(|cycle| Some((cycle, of(timeline, cycle)?)))
+        .take(MAX_LINES)
+        .collect()
+}
+
 /// Memory on its way to the CXL node, for the first cycles of a run.
 pub fn way_down(timeline: &Timeline) -> Result<Option<String>, PlotError> {
-    let mut lines = Vec::new();
-    let mut markers = Vec::new();
-    let cycles = timeline.cycles();
-    for &cycle in &cycles {
-        let Some(way) = memory::way_down(timeline, cycle).filter(|_| lines.len() < MAX_LINES)
-        else {
-            continue;
+    let is_alone = timeline.cycles().len() == 1;
+    let ways = first_ways(timeline, memory::way_down);
+    let line = |(cycle, way): &(u64, memory::WayDown)| {
+        let name = match is_alone {
+            true => "on CXL memory".to_owned(),
+            false => format!("cycle {cycle}"),
         };
-        if lines.is_empty() && cycles.len() == 1 {
-            let steps = way.steps.iter();
-            markers = steps
-                .map(|(x, name)| Marker {
-                    x: *x,
-                    name: (*name).to_owned(),
-                })
-                .collect();
-        }
-        let name = match cycles.len() {
-            1 => "on CXL memory".to_owned(),
-            _ => format!("cycle {cycle}"),
-        };
-        lines.push(Line::new(name, in_mib(&way.on_cxl)));
-    }
+        Line::new(name, in_mib(&way.on_cxl))
+    };
+    let lines: Vec<Line> = ways.iter().map(line).collect();
+    let steps = ways.iter().filter(|_| is_alone);
+    let markers: Vec<Marker> = steps
+        .flat_map(|(_, way)| &way.steps)
+        .map(|(x, name)| Marker {
+            x: *x,
+            name: (*name).to_owned(),
+        })
+        .collect();
     let frame = Frame::new(
         "Going to sleep: user memory on the CXL node",
         Axis::new("time since the request [s]"),
@@ -58,29 +63,27 @@ pub fn way_down(timeline: &Timeline) -> Result<Option<String>, PlotError> {
 
 /// Memory on its way home, for the first cycles of a run.
 pub fn way_home(timeline: &Timeline) -> Result<Option<String>, PlotError> {
-    let mut lines = Vec::new();
+    let ways = first_ways(timeline, memory::way_home);
     let mut markers = Vec::new();
-    let cycles = timeline.cycles();
-    for &cycle in &cycles {
-        let Some(way) = memory::way_home(timeline, cycle).filter(|_| lines.len() < MAX_LINES)
-        else {
-            continue;
-        };
-        if cycles.len() > 1 {
-            lines.push(Line::new(format!("cycle {cycle}"), in_mib(&way.on_cxl)));
-            continue;
+    let (title, lines) = match ways.as_slice() {
+        [(_, way)] if timeline.cycles().len() == 1 => {
+            markers.extend(way.offline_s.map(|x| Marker {
+                x,
+                name: "node offline".to_owned(),
+            }));
+            let lines = vec![
+                Line::new("still on CXL memory", in_mib(&way.on_cxl)),
+                Line::new("home", in_mib(&way.home)),
+            ];
+            ("Migrating back: user memory", lines)
         }
-        lines.push(Line::new("still on CXL memory", in_mib(&way.on_cxl)));
-        lines.push(Line::new("home", in_mib(&way.home)));
-        let offline = way.offline_s.map(|x| Marker {
-            x,
-            name: "node offline".to_owned(),
-        });
-        markers.extend(offline);
-    }
-    let title = match cycles.len() {
-        0 | 1 => "Migrating back: user memory",
-        _ => "Migrating back: user memory still on the CXL node",
+        some => {
+            let line = |(cycle, way): &(u64, memory::WayHome)| {
+                Line::new(format!("cycle {cycle}"), in_mib(&way.on_cxl))
+            };
+            let title = "Migrating back: user memory still on the CXL node";
+            (title, some.iter().map(line).collect())
+        }
     };
     let frame = Frame::new(title, Axis::new("time since waking [s]"), axis_of_memory());
     drawn(!lines.is_empty(), || plot::lines(&frame, &lines, &markers))

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::template::{CSS, fill, plots_row};
+use super::template::{Frame, fill, plots_row};
 use super::{charts, energy};
 use crate::compare::{self, Case, Cell, Row};
 use crate::energy::Energy;
@@ -32,21 +32,25 @@ pub fn page(
     let (class, verdict) = verdict(cases);
     let energy = energy.map(energy::section).transpose()?.unwrap_or_default();
     let plots = plots(cases, charts::ways_home(cases, timelines)?)?;
-    Ok(fill(PAGE, |name| match name {
-        "title" => escape_html(&title),
-        "css" => CSS.to_owned(),
-        "verdict_class" => class.to_owned(),
-        "verdict" => escape_html(&verdict),
+    let frame = Frame {
+        title: &title,
+        brand: "Dormouse · comparison",
+        verdict: &verdict,
+        verdict_class: class,
+        footer: &format!(
+            "Written by <code>dormouse report</code> {}.",
+            env!("CARGO_PKG_VERSION")
+        ),
+        scripts: "",
+    };
+    let main = fill(PAGE, |name| match name {
         "cases" => cases_table(cases),
         "plots" => plots.clone(),
         "rows" => rows_table(cases, rows),
         "energy" => energy.clone(),
-        "footer" => format!(
-            "Written by <code>dormouse report</code> {}.",
-            env!("CARGO_PKG_VERSION")
-        ),
         other => unreachable!("the page has no place named {other}"),
-    }))
+    });
+    Ok(frame.page(&main))
 }
 
 /// The comparison as a section of another page.

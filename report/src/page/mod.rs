@@ -18,9 +18,10 @@ use crate::plot::PlotError;
 use crate::timeline::Timeline;
 use drawing::Palette;
 
-use template::{CSS, fill};
+use template::{CSS, Frame, fill};
 
 const PAGE: &str = include_str!("../../assets/page.html");
+const SCRIPTS: &str = include_str!("../../assets/scripts.html");
 const JS: &str = include_str!("../../assets/page.js");
 
 /// What a page shows.
@@ -82,15 +83,29 @@ pub fn page(page: &Page) -> Result<String, PlotError> {
         None => facts::verdict(timeline, cycles),
     };
     let data = drawing::script_data(timeline).to_string();
-    Ok(fill(PAGE, |name| match name {
-        "title" => escape_html(page.title),
+    let command = page.own.map_or("dormouse report", |own| &own.command);
+    let frame = Frame {
+        title: page.title,
+        brand: "Dormouse",
+        verdict: &verdict,
+        verdict_class,
+        footer: &format!(
+            "Written by <code>{}</code> {}. The same timeline is in <code>{}</code> beside this \
+             page, for Perfetto or chrome://tracing.",
+            escape_html(command),
+            env!("CARGO_PKG_VERSION"),
+            escape_html(page.trace_name),
+        ),
+        scripts: &fill(SCRIPTS, |name| match name {
+            "js" => JS.to_owned(),
+            "data" => escape_json_for_script(&data),
+            other => unreachable!("the scripts have no place named {other}"),
+        }),
+    };
+    let main = fill(PAGE, |name| match name {
         "memory" if memory.is_empty() => String::new(),
         "memory" => format!("<section><h2>Memory</h2>{memory}</section>"),
         "energy" => energy.clone(),
-        "css" => CSS.to_owned(),
-        "js" => JS.to_owned(),
-        "verdict" => escape_html(&verdict),
-        "verdict_class" => verdict_class.to_owned(),
         "facts" if page.own.is_some() => page.own.map_or_else(String::new, |own| own.facts.clone()),
         "before_timeline" => page
             .own
@@ -110,19 +125,9 @@ pub fn page(page: &Page) -> Result<String, PlotError> {
             |own| own.after_timeline.clone(),
         ),
         "cycles" => cycles::table(cycles),
-        "data" => escape_json_for_script(&data),
-        "footer" => format!(
-            "Written by <code>{}</code> {}. The same timeline is in <code>{}</code> beside this \
-             page, for Perfetto or chrome://tracing.",
-            escape_html(
-                page.own
-                    .map_or("dormouse report", |own| own.command.as_str())
-            ),
-            env!("CARGO_PKG_VERSION"),
-            escape_html(page.trace_name),
-        ),
         other => unreachable!("the page has no place named {other}"),
-    }))
+    });
+    Ok(frame.page(&main))
 }
 
 /// The timeline alone as an SVG file: the drawing of the page, with the page's style inside.

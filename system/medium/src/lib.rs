@@ -246,10 +246,10 @@ mod tests {
     #[test]
     fn a_value_that_comes_back_to_the_durable_one_is_still_uncertain() {
         let (mut view, mut medium) = (vec![0; 4096], Medium::default());
-        store(&mut view, 0, 1);
-        medium.observe(&view[..], 0, 8);
-        store(&mut view, 0, 0);
-        medium.observe(&view[..], 0, 8);
+        for value in [1, 0] {
+            store(&mut view, 0, value);
+            medium.observe(&view[..], 0, 8);
+        }
         assert_eq!(values(&medium, 0), [1, 0]);
     }
 }

@@ -5,8 +5,22 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What every line of a journal begins with.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Head {
+    /// Digest of everything that the measured things are built from.
+    pub inputs: String,
+    /// When it was measured.
+    pub date: String,
+    /// What it ran on.
+    pub machine: Value,
+    /// What was measured.
+    pub case: String,
+}
 
 /// One line of a journal.
 pub trait Entry: Serialize + DeserializeOwned {
@@ -14,6 +28,22 @@ pub trait Entry: Serialize + DeserializeOwned {
     fn inputs(&self) -> &str;
     /// What was measured.
     fn case(&self) -> &str;
+}
+
+/// A line that begins with a [`Head`].
+pub trait Headed: Serialize + DeserializeOwned {
+    /// What it begins with.
+    fn head(&self) -> &Head;
+}
+
+impl<E: Headed> Entry for E {
+    fn inputs(&self) -> &str {
+        &self.head().inputs
+    }
+
+    fn case(&self) -> &str {
+        &self.head().case
+    }
 }
 
 /// The file, and its entries of these inputs.
@@ -111,28 +141,18 @@ fn ends_with_newline(path: &Path) -> std::io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde::{Deserialize, Serialize};
 
-    #[derive(Serialize, Deserialize)]
-    struct Line {
-        inputs: String,
-        case: String,
-    }
-
-    impl Entry for Line {
-        fn inputs(&self) -> &str {
-            &self.inputs
-        }
-
-        fn case(&self) -> &str {
-            &self.case
+    impl Headed for Head {
+        fn head(&self) -> &Head {
+            self
         }
     }
 
-    fn entry(inputs: &str, case: &str) -> Line {
-        Line {
+    fn entry(inputs: &str, case: &str) -> Head {
+        Head {
             inputs: inputs.into(),
             case: case.into(),
+            ..Head::default()
         }
     }
 
@@ -151,7 +171,7 @@ mod tests {
         let mut journal = Journal::open(&path, "a").unwrap();
         assert_eq!(journal.entries.len(), 2);
         journal.add(entry("a", "x")).unwrap();
-        let journal: Journal<Line> = Journal::open(&path, "a").unwrap();
+        let journal: Journal<Head> = Journal::open(&path, "a").unwrap();
         assert_eq!(journal.of("x").count(), 2);
     }
 
@@ -159,11 +179,11 @@ mod tests {
     fn what_another_build_measured_does_not_count() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.jsonl");
-        let open = |inputs| Journal::<Line>::open(&path, inputs).unwrap();
+        let open = |inputs| Journal::<Head>::open(&path, inputs).unwrap();
         open("old").add(entry("old", "x")).unwrap();
         assert!(open("new").entries.is_empty());
         assert_eq!(open("old").entries.len(), 1);
-        assert_eq!(Journal::<Line>::last(&path).unwrap().inputs(), "old");
-        assert!(Journal::<Line>::last(&folder.path().join("none")).is_err());
+        assert_eq!(Journal::<Head>::last(&path).unwrap().inputs(), "old");
+        assert!(Journal::<Head>::last(&folder.path().join("none")).is_err());
     }
 }

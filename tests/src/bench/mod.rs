@@ -1,6 +1,7 @@
 //! Shared by the benchmarks: journal, rows, results, and the page that shows them.
 
 pub mod journal;
+pub mod options;
 pub mod outcome;
 pub mod page;
 pub mod rows;

@@ -10,10 +10,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use dormouse_lab::Outcome;
 use dormouse_report::stats::{Summary, quantile};
 use dormouse_tests::bench::{date, machine};
-use dormouse_tests::wake::Waking;
-use dormouse_tests::{lab_cycle, test_folder};
+use dormouse_tests::test_folder;
+use dormouse_tests::wake::{Waking, service_cycle};
 use serde_json::{Value, json};
 
 /// Four shards of 192 MiB, two neighbours of 128 MiB.
@@ -95,29 +96,14 @@ fn case_name(rate: Option<&str>) -> String {
 fn run(policy: &str, rate: Option<&str>, round: u64) -> Result<Run, String> {
     let name = format!("bench-wake-{policy}");
     let before = format!("{SERVICE} {round}");
-    let mut words = vec![
-        "--dram",
-        "1536M",
-        "--cxl",
-        "2G",
-        "--fill",
-        "16M",
-        "--redis-keys",
-        "0",
-        "--before",
-        &before,
-        "--after",
-        "cat /run/service/*.jsonl",
-        "--sleep-argument=--policy",
-        "--sleep-argument",
-        policy,
-    ];
+    let mut words = vec!["--dram", "1536M"];
+    words.extend(["--sleep-argument=--policy", "--sleep-argument", policy]);
     if let Some(rate) = rate {
         words.extend(["--sleep-argument=--rate", "--sleep-argument", rate]);
     }
-    let said = lab_cycle(&name, &words);
+    let said = service_cycle(&name, &before, "cat /run/service/*.jsonl", &words);
     let cycle = said.cycles().pop().ok_or_else(|| said.all())?;
-    if !(cycle.verified && cycle.outcome == "resumed") {
+    if !(cycle.verified && cycle.outcome == Outcome::Resumed) {
         return Err(said.all());
     }
     let waking = Waking::read(&test_folder(&name))?;

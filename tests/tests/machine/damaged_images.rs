@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use dormouse_tests::{dormouse, lab_cycle, listed, test_folder};
+use dormouse_lab::Outcome;
+use dormouse_tests::{assert_cold_boot, dormouse, lab_cycle, listed, test_folder};
 
 /// Ways of `--tamper list` and the reasons that may be given. A header with a flipped bit falls
 /// back to its older copy, which says that the save was under way.
@@ -23,16 +24,7 @@ fn damage(words: &[&str], name: &str, reasons: &[&str]) {
     let mut all = vec!["--fill", "128M"];
     all.extend_from_slice(words);
     let said = lab_cycle(name, &all);
-    let cycle = said.cycle();
-    assert!(cycle.ok, "{}", said.all());
-    assert_eq!(cycle.outcome, "cold-boot", "{}", said.all());
-    // `lab cycle` takes the reason from sysfs after the boot; the console must say the same.
-    assert!(
-        reasons.iter().any(|reason| cycle.reason.contains(reason)),
-        "one of {reasons:?}, not {:?}\n{}",
-        cycle.reason,
-        said.all()
-    );
+    assert_cold_boot(&said, reasons);
 }
 
 fn tamper(way: &str) {
@@ -123,7 +115,7 @@ fn dram_that_shrank_while_asleep_is_a_cold_boot() {
 fn image_inspect_and_sysfs_show_the_reason_of_a_cold_boot() {
     let name = "inspect-reason";
     let said = lab_cycle(name, &["--fill", "64M", "--tamper", "page", "--keep"]);
-    assert_eq!(said.cycle().outcome, "cold-boot", "{}", said.all());
+    assert_eq!(said.cycle().outcome, Outcome::ColdBoot, "{}", said.all());
 
     let folder = test_folder(name);
     let device = folder.join("cxl.mem");

@@ -2,10 +2,11 @@
 //! with the name of the process in the way. Each process compares its own memory (`dormouse lab
 //! cycle --hard-to-move list` says what each kind is).
 
-use dormouse_tests::{Cycle, MIB, Said, assert_resumed, guest, lab_cycle, listed};
+use dormouse_lab::{CycleLine, Outcome};
+use dormouse_tests::{MIB, Said, assert_resumed, guest, lab_cycle, listed, words};
 
 /// What stayed in DRAM, as (program or place, kind, bytes).
-fn not_moved(cycle: &Cycle) -> Vec<(String, String, u64)> {
+fn not_moved(cycle: &CycleLine) -> Vec<(String, String, u64)> {
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     cycle
         .not_moved
@@ -17,7 +18,7 @@ fn not_moved(cycle: &Cycle) -> Vec<(String, String, u64)> {
         .collect()
 }
 
-fn stayed(cycle: &Cycle, name: &str, kind: &str) -> u64 {
+fn stayed(cycle: &CycleLine, name: &str, kind: &str) -> u64 {
     let owners = not_moved(cycle);
     let found = owners
         .iter()
@@ -25,8 +26,13 @@ fn stayed(cycle: &Cycle, name: &str, kind: &str) -> u64 {
     found.map_or(0, |owner| owner.2)
 }
 
-fn assert_refused_for_space(cycle: &Cycle, said: &Said) {
-    assert_eq!(cycle.outcome, "refused", "{}", said.all());
+fn resumes(name: &str, line: &str) {
+    let said = lab_cycle(name, &words(line));
+    assert_resumed(&said.cycle(), &said);
+}
+
+fn assert_refused_for_space(cycle: &CycleLine, said: &Said) {
+    assert_eq!(cycle.outcome, Outcome::Refused, "{}", said.all());
     assert!(cycle.reason.starts_with("no-space:"), "{}", said.all());
     assert!(cycle.verified, "all data as they were: {}", said.all());
 }
@@ -98,7 +104,7 @@ fn a_process_in_uninterruptible_sleep_refuses_the_sleep_by_name_and_all_goes_on(
         ],
     );
     let cycle = said.cycle();
-    assert_eq!(cycle.outcome, "refused", "{}", said.all());
+    assert_eq!(cycle.outcome, Outcome::Refused, "{}", said.all());
     assert!(
         cycle.reason.starts_with("freeze-timeout:"),
         "{}",
@@ -116,58 +122,29 @@ fn a_process_in_uninterruptible_sleep_refuses_the_sleep_by_name_and_all_goes_on(
 
 #[test]
 fn a_machine_whose_dram_is_full_sleeps_and_wakes() {
-    let said = lab_cycle(
+    resumes(
         "dram-full",
-        &[
-            "--dram",
-            "512M",
-            "--cxl",
-            "1G",
-            "--fill",
-            "16M",
-            "--hard-to-move",
-            "dram-full,mmap",
-        ],
+        "--dram 512M --cxl 1G --fill 16M --hard-to-move dram-full,mmap",
     );
-    assert_resumed(&said.cycle(), &said);
 }
 
 /// 252 MiB for user pages, and hardly more than the kernel's pages besides: huge pages of the pool
 /// find room for some of them only, and firmware puts the rest into the last free pages.
 #[test]
 fn cxl_memory_that_is_just_enough_takes_everything() {
-    let said = lab_cycle(
+    resumes(
         "just-enough",
-        &[
-            "--dram",
-            "512M",
-            "--cxl",
-            "384M",
-            "--fill",
-            "150M",
-            "--hard-to-move",
-            "hugetlb=96M",
-        ],
+        "--dram 512M --cxl 384M --fill 150M --hard-to-move hugetlb=96M",
     );
-    assert_resumed(&said.cycle(), &said);
 }
 
 #[test]
 fn cxl_memory_that_is_not_enough_is_refused_with_the_largest_owners() {
     let said = lab_cycle(
         "not-enough",
-        &[
-            "--dram",
-            "512M",
-            "--cxl",
-            "384M",
-            "--fill",
-            "80M",
-            "--redis-keys",
-            "0",
-            "--hard-to-move",
-            "tmpfs=140M,hugetlb=64M,mlock=48M,pinned=8M",
-        ],
+        &words(
+            "--dram 512M --cxl 384M --fill 80M --redis-keys 0 --hard-to-move tmpfs=140M,hugetlb=64M,mlock=48M,pinned=8M",
+        ),
     );
     let cycle = said.cycle();
     assert_refused_for_space(&cycle, &said);

@@ -1,6 +1,7 @@
 //! Hibernation, the peer: it really resumes, or the output says that it did not.
 
-use dormouse_tests::{Said, assert_resumed, lab_cycle, listed_of};
+use dormouse_lab::Outcome;
+use dormouse_tests::{Said, assert_resumed, lab_cycle, listed_of, words};
 
 fn hibernate(name: &str, words: &[&str]) -> Said {
     let mut all = vec!["--dram", "512M", "--cxl", "1G", "--fill", "64M"];
@@ -49,14 +50,7 @@ fn a_hibernated_machine_resumes_with_every_page_compared_twice_in_one_life() {
 fn pages_that_were_swapped_out_before_hibernating_are_compared_too() {
     let said = hibernate(
         "hibernate-swap",
-        &[
-            "--mode",
-            "hibernate-swap",
-            "--compressor",
-            "none",
-            "--image-size",
-            "64M",
-        ],
+        &words("--mode hibernate-swap --compressor none --image-size 64M"),
     );
     let cycle = said.cycle();
     assert_resumed(&cycle, &said);
@@ -79,7 +73,7 @@ fn an_image_whose_signature_is_gone_is_a_cold_boot_and_not_a_resume() {
     let said = hibernate(name, &["--mode", "hibernate", "--tamper", "swap-signature"]);
     let cycle = said.cycle();
     assert!(cycle.ok, "{}", said.all());
-    assert_eq!(cycle.outcome, "cold-boot", "{}", said.all());
+    assert_eq!(cycle.outcome, Outcome::ColdBoot, "{}", said.all());
     assert!(!cycle.verified, "{}", said.all());
     assert!(cycle.reason.contains("signature"), "{}", said.all());
 }

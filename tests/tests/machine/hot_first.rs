@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use dormouse_tests::wake::Waking;
-use dormouse_tests::{MIB, assert_resumed, events, lab_cycle, test_folder};
+use dormouse_tests::wake::{Waking, service_cycle};
+use dormouse_tests::{MIB, assert_resumed, events, test_folder, words};
 use serde_json::Value;
 
 /// Three shards of 64 MiB with 8 % hot pages, and an idle neighbour.
@@ -18,28 +18,14 @@ fn hot_pages_migrate_back_before_the_rest_and_without_damon_all_come_in_process_
          dormouse-guest service start {SHARDS} {SHARD_MIB} 1 64 1; fi"
     );
     let name = "hot-first";
-    let said = lab_cycle(
+    let said = service_cycle(
         name,
-        &[
-            "--cycles",
-            "2",
-            "--dram",
-            "1G",
-            "--cxl",
-            "2G",
-            "--fill",
-            "16M",
-            "--redis-keys",
-            "0",
-            "--before",
-            &before,
-            "--after",
-            "cat /run/service/*.jsonl; cat /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds",
-            "--sleep-argument=--policy",
-            "--sleep-argument=hot-first",
-            "--sleep-argument=--rate",
-            "--sleep-argument=48M",
-        ],
+        &before,
+        "cat /run/service/*.jsonl; cat /sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds",
+        &words(
+            "--cycles 2 --dram 1G --sleep-argument=--policy --sleep-argument=hot-first \
+             --sleep-argument=--rate --sleep-argument=48M",
+        ),
     );
     assert_eq!(said.code, 0, "{}", said.all());
     let cycles = said.cycles();

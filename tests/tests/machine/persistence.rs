@@ -1,12 +1,16 @@
 //! A sleep needs a device that is known to keep its contents; a device that lost them is detected.
 
-use dormouse_tests::{assert_resumed, dormouse, guest, lab_cycle, test_folder};
+use dormouse_lab::Outcome;
+use dormouse_tests::{
+    assert_cold_boot, assert_outcome, assert_resumed, dormouse, guest, lab_cycle, test_folder,
+    words,
+};
 
 #[test]
 fn without_global_persistent_flush_the_sleep_is_refused_with_the_reason_and_the_machine_goes_on() {
     let said = lab_cycle("gpf-absent", &["--fill", "64M", "--gpf", "absent"]);
     let cycle = said.cycle();
-    assert_eq!(cycle.outcome, "refused", "{}", said.all());
+    assert_eq!(cycle.outcome, Outcome::Refused, "{}", said.all());
     assert!(cycle.reason.starts_with("volatile"), "{}", said.all());
     for word in ["no Global Persistent Flush", "--accept-volatile"] {
         assert!(cycle.reason.contains(word), "{word}: {}", said.all());
@@ -19,15 +23,7 @@ fn an_accepted_risk_sleeps_and_is_recorded_in_the_image() {
     let name = "gpf-accepted";
     let said = lab_cycle(
         name,
-        &[
-            "--fill",
-            "64M",
-            "--gpf",
-            "absent",
-            "--sleep-argument",
-            "--accept-volatile",
-            "--keep",
-        ],
+        &words("--fill 64M --gpf absent --sleep-argument --accept-volatile --keep"),
     );
     assert_resumed(&said.cycle(), &said);
     let device = test_folder(name).join("cxl.mem");
@@ -51,10 +47,7 @@ fn an_accepted_risk_sleeps_and_is_recorded_in_the_image() {
 fn a_flush_that_failed_while_asleep_is_a_cold_boot() {
     let name = "gpf-fails";
     let said = lab_cycle(name, &["--fill", "64M", "--gpf", "fails", "--keep"]);
-    let cycle = said.cycle();
-    assert_eq!(cycle.outcome, "cold-boot", "{}", said.all());
-    assert!(cycle.reason.contains("dirty-shutdown"), "{}", said.all());
-    assert!(cycle.ok, "{}", said.all());
+    assert_cold_boot(&said, &["dirty-shutdown"]);
     let machine = std::fs::read_to_string(test_folder(name).join("machine.json")).unwrap();
     let machine: serde_json::Value = serde_json::from_str(&machine).unwrap();
     assert!(
@@ -67,11 +60,9 @@ fn a_flush_that_failed_while_asleep_is_a_cold_boot() {
 fn a_power_cut_whose_flush_fails_is_a_cold_boot_even_after_the_commit() {
     let said = lab_cycle(
         "gpf-fails-cut",
-        &["--fill", "64M", "--gpf", "fails", "--fault", "after-commit"],
+        &words("--fill 64M --gpf fails --fault after-commit"),
     );
-    let cycle = said.cycle();
-    assert_eq!(cycle.outcome, "cold-boot", "{}", said.all());
-    assert!(cycle.reason.contains("dirty-shutdown"), "{}", said.all());
+    assert_outcome(&said, Outcome::ColdBoot, &["dirty-shutdown"]);
 }
 
 /// The module's own check, for whoever suspends without asking `dormouse sleep`; and doctor's.

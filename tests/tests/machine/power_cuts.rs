@@ -3,32 +3,33 @@
 //! The machine stops at the point and reports it before its power is cut, so no test depends on
 //! how fast it is.
 
+use dormouse_lab::Outcome::{self, ColdBoot, Resumed};
 use dormouse_tests::{lab_cycle, listed};
 
 /// The points and how each must end. A point that `--fault list` prints and that is not here,
 /// or the other way round, fails the first test.
-const POINTS: [(&str, &str); 21] = [
-    ("after-preflight", "cold-boot"),
-    ("after-node-online", "cold-boot"),
-    ("after-sync", "cold-boot"),
-    ("after-sample", "cold-boot"),
-    ("after-freeze", "cold-boot"),
-    ("before-migrate", "cold-boot"),
-    ("migrating", "cold-boot"),
-    ("after-migrate", "cold-boot"),
-    ("before-space-check", "cold-boot"),
-    ("before-enter", "cold-boot"),
-    ("prepared", "cold-boot"),
-    ("saving", "cold-boot"),
-    ("before-commit", "cold-boot"),
-    ("after-commit", "resumed"),
-    ("restoring", "resumed"),
-    ("before-consume", "resumed"),
-    ("after-consume", "cold-boot"),
-    ("before-thaw", "cold-boot"),
-    ("after-thaw", "cold-boot"),
-    ("migrating-back", "cold-boot"),
-    ("after-home", "cold-boot"),
+const POINTS: [(&str, Outcome); 21] = [
+    ("after-preflight", ColdBoot),
+    ("after-node-online", ColdBoot),
+    ("after-sync", ColdBoot),
+    ("after-sample", ColdBoot),
+    ("after-freeze", ColdBoot),
+    ("before-migrate", ColdBoot),
+    ("migrating", ColdBoot),
+    ("after-migrate", ColdBoot),
+    ("before-space-check", ColdBoot),
+    ("before-enter", ColdBoot),
+    ("prepared", ColdBoot),
+    ("saving", ColdBoot),
+    ("before-commit", ColdBoot),
+    ("after-commit", Resumed),
+    ("restoring", Resumed),
+    ("before-consume", Resumed),
+    ("after-consume", ColdBoot),
+    ("before-thaw", ColdBoot),
+    ("after-thaw", ColdBoot),
+    ("migrating-back", ColdBoot),
+    ("after-home", ColdBoot),
 ];
 
 fn cut(point: &str) {
@@ -44,7 +45,7 @@ fn cut_with(point: &str, words: &[&str]) {
     let cycle = said.cycle();
     assert!(cycle.ok, "{}", said.all());
     assert_eq!(cycle.outcome, *outcome, "{}", said.all());
-    if cycle.outcome == "resumed" {
+    if cycle.outcome == Resumed {
         assert!(cycle.verified, "{}", said.all());
     } else {
         assert!(

@@ -1,17 +1,13 @@
 //! A refused sleep gives its reason, and the machine keeps running.
 
-use dormouse_tests::{guest, lab_cycle};
+use dormouse_lab::Outcome;
+use dormouse_tests::{assert_outcome, guest, lab_cycle, words};
 use serde_json::Value;
 
 #[test]
 fn a_cxl_device_that_is_too_small_is_refused_with_both_sizes_and_the_machine_goes_on() {
-    let said = lab_cycle(
-        "too-small",
-        &["--dram", "1G", "--cxl", "256M", "--fill", "512M"],
-    );
-    let cycle = said.cycle();
-    assert_eq!(cycle.outcome, "refused", "{}", said.all());
-    assert!(cycle.reason.contains("no-space"), "{}", said.all());
+    let said = lab_cycle("too-small", &words("--dram 1G --cxl 256M --fill 512M"));
+    let cycle = assert_outcome(&said, Outcome::Refused, &["no-space"]);
     // Both numbers: what is needed and what is there.
     let sizes = cycle
         .reason

@@ -1,6 +1,7 @@
 //! Sealed sleep images on stock firmware: each key resumes, and whatever is changed, exchanged or taken
 //! away is a cold boot with its reason.
 
+use dormouse_lab::Outcome;
 use dormouse_tests::{Said, assert_resumed, lab_cycle};
 
 /// The ways of `--tamper list` that are about sealed images; each is in a test below.
@@ -35,7 +36,7 @@ fn refused(seal: &str, tamper: &str, reason: &str) {
     let said = sealed(&name, seal, &["--tamper", tamper]);
     let cycle = said.cycle();
     assert!(cycle.ok, "{}", said.all());
-    assert_eq!(cycle.outcome, "cold-boot", "{}", said.all());
+    assert_eq!(cycle.outcome, Outcome::ColdBoot, "{}", said.all());
     let expected = format!("{reason}: ");
     assert!(
         cycle.reason.starts_with(&expected),
@@ -59,7 +60,7 @@ fn an_older_image_that_is_put_back_is_a_cold_boot() {
     let cycles = said.cycles();
     assert_eq!(cycles.len(), 2, "{}", said.all());
     assert_resumed(&cycles[0], &said);
-    assert_eq!(cycles[1].outcome, "cold-boot", "{}", said.all());
+    assert_eq!(cycles[1].outcome, Outcome::ColdBoot, "{}", said.all());
     assert!(cycles[1].reason.starts_with("older: "), "{}", said.all());
     assert_eq!(said.code, 0, "{}", said.all());
 }
@@ -102,10 +103,10 @@ fn an_image_in_plain_text_is_a_cold_boot_where_images_are_sealed() {
 #[ignore = "make test-full: the order of the steps is tested at the same points without a key"]
 fn power_lost_around_the_commit_of_a_sealed_image_ends_as_without_a_key() {
     for (fault, outcome) in [
-        ("before-commit", "cold-boot"),
-        ("after-commit", "resumed"),
-        ("restoring", "resumed"),
-        ("after-consume", "cold-boot"),
+        ("before-commit", Outcome::ColdBoot),
+        ("after-commit", Outcome::Resumed),
+        ("restoring", Outcome::Resumed),
+        ("after-consume", Outcome::ColdBoot),
     ] {
         let said = sealed(&format!("sealed-{fault}"), "key-file", &["--fault", fault]);
         assert_eq!(said.code, 0, "{}", said.all());

@@ -1,6 +1,6 @@
 //! Sleep on the distribution's unmodified firmware, by the kernel's own snapshot.
 
-use dormouse_tests::{MIB, assert_resumed, lab_cycle};
+use dormouse_tests::{MIB, assert_cold_boot, assert_resumed, lab_cycle};
 
 fn five_cycles(firmware: &str) {
     let name = format!("stock-five-{firmware}");
@@ -25,15 +25,7 @@ fn damaged(firmware: &str, tamper: &str, words: &[&str], reasons: &[&str]) {
     }
     all.extend(words);
     let said = lab_cycle(&format!("stock-{tamper}"), &all);
-    let cycle = said.cycle();
-    assert!(cycle.ok, "{}", said.all());
-    assert_eq!(cycle.outcome, "cold-boot", "{}", said.all());
-    assert!(
-        reasons.iter().any(|reason| cycle.reason.contains(reason)),
-        "one of {reasons:?}, not {:?}\n{}",
-        cycle.reason,
-        said.all()
-    );
+    assert_cold_boot(&said, reasons);
 }
 
 #[test]

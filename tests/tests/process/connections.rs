@@ -143,9 +143,7 @@ fn a_client_outside_keeps_its_connection_when_the_program_is_persisted_and_kille
         let mut some = [0u8; 1000];
         client.read_exact(&mut some).expect("answers");
         check(&some, &mut answered);
-        let said = program.verb("persist", &["--then", "kill"]);
-        assert_eq!(said.code, 0, "life {life}: {}", said.all());
-        assert_eq!(program.wait(), 0, "{}", program.said());
+        program.persist_and_kill(&format!("life {life}"));
         program.run();
         // Until it is there, whatever the client sent would be answered with a reset.
         program.until("restored", |program| !program.status()["tracker"].is_null());

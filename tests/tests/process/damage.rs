@@ -185,13 +185,16 @@ fn written(first: &[u8], second: &[u8]) -> Vec<usize> {
         .collect()
 }
 
+fn begin(seed: u64) -> (Epochs, Chance) {
+    println!("seed {seed}");
+    (Epochs::new(seed), Chance::new(seed))
+}
+
 /// The medium has some of the second epoch's writes, in any order, whatever barriers said.
 #[test]
 fn with_writes_lost_or_out_of_order_only_a_complete_epoch_restores() {
     let seed = 11;
-    println!("seed {seed}");
-    let mut epochs = Epochs::new(seed);
-    let mut chance = Chance::new(seed);
+    let (mut epochs, mut chance) = begin(seed);
     let mut first = epochs.first.clone();
     first.resize(epochs.second.len(), 0);
     let second = epochs.second.clone();
@@ -254,9 +257,7 @@ fn with_writes_lost_or_out_of_order_only_a_complete_epoch_restores() {
 #[test]
 fn with_bits_flipped_blocks_swapped_or_the_end_cut_off_only_a_complete_epoch_restores() {
     let seed = 12;
-    println!("seed {seed}");
-    let mut epochs = Epochs::new(seed);
-    let mut chance = Chance::new(seed);
+    let (mut epochs, mut chance) = begin(seed);
     let whole = epochs.second.clone();
     let used: Vec<usize> = whole
         .chunks(FRAME)

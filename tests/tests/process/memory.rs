@@ -220,6 +220,22 @@ fn a_mapping_that_grows_and_moves_under_background_sync_stays_whole() {
     assert!(!program.said().contains("FAILED"), "{}", program.said());
 }
 
+/// A program after so many lives: it says "ok" `count` times in each before it is persisted.
+fn lived(lives: usize, count: usize, mut program: Program) -> Program {
+    program.run();
+    for life in 1..=lives {
+        assert!(
+            program.wait_for("ok", count),
+            "life {life}: {}",
+            program.said()
+        );
+        program.persist_and_kill(&format!("life {life}"));
+        program.run();
+    }
+    assert!(program.wait_for("ok", count), "{}", program.said());
+    program
+}
+
 /// The top of a stack is written before the program runs. Where huge pages are given without
 /// asking, 511 pages of zeros would come with it and hide what the store has for them.
 #[test]
@@ -229,16 +245,8 @@ fn a_huge_page_is_not_in_the_way_of_pages_that_are_still_to_come() {
     let program = compile(directory.path(), "huge_stack.c");
     let program = program.display().to_string();
     let options = ["--on-power-loss", "none"];
-    let mut program = Program::new(alone, directory.path(), "stack", &options, &[&program]);
-    program.run();
-    for life in 1..=3 {
-        assert!(program.wait_for("ok", 2), "life {life}: {}", program.said());
-        let said = program.verb("persist", &["--then", "kill"]);
-        assert_eq!(said.code, 0, "life {life}: {}", said.all());
-        assert_eq!(program.wait(), 0, "life {life}: {}", program.said());
-        program.run();
-    }
-    assert!(program.wait_for("ok", 2), "{}", program.said());
+    let program = Program::new(alone, directory.path(), "stack", &options, &[&program]);
+    let program = &mut lived(3, 2, program);
     let said = program.said();
     assert!(!said.contains("DIFFERS"), "{said}");
     let status = program.status();
@@ -258,16 +266,8 @@ fn memory_that_is_split_and_moved_while_its_pages_come_gets_all_of_them() {
     let program = compile(directory.path(), "changes_while_filled.c");
     let program = program.display().to_string();
     let options = ["--on-power-loss", "none", "--epoch-interval", "60min"];
-    let mut program = Program::new(alone, directory.path(), "changes", &options, &[&program]);
-    program.run();
-    for life in 1..=4 {
-        assert!(program.wait_for("ok", 1), "life {life}: {}", program.said());
-        let said = program.verb("persist", &["--then", "kill"]);
-        assert_eq!(said.code, 0, "life {life}: {}", said.all());
-        assert_eq!(program.wait(), 0, "life {life}: {}", program.said());
-        program.run();
-    }
-    assert!(program.wait_for("ok", 1), "{}", program.said());
+    let program = Program::new(alone, directory.path(), "changes", &options, &[&program]);
+    let program = &mut lived(4, 1, program);
     let said = program.said();
     assert!(
         !said.contains("DIFFERS") && !said.contains("FAILED"),
@@ -307,14 +307,7 @@ fn the_memory_model_holds_for_random_sequences_and_each_way_to_restore() {
                 "seed {seed}, life {life}: {}",
                 program.said()
             );
-            let said = program.verb("persist", &["--then", "kill"]);
-            assert_eq!(said.code, 0, "seed {seed}, life {life}: {}", said.all());
-            assert_eq!(
-                program.wait(),
-                0,
-                "seed {seed}, life {life}: {}",
-                program.said()
-            );
+            program.persist_and_kill(&format!("seed {seed}, life {life}"));
             program.run();
         }
         assert!(program.wait_for("ok", 3), "seed {seed}: {}", program.said());
@@ -353,9 +346,7 @@ fn private_mappings_and_other_details_are_as_they_were_after_each_life() {
         program.until("ready", |program| program.said().contains("ready"));
         // Twice: the second state is that of a restored program.
         for life in 0..2 {
-            let said = program.verb("persist", &["--then", "kill"]);
-            assert_eq!(said.code, 0, "{source}, life {life}: {}", said.all());
-            assert_eq!(program.wait(), 0);
+            program.persist_and_kill(&format!("{source}, life {life}"));
             program.run();
             program.until("restored", |program| {
                 program.status()["tracker"]["epochs"].is_u64()

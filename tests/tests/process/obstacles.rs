@@ -222,9 +222,7 @@ fn what_comes_later_is_named_at_the_next_epoch_and_by_persist_and_nothing_is_los
         });
     }
     // Without any of it, it is as safe as ever.
-    let said = program.verb("persist", &["--then", "kill"]);
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert_eq!(program.wait(), 0);
+    program.persist_and_kill("persist");
     program.run();
     // It still has the earlier requests.
     tell(directory.path(), "make-fanotify");

@@ -231,9 +231,7 @@ fn a_program_that_was_stopped_on_battery_is_killed_by_the_shutdown_and_runs_afte
     program.until("stopped", |program| {
         program.status()["tracker"]["program"] == "stopped"
     });
-    let said = program.verb("persist", &["--then", "kill"]);
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert_eq!(program.wait(), 0, "{}", program.said());
+    program.persist_and_kill("persist");
     ups.says("OL");
     program.run();
     assert!(program.wait_for("at", 3), "{}", program.said());

@@ -64,10 +64,15 @@ impl Counter {
     /// Persisted and killed.
     fn persisted(store: Option<&Path>) -> Self {
         let mut counter = Self::running(store, &[]);
-        let said = counter.program.verb("persist", &["--then", "kill"]);
-        assert_eq!(said.code, 0, "{}", said.all());
-        assert_eq!(counter.program.wait(), 0, "{}", counter.program.said());
+        counter.program.persist_and_kill("persist");
         counter
+    }
+
+    /// It counts on, and is then persisted and killed.
+    fn counts_and_is_killed(&mut self) {
+        let program = &mut self.program;
+        assert!(program.wait_for("at", 2), "{}", program.said());
+        program.persist_and_kill("persist");
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -230,14 +235,7 @@ fn a_file_that_has_changed_is_named_and_can_be_accepted() {
     file.set_times(FileTimes::new().set_modified(before))
         .expect("its time");
     counter.program.run();
-    assert!(
-        counter.program.wait_for("at", 2),
-        "{}",
-        counter.program.said()
-    );
-    let said = counter.program.verb("persist", &["--then", "kill"]);
-    assert_eq!(said.code, 0, "{}", said.all());
-    counter.program.wait();
+    counter.counts_and_is_killed();
     // Or the change is accepted.
     fs::write(&data, "other data").expect("written");
     counter.refused(1, &["has changed"]);
@@ -330,9 +328,7 @@ fn a_store_that_is_full_says_so_and_keeps_the_last_epoch() {
     counter.program.cut(false);
     counter.program.run();
     counter.grow();
-    let said = counter.program.verb("persist", &["--then", "kill"]);
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert_eq!(counter.program.wait(), 0);
+    counter.program.persist_and_kill("persist");
     counter.program.run();
     assert!(
         counter.program.wait_for("at", 2),
@@ -466,13 +462,6 @@ fn a_second_tracker_is_refused_with_the_name_of_the_first_which_continues() {
         assert_eq!(said.code, 1, "{verb}: {}", said.all());
         assert!(said.stderr.contains(&tracker), "{verb}: {}", said.all());
     }
-    assert!(
-        counter.program.wait_for("at", 2),
-        "{}",
-        counter.program.said()
-    );
-    let said = counter.program.verb("persist", &["--then", "kill"]);
-    assert_eq!(said.code, 0, "{}", said.all());
-    assert_eq!(counter.program.wait(), 0);
+    counter.counts_and_is_killed();
     counter.goes_on();
 }

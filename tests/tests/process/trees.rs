@@ -114,9 +114,7 @@ fn orphans_and_members_of_groups_and_sessions_without_leaders_are_as_they_were()
         .filter(|pid| !before.contains_key(&pid.parse().unwrap_or(0)));
     assert!(gone.count() > 4, "{before:?}");
     for life in 0..3 {
-        let said = program.verb("persist", &["--then", "kill"]);
-        assert_eq!(said.code, 0, "life {life}: {}", said.all());
-        assert_eq!(program.wait(), 0);
+        program.persist_and_kill(&format!("life {life}"));
         let length = program.said().len();
         program.run();
         program.until("all there again", |program| {

@@ -2,17 +2,12 @@
 
 use std::fs;
 
-use super::memory::{Region, anonymous};
+use super::memory::anonymous;
 use super::{Kind, Plan};
 use crate::error::{Doing, GuestError};
 
 const POOL: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
 const HUGE_BYTES: usize = 2 << 20;
-
-pub struct Hugetlb {
-    region: Region,
-    seed: u64,
-}
 
 pub fn mapped(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     let pages = plan.bytes.div_ceil(HUGE_BYTES);
@@ -26,19 +21,13 @@ pub fn mapped(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     }
     let mut region = anonymous(pages * HUGE_BYTES, libc::MAP_HUGETLB)?;
     region.fill(plan.seed);
-    Ok(Box::new(Hugetlb {
-        region,
-        seed: plan.seed,
-    }))
-}
-
-impl Kind for Hugetlb {
-    fn verify(&mut self) -> Result<(), String> {
-        self.region.verify(self.seed)?;
-        let size = self.region.smaps("KernelPageSize");
+    let seed = plan.seed;
+    Ok(Box::new(move || {
+        region.verify(seed)?;
+        let size = region.smaps("KernelPageSize");
         match size.map_err(|error| error.to_string())? {
             size if size == HUGE_BYTES as u64 => Ok(()),
             size => Err(format!("its pages have {size} bytes")),
         }
-    }
+    }))
 }

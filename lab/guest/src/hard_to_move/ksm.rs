@@ -4,17 +4,12 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::memory::{PAGE, Region, anonymous};
+use super::memory::{PAGE, anonymous};
 use super::{Kind, Plan};
 use crate::error::{Doing, GuestError};
 
 const FOLDER: &str = "/sys/kernel/mm/ksm";
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-pub struct Merged {
-    region: Region,
-    seed: u64,
-}
 
 fn set(name: &str, value: &str) -> Result<(), GuestError> {
     fs::write(format!("{FOLDER}/{name}"), value).doing(format!("set {FOLDER}/{name}"))
@@ -53,21 +48,15 @@ pub fn merged(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     // It goes on, but leaves the processors to others.
     set("pages_to_scan", "100")?;
     set("sleep_millisecs", "200")?;
-    Ok(Box::new(Merged {
-        region,
-        seed: plan.seed,
-    }))
-}
-
-impl Kind for Merged {
-    fn verify(&mut self) -> Result<(), String> {
-        let words = self.region.words();
+    let seed = plan.seed;
+    Ok(Box::new(move || {
+        let words = region.words();
         for half in words.chunks_exact(words.len() / 2) {
-            super::memory::verify_words(half, self.seed, 0)?;
+            super::memory::verify_words(half, seed, 0)?;
         }
         match merged_pages() {
             0 => Err("no page is merged any more".into()),
             _ => Ok(()),
         }
-    }
+    }))
 }

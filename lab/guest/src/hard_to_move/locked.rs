@@ -4,11 +4,6 @@ use super::memory::{Region, anonymous, ok};
 use super::{Kind, Plan};
 use crate::error::{Doing, GuestError};
 
-pub struct Locked {
-    region: Region,
-    seed: u64,
-}
-
 /// `mlock(2)` of memory that is filled already.
 pub fn mlock(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     let mut region = anonymous(plan.bytes, 0)?;
@@ -16,33 +11,24 @@ pub fn mlock(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     // SAFETY: locks pages of our own mapping.
     ok(unsafe { libc::mlock(region.words().as_ptr().cast(), region.bytes()) })
         .doing("lock memory")?;
-    Ok(Box::new(Locked {
-        region,
-        seed: plan.seed,
-    }))
+    Ok(Box::new(locked(region, plan.seed)))
 }
 
 /// Locked and populated by the call that maps it.
 pub fn map_locked(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     let mut region = anonymous(plan.bytes, libc::MAP_LOCKED | libc::MAP_POPULATE)?;
     region.fill(plan.seed);
-    Ok(Box::new(Locked {
-        region,
-        seed: plan.seed,
-    }))
+    Ok(Box::new(locked(region, plan.seed)))
 }
 
-impl Kind for Locked {
-    fn verify(&mut self) -> Result<(), String> {
-        self.region.verify(self.seed)?;
-        let locked = self.region.smaps("Locked").map_err(|e| e.to_string())?;
-        if locked == self.region.bytes() as u64 {
+fn locked(region: Region, seed: u64) -> impl FnMut() -> Result<(), String> {
+    move || {
+        region.verify(seed)?;
+        let locked = region.smaps("Locked").map_err(|e| e.to_string())?;
+        if locked == region.bytes() as u64 {
             Ok(())
         } else {
-            Err(format!(
-                "{locked} of {} bytes are locked",
-                self.region.bytes()
-            ))
+            Err(format!("{locked} of {} bytes are locked", region.bytes()))
         }
     }
 }

@@ -53,6 +53,12 @@ trait Kind {
     fn verify(&mut self) -> Result<(), String>;
 }
 
+impl<F: FnMut() -> Result<(), String>> Kind for F {
+    fn verify(&mut self) -> Result<(), String> {
+        self()
+    }
+}
+
 type SetUp = fn(&Plan) -> Result<Box<dyn Kind>, GuestError>;
 
 fn set_up(kind: &str) -> Option<SetUp> {

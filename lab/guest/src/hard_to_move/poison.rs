@@ -1,36 +1,25 @@
 //! A page that the kernel marked as broken: nothing may read it, not even firmware.
 
 use super::children::{fork_with, wait};
-use super::memory::{PAGE, Region, anonymous, counter, verify_words};
+use super::memory::{PAGE, anonymous, counter, verify_words};
 use super::{Kind, Plan};
 use crate::error::GuestError;
 
 const POISONED_PAGE: usize = 3;
 const ESTIMATE: &str = "/sys/power/dormouse/estimate";
 
-pub struct Poisoned {
-    region: Region,
-    seed: u64,
-}
-
 pub fn poisoned(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     let mut region = anonymous(plan.bytes.max(8 * PAGE), 0)?;
     region.advise(libc::MADV_NOHUGEPAGE, "ask for small pages")?;
     region.fill(plan.seed);
     region.advise_pages(POISONED_PAGE, 1, libc::MADV_HWPOISON, "poison a page")?;
-    Ok(Box::new(Poisoned {
-        region,
-        seed: plan.seed,
-    }))
-}
-
-impl Kind for Poisoned {
-    fn verify(&mut self) -> Result<(), String> {
-        let words = self.region.words();
+    let seed = plan.seed;
+    Ok(Box::new(move || {
+        let words = region.words();
         let page = |page: usize| page * PAGE / 8;
-        verify_words(&words[..page(POISONED_PAGE)], self.seed, 0)?;
+        verify_words(&words[..page(POISONED_PAGE)], seed, 0)?;
         let first = POISONED_PAGE + 1;
-        verify_words(&words[page(first)..], self.seed, first)?;
+        verify_words(&words[page(first)..], seed, first)?;
         let reader = fork_with(|| {
             let word = &raw const words[page(POISONED_PAGE)];
             // SAFETY: mapped, though broken: the signal is what is waited for.
@@ -45,5 +34,5 @@ impl Kind for Poisoned {
             0 => Err(format!("{ESTIMATE} leaves no page out as unreadable")),
             _ => Ok(()),
         }
-    }
+    }))
 }

@@ -74,7 +74,7 @@ impl Driver {
         line.fill_bytes = plan.fill.0;
         line.load = plan.describe_load();
         line.sleep_arguments.clone_from(&plan.sleep_arguments);
-        line.cut_at_s = cut_at_s;
+        line.cut.at_s = cut_at_s;
 
         let mut troubles = Vec::new();
         match self.steps(plan, cut_at_s, line, &mut traces, &mut troubles) {

@@ -49,7 +49,7 @@ impl Driver {
         loop {
             traces.note_image(&self.lab.machine);
             if watch.cut_phase.is_some() {
-                line.cut_image = traces.image_state().to_owned();
+                line.cut.image = traces.image_state().to_owned();
             }
             self.lab.setting.mark("resume", "resume", Kind::Begin);
             let mut power = self

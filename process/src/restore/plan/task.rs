@@ -332,20 +332,22 @@ impl Writer<'_> {
         let groups = self.bytes(&groups)?;
         let count = wanted.supplementary.len() as u64;
         list.call(libc::SYS_setgroups, &[count, groups], "set its groups");
-        let [real, effective, saved, files] = wanted.groups.map(u64::from);
-        list.call(
-            libc::SYS_setresgid,
-            &[real, effective, saved],
-            "set its group",
-        );
-        list.call(libc::SYS_setfsgid, &[files], "set its group");
-        let [real, effective, saved, files] = wanted.users.map(u64::from);
-        list.call(
-            libc::SYS_setresuid,
-            &[real, effective, saved],
-            "set its user",
-        );
-        list.call(libc::SYS_setfsuid, &[files], "set its user");
+        for (ids, calls, what) in [
+            (
+                wanted.groups,
+                [libc::SYS_setresgid, libc::SYS_setfsgid],
+                "set its group",
+            ),
+            (
+                wanted.users,
+                [libc::SYS_setresuid, libc::SYS_setfsuid],
+                "set its user",
+            ),
+        ] {
+            let [own @ .., files] = ids.map(u64::from);
+            list.call(calls[0], &own, what);
+            list.call(calls[1], &[files], what);
+        }
         let [inheritable, permitted, effective, bounding, ambient] = wanted.capabilities;
         let own = crate::capture::own_credentials(false).capabilities[3];
         for capability in (0..64u64).filter(|bit| own & !bounding & 1 << bit != 0) {

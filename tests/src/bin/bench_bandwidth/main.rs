@@ -10,11 +10,10 @@ mod pass;
 mod tables;
 mod whole;
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use dormouse_tests::bench::options::BenchOptions;
 use dormouse_tests::bench::outcome::{Outcome, ended};
 use dormouse_tests::bench::{date, machine};
 
@@ -23,15 +22,8 @@ const COMMAND: &str = "make bench-bandwidth";
 /// Bandwidth control: the methods of Kämmerer 2025 and ours, simulated, and the time of a pass
 #[derive(Debug, Parser)]
 struct Options {
-    /// The folder of the results
-    #[arg(long, value_name = "DIR", default_value = "out/bench")]
-    out: PathBuf,
-    /// Simulations of each case, each with other random numbers
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    rounds: u64,
-    /// Put the tables into docs/
-    #[arg(long)]
-    publish: bool,
+    #[command(flatten)]
+    bench: BenchOptions,
     /// Only measure passes of the daemon; writes no results
     #[arg(long)]
     passes: bool,
@@ -68,7 +60,8 @@ fn bench(options: &Options) -> Result<(), String> {
         }
         return Ok(());
     }
-    let measured = cases::measure(options.rounds).map_err(|error| error.to_string())?;
+    let measured =
+        cases::measure(options.bench.rounds as u64).map_err(|error| error.to_string())?;
     let passes = pass::measure();
     let mut rows = cases::rows(&measured);
     rows.extend(pass::rows(&passes));
@@ -82,14 +75,12 @@ fn bench(options: &Options) -> Result<(), String> {
     let facts = format!(
         "{}; {} simulations of each case; passes timed on {} ({} cores), Linux {}.",
         date(),
-        options.rounds,
+        options.bench.rounds,
         machine["cpu"].as_str().unwrap_or("an unknown processor"),
         machine["cores"],
         machine["kernel"].as_str().unwrap_or("?"),
     );
-    let folder = &options.out;
-    let says = |error: std::io::Error| format!("{}: {error}", folder.display());
-    fs::create_dir_all(folder).map_err(says)?;
+    let folder = options.bench.folder()?;
     let tables = tables::markdown(&facts, &measured, &rows);
     let outcome = Outcome {
         name: "bandwidth",
@@ -100,5 +91,5 @@ fn bench(options: &Options) -> Result<(), String> {
         tables: &tables,
         figures: &[],
     };
-    outcome.put(folder, options.publish)
+    outcome.put(folder, options.bench.publish)
 }

@@ -6,9 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use clap::ValueEnum;
-use dormouse_lab::devices::{Graph, MachineShape};
+use dormouse_lab::devices::{Graph, MachineShape, Mode, ModeTimes, Times};
 use dormouse_tests::dormouse_path;
-use serde::Deserialize;
 
 /// The kernel, and the form in which ours is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,47 +82,6 @@ pub const CASES: &[Case] = &[
     case("random", 12, 1),
 ];
 
-/// What `dormouse lab devices time --json` says.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Times {
-    /// Release of the kernel.
-    pub kernel: String,
-    pub devices: usize,
-    pub cpus: u64,
-    pub bound_down_ms: f64,
-    pub bound_up_ms: f64,
-    pub modes: Vec<ModeTimes>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-pub struct ModeTimes {
-    pub mode: String,
-    pub down_ms: Vec<f64>,
-    pub up_ms: Vec<f64>,
-    pub down_median_ms: f64,
-    pub up_median_ms: f64,
-    pub sum_median_ms: f64,
-    pub phases_ms: BTreeMap<String, f64>,
-}
-
-impl Times {
-    pub fn of(&self, mode: &str) -> Result<&ModeTimes, String> {
-        let mut modes = self.modes.iter();
-        let found = modes.find(|times| times.mode == mode);
-        found.ok_or_else(|| format!("{mode} was not measured"))
-    }
-
-    /// `6.12` of `6.12.117-dormouse`.
-    pub fn version(&self) -> String {
-        let numbers: Vec<&str> = self.kernel.split('.').take(2).collect();
-        numbers.join(".")
-    }
-
-    pub fn bound_ms(&self) -> f64 {
-        self.bound_down_ms + self.bound_up_ms
-    }
-}
-
 /// One case with what was measured.
 #[derive(Debug, Clone)]
 pub struct Measured {
@@ -131,9 +89,23 @@ pub struct Measured {
     pub graph: Graph,
     pub times: Times,
     /// A cycle of each mode: text of ftrace.
-    pub traces: BTreeMap<&'static str, String>,
+    pub traces: BTreeMap<Mode, String>,
     /// Devices of the machine besides those of the graph.
     pub own_devices: usize,
+}
+
+impl Measured {
+    /// The times of a mode.
+    pub fn mode(&self, mode: Mode) -> Result<&ModeTimes, String> {
+        let found = self.times.of(mode);
+        found.ok_or_else(|| format!("{mode} was not measured"))
+    }
+
+    /// `6.12` of `6.12.117-dormouse`.
+    pub fn version(&self) -> String {
+        let numbers: Vec<&str> = self.times.kernel.split('.').take(2).collect();
+        numbers.join(".")
+    }
 }
 
 impl Case {
@@ -180,7 +152,7 @@ impl Case {
     }
 
     /// Measures; the results stay in the folder.
-    pub fn run(&self, kept: &Path, rounds: u64) -> Result<(), String> {
+    pub fn run(&self, kept: &Path, rounds: usize) -> Result<(), String> {
         let folder = kept.join(self.stem());
         let says = |error: std::io::Error| format!("{}: {error}", folder.display());
         fs::create_dir_all(&folder).map_err(says)?;
@@ -213,7 +185,7 @@ impl Case {
         let times: Times = serde_json::from_str(&text("times.json")?)
             .map_err(|error| format!("{}: {error}", folder.display()))?;
         let mut traces = BTreeMap::new();
-        for mode in ["list", "async", "graph"] {
+        for mode in [Mode::List, Mode::Async, Mode::Graph] {
             traces.insert(mode, text(&format!("{mode}.trace"))?);
         }
         let phases = text("graph.phases")?;

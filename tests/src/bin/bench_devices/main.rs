@@ -12,12 +12,11 @@ mod predict;
 mod rows;
 mod tables;
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cases::Case;
 use clap::Parser;
+use dormouse_tests::bench::options::KeepingOptions;
 use dormouse_tests::bench::outcome::{Outcome, ended};
 use dormouse_tests::bench::{date, machine};
 
@@ -26,18 +25,8 @@ const COMMAND: &str = "make bench-devices";
 /// Suspend and resume of devices: list order, stock async, threshold and ours, in the lab
 #[derive(Debug, Parser)]
 struct Options {
-    /// Where results go, and what was measured is kept
-    #[arg(long, value_name = "DIR", default_value = "out/bench")]
-    out: PathBuf,
-    /// Transitions of each graph in each mode
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    rounds: u64,
-    /// Use what was measured last
-    #[arg(long)]
-    no_run: bool,
-    /// Put the tables into docs/
-    #[arg(long)]
-    publish: bool,
+    #[command(flatten)]
+    bench: KeepingOptions,
 }
 
 fn main() -> ExitCode {
@@ -49,13 +38,11 @@ fn all() -> impl Iterator<Item = Case> {
 }
 
 fn bench(options: &Options) -> Result<(), String> {
-    let folder = &options.out;
-    let says = |error: std::io::Error| format!("{}: {error}", folder.display());
-    fs::create_dir_all(folder).map_err(says)?;
+    let folder = options.bench.folder()?;
     let kept = folder.join("devices");
-    if !options.no_run {
+    if !options.bench.no_run {
         for case in all() {
-            case.run(&kept, options.rounds)?;
+            case.run(&kept, options.bench.rounds)?;
         }
     }
     let mut measured = all()
@@ -87,5 +74,5 @@ fn bench(options: &Options) -> Result<(), String> {
         tables: &tables,
         figures: &[],
     };
-    outcome.put(folder, options.publish)
+    outcome.put(folder, options.bench.publish)
 }

@@ -13,6 +13,7 @@ use dormouse_devices::model::{DevicePhase, Graph};
 use dormouse_devices::read::ftrace::nanoseconds;
 use dormouse_devices::read::trace::read_with_graph;
 use dormouse_devices::simulate::Overheads;
+use dormouse_lab::devices::Mode;
 use dormouse_report::stats::median;
 
 use crate::cases::{Kernel, Measured};
@@ -38,16 +39,16 @@ pub fn measured(all: &[Measured]) -> Result<Costs, String> {
 
 fn of(measured: &Measured) -> Result<Overheads, String> {
     let devices = (measured.times.devices + measured.own_devices) as f64;
-    let empty_ns = |mode: &str| -> Result<f64, String> {
-        let times = measured.times.of(mode)?;
+    let empty_ns = |mode: Mode| -> Result<f64, String> {
+        let times = measured.mode(mode)?;
         let ms: f64 = EMPTY.iter().map(|phase| times.phases_ms[*phase]).sum();
         Ok(ms * 1e6 / EMPTY.len() as f64 / devices)
     };
-    let per_device_ns = empty_ns("list")?;
-    let item_ns = empty_ns("async")?;
+    let per_device_ns = empty_ns(Mode::List)?;
+    let item_ns = empty_ns(Mode::Async)?;
     let waits = measured.traces.values().flat_map(|trace| wakings(trace));
     let latency_ns = median(waits).ok_or("no trace has a waking")?;
-    let trace_ns = median(empty_callbacks(&measured.traces["list"]));
+    let trace_ns = median(empty_callbacks(&measured.traces[&Mode::List]));
     let trace_ns = trace_ns.ok_or("no trace has a callback that does nothing")?;
     Ok(Overheads {
         per_device_ns: per_device_ns.round() as u64,

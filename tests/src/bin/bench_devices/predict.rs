@@ -4,18 +4,22 @@ use dormouse_devices::model::{Device, Direction, Graph, Link, LinkStatus, Record
 use dormouse_devices::read::trace::read_with_graph;
 use dormouse_devices::simulate::table::{Table, table, variants};
 use dormouse_devices::simulate::{Schedule, Setting};
-use dormouse_lab::devices::{self as lab, LinkKind};
+use dormouse_lab::devices::{self as lab, LinkKind, Mode};
 
 use crate::cases::{Kernel, Measured};
 use crate::overheads::Costs;
 
 /// Modes of the lab and the simulator's names for them: stock async starts with leaves since 6.17.
-pub fn modes(kernel: Kernel) -> [(&'static str, &'static str); 3] {
+pub fn modes(kernel: Kernel) -> [(Mode, &'static str); 3] {
     let stock = match kernel {
         Kernel::Series => "async-all",
         Kernel::Newest => "leaves-first",
     };
-    [("list", "list"), ("async", stock), ("graph", "graph")]
+    [
+        (Mode::List, "list"),
+        (Mode::Async, stock),
+        (Mode::Graph, "graph"),
+    ]
 }
 
 /// One graph in one of the [`modes`], both ways together.
@@ -56,9 +60,9 @@ pub fn all(measured: &mut [Measured], costs: &Costs) -> Result<Vec<Prediction>, 
                 .sum();
             all.push(Prediction {
                 case: one.case.name(),
-                kernel: one.times.version(),
+                kernel: one.version(),
                 predicted_ms: predicted_ns as f64 / 1e6,
-                measured_ms: one.times.of(mode)?.sum_median_ms,
+                measured_ms: one.mode(mode)?.sum_median_ms,
             });
         }
     }
@@ -84,7 +88,7 @@ fn simulated(measured: &Measured, costs: &Costs) -> Result<Table, String> {
 
 /// The trace of list order, with the device links that a trace does not have.
 fn recording(measured: &Measured) -> Result<Recording, String> {
-    let read = read_with_graph(&measured.traces["list"], graph(&measured.graph));
+    let read = read_with_graph(&measured.traces[&Mode::List], graph(&measured.graph));
     match read.damages.first() {
         Some(damage) => Err(format!("line {}: {}", damage.line, damage.what)),
         None => Ok(read.recording),

@@ -1,10 +1,11 @@
 //! The rows of the result: ours beside list order, and the goals.
 
+use dormouse_lab::devices::{Mode, ModeTimes};
 use dormouse_report::stats::Summary;
 use dormouse_tests::bench::rows::{Better, row, with_goal};
 use serde_json::{Value, json};
 
-use crate::cases::{Measured, ModeTimes};
+use crate::cases::Measured;
 
 /// Maximum ratio of graph order to the lower bound.
 const TO_BOUND: f64 = 1.10;
@@ -19,13 +20,15 @@ pub fn rows(all: &[Measured]) -> Vec<Value> {
 
 fn rows_of(measured: &Measured) -> Vec<Value> {
     let case = measured.case.name();
-    let summary = |mode: &str| measured.times.of(mode).ok().and_then(sums);
-    let (Some(ours), Some(list), Some(stock)) =
-        (summary("graph"), summary("list"), summary("async"))
-    else {
+    let summary = |mode| measured.times.of(mode).and_then(sums);
+    let (Some(ours), Some(list), Some(stock)) = (
+        summary(Mode::Graph),
+        summary(Mode::List),
+        summary(Mode::Async),
+    ) else {
         return Vec::new();
     };
-    let version = measured.times.version();
+    let version = measured.version();
     let case = format!("{case}, {version}");
     let goal = match measured.case.shape {
         "phone" => PHONE_GAIN,

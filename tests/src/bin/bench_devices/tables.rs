@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use dormouse_lab::devices::Mode;
 use dormouse_tests::bench::short;
 use serde_json::Value;
 
@@ -10,11 +11,11 @@ use crate::overheads::Costs;
 use crate::predict::Prediction;
 
 /// Modes in their order; each name but that of list order has the kernel's version behind it.
-const MODE_NAMES: [(&str, &str); 4] = [
-    ("list", "list order"),
-    ("async", "stock async"),
-    ("threshold", "threshold"),
-    ("graph", "**ours**"),
+const MODE_NAMES: [(Mode, &str); 4] = [
+    (Mode::List, "list order"),
+    (Mode::Async, "stock async"),
+    (Mode::Threshold, "threshold"),
+    (Mode::Graph, "**ours**"),
 ];
 /// Predictions of one case.
 const PREDICTED: usize = 3;
@@ -46,15 +47,17 @@ fn modes(text: &mut String, all: &[Measured], costs: &Costs) {
         let per_device_ns = costs.get(&measured.case.processor());
         let handling_ms =
             per_device_ns.map_or(f64::NAN, |costs| costs.per_device_ns as f64) * nodes / 1e6;
-        let list_ms = times.of("list").map_or(f64::NAN, |list| list.sum_median_ms);
+        let list_ms = times
+            .of(Mode::List)
+            .map_or(f64::NAN, |list| list.sum_median_ms);
         for (mode, name) in MODE_NAMES {
-            let Ok(mode) = times.of(mode) else { continue };
+            let Some(mode) = times.of(mode) else { continue };
             let _ = writeln!(
                 text,
                 "| {} | {} | {} | {name} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} |",
                 measured.case.name(),
                 times.devices,
-                times.version(),
+                measured.version(),
                 mode.down_median_ms,
                 mode.up_median_ms,
                 mode.sum_median_ms,
@@ -113,10 +116,10 @@ fn empty_phases(text: &mut String, all: &[Measured]) {
         "| graph | kernel | list order | stock async | threshold | ours |\n|---|---|---|---|---|---|\n",
     );
     for measured in all.iter().filter(|one| one.case.shape != "random") {
-        let (name, kernel) = (measured.case.name(), measured.times.version());
+        let (name, kernel) = (measured.case.name(), measured.version());
         let mut line = format!("| {name} | {kernel} |");
         for (mode, _) in MODE_NAMES {
-            let Ok(times) = measured.times.of(mode) else {
+            let Some(times) = measured.times.of(mode) else {
                 line.push_str(" |");
                 continue;
             };

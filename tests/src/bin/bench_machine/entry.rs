@@ -3,18 +3,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use dormouse_tests::Cycle;
-use dormouse_tests::bench::journal;
+use dormouse_lab::CycleLine;
+use dormouse_tests::bench::journal::{Head, Headed};
 
 /// One run of the command.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Entry {
-    /// Digest of everything that the machine is built from.
-    pub inputs: String,
-    pub date: String,
-    /// What it ran on.
-    pub machine: Value,
-    pub case: String,
+    #[serde(flatten)]
+    pub head: Head,
     pub words: Vec<String>,
     pub seconds: f64,
     pub exit_code: i32,
@@ -24,19 +20,15 @@ pub struct Entry {
     pub cycles: Vec<Value>,
 }
 
-impl journal::Entry for Entry {
-    fn inputs(&self) -> &str {
-        &self.inputs
-    }
-
-    fn case(&self) -> &str {
-        &self.case
+impl Headed for Entry {
+    fn head(&self) -> &Head {
+        &self.head
     }
 }
 
 impl Entry {
     /// Cycles that can be read; the others are as good as failed.
-    pub fn read_cycles(&self) -> impl Iterator<Item = Cycle> + '_ {
+    pub fn read_cycles(&self) -> impl Iterator<Item = CycleLine> + '_ {
         self.cycles
             .iter()
             .filter_map(|line| serde_json::from_value(line.clone()).ok())

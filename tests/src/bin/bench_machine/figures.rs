@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use dormouse_lab::CycleLine;
 use dormouse_report::plot::{
     Axis, Bar, Frame, PlotError, Sample, Stack, bars, stacked_bars, violins,
 };
-use dormouse_tests::Cycle;
 
 use crate::plan::OURS;
 use crate::results::{All, Field, Results, home, resume, suspend};
@@ -98,7 +98,7 @@ fn phases(all: &All, title: &str, phases: &[Phase], total: Field) -> Result<Stri
 }
 
 /// The median of each phase that happened, and what the total has besides.
-pub fn parts(cycles: &[Cycle], phases: &[Phase], total_s: f64) -> Vec<(&'static str, f64)> {
+pub fn parts(cycles: &[CycleLine], phases: &[Phase], total_s: f64) -> Vec<(&'static str, f64)> {
     let mut parts: Vec<(&'static str, f64)> = phases
         .iter()
         .filter_map(|(name, field)| {

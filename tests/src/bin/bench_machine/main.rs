@@ -13,13 +13,12 @@ mod results;
 mod rows;
 mod tables;
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use dormouse_tests::bench::journal::Journal;
+use dormouse_tests::bench::journal::{Head, Journal};
+use dormouse_tests::bench::options::KeepingOptions;
 use dormouse_tests::bench::outcome::{Outcome, ended};
 use dormouse_tests::bench::{date, first_line};
 use dormouse_tests::{Said, dormouse, lab_cycle};
@@ -33,12 +32,8 @@ use results::{All, Results};
 /// Suspend-to-CXL against hibernation: fills, ways to sleep, firmware's copy routine
 #[derive(Debug, Parser)]
 struct Options {
-    /// Where results go and the journal lies
-    #[arg(long, value_name = "DIR", default_value = "out/bench")]
-    out: PathBuf,
-    /// How often each case is visited
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    rounds: usize,
+    #[command(flatten)]
+    bench: KeepingOptions,
     /// Cycles of one running system at each visit
     #[arg(long, value_name = "N", default_value_t = 2)]
     cycles: usize,
@@ -53,12 +48,6 @@ struct Options {
     /// Ways to sleep [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = mode)]
     modes: Vec<Mode>,
-    /// Measure nothing; make results of what was measured
-    #[arg(long)]
-    no_run: bool,
-    /// Put tables and figures into docs/
-    #[arg(long)]
-    publish: bool,
 }
 
 fn mode(name: &str) -> Result<Mode, String> {
@@ -71,28 +60,26 @@ fn main() -> ExitCode {
 }
 
 fn bench(options: &Options) -> Result<(), String> {
-    let folder = &options.out;
-    let path = |name: &str| folder.join(name);
-    let says = |error: std::io::Error| format!("{}: {error}", folder.display());
-    fs::create_dir_all(folder).map_err(says)?;
+    let folder = options.bench.folder()?;
     let modes = match options.modes.as_slice() {
         [] => &MODES,
         some => some,
     };
     let cases = plan::cases(modes, &options.fills);
-    let journal_path = path("machine.jsonl");
-    let journal = if options.no_run {
+    let journal_path = folder.join("machine.jsonl");
+    let journal = if options.bench.no_run {
         Journal::last(&journal_path)
             .map_err(|error| format!("{}: {error}", journal_path.display()))?
     } else {
         let built = built()?;
-        let mut journal = Journal::open(&journal_path, &inputs(&built)).map_err(says)?;
+        let mut journal = Journal::open(&journal_path, &inputs(&built))
+            .map_err(|error| format!("{}: {error}", journal_path.display()))?;
         run(&cases, options, &machine(&built), &mut journal)?;
         copy::run(folder)?;
         journal
     };
     let last = journal.entries.last().ok_or("nothing was measured")?;
-    let (date, machine) = (last.date.clone(), last.machine.clone());
+    let (date, machine) = (last.head.date.clone(), last.head.machine.clone());
 
     let all = All(cases
         .into_iter()
@@ -111,7 +98,7 @@ fn bench(options: &Options) -> Result<(), String> {
         tables: &tables,
         figures: &figures::FIGURES,
     };
-    outcome.put(folder, options.publish)
+    outcome.put(folder, options.bench.publish)
 }
 
 /// Visits every case in each round, unless the journal says that it was.
@@ -121,7 +108,7 @@ fn run(
     machine: &Value,
     journal: &mut Journal<Entry>,
 ) -> Result<(), String> {
-    for round in 1..=options.rounds {
+    for round in 1..=options.bench.rounds {
         for case in cases {
             let name = case.name();
             let lacking = journal.of(&name).any(Entry::is_lacking);
@@ -130,8 +117,8 @@ fn run(
             }
             eprintln!(
                 "bench: round {round} of {}, {name}{}",
-                options.rounds,
-                left(cases, options.rounds, journal)
+                options.bench.rounds,
+                left(cases, options.bench.rounds, journal)
             );
             let entry = visit(case, options.cycles, machine, journal.inputs())?;
             journal
@@ -149,10 +136,12 @@ fn visit(case: &Case, cycles: usize, machine: &Value, inputs: &str) -> Result<En
     let borrowed: Vec<&str> = words.iter().map(String::as_str).collect();
     let said = lab_cycle(&format!("bench-{}", case.mode.name), &borrowed);
     let entry = Entry {
-        inputs: inputs.to_owned(),
-        date: date(),
-        machine: machine.clone(),
-        case: case.name(),
+        head: Head {
+            inputs: inputs.to_owned(),
+            date: date(),
+            machine: machine.clone(),
+            case: case.name(),
+        },
         words,
         seconds: started.elapsed().as_secs_f64(),
         exit_code: said.code,

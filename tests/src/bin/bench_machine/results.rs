@@ -1,7 +1,7 @@
 //! The numbers of one case, from all its cycles.
 
+use dormouse_lab::{CycleLine, Outcome};
 use dormouse_report::stats::Summary;
-use dormouse_tests::Cycle;
 
 use dormouse_tests::bench::journal::Journal;
 
@@ -12,7 +12,7 @@ use crate::plan::{Case, Mode};
 pub struct Results {
     pub case: Case,
     /// Resumed, with every page compared.
-    pub good: Vec<Cycle>,
+    pub good: Vec<CycleLine>,
     pub attempts: usize,
     /// How the others ended.
     pub failures: Vec<String>,
@@ -21,7 +21,7 @@ pub struct Results {
 }
 
 /// A value of a cycle.
-pub type Field = fn(&Cycle) -> Option<f64>;
+pub type Field = fn(&CycleLine) -> Option<f64>;
 
 impl Results {
     pub fn of(case: Case, journal: &Journal<Entry>) -> Results {
@@ -33,7 +33,7 @@ impl Results {
             }
             attempts += entry.cycles.len();
             for cycle in entry.read_cycles() {
-                if cycle.outcome == "resumed" && cycle.verified {
+                if cycle.outcome == Outcome::Resumed && cycle.verified {
                     good.push(cycle);
                 } else {
                     failures.push(format!("{}: {}", cycle.outcome, cycle.reason));
@@ -104,24 +104,24 @@ impl All {
     }
 }
 
-pub fn resume(cycle: &Cycle) -> Option<f64> {
+pub fn resume(cycle: &CycleLine) -> Option<f64> {
     cycle.resume_s.total
 }
 
-pub fn suspend(cycle: &Cycle) -> Option<f64> {
+pub fn suspend(cycle: &CycleLine) -> Option<f64> {
     cycle.suspend_s.total
 }
 
-pub fn home(cycle: &Cycle) -> Option<f64> {
+pub fn home(cycle: &CycleLine) -> Option<f64> {
     cycle.home_s
 }
 
-pub fn migrate(cycle: &Cycle) -> Option<f64> {
+pub fn migrate(cycle: &CycleLine) -> Option<f64> {
     cycle.suspend_s.migrate
 }
 
 /// Bytes that are copied besides what users filled: firmware's pages, or the image.
-pub fn saved(cycle: &Cycle) -> Option<f64> {
+pub fn saved(cycle: &CycleLine) -> Option<f64> {
     Some(cycle.saved_bytes as f64)
 }
 
@@ -129,9 +129,10 @@ pub fn saved(cycle: &Cycle) -> Option<f64> {
 pub(crate) mod tests {
     use super::*;
     use crate::plan::{MODES, Mode};
+    use dormouse_tests::bench::journal::Head;
 
     /// A resumed cycle with these times.
-    pub fn cycle(suspend_s: &str, resume_s: &str) -> Cycle {
+    pub fn cycle(suspend_s: &str, resume_s: &str) -> CycleLine {
         serde_json::from_str(&line(suspend_s, resume_s)).unwrap()
     }
 
@@ -159,10 +160,12 @@ pub(crate) mod tests {
                 .map(|times| serde_json::from_str(&line(&times, &times)).unwrap())
                 .collect();
             let entry = Entry {
-                inputs: "x".into(),
-                date: String::new(),
-                machine: serde_json::Value::Null,
-                case: case.name(),
+                head: Head {
+                    inputs: "x".into(),
+                    date: String::new(),
+                    machine: serde_json::Value::Null,
+                    case: case.name(),
+                },
                 words: Vec::new(),
                 seconds: 1.0,
                 exit_code: if times.is_empty() { 3 } else { 0 },

@@ -93,7 +93,7 @@ fn latencies(text: &mut String, all: &All, fill: &str) {
             let _ = writeln!(text, "| {} | {lacking} | | | | | |", mode.title);
             continue;
         }
-        let on_disk = |cycle: &dormouse_tests::Cycle| cycle.image_bytes.map(|bytes| bytes as f64);
+        let on_disk = |cycle: &dormouse_lab::CycleLine| cycle.image_bytes.map(|bytes| bytes as f64);
         let _ = writeln!(
             text,
             "| {} | {}{} | {}{} | {} | {} | {} | {} of {} |",
@@ -172,8 +172,8 @@ fn verification(text: &mut String, all: &All, fill: &str) {
     if all.get(VERIFY_ALL, fill).is_none() {
         return;
     }
-    let firmware_up = |cycle: &dormouse_tests::Cycle| cycle.resume_s.firmware;
-    let firmware_down = |cycle: &dormouse_tests::Cycle| cycle.suspend_s.firmware;
+    let firmware_up = |cycle: &dormouse_lab::CycleLine| cycle.resume_s.firmware;
+    let firmware_down = |cycle: &dormouse_lab::CycleLine| cycle.suspend_s.firmware;
     let _ = writeln!(
         text,
         "Digests of user pages (`dormouse sleep --verify-user-pages`) at {}:\n\n| verified | suspend \

@@ -2,19 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use dormouse_tests::bench::journal;
+use dormouse_tests::bench::journal::{Head, Headed};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// What one visit gave.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Entry {
-    /// Digest of the programs that were measured.
-    pub inputs: String,
-    pub date: String,
-    /// What it ran on.
-    pub machine: Value,
-    pub case: String,
+    #[serde(flatten)]
+    pub head: Head,
     /// The measured party; see [`crate::plan::Party`].
     #[serde(alias = "who")]
     pub party: String,
@@ -26,12 +21,8 @@ pub struct Entry {
     pub failure: Option<String>,
 }
 
-impl journal::Entry for Entry {
-    fn inputs(&self) -> &str {
-        &self.inputs
-    }
-
-    fn case(&self) -> &str {
-        &self.case
+impl Headed for Entry {
+    fn head(&self) -> &Head {
+        &self.head
     }
 }

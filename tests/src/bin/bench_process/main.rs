@@ -24,7 +24,8 @@ use std::time::Instant;
 use clap::Parser;
 use dormouse_lab::cache::sha256_of_file;
 use dormouse_system::{Root, memory};
-use dormouse_tests::bench::journal::Journal;
+use dormouse_tests::bench::journal::{Head, Journal};
+use dormouse_tests::bench::options::KeepingOptions;
 use dormouse_tests::bench::outcome::{Outcome, ended};
 use dormouse_tests::bench::{date, first_line, machine};
 use dormouse_tests::dormouse_path;
@@ -43,12 +44,8 @@ const TRIES: usize = 2;
 /// Whole-process persistence beside CRIU: persist, restore, and the overhead of tracking
 #[derive(Debug, Parser)]
 struct Options {
-    /// Folder of results and of the journal
-    #[arg(long, value_name = "DIR", default_value = "out/bench")]
-    out: PathBuf,
-    /// How often each case is visited
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    rounds: usize,
+    #[command(flatten)]
+    bench: KeepingOptions,
     /// Where stores and CRIU's images go: memory stands for a CXL device
     #[arg(long, value_name = "DIR", default_value = "/dev/shm/dormouse-bench")]
     place: PathBuf,
@@ -58,12 +55,6 @@ struct Options {
     /// The largest program, MiB
     #[arg(long, alias = "most", value_name = "MIB", default_value_t = 8192)]
     max_mib: u64,
-    /// Measure nothing; make results of what was measured
-    #[arg(long)]
-    no_run: bool,
-    /// Put tables and figures into docs/
-    #[arg(long)]
-    publish: bool,
 }
 
 fn main() -> ExitCode {
@@ -71,11 +62,9 @@ fn main() -> ExitCode {
 }
 
 fn bench(options: &Options) -> Result<(), String> {
-    let folder = &options.out;
-    let says = |error: std::io::Error| format!("{}: {error}", folder.display());
-    fs::create_dir_all(folder).map_err(says)?;
+    let folder = options.bench.folder()?;
     let journal_path = folder.join("process.jsonl");
-    let journal = if options.no_run {
+    let journal = if options.bench.no_run {
         Journal::last(&journal_path)
             .map_err(|error| format!("{}: {error}", journal_path.display()))?
     } else {
@@ -90,13 +79,13 @@ fn bench(options: &Options) -> Result<(), String> {
     let outcome = Outcome {
         name: "process",
         command: COMMAND,
-        date: &last.date,
-        machine: &last.machine,
+        date: &last.head.date,
+        machine: &last.head.machine,
         rows: &rows,
         tables: &tables,
         figures: &names,
     };
-    outcome.put(folder, options.publish)
+    outcome.put(folder, options.bench.publish)
 }
 
 fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entry>, String> {
@@ -118,7 +107,7 @@ fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entr
         options.cases.is_empty() || options.cases.iter().any(|word| name.starts_with(word))
     };
     let cases: Vec<Case> = cases(options.max_mib).into_iter().filter(wanted).collect();
-    for round in 1..=options.rounds {
+    for round in 1..=options.bench.rounds {
         for case in &cases {
             for party in order(case.parties(), round) {
                 if is_done(&journal, *case, party, round) {
@@ -126,7 +115,7 @@ fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entr
                 }
                 eprint!(
                     "bench: round {round} of {}, {}, {}",
-                    options.rounds,
+                    options.bench.rounds,
                     case.name(),
                     party.name()
                 );
@@ -138,10 +127,12 @@ fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entr
                     Err(why) => (Values::new(), Some(why)),
                 };
                 let entry = Entry {
-                    inputs: journal.inputs().to_owned(),
-                    date: date(),
-                    machine: machine.clone(),
-                    case: case.name(),
+                    head: Head {
+                        inputs: journal.inputs().to_owned(),
+                        date: date(),
+                        machine: machine.clone(),
+                        case: case.name(),
+                    },
                     party: party.name().to_owned(),
                     round,
                     seconds: started.elapsed().as_secs_f64(),
@@ -218,15 +209,20 @@ fn file_system(place: &std::path::Path) -> String {
 
 /// Under which conditions.
 fn facts(last: &Entry, journal: &Journal<Entry>) -> String {
-    let word = |key: &str| last.machine[key].as_str().unwrap_or("unknown").to_owned();
-    let gib = last.machine["memory_bytes"].as_f64().unwrap_or(0.0) / f64::from(1 << 30);
+    let word = |key: &str| {
+        last.head.machine[key]
+            .as_str()
+            .unwrap_or("unknown")
+            .to_owned()
+    };
+    let gib = last.head.machine["memory_bytes"].as_f64().unwrap_or(0.0) / f64::from(1 << 30);
     let rounds = journal.entries.iter().map(|entry| entry.round).max();
     format!(
         "{}, {} ({} cores, {gib:.0} GiB), Linux {}; CRIU {}; {}. Stores and images lie on {}. {} \
          rounds; medians ± median absolute deviation; the ratio says how many times better ours is.",
-        last.date,
+        last.head.date,
         word("cpu"),
-        last.machine["cores"],
+        last.head.machine["cores"],
         word("kernel"),
         word("criu"),
         word("redis").split(" sha").next().unwrap_or_default(),

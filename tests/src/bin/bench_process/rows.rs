@@ -18,7 +18,7 @@ impl Measured<'_> {
     fn entries(&self, case: Case, party: Party) -> Vec<&Entry> {
         let name = case.name();
         let all = self.0.entries.iter();
-        all.filter(|entry| entry.case == name && entry.party == party.name())
+        all.filter(|entry| entry.head.case == name && entry.party == party.name())
             .collect()
     }
 
@@ -261,6 +261,7 @@ fn slowdowns(measured: &Measured<'_>) -> Vec<Value> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use dormouse_tests::bench::journal::Head;
 
     /// A journal with one visit of each party of each case, all values as `value` says.
     pub fn journal(value: impl Fn(Case, Party, &str) -> Option<f64>) -> Journal<Entry> {
@@ -284,10 +285,12 @@ pub mod tests {
                     .collect();
                 let failure = values.is_empty().then(|| "it crashed".to_owned());
                 let entry = Entry {
-                    inputs: "x".into(),
-                    date: "2026-01-01".into(),
-                    machine: Value::Null,
-                    case: case.name(),
+                    head: Head {
+                        inputs: "x".into(),
+                        date: "2026-01-01".into(),
+                        machine: Value::Null,
+                        case: case.name(),
+                    },
                     party: party.name().into(),
                     round: 1,
                     seconds: 1.0,

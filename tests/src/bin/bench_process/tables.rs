@@ -141,7 +141,7 @@ fn failures(text: &mut String, measured: &Measured<'_>) {
             let why = entry.failure.as_ref()?.lines().next().unwrap_or_default();
             Some(format!(
                 "- {}, {}, round {}: {why}",
-                entry.case, entry.party, entry.round
+                entry.head.case, entry.party, entry.round
             ))
         })
         .collect();

@@ -15,6 +15,16 @@ enum dpm_graph_phase {
 	DPM_GRAPH_PHASES
 };
 
+/* Of the phases, in that order: in files and in the kernel's log. */
+#define DPM_GRAPH_PHASE_NAMES {				\
+	[DPM_GRAPH_SUSPEND] = "suspend",		\
+	[DPM_GRAPH_SUSPEND_LATE] = "suspend_late",	\
+	[DPM_GRAPH_SUSPEND_NOIRQ] = "suspend_noirq",	\
+	[DPM_GRAPH_RESUME_NOIRQ] = "resume_noirq",	\
+	[DPM_GRAPH_RESUME_EARLY] = "resume_early",	\
+	[DPM_GRAPH_RESUME] = "resume",			\
+}
+
 /* The cost of a device's callback in one phase, in microseconds. */
 struct dpm_graph_cost {
 	u32 worst_us;

@@ -150,6 +150,15 @@ static void begin_transition(struct dpm_graph *graph, struct list_head *list, in
 	}
 }
 
+/* Whether the devices of this phase go in the graph's order; the kernel's own follows otherwise. */
+static bool begin_phase(struct dpm_graph *graph, enum dpm_graph_phase phase, pm_message_t state)
+{
+	graph->phase = phase;
+	dpm_graph_set_phase(phase, graph->mode != DPM_GRAPH_OFF);
+	graph->state = state;
+	return graph->mode == DPM_GRAPH_GRAPH && graph->device;
+}
+
 void dpm_graph_down(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_down_t run,
 		    struct list_head *from, struct list_head *to, int *error)
 {
@@ -157,12 +166,8 @@ void dpm_graph_down(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_do
 
 	if (phase == DPM_GRAPH_SUSPEND)
 		begin_transition(graph, from, error);
-	graph->phase = phase;
-	dpm_graph_set_phase(phase, graph->mode != DPM_GRAPH_OFF);
-	if (graph->mode != DPM_GRAPH_GRAPH || !graph->device)
+	if (!begin_phase(graph, phase, state))
 		return;
-
-	graph->state = state;
 	graph->down = run;
 	graph->error = error;
 	list_splice_init(from, to);
@@ -178,12 +183,8 @@ void dpm_graph_up(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_up_t
 	static int ignored;
 	struct dpm_graph *graph = &dpm_graph;
 
-	graph->phase = phase;
-	dpm_graph_set_phase(phase, graph->mode != DPM_GRAPH_OFF);
-	if (graph->mode != DPM_GRAPH_GRAPH || !graph->device)
+	if (!begin_phase(graph, phase, state))
 		return;
-
-	graph->state = state;
 	graph->up = run;
 	graph->error = &ignored;
 	list_splice_tail_init(from, to);

@@ -173,25 +173,12 @@ static int costs_show(struct seq_file *file, void *unused)
 	return 0;
 }
 
-static int costs_open(struct inode *inode, struct file *file)
-{
-	return single_open(file, costs_show, inode->i_private);
-}
-
 static ssize_t costs_write(struct file *file, const char __user *text, size_t count, loff_t *at)
 {
 	dpm_graph_forget_costs();
 	return count;
 }
-
-static const struct file_operations costs_fops = {
-	.owner = THIS_MODULE,
-	.open = costs_open,
-	.read = seq_read,
-	.write = costs_write,
-	.llseek = seq_lseek,
-	.release = single_release,
-};
+DEFINE_SHOW_STORE_ATTRIBUTE(costs);
 
 static struct dentry *folder;
 

@@ -10,14 +10,7 @@
 
 struct dpm_graph dpm_graph;
 
-const char * const dpm_graph_phase_names[DPM_GRAPH_PHASES] = {
-	[DPM_GRAPH_SUSPEND] = "suspend",
-	[DPM_GRAPH_SUSPEND_LATE] = "suspend_late",
-	[DPM_GRAPH_SUSPEND_NOIRQ] = "suspend_noirq",
-	[DPM_GRAPH_RESUME_NOIRQ] = "resume_noirq",
-	[DPM_GRAPH_RESUME_EARLY] = "resume_early",
-	[DPM_GRAPH_RESUME] = "resume",
-};
+const char * const dpm_graph_phase_names[DPM_GRAPH_PHASES] = DPM_GRAPH_PHASE_NAMES;
 
 bool dpm_graph_is_down(enum dpm_graph_phase phase)
 {

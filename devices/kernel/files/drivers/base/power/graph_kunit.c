@@ -127,6 +127,18 @@ static void those_without_permission_keep_the_order_of_the_list(struct kunit *te
 	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 0);
 }
 
+static u32 expect_worker_for_4(struct kunit *test, struct dpm_graph_core *core, u32 cpus,
+			       u32 sleepers)
+{
+	u32 node;
+
+	begin(core, DPM_GRAPH_DOWN, cpus, sleepers);
+	node = dpm_graph_take(core);
+	KUNIT_EXPECT_EQ(test, node, 4);
+	KUNIT_EXPECT_TRUE(test, dpm_graph_wants_worker(core, node));
+	return node;
+}
+
 static void a_worker_is_woken_for_a_slow_device_only(struct kunit *test)
 {
 	struct dpm_graph_core core;
@@ -138,10 +150,7 @@ static void a_worker_is_woken_for_a_slow_device_only(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, dpm_graph_wants_worker(&core, node));
 
 	core.node[4].cost_us = 101;
-	begin(&core, DPM_GRAPH_DOWN, 2, 0);
-	node = dpm_graph_take(&core);
-	KUNIT_EXPECT_EQ(test, node, 4);
-	KUNIT_EXPECT_TRUE(test, dpm_graph_wants_worker(&core, node));
+	node = expect_worker_for_4(test, &core, 2, 0);
 	core.arriving = 1;
 	KUNIT_EXPECT_FALSE(test, dpm_graph_wants_worker(&core, node));
 
@@ -152,10 +161,7 @@ static void a_worker_is_woken_for_a_slow_device_only(struct kunit *test)
 
 	/* Unless it is known to sleep. */
 	core.node[4].wait_us = 101;
-	begin(&core, DPM_GRAPH_DOWN, 1, 1);
-	node = dpm_graph_take(&core);
-	KUNIT_EXPECT_EQ(test, node, 4);
-	KUNIT_EXPECT_TRUE(test, dpm_graph_wants_worker(&core, node));
+	expect_worker_for_4(test, &core, 1, 1);
 }
 
 static void nothing_starts_after_a_stop(struct kunit *test)

@@ -76,35 +76,18 @@ static int run(struct device *dev, enum dpm_graph_phase which)
 	return error;
 }
 
-static int test_suspend(struct device *dev)
-{
-	return run(dev, DPM_GRAPH_SUSPEND);
+#define TEST_CALLBACK(name, phase)			\
+static int test_##name(struct device *dev)		\
+{							\
+	return run(dev, phase);				\
 }
 
-static int test_suspend_late(struct device *dev)
-{
-	return run(dev, DPM_GRAPH_SUSPEND_LATE);
-}
-
-static int test_suspend_noirq(struct device *dev)
-{
-	return run(dev, DPM_GRAPH_SUSPEND_NOIRQ);
-}
-
-static int test_resume_noirq(struct device *dev)
-{
-	return run(dev, DPM_GRAPH_RESUME_NOIRQ);
-}
-
-static int test_resume_early(struct device *dev)
-{
-	return run(dev, DPM_GRAPH_RESUME_EARLY);
-}
-
-static int test_resume(struct device *dev)
-{
-	return run(dev, DPM_GRAPH_RESUME);
-}
+TEST_CALLBACK(suspend, DPM_GRAPH_SUSPEND)
+TEST_CALLBACK(suspend_late, DPM_GRAPH_SUSPEND_LATE)
+TEST_CALLBACK(suspend_noirq, DPM_GRAPH_SUSPEND_NOIRQ)
+TEST_CALLBACK(resume_noirq, DPM_GRAPH_RESUME_NOIRQ)
+TEST_CALLBACK(resume_early, DPM_GRAPH_RESUME_EARLY)
+TEST_CALLBACK(resume, DPM_GRAPH_RESUME)
 
 static int test_prepare(struct device *dev)
 {
@@ -113,12 +96,9 @@ static int test_prepare(struct device *dev)
 
 static const struct dev_pm_ops test_pm_ops = {
 	.prepare = test_prepare,
-	.suspend = test_suspend,
-	.suspend_late = test_suspend_late,
-	.suspend_noirq = test_suspend_noirq,
-	.resume_noirq = test_resume_noirq,
-	.resume_early = test_resume_early,
-	.resume = test_resume,
+	SYSTEM_SLEEP_PM_OPS(test_suspend, test_resume)
+	LATE_SYSTEM_SLEEP_PM_OPS(test_suspend_late, test_resume_early)
+	NOIRQ_SYSTEM_SLEEP_PM_OPS(test_suspend_noirq, test_resume_noirq)
 };
 
 static int test_match(struct device *dev, const struct device_driver *driver)

@@ -5,14 +5,7 @@
 
 #include "graph_test.h"
 
-const char * const test_phase_names[DPM_GRAPH_PHASES] = {
-	[DPM_GRAPH_SUSPEND] = "suspend",
-	[DPM_GRAPH_SUSPEND_LATE] = "suspend_late",
-	[DPM_GRAPH_SUSPEND_NOIRQ] = "suspend_noirq",
-	[DPM_GRAPH_RESUME_NOIRQ] = "resume_noirq",
-	[DPM_GRAPH_RESUME_EARLY] = "resume_early",
-	[DPM_GRAPH_RESUME] = "resume",
-};
+const char * const test_phase_names[DPM_GRAPH_PHASES] = DPM_GRAPH_PHASE_NAMES;
 
 /* One line while it is read. */
 struct line {

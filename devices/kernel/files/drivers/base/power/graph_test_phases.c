@@ -54,25 +54,12 @@ static int phases_show(struct seq_file *file, void *unused)
 	return 0;
 }
 
-static int phases_open(struct inode *inode, struct file *file)
-{
-	return single_open(file, phases_show, NULL);
-}
-
 static ssize_t phases_write(struct file *file, const char __user *from, size_t count, loff_t *at)
 {
 	memset(phases, 0, sizeof(phases));
 	return count;
 }
-
-static const struct file_operations phases_fops = {
-	.owner = THIS_MODULE,
-	.open = phases_open,
-	.read = seq_read,
-	.write = phases_write,
-	.llseek = seq_lseek,
-	.release = single_release,
-};
+DEFINE_SHOW_STORE_ATTRIBUTE(phases);
 
 /* In this phase nothing looks for wakeups any more: the system goes to sleep, and wakes at once. */
 static int waker_suspend_noirq(struct device *dev)

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The simulated machine's firmware: the driver's smi.c and wake.c as they are, with what a
- * power cycle forgets, and the few functions that a board and coreboot give them.
+ * The simulated machine's board: the few functions that a board and coreboot give the driver.
  *
  * The machine's memory is mapped at its physical addresses (src/memory.rs), so firmware's
  * pointers are those of a real board.
  */
+#include <acpi/acpi.h>
+#include <bootstate.h>
+#include <console/console.h>
+#include <cpu/x86/save_state.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
+#include <types.h>
 
+#include "dormouse.h"
 #include "hooks.h"
-
-/* Both have a `geometry` of their own, as SMRAM and ramstage have. */
-#define geometry smi_geometry
-#include "../../firmware/driver/smi.c"
-#undef geometry
-#define geometry wake_geometry
-#include "../../firmware/driver/wake.c"
-#undef geometry
 
 static struct dormouse_geometry board;
 static struct dormouse_handover handover;
@@ -25,33 +23,16 @@ static acpi_facs_t facs;
 static uint64_t clock_ns;
 struct boot_state_init_entry *_bs_init_begin[] = { NULL };
 
-/* What lies in SMRAM and in ramstage's own memory is gone with the power. */
-static void forget(void)
-{
-	locked = false;
-	ready = false;
-	facs_address = 0;
-	clock_ns = 0;
-	memset(&smi_geometry, 0, sizeof(smi_geometry));
-	memset(&wake_geometry, 0, sizeof(wake_geometry));
-	memset(snapshot, 0xa5, sizeof(snapshot));
-	memset(&header, 0xa5, sizeof(header));
-	memset(&fresh, 0xa5, sizeof(fresh));
-}
-
 void sim_board(const struct dormouse_geometry *geometry, uint32_t wake_vector)
 {
 	board = *geometry;
 	facs.firmware_waking_vector = wake_vector;
 }
 
-void sim_power_on(void)
+void sim_reset_board(void)
 {
-	forget();
-	boot_entry(NULL);
+	clock_ns = 0;
 }
-
-/* --- what the driver's other files do on a real board --- */
 
 bool dormouse_board_device(struct dormouse_device *device)
 {
@@ -86,7 +67,7 @@ void dormouse_event(uint64_t t_ns, const char *phase, const char *name, const ch
 {
 }
 
-/* handover.c without the port: the SMI is a call. */
+/* handover.c: the SMI is a call. */
 enum dormouse_reason dormouse_handover(const struct dormouse_geometry *geometry)
 {
 	memset(&handover, 0, sizeof(handover));
@@ -94,9 +75,9 @@ enum dormouse_reason dormouse_handover(const struct dormouse_geometry *geometry)
 		handover.magic = DORMOUSE_HANDOVER_MAGIC;
 		handover.facs = (uintptr_t)&facs;
 		handover.tsc_khz = 1;
-		handover.smi_geometry = *geometry; /* named by the line above smi.c */
+		handover.geometry = *geometry;
 	}
-	dormouse_smi();
+	sim_smi();
 	return geometry ? handover.status : DORMOUSE_E_NOT_READY;
 }
 
