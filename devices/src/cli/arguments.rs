@@ -361,7 +361,7 @@ pub struct SimulateArguments {
     pub sleepers: u16,
 
     /// The schedule `graph` wakes another worker for devices slower than this
-    #[arg(long, value_name = "TIME", default_value = "500us", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "200us", value_parser = duration)]
     pub wake_threshold: Duration,
 
     /// Overhead of scheduling: per-device, queue, wake, latency or switch, and a time (default: as

@@ -76,7 +76,8 @@ impl Setting {
             workers: cpus.max(1),
             // As the kernel's part has them.
             sleepers: 32,
-            wake_threshold_ns: 500_000,
+            // As the kernel's part has it.
+            wake_threshold_ns: 200_000,
             overheads: Overheads::default(),
             one_clock: false,
         }

@@ -126,7 +126,7 @@ pub struct TimeArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub unused: usize,
     /// A device that takes longer is slow
-    #[arg(long, value_name = "US", default_value_t = 500)]
+    #[arg(long, value_name = "US", default_value_t = 200)]
     pub threshold_us: u32,
     /// Workers beyond one per processor, for devices that sleep; 0: exactly one per processor
     #[arg(long, value_name = "N", default_value_t = 32)]

@@ -23,7 +23,7 @@
 struct dpm_graph_switches dpm_graph_switches = {
 	.mode = DPM_GRAPH_OFF,
 	.scope = DPM_GRAPH_SCOPE_ASYNC,
-	.threshold_us = 500,
+	.threshold_us = 200,
 	.sleepers = 32,
 	.timeout_ms = 120 * 1000,
 };
