@@ -218,7 +218,7 @@ impl Running {
         })
     }
 
-    /// The big core goes on from this state, once it is told to.
+    /// The big core goes on from this state, with the next run_to().
     ///
     /// # Errors
     /// It does not take it.
