@@ -289,6 +289,10 @@ fn open_file(
             open_image(file, &format!("/dev/pts/{number}"))
         }
         FileKind::Object(object) => {
+            // `shm_open` follows no links, and the way through /proc is one.
+            if let ObjectKind::Posix { path, .. } = &tree.objects[*object as usize].kind {
+                return open_image(file, path);
+            }
             let number = pool.objects[*object as usize];
             let opened = if is_original(file, &tree.objects[*object as usize].kind)
                 && used.objects.insert(*object)
