@@ -81,7 +81,7 @@ fn count(event: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const NEVER: AtomicBool = AtomicBool::new(false);
+    static NEVER: AtomicBool = AtomicBool::new(false);
 
     #[test]
     fn an_alarm_that_acpi_does_not_count_in_time_is_no_way_to_wake() {
