@@ -14,6 +14,7 @@ use crate::cycle::hibernation_options::{Compressor, Hibernation, Mode};
 use crate::cycle::line::Summary;
 use crate::cycle::options::CycleOptions;
 use crate::cycle::seal::Seal;
+use crate::emulator::qemu::Firmware;
 use crate::error::{Doing, LabError};
 use crate::faults::power_cut::{FAULTS, Fault};
 use crate::faults::tamper::{TAMPERS, Tamper};
@@ -211,6 +212,12 @@ fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
     if tamper.is_some_and(Tamper::needs_tpm) && args.seal != Some(Seal::Tpm) {
         return usage("--tamper: this one needs --seal tpm");
     }
+    if args.seal == Some(Seal::Tpm) && args.machine.firmware == Firmware::Seabios {
+        return usage(
+            "--seal tpm: only with --firmware ovmf; SeaBIOS has no room for the ACPI tables of NVDIMMs \
+             beside a TPM's log",
+        );
+    }
     if tamper == Some(Tamper::WrongKey) && args.seal == Some(Seal::Tpm) {
         return usage("--tamper wrong-key: not with --seal tpm; no-tpm takes the TPM away");
     }
@@ -285,6 +292,7 @@ mod tests {
             "--firmware ovmf --seal key-file --tamper replay",
             "--firmware ovmf --seal tpm --tamper wrong-key",
             "--flavour-after generic",
+            "--firmware seabios --seal tpm",
         ] {
             assert_eq!(
                 cycle_options(&cycle(words)).unwrap_err().exit_code(),
