@@ -31,15 +31,9 @@ fn six_light() -> Vec<Spec> {
 fn light_users_keep_nine_tenths_of_what_they_moved_without_control() {
     // Fair shares of 4 GiB/s are half a GiB/s and more; each light user moves a quarter.
     for (idle, seed) in [(true, 1), (true, 2), (false, 1), (false, 2)] {
-        let none = run(
-            Policy::None,
-            &six_light(),
-            idle,
-            Attribution::default(),
-            seed,
-        );
+        let none = run(Policy::None, &six_light(), idle, Attribution::Learned, seed);
         for policy in [Policy::Fair, Policy::FairExt] {
-            let ours = run(policy, &six_light(), idle, Attribution::default(), seed);
+            let ours = run(policy, &six_light(), idle, Attribution::Learned, seed);
             let kept = mean(&ours.tasks_gib_s[2..]) / mean(&none.tasks_gib_s[2..]);
             let said = format!("{}, idle {idle}, seed {seed}: {kept:.2}", policy.name());
             println!("{said}");

@@ -1,4 +1,4 @@
-//! Small deliberate variations of limits, where the traffic of users cannot be told apart.
+//! Small deliberate variations of limits, where the traffic of users cannot be distinguished.
 //!
 //! ```text
 //!  share of user 1  ▔▁▁▔▁▔▔▁     each variation is made up for by another user's, so the total

@@ -298,11 +298,11 @@ impl From<PolicyName> for Policy {
 /// How traffic is attributed to tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AttributionName {
-    /// Bytes per CPU second of each task are learned, as in the daemon without samples
+    /// CPU time, as in the daemon without samples
     #[default]
-    Learned,
-    /// CPU time alone
     CpuTime,
+    /// Bytes per CPU second of each task are learned, as with `learn_half_life_ms`
+    Learned,
     /// Each task's traffic is known, as with a monitoring group for each
     Exact,
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// The kernel, or a stand-in for tests.
+/// The kernel, or a fake for tests.
 pub trait Kernel: Send {
     /// Creates a MON group, which gets an RMID.
     ///

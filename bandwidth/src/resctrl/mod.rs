@@ -14,7 +14,7 @@
 //!
 //! Source: Documentation/filesystems/resctrl.rst of Linux (sections "info directory", "mbm_total_bytes_config",
 //! "event_configs", "MON groups", "tasks"). It has never run with a processor that supports it;
-//! tests use a folder in which a stand-in follows that text (`tests_support`).
+//! tests use a folder in which a fake follows that text (`tests_support`).
 
 pub mod counts;
 pub mod groups;

@@ -54,11 +54,11 @@ pub struct Setting {
 /// How the traffic of a device is attributed to its users.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attribution {
-    /// The daemon's default where no samples exist: bytes per CPU second are learned.
+    /// By CPU time, the daemon's default where no samples exist.
     #[default]
-    Learned,
-    /// By CPU time alone.
     CpuTime,
+    /// Bytes per CPU second are learned, as with `learn_half_life_ms` in the configuration.
+    Learned,
     /// Each task's traffic is counted.
     Exact,
 }

@@ -90,7 +90,7 @@ pub struct Config {
     pub half_life_ms: f64,
     /// Half-life of the data from which bytes per CPU second are learned, where no samples exist.
     /// 0: CPU time and memory on the device decide.
-    #[serde(default = "defaults::learn_half_life_ms")]
+    #[serde(default)]
     pub learn_half_life_ms: f64,
     /// How long limits stay in force while a counter is at fault, before they are lifted.
     #[serde(default = "defaults::hold_ms")]
@@ -129,9 +129,6 @@ mod defaults {
     }
     pub fn half_life_ms() -> f64 {
         10.0
-    }
-    pub fn learn_half_life_ms() -> f64 {
-        crate::estimate::LEARN_HALF_LIFE_MS
     }
     pub fn hold_ms() -> u64 {
         1000

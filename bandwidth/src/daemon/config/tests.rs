@@ -144,7 +144,7 @@ fn an_invalid_setting_is_named() {
     );
     refused(
         "[counter]",
-        "[[fallback]]\nkind = \"resctrl\"\ndomains = []\n[counter]",
+        "[[fallback]]\nkind = \"resctrl\"\ndomains = [\"/a\", \"/b\"]\n[counter]",
         "one for each",
     );
 }
