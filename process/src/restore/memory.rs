@@ -1,8 +1,8 @@
 //! Memory of the recreated processes: free address space, and the pages that are copied first.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 
+use super::read_only::ReadOnlyMemory;
 use super::stub::Region;
 use super::{Error, LeftToFill, Options};
 use crate::procfs::MapsLine;
@@ -176,7 +176,7 @@ pub fn fill(
                 huge_pages: !process.thp_disabled,
             });
         }
-        writer.flush()?;
+        writer.finish()?;
     }
     Ok(left)
 }
@@ -206,7 +206,7 @@ fn urgent_pages(process: &Process) -> Vec<u64> {
 struct Writer {
     pid: i32,
     space: SpaceId,
-    memory: std::fs::File,
+    read_only: ReadOnlyMemory,
     local: Vec<libc::iovec>,
     remote: Vec<libc::iovec>,
     bytes: usize,
@@ -215,14 +215,11 @@ struct Writer {
 impl Writer {
     fn new(process: &Process) -> Result<Self, Error> {
         let pid = process.pid;
-        let memory = std::fs::OpenOptions::new()
-            .write(true)
-            .open(format!("/proc/{pid}/mem"))
-            .map_err(failed(pid))?;
+        let read_only = ReadOnlyMemory::open(pid).map_err(failed(pid))?;
         Ok(Self {
             pid,
             space: process.space,
-            memory,
+            read_only,
             local: Vec::new(),
             remote: Vec::new(),
             bytes: 0,
@@ -238,10 +235,9 @@ impl Writer {
         snapshot.check(self.space, extent)?;
         let bytes = snapshot.bytes(extent);
         if i32::from(mapping.protection) & libc::PROT_WRITE == 0 {
-            // Only a debugger's way leads to pages that the process may only read.
             return self
-                .memory
-                .write_all_at(bytes, extent.start)
+                .read_only
+                .write(bytes, extent.start)
                 .map_err(failed(self.pid));
         }
         self.local.push(libc::iovec {
@@ -258,6 +254,11 @@ impl Writer {
         } else {
             Ok(())
         }
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        self.read_only.finish().map_err(failed(self.pid))
     }
 
     fn flush(&mut self) -> Result<(), Error> {

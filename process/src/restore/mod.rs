@@ -37,6 +37,7 @@ mod pager;
 mod place;
 mod plan;
 mod pool;
+mod read_only;
 mod rights;
 mod socket_calls;
 mod sockets;
