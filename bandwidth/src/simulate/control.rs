@@ -1,8 +1,8 @@
 //! The control loop of a policy: scans, decisions, and limits that are written after a delay.
 
 use super::budget::Budget;
-use super::engine::Attribution;
 use super::policy::Policy;
+use super::setting::{Attribution, Setting};
 use super::task::Task;
 use crate::allocate::latency::{LatencyTarget, PROBES};
 use crate::allocate::{Controller, Limit, Load, Settings, balance, total};
@@ -93,17 +93,16 @@ impl Probe {
 }
 
 impl Control {
-    pub fn new(
-        policy: Policy,
-        threshold: f64,
-        max_latency_ns: Option<f64>,
-        attribution: Attribution,
-        interval_ns: i64,
-        tick_ns: i64,
-        tasks: usize,
-        seed: u64,
-    ) -> Self {
-        let (interval_ns, delay_ns) = policy.times_ns(interval_ns);
+    pub fn new(setting: &Setting, tasks: usize) -> Self {
+        let &Setting {
+            policy,
+            threshold,
+            attribution,
+            seed,
+            ..
+        } = setting;
+        let (interval_ns, delay_ns) = policy.times_ns((setting.interval_ms * 1e6) as i64);
+        let turns = quota::Turns::of_tick(setting.machine.tick_ns as u64);
         Self {
             policy,
             threshold,
@@ -125,15 +124,16 @@ impl Control {
             }),
             attribution,
             controller: Controller::new(Settings {
-                dithers: policy.uses_budgets()
-                    || !quota::Turns::of_tick(tick_ns as u64).are_coarse(),
+                dithers: policy.uses_budgets() || !turns.are_coarse(),
                 ..Settings::new(threshold)
             }),
-            latency: max_latency_ns.map(|most| LatencyTarget::new(most, threshold)),
+            latency: setting
+                .max_latency_ns
+                .map(|max| LatencyTarget::new(max, threshold)),
             derated_ns: None,
             probe: Probe::default(),
             random: Random::new(seed ^ 0x5eed),
-            turns: quota::Turns::of_tick(tick_ns as u64),
+            turns,
             writes: 0,
         }
     }

@@ -6,7 +6,8 @@ use super::control::Control;
 use super::device::{AccessProfile, balance};
 use super::metrics::{Latencies, Outcome, Spread, gib, rmse};
 use super::policy::Policy;
-use super::task::{Machine, Spec, Task, Work, pressure};
+use super::setting::Setting;
+use super::task::{Task, Work, pressure};
 use super::throttle_queue::ThrottleQueue;
 use crate::curve::Curve;
 use crate::enforce::ext::IdleCpus;
@@ -19,49 +20,6 @@ const BLOCK_BYTES: f64 = (4u64 << 20) as f64;
 /// the share of a hyper-thread.
 const BESIDE_COMPUTE: f64 = 0.62;
 const BESIDE_MEMORY: f64 = 0.8;
-
-/// The parameters of a simulation.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    /// The processors.
-    pub machine: Machine,
-    /// The device's latency curve.
-    pub curve: Curve,
-    /// The workload.
-    pub tasks: Vec<Spec>,
-    /// The policy under test.
-    pub policy: Policy,
-    /// In bytes a second; the start value if `max_latency_ns` is given.
-    pub threshold: f64,
-    /// The feedback policies search the threshold with this access latency.
-    pub max_latency_ns: Option<f64>,
-    /// The device carries only this part of its bandwidth from this second on.
-    pub derated: Option<(f64, f64)>,
-    /// How the feedback policies attribute the device's traffic to tasks.
-    pub attribution: Attribution,
-    /// Time between two passes of the daemon.
-    pub interval_ms: f64,
-    /// Simulated time, in seconds.
-    pub seconds: f64,
-    /// Time at the beginning that is not measured.
-    pub warm_up_seconds: f64,
-    /// Length of a window of the bandwidth statistics.
-    pub window_ms: f64,
-    /// Seed of the random numbers.
-    pub seed: u64,
-}
-
-/// How the traffic of a device is attributed to its users.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Attribution {
-    /// By CPU time, the daemon's default where no samples exist.
-    #[default]
-    CpuTime,
-    /// Bytes per CPU second are learned, as with `learn_half_life_ms` in the configuration.
-    Learned,
-    /// Each task's traffic is counted.
-    Exact,
-}
 
 enum Scheduler {
     Fair(Cfs),
@@ -132,17 +90,7 @@ pub fn simulate(setting: &Setting) -> Outcome {
         Policy::FairExtUse => budgets(IdleCpus::Use),
         _ => Scheduler::Fair(Cfs::new(&setting.machine, tasks.len(), &mut random)),
     };
-    let interval_ns = (setting.interval_ms * 1e6) as i64;
-    let mut control = Control::new(
-        setting.policy,
-        setting.threshold,
-        setting.max_latency_ns,
-        setting.attribution,
-        interval_ns,
-        setting.machine.tick_ns,
-        tasks.len(),
-        setting.seed,
-    );
+    let mut control = Control::new(setting, tasks.len());
     let mut run = Run {
         setting,
         curve: setting.curve.clone(),

@@ -1,8 +1,8 @@
 //! The evaluation of Kämmerer 2025: machine, workload and measured results.
 
 use super::device::AccessProfile;
-use super::engine::{Attribution, Setting};
 use super::policy::Policy;
+use super::setting::{Attribution, Setting};
 use super::task::{Machine, Spec, Work};
 use crate::curve::{Curve, CurveError, GIB};
 

@@ -19,9 +19,11 @@ pub mod kaemmerer;
 pub mod metrics;
 pub(crate) mod policy;
 mod quota;
+mod setting;
 pub mod task;
 mod throttle_queue;
 
-pub use engine::{Attribution, Setting, simulate};
+pub use engine::simulate;
 pub use metrics::Outcome;
 pub use policy::Policy;
+pub use setting::{Attribution, Setting};
