@@ -55,18 +55,18 @@ class Fifo:
         os.close(self.number)
         os.unlink(self.path)
 class Ahead:
-    def __init__(self):
+    def __init__(self, path='/ahead'):
         self.server, self.client = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
-        self.server.bind(sys.argv[1] + '/ahead')
+        self.server.bind(sys.argv[1] + path)
         self.server.listen()
-        self.client.connect(sys.argv[1] + '/ahead')
+        self.client.connect(sys.argv[1] + path)
         self.client.send(b'early')
     def end(self):
         self.client.close()
         self.server.close()
 class Gone(Ahead):
     def __init__(self):
-        super().__init__()
+        super().__init__('/gone')
         self.client.close()
 class Adjusted:
     def __init__(self):

@@ -5,10 +5,11 @@ use std::process::{Command, Stdio};
 
 use dormouse_tests::program::{Program, alone};
 
-/// tmux's client to the server with this socket.
+/// tmux's client to the server with this socket; without `-N` it would start one of its own where
+/// ours is not there yet.
 fn tmux(socket: &str, words: &[&str]) -> Option<String> {
     let output = Command::new("tmux")
-        .args(["-S", socket])
+        .args(["-N", "-S", socket])
         .args(words)
         .stdin(Stdio::null())
         .output()
