@@ -331,6 +331,7 @@ mod tests {
     #[test]
     fn a_segment_is_readable_as_a_file() {
         use std::os::unix::fs::FileExt;
+        use std::time::{Duration, Instant};
         // SAFETY: no memory involved.
         let id = unsafe { libc::shmget(libc::IPC_PRIVATE, 5000, 0o600) };
         assert!(id >= 0);
@@ -343,7 +344,15 @@ mod tests {
             (bytes, file.metadata().expect("known").len())
         });
         drop(attached);
-        let before = existing_segment(id).expect("asked").expect("there");
+        // A child that another test forked meanwhile has the attachment too, until it ends.
+        let limit = Instant::now() + Duration::from_secs(60);
+        let before = loop {
+            let before = existing_segment(id).expect("asked").expect("there");
+            if !before.attached || Instant::now() > limit {
+                break before;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
         // SAFETY: no memory involved.
         unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) };
         assert_eq!(bytes, Some((*b"word", 5000)));
