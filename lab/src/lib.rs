@@ -21,6 +21,7 @@ pub mod apt;
 mod bandwidth;
 pub mod build;
 pub mod cache;
+mod child;
 pub mod cli;
 mod cycle;
 pub mod devices;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::line::{CycleLine, Outcome};
 use super::method::SleepMethod;
-use super::run::{Cycles, Running};
+use super::run::{Cycles, Running, SHELL_TIMEOUT};
 use crate::emulator::power::{PowerOn, reply_to};
 use crate::error::{Doing, LabError};
 
@@ -36,7 +36,7 @@ impl Cycles<'_> {
         method.woken(answer.map_err(LabError::Guest)?, line)?;
         self.record_placement(&mut power, "after")?;
         if let Some(after) = &self.options.after {
-            let said = self.shell(&mut power, after)?;
+            let said = power.shell_output(after, SHELL_TIMEOUT)?;
             let name = format!("after-{}.txt", line.cycle);
             let path = self.lab.machine.folder().join(name);
             std::fs::write(&path, said).doing(format!("write {}", path.display()))?;

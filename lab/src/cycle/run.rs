@@ -16,7 +16,7 @@ use crate::error::LabError;
 
 const COUNTERS: usize = 4;
 /// A line of shell before or after the sleep.
-const SHELL_TIMEOUT: Duration = Duration::from_secs(300);
+pub(super) const SHELL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Runs cycles on one machine.
 pub struct Cycles<'a> {
@@ -138,7 +138,7 @@ impl<'a> Cycles<'a> {
         self.fill(cycle, &mut running, line)?;
         if let Some(before) = &self.options.before {
             self.say(cycle, "run the line before");
-            self.shell(&mut running.power, before)?;
+            running.power.shell_output(before, SHELL_TIMEOUT)?;
         }
 
         let mut method = self.options.method(self.usual_dram_bytes);
@@ -273,19 +273,6 @@ impl<'a> Cycles<'a> {
         line.user_bytes = status.filled_bytes;
         self.lab.setting.mark("workload", "fill", Kind::End);
         self.record_placement(&mut running.power, "before")
-    }
-
-    /// What a line of shell prints in the machine; it must succeed.
-    pub(super) fn shell(&self, power: &mut PowerOn, line: &str) -> Result<String, LabError> {
-        let result = power.shell(line, SHELL_TIMEOUT)?;
-        if result.status != 0 {
-            return Err(LabError::Guest(format!(
-                "`{line}` ended with {}: {}",
-                result.status,
-                result.stderr.trim()
-            )));
-        }
-        Ok(result.stdout)
     }
 
     /// Where user pages lie goes into the timeline: awake, the CXL node must hold none.

@@ -69,7 +69,7 @@ impl Seal {
         if self == Seal::Passphrase {
             line += &format!(" --passphrase-file {PASSPHRASE_FILE}");
         }
-        said(&mut power, &line)?;
+        power.shell_output(&line, SETUP_TIMEOUT)?;
         let files = settings_of(&mut power)?;
         if !files.iter().any(|(name, _)| name == SETTINGS_FILE) {
             return Err(LabError::Unexpected(format!(
@@ -154,24 +154,12 @@ fn key_in(initrd: &[u8]) -> Option<usize> {
     Some(entry + (at - entry).next_multiple_of(4))
 }
 
-fn said(power: &mut PowerOn, line: &str) -> Result<String, LabError> {
-    let result = power.shell(line, SETUP_TIMEOUT)?;
-    if result.status != 0 {
-        return Err(LabError::Guest(format!(
-            "`{line}` ended with {}: {}",
-            result.status,
-            result.stderr.trim()
-        )));
-    }
-    Ok(result.stdout)
-}
-
 /// The files below /etc/dormouse, as a hook of the initramfs copies them.
 fn settings_of(power: &mut PowerOn) -> Result<Vec<(String, Vec<u8>)>, LabError> {
     let line = format!(
         "sync; for file in $(find {SETTINGS} -type f); do echo \"$file $(od -An -v -tx1 $file | tr -d ' \\n')\"; done"
     );
-    let text = said(power, &line)?;
+    let text = power.shell_output(&line, SETUP_TIMEOUT)?;
     let bad = || LabError::Unexpected(format!("the files of {SETTINGS}: {text:?}"));
     text.lines()
         .map(|line| {

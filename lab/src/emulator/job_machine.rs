@@ -3,7 +3,6 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -15,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::build::initrd_with;
+use crate::child;
 use crate::emulator::console::Tail;
 use crate::emulator::qemu::PROGRAM;
 use crate::error::{Doing, LabError};
@@ -101,26 +101,8 @@ impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
             .args(["-append", &boot.cmdline])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(log)
-            .process_group(0);
-        // SAFETY: between fork and exec one system call happens, which takes numbers.
-        unsafe {
-            command.pre_exec(
-                || match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                    0 => Ok(()),
-                    _ => Err(std::io::Error::last_os_error()),
-                },
-            );
-        }
-        let mut child = command.spawn().map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => LabError::MissingTool {
-                program: PROGRAM.into(),
-            },
-            _ => LabError::Io {
-                what: format!("start {PROGRAM}"),
-                source,
-            },
-        })?;
+            .stderr(log);
+        let mut child = child::spawn(&mut command)?;
         let answers = listen(child.stdout.take());
         Ok(Self {
             child,

@@ -201,6 +201,22 @@ impl PowerOn {
         self.run(&["/bin/sh", "-c", line], timeout)
     }
 
+    /// What a line of shell prints in the machine; it must succeed.
+    ///
+    /// # Errors
+    /// As above; or its exit code is not 0.
+    pub fn shell_output(&mut self, line: &str, timeout: Duration) -> Result<String, LabError> {
+        let result = self.shell(line, timeout)?;
+        if result.status != 0 {
+            return Err(LabError::Guest(format!(
+                "`{line}` ended with {}: {}",
+                result.status,
+                result.stderr.trim()
+            )));
+        }
+        Ok(result.stdout)
+    }
+
     /// Writes a (small) file in the machine.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use dormouse_guest::protocol::stress::SCRATCH_DISK;
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::build::Artefacts;
+use crate::child;
 use crate::emulator::accelerator::Accelerator;
 use crate::error::{Doing, LabError};
 use crate::machine::MachineConfig;
@@ -343,35 +344,17 @@ pub fn spawn(launch: &Launch, log: &Path) -> Result<(Child, Lines), LabError> {
         .args(arguments(launch, numbers[0], numbers[1], numbers[2]))
         .stdin(Stdio::null())
         .stdout(log_file.try_clone().doing("share the emulator's log")?)
-        .stderr(log_file)
-        // Ctrl-C on the terminal is for the lab, which ends the machine in its own order.
-        .process_group(0);
-    let parent = std::process::id();
-    // SAFETY: between fork and exec only system calls on owned or inherited values happen.
+        .stderr(log_file);
+    // SAFETY: between fork and exec only system calls on inherited descriptors happen.
     unsafe {
         command.pre_exec(move || {
             for end in &ends {
                 fcntl_setfd(end.as_fd(), FdFlags::empty())?;
             }
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-            // The lab may have ended before the line above.
-            if libc::getppid() as u32 != parent {
-                return Err(std::io::Error::other("the lab has ended"));
-            }
             Ok(())
         });
     }
-    let child = command.spawn().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => LabError::MissingTool {
-            program: PROGRAM.into(),
-        },
-        _ => LabError::Io {
-            what: format!("start {PROGRAM}"),
-            source: error,
-        },
-    })?;
+    let child = child::spawn(&mut command)?;
     Ok((
         child,
         Lines {

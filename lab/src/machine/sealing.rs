@@ -9,12 +9,12 @@
 
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::build::archive;
+use crate::child;
 use crate::error::{Doing, LabError};
 
 /// What the console reads when `dormouse wake` waits for somebody to type.
@@ -87,26 +87,8 @@ impl SoftwareTpm {
             .arg(format!("type=unixio,path={}", socket.display()))
             .stdin(Stdio::null())
             .stdout(log.try_clone().doing("share the TPM's log")?)
-            .stderr(log)
-            .process_group(0);
-        // SAFETY: between fork and exec only a system call on plain values happens.
-        unsafe {
-            command.pre_exec(
-                || match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                    0 => Ok(()),
-                    _ => Err(std::io::Error::last_os_error()),
-                },
-            );
-        }
-        let child = command.spawn().map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => LabError::MissingTool {
-                program: "swtpm".into(),
-            },
-            _ => LabError::Io {
-                what: "start swtpm".into(),
-                source: error,
-            },
-        })?;
+            .stderr(log);
+        let child = child::spawn(&mut command)?;
         let mut tpm = SoftwareTpm {
             child,
             socket: socket.to_owned(),
