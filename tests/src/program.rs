@@ -313,8 +313,9 @@ impl Program {
         loop {
             let all = descendants(std::process::id() as i32);
             own.extend(all.iter().filter(|pid| has_mark(**pid, &self.mark)));
-            // A restore that failed leaves zombies of the program, and its tracker has been waited for.
-            own.extend(all.iter().filter(|pid| is_zombie_of(**pid, &self.command)));
+            // A restore that failed leaves processes that end, or have ended: their tracker has
+            // been waited for.
+            own.extend(all.iter().filter(|pid| ends_as(**pid, &self.command)));
             own.retain(|pid| all.contains(pid));
             if own.is_empty() {
                 break;
@@ -348,16 +349,17 @@ fn has_mark(pid: i32, mark: &str) -> bool {
         .any(|variable| variable == wanted.as_bytes())
 }
 
-/// Whether a process has ended, was not waited for, and has the name of a command.
-fn is_zombie_of(pid: i32, command: &[String]) -> bool {
+/// Whether a process has the name of a command, and no memory any more: it is a zombie, or about to
+/// be one.
+fn ends_as(pid: i32, command: &[String]) -> bool {
     const MAX_NAME_BYTES: usize = 15;
     let Some(name) = command.first().and_then(|path| Path::new(path).file_name()) else {
         return false;
     };
     let name = &name.as_encoded_bytes()[..name.len().min(MAX_NAME_BYTES)];
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.windows(name.len() + 4)
-        .any(|part| part == [b"(", name, b") Z"].concat())
+    let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}"));
+    let is_named = read("comm").is_ok_and(|comm| comm.strip_suffix(b"\n") == Some(name));
+    is_named && read("cmdline").is_ok_and(|line| line.is_empty())
 }
 
 fn descendants(root: i32) -> Vec<i32> {
