@@ -194,6 +194,12 @@ static void code_changed(void *owner)
 	__asm volatile ("dsb; isb" ::: "memory");
 }
 
+/* What the guest masks stays pending, as a device holds its line: dropped, it could be missed each time. */
+static bool interrupt_waits(void)
+{
+	return executor.job->irq_handler && !executor.in_interrupt && (executor.state->control & 0x80);
+}
+
 /* At the beginning of a guest instruction. */
 static uint32_t handle_interrupt(uint32_t host)
 {
@@ -213,24 +219,29 @@ static uint32_t handle_call(uint32_t host)
 
 	if (number != CALL_POLL)
 		return executor_call(&executor, host, number);
-	executor.state->pending = 0;
+	executor.state->pending = interrupt_waits();
 	return handle_interrupt(host - 2);
 }
 
-/* The timer: only at an instruction's beginning can the guest be interrupted; else soon again. */
+/* The timer: only at an instruction's beginning, unmasked, can the guest be interrupted; else soon again. */
 static uint32_t handle_tick(uint32_t host)
 {
 	const struct target_job *job = (void *)TARGET_JOB;
-	static uint32_t soon = 7;
+	static uint32_t soon = 7, retried;
 
-	if (!retrying && ticks_left)
-		ticks_left--;
+	/* A guest that masks interrupts for ever has a budget, too. */
+	retried += retrying ? soon : job->tick;
+	if (retried >= job->tick) {
+		retried -= job->tick;
+		if (ticks_left)
+			ticks_left--;
+	}
 	/* Without OPTION_INTERRUPTS translated code looks for it. */
 	if (!(job->job.layout.options & OPTION_INTERRUPTS)) {
 		executor.state->pending = 1;
 		return 1;
 	}
-	if (!executor_at_boundary(&executor, host)) {
+	if (!executor_at_boundary(&executor, host) || (ticks_left && interrupt_waits())) {
 		retrying = true;
 		/* Enough ticks for the way back and some instructions of the guest. */
 		soon = soon * 5 % 61 + 80;

@@ -24,6 +24,28 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("paths here are text")
 }
 
+/// A file of `tests/guest` as an object.
+fn compile(source: &str, state: &str, object: &Path) {
+    tool(
+        "arm-none-eabi-gcc",
+        &[
+            "-O2",
+            "-ffreestanding",
+            "-fno-optimize-sibling-calls",
+            "-march=armv7ve",
+            "-mfloat-abi=soft",
+            "-Wall",
+            "-Werror",
+            "-Wno-infinite-recursion",
+            &format!("-m{state}"),
+            "-c",
+            text(&workspace().join("tests/guest").join(source)),
+            "-o",
+            text(object),
+        ],
+    );
+}
+
 /// `tests/guest/offload.c` as objects: A32, T32.
 pub struct Objects {
     folder: TempDir,
@@ -34,32 +56,35 @@ impl Objects {
         let objects = Objects {
             folder: TempDir::new().expect("a folder"),
         };
-        let source = workspace().join("tests/guest/offload.c");
         for state in ["arm", "thumb"] {
-            tool(
-                "arm-none-eabi-gcc",
-                &[
-                    "-O2",
-                    "-ffreestanding",
-                    "-fno-optimize-sibling-calls",
-                    "-march=armv7ve",
-                    "-mfloat-abi=soft",
-                    "-Wall",
-                    "-Werror",
-                    "-Wno-infinite-recursion",
-                    &format!("-m{state}"),
-                    "-c",
-                    text(&source),
-                    "-o",
-                    text(&objects.object(state)),
-                ],
-            );
+            compile("offload.c", state, &objects.object(state));
         }
         objects
     }
 
     pub fn object(&self, state: &str) -> PathBuf {
         self.folder.path().join(format!("{state}.o"))
+    }
+
+    /// The same as a kernel, with functions of its own. What else offload.c calls is served to objects
+    /// alone, and stays unresolved.
+    fn kernel(&self, state: &str) -> PathBuf {
+        let place = |name: &str| self.folder.path().join(format!("{name}-{state}"));
+        let (own, kernel) = (place("kernel.o"), place("vmlinux"));
+        compile("kernel.c", state, &own);
+        tool(
+            "arm-none-eabi-ld",
+            &[
+                "--unresolved-symbols=ignore-all",
+                "-T",
+                text(&workspace().join("tests/guest/vmlinux.ld")),
+                text(&self.object(state)),
+                text(&own),
+                "-o",
+                text(&kernel),
+            ],
+        );
+        kernel
     }
 
     /// Runs a function of both; `check` gets what each gave.
@@ -350,22 +375,9 @@ fn memory_has_other_addresses_through_page_tables() {
 #[test]
 fn a_kernel_runs_from_its_own_elf() {
     let objects = Objects::new();
-    let script = workspace().join("tests/guest/vmlinux.ld");
     for state in ["arm", "thumb"] {
         // Its code is in the second and the third megabyte.
-        let kernel = objects.folder.path().join(format!("vmlinux-{state}"));
-        tool(
-            "arm-none-eabi-ld",
-            &[
-                // Its other functions call what only the executor serves.
-                "--unresolved-symbols=ignore-all",
-                "-T",
-                text(&script),
-                text(&objects.object(state)),
-                "-o",
-                text(&kernel),
-            ],
-        );
+        let kernel = objects.kernel(state);
         let words = ["probes", "5", "--prune"];
         run_elf(&kernel, &words, returns(5 * 3 + 1000 + u32::from(b's')));
         let words = [
@@ -388,20 +400,7 @@ fn a_kernel_runs_from_its_own_elf() {
 #[test]
 fn a_damaged_elf_is_refused_with_its_reason() {
     let objects = Objects::new();
-    let kernel = objects.folder.path().join("vmlinux");
-    let script = workspace().join("tests/guest/vmlinux.ld");
-    let object = objects.object("arm");
-    tool(
-        "arm-none-eabi-ld",
-        &[
-            "--unresolved-symbols=ignore-all",
-            "-T",
-            text(&script),
-            text(&object),
-            "-o",
-            text(&kernel),
-        ],
-    );
+    let kernel = objects.kernel("arm");
     let good = std::fs::read(&kernel).expect("the kernel");
     let bad = objects.folder.path().join("bad");
     // The first program header: its offset is at 28 of the file's.
