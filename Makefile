@@ -107,7 +107,7 @@ bench-machine: build ## Suspend-to-CXL and hibernation; goes on where it was int
 publish-machine: build ## Put what bench-machine measured into docs/
 	@$(BENCH_MACHINE) --no-run --publish
 
-bench-wake: build ## Waking: how soon a service's reads hit DRAM, hot-first against seed (ROUNDS=…)
+bench-wake: build ## Waking: how soon a service's reads hit DRAM, hot-first against process order (ROUNDS=…)
 	@mkdir -p $(BENCH_DIR)
 	@$(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_wake -- $(BENCH_DIR) $(ROUNDS)
 

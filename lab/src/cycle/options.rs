@@ -46,6 +46,27 @@ pub struct CycleOptions {
 }
 
 impl CycleOptions {
+    /// One cycle without a service and without a fault, asleep in CXL memory in plain text.
+    pub(crate) fn plain(fill: Size) -> CycleOptions {
+        CycleOptions {
+            cycles: 1,
+            fill,
+            seed: 1,
+            redis_keys: 0,
+            hard_to_move: Vec::new(),
+            fault: None,
+            tamper: None,
+            gpf: Gpf::default(),
+            seal: None,
+            parts_after: None,
+            dram_after: None,
+            hibernation: None,
+            sleep_arguments: Vec::new(),
+            before: None,
+            after: None,
+        }
+    }
+
     /// The way to sleep, for one cycle of a machine of this size.
     pub(crate) fn method(&self, dram_bytes: u64) -> Box<dyn SleepMethod> {
         match &self.hibernation {
@@ -97,21 +118,9 @@ mod tests {
 
     fn options(fault: Option<&str>, tamper: Option<Tamper>) -> CycleOptions {
         CycleOptions {
-            cycles: 1,
-            fill: Size::mib(1),
-            seed: 1,
-            redis_keys: 0,
-            hard_to_move: Vec::new(),
             fault: fault.map(|name| Fault::by_name(name).unwrap()),
             tamper,
-            gpf: Gpf::Works,
-            seal: None,
-            parts_after: None,
-            dram_after: None,
-            hibernation: None,
-            sleep_arguments: Vec::new(),
-            before: None,
-            after: None,
+            ..CycleOptions::plain(Size::mib(1))
         }
     }
 

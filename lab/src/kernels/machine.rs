@@ -16,7 +16,6 @@ use crate::emulator::power::{PowerOn, reply_to};
 use crate::emulator::qemu::{Firmware, Parts};
 use crate::error::{Doing, LabError};
 use crate::machine::MachineConfig;
-use crate::machine::gpf::Gpf;
 use crate::terminal::Terminal;
 use dormouse_system::arguments::Size;
 
@@ -274,21 +273,8 @@ impl Checks<'_> {
     fn sleep(&self) -> Result<String, LabError> {
         let mut lab = self.lab("sleep")?;
         let options = CycleOptions {
-            cycles: 1,
-            fill: self.fill,
-            seed: 1,
             redis_keys: REDIS_KEYS,
-            hard_to_move: Vec::new(),
-            fault: None,
-            tamper: None,
-            gpf: Gpf::default(),
-            seal: None,
-            parts_after: None,
-            dram_after: None,
-            hibernation: None,
-            sleep_arguments: Vec::new(),
-            before: None,
-            after: None,
+            ..CycleOptions::plain(self.fill)
         };
         let mut line = None;
         let mut cycles = Cycles::new(&mut lab, &options, self.say);

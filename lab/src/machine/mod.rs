@@ -208,18 +208,23 @@ impl Machine {
                 fs::remove_file(entry.path()).doing(format!("remove old {name}"))?;
             }
         }
-        let mut machine = Machine {
-            folder: folder.to_owned(),
-            config,
-            sealing: Sealing::default(),
-            power_ons: 0,
-            _lock: lock,
-        };
+        let mut machine = Machine::new(folder, config, lock);
         machine.make_disk(rootfs)?;
         let config = &machine.config;
         memory_file::prepare(&machine.cxl_file(), config.cxl_bytes, config.dram_bytes)?;
         machine.resize_cxl(machine.config.cxl_bytes)?;
         Ok(machine)
+    }
+
+    /// A machine that was never switched on.
+    fn new(folder: &Path, config: MachineConfig, lock: File) -> Machine {
+        Machine {
+            folder: folder.to_owned(),
+            config,
+            sealing: Sealing::default(),
+            power_ons: 0,
+            _lock: lock,
+        }
     }
 
     /// Takes a machine as an earlier run left it; None where there is none.
@@ -236,13 +241,7 @@ impl Machine {
         let config: MachineConfig = serde_json::from_str(&text)
             .map_err(|error| LabError::Unexpected(format!("{}: {error}", file.display())))?;
         config.check()?;
-        let mut machine = Machine {
-            folder: folder.to_owned(),
-            config,
-            sealing: Sealing::default(),
-            power_ons: 0,
-            _lock: lock,
-        };
+        let mut machine = Machine::new(folder, config, lock);
         while machine.console_log(machine.power_ons + 1).exists() {
             machine.power_ons += 1;
         }
