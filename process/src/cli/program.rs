@@ -1,6 +1,7 @@
 //! The verbs for programs: run, attach, restore, persist.
 
 use std::path::Path;
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -88,31 +89,50 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     // Dropped last: when nothing of the program is left.
     let _keeper = alone(&arguments.place.store, &name, tracking)?;
     let mut store = open(&arguments.place.store, &name, Access::Create, tracking)?;
-    if arguments.fresh {
-        store.clear()?;
-    }
     if let Some(user) = &arguments.user {
         launch::hand_over_output(user);
     }
-    if store.root().is_some() {
-        return resumed(store, tracking, &arguments.restoring);
-    }
-    if !store.passed_over().is_empty() {
-        return Err(Failure::failed(format!(
-            "{}: it held a state, and no complete epoch is left of it ({}); `run --fresh` starts \
-             the program anew, `remove` removes what is left",
-            store.path().display(),
-            store.passed_over().join("; "),
-        )));
+    if !arguments.fresh {
+        if store.root().is_some() {
+            return resumed(store, tracking, &arguments.restoring);
+        }
+        if !store.passed_over().is_empty() {
+            return Err(Failure::failed(format!(
+                "{}: it held a state, and no complete epoch is left of it ({}); `run --fresh` \
+                 starts the program anew, `remove` removes what is left",
+                store.path().display(),
+                store.passed_over().join("; "),
+            )));
+        }
     }
     let track = can_track(tracking);
-    let child = launch::start(&arguments.command, &arguments.identity()).map_err(|error| {
-        let program = arguments.command[0].to_string_lossy();
-        Failure::failed(format!("cannot run {program}: {error}"))
-    })?;
+    let child = started(&mut store, arguments)?;
     let roots = Roots::Children(child.id() as i32);
     let tracker = Tracker::new(Mirror::new(store, track), track, roots, options(tracking))?;
     Ok(code_of(&tracker.run()?))
+}
+
+/// Starts the program. What the store holds is given up when the new program runs, and not before: a
+/// misspelt command costs nothing. A store that holds nothing does not stay behind without a program.
+fn started(store: &mut Store, arguments: &RunArguments) -> Result<Child, Failure> {
+    let holds_nothing = store.root().is_none() && store.passed_over().is_empty();
+    match launch::start(&arguments.command, &arguments.identity()) {
+        Ok(mut child) => {
+            if let Err(error) = if holds_nothing { Ok(()) } else { store.clear() } {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error.into());
+            }
+            Ok(child)
+        }
+        Err(error) => {
+            if holds_nothing {
+                store.remove()?;
+            }
+            let program = arguments.command[0].to_string_lossy();
+            Err(Failure::failed(format!("cannot run {program}: {error}")))
+        }
+    }
 }
 
 pub fn attach(arguments: &AttachArguments) -> Result<u8, Failure> {

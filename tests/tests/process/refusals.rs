@@ -465,3 +465,22 @@ fn a_second_tracker_is_refused_with_the_name_of_the_first_which_continues() {
     counter.counts_and_is_killed();
     counter.goes_on();
 }
+
+#[test]
+fn a_program_that_cannot_be_started_costs_no_state_and_leaves_no_store() {
+    let counter = Counter::persisted(None);
+    for (name, option) in [("it", Some("--fresh")), ("misspelt", None)] {
+        let said = Command::new(dormouse_path())
+            .args(["process", "run", name, "--store"])
+            .arg(counter.directory.path())
+            .args(option)
+            .args(["--", "/no/such/program"])
+            .output()
+            .expect("dormouse runs");
+        let text = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert_eq!(said.status.code(), Some(1), "{text}");
+        assert!(text.contains("cannot run /no/such/program"), "{text}");
+    }
+    assert!(!counter.path("misspelt.store").exists());
+    counter.goes_on();
+}
