@@ -148,6 +148,19 @@ impl Curve {
         y0 + (y1 - y0) * (bandwidth - x0) / (x1 - x0)
     }
 
+    /// The bandwidth, in bytes a second, at which an access takes this many nanoseconds; where the
+    /// curve is flat, the smallest. Extrapolated with the last slope.
+    pub fn bandwidth_at(&self, latency_ns: f64) -> f64 {
+        let points = &self.points;
+        if latency_ns <= points[0].1 {
+            return points[0].0;
+        }
+        let after = points.partition_point(|point| point.1 < latency_ns);
+        let at = after.clamp(1, points.len() - 1);
+        let ((x0, y0), (x1, y1)) = (points[at - 1], points[at]);
+        x0 + (x1 - x0) * (latency_ns - y0) / (y1 - y0)
+    }
+
     /// The working point: the bandwidth, in bytes a second, at which bandwidth over latency is
     /// largest (*power* as defined by Kleinrock, 1979). Between points the ratio has no maximum of
     /// its own, so it is at one of them.
@@ -158,12 +171,6 @@ impl Curve {
             .iter()
             .max_by(|a, b| power(a).total_cmp(&power(b)));
         best.map_or(0.0, |point| point.0)
-    }
-
-    /// The latency of the working point, in nanoseconds. Below the default threshold an access
-    /// takes less on average; if it takes more, the device is not the one that was measured.
-    pub fn working_latency_ns(&self) -> f64 {
-        self.latency_ns(self.working_point())
     }
 
     /// The curve of a device that carries this part of the bandwidth at each latency.
@@ -224,6 +231,16 @@ mod tests {
     }
 
     #[test]
+    fn each_latency_is_that_of_one_bandwidth() {
+        let curve = Curve::parse("x", "1,100\n2,100\n3,200\n4,400\n").unwrap();
+        let at = |ns: f64| curve.bandwidth_at(ns) / GIB;
+        assert_eq!(
+            [50.0, 100.0, 150.0, 200.0, 600.0].map(at),
+            [1.0, 1.0, 2.5, 3.0, 5.0]
+        );
+    }
+
+    #[test]
     fn a_derated_device_has_the_same_latencies_at_less_bandwidth() {
         let curve = Curve::find("kaemmerer-fpga").unwrap();
         let less = curve.derated(0.7);
@@ -232,7 +249,7 @@ mod tests {
             let off = less.latency_ns(after) - curve.latency_ns(before);
             assert!(off.abs() < 1e-6, "{gib_s}: {off}");
         }
-        assert!(less.latency_ns(curve.threshold()) > curve.working_latency_ns());
+        assert!(less.latency_ns(curve.threshold()) > curve.latency_ns(curve.working_point()));
     }
 
     #[test]

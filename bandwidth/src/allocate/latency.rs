@@ -14,9 +14,6 @@
 
 use crate::estimate::ewma::Ewma;
 
-/// Latency samples between two steps: quotas and turns make latency oscillate.
-pub const PROBES: u32 = 8;
-
 /// Change of the threshold's logarithm per second, for an error of 1 in the latency's logarithm.
 const GAIN_PER_S: f64 = 0.8;
 /// Longer intervals count as one of this length: a single sample says no more about them.
@@ -73,11 +70,6 @@ impl LatencyTarget {
             slow_ms: 0.0,
             is_derated: false,
         }
-    }
-
-    /// The recent average latency, in nanoseconds.
-    pub fn latency_ns(&self) -> Option<f64> {
-        self.latency.value()
     }
 
     /// The latency that is kept, in nanoseconds.

@@ -13,9 +13,11 @@
 pub(crate) mod balance;
 pub(crate) mod controller;
 mod demand;
+mod derating;
 mod dither;
 pub mod fair;
-pub(crate) mod latency;
+mod latency;
+pub(crate) mod latency_watch;
 pub(crate) mod total;
 mod user_state;
 

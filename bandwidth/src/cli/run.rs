@@ -286,12 +286,20 @@ impl Events {
                 "no-samples",
                 format!("{why}; CPU time and resident memory attribute the traffic"),
             ),
-            Notice::Derated(latency_ns, max_ns) => (
+            Notice::Derated {
+                latency_ns,
+                expected_ns,
+                total,
+                threshold,
+            } => (
                 "derated",
                 format!(
-                    "an access takes {latency_ns:.0} ns at the configured threshold; {max_ns:.0} ns are \
-                     kept: the device carries less than when the threshold was chosen, and a lower \
-                     one is in force. `dormouse bandwidth probe` measures its curve anew"
+                    "an access takes {latency_ns:.0} ns instead of {expected_ns:.0} at {:.2} GiB/s: the \
+                     device carries less than when its curve was measured or the threshold was \
+                     chosen. The threshold is {:.2} GiB/s now and follows. `dormouse bandwidth \
+                     probe` measures the curve anew",
+                    total / GIB,
+                    threshold / GIB
                 ),
             ),
             Notice::Fits => (

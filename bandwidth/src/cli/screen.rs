@@ -153,7 +153,7 @@ impl Screen {
             line.push_span(format!(", an access takes {ns:.0} ns"));
         }
         if status.derated {
-            line.push_span("   derated".yellow().bold());
+            line.push_span(format!("   {}", status.derating()).yellow().bold());
         }
         if !status.trusted {
             line.push_span("   counters at fault".red().bold());

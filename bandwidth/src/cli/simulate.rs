@@ -67,6 +67,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<u8, CliError> {
         policy,
         threshold,
         max_latency_ns: arguments.latency,
+        compares_curve: false,
         derated: None,
         attribution: arguments.attribution.into(),
         interval_ms: arguments.interval,

@@ -76,7 +76,11 @@ fn rendered(status: &Status) -> String {
         status
             .latency_ns
             .map_or(String::new(), |ns| format!(", an access takes {ns:.0} ns")),
-        if status.derated { ", derated" } else { "" },
+        if status.derated {
+            format!(", {}", status.derating())
+        } else {
+            String::new()
+        },
         if status.trusted {
             ""
         } else {

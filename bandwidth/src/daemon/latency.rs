@@ -7,19 +7,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::config::{Config, ConfigError};
-use crate::allocate::latency::{LatencyTarget, PROBES};
+use crate::allocate::latency_watch::{LatencyWatch, PROBES};
 use crate::probe::{Chase, MemoryError, NodeMemory};
+use crate::random::Random;
 
 /// Memory of the pointer chase on each node. Each line is flushed after it was read, so it need
 /// not exceed the caches of the device.
 const CHASE_BYTES: usize = 8 << 20;
 
-/// Latency samples since the last pass.
-#[derive(Debug, Default)]
-struct LatencySamples {
-    sum_ns: f64,
-    count: u32,
-}
+/// Latency samples that wait for a pass; a delayed one needs no more.
+const MAX_SAMPLES: usize = 64;
 
 /// Why latency cannot be measured.
 #[derive(Debug, thiserror::Error)]
@@ -35,15 +32,15 @@ pub enum ProbeError {
 /// A latency probe, and the threshold at which accesses take the configured time.
 #[derive(Debug)]
 pub struct Probe {
-    target: LatencyTarget,
-    scans: Arc<Mutex<LatencySamples>>,
+    watch: LatencyWatch,
+    samples: Arc<Mutex<Vec<f64>>>,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Probe {
-    /// Probes these nodes in turn, eight times in each interval with this many reads. The
-    /// threshold starts at `max_threshold`, in bytes a second.
+    /// Probes these nodes in turn, eight times in each interval with this many reads, for this
+    /// watch.
     ///
     /// # Errors
     /// A node has too little free memory.
@@ -51,13 +48,13 @@ impl Probe {
         nodes: &[u32],
         reads: usize,
         interval: Duration,
-        max_ns: f64,
-        most: f64,
+        watch: LatencyWatch,
     ) -> Result<Self, MemoryError> {
         let chases = nodes.iter().map(|&node| Chase::new(node, CHASE_BYTES));
         let mut chases = chases.collect::<Result<Vec<_>, _>>()?;
-        let (scans, ends) = (Arc::new(Mutex::default()), Arc::new(AtomicBool::new(false)));
-        let (to, end) = (Arc::clone(&scans), Arc::clone(&ends));
+        let (samples, ends) = (Arc::new(Mutex::default()), Arc::new(AtomicBool::new(false)));
+        let (to, end) = (Arc::clone(&samples), Arc::clone(&ends));
+        let mut random = Random::new(0x1a7e);
         let thread = std::thread::spawn(move || {
             for at in (0..chases.len()).cycle() {
                 if end.load(Ordering::Relaxed) {
@@ -65,34 +62,34 @@ impl Probe {
                 }
                 let ns = chases[at].median_ns(reads);
                 add(&to, ns);
-                std::thread::sleep(interval / PROBES);
+                // Not in step with the periods of quotas.
+                std::thread::sleep((interval / PROBES).mul_f64(0.5 + random.unit()));
             }
         });
         Ok(Self {
-            target: LatencyTarget::new(max_ns, most),
-            scans,
+            watch,
+            samples,
             ends,
             thread: Some(thread),
         })
     }
 
-    /// The configured probe: for the maximum latency, or for that of the curve's working point.
+    /// The configured probe: for the maximum latency, or for a comparison with the curve, or both.
     ///
     /// # Errors
     /// A node has too little free memory, or the curve cannot be used.
     pub fn of(config: &Config, threshold: f64) -> Result<Option<Self>, ProbeError> {
+        if !config.measures_latency() {
+            return Ok(None);
+        }
         let interval = Duration::from_millis(config.interval_ms);
-        let start = |max_ns| {
-            Self::start(
-                &config.nodes,
-                config.probe_reads,
-                interval,
-                max_ns,
-                threshold,
-            )
-        };
-        let max_ns = config.max_latency_ns()?;
-        Ok(max_ns.map(start).transpose()?)
+        let watch = LatencyWatch::new(config.max_latency_ns, threshold, config.latency_curve()?);
+        Ok(Some(Self::start(
+            &config.nodes,
+            config.probe_reads,
+            interval,
+            watch,
+        )?))
     }
 
     /// Whether these nodes have free memory for the probe.
@@ -106,28 +103,17 @@ impl Probe {
 
     /// The threshold after an interval in which the device moved `total` bytes a second.
     pub fn threshold(&mut self, interval_ms: f64, total: f64) -> f64 {
-        let scans = self
-            .scans
-            .lock()
-            .map(|mut scans| std::mem::take(&mut *scans));
-        let scans = scans.unwrap_or_default();
-        let mean = (scans.count > 0).then(|| scans.sum_ns / f64::from(scans.count));
-        self.target.step(interval_ms, mean, total)
+        let samples = self.samples.lock();
+        let samples = samples.map(|mut samples| std::mem::take(&mut *samples));
+        for ns in samples.unwrap_or_default() {
+            self.watch.sample(ns);
+        }
+        self.watch.step(interval_ms, total)
     }
 
-    /// The latency that is kept, in nanoseconds.
-    pub fn max_ns(&self) -> f64 {
-        self.target.max_ns()
-    }
-
-    /// Whether the device answers too slowly at the maximum threshold.
-    pub fn is_derated(&self) -> bool {
-        self.target.is_derated()
-    }
-
-    /// The recent average latency, in nanoseconds.
-    pub fn latency_ns(&self) -> Option<f64> {
-        self.target.latency_ns()
+    /// What the samples say so far.
+    pub fn watch(&self) -> &LatencyWatch {
+        &self.watch
     }
 }
 
@@ -140,10 +126,11 @@ impl Drop for Probe {
     }
 }
 
-fn add(scans: &Mutex<LatencySamples>, ns: f64) {
-    if let Ok(mut scans) = scans.lock() {
-        scans.sum_ns += ns;
-        scans.count += 1;
+fn add(samples: &Mutex<Vec<f64>>, ns: f64) {
+    if let Ok(mut samples) = samples.lock()
+        && samples.len() < MAX_SAMPLES
+    {
+        samples.push(ns);
     }
 }
 
@@ -156,7 +143,8 @@ mod tests {
     fn a_memory_that_answers_too_slowly_gets_a_lower_threshold() {
         let interval = Duration::from_millis(8);
         // No memory answers in a nanosecond.
-        let mut probe = Probe::start(&[0], 16, interval, 1.0, 100.0 * GIB).unwrap();
+        let watch = LatencyWatch::new(Some(1.0), 100.0 * GIB, None);
+        let mut probe = Probe::start(&[0], 16, interval, watch).unwrap();
         let (mut threshold, mut passes) = (100.0 * GIB, 0);
         while threshold > 2.0 * GIB && passes < 10_000 {
             std::thread::sleep(interval);
@@ -164,13 +152,14 @@ mod tests {
             passes += 1;
         }
         assert!(threshold <= 2.0 * GIB, "{}", threshold / GIB);
-        assert!(probe.latency_ns().unwrap() > 1.0);
+        assert!(probe.watch().latency_ns().unwrap() > 1.0);
     }
 
     #[test]
     fn a_node_that_is_not_there_is_named() {
         let interval = Duration::from_millis(8);
-        let said = Probe::start(&[0, 999], 16, interval, 1.0, 1.0).unwrap_err();
+        let watch = LatencyWatch::new(Some(1.0), 1.0, None);
+        let said = Probe::start(&[0, 999], 16, interval, watch).unwrap_err();
         assert!(said.to_string().contains("no node 999"));
         let said = Probe::room(&[0, 999]).unwrap_err();
         assert!(said.to_string().contains("no node 999"));

@@ -45,7 +45,7 @@ impl Collector for Collected {
             ),
             (
                 "derated",
-                "1: the device answers too slowly at the configured threshold; a lower one is in force.",
+                "1: the device answers too slowly for its curve or threshold; a lower one is in force.",
                 f64::from(u8::from(status.derated)),
             ),
             (
@@ -57,15 +57,33 @@ impl Collector for Collected {
         for (name, help, value) in gauges {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
-        if let Some(ns) = status.latency_ns {
-            let latency = ConstGauge::new(ns / 1e9);
-            let help = "Moving average of the device's access latency.";
-            one(&mut encoder, "access_seconds", help, &latency)?;
-        }
-        if let Some(ns) = status.max_latency_ns {
-            let latency = ConstGauge::new(ns / 1e9);
-            let help = "The access latency that is kept.";
-            one(&mut encoder, "max_access_seconds", help, &latency)?;
+        let seconds = |ns: Option<f64>| ns.map(|ns| ns / 1e9);
+        let measured = [
+            (
+                "access_seconds",
+                "Moving average of the device's access latency.",
+                seconds(status.latency_ns),
+            ),
+            (
+                "max_access_seconds",
+                "The access latency that is kept.",
+                seconds(status.max_latency_ns),
+            ),
+            (
+                "expected_access_seconds",
+                "The access latency that the curve has for the present traffic.",
+                seconds(status.expected_latency_ns),
+            ),
+            (
+                "carried_ratio",
+                "The part of the curve's bandwidth that the device is taken to carry.",
+                status.carried_part,
+            ),
+        ];
+        for (name, help, value) in measured {
+            if let Some(value) = value {
+                one(&mut encoder, name, help, &ConstGauge::new(value))?;
+            }
         }
         let counters = [
             ("passes", "Passes of the daemon.", status.passes),

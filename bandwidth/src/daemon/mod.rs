@@ -27,6 +27,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::allocate::latency_watch::LatencyWatch;
 use crate::allocate::{Controller, Decision, Settings};
 use crate::enforce::EnforceError;
 use crate::enforce::cgroup::{Cgroup, Hierarchy};
@@ -188,20 +189,15 @@ impl Daemon {
         self.probe = Some(probe);
     }
 
-    /// The access latency, in nanoseconds, where it is measured.
-    pub fn latency_ns(&self) -> Option<f64> {
-        self.probe.as_ref().and_then(Probe::latency_ns)
+    /// The device's latency, where it is measured.
+    pub fn latency(&self) -> Option<&LatencyWatch> {
+        self.probe.as_ref().map(Probe::watch)
     }
 
-    /// The latency that is kept, in nanoseconds, where it is measured.
-    pub fn max_latency_ns(&self) -> Option<f64> {
-        self.probe.as_ref().map(Probe::max_ns)
-    }
-
-    /// Whether the device answers too slowly at the configured threshold, so that a lower one is in
-    /// force.
+    /// Whether the device answers too slowly for its curve or at the configured threshold, so that
+    /// a lower one is in force.
     pub fn is_derated(&self) -> bool {
-        let derated = self.probe.as_ref().is_some_and(Probe::is_derated);
+        let derated = self.latency().is_some_and(LatencyWatch::is_derated);
         derated && self.config.has_threshold()
     }
 
@@ -320,24 +316,34 @@ impl Daemon {
             return pass;
         }
         self.faulty_since = None;
-        if let Some(probe) = &mut self.probe {
-            let was = probe.is_derated();
-            let threshold = probe.threshold(interval_ms, pass.total);
-            self.controller.set_threshold(threshold);
-            let is = probe.is_derated() && self.config.has_threshold();
-            if is && !was {
-                let (latency_ns, max_ns) = (probe.latency_ns().unwrap_or(0.0), probe.max_ns());
-                pass.notices.push(Notice::Derated(latency_ns, max_ns));
-            } else if was && !probe.is_derated() && self.config.has_threshold() {
-                pass.notices.push(Notice::Fits);
-            }
-        }
+        self.follow_latency(interval_ms, &mut pass);
         let (indices, decision) = self.decide(interval_ms, &estimate);
         pass.level = decision.level;
         pass.trim = decision.trim;
         self.note_overruns(interval_ms, &indices);
         self.enforce(now_ns, &indices, &decision, &mut pass);
         pass
+    }
+
+    /// Lets the measured latency determine the threshold.
+    fn follow_latency(&mut self, interval_ms: f64, pass: &mut Pass) {
+        let was = self.is_derated();
+        let Some(probe) = &mut self.probe else {
+            return;
+        };
+        let threshold = probe.threshold(interval_ms, pass.total);
+        self.controller.set_threshold(threshold);
+        let is = self.is_derated();
+        if was == is {
+            return;
+        }
+        let notice = self.latency().filter(|_| is).map(|watch| Notice::Derated {
+            latency_ns: watch.latency_ns().unwrap_or(0.0),
+            expected_ns: watch.expected_ns().or(watch.max_ns()).unwrap_or(0.0),
+            total: pass.total,
+            threshold,
+        });
+        pass.notices.push(notice.unwrap_or(Notice::Fits));
     }
 
     fn check_scheduler(&mut self, notices: &mut Vec<Notice>) {

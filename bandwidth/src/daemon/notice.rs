@@ -20,9 +20,18 @@ pub enum Notice {
     Sampled(String),
     /// The configured samples are not available.
     NoSamples(String),
-    /// At the configured threshold an access takes this many nanoseconds instead of at most that
-    /// many: the device carries less than when the threshold was chosen. The threshold follows.
-    Derated(f64, f64),
+    /// Accesses take longer than expected: the device carries less than when its curve was measured
+    /// or the threshold was chosen. A lower threshold is in force.
+    Derated {
+        /// Of an access, in nanoseconds.
+        latency_ns: f64,
+        /// According to the curve at this total; without a curve, the latency that is kept.
+        expected_ns: f64,
+        /// In bytes a second.
+        total: f64,
+        /// The threshold that is in force now, in bytes a second.
+        threshold: f64,
+    },
     /// The configured threshold is in force again.
     Fits,
     /// All limits were lifted, because a counter was at fault for too long.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::{Daemon, Pass};
+use crate::allocate::latency_watch::LatencyWatch;
 use crate::curve::GIB;
 
 /// One user, as `top` shows it.
@@ -78,8 +79,15 @@ pub struct Status {
     /// The latency that is kept, where it is measured.
     #[serde(default)]
     pub max_latency_ns: Option<f64>,
-    /// Whether the device answers too slowly at the configured threshold, so that a lower one is in
-    /// force.
+    /// What the curve says for the present total, where one is configured and latency is measured.
+    #[serde(default)]
+    pub expected_latency_ns: Option<f64>,
+    /// The part of the curve's bandwidth that the device is taken to carry, where latency is
+    /// compared with a curve; 1 unless it is derated.
+    #[serde(default)]
+    pub carried_part: Option<f64>,
+    /// Whether the device answers too slowly for its curve or at the configured threshold, so that
+    /// a lower one is in force.
     #[serde(default)]
     pub derated: bool,
     /// Whether the device's counters are valid.
@@ -110,6 +118,7 @@ impl Status {
         };
         let mut users: Vec<UserStatus> = daemon.users().iter().map(user).collect();
         users.sort_by(|a, b| b.gib_s.total_cmp(&a.gib_s));
+        let latency = daemon.latency();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
             pid: std::process::id(),
@@ -117,14 +126,26 @@ impl Status {
             counted_ns: pass.counted_ns,
             threshold_gib_s: daemon.threshold() / GIB,
             total_gib_s: pass.total / GIB,
-            latency_ns: daemon.latency_ns(),
-            max_latency_ns: daemon.max_latency_ns(),
+            latency_ns: latency.and_then(LatencyWatch::latency_ns),
+            max_latency_ns: latency.and_then(LatencyWatch::max_ns),
+            expected_latency_ns: latency.and_then(LatencyWatch::expected_ns),
+            carried_part: latency
+                .filter(|latency| latency.expected_ns().is_some())
+                .map(LatencyWatch::factor),
             derated: daemon.is_derated(),
             trusted: pass.trusted,
             passes: passes.passes,
             pass_us: passes.pass_us,
             writes: passes.writes,
             users,
+        }
+    }
+
+    /// In what way the device is derated, in a few words.
+    pub fn derating(&self) -> String {
+        match self.expected_latency_ns {
+            Some(ns) => format!("derated: the curve has {ns:.0} ns here"),
+            None => "derated".to_owned(),
         }
     }
 

@@ -4,7 +4,7 @@ use super::budget::Budget;
 use super::policy::Policy;
 use super::setting::{Attribution, Setting};
 use super::task::Task;
-use crate::allocate::latency::{LatencyTarget, PROBES};
+use crate::allocate::latency_watch::{LatencyWatch, PROBES};
 use crate::allocate::{Controller, Limit, Load, Settings, balance, total};
 use crate::enforce::{ext, quota};
 use crate::estimate::{
@@ -51,10 +51,12 @@ pub struct Control {
     average: Vec<f64>,
     estimator: Estimator,
     controller: Controller,
-    latency: Option<LatencyTarget>,
+    latency: Option<LatencyWatch>,
     derated_ns: Option<i64>,
-    probe: Probe,
+    /// When the daemon's latency probe takes its next sample.
+    next_sample_ns: i64,
     random: Random,
+    samples: Random,
     turns: quota::Turns,
     pub writes: u64,
 }
@@ -68,28 +70,11 @@ struct Last {
     overrun: quota::Overrun,
 }
 
-/// The daemon's latency probe since the last pass.
-#[derive(Default)]
-struct Probe {
-    next_ns: i64,
-    sum_ns: f64,
-    count: f64,
-}
-
-impl Probe {
-    fn look(&mut self, now_ns: i64, interval_ns: i64, latency_ns: f64) {
-        if now_ns >= self.next_ns {
-            self.next_ns = now_ns + interval_ns / i64::from(PROBES);
-            self.sum_ns += latency_ns;
-            self.count += 1.0;
-        }
-    }
-
-    fn take(&mut self) -> Option<f64> {
-        let mean = (self.count > 0.0).then(|| self.sum_ns / self.count);
-        (self.sum_ns, self.count) = (0.0, 0.0);
-        mean
-    }
+/// As the daemon watches latency where a maximum or a curve is configured.
+fn watch(setting: &Setting) -> Option<LatencyWatch> {
+    let curve = setting.compares_curve.then(|| setting.curve.clone());
+    let watches = curve.is_some() || setting.max_latency_ns.is_some();
+    watches.then(|| LatencyWatch::new(setting.max_latency_ns, setting.threshold, curve))
 }
 
 impl Control {
@@ -127,12 +112,11 @@ impl Control {
                 dithers: policy.uses_budgets() || !turns.are_coarse(),
                 ..Settings::new(threshold)
             }),
-            latency: setting
-                .max_latency_ns
-                .map(|max| LatencyTarget::new(max, threshold)),
+            latency: watch(setting),
             derated_ns: None,
-            probe: Probe::default(),
+            next_sample_ns: 0,
             random: Random::new(seed ^ 0x5eed),
+            samples: Random::new(seed ^ 0x1a7e),
             turns,
             writes: 0,
         }
@@ -148,7 +132,7 @@ impl Control {
         if !self.policy.uses_cgroups() && !self.policy.uses_budgets() {
             return;
         }
-        self.probe.look(now_ns, self.interval_ns, latency_ns);
+        self.sample(now_ns, latency_ns);
         if let Some((due_ns, limits)) = self.apply.take() {
             if now_ns >= due_ns {
                 self.write(now_ns, &limits, tasks);
@@ -169,6 +153,18 @@ impl Control {
             self.next_ns += self.interval_ns;
             let limits = self.decide(now_ns, tasks);
             self.apply = Some((now_ns + self.delay_ns, limits));
+        }
+    }
+
+    /// The daemon's latency probe, at times that no period of limits is a multiple of.
+    fn sample(&mut self, now_ns: i64, latency_ns: f64) {
+        let Some(watch) = &mut self.latency else {
+            return;
+        };
+        if now_ns >= self.next_sample_ns {
+            let mean_ns = self.interval_ns as f64 / f64::from(PROBES);
+            self.next_sample_ns = now_ns + (mean_ns * (0.5 + self.samples.unit())) as i64;
+            watch.sample(latency_ns);
         }
     }
 
@@ -208,7 +204,7 @@ impl Control {
                 let interval_ms = self.interval_ns as f64 / 1e6;
                 if let Some(latency) = &mut self.latency {
                     let total = crate::allocate::total_of(&loads);
-                    let threshold = latency.step(interval_ms, self.probe.take(), total);
+                    let threshold = latency.step(interval_ms, total);
                     self.controller.set_threshold(threshold);
                     if latency.is_derated() {
                         self.derated_ns.get_or_insert(now_ns);

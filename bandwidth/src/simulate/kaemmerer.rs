@@ -68,6 +68,7 @@ pub fn setting(
         policy,
         threshold: THRESHOLD,
         max_latency_ns: None,
+        compares_curve: false,
         derated: None,
         attribution: Attribution::default(),
         interval_ms: 50.0,

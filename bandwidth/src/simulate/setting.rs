@@ -19,6 +19,8 @@ pub struct Setting {
     pub threshold: f64,
     /// The feedback policies search the threshold with this access latency.
     pub max_latency_ns: Option<f64>,
+    /// Latency is compared with the curve, as the daemon does where one is configured.
+    pub compares_curve: bool,
     /// The device carries only this part of its bandwidth from this second on.
     pub derated: Option<(f64, f64)>,
     /// How the feedback policies attribute the device's traffic to tasks.

@@ -220,17 +220,18 @@ impl Config {
         }
     }
 
-    /// The latency that is kept, in nanoseconds: the configured one, or that of the curve's working
-    /// point; `None`: latency is not measured.
+    /// Whether latency is measured: to keep it, or to compare it with the curve.
+    pub fn measures_latency(&self) -> bool {
+        self.max_latency_ns.is_some() || self.curve.is_some()
+    }
+
+    /// The curve with which measured latency is compared; `None`: none is configured.
     ///
     /// # Errors
     /// The curve cannot be used.
-    pub fn max_latency_ns(&self) -> Result<Option<f64>, ConfigError> {
-        match (self.max_latency_ns, &self.curve) {
-            (Some(ns), _) => Ok(Some(ns)),
-            (None, Some(name)) => Ok(Some(Curve::find(name)?.working_latency_ns())),
-            (None, None) => Ok(None),
-        }
+    pub fn latency_curve(&self) -> Result<Option<Curve>, ConfigError> {
+        let curve = self.curve.as_ref().map(|name| Curve::find(name));
+        Ok(curve.transpose()?)
     }
 
     /// Whether there is a threshold without a measured latency.
