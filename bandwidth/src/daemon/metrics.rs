@@ -98,14 +98,28 @@ impl Collector for Collected {
             "user_bytes_per_second",
             "Traffic of a cgroup.",
             users,
-            |user| Some(user.gib_s * GIB),
+            |user| Some(ConstGauge::new(user.gib_s * GIB)),
         )?;
         each(
             &mut encoder,
             "user_limit_cpus",
             "CPU limit of a cgroup; no sample: not limited.",
             users,
-            |user| user.limit_cpus,
+            |user| user.limit_cpus.map(ConstGauge::new),
+        )?;
+        each(
+            &mut encoder,
+            "user_charged_bytes",
+            "Traffic attributed to a cgroup since it became a user.",
+            users,
+            |user| Some(ConstCounter::new(user.charged_gib * GIB)),
+        )?;
+        each(
+            &mut encoder,
+            "user_passes_held_back",
+            "Passes before which its limit held a cgroup back.",
+            users,
+            |user| Some(ConstCounter::new(user.passes_held_back)),
         )
     }
 }
@@ -119,20 +133,25 @@ fn one(
     metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
 }
 
-/// A gauge with a value for each user that has one.
-fn each(
+/// A metric with a value for each user that has one.
+fn each<M: EncodeMetric>(
     encoder: &mut DescriptorEncoder,
     name: &str,
     help: &str,
     users: &[UserStatus],
-    of: impl Fn(&UserStatus) -> Option<f64>,
+    of: impl Fn(&UserStatus) -> Option<M>,
 ) -> fmt::Result {
-    let kind = ConstGauge::new(0.0).metric_type();
-    let mut metric = encoder.encode_descriptor(name, help, None, kind)?;
-    for user in users {
-        let Some(value) = of(user) else { continue };
+    let values: Vec<(&UserStatus, M)> = users
+        .iter()
+        .filter_map(|user| Some((user, of(user)?)))
+        .collect();
+    let Some((_, first)) = values.first() else {
+        return Ok(());
+    };
+    let mut metric = encoder.encode_descriptor(name, help, None, first.metric_type())?;
+    for (user, value) in &values {
         let labels = [("cgroup", escaped(&user.cgroup))];
-        ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+        value.encode(metric.encode_family(&labels)?)?;
     }
     Ok(())
 }
@@ -181,6 +200,7 @@ fn answer(request: Request, registry: &Registry) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::io::{Read, Write};
 
     use super::*;
@@ -195,6 +215,49 @@ mod tests {
         let mut said = String::new();
         stream.read_to_string(&mut said).unwrap();
         said
+    }
+
+    /// The names of metrics in a text.
+    fn names(text: &str) -> BTreeSet<String> {
+        let parts = text.split(|at: char| !(at.is_ascii_alphanumeric() || at == '_'));
+        let ours = parts.filter(|part| part.starts_with("dormouse_bandwidth_"));
+        ours.map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn the_dashboard_shows_what_is_exported_and_nothing_else() {
+        let status = Status {
+            latency_ns: Some(400.0),
+            max_latency_ns: Some(500.0),
+            expected_latency_ns: Some(390.0),
+            carried_part: Some(1.0),
+            ..Status::example()
+        };
+        let address = serve(
+            SocketAddr::from(([127, 0, 0, 1], 0)),
+            Arc::new(Mutex::new(status)),
+        );
+        let said = ask(address.unwrap(), "GET /metrics");
+        let samples: Vec<&str> = said
+            .lines()
+            .filter(|line| line.starts_with("dormouse_bandwidth_"))
+            .map(|line| line.split(['{', ' ']).next().unwrap_or_default())
+            .collect();
+        let exported: BTreeSet<String> = samples.into_iter().map(str::to_owned).collect();
+        assert!(exported.len() > 10, "{said}");
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/grafana/dashboard.json");
+        let text = std::fs::read_to_string(file).unwrap();
+        let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let mut shown = BTreeSet::new();
+        for panel in dashboard["panels"].as_array().unwrap() {
+            for target in panel["targets"].as_array().unwrap() {
+                let expression = target["expr"].as_str().unwrap();
+                shown.extend(names(expression));
+                let told = panel["title"].as_str().unwrap();
+                assert!(!names(expression).is_empty(), "{told}: {expression}");
+            }
+        }
+        assert_eq!(shown, exported);
     }
 
     #[test]
