@@ -46,8 +46,13 @@ usage; 130 interrupted.")]
 Examples:
   dormouse bandwidth doctor
   dormouse bandwidth doctor --config /etc/dormouse/bandwidth.toml --json
+  dormouse bandwidth doctor --config /etc/dormouse/bandwidth.toml --calibrate
 
-Exit codes: 0 ready; 1 the configuration cannot be used; 3 something is missing.")]
+--calibrate moves 256 MiB in each direction from and to each node of the configuration, takes a second
+or two for each node and counter, and needs 32 MiB of memory of the node.
+
+Exit codes: 0 ready; 1 the configuration cannot be used; 3 something is missing; 4 a counter is off by
+more than 10 %.")]
     Doctor(DoctorArguments),
     /// Attribute a CXL device's traffic to users, and limit the CPU time of the heaviest near the
     /// knee
@@ -150,6 +155,10 @@ pub struct DoctorArguments {
     /// Check the requirements of this configuration
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+
+    /// Compare each counter with a known amount of traffic that this program moves
+    #[arg(long, requires = "config")]
+    pub calibrate: bool,
 
     /// Print one JSON object
     #[arg(long)]

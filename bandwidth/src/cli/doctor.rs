@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::arguments::DoctorArguments;
-use super::{CliError, DONE, LACKING};
+use super::{CliError, DIFFERS, DONE, LACKING, calibrate};
 use crate::daemon::config::{Config, CounterConfig, Enforcement};
 use crate::daemon::counter::Reading;
 use crate::daemon::counters;
@@ -27,7 +27,7 @@ const LACKS_MEMORY: &str = "write +memory into cgroup.subtree_control of the cgr
 
 /// One check.
 #[derive(Debug, Serialize)]
-struct Check {
+pub(super) struct Check {
     id: String,
     ok: bool,
     /// Whether the configured daemon cannot run without it.
@@ -37,7 +37,7 @@ struct Check {
 }
 
 impl Check {
-    fn new(id: impl Into<String>, result: Result<String, (String, &str)>) -> Self {
+    pub(super) fn new(id: impl Into<String>, result: Result<String, (String, &str)>) -> Self {
         let (ok, found, todo) = match result {
             Ok(found) => (true, found, ""),
             Err((found, todo)) => (false, found, todo),
@@ -51,7 +51,7 @@ impl Check {
         }
     }
 
-    fn optional(self) -> Self {
+    pub(super) fn optional(self) -> Self {
         Self {
             needed: false,
             ..self
@@ -75,6 +75,10 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, CliError> {
         }
         checks.extend(latency(config));
     }
+    let calibration = config.as_ref().filter(|_| arguments.calibrate);
+    let calibration = calibration.map(calibrate::run);
+    let is_off = calibration.as_ref().is_some_and(|one| one.is_off);
+    checks.extend(calibration.into_iter().flat_map(|one| one.checks));
     if config
         .as_ref()
         .is_some_and(|config| config.enforce == Enforcement::SchedExt)
@@ -101,7 +105,11 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, CliError> {
         }
         output::text(&text)?;
     }
-    Ok(if ready { DONE } else { LACKING })
+    Ok(match (is_off, ready) {
+        (true, _) => DIFFERS,
+        (false, true) => DONE,
+        (false, false) => LACKING,
+    })
 }
 
 fn root() -> Result<String, (String, &'static str)> {

@@ -2,6 +2,7 @@
 //! mounts them.
 
 mod arguments;
+mod calibrate;
 mod doctor;
 mod probe;
 mod run;
@@ -16,7 +17,7 @@ use std::io::Write;
 
 pub use arguments::BandwidthCommand;
 
-use dormouse_system::exit::{DONE, FAILED, LACKING};
+use dormouse_system::exit::{DIFFERS, DONE, FAILED, LACKING};
 
 use crate::curve::CurveError;
 use crate::daemon::config::ConfigError;

@@ -8,6 +8,7 @@
 //! ```
 
 pub(crate) mod bar;
+pub(crate) mod calibration;
 pub(crate) mod composite;
 pub mod config;
 pub mod counter;

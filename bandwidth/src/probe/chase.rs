@@ -96,7 +96,7 @@ fn clock_ns() -> f64 {
 }
 
 /// Flushes a line from all caches.
-fn flush(line: *mut u64) {
+pub(super) fn flush(line: *mut u64) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the address is mapped; the content does not change.
     unsafe {

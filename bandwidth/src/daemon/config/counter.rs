@@ -75,6 +75,11 @@ pub enum CounterConfig {
 }
 
 impl CounterConfig {
+    /// Whether it counts writes; slow memory of resctrl is counted when it is read.
+    pub fn counts_writes(&self) -> bool {
+        !matches!(self, Self::Resctrl { domains, .. } if domains.is_empty())
+    }
+
     pub(super) fn check(&self, nodes: usize) -> Result<(), &'static str> {
         match self {
             Self::Resctrl { domains, .. } if domains.is_empty() && nodes != 1 => Err(
