@@ -43,6 +43,15 @@ impl Pattern {
         .bounded()
     }
 
+    /// One with a longer period than any that was searched: the controller forgets what happened
+    /// more than ten seconds ago.
+    fn slow(random: &mut TestRng) -> Self {
+        Self {
+            period_ms: (6000.0 * (5f64).powf(random.random_range(0.0..1.0))).round(),
+            ..Self::random(random)
+        }
+    }
+
     /// A pattern near this one.
     fn varied(&self, random: &mut TestRng) -> Self {
         let mut near = |value: f64, by: f64| value + random.random_range(-by..by);
@@ -94,7 +103,9 @@ impl Pattern {
         setting.tasks.truncate(tasks.len() + 4);
         setting.machine.cpus = 12;
         setting.warm_up_seconds = 10.0;
-        setting.seconds = 34.0;
+        // Four periods of the slow ones.
+        let measured = (4.0 * self.period_ms / 1000.0).max(24.0);
+        setting.seconds = setting.warm_up_seconds + measured;
         setting
     }
 
@@ -144,9 +155,7 @@ fn search(
     climbs: usize,
     steps: usize,
 ) -> Vec<(f64, Pattern)> {
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut random = random_numbers(seed);
     let rate = |pattern: Pattern| (pattern.advantage(policy), pattern);
     let mut found: Vec<(f64, Pattern)> = (0..random_ones)
         .map(|_| rate(Pattern::random(&mut random)))
@@ -165,6 +174,12 @@ fn search(
     }
     order(&mut found);
     found
+}
+
+fn random_numbers(seed: u64) -> TestRng {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
 }
 
 fn seed() -> u64 {
@@ -201,6 +216,21 @@ fn no_pattern_of_a_short_search_gains_anything_with_sched_ext() {
 fn no_pattern_of_a_long_search_gains_anything() {
     for policy in [Policy::Fair, Policy::FairExt] {
         check(policy, 90, 6, 10);
+    }
+}
+
+#[test]
+#[ignore = "make test-full: half an hour of simulated time"]
+fn periods_of_6_to_30_seconds_gain_nothing() {
+    let mut random = random_numbers(seed());
+    for _ in 0..10 {
+        let pattern = Pattern::slow(&mut random);
+        for policy in [Policy::Fair, Policy::FairExt] {
+            let advantage = pattern.advantage(policy);
+            let said = format!("{}: {pattern:?} gains {advantage:.2}", policy.name());
+            println!("{said}");
+            assert!(advantage <= MAX_ADVANTAGE, "{said}");
+        }
     }
 }
 
