@@ -150,7 +150,7 @@ fn second_stage() -> Result<(), GuestError> {
     {
         say(&complaint);
     }
-    if nvdimm::is_there() {
+    if nvdimm::is_there() && !nvdimm::is_swap() {
         let module = directory.join(SNAPSHOT_MODULE);
         for complaint in modules::load(&module, "")
             .into_iter()

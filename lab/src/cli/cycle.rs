@@ -10,7 +10,7 @@ use super::machine::{MachineArgs, end, opened, parts};
 use crate::build::Flavour;
 use crate::cycle::Cycles;
 use crate::cycle::hard_to_move;
-use crate::cycle::hibernation_options::{Compressor, Hibernation, Mode};
+use crate::cycle::hibernation_options::{Compressor, Hibernation, Mode, SwapOn};
 use crate::cycle::line::Summary;
 use crate::cycle::options::CycleOptions;
 use crate::cycle::seal::Seal;
@@ -52,6 +52,9 @@ pub struct CycleArgs {
     /// hibernate-swap two fifths of it]
     #[arg(long, value_name = "SIZE")]
     pub image_size: Option<Size>,
+    /// Hibernation: what the image goes to (pmem: only with --firmware ovmf, seabios)
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "disk")]
+    pub swap_on: SwapOn,
     /// Keys in the redis server in the machine (0: no server)
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub redis_keys: u64,
@@ -100,9 +103,9 @@ pub(super) fn verb(args: &CycleArgs, json: bool) -> Result<ExitCode, LabError> {
     }
     let options = options;
     let hibernation = options.hibernation.as_ref();
-    let cmdline = hibernation.map_or("", |hibernation| hibernation.compressor.cmdline());
-    let mut lab = opened(&args.machine, cmdline, &terminal)?;
-    if hibernation.is_some() {
+    let cmdline = hibernation.map_or_else(String::new, Hibernation::cmdline);
+    let mut lab = opened(&args.machine, &cmdline, &terminal)?;
+    if hibernation.is_some_and(|hibernation| hibernation.swap_on == SwapOn::Disk) {
         let bytes = Hibernation::swap_bytes(lab.machine.config.dram_bytes);
         lab.machine.make_swap_disk(bytes)?;
     }
@@ -181,6 +184,14 @@ fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
     if hibernates && (fault.is_some() || !args.sleep_argument.is_empty()) {
         return usage("--fault and --sleep-argument: only with --mode cxl");
     }
+    if args.swap_on == SwapOn::Pmem && !(hibernates && args.machine.firmware.is_stock()) {
+        return usage(
+            "--swap-on pmem: only with --mode hibernate, hibernate-swap and --firmware ovmf, seabios",
+        );
+    }
+    if args.swap_on == SwapOn::Pmem && tamper.is_some() {
+        return usage("--tamper: not with --swap-on pmem; it damages the disk");
+    }
     if hibernates && args.machine.gpf != Gpf::default() {
         return usage("--gpf: only with --mode cxl; hibernation does not use the CXL device");
     }
@@ -237,6 +248,7 @@ fn cycle_options(args: &CycleArgs) -> Result<CycleOptions, LabError> {
         parts_after: None,
         dram_after: args.dram_after,
         hibernation: hibernates.then(|| Hibernation {
+            swap_on: args.swap_on,
             swap_out: args.mode == Mode::HibernateSwap,
             compressor: args
                 .compressor
@@ -293,6 +305,9 @@ mod tests {
             "--firmware ovmf --seal tpm --tamper wrong-key",
             "--flavour-after generic",
             "--firmware seabios --seal tpm",
+            "--mode hibernate --swap-on pmem",
+            "--firmware seabios --swap-on pmem",
+            "--firmware seabios --mode hibernate --swap-on pmem --tamper swap-signature",
         ] {
             assert_eq!(
                 cycle_options(&cycle(words)).unwrap_err().exit_code(),
@@ -307,12 +322,17 @@ mod tests {
         let plain = cycle_options(&cycle("--mode hibernate")).unwrap();
         let plain = plain.hibernation.unwrap();
         assert!(!plain.swap_out && plain.image_size.is_none());
+        assert_eq!(plain.swap_on, SwapOn::Disk);
         assert_eq!(plain.compressor.to_string(), "lzo");
         let words = "--mode hibernate-swap --compressor none --image-size 600M";
         let other = cycle_options(&cycle(words)).unwrap().hibernation.unwrap();
         assert!(other.swap_out);
         assert_eq!(other.compressor, Compressor::None);
         assert_eq!(other.image_size, Some(Size::mib(600)));
+        assert_eq!(other.cmdline(), "hibernate=nocompress");
+        let words = "--firmware ovmf --mode hibernate --compressor none --swap-on pmem";
+        let pmem = cycle_options(&cycle(words)).unwrap().hibernation.unwrap();
+        assert_eq!(pmem.cmdline(), "hibernate=nocompress dormouse.swap=pmem");
     }
 
     #[test]

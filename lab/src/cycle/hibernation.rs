@@ -260,7 +260,8 @@ impl Up {
         let power_on_ns = Some(self.power_on_ns);
         ResumeTimes {
             total: seconds(power_on_ns, self.awake_ns),
-            firmware: seconds(power_on_ns, self.firmware_ns),
+            // Stock firmware says nothing: as in a wake there, all until the image is found.
+            firmware: seconds(power_on_ns, self.firmware_ns.or(self.load.begin_ns)),
             restore: None,
             boot: seconds(self.firmware_ns, self.load.begin_ns),
             load: self.load.seconds(),

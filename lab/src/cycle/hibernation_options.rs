@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use dormouse_guest::protocol::SWAP_ON_PMEM;
 use dormouse_system::arguments::Size;
 
 /// How the machine is put to sleep.
@@ -68,9 +69,31 @@ impl FromStr for Compressor {
     }
 }
 
+/// Where the image goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum SwapOn {
+    /// a virtio disk
+    #[default]
+    Disk,
+    /// the persistent memory that Suspend-to-CXL would keep programs' pages in
+    Pmem,
+}
+
+impl SwapOn {
+    /// What the kernel's command line must say: init in the machine finds the swap area by it.
+    pub fn cmdline(self) -> &'static str {
+        match self {
+            SwapOn::Disk => "",
+            SwapOn::Pmem => SWAP_ON_PMEM,
+        }
+    }
+}
+
 /// How to hibernate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hibernation {
+    /// Where the image goes.
+    pub swap_on: SwapOn,
     /// Let the kernel swap pages out until the image is as small as it likes; otherwise all
     /// pages are to be in the image.
     pub swap_out: bool,
@@ -87,6 +110,12 @@ impl Hibernation {
         } else {
             Mode::Hibernate
         }
+    }
+
+    /// Further words for the kernel's command line.
+    pub fn cmdline(&self) -> String {
+        let words = [self.compressor.cmdline(), self.swap_on.cmdline()];
+        words.join(" ").trim().to_owned()
     }
 
     /// A swap area that takes whatever DRAM holds, and the image's own bookkeeping.

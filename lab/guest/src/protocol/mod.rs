@@ -18,6 +18,8 @@ use crate::protocol::stress::StressCall;
 
 /// Serial number of the virtio disk that the machine hibernates to.
 pub const SWAP_DISK: &str = "dormouse-swap";
+/// On the kernel's command line: it hibernates to the second NVDIMM instead.
+pub const SWAP_ON_PMEM: &str = "dormouse.swap=pmem";
 
 /// One request; `id` comes back in the reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]

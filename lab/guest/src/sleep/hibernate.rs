@@ -11,7 +11,7 @@ use dormouse_guest::protocol::{HibernationPlan, HibernationReady, HibernationRes
 
 use crate::error::{Doing, GuestError};
 use crate::system::console::say;
-use crate::system::disk;
+use crate::system::{disk, nvdimm};
 
 const COMPRESSOR: &str = "/sys/module/hibernate/parameters/compressor";
 const IMAGE_SIZE: &str = "/sys/power/image_size";
@@ -77,7 +77,10 @@ pub fn hibernate() -> Result<HibernationResult, GuestError> {
 /// In the initrd, before any file system of a disk is mounted: goes over to the hibernated system
 /// and does not return, where there is one.
 pub fn resume() {
-    let Some(name) = disk::present(SWAP_DISK) else {
+    if nvdimm::is_swap() {
+        nvdimm::wait_for_swap();
+    }
+    let Some(name) = swap_name() else {
         return;
     };
     match signature(&format!("/dev/{name}")) {
@@ -101,10 +104,22 @@ pub fn resume() {
     ));
 }
 
+/// The kernel's name of the block device with the swap area.
+fn swap_name() -> Option<String> {
+    match nvdimm::is_swap() {
+        true => nvdimm::swap(),
+        false => disk::present(SWAP_DISK),
+    }
+}
+
 fn swap_device() -> Result<String, GuestError> {
-    disk::present(SWAP_DISK)
+    swap_name()
         .map(|name| format!("/dev/{name}"))
-        .ok_or_else(|| GuestError::Other(format!("there is no disk {SWAP_DISK}")))
+        .ok_or_else(|| {
+            GuestError::Other(format!(
+                "there is no {SWAP_DISK} disk, and no NVDIMM to swap to"
+            ))
+        })
 }
 
 fn signature(device: &str) -> Result<[u8; 10], GuestError> {

@@ -4,15 +4,43 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use dormouse_guest::protocol::SWAP_ON_PMEM;
 
 const ND: &str = "/sys/bus/nd";
 const DAX: &str = "/sys/bus/dax/devices";
 /// What Linux maps at once.
 const ALIGN_BYTES: &str = "2097152";
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Whether there is an NVDIMM.
 pub fn is_there() -> bool {
     Path::new(ND).join("devices/region0").exists()
+}
+
+/// Whether the machine hibernates to an NVDIMM: then they stay block devices.
+pub fn is_swap() -> bool {
+    fs::read_to_string("/proc/cmdline")
+        .is_ok_and(|line| line.split_whitespace().any(|word| word == SWAP_ON_PMEM))
+}
+
+/// The block device of the second NVDIMM, as soon as the kernel has made it.
+pub fn swap() -> Option<String> {
+    const NAME: &str = "pmem1";
+    Path::new("/sys/block")
+        .join(NAME)
+        .exists()
+        .then(|| NAME.to_owned())
+}
+
+/// Waits until the kernel has made it; without it, the machine boots.
+pub fn wait_for_swap() {
+    let started = Instant::now();
+    while swap().is_none() && started.elapsed() < TIMEOUT {
+        sleep(Duration::from_millis(5));
+    }
 }
 
 /// Sets both up where that was not done before; returns what went wrong.

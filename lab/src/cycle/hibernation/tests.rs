@@ -93,6 +93,7 @@ fn a_cold_boot_has_init_s_reason_and_the_kernel_s() {
 #[test]
 fn without_the_kernel_s_word_nothing_counts_as_resumed() {
     let options = Hibernation {
+        swap_on: crate::cycle::hibernation_options::SwapOn::Disk,
         swap_out: false,
         compressor: Compressor::None,
         image_size: None,
