@@ -35,29 +35,28 @@ fn resumes(seal: &str) {
     assert_resumed(&said.cycle(), &said);
 }
 
-fn refused(seal: &str, tamper: &str, reason: &str) {
+fn refused(seal: &str, tamper: &str, reasons: &[&str]) {
     let name = format!("sealed-{seal}-{tamper}");
     let said = sealed(&name, seal, &["--tamper", tamper]);
     let cycle = said.cycle();
     assert!(cycle.ok, "{}", said.all());
     assert_eq!(cycle.outcome, Outcome::ColdBoot, "{}", said.all());
-    let expected = format!("{reason}: ");
+    let (name, _) = cycle.reason.split_once(": ").unwrap_or_default();
     assert!(
-        cycle.reason.starts_with(&expected),
-        "{expected:?}, not {:?}\n{}",
+        reasons.contains(&name),
+        "{reasons:?}, not {:?}\n{}",
         cycle.reason,
         said.all()
     );
 }
 
 #[test]
-#[ignore = "make test-full: it has not run yet; machine/seal runs the TPM's part on the host"]
+#[ignore = "make test-full: the first cycle of the test below is the same"]
 fn an_image_sealed_with_the_tpm_resumes() {
     resumes("tpm");
 }
 
 #[test]
-#[ignore = "make test-full: it has not run yet; machine/seal runs the counter's part on the host"]
 fn an_older_image_that_is_put_back_is_a_cold_boot() {
     let words = ["--cycles", "2", "--tamper", "replay"];
     let said = sealed("sealed-replay", "tpm", &words);
@@ -79,28 +78,29 @@ fn images_sealed_with_a_passphrase_or_a_key_file_resume() {
 #[test]
 #[ignore = "make test-full: machine/seal tests each refusal on the host"]
 fn a_wrong_key_is_a_cold_boot() {
-    refused("key-file", "wrong-key", "wrong-key");
-    refused("passphrase", "wrong-key", "wrong-key");
+    refused("key-file", "wrong-key", &["wrong-key"]);
+    refused("passphrase", "wrong-key", &["wrong-key"]);
 }
 
 #[test]
 #[ignore = "make test-full: machine/seal tests each refusal on the host"]
 fn a_missing_tpm_is_a_cold_boot() {
-    refused("tpm", "no-tpm", "key");
+    // UEFI reserves memory for the TPM's log: without a TPM, the amount of DRAM is compared first.
+    refused("tpm", "no-tpm", &["key", "dram-size", "memory-map"]);
 }
 
 #[test]
 #[ignore = "make test-full: machine/seal tests each refusal on the host"]
 fn a_changed_page_tag_or_bitmap_of_a_sealed_image_is_a_cold_boot() {
     for tamper in ["page", "tag", "forged"] {
-        refused("key-file", tamper, "seal");
+        refused("key-file", tamper, &["seal"]);
     }
 }
 
 #[test]
 #[ignore = "make test-full: machine/seal tests each refusal on the host"]
 fn an_image_in_plain_text_is_a_cold_boot_where_images_are_sealed() {
-    refused("key-file", "unsealed", "not-sealed");
+    refused("key-file", "unsealed", &["not-sealed"]);
 }
 
 #[test]
