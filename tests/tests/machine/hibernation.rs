@@ -47,6 +47,21 @@ fn a_hibernated_machine_resumes_with_every_page_compared_twice_in_one_life() {
 
 #[test]
 #[ignore = "make test-full: hibernation is the peer of a benchmark"]
+fn a_machine_hibernated_to_the_persistent_memory_of_a_sleep_resumes() {
+    let said = hibernate(
+        "hibernate-pmem",
+        &words("--firmware ovmf --mode hibernate --compressor none --swap-on pmem"),
+    );
+    assert_eq!(said.code, 0, "{}", said.all());
+    let cycle = said.cycle();
+    assert_resumed(&cycle, &said);
+    // All that users filled went through the device.
+    assert!(cycle.saved_bytes > cycle.user_bytes, "{}", said.all());
+    assert_eq!(cycle.resume_s.boot, None, "{}", said.all());
+}
+
+#[test]
+#[ignore = "make test-full: hibernation is the peer of a benchmark"]
 fn pages_that_were_swapped_out_before_hibernating_are_compared_too() {
     let said = hibernate(
         "hibernate-swap",
