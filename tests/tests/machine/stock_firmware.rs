@@ -120,7 +120,7 @@ fn hibernates_after(name: &str, before: &str) {
 }
 
 #[test]
-#[ignore = "make test-full: it has not run yet"]
+#[ignore = "make test-full: hibernation itself is in the quick gate, and this is a boot and a resume more"]
 fn an_ordinary_hibernation_works_after_a_sleep_was_refused() {
     // Nobody would wake it.
     hibernates_after("stock-hibernates", "rm /run/dormouse/wake");
