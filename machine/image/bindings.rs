@@ -1,7 +1,20 @@
-//! Derives the Rust view of the format from its C header; for build scripts.
+//! The C sources of the format, and the Rust view of its header; for build scripts.
 
 use std::env;
 use std::path::PathBuf;
+
+/// Below `src`, without their extension.
+pub const SOURCES: &[&str] = &[
+    "xxh64",
+    "strings",
+    "header",
+    "geometry",
+    "check",
+    "snapshot",
+    "plan",
+    "user_pages",
+    "copy",
+];
 
 /// Writes `bindings.rs` into the build's output folder.
 pub fn write(header: &str) {

@@ -3,24 +3,12 @@
 
 mod bindings;
 
-const SOURCES: &[&str] = &[
-    "xxh64",
-    "strings",
-    "header",
-    "geometry",
-    "check",
-    "snapshot",
-    "plan",
-    "user_pages",
-    "copy",
-];
-
 fn main() {
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed=include");
 
     cc::Build::new()
-        .files(SOURCES.iter().map(|name| format!("src/{name}.c")))
+        .files(bindings::SOURCES.iter().map(|name| format!("src/{name}.c")))
         .include("include")
         .std("c11")
         .flags(["-Wall", "-Wextra", "-Werror", "-ffreestanding"])

@@ -104,17 +104,7 @@ static enum dormouse_reason prepare_image(struct dormouse_device *d, u64 begin_n
 	dormouse_flush(m->dram, m->dram_bitmap_bytes);
 	dormouse_flush(m->cxl, m->cxl_bitmap_bytes);
 
-	h->dram_bitmap_digest = dormouse_xxh64(m->dram, m->dram_bitmap_bytes);
-	h->cxl_bitmap_digest = dormouse_xxh64(m->cxl, m->cxl_bitmap_bytes);
-	h->request_pages = m->save_pages;
-	h->saved_pages = 0;
-	h->saved_digest = 0;
-	h->restored_pages = 0;
-	h->wake_vector = 0;
-	h->restore_attempts = 0;
-	h->state = DORMOUSE_STATE_PREPARED;
-	h->persistence = d->persistence;
-	memset(h->phase, 0, sizeof(h->phase));
+	dormouse_header_request(h, m->dram, m->cxl, m->save_pages, d->persistence);
 	dormouse_user_digest(d);
 	h->phase[DORMOUSE_PHASE_PREPARE].begin_ns = begin_ns;
 	h->phase[DORMOUSE_PHASE_PREPARE].end_ns = dormouse_now_ns();

@@ -4,17 +4,6 @@
 #[path = "../image/bindings.rs"]
 mod bindings;
 
-const IMAGE: &[&str] = &[
-    "xxh64",
-    "strings",
-    "header",
-    "geometry",
-    "check",
-    "snapshot",
-    "plan",
-    "user_pages",
-    "copy",
-];
 /// What ramstage and SMM run; smi.c is in c/smm.c and wake.c in c/ramstage.c, which reset them.
 const DRIVER: &[&str] = &["save", "restore", "copy_pages", "user_check"];
 
@@ -28,7 +17,11 @@ fn main() {
         println!("cargo::rerun-if-changed={path}");
     }
     cc::Build::new()
-        .files(IMAGE.iter().map(|name| format!("../image/src/{name}.c")))
+        .files(
+            bindings::SOURCES
+                .iter()
+                .map(|name| format!("../image/src/{name}.c")),
+        )
         .files(
             DRIVER
                 .iter()

@@ -360,6 +360,13 @@ int dormouse_header_select(const struct dormouse_header copies[DORMOUSE_HEADER_C
  */
 void dormouse_header_commit(struct dormouse_header copies[DORMOUSE_HEADER_COPIES],
 			    struct dormouse_header *header);
+/*
+ * Makes it a request to save these pages, as PREPARED, with nothing of an earlier image in it.
+ * Where the bitmaps are is in the header; the table of user pages is the caller's.
+ */
+void dormouse_header_request(struct dormouse_header *header, const void *dram_bitmap,
+			     const void *cxl_bitmap, dm_u64 pages,
+			     enum dormouse_persistence persistence);
 /* A fresh EMPTY header for this geometry; history is kept from `previous` if not NULL. */
 void dormouse_header_init(struct dormouse_header *header, const struct dormouse_geometry *geometry,
 			  const struct dormouse_header *previous);

@@ -133,6 +133,23 @@ void dormouse_header_commit(struct dormouse_header copies[DORMOUSE_HEADER_COPIES
 		write_copy(&copies[!target], header);
 }
 
+void dormouse_header_request(struct dormouse_header *header, const void *dram_bitmap,
+			     const void *cxl_bitmap, dm_u64 pages,
+			     enum dormouse_persistence persistence)
+{
+	header->dram_bitmap_digest = dormouse_xxh64(dram_bitmap, header->dram_bitmap_bytes);
+	header->cxl_bitmap_digest = dormouse_xxh64(cxl_bitmap, header->cxl_bitmap_bytes);
+	header->request_pages = pages;
+	header->saved_pages = 0;
+	header->saved_digest = 0;
+	header->restored_pages = 0;
+	header->wake_vector = 0;
+	header->restore_attempts = 0;
+	header->persistence = persistence;
+	header->state = DORMOUSE_STATE_PREPARED;
+	dm_zero(header->phase, sizeof(header->phase));
+}
+
 void dm_header_fill(struct dormouse_header *header, const struct dormouse_geometry *geometry,
 		    const struct dormouse_header *previous)
 {

@@ -2,7 +2,7 @@
 
 use dormouse_image::check::{self, HEADER_BYTES, Header};
 use dormouse_image::edit::{Recipe, commit, newest, read_header, seal, write_header};
-use dormouse_image::{Reason, State, sys};
+use dormouse_image::{Persistence, Reason, State, sys};
 
 const COPIES_BYTES: usize = 2 * HEADER_BYTES;
 
@@ -85,6 +85,41 @@ fn a_header_after_which_nothing_is_resumed_stands_in_both_copies() {
             assert_eq!(current(&damaged).state, state.0, "copy {copy} damaged");
         }
     }
+}
+
+#[test]
+fn a_request_to_save_holds_nothing_of_an_earlier_image() {
+    let (_, mut header) = fresh();
+    let zeros = vec![0u8; header.dram_bitmap_bytes.max(header.cxl_bitmap_bytes) as usize];
+    let request = |header: &mut Header| {
+        // SAFETY: both bitmaps have the bytes that the header counts.
+        unsafe {
+            sys::dormouse_header_request(
+                header,
+                zeros.as_ptr().cast(),
+                zeros.as_ptr().cast(),
+                7,
+                Persistence::FIRMWARE.0,
+            );
+        }
+    };
+    request(&mut header);
+    let clean = header.clone();
+    assert_eq!((header.state, header.request_pages), (State::PREPARED.0, 7));
+
+    header.state = State::CONSUMED.0;
+    header.saved_pages = 1;
+    header.saved_digest = 2;
+    header.restored_pages = 3;
+    header.wake_vector = 4;
+    header.restore_attempts = 5;
+    header.phase[0].begin_ns = 6;
+    request(&mut header);
+    assert_eq!(
+        format!("{header:?}"),
+        format!("{clean:?}"),
+        "as the first request"
+    );
 }
 
 #[test]

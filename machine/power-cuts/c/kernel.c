@@ -88,25 +88,16 @@ static int load(void)
 static int prepare_image(void)
 {
 	struct dormouse_header *h = &own;
+	const void *dram;
 
 	if (!load() || h->state == DORMOUSE_STATE_SUSPENDED ||
 	    h->state == DORMOUSE_STATE_RESTORING)
 		return 0;
 	mark(h);
-	h->dram_bitmap_digest = dormouse_xxh64(window() + h->dram_bitmap_offset,
-					       h->dram_bitmap_bytes);
-	h->cxl_bitmap_digest = dormouse_xxh64(window() + h->cxl_bitmap_offset,
-					      h->cxl_bitmap_bytes);
-	h->request_pages = dormouse_bitmap_count((uint64_t *)(window() + h->dram_bitmap_offset), 0,
-						 h->dram_pages);
-	h->saved_pages = 0;
-	h->saved_digest = 0;
-	h->restored_pages = 0;
-	h->wake_vector = 0;
-	h->restore_attempts = 0;
-	h->state = DORMOUSE_STATE_PREPARED;
-	h->persistence = DORMOUSE_PERSISTENCE_FIRMWARE;
-	memset(h->phase, 0, sizeof(h->phase));
+	dram = window() + h->dram_bitmap_offset;
+	dormouse_header_request(h, dram, window() + h->cxl_bitmap_offset,
+				dormouse_bitmap_count((uint64_t *)dram, 0, h->dram_pages),
+				DORMOUSE_PERSISTENCE_FIRMWARE);
 	digest_user_pages(h);
 	dormouse_header_commit(copies(), h);
 	return 1;
