@@ -1,6 +1,6 @@
 //! `dormouse bandwidth doctor --calibrate`: each configured counter compared with known traffic.
 
-use super::doctor::Check;
+use super::check::Check;
 use crate::daemon::calibration::{Compared, compare};
 use crate::daemon::config::{Config, CounterConfig};
 use crate::daemon::counters;

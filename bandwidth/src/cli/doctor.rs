@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use dormouse_report::output;
-use serde::Serialize;
 use serde_json::json;
 
 use super::arguments::DoctorArguments;
+use super::check::Check;
 use super::{CliError, DIFFERS, DONE, LACKING, calibrate};
 use crate::daemon::config::{Config, CounterConfig, Enforcement};
 use crate::daemon::counter::Reading;
@@ -24,40 +24,6 @@ use crate::resctrl;
 const LACKS_MEMORY: &str = "write +memory into cgroup.subtree_control of the cgroups above; while one \
                             of them uses a node, CPU time and resident memory attribute its \
                             traffic";
-
-/// One check.
-#[derive(Debug, Serialize)]
-pub(super) struct Check {
-    id: String,
-    ok: bool,
-    /// Whether the configured daemon cannot run without it.
-    needed: bool,
-    found: String,
-    todo: String,
-}
-
-impl Check {
-    pub(super) fn new(id: impl Into<String>, result: Result<String, (String, &str)>) -> Self {
-        let (ok, found, todo) = match result {
-            Ok(found) => (true, found, ""),
-            Err((found, todo)) => (false, found, todo),
-        };
-        Self {
-            id: id.into(),
-            ok,
-            needed: true,
-            found,
-            todo: todo.to_owned(),
-        }
-    }
-
-    pub(super) fn optional(self) -> Self {
-        Self {
-            needed: false,
-            ..self
-        }
-    }
-}
 
 pub fn run(arguments: &DoctorArguments) -> Result<u8, CliError> {
     let config = arguments.config.as_deref().map(Config::read).transpose()?;

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod calibrate;
+mod check;
 mod doctor;
 mod probe;
 mod run;
