@@ -101,6 +101,8 @@ pub enum Part {
     Lab,
     /// Going to sleep on this machine itself
     Sleep,
+    /// Keeping programs of this machine across a power loss
+    Process,
     /// What the running kernel lacks for each capability
     Kernel,
     /// Graph order of devices in the running kernel
@@ -114,6 +116,7 @@ Examples:
   dormouse doctor               all parts
   dormouse doctor lab           only: can the emulated machine be built and run here?
   dormouse doctor sleep --json  only: can this machine itself sleep in CXL memory?
+  dormouse doctor process       only: can programs be persisted and restored here?
   dormouse doctor devices       only: can its devices suspend and resume in graph order?
 
 Exit codes: 0 ready; 3 something required for the named part is missing (without a name: no part

@@ -61,6 +61,11 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
     .collect()
 }
 
+/// What the kernel lacks for persisting programs.
+pub fn process(facts: &Facts) -> Check {
+    check("kernel", Capability::Process, facts)
+}
+
 fn check(id: &'static str, capability: Capability, facts: &Facts) -> Check {
     let Some(config) = &facts.config else {
         let found = format!("no file has the configuration of Linux {}", facts.release);

@@ -6,6 +6,7 @@
 mod devices;
 mod kernel;
 mod lab;
+mod process;
 mod programs;
 mod sleep;
 mod snapshot;
@@ -132,6 +133,13 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
             sleep::checks(&sleep::Facts::probe(&root)),
         ));
     }
+    if wanted(Part::Process) {
+        let root = Root::host();
+        parts.push(PartReport::new(
+            Part::Process,
+            process::checks(&process::Facts::probe(&root)),
+        ));
+    }
     if wanted(Part::Kernel) {
         let root = Root::host();
         parts.push(PartReport::new(
@@ -167,6 +175,7 @@ fn describe(report: &Report, style: Style) -> String {
         let title = match part.part {
             Part::Lab => "lab: the emulated machine",
             Part::Sleep => "sleep: this machine itself, in CXL memory",
+            Part::Process => "process: keeping programs across a power loss",
             Part::Kernel => "kernel: features of the running kernel, by capability",
             Part::Devices => "devices: suspend and resume in graph order, by a module",
         };

@@ -3,6 +3,7 @@
 
 mod connections;
 mod damage;
+mod doctor;
 mod lease;
 mod machine;
 mod memory;
