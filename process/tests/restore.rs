@@ -5,14 +5,24 @@ mod common;
 mod roundtrip;
 
 use std::process::Command;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use common::compile;
 use dormouse_process::procfs;
 use roundtrip::{assert_good_end, start, through_death};
 
+/// Objects of System V are known by the processes that have touched them, and here all trackers are one process: the
+/// test that has some is alone.
+static SYSTEM_V: RwLock<()> = RwLock::new(());
+
+fn beside() -> RwLockReadGuard<'static, ()> {
+    SYSTEM_V.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn a_sleeping_shell_goes_on() {
+    let _beside = beside();
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("output");
     let script = "i=0; while [ $i -lt 20 ]; do echo line $i $$; i=$((i+1)); sleep 0.05; \
@@ -36,6 +46,7 @@ fn a_sleeping_shell_goes_on() {
 
 #[test]
 fn threads_in_all_kinds_of_waits_go_on_waiting() {
+    let _beside = beside();
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("output");
     let program = compile(directory.path(), "waits.c");
@@ -52,6 +63,11 @@ fn threads_in_all_kinds_of_waits_go_on_waiting() {
 /// A program that checks itself: it says "ready", waits for the file "go", and ends with 0 if all
 /// is right.
 fn checks_itself(source: &str) {
+    let _beside = beside();
+    checks_itself_alone(source);
+}
+
+fn checks_itself_alone(source: &str) {
     let directory = tempfile::tempdir().expect("a directory");
     let program = compile(directory.path(), source);
     let output = directory.path().join("output");
@@ -94,7 +110,8 @@ fn rare_states_of_descriptors_sockets_and_children_are_as_they_were() {
 
 #[test]
 fn memory_semaphores_and_messages_of_system_v_and_posix_are_as_they_were() {
-    checks_itself("ipc.c");
+    let _alone = SYSTEM_V.write().unwrap_or_else(PoisonError::into_inner);
+    checks_itself_alone("ipc.c");
 }
 
 /// A page without a private copy is the object's, also where the object is anonymous memory that

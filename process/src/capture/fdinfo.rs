@@ -1,7 +1,7 @@
 //! Parser of `/proc/PID/fdinfo`, documented in proc_pid_fdinfo(5). Pure.
 
 use crate::procfs;
-use crate::state::{DescriptionLock, EpollItem, FileKind};
+use crate::state::{DescriptionLock, EpollItem, FileKind, Lease};
 
 /// A hexadecimal field; 0 where it is missing.
 pub(super) fn hex(info: &str, name: &str) -> u64 {
@@ -67,6 +67,27 @@ pub(super) fn flock_of(info: &str) -> Option<bool> {
             .split_ascii_whitespace()
             .collect();
         (words.get(1) == Some(&"FLOCK")).then(|| words.get(3) == Some(&"WRITE"))
+    })
+}
+
+/// A lease that is held on the description. Of one that is being broken, the kernel shows what is to be
+/// left of it.
+pub(super) fn lease_of(info: &str, flags: u32) -> Option<Lease> {
+    // lock: 1: LEASE  BREAKING  UNLCK 1234 fe:00:4711 0 EOF
+    let reads_only = flags as i32 & libc::O_ACCMODE == libc::O_RDONLY;
+    info.lines().find_map(|line| {
+        let mut words = line.strip_prefix("lock:")?.split_ascii_whitespace().skip(1);
+        let [kind, state, mode] = [words.next()?, words.next()?, words.next()?];
+        if kind != "LEASE" {
+            return None;
+        }
+        match (state, mode) {
+            ("BREAKING", "READ") => Some(Lease::WriteToRead),
+            ("BREAKING", _) if reads_only => Some(Lease::ReadToNone),
+            ("BREAKING", _) => Some(Lease::WriteToNone),
+            (_, "READ") => Some(Lease::Read),
+            _ => Some(Lease::Write),
+        }
     })
 }
 
@@ -141,6 +162,22 @@ mod tests {
             [lock(false, 10, 10), lock(true, 100, 0)]
         );
         assert_eq!(flock_of(info), Some(true));
+    }
+
+    #[test]
+    fn a_lease_is_known_with_what_is_to_be_left_of_it() {
+        let (reads, writes) = (libc::O_RDONLY as u32, libc::O_WRONLY as u32);
+        for (words, flags, lease) in [
+            ("LEASE  ACTIVE    READ", reads, Some(Lease::Read)),
+            ("LEASE  ACTIVE    WRITE", writes, Some(Lease::Write)),
+            ("LEASE  BREAKING  READ", writes, Some(Lease::WriteToRead)),
+            ("LEASE  BREAKING  UNLCK", writes, Some(Lease::WriteToNone)),
+            ("LEASE  BREAKING  UNLCK", reads, Some(Lease::ReadToNone)),
+            ("FLOCK  ADVISORY  WRITE", writes, None),
+        ] {
+            let info = format!("pos:\t0\nlock:\t1: {words} 7 fe:00:4711 0 EOF\n");
+            assert_eq!(lease_of(&info, flags), lease, "{words}");
+        }
     }
 
     #[test]

@@ -9,14 +9,16 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use super::fdinfo::{description_locks, epoll_items, flock_of, hex, range, timer};
+use super::fdinfo::{description_locks, epoll_items, flock_of, hex, lease_of, range, timer};
 use super::objects::{is_at, is_posix_memory, posix_memory};
 use super::{Builder, Error};
 use crate::procfs;
 use crate::ptrace::Pid;
-use crate::state::{Descriptor, File, FileKind, ObjectKind, Process, RecordLock};
+use crate::state::{Descriptor, File, FileKind, Lease, ObjectKind, Process, RecordLock};
 
 const KCMP_FILE: libc::c_long = 0;
+/// The first process is always there.
+const INIT: Pid = 1;
 pub(super) const DELETED: &str = " (deleted)";
 
 /// Descriptions that were met already.
@@ -35,6 +37,27 @@ struct Fingerprint {
     inode: u64,
     link: String,
     info: String,
+}
+
+/// What /proc has about a descriptor.
+pub(super) struct Opened {
+    number: RawFd,
+    link: String,
+    info: String,
+    metadata: Metadata,
+    flags: u32,
+}
+
+impl Opened {
+    pub(super) fn open(&self) -> Open<'_> {
+        Open {
+            number: self.number,
+            link: &self.link,
+            info: &self.info,
+            metadata: &self.metadata,
+            flags: self.flags & !(libc::O_CLOEXEC as u32),
+        }
+    }
 }
 
 /// A descriptor that is being described.
@@ -57,37 +80,42 @@ impl Builder<'_> {
             .collect();
         numbers.sort_unstable();
         for number in numbers {
-            let link_path = format!("{directory}/{number}");
-            let failed = || format!("read its descriptor {number}");
-            let link = fs::read_link(&link_path).map_err(self.failed(failed()))?;
-            let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}"))
-                .map_err(self.failed(failed()))?;
-            let metadata = fs::metadata(&link_path).map_err(self.failed(failed()))?;
-            let flags = procfs::field(&info, "flags")
-                .and_then(|flags| u32::from_str_radix(flags, 8).ok())
-                .unwrap_or(0);
-            let open = Open {
-                number,
-                link: &link.to_string_lossy(),
-                info: &info,
-                metadata: &metadata,
-                flags: flags & !(libc::O_CLOEXEC as u32),
-            };
+            let opened = self.read_descriptor(pid, number)?;
+            let open = opened.open();
             self.locks(&open, process);
             let Some(file) = self.description(&open)? else {
                 continue;
             };
             process.descriptors.push(Descriptor {
                 number,
-                close_on_exec: flags & libc::O_CLOEXEC as u32 != 0,
+                close_on_exec: opened.flags & libc::O_CLOEXEC as u32 != 0,
                 file,
             });
         }
         Ok(())
     }
 
+    /// What /proc has about a descriptor of a process, which may be the tracker.
+    pub(super) fn read_descriptor(&self, pid: Pid, number: RawFd) -> Result<Opened, Error> {
+        let failed = || self.failed(format!("read its descriptor {number}"));
+        let path = format!("/proc/{pid}/fd/{number}");
+        let link = fs::read_link(&path).map_err(failed())?;
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).map_err(failed())?;
+        let metadata = fs::metadata(&path).map_err(failed())?;
+        let flags = procfs::field(&info, "flags")
+            .and_then(|flags| u32::from_str_radix(flags, 8).ok())
+            .unwrap_or(0);
+        Ok(Opened {
+            number,
+            link: link.to_string_lossy().into_owned(),
+            info,
+            metadata,
+            flags,
+        })
+    }
+
     /// The description behind a descriptor, entered when it is met first.
-    fn description(&mut self, open: &Open<'_>) -> Result<Option<u32>, Error> {
+    pub(super) fn description(&mut self, open: &Open<'_>) -> Result<Option<u32>, Error> {
         let stable: Vec<&str> = open
             .info
             .lines()
@@ -118,7 +146,8 @@ impl Builder<'_> {
         let position = procfs::field(open.info, "pos")
             .and_then(|pos| pos.parse().ok())
             .unwrap_or(0);
-        let owner = self.owner(open, &kind);
+        let lease = self.lease(open, &kind);
+        let owner = self.owner(open, &kind, lease.is_some());
         let index = self.tree.files.len() as u32;
         self.tree.files.push(File {
             kind,
@@ -127,6 +156,7 @@ impl Builder<'_> {
             owner,
             lock: flock_of(open.info),
             records: description_locks(open.info),
+            lease,
         });
         self.descriptions
             .known
@@ -171,16 +201,27 @@ impl Builder<'_> {
             return self.pipe(open).map(Some);
         }
         let path = open.link.strip_suffix(DELETED).unwrap_or(open.link);
+        let own_link = format!("/proc/{}/fd/{}", self.pid, open.number);
         if let Some(within) = path.strip_prefix("/proc/") {
             let number = within.split('/').next().unwrap_or("");
             // A number may be another process' by then.
             if let Ok(pid) = number.parse::<Pid>()
+                && pid != INIT
                 && !self.pids.contains(&pid)
             {
-                self.refuse(format!(
-                    "{fd} is a file of process {pid}, which has ended or is not of the tree"
-                ));
-                return Ok(None);
+                if !self.is_dead(pid) {
+                    self.refuse(format!(
+                        "{fd} is a file of process {pid}, which is not of the tree"
+                    ));
+                    return Ok(None);
+                }
+                if within.split('/').nth(1) == Some("task") {
+                    self.refuse(format!(
+                        "{fd} is a file of a thread of {pid}, which has ended"
+                    ));
+                    return Ok(None);
+                }
+                return Ok(Some(FileKind::Proc(path.to_owned())));
             }
             if open.link.ends_with(DELETED) {
                 self.refuse(format!("{fd} is {path}, which is gone"));
@@ -202,7 +243,7 @@ impl Builder<'_> {
                 self.refuse(format!("{fd} is {why}"));
                 return Ok(None);
             }
-            if !is_at(path, open.metadata) {
+            if !is_at(path, open.metadata) && !self.ghost(&own_link, path, open.metadata) {
                 let what = "which was removed, or is covered by something else";
                 self.refuse(format!("{fd} is the device {path}, {what}"));
                 return Ok(None);
@@ -211,8 +252,20 @@ impl Builder<'_> {
             return Ok(Some(FileKind::Image(self.image(path, open.metadata))));
         }
         if file_type.is_dir() {
-            if !is_at(path, open.metadata) {
+            if !is_at(path, open.metadata) && !self.ghost(&own_link, path, open.metadata) {
                 self.refuse(format!("{fd} is the directory {path}, which was removed"));
+                return Ok(None);
+            }
+            return Ok(Some(FileKind::Image(self.image(path, open.metadata))));
+        }
+        if file_type.is_symlink() {
+            let there = fs::symlink_metadata(path).is_ok_and(|found| {
+                (found.dev(), found.ino()) == (open.metadata.dev(), open.metadata.ino())
+            });
+            if !there && !self.ghost(&own_link, path, open.metadata) {
+                self.refuse(format!(
+                    "{fd} is the symbolic link {path}, which was removed"
+                ));
                 return Ok(None);
             }
             return Ok(Some(FileKind::Image(self.image(path, open.metadata))));
@@ -221,7 +274,7 @@ impl Builder<'_> {
             self.refuse(format!("{fd} is {}, a file of an unknown type", open.link));
             return Ok(None);
         }
-        let link = format!("/proc/{}/fd/{}", self.pid, open.number);
+        let link = own_link;
         if let Some(name) = path.strip_prefix("/memfd:") {
             let kind = ObjectKind::Memfd {
                 name: name.to_owned(),
@@ -233,6 +286,9 @@ impl Builder<'_> {
                 .map(|index| Some(FileKind::Object(index)));
         }
         if open.flags & libc::O_PATH as u32 == 0 && !is_at(path, open.metadata) {
+            if open.metadata.nlink() > 0 && self.ghost(&link, path, open.metadata) {
+                return Ok(Some(FileKind::Image(self.image(path, open.metadata))));
+            }
             let index = self.unlinked(&link, open.metadata, path)?;
             return Ok(Some(FileKind::Object(index)));
         }
@@ -242,6 +298,18 @@ impl Builder<'_> {
             return Ok(Some(FileKind::Object(index)));
         }
         Ok(Some(FileKind::Image(self.image(path, open.metadata))))
+    }
+
+    /// Whether there is no process with this number. Then a placeholder process has it in a restore,
+    /// while its files are opened.
+    pub(super) fn is_dead(&mut self, pid: Pid) -> bool {
+        if self.pids.contains(&pid) || fs::exists(format!("/proc/{pid}")).unwrap_or(true) {
+            return false;
+        }
+        if !self.tree.dead.contains(&pid) {
+            self.tree.dead.push(pid);
+        }
+        true
     }
 
     /// Whether the current process has a session of the tree's: then its terminal is not the tracker's.
@@ -285,6 +353,19 @@ impl Builder<'_> {
             .and_then(|pid| pid.parse().ok())
             .unwrap_or(-1);
         if pid <= 0 {
+            // The same process has the same inode, since Linux 6.9.
+            const PID_FS_MAGIC: i64 = 0x5049_4446;
+            let link = format!("/proc/{}/fd/{}", self.pid, open.number);
+            let system = rustix::fs::statfs(&link).map(|system| system.f_type);
+            if pid == -1 && system == Ok(PID_FS_MAGIC) {
+                let inode = open.metadata.ino();
+                let known = self.dead_pids.iter().position(|known| *known == inode);
+                let which = known.unwrap_or_else(|| {
+                    self.dead_pids.push(inode);
+                    self.dead_pids.len() - 1
+                });
+                return Some(FileKind::DeadPid(which as u32));
+            }
             self.refuse(format!(
                 "fd {} is the pidfd of a process that has ended",
                 open.number
@@ -294,7 +375,20 @@ impl Builder<'_> {
         Some(FileKind::Pid(pid))
     }
 
-    fn owner(&mut self, open: &Open<'_>, kind: &FileKind) -> (i32, i32, i32) {
+    /// A lease, which a restore takes by the path of the file.
+    fn lease(&mut self, open: &Open<'_>, kind: &FileKind) -> Option<Lease> {
+        let lease = lease_of(open.info, open.flags)?;
+        let FileKind::Image(_) = kind else {
+            self.refuse(format!(
+                "fd {} has a lease, and its file has no name",
+                open.number
+            ));
+            return None;
+        };
+        Some(lease)
+    }
+
+    fn owner(&mut self, open: &Open<'_>, kind: &FileKind, leased: bool) -> (i32, i32, i32) {
         #[repr(C)]
         struct OwnerEx {
             kind: i32,
@@ -302,8 +396,9 @@ impl Builder<'_> {
         }
         const F_GETOWN_EX: i32 = 16;
         const F_GETSIG: i32 = 11;
-        // Without O_ASYNC only a socket signals its owner: of urgent data.
+        // Without O_ASYNC only a socket signals its owner, of urgent data, and a lease.
         let may_have = match kind {
+            _ if leased => true,
             FileKind::Socket(_) => true,
             FileKind::Pipe(_) | FileKind::Image(_) | FileKind::Inotify { .. } => {
                 open.flags & libc::O_ASYNC as u32 != 0
@@ -345,7 +440,7 @@ impl Builder<'_> {
                     process.locks.push(lock);
                 }
                 // Those of the description are read with it.
-                "FLOCK" | "OFDLCK" => {}
+                "FLOCK" | "OFDLCK" | "LEASE" => {}
                 _ => self.refuse(format!("fd {} has a {kind} lock", open.number)),
             }
         }

@@ -34,7 +34,11 @@ impl Reported for InternetSocket {
 fn read_all() -> io::Result<HashMap<u64, InternetSocket>> {
     let mut sockets = HashMap::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        for (protocol, states) in [(libc::IPPROTO_UDP, u32::MAX), (libc::IPPROTO_TCP, SYN_SENT)] {
+        for (protocol, states) in [
+            (libc::IPPROTO_UDP, u32::MAX),
+            (libc::IPPROTO_UDPLITE, u32::MAX),
+            (libc::IPPROTO_TCP, SYN_SENT),
+        ] {
             // struct inet_diag_req_v2: family, protocol, extensions, pad, states, socket.
             let mut request = vec![family as u8, protocol as u8, 0, 0];
             request.extend_from_slice(&states.to_ne_bytes());
@@ -45,7 +49,7 @@ fn read_all() -> io::Result<HashMap<u64, InternetSocket>> {
                 }
             });
             match answered {
-                // Neither IPv6 nor UDP need be there.
+                // Neither IPv6 nor UDP-lite need be there.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 answered => answered?,
             }

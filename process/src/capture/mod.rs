@@ -8,12 +8,16 @@
 mod epolls;
 mod fdinfo;
 mod files;
+mod filters;
+mod ghosts;
 mod inet_diag;
 mod memory;
 mod objects;
 mod options;
+mod packet_sockets;
 mod pipes;
 mod queues;
+mod raw_sockets;
 mod remote;
 mod sockets;
 mod sysv;
@@ -21,6 +25,7 @@ mod task;
 mod tcp;
 mod terminals;
 mod thread;
+mod under_way;
 mod unix_diag;
 mod unix_sockets;
 mod watches;
@@ -146,10 +151,12 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
         builder.process(process, &pids)?;
     }
     builder.system_v(&pids)?;
+    builder.files_under_way()?;
     builder.finish_groups();
     builder.finish_terminals()?;
     builder.finish_epolls();
     builder.finish_sockets();
+    builder.finish_under_way();
     if builder.refusals.is_empty() {
         builder.finish_connections();
     }
@@ -194,8 +201,13 @@ struct Builder<'caller> {
     listeners: Vec<(Pid, std::os::fd::RawFd, u32, unix_diag::UnixSocket)>,
     /// Bytes that a connected unix socket without a known peer has written, by index.
     written_ahead: HashMap<u32, i32>,
+    ghosts: ghosts::Ghosts,
+    /// Inodes of pidfds of dead processes.
+    dead_pids: Vec<u64>,
+    under_way: under_way::UnderWay,
     terminals: terminals::Terminals,
     internet: inet_diag::Sockets,
+    packets: packet_sockets::Sockets,
     connections: Vec<tcp::Candidate>,
     held: Vec<HeldConnection>,
 }
@@ -220,8 +232,12 @@ impl<'caller> Builder<'caller> {
             epolls: Vec::new(),
             listeners: Vec::new(),
             written_ahead: HashMap::new(),
+            ghosts: ghosts::Ghosts::default(),
+            dead_pids: Vec::new(),
+            under_way: under_way::UnderWay::default(),
             terminals: terminals::Terminals::default(),
             internet: inet_diag::Sockets::default(),
+            packets: packet_sockets::Sockets::default(),
             connections: Vec::new(),
             held: Vec::new(),
         }

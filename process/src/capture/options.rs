@@ -1,9 +1,12 @@
-//! Options of sockets: read, set, and compared with those of a fresh socket.
+//! Options of sockets: read, set, and compared with those of a fresh socket; packet filters.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const SO_GET_FILTER: i32 = 26;
+const INSTRUCTION_BYTES: usize = size_of::<libc::sock_filter>();
 
 /// Options that a program may set and that can be read: level and name.
 const OPTIONS_ANY: &[(i32, i32)] = &[
@@ -51,10 +54,43 @@ const OPTIONS_NETLINK: &[(i32, i32)] = &[
 const NETLINK_EXT_ACK: i32 = 11;
 const NETLINK_GET_STRICT_CHK: i32 = 12;
 
+/// Options of packet sockets that can be read.
+const OPTIONS_PACKET: &[(i32, i32)] = &[
+    (libc::SOL_PACKET, libc::PACKET_VERSION),
+    (libc::SOL_PACKET, libc::PACKET_RESERVE),
+    (libc::SOL_PACKET, libc::PACKET_AUXDATA),
+    (libc::SOL_PACKET, libc::PACKET_ORIGDEV),
+    (libc::SOL_PACKET, libc::PACKET_LOSS),
+    (libc::SOL_PACKET, libc::PACKET_VNET_HDR),
+    (libc::SOL_PACKET, libc::PACKET_TIMESTAMP),
+    (libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS),
+];
+
 const OPTIONS_UDP: &[(i32, i32)] = &[
     (libc::IPPROTO_UDP, libc::UDP_SEGMENT),
     (libc::IPPROTO_UDP, libc::UDP_GRO),
 ];
+
+const OPTIONS_UDP_LITE: &[(i32, i32)] = &[
+    (libc::IPPROTO_UDPLITE, UDPLITE_SEND_CSCOV),
+    (libc::IPPROTO_UDPLITE, UDPLITE_RECV_CSCOV),
+];
+
+const UDPLITE_SEND_CSCOV: i32 = 10;
+const UDPLITE_RECV_CSCOV: i32 = 11;
+
+/// What raw sockets have beside the others.
+const OPTIONS_RAW: &[(i32, i32)] = &[
+    (libc::IPPROTO_IP, libc::IP_HDRINCL),
+    (libc::IPPROTO_RAW, ICMP_FILTER),
+    (libc::IPPROTO_ICMPV6, ICMPV6_FILTER),
+    (libc::IPPROTO_RAW, IPV6_CHECKSUM),
+    (libc::IPPROTO_IPV6, libc::IPV6_HDRINCL),
+];
+
+const ICMP_FILTER: i32 = 1;
+const ICMPV6_FILTER: i32 = 1;
+const IPV6_CHECKSUM: i32 = 7;
 
 const OPTIONS_TCP: &[(i32, i32)] = &[
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
@@ -139,12 +175,21 @@ pub(super) fn changed_options(
             if protocol == libc::IPPROTO_TCP {
                 lists.push(OPTIONS_TCP);
             }
+            if kind == libc::SOCK_RAW {
+                lists.push(OPTIONS_RAW);
+            }
+            if protocol == libc::IPPROTO_UDPLITE {
+                lists.push(OPTIONS_UDP_LITE);
+            }
             if protocol == libc::IPPROTO_UDP {
                 lists.push(OPTIONS_UDP);
             }
         }
         if family == libc::AF_NETLINK {
             lists.push(OPTIONS_NETLINK);
+        }
+        if family == libc::AF_PACKET {
+            lists.push(OPTIONS_PACKET);
         }
         if family == libc::AF_INET6 {
             lists.push(OPTIONS_IP6);
@@ -226,4 +271,48 @@ pub(super) fn set_option_i32(
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// The instructions of the packet filter of a socket; none: it has no filter.
+///
+/// # Errors
+/// The kernel does not show it: it is an eBPF program.
+pub(super) fn filter_of(socket: &OwnedFd) -> io::Result<Option<Vec<u8>>> {
+    let mut count: libc::socklen_t = 0;
+    let get = |value: *mut libc::c_void, count: &mut libc::socklen_t| {
+        // SAFETY: the value has room for as many instructions as are said.
+        let got = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                SO_GET_FILTER,
+                value,
+                count,
+            )
+        };
+        match got {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // A length of zero requests only the length, in instructions.
+    get(std::ptr::null_mut(), &mut count)?;
+    if count == 0 {
+        return Ok(None);
+    }
+    let mut instructions = vec![0u8; count as usize * INSTRUCTION_BYTES];
+    get(instructions.as_mut_ptr().cast(), &mut count)?;
+    instructions.truncate(count as usize * INSTRUCTION_BYTES);
+    Ok(Some(instructions))
+}
+
+/// Whether something waits to be received.
+pub(super) fn has_message(socket: &OwnedFd) -> bool {
+    let mut byte = 0u8;
+    // SAFETY: the byte lives. Of an empty message nothing is read, and there is one nevertheless.
+    let got = unsafe {
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        libc::recv(socket.as_raw_fd(), (&raw mut byte).cast(), 1, flags)
+    };
+    got >= 0
 }

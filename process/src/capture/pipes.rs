@@ -21,8 +21,11 @@ impl Builder<'_> {
         let (content, capacity) =
             pipe_content(self.pid, open.number).map_err(self.failed(failed()))?;
         let path = (!open.link.starts_with("pipe:")).then(|| open.link.to_owned());
+        let path = path.map(|path| path.strip_suffix(DELETED).unwrap_or(&path).to_owned());
+        let link = format!("/proc/{}/fd/{}", self.pid, open.number);
         if let Some(path) = &path
-            && (path.ends_with(DELETED) || !is_at(path, open.metadata))
+            && !is_at(path, open.metadata)
+            && !self.ghost(&link, path, open.metadata)
         {
             self.refuse(format!(
                 "fd {} is a named pipe that was removed, or is covered by something else",

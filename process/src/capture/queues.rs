@@ -1,7 +1,7 @@
 //! Receive queues of sockets, read without taking anything out.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::options::{option_i32, set_option_i32};
 
@@ -13,6 +13,8 @@ pub(super) struct Message {
     pub from: Vec<u8>,
     /// Its contents.
     pub bytes: Vec<u8>,
+    /// Descriptors that it carries: ours, of the same descriptions.
+    pub descriptors: Vec<OwnedFd>,
 }
 
 /// Why datagrams cannot be put into the queue again as they were: their receiver can see the
@@ -37,13 +39,13 @@ pub(super) fn with_sender(message: &Message) -> Vec<u8> {
     bytes
 }
 
-/// All that lies in the receive queue of a socket; `None`: descriptors are under way in it.
-pub(super) fn peek_all(socket: &OwnedFd, kind: i32) -> io::Result<Option<Vec<Message>>> {
+/// All that lies in the receive queue of a socket.
+pub(super) fn peek_all(socket: &OwnedFd, kind: i32) -> io::Result<Vec<Message>> {
     let fd = socket.as_raw_fd();
     let mut waiting = 0i32;
     // SAFETY: the number lives.
     if unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut waiting) } != 0 || waiting == 0 {
-        return Ok(Some(Vec::new()));
+        return Ok(Vec::new());
     }
     let old = option_i32(socket, libc::SOL_SOCKET, SO_PEEK_OFF).unwrap_or(-1);
     set_option_i32(socket, libc::SOL_SOCKET, SO_PEEK_OFF, 0)?;
@@ -52,11 +54,12 @@ pub(super) fn peek_all(socket: &OwnedFd, kind: i32) -> io::Result<Option<Vec<Mes
     result
 }
 
-fn peek_from_offset(fd: RawFd, kind: i32) -> io::Result<Option<Vec<Message>>> {
+fn peek_from_offset(fd: RawFd, kind: i32) -> io::Result<Vec<Message>> {
     let mut messages: Vec<Message> = Vec::new();
     let mut buffer = vec![0u8; 256 << 10];
     loop {
-        let mut control = [0u64; 64];
+        // Room for as many descriptors as a message can carry (SCM_MAX_FD).
+        let mut control = [0u64; 160];
         let mut from = [0u8; 128];
         let mut vector = libc::iovec {
             iov_base: buffer.as_mut_ptr().cast(),
@@ -81,33 +84,38 @@ fn peek_from_offset(fd: RawFd, kind: i32) -> io::Result<Option<Vec<Message>>> {
         if got < 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock {
-                Ok(Some(messages))
+                Ok(messages)
             } else {
                 Err(error)
             };
         }
-        if close_passed_descriptors(&header) {
-            return Ok(None);
-        }
+        let descriptors = passed_descriptors(&header);
         // Of a datagram socket it is no end, but an empty datagram.
         if got == 0 && kind != libc::SOCK_DGRAM {
-            return Ok(Some(messages));
+            return Ok(messages);
         }
         let bytes = &buffer[..got as usize];
         match (kind, messages.last_mut()) {
-            (libc::SOCK_STREAM, Some(stream)) => stream.bytes.extend_from_slice(bytes),
+            // A program reads no further than to the end of what carries descriptors.
+            (libc::SOCK_STREAM, Some(stream))
+                if descriptors.is_empty() && stream.descriptors.is_empty() =>
+            {
+                stream.bytes.extend_from_slice(bytes);
+            }
             _ => messages.push(Message {
                 from: from[..(header.msg_namelen as usize).min(from.len())].to_vec(),
                 bytes: bytes.to_vec(),
+                descriptors,
             }),
         }
     }
 }
 
-/// Peeking duplicates descriptors that are being passed: closes them. True: there were some.
-fn close_passed_descriptors(header: &libc::msghdr) -> bool {
-    let mut any = false;
-    // SAFETY: the kernel filled the control buffer, which lives, and said how much of it.
+/// Peeking duplicates descriptors that are being passed.
+fn passed_descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
+    let mut all = Vec::new();
+    // SAFETY: the kernel filled the control buffer, which lives, and said how much of it. The
+    // descriptors in it are new and ours.
     unsafe {
         let mut control = libc::CMSG_FIRSTHDR(header);
         while !control.is_null() {
@@ -116,14 +124,13 @@ fn close_passed_descriptors(header: &libc::msghdr) -> bool {
                 let data = libc::CMSG_DATA(control).cast::<RawFd>();
                 let count = ((*control).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
                 for at in 0..count {
-                    libc::close(data.add(at).read_unaligned());
+                    all.push(OwnedFd::from_raw_fd(data.add(at).read_unaligned()));
                 }
-                any = true;
             }
             control = libc::CMSG_NXTHDR(header, control);
         }
     }
-    any
+    all
 }
 
 /// What a TCP socket that has ended has received. No more is read: an error that waits for the program

@@ -189,17 +189,18 @@ impl Builder<'_> {
         let pid = self.pid;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))
             .map_err(self.failed("read its status"))?;
-        // A filter may end the process for any unexpected call: none is made. Threads may have their own.
+        // A filter may end the process for any unexpected call. Threads may have their own.
+        let mut filtered = false;
         for thread in &frozen.threads {
             let status = match thread.tid == pid {
                 true => Ok(status.clone()),
                 false => fs::read_to_string(format!("/proc/{pid}/task/{}/status", thread.tid)),
             };
             let status = status.map_err(self.failed("read a thread's status"))?;
-            if procfs::has_own_filter(thread.tid, &status) {
-                self.refuse("it runs under seccomp");
-                return Ok(());
-            }
+            filtered |= procfs::has_own_filter(thread.tid, &status);
+        }
+        if filtered && !self.suspend_filters(frozen) {
+            return Ok(());
         }
         let set =
             |name| procfs::field(&status, name).and_then(|mask| u64::from_str_radix(mask, 16).ok());

@@ -9,13 +9,11 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 
 use super::files::duplicate;
-use super::options::{changed_options, option_bytes, option_i32};
+use super::options::{changed_options, filter_of, option_bytes, option_i32};
 use super::queues::{peek_all, peek_rest, with_sender};
 use super::tcp::Candidate;
 use super::{Builder, Error};
 use crate::state::{FileKind, Socket, SocketState};
-
-const SO_GET_FILTER: i32 = 26;
 
 /// What a family of sockets knows of one of its own.
 pub(super) struct Described {
@@ -50,14 +48,23 @@ impl Builder<'_> {
         let option = |name| option_i32(&socket, libc::SOL_SOCKET, name);
         let family = option(libc::SO_DOMAIN).map_err(self.failed(failed()))?;
         let kind = option(libc::SO_TYPE).map_err(self.failed(failed()))?;
-        let protocol = option(libc::SO_PROTOCOL).map_err(self.failed(failed()))?;
+        let mut protocol = option(libc::SO_PROTOCOL).map_err(self.failed(failed()))?;
         let listening = option(libc::SO_ACCEPTCONN).unwrap_or(0) != 0;
+        let mut further = Vec::new();
         let described = match family {
             libc::AF_UNIX => self.unix_socket(&socket, number, inode, kind, listening)?,
             libc::AF_INET | libc::AF_INET6 => {
                 self.internet_socket(&socket, (number, inode), kind, protocol, listening)?
             }
             libc::AF_NETLINK => Some(netlink_socket(&socket)),
+            libc::AF_PACKET => {
+                let packet = self.packet_socket(&socket, (number, inode), kind)?;
+                packet.map(|packet| {
+                    protocol = packet.protocol;
+                    further = packet.options;
+                    packet.described
+                })
+            }
             other => {
                 self.refuse(format!("fd {number} is a socket of address family {other}"));
                 None
@@ -72,35 +79,37 @@ impl Builder<'_> {
         else {
             return Ok(None);
         };
-        let mut filter_bytes: libc::socklen_t = 0;
-        // SAFETY: a length of zero requests only the length.
-        let filter = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                SO_GET_FILTER,
-                std::ptr::null_mut(),
-                &raw mut filter_bytes,
-            )
-        };
-        if filter == 0 && filter_bytes > 0 {
-            self.refuse(format!("fd {number} is a socket with a packet filter"));
-        }
         let mut options =
             changed_options(&socket, family, kind, protocol).map_err(self.failed(failed()))?;
+        options.extend(further);
         if family == libc::AF_NETLINK {
             options.extend(memberships(&socket));
         }
-        let directory = match state {
-            SocketState::Idle | SocketState::Listening { .. } if family == libc::AF_UNIX => {
-                self.directory_of(number, inode, &address)
+        match filter_of(&socket) {
+            Ok(None) => {}
+            // To read a connection takes another filter.
+            Ok(Some(instructions))
+                if (kind, protocol) != (libc::SOCK_STREAM, libc::IPPROTO_TCP) =>
+            {
+                options.push((libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, instructions));
+                if option(libc::SO_LOCK_FILTER).unwrap_or(0) != 0 {
+                    let locked = 1i32.to_ne_bytes().to_vec();
+                    options.push((libc::SOL_SOCKET, libc::SO_LOCK_FILTER, locked));
+                }
             }
-            _ => String::new(),
+            _ => self.refuse(format!(
+                "fd {number} is a socket with a packet filter that is an eBPF program, or of TCP"
+            )),
+        }
+        // Others have the address of the socket that accepted them.
+        let has_path = family == libc::AF_UNIX
+            && (kind == libc::SOCK_DGRAM
+                || matches!(state, SocketState::Idle | SocketState::Listening { .. }));
+        let directory = match has_path {
+            true => self.directory_of(number, inode, &address),
+            false => String::new(),
         };
-        let detached = family == libc::AF_UNIX
-            && directory.is_empty()
-            && matches!(state, SocketState::Idle | SocketState::Listening { .. })
-            && self.is_detached(inode, &address);
+        let detached = has_path && directory.is_empty() && self.is_detached(inode, &address);
         let absent = matches!(family, libc::AF_INET | libc::AF_INET6) && is_absent(&address);
         let index = self.tree.sockets.len() as u32;
         self.tree.sockets.push(Socket {
@@ -112,8 +121,10 @@ impl Builder<'_> {
             directory,
             options,
             received,
+            passed: Vec::new(),
             shutdown,
             detached,
+            connected_to: None,
             absent,
         });
         self.socket_index.insert(inode, index);
@@ -178,8 +189,8 @@ impl Builder<'_> {
                     SocketState::Destination(peer)
                 };
                 let messages = peek_all(socket, kind).map_err(self.failed("read a UDP socket"))?;
-                let received = messages.into_iter().flatten();
-                let received = received.map(|message| with_sender(&message)).collect();
+                let received = messages.iter();
+                let received = received.map(with_sender).collect();
                 let failed = self.failed("read UDP sockets (does the kernel have udp_diag?)");
                 let reported = self.internet.get(inode).map_err(failed)?;
                 let shutdown = reported.map_or(0, |reported| reported.shutdown);
@@ -190,12 +201,7 @@ impl Builder<'_> {
                     shutdown,
                 })
             }
-            _ => {
-                self.refuse(format!(
-                    "fd {number} is an internet socket of type {kind} and protocol {protocol}"
-                ));
-                None
-            }
+            _ => self.other_internet_socket(socket, (number, inode), kind, protocol),
         })
     }
 }

@@ -150,11 +150,11 @@ impl Builder<'_> {
         let path = fs::read_link(format!("/proc/{}/{link}", self.pid))
             .map_err(self.failed(format!("read its {link}")))?;
         let path = path.to_string_lossy().into_owned();
-        if path.ends_with(" (deleted)") {
-            self.refuse(format!(
-                "its {link} {} is removed",
-                path.trim_end_matches(" (deleted)")
-            ));
+        if let Some(path) = path.strip_suffix(" (deleted)") {
+            if link == "cwd" && self.removed_directory(self.pid, path) {
+                return Ok(path.to_owned());
+            }
+            self.refuse(format!("its {link} {path} is removed"));
         }
         Ok(path)
     }

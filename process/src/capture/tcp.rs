@@ -172,6 +172,8 @@ impl Builder<'_> {
             };
             // Timers of the kernel's may have moved bytes between the two readings.
             if forget_received(&mut first, &second) && forget_received(&mut second, &first) {
+                agree(&mut first, &mut second, fixed_buffer(&other.socket));
+                agree(&mut second, &mut first, fixed_buffer(&one.socket));
                 self.established(one, first);
                 self.established(other, second);
                 return;
@@ -251,6 +253,47 @@ fn forget_received(sender: &mut TcpConnection, receiver: &TcpConnection) -> bool
     queue.drain(..received);
     sender.unsent = sender.unsent.min(queue.len() as u32);
     true
+}
+
+/// Makes both ends have the same idea of how much more the receiver takes, and nothing that was sent and
+/// not received.
+///
+/// A recreated receive queue may need more memory than the former one, up to the whole of a buffer of
+/// which the program has chosen the size. If the window promised more than that, the kernel would drop
+/// what comes and close the window. Then it drops everything with a later sequence number, too:
+/// acknowledgements in the other direction, with which the connection would go on.
+fn agree(sender: &mut TcpConnection, receiver: &mut TcpConnection, buffer: Option<usize>) {
+    /// What the kernel may need beside the bytes of a queue: a part of them, and a fixed amount.
+    const OVERHEAD: (usize, usize) = (16, 64 << 10);
+    sender.unsent = sender.send.1.len() as u32;
+    let (next, content) = (receiver.receive.0, receiver.receive.1.len());
+    // struct tcp_repair_window: snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup.
+    let end = receiver.window[4].wrapping_add(receiver.window[3]);
+    let mut window = end.wrapping_sub(next);
+    if (window as i32) < 0 {
+        window = 0;
+    }
+    if let Some(buffer) = buffer {
+        let needed = content + content / OVERHEAD.0 + OVERHEAD.1;
+        let room = u32::try_from(buffer.saturating_sub(needed)).unwrap_or(u32::MAX);
+        // In the header, it is a multiple.
+        let scale = receiver
+            .window_scale
+            .map_or(0, |(_, receive)| receive.min(14));
+        window = window.min(room >> scale << scale);
+    }
+    receiver.window[3] = window;
+    receiver.window[4] = next;
+    sender.window[1] = sender.window[1].min(window);
+}
+
+/// The size of a receive buffer that the program has chosen, so that the kernel does not change it.
+fn fixed_buffer(socket: &OwnedFd) -> Option<usize> {
+    /// `SOCK_RCVBUF_LOCK`.
+    const RECEIVE_LOCK: i32 = 2;
+    let locked = option_i32(socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK).unwrap_or(0);
+    let bytes = option_i32(socket, libc::SOL_SOCKET, libc::SO_RCVBUF).ok()?;
+    (locked & RECEIVE_LOCK != 0).then_some(bytes as usize)
 }
 
 /// Reads a connection in repair mode.
@@ -389,6 +432,44 @@ mod tests {
             !forget_received(&mut sender, &connection(4, (0, b""))),
             "a byte never was"
         );
+    }
+
+    #[test]
+    fn a_window_never_promises_more_than_the_recreated_buffer_has() {
+        let full = |bytes: usize, window: u32| {
+            let mut receiver = connection(50_000, (0, b""));
+            receiver.receive.1 = vec![0; bytes];
+            receiver.window_scale = Some((10, 10));
+            // As it was advertised 10 bytes ago.
+            receiver.window[3] = window + 10;
+            receiver.window[4] = 50_000 - 10;
+            let mut sender = connection(0, (50_100, &[1; 100]));
+            sender.unsent = 3;
+            sender.window[1] = window + 5000;
+            (sender, receiver)
+        };
+        for (bytes, window, buffer, left) in [
+            (8 << 20, 2048, Some(8 << 20), 0),
+            (1000, 4096, Some(1 << 20), 4096),
+            (
+                1000,
+                1 << 20,
+                Some(1 << 20),
+                ((1 << 20) - 1062 - (64 << 10)) >> 10 << 10,
+            ),
+            (8 << 20, 2048, None, 2048),
+        ] {
+            let (mut sender, mut receiver) = full(bytes, window);
+            agree(&mut sender, &mut receiver, buffer);
+            assert_eq!(receiver.window[3..], [left, 50_000], "{bytes} {window}");
+            assert_eq!(sender.window[1], left, "{bytes} {window}");
+            assert_eq!(sender.unsent, 100);
+        }
+        // A window that was closed behind what has come.
+        let (mut sender, mut receiver) = full(10, 0);
+        (receiver.window[3], receiver.window[4]) = (4, 49_990);
+        agree(&mut sender, &mut receiver, None);
+        assert_eq!((receiver.window[3], sender.window[1]), (0, 0));
     }
 
     #[test]

@@ -44,9 +44,7 @@ impl Builder<'_> {
         let robust_list = robust_list(tid).map_err(self.failed("read its robust futexes"))?;
         let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))
             .map_err(self.failed("read a thread's status"))?;
-        if procfs::has_own_filter(pid, &status) {
-            self.refuse(format!("thread {tid} runs under seccomp"));
-        }
+        let restrictions = self.restrictions(frozen, &status)?;
         let stat = procfs::stat(pid, tid).map_err(self.failed("read a thread's state"))?;
         Ok(state::Thread {
             tid,
@@ -63,6 +61,7 @@ impl Builder<'_> {
             credentials: credentials(&status, reported.securebits),
             scheduling: scheduling(tid).map_err(self.failed("read how it is scheduled"))?,
             parent_death_signal: reported.parent_death_signal,
+            restrictions,
         })
     }
 }

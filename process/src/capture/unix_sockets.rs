@@ -43,26 +43,26 @@ impl Builder<'_> {
             };
             return Ok(Some(Described::new(state, address)));
         }
-        let messages = match peek_all(socket, kind) {
-            Ok(Some(messages)) => messages,
-            Ok(None) => {
-                self.refuse(format!(
-                    "fd {number} is a unix socket with descriptors under way in it"
-                ));
-                return Ok(None);
-            }
-            Err(error) => return Err(self.failed("read a unix socket")(error)),
-        };
+        let messages = peek_all(socket, kind).map_err(self.failed("read a unix socket"))?;
         if kind == libc::SOCK_DGRAM
             && let Some(what) = sender_is_known(socket, &messages)
         {
             self.refuse(format!("fd {number} is a unix socket with {what}"));
             return Ok(None);
         }
+        let index = self.tree.sockets.len() as u32;
+        let mut received = Vec::new();
+        for message in messages {
+            if !message.descriptors.is_empty() {
+                let at = received.len() as u32;
+                self.under_way.add(self.pid, index, at, message.descriptors);
+            }
+            received.push(message.bytes);
+        }
         let mut described = Described {
             state: SocketState::Broken,
             address,
-            received: messages.into_iter().map(|message| message.bytes).collect(),
+            received,
             shutdown: reported.shutdown,
         };
         if reported.peer == 0 {
@@ -189,10 +189,18 @@ impl Builder<'_> {
             let socket = &mut self.tree.sockets[index as usize];
             if socket.kind == libc::SOCK_DGRAM && destination.len() > 2 {
                 socket.state = SocketState::Destination(destination);
-                if to_detached {
+                if socket.detached {
                     self.refuse(
-                        "it has a unix datagram socket connected to one to which no path leads",
+                        "it has a unix datagram socket to which no path leads, connected to another",
                     );
+                } else if to_detached {
+                    socket.connected_to = Some(other);
+                    if !socket.received.is_empty() {
+                        self.refuse(
+                            "it has a unix datagram socket with unread messages, connected to one \
+                             to which no path leads",
+                        );
+                    }
                 }
             } else {
                 socket.state = SocketState::Pair(other);

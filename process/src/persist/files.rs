@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
 use crate::procfs;
-use crate::ptrace::Pid;
+use crate::ptrace::{Pid, sys};
 
 /// Syncs the data of every regular file that these processes have open or mapped for writing.
 /// What cannot be synced is logged: its contents after power loss are what they are.
@@ -19,7 +19,7 @@ pub fn sync(pids: &[Pid]) {
             if !metadata.is_file() || !done.insert((metadata.dev(), metadata.ino())) {
                 continue;
             }
-            let synced = File::open(&path).and_then(|file| file.sync_data());
+            let synced = open(*pid, &path).and_then(|file| file.sync_data());
             if let Err(error) = synced {
                 tracing::warn!(pid, path, "cannot be synced: {error}");
             }
@@ -27,7 +27,22 @@ pub fn sync(pids: &[Pid]) {
     }
 }
 
-fn open_for_writing(pid: Pid) -> Vec<String> {
+/// To open a file anew would break a lease that the program has of it.
+fn open(pid: Pid, link: &str) -> std::io::Result<File> {
+    let number = link.strip_prefix(&format!("/proc/{pid}/fd/"));
+    let number = number.and_then(|number| number.parse::<i32>().ok());
+    let Some(number) = number else {
+        return File::open(link);
+    };
+    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).unwrap_or_default();
+    match info.contains(": LEASE ") {
+        true => sys::take_fd(pid, number).map(File::from),
+        false => File::open(link),
+    }
+}
+
+/// Links to the descriptors that a process has open for writing.
+pub fn open_for_writing(pid: Pid) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd"));
     let numbers = entries.into_iter().flatten().flatten();
     numbers

@@ -8,6 +8,7 @@
 
 mod files;
 mod precedence;
+mod written;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -21,6 +22,7 @@ use crate::sync::{Mirror, Object, SyncError};
 use crate::track::Program;
 
 use precedence::Precedence;
+use written::Written;
 
 /// What happens to the program after it was persisted.
 #[derive(
@@ -128,6 +130,8 @@ pub struct Persister {
     /// TCP connections of a program that was persisted and killed: see [`Persister::let_go`].
     connections: Vec<HeldConnection>,
     advice: AdviceCache,
+    /// Files that the program has written and closed.
+    pub written: Written,
     /// Control groups in which the program was started; none: they cannot be read.
     cgroups: Option<String>,
 }
@@ -155,6 +159,7 @@ impl Persister {
             stopped: false,
             connections: Vec::new(),
             advice: AdviceCache::default(),
+            written: Written::new(),
         }
     }
 
@@ -184,6 +189,7 @@ impl Persister {
     /// It cannot be stopped, or has ended.
     pub fn take_in(&mut self, roots: &[Pid]) -> Result<(), PersistError> {
         let mut tree = FrozenTree::freeze(roots)?;
+        self.written.watch(&tree.living());
         let result = self.mirror.take_in(&mut tree);
         if result.is_ok() {
             self.mirror.scan(Program::Stands);
@@ -233,7 +239,11 @@ impl Persister {
             Ok::<_, PersistError>(capture(&mut tree, options)?)
         })();
         // A tree that is dropped runs on.
-        let captured = captured?;
+        let mut captured = captured?;
+        let pids = tree.living();
+        self.written.take(&pids);
+        self.written.watch(&pids);
+        captured.tree.written = self.written.images(&captured.tree.images);
         restore::possible(&captured.tree)?;
         if then != Then::Kill {
             // Nothing of it is borrowed any more: without us it can run on.

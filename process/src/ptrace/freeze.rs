@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use super::frozen::{FrozenProcess, FrozenThread, request};
+use super::sys::OPTIONS;
 use super::{Error, Pid, late, sys};
 use crate::procfs;
 
@@ -424,8 +425,6 @@ fn signal_waits(pid: Pid, tid: Pid) -> bool {
     (own | shared) & !blocked != 0
 }
 
-const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD;
-
 /// Waits a little: running threads stop within microseconds. A short sleep gives the processor back
 /// soon, which `sched_yield` does not promise on a busy machine.
 fn pause(waited: Duration) {
@@ -477,14 +476,20 @@ fn is_dead_thread(pid: Pid, tid: Pid) -> bool {
 fn not_allowed(pid: Pid, error: &io::Error) -> Error {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let tracer = procfs::field(&status, "TracerPid").and_then(|tracer| tracer.parse::<i32>().ok());
-    let reason = match tracer {
+    match tracer {
         Some(tracer) if tracer != 0 => {
             let name = std::fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
-            format!("it is traced by process {tracer} ({})", name.trim())
+            Error::Traced {
+                pid,
+                tracer,
+                name: name.trim().to_owned(),
+            }
         }
-        _ => error.to_string(),
-    };
-    Error::NotAllowed { pid, reason }
+        _ => Error::NotAllowed {
+            pid,
+            reason: error.to_string(),
+        },
+    }
 }
 
 fn does_not_stop(tid: Pid, waited: Duration) -> Error {

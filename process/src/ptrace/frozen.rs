@@ -5,6 +5,7 @@ use std::io;
 use libc::user_regs_struct;
 
 use super::{Error, Pid, sys};
+use crate::procfs;
 
 /// A stopped thread.
 #[derive(Debug)]
@@ -44,6 +45,26 @@ impl FrozenThread {
 
     pub(super) fn is_stopped(&self) -> bool {
         self.stopped
+    }
+}
+
+impl FrozenProcess {
+    /// Suspends the seccomp filters of its threads for as long as they are traced and stopped, so that
+    /// they can make calls for us. They are set when a thread stands: one that runs must not be without.
+    ///
+    /// # Errors
+    /// We lack CAP_SYS_ADMIN, or have a filter of our own.
+    pub fn suspend_filters(&mut self) -> io::Result<()> {
+        const PTRACE_O_SUSPEND_SECCOMP: i32 = 1 << 21;
+        let options = sys::OPTIONS | libc::PTRACE_O_EXITKILL | PTRACE_O_SUSPEND_SECCOMP;
+        for thread in &self.threads {
+            let path = format!("/proc/{}/task/{}/status", self.pid, thread.tid);
+            let status = std::fs::read_to_string(path)?;
+            if procfs::has_own_filter(thread.tid, &status) {
+                sys::set_options(thread.tid, options)?;
+            }
+        }
+        Ok(())
     }
 }
 

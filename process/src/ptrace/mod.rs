@@ -39,15 +39,25 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
-    /// Another tracer is there, or we may not.
+    /// Another tracer is there: a debugger, or a process of the tree itself.
     #[error(
-        "process {pid} cannot be stopped: {reason}; detach other tracers (debugger, strace) and run \
-         with CAP_SYS_PTRACE"
+        "process {pid} cannot be stopped: it is traced by process {tracer} ({name}); detach other \
+         tracers (debugger, strace)"
     )]
+    Traced {
+        /// Which process.
+        pid: Pid,
+        /// By which.
+        tracer: Pid,
+        /// Its name.
+        name: String,
+    },
+    /// We may not.
+    #[error("process {pid} cannot be stopped: {reason}; run with CAP_SYS_PTRACE")]
     NotAllowed {
         /// Which process.
         pid: Pid,
-        /// The kernel's words, and the tracer if there is one.
+        /// The kernel's words.
         reason: String,
     },
     /// A thread did not stop in time.

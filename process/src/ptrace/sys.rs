@@ -14,6 +14,9 @@ const NT_X86_XSTATE: usize = 0x202;
 /// Larger than any xsave area of today (AMX: 11,008 bytes).
 const XSTATE_BYTES_MAX: usize = 64 << 10;
 
+/// What every tracee is traced with.
+pub(super) const OPTIONS: i32 = libc::PTRACE_O_TRACESYSGOOD;
+
 /// A set of signals as the kernel sees it: bit 0 is signal 1.
 pub type SignalMask = u64;
 
@@ -82,6 +85,35 @@ pub fn detach(tid: Pid, signal: c_int) -> io::Result<()> {
 /// Changes the `PTRACE_O_*` options of a stopped thread.
 pub fn set_options(tid: Pid, options: c_int) -> io::Result<()> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, options as usize).map(drop)
+}
+
+/// Filter number `at` of a stopped thread, the oldest first: its instructions, each as a word, and
+/// whether it logs; `None`: it has no more.
+pub fn seccomp_filter(tid: Pid, at: usize) -> io::Result<Option<(Vec<u64>, bool)>> {
+    const PTRACE_SECCOMP_GET_FILTER: u32 = 0x420c;
+    const PTRACE_SECCOMP_GET_METADATA: u32 = 0x420d;
+    const LOG: u64 = 2;
+    let count = match request(PTRACE_SECCOMP_GET_FILTER, tid, at, 0) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
+        count => count?,
+    };
+    let mut instructions = vec![0u64; count as usize];
+    request(
+        PTRACE_SECCOMP_GET_FILTER,
+        tid,
+        at,
+        instructions.as_mut_ptr() as usize,
+    )?;
+    // struct seccomp_metadata: which filter, its flags.
+    let mut metadata = [at as u64, 0];
+    let bytes = size_of_val(&metadata);
+    request(
+        PTRACE_SECCOMP_GET_METADATA,
+        tid,
+        bytes,
+        metadata.as_mut_ptr() as usize,
+    )?;
+    Ok(Some((instructions, metadata[1] & LOG != 0)))
 }
 
 /// A descriptor of another process, as our own.

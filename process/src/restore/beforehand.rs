@@ -39,9 +39,13 @@ fn files(tree: &Tree) -> Result<(), Error> {
         let FileKind::Image(image) = file.kind else {
             continue;
         };
+        // To open it would break the lease.
+        if file.lease.is_some() {
+            continue;
+        }
         let image = &tree.images[image as usize];
         let kind = image.mode & libc::S_IFMT;
-        if [libc::S_IFREG, libc::S_IFDIR].contains(&kind) {
+        if [libc::S_IFREG, libc::S_IFDIR].contains(&kind) && tree.ghost(&image.path).is_none() {
             pool::open_image(file, &image.path)?;
         }
     }
@@ -137,6 +141,7 @@ mod tests {
             owner: (0, 0, 0),
             lock: None,
             records: Vec::new(),
+            lease: None,
         });
         files(&tree).expect("it can be opened");
         // A directory cannot be opened for writing by anybody.

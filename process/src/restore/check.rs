@@ -7,17 +7,18 @@ use std::os::unix::fs::MetadataExt;
 
 use super::ipc::Kind;
 use super::rights::{
-    CAP_AUDIT_CONTROL, CAP_CHECKPOINT_RESTORE, CAP_SETGID, CAP_SETPCAP, CAP_SETUID, CAP_SYS_ADMIN,
-    CAP_SYS_PTRACE, CAP_SYS_RESOURCE, CAP_SYS_TIME, capable, own_limit,
+    CAP_AUDIT_CONTROL, CAP_CHECKPOINT_RESTORE, CAP_MKNOD, CAP_SETGID, CAP_SETPCAP, CAP_SETUID,
+    CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SYS_RESOURCE, CAP_SYS_TIME, capable, own_limit,
 };
 use super::{Error, Options, numbers};
-use crate::state::{Backing, Clocks, FileKind, ObjectKind, Tree, attachments};
+use crate::state::{Backing, Clocks, FileKind, GhostKind, Image, ObjectKind, Tree, attachments};
 
 /// Checks rights, numbers, files and the CPU.
 pub fn ready(tree: &Tree, options: &Options) -> Result<(), Error> {
     rights()?;
     numbers::free(tree)?;
     files(tree, options)?;
+    written(tree, options)?;
     registers(tree)
 }
 
@@ -41,6 +42,7 @@ pub fn possible(tree: &Tree) -> Result<(), Error> {
     login_users(tree)?;
     numberable(tree)?;
     attachable(tree)?;
+    ghosts(tree)?;
     groups(tree)
 }
 
@@ -127,6 +129,25 @@ fn groups(tree: &Tree) -> Result<(), Error> {
     Ok(())
 }
 
+/// Removed names that cannot be made for a moment.
+fn ghosts(tree: &Tree) -> Result<(), Error> {
+    for ghost in &tree.ghosts {
+        if matches!(ghost.kind, GhostKind::Device(_)) && !capable(CAP_MKNOD) {
+            return Err(Error::Right("CAP_MKNOD (it has a removed device open)"));
+        }
+        let mut above = std::path::Path::new(&ghost.path).ancestors().skip(1);
+        let Some(directory) = above.find(|directory| directory.exists()) else {
+            continue;
+        };
+        let writable = rustix::fs::access(directory, rustix::fs::Access::WRITE_OK);
+        writable.map_err(|error| Error::Open {
+            path: ghost.path.clone(),
+            source: error.into(),
+        })?;
+    }
+    Ok(())
+}
+
 /// Segments where another mapping now lies in between cannot be attached again.
 fn attachable(tree: &Tree) -> Result<(), Error> {
     for process in &tree.processes {
@@ -207,7 +228,17 @@ fn files(tree: &Tree, options: &Options) -> Result<(), Error> {
     for (index, image) in tree.images.iter().enumerate() {
         let index = index as u32;
         let path = image.path.clone();
-        let metadata = match fs::metadata(&path) {
+        // A removed name is made later, but not that of a file with another one.
+        let now = match tree.ghost(&path).map(|ghost| &ghost.kind) {
+            Some(GhostKind::Other(name)) => name.clone(),
+            Some(_) => continue,
+            None => path.clone(),
+        };
+        let metadata = match image.mode & libc::S_IFMT {
+            libc::S_IFLNK => fs::symlink_metadata(&now),
+            _ => fs::metadata(&now),
+        };
+        let metadata = match metadata {
             Ok(metadata) => metadata,
             // A zombie's program, and the like: nothing needs it.
             Err(_) if !mapped.contains(&index) && !open.contains(&index) => continue,
@@ -223,12 +254,7 @@ fn files(tree: &Tree, options: &Options) -> Result<(), Error> {
         if kind(image.mode) != libc::S_IFREG || path.starts_with("/sys/") {
             continue;
         }
-        let modified_ns = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
-        let how = if metadata.len() != image.bytes {
-            format!("it has {} bytes and had {}", metadata.len(), image.bytes)
-        } else if modified_ns != image.modified_ns {
-            "it was written to".to_owned()
-        } else {
+        let Some(how) = difference(&metadata, image) else {
             continue;
         };
         if options.accept_changed_files && !mapped.contains(&index) {
@@ -243,10 +269,44 @@ fn files(tree: &Tree, options: &Options) -> Result<(), Error> {
         .filter(|process| process.zombie.is_none())
     {
         let path = &process.directory;
+        if tree.ghost(path).is_some() {
+            continue;
+        }
         fs::metadata(path).map_err(|source| Error::Open {
             path: path.clone(),
             source,
         })?;
+    }
+    Ok(())
+}
+
+/// How a file is not as it was.
+fn difference(metadata: &fs::Metadata, image: &Image) -> Option<String> {
+    let modified_ns = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
+    if metadata.len() != image.bytes {
+        let (has, had) = (metadata.len(), image.bytes);
+        Some(format!("it has {has} bytes and had {had}"))
+    } else if modified_ns != image.modified_ns {
+        Some("it was written to".to_owned())
+    } else {
+        None
+    }
+}
+
+/// Files that the program had written and closed: a database would take newer ones for its own.
+fn written(tree: &Tree, options: &Options) -> Result<(), Error> {
+    for image in &tree.written {
+        let how = match fs::metadata(&image.path) {
+            Ok(metadata) => difference(&metadata, image),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some("it is gone".to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
+        let Some(how) = how else { continue };
+        let path = image.path.clone();
+        if !options.accept_changed_files {
+            return Err(Error::Changed { path, how });
+        }
+        tracing::warn!("{path} has changed since the program was persisted ({how})");
     }
     Ok(())
 }

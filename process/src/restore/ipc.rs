@@ -6,10 +6,9 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::PathBuf;
 
 use super::Error;
+use super::shared_files::MadeFiles;
 use crate::capture::{
     Attached, Existing, existing_queue, existing_segment, existing_semaphores, open_segment,
 };
@@ -69,7 +68,8 @@ impl Kind {
 #[derive(Debug, Default)]
 pub struct Made {
     objects: Vec<(Kind, i32)>,
-    files: Vec<PathBuf>,
+    /// Files of /dev/shm.
+    pub(super) files: MadeFiles,
     attached: Vec<Attached>,
     /// Segments that go with their last attachment.
     removed: Vec<i32>,
@@ -101,44 +101,6 @@ impl Made {
         if removed {
             self.removed.push(ipc.id);
         }
-        Ok(file.into())
-    }
-
-    /// An empty file of /dev/shm.
-    ///
-    /// # Errors
-    /// Another program has it.
-    pub fn posix(&mut self, path: &str, mode: u32, owner: (u32, u32)) -> Result<OwnedFd, Error> {
-        let open = |source| Error::Open {
-            path: path.to_owned(),
-            source,
-        };
-        let mut options = fs::OpenOptions::new();
-        options.read(true).write(true).mode(mode);
-        options.custom_flags(libc::O_NOFOLLOW);
-        let file = match fs::symlink_metadata(path) {
-            Ok(found) => {
-                let same = found.is_file()
-                    && (found.uid(), found.gid()) == owner
-                    && found.mode() & 0o7777 == mode;
-                if !same || is_mapped(path) {
-                    return Err(open(io::Error::other(
-                        "it is there already, and not as the program has left it behind",
-                    )));
-                }
-                let file = options.open(path).map_err(open)?;
-                file.set_len(0).map_err(open)?;
-                file
-            }
-            Err(_) => {
-                let file = options.create_new(true).open(path).map_err(open)?;
-                self.files.push(path.into());
-                std::os::unix::fs::fchown(&file, Some(owner.0), Some(owner.1)).map_err(open)?;
-                file.set_permissions(fs::Permissions::from_mode(mode))
-                    .map_err(open)?;
-                file
-            }
-        };
         Ok(file.into())
     }
 
@@ -250,6 +212,7 @@ impl Made {
 
     /// The program has them: they stay.
     pub fn keep(mut self) {
+        self.files.take_places();
         self.kept = true;
     }
 }
@@ -261,9 +224,6 @@ impl Drop for Made {
         }
         for (kind, id) in self.objects.drain(..) {
             kind.remove(id);
-        }
-        for file in self.files.drain(..) {
-            let _ = fs::remove_file(file);
         }
     }
 }
@@ -299,15 +259,6 @@ fn lives(pid: i32) -> bool {
     pid > 0
         && pid != std::process::id() as i32
         && procfs::stat(pid, pid).is_ok_and(|stat| !matches!(stat.state, 'Z' | 'X'))
-}
-
-/// Whether a process has mapped a file.
-fn is_mapped(path: &str) -> bool {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.into_iter().any(|process| {
-        let maps = fs::read_to_string(process.path().join("maps")).unwrap_or_default();
-        maps.lines().any(|line| line.ends_with(path))
-    })
 }
 
 /// Makes something as the user and group that has made it. Only the calling thread is that user.

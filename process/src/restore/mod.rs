@@ -23,9 +23,12 @@
 mod beforehand;
 mod check;
 mod datagrams;
+mod dead;
 mod descriptors;
 mod error;
 mod events;
+mod filters;
+mod ghosts;
 mod guard;
 mod ipc;
 pub mod lazy;
@@ -39,6 +42,7 @@ mod plan;
 mod pool;
 mod read_only;
 mod rights;
+mod shared_files;
 mod socket_calls;
 mod sockets;
 mod start;
@@ -46,6 +50,7 @@ mod stub;
 mod stub_code;
 mod tcp;
 mod terminals;
+mod under_way;
 mod undo;
 
 use std::io;
@@ -134,6 +139,15 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     })?;
     let copy_all = memory::copies_all(tree, snapshot, options);
     let plan = plan::write(tree, &mut pool, &mut region, &kernel, copy_all)?;
+    let filters = filters::Places::write(tree, &mut region)?;
+    let dead =
+        dead::Dead::with_numbers(tree).map_err(|(pid, source)| match source.raw_os_error() {
+            Some(libc::EEXIST) => numbers::taken(pid),
+            _ => Error::System {
+                action: format!("create a process in the place of {pid}, which has ended"),
+                source,
+            },
+        })?;
 
     let blocked = SignalsBlocked::new();
     let started = start::start(tree, &region, &plan.roots)?;
@@ -144,6 +158,8 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     };
     let connections = std::mem::take(&mut pool.connections);
     let mut ipc = std::mem::take(&mut pool.ipc);
+    // Processes enter removed directories until they are complete.
+    let ghosts = std::mem::take(&mut pool.ghosts);
     drop(pool);
     let wait = |count, phase| match region.wait(count, PHASE_LIMIT) {
         Ok(Ok(())) => Ok(()),
@@ -178,7 +194,7 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
         }
     }
     let mut frozen = FrozenTree::freeze(&roots)?;
-    take_over(tree, &mut frozen, hole)?;
+    take_over(tree, &mut frozen, hole, &filters)?;
     if !copy_all {
         let waits = |pid| left_to_fill.iter().any(|left| left.pid == pid);
         for process in tree.processes.iter().filter(|p| p.zombie.is_none()) {
@@ -190,6 +206,7 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     // Its end must not be taken for a parent's.
     drop(started);
     death_signals(tree, &mut frozen)?;
+    drop((ghosts, dead));
     // From here on nothing can fail.
     connections.resume(tree);
     ipc.keep();
@@ -291,7 +308,12 @@ fn from_outside(process: &Process) -> Result<(), Error> {
 }
 
 /// Gives every thread its registers and its signal mask, and takes the stub away.
-fn take_over(tree: &Tree, frozen: &mut FrozenTree, hole: u64) -> Result<(), Error> {
+fn take_over(
+    tree: &Tree,
+    frozen: &mut FrozenTree,
+    hole: u64,
+    filters: &filters::Places,
+) -> Result<(), Error> {
     for process in tree
         .processes
         .iter()
@@ -319,6 +341,7 @@ fn take_over(tree: &Tree, frozen: &mut FrozenTree, hole: u64) -> Result<(), Erro
         }
         // Until now it would have died with its parent; from here on, with us.
         set_death_signal(stopped, 0)?;
+        filters::restrict(tree, process, stopped, filters)?;
         let region = [hole, stub::Region::BYTES, 0, 0, 0, 0];
         let unmapped = stopped.syscall(0, libc::SYS_munmap, region)?;
         unmapped.map_err(system("unmap the restorer"))?;

@@ -30,6 +30,7 @@ pub fn free(tree: &Tree) -> Result<(), Error> {
         .map(|process| process.pid)
         .chain(threads.map(|thread| thread.tid))
         .chain(super::plan::leaderless(tree))
+        .chain(tree.dead.iter().copied())
         .collect();
     let started = Instant::now();
     for number in numbers {

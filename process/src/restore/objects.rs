@@ -41,8 +41,11 @@ pub(super) fn open_object(
             file.into()
         }
         ObjectKind::Posix {
-            path, mode, owner, ..
-        } => ipc.posix(path, *mode, *owner)?,
+            path,
+            mode,
+            owner,
+            file,
+        } => ipc.files.make(path, *mode, *owner, *file)?,
         ObjectKind::SystemV {
             ipc: segment,
             removed,

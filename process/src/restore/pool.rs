@@ -12,8 +12,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use super::Error;
+use super::dead::Dead;
 use super::descriptors::{open, owned, reopen, seek};
 use super::events::{open_event, open_inotify, open_timer};
+use super::ghosts::Ghosts;
 use super::ipc::Made;
 use super::objects::open_object;
 use super::rights::{CAP_SYS_RESOURCE, capable, own_limit};
@@ -42,6 +44,10 @@ pub struct Pool {
     pub terminals: Vec<RawFd>,
     /// System V objects and POSIX shared memory; removed unless they are kept.
     pub ipc: Made,
+    /// Processes that were waited for, and still have pidfds.
+    dead: Dead,
+    /// Names that are there for the time of the restore.
+    pub ghosts: Ghosts,
     /// TCP connections, still held.
     pub connections: Connections,
     images: HashMap<(u32, bool), RawFd>,
@@ -61,11 +67,14 @@ impl Pool {
             objects: Vec::new(),
             terminals: Vec::new(),
             ipc: Made::default(),
+            dead: Dead::default(),
+            ghosts: Ghosts::default(),
             connections: Connections::default(),
             images: HashMap::new(),
             old_limit: None,
         };
         pool.raise_limit(tree)?;
+        pool.ghosts = Ghosts::make(tree)?;
         for object in &tree.objects {
             let file = open_object(object, snapshot, &mut pool.ipc)?;
             let number = pool.put(file)?;
@@ -82,14 +91,24 @@ impl Pool {
             .map(open_pipe)
             .collect::<Result<Vec<_>, _>>()?;
         let mut used = Originals::default();
-        let (mut sockets, connections) = super::sockets::open_all(tree)?;
-        pool.connections = connections;
+        let opened = super::sockets::open_all(tree)?;
+        let mut sockets = opened.all;
+        pool.connections = opened.connections;
         for file in &tree.files {
-            let opened = open_file(file, tree, &pool, &pipes, &mut sockets, &mut used)?;
+            let opened = match file.kind {
+                FileKind::DeadPid(which) => {
+                    let opened = pool.dead.pidfd(which);
+                    opened.map_err(super::error::system("open the pidfd of a dead process"))?
+                }
+                _ => open_file(file, tree, &pool, &pipes, &mut sockets, &mut used)?,
+            };
             finish(file, &opened)?;
             let number = pool.put(opened)?;
             pool.files.push(number);
         }
+        // From here on they are dead.
+        pool.dead = Dead::default();
+        super::under_way::send_all(tree, &pool.files, opened.others)?;
         super::terminals::finish(tree, &pool.terminals)?;
         Ok(pool)
     }
@@ -291,7 +310,7 @@ fn open_file(
         FileKind::Object(object) => {
             // `shm_open` follows no links, and the way through /proc is one.
             if let ObjectKind::Posix { path, .. } = &tree.objects[*object as usize].kind {
-                return open_image(file, path);
+                return open_image(file, pool.ipc.files.path_of(path));
             }
             let number = pool.objects[*object as usize];
             let opened = if is_original(file, &tree.objects[*object as usize].kind)
@@ -357,7 +376,7 @@ fn open_file(
             .map_err(system("make a signalfd"))
         }
         FileKind::Inotify { watches, unread } => open_inotify(watches, *unread),
-        FileKind::Proc(_) | FileKind::Pid(_) => fs::File::open("/dev/null")
+        FileKind::Proc(_) | FileKind::Pid(_) | FileKind::DeadPid(_) => fs::File::open("/dev/null")
             .map(OwnedFd::from)
             .map_err(system("open /dev/null")),
     }

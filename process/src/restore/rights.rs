@@ -14,6 +14,7 @@ pub(super) const CAP_SYS_ADMIN: u32 = 21;
 pub(super) const CAP_SYS_NICE: u32 = 23;
 pub(super) const CAP_SYS_RESOURCE: u32 = 24;
 pub(super) const CAP_SYS_TIME: u32 = 25;
+pub(super) const CAP_MKNOD: u32 = 27;
 pub(super) const CAP_AUDIT_CONTROL: u32 = 30;
 pub(super) const CAP_CHECKPOINT_RESTORE: u32 = 40;
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::Error;
 use super::descriptors::owned;
@@ -76,13 +76,69 @@ pub(super) fn unix_path(address: &[u8]) -> Option<String> {
 
 pub(super) fn set_options(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
     for (level, name, value) in &socket.options {
-        if let Err(error) = set_option(made.as_raw_fd(), *level, *name, value) {
+        // It could not be bound any more.
+        if (*level, *name) == (libc::SOL_PACKET, libc::PACKET_FANOUT) {
+            continue;
+        }
+        let set = match (*level, *name) {
+            (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER) => attach_filter(made.as_raw_fd(), value),
+            _ => set_option(made.as_raw_fd(), *level, *name, value),
+        };
+        if let Err(error) = set {
+            if (*level, *name) == (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER) {
+                return Err(system("attach a packet filter to a socket")(error));
+            }
             // A congestion control that this kernel lacks, a buffer beyond the limit: the socket
             // works without.
             tracing::warn!("a socket option (level {level}, number {name}) cannot be set: {error}");
         }
     }
     Ok(())
+}
+
+/// Joins the fan-out group of a packet socket that is bound.
+pub(super) fn join_fanout(socket: &Socket, made: RawFd) -> Result<(), Error> {
+    let mut options = socket.options.iter();
+    let fanout = (libc::SOL_PACKET, libc::PACKET_FANOUT);
+    match options.find(|(level, name, _)| (*level, *name) == fanout) {
+        Some((level, name, value)) => {
+            let failed = system("join the fan-out group of a packet socket");
+            set_option(made, *level, *name, value).map_err(failed)
+        }
+        None => Ok(()),
+    }
+}
+
+/// A packet filter, of which the instructions are given.
+fn attach_filter(fd: i32, instructions: &[u8]) -> io::Result<()> {
+    const BYTES: usize = size_of::<libc::sock_filter>();
+    let mut filter: Vec<libc::sock_filter> = instructions
+        .chunks_exact(BYTES)
+        .map(|bytes| libc::sock_filter {
+            code: u16::from_ne_bytes([bytes[0], bytes[1]]),
+            jt: bytes[2],
+            jf: bytes[3],
+            k: u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+        })
+        .collect();
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidData)?,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: the program and its instructions live, and the kernel copies them.
+    let set = unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    match set {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 pub(super) fn set_option(fd: i32, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
@@ -94,6 +150,21 @@ pub(super) fn set_option(fd: i32, level: i32, name: i32, value: &[u8]) -> io::Re
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Closes the directions that were closed.
+pub(super) fn shut_down(socket: &Socket, made: RawFd) -> Result<(), Error> {
+    if !(1..=3).contains(&socket.shutdown) {
+        return Ok(());
+    }
+    // SAFETY: no memory involved. 1, 2 and 3 are SHUT_RD, SHUT_WR and SHUT_RDWR plus one.
+    let done = unsafe { libc::shutdown(made, i32::from(socket.shutdown) - 1) };
+    let error = io::Error::last_os_error();
+    // An internet datagram socket without a destination is shut down all the same.
+    if done != 0 && error.raw_os_error() != Some(libc::ENOTCONN) {
+        return Err(system("shut down a socket")(error));
+    }
+    Ok(())
 }
 
 /// An address in words.

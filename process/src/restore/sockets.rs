@@ -1,6 +1,6 @@
 //! Creates sockets and fills their queues.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -11,19 +11,34 @@ use super::Error;
 use super::descriptors::owned;
 use super::error::system;
 use super::place::in_place;
-use super::socket_calls::{name, new, reset_connection, set_option, set_options, unix_path};
+use super::socket_calls::{
+    join_fanout, name, new, reset_connection, set_option, set_options, shut_down, unix_path,
+};
 use super::tcp::Connections;
 use super::{datagrams, leftover};
 use crate::state::{Socket, SocketState, Tree};
 
 const IPV6_FREEBIND: i32 = 78;
 
-/// Makes all sockets of a tree, by index; and its TCP connections, which are held.
+/// The sockets of a tree.
+pub struct Opened {
+    /// By index.
+    pub all: Vec<Option<OwnedFd>>,
+    /// TCP connections, which are held.
+    pub connections: Connections,
+    /// Other ends that no program has, of sockets with descriptors under way in them.
+    pub others: super::under_way::Others,
+}
+
+/// Makes all sockets of a tree. Those with descriptors under way in them are filled, and shut down,
+/// when the descriptors are there.
 ///
 /// # Errors
 /// An address is taken, or the kernel refuses something; named.
-pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Error> {
+pub fn open_all(tree: &Tree) -> Result<Opened, Error> {
+    let mut others = super::under_way::Others::default();
     let shared_ports = shared_ports(tree);
+    let connecting = connecting_to_detached(tree)?;
     let mut all: Vec<Option<OwnedFd>> = tree.sockets.iter().map(|_| None).collect();
     for (index, socket) in tree.sockets.iter().enumerate() {
         if all[index].is_some() {
@@ -37,19 +52,30 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
                 all[*peer as usize] = Some(other);
                 one
             }
-            SocketState::Broken => broken(socket)?,
+            SocketState::Broken => broken(socket, index, &mut others)?,
             // The other socket of its pair, which has sent these, is gone.
             SocketState::Idle if !socket.received.is_empty() && socket.address.is_empty() => {
-                broken(socket)?
+                broken(socket, index, &mut others)?
             }
             // Connections follow when all addresses are bound.
             SocketState::Established(_) | SocketState::Closed(_) => continue,
-            _ => new(socket)?,
+            _ => match connecting.get(&(index as u32)) {
+                Some((_, made)) => made.try_clone().map_err(system("duplicate a socket"))?,
+                None => new(socket)?,
+            },
         };
         set_options(socket, &made)?;
         if has_place(socket) {
             let shared = shared_ports.contains(&place(socket));
-            bind_in_place(socket, &made, shared)?;
+            let callers = connecting.values();
+            let callers = callers.filter(|(to, _)| *to == index as u32);
+            let callers: Vec<&OwnedFd> = callers.map(|(_, made)| made).collect();
+            in_place(socket, || {
+                bind(socket, &made, shared)?;
+                callers
+                    .iter()
+                    .try_for_each(|caller| connect_to(caller, socket))
+            })?;
             if socket.family != libc::AF_UNIX {
                 datagrams::fill_internet(socket, &made);
             }
@@ -74,7 +100,9 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
         if let SocketState::Connecting(peer) = &socket.state {
             connect_without_waiting(made, peer)?;
         }
-        if let SocketState::Destination(peer) = &socket.state {
+        if let SocketState::Destination(peer) = &socket.state
+            && socket.connected_to.is_none()
+        {
             // SAFETY: the address is valid for its length.
             let connected =
                 unsafe { libc::connect(made.as_raw_fd(), peer.as_ptr().cast(), peer.len() as u32) };
@@ -87,6 +115,7 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
             }
         }
         if let SocketState::Pair(peer) = socket.state
+            && socket.passed.is_empty()
             && let Some(other) = &all[peer as usize]
         {
             for message in &socket.received {
@@ -115,15 +144,9 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
     for (socket, made) in tree.sockets.iter().zip(&all) {
         if let Some(made) = made
             && (socket.family == libc::AF_UNIX || socket.kind == libc::SOCK_DGRAM)
-            && (1..=3).contains(&socket.shutdown)
+            && !super::under_way::concerns(tree, socket)
         {
-            // SAFETY: no memory involved. 1, 2 and 3 are SHUT_RD, SHUT_WR and SHUT_RDWR plus one.
-            let done = unsafe { libc::shutdown(made.as_raw_fd(), i32::from(socket.shutdown) - 1) };
-            let error = io::Error::last_os_error();
-            // An internet datagram socket without a destination is shut down all the same.
-            if done != 0 && error.raw_os_error() != Some(libc::ENOTCONN) {
-                return Err(system("shut down a socket")(error));
-            }
+            shut_down(socket, made.as_raw_fd())?;
         }
     }
     for (index, socket) in tree.sockets.iter().enumerate() {
@@ -134,7 +157,11 @@ pub fn open_all(tree: &Tree) -> Result<(Vec<Option<OwnedFd>>, Connections), Erro
         }
     }
     let connections = Connections::make(tree, &mut all)?;
-    Ok((all, connections))
+    Ok(Opened {
+        all,
+        connections,
+        others,
+    })
 }
 
 fn pair(socket: &Socket) -> Result<(OwnedFd, OwnedFd), Error> {
@@ -160,9 +187,17 @@ fn pair(socket: &Socket) -> Result<(OwnedFd, OwnedFd), Error> {
 
 /// A socket that was connected to something that is no more: the program sees what it would see
 /// if the other end had died.
-fn broken(socket: &Socket) -> Result<OwnedFd, Error> {
+fn broken(
+    socket: &Socket,
+    index: usize,
+    others: &mut super::under_way::Others,
+) -> Result<OwnedFd, Error> {
     if socket.family == libc::AF_UNIX {
         let (one, other) = pair(socket)?;
+        if !socket.passed.is_empty() {
+            others.insert(index as u32, other);
+            return Ok(one);
+        }
         for message in &socket.received {
             send(&other, message)?;
         }
@@ -268,8 +303,28 @@ fn connect_without_waiting(made: &OwnedFd, peer: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-fn bind_in_place(socket: &Socket, made: &OwnedFd, shared: bool) -> Result<(), Error> {
-    in_place(socket, || bind(socket, made, shared))
+/// Unix datagram sockets that are connected to one to which no path leads: to which, by index. They are
+/// connected at the moment at which there is a path.
+fn connecting_to_detached(tree: &Tree) -> Result<HashMap<u32, (u32, OwnedFd)>, Error> {
+    let sockets = (0u32..).zip(&tree.sockets);
+    let connected = sockets.filter_map(|(index, socket)| {
+        let to = socket.connected_to?;
+        Some(new(socket).map(|made| (index, (to, made))))
+    });
+    connected.collect()
+}
+
+fn connect_to(caller: &OwnedFd, socket: &Socket) -> Result<(), Error> {
+    let address = &socket.address;
+    // SAFETY: the address is valid for its length.
+    let connected = unsafe {
+        let (start, bytes) = (address.as_ptr().cast(), address.len() as u32);
+        libc::connect(caller.as_raw_fd(), start, bytes)
+    };
+    match connected {
+        0 => Ok(()),
+        _ => Err(system("connect a unix socket")(io::Error::last_os_error())),
+    }
 }
 
 fn bind(socket: &Socket, made: &OwnedFd, shared: bool) -> Result<(), Error> {
@@ -317,7 +372,11 @@ fn bind(socket: &Socket, made: &OwnedFd, shared: bool) -> Result<(), Error> {
         bound = bind_to(fd, &address);
     }
     bound.map_err(|source| taken(socket, source))?;
-    if socket.family == libc::AF_UNIX && socket.kind == libc::SOCK_DGRAM {
+    if socket.family == libc::AF_PACKET {
+        join_fanout(socket, fd)?;
+    }
+    if socket.family == libc::AF_UNIX && socket.kind == libc::SOCK_DGRAM && socket.passed.is_empty()
+    {
         datagrams::fill_unix(socket)?;
     }
     if let (Some(path), Some(old)) = (unix_path(&socket.address), old) {

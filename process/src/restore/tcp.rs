@@ -32,6 +32,8 @@ const OPTION_TIMESTAMP: u32 = 8;
 const PIECE_BYTES: usize = 32 << 10;
 /// Room beyond the bytes of a queue, for the kernel's own use.
 const OVERHEAD_BYTES: usize = 64 << 10;
+/// A new connection has room for this window.
+const USUAL_WINDOW_BYTES: usize = 64 << 10;
 /// What is left of a connection goes from state to state by itself.
 const TRIES: u32 = 20;
 
@@ -221,12 +223,16 @@ fn make(socket: &Socket, connection: &TcpConnection) -> io::Result<OwnedFd> {
     if let Some(now) = connection.timestamp {
         integer(fd, tcp, libc::TCP_TIMESTAMP, now as i32)?;
     }
+    // What the window promises to take must find room, too.
+    let window = connection.window[3] as usize;
+    let (received, unsent) = (connection.receive.1.len(), connection.send.1.len());
+    let beyond_usual = received + window.saturating_sub(USUAL_WINDOW_BYTES);
     let buffers = [
-        (libc::SO_RCVBUFFORCE, connection.receive.1.len()),
-        (libc::SO_SNDBUFFORCE, connection.send.1.len()),
+        (libc::SO_RCVBUFFORCE, beyond_usual, received * 2 + window),
+        (libc::SO_SNDBUFFORCE, unsent, unsent * 2),
     ];
-    for (buffer, bytes) in buffers.into_iter().filter(|(_, bytes)| *bytes > 0) {
-        let room = i32::try_from(bytes * 2 + OVERHEAD_BYTES).unwrap_or(i32::MAX / 2);
+    for (buffer, _, bytes) in buffers.into_iter().filter(|(_, needed, _)| *needed > 0) {
+        let room = i32::try_from(bytes + OVERHEAD_BYTES).unwrap_or(i32::MAX / 2);
         integer(fd, libc::SOL_SOCKET, buffer, room)?;
         // The kernel goes on choosing the size, unless the program did.
         integer(fd, libc::SOL_SOCKET, libc::SO_BUF_LOCK, 0)?;
@@ -334,8 +340,10 @@ mod tests {
             directory: String::new(),
             options: Vec::new(),
             received: Vec::new(),
+            passed: Vec::new(),
             shutdown: 0,
             detached: false,
+            connected_to: None,
             absent: false,
         }
     }

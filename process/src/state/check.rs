@@ -74,6 +74,10 @@ pub fn validate(tree: &Tree) -> Result<(), Invalid> {
         }
         validate_process(tree, process)?;
     }
+    for pid in &tree.dead {
+        number("process", *pid, 1, PID_MAX)?;
+        unique(&mut pids, "process", *pid)?;
+    }
     validate_files(tree)
 }
 
@@ -213,7 +217,7 @@ fn validate_thread(thread: &Thread) -> Result<(), Invalid> {
 }
 
 fn validate_files(tree: &Tree) -> Result<(), Invalid> {
-    for image in &tree.images {
+    for image in tree.images.iter().chain(&tree.written) {
         path(&image.path, "path of an image")?;
     }
     for (at, file) in tree.files.iter().enumerate() {
@@ -242,7 +246,8 @@ fn validate_files(tree: &Tree) -> Result<(), Invalid> {
             FileKind::Event { .. }
             | FileKind::Timer { .. }
             | FileKind::Signal { .. }
-            | FileKind::Pid(_) => {}
+            | FileKind::Pid(_)
+            | FileKind::DeadPid(_) => {}
         }
     }
     validate_sockets(tree)?;
@@ -278,6 +283,18 @@ fn validate_sockets(tree: &Tree) -> Result<(), Invalid> {
                 index(tree.sockets.len(), "socket", *client, || {
                     format!("socket {at}")
                 })?;
+            }
+        }
+        if let Some(other) = socket.connected_to {
+            index(tree.sockets.len(), "socket", other, || {
+                format!("socket {at}")
+            })?;
+        }
+        for (message, files) in &socket.passed {
+            let what = || format!("a message of socket {at}");
+            index(socket.received.len(), "message", *message, what)?;
+            for file in files {
+                index(tree.files.len(), "file", *file, what)?;
             }
         }
         if !socket.directory.is_empty() {

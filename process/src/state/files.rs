@@ -28,6 +28,23 @@ pub struct File {
     pub lock: Option<bool>,
     /// Record locks of the description itself (`F_OFD_SETLK`).
     pub records: Vec<DescriptionLock>,
+    /// A lease of the file (`F_SETLEASE`).
+    pub lease: Option<Lease>,
+}
+
+/// A lease of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lease {
+    /// For reading: others may read.
+    Read,
+    /// For writing: others may do nothing.
+    Write,
+    /// One for writing, that another process has begun to break: it wants to read.
+    WriteToRead,
+    /// One for reading, that another process has begun to break: it wants to write.
+    ReadToNone,
+    /// One for writing, that another process has begun to break: it wants to write.
+    WriteToNone,
 }
 
 /// A record lock that belongs to an open file description.
@@ -97,6 +114,8 @@ pub enum FileKind {
     },
     /// `pidfd` of a process of the tree.
     Pid(i32),
+    /// `pidfd` of a process that has ended and was waited for; those of one number are of the same.
+    DeadPid(u32),
 }
 
 /// What an epoll instance waits for.
@@ -153,10 +172,14 @@ pub struct Socket {
     pub options: Vec<(i32, i32, Vec<u8>)>,
     /// Received and not read: one entry a datagram; of a stream, one entry in all.
     pub received: Vec<Vec<u8>>,
+    /// Descriptors under way in it: of a message in `received`, the files (both are indices).
+    pub passed: Vec<(u32, Vec<u32>)>,
     /// Closed for: 1 reading, 2 writing, 3 both.
     pub shutdown: u8,
     /// The path of a unix socket does not lead to it: its file was removed, or another is there.
     pub detached: bool,
+    /// A unix datagram socket that is connected to this one (an index), to which no path leads.
+    pub connected_to: Option<u32>,
     /// It is bound to an address that the machine did not have (`IP_FREEBIND`).
     pub absent: bool,
 }

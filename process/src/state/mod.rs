@@ -20,6 +20,8 @@
 
 mod check;
 mod files;
+mod filters;
+mod ghosts;
 mod ipc;
 mod memory;
 mod task;
@@ -27,6 +29,8 @@ mod terminal;
 
 pub use check::{Invalid, TASK_END};
 pub use files::*;
+pub use filters::*;
+pub use ghosts::*;
 pub use ipc::*;
 pub use memory::*;
 pub use task::*;
@@ -36,7 +40,7 @@ use serde::{Deserialize, Serialize};
 
 const MAGIC: [u8; 4] = *b"DMPT";
 /// Of the encoding below. A change to any of the types needs another one.
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 /// Longer descriptions are refused: 1 GiB.
 const BYTES_MAX: usize = 1 << 30;
 
@@ -53,12 +57,20 @@ pub struct Tree {
     pub files: Vec<File>,
     /// Files on disk that mappings and descriptions refer to by index.
     pub images: Vec<Image>,
+    /// Files that it has written and closed: in a restore they must be as they were.
+    pub written: Vec<Image>,
     /// Shared-memory objects, by index.
     pub objects: Vec<Object>,
     /// Pipes, by index.
     pub pipes: Vec<Pipe>,
     /// Sockets, by index.
     pub sockets: Vec<Socket>,
+    /// Names that were removed: directories before what is in them.
+    pub ghosts: Vec<Ghost>,
+    /// Processes that have ended, of which files of /proc are open.
+    pub dead: Vec<i32>,
+    /// Filters of system calls, by index.
+    pub filters: Vec<Filter>,
     /// System V semaphores.
     pub semaphores: Vec<SemaphoreSet>,
     /// System V message queues.
@@ -135,9 +147,13 @@ impl Tree {
             processes: Vec::new(),
             files: Vec::new(),
             images: Vec::new(),
+            written: Vec::new(),
             objects: Vec::new(),
             pipes: Vec::new(),
             sockets: Vec::new(),
+            ghosts: Vec::new(),
+            dead: Vec::new(),
+            filters: Vec::new(),
             semaphores: Vec::new(),
             queues: Vec::new(),
             terminals: Vec::new(),
@@ -177,6 +193,8 @@ impl Tree {
             return Err(DecodeError::Trailing(rest.len()));
         }
         check::validate(&tree)?;
+        ghosts::validate(&tree)?;
+        filters::validate(&tree)?;
         ipc::validate(&tree)?;
         terminal::validate(&tree)?;
         Ok(tree)

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Descriptor, Mapping};
+use super::{Descriptor, Mapping, Restrictions};
 use crate::procfs::Layout;
 use crate::store::SpaceId;
 
@@ -196,6 +196,8 @@ pub struct Thread {
     pub scheduling: Scheduling,
     /// Signal on the death of its parent.
     pub parent_death_signal: i32,
+    /// What restricts its system calls (seccomp).
+    pub restrictions: Restrictions,
 }
 
 /// `struct user_regs_struct`, word by word.

@@ -39,6 +39,10 @@ fn thread(tid: i32) -> Thread {
             io_priority: 0,
         },
         parent_death_signal: 0,
+        restrictions: Restrictions {
+            strict: false,
+            filters: vec![0],
+        },
     }
 }
 
@@ -104,8 +108,10 @@ fn socket(peer: u32) -> Socket {
         address: vec![],
         options: vec![(1, 9, vec![1, 0, 0, 0])],
         received: vec![b"half a message".to_vec()],
+        passed: vec![(0, vec![0])],
         shutdown: 0,
         detached: false,
+        connected_to: None,
         absent: false,
     }
 }
@@ -130,6 +136,14 @@ fn tree() -> Tree {
             owner: (0, 0, 0),
             lock: None,
             records: vec![],
+            lease: Some(Lease::WriteToRead),
+        }],
+        written: vec![Image {
+            path: "/var/lib/it/base".to_owned(),
+            bytes: 10,
+            modified_ns: 5,
+            mode: 0o100_600,
+            device: 0,
         }],
         images: vec![Image {
             path: "/bin/sh".to_owned(),
@@ -149,6 +163,17 @@ fn tree() -> Tree {
             path: None,
         }],
         sockets: vec![socket(1), socket(0)],
+        dead: vec![4711],
+        filters: vec![Filter {
+            instructions: vec![6],
+            log: true,
+        }],
+        ghosts: vec![Ghost {
+            path: "/var/tmp/gone".to_owned(),
+            kind: GhostKind::Link("/elsewhere".to_owned()),
+            mode: 0o777,
+            owner: (1, 2),
+        }],
         semaphores: Vec::new(),
         queues: Vec::new(),
         terminals: Vec::new(),

@@ -158,10 +158,13 @@ impl Mirror {
             if space.uffd.is_some() || space.refused || !self.tracking {
                 continue;
             }
-            if crate::procfs::is_filtered(process.pid) {
+            if crate::procfs::is_filtered(process.pid)
+                && let Err(error) = process.suspend_filters()
+            {
                 tracing::warn!(
                     pid = process.pid,
-                    "it runs under seccomp, and makes no call for us: it cannot be persisted"
+                    "it runs under seccomp, and makes no call for us ({error}): it cannot be \
+                     persisted"
                 );
                 space.refused = true;
                 continue;

@@ -27,6 +27,8 @@ impl Tracker {
     pub(super) fn round(&mut self) {
         let elapsed = self.last_round.elapsed();
         self.last_round = Instant::now();
+        let program = self.persister.mirror.processes();
+        self.persister.written.take(&program);
         let scanned = self.persister.mirror.scan(Program::Runs);
         let written = scanned.written_pages * crate::store::PAGE_BYTES;
         if self.persister.mirror.lacks_protection() {

@@ -26,7 +26,7 @@ use rustix::process::{WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, wa
 use crate::persist::{PersistError, Persister, Report, Then};
 use crate::power::{self, Event, Watcher};
 use crate::procfs;
-use crate::ptrace::Pid;
+use crate::ptrace::{self, Pid};
 use crate::restore::lazy::{FillError, Filling};
 use crate::sync::Mirror;
 use crate::sync::schedule::Budget;
@@ -308,7 +308,10 @@ impl Tracker {
         if let Err(error) = self.persister.take_in(&self.roots()) {
             // Too short-lived to be caught: its end is seen elsewhere.
             self.reap();
-            if !self.ended() {
+            // A program may trace its own child for a while: until then it is not persisted.
+            let passes = matches!(error, PersistError::Ptrace(ptrace::Error::Traced { .. }))
+                && matches!(self.roots, Roots::Children(_));
+            if !self.ended() && !passes {
                 return Err(error.into());
             }
         }

@@ -69,6 +69,8 @@ pub fn resume(
         mirror.adopt(process.pid, process.space);
     }
     let mut tracker = Tracker::new(mirror, true, Roots::Children(restored.root), options)?;
+    tracker.persister.written.remember(&tree.written);
+    tracker.persister.written.watch(&restored.tree.living());
     if restored.left_to_fill.is_empty() {
         restored.tree.thaw();
         tracker.set_tracking(track());

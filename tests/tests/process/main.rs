@@ -8,6 +8,7 @@ mod lease;
 mod machine;
 mod memory;
 mod names;
+mod newer;
 mod obstacles;
 mod postgres;
 mod power;

@@ -2,12 +2,15 @@
 //! the start, at the next epoch after it appeared, and at a persist.
 
 use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use dormouse_tests::program::{Program, alone};
+use dormouse_tests::{dormouse, dormouse_path};
 
 /// Makes and ends one thing after the other on request, and reports each.
 const SCRIPT: &str = "
-import ctypes, mmap, os, socket, struct, sys, time
+import ctypes, os, socket, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 def check(result):
     assert result not in (-1, None), os.strerror(ctypes.get_errno())
@@ -17,33 +20,12 @@ class Descriptor:
         self.number = check(number)
     def end(self):
         os.close(self.number)
-class Socket:
-    def __init__(self):
-        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
-    def end(self):
-        self.socket.close()
 class Queue:
     def __init__(self):
         self.number = check(libc.mq_open(b'/dormouse-test', os.O_CREAT | os.O_RDWR, 0o600, None))
     def end(self):
         os.close(self.number)
         libc.mq_unlink(b'/dormouse-test')
-class Linked:
-    def __init__(self):
-        self.file = open(sys.argv[1] + '/linked', 'w+')
-        os.link(self.file.name, self.file.name + '-too')
-        os.unlink(self.file.name)
-    def end(self):
-        os.unlink(self.file.name + '-too')
-        self.file.close()
-class Device:
-    def __init__(self):
-        path = sys.argv[1] + '/null'
-        os.mknod(path, 0o20600, os.makedev(1, 3))
-        self.number = os.open(path, os.O_RDWR)
-        os.unlink(path)
-    def end(self):
-        os.close(self.number)
 class Fifo:
     def __init__(self):
         self.path = sys.argv[1] + '/fifo'
@@ -74,21 +56,12 @@ class Adjusted:
         check(libc.semop(self.set, struct.pack('hhh', 0, 1, 0o10000), 1))
     def end(self):
         libc.semctl(self.set, 0, 0)
-class Astray:
-    def __init__(self):
-        self.sockets = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for at in range(2)]
-        self.sockets[0].bind(sys.argv[1] + '/astray')
-        self.sockets[1].connect(sys.argv[1] + '/astray')
-        os.unlink(sys.argv[1] + '/astray')
-    def end(self):
-        for one in self.sockets:
-            one.close()
 def ring():
     return libc.syscall(425, 4, ctypes.byref(ctypes.create_string_buffer(120)))
 makers = {
-    'packet': Socket, 'mqueue': Queue,
-    'ring': lambda: Descriptor(ring()), 'linked': Linked, 'device': Device, 'fifo': Fifo,
-    'ahead': Ahead, 'gone': Gone, 'adjusted': Adjusted, 'astray': Astray,
+    'mqueue': Queue,
+    'ring': lambda: Descriptor(ring()), 'fifo': Fifo,
+    'ahead': Ahead, 'gone': Gone, 'adjusted': Adjusted,
     'namespace': lambda: Descriptor(os.open('/proc/self/ns/net', os.O_RDONLY)),
     'fanotify': lambda: Descriptor(libc.fanotify_init(0, 0)),
 }
@@ -111,11 +84,9 @@ while True:
 ";
 
 /// The thing, and how it is named.
-const THINGS: [(&str, &str); 11] = [
+const THINGS: [(&str, &str); 7] = [
     ("adjusted", "adjustments of System V semaphores"),
     ("ring", "an io_uring instance"),
-    ("linked", "which has 1 other names"),
-    ("device", "which was removed, or is covered"),
     ("fifo", "a named pipe that was removed, or is covered"),
     (
         "ahead",
@@ -125,8 +96,6 @@ const THINGS: [(&str, &str); 11] = [
         "gone",
         "a client that it has not accepted, and that has closed its end",
     ),
-    ("astray", "connected to one to which no path leads"),
-    ("packet", "a socket of address family 17"),
     ("mqueue", "/dormouse-test"),
     ("namespace", "net:["),
 ];
@@ -143,7 +112,7 @@ fn tell(directory: &std::path::Path, what: &str) {
 fn what_cannot_be_restored_is_named_at_the_start() {
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().display().to_string();
-    tell(directory.path(), "make-packet");
+    tell(directory.path(), "make-ring");
     // Its epochs come soon, the first one surely after it is ready.
     let options = ["--on-power-loss", "none", "--epoch-interval", "300ms"];
     let command = ["python3", "-c", SCRIPT, &place];
@@ -151,7 +120,7 @@ fn what_cannot_be_restored_is_named_at_the_start() {
     program.run();
     assert!(program.wait_for("ready", 1), "{}", program.said());
     program.until("named", |program| {
-        obstacles(program).contains("a socket of address family 17")
+        obstacles(program).contains("an io_uring instance")
     });
     let said = program.said();
     let pid = said
@@ -212,4 +181,71 @@ fn what_comes_later_is_named_at_the_next_epoch_and_by_persist_and_nothing_is_los
         "{}",
         program.said()
     );
+}
+
+/// Becomes the tracker, and has two children by then, of which one traces the other.
+const TRACED: &str = "
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+here = sys.argv[1]
+traced = os.fork()
+if traced == 0:
+    while True:
+        time.sleep(1)
+if os.fork() == 0:
+    assert libc.ptrace(0x4206, traced, 0, 0) == 0, 'PTRACE_SEIZE'
+    open(here + '/traced', 'w').close()
+    while not os.path.exists(here + '/end'):
+        time.sleep(0.01)
+    os._exit(0)
+while not os.path.exists(here + '/traced'):
+    time.sleep(0.01)
+os.execv(sys.argv[2], sys.argv[2:])
+";
+
+#[test]
+fn a_process_that_another_one_traces_from_the_start_is_an_obstacle_until_it_is_let_go() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().display().to_string();
+    let store = ["--store", &place, "--on-power-loss", "none"];
+    let mut tracker = Command::new("python3")
+        .args(["-c", TRACED, &place])
+        .arg(dormouse_path())
+        .args(["process", "run", "it"])
+        .args(store)
+        .args(["--epoch-interval", "200ms", "--", "sleep", "1000"])
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("python3 starts");
+    let status = || dormouse(&["process", "status", "it", "--store", &place, "--json"]);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let mut until = |what: &str, holds: &dyn Fn(&serde_json::Value) -> bool| {
+        loop {
+            let said = status();
+            let known = serde_json::from_str::<serde_json::Value>(&said.stdout).unwrap_or_default();
+            if holds(&known["tracker"]) {
+                return;
+            }
+            let ended = tracker.try_wait().expect("our own child");
+            assert!(ended.is_none(), "{what}: the tracker has ended: {ended:?}");
+            assert!(Instant::now() < deadline, "{what}: {}", said.all());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    until("named", &|tracker| {
+        let obstacles = tracker["obstacles"].to_string();
+        obstacles.contains("it is traced by process") && obstacles.contains("(python3)")
+    });
+    tell(directory.path(), "end");
+    until("an epoch", &|tracker| {
+        tracker["sync"]["epochs"].as_u64().unwrap_or(0) > 0
+            && tracker["obstacles"].as_array().is_some_and(Vec::is_empty)
+    });
+    let said = dormouse(&[
+        "process", "persist", "it", "--store", &place, "--then", "kill",
+    ]);
+    let end = tracker.wait().expect("its end");
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert_eq!(end.code(), Some(0), "{end}");
 }

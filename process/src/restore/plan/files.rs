@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::super::Error;
 use super::super::stub::{Check, List, Store};
 use super::Writer;
-use crate::state::{Descriptor, EpollItem, File, FileKind, Process, Tree};
+use crate::state::{Descriptor, EpollItem, File, FileKind, Lease, Process, Tree};
 
 impl Writer<'_> {
     /// Puts inherited descriptors in their places, and closes all others of the tracker's.
@@ -128,7 +128,10 @@ impl Writer<'_> {
         with_file.filter(|(_, file)| {
             !matches!(
                 file.kind,
-                FileKind::Inherited(_) | FileKind::Proc(_) | FileKind::Pid(_)
+                FileKind::Inherited(_)
+                    | FileKind::Proc(_)
+                    | FileKind::Pid(_)
+                    | FileKind::DeadPid(_)
             )
         })
     }
@@ -171,6 +174,53 @@ impl Writer<'_> {
                 "lock a file as it was (another process has locked it)",
             )
             .about(descriptor.number as u64);
+        }
+        Ok(())
+    }
+
+    /// Leases. One that was being broken is broken again: by an open that does not wait, of which the
+    /// signal is taken away. The program has had it.
+    pub(super) fn leases(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        const F_SETLEASE: u64 = 1024;
+        let tree = self.tree;
+        for (descriptor, file) in Self::first_of_descriptions(tree, process) {
+            let (Some(lease), FileKind::Image(image)) = (file.lease, &file.kind) else {
+                continue;
+            };
+            let number = descriptor.number as u64;
+            let (kind, breaker) = match lease {
+                Lease::Read => (libc::F_RDLCK, None),
+                Lease::Write => (libc::F_WRLCK, None),
+                Lease::WriteToRead => (libc::F_WRLCK, Some(libc::O_RDONLY)),
+                Lease::ReadToNone => (libc::F_RDLCK, Some(libc::O_WRONLY)),
+                Lease::WriteToNone => (libc::F_WRLCK, Some(libc::O_WRONLY)),
+            };
+            list.call(
+                libc::SYS_fcntl,
+                &[number, F_SETLEASE, kind as u64],
+                "take a lease of a file (another process has it open)",
+            )
+            .about(number);
+            let Some(mode) = breaker else { continue };
+            let path = self.string(&tree.images[*image as usize].path)?;
+            let flags = (mode | libc::O_NONBLOCK | libc::O_CLOEXEC) as u64;
+            let here = libc::AT_FDCWD as u64;
+            let refused = u64::from(libc::EWOULDBLOCK.unsigned_abs()).wrapping_neg();
+            list.call(
+                libc::SYS_openat,
+                &[here, path, flags, 0],
+                "break a lease of a file",
+            )
+            .expect(Check::Equals(refused))
+            .about(number);
+            let signal = self.words(&[1 << (libc::SIGIO - 1)])?;
+            let at_once = self.words(&[0, 0])?;
+            list.call(
+                libc::SYS_rt_sigtimedwait,
+                &[signal, 0, at_once, 8],
+                "break a lease of a file",
+            )
+            .expect(Check::Any);
         }
         Ok(())
     }
@@ -249,25 +299,62 @@ impl Writer<'_> {
             {
                 continue;
             }
-            for item in items {
-                // struct epoll_event is packed: events, then the word.
-                let mut event = item.events.to_ne_bytes().to_vec();
-                event.extend_from_slice(&item.data.to_ne_bytes());
-                let event = self.bytes(&event)?;
-                let number = item.descriptor as u64;
-                let stray = !leads(process, item);
-                if stray {
-                    let place = self.pool.files[item.file as usize] as u64;
-                    list.call(libc::SYS_dup2, &[place, number], "wait for a descriptor")
-                        .about(number);
-                }
-                let add = libc::EPOLL_CTL_ADD as u64;
-                let arguments = [descriptor.number as u64, add, number, event];
-                list.call(libc::SYS_epoll_ctl, &arguments, "wait for a descriptor")
+            let number = descriptor.number as u64;
+            self.fill_epoll(list, process, number, items)?;
+        }
+        self.epolls_under_way(list, process)
+    }
+
+    /// Epoll instances that only a message in a unix socket holds: the first process fills them.
+    fn epolls_under_way(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        let tree = self.tree;
+        let mut living = tree.processes.iter().filter(|p| p.zombie.is_none());
+        if living.next().is_none_or(|first| first.pid != process.pid) {
+            return Ok(());
+        }
+        let processes = tree.processes.iter();
+        let held: HashSet<u32> = processes
+            .flat_map(|process| &process.descriptors)
+            .map(|descriptor| descriptor.file)
+            .collect();
+        for (index, file) in (0u32..).zip(&tree.files) {
+            if let FileKind::Epoll(items) = &file.kind
+                && !held.contains(&index)
+            {
+                let number = self.pool.files[index as usize] as u64;
+                self.fill_epoll(list, process, number, items)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what an epoll instance waits for.
+    fn fill_epoll(
+        &mut self,
+        list: &mut List,
+        process: &Process,
+        epoll: u64,
+        items: &[EpollItem],
+    ) -> Result<(), Error> {
+        for item in items {
+            // struct epoll_event is packed: events, then the word.
+            let mut event = item.events.to_ne_bytes().to_vec();
+            event.extend_from_slice(&item.data.to_ne_bytes());
+            let event = self.bytes(&event)?;
+            let number = item.descriptor as u64;
+            let mut own = process.descriptors.iter();
+            let stray = !own.any(|own| own.number == item.descriptor && own.file == item.file);
+            if stray {
+                let place = self.pool.files[item.file as usize] as u64;
+                list.call(libc::SYS_dup2, &[place, number], "wait for a descriptor")
                     .about(number);
-                if stray {
-                    self.back_in_place(list, process, number);
-                }
+            }
+            let add = libc::EPOLL_CTL_ADD as u64;
+            let arguments = [epoll, add, number, event];
+            list.call(libc::SYS_epoll_ctl, &arguments, "wait for a descriptor")
+                .about(number);
+            if stray {
+                self.back_in_place(list, process, number);
             }
         }
         Ok(())

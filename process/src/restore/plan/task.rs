@@ -33,6 +33,7 @@ impl Writer<'_> {
             "close",
         );
         self.description_locks(list, process)?;
+        self.leases(list, process)?;
         self.record_locks(list, process)?;
         self.directories(list, process)?;
         list.call(

@@ -1,0 +1,240 @@
+//! Files that the program has written and closed: a database may have none open at an epoch.
+//!
+//! An epoch names them, each with its length and time of change. If one of them is not as it was
+//! then, the program's memory is older than its file, and a restore is refused by name. The kernel
+//! reports them (fanotify) for the file systems on which the program has its current directory or
+//! an open file. What was written by a process that had ended before the report was read is not
+//! attributed to the program, and files in memory (tmpfs) are not durable in the first place.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+
+use super::files::open_for_writing;
+use crate::procfs;
+use crate::ptrace::Pid;
+use crate::state::Image;
+
+/// More are not remembered: a program that writes so many files one after the other is no database.
+const FILES_MAX: usize = 4096;
+/// Longest chain of parents that is followed.
+const DEPTH_MAX: usize = 64;
+const EVENT_BYTES: usize = size_of::<libc::fanotify_event_metadata>();
+/// File systems in memory, or of the kernel's own: `f_type`.
+const VOLATILE: [i64; 4] = [0x0102_1994, 0x8584_58f6, 0x9fa0, 0x6265_6572];
+
+/// The files, and where they are looked for.
+#[derive(Debug)]
+pub struct Written {
+    reports: Option<File>,
+    watched: HashSet<u64>,
+    files: BTreeSet<String>,
+    full: bool,
+}
+
+impl Written {
+    /// Nothing is watched yet. Without CAP_SYS_ADMIN nothing will be.
+    pub fn new() -> Self {
+        let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+        // Not to wait for the holder of a lease.
+        let event_flags = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: no memory involved; the descriptor is new and ours.
+        let reports = unsafe {
+            let fd = libc::fanotify_init(flags, event_flags as u32);
+            (fd >= 0).then(|| File::from(OwnedFd::from_raw_fd(fd)))
+        };
+        if reports.is_none() {
+            let error = std::io::Error::last_os_error();
+            tracing::debug!("files that the program writes and closes are not watched: {error}");
+        }
+        Self {
+            reports,
+            watched: HashSet::new(),
+            files: BTreeSet::new(),
+            full: false,
+        }
+    }
+
+    /// Files of which an earlier epoch knew.
+    pub fn remember(&mut self, files: &[Image]) {
+        self.files
+            .extend(files.iter().map(|image| image.path.clone()));
+    }
+
+    /// Watches the file systems on which these processes are and write.
+    pub fn watch(&mut self, pids: &[Pid]) {
+        let Some(reports) = &self.reports else { return };
+        for pid in pids {
+            let directory = [format!("/proc/{pid}/cwd")];
+            for link in directory.into_iter().chain(open_for_writing(*pid)) {
+                let Ok(metadata) = fs::metadata(&link) else {
+                    continue;
+                };
+                let on_disk = metadata.is_dir() || metadata.is_file();
+                if !on_disk || !self.watched.insert(metadata.dev()) {
+                    continue;
+                }
+                let system = rustix::fs::statfs(&link);
+                if system.map_or(true, |system| VOLATILE.contains(&system.f_type)) {
+                    continue;
+                }
+                let path = std::ffi::CString::new(link.clone()).expect("no zero in it");
+                // SAFETY: the path lives.
+                let marked = unsafe {
+                    let how = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
+                    let (fd, what) = (reports.as_raw_fd(), libc::FAN_CLOSE_WRITE);
+                    libc::fanotify_mark(fd, how, what, libc::AT_FDCWD, path.as_ptr())
+                };
+                if marked != 0 {
+                    let error = std::io::Error::last_os_error();
+                    tracing::debug!("the file system of {link} cannot be watched: {error}");
+                }
+            }
+        }
+    }
+
+    /// Takes the kernel's reports of files that were written and closed by the program: by the
+    /// descendants of the tracker, or those of these processes.
+    pub fn take(&mut self, program: &[Pid]) {
+        let mut buffer = vec![0u8; EVENT_BYTES * 256];
+        while let Some(bytes) = self.read(&mut buffer) {
+            for event in buffer[..bytes].chunks_exact(EVENT_BYTES) {
+                // SAFETY: the kernel wrote as many of them as it said; without further
+                // information (FAN_REPORT_*), each has this length.
+                let event: libc::fanotify_event_metadata = unsafe {
+                    event
+                        .as_ptr()
+                        .cast::<libc::fanotify_event_metadata>()
+                        .read_unaligned()
+                };
+                if event.fd < 0 {
+                    tracing::warn!("some files that the program has written were not reported");
+                    continue;
+                }
+                // SAFETY: the kernel opened it for us.
+                let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
+                if is_of(event.pid, program) {
+                    self.add(&file);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        let read = self.reports.as_mut()?.read(buffer);
+        read.ok().filter(|bytes| *bytes > 0)
+    }
+
+    fn add(&mut self, file: &OwnedFd) {
+        let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) else {
+            return;
+        };
+        let path = path.to_string_lossy().into_owned();
+        if path.ends_with(" (deleted)") || !path.starts_with('/') {
+            return;
+        }
+        if self.files.len() >= FILES_MAX && !self.files.contains(&path) {
+            self.files.retain(|path| fs::exists(path).unwrap_or(false));
+        }
+        if self.files.len() < FILES_MAX {
+            self.files.insert(path);
+        } else if !std::mem::replace(&mut self.full, true) {
+            tracing::warn!(
+                "the program has written more than {FILES_MAX} files; changes of further ones \
+                 will not be noticed by a restore"
+            );
+        }
+    }
+
+    /// The files as they are now, without those that `known` describes already.
+    pub fn images(&mut self, known: &[Image]) -> Vec<Image> {
+        let mut images = Vec::new();
+        self.files.retain(|path| {
+            // One that the program has removed is no part of its state.
+            let Ok(metadata) = fs::symlink_metadata(path) else {
+                return false;
+            };
+            if metadata.is_file() && !known.iter().any(|image| image.path == *path) {
+                images.push(Image {
+                    path: path.clone(),
+                    bytes: metadata.len(),
+                    modified_ns: metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec(),
+                    mode: metadata.mode(),
+                    device: metadata.rdev(),
+                });
+            }
+            true
+        });
+        images
+    }
+}
+
+/// Whether a process is one of these, or descends from one of them or from the tracker.
+fn is_of(pid: Pid, program: &[Pid]) -> bool {
+    let tracker = std::process::id() as Pid;
+    if pid == tracker {
+        return false;
+    }
+    let mut at = pid;
+    for _ in 0..DEPTH_MAX {
+        if at == tracker || program.contains(&at) {
+            return true;
+        }
+        match procfs::stat(at, at) {
+            Ok(stat) if stat.parent > 1 => at = stat.parent,
+            _ => return at == tracker,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A child that writes a file, closes it, and stays.
+    fn writer(directory: &std::path::Path) -> std::process::Child {
+        let script = "echo text > written; echo ready; exec sleep 1000";
+        let mut child = Command::new("sh");
+        let child = child.args(["-c", script]).current_dir(directory);
+        child.stdout(Stdio::piped()).spawn().expect("sh starts")
+    }
+
+    #[test]
+    fn a_file_that_the_program_wrote_and_closed_is_known_and_another_programs_is_not() {
+        let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
+        let mut written = Written::new();
+        let mut here = Command::new("sleep");
+        let here = here.arg("1000").current_dir(directory.path()).spawn();
+        let mut here = here.expect("sleep starts");
+        written.watch(&[here.id() as Pid]);
+        let system = rustix::fs::statfs(directory.path()).expect("known");
+        if written.reports.is_none() || VOLATILE.contains(&system.f_type) {
+            let (_, _) = (here.kill(), here.wait());
+            eprintln!("skipped: needs CAP_SYS_ADMIN and a file system on disk");
+            return;
+        }
+        fs::write(directory.path().join("ours"), "text").expect("written");
+        let mut child = writer(directory.path());
+        let mut ready = [0u8; 6];
+        let mut output = child.stdout.take().expect("a pipe");
+        output.read_exact(&mut ready).expect("it says so");
+        written.take(&[]);
+        let images = written.images(&[]);
+        let (_, _) = (child.kill(), child.wait());
+        let (_, _) = (here.kill(), here.wait());
+        let path = directory.path().join("written").display().to_string();
+        assert_eq!(images.len(), 1, "{images:?}");
+        assert_eq!(
+            (images[0].path.as_str(), images[0].bytes),
+            (path.as_str(), 5)
+        );
+        assert!(written.images(&images).is_empty(), "it is known");
+        fs::remove_file(&path).expect("removed");
+        assert!(written.images(&[]).is_empty(), "it is no more");
+    }
+}

@@ -1,0 +1,63 @@
+//! A program is not restored over files that are newer than its memory, unless that is accepted; also
+//! files that it does not keep open, as many databases do not.
+
+use std::fs;
+
+use dormouse_tests::program::{Program, alone};
+
+/// Counts in memory and in a file, which is open for an instant only, on request.
+const SCRIPT: &str = "
+import os, sys, time
+os.chdir(sys.argv[1])
+count = 0
+while True:
+    wanted = int(open('wanted').read() or 0)
+    if count < wanted:
+        count += 1
+        with open('count', 'w') as file:
+            file.write(str(count))
+        print('counted', count, flush=True)
+    time.sleep(0.01)
+";
+
+#[test]
+fn a_program_is_not_restored_over_a_newer_file_that_it_had_closed() {
+    // Files in memory are no part of this.
+    let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let place = directory.path().display().to_string();
+    let tell = |count: &str| {
+        fs::write(directory.path().join("told"), count).expect("told");
+        fs::rename(
+            directory.path().join("told"),
+            directory.path().join("wanted"),
+        )
+        .expect("told");
+    };
+    tell("1");
+    let options = ["--on-power-loss", "none", "--epoch-interval", "1h"];
+    let command = ["python3", "-c", SCRIPT, &place];
+    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+    program.run();
+    assert!(program.wait_for("counted 1", 1), "{}", program.said());
+    let said = program.verb("persist", &[]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    // Nothing has changed: it goes on.
+    program.cut(false);
+    program.run();
+    let said = program.verb("persist", &[]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    tell("2");
+    assert!(program.wait_for("counted 2", 1), "{}", program.said());
+    program.cut(false);
+    // Its memory says 1, its file 2.
+    let said = program.refused(&[]);
+    assert_eq!(said.code, 1, "{}", said.all());
+    let path = directory.path().join("count").display().to_string();
+    let words = format!("{path} has changed since the program was persisted");
+    assert!(said.stderr.contains(&words), "{}", said.all());
+    assert_eq!(fs::read_to_string(&path).expect("there"), "2");
+    let accepted = [&options[..], &["--accept-changed-files"]].concat();
+    program.set_options(&accepted);
+    program.run();
+    assert!(program.wait_for("counted 2", 2), "{}", program.said());
+}
