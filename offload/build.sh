@@ -37,7 +37,7 @@ flags=(-std=c11 -Wall -Wextra -Werror -mthumb -mcpu=cortex-m3 -ffreestanding
 	-I. -Iinclude -Isrc -ffunction-sections -fdata-sections)
 for source in target/start.S target/*.c $(find src -name '*.c' | sort); do
 	case $source in
-	src/decode/a32.c | src/runtime/executor.c | src/runtime/call.c | src/runtime/registers.c | \
+	src/decode/a32.c | src/runtime/executor.c | src/runtime/registers.c | \
 		src/translate/body.c | src/translate/extent.c | src/translate/instruction.c | \
 		src/translate/region.c) level=-O2 ;;
 	*) level=-Os ;;

@@ -16,7 +16,11 @@ struct native_job {
 #define NATIVE_MAGIC 0x314a4e44
 
 static u32 (*const programs[])(u32 seed, u32 rounds) = {
+#ifdef ONE_PROGRAM
+	ONE_PROGRAM,
+#else
 	run_glob, run_kfifo, run_sort, run_list_sort, run_rbtree, run_crc32, run_string, run_callback,
+#endif
 };
 
 #if __ARM_ARCH_PROFILE == 'M'

@@ -30,5 +30,7 @@ u32 run_rbtree(u32 seed, u32 rounds);
 u32 run_crc32(u32 seed, u32 rounds);
 u32 run_string(u32 seed, u32 rounds);
 u32 run_callback(u32 seed, u32 rounds);
+/* A test of the kernel's lib/: programs/. */
+u32 run_program(u32 seed, u32 rounds);
 
 #endif

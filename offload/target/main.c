@@ -3,11 +3,11 @@
 #include "runtime/target.h"
 #include "target.h"
 
-static struct executor executor;
+struct executor executor;
 uint32_t *executor_raw = executor.raw;
 
 static uint32_t ticks_left;
-static bool retrying;
+bool retrying;
 
 uint32_t run_guest(uint32_t host);
 
@@ -16,14 +16,11 @@ uint32_t run_guest(uint32_t host);
 static volatile uint32_t *const mpu_control = (void *)0xe000ed94;
 static volatile uint32_t *const system_handlers = (void *)0xe000ed24;
 static volatile uint32_t *const fault_status = (void *)0xe000ed28;
-static volatile uint32_t *const interrupt_control = (void *)0xe000ed04;
 static volatile uint32_t *const fault_address = (void *)0xe000ed34;	/* MMFAR, BFAR */
 static volatile uint32_t *const system_priorities = (void *)0xe000ed18;
-static volatile uint32_t *const systick = (void *)0xe000e010;
-static volatile uint32_t *const timer = (void *)0x40000000;
 
 /* Of all exceptions that come from translated code: none interrupts another. */
-enum { CALL_PRIORITY = 0x40000000, FAULT_PRIORITIES = 0x404040, TICK_PRIORITY = 0x40000000 };
+enum { CALL_PRIORITY = 0x40000000, FAULT_PRIORITIES = 0x404040 };
 enum { ACCESS_NONE, ACCESS_PRIVILEGED = 1, ACCESS_READ = 2, ACCESS_ALL = 3, NEVER_EXECUTE = 1 << 28 };
 
 /* A region: base is a multiple of size, a power of two; disabled: eighths that are not in it. */
@@ -79,89 +76,6 @@ static void protect_all(const struct offload_job *job)
 		protect(7, guard, 4096, 0, ACCESS_NONE, NEVER_EXECUTE);
 	*mpu_control = 5;	/* on; the executor itself sees everything */
 	__asm volatile ("dsb; isb" ::: "memory");
-}
-
-enum { TICK_PENDS = 1 << 26, TICK_FORGOTTEN = 1 << 25, MAX_TICKS = 0xffffff };
-
-static void set_timer(uint32_t ticks)
-{
-	systick[1] = ticks - 1;
-	systick[2] = 0;
-	systick[0] = 7;
-	/* What it said while the executor was busy is said. */
-	*interrupt_control = TICK_FORGOTTEN;
-}
-
-/* --- time and waiting --- */
-
-enum { TICK_NS = 40 };
-
-static uint64_t ticks_now(void)
-{
-	static uint32_t last;
-	static uint64_t total;
-	uint32_t now = ~timer[1];
-
-	total += now - last;
-	last = now;
-	return total;
-}
-
-static uint64_t now_ns(void *owner)
-{
-	(void)owner;
-	return ticks_now() * TICK_NS;
-}
-
-/* Until the timer's interrupt pends, which is not taken. The executor runs in a handler of its priority. */
-static void wait_for_tick(void)
-{
-	uint64_t start = ticks_now();
-
-	__asm volatile ("cpsid i" ::: "memory");
-	system_priorities[2] = 0;
-	while (!(*interrupt_control & TICK_PENDS))
-		__asm volatile ("dsb; wfi" ::: "memory");
-	system_priorities[2] = TICK_PRIORITY;
-	__asm volatile ("cpsie i; isb" ::: "memory");
-	executor.waited_ns += (ticks_now() - start) * TICK_NS;
-}
-
-/*
- * The same timer gives the guest its interrupts. If one of them is first, it stays pending and is taken when
- * the guest goes on; else the timer counts the wait, and then goes on where it was.
- */
-static bool wait_until(void *owner, uint64_t until)
-{
-	const struct target_job *job = (void *)TARGET_JOB;
-	bool serves = executor_takes_interrupts(&executor) || until == UINT64_MAX;
-	uint32_t pending = *interrupt_control & TICK_PENDS, left = systick[2];
-	uint64_t now = now_ns(owner);
-	uint32_t ticks = MAX_TICKS;
-
-	if (serves && pending)
-		return true;
-	if (now >= until)
-		return false;
-	if (until - now < (uint64_t)MAX_TICKS * TICK_NS)
-		ticks = (uint32_t)(until - now) / TICK_NS + 1;
-	if (serves && ticks >= left) {
-		wait_for_tick();
-		return true;
-	}
-	set_timer(ticks < 2 ? 2 : ticks);
-	wait_for_tick();
-	if (serves)
-		left -= ticks < left ? ticks : 0;
-	set_timer(left < 2 ? 2 : left);
-	/* Behind that the guest's own period. */
-	while (!systick[2])
-		;
-	if (!retrying)
-		systick[1] = job->tick - 1;
-	if (pending)
-		*interrupt_control = TICK_PENDS;
-	return false;
 }
 
 /* --- the edge of the executor --- */
@@ -407,14 +321,18 @@ static bool devices_are_good(const struct target_job *target)
 	return target->presets <= 4;
 }
 
+/* What start.S knows of them. */
+_Static_assert(TARGET_STATE + offsetof(struct offload_state, control) == 0x7988 &&
+	       TARGET_STATE + offsetof(struct offload_state, status) == 0x798c && CALL_CONTROL == 7 &&
+	       CONTROL_SET >> 8 == 1 && CONTROL_CLEAR >> 8 == 2 && CONTROL_FROM >> 8 == 3,
+	       "start.S changes CPSR's masks");
+
 void target_main(void)
 {
 	struct target_job *job = (void *)TARGET_JOB;
 	struct executor *x = &executor;
 
-	timer[2] = 0xffffffff;
-	timer[1] = 0xffffffff;
-	timer[0] = 1;
+	start_clock();
 	prepare(x, job);
 	if (job->magic != TARGET_MAGIC || job->bytes != sizeof(*job) ||
 	    job->cache_bytes < 1024 || job->cache_bytes > TARGET_CACHE_MAX ||
@@ -446,7 +364,7 @@ void target_main(void)
 		if (host) {
 			set_timer(job->tick);
 			run_guest(host);
-			systick[0] = 0;
+			stop_timer();
 		}
 		ended = ticks_now();
 		/* Of waiting there are no instructions. */

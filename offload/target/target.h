@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Output through semihosting. */
-#ifndef OFFLOAD_TARGET_OUTPUT_H
-#define OFFLOAD_TARGET_OUTPUT_H
+/* What the parts of the edge share: output through semihosting, time. */
+#ifndef OFFLOAD_TARGET_TARGET_H
+#define OFFLOAD_TARGET_TARGET_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 void print(const char *text);
@@ -14,5 +15,21 @@ void print_number(const char *name, uint32_t value);
 void dump(const char *name, uint32_t address, uint32_t bytes);
 /* Ends the emulator. */
 void leave(uint32_t failed);
+
+/* --- time.c --- */
+
+/* Of the timer's interrupt, which waits for the same priority as supervisor calls have. */
+enum { TICK_PRIORITY = 0x40000000, TICK_NS = 40 };
+struct executor;
+
+extern struct executor executor;
+extern bool retrying;	/* the timer is set to soon after an interrupt that could not be taken */
+
+void start_clock(void);
+void set_timer(uint32_t ticks);
+void stop_timer(void);
+uint64_t ticks_now(void);
+uint64_t now_ns(void *owner);
+bool wait_until(void *owner, uint64_t until);
 
 #endif

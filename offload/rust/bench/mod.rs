@@ -1,6 +1,7 @@
 //! The benchmark: measures, judges against the goals, writes `offload.json`, `offload.svg` and
 //! `offload.md`, and on demand puts the last two into the documentation.
 
+pub mod lib_tests;
 pub mod measure;
 pub mod tables;
 
@@ -10,6 +11,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::bench::lib_tests::{LibTest, LibTests, mean_and_worst};
 use crate::bench::measure::{Counts, mean, measure_all, over};
 use crate::error::{OffloadError, io};
 use crate::machine::job::OPTIONS;
@@ -17,6 +19,10 @@ use crate::parts::Parts;
 
 const GOAL_ALL: f64 = 1.3;
 const GOAL_WORST: f64 = 1.6;
+/// Of the kernel's own tests.
+const GOAL_TESTS_WORST: f64 = 2.0;
+const GOAL_TESTS_COLD: f64 = 10.0;
+const GOAL_TESTS_INTERPRETED: f64 = 1.0;
 const GOAL_BASELINE: f64 = 8.0;
 const GOAL_SIZE_BYTES: u64 = 64 << 10;
 const BEGIN: &str = "<!-- begin: make bench-offload -->";
@@ -79,7 +85,65 @@ fn warm_rows(all: &[Counts], metric: &str, of: Of, rows: &mut Vec<Value>) {
     rows.push(mean_row(metric, overhead, 1.0, "M3 native", goal));
 }
 
-fn rows(all: &[Counts], size_bytes: u64) -> Vec<Value> {
+/// The kernel's own tests: mean and worst of each half.
+fn test_rows(all: &LibTests, rows: &mut Vec<Value>) {
+    type Figure = (&'static str, fn(&LibTest) -> f64, Option<f64>, Option<f64>);
+    let figures: [Figure; 6] = [
+        (
+            "warm, A32",
+            |t| t.a32.warm,
+            Some(GOAL_ALL),
+            Some(GOAL_TESTS_WORST),
+        ),
+        (
+            "warm, T32",
+            |t| t.t32.warm,
+            Some(GOAL_ALL),
+            Some(GOAL_TESTS_WORST),
+        ),
+        ("cold, A32", |t| t.a32.cold, Some(GOAL_TESTS_COLD), None),
+        ("cold, T32", |t| t.t32.cold, Some(GOAL_TESTS_COLD), None),
+        (
+            "interpreted in 1,000, A32",
+            |t| t.a32.interpreted,
+            None,
+            Some(GOAL_TESTS_INTERPRETED),
+        ),
+        (
+            "interpreted in 1,000, T32",
+            |t| t.t32.interpreted,
+            None,
+            Some(GOAL_TESTS_INTERPRETED),
+        ),
+    ];
+    for (half, held_out) in [("tuned on", false), ("held out", true)] {
+        let count = all.tests.iter().filter(|t| t.held_out == held_out).count();
+        for (name, of, mean_goal, worst_goal) in &figures {
+            let (mean, worst) = mean_and_worst(&all.tests, held_out, of);
+            for (what, value, goal) in [
+                ("geometric mean", mean, mean_goal),
+                ("worst", worst, worst_goal),
+            ] {
+                // The mean of what may be 0 says nothing.
+                if what == "geometric mean" && mean_goal.is_none() {
+                    continue;
+                }
+                let mut row = json!({
+                    "metric": format!("tests of lib/, {half}: {name}"), "case": what, "unit": "x M3 native",
+                    "ours": value, "peer": 1.0, "peer_name": "M3 native", "ratio": 1.0 / value,
+                    "n": count, "spread": [value, value, value],
+                });
+                if let Some(goal) = goal {
+                    row["goal"] = json!(format!("ours <= {goal}"));
+                    row["met"] = json!(value <= *goal);
+                }
+                rows.push(row);
+            }
+        }
+    }
+}
+
+fn rows(all: &[Counts], tests: &LibTests, size_bytes: u64) -> Vec<Value> {
     let mut rows = Vec::new();
     let layouts: [(&str, Of); 4] = [
         ("warm, A32, kernel at 0xc0000000", |c| c.ours.warm),
@@ -138,6 +202,7 @@ fn rows(all: &[Counts], size_bytes: u64) -> Vec<Value> {
             None,
         ));
     }
+    test_rows(tests, &mut rows);
     rows.push(json!({
         "metric": "executor's code and constants", "case": "all", "unit": "bytes",
         "ours": size_bytes, "peer": GOAL_SIZE_BYTES, "peer_name": "64 KiB", "n": 1,
@@ -154,6 +219,7 @@ fn rows(all: &[Counts], size_bytes: u64) -> Vec<Value> {
 /// A tool is missing, or a program gives another result than on the big core.
 pub fn run(out: &Path, publish: Option<&Path>) -> Result<(), OffloadError> {
     let parts = Parts::ready()?;
+    let tests = lib_tests::measure(&parts)?;
     let all = measure_all(&parts)?;
     let size = code_bytes(&parts)?;
     let machine = machine_facts();
@@ -171,9 +237,9 @@ pub fn run(out: &Path, publish: Option<&Path>) -> Result<(), OffloadError> {
         "date": date(),
         "command": "make bench-offload",
         "machine": machine,
-        "rows": rows(&all, size),
+        "rows": rows(&all, &tests, size),
     });
-    let page = tables::page(&all, size, &facts);
+    let page = tables::page(&all, &tests, size, &facts);
     let figure = tables::figure(&all)?;
     fs::create_dir_all(out).map_err(io("create", out))?;
     let text = serde_json::to_string_pretty(&result).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use dormouse_report::plot::{self, Axis, Bar, Frame};
 
+use crate::bench::lib_tests::{LibTest, LibTests, mean_and_worst};
 use crate::bench::measure::{Counts, Translated, mean, over};
 use crate::error::OffloadError;
 use crate::machine::job::OPTIONS;
@@ -144,8 +145,55 @@ fn gains_table(all: &[Counts]) -> String {
     text
 }
 
+/// The tests of `lib/`: what is tuned on and what is held out apart.
+fn lib_table(all: &LibTests) -> String {
+    let mut text = String::new();
+    for (held_out, heading) in [(false, "Tuned on"), (true, "Held out")] {
+        text.push_str(&format!(
+            "{heading}:\n\n\
+             | test | small core | A32 | T32 | A32, cold | T32, cold | interpreted in 1,000, A32 | T32 |\n\
+             |---|---|---|---|---|---|---|---|\n"
+        ));
+        for test in all.tests.iter().filter(|test| test.held_out == held_out) {
+            text.push_str(&format!(
+                "| {} | {} | {:.2} | {:.2} | {:.1} | {:.1} | {:.2} | {:.2} |\n",
+                test.name,
+                number(test.native),
+                test.a32.warm,
+                test.t32.warm,
+                test.a32.cold,
+                test.t32.cold,
+                test.a32.interpreted,
+                test.t32.interpreted,
+            ));
+        }
+        let of = |of: fn(&LibTest) -> f64| mean_and_worst(&all.tests, held_out, of);
+        let (a32, t32) = (of(|test| test.a32.warm), of(|test| test.t32.warm));
+        let (cold_a32, cold_t32) = (of(|test| test.a32.cold), of(|test| test.t32.cold));
+        text.push_str(&format!(
+            "| geometric mean |  | {:.2} | {:.2} | {:.1} | {:.1} |  |  |\n\
+             | worst |  | {:.2} | {:.2} | {:.1} | {:.1} | {:.2} | {:.2} |\n\n",
+            a32.0,
+            t32.0,
+            cold_a32.0,
+            cold_t32.0,
+            a32.1,
+            t32.1,
+            cold_a32.1,
+            cold_t32.1,
+            of(|test| test.a32.interpreted).1,
+            of(|test| test.t32.interpreted).1,
+        ));
+    }
+    text.push_str("Left out:\n\n| test | reason |\n|---|---|\n");
+    for (name, reason) in &all.left_out {
+        text.push_str(&format!("| {name} | {reason} |\n"));
+    }
+    text
+}
+
 /// The page's part, in Markdown; `facts` says when and where.
-pub fn page(all: &[Counts], size_bytes: u64, facts: &str) -> String {
+pub fn page(all: &[Counts], tests: &LibTests, size_bytes: u64, facts: &str) -> String {
     format!(
         "{facts}\n\n\
          Warm, A32 guests:\n\n{}\n\
@@ -153,11 +201,13 @@ pub fn page(all: &[Counts], size_bytes: u64, facts: &str) -> String {
          Warm, T32 guests (the same sources; counts of the big core are of its T32 code):\n\n{}\n\
          Cold: the first run, translation included.\n\n{}\n\
          Each optimisation, warm, A32, geometric mean over the programs:\n\n{}\n\
+         The kernel's own tests of `lib/`, multiples of the small core's own instructions:\n\n{}\n\
          The executor's code and constants are {} bytes.\n",
         counts_table(all),
         thumb_table(all),
         cold_table(all),
         gains_table(all),
+        lib_table(tests),
         number(size_bytes),
     )
 }

@@ -11,7 +11,7 @@ use crate::error::OffloadError;
 const QEMU: &str = "qemu-system-arm";
 /// Limits on one run of the emulator. A guest's budget is counted in instructions; these only end
 /// an emulator that hangs. Wall time is longer because the machine may be busy.
-const MAX_CPU_TIME: Duration = Duration::from_secs(900);
+pub const MAX_CPU_TIME: Duration = Duration::from_secs(900);
 const MAX_WALL_TIME: Duration = Duration::from_secs(4 * 3600);
 
 /// Ends the emulator when it is dropped.
@@ -46,6 +46,18 @@ fn processor_time(pid: u32) -> Duration {
 /// # Errors
 /// The emulator is missing, or does not end in its limit of CPU time.
 pub fn run(folder: &Path, words: &[String]) -> Result<String, OffloadError> {
+    run_within(folder, words, MAX_CPU_TIME)
+}
+
+/// The same, with a limit of CPU time for a program that may hang.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_within(
+    folder: &Path,
+    words: &[String],
+    limit: Duration,
+) -> Result<String, OffloadError> {
     let mut emulator = Command::new(QEMU)
         // While the core waits the machine's time goes by the host's: with `sleep=off` QEMU 7.2 makes each wait
         // of a Cortex-M3 twice as long.
@@ -80,12 +92,11 @@ pub fn run(folder: &Path, words: &[String]) -> Result<String, OffloadError> {
         match emulator.0.try_wait() {
             Ok(Some(_)) => break,
             Ok(None)
-                if start.elapsed() > MAX_WALL_TIME
-                    || processor_time(emulator.0.id()) > MAX_CPU_TIME =>
+                if start.elapsed() > MAX_WALL_TIME || processor_time(emulator.0.id()) > limit =>
             {
                 return Err(OffloadError::Machine(format!(
                     "did not end in {} s of processor time",
-                    MAX_CPU_TIME.as_secs()
+                    limit.as_secs()
                 )));
             }
             Ok(None) => std::thread::sleep(pause),

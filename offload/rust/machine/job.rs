@@ -11,8 +11,8 @@ const MAX_NATIVES: usize = 160;
 pub const MAX_DEVICES: usize = 8;
 const MAX_PRESETS: usize = 4;
 
-/// The register whose guest value the guest programs need rarely (docs/explanation/offload.md).
-pub const SCRATCH: u32 = 9;
+/// The register that compilers need last: GCC hands out r4 to r11 in this order (docs/explanation/offload.md).
+pub const SCRATCH: u32 = 11;
 
 /// All optimisations: `OPTIONS_ALL` of `src/translate/translate.h`.
 pub const ALL_OPTIONS: u32 = 0xfff;

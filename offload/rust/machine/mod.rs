@@ -7,6 +7,7 @@ pub mod outcome;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::error::{OffloadError, io};
 use crate::guest::Guest;
@@ -82,6 +83,9 @@ pub fn run(
     Ok((runs, memory))
 }
 
+/// Of a program that runs natively: the digest of a run, and its instructions.
+pub type NativeRun = (u32, u64);
+
 /// What a program gives natively, and the instructions it takes.
 ///
 /// # Errors
@@ -92,53 +96,66 @@ pub fn run_native(
     program: &str,
     seed: u32,
     rounds: u32,
-) -> Result<(u32, u64), OffloadError> {
-    let folder = tempfile::tempdir().map_err(io("create", "a folder for the run"))?;
+) -> Result<NativeRun, OffloadError> {
     let index = PROGRAMS
         .iter()
         .position(|known| *known == program)
         .ok_or_else(|| OffloadError::Usage(format!("there is no program {program:?}")))?;
+    let elf = parts.file(match on {
+        Native::A15 => "native-a15.elf",
+        Native::A15Thumb => "native-a15-t32.elf",
+        Native::M3 => "native-m3.elf",
+    });
+    let words = [index as u32, seed, rounds, 2];
+    // The second run has no first touches in it.
+    run_native_file(&elf, on, words, emulator::MAX_CPU_TIME)?
+        .pop()
+        .ok_or_else(|| OffloadError::Machine(format!("did not run {program} natively")))
+}
+
+/// All runs of a native program: `words` are its index, seed, rounds and number of runs.
+///
+/// # Errors
+/// The emulator is missing, or the program does not end in this CPU time.
+pub fn run_native_file(
+    elf: &Path,
+    on: Native,
+    words: [u32; 4],
+    limit: Duration,
+) -> Result<Vec<NativeRun>, OffloadError> {
+    let folder = tempfile::tempdir().map_err(io("create", "a folder for the run"))?;
     let request = folder.path().join("job.bin");
-    let job: Vec<u8> = [0x314a_4e44, index as u32, seed, rounds, 2]
-        .iter()
-        .flat_map(|word: &u32| word.to_le_bytes())
+    let job: Vec<u8> = std::iter::once(0x314a_4e44)
+        .chain(words)
+        .flat_map(u32::to_le_bytes)
         .collect();
     fs::write(&request, job).map_err(io("write", &request))?;
-    let (machine, elf, address): (&[&str], _, _) = match on {
+    let (machine, address): (&[&str], _) = match on {
         Native::A15 | Native::A15Thumb => (
             &["-M", "virt", "-cpu", "cortex-a15", "-m", "256"],
-            if on == Native::A15 {
-                "native-a15.elf"
-            } else {
-                "native-a15-t32.elf"
-            },
             0x4800_0000,
         ),
-        Native::M3 => (&["-M", "mps2-an385"], "native-m3.elf", 0x2030_0000),
+        Native::M3 => (&["-M", "mps2-an385"], 0x2030_0000),
     };
     let mut words: Vec<String> = machine.iter().map(|word| (*word).to_owned()).collect();
-    words.extend(["-kernel".into(), parts.file(elf).display().to_string()]);
+    words.extend(["-kernel".into(), elf.display().to_string()]);
     words.extend(loader(&request, address));
-    let report = emulator::run(folder.path(), &words)?;
-    // `result HEX ticks HEX`; the second run has no first touches in it.
-    let fields: Vec<&str> = report
+    let report = emulator::run_within(folder.path(), &words, limit)?;
+    Ok(report
         .lines()
-        .rev()
-        .find(|line| line.starts_with("result "))
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
+        .filter_map(|line| native_run(line, on))
+        .collect())
+}
+
+/// `result HEX ticks HEX`.
+fn native_run(line: &str, on: Native) -> Option<NativeRun> {
+    let fields: Vec<&str> = line.strip_prefix("result ")?.split_whitespace().collect();
     let number = |index: usize| u32::from_str_radix(fields.get(index)?, 16).ok();
-    let (Some(result), Some(ticks)) = (number(1), number(3)) else {
-        return Err(OffloadError::Machine(format!(
-            "did not run {program} natively:\n{}",
-            report.trim()
-        )));
-    };
+    let ticks = u64::from(number(2)?);
     let instructions = match on {
         // The generic timer counts 16 ns.
-        Native::A15 | Native::A15Thumb => u64::from(ticks) / 4,
-        Native::M3 => instructions_of(u64::from(ticks)),
+        Native::A15 | Native::A15Thumb => ticks / 4,
+        Native::M3 => instructions_of(ticks),
     };
-    Ok((result, instructions))
+    Some((number(0)?, instructions))
 }

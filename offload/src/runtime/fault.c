@@ -31,6 +31,10 @@ static void undo(struct executor *x, const struct fixup *fixup)
 		if (translator_fetch(&x->translator, place_of(&x->cpu), x->cpu.it, &in))
 			x->cpu.r[fixup->number] -= access_of(&in).offset;
 		break;
+	case FIX_RENAMED:
+		memory_load(x, x->cpu.r[SP], 4, &x->cpu.r[fixup->number]);
+		x->cpu.r[SP] += 4;
+		break;
 	default:
 		take_saved(x);
 		break;

@@ -131,10 +131,13 @@ void translate_status(struct translator *x)
 		break;
 	case A32_MSR_reg:
 		change = CONTROL_FROM | m;
-		if (bits(word, 19, 16) != 1 || m >= SP || uses_scratch(x, m)) {
+		if (bits(word, 19, 16) != 1 || m >= SP) {
 			x->interpret = true;
 			return;
 		}
+		if (uses_scratch(x, m))
+			load_guest_scratch(x);
+		x->holds = HOLDS_NOTHING;
 		break;
 	default:
 		x->interpret = true;

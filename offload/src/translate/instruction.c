@@ -102,8 +102,15 @@ static void translate_conditional(struct translator *x, uint32_t cond, bool may_
 	length = x->code.at - x->it_at - 2;
 	if (x->interpret) {
 		go_back(x, start);
-		emit_call(x, CALL_INTERPRET);
-		return;
+		x->it_at = x->code.at;
+		emit16(&x->code, 0);
+		begin_instruction(x);
+		if (!translate_renamed(x)) {
+			go_back(x, start);
+			emit_call(x, CALL_INTERPRET);
+			return;
+		}
+		length = x->code.at - x->it_at - 2;
 	}
 	/* Where an open block's IT stood is forgotten. */
 	x->it_count = 0;
@@ -142,6 +149,8 @@ void translate_instruction(struct translator *x, bool is_label)
 	int native;
 
 	begin_instruction(x);
+	if (x->done_at == x->address && x->address && !is_plain(x))
+		return;
 	native = x->native(x->owner, x->address);
 	if (native >= 0) {
 		emit_call(x, CALL_NATIVE);
@@ -173,8 +182,11 @@ void translate_instruction(struct translator *x, bool is_label)
 	x->it_count = 0;
 	start = mark(x);
 	translate_body(x);
-	if (x->interpret) {
-		go_back(x, start);
-		emit_call(x, CALL_INTERPRET);
-	}
+	if (!x->interpret)
+		return;
+	go_back(x, start);
+	if (translate_renamed(x))
+		return;
+	go_back(x, start);
+	emit_call(x, CALL_INTERPRET);
 }

@@ -111,6 +111,26 @@ static void saturate(struct translator *x)
 	forget_base(x, field_d(word));
 }
 
+/* movw d, #low; movt d, #high: a constant, which costs one instruction. */
+static bool is_constant_pair(const struct translator *x)
+{
+	uint32_t index = index_behind(x, index_now(x));
+	const struct instruction *next = &x->list[index];
+
+	return protects_state(x->layout) && x->in.op == A32_MOVW && x->in.cond == COND_AL && index < x->count && !x->it[index] &&
+		!translator_is_label(x, index) && next->op == A32_MOVT && next->cond == COND_AL &&
+		field_d(next->word) == field_d(x->in.word);
+}
+
+static void load_constant(struct translator *x)
+{
+	uint32_t index = index_behind(x, index_now(x));
+
+	t32_constant(&x->code, field_d(x->in.word), x->in.value | x->list[index].value << 16);
+	/* To be executed alone, behind an interrupt, it changes nothing. */
+	x->done_at = x->in.next & ~1u;
+}
+
 void translate_media(struct translator *x)
 {
 	uint32_t word = x->in.word, touched = instruction_reads(&x->in) | instruction_writes(&x->in);
@@ -128,7 +148,9 @@ void translate_media(struct translator *x)
 		load_guest_scratch(x);
 	switch (a32_table[x->in.op].family) {
 	case WIDE:
-		if (x->in.op == A32_MOVW)
+		if (is_constant_pair(x))
+			load_constant(x);
+		else if (x->in.op == A32_MOVW)
 			t32_movw(&x->code, field_d(word), x->in.value);
 		else
 			t32_movt(&x->code, field_d(word), x->in.value);

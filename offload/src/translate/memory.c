@@ -84,19 +84,7 @@ static void transfer_moving(struct translator *x, struct access *a)
 	struct access still = *a;
 
 	if (uses_scratch(x, a->n)) {
-		/* The base comes from memory and goes back there. */
-		if (!near || is_special(a->t) || uses_scratch(x, a->t)) {
-			x->interpret = true;
-			return;
-		}
-		load_guest_scratch(x);
-		if (delta(x))
-			t32_add_constant(&x->code, scratch(x), scratch(x), delta(x));
-		t32_transfer_moving(&x->code, a->kind, value, scratch(x), a->offset, a->before);
-		if (delta(x))
-			t32_add_constant(&x->code, scratch(x), scratch(x), -delta(x));
-		store_guest_scratch(x);
-		forget_base(x, a->load ? a->t : 16);
+		x->interpret = true;
 		return;
 	}
 	if (near && is_host_address(x, a->n)) {
@@ -192,6 +180,12 @@ void translate_transfer(struct translator *x)
 
 	if (a.n == PC && transfer_constant(x, &a))
 		return;
+	/* A frame that holds its own address. */
+	if (!a.load && a.t == SP && a.n == SP && a.m == 16 && !a.move && a.offset > -256) {
+		t32_add_constant(&x->code, take_scratch(x), SP, -delta(x));
+		t32_transfer(&x->code, a.kind, scratch(x), SP, a.offset);
+		return;
+	}
 	if ((!a.load && is_special(a.t)) || a.m == SP || (a.m != 16 && a.type != SHIFT_LSL &&
 						   a.type != SHIFT_LSR && !a.amount)) {
 		x->interpret = true;

@@ -111,19 +111,6 @@ static void load_list(struct translator *x, uint32_t n, uint32_t list, uint32_t 
 		emit_dispatch(x, take_scratch(x), 0);
 }
 
-/* A list at the scratch register's guest value, which moves. */
-static void list_at_scratch(struct translator *x, bool load, bool up, bool direct, uint32_t list,
-			    int32_t total)
-{
-	int32_t first = up ? 4 : 4 + total;
-
-	load_guest_scratch(x);
-	t32_add_constant(&x->code, scratch(x), scratch(x), delta(x) + (direct ? 0 : first));
-	transfer_list(x, load, direct && !up, direct, scratch(x), list);
-	t32_add_constant(&x->code, scratch(x), scratch(x), -delta(x) + (direct ? 0 : total - first));
-	store_guest_scratch(x);
-}
-
 void translate_multiple(struct translator *x)
 {
 	uint32_t word = x->in.word, n = field_n(word), list = word & 0xffff, base;
@@ -132,11 +119,24 @@ void translate_multiple(struct translator *x)
 	bool direct = up != before, own = list & (1u << scratch(x));
 
 	if (bit(list, SP) || (!load && bit(list, PC)) ||
-	    (uses_scratch(x, n) && (own || bit(list, PC)) && (move || !load)) ||
+	    (uses_scratch(x, n) && (move || (!load && own))) ||
 	    (load && bit(list, LR) && bit(list, PC)) ||
 	    (!load && move && bit(list, n)) ||
-	    (n == SP && !direct && (!up || move)) || (own && !load && (!direct || (n != SP && bit(list, n))))) {
+	    (n == SP && !direct && (!up || move)) || (own && !load && n != SP && (!direct || bit(list, n)))) {
 		x->interpret = true;
+		return;
+	}
+	if (own && !load && !direct) {
+		/* Behind the stack pointer, which stays: one by one. */
+		int32_t offset = 4;
+
+		load_guest_scratch(x);
+		for (uint32_t t = 0; t < SP + 2; t++) {
+			if (!bit(list, t))
+				continue;
+			t32_transfer(&x->code, KIND_STR, t, SP, offset);
+			offset += 4;
+		}
 		return;
 	}
 	if (own && !load) {
@@ -151,10 +151,6 @@ void translate_multiple(struct translator *x)
 			add_fixup(x, from, FIX_HOST_BASE, n);
 			t32_add_constant(&x->code, n, n, -delta(x));
 		}
-		return;
-	}
-	if (uses_scratch(x, n) && move) {
-		list_at_scratch(x, load, up, direct, list, total);
 		return;
 	}
 	base = host_base_register(x, n);

@@ -28,6 +28,7 @@ static void begin_region(struct translator *x, uint32_t guest)
 	x->holds = HOLDS_NOTHING;
 	x->it_count = 0;
 	x->pushed = 0;
+	x->done_at = 0;
 }
 
 /* Literals must be reachable from the first that needs one; arrays end. */

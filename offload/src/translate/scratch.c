@@ -158,11 +158,6 @@ bool is_distance_enough(const struct translator *x, const struct instruction *in
 		!uses_scratch(x, a.t) && a.t != SP && a.t != PC;
 }
 
-static uint32_t index_now(const struct translator *x)
-{
-	return (x->address - (x->guest & ~1u)) / x->unit;
-}
-
 /* Whether the next access that needs an address is at another register and needs no more. */
 static bool is_distance_next(const struct translator *x, uint32_t n, int32_t offset)
 {

@@ -33,6 +33,14 @@ bool find_extent(struct translator *x);
 /* The instruction x->in at x->address. */
 void translate_instruction(struct translator *x, bool is_label);
 
+/* --- rename.c --- */
+
+/*
+ * Translates x->in, which translate_body() has left to the interpreter, with another register in the place of
+ * the scratch register. False: nor is it translated so.
+ */
+bool translate_renamed(struct translator *x);
+
 /* --- layout.c, in this order behind the code --- */
 
 void lay_out_literals(struct translator *x);

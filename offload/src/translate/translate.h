@@ -148,6 +148,7 @@ struct translator {
 	struct instruction in;
 	bool interpret;		/* leave this one to the interpreter */
 	bool ends_it;		/* it ends an IT block */
+	uint32_t done_at;	/* address of an instruction whose work the one before it has done */
 	uint16_t slot_address;	/* set of the register, now on the stack, with the address of scratch's value */
 	uint32_t pushed;	/* words, by what is being made (plain/) */
 
@@ -316,6 +317,11 @@ bool is_distance_enough(const struct translator *x, const struct instruction *in
 static inline uint32_t index_behind(const struct translator *x, uint32_t index)
 {
 	return ((x->list[index].next & ~1u) - (x->guest & ~1u)) / x->unit;
+}
+/* Of the instruction being made. */
+static inline uint32_t index_now(const struct translator *x)
+{
+	return (x->address - (x->guest & ~1u)) / x->unit;
 }
 /* A label: chooses what the scratch register holds from there on. */
 void settle_label(struct translator *x, uint32_t index, bool falls_in, bool from_outside);

@@ -95,7 +95,7 @@ impl Objects {
     }
 }
 
-fn run_elf(elf: &Path, words: &[&str], check: impl Fn(&Said, &Value)) {
+fn run_elf(elf: &Path, words: &[&str], mut check: impl FnMut(&Said, &Value)) {
     let said = dormouse(&[&["offload", "run", "--json", text(elf)], words].concat());
     let run = serde_json::from_str(said.stdout.lines().next().unwrap_or_default())
         .unwrap_or_else(|_| panic!("{} {words:?}: {}", elf.display(), said.all()));
@@ -183,6 +183,35 @@ fn a_store_into_the_executors_memory_is_a_stop() {
                 );
             },
         );
+    }
+}
+
+#[test]
+fn ordinary_forms_with_the_scratch_register_are_not_interpreted() {
+    let folder = TempDir::new().expect("a folder");
+    for state in ["arm", "thumb"] {
+        let object = folder.path().join(format!("{state}.o"));
+        compile("scratch.S", state, &object);
+        let mut results = Vec::new();
+        for optimisations in [&[][..], &["--without", "all"]] {
+            // The file is about r9.
+            run_elf(
+                &object,
+                &[&["scratch_forms", "--scratch", "9"][..], optimisations].concat(),
+                |said, run| {
+                    assert_eq!(said.code, 0, "{}", said.all());
+                    let interpreted = run["counters"]["interpreted"].as_u64().expect("a number");
+                    // Of 200 turns.
+                    assert!(
+                        !optimisations.is_empty() || interpreted < 10,
+                        "{}",
+                        said.all()
+                    );
+                    results.push(run["registers"][0].clone());
+                },
+            );
+        }
+        assert_eq!(results[0], results[1], "{state}");
     }
 }
 

@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Builds the kernel's own tests of lib/ as programs, from the distribution's source: for the executor as A32 and
+# T32, and natively for a Cortex-M3.
+#
+#   offload/programs/build.sh WORK OUT [-jN]
+#
+# WORK: as of kernel/build.sh, whose unpacked source is used; it is kept. Leaves OUT/a32/TEST.elf, OUT/t32/TEST.elf
+# and OUT/m3/TEST.elf for every object of lib/ that is a test by its name (test or kunit), compiles and links with
+# lib/, arch/arm/lib and stand_ins.c. What it refers to besides is replaced by absent(), so that a call of it is
+# noticed. Everything goes to WORK/programs.log. Exit codes: 2 wrong arguments; 3 something is missing.
+set -euo pipefail
+
+if [ $# -lt 2 ]; then
+	sed -n '5,11s/^# \{0,1\}//p' "$0" >&2
+	exit 2
+fi
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1" "$2"
+work=$(cd "$1" && pwd)
+out=$(cd "$2" && pwd)
+jobs=${3:--j$(nproc)}
+tree=$work/linux
+log=$work/programs.log
+prefix=arm-none-eabi-
+: >"$log"
+exec 9>"$work/lock"
+flock 9
+
+fail() {
+	echo "offload/programs/build.sh: $*" >&2
+	tail -n 25 "$log" >&2
+	exit "${code:-1}"
+}
+for tool in ${prefix}gcc make flex bison bc tar xz gcc; do
+	command -v "$tool" >/dev/null || code=3 fail "$tool is missing: run scripts/setup.sh"
+done
+# shellcheck source=/dev/null
+. "$here/../kernel/source.sh"
+
+compiler=${prefix}gcc
+host=gcc
+if command -v ccache >/dev/null; then
+	compiler="ccache ${prefix}gcc"
+	host="ccache gcc"
+fi
+export KBUILD_BUILD_TIMESTAMP=@1 KBUILD_BUILD_USER=dormouse KBUILD_BUILD_HOST=dormouse LC_ALL=C
+
+# Options of objects whose names say that they are tests; not those that change how everything else is compiled.
+test_options() {
+	find "$tree/lib" -name Makefile -print0 |
+		xargs -0 sed -nE 's/^obj-\$\((CONFIG_[A-Z0-9_]+)\)[ \t]*\+?=.*(kunit|test)[^ ]*\.o.*/\1=y/p' | sort -u |
+		grep -vE 'LOCKING_API|UBSAN|KPROBES|FPROBE|DYNAMIC_DEBUG|TEST_HMM|TEST_FIRMWARE'
+}
+
+# The same big core for all: with division, as a Cortex-A15 has it and a Cortex-M3.
+for set in a32 t32 m3; do
+	objects=$work/programs-$set
+	mkdir -p "$objects" "$out/$set"
+	common="-ffunction-sections -fdata-sections"
+	assembler=
+	case $set in
+	a32) option="# CONFIG_THUMB2_KERNEL is not set" flags="-marm -march=armv7ve" ;;
+	t32) option=CONFIG_THUMB2_KERNEL=y flags="-mthumb -march=armv7ve" ;;
+	m3) option=CONFIG_THUMB2_KERNEL=y flags="-mthumb -mcpu=cortex-m3" ;;
+	esac
+	case $set in
+	m3) common+=" -march=armv7-m -include $here/m3.h" assembler=-march=armv7-m ;;
+	*) common+=" -march=armv7ve" ;;
+	esac
+	build() {
+		make -C "$tree" O="$objects" ARCH=arm CROSS_COMPILE="$prefix" CC="$compiler" HOSTCC="$host" \
+			KCFLAGS="$common" KAFLAGS="$assembler" "$@" >>"$log" 2>&1
+	}
+	{
+		cat "$here/../kernel/config" "$here/config"
+		test_options
+		echo "$option"
+	} >"$objects/config.wanted"
+	if ! cmp -s "$objects/config.wanted" "$objects/config.used"; then
+		echo "==> configuring lib/ for $set"
+		build KCONFIG_ALLCONFIG="$objects/config.wanted" allnoconfig || fail "Linux's Kconfig failed"
+		cp "$objects/config.wanted" "$objects/config.used"
+	fi
+	echo "==> compiling lib/ for $set"
+	# What an instruction set lacks (64-bit exclusives, on a Cortex-M3) is left out, and the tests that need it.
+	build -k "$jobs" lib/ arch/arm/lib/ || true
+	[ -e "$objects/lib/.sort.o.cmd" ] || fail "lib/ does not build"
+
+	command=$(sed -n 's/^savedcmd_[^:]*:= //p' "$objects/lib/.sort.o.cmd" |
+		sed 's/ -c -o .*//; s/-Wp,-MMD,[^ ]*//; s/^ccache //')
+	(cd "$objects" && eval "$command -c -o run-program.o '$here/run.c'") >>"$log" 2>&1 || fail "run.c does not build"
+	read -ra flag_words <<<"$flags -O2 -ffreestanding -fno-builtin -fno-short-enums -mabi=aapcs-linux -mfloat-abi=soft"
+	"${prefix}gcc" "${flag_words[@]}" -ffunction-sections -fdata-sections -c "$here/stand_ins.c" \
+		-o "$objects/stand-ins.o" >>"$log" 2>&1 || fail "stand_ins.c does not build"
+	rm -f "$objects/library.a"
+	find "$objects/lib" "$objects/arch/arm/lib" -name '*.o' ! -name 'built-in*' ! -path '*/raid6/*' \
+		! -path '*/kunit/*' ! -name '*test*' ! -name '*kunit*' -print0 | sort -z |
+		xargs -0 "${prefix}ar" rcs "$objects/library.a"
+	words=("$objects/run-program.o" "$objects/stand-ins.o")
+	base=0xc0000000
+	if [ $set = m3 ]; then
+		base=0x21000000
+		# The kernel's assembly says for itself that it is for another profile.
+		"${prefix}objcopy" -R .ARM.attributes "$objects/library.a"
+		"${prefix}gcc" "${flag_words[@]}" -DONE_PROGRAM=run_program -include "$here/../guest/shim/kernel.h" \
+			-I"$here/../guest" -I"$here/../guest/shim" -c "$here/../guest/native.c" -o "$objects/native.o" \
+			>>"$log" 2>&1 || fail "native.c does not build"
+		words+=("$objects/native.o" --defsym VECTORS=0)
+	fi
+	rm -f "$out/$set"/*.elf
+	while IFS= read -r object; do
+		name=$(basename "$object" .o)
+		link=("${prefix}ld" --no-warn-rwx-segments --no-enum-size-warning --no-wchar-size-warning --gc-sections
+			-u run_program --defsym "BASE=$base" -T "$here/program.ld" "${words[@]}" "$object"
+			"$objects/library.a")
+		mapfile -t absent < <("${link[@]}" --noinhibit-exec --warn-unresolved-symbols -o "$objects/program.elf" 2>&1 |
+			sed -n "s/.*undefined reference to .\([^']*\)'.*/\1=absent/p" | sort -u)
+		"${link[@]}" "${absent[@]/#/--defsym=}" -o "$out/$set/$name.elf" >>"$log" 2>&1 ||
+			rm -f "$out/$set/$name.elf"
+	done < <(find "$objects/lib" \( -name '*test*.o' -o -name '*kunit*.o' \) ! -path '*/lib/kunit/*' | sort)
+done
