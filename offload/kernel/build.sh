@@ -45,6 +45,7 @@ for tool in ${prefix}gcc make flex bison bc tar xz gcc; do
 	command -v "$tool" >/dev/null || code=3 fail "$tool is missing: run scripts/setup.sh"
 done
 
+# shellcheck source=/dev/null
 . "$here/source.sh"
 cmp -s "$here/dormouse_dummy.c" "$tree/drivers/misc/dormouse_dummy.c" ||
 	cp "$here/dormouse_dummy.c" "$tree/drivers/misc/"

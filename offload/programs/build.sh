@@ -6,7 +6,7 @@
 #
 # WORK: as of kernel/build.sh, whose unpacked source is used; it is kept. Leaves OUT/a32/TEST.elf, OUT/t32/TEST.elf
 # and OUT/m3/TEST.elf for every object of lib/ that is a test by its name (test or kunit), compiles and links with
-# lib/, arch/arm/lib and stand_ins.c. What it refers to besides is replaced by absent(), so that a call of it is
+# lib/, arch/arm/lib and fakes.c. What it refers to besides is replaced by absent(), so that a call of it is
 # noticed. Everything goes to WORK/programs.log. Exit codes: 2 wrong arguments; 3 something is missing.
 set -euo pipefail
 
@@ -90,28 +90,29 @@ for set in a32 t32 m3; do
 		sed 's/ -c -o .*//; s/-Wp,-MMD,[^ ]*//; s/^ccache //')
 	(cd "$objects" && eval "$command -c -o run-program.o '$here/run.c'") >>"$log" 2>&1 || fail "run.c does not build"
 	read -ra flag_words <<<"$flags -O2 -ffreestanding -fno-builtin -fno-short-enums -mabi=aapcs-linux -mfloat-abi=soft"
-	"${prefix}gcc" "${flag_words[@]}" -ffunction-sections -fdata-sections -c "$here/stand_ins.c" \
-		-o "$objects/stand-ins.o" >>"$log" 2>&1 || fail "stand_ins.c does not build"
+	"${prefix}gcc" "${flag_words[@]}" -ffunction-sections -fdata-sections -c "$here/fakes.c" \
+		-o "$objects/fakes.o" >>"$log" 2>&1 || fail "fakes.c does not build"
 	rm -f "$objects/library.a"
 	find "$objects/lib" "$objects/arch/arm/lib" -name '*.o' ! -name 'built-in*' ! -path '*/raid6/*' \
 		! -path '*/kunit/*' ! -name '*test*' ! -name '*kunit*' -print0 | sort -z |
 		xargs -0 "${prefix}ar" rcs "$objects/library.a"
-	words=("$objects/run-program.o" "$objects/stand-ins.o")
-	base=0xc0000000
+	words=("$objects/run-program.o" "$objects/fakes.o")
+	# Before the script, which asks for VECTORS.
+	symbols=(--defsym BASE=0xc0000000)
 	if [ $set = m3 ]; then
-		base=0x21000000
+		symbols=(--defsym BASE=0x21000000 --defsym VECTORS=0)
 		# The kernel's assembly says for itself that it is for another profile.
 		"${prefix}objcopy" -R .ARM.attributes "$objects/library.a"
 		"${prefix}gcc" "${flag_words[@]}" -DONE_PROGRAM=run_program -include "$here/../guest/shim/kernel.h" \
 			-I"$here/../guest" -I"$here/../guest/shim" -c "$here/../guest/native.c" -o "$objects/native.o" \
 			>>"$log" 2>&1 || fail "native.c does not build"
-		words+=("$objects/native.o" --defsym VECTORS=0)
+		words+=("$objects/native.o")
 	fi
 	rm -f "$out/$set"/*.elf
 	while IFS= read -r object; do
 		name=$(basename "$object" .o)
 		link=("${prefix}ld" --no-warn-rwx-segments --no-enum-size-warning --no-wchar-size-warning --gc-sections
-			-u run_program --defsym "BASE=$base" -T "$here/program.ld" "${words[@]}" "$object"
+			-u run_program "${symbols[@]}" -T "$here/program.ld" "${words[@]}" "$object"
 			"$objects/library.a")
 		mapfile -t absent < <("${link[@]}" --noinhibit-exec --warn-unresolved-symbols -o "$objects/program.elf" 2>&1 |
 			sed -n "s/.*undefined reference to .\([^']*\)'.*/\1=absent/p" | sort -u)

@@ -9,7 +9,7 @@
 #include <linux/sched/task.h>
 
 extern u32 warnings, absences;
-void stand_ins_begin(u32 seed);
+void fakes_begin(u32 seed);
 void rcu_barrier(void);
 u32 run_program(u32 seed, u32 rounds);
 
@@ -115,7 +115,7 @@ u32 run_program(u32 seed, u32 rounds)
 {
 	run_digest = 0x811c9dc5;
 	run_failures = 0;
-	stand_ins_begin(seed);
+	fakes_begin(seed);
 #ifndef CONFIG_OFFLOAD_M3
 	__asm__ volatile ("mcr p15, 0, %0, c13, c0, 3" : : "r" (&init_task));	/* current */
 #endif

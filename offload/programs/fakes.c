@@ -5,7 +5,7 @@
  *
  * Compiled without the kernel's headers: registers and memory are what its calls are made of.
  */
-#include "stand_ins.h"
+#include "fakes.h"
 
 enum { HEAP_BYTES = 2 << 20, CLASSES = 22, GFP_ZERO = 0x100, OFFSETS = 4096 };
 
@@ -20,7 +20,7 @@ u32 absences;
 
 /* --- the heap: blocks of a power of two, 64 bytes at least, their class in the word before --- */
 
-void stand_ins_begin(u32 seed)
+void fakes_begin(u32 seed)
 {
 	heap_next = heap;
 	for (u32 i = 0; i < CLASSES; i++)

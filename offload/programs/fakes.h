@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Between a test's program and what stands in for the kernel. */
-#ifndef OFFLOAD_PROGRAMS_STAND_INS_H
-#define OFFLOAD_PROGRAMS_STAND_INS_H
+/* Between a test's program and what is faked of the kernel. */
+#ifndef OFFLOAD_PROGRAMS_FAKES_H
+#define OFFLOAD_PROGRAMS_FAKES_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@ void *memset(void *to, int value, size_t bytes);
 size_t strlen(const char *text);
 
 /* An empty heap, and random numbers from a seed. */
-void stand_ins_begin(u32 seed);
+void fakes_begin(u32 seed);
 void absent(void);
 void rcu_barrier(void);
 u32 run_program(u32 seed, u32 rounds);
