@@ -36,6 +36,11 @@ int remember(u32 *registers) __attribute__((returns_twice));
 void __noreturn go_back(u32 *registers);
 __asm__ (
 	".pushsection .text.remember, \"ax\", %progbits\n"
+	".syntax unified\n"
+#ifdef __thumb__
+	/* Otherwise each call of them would change the instruction set. */
+	".thumb\n"
+#endif
 	".global remember, go_back\n"
 	".type remember, %function\n"
 	"remember: mov ip, sp\n\tstmia r0, {r4-r11, ip, lr}\n\tmov r0, #0\n\tbx lr\n"
