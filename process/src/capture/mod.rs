@@ -5,6 +5,7 @@
 //! …) is read by remote system calls. They leave the tree unchanged: memory that they borrow for
 //! answers is restored. What cannot be restored is refused here, all of it in one error.
 
+mod data;
 mod epolls;
 mod fdinfo;
 mod files;
@@ -34,6 +35,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 
+pub use data::data;
 pub use memory::AdviceCache;
 pub use tcp::HeldConnection;
 
@@ -55,6 +57,8 @@ pub struct Options<'caller> {
     pub keep_connections: bool,
     /// The tracker has stopped the tree (SIGSTOP): after a restore it runs.
     pub stopped_by_us: bool,
+    /// Directories of files that belong to it.
+    pub data: &'caller [std::path::PathBuf],
     /// The control groups in which the program was started (`/proc/PID/cgroup`): a restored one is in
     /// its tracker's. A process that has left them is refused. None: they do not matter.
     pub cgroups: Option<&'caller str>,
@@ -157,6 +161,14 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
     builder.finish_epolls();
     builder.finish_sockets();
     builder.finish_under_way();
+    for directory in builder.options.data {
+        let read = data(directory).map_err(|source| Error::Read {
+            pid: 0,
+            action: format!("read what is below {}", directory.display()),
+            source,
+        })?;
+        builder.tree.data.push(read);
+    }
     if builder.refusals.is_empty() {
         builder.finish_connections();
     }
@@ -338,7 +350,7 @@ pub(crate) use sysv::{
     Attached, Existing, existing_queue, existing_segment, existing_semaphores, open_segment,
 };
 pub(crate) use tcp::drop_all;
-pub(crate) use thread::{SchedAttributes, own_credentials};
+pub(crate) use thread::{SchedAttributes, own_credentials, scheduling};
 
 fn kernel() -> state::Kernel {
     let release = rustix::system::uname()

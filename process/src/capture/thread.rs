@@ -140,7 +140,8 @@ pub(crate) struct SchedAttributes {
     pub period: u64,
 }
 
-fn scheduling(tid: Pid) -> io::Result<state::Scheduling> {
+/// How a thread is scheduled now.
+pub(crate) fn scheduling(tid: Pid) -> io::Result<state::Scheduling> {
     let mut attributes = SchedAttributes::default();
     let size = size_of::<SchedAttributes>();
     // SAFETY: the structure lives and has the size that is said.

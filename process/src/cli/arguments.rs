@@ -174,6 +174,11 @@ pub struct Tracking {
     #[arg(long)]
     pub isolate: bool,
 
+    /// Files below DIR belong to the program's state, open or not: it is restored only if they are as
+    /// they were at the epoch. For databases; a stat() of each file at each epoch. Repeatable
+    #[arg(long, value_name = "DIR")]
+    pub data: Vec<PathBuf>,
+
     /// Compare all memory with the store instead of tracking writes (slow; used automatically
     /// where a self-test at the start finds that the kernel's tracking is wrong)
     #[arg(long)]
@@ -213,6 +218,11 @@ pub struct RunArguments {
     /// Start the program anew, even if the store holds a state of it
     #[arg(long)]
     pub fresh: bool,
+
+    /// Start the program anew where its restore is refused because files have changed: for programs
+    /// that recover from their files by themselves, as databases do
+    #[arg(long, conflicts_with = "accept_changed_files")]
+    pub fresh_if_changed: bool,
 
     #[command(flatten)]
     pub tracking: Tracking,

@@ -12,12 +12,13 @@ use super::output::{json, line, report};
 use super::{DONE, FAILED, Failure};
 use crate::lease::{Keeper, Lease};
 use crate::persist::Report;
+use crate::restore;
 use crate::store::file::path_of;
 use crate::store::{Access, Store};
 use crate::sync::{Budget, Mirror};
 use crate::track::self_test;
 use crate::tracker::control::{Answer, Request, send};
-use crate::tracker::{End, Options, Roots, Tracker, isolate, launch, resume};
+use crate::tracker::{End, Options, Roots, Tracker, TrackerError, isolate, launch, resume};
 
 fn options(tracking: &Tracking) -> Options {
     let budget = match (tracking.budget, tracking.deadline) {
@@ -31,6 +32,7 @@ fn options(tracking: &Tracking) -> Options {
         pause: tracking.pause,
         power: tracking.on_power_loss.clone(),
         then: tracking.then,
+        data: tracking.data.clone(),
     }
 }
 
@@ -94,7 +96,13 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     }
     if !arguments.fresh {
         if store.root().is_some() {
-            return resumed(store, tracking, &arguments.restoring);
+            match resumed(store, tracking, &arguments.restoring) {
+                Err(Refused::Changed(why)) if arguments.fresh_if_changed => {
+                    tracing::warn!("{why}; it is started anew, as --fresh-if-changed says");
+                    store = open(&arguments.place.store, &name, Access::Create, tracking)?;
+                }
+                result => return Ok(result?),
+            }
         }
         if !store.passed_over().is_empty() {
             return Err(Failure::failed(format!(
@@ -167,17 +175,39 @@ pub fn restore(arguments: &RestoreArguments) -> Result<u8, Failure> {
             store.path().display()
         )));
     }
-    resumed(store, tracking, &arguments.restoring)
+    Ok(resumed(store, tracking, &arguments.restoring)?)
 }
 
-fn resumed(store: Store, tracking: &Tracking, restoring: &Restoring) -> Result<u8, Failure> {
+/// Why a program is not restored.
+enum Refused {
+    /// Files are not as they were; nothing has happened yet.
+    Changed(TrackerError),
+    Other(Failure),
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Changed(error) => error.into(),
+            Refused::Other(failure) => failure,
+        }
+    }
+}
+
+fn resumed(store: Store, tracking: &Tracking, restoring: &Restoring) -> Result<u8, Refused> {
     let how = resume::Restoring {
         verify_first: restoring.verify_first,
         accept_changed_files: restoring.accept_changed_files,
         eager: restoring.eager,
     };
-    let tracker = resume::resume(store, || can_track(tracking), options(tracking), &how)?;
-    Ok(code_of(&tracker.run()?))
+    let tracker = resume::resume(store, || can_track(tracking), options(tracking), &how).map_err(
+        |error| match error {
+            TrackerError::Restore(restore::Error::Changed { .. }) => Refused::Changed(error),
+            error => Refused::Other(error.into()),
+        },
+    )?;
+    let end = tracker.run();
+    Ok(code_of(&end.map_err(|error| Refused::Other(error.into()))?))
 }
 
 /// The exit code that stands for the program's end.

@@ -78,7 +78,10 @@ pub fn status(arguments: &NamedArguments) -> Result<u8, Failure> {
     }
     line(&describe(&summary))?;
     let Some(status) = status else {
-        line("no tracker")?;
+        line(match summary.in_use_by {
+            Some(_) => "its tracker is another user's: only that user sees more",
+            None => "no tracker",
+        })?;
         return Ok(DONE);
     };
     let pids: Vec<String> = status.pids.iter().map(ToString::to_string).collect();

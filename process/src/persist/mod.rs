@@ -125,6 +125,8 @@ pub enum Background {
 pub struct Persister {
     /// Its pages.
     pub mirror: Mirror,
+    /// Directories of files that belong to the program's state.
+    pub data: Vec<std::path::PathBuf>,
     /// The tracker has stopped the program (SIGSTOP), and it was not continued since.
     pub stopped: bool,
     /// TCP connections of a program that was persisted and killed: see [`Persister::let_go`].
@@ -156,6 +158,7 @@ impl Persister {
         Self {
             cgroups: std::fs::read_to_string(format!("/proc/{home}/cgroup")).ok(),
             mirror,
+            data: Vec::new(),
             stopped: false,
             connections: Vec::new(),
             advice: AdviceCache::default(),
@@ -234,6 +237,7 @@ impl Persister {
                 advice: &mut self.advice,
                 keep_connections: then == Then::Kill,
                 stopped_by_us: self.stopped,
+                data: &self.data,
                 cgroups: self.cgroups.as_deref(),
             };
             Ok::<_, PersistError>(capture(&mut tree, options)?)

@@ -19,7 +19,28 @@ pub fn ready(tree: &Tree, options: &Options) -> Result<(), Error> {
     numbers::free(tree)?;
     files(tree, options)?;
     written(tree, options)?;
+    data(tree, options)?;
     registers(tree)
+}
+
+/// Directories of files that belong to the tree.
+fn data(tree: &Tree, options: &Options) -> Result<(), Error> {
+    for before in &tree.data {
+        let path = before.path.clone();
+        let now = crate::capture::data(path.as_ref()).map_err(|source| Error::Open {
+            path: path.clone(),
+            source,
+        })?;
+        if now == *before {
+            continue;
+        }
+        let how = "files below it are not as they were".to_owned();
+        if !options.accept_changed_files {
+            return Err(Error::Changed { path, how });
+        }
+        tracing::warn!("{path} has changed since the program was persisted ({how})");
+    }
+    Ok(())
 }
 
 /// Whether the tree that was just captured could be restored here, as far as that can be known while
@@ -180,12 +201,7 @@ pub(super) fn numberable(tree: &Tree) -> Result<(), Error> {
         (Kind::Queue, !tree.queues.is_empty()),
     ];
     for (kind, _) in kinds.into_iter().filter(|(_, uses)| *uses) {
-        let path = kind.next_id();
-        let opened = fs::OpenOptions::new().write(true).open(path);
-        opened.map_err(|source| Error::Open {
-            path: path.to_owned(),
-            source,
-        })?;
+        kind.next_id()?;
     }
     Ok(())
 }

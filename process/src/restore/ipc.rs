@@ -4,7 +4,7 @@
 //! behind is replaced; what another program uses is never touched.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 
 use super::Error;
@@ -34,8 +34,28 @@ impl Kind {
         }
     }
 
-    /// Where the kernel takes the number of the next one.
-    pub(super) fn next_id(self) -> &'static str {
+    /// Where the kernel takes the number of the next one. A container sees that read-only; a view of
+    /// /proc of the tracker's own is writable.
+    ///
+    /// # Errors
+    /// Neither can be written to.
+    pub(super) fn next_id(self) -> Result<fs::File, Error> {
+        let path = self.next_id_path();
+        let mut options = fs::OpenOptions::new();
+        let opened = options.write(true).open(path).or_else(|error| {
+            let own = own_proc().map_err(|_| error)?;
+            let below = path.trim_start_matches("/proc/");
+            let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
+            let file = rustix::fs::openat(own, below, flags, rustix::fs::Mode::empty())?;
+            Ok(file.into())
+        });
+        opened.map_err(|source| Error::Open {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    pub(super) fn next_id_path(self) -> &'static str {
         match self {
             Self::Segment => "/proc/sys/kernel/shm_next_id",
             Self::Semaphores => "/proc/sys/kernel/sem_next_id",
@@ -62,6 +82,23 @@ impl Kind {
             };
         }
     }
+}
+
+/// A view of /proc that is mounted nowhere.
+fn own_proc() -> io::Result<OwnedFd> {
+    use rustix::mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen,
+    };
+    let context = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    Ok(fsmount(
+        &context,
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        attributes,
+    )?)
 }
 
 /// What was made. Unless it is kept, all of it is removed again.
@@ -187,8 +224,10 @@ impl Made {
     ) -> Result<(), Error> {
         let flags = libc::IPC_CREAT | libc::IPC_EXCL | ipc.mode as i32;
         for _ in 0..TRIES {
-            fs::write(kind.next_id(), ipc.id.to_string()).map_err(|source| Error::Open {
-                path: kind.next_id().to_owned(),
+            let mut next_id = kind.next_id()?;
+            let written = next_id.write_all(ipc.id.to_string().as_bytes());
+            written.map_err(|source| Error::Open {
+                path: kind.next_id_path().to_owned(),
                 source,
             })?;
             let id = as_creator(ipc.creator, || make(flags)).map_err(failed(kind, ipc))?;

@@ -25,7 +25,7 @@ fn set(id: i32) -> SemaphoreSet {
 
 #[test]
 fn objects_have_their_numbers_and_contents_and_go_when_the_restore_fails() {
-    if fs::write(Kind::Queue.next_id(), "-1").is_err() {
+    if fs::write(Kind::Queue.next_id_path(), "-1").is_err() {
         eprintln!("skipped: numbers cannot be chosen here");
         return;
     }

@@ -264,6 +264,14 @@ fn from_outside(process: &Process) -> Result<(), Error> {
     }
     for thread in &process.threads {
         let scheduling = &thread.scheduling;
+        // Only a thread of the same user may be set without CAP_SYS_NICE, even to what it has.
+        let has = |now: crate::state::Scheduling| {
+            let of = |it: &crate::state::Scheduling| {
+                (it.policy, it.flags, it.nice, it.priority, it.deadline_ns)
+            };
+            of(&now) == of(scheduling)
+        };
+        let set = !crate::capture::scheduling(thread.tid).is_ok_and(has);
         let attributes = crate::capture::SchedAttributes {
             size: size_of::<crate::capture::SchedAttributes>() as u32,
             policy: scheduling.policy,
@@ -276,12 +284,13 @@ fn from_outside(process: &Process) -> Result<(), Error> {
         };
         // SAFETY: the structure and the mask live.
         unsafe {
-            if libc::syscall(
-                libc::SYS_sched_setattr,
-                thread.tid,
-                &raw const attributes,
-                0,
-            ) != 0
+            if set
+                && libc::syscall(
+                    libc::SYS_sched_setattr,
+                    thread.tid,
+                    &raw const attributes,
+                    0,
+                ) != 0
             {
                 return Err(failed("set the scheduling"));
             }

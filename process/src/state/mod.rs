@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 
 const MAGIC: [u8; 4] = *b"DMPT";
 /// Of the encoding below. A change to any of the types needs another one.
-const VERSION: u16 = 5;
+const VERSION: u16 = 6;
 /// Longer descriptions are refused: 1 GiB.
 const BYTES_MAX: usize = 1 << 30;
 
@@ -77,6 +77,17 @@ pub struct Tree {
     pub queues: Vec<MessageQueue>,
     /// Pseudo-terminals of which it has the master side.
     pub terminals: Vec<Terminal>,
+    /// Directories of files that belong to it.
+    pub data: Vec<Data>,
+}
+
+/// A directory of files that must be as they were, whether or not the program has them open.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Data {
+    /// Its path.
+    pub path: String,
+    /// Of names, types, lengths and times of change below.
+    pub digest: u64,
 }
 
 /// Clocks as the tree saw them, in nanoseconds.
@@ -157,6 +168,7 @@ impl Tree {
             semaphores: Vec::new(),
             queues: Vec::new(),
             terminals: Vec::new(),
+            data: Vec::new(),
         }
     }
 

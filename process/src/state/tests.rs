@@ -177,6 +177,10 @@ fn tree() -> Tree {
         semaphores: Vec::new(),
         queues: Vec::new(),
         terminals: Vec::new(),
+        data: vec![Data {
+            path: "/data".to_owned(),
+            digest: 11,
+        }],
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Options {
     pub power: power::Source,
     /// What happens to the program when power fails.
     pub then: Then,
+    /// Directories of files that belong to the program's state.
+    pub data: Vec<std::path::PathBuf>,
 }
 
 /// Which processes are the program.
@@ -198,8 +200,10 @@ impl Tracker {
             ..Status::default()
         };
         let now = Instant::now();
+        let mut persister = Persister::new(mirror, home);
+        persister.data.clone_from(&options.data);
         Ok(Self {
-            persister: Persister::new(mirror, home),
+            persister,
             roots,
             wake,
             watcher,

@@ -82,6 +82,7 @@ pub fn persist(root: i32) -> Pages {
             },
             advice: &mut AdviceCache::default(),
             keep_connections: false,
+            data: &[],
             stopped_by_us: false,
             cgroups: None,
         },
