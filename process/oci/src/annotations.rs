@@ -5,7 +5,8 @@
 //! | `org.dormouse.persist` | the program's name in the store: the container is persisted |
 //! | `org.dormouse.persist.CONTAINER` | the same, for one container of a pod by its name |
 //! | `org.dormouse.store` | a path in the container (of a volume), or a directory of the node |
-//! | `org.dormouse.epoch-interval`, `.budget`, `.deadline`, `.on-power-loss`, `.then`, `.lease` | as the options of `dormouse process run` |
+//! | `org.dormouse.epoch-interval`, `.budget`, `.deadline`, `.on-power-loss`, `.then`, `.lease`, `.data` | as the options of `dormouse process run` |
+//! | `org.dormouse.changed-files` | `refuse` (default), `accept` or `fresh` |
 
 use std::collections::HashMap;
 use std::path::{Component, PathBuf};
@@ -19,6 +20,7 @@ use jiff::SignedDuration;
 pub const PREFIX: &str = "org.dormouse.";
 const PERSIST: &str = "persist";
 const STORE: &str = "store";
+const CHANGED_FILES: &str = "changed-files";
 /// What containerd and CRI-O write about a container of a pod.
 const CONTAINER_NAME: [&str; 2] = [
     "io.kubernetes.cri.container-name",
@@ -46,7 +48,7 @@ pub enum AnnotationError {
     /// No such annotation.
     #[error(
         "annotation {PREFIX}{0}: there is none of that name; there are {PREFIX}persist, store, \
-         epoch-interval, budget, deadline, on-power-loss, then, lease"
+         epoch-interval, budget, deadline, on-power-loss, then, lease, data, changed-files"
     )]
     Unknown(String),
     /// A value that means nothing.
@@ -98,6 +100,9 @@ pub fn wanted(annotations: &HashMap<String, String>) -> Result<Option<Wanted>, A
             Some(_) => return Err(AnnotationError::Unknown(key.to_owned())),
             None if key == PERSIST => names.1 = Some(name(value).map_err(wrong)?),
             None if key == STORE => store = Some(place(value).map_err(wrong)?),
+            None if key == CHANGED_FILES => {
+                options.extend(changed_files(value).map_err(wrong)?.map(str::to_owned));
+            }
             None => {
                 let Some(checked) = check(key, value) else {
                     return Err(AnnotationError::Unknown(key.to_owned()));
@@ -128,6 +133,16 @@ fn name(value: &str) -> Result<String, String> {
     Ok(value.to_owned())
 }
 
+/// What happens where files have changed that a restore needs, as an option.
+fn changed_files(value: &str) -> Result<Option<&'static str>, String> {
+    match value {
+        "refuse" => Ok(None),
+        "accept" => Ok(Some("--accept-changed-files")),
+        "fresh" => Ok(Some("--fresh-if-changed")),
+        _ => Err("it is refuse, accept or fresh".to_owned()),
+    }
+}
+
 fn place(value: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(value);
     let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
@@ -146,6 +161,7 @@ fn check(key: &str, value: &str) -> Option<Result<(), String>> {
             Ok(_) => Err("it must be positive".to_owned()),
             Err(error) => Err(format!("write 16ms, 1.5s or 2min ({error})")),
         },
+        "data" => place(value).map(drop),
         "budget" => value.parse::<ByteSize>().map(drop).map_err(|e| text(&e)),
         "on-power-loss" => value.parse::<Source>().map(drop).map_err(|e| text(&e)),
         "then" => match value {

@@ -75,3 +75,32 @@ fn of_a_pod_the_named_container_is_persisted_and_never_the_one_that_holds_its_na
     // Outside of a pod there is no container name that it could mean.
     assert!(of(&pod).is_err());
 }
+
+#[test]
+fn files_of_a_database_belong_to_its_state_and_say_what_happens_when_they_have_changed() {
+    let options = |changed| {
+        let pairs = [
+            ("org.dormouse.persist", "a"),
+            ("org.dormouse.data", "/var/lib/db"),
+            ("org.dormouse.changed-files", changed),
+        ];
+        of(&pairs).map(|wanted| wanted.expect("asked for").options)
+    };
+    let data = ["--data", "/var/lib/db"];
+    assert_eq!(options("refuse").expect("good"), data);
+    let fresh = options("fresh").expect("good");
+    assert!(
+        fresh.contains(&"--fresh-if-changed".to_owned()),
+        "{fresh:?}"
+    );
+    let accept = options("accept").expect("good");
+    assert!(
+        accept.contains(&"--accept-changed-files".to_owned()),
+        "{accept:?}"
+    );
+    let named = options("ignore").expect_err("wrong").to_string();
+    assert!(
+        named.contains("org.dormouse.changed-files=ignore"),
+        "{named}"
+    );
+}

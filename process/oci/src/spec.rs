@@ -14,7 +14,7 @@
 
 use std::path::{Path, PathBuf};
 
-use oci_spec::runtime::Spec;
+use oci_spec::runtime::{LinuxNamespaceType, Spec};
 use serde_json::{Map, Value, json};
 
 use crate::annotations::{AnnotationError, Wanted, wanted};
@@ -25,7 +25,7 @@ pub const COMMAND: &str = "/.dormouse/dormouse";
 pub const STORE: &str = "/.dormouse/store";
 
 /// Capabilities of the tracker, with the reason for each.
-pub const NEEDED: [(&str, &str); 10] = [
+pub const NEEDED: [(&str, &str); 16] = [
     ("CAP_SYS_PTRACE", "stop the program and read its state"),
     (
         "CAP_CHECKPOINT_RESTORE",
@@ -42,13 +42,23 @@ pub const NEEDED: [(&str, &str); 10] = [
     ("CAP_SETGID", "start it as its groups"),
     ("CAP_KILL", "signal it as another user"),
     ("CAP_DAC_OVERRIDE", "open its files as another user"),
+    ("CAP_DAC_READ_SEARCH", "recreate its inotify watches"),
+    ("CAP_IPC_OWNER", "read its System V memory as another user"),
+    ("CAP_CHOWN", "give its shared memory back to its user"),
+    ("CAP_FOWNER", "set the mode of its shared memory"),
+    ("CAP_SYS_NICE", "set its scheduling as another user"),
+    ("CAP_NET_RAW", "queue its unread datagrams again"),
 ];
 
 /// System calls that the tracker makes, in its own name or in the program's, and that engines'
 /// default profiles refuse in some versions.
-pub const CALLS: [&str; 14] = [
+pub const CALLS: [&str; 18] = [
     "clone3",
+    "fsconfig",
+    "fsmount",
+    "fsopen",
     "kcmp",
+    "mount",
     "pidfd_getfd",
     "pidfd_open",
     "pidfd_send_signal",
@@ -136,10 +146,14 @@ pub fn change(
         .ok_or(SpecError::NoProgram)?;
     let (store, host_store) = place(&spec, &wanted, node)?;
     let process = object(&mut config, "process");
-    let identity = identity(process, home);
+    let mut more = identity(process, home);
+    // The containers of a pod may share one: the PIDs of a restored program must be free.
+    if !has_own_pids(&spec) {
+        more.push("--isolate".to_owned());
+    }
     process.insert(
         "args".to_owned(),
-        arguments(&wanted, &store, &identity, &program),
+        arguments(&wanted, &store, &more, &program),
     );
     mounts(&mut config, node, host_store.as_ref());
     calls(&mut config);
@@ -187,6 +201,18 @@ fn place(
         .map(|root| root.display().to_string())
         .collect();
     Err(SpecError::StorePlace(path.clone(), roots.join(", ")))
+}
+
+/// Whether the container's first process is that of a PID namespace.
+fn has_own_pids(spec: &Spec) -> bool {
+    let namespaces = spec
+        .linux()
+        .as_ref()
+        .and_then(|linux| linux.namespaces().clone())
+        .unwrap_or_default();
+    namespaces
+        .iter()
+        .any(|one| one.typ() == LinuxNamespaceType::Pid && one.path().is_none())
 }
 
 /// What the program is started with, in words of `dormouse process run`. The tracker is root with
@@ -257,13 +283,13 @@ fn capabilities(process: &mut Map<String, Value>) -> Vec<String> {
     added
 }
 
-fn arguments(wanted: &Wanted, store: &Path, identity: &[String], program: &[String]) -> Value {
+fn arguments(wanted: &Wanted, store: &Path, more: &[String], program: &[String]) -> Value {
     let store = store.to_string_lossy().into_owned();
     let fixed = [COMMAND, "process", "run", &wanted.name, "--store", &store];
     let all = fixed
         .into_iter()
         .chain(wanted.options.iter().map(String::as_str))
-        .chain(identity.iter().map(String::as_str))
+        .chain(more.iter().map(String::as_str))
         .chain(["--"])
         .chain(program.iter().map(String::as_str));
     json!(all.collect::<Vec<_>>())

@@ -29,6 +29,7 @@ fn config() -> Value {
         "mounts": [{ "destination": "/data", "type": "bind", "source": "/v", "options": ["rbind"] }],
         "annotations": { "org.dormouse.persist": "cache" },
         "linux": {
+            "namespaces": [{ "type": "mount" }, { "type": "pid" }],
             "seccomp": {
                 "defaultAction": "SCMP_ACT_ERRNO",
                 "syscalls": [
@@ -75,6 +76,20 @@ fn a_container_that_does_not_ask_is_left_alone() {
 }
 
 #[test]
+fn a_program_that_would_share_pids_gets_a_namespace_of_its_own() {
+    for namespaces in [
+        json!([{ "type": "mount" }]),
+        json!([{ "type": "pid", "path": "/proc/17/ns/pid" }]),
+    ] {
+        let mut config = config();
+        config["linux"]["namespaces"] = namespaces;
+        let changed = changed(&config);
+        let arguments = changed.config["process"]["args"].to_string();
+        assert!(arguments.contains("--isolate"), "{arguments}");
+    }
+}
+
+#[test]
 fn the_tracker_becomes_the_init_and_the_program_keeps_its_arguments() {
     let changed = changed(&config());
     let arguments = changed.config["process"]["args"]
@@ -82,7 +97,7 @@ fn the_tracker_becomes_the_init_and_the_program_keeps_its_arguments() {
         .expect("arguments");
     let arguments: Vec<&str> = arguments.iter().filter_map(Value::as_str).collect();
     let drop = "CAP_SYS_PTRACE,CAP_CHECKPOINT_RESTORE,CAP_SYS_ADMIN,CAP_SYS_TIME,CAP_NET_ADMIN,CAP_SETPCAP,\
-                CAP_SETUID,CAP_SETGID,CAP_DAC_OVERRIDE";
+                CAP_SETUID,CAP_SETGID,CAP_DAC_OVERRIDE,CAP_DAC_READ_SEARCH,CAP_IPC_OWNER,CAP_FOWNER,CAP_SYS_NICE,CAP_NET_RAW";
     assert_eq!(
         arguments,
         [
