@@ -42,7 +42,10 @@ demo: build ## Fill memory, run a service, sleep into CXL memory, lose power, wa
 
 test: setup lint test-setup test-unit test-fuzz test-devices-order test-end-to-end ## Everything that continuous integration runs
 
+test-full: export DORMOUSE_TEST_LOSSES ?= 2
+test-full: export DORMOUSE_TEST_PAUSES ?= 2
 test-full: test deny ## The quick gate, then what takes longer and finds less; a release runs it
+	@scripts/setup.sh --for containers
 	@$(CARGO) test --profile $(PROFILE) --workspace --no-fail-fast -- --ignored --test-threads=2
 	@$(ZDTM)
 

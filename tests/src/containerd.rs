@@ -180,6 +180,17 @@ impl Containerd {
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
+    /// Sends a signal to a container's first process.
+    pub fn signal(&self, container: &str, signal: Signal) {
+        let request = json!({ "container_id": container, "verbose": true });
+        let answer = self.good("ContainerStatus", &request);
+        let info = answer["info"]["info"].as_str().expect("more");
+        let info: Value = serde_json::from_str(info).expect("JSON");
+        let pid = info["pid"].as_i64().expect("a PID");
+        let pid = Pid::from_raw(i32::try_from(pid).expect("a PID")).expect("a PID");
+        kill_process(pid, signal).expect("it can be sent");
+    }
+
     /// Ends a pod and removes it.
     pub fn remove(&self, sandbox: &str) {
         self.good("StopPodSandbox", &json!({ "pod_sandbox_id": sandbox }));

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use dormouse_system::{Root, proc};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 
+use crate::processes::with_descendants;
 use crate::{Said, dormouse_path, workspace};
 
 /// Longer than anything here takes on a busy machine.
@@ -46,6 +45,21 @@ fn said(mut command: Command) -> Said {
     }
 }
 
+/// Whether a test cannot run here, for want of root or of a program; the reason is on standard
+/// error.
+pub fn lacks(programs: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let installed = |name: &&&str| std::env::split_paths(&path).any(|at| at.join(name).is_file());
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: it needs root");
+    } else if let Some(name) = programs.iter().find(|name| !installed(name)) {
+        eprintln!("skipped: {name} is not installed: scripts/setup.sh --for containers");
+    } else {
+        return false;
+    }
+    true
+}
+
 /// A root file system from the archive's packages, made once.
 pub fn image_file(name: &str, packages: &[&str]) -> PathBuf {
     let cache = std::env::var("HOME").expect("HOME is set");
@@ -55,6 +69,17 @@ pub fn image_file(name: &str, packages: &[&str]) -> PathBuf {
     let made = said(command);
     assert_eq!(made.code, 0, "{}", made.all());
     file
+}
+
+fn pid_max() -> u64 {
+    let text = fs::read_to_string("/proc/sys/kernel/pid_max").expect("readable");
+    text.trim().parse().expect("a number")
+}
+
+fn write_script(path: &Path, text: &str) {
+    fs::write(path, text).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(path, mode).expect("set");
 }
 
 /// The built runtime, beside the command.
@@ -104,24 +129,52 @@ impl Podman {
         let limits = format!(
             "\"nofile=1024:{}\", \"nproc={processes}:{processes}\"",
             own(Resource::Nofile).min(1 << 20),
-            processes = own(Resource::Nproc).min(1 << 20),
+            // Podman lowers its own to the highest PID.
+            processes = own(Resource::Nproc).min(pid_max()),
         );
         let settings = format!(
             "[containers]\ndefault_ulimits = [{limits}]\n[engine]\ncgroup_manager = \"cgroupfs\"\n\
              events_logger = \"none\"\nlock_type = \"file\"\ntmp_dir = \"{}\"\n\
-             conmon_env_vars = [\"PATH={}\", \"DORMOUSE_OCI_SETTINGS={}\"]\n",
+             conmon_env_vars = [\"PATH={}\"]\n",
             self.run().join("libpod").display(),
             std::env::var("PATH").expect("PATH is set"),
-            self.at("oci.toml").display(),
         );
         fs::write(self.at("containers.conf"), settings).expect("written");
         let oci = format!(
             "runtime = \"{}\"\ncommand = \"{}\"\nstore = \"{}\"\n",
-            self.wrapped,
+            self.wrapped_path().display(),
             dormouse_path().display(),
             self.stores().display(),
         );
         fs::write(self.at("oci.toml"), oci).expect("written");
+        // Podman starts a runtime without its own environment, and cleans up without runtime flags.
+        let script = format!(
+            "#!/bin/sh\nDORMOUSE_OCI_SETTINGS={} exec {} --root {} \"$@\"\n",
+            self.at("oci.toml").display(),
+            runtime_path().display(),
+            self.run().join("runtime").display(),
+        );
+        write_script(&self.at("runtime"), &script);
+    }
+
+    /// The wrapped runtime. crun refuses a hierarchy of control groups of both versions; where it
+    /// does not see the second one's part, it works with the first.
+    fn wrapped_path(&self) -> PathBuf {
+        const SECOND: &str = "/sys/fs/cgroup/unified";
+        let hybrid = fs::read_to_string(Path::new(SECOND).join("cgroup.controllers"));
+        if self.wrapped != "crun"
+            || hybrid.is_ok_and(|names| names.trim().is_empty())
+            || !Path::new(SECOND).exists()
+        {
+            return self.wrapped.clone().into();
+        }
+        let script = format!(
+            "#!/bin/sh\nexec unshare --mount --propagation private sh -c \
+             'umount {SECOND} && exec crun \"$@\"' crun \"$@\"\n"
+        );
+        let path = self.at("crun");
+        write_script(&path, &script);
+        path
     }
 
     /// A command of podman.
@@ -129,15 +182,12 @@ impl Podman {
         let mut command = Command::new("podman");
         command
             .env("CONTAINERS_CONF", self.at("containers.conf"))
-            .env("DORMOUSE_OCI_SETTINGS", self.at("oci.toml"))
             .arg("--root")
             .arg(self.at("root"))
             .arg("--runroot")
             .arg(self.run().join("containers"))
             .args(["--storage-driver", "vfs", "--runtime"])
-            .arg(runtime_path())
-            .arg("--runtime-flag")
-            .arg(format!("root={}", self.run().join("runtime").display()))
+            .arg(self.at("runtime"))
             .args(words);
         command
     }
@@ -160,26 +210,37 @@ impl Podman {
         got.stdout + &got.stderr
     }
 
-    /// Processes of a container's node: the one that waits for it, and its init.
-    fn processes(&self, name: &str) -> Vec<i32> {
-        let format = "{{.State.ConmonPid}} {{.State.Pid}}";
-        let pids = self.said(&["inspect", "--format", format, name]).stdout;
-        let pids = pids.split_whitespace().filter_map(|pid| pid.parse().ok());
-        pids.filter(|pid| *pid > 1).collect()
+    /// Everything of the node: engine, what waits for its containers, and their processes.
+    fn processes(&self) -> Vec<i32> {
+        let here = self.directory.display().to_string();
+        let root = Root::host();
+        let engine = proc::pids(&root).into_iter().filter(|pid| {
+            let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command.contains(&here)
+        });
+        with_descendants(engine.collect())
     }
 
     /// The node loses power: all processes end at once, and what was in memory is gone. Then it
     /// boots.
     pub fn lose_power(&self, name: &str) {
-        let all = self.processes(name);
-        assert_eq!(all.len(), 2, "{name} does not run: {}", self.log(name));
-        let groups = control_groups(&all);
-        for pid in &all {
-            let pid = Pid::from_raw(*pid).expect("a PID");
-            kill_process(pid, Signal::KILL).expect("it can be killed");
-        }
-        for pid in all {
-            until("the end of the node", || (!alive(pid)).then_some(()));
+        let mut all = self.processes();
+        assert!(all.len() > 1, "{name} does not run: {}", self.log(name));
+        let mut groups = BTreeSet::new();
+        while !all.is_empty() {
+            groups.extend(control_groups(&all));
+            for pid in &all {
+                // What has ended meanwhile needs none.
+                let _ = kill_process(Pid::from_raw(*pid).expect("a PID"), Signal::KILL);
+            }
+            for pid in all {
+                until("the end of the node", || (!alive(pid)).then_some(()));
+            }
+            all = self
+                .processes()
+                .into_iter()
+                .filter(|pid| alive(*pid))
+                .collect();
         }
         remove_groups(&groups);
         unmount_below(&self.directory);
@@ -203,7 +264,7 @@ impl Podman {
             let below = below.flatten().map(|entry| entry.path());
             left.extend(
                 below
-                    .filter(|path| path.is_dir())
+                    .filter(|path| path.is_dir() && !is_of_all(path))
                     .map(|path| path.display().to_string()),
             );
         }
@@ -223,6 +284,11 @@ impl Drop for Podman {
         self.said(&["rm", "--all", "--force", "--time", "0"]);
         unmount_below(&self.directory);
     }
+}
+
+/// Podman has one control group for what waits for containers, of all engines on this machine; it stays.
+fn is_of_all(group: &Path) -> bool {
+    group.ends_with("libpod_parent/conmon")
 }
 
 /// The control groups of processes, in all hierarchies; not those that are a hierarchy's root or this
@@ -264,7 +330,7 @@ pub fn control_groups(pids: &[i32]) -> BTreeSet<PathBuf> {
 
 /// Removes control groups without processes, and those below them: they would not outlive a boot.
 pub fn remove_groups(groups: &BTreeSet<PathBuf>) {
-    for group in groups {
+    for group in groups.iter().filter(|group| !is_of_all(group)) {
         let below = fs::read_dir(group).into_iter().flatten().flatten();
         let below = below.filter(|entry| entry.path().is_dir());
         remove_groups(&below.map(|entry| entry.path()).collect());
@@ -293,72 +359,4 @@ fn alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after = stat.rsplit(')').next().unwrap_or_default();
     !matches!(after.trim_start().chars().next(), None | Some('Z' | 'X'))
-}
-
-/// A client that writes `k1`, `k2`, … one after the other, each with its number as value, and counts
-/// what was acknowledged.
-pub struct Writer {
-    client: Child,
-    input: ChildStdin,
-    next: u64,
-    acknowledged: Arc<AtomicU64>,
-}
-
-impl Writer {
-    /// Through `redis-cli`, started by this command; the first key that it writes is `first`.
-    pub fn start(mut command: Command, first: u64) -> Self {
-        let mut client = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("a client");
-        let output = client.stdout.take().expect("its output");
-        let acknowledged = Arc::new(AtomicU64::new(first - 1));
-        let counted = Arc::clone(&acknowledged);
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines() {
-                match line {
-                    Ok(line) if line.trim() == "OK" => counted.fetch_add(1, Ordering::AcqRel),
-                    _ => break,
-                };
-            }
-        });
-        let input = client.stdin.take().expect("its input");
-        Self {
-            client,
-            input,
-            next: first,
-            acknowledged,
-        }
-    }
-
-    /// Writes some more; stops early when nothing answers any more.
-    pub fn write(&mut self, count: u64) {
-        for _ in 0..count {
-            let key = self.next;
-            if writeln!(self.input, "SET k{key} {key}").is_err() {
-                return;
-            }
-            self.next += 1;
-        }
-        let _ = self.input.flush();
-    }
-
-    /// The last key that was acknowledged.
-    pub fn acknowledged(&self) -> u64 {
-        self.acknowledged.load(Ordering::Acquire)
-    }
-
-    /// The last key that may have been written.
-    pub fn sent(&self) -> u64 {
-        self.next - 1
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        let _ = self.client.kill();
-        let _ = self.client.wait();
-    }
 }

@@ -6,6 +6,7 @@
 
 pub mod bandwidth_lab;
 pub mod bench;
+pub mod container_services;
 pub mod containerd;
 pub mod containers;
 pub mod processes;

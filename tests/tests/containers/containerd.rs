@@ -4,19 +4,23 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use dormouse_tests::container_services::{NODE, POSTGRES, REDIS, Service, initdb};
 use dormouse_tests::containerd::Containerd;
-use dormouse_tests::containers::{Podman, image_file, until};
+use dormouse_tests::containers::{Podman, image_file, lacks, until};
+use dormouse_tests::dormouse;
+use dormouse_tests::program::alone;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const REDIS: &str = "localhost/redis:archive";
 const PAUSE: &str = "localhost/pause:archive";
-const PORT: &str = "7391";
 
-/// Both images, as archives.
-fn images(directory: &Path) -> Vec<PathBuf> {
-    let redis = image_file("redis", &["redis-server", "redis-tools"]);
-    let podman = Podman::new(&directory.join("podman"), "runc", &redis, REDIS);
+/// Images of a service and of a pod's pause container, as archives; `prepare` has an engine with the
+/// first one.
+fn images(directory: &Path, service: &Service, prepare: impl FnOnce(&Podman)) -> Vec<PathBuf> {
+    let file = image_file(service.name, service.packages);
+    let podman = Podman::new(&directory.join("podman"), "runc", &file, &service.tag());
+    prepare(&podman);
     // The pause container of a pod: a static program that waits.
     let root = directory.join("pause/bin");
     fs::create_dir_all(&root).expect("made");
@@ -31,25 +35,23 @@ fn images(directory: &Path) -> Vec<PathBuf> {
     let change = "CMD [\"/bin/busybox\", \"sleep\", \"1000000\"]";
     let tar = tar.display().to_string();
     podman.good(&["import", "--quiet", "--change", change, &tar, PAUSE]);
-    [(REDIS, "redis-image.tar"), (PAUSE, "pause-image.tar")]
-        .into_iter()
-        .map(|(tag, file)| {
-            let path = directory.join(file);
-            podman.good(&[
-                "save",
-                "--quiet",
-                "--output",
-                &path.display().to_string(),
-                tag,
-            ]);
-            path
-        })
-        .collect()
+    [
+        (service.tag().as_str(), "service.tar"),
+        (PAUSE, "pause-image.tar"),
+    ]
+    .into_iter()
+    .map(|(tag, file)| {
+        let path = directory.join(file);
+        let output = path.display().to_string();
+        podman.good(&["save", "--quiet", "--output", &output, tag]);
+        path
+    })
+    .collect()
 }
 
 /// The pod of `packaging/containers/pod.yaml`, as a kubelet asks for it. It has the node's network.
-fn pod(attempt: u32) -> Value {
-    let network_of_node = json!({ "network": 2 });
+fn pod(attempt: u64, pids: u32) -> Value {
+    let namespaces = json!({ "network": 2, "pid": pids });
     json!({
         "metadata": { "name": "cache-0", "namespace": "default", "uid": "u1", "attempt": attempt },
         "annotations": {
@@ -57,79 +59,115 @@ fn pod(attempt: u32) -> Value {
             "org.dormouse.store": "/dormouse",
             "org.dormouse.epoch-interval": "1s",
         },
-        "linux": { "security_context": { "namespace_options": network_of_node } },
+        "linux": { "security_context": { "namespace_options": namespaces } },
     })
 }
 
-fn container(attempt: u32, volume: &Path, log: &str) -> Value {
-    let network_of_node = json!({ "network": 2 });
+/// Its container, with the store on a volume and more volumes.
+fn container(
+    attempt: u64,
+    service: &Service,
+    store: &Path,
+    data: Option<&Path>,
+    pids: u32,
+) -> Value {
+    let mut security = json!({ "namespace_options": { "network": 2, "pid": pids } });
+    let mut mounts = vec![json!({ "container_path": "/dormouse", "host_path": store })];
+    if let Some(data) = data {
+        security["run_as_username"] = json!("postgres");
+        mounts.push(json!({ "container_path": "/data", "host_path": data }));
+    }
     json!({
         "metadata": { "name": "redis", "attempt": attempt },
-        "image": { "image": REDIS },
-        "command": ["redis-server", "--save", "", "--bind", "127.0.0.1", "--port", PORT],
-        "mounts": [{ "container_path": "/dormouse", "host_path": volume }],
-        "log_path": log,
-        "linux": { "security_context": { "namespace_options": network_of_node } },
+        "image": { "image": service.tag() },
+        "command": service.command,
+        "mounts": mounts,
+        "log_path": "",
+        "linux": { "security_context": security },
     })
 }
 
-#[test]
-#[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
-fn a_pod_that_is_started_anew_after_each_of_20_losses_of_its_node_goes_on() {
+/// How many numbers there are, when all of them are right.
+fn present(engine: &Containerd, id: &str, service: &Service) -> i64 {
+    until("an answer of the program", || {
+        engine.exec(id, service.check)?.parse().ok()
+    })
+}
+
+/// Number and cause of the newest epoch in a store, as the node sees it.
+fn epoch(volume: &Path) -> Option<(u64, String)> {
+    let place = volume.display().to_string();
+    let said = dormouse(&["process", "list", "--store", &place, "--json"]);
+    let stores: Value = serde_json::from_str(&said.stdout).ok()?;
+    let epoch = &stores["stores"][0]["epoch"];
+    Some((
+        epoch["number"].as_u64()?,
+        epoch["cause"].as_str()?.to_owned(),
+    ))
+}
+
+/// PID namespaces, in the numbers of the interface.
+const OF_POD: u32 = 0;
+const OF_CONTAINER: u32 = 1;
+
+/// A pod that is lost after a persist, again and again, and started anew with the same volumes.
+fn survives_losses(service: &Service, pids: u32) {
+    let _alone = alone();
     let directory = TempDir::new().expect("a directory");
-    let images = images(directory.path());
+    let mut data = None;
+    let images = images(directory.path(), service, |podman| {
+        if service.name == POSTGRES.name {
+            data = Some(initdb(podman, &service.tag(), directory.path()));
+        }
+    });
     let volume = directory.path().join("volume");
     fs::create_dir(&volume).expect("made");
     let stores = directory.path().join("stores");
     let place = directory.path().join("node");
     let mut engine = Containerd::new(&place, &stores, &images, PAUSE);
     let losses = std::env::var("DORMOUSE_TEST_LOSSES").map_or(20, |n| n.parse().expect("a number"));
-    let start = |engine: &Containerd, attempt: u32| {
-        let started = engine.pod(&pod(attempt), &container(attempt, &volume, ""));
+    let start = |engine: &Containerd, attempt: u64| {
+        let container = container(attempt, service, &volume, data.as_deref(), pids);
+        let started = engine.pod(&pod(attempt, pids), &container);
         started.unwrap_or_else(|error| panic!("attempt {attempt}: {error}"))
     };
-    let cli = |engine: &Containerd, id: &str, words: &[&str]| {
-        engine.exec(id, &[&["redis-cli", "-p", PORT], words].concat())
-    };
     let (mut sandbox, mut id) = start(&engine, 0);
-    let process = |id: &str, engine: &Containerd| {
-        until("redis", || {
-            cli(engine, id, &["INFO", "server"]).map(|info| {
-                let run = info.lines().find(|line| line.starts_with("run_id:"));
-                run.unwrap_or_else(|| panic!("no run_id in {info}"))
-                    .trim()
-                    .to_owned()
-            })
-        })
-    };
-    let run = process(&id, &engine);
+    if data.is_some() {
+        until("PostgreSQL", || {
+            let table = ["-c", "CREATE TABLE written (number bigint PRIMARY KEY)"];
+            engine.exec(&id, &[service.client, &table].concat())
+        });
+    }
+    assert_eq!(present(&engine, &id, service), 0);
+    let life = engine.exec(&id, service.life).expect("its life");
     for loss in 1..=losses {
-        let value = format!("value {loss}");
-        let set = cli(&engine, &id, &["SET", &format!("k{loss}"), &value]);
-        assert_eq!(set.as_deref(), Some("OK"));
-        let epoch = |engine: &Containerd| {
-            let status = engine.exec(
-                &id,
-                &[
-                    "/.dormouse/dormouse",
-                    "process",
-                    "persist",
-                    "cache",
-                    "--store",
-                    "/dormouse",
-                ],
-            );
-            status.unwrap_or_else(|| panic!("no epoch"))
-        };
-        epoch(&engine);
+        let request = (service.write)(loss);
+        let write = "echo \"$1\" | { shift; \"$@\"; }";
+        let words = [&["sh", "-c", write, "sh", &request], service.client].concat();
+        let written = engine.exec(&id, &words);
+        assert_eq!(written.as_deref(), Some("OK"), "loss {loss}");
+        let before = epoch(&volume);
+        engine.signal(&id, Signal::POWER);
+        until("the epoch of the power loss", || {
+            let (number, cause) = epoch(&volume)?;
+            (Some(number) > before.as_ref().map(|epoch| epoch.0) && cause == "persist")
+                .then_some(())
+        });
         engine.lose_power();
         engine.remove(&sandbox);
         (sandbox, id) = start(&engine, loss);
-        assert_eq!(process(&id, &engine), run, "another redis was started");
-        for key in 1..=loss {
-            let got = cli(&engine, &id, &["GET", &format!("k{key}")]);
-            assert_eq!(got, Some(format!("value {key}")), "after loss {loss}");
-        }
+        assert_eq!(
+            present(&engine, &id, service),
+            loss as i64,
+            "after loss {loss}"
+        );
+        let now = engine.exec(&id, service.life);
+        assert_eq!(
+            now.as_ref(),
+            Some(&life),
+            "loss {loss}: it was started anew"
+        );
+        println!("loss {loss}: {loss} numbers");
     }
     engine.remove(&sandbox);
     drop(engine);
@@ -140,14 +178,48 @@ fn a_pod_that_is_started_anew_after_each_of_20_losses_of_its_node_goes_on() {
 
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
+fn redis_in_a_pod_that_is_started_anew_after_each_loss_of_its_node_goes_on() {
+    if lacks(&["podman", "containerd", "runc", "go"]) {
+        return;
+    }
+    survives_losses(&REDIS, OF_CONTAINER);
+}
+
+#[test]
+#[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
+fn a_node_program_in_a_pod_with_shared_pids_goes_on_after_each_loss_of_its_node() {
+    if lacks(&["podman", "containerd", "runc", "go"]) {
+        return;
+    }
+    survives_losses(&NODE, OF_POD);
+}
+
+#[test]
+#[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
+fn postgresql_in_a_pod_that_is_started_anew_after_each_loss_of_its_node_goes_on() {
+    if lacks(&["podman", "containerd", "runc", "go"]) {
+        return;
+    }
+    survives_losses(&POSTGRES, OF_CONTAINER);
+}
+
+#[test]
+#[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn the_kubelet_is_told_which_annotation_cannot_be_followed() {
+    if lacks(&["podman", "containerd", "runc", "go"]) {
+        return;
+    }
+    let _alone = alone();
     let directory = TempDir::new().expect("a directory");
-    let images = images(directory.path());
+    let images = images(directory.path(), &REDIS, |_| ());
     let place = directory.path().join("node");
     let engine = Containerd::new(&place, &directory.path().join("stores"), &images, PAUSE);
-    let mut wrong = pod(0);
+    let mut wrong = pod(0, OF_CONTAINER);
     wrong["annotations"]["org.dormouse.budget"] = json!("much");
-    let refused = engine.pod(&wrong, &container(0, directory.path(), ""));
+    let refused = engine.pod(
+        &wrong,
+        &container(0, &REDIS, directory.path(), None, OF_CONTAINER),
+    );
     let reason = refused.expect_err("refused");
     assert!(reason.contains("org.dormouse.budget=much"), "{reason}");
 }
