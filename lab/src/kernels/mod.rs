@@ -78,7 +78,8 @@ pub struct KernelsArgs {
 pub fn run(args: &KernelsArgs, json: bool) -> Result<ExitCode, LabError> {
     let terminal = Terminal::new();
     let options = BuildOptions::default();
-    let kernels = chosen(stock_kernels(&options, &terminal)?, args);
+    let all = stock_kernels(&options, &terminal)?;
+    let kernels = chosen(&all, &args.kernel, args.all);
     if kernels.is_empty() {
         return Err(LabError::Usage(
             "no such kernel: `dormouse lab kernels --list --all` prints them".into(),
@@ -95,6 +96,9 @@ pub fn run(args: &KernelsArgs, json: bool) -> Result<ExitCode, LabError> {
     terminal.finish();
     let rows: Vec<Row> = kernels.iter().map(|stock| results.row(stock)).collect();
     if let Some(file) = &args.publish {
+        // The page has every kernel, also when only some were checked now.
+        let kernels = chosen(&all, &[], args.all);
+        let rows: Vec<Row> = kernels.iter().map(|stock| results.row(stock)).collect();
         page::publish(file, &rows)?;
     }
     if json {
@@ -109,8 +113,9 @@ pub fn run(args: &KernelsArgs, json: bool) -> Result<ExitCode, LabError> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-fn chosen(kernels: Vec<StockKernel>, args: &KernelsArgs) -> Vec<StockKernel> {
-    let wanted = |stock: &StockKernel| {
+/// The kernels that a pattern names; without one the usual ones, or all.
+fn chosen<'a>(kernels: &'a [StockKernel], patterns: &[String], all: bool) -> Vec<&'a StockKernel> {
+    let wanted = |stock: &&StockKernel| {
         let name = format!(
             "{} {} {}",
             stock.distribution,
@@ -118,12 +123,12 @@ fn chosen(kernels: Vec<StockKernel>, args: &KernelsArgs) -> Vec<StockKernel> {
             stock.flavour()
         );
         // A pattern says by itself which kernels are meant, unusual ones too.
-        match args.kernel.is_empty() {
-            true => stock.usual || args.all,
-            false => args.kernel.iter().any(|pattern| name.contains(pattern)),
+        match patterns.is_empty() {
+            true => stock.usual || all,
+            false => patterns.iter().any(|pattern| name.contains(pattern)),
         }
     };
-    kernels.into_iter().filter(wanted).collect()
+    kernels.iter().filter(wanted).collect()
 }
 
 /// All wanted checks of one kernel whose result is not known.
