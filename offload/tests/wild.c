@@ -67,6 +67,26 @@ static uint32_t random_store(uint32_t index, int32_t *offset)
 	}
 }
 
+/*
+ * Whether a store's only two words are equal: at the address of the scratch value it writes both copies,
+ * and nothing else shows that it happened (docs/explanation/offload.md, Limitations).
+ */
+static bool stores_twins(uint32_t word, const struct offload_cpu *cpu)
+{
+	uint32_t list = word & 0xffff, t = word >> 12 & 15;
+
+	if ((word & 0x0e0000f0) == 0x000000f0)
+		return cpu->r[t] == cpu->r[t + 1];
+	if ((word & 0x0e000000) != 0x08000000 || count_bits(list) != 2)
+		return false;
+	for (t = 0; !(list >> t & 1); t++)
+		;
+	list &= list - 1;
+	for (word = 0; !(list >> word & 1); word++)
+		;
+	return cpu->r[t] == cpu->r[word];
+}
+
 static bool is_noticed(enum offload_stop stop)
 {
 	return stop == OFFLOAD_UNMAPPED_WRITE || stop == OFFLOAD_WILD_STORE ||
@@ -75,7 +95,8 @@ static bool is_noticed(enum offload_stop stop)
 
 int check_wild_stores(uint32_t wanted)
 {
-	uint32_t bad = 0, late = 0, equal = 0;
+	const uint32_t scratch_value = TEST_STATE + offsetof(struct offload_state, scratch);
+	uint32_t bad = 0, late = 0, equal = 0, twins = 0;
 
 	make_worlds(false, OPTIONS_ALL, TEST_CACHE);
 	for (uint32_t i = 0; i < wanted && bad < 5; i++) {
@@ -111,6 +132,10 @@ int check_wild_stores(uint32_t wanted)
 			equal++;
 			stop = OFFLOAD_WILD_STORE;
 		}
+		if (stop == OFFLOAD_UNDEFINED && host == scratch_value && stores_twins(words[1], &start)) {
+			twins++;
+			stop = OFFLOAD_WILD_STORE;
+		}
 		if (is_noticed(stop) &&
 		    !memcmp((uint8_t *)&kept + STATE_WINDOW_BYTES,
 			    (uint8_t *)edge->executor.state + STATE_WINDOW_BYTES,
@@ -122,7 +147,8 @@ int check_wild_stores(uint32_t wanted)
 			start.r[scratch_register]);
 		bad++;
 	}
-	printf("wild stores: %u, %u noticed by the executor's next call, %u of an equal value, %u not noticed\n",
-	       wanted, late, equal, bad);
+	printf("wild stores: %u, %u noticed by the executor's next call, %u of an equal value, "
+	       "%u of two equal words to both copies, %u not noticed\n",
+	       wanted, late, equal, twins, bad);
 	return bad ? 1 : 0;
 }
