@@ -239,7 +239,7 @@ fn a_process_that_another_one_traces_from_the_start_is_an_obstacle_until_it_is_l
     });
     tell(directory.path(), "end");
     until("an epoch", &|tracker| {
-        tracker["sync"]["epochs"].as_u64().unwrap_or(0) > 0
+        tracker["epochs"].as_u64().unwrap_or(0) > 0
             && tracker["obstacles"].as_array().is_some_and(Vec::is_empty)
     });
     let said = dormouse(&[
