@@ -8,7 +8,11 @@ set -eu
 root=$1
 echo dormouse >"$root/etc/hostname"
 echo "127.0.0.1 localhost dormouse" >"$root/etc/hosts"
-echo "/dev/disk/by-id/virtio-dormouse-root / ext4 defaults 0 1" >"$root/etc/fstab"
+# udev finds the disks one after the other, the lab's own perhaps last: whoever needs it waits.
+cat >"$root/etc/fstab" <<'FSTAB'
+/dev/disk/by-id/virtio-dormouse-root / ext4 defaults 0 1
+/dev/disk/by-id/virtio-dormouse-payload /run/payload ext4 ro,noload,noauto,x-systemd.device-timeout=infinity 0 0
+FSTAB
 : >"$root/etc/machine-id"
 # Its own redis must not run beside the one that the test starts.
 rm -f "$root/etc/systemd/system/multi-user.target.wants/redis-server.service" \
@@ -18,10 +22,9 @@ cat >"$root/etc/systemd/system/lab-agent.service" <<'UNIT'
 [Unit]
 Description=Agent of the lab
 After=multi-user.target
+RequiresMountsFor=/run/payload
 
 [Service]
-ExecStartPre=/bin/mkdir -p /run/payload
-ExecStartPre=/bin/mount -o ro,noload /dev/disk/by-id/virtio-dormouse-payload /run/payload
 ExecStart=/run/payload/bin/dormouse-guest agent
 Environment=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 
