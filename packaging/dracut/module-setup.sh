@@ -12,7 +12,7 @@ depends() {
 
 installkernel() {
 	# Not kmem: nothing may put persistent memory online before.
-	hostonly='' instmods nfit cxl_acpi cxl_pmem nd_pmem dax_pmem dax_hmem device_dax \
+	hostonly='' instmods libnvdimm nfit cxl_acpi cxl_pmem nd_pmem dax_pmem dax_hmem device_dax \
 		tpm_tis tpm_crb
 }
 
@@ -21,6 +21,11 @@ install() {
 	# shellcheck disable=SC2154 # dracut sets it
 	inst_hook pre-mount 05 "$moddir/wake.sh"
 	local settings=/etc/dormouse/seal.toml key
+	# With ndctl, loading libnvdimm is a command of its, which unlocks NVDIMMs with these keys.
+	inst_multiple -o ndctl
+	for key in /etc/ndctl/keys/*.blob; do
+		[ ! -f "$key" ] || inst_simple "$key"
+	done
 	[ -f "$settings" ] || return 0
 	inst_simple "$settings"
 	key=$(sed -n 's/^key-file = "\(.*\)"$/\1/p' "$settings")

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Puts into the initramfs what wakes a machine that sleeps on stock firmware: `dormouse-wake`, and the
 # modules that make persistent memory a device. Not kmem: nothing may put it online before. Where
-# images are sealed: the settings, a key file, or what talks to the TPM.
+# images are sealed: the settings, a key file, or what talks to the TPM. Where NVDIMMs are locked: their
+# keys.
 set -e
 
 PREREQ=""
@@ -15,19 +16,28 @@ esac
 # shellcheck disable=SC1091 # of the package initramfs-tools
 . /usr/share/initramfs-tools/hook-functions
 
+# shellcheck disable=SC2154 # mkinitramfs sets it
+place() {
+	install -D -m 600 "$1" "$DESTDIR$1"
+}
+
 copy_exec /usr/lib/dormouse/dormouse-wake /usr/bin
-manual_add_modules nfit cxl_acpi cxl_pmem nd_pmem dax_pmem dax_hmem device_dax
+# libnvdimm by its own name: ndctl has modprobe run a command in its place, which mkinitramfs does not
+# follow where another module needs it, and without it no NVDIMM is there. The command unlocks NVDIMMs
+# with the keys of ndctl, so all of it comes along.
+manual_add_modules libnvdimm nfit cxl_acpi cxl_pmem nd_pmem dax_pmem dax_hmem device_dax
+if [ -x /usr/bin/ndctl ]; then
+	copy_exec /usr/bin/ndctl
+	for key in /etc/ndctl/keys/*.blob; do
+		[ ! -f "$key" ] || place "$key"
+	done
+fi
 
 settings=/etc/dormouse/seal.toml
 [ -f "$settings" ] || exit 0
 
 value() {
 	sed -n "s/^$1 = \"\{0,1\}\([^\"]*\)\"\{0,1\}\$/\1/p" "$settings"
-}
-
-# shellcheck disable=SC2154 # mkinitramfs sets it
-place() {
-	install -D -m 600 "$1" "$DESTDIR$1"
 }
 
 place "$settings"

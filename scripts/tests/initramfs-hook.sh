@@ -15,6 +15,7 @@ manual_add_modules() { echo "modules $*"; }
 FUNCTIONS
 sed -e "s|/usr/share/initramfs-tools/hook-functions|$work/functions|" \
 	-e "s|/etc/dormouse|$work/etc|g" -e "s|/usr/bin/tpm2|$work/tpm2|g" \
+	-e "s|/etc/ndctl|$work/ndctl-etc|g" -e "s|/usr/bin/ndctl|$work/ndctl|g" \
 	packaging/initramfs-tools/hook.sh >"$work/hook.sh"
 
 # Settings in, then what must be there and what must not: program, file name or module, or "rc N".
@@ -46,7 +47,7 @@ wrong() {
 
 printf '#!/bin/sh\n' >"$work/tpm2"
 chmod 755 "$work/tpm2"
-expect "plain text" "" dormouse-wake dax_pmem '!kmem' '!seal' '!tpm'
+expect "plain text" "" dormouse-wake dax_pmem libnvdimm '!kmem' '!seal' '!tpm' '!ndctl'
 expect "the usual key file" 'key = "key-file"\n' "600 seal.toml" "600 seal.key" '!other.key' '!tpm2'
 expect "another key file" "key = \"key-file\"\nkey-file = \"$work/etc/other.key\"\n" \
 	"600 other.key" '!600 seal.key'
@@ -54,6 +55,13 @@ expect "the TPM" 'key = "tpm"\npcrs = "sha256:7"\ncounter = 1\n' \
 	"600 key.pub" "600 key.priv" tpm2 "modules tpm_tis tpm_crb" '!seal.key'
 expect "a passphrase" 'key = "passphrase"\npassphrase-id = "00"\n' "600 seal.toml" '!key.priv' '!tpm2'
 expect "a passphrase and a counter" 'key = "passphrase"\ncounter = 1\n' tpm2 '!key.priv'
+printf '#!/bin/sh\n' >"$work/ndctl"
+chmod 755 "$work/ndctl"
+mkdir -p "$work/ndctl-etc/keys"
+touch "$work/ndctl-etc/keys/keys.readme"
+expect "ndctl without keys" "" "program $work/ndctl" '!keys.readme'
+touch "$work/ndctl-etc/keys/nvdimm-master.blob"
+expect "the keys of locked NVDIMMs" "" "program $work/ndctl" "600 nvdimm-master.blob" '!keys.readme'
 rm "$work/tpm2"
 expect "a TPM without its tools" 'key = "tpm"\n' "rc 1" "tpm2-tools"
 

@@ -82,6 +82,29 @@ pub fn settle(root: &Root) {
     }
 }
 
+/// Where the kernel knows of persistent memory, as base and bytes: regions, which are there also where
+/// nothing has made a dax device of them yet, and dax devices, which other memory has without a region.
+pub fn seen(root: &Root) -> Vec<(u64, u64)> {
+    let number = |path: String| {
+        let text = root.read(&path).ok()?;
+        match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        }
+    };
+    let region = |name: &String| {
+        let base = number(format!("{ND}/{name}/resource"))?;
+        Some((base, number(format!("{ND}/{name}/size"))?))
+    };
+    let names = root.list(ND);
+    let regions = names.iter().filter(|name| name.starts_with("region"));
+    let devices = all(root).into_iter().map(|one| (one.base, one.bytes));
+    let mut seen: Vec<(u64, u64)> = regions.filter_map(region).chain(devices).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    seen
+}
+
 /// A component of the device's place in sysfs with this prefix and a number: `region0`.
 fn component(root: &Root, device: &str, prefix: &str) -> Option<String> {
     let link = fs::read_link(root.path(&format!("{DAX}/{device}"))).ok()?;

@@ -165,6 +165,14 @@ fn check_initramfs(root: &Root, setup: &Setup) -> Result<(), SleepError> {
         detail: error.to_string(),
     })?;
     let found = seal::Mark::read(&root.read(WAKE_RAN).unwrap_or_default());
+    if !found.has_seen(setup.head.base, setup.head.bytes) {
+        let detail = format!(
+            "saw no persistent memory at {:#x}, where {} lies: a module of its driver is missing \
+             there, or it is older than this device",
+            setup.head.base, setup.head.name
+        );
+        return Err(SleepError::Initramfs { detail });
+    }
     if found.seal != own.seal {
         let detail = match (own.seal.as_str(), found.seal.as_str()) {
             (_, seal::NO_SEAL) => "takes images in plain text only, and this machine seals them",

@@ -83,10 +83,12 @@ fn leave_mark(root: &Root, settings: Result<Option<Settings>, String>) {
         mark.trouble = passed.err();
         Ok(mark)
     });
-    let mark = mark.unwrap_or_else(|trouble| Mark {
+    let mut mark = mark.unwrap_or_else(|trouble| Mark {
         seal: seal::NO_SEAL.to_owned(),
         trouble: Some(trouble),
+        memory: Vec::new(),
     });
+    mark.memory = devices::seen(root);
     if let Some(trouble) = &mark.trouble {
         say(
             root,

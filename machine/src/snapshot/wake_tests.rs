@@ -27,6 +27,22 @@ fn a_machine_without_persistent_memory_boots_and_is_marked_as_looked_at() {
     assert!(root.exists(WAKE_RAN));
 }
 
+#[test]
+fn a_boot_leaves_which_persistent_memory_it_saw() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::at(directory.path());
+    let mark = || Mark::read(&root.read(WAKE_RAN).unwrap());
+    run(&root);
+    assert_eq!(mark().memory, []);
+    let region = root.path("sys/bus/nd/devices/region1");
+    fs::create_dir_all(&region).unwrap();
+    fs::write(region.join("resource"), "0x140000000\n").unwrap();
+    fs::write(region.join("size"), "268435456\n").unwrap();
+    run(&root);
+    assert_eq!(mark().memory, [(0x1_4000_0000, 256 << 20)]);
+    assert!(mark().has_seen(0x1_4020_0000, 254 << 20));
+}
+
 /// A head in a file with a sealed image of three pages, and the key file's machine.
 struct Sealed {
     directory: tempfile::TempDir,

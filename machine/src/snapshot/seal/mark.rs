@@ -1,5 +1,5 @@
-//! What the initramfs leaves in /run for a later sleep: that it looked for an image, with which settings
-//! it would open one, and whether it can use the TPM.
+//! What the initramfs leaves in /run for a later sleep: that it looked for an image, in which memory, with
+//! which settings it would open one, and whether it can use the TPM.
 
 use dormouse_seal::KeyError;
 use dormouse_system::Root;
@@ -16,6 +16,8 @@ pub(crate) struct Mark {
     pub seal: String,
     /// What would keep it from opening an image.
     pub trouble: Option<String>,
+    /// Where it saw persistent memory, as base and bytes.
+    pub memory: Vec<(u64, u64)>,
 }
 
 impl Mark {
@@ -31,20 +33,32 @@ impl Mark {
         Ok(Mark {
             seal,
             trouble: None,
+            memory: Vec::new(),
         })
+    }
+
+    /// Whether this range lies in memory that the initramfs saw.
+    pub fn has_seen(&self, base: u64, bytes: u64) -> bool {
+        let end = base.saturating_add(bytes);
+        let mut memory = self.memory.iter();
+        memory.any(|&(from, size)| from <= base && end <= from.saturating_add(size))
     }
 
     /// As it is written.
     pub fn text(&self) -> String {
         let trouble = self.trouble.as_deref().unwrap_or_default();
-        format!(
+        let mut text = format!(
             "seal {}\ntrouble {}\n",
             self.seal,
             trouble.replace('\n', " ")
-        )
+        );
+        for (base, bytes) in &self.memory {
+            text.push_str(&format!("memory {base:#x} {bytes:#x}\n"));
+        }
+        text
     }
 
-    /// From what was written; what is missing is not sealed and has no trouble.
+    /// From what was written; what is missing is not sealed, has no trouble and saw nothing.
     pub fn read(text: &str) -> Mark {
         let value = |name: &str| {
             let mut lines = text.lines();
@@ -56,8 +70,16 @@ impl Mark {
         Mark {
             seal: value("seal ").unwrap_or(NO_SEAL).to_owned(),
             trouble: value("trouble ").map(str::to_owned),
+            memory: text.lines().filter_map(range).collect(),
         }
     }
+}
+
+/// `memory 0xBASE 0xBYTES`
+fn range(line: &str) -> Option<(u64, u64)> {
+    let (base, bytes) = line.strip_prefix("memory ")?.split_once(' ')?;
+    let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    Some((number(base)?, number(bytes)?))
 }
 
 #[cfg(test)]
@@ -70,11 +92,23 @@ mod tests {
             let mark = Mark {
                 seal: seal.to_owned(),
                 trouble: trouble.map(str::to_owned),
+                memory: vec![(1 << 32, 1 << 28), (1 << 34, 1 << 31)],
             };
             let read = Mark::read(&mark.text());
             assert_eq!(read.seal, mark.seal);
             assert_eq!(read.trouble.is_some(), mark.trouble.is_some());
+            assert_eq!(read.memory, mark.memory);
         }
         assert_eq!(Mark::read("1\n").seal, NO_SEAL);
+    }
+
+    #[test]
+    fn only_what_lies_in_memory_that_was_seen_has_been_seen() {
+        let mark = Mark::read("seal none\ntrouble \nmemory 0x1000 0x1000\nmemory x\n");
+        assert!(mark.has_seen(0x1000, 0x1000) && mark.has_seen(0x1800, 0x10));
+        for (base, bytes) in [(0xfff, 1), (0x1000, 0x1001), (0x2000, 1), (u64::MAX, 1)] {
+            assert!(!mark.has_seen(base, bytes), "{base:#x} {bytes:#x}");
+        }
+        assert!(!Mark::read("1\n").has_seen(0x1000, 1));
     }
 }
