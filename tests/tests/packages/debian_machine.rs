@@ -43,7 +43,7 @@ impl DebianMachine {
         let mut parts = parts(&artefacts, &system, &folder);
         if firmware.is_stock() {
             parts.wake_initrd = system.join("initrd.debian");
-            parts.cmdline += " root=LABEL=dormouse-root ro";
+            parts.cmdline = stock_cmdline(&parts.cmdline);
         }
         let config = MachineConfig::new(Size::mib(1024), Size::mib(2048), 2).expect("sizes");
         let lab = Lab::open(&folder, config, false, parts, firmware).expect("a machine");
@@ -74,9 +74,9 @@ impl DebianMachine {
         result.stdout.trim().to_owned()
     }
 
-    /// Switches it off and on; it boots by the initial ram disk that it has made itself, which goes
-    /// through the second disk.
-    pub fn reboot_with_own_initrd(&mut self) {
+    /// Switches it off and on, with a further word on the kernel's command line; it boots by the
+    /// initial ram disk that it has made itself, which goes through the second disk.
+    pub fn reboot_with_own_initrd(&mut self, word: &str) {
         const DISK: &str = "/dev/disk/by-id/virtio-dormouse-scratch";
         let bytes = self.run(&format!(
             "dd if=/boot/initrd.img-$(uname -r) of={DISK} bs=1M conv=fsync status=none; \
@@ -88,7 +88,9 @@ impl DebianMachine {
         let disk = std::fs::read(self.lab.machine.scratch_disk()).expect("the second disk");
         let path = self.lab.machine.folder().join("initrd.own");
         std::fs::write(&path, &disk[..bytes]).expect("it can be written");
-        self.lab.setting.parts.wake_initrd = path;
+        let parts = &mut self.lab.setting.parts;
+        parts.wake_initrd = path;
+        parts.cmdline = format!("{} {word}", parts.cmdline);
         self.boot();
     }
 
@@ -135,6 +137,15 @@ impl DebianMachine {
     pub fn cut_power(&mut self) {
         self.power.take().expect("it is on").cut_power();
     }
+}
+
+/// What the emulator and the disk need of the lab's own line, and nothing that a sleep needs: that
+/// is for the page to say.
+fn stock_cmdline(lab: &str) -> String {
+    let needed = ["console=", "no_timer_check", "tsc_early_khz=", "systemd."];
+    let is_needed = |word: &&str| needed.iter().any(|beginning| word.starts_with(beginning));
+    let words: Vec<&str> = lab.split_whitespace().filter(is_needed).collect();
+    format!("{} root=LABEL=dormouse-root ro", words.join(" "))
 }
 
 /// The lab's machine with another disk, kernel and flash image.

@@ -36,7 +36,15 @@ fn the_page_has_each_command_that_the_machine_is_told() {
     for beginning in COMMANDS {
         command(beginning);
     }
+    let sentence = format!("Add `{COMMAND_LINE}` to the kernel's command line");
+    assert!(
+        PAGE.contains(&sentence),
+        "the page does not say: {sentence}"
+    );
 }
+
+/// What the page has the user add to the kernel's command line.
+const COMMAND_LINE: &str = "memhp_default_state=offline";
 
 const COMMANDS: [&str; 8] = [
     "ndctl create-namespace --force --reconfig namespace0.0",
@@ -64,7 +72,7 @@ fn the_how_to_of_stock_firmware_works_to_the_letter() {
     for line in [head, node, setup, load, initramfs] {
         machine.run(&line);
     }
-    machine.reboot_with_own_initrd();
+    machine.reboot_with_own_initrd(COMMAND_LINE);
     let found = machine.run(&doctor);
     assert!(
         found.contains("snapshot: this firmware is not ours"),
