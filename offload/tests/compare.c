@@ -139,6 +139,9 @@ bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu 
 		/* Of several words some may have been accessed, and others may fault there. */
 		fine = fine && (stop > OFFLOAD_UNMAPPED_WRITE || stop < OFFLOAD_UNMAPPED_READ ||
 				accesses_many(edge, &two) || (same(&one, &two)));
+		/* Behind a branch to nowhere, all but the place are the guest's. */
+		if (stop == OFFLOAD_UNMAPPED_CODE)
+			fine = !memcmp(one.r, two.r, PC * sizeof(one.r[0]));
 		if (fine)
 			return true;
 	} else if (stop == OFFLOAD_UNALIGNED || stop == OFFLOAD_UNPREDICTABLE) {

@@ -206,7 +206,10 @@ int check_loops(uint32_t wanted, uint32_t options, uint32_t cache_size, bool thu
 			cpu.r[pointer[0]] = base + (below(2) ? TEST_MEMORY - 4 * below(16) : 4 * below(16));
 		cpu.r[INDEX] = 4 * below(16);
 		cpu.r[COUNTER] = 1 + below(12);
-		cpu.r[LR] = (base + OUT) | thumb;
+		/* A return to the other instruction set, or to nowhere, leaves by another way than the target table. */
+		cpu.r[LR] = (base + OUT) | (below(8) ? thumb : !thumb);
+		if (below(16) == 0)
+			cpu.r[LR] = (dice() & ~3u) | thumb;
 		cpu.r[PC] = base + CODE;
 		cpu.control |= thumb << 5;
 		if (i % 16 < WORLDS)

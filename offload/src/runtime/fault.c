@@ -56,8 +56,11 @@ uint32_t executor_fault(struct executor *x, uint32_t host, uint32_t accessed)
 		return stopped(x, OFFLOAD_INTERNAL);
 	fixup = region_fixup(region, host - region_host_of(&x->cache, region));
 	/* A branch to where the target table does not reach: its kind is that of the table. */
-	if (fixup && fixup->kind == FIX_TARGET)
+	if (fixup && fixup->kind == FIX_TARGET) {
+		/* A branch out of a loop has made guest addresses of its pointers already. */
+		add_to_hosted(x, stack_delta(x));
 		return x->job->layout.thumb ? thumb_target(x) : arm_target(x);
+	}
 	if (fixup)
 		undo(x, fixup);
 	/* What the scratch register holds for the next instruction is not known: enter anew. */
