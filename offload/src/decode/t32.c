@@ -43,6 +43,38 @@ const struct t32_line t32_table[T32_COUNT] = {
 /* The lines that can match, by the first eight bits. */
 static struct { uint16_t first, end; } groups[256];
 
+/* A run of bits of one field, as take_fields() needs it. */
+struct run {
+	uint8_t field;		/* enum t32_field; FIELD_NONE: there are no more */
+	uint8_t width;
+	uint8_t shift;		/* of the run's last bit */
+};
+enum { RUNS_MAX = 8 };
+/* Made once, as finding the runs of a line takes longer than everything else that expands an instruction. */
+static struct run runs[T32_COUNT][RUNS_MAX];
+
+static enum t32_field field_at(const struct t32_line *line, uint32_t index)
+{
+	return line->fields[index / 2] >> (index % 2 ? 0 : 4) & 15;
+}
+
+static void find_runs(const struct t32_line *line, struct run *run)
+{
+	uint32_t free = line->wide ? ~line->mask : ~line->mask & 0xffff0000;
+
+	while (free) {
+		uint32_t first = __builtin_clz(free), end = first + 1;
+		enum t32_field field = field_at(line, first);
+
+		while (end < 32 && field_at(line, end) == field)
+			end++;
+		if (field != FIELD_NONE)
+			*run++ = (struct run){ field, end - first, 32 - end };
+		free &= end < 32 ? 0xffffffffu >> end : 0;
+	}
+	run->field = FIELD_NONE;
+}
+
 void t32_prepare(void)
 {
 	for (uint32_t group = 0; group < 256; group++) {
@@ -52,6 +84,7 @@ void t32_prepare(void)
 	for (uint32_t line = 0; line < T32_COUNT; line++) {
 		uint32_t free = ~t32_table[line].mask >> 24, part = free;
 
+		find_runs(&t32_table[line], runs[line]);
 		/* Every value of the bits that are free. */
 		for (;; part = (part - 1) & free) {
 			uint32_t group = t32_table[line].value >> 24 | part;
@@ -88,19 +121,12 @@ static const uint8_t places[] = {
 	[FIELD_MODE] = 17,
 };
 
-static enum t32_field field_at(const struct t32_line *line, uint32_t index)
-{
-	return line->fields[index / 2] >> (index % 2 ? 0 : 4) & 15;
-}
-
 /* Adds a run of a field's bits, which is all of it or what comes behind an earlier run. */
 static void take_run(struct fields *fields, enum t32_field field, uint32_t value, uint32_t width)
 {
 	uint32_t place;
 
 	switch (field) {
-	case FIELD_NONE:
-		break;
 	case FIELD_M:
 		fields->m = fields->m << width | value;
 		break;
@@ -125,22 +151,11 @@ static void take_run(struct fields *fields, enum t32_field field, uint32_t value
 	}
 }
 
-static void take_fields(const struct t32_line *line, uint32_t left, struct fields *fields)
+static void take_fields(const struct run *run, uint32_t left, struct fields *fields)
 {
-	uint32_t free = ~line->mask;
-
-	*fields = (struct fields){ .word = 0 };
-	if (!line->wide)
-		free &= 0xffff0000;
-	while (free) {
-		uint32_t first = __builtin_clz(free), end = first + 1;
-		enum t32_field field = field_at(line, first);
-
-		while (end < 32 && field_at(line, end) == field)
-			end++;
-		take_run(fields, field, left << first >> (32 - (end - first)), end - first);
-		free &= end < 32 ? 0xffffffffu >> end : 0;
-	}
+	fields->constant = fields->cond = fields->second = fields->word = fields->m = 0;
+	for (; run->field != FIELD_NONE; run++)
+		take_run(fields, run->field, left >> run->shift & ((1u << run->width) - 1), run->width);
 	/* Some encodings have it twice. */
 	fields->word |= fields->m > 31 ? fields->m & 15 : fields->m;
 }
@@ -371,16 +386,25 @@ void t32_expand(uint32_t raw, uint32_t bytes, uint32_t address, uint32_t it,
 	uint32_t left = bytes == 2 ? raw << 16 : raw, line = t32_decode(left), form;
 	struct fields fields;
 
-	*in = (struct instruction){
-		.op = A32_UNDEFINED, .raw = raw, .pc = address + 4,
-		.next = (address + bytes) | 1, .cond = condition_of(it), .thumb = true,
-		.line = line, .it = it,
-	};
+	/* One by one: as a whole, a compiler for size clears it by a call. */
+	in->op = A32_UNDEFINED;
+	in->word = 0;
+	in->raw = raw;
+	in->value = 0;
+	in->pc = address + 4;
+	in->next = (address + bytes) | 1;
+	in->cond = condition_of(it);
+	in->second = 0;
+	in->sets_carry = false;
+	in->thumb = true;
+	in->line = line;
+	in->it = it;
+	in->twice_m = 0;
 	if (line == T32_COUNT)
 		return;
 	in->op = t32_table[line].op;
 	form = t32_table[line].form;
-	take_fields(&t32_table[line], left, &fields);
+	take_fields(runs[line], left, &fields);
 	in->word = a32_table[in->op].value | fields.word;
 	if (in->word >> 28 != COND_NEVER)
 		in->word |= (uint32_t)COND_AL << 28;
