@@ -46,10 +46,7 @@ pub fn in_container() -> bool {
 /// The kernel refuses.
 pub fn enter() -> io::Result<()> {
     if std::process::id() as i32 != INIT {
-        // SAFETY: no memory involved.
-        if unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        leave(libc::CLONE_NEWPID)?;
         go_on_in_child()?;
         become_init()?;
     }
@@ -83,8 +80,20 @@ fn go_on_in_child() -> io::Result<()> {
     }
 }
 
+/// Gets a namespace of its own; of PIDs, for children.
+fn leave(namespace: i32) -> io::Result<()> {
+    // SAFETY: no memory involved.
+    match unsafe { libc::unshare(namespace) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn become_init() -> io::Result<()> {
     use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    // Not before: an engine enters the mount namespace of a container's first process to execute more
+    // in it, which must find itself in /proc.
+    leave(libc::CLONE_NEWNS)?;
     // What is mounted outside is still seen; what is mounted here is not seen outside.
     let propagation = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", propagation)?;
