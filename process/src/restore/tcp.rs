@@ -245,7 +245,20 @@ fn make(socket: &Socket, connection: &TcpConnection) -> io::Result<OwnedFd> {
         send(fd, content)?;
     }
     set_option(fd, tcp, libc::TCP_REPAIR_WINDOW, &words(&connection.window))?;
+    receive_buffer(socket, fd)?;
     Ok(made)
+}
+
+/// Sets the size of the receive buffer that the program has chosen. The first acknowledgement after the
+/// repair would offer the room that the buffer has until then: what comes into it is dropped when the
+/// buffer has its own size, and while the window is closed, so are the acknowledgements of the other end,
+/// which has sent more than fits.
+fn receive_buffer(socket: &Socket, fd: i32) -> io::Result<()> {
+    let mut options = socket.options.iter();
+    match options.find(|(level, name, _)| (*level, *name) == (libc::SOL_SOCKET, libc::SO_RCVBUF)) {
+        Some((level, name, value)) => set_option(fd, *level, *name, value),
+        None => Ok(()),
+    }
 }
 
 /// The send queue: what was sent and not acknowledged, and what was never sent.
@@ -379,6 +392,24 @@ mod tests {
         let error = stream.read_to_end(&mut bytes).expect_err("it is broken");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         assert!(stream.write_all(b"more").is_err());
+    }
+
+    /// Until it resumes, it has sent nothing: its first acknowledgement offers no more room than the
+    /// buffer has.
+    #[test]
+    fn a_full_receive_buffer_has_the_size_that_the_program_chose_before_it_resumes() {
+        const CHOSEN: i32 = 64 << 10;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut local = socket("127.0.0.1:0".parse().expect("an address"));
+        let chosen = CHOSEN.to_ne_bytes().to_vec();
+        local.options = vec![(libc::SOL_SOCKET, libc::SO_RCVBUF, chosen)];
+        let mut connection = connection(listener.local_addr().expect("its address"));
+        let content = vec![7; 2 * CHOSEN as usize];
+        connection.window = [1, 65536, 65536, 0, content.len() as u32];
+        connection.receive = (content.len() as u32, content);
+        let made = make(&local, &connection).expect("repaired");
+        let room = rustix::net::sockopt::socket_recv_buffer_size(&made).expect("its size");
+        assert_eq!(room, 2 * CHOSEN as usize, "the kernel doubles it");
     }
 
     /// An end whose peer does not acknowledge its last byte, because it receives nothing; in both
