@@ -239,12 +239,14 @@ impl Writer<'_> {
             let number = descriptor.number as u64;
             let (kind, owner, signal) = file.owner;
             // A process outside the tree need not exist any more: then there is no receiver.
-            if tree.processes.iter().any(|p| {
+            let of_tree = tree.processes.iter().any(|p| {
                 let threads = p.pid == process.pid;
                 owner == p.pid
                     || owner == p.group
                     || threads && p.threads.iter().any(|thread| thread.tid == owner)
-            }) {
+            });
+            // Without one the number is 0, which also stands for a group of outside.
+            if owner != 0 && of_tree {
                 let owner = self.words(&[u64::from(kind as u32) | (owner as u64) << 32])?;
                 let arguments = [number, F_SETOWN_EX, owner];
                 list.call(libc::SYS_fcntl, &arguments, "set the owner of a descriptor")
