@@ -114,6 +114,16 @@ fn memory_semaphores_and_messages_of_system_v_and_posix_are_as_they_were() {
     checks_itself_alone("ipc.c");
 }
 
+#[test]
+fn what_was_removed_or_is_under_way_or_forbidden_is_as_it_was() {
+    checks_itself("removed.c");
+}
+
+#[test]
+fn shared_tables_unread_events_and_sockets_with_addresses_are_as_they_were() {
+    checks_itself("shared.c");
+}
+
 /// A page without a private copy is the object's, also where the object is anonymous memory that
 /// was opened through `map_files`.
 #[test]

@@ -17,6 +17,8 @@ use crate::ptrace::Pid;
 use crate::state::{Descriptor, File, FileKind, Lease, ObjectKind, Process, RecordLock};
 
 const KCMP_FILE: libc::c_long = 0;
+/// Major numbers of the slave sides of pseudo-terminals.
+const PSEUDO_TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 /// The first process is always there.
 const INIT: Pid = 1;
 pub(super) const DELETED: &str = " (deleted)";
@@ -243,7 +245,10 @@ impl Builder<'_> {
                 self.refuse(format!("{fd} is {why}"));
                 return Ok(None);
             }
-            if !is_at(path, open.metadata) && !self.ghost(&own_link, path, open.metadata) {
+            let there = is_at(path, open.metadata);
+            // The kernel alone makes files of pseudo-terminals, as long as there is a master side.
+            let made_by_kernel = PSEUDO_TERMINALS.contains(&libc::major(open.metadata.rdev()));
+            if !there && (made_by_kernel || !self.ghost(&own_link, path, open.metadata)) {
                 let what = "which was removed, or is covered by something else";
                 self.refuse(format!("{fd} is the device {path}, {what}"));
                 return Ok(None);
@@ -273,6 +278,9 @@ impl Builder<'_> {
         if !file_type.is_file() {
             self.refuse(format!("{fd} is {}, a file of an unknown type", open.link));
             return Ok(None);
+        }
+        if let Some(own) = own_namespace(path, open.metadata) {
+            return Ok(Some(FileKind::Proc(own)));
         }
         let link = own_link;
         if let Some(name) = path.strip_prefix("/memfd:") {
@@ -477,4 +485,11 @@ fn same_description(one: (Pid, RawFd), other: (Pid, RawFd)) -> bool {
         )
     };
     order == 0
+}
+/// The file of /proc that leads to a namespace (`net:[4026531840]`), when it is one of the tracker's: a
+/// restored program is in those of its tracker.
+fn own_namespace(link: &str, metadata: &fs::Metadata) -> Option<String> {
+    let (kind, _) = link.split_once(":[")?;
+    let path = format!("/proc/self/ns/{kind}");
+    is_at(&path, metadata).then_some(path)
 }

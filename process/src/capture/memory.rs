@@ -8,7 +8,7 @@ use super::objects::LINK_FAILED;
 use super::{Builder, Error};
 use crate::procfs::{self, MapsLine};
 use crate::ptrace::Pid;
-use crate::state::{Backing, KernelPart, Mapping, advice};
+use crate::state::{self, AIO_EVENT_BYTES, AIO_HEADER_BYTES, Backing, KernelPart, Mapping, advice};
 
 /// Up to this resident size, `smaps` is read while the program is stopped: about 1 ms.
 const SMAPS_PAGES_MAX: u64 = (64 << 20) / 4096;
@@ -283,7 +283,7 @@ impl Builder<'_> {
         Ok(metadata.file_type().is_char_device())
     }
 
-    /// Asynchronous I/O: the ring is recreated empty, so no event may be unread.
+    /// Asynchronous I/O: a ring with events that were not read.
     fn aio_ring(&mut self, map: &MapsLine, range: &str) -> Result<Option<Backing>, Error> {
         // struct aio_ring: id, nr, head, tail, magic, …
         let words = crate::memory::read_array::<20>(self.pid, map.start)
@@ -297,13 +297,28 @@ impl Builder<'_> {
             ));
             return Ok(None);
         }
-        if head != tail {
+        let bytes = AIO_HEADER_BYTES + u64::from(events) * AIO_EVENT_BYTES;
+        if events == 0 || head >= events || tail >= events || bytes > map.end - map.start {
             self.refuse(format!(
-                "{range} is an asynchronous I/O ring with unread events"
+                "{range} is an asynchronous I/O ring, and its program has written over its header"
             ));
             return Ok(None);
         }
-        Ok(Some(Backing::AioRing { events }))
+        let mut unread = Vec::new();
+        let mut at = head;
+        while at != tail {
+            let address = map.start + AIO_HEADER_BYTES + u64::from(at) * AIO_EVENT_BYTES;
+            let event = crate::memory::read_array::<32>(self.pid, address)
+                .map_err(self.failed("read its asynchronous I/O ring"))?;
+            let word = |at: usize| {
+                u64::from_ne_bytes(event[at * 8..at * 8 + 8].try_into().expect("a word"))
+            };
+            unread.push([0, 1, 2, 3].map(word));
+            at = (at + 1) % events;
+        }
+        self.tree.rings.push(state::Ring { head, unread });
+        let ring = self.tree.rings.len() as u32 - 1;
+        Ok(Some(Backing::AioRing { events, ring }))
     }
 
     /// All processes of a tree have the same vdso; its digest identifies the vdso of a kernel.

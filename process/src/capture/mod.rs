@@ -154,6 +154,7 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
     for process in &mut frozen.processes {
         builder.process(process, &pids)?;
     }
+    builder.check_sharing_of_others();
     builder.system_v(&pids)?;
     builder.files_under_way()?;
     builder.finish_groups();

@@ -18,15 +18,23 @@ pub(super) struct Message {
 }
 
 /// Why datagrams cannot be put into the queue again as they were: their receiver can see the
-/// address or the credentials of the sender.
-pub(super) fn sender_is_known(socket: &OwnedFd, messages: &[Message]) -> Option<&'static str> {
+/// address or the credentials of the sender. Its peer has this address.
+pub(super) fn sender_is_known(
+    socket: &OwnedFd,
+    messages: &[Message],
+    peer: &[u8],
+) -> Option<&'static str> {
     if messages.is_empty() {
         return None;
     }
     if option_i32(socket, libc::SOL_SOCKET, libc::SO_PASSCRED).unwrap_or(0) != 0 {
         return Some("unread datagrams that carry their senders' credentials");
     }
-    let named = messages.iter().any(|message| message.from.len() > 2);
+    // What carries descriptors, its peer sends again.
+    let named = messages
+        .iter()
+        .filter(|message| message.descriptors.is_empty() || message.from != peer)
+        .any(|message| message.from.len() > 2);
     named.then_some("unread datagrams from a sender that has an address")
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{Builder, Error};
 use crate::procfs;
-use crate::ptrace::{FrozenProcess, Pid, shares_descriptors, shares_memory};
+use crate::ptrace::{FrozenProcess, Pid, Resource, shares_descriptors, shares_memory, sharing};
 use crate::state;
 
 impl Builder<'_> {
@@ -40,6 +40,7 @@ impl Builder<'_> {
             self.refuse("its main thread has ended while others go on");
             return Ok(());
         }
+        process.shares_descriptors = parent != 0 && shares_descriptors(pid, parent);
         self.check_sharing(frozen, parent);
         process.space = (self.options.space_of)(pid);
         if !self.options.stopped_by_us {
@@ -61,12 +62,43 @@ impl Builder<'_> {
         if parent != 0 && shares_memory(frozen.pid, parent) {
             self.refuse(format!("it shares the memory of process {parent}"));
         }
-        if parent != 0 && shares_descriptors(frozen.pid, parent) {
-            self.refuse(format!("it shares the descriptors of process {parent}"));
-        }
         for thread in &frozen.threads[1..] {
             if !shares_descriptors(frozen.pid, thread.tid) {
                 self.refuse(format!("thread {} has descriptors of its own", thread.tid));
+            }
+        }
+    }
+
+    /// Only what a process shares with its parent can be shared again. Call it when all processes are
+    /// described.
+    pub(super) fn check_sharing_of_others(&mut self) {
+        let processes = self.tree.processes.iter();
+        let living: Vec<Pid> = processes
+            .filter(|process| process.zombie.is_none())
+            .map(|process| process.pid)
+            .collect();
+        for (resource, name) in [
+            (Resource::Memory, "memory"),
+            (Resource::Descriptors, "descriptors"),
+        ] {
+            for (other, pid) in sharing(&living, resource) {
+                let mut processes = self.tree.processes.iter();
+                let process = processes.find(|process| process.pid == pid);
+                if process.is_none_or(|process| process.shares_descriptors)
+                    && resource == Resource::Descriptors
+                {
+                    continue;
+                }
+                let parent = process.map_or(0, |process| process.parent);
+                if resource == Resource::Memory && parent != 0 && shares_memory(pid, parent) {
+                    // Refused already.
+                    continue;
+                }
+                self.pid = pid;
+                self.program = procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
+                self.refuse(format!(
+                    "it shares the {name} of process {other}, which is not its parent"
+                ));
             }
         }
     }
@@ -152,6 +184,15 @@ impl Builder<'_> {
         let path = path.to_string_lossy().into_owned();
         if let Some(path) = path.strip_suffix(" (deleted)") {
             if link == "cwd" && self.removed_directory(self.pid, path) {
+                return Ok(path.to_owned());
+            }
+            let number = path
+                .strip_prefix("/proc/")
+                .and_then(|text| text.parse().ok());
+            if link == "cwd"
+                && let Some(pid) = number
+                && self.is_dead(pid)
+            {
                 return Ok(path.to_owned());
             }
             self.refuse(format!("its {link} {path} is removed"));

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use super::{Builder, Error};
 use crate::ptrace::Pid;
-use crate::state::{FileKind, SocketState};
+use crate::state::{FileKind, SocketState, sender_of};
 
 /// Descriptors in the queues of sockets.
 #[derive(Default)]
@@ -79,6 +79,7 @@ impl Builder<'_> {
         {
             let nameless = socket.address.is_empty();
             if !(matches!(socket.state, SocketState::Pair(_) | SocketState::Broken)
+                || sender_of(&self.tree, socket).is_some()
                 || socket.state == SocketState::Idle && nameless)
             {
                 refusals.push("descriptors are under way in a unix socket that has an address");

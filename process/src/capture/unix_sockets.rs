@@ -45,7 +45,7 @@ impl Builder<'_> {
         }
         let messages = peek_all(socket, kind).map_err(self.failed("read a unix socket"))?;
         if kind == libc::SOCK_DGRAM
-            && let Some(what) = sender_is_known(socket, &messages)
+            && let Some(what) = sender_is_known(socket, &messages, &peer_of(socket))
         {
             self.refuse(format!("fd {number} is a unix socket with {what}"));
             return Ok(None);
@@ -189,11 +189,7 @@ impl Builder<'_> {
             let socket = &mut self.tree.sockets[index as usize];
             if socket.kind == libc::SOCK_DGRAM && destination.len() > 2 {
                 socket.state = SocketState::Destination(destination);
-                if socket.detached {
-                    self.refuse(
-                        "it has a unix datagram socket to which no path leads, connected to another",
-                    );
-                } else if to_detached {
+                if to_detached {
                     socket.connected_to = Some(other);
                     if !socket.received.is_empty() {
                         self.refuse(

@@ -437,19 +437,51 @@ fn pause(waited: Duration) {
 
 /// Whether two processes share their memory (as `vfork` does, until the child executes).
 pub(crate) fn shares_memory(one: Pid, other: Pid) -> bool {
-    const KCMP_VM: libc::c_long = 1;
-    same_resource(one, other, KCMP_VM)
+    same_resource(one, other, Resource::Memory)
 }
 
 /// Whether two tasks share their table of descriptors.
 pub(crate) fn shares_descriptors(one: Pid, other: Pid) -> bool {
-    const KCMP_FILES: libc::c_long = 2;
-    same_resource(one, other, KCMP_FILES)
+    same_resource(one, other, Resource::Descriptors)
 }
 
-fn same_resource(one: Pid, other: Pid, kind: libc::c_long) -> bool {
+/// What living processes can share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resource {
+    Memory = 1,
+    Descriptors = 2,
+}
+
+/// Those of these living processes that share it with an earlier one: both, the earlier one first.
+pub(crate) fn sharing(tasks: &[Pid], resource: Resource) -> Vec<(Pid, Pid)> {
+    let kind = resource as libc::c_long;
+    // The kernel has an order of them, for this.
+    let mut sorted: Vec<Pid> = Vec::new();
+    let mut found = Vec::new();
+    for &task in tasks {
+        match sorted.binary_search_by(|other| order(*other, task, kind)) {
+            Ok(at) => found.push((sorted[at], task)),
+            Err(at) => sorted.insert(at, task),
+        }
+    }
+    found
+}
+
+fn order(one: Pid, other: Pid, kind: libc::c_long) -> std::cmp::Ordering {
+    match compare(one, other, kind) {
+        0 => std::cmp::Ordering::Equal,
+        2 => std::cmp::Ordering::Greater,
+        _ => std::cmp::Ordering::Less,
+    }
+}
+
+fn same_resource(one: Pid, other: Pid, resource: Resource) -> bool {
+    compare(one, other, resource as libc::c_long) == 0
+}
+
+fn compare(one: Pid, other: Pid, kind: libc::c_long) -> libc::c_long {
     // SAFETY: no memory involved.
-    let order = unsafe {
+    unsafe {
         libc::syscall(
             libc::SYS_kcmp,
             libc::c_long::from(one),
@@ -458,8 +490,7 @@ fn same_resource(one: Pid, other: Pid, kind: libc::c_long) -> bool {
             0,
             0,
         )
-    };
-    order == 0
+    }
 }
 
 fn is_zombie(pid: Pid) -> bool {

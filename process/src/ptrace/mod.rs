@@ -19,7 +19,7 @@ pub mod sys;
 
 pub use batch::{ANSWER_BYTES_MAX, Answer, Answers, Argument, Batch, CallId};
 pub use freeze::FrozenTree;
-pub(crate) use freeze::{shares_descriptors, shares_memory};
+pub(crate) use freeze::{Resource, shares_descriptors, shares_memory, sharing};
 pub use frozen::{FrozenProcess, FrozenThread};
 pub use late::release_late;
 

@@ -64,6 +64,7 @@ pub fn possible(tree: &Tree) -> Result<(), Error> {
     numberable(tree)?;
     attachable(tree)?;
     ghosts(tree)?;
+    shared_tables(tree)?;
     groups(tree)
 }
 
@@ -85,7 +86,13 @@ fn limits(tree: &Tree) -> Result<(), Error> {
 fn credentials(tree: &Tree) -> Result<(), Error> {
     let own = crate::capture::own_credentials(false);
     let threads = tree.processes.iter().flat_map(|process| &process.threads);
-    for wanted in threads.map(|thread| &thread.credentials) {
+    for thread in threads {
+        if super::plan::needs_administrator(thread) && !capable(CAP_SYS_ADMIN) {
+            return Err(Error::Right(
+                "CAP_SYS_ADMIN (it has a seccomp filter that its own rights could not install)",
+            ));
+        }
+        let wanted = &thread.credentials;
         let groups = wanted.groups != own.groups || wanted.supplementary != own.supplementary;
         if wanted.users != own.users && !capable(CAP_SETUID) {
             return Err(Error::Right("CAP_SETUID (it runs as another user)"));
@@ -165,6 +172,24 @@ fn ghosts(tree: &Tree) -> Result<(), Error> {
             path: ghost.path.clone(),
             source: error.into(),
         })?;
+    }
+    Ok(())
+}
+
+/// A process that shares its parent's descriptors must be made by that, and have nothing that is set
+/// through a descriptor of the tracker's while the other one goes on.
+fn shared_tables(tree: &Tree) -> Result<(), Error> {
+    let by_others = super::plan::made_by_others(tree);
+    let own = fs::read_to_string("/proc/self/loginuid").ok();
+    let own = own.and_then(|text| text.trim().parse().ok());
+    for (at, process) in tree.processes.iter().enumerate() {
+        let apart = by_others.contains(&at) || process.terminal.is_some();
+        if process.shares_descriptors && (apart || process.login_user != own) {
+            return Err(Error::Group(format!(
+                "process {} shares its parent's descriptors, and is of another session or login",
+                process.pid
+            )));
+        }
     }
     Ok(())
 }
@@ -285,7 +310,8 @@ fn files(tree: &Tree, options: &Options) -> Result<(), Error> {
         .filter(|process| process.zombie.is_none())
     {
         let path = &process.directory;
-        if tree.ghost(path).is_some() {
+        let dead = |pid: &i32| *path == format!("/proc/{pid}");
+        if tree.ghost(path).is_some() || tree.dead.iter().any(dead) {
             continue;
         }
         fs::metadata(path).map_err(|source| Error::Open {

@@ -2,8 +2,11 @@
 //!
 //! While it is traced and stopped its filters are suspended: calls that are made for us pass them.
 
+use std::collections::HashMap;
+use std::io;
+
 use super::stub::Region;
-use super::{Error, system};
+use super::{Error, plan, system};
 use crate::ptrace::FrozenProcess;
 use crate::state::{Process, Tree};
 
@@ -11,9 +14,14 @@ const SECCOMP_SET_MODE_FILTER: u64 = 1;
 const SECCOMP_FILTER_FLAG_TSYNC: u64 = 1;
 const SECCOMP_FILTER_FLAG_LOG: u64 = 2;
 
-/// Where each filter's `struct sock_fprog` lies in the region.
+/// What lies in the region.
 #[derive(Debug, Default)]
-pub struct Places(Vec<u64>);
+pub struct Places {
+    /// Each filter's `struct sock_fprog`.
+    filters: Vec<u64>,
+    /// Header and sets of the capabilities of threads that get more to install their filters, by TID.
+    capabilities: HashMap<i32, (u64, u64)>,
+}
 
 impl Places {
     /// Puts all filters of the tree into the region.
@@ -27,8 +35,22 @@ impl Places {
             // struct sock_fprog: length, padding, address.
             region.words(&[filter.instructions.len() as u64, instructions])
         };
-        let places = tree.filters.iter().map(|filter| write(filter, region));
-        places.collect::<Result<_, _>>().map(Self).map_err(full)
+        let all = |region: &mut Region| -> io::Result<Self> {
+            let mut places = Self::default();
+            for filter in &tree.filters {
+                places.filters.push(write(filter, region)?);
+            }
+            let threads = tree.processes.iter().flat_map(|process| &process.threads);
+            for thread in threads.filter(|thread| plan::needs_administrator(thread)) {
+                let [inheritable, permitted, effective, ..] = thread.credentials.capabilities;
+                let sets = plan::capability_words([effective, permitted, inheritable]);
+                let header = region.words(&[plan::CAPABILITY_HEADER])?;
+                let both = (header, region.words(&sets)?);
+                places.capabilities.insert(thread.tid, both);
+            }
+            Ok(places)
+        };
+        all(region).map_err(full)
     }
 }
 
@@ -58,9 +80,9 @@ pub(super) fn restrict(
             true => SECCOMP_FILTER_FLAG_LOG,
             false => 0,
         };
-        let place = places.0[filter as usize];
+        let place = places.filters[filter as usize];
         let arguments = [SECCOMP_SET_MODE_FILTER, flags | log, place, 0, 0, 0];
-        let failed = "install a seccomp filter (it needs no_new_privs or CAP_SYS_ADMIN)";
+        let failed = "install a seccomp filter";
         let result = stopped.syscall(thread, libc::SYS_seccomp, arguments)?;
         match result.map_err(system(failed))? {
             0 => Ok(()),
@@ -81,6 +103,13 @@ pub(super) fn restrict(
     for (thread, list) in lists.iter().enumerate() {
         for filter in &list[common..] {
             install(thread, *filter, 0)?;
+        }
+    }
+    for (at, thread) in process.threads.iter().enumerate() {
+        if let Some((header, sets)) = places.capabilities.get(&thread.tid) {
+            let arguments = [*header, *sets, 0, 0, 0, 0];
+            let set = stopped.syscall(at, libc::SYS_capset, arguments)?;
+            set.map_err(system("set the capabilities of a thread"))?;
         }
     }
     for thread in (0..lists.len()).filter(|at| strict(*at)) {

@@ -1,8 +1,11 @@
 //! Removes what the kernel still keeps of a connection whose program was killed: an end that waits
-//! for the acknowledgement of its last byte occupies the place of the restored connection.
+//! for the acknowledgement of its last byte occupies the place of the restored connection. Unix sockets
+//! that lie in each other's queues keep their names until the kernel finds them.
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
 
 use crate::sock_diag::{self, DUMP, ONE, SOCK_DESTROY, SOCK_DIAG_BY_FAMILY, word};
 use crate::state::Socket;
@@ -13,6 +16,9 @@ const INODE_AT: usize = 68;
 const MESSAGE_BYTES: usize = 72;
 /// Where `struct inet_diag_req_v2` has the cookie.
 const REQUEST_COOKIE_AT: usize = 48;
+/// The kernel looks for such sockets in the background.
+const COLLECTED_WITHIN: Duration = Duration::from_secs(2);
+const BETWEEN_TRIES: Duration = Duration::from_millis(2);
 
 /// Removes an end of a TCP connection between these two addresses that no program has any more.
 /// False: a program has it.
@@ -112,4 +118,25 @@ fn request(family: i32, local: &[u8], peer: &[u8]) -> Option<Vec<u8>> {
     request.extend([0; 4]);
     request.extend([0xff; 8]);
     Some(request)
+}
+
+/// Binds a unix socket to a name that is in use, perhaps by one that only a message in a queue holds,
+/// and that is in a circle of such sockets. Each end of a unix socket has the kernel look for those.
+///
+/// # Errors
+/// Those of `bind`: another program has the name.
+pub fn when_collected(bind: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    let started = Instant::now();
+    loop {
+        drop(UnixDatagram::unbound()?);
+        match bind() {
+            Err(error)
+                if error.raw_os_error() == Some(libc::EADDRINUSE)
+                    && started.elapsed() < COLLECTED_WITHIN =>
+            {
+                std::thread::sleep(BETWEEN_TRIES);
+            }
+            bound => return bound,
+        }
+    }
 }

@@ -135,6 +135,19 @@ impl Pool {
         Ok(number)
     }
 
+    /// A descriptor of `/dev/null`.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn null(&mut self) -> Result<RawFd, Error> {
+        let opened = fs::File::open("/dev/null");
+        self.put(
+            opened
+                .map_err(super::error::system("open /dev/null"))?
+                .into(),
+        )
+    }
+
     /// Keeps a descriptor under a number of ours.
     fn put(&mut self, file: OwnedFd) -> Result<RawFd, Error> {
         // SAFETY: no memory involved; the descriptor is new and ours.

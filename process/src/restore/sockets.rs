@@ -371,6 +371,10 @@ fn bind(socket: &Socket, made: &OwnedFd, shared: bool) -> Result<(), Error> {
     {
         bound = bind_to(fd, &address);
     }
+    let is_abstract = socket.family == libc::AF_UNIX && unix_path(&address).is_none();
+    if is_abstract && in_use(&bound) {
+        bound = leftover::when_collected(|| bind_to(fd, &address));
+    }
     bound.map_err(|source| taken(socket, source))?;
     if socket.family == libc::AF_PACKET {
         join_fanout(socket, fd)?;

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use super::Error;
 use super::error::system;
 use super::socket_calls::shut_down;
-use crate::state::{FileKind, Socket, SocketState, Tree};
+use crate::state::{FileKind, Socket, SocketState, Tree, sender_of};
 
 /// Ends that no program has, by the index of the socket at their other side.
 pub(super) type Others = HashMap<u32, OwnedFd>;
@@ -19,6 +19,9 @@ const DESCRIPTORS_MAX: usize = 253;
 pub(super) fn concerns(tree: &Tree, socket: &Socket) -> bool {
     let peer = match socket.state {
         SocketState::Pair(peer) => Some(&tree.sockets[peer as usize]),
+        SocketState::Destination(_) => {
+            sender_of(tree, socket).map(|sender| &tree.sockets[sender as usize])
+        }
         _ => None,
     };
     !socket.passed.is_empty() || peer.is_some_and(|peer| !peer.passed.is_empty())
@@ -45,6 +48,10 @@ pub(super) fn send_all(tree: &Tree, files: &[RawFd], others: Others) -> Result<(
     for (index, socket) in concerned().filter(|(_, socket)| !socket.passed.is_empty()) {
         let sender = match socket.state {
             SocketState::Pair(peer) => of_socket.get(&peer).copied(),
+            SocketState::Destination(_) => {
+                let sender = sender_of(tree, socket);
+                sender.and_then(|sender| of_socket.get(&sender).copied())
+            }
             _ => others.get(&index).map(AsRawFd::as_raw_fd),
         };
         let sender = sender.ok_or_else(|| {

@@ -183,7 +183,14 @@ fn validate_mappings(tree: &Tree, process: &Process) -> Result<(), Invalid> {
                     return wrong("has an impossible offset");
                 }
             }
-            Backing::Anonymous | Backing::Kernel(_) | Backing::AioRing { .. } => {}
+            Backing::AioRing { events, ring } => {
+                index(tree.rings.len(), "ring", ring, what)?;
+                let ring = &tree.rings[ring as usize];
+                if ring.head >= events || ring.unread.len() >= events as usize {
+                    return wrong("has more events than room for them");
+                }
+            }
+            Backing::Anonymous | Backing::Kernel(_) => {}
         }
     }
     Ok(())

@@ -184,6 +184,23 @@ pub struct Socket {
     pub absent: bool,
 }
 
+/// The socket of the tree that is connected to a datagram socket, and that this one is connected to.
+pub fn sender_of(tree: &super::Tree, socket: &Socket) -> Option<u32> {
+    let SocketState::Destination(destination) = &socket.state else {
+        return None;
+    };
+    let back = |other: &Socket| match &other.state {
+        SocketState::Destination(back) => *back == socket.address,
+        _ => false,
+    };
+    let mut sockets = (0u32..).zip(&tree.sockets);
+    let named = |other: &Socket| other.family == libc::AF_UNIX && other.address == *destination;
+    let unambiguous = |other: &Socket| !other.detached && other.directory.is_empty();
+    sockets
+        .find(|(_, other)| named(other) && back(other) && unambiguous(other))
+        .map(|(index, _)| index)
+}
+
 /// States of a [`Socket`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SocketState {

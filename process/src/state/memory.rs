@@ -53,9 +53,25 @@ pub enum Backing {
     Kernel(KernelPart),
     /// The ring of an asynchronous I/O context with room for this many events.
     AioRing {
-        /// As given to `io_setup`.
+        /// As its header has it.
         events: u32,
+        /// Which of the rings of the tree.
+        ring: u32,
     },
+}
+
+/// `struct aio_ring` before its events.
+pub const AIO_HEADER_BYTES: u64 = 32;
+/// `struct io_event`.
+pub const AIO_EVENT_BYTES: u64 = 32;
+
+/// What lies in the ring of an asynchronous I/O context.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ring {
+    /// Where the next event is read.
+    pub head: u32,
+    /// Events that were not read, each a `struct io_event`, oldest first.
+    pub unread: Vec<[u64; 4]>,
 }
 
 /// Which part of the kernel's own mappings.

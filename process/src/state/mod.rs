@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 
 const MAGIC: [u8; 4] = *b"DMPT";
 /// Of the encoding below. A change to any of the types needs another one.
-const VERSION: u16 = 6;
+const VERSION: u16 = 7;
 /// Longer descriptions are refused: 1 GiB.
 const BYTES_MAX: usize = 1 << 30;
 
@@ -71,6 +71,8 @@ pub struct Tree {
     pub dead: Vec<i32>,
     /// Filters of system calls, by index.
     pub filters: Vec<Filter>,
+    /// Rings of asynchronous I/O contexts, by index.
+    pub rings: Vec<Ring>,
     /// System V semaphores.
     pub semaphores: Vec<SemaphoreSet>,
     /// System V message queues.
@@ -165,6 +167,7 @@ impl Tree {
             ghosts: Vec::new(),
             dead: Vec::new(),
             filters: Vec::new(),
+            rings: Vec::new(),
             semaphores: Vec::new(),
             queues: Vec::new(),
             terminals: Vec::new(),

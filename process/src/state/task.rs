@@ -64,6 +64,8 @@ pub struct Process {
     pub timers: Vec<Timer>,
     /// Memory, ascending.
     pub mappings: Vec<Mapping>,
+    /// Its table of descriptors is its parent's (`CLONE_FILES`).
+    pub shares_descriptors: bool,
     /// Open descriptors, ascending.
     pub descriptors: Vec<Descriptor>,
     /// POSIX record locks.
@@ -103,6 +105,7 @@ impl Process {
             interval_timers: [(0, 0); 3],
             timers: Vec::new(),
             mappings: Vec::new(),
+            shares_descriptors: false,
             descriptors: Vec::new(),
             locks: Vec::new(),
             threads: Vec::new(),

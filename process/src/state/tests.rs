@@ -174,6 +174,10 @@ fn tree() -> Tree {
             mode: 0o777,
             owner: (1, 2),
         }],
+        rings: vec![Ring {
+            head: 1,
+            unread: vec![[1, 2, 3, 4]],
+        }],
         semaphores: Vec::new(),
         queues: Vec::new(),
         terminals: Vec::new(),

@@ -10,7 +10,7 @@ use dormouse_tests::{dormouse, dormouse_path};
 
 /// Makes and ends one thing after the other on request, and reports each.
 const SCRIPT: &str = "
-import ctypes, os, socket, struct, sys, time
+import ctypes, os, signal, socket, struct, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 def check(result):
     assert result not in (-1, None), os.strerror(ctypes.get_errno())
@@ -56,13 +56,51 @@ class Adjusted:
         check(libc.semop(self.set, struct.pack('hhh', 0, 1, 0o10000), 1))
     def end(self):
         libc.semctl(self.set, 0, 0)
+def other_namespace():
+    come, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        check(libc.unshare(0x40000000))
+        os.write(come[1], b'x')
+        os.read(go[0], 1)
+        os._exit(0)
+    os.read(come[0], 1)
+    number = os.open(f'/proc/{child}/ns/net', os.O_RDONLY)
+    os.write(go[1], b'x')
+    os.waitpid(child, 0)
+    for end in come + go:
+        os.close(end)
+    return number
+class Sharing:
+    # Two children with one table of descriptors, which is not ours: CLONE_FILES | CLONE_PARENT.
+    def __init__(self):
+        come = os.pipe()
+        first = os.fork()
+        if first == 0:
+            other = check(libc.syscall(56, 0x400 | 0x8000 | signal.SIGCHLD, 0, 0, 0, 0))
+            if other:
+                os.write(come[1], struct.pack('i', other))
+            while True:
+                time.sleep(1)
+        self.children = [first, struct.unpack('i', os.read(come[0], 4))[0]]
+        os.close(come[0])
+        os.close(come[1])
+    def end(self):
+        for child in self.children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+def hung_up():
+    master, slave = os.openpty()
+    os.close(master)
+    return slave
 def ring():
     return libc.syscall(425, 4, ctypes.byref(ctypes.create_string_buffer(120)))
 makers = {
     'mqueue': Queue,
     'ring': lambda: Descriptor(ring()), 'fifo': Fifo,
     'ahead': Ahead, 'gone': Gone, 'adjusted': Adjusted,
-    'namespace': lambda: Descriptor(os.open('/proc/self/ns/net', os.O_RDONLY)),
+    'namespace': lambda: Descriptor(other_namespace()), 'sharing': Sharing,
+    'terminal': lambda: Descriptor(hung_up()),
     'fanotify': lambda: Descriptor(libc.fanotify_init(0, 0)),
 }
 things = {}
@@ -84,7 +122,7 @@ while True:
 ";
 
 /// The thing, and how it is named.
-const THINGS: [(&str, &str); 7] = [
+const THINGS: [(&str, &str); 9] = [
     ("adjusted", "adjustments of System V semaphores"),
     ("ring", "an io_uring instance"),
     ("fifo", "a named pipe that was removed, or is covered"),
@@ -98,6 +136,8 @@ const THINGS: [(&str, &str); 7] = [
     ),
     ("mqueue", "/dormouse-test"),
     ("namespace", "net:["),
+    ("sharing", "which is not its parent"),
+    ("terminal", "is the device /dev/pts/"),
 ];
 
 fn obstacles(program: &Program) -> String {

@@ -53,7 +53,7 @@ impl Writer<'_> {
         );
         self.segments(list, process)?;
         for mapping in &process.mappings {
-            self.mapping(list, mapping, &at)?;
+            self.mapping(list, process.pid, mapping, &at)?;
         }
         Ok(())
     }
@@ -118,6 +118,7 @@ impl Writer<'_> {
     pub(super) fn mapping(
         &mut self,
         list: &mut List,
+        pid: i32,
         mapping: &Mapping,
         parked: &[(KernelPart, u64)],
     ) -> Result<(), Error> {
@@ -180,7 +181,7 @@ impl Writer<'_> {
                 .expect(Check::Equals(start));
                 return Ok(());
             }
-            Backing::AioRing { events } => {
+            Backing::AioRing { events, ring } => {
                 // The kernel writes the address of the ring, which is its name, to where the next
                 // call has its first argument; the moved ring has its old name.
                 let next = list.len() + 1;
@@ -195,7 +196,7 @@ impl Writer<'_> {
                 )
                 .about(start)
                 .expect(Check::Equals(start));
-                return Ok(());
+                return self.unread_events(list, pid, start, events, ring);
             }
         }
         for (bit, number) in [

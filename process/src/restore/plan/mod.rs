@@ -2,6 +2,7 @@
 //! executes.
 
 mod births;
+mod events;
 mod files;
 mod memory;
 mod placeholders;
@@ -17,8 +18,8 @@ use crate::procfs;
 use crate::state::{Backing, Process, Registers, Tree};
 pub use births::misborn;
 use placeholders::{Placeholders, die_with_parent};
-pub use placeholders::{leaderless, placeholder_groups};
-pub(super) use task::timers_possible;
+pub use placeholders::{leaderless, made_by_others, placeholder_groups};
+pub(super) use task::{CAPABILITY_HEADER, capability_words, needs_administrator, timers_possible};
 
 /// Handlers of ours mean nothing in a child.
 pub const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
@@ -207,13 +208,22 @@ impl Writer<'_> {
             );
         }
         self.ends_of_children(&mut list, process.pid);
-        self.descriptors(&mut list, process)?;
+        // A shared table is its owner's to fill.
+        if !process.shares_descriptors {
+            self.descriptors(&mut list, process)?;
+        }
         self.huge_pages(&mut list, process);
         self.memory(&mut list, process)?;
+        // Later, the owner of its table of descriptors may have closed those of the tracker.
+        if process.shares_descriptors {
+            self.layout(&mut list, process)?;
+        }
         list.report();
         list.wait(self.filled);
         Self::dismiss(&mut list, &placeholders);
-        self.layout(&mut list, process)?;
+        if !process.shares_descriptors {
+            self.layout(&mut list, process)?;
+        }
         self.rest(&mut list, process)?;
         for thread in &process.threads[1..] {
             let other = self.thread(thread, process)?;
@@ -278,7 +288,11 @@ impl Writer<'_> {
     fn create(&mut self, list: &mut List, child: usize) -> Result<(), Error> {
         let own = self.process(child)?;
         let process = &self.tree.processes[child];
-        self.clone(list, 0, libc::SIGCHLD as u64, process.pid, own)
+        let flags = match process.shares_descriptors {
+            true => libc::CLONE_FILES as u64,
+            false => 0,
+        };
+        self.clone(list, flags, libc::SIGCHLD as u64, process.pid, own)
     }
 
     /// Waits for the ends of children that are zombies: before handlers are set.

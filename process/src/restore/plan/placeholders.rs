@@ -86,6 +86,11 @@ impl Placeholders {
     }
 }
 
+/// Processes that their parents do not make: their indices.
+pub fn made_by_others(tree: &Tree) -> HashSet<usize> {
+    Placeholders::of(tree).made_by_others()
+}
+
 /// Numbers of groups and sessions of which no process of the tree is the leader.
 pub fn leaderless(tree: &Tree) -> HashSet<i32> {
     let pids: HashSet<i32> = tree.processes.iter().map(|process| process.pid).collect();

@@ -1,7 +1,7 @@
 //! State that processes and threads set for themselves: signals, timers, credentials.
 
 use super::super::Error;
-use super::super::rights::own_limit;
+use super::super::rights::{CAP_SYS_ADMIN, own_limit};
 use super::super::stub::{Check, List};
 use super::Writer;
 use crate::state::{Process, Thread, Tree};
@@ -27,11 +27,13 @@ impl Writer<'_> {
         );
         self.front_group(list, process)?;
         self.epolls(list, process)?;
-        list.call(
-            libc::SYS_close_range,
-            &[self.pool.base as u64, u64::from(u32::MAX), 0],
-            "close",
-        );
+        if !process.shares_descriptors {
+            list.call(
+                libc::SYS_close_range,
+                &[self.pool.base as u64, u64::from(u32::MAX), 0],
+                "close",
+            );
+        }
         self.description_locks(list, process)?;
         self.leases(list, process)?;
         self.record_locks(list, process)?;
@@ -323,7 +325,8 @@ impl Writer<'_> {
 
     pub(super) fn credentials(&mut self, list: &mut List, thread: &Thread) -> Result<(), Error> {
         let wanted = &thread.credentials;
-        if *wanted == crate::capture::own_credentials(wanted.no_new_privileges) {
+        let same = *wanted == crate::capture::own_credentials(wanted.no_new_privileges);
+        if same && !needs_administrator(thread) {
             return Ok(());
         }
         list.prctl(
@@ -365,14 +368,18 @@ impl Writer<'_> {
             &[u64::from(wanted.securebits)],
             "set its securebits",
         );
-        // struct __user_cap_header_struct, then two of __user_cap_data_struct.
-        let header = self.words(&[0x2008_0522])?;
-        let low = |mask: u64| mask & 0xffff_ffff;
-        let data = self.words(&[
-            low(effective) | low(permitted) << 32,
-            low(inheritable) | (effective >> 32) << 32,
-            (permitted >> 32) | (inheritable >> 32) << 32,
-        ])?;
+        // What installs its filters later takes it away again.
+        let for_filters = match needs_administrator(thread) {
+            true => 1 << CAP_SYS_ADMIN,
+            false => 0,
+        };
+        let sets = [
+            effective | for_filters,
+            permitted | for_filters,
+            inheritable,
+        ];
+        let header = self.words(&[CAPABILITY_HEADER])?;
+        let data = self.words(&capability_words(sets))?;
         list.call(libc::SYS_capset, &[header, data], "set its capabilities");
         for capability in (0..64u64).filter(|bit| ambient & 1 << bit != 0) {
             list.prctl(
@@ -383,6 +390,27 @@ impl Writer<'_> {
         }
         Ok(())
     }
+}
+
+/// `struct __user_cap_header_struct`: version 3, the calling thread.
+pub const CAPABILITY_HEADER: u64 = 0x2008_0522;
+
+/// Whether a thread has filters of system calls that it could not install with its own rights.
+pub fn needs_administrator(thread: &Thread) -> bool {
+    let own = &thread.credentials;
+    !thread.restrictions.filters.is_empty()
+        && !own.no_new_privileges
+        && own.capabilities[2] & 1 << CAP_SYS_ADMIN == 0
+}
+
+/// Two `struct __user_cap_data_struct` for these effective, permitted and inheritable capabilities.
+pub fn capability_words([effective, permitted, inheritable]: [u64; 3]) -> [u64; 3] {
+    let low = |mask: u64| mask & 0xffff_ffff;
+    [
+        low(effective) | low(permitted) << 32,
+        low(inheritable) | (effective >> 32) << 32,
+        (permitted >> 32) | (inheritable >> 32) << 32,
+    ]
 }
 
 /// From Linux 6.15 a timer can be given its number.
