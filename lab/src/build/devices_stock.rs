@@ -7,8 +7,11 @@ use std::path::PathBuf;
 
 use super::context::{Context, Made};
 use super::devices::{Checked, DevicesArtefacts, add_init};
+use super::devices_drivers::DRIVERS;
+use super::initrd::add_modules;
 use super::kernel::Kernel;
 use super::module::{self, Recipe};
+use super::modules::Wanted;
 use super::packages::KernelPackages;
 use super::{BuildError, BuildOptions, BuildProgress, Step, StockKernel};
 use super::{binaries, cpio, kernel, plan, tools};
@@ -27,6 +30,27 @@ pub fn build_devices_stock(
     stock: Option<&StockKernel>,
     progress: &dyn BuildProgress,
 ) -> Result<DevicesArtefacts, BuildError> {
+    build(options, stock, &[], progress)
+}
+
+/// The same with the drivers of a machine with many devices; the options' flavour must have them.
+///
+/// # Errors
+/// As above.
+pub fn build_devices_drivers(
+    options: &BuildOptions,
+    stock: Option<&StockKernel>,
+    progress: &dyn BuildProgress,
+) -> Result<DevicesArtefacts, BuildError> {
+    build(options, stock, &DRIVERS, progress)
+}
+
+fn build(
+    options: &BuildOptions,
+    stock: Option<&StockKernel>,
+    drivers: &[Wanted],
+    progress: &dyn BuildProgress,
+) -> Result<DevicesArtefacts, BuildError> {
     let context = Context::open(options, progress, None)?;
     let (packages, programs) = match stock {
         Some(stock) => (stock.packages().clone(), stock.tools()),
@@ -38,7 +62,7 @@ pub fn build_devices_stock(
     let kernel = kernel::kernel(&context, &packages)?;
     let tools = tools_of(&context, &packages, programs)?;
     let modules = modules(&context, &kernel, tools.as_ref())?;
-    let initrd = initrd(&context, &modules)?;
+    let initrd = initrd(&context, &modules, &kernel, drivers)?;
     let steps = context.end()?;
     Ok(DevicesArtefacts {
         kernel: kernel.image(),
@@ -96,12 +120,18 @@ fn modules(
     module::compile(context, kernel, tools, key, &recipe)
 }
 
-fn initrd(context: &Context<'_>, modules: &Made) -> Result<Made, BuildError> {
+fn initrd(
+    context: &Context<'_>,
+    modules: &Made,
+    kernel: &Kernel,
+    drivers: &[Wanted],
+) -> Result<Made, BuildError> {
     let guest = binaries::guest(context)?;
     let mut key = Key::new();
     key.file("guest", &guest)?
         .text("modules", &modules.key)
-        .text("recipe", "1");
+        .text("drivers", &format!("{drivers:?}"))
+        .text("recipe", "2");
     context.make(Step::DevicesInitrd, &key, "init, modules", |_, work| {
         let mut archive = cpio::Archive::default();
         add_init(&mut archive, &guest)?;
@@ -110,6 +140,10 @@ fn initrd(context: &Context<'_>, modules: &Made) -> Result<Made, BuildError> {
             let path = modules.path.join(format!("{name}.ko"));
             let bytes = fs::read(&path).map_err(BuildError::io("read", &path))?;
             archive.file(&format!("modules/{name}.ko"), 0o644, &bytes);
+        }
+        if !drivers.is_empty() {
+            archive.folder("drivers");
+            add_modules(&mut archive, "drivers", kernel, drivers, work)?;
         }
         let path = work.join("initrd.cpio");
         fs::write(&path, archive.finish()).map_err(BuildError::io("write", path))

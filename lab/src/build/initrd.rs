@@ -98,7 +98,7 @@ pub(crate) fn wake_initrd(
 }
 
 /// Puts modules into a folder of the archive, with the order in which they are loaded.
-fn add_modules(
+pub(super) fn add_modules(
     archive: &mut cpio::Archive,
     to: &str,
     kernel: &Kernel,

@@ -7,6 +7,7 @@ pub(crate) mod command;
 mod context;
 mod cpio;
 mod devices;
+mod devices_drivers;
 mod devices_stock;
 mod elf;
 mod error;
@@ -34,7 +35,7 @@ use serde::{Deserialize, Serialize};
 
 pub use bandwidth::{BandwidthArtefacts, BandwidthKernel, build_bandwidth};
 pub use devices::{Checked, DevicesArtefacts, build_devices, initrd_with};
-pub use devices_stock::{build_devices_stock, build_graph_module};
+pub use devices_stock::{build_devices_drivers, build_devices_stock, build_graph_module};
 pub use error::BuildError;
 pub use progress::{BuildEvent, BuildProgress, Quiet, Step, StepReport};
 pub use sources::source_root;

@@ -67,7 +67,11 @@ impl FormArgs {
             ));
         }
         let stock = match &self.kernel {
-            Some(pattern) => Some(choose(stock_kernels(&options, terminal)?, pattern)?),
+            Some(pattern) => Some(choose(
+                stock_kernels(&options, terminal)?,
+                pattern,
+                Flavour::Cloud,
+            )?),
             None => None,
         };
         Ok(build_devices_stock(&options, stock.as_ref(), terminal)?)
@@ -93,17 +97,20 @@ impl FormArgs {
     }
 }
 
-/// The newest cloud kernel, or the one kernel with this in its release.
-fn choose(kernels: Vec<StockKernel>, pattern: &str) -> Result<StockKernel, LabError> {
+/// The newest kernel of this flavour, or the one with this in its release.
+pub fn choose(
+    kernels: Vec<StockKernel>,
+    pattern: &str,
+    flavour: Flavour,
+) -> Result<StockKernel, LabError> {
+    let kernels = kernels.into_iter();
     if pattern == "newest" {
-        let cloud = kernels.into_iter();
-        let cloud = cloud.filter(|kernel| kernel.flavour() == Flavour::Cloud);
-        return cloud
+        let such = kernels.filter(|kernel| kernel.flavour() == flavour);
+        return such
             .max_by_key(|kernel| version_of(kernel.release()))
-            .ok_or_else(|| LabError::Usage("the distribution has no cloud kernel".into()));
+            .ok_or_else(|| LabError::Usage(format!("the distribution has no {flavour} kernel")));
     }
     let mut found: Vec<StockKernel> = kernels
-        .into_iter()
         .filter(|kernel| kernel.release().contains(pattern))
         .collect();
     let names: Vec<String> = found.iter().map(|kernel| kernel.release().into()).collect();

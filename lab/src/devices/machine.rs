@@ -22,6 +22,10 @@ pub struct Shape {
     pub clock: Clock,
     /// Run the kernel's own tests when it boots.
     pub kunit: bool,
+    /// As the emulator has it: `512M`.
+    pub memory: &'static str,
+    /// Further devices: arguments of the emulator.
+    pub more: Vec<String>,
 }
 
 /// What the machine's time is.
@@ -78,8 +82,8 @@ pub fn run(
         } else {
             "q35,acpi=off"
         },
-        memory: "512M",
-        more: shape.clock.arguments(),
+        memory: shape.memory,
+        more: [shape.clock.arguments(), shape.more.clone()].concat(),
         // The console is slow, and what the kernel says there would count as its own time. On a
         // busy host the timer may be late for the kernel's check of it, which is a panic.
         cmdline: format!(

@@ -12,6 +12,7 @@ mod graph;
 mod hotplug;
 mod machine;
 mod order;
+mod real;
 mod report;
 mod shape;
 mod switches;
@@ -52,6 +53,13 @@ pub enum DevicesCommand {
     /// Time the phases in list order, stock async, threshold and graph order
     #[command(after_help = "Example:\n  dormouse lab devices time --shape phone --rounds 10")]
     Time(TimeArgs),
+    /// Suspend and resume a machine full of emulated real devices under a distribution's own kernel
+    /// and drivers, and use the devices after each transition
+    #[command(after_help = "Examples:\n  dormouse lab devices real\n  \
+        dormouse lab devices real --kernel newest --whole 100\n\n\
+        Exit codes: 0 all devices worked after each transition, and the kernel reported no fault; 4 \
+        otherwise.")]
+    Real(real::RealArgs),
     /// Measure taking processors offline and online, beside a suspend-to-idle that keeps them
     /// online
     #[command(after_help = "Example:\n  dormouse lab devices hotplug --cpus 4")]
@@ -182,6 +190,7 @@ pub fn run(command: &DevicesCommand, json: bool) -> Result<ExitCode, LabError> {
     match command {
         DevicesCommand::Check(args) => check_verb(args, json),
         DevicesCommand::Time(args) => time_verb(args, json),
+        DevicesCommand::Real(args) => real::verb(args, json),
         DevicesCommand::Hotplug(args) => hotplug_verb(args, json),
     }
 }
@@ -200,6 +209,8 @@ fn run_steps(
         threads: args.threads,
         clock,
         kunit,
+        memory: "512M",
+        more: Vec::new(),
     };
     terminal.now("booting");
     let folder = machine_folder(&args.machine);

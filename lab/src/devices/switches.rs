@@ -50,10 +50,14 @@ impl Mode {
 }
 
 /// Which devices may leave the list's order in graph mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub enum Scope {
+    /// Those with permission (power/async)
     Async,
+    /// Also those with a link to a supplier
     Declared,
+    /// All
     All,
 }
 

@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use dormouse_guest::protocol::device_job::{Answer, Cycle, JOB, Step};
+use dormouse_guest::protocol::real_devices::Sleep;
 
 use crate::error::{Doing, GuestError};
-use crate::jobs::{job, modules};
+use crate::jobs::{functions, job, modules};
+use crate::system;
 use crate::system::kernel_log::KernelLog;
 
 const POWER: &str = "/sys/power";
@@ -22,6 +25,12 @@ const SETTINGS: [(&str, &str); 4] = [
     ("pm_debug_messages", "1"),
     ("sync_on_suspend", "0"),
 ];
+
+/// Where the initrd has the drivers of real devices.
+const DRIVERS: &str = "/drivers";
+const ALARM: &str = "/sys/class/rtc/rtc0/wakealarm";
+/// Until the clock wakes the machine.
+const ASLEEP: &str = "+2";
 
 /// Whether this boot is for that.
 pub fn is_asked() -> bool {
@@ -77,6 +86,7 @@ fn read_text(path: &str) -> Result<String, GuestError> {
 
 fn act(step: &Step, log: &mut KernelLog) -> Result<Answer, GuestError> {
     let mut answer = Answer::default();
+    let begin = Instant::now();
     match step {
         Step::Graph { text } => build_graph(text)?,
         Step::Inject { line } => write_value(&format!("{TEST_MODULE}/inject"), line)?,
@@ -95,8 +105,17 @@ fn act(step: &Step, log: &mut KernelLog) -> Result<Answer, GuestError> {
             answer.text = modules::load(module, parameters, log)?;
         }
         Step::Unload { module } => answer.text = modules::unload(module)?,
-        Step::Cycle { order } => answer.cycle = Some(cycle(*order, log)?),
+        Step::Cycle { order } => answer.cycle = Some(cycle("freeze", *order, log)?),
+        Step::LoadDrivers => {
+            answer.text = system::modules::load_all(Path::new(DRIVERS)).join("\n");
+        }
+        Step::Bound => answer.bound = functions::bound()?,
+        Step::Sleep { sleep: way } => answer.cycle = Some(sleep(*way, log)?),
+        Step::Use { functions, limit_s } => {
+            answer.useless = functions::use_all(functions, Duration::from_secs(*limit_s));
+        }
     }
+    answer.took_ms = begin.elapsed().as_millis() as u64;
     Ok(answer)
 }
 
@@ -121,7 +140,29 @@ fn permit(all: bool) -> Result<(), GuestError> {
     Ok(())
 }
 
-fn cycle(order: bool, log: &mut KernelLog) -> Result<Cycle, GuestError> {
+/// A real sleep ends by a made-up device (to idle) or by the clock (to RAM).
+fn sleep(way: Sleep, log: &mut KernelLog) -> Result<Cycle, GuestError> {
+    let (test, state) = match way {
+        Sleep::Devices => ("devices", "freeze"),
+        Sleep::Platform => ("platform", "freeze"),
+        Sleep::Idle => ("none", "freeze"),
+        Sleep::Ram => ("none", "mem"),
+    };
+    write_value(&format!("{POWER}/pm_test"), test)?;
+    let wakes = if way == Sleep::Idle { "Y" } else { "N" };
+    write_value(&format!("{TEST_MODULE}/wake"), wakes)?;
+    if way != Sleep::Ram {
+        return cycle(state, false, log);
+    }
+    write_value(&format!("{POWER}/mem_sleep"), "deep")?;
+    write_value(ALARM, "0")?;
+    write_value(ALARM, ASLEEP)?;
+    let cycle = cycle(state, false, log);
+    write_value(ALARM, "0")?;
+    cycle
+}
+
+fn cycle(state: &str, order: bool, log: &mut KernelLog) -> Result<Cycle, GuestError> {
     let order_file = format!("{TEST_MODULE}/order");
     write_value(&order_file, "1")?;
     let phases_file = format!("{TEST_MODULE}/phases");
@@ -129,7 +170,7 @@ fn cycle(order: bool, log: &mut KernelLog) -> Result<Cycle, GuestError> {
     // Earlier lines do not count here.
     log.lines()?;
     let mut cycle = Cycle::default();
-    if let Err(error) = fs::write(format!("{POWER}/state"), "freeze") {
+    if let Err(error) = fs::write(format!("{POWER}/state"), state) {
         cycle.errno = error.raw_os_error().unwrap_or(-1);
         cycle.failed_device = read_text(&format!("{POWER}/suspend_stats/last_failed_dev"))?
             .trim()

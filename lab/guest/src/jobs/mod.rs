@@ -2,6 +2,7 @@
 
 pub mod bandwidth;
 pub mod devices;
+mod functions;
 mod job;
 mod modules;
 pub mod traffic;

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::real_devices::{Bound, Function, Sleep};
+
 /// Where init finds the job.
 pub const JOB: &str = "/devices-job";
 
@@ -64,6 +66,23 @@ pub enum Step {
         /// Tell in which order the made-up devices' callbacks ran.
         order: bool,
     },
+    /// Load all modules of the initrd's drivers. The answer: what could not be loaded.
+    LoadDrivers,
+    /// Which devices have a driver, and which driver. The answer has them as `bound`.
+    Bound,
+    /// Go to sleep this way, and wake. The answer has a cycle.
+    Sleep {
+        /// The way.
+        sleep: Sleep,
+    },
+    /// Use the devices, and again those of no use so far, until all are or the time is over. The
+    /// answer has the last error of each that is of no use.
+    Use {
+        /// What they must do.
+        functions: Vec<Function>,
+        /// How long a device may take to come back.
+        limit_s: u64,
+    },
 }
 
 /// The outcome of a step.
@@ -80,6 +99,15 @@ pub struct Answer {
     /// The suspend and resume, after one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycle: Option<Cycle>,
+    /// Devices that have a driver.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bound: Vec<Bound>,
+    /// Functions that a device does not have, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub useless: Vec<(Function, String)>,
+    /// Milliseconds that the step took.
+    #[serde(default)]
+    pub took_ms: u64,
     /// Faults that the kernel reported of itself since the last answer, each with the lines that
     /// followed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

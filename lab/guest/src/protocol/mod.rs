@@ -7,6 +7,7 @@ pub mod bandwidth_job;
 pub mod device_job;
 pub mod frame;
 pub mod hard_to_move_kinds;
+pub mod real_devices;
 pub mod stress;
 
 use std::collections::BTreeMap;

@@ -30,10 +30,10 @@ const KCSAN: &str = "/sys/kernel/debug/kcsan";
 
 /// What goes wrong once.
 #[derive(Debug, Clone, Copy)]
-struct Injection {
-    device: usize,
-    phase: usize,
-    wakes: bool,
+pub(super) struct Injection {
+    pub device: usize,
+    pub phase: usize,
+    pub wakes: bool,
 }
 
 /// What a step's answer is checked against.
@@ -218,9 +218,7 @@ impl Check {
                 phase: dice.between(0, 5) as usize,
                 wakes: dice.chance(0.3),
             };
-            let what = if injection.wakes { "wake" } else { "fail" };
-            let name = device_name(injection.device);
-            let line = format!("{what} {name} {}", PHASES[injection.phase]);
+            let line = injection.line();
             self.push(Step::Inject { line }, Expect::Nothing);
             self.cycle(Expect::Injected {
                 graph: number,
@@ -436,8 +434,14 @@ fn refused(cycle: &Cycle, device: usize) -> Vec<String> {
 }
 
 impl Injection {
+    /// The line that the test module reads.
+    pub fn line(self) -> String {
+        let what = if self.wakes { "wake" } else { "fail" };
+        format!("{what} {} {}", device_name(self.device), PHASES[self.phase])
+    }
+
     /// What the kernel says of it is what happened.
-    fn breaches(self, cycle: &Cycle) -> Vec<String> {
+    pub fn breaches(self, cycle: &Cycle) -> Vec<String> {
         let mut breaches = Vec::new();
         let (name, phase) = (device_name(self.device), PHASES[self.phase]);
         let expected: &[i32] = match (self.wakes, is_down(self.phase), self.phase) {

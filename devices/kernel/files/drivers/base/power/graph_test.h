@@ -4,10 +4,11 @@
  *
  * The text, one line for each item; devices appear in the PM core's list as they are written:
  *
- *	device NAME [parent=NAME] [async] [noops] [nodriver] [suspended] [direct] [bus=0..15]
- *	            [PHASE=MICROSECONDS[:busy]]...
+ *	device NAME [parent=NAME|under=NAME] [async] [noops] [nodriver] [suspended] [direct]
+ *	            [bus=0..15] [PHASE=MICROSECONDS[:busy]]...
  *	link SUPPLIER CONSUMER stateless|managed|runtime|sync_state
  *
+ *	under=NAME  is a child of a device of the machine: the first one that was added by this name
  *	async       has permission to leave the list's order (power/async)
  *	noops       has no callbacks at all
  *	nodriver    is bound to no driver
@@ -73,6 +74,8 @@ struct test_device *test_device_new(const char *name);
 /* Takes ownership of the device, also on failure. */
 int test_device_add(struct test_device *device, struct device *parent);
 struct test_device *test_device_find(const char *name);
+/* A device of the machine, with a reference; @any: a device that was initialised. */
+struct device *test_real_device_get(const struct device *any, const char *name);
 int test_link_add(struct device *supplier, struct device *consumer, u32 flags);
 void test_devices_remove(void);
 u32 test_devices_count(void);

@@ -221,6 +221,14 @@ struct test_device *test_device_find(const char *name)
 	return NULL;
 }
 
+/* All devices are in one kset, in the order in which they were added. */
+struct device *test_real_device_get(const struct device *any, const char *name)
+{
+	struct kobject *found = kset_find_obj(any->kobj.kset, name);
+
+	return found ? kobj_to_dev(found) : NULL;
+}
+
 int test_link_add(struct device *supplier, struct device *consumer, u32 flags)
 {
 	struct test_link *link;

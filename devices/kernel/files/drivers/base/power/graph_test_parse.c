@@ -57,6 +57,7 @@ static int parse_duration(struct line *line, struct test_device *device, char *w
 	return 0;
 }
 
+/* @parent: with a reference, or NULL; also after a failure. */
 static int parse_attribute(struct line *line, struct test_device *device, char *word,
 			   struct device **parent)
 {
@@ -76,7 +77,13 @@ static int parse_attribute(struct line *line, struct test_device *device, char *
 		found = test_device_find(word + strlen("parent="));
 		if (!found)
 			return complain(line, "no such parent before it", word);
-		*parent = &found->dev;
+		put_device(*parent);
+		*parent = get_device(&found->dev);
+	} else if (strstarts(word, "under=")) {
+		put_device(*parent);
+		*parent = test_real_device_get(&device->dev, word + strlen("under="));
+		if (!*parent)
+			return complain(line, "no such device of the machine", word);
 	} else if (strstarts(word, "bus=")) {
 		if (kstrtoint(word + strlen("bus="), 10, &device->bus) || device->bus < 0 ||
 		    device->bus >= TEST_BUSES)
@@ -104,11 +111,13 @@ static int parse_device(struct line *line)
 	while ((word = next_word(line))) {
 		error = parse_attribute(line, device, word, &parent);
 		if (error) {
+			put_device(parent);
 			put_device(&device->dev);
 			return error;
 		}
 	}
 	error = test_device_add(device, parent);
+	put_device(parent);
 	return error ? complain(line, "cannot be added", name) : 0;
 }
 
