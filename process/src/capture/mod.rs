@@ -13,6 +13,7 @@ mod filters;
 mod ghosts;
 mod inet_diag;
 mod memory;
+mod multipath;
 mod objects;
 mod options;
 mod packet_sockets;

@@ -172,7 +172,7 @@ pub(super) fn changed_options(
         let mut lists = vec![OPTIONS_ANY];
         if matches!(family, libc::AF_INET | libc::AF_INET6) {
             lists.push(OPTIONS_IP);
-            if protocol == libc::IPPROTO_TCP {
+            if [libc::IPPROTO_TCP, libc::IPPROTO_MPTCP].contains(&protocol) {
                 lists.push(OPTIONS_TCP);
             }
             if kind == libc::SOCK_RAW {
@@ -196,6 +196,12 @@ pub(super) fn changed_options(
         }
         let mut changed = Vec::new();
         for &(level, name) in lists.into_iter().flatten() {
+            // A stream cannot be given one; what it shows depends on how the kernel made it.
+            if kind == libc::SOCK_STREAM
+                && (level, name) == (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
+            {
+                continue;
+            }
             // What this kind of socket does not have is not set either.
             let Ok(value) = option_bytes(socket, level, name, 64) else {
                 continue;

@@ -1,4 +1,4 @@
-//! Sockets: unix, TCP, UDP, netlink.
+//! Sockets: unix, TCP, UDP, netlink; others are in files of their own.
 //!
 //! They are read through duplicates of the tree's descriptors; nothing is taken out of a queue.
 //! Established TCP connections are in `tcp`.
@@ -201,13 +201,16 @@ impl Builder<'_> {
                     shutdown,
                 })
             }
+            (libc::SOCK_STREAM, libc::IPPROTO_MPTCP) => {
+                self.multipath_socket(socket, number, listening)
+            }
             _ => self.other_internet_socket(socket, (number, inode), kind, protocol),
         })
     }
 }
 
 const TCP_SYN_SENT: u8 = 2;
-const TCP_CLOSE: u8 = 7;
+pub(super) const TCP_CLOSE: u8 = 7;
 
 /// Whether a TCP socket has a connection in this state, of which an end may be closed.
 fn has_connection(state: u8) -> bool {
@@ -296,7 +299,7 @@ fn is_absent(address: &[u8]) -> bool {
 }
 
 /// State of a TCP socket; of a listening one also its backlog.
-fn tcp_state(socket: &OwnedFd) -> (u8, u32) {
+pub(super) fn tcp_state(socket: &OwnedFd) -> (u8, u32) {
     // struct tcp_info begins with eight bytes of which the first is the state, then words:
     // rto, ato, snd_mss, rcv_mss, unacked (waiting connections), sacked (backlog).
     let info = option_bytes(socket, libc::IPPROTO_TCP, libc::TCP_INFO, 104).unwrap_or_default();

@@ -52,6 +52,7 @@ mod tcp;
 mod terminals;
 mod under_way;
 mod undo;
+mod unlinked;
 
 use std::io;
 use std::ops::Range;

@@ -12,6 +12,7 @@ use crate::store::Snapshot;
 
 pub(super) fn open_object(
     object: &Object,
+    flags: i32,
     snapshot: &dyn Snapshot,
     ipc: &mut Made,
 ) -> Result<OwnedFd, Error> {
@@ -31,7 +32,7 @@ pub(super) fn open_object(
             let file = fs::OpenOptions::new()
                 .read(true)
                 .write(true)
-                .custom_flags(libc::O_TMPFILE)
+                .custom_flags(libc::O_TMPFILE | flags)
                 .mode(*mode)
                 .open(directory)
                 .map_err(|source| Error::Open {

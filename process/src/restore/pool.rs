@@ -75,8 +75,9 @@ impl Pool {
         };
         pool.raise_limit(tree)?;
         pool.ghosts = Ghosts::make(tree)?;
-        for object in &tree.objects {
-            let file = open_object(object, snapshot, &mut pool.ipc)?;
+        for (index, object) in (0u32..).zip(&tree.objects) {
+            let flags = super::unlinked::flags_of(tree, index);
+            let file = open_object(object, flags, snapshot, &mut pool.ipc)?;
             let number = pool.put(file)?;
             pool.objects.push(number);
         }
@@ -266,6 +267,7 @@ fn waited_for(tree: &Tree) -> impl Iterator<Item = RawFd> {
 struct Originals {
     objects: HashSet<u32>,
     pipes: HashSet<(u32, bool)>,
+    names: super::unlinked::Names,
 }
 
 /// The kernel's number; libc's is 0, since all our own files have it.
@@ -332,7 +334,8 @@ fn open_file(
                 // SAFETY: the pool holds it.
                 unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned()
             } else {
-                reopen(number, file.flags & !(libc::O_TMPFILE as u32))
+                let kind = &tree.objects[*object as usize].kind;
+                used.names.reopen((*object, kind), number, file.flags)
             };
             let opened = opened.map_err(system("open shared memory"))?;
             seek(&opened, file.position).map_err(system("seek in shared memory"))?;

@@ -277,7 +277,7 @@ static void check_datagrams(void)
 }
 
 /* Files without a name. */
-static int unlinked, temporary, memory, script;
+static int unlinked, temporary, memory, script, direct[2];
 
 static void make_files(void)
 {
@@ -287,7 +287,10 @@ static void make_files(void)
 	CHECK(write(unlinked, "contents", 8) == 8 && fchown(unlinked, 18943, 58467) == 0);
 	CHECK(fchmod(unlinked, 06751) == 0 && unlink("unlinked") == 0);
 	CHECK(futimens(unlinked, times) == 0);
-	temporary = open(".", O_TMPFILE | O_RDWR, 0640);
+	direct[0] = open("direct", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+	direct[1] = open("direct", O_RDONLY | O_NOFOLLOW);
+	CHECK(write(direct[0], "direct", 6) == 6 && unlink("direct") == 0);
+	temporary = open(".", O_TMPFILE | O_RDWR | O_NOFOLLOW, 0640);
 	CHECK(write(temporary, "tmp", 3) == 3);
 	memory = memfd_create("changed", 0);
 	CHECK(fchmod(memory, 0641) == 0);
@@ -305,7 +308,12 @@ static void check_files(void)
 	CHECK(stat.st_uid == 18943 && stat.st_gid == 58467 && stat.st_nlink == 0);
 	CHECK(stat.st_mtim.tv_sec == 2000 && stat.st_mtim.tv_nsec == 7 && stat.st_atim.tv_sec == 1000);
 	CHECK(pread(unlinked, bytes, 16, 0) == 8 && !memcmp(bytes, "contents", 8));
-	CHECK((fcntl(temporary, F_GETFL) & O_TMPFILE) == O_TMPFILE);
+	for (int i = 0; i < 2; i++) {
+		CHECK(fcntl(direct[i], F_GETFL) & O_NOFOLLOW);
+		CHECK(pread(direct[i], bytes, 16, 0) == 6 && !memcmp(bytes, "direct", 6));
+		CHECK(fstat(direct[i], &stat) == 0 && stat.st_nlink == 0);
+	}
+	CHECK((fcntl(temporary, F_GETFL) & O_TMPFILE) == O_TMPFILE && fcntl(temporary, F_GETFL) & O_NOFOLLOW);
 	CHECK(pread(temporary, bytes, 16, 0) == 3 && !memcmp(bytes, "tmp", 3));
 	CHECK(fstat(memory, &stat) == 0 && (stat.st_mode & 07777) == 0641);
 	pid_t child = fork();

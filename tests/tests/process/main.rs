@@ -7,6 +7,7 @@ mod doctor;
 mod lease;
 mod machine;
 mod memory;
+mod multipath;
 mod names;
 mod newer;
 mod obstacles;
