@@ -29,6 +29,7 @@ use crate::processes::freezer;
 use crate::processes::order;
 use crate::processes::{self, Process};
 use crate::report::MigrateBackReport;
+use crate::snapshot;
 use crate::system::clock::{event, monotonic_ns, seconds};
 use crate::system::lock;
 use crate::system::module;
@@ -68,13 +69,33 @@ pub fn run(
         (choice, _) => choice,
     };
     let status = module::status(root).ok();
-    let cxl = node::find(root, choice, status.as_ref())?;
+    let cxl = match set_up_node(root, choice, status.is_some()) {
+        Some(cxl) => cxl,
+        None => node::find(root, choice, status.as_ref())?,
+    };
     let entries = state.map(|state| state.order).unwrap_or_default();
     let report = migrate_back_from(machine, &cxl, &entries, options, events);
     if report.offline {
         state::remove(root);
     }
     Ok(report)
+}
+
+/// The node of a machine that is set up for stock firmware, where the head is a dax device, too, and may
+/// lie on the same node.
+fn set_up_node(root: &Root, choice: NodeChoice, has_firmware: bool) -> Option<CxlNode> {
+    if has_firmware {
+        return None;
+    }
+    let device = snapshot::find(root).ok()?.node;
+    let is_meant = match choice {
+        NodeChoice::Auto => true,
+        NodeChoice::Node(node) => node == device.node,
+    };
+    is_meant.then_some(CxlNode {
+        node: device.node,
+        device: Some(device),
+    })
 }
 
 /// Migrates pages back and takes the node offline, as far as it goes; never fails, but reports what

@@ -11,7 +11,7 @@ use dormouse_tests::program::{Program, alone};
 const MPTCP: i32 = 262;
 
 /// Serves each client in a thread: sends the protocol that the listening socket has, then each byte back.
-/// It talks with itself all the time by TCP and, if it is told to, by multipath TCP.
+/// It exchanges numbers with itself by TCP and, with the argument `several`, has a connection of multipath TCP.
 const SERVER: &str = "
 import socket, sys, threading, time
 MPTCP = 262
