@@ -7,6 +7,7 @@
 //! ```
 
 mod files;
+mod handles;
 mod precedence;
 mod written;
 

@@ -8,11 +8,13 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use super::files::open_for_writing;
+use super::handles::Systems;
 use crate::procfs;
 use crate::ptrace::Pid;
 use crate::state::Image;
@@ -22,13 +24,17 @@ const FILES_MAX: usize = 4096;
 /// Longest chain of parents that is followed.
 const DEPTH_MAX: usize = 64;
 const EVENT_BYTES: usize = size_of::<libc::fanotify_event_metadata>();
+const BUFFER_BYTES: usize = 32 << 10;
 /// File systems in memory, or of the kernel's own: `f_type`.
 const VOLATILE: [i64; 4] = [0x0102_1994, 0x8584_58f6, 0x9fa0, 0x6265_6572];
 
 /// The files, and where they are looked for.
 #[derive(Debug)]
 pub struct Written {
-    reports: Option<File>,
+    /// Reports by handle, which opens nothing of other programs'; and by descriptor, for file systems that
+    /// have no handles.
+    reports: [Option<File>; 2],
+    systems: Systems,
     watched: HashSet<u64>,
     files: BTreeSet<String>,
     full: bool,
@@ -37,20 +43,25 @@ pub struct Written {
 impl Written {
     /// Nothing is watched yet. Without CAP_SYS_ADMIN nothing will be.
     pub fn new() -> Self {
-        let flags = libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
-        // Not to wait for the holder of a lease.
-        let event_flags = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        // SAFETY: no memory involved; the descriptor is new and ours.
-        let reports = unsafe {
-            let fd = libc::fanotify_init(flags, event_flags as u32);
-            (fd >= 0).then(|| File::from(OwnedFd::from_raw_fd(fd)))
-        };
-        if reports.is_none() {
+        let by_handle = libc::FAN_REPORT_FID | libc::FAN_REPORT_DFID_NAME;
+        let reports = [by_handle, 0].map(|flags| {
+            let flags = flags | libc::FAN_CLASS_NOTIF | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
+            // Not to wait for the holder of a lease.
+            let event_flags =
+                libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC | libc::O_NONBLOCK;
+            // SAFETY: no memory involved; the descriptor is new and ours.
+            unsafe {
+                let fd = libc::fanotify_init(flags, event_flags as u32);
+                (fd >= 0).then(|| File::from(OwnedFd::from_raw_fd(fd)))
+            }
+        });
+        if reports.iter().all(Option::is_none) {
             let error = std::io::Error::last_os_error();
             tracing::debug!("files that the program writes and closes are not watched: {error}");
         }
         Self {
             reports,
+            systems: Systems::default(),
             watched: HashSet::new(),
             files: BTreeSet::new(),
             full: false,
@@ -65,7 +76,9 @@ impl Written {
 
     /// Watches the file systems on which these processes are and write.
     pub fn watch(&mut self, pids: &[Pid]) {
-        let Some(reports) = &self.reports else { return };
+        if self.reports.iter().all(Option::is_none) {
+            return;
+        }
         for pid in pids {
             let directory = [format!("/proc/{pid}/cwd")];
             for link in directory.into_iter().chain(open_for_writing(*pid)) {
@@ -80,15 +93,11 @@ impl Written {
                 if system.map_or(true, |system| VOLATILE.contains(&system.f_type)) {
                     continue;
                 }
-                let path = std::ffi::CString::new(link.clone()).expect("no zero in it");
-                // SAFETY: the path lives.
-                let marked = unsafe {
-                    let how = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
-                    let (fd, what) = (reports.as_raw_fd(), libc::FAN_CLOSE_WRITE);
-                    libc::fanotify_mark(fd, how, what, libc::AT_FDCWD, path.as_ptr())
-                };
-                if marked != 0 {
-                    let error = std::io::Error::last_os_error();
+                let [by_handle, by_descriptor] = &self.reports;
+                let watched = mark(by_handle.as_ref(), &link)
+                    .and_then(|()| self.systems.add(&link))
+                    .or_else(|_| mark(by_descriptor.as_ref(), &link));
+                if let Err(error) = watched {
                     tracing::debug!("the file system of {link} cannot be watched: {error}");
                 }
             }
@@ -98,39 +107,45 @@ impl Written {
     /// Takes the kernel's reports of files that were written and closed by the program: by the
     /// descendants of the tracker, or those of these processes.
     pub fn take(&mut self, program: &[Pid]) {
-        let mut buffer = vec![0u8; EVENT_BYTES * 256];
-        while let Some(bytes) = self.read(&mut buffer) {
-            for event in buffer[..bytes].chunks_exact(EVENT_BYTES) {
-                // SAFETY: the kernel wrote as many of them as it said; without further
-                // information (FAN_REPORT_*), each has this length.
-                let event: libc::fanotify_event_metadata = unsafe {
-                    event
-                        .as_ptr()
-                        .cast::<libc::fanotify_event_metadata>()
-                        .read_unaligned()
-                };
-                if event.fd < 0 {
-                    tracing::warn!("some files that the program has written were not reported");
-                    continue;
-                }
-                // SAFETY: the kernel opened it for us.
-                let file = unsafe { OwnedFd::from_raw_fd(event.fd) };
-                if is_of(event.pid, program) {
-                    self.add(&file);
+        let mut buffer = vec![0u8; BUFFER_BYTES];
+        for which in 0..self.reports.len() {
+            while let Some(bytes) = self.read(which, &mut buffer) {
+                let mut events = &buffer[..bytes];
+                while let Some((event, information, rest)) = next_event(events) {
+                    self.take_one(&event, information, program);
+                    events = rest;
                 }
             }
         }
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> Option<usize> {
-        let read = self.reports.as_mut()?.read(buffer);
+    fn take_one(
+        &mut self,
+        event: &libc::fanotify_event_metadata,
+        information: &[u8],
+        program: &[Pid],
+    ) {
+        // SAFETY: the kernel opened it for us.
+        let file = (event.fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(event.fd) });
+        if event.mask & libc::FAN_Q_OVERFLOW != 0 {
+            tracing::warn!("some files that the program has written were not reported");
+        } else if is_of(event.pid, program) {
+            let path = match &file {
+                Some(file) => fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok(),
+                None => self.systems.path(information),
+            };
+            if let Some(path) = path {
+                self.add(&path);
+            }
+        }
+    }
+
+    fn read(&mut self, which: usize, buffer: &mut [u8]) -> Option<usize> {
+        let read = self.reports[which].as_mut()?.read(buffer);
         read.ok().filter(|bytes| *bytes > 0)
     }
 
-    fn add(&mut self, file: &OwnedFd) {
-        let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) else {
-            return;
-        };
+    fn add(&mut self, path: &Path) {
         let path = path.to_string_lossy().into_owned();
         if path.ends_with(" (deleted)") || !path.starts_with('/') {
             return;
@@ -171,6 +186,36 @@ impl Written {
     }
 }
 
+/// Has the kernel report files of a link's file system that were written and closed.
+fn mark(reports: Option<&File>, link: &str) -> io::Result<()> {
+    let reports = reports.ok_or(io::ErrorKind::Unsupported)?;
+    let path = std::ffi::CString::new(link)?;
+    // SAFETY: the path lives.
+    let marked = unsafe {
+        let how = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
+        let (fd, what) = (reports.as_raw_fd(), libc::FAN_CLOSE_WRITE);
+        libc::fanotify_mark(fd, how, what, libc::AT_FDCWD, path.as_ptr())
+    };
+    match marked {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The first of some events, the further information of it, and the other events.
+fn next_event(events: &[u8]) -> Option<(libc::fanotify_event_metadata, &[u8], &[u8])> {
+    let start = events.get(..EVENT_BYTES)?;
+    // SAFETY: as many bytes as it has; any are a value of it.
+    let event = unsafe {
+        start
+            .as_ptr()
+            .cast::<libc::fanotify_event_metadata>()
+            .read_unaligned()
+    };
+    let (own, rest) = events.split_at_checked(event.event_len as usize)?;
+    Some((event, own.get(usize::from(event.metadata_len)..)?, rest))
+}
+
 /// Whether a process is one of these, or descends from one of them or from the tracker.
 fn is_of(pid: Pid, program: &[Pid]) -> bool {
     let tracker = std::process::id() as Pid;
@@ -192,32 +237,62 @@ fn is_of(pid: Pid, program: &[Pid]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
 
-    /// A child that writes a file, closes it, and stays.
-    fn writer(directory: &std::path::Path) -> std::process::Child {
-        let script = "echo text > written; echo ready; exec sleep 1000";
+    /// A child that writes files, closes them, and stays.
+    fn writer(directory: &Path) -> Child {
+        let script =
+            "echo text > written; echo more > new; mv new renamed; echo ready; exec sleep 1000";
         let mut child = Command::new("sh");
         let child = child.args(["-c", script]).current_dir(directory);
         child.stdout(Stdio::piped()).spawn().expect("sh starts")
     }
 
-    #[test]
-    fn a_file_that_the_program_wrote_and_closed_is_known_and_another_programs_is_not() {
+    /// A directory on a disk whose files are watched; `None`: this machine cannot do that.
+    fn watched() -> Option<(tempfile::TempDir, Written)> {
         let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
         let mut written = Written::new();
         let mut here = Command::new("sleep");
         let here = here.arg("1000").current_dir(directory.path()).spawn();
         let mut here = here.expect("sleep starts");
         written.watch(&[here.id() as Pid]);
+        let (_, _) = (here.kill(), here.wait());
         let system = rustix::fs::statfs(directory.path()).expect("known");
-        if written.reports.is_none() || VOLATILE.contains(&system.f_type) {
-            let (_, _) = (here.kill(), here.wait());
+        if written.reports.iter().all(Option::is_none) || VOLATILE.contains(&system.f_type) {
             eprintln!("skipped: needs CAP_SYS_ADMIN and a file system on disk");
-            return;
+            return None;
         }
+        Some((directory, written))
+    }
+
+    #[test]
+    fn a_lease_of_another_program_is_not_broken() {
+        let Some((directory, mut written)) = watched() else {
+            return;
+        };
+        let path = directory.path().join("leased");
+        fs::write(&path, "text").expect("written");
+        let file = File::open(&path).expect("it is there");
+        // SAFETY: no memory involved. The signal of a lease that is broken would end this process.
+        let held = unsafe {
+            libc::signal(libc::SIGIO, libc::SIG_IGN);
+            libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK)
+        };
+        assert_eq!(held, 0, "{}", io::Error::last_os_error());
+        written.take(&[]);
+        // SAFETY: no memory involved.
+        let holds = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) };
+        assert_eq!(holds, libc::F_WRLCK);
+    }
+
+    #[test]
+    fn files_that_the_program_wrote_and_closed_are_known_by_their_present_names_and_others_are_not()
+    {
+        let Some((directory, mut written)) = watched() else {
+            return;
+        };
         fs::write(directory.path().join("ours"), "text").expect("written");
         let mut child = writer(directory.path());
         let mut ready = [0u8; 6];
@@ -226,15 +301,17 @@ mod tests {
         written.take(&[]);
         let images = written.images(&[]);
         let (_, _) = (child.kill(), child.wait());
-        let (_, _) = (here.kill(), here.wait());
         let path = directory.path().join("written").display().to_string();
-        assert_eq!(images.len(), 1, "{images:?}");
-        assert_eq!(
-            (images[0].path.as_str(), images[0].bytes),
-            (path.as_str(), 5)
-        );
+        let renamed = directory.path().join("renamed").display().to_string();
+        let found: Vec<_> = images
+            .iter()
+            .map(|image| (&image.path, image.bytes))
+            .collect();
+        assert_eq!(found, [(&renamed, 5), (&path, 5)], "{images:?}");
         assert!(written.images(&images).is_empty(), "it is known");
-        fs::remove_file(&path).expect("removed");
-        assert!(written.images(&[]).is_empty(), "it is no more");
+        for gone in [&path, &renamed] {
+            fs::remove_file(gone).expect("removed");
+        }
+        assert!(written.images(&[]).is_empty(), "they are no more");
     }
 }
