@@ -29,10 +29,10 @@ enum Expect {
     /// What could not be loaded.
     Drivers,
     Bound,
-    /// All functions work before the first transition.
-    Begins,
-    /// All functions work.
-    Works,
+    /// So many functions work before the first transition.
+    Begins(usize),
+    /// So many functions work.
+    Works(usize),
     /// Down and up; timed or not.
     Whole {
         sleep: Sleep,
@@ -99,15 +99,16 @@ impl Plan {
     fn use_all(&mut self, limit_s: u64, without: &[&str]) {
         let functions = self.functions.iter();
         let functions = functions.filter(|one| !without.contains(&one.title().as_str()));
-        let functions = functions.cloned().collect();
-        self.push(Step::Use { functions, limit_s }, Expect::Works);
+        let functions: Vec<Function> = functions.cloned().collect();
+        let expect = Expect::Works(functions.len());
+        self.push(Step::Use { functions, limit_s }, expect);
     }
 
     /// What does not work before the first transition says nothing about any.
     fn begin_using(&mut self) {
         self.use_all(FIRST_LIMIT_S, &[]);
         if let Some((expect, _)) = self.expects.last_mut() {
-            *expect = Expect::Begins;
+            *expect = Expect::Begins(self.functions.len());
         }
     }
 
@@ -215,7 +216,7 @@ impl Plan {
                 self.report.missing_drivers.extend(complaints);
             }
             Expect::Bound => self.report.count(&answer.bound),
-            Expect::Begins if !answer.useless.is_empty() => {
+            Expect::Begins(_) if !answer.useless.is_empty() => {
                 let one = |(function, error): &(Function, String)| {
                     format!("{}: {error}", function.title())
                 };
@@ -226,8 +227,8 @@ impl Plan {
                     "before the first transition these do not work:\n  {list}\n  {missing}"
                 )));
             }
-            Expect::Begins | Expect::Works => {
-                self.report.uses += self.functions.len() as u64 - answer.useless.len() as u64;
+            Expect::Begins(used) | Expect::Works(used) => {
+                self.report.uses += (used - answer.useless.len()) as u64;
                 for (function, error) in &answer.useless {
                     let title = function.title();
                     self.breach(step, mode, format!("{title}: {error}"));

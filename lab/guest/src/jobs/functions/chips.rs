@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{folder, last, other};
 use crate::error::GuestError;
@@ -180,6 +180,8 @@ const BYTE_DATA: u32 = 2;
 /// Of the emulated machine's memory modules' descriptions the first one.
 const MEMORY: libc::c_ulong = 0x50;
 const PLACE: u8 = 0x7f;
+/// Such memories take 5 to 10 ms.
+const WRITE_LIMIT: Duration = Duration::from_millis(100);
 
 pub fn smbus(value: u8) -> Result<(), GuestError> {
     let bus = folder("/sys/class/i2c-dev")?.into_iter().find(|bus| {
@@ -197,16 +199,21 @@ pub fn smbus(value: u8) -> Result<(), GuestError> {
     let mut data = [0_u8; 34];
     data[0] = value;
     transfer(fd, 0, &mut data)?;
-    // The memory takes its time to write.
-    std::thread::sleep(Duration::from_millis(5));
-    data[0] = !value;
-    transfer(fd, 1, &mut data)?;
-    match data[0] == value {
-        true => Ok(()),
-        false => Err(GuestError::Other(format!(
-            "wrote {value:#x}, read {:#x}",
-            data[0]
-        ))),
+    let begin = Instant::now();
+    loop {
+        data[0] = !value;
+        // While the memory writes, it does not answer.
+        let read = transfer(fd, 1, &mut data);
+        if read.is_ok() && data[0] == value {
+            return Ok(());
+        }
+        if begin.elapsed() > WRITE_LIMIT {
+            read?;
+            let got = data[0];
+            return Err(GuestError::Other(format!(
+                "wrote {value:#x}, read {got:#x}"
+            )));
+        }
     }
 }
 

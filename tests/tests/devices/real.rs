@@ -1,0 +1,63 @@
+//! Graph order under a distribution's generic kernel and its drivers: a machine full of devices, each
+//! of which is used after each transition.
+
+use dormouse_tests::{Said, dormouse};
+use serde_json::Value;
+
+fn real(numbers: [(&str, &str); 4]) -> (Said, Value) {
+    let machine = tempfile::tempdir().expect("a folder");
+    let machine = machine.path().to_str().expect("a UTF-8 path");
+    let mut arguments = vec!["lab", "devices", "real", "--json", "--machine", machine];
+    for (option, value) in numbers {
+        arguments.extend([option, value]);
+    }
+    let said = dormouse(&arguments);
+    let report = serde_json::from_str(&said.stdout)
+        .unwrap_or_else(|error| panic!("no report: {error}\n{}", said.all()));
+    (said, report)
+}
+
+/// Clean, and of a machine that is what the page says.
+fn is_clean(said: &Said, report: &Value) {
+    assert_eq!(said.code, 0, "{}", said.all());
+    let count = |key: &str| report[key].as_u64().unwrap_or_default();
+    assert!(count("devices") >= 60, "{}", said.all());
+    let buses = report["by_bus"].as_object().expect("buses");
+    for bus in ["pci", "usb", "scsi", "virtio", "mmc", "pnp", "serio"] {
+        assert!(buses.contains_key(bus), "{bus}: {}", said.all());
+    }
+    assert!(count("uses") >= count("transitions") * 15, "{}", said.all());
+}
+
+#[test]
+fn every_device_works_after_sleeps_in_graph_order_failures_wakeups_and_removals() {
+    let numbers = [
+        ("--whole", "2"),
+        ("--rounds", "0"),
+        ("--injections", "2"),
+        ("--removals", "1"),
+    ];
+    let (said, report) = real(numbers);
+    is_clean(&said, &report);
+    assert_eq!(report["failures"], 2, "{}", said.all());
+    assert_eq!(report["removals"], 1);
+}
+
+#[test]
+#[ignore = "make test-full: a hundred whole sleeps of a machine full of devices take a quarter of an hour"]
+fn every_device_works_after_each_of_a_hundred_whole_sleeps_in_graph_order() {
+    let numbers = [
+        ("--whole", "100"),
+        ("--rounds", "1"),
+        ("--injections", "12"),
+        ("--removals", "3"),
+    ];
+    let (said, report) = real(numbers);
+    is_clean(&said, &report);
+    let graph = report["by_mode"]["graph"].as_u64();
+    assert!(graph >= Some(100), "{}", said.all());
+    assert_eq!(
+        (&report["failures"], &report["wakeups"]),
+        (&6.into(), &6.into())
+    );
+}
