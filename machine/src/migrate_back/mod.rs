@@ -356,4 +356,56 @@ mod tests {
             [(30, Some(3)), (10, Some(3)), (20, Some(0)), (40, Some(0))]
         );
     }
+
+    /// The head and the node are two dax devices on one node.
+    #[test]
+    fn on_stock_firmware_the_node_is_that_of_the_set_up() {
+        use dormouse_image::check::Geometry;
+        use dormouse_image::head::Head;
+        use dormouse_image::snapshot::{Facts, Machine as Snapshotted};
+        const HEAD: (u64, u64) = (8 << 30, 4 << 20);
+        const NODE: (u64, u64) = (16 << 30, 64 << 20);
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        for (name, (base, bytes)) in [("dax0.0", HEAD), ("dax1.0", NODE)] {
+            let device = root.path(&format!("sys/bus/dax/devices/{name}"));
+            std::fs::create_dir_all(&device).unwrap();
+            let write = |name: &str, text: String| std::fs::write(device.join(name), text).unwrap();
+            write("target_node", "1\n".to_owned());
+            write("resource", format!("{base:#x}\n"));
+            write("size", format!("{bytes}\n"));
+        }
+        let found = |choice, has_firmware| {
+            set_up_node(&root, choice, has_firmware).and_then(|cxl| Some(cxl.device?.name))
+        };
+        assert_eq!(found(NodeChoice::Auto, false), None, "no head yet");
+        let path = root.path("dev/dax0.0");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::File::create(&path)
+            .unwrap()
+            .set_len(HEAD.1)
+            .unwrap();
+        let geometry = Geometry::new(HEAD.0, HEAD.1, HEAD.1, &[(1 << 20, 1 << 30)]).unwrap();
+        let machine = Snapshotted {
+            node_base: NODE.0,
+            node_bytes: NODE.1,
+            present_pages: 100,
+            ..Snapshotted::default()
+        };
+        let mut header = Facts::new(&geometry, machine).new_header(None).unwrap();
+        Head::open(&path, HEAD.1, true).unwrap().commit(&mut header);
+        assert!(
+            node::find(&root, NodeChoice::Auto, None).is_err(),
+            "there are two"
+        );
+        let node = Some("dax1.0".to_owned());
+        assert_eq!(found(NodeChoice::Auto, false), node);
+        assert_eq!(found(NodeChoice::Node(1), false), node);
+        assert_eq!(found(NodeChoice::Node(2), false), None);
+        assert_eq!(
+            found(NodeChoice::Auto, true),
+            None,
+            "firmware's window counts"
+        );
+    }
 }
