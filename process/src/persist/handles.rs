@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, OsStr};
 use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -29,13 +30,15 @@ pub(super) struct Systems(Vec<([u8; FSID], File)>);
 
 impl Systems {
     /// Opens a directory of the file system on which a link of /proc leads.
-    pub(super) fn add(&mut self, link: &str) -> std::io::Result<()> {
+    pub(super) fn add(&mut self, link: &str) -> io::Result<()> {
         let target = fs::read_link(link)?;
         let directory = match fs::metadata(link)?.is_dir() {
             true => Path::new(link),
             false => target.parent().unwrap_or(Path::new("/")),
         };
         let directory = File::open(directory)?;
+        // This process may lack the right (CAP_DAC_READ_SEARCH), or the file system have no handles.
+        open_by_handle(&directory, &mut handle_of(&directory)?)?;
         let fsid = fsid_of(&directory)?;
         if !self.0.iter().any(|(known, _)| *known == fsid) {
             self.0.push((fsid, directory));
@@ -88,20 +91,51 @@ impl Systems {
         };
         let own = record.get(HANDLE_HEADER..end)?;
         handle.handle.get_mut(..own.len())?.copy_from_slice(own);
-        // SAFETY: the handle lives, and has the length that it says.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_open_by_handle_at,
-                system.as_raw_fd(),
-                &raw mut handle,
-                libc::O_PATH | libc::O_CLOEXEC,
-            )
-        } as i32;
-        if fd < 0 {
-            return None;
+        let opened = open_by_handle(system, &mut handle).ok()?;
+        Some((opened, record.get(end..)?))
+    }
+}
+
+/// What a handle leads to in the file system of a directory, without opening it for anything.
+fn open_by_handle(system: &File, handle: &mut Handle) -> io::Result<OwnedFd> {
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
+    // SAFETY: the handle lives, and has the length that it says; the descriptor is new and ours.
+    unsafe {
+        let number = libc::SYS_open_by_handle_at;
+        let fd = libc::syscall(
+            number,
+            system.as_raw_fd(),
+            std::ptr::from_mut(handle),
+            flags,
+        );
+        match fd {
+            0.. => Ok(OwnedFd::from_raw_fd(fd as i32)),
+            _ => Err(io::Error::last_os_error()),
         }
-        // SAFETY: the kernel has just given it to us.
-        Some((unsafe { OwnedFd::from_raw_fd(fd) }, record.get(end..)?))
+    }
+}
+
+fn handle_of(directory: &File) -> io::Result<Handle> {
+    let mut handle = Handle {
+        bytes: HANDLE_MAX as u32,
+        kind: 0,
+        handle: [0; HANDLE_MAX],
+    };
+    let mut mount = 0i32;
+    // SAFETY: the handle has room for as many bytes as it says; both live.
+    let named = unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            directory.as_raw_fd(),
+            c"".as_ptr(),
+            &raw mut handle,
+            &raw mut mount,
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    match named {
+        0 => Ok(handle),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -120,12 +154,12 @@ fn path_of(file: &OwnedFd) -> Option<PathBuf> {
 }
 
 /// The number of a file system, as events have it.
-fn fsid_of(directory: &File) -> std::io::Result<[u8; FSID]> {
+fn fsid_of(directory: &File) -> io::Result<[u8; FSID]> {
     // SAFETY: all zeros is a value of it, and the kernel fills it.
     unsafe {
         let mut system: libc::statfs = std::mem::zeroed();
         if libc::fstatfs(directory.as_raw_fd(), &raw mut system) != 0 {
-            return Err(std::io::Error::last_os_error());
+            return Err(io::Error::last_os_error());
         }
         Ok(std::mem::transmute::<libc::fsid_t, [u8; FSID]>(
             system.f_fsid,

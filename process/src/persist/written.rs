@@ -94,8 +94,10 @@ impl Written {
                     continue;
                 }
                 let [by_handle, by_descriptor] = &self.reports;
-                let watched = mark(by_handle.as_ref(), &link)
-                    .and_then(|()| self.systems.add(&link))
+                let watched = self
+                    .systems
+                    .add(&link)
+                    .and_then(|()| mark(by_handle.as_ref(), &link))
                     .or_else(|_| mark(by_descriptor.as_ref(), &link));
                 if let Err(error) = watched {
                     tracing::debug!("the file system of {link} cannot be watched: {error}");
@@ -290,6 +292,22 @@ mod tests {
     #[test]
     fn files_that_the_program_wrote_and_closed_are_known_by_their_present_names_and_others_are_not()
     {
+        finds_what_was_written();
+    }
+
+    #[test]
+    fn without_the_right_to_open_handles_they_are_known_all_the_same() {
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        let of_a_thread = std::thread::spawn(|| {
+            let mut own = capabilities(None).expect("known");
+            own.effective.remove(CapabilitySet::DAC_READ_SEARCH);
+            set_capabilities(None, own).expect("taken away");
+            finds_what_was_written();
+        });
+        of_a_thread.join().expect("it finds them");
+    }
+
+    fn finds_what_was_written() {
         let Some((directory, mut written)) = watched() else {
             return;
         };
