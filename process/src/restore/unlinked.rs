@@ -2,7 +2,7 @@
 //! are, cannot be made by way of /proc, which leads there by a link; so the file has a name meanwhile.
 
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -40,24 +40,33 @@ impl Names {
             return Ok(name.clone());
         }
         let directory = Path::new(path).parent().unwrap_or(Path::new("/"));
-        let name = directory.join(format!(".dormouse-{}-{index}", std::process::id()));
         let from = CString::new(format!("/proc/self/fd/{number}"))?;
-        let to = CString::new(name.as_os_str().as_bytes())?;
-        // SAFETY: both paths live.
-        let linked = unsafe {
-            libc::linkat(
-                libc::AT_FDCWD,
-                from.as_ptr(),
-                libc::AT_FDCWD,
-                to.as_ptr(),
-                libc::AT_SYMLINK_FOLLOW,
-            )
-        };
-        if linked != 0 {
-            return Err(io::Error::last_os_error());
+        for attempt in 0.. {
+            let own = format!(".dormouse-{}-{index}-{attempt}", std::process::id());
+            let name = directory.join(own);
+            match link(&from, &CString::new(name.as_os_str().as_bytes())?) {
+                // Of a restore that was killed, or of a process with this number in another namespace.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                linked => {
+                    linked?;
+                    self.0.insert(index, name.clone());
+                    return Ok(name);
+                }
+            }
         }
-        self.0.insert(index, name.clone());
-        Ok(name)
+        unreachable!("one of them is free")
+    }
+}
+
+fn link(from: &CStr, to: &CStr) -> io::Result<()> {
+    // SAFETY: both paths live.
+    let linked = unsafe {
+        let (here, follow) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+        libc::linkat(here, from.as_ptr(), here, to.as_ptr(), follow)
+    };
+    match linked {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
