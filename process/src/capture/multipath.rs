@@ -4,11 +4,11 @@
 use std::os::fd::{OwnedFd, RawFd};
 
 use super::Builder;
-use super::sockets::{Described, TCP_CLOSE, address_of, tcp_state};
+use super::sockets::{Described, TCP_CLOSE, address_of, ends, tcp_state};
 use crate::state::SocketState;
 
 impl Builder<'_> {
-    /// One that listens, or that has no connection yet. The kernel offers no way to make a connection of
+    /// One that listens, or that has had no connection yet. The kernel offers no way to make a connection of
     /// several paths anew.
     pub(super) fn multipath_socket(
         &mut self,
@@ -22,7 +22,7 @@ impl Builder<'_> {
                 backlog,
                 waiting: Vec::new(),
             },
-            (false, TCP_CLOSE) => SocketState::Idle,
+            (false, TCP_CLOSE) if !ends(socket).0 => SocketState::Idle,
             (false, _) => {
                 self.refuse(format!(
                     "fd {number} is a connection of multipath TCP (MPTCP)"

@@ -227,7 +227,7 @@ fn has_connection(state: u8) -> bool {
 }
 
 /// Whether nothing more can be received, and whether an error waits for the program.
-fn ends(socket: &OwnedFd) -> (bool, bool) {
+pub(super) fn ends(socket: &OwnedFd) -> (bool, bool) {
     let mut poll = libc::pollfd {
         fd: socket.as_raw_fd(),
         events: libc::POLLRDHUP,

@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "confined.h"
 
 static int home;
 static char place[64];
@@ -302,23 +303,6 @@ static void check_sockets(void)
 }
 
 /* Filters: getppid fails with 77 in all threads, getpgid with 78 in the main thread only. */
-static pid_t confined;
-static int door[2];
-
-static void forbid(int call, int error)
-{
-	struct sock_filter code[] = {
-		{ BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr) },
-		{ BPF_JMP | BPF_JEQ | BPF_K, 0, 1, call },
-		{ BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | error },
-		{ BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW },
-	};
-	struct sock_fprog program = { 4, code };
-
-	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program))
-		_exit(10);
-}
-
 static void *thread(void *unused)
 {
 	(void)unused;
@@ -356,15 +340,6 @@ static void make_confined(void)
 	if (syscall(SYS_getpgid, 0) != -1 || errno != 78)
 		_exit(15);
 	_exit(0);
-}
-
-static void check_confined(void)
-{
-	int status;
-
-	close(door[1]);
-	CHECK(waitpid(confined, &status, 0) == confined);
-	CHECK(status == 0 || !printf("confined: %x\n", status));
 }
 
 int main(void)

@@ -11,9 +11,10 @@ use dormouse_tests::program::{Program, alone};
 const MPTCP: i32 = 262;
 
 /// Serves each client in a thread: sends the protocol that the listening socket has, then each byte back.
-/// It exchanges numbers with itself by TCP and, with the argument `several`, has a connection of multipath TCP.
+/// It exchanges numbers with itself by TCP and, with the argument `several`, has a connection of multipath TCP, which has
+/// ended with unread data with the argument `ended`.
 const SERVER: &str = "
-import socket, sys, threading, time
+import select, socket, sys, threading, time
 MPTCP = 262
 server, idle = socket.socket(proto=MPTCP), socket.socket(proto=MPTCP)
 server.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -24,6 +25,7 @@ def serve(there):
     while True:
         got = there.recv(64)
         if not got:
+            there.close()
             return
         there.sendall(got)
 def accept():
@@ -33,9 +35,15 @@ def accept():
 threading.Thread(target=accept, daemon=True).start()
 own = socket.create_connection(server.getsockname())
 own.recv(64)
-if sys.argv[1] == 'several':
+if sys.argv[1] != 'one':
     idle.connect(server.getsockname())
     idle.recv(64)
+if sys.argv[1] == 'ended':
+    idle.sendall(b'unread')
+    idle.shutdown(socket.SHUT_WR)
+    poll = select.poll()
+    poll.register(idle, select.POLLRDHUP)
+    poll.poll()
 print('port', server.getsockname()[1], flush=True)
 n = 0
 while True:
@@ -118,22 +126,27 @@ fn a_multipath_listener_and_its_tcp_connections_go_on() {
     greets(&program);
 }
 
-#[test]
-fn a_connection_of_several_paths_is_refused_by_name() {
+fn is_refused(paths: &str) {
     if !is_known() {
         return;
     }
-    let (_directory, program) = served("several");
+    let (_directory, mut program) = served(paths);
     let said = program.verb("persist", &["--then", "kill"]);
     assert_ne!(said.code, 0, "{}", said.all());
-    assert!(
-        said.all().contains("connection of multipath TCP"),
-        "{}",
-        said.all()
-    );
+    let reason = "connection of multipath TCP";
+    assert!(said.all().contains(reason), "{}", said.all());
     let exchanges = program.said().matches("ok ").count();
-    let mut program = program;
     program.until("it goes on", |program| {
         program.said().matches("ok ").count() > exchanges
     });
+}
+
+#[test]
+fn a_connection_of_several_paths_is_refused_by_name() {
+    is_refused("several");
+}
+
+#[test]
+fn an_ended_connection_of_several_paths_with_unread_data_is_refused_by_name() {
+    is_refused("ended");
 }
