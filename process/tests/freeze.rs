@@ -198,7 +198,15 @@ fn an_exit_status_is_not_lost_when_the_program_ends_while_it_is_being_frozen() {
 fn a_program_that_is_killed_while_it_is_frozen_is_reaped() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = compile(directory.path(), "waits.c");
-    let child = Killed(Command::new(program).arg("600").spawn().expect("it runs"));
+    let mut command = Command::new(program);
+    let child = Killed(
+        command
+            .arg("600")
+            .process_group(0)
+            .spawn()
+            .expect("it runs"),
+    );
+    let group = child.pid();
     until_it_waits(child.pid());
     let tree = FrozenTree::freeze(&[child.pid()]).expect("frozen");
     // SAFETY: no memory involved.
@@ -207,6 +215,9 @@ fn a_program_that_is_killed_while_it_is_frozen_is_reaped() {
     // On a busy machine its threads end after the thaw has given up waiting for them: then they
     // are let go by the next call, as a tracker makes it for each SIGCHLD.
     let status = end(child, release_late);
+    // Its child would go on for ten minutes, with our output open.
+    // SAFETY: no memory involved.
+    unsafe { libc::kill(-group, libc::SIGKILL) };
     assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}");
 }
 
