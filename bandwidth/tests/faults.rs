@@ -114,7 +114,7 @@ impl World {
             version: Version::V2,
         };
         let device = Box::new(self.device.clone());
-        let made = Daemon::with_counter(config, 4.0 * GIB, hierarchy, device);
+        let made = Daemon::with_counter(config, &[4.0 * GIB], hierarchy, device);
         let (mut daemon, undone) = made.map_err(|error| error.to_string())?;
         self.notices.extend(daemon.set_users(&self.found()));
         self.daemon = Some(daemon);
@@ -280,7 +280,9 @@ fn a_counter_that_jumps_back_once_changes_no_limit_and_is_reported() {
     );
     assert_eq!(NAMES.map(|name| world.limit(name)), before);
     world.steps(3);
-    assert!(world.told(&Notice::Recovered(1)) && !world.told(&Notice::Lifted));
+    assert!(
+        world.told(&Notice::Recovered(1)) && !world.told(&Notice::Lifted("device0".to_owned()))
+    );
     world.finish();
     world.check_that_no_task_is_throttled();
 }
@@ -291,7 +293,11 @@ fn a_counter_that_keeps_jumping_back_lifts_all_limits() {
     for _ in 0..25 {
         world.step(-3_000_000_000);
     }
-    assert!(world.told(&Notice::Lifted), "{:?}", world.notices);
+    assert!(
+        world.told(&Notice::Lifted("device0".to_owned())),
+        "{:?}",
+        world.notices
+    );
     world.check_that_no_task_is_throttled();
 }
 
@@ -331,7 +337,7 @@ fn an_implausible_counter_is_rejected_and_limits_do_not_outlive_it() {
     for _ in 0..25 {
         world.step(1 << 42);
     }
-    assert!(world.told(&Notice::Lifted));
+    assert!(world.told(&Notice::Lifted("device0".to_owned())));
     world.check_that_no_task_is_throttled();
 }
 
@@ -351,7 +357,7 @@ fn a_counter_that_vanishes_lifts_all_limits_and_says_so() {
     for _ in 0..15 {
         world.step(0);
     }
-    assert!(world.told(&Notice::Lifted));
+    assert!(world.told(&Notice::Lifted("device0".to_owned())));
     world.check_that_no_task_is_throttled();
     *world.device.bytes.lock().unwrap() = bytes;
     world.steps(40);

@@ -72,14 +72,14 @@ impl World {
         );
         fs::write(&file, text).unwrap();
         let config = Config::read(&file).unwrap();
-        let threshold = config.threshold().unwrap();
+        let threshold = config.thresholds().unwrap();
         let hierarchy = Hierarchy {
             root,
             version: Version::V2,
         };
         let bytes = Arc::new(AtomicU64::new(0));
         let device = Box::new(Device(Arc::clone(&bytes)));
-        let (daemon, _) = Daemon::with_counter(config, threshold, hierarchy, device).unwrap();
+        let (daemon, _) = Daemon::with_counter(config, &threshold, hierarchy, device).unwrap();
         let mut world = Self {
             folder,
             bytes,

@@ -6,6 +6,8 @@
 //!           └─▶ target:   slower than the maximum latency? ─▶ threshold ────────┴─▶ the smaller
 //! ```
 
+use std::collections::VecDeque;
+
 use super::derating::Derating;
 use super::latency::LatencyTarget;
 use crate::curve::Curve;
@@ -17,6 +19,8 @@ pub const PROBES: u32 = 8;
 const HALF_LIFE_MS: f64 = 150.0;
 /// Samples that are kept between two steps; a delayed pass has more.
 const MAX_SAMPLES: usize = 64;
+/// Samples of which quantiles are reported: those of a dozen seconds.
+const MAX_RECENT: usize = 2048;
 
 /// Watches the latency of one device.
 #[derive(Clone, Debug)]
@@ -26,6 +30,7 @@ pub struct LatencyWatch {
     latency: Ewma,
     max_threshold: f64,
     samples: Vec<f64>,
+    recent: VecDeque<f64>,
 }
 
 impl LatencyWatch {
@@ -38,6 +43,14 @@ impl LatencyWatch {
             latency: Ewma::new(HALF_LIFE_MS),
             max_threshold,
             samples: Vec::new(),
+            recent: VecDeque::new(),
+        }
+    }
+
+    /// Keeps the latency within `max_ns` from now on; `None`: no latency is kept.
+    pub fn keep(&mut self, max_ns: Option<f64>) {
+        if self.max_ns() != max_ns {
+            self.target = max_ns.map(|ns| LatencyTarget::new(ns, self.max_threshold));
         }
     }
 
@@ -45,7 +58,20 @@ impl LatencyWatch {
     pub fn sample(&mut self, ns: f64) {
         if ns > 0.0 && ns.is_finite() && self.samples.len() < MAX_SAMPLES {
             self.samples.push(ns);
+            if self.recent.len() == MAX_RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back(ns);
         }
+    }
+
+    /// The latencies that these fractions of the recent samples do not exceed, in nanoseconds;
+    /// `None`: there is no sample.
+    pub fn quantiles_ns<const N: usize>(&self, of: [f64; N]) -> Option<[f64; N]> {
+        let mut sorted: Vec<f64> = self.recent.iter().copied().collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let last = sorted.len().checked_sub(1)?;
+        Some(of.map(|part| sorted[(part * last as f64).round() as usize]))
     }
 
     /// The threshold after an interval in which the device moved `total` bytes a second.
@@ -92,5 +118,41 @@ impl LatencyWatch {
             (Some(derating), _) => derating.is_derated(),
             (None, target) => target.as_ref().is_some_and(LatencyTarget::is_derated),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_those_of_the_recent_samples() {
+        let mut watch = LatencyWatch::new(None, 1e9, None);
+        assert_eq!(watch.quantiles_ns([0.5]), None);
+        for round in 0..100 {
+            // Old samples are slower.
+            let slow = if round < 20 { 9000.0 } else { 0.0 };
+            (1..=MAX_SAMPLES).for_each(|at| watch.sample(at as f64 + slow));
+            watch.step(50.0, 1e9);
+        }
+        let [half, most, all] = watch.quantiles_ns([0.5, 0.99, 1.0]).unwrap();
+        assert!((half - 32.5).abs() <= 1.0 && (most - 63.5).abs() <= 1.0 && all == 64.0);
+    }
+
+    #[test]
+    fn a_latency_that_is_no_longer_kept_restores_the_threshold() {
+        let mut watch = LatencyWatch::new(None, 8e9, None);
+        watch.keep(Some(300.0));
+        let mut threshold = 8e9;
+        for _ in 0..200 {
+            (0..8).for_each(|_| watch.sample(600.0));
+            threshold = watch.step(50.0, 8e9);
+            // The same latency again changes nothing.
+            watch.keep(Some(300.0));
+        }
+        assert!(threshold < 4e9, "{threshold}");
+        watch.keep(None);
+        watch.sample(600.0);
+        assert_eq!(watch.step(50.0, 8e9), 8e9);
     }
 }

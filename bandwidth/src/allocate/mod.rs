@@ -17,7 +17,7 @@ mod derating;
 mod dither;
 pub mod fair;
 mod latency;
-pub(crate) mod latency_watch;
+pub mod latency_watch;
 pub(crate) mod total;
 mod user_state;
 

@@ -280,6 +280,10 @@ pub enum PolicyName {
     /// Kämmerer 2025, cgroups: cpu.max, heavier users reduced more
     #[value(alias = "cgroups")]
     BalancePoints,
+    /// Kämmerer 2025: sched_ext round robin with shorter slices
+    RoundRobin,
+    /// Kämmerer 2025: the same, in the order of virtual time
+    VirtualTime,
     /// Kämmerer 2025: sched_ext with a queue for throttled tasks
     ThrottleQueue,
     /// Ours: cpu.max, max–min fair shares with feedback
@@ -296,6 +300,8 @@ impl From<PolicyName> for Policy {
             PolicyName::None => Self::None,
             PolicyName::ByTotal => Self::ByTotal,
             PolicyName::BalancePoints => Self::BalancePoints,
+            PolicyName::RoundRobin => Self::RoundRobin,
+            PolicyName::VirtualTime => Self::VirtualTime,
             PolicyName::ThrottleQueue => Self::ThrottleQueue,
             PolicyName::Fair => Self::Fair,
             PolicyName::FairSchedExt => Self::FairExt,

@@ -2,7 +2,7 @@
 
 use super::check::Check;
 use crate::daemon::calibration::{Compared, compare};
-use crate::daemon::config::{Config, CounterConfig};
+use crate::daemon::config::{Config, CounterConfig, DeviceConfig};
 use crate::daemon::counters;
 
 /// Bytes that are moved in each direction.
@@ -21,9 +21,11 @@ pub fn run(config: &Config) -> Calibration {
         checks: Vec::new(),
         is_off: false,
     };
-    let counters = std::iter::once(&config.counter).chain(&config.fallback);
-    for (at, one) in counters.enumerate() {
-        let checks = checks(config, one, &mut all.is_off).into_iter();
+    let devices = config.devices.iter();
+    let counters =
+        devices.flat_map(|device| device.counters().enumerate().map(move |one| (device, one)));
+    for (device, (at, one)) in counters {
+        let checks = checks(config, device, one, &mut all.is_off).into_iter();
         all.checks.extend(checks.map(|check| match at {
             0 => check,
             _ => check.optional(),
@@ -32,14 +34,36 @@ pub fn run(config: &Config) -> Calibration {
     all
 }
 
-fn checks(config: &Config, one: &CounterConfig, is_off: &mut bool) -> Vec<Check> {
-    let id = format!("calibration, {}", one.kind());
+fn checks(
+    config: &Config,
+    device: &DeviceConfig,
+    one: &CounterConfig,
+    is_off: &mut bool,
+) -> Vec<Check> {
+    let id = match config.devices.len() {
+        1 => format!("calibration, {}", one.kind()),
+        _ => format!("calibration, {}, {}", device.name, one.kind()),
+    };
+    if !device.cpus.is_empty() {
+        let found = "a path: traffic of a single processor says nothing about it".to_owned();
+        return vec![Check::new(id, Err((found, "calibrate its device"))).optional()];
+    }
     if matches!(one, CounterConfig::Assumed { .. }) {
         let found = "it counts nothing that could be compared".to_owned();
         return vec![Check::new(id, Err((found, "name a counter of the device"))).optional()];
     }
     let mut counter = counters::one(one);
-    match compare(counter.as_mut(), &config.nodes, BYTES, one.counts_writes()) {
+    // An interleaved node is divided evenly among its devices.
+    let ways = |node: &u32| {
+        let of_node = |other: &&DeviceConfig| other.cpus.is_empty() && other.nodes.contains(node);
+        1.0 / config.devices.iter().filter(of_node).count().max(1) as f64
+    };
+    let nodes: Vec<(u32, f64)> = device
+        .nodes
+        .iter()
+        .map(|node| (*node, ways(node)))
+        .collect();
+    match compare(counter.as_mut(), &nodes, BYTES, one.counts_writes()) {
         Ok(all) => {
             *is_off |= all.iter().any(|one| !one.is_disturbed() && !one.is_right());
             all.iter().map(|one| check(&id, one)).collect()

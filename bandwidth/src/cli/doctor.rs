@@ -10,7 +10,7 @@ use serde_json::json;
 use super::arguments::DoctorArguments;
 use super::check::Check;
 use super::{CliError, DIFFERS, DONE, LACKING, calibrate};
-use crate::daemon::config::{Config, CounterConfig, Enforcement};
+use crate::daemon::config::{Config, CounterConfig, DeviceConfig, Enforcement};
 use crate::daemon::counter::Reading;
 use crate::daemon::counters;
 use crate::daemon::{Probe, sampling};
@@ -33,13 +33,23 @@ pub fn run(arguments: &DoctorArguments) -> Result<u8, CliError> {
         Check::new("node", node(config.as_ref())),
     ];
     if let Some(config) = &config {
-        checks.push(Check::new("counter", counter(config, &config.counter)));
-        let fallbacks = config.fallback.iter();
-        checks.extend(fallbacks.map(|one| Check::new("fallback", counter(config, one)).optional()));
+        for device in &config.devices {
+            let name = |what: &str| of_device(config, device, what);
+            checks.push(Check::new(
+                name("counter"),
+                counter(device, &device.counter),
+            ));
+            let fallbacks = device.fallback.iter();
+            let fallback = |one| Check::new(name("fallback"), counter(device, one)).optional();
+            checks.extend(fallbacks.map(fallback));
+            checks.extend(latency(config, device));
+        }
         if config.samples.is_some() {
             checks.push(Check::new("samples", samples(config)).optional());
         }
-        checks.extend(latency(config));
+        if let Some(tiering) = &config.tiering {
+            checks.push(Check::new("tiering", tiering_knobs(&tiering.root)).optional());
+        }
     }
     let calibration = config.as_ref().filter(|_| arguments.calibrate);
     let calibration = calibration.map(calibrate::run);
@@ -126,8 +136,39 @@ fn node(config: Option<&Config>) -> Result<String, (String, &'static str)> {
     }
 }
 
+/// The name of a check; with several devices it contains that of the device.
+fn of_device(config: &Config, device: &DeviceConfig, what: &str) -> String {
+    match config.devices.len() {
+        1 => what.to_owned(),
+        _ => format!("{what}, {}", device.name),
+    }
+}
+
+/// What the kernel shows of memory tiering.
+fn tiering_knobs(root: &Path) -> Result<String, (String, &'static str)> {
+    let vmstat = fs::read_to_string(root.join("proc/vmstat")).unwrap_or_default();
+    if !vmstat
+        .lines()
+        .any(|line| line.starts_with("pgpromote_success "))
+    {
+        let todo = "it needs Linux 6.1 or newer with NUMA balancing (CONFIG_NUMA_BALANCING)";
+        return Err(("the kernel does not count promotions".to_owned(), todo));
+    }
+    let knob = "proc/sys/kernel/numa_balancing_promote_rate_limit_MBps";
+    match fs::read_to_string(root.join(knob)) {
+        Ok(limit) => Ok(format!(
+            "promotions are counted; their limit is {} MiB/s",
+            limit.trim()
+        )),
+        Err(error) => Err((
+            format!("{knob}: {error}"),
+            "promotions are accounted and cannot be limited",
+        )),
+    }
+}
+
 /// The configured counter, read once.
-fn counter(config: &Config, one: &CounterConfig) -> Result<String, (String, &'static str)> {
+fn counter(config: &DeviceConfig, one: &CounterConfig) -> Result<String, (String, &'static str)> {
     let (name, todo) = match one {
         CounterConfig::Assumed { gib_per_cpu_second } => {
             return Ok(format!(
@@ -196,18 +237,18 @@ fn samples(config: &Config) -> Result<String, (String, &'static str)> {
 }
 
 /// Whether latency can be measured, where it determines the threshold.
-fn latency(config: &Config) -> Option<Check> {
-    if !config.measures_latency() {
+fn latency(config: &Config, device: &DeviceConfig) -> Option<Check> {
+    if !device.measures_latency() && config.classes.is_empty() {
         return None;
     }
     let todo = "it needs 8 MiB of each node, another 64 MiB left free, and Linux 5.14 or newer; without \
                 that, set threshold_gib_s or curve";
-    let found = match Probe::room(&config.nodes) {
+    let found = match Probe::room(&device.nodes) {
         Ok(()) => Ok("each node has memory for the measurement".to_owned()),
         Err(error) => Err((error.to_string(), todo)),
     };
-    let check = Check::new("latency", found);
-    Some(match config.has_threshold() {
+    let check = Check::new(of_device(config, device, "latency"), found);
+    Some(match device.has_threshold() {
         true => check.optional(),
         false => check,
     })
@@ -274,7 +315,8 @@ mod tests {
                  [counter]\nkind = \"text\"\npath = \"/nowhere\"\n"
             );
             fs::write(&file, text).unwrap();
-            latency(&Config::read(&file).unwrap()).map(|check| (check.ok, check.needed))
+            let config = Config::read(&file).unwrap();
+            latency(&config, &config.devices[0]).map(|check| (check.ok, check.needed))
         };
         assert_eq!(check(999, "threshold_gib_s = 1.0"), None);
         assert_eq!(check(0, "max_latency_ns = 600"), Some((true, true)));

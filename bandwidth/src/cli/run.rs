@@ -24,7 +24,7 @@ use crate::enforce::ledger::{Ledger, Undone, Wait};
 
 pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
     let config = Config::read(&arguments.config)?;
-    let threshold = config.threshold()?;
+    let thresholds = config.thresholds()?;
     let hierarchy = cpu_hierarchy()?;
     // Files of each cgroup stay open.
     let mut files = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -43,9 +43,11 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
     }
     let mut events = Events::open(arguments.events.as_deref())?;
     let file = arguments.trace.as_deref();
-    let (mut daemon, mut trace) = begin(&config, threshold, &hierarchy, file, &mut events)?;
-    if let Some(probe) = probe(&config, threshold, &mut events)? {
-        daemon.follow(probe);
+    let (mut daemon, mut trace) = begin(&config, &thresholds, &hierarchy, file, &mut events)?;
+    for (at, &threshold) in thresholds.iter().enumerate() {
+        if let Some(probe) = probe(&config, at, threshold, &mut events)? {
+            daemon.follow(at, probe);
+        }
     }
     let guardian = guard(&arguments.config);
     let status = Arc::new(Mutex::new(Status::default()));
@@ -54,7 +56,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
             .map_err(|error| CliError::Failed(format!("{address}: {error}")))?;
         tracing::info!("metrics are served at {bound}");
     }
-    let watcher = Watcher::start(hierarchy, config.cgroups.clone(), config.nodes.clone());
+    let watcher = Watcher::start(hierarchy, &config);
     let began = Instant::now();
     let ends = arguments.seconds.map(Duration::from_secs);
     let mut generation = 0;
@@ -112,12 +114,12 @@ pub fn run(arguments: &RunArguments) -> Result<u8, CliError> {
 /// The daemon, and the file of its trace.
 fn begin(
     config: &Config,
-    threshold: f64,
+    thresholds: &[f64],
     hierarchy: &Hierarchy,
     trace: Option<&Path>,
     events: &mut Events,
 ) -> Result<(Daemon, Option<Trace>), CliError> {
-    let (daemon, undone) = Daemon::new(config.clone(), threshold, hierarchy.clone())?;
+    let (daemon, undone) = Daemon::new(config.clone(), thresholds, hierarchy.clone())?;
     for undone in &undone {
         tracing::warn!("left by an earlier run: {}", describe(undone));
         events.mark("undone", &describe(undone));
@@ -127,16 +129,23 @@ fn begin(
     Ok((daemon, trace))
 }
 
-/// The latency probe, if configured. Where latency cannot be measured, the configured threshold or
+/// The latency probe of a device, if configured. Where latency cannot be measured, the configured threshold or
 /// curve applies.
-fn probe(config: &Config, threshold: f64, events: &mut Events) -> Result<Option<Probe>, CliError> {
-    let error = match Probe::of(config, threshold) {
+fn probe(
+    config: &Config,
+    at: usize,
+    threshold: f64,
+    events: &mut Events,
+) -> Result<Option<Probe>, CliError> {
+    let device = &config.devices[at];
+    let error = match Probe::of(config, device, threshold) {
         Ok(probe) => return Ok(probe),
-        Err(error) if config.has_threshold() => error,
+        Err(error) if device.has_threshold() => error,
         Err(error) => return Err(error.into()),
     };
     let what = format!(
-        "latency cannot be measured: {error}; the threshold stays at {:.2} GiB/s",
+        "{}: latency cannot be measured: {error}; the threshold stays at {:.2} GiB/s",
+        device.name,
         threshold / GIB
     );
     tracing::warn!("{what}");
@@ -221,6 +230,11 @@ fn describe(undone: &Undone) -> String {
     };
     match undone {
         Undone::Restored(path, max) => format!("{}: restored: {}", path.display(), limit(max)),
+        Undone::Reset(path, value) => format!("{}: restored: {value}", path.display()),
+        Undone::Kept(path, value) => format!(
+            "{}: left at {value}, which another program has set",
+            path.display()
+        ),
         Undone::Gone(path) => format!("{}: is gone", path.display()),
         Undone::LeftAlone(path, max) => format!(
             "{}: left at {}, which another program has set",
@@ -287,6 +301,7 @@ impl Events {
                 format!("{why}; CPU time and resident memory attribute the traffic"),
             ),
             Notice::Derated {
+                device,
                 latency_ns,
                 expected_ns,
                 total,
@@ -294,7 +309,7 @@ impl Events {
             } => (
                 "derated",
                 format!(
-                    "an access takes {latency_ns:.0} ns instead of {expected_ns:.0} at {:.2} GiB/s: the \
+                    "{device}: an access takes {latency_ns:.0} ns instead of {expected_ns:.0} at {:.2} GiB/s: the \
                      device carries less than when its curve was measured or the threshold was \
                      chosen. The threshold is {:.2} GiB/s now and follows. `dormouse bandwidth \
                      probe` measures the curve anew",
@@ -302,15 +317,22 @@ impl Events {
                     threshold / GIB
                 ),
             ),
-            Notice::Fits => (
+            Notice::Fits(device) => (
                 "fits",
-                "the configured threshold is in force again: accesses are as fast as expected"
-                    .to_owned(),
+                format!(
+                    "{device}: the configured threshold is in force again: accesses are as fast as \
+                     expected"
+                ),
             ),
-            Notice::Lifted => (
+            Notice::Lifted(device) => (
                 "lifted",
-                "all limits were lifted: traffic cannot be attributed without counters".to_owned(),
+                format!(
+                    "{device}: all its limits were lifted: traffic cannot be attributed without \
+                     counters"
+                ),
             ),
+            Notice::Annotation(why) => ("annotation", why.clone()),
+            Notice::Tiering(why) => ("tiering", why.clone()),
             Notice::Foreign(path) => (
                 "foreign-limit",
                 format!(
@@ -364,7 +386,7 @@ mod tests {
         let trace = folder.path().join("trace.tsv");
         std::fs::write(&trace, "another's\n").unwrap();
         let mut events = Events::open(None).unwrap();
-        let mut begin = || begin(&config, GIB, &hierarchy, Some(&trace), &mut events);
+        let mut begin = || begin(&config, &[GIB], &hierarchy, Some(&trace), &mut events);
         let (ledger, _) = Ledger::open(&config.ledger(), Wait::Briefly).unwrap();
         assert!(begin().is_err());
         let kept = || std::fs::read_to_string(&trace).unwrap();
@@ -380,7 +402,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("events");
         let mut events = Events::open(Some(&log)).unwrap();
-        let mut probe = |thresholds| probe(&config(folder.path(), thresholds), GIB, &mut events);
+        let mut probe = |thresholds| probe(&config(folder.path(), thresholds), 0, GIB, &mut events);
         let both = "max_latency_ns = 600\nthreshold_gib_s = 1.0";
         assert!(probe(both).unwrap().is_none());
         let said = probe("max_latency_ns = 600").unwrap_err().to_string();

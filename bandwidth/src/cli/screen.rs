@@ -18,7 +18,8 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState};
 
-use crate::daemon::status::{Status, UserStatus};
+use super::top::name;
+use crate::daemon::status::{DeviceStatus, Status, UserStatus};
 
 /// Time between two readings of the daemon's status; it writes one twice a second.
 const REFRESH: Duration = Duration::from_millis(500);
@@ -26,6 +27,8 @@ const REFRESH: Duration = Duration::from_millis(500);
 const HISTORY: usize = 600;
 /// A status older than this, in seconds, means that the daemon hangs.
 const STALE_S: u64 = 5;
+/// Lines of devices at most.
+const MAX_DEVICES: u16 = 8;
 /// The height of the history, relative to the threshold.
 const HEIGHT: f64 = 1.5;
 
@@ -122,14 +125,22 @@ impl Screen {
     }
 
     fn draw(&mut self, frame: &mut Frame<'_>, now_s: u64) {
+        // A single device is the head line.
+        let devices = match self.status.devices.len() {
+            0 | 1 => 0,
+            count => u16::try_from(count).unwrap_or(u16::MAX).min(MAX_DEVICES),
+        };
         let rows = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(1),
+            Constraint::Length(devices),
             Constraint::Length(4),
             Constraint::Min(3),
             Constraint::Length(1),
         ]);
-        let [head, gauge, history, users, foot] = rows.areas(frame.area());
+        let [head, gauge, each, history, users, foot] = rows.areas(frame.area());
+        let lines: Vec<Line<'_>> = self.status.devices.iter().map(device_line).collect();
+        frame.render_widget(Paragraph::new(lines), each);
         frame.render_widget(Paragraph::new(self.head(now_s)), head);
         self.draw_gauge(frame, gauge);
         let spark = Sparkline::default()
@@ -206,7 +217,7 @@ impl Screen {
                 right(limit),
                 right((user.resident_bytes >> 20).to_string()),
                 right(format!("{:.2}", user.weight)),
-                Cell::from(user.cgroup.as_str()),
+                Cell::from(name(user)),
             ])
             .style(style)
         });
@@ -221,6 +232,23 @@ impl Screen {
             .row_highlight_style(Style::new().bold());
         frame.render_stateful_widget(table, area, &mut self.table);
     }
+}
+
+fn device_line(device: &DeviceStatus) -> Line<'_> {
+    let mut line = Line::from(format!(
+        "{}: {:.2} of {:.2} GiB/s",
+        device.name, device.total_gib_s, device.threshold_gib_s
+    ));
+    if let Some([half, _, slow]) = device.latency_quantiles_ns {
+        line.push_span(format!(", an access takes {half:.0} ns (p99 {slow:.0})"));
+    }
+    if device.derated {
+        line.push_span("   derated".yellow());
+    }
+    if !device.trusted {
+        line.push_span("   counters at fault".red());
+    }
+    line
 }
 
 fn right(text: String) -> Cell<'static> {

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::arguments::TopArguments;
 use super::{CliError, DONE, screen};
 use crate::daemon::config::Config;
-use crate::daemon::status::Status;
+use crate::daemon::status::{DeviceStatus, Status, UserStatus};
 
 /// Users shown as text; JSON contains all of them.
 const MAX_USERS: usize = 20;
@@ -90,6 +90,14 @@ fn rendered(status: &Status) -> String {
         status.pass_us,
         status.writes,
     );
+    if status.devices.len() > 1 {
+        text.push_str(&devices(&status.devices));
+    }
+    if let Some(tiering) = &status.tiering {
+        let limit = tiering.limit_gib_s;
+        let limit = limit.map_or(String::new(), |gib_s| format!(", limited to {gib_s:.2}"));
+        let _ = writeln!(text, "memory tiering: {:.2} GiB/s{limit}\n", tiering.gib_s);
+    }
     let _ = writeln!(
         text,
         "{:>8} {:>6} {:>8} {:>9} {:>7}  cgroup",
@@ -108,13 +116,48 @@ fn rendered(status: &Status) -> String {
             user.cpus,
             user.resident_bytes >> 20,
             user.weight,
-            user.cgroup
+            name(user)
         );
     }
     if status.users.len() > MAX_USERS {
         let _ = writeln!(text, "and {} more", status.users.len() - MAX_USERS);
     }
     text
+}
+
+/// A line for each device.
+fn devices(devices: &[DeviceStatus]) -> String {
+    let mut text = format!(
+        "{:>8} {:>9} {:>8} {:>8}  device\n",
+        "GiB/s", "threshold", "ns", "p99, ns"
+    );
+    for device in devices {
+        let ns = |ns: Option<f64>| ns.map_or("-".to_owned(), |ns| format!("{ns:.0}"));
+        let state = match (device.trusted, device.derated) {
+            (false, _) => "   counters at fault",
+            (true, true) => "   derated",
+            (true, false) => "",
+        };
+        let _ = writeln!(
+            text,
+            "{:>8.2} {:>9.2} {:>8} {:>8}  {}{state}",
+            device.total_gib_s,
+            device.threshold_gib_s,
+            ns(device.latency_ns),
+            ns(device.latency_quantiles_ns.map(|[.., slow]| slow)),
+            device.name,
+        );
+    }
+    text.push('\n');
+    text
+}
+
+/// The path of a user, and its name where that says more.
+pub(super) fn name(user: &UserStatus) -> String {
+    match user.name.is_empty() || user.cgroup.ends_with(&user.name) {
+        true => user.cgroup.clone(),
+        false => user.name.clone(),
+    }
 }
 
 #[cfg(test)]

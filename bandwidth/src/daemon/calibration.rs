@@ -113,20 +113,23 @@ pub enum CalibrationError {
 }
 
 /// Moves `bytes` and more in each direction on each of the nodes, and compares the counter with it.
-/// `counts_writes`: whether it counts writes at all.
+/// `counts_writes`: whether it counts writes at all. Each node has the part of its traffic that
+/// the device carries: less than all of it where the node is interleaved.
 ///
 /// # Errors
 /// A node has too little free memory, or the counter cannot be read.
 pub fn compare(
     counter: &mut dyn Counter,
-    nodes: &[u32],
+    nodes: &[(u32, f64)],
     bytes: u64,
     counts_writes: bool,
 ) -> Result<Vec<Compared>, CalibrationError> {
     let mut all = Vec::new();
-    for (at, &node) in nodes.iter().enumerate() {
+    let parts = nodes;
+    let nodes: Vec<u32> = parts.iter().map(|(node, _)| *node).collect();
+    for (at, &(node, part)) in parts.iter().enumerate() {
         let mut traffic = KnownTraffic::on(node, ROUND_BYTES)?;
-        let mut read = || counts(counter, nodes, at);
+        let mut read = || counts(counter, &nodes, at);
         let (began, before) = (Instant::now(), read()?);
         std::thread::sleep(BACKGROUND);
         let idle = grown(before, read()?);
@@ -147,7 +150,7 @@ pub fn compare(
             };
             let background_bytes_s = sum(idle.read_bytes, idle.write_bytes) / idle_s;
             let background = background_bytes_s * seconds;
-            let known_bytes = sum(known.read_bytes, known.write_bytes);
+            let known_bytes = part * sum(known.read_bytes, known.write_bytes);
             all.push(Compared {
                 node,
                 direction,
@@ -236,7 +239,7 @@ mod tests {
     }
 
     fn compared(mut counter: Following) -> Vec<Compared> {
-        compare(&mut counter, &[0], BYTES, true).unwrap()
+        compare(&mut counter, &[(0, 1.0)], BYTES, true).unwrap()
     }
 
     #[test]
@@ -260,6 +263,13 @@ mod tests {
     }
 
     #[test]
+    fn a_device_of_an_interleaved_node_counts_its_part() {
+        let mut counter = Following::new(0.5, 0);
+        let all = compare(&mut counter, &[(0, 0.5)], BYTES, true).unwrap();
+        assert!(all.iter().all(Compared::is_right), "{all:?}");
+    }
+
+    #[test]
     fn beside_much_other_traffic_no_counter_is_called_right() {
         let all = compared(Following::new(1.0, 1 << 40));
         assert!(all.iter().all(Compared::is_disturbed), "{all:?}");
@@ -270,14 +280,14 @@ mod tests {
     fn a_counter_that_cannot_be_read_is_named_with_its_node() {
         let mut counter = Following::new(1.0, 0);
         counter.fails_at = 4;
-        let error = compare(&mut counter, &[0], BYTES, true).unwrap_err();
+        let error = compare(&mut counter, &[(0, 1.0)], BYTES, true).unwrap_err();
         assert!(error.to_string().contains("node 0"), "{error}");
     }
 
     #[test]
     fn a_counter_of_reads_alone_is_compared_with_reads() {
         let mut counter = Following::new(1.0, 0);
-        let all = compare(&mut counter, &[0], BYTES, false).unwrap();
+        let all = compare(&mut counter, &[(0, 1.0)], BYTES, false).unwrap();
         for one in all {
             assert_eq!(one.known_bytes, BYTES as f64);
             assert!(one.is_right(), "{}", one.describe());

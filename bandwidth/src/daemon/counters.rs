@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::bar::Bar;
 use super::composite::CompositeCounter;
-use super::config::{Config, CounterConfig};
+use super::config::{Config, CounterConfig, DeviceConfig};
 use super::counter::{Counter, Reading};
 use crate::curve::GIB;
 use crate::estimate::{CounterSpec, Counts, GroupSample};
@@ -14,14 +14,79 @@ use crate::perf::pmu::DEVICES;
 use crate::perf::presets::Cpu;
 use crate::resctrl::{self, SlowMemory};
 
-/// The configured counters as one.
+/// The configured counters of all devices as one, leg by leg.
 pub fn of(config: &Config, counter_spec: CounterSpec) -> Box<dyn Counter> {
-    if config.fallback.is_empty() {
-        return one(&config.counter);
+    if let [device] = config.devices.as_slice() {
+        return of_device(device, counter_spec);
     }
-    let all = std::iter::once(&config.counter).chain(&config.fallback);
+    let each = config.devices.iter().map(|device| OfDevice {
+        name: device.name.clone(),
+        legs: device.nodes.len(),
+        counter: of_device(device, counter_spec),
+    });
+    Box::new(OfDevices(each.collect()))
+}
+
+fn of_device(device: &DeviceConfig, counter_spec: CounterSpec) -> Box<dyn Counter> {
+    if device.fallback.is_empty() {
+        return one(&device.counter);
+    }
+    let all = device.counters();
     let all = all.map(|config| (config.kind(), one(config))).collect();
     Box::new(CompositeCounter::new(all, counter_spec))
+}
+
+/// The counter of one of several devices.
+struct OfDevice {
+    name: String,
+    legs: usize,
+    counter: Box<dyn Counter>,
+}
+
+/// The counters of several devices, device after device.
+struct OfDevices(Vec<OfDevice>);
+
+impl Counter for OfDevices {
+    fn read(&mut self, reading: Reading) -> Vec<GroupSample> {
+        let (mut nodes, mut moved) = (reading.nodes, reading.moved);
+        let mut found = Vec::with_capacity(nodes.len());
+        for device in &mut self.0 {
+            let (mine, others) = nodes.split_at(device.legs.min(nodes.len()));
+            let (ran, rest) = moved.split_at(device.legs.min(moved.len()));
+            (nodes, moved) = (others, rest);
+            let mut samples = device.counter.read(Reading {
+                now_ns: reading.now_ns,
+                nodes: mine,
+                moved: ran,
+            });
+            // A counter with too few lines must not shift those of the next device.
+            let lacking = mine.iter().skip(samples.len());
+            samples.extend(lacking.map(|&group| GroupSample {
+                group,
+                counts: None,
+            }));
+            found.append(&mut samples);
+        }
+        found
+    }
+
+    fn why(&self) -> Option<String> {
+        let why = |device: &OfDevice| Some(format!("{}: {}", device.name, device.counter.why()?));
+        self.0.iter().find_map(why)
+    }
+
+    fn notices(&mut self) -> Vec<String> {
+        let notices = self.0.iter_mut().flat_map(|device| {
+            let name = &device.name;
+            let named = device
+                .counter
+                .notices()
+                .into_iter()
+                .map(move |what| format!("{name}: {what}"));
+            named.collect::<Vec<_>>()
+        });
+        notices.collect()
+    }
 }
 
 /// A single counter.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::config::{Config, ConfigError};
+use super::config::{Config, ConfigError, DeviceConfig};
 use crate::allocate::latency_watch::{LatencyWatch, PROBES};
 use crate::probe::{Chase, MemoryError, NodeMemory};
 use crate::random::Random;
@@ -74,18 +74,23 @@ impl Probe {
         })
     }
 
-    /// The configured probe: for the maximum latency, or for a comparison with the curve, or both.
+    /// The configured probe of a device: for the maximum latency, or for a comparison with the
+    /// curve, or both.
     ///
     /// # Errors
     /// A node has too little free memory, or the curve cannot be used.
-    pub fn of(config: &Config, threshold: f64) -> Result<Option<Self>, ProbeError> {
-        if !config.measures_latency() {
+    pub fn of(
+        config: &Config,
+        device: &DeviceConfig,
+        threshold: f64,
+    ) -> Result<Option<Self>, ProbeError> {
+        if !device.measures_latency() && config.classes.is_empty() {
             return Ok(None);
         }
         let interval = Duration::from_millis(config.interval_ms);
-        let watch = LatencyWatch::new(config.max_latency_ns, threshold, config.latency_curve()?);
+        let watch = LatencyWatch::new(device.max_latency_ns, threshold, device.latency_curve()?);
         Ok(Some(Self::start(
-            &config.nodes,
+            &device.nodes,
             config.probe_reads,
             interval,
             watch,
@@ -114,6 +119,10 @@ impl Probe {
     /// What the samples say so far.
     pub fn watch(&self) -> &LatencyWatch {
         &self.watch
+    }
+
+    pub(super) fn watch_mut(&mut self) -> &mut LatencyWatch {
+        &mut self.watch
     }
 }
 

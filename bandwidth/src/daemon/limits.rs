@@ -39,15 +39,6 @@ impl Daemon {
         }
     }
 
-    pub(super) fn lift(&mut self, notices: &mut Vec<Notice>) {
-        for at in 0..self.users.len() {
-            let path = self.users[at].cgroup.path.clone();
-            if self.release(&path, notices) {
-                self.users[at].limit = None;
-            }
-        }
-    }
-
     pub(super) fn enforce(
         &mut self,
         now_ns: u64,
@@ -90,6 +81,9 @@ impl Daemon {
                     }
                 }
             }
+        }
+        if let Some(limit) = decision.limits.get(indices.len()) {
+            self.limit_tiering(now_ns, limit.cpu, pass);
         }
         self.limit_in_turn(now_ns, &first, &longer, &mut pass.notices);
     }

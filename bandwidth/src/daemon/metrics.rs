@@ -14,7 +14,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tiny_http::{Header, Method, Request, Response, Server};
 
-use super::status::{Status, UserStatus};
+use super::status::{DeviceStatus, QUANTILES, Status, TieringStatus, UserStatus};
 use crate::curve::GIB;
 
 /// Content type of the format.
@@ -57,40 +57,24 @@ impl Collector for Collected {
         for (name, help, value) in gauges {
             one(&mut encoder, name, help, &ConstGauge::new(value))?;
         }
-        let seconds = |ns: Option<f64>| ns.map(|ns| ns / 1e9);
-        let measured = [
-            (
-                "access_seconds",
-                "Moving average of the device's access latency.",
-                seconds(status.latency_ns),
-            ),
-            (
-                "max_access_seconds",
-                "The access latency that is kept.",
-                seconds(status.max_latency_ns),
-            ),
-            (
-                "expected_access_seconds",
-                "The access latency that the curve has for the present traffic.",
-                seconds(status.expected_latency_ns),
-            ),
-            (
-                "carried_ratio",
-                "The part of the curve's bandwidth that the device is taken to carry.",
-                status.carried_part,
-            ),
-        ];
-        for (name, help, value) in measured {
-            if let Some(value) = value {
-                one(&mut encoder, name, help, &ConstGauge::new(value))?;
-            }
-        }
+        encode_devices(&mut encoder, &status.devices)?;
         let counters = [
             ("passes", "Passes of the daemon.", status.passes),
             ("writes", "Limits written.", status.writes),
         ];
         for (name, help, value) in counters {
             one(&mut encoder, name, help, &ConstCounter::new(value))?;
+        }
+        if let Some(lost) = status.samples_lost {
+            one(
+                &mut encoder,
+                "samples_lost",
+                "Samples of accesses that were lost.",
+                &ConstCounter::new(lost),
+            )?;
+        }
+        if let Some(tiering) = &status.tiering {
+            encode_tiering(&mut encoder, tiering)?;
         }
         let users = &status.users;
         each(
@@ -120,7 +104,115 @@ impl Collector for Collected {
             "Passes before which its limit held a cgroup back.",
             users,
             |user| Some(ConstCounter::new(user.passes_held_back)),
+        )?;
+        each(
+            &mut encoder,
+            "user_held_back_seconds",
+            "Time in which its limit held a cgroup back.",
+            users,
+            |user| Some(ConstCounter::new(user.held_back_s)),
         )
+    }
+}
+
+fn encode_devices(encoder: &mut DescriptorEncoder, devices: &[DeviceStatus]) -> fmt::Result {
+    type Value = fn(&DeviceStatus) -> Option<f64>;
+    let seconds: [(&str, &str, Value); 3] = [
+        (
+            "access_seconds",
+            "Moving average of the device's access latency.",
+            |device| device.latency_ns,
+        ),
+        (
+            "max_access_seconds",
+            "The access latency that is kept.",
+            |device| device.max_latency_ns,
+        ),
+        (
+            "expected_access_seconds",
+            "The access latency that the curve has for the present traffic.",
+            |device| device.expected_latency_ns,
+        ),
+    ];
+    for (name, help, of) in seconds {
+        let of = |device: &DeviceStatus| of(device).map(|ns| ConstGauge::new(ns / 1e9));
+        labelled(encoder, name, help, devices, device_label, of)?;
+    }
+    let values: [(&str, &str, Value); 5] = [
+        (
+            "device_bytes_per_second",
+            "Traffic of a device.",
+            |device| Some(device.total_gib_s * GIB),
+        ),
+        (
+            "device_threshold_bytes_per_second",
+            "The threshold of a device.",
+            |device| Some(device.threshold_gib_s * GIB),
+        ),
+        (
+            "device_counters_trusted",
+            "1: the device's counters are valid.",
+            |device| Some(f64::from(u8::from(device.trusted))),
+        ),
+        (
+            "device_derated",
+            "1: the device answers too slowly for its curve or threshold; a lower one is in force.",
+            |device| Some(f64::from(u8::from(device.derated))),
+        ),
+        (
+            "carried_ratio",
+            "The part of the curve's bandwidth that the device is taken to carry.",
+            |device| device.carried_part,
+        ),
+    ];
+    for (name, help, of) in values {
+        let of = |device: &DeviceStatus| of(device).map(ConstGauge::new);
+        labelled(encoder, name, help, devices, device_label, of)?;
+    }
+    // A summary has no encoder in the library for values of another thread.
+    let quantiles = devices.iter().flat_map(|device| {
+        let of = device.latency_quantiles_ns.into_iter().flatten();
+        of.zip(QUANTILES)
+            .map(|(ns, part)| (device.name.as_str(), part, ns / 1e9))
+    });
+    let quantiles: Vec<(&str, f64, f64)> = quantiles.collect();
+    let label =
+        |one: &(&str, f64, f64)| vec![("device", escaped(one.0)), ("quantile", one.1.to_string())];
+    labelled(
+        encoder,
+        "access_quantile_seconds",
+        "The access latency that this part of the recent samples does not exceed.",
+        &quantiles,
+        label,
+        |one| Some(ConstGauge::new(one.2)),
+    )
+}
+
+fn device_label(device: &DeviceStatus) -> Vec<(&'static str, String)> {
+    vec![("device", escaped(&device.name))]
+}
+
+fn encode_tiering(encoder: &mut DescriptorEncoder, tiering: &TieringStatus) -> fmt::Result {
+    one(
+        encoder,
+        "tiering_bytes_per_second",
+        "Traffic of the kernel's memory tiering: promotion, demotion, DAMON.",
+        &ConstGauge::new(tiering.gib_s * GIB),
+    )?;
+    one(
+        encoder,
+        "tiering_moved_bytes",
+        "Bytes that memory tiering has moved.",
+        &ConstCounter::new(tiering.moved_gib * GIB),
+    )?;
+    match tiering.limit_gib_s {
+        None => Ok(()),
+        Some(limit) => one(
+            encoder,
+            "tiering_limit_bytes_per_second",
+            "The limit of memory tiering; no sample: not limited.",
+            &ConstGauge::new(limit * GIB),
+        ),
     }
 }
 
@@ -141,17 +233,31 @@ fn each<M: EncodeMetric>(
     users: &[UserStatus],
     of: impl Fn(&UserStatus) -> Option<M>,
 ) -> fmt::Result {
-    let values: Vec<(&UserStatus, M)> = users
-        .iter()
-        .filter_map(|user| Some((user, of(user)?)))
-        .collect();
+    let label = |user: &UserStatus| {
+        vec![
+            ("cgroup", escaped(&user.cgroup)),
+            ("name", escaped(&user.name)),
+        ]
+    };
+    labelled(encoder, name, help, users, label, of)
+}
+
+/// A metric with a value for each of these that has one.
+fn labelled<T, M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    all: &[T],
+    label: impl Fn(&T) -> Vec<(&'static str, String)>,
+    of: impl Fn(&T) -> Option<M>,
+) -> fmt::Result {
+    let values: Vec<(&T, M)> = all.iter().filter_map(|one| Some((one, of(one)?))).collect();
     let Some((_, first)) = values.first() else {
         return Ok(());
     };
     let mut metric = encoder.encode_descriptor(name, help, None, first.metric_type())?;
-    for (user, value) in &values {
-        let labels = [("cgroup", escaped(&user.cgroup))];
-        value.encode(metric.encode_family(&labels)?)?;
+    for (one, value) in &values {
+        value.encode(metric.encode_family(&label(one))?)?;
     }
     Ok(())
 }
@@ -226,16 +332,9 @@ mod tests {
 
     #[test]
     fn the_dashboard_shows_what_is_exported_and_nothing_else() {
-        let status = Status {
-            latency_ns: Some(400.0),
-            max_latency_ns: Some(500.0),
-            expected_latency_ns: Some(390.0),
-            carried_part: Some(1.0),
-            ..Status::example()
-        };
         let address = serve(
             SocketAddr::from(([127, 0, 0, 1], 0)),
-            Arc::new(Mutex::new(status)),
+            Arc::new(Mutex::new(Status::example())),
         );
         let said = ask(address.unwrap(), "GET /metrics");
         let samples: Vec<&str> = said
@@ -276,10 +375,18 @@ mod tests {
             "{said}"
         );
         assert!(
-            said.contains("user_limit_cpus{cgroup=\"/a\\\"b\"} 0.25\n"),
+            said.contains("user_limit_cpus{cgroup=\"/a\\\"b\",name=\"/a\\\"b\"} 0.25\n"),
             "{said}"
         );
-        assert!(!said.contains("user_limit_cpus{cgroup=\"/c\"}"));
+        assert!(!said.contains("user_limit_cpus{cgroup=\"/c\""));
+        for line in [
+            "access_quantile_seconds{device=\"device0\",quantile=\"0.99\"} 4.8e-7\n",
+            "user_held_back_seconds_total{cgroup=\"/c\",name=\"/c\"} 0.25\n",
+            "device_bytes_per_second{device=\"device0\"} 2147483648.0\n",
+            "samples_lost_total 3\n",
+        ] {
+            assert!(said.contains(line), "{line}: {said}");
+        }
         assert!(said.contains("# EOF"));
         assert!(ask(address, "GET /").starts_with("HTTP/1.1 404"));
         assert!(ask(address, "POST /metrics").starts_with("HTTP/1.1 405"));

@@ -4,7 +4,7 @@
 //!  residence (thread) ──▶ users ─┐
 //!  cpu.stat of each user ────────┼─▶ estimate ──▶ allocate ──▶ ledger ──▶ cpu.max
 //!  counters of the device ───────┘       │
-//!                                        └─ at fault for longer than `hold_ms`: all limits lifted
+//!                                        └─ at fault for longer than `hold_ms`: its limits lifted
 //! ```
 
 pub(crate) mod bar;
@@ -13,23 +13,25 @@ pub(crate) mod composite;
 pub mod config;
 pub mod counter;
 pub(crate) mod counters;
+mod device;
 pub mod idle;
 mod latency;
 mod limits;
 pub(crate) mod metrics;
 mod notice;
+mod paths;
 pub mod residence;
 pub(crate) mod sampling;
 mod scan;
 pub mod status;
+mod tiering;
+mod units;
 mod user;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::allocate::latency_watch::LatencyWatch;
-use crate::allocate::{Controller, Decision, Settings};
 use crate::enforce::EnforceError;
 use crate::enforce::cgroup::{Cgroup, Hierarchy};
 use crate::enforce::ext::Ext;
@@ -38,12 +40,14 @@ use crate::enforce::meter::{accounting_root, max_open};
 use crate::enforce::quota::{Overrun, Turns};
 use crate::estimate::{CounterSpec, Estimate, Estimator, Fault, Settings as EstimateSettings};
 use crate::samples::Samples;
-use config::{Config, Enforcement};
+use config::{Config, Enforcement, Leg};
 use counter::Counter;
+pub use device::Device;
 pub use latency::{Probe, ProbeError};
 pub use notice::Notice;
 use residence::{Found, Resident, is_below};
 use scan::ScanState;
+use tiering::Tiering;
 pub use user::User;
 
 /// A counter that stands still for this long while its users run has stopped.
@@ -75,14 +79,15 @@ fn monotonic_ns() -> u64 {
 
 /// The properties of the counters.
 pub fn counter_spec(config: &Config) -> CounterSpec {
+    let max_gib_s = config.devices.iter().map(|device| device.max_gib_s);
     CounterSpec {
         bits: 64,
-        max_bytes_s: config.max_gib_s * crate::curve::GIB,
+        max_bytes_s: max_gib_s.fold(0.0, f64::max) * crate::curve::GIB,
         stopped_after_ms: STOPPED_AFTER_MS,
     }
 }
 
-/// Watches the users of one device and limits them.
+/// Watches the users of devices and limits them.
 pub struct Daemon {
     config: Config,
     hierarchy: Hierarchy,
@@ -94,9 +99,11 @@ pub struct Daemon {
     /// Notices for the next pass.
     notices: Vec<Notice>,
     estimator: Estimator,
-    controller: Controller,
-    /// Where latency determines the threshold.
-    probe: Option<Probe>,
+    /// The legs of all devices, device after device.
+    legs: Vec<Leg>,
+    devices: Vec<Device>,
+    /// The traffic of the kernel's memory tiering, where it is a user.
+    tiering: Option<Tiering>,
     ledger: Ledger,
     /// The sched_ext scheduler while the kernel uses it; quotas otherwise.
     ext: Option<Ext>,
@@ -111,22 +118,22 @@ pub struct Daemon {
     next_id: u64,
     passes: u64,
     last_ns: Option<u64>,
-    faulty_since: Option<u64>,
     faults: Vec<Option<Fault>>,
 }
 
 impl Daemon {
-    /// Takes over the ledger, so limits of an earlier daemon are removed first.
+    /// Takes over the ledger, so limits of an earlier daemon are removed first. The thresholds are
+    /// those of the devices, in bytes a second.
     ///
     /// # Errors
     /// Another daemon is running, or the ledger is damaged.
     pub fn new(
         config: Config,
-        threshold: f64,
+        thresholds: &[f64],
         hierarchy: Hierarchy,
     ) -> Result<(Self, Vec<Undone>), EnforceError> {
         let counter = counters::of(&config, counter_spec(&config));
-        Self::with_counter(config, threshold, hierarchy, counter)
+        Self::with_counter(config, thresholds, hierarchy, counter)
     }
 
     /// With this counter instead of the configured ones.
@@ -135,7 +142,7 @@ impl Daemon {
     /// Another daemon is running, or the ledger is damaged.
     pub fn with_counter(
         config: Config,
-        threshold: f64,
+        thresholds: &[f64],
         hierarchy: Hierarchy,
         counter: Box<dyn Counter>,
     ) -> Result<(Self, Vec<Undone>), EnforceError> {
@@ -155,17 +162,28 @@ impl Daemon {
             write_allocate: true,
             learn_half_life_ms: config.learn_half_life_ms,
         });
+        let legs = config.legs();
+        let dithers = ext.is_some() || !Turns::here().are_coarse();
+        let devices = config.devices.iter().zip(thresholds).enumerate();
+        let devices = devices.map(|(at, (device, &threshold))| {
+            let first = legs.iter().take_while(|leg| leg.device < at).count();
+            Device::new(
+                device,
+                threshold,
+                first..first + device.nodes.len(),
+                dithers,
+            )
+        });
         let mut daemon = Self {
+            devices: devices.collect(),
+            tiering: config.tiering.clone().map(Tiering::new),
+            faults: vec![None; legs.len()],
+            legs,
             counter,
             sampler,
             sampled: vec![false; config.nodes.len()],
             notices,
             estimator,
-            controller: Controller::new(Settings {
-                dithers: ext.is_some() || !Turns::here().are_coarse(),
-                ..Settings::new(threshold)
-            }),
-            probe: None,
             ledger,
             ext,
             users: Vec::new(),
@@ -176,35 +194,11 @@ impl Daemon {
             next_id: 0,
             passes: 0,
             last_ns: None,
-            faulty_since: None,
-            faults: vec![None; config.nodes.len()],
             hierarchy,
             config,
         };
         daemon.open_totals();
         Ok((daemon, undone))
-    }
-
-    /// Lets this probe determine the threshold from now on.
-    pub fn follow(&mut self, probe: Probe) {
-        self.probe = Some(probe);
-    }
-
-    /// The device's latency, where it is measured.
-    pub fn latency(&self) -> Option<&LatencyWatch> {
-        self.probe.as_ref().map(Probe::watch)
-    }
-
-    /// Whether the device answers too slowly for its curve or at the configured threshold, so that
-    /// a lower one is in force.
-    pub fn is_derated(&self) -> bool {
-        let derated = self.latency().is_some_and(LatencyWatch::is_derated);
-        derated && self.config.has_threshold()
-    }
-
-    /// In bytes a second.
-    pub fn threshold(&self) -> f64 {
-        self.controller.settings().threshold
     }
 
     /// Whether the sched_ext scheduler enforces the limits.
@@ -233,11 +227,13 @@ impl Daemon {
         for resident in &found.residents {
             let known = before.remove(&resident.path);
             let mut user = known.unwrap_or_else(|| self.new_user(resident));
-            user.shares.clone_from(&resident.shares);
+            user.node_shares.clone_from(&resident.shares);
+            user.shares = self.leg_shares(&user.cgroup.path, &resident.shares);
             user.resident_bytes = resident.bytes;
+            self.annotate(&mut user, &mut notices);
             // An idle user's weight is read when it becomes active.
             if user.idle_state.is_none() {
-                user.weight = user.cgroup.weight().unwrap_or(1.0);
+                user.read_weight();
             }
             if user.processes != resident.processes {
                 // Cgroup version 1 may account for them elsewhere now.
@@ -259,20 +255,67 @@ impl Daemon {
         notices
     }
 
+    /// The shares of a user's memory on each leg, times the part of its processors that are those of
+    /// a path.
+    fn leg_shares(&self, path: &Path, shares: &[f64]) -> Vec<f64> {
+        let mut cpus: Option<Vec<u32>> = None;
+        let mut part = |of: &[u32]| {
+            if of.is_empty() {
+                return 1.0;
+            }
+            let cpus = cpus.get_or_insert_with(|| paths::cpus_of(path));
+            paths::part_of(cpus, of)
+        };
+        let share = |leg: &Leg| {
+            let share = shares.get(leg.node_at).copied().unwrap_or(0.0);
+            share * part(&self.config.devices[leg.device].cpus)
+        };
+        self.legs.iter().map(share).collect()
+    }
+
+    /// Reads what the annotations of a user's pod say.
+    fn annotate(&self, user: &mut User, notices: &mut Vec<Notice>) {
+        let path = &user.cgroup.path;
+        let found = units::annotations(self.config.kubernetes.as_ref(), path);
+        let found = found.and_then(|found| {
+            let class = found.class.as_deref();
+            let class = units::class_latency(&self.config, &self.hierarchy, path, class)?;
+            Ok((found.weight, class))
+        });
+        match found {
+            Ok((weight, class_ns)) => {
+                (user.given_weight, user.class_ns, user.is_misannotated) =
+                    (weight, class_ns, false);
+            }
+            // What was known of it stays.
+            Err(why) => {
+                if !std::mem::replace(&mut user.is_misannotated, true) {
+                    notices.push(Notice::Annotation(why));
+                }
+            }
+        }
+    }
+
     fn new_user(&mut self, resident: &Resident) -> User {
         self.next_id += 1;
         User {
             id: self.next_id,
             cgroup: Cgroup::new(&resident.path, self.hierarchy.version),
+            name: units::name_of(&self.hierarchy, &resident.path),
+            node_shares: Vec::new(),
             shares: Vec::new(),
+            legs: Vec::new(),
             resident_bytes: 0,
             weight: 1.0,
+            given_weight: None,
+            class_ns: None,
+            is_misannotated: false,
             protected: is_below(&self.hierarchy, &resident.path, &self.config.protected),
             bandwidth: 0.0,
             charged_bytes: 0.0,
             cpu: 0.0,
-            rate_error: 0.0,
             limit: None,
+            bound_by: None,
             overrun: Overrun::default(),
             usage: None,
             scanned_ns: 0,
@@ -286,6 +329,7 @@ impl Daemon {
             held_ns: None,
             sampled_ns: None,
             passes_held_back: 0,
+            held_back_ns: 0,
         }
     }
 
@@ -303,48 +347,20 @@ impl Daemon {
         let (groups, idle) = self.count(now_ns);
         pass.counted_ns = monotonic_ns();
         self.sample(interval_ms, &mut pass.notices);
+        self.read_tiering(now_ns, interval_ms);
         let estimate = self.estimate(now_ns, interval_ns, &groups, &idle);
         pass.notices
             .extend(self.counter.notices().into_iter().map(Notice::Counter));
-        pass.total = estimate.total();
-        pass.trusted = estimate.is_trusted();
+        pass.trusted = true;
+        self.observe_devices(&estimate, &mut pass);
         self.report_faults(&estimate, &mut pass.notices);
         if interval_ms == 0.0 {
             return pass;
         }
-        if !pass.trusted {
-            self.hold(now_ns, &mut pass);
-            return pass;
-        }
-        self.faulty_since = None;
-        self.follow_latency(interval_ms, &mut pass);
-        let (indices, decision) = self.decide(interval_ms, &estimate);
-        pass.level = decision.level;
-        pass.trim = decision.trim;
+        let (indices, decision) = self.decide(now_ns, interval_ms, &estimate, &mut pass);
         self.note_overruns(interval_ms, &indices);
         self.enforce(now_ns, &indices, &decision, &mut pass);
         pass
-    }
-
-    /// Lets the measured latency determine the threshold.
-    fn follow_latency(&mut self, interval_ms: f64, pass: &mut Pass) {
-        let was = self.is_derated();
-        let Some(probe) = &mut self.probe else {
-            return;
-        };
-        let threshold = probe.threshold(interval_ms, pass.total);
-        self.controller.set_threshold(threshold);
-        let is = self.is_derated();
-        if was == is {
-            return;
-        }
-        let notice = self.latency().filter(|_| is).map(|watch| Notice::Derated {
-            latency_ns: watch.latency_ns().unwrap_or(0.0),
-            expected_ns: watch.expected_ns().or(watch.max_ns()).unwrap_or(0.0),
-            total: pass.total,
-            threshold,
-        });
-        pass.notices.push(notice.unwrap_or(Notice::Fits));
     }
 
     fn check_scheduler(&mut self, notices: &mut Vec<Notice>) {
@@ -358,33 +374,16 @@ impl Daemon {
     }
 
     fn report_faults(&mut self, estimate: &Estimate, notices: &mut Vec<Notice>) {
-        for (group, before) in estimate.groups.iter().zip(&mut self.faults) {
+        let legs = self.legs.iter().zip(&estimate.groups);
+        for ((leg, group), before) in legs.zip(&mut self.faults) {
             match (group.fault, &before) {
                 (Some(fault), Some(old)) if fault == *old => (),
-                (Some(fault), _) => notices.push(Notice::Fault(group.group, fault)),
-                (None, Some(_)) => notices.push(Notice::Recovered(group.group)),
+                (Some(fault), _) => notices.push(Notice::Fault(leg.node, fault)),
+                (None, Some(_)) => notices.push(Notice::Recovered(leg.node)),
                 (None, None) => (),
             }
             *before = group.fault;
         }
-    }
-
-    /// Without valid counters, limits stay for a while and are then lifted.
-    fn hold(&mut self, now_ns: u64, pass: &mut Pass) {
-        let since = *self.faulty_since.get_or_insert(now_ns);
-        let limited = self.users.iter().any(|user| user.limit.is_some());
-        if !limited || now_ns.saturating_sub(since) < self.config.hold_ms * 1_000_000 {
-            return;
-        }
-        self.lift(&mut pass.notices);
-        pass.notices.push(Notice::Lifted);
-    }
-
-    /// The decision, and the users that its limits are for.
-    fn decide(&mut self, interval_ms: f64, estimate: &Estimate) -> (Vec<usize>, Decision) {
-        let (indices, loads) = self.loads();
-        let rest = estimate.groups.iter().map(|group| group.unattributed).sum();
-        (indices, self.controller.step(interval_ms, rest, &loads))
     }
 
     /// Restores all limits.

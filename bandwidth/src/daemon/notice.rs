@@ -23,6 +23,8 @@ pub enum Notice {
     /// Accesses take longer than expected: the device carries less than when its curve was measured
     /// or the threshold was chosen. A lower threshold is in force.
     Derated {
+        /// The device.
+        device: String,
         /// Of an access, in nanoseconds.
         latency_ns: f64,
         /// According to the curve at this total; without a curve, the latency that is kept.
@@ -32,10 +34,14 @@ pub enum Notice {
         /// The threshold that is in force now, in bytes a second.
         threshold: f64,
     },
-    /// The configured threshold is in force again.
-    Fits,
-    /// All limits were lifted, because a counter was at fault for too long.
-    Lifted,
+    /// The configured threshold of this device is in force again.
+    Fits(String),
+    /// All limits of this device were lifted, because its counter was at fault for too long.
+    Lifted(String),
+    /// A setting of a pod that cannot be used; the message names it.
+    Annotation(String),
+    /// A knob of memory tiering could not be set.
+    Tiering(String),
     /// Another program changed a limit; its value is restored at the end.
     Foreign(PathBuf),
     /// A cgroup is gone.

@@ -1,7 +1,7 @@
 //! Finds the cgroups with memory on the device, and how much. It is a thread of its own, because
 //! reading `numa_maps` walks page tables and takes long for large processes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::config::{Config, UserUnit};
+use super::units::unit_of;
 use crate::enforce::cgroup::{Cgroup, Hierarchy};
 
 /// A cgroup with processes.
@@ -53,11 +55,12 @@ const MAX_STRIDE: u64 = 16;
 
 impl Watcher {
     /// Scans once, then repeatedly.
-    pub fn start(hierarchy: Hierarchy, below: Vec<PathBuf>, nodes: Vec<u32>) -> Self {
+    pub fn start(hierarchy: Hierarchy, config: &Config) -> Self {
+        let (below, nodes, unit) = (config.cgroups.clone(), config.nodes.clone(), config.users);
         let mut known = Known::default();
         let mut look = move |generation| {
             let before = cpu_time();
-            let residents = known.look(&hierarchy, &below, &nodes);
+            let residents = known.look(&hierarchy, &below, &nodes, unit);
             let took = cpu_time().saturating_sub(before);
             known.adapt(took);
             let found = Found {
@@ -130,15 +133,16 @@ pub struct Known {
 }
 
 impl Known {
-    /// All cgroups with processes that have memory on the nodes.
+    /// All cgroups, or units, with processes that have memory on the nodes.
     pub fn look(
         &mut self,
         hierarchy: &Hierarchy,
         below: &[PathBuf],
         nodes: &[u32],
+        unit: UserUnit,
     ) -> Vec<Resident> {
         self.scans += 1;
-        let mut residents = Vec::new();
+        let mut units: BTreeMap<PathBuf, (HashMap<u32, u64>, Vec<i32>)> = BTreeMap::new();
         let mut folders: Vec<PathBuf> =
             below.iter().map(|path| hierarchy.root.join(path)).collect();
         folders.sort();
@@ -159,12 +163,23 @@ impl Known {
             }
             let cgroup = Cgroup::new(&path, hierarchy.version);
             let processes = cgroup.processes().unwrap_or_default();
-            let mut bytes: HashMap<u32, u64> = HashMap::new();
+            let unit = match unit {
+                UserUnit::Cgroup => path,
+                UserUnit::Unit => unit_of(&hierarchy.root, &path),
+            };
+            if processes.is_empty() {
+                continue;
+            }
+            let (bytes, all) = units.entry(unit).or_default();
             for &process in &processes {
                 for (&node, on_node) in self.memory_of(process) {
                     *bytes.entry(node).or_default() += on_node;
                 }
             }
+            all.extend(processes);
+        }
+        let mut residents = Vec::new();
+        for (path, (bytes, processes)) in units {
             let all: u64 = bytes.values().sum();
             let on = |node: &u32| bytes.get(node).copied().unwrap_or(0);
             let on_device: u64 = nodes.iter().map(on).sum();
@@ -180,7 +195,6 @@ impl Known {
         }
         let scans = self.scans;
         self.processes.retain(|_, (_, seen)| *seen == scans);
-        residents.sort_by(|a, b| a.path.cmp(&b.path));
         residents
     }
 
@@ -252,7 +266,7 @@ mod tests {
             version: Version::V2,
         };
         let mut known = Known::default();
-        let mut look = || known.look(&hierarchy, &[PathBuf::from("a")], &[0]);
+        let mut look = || known.look(&hierarchy, &[PathBuf::from("a")], &[0], UserUnit::Cgroup);
         let found = look();
         if found.is_empty() {
             eprintln!("left out: this kernel does not show which node memory is on");
@@ -275,6 +289,48 @@ mod tests {
             known.adapt(PAUSE / MAX_PART);
             assert_eq!(known.stride, expected);
         }
+    }
+
+    #[test]
+    fn a_pod_is_one_user_with_all_processes_of_its_containers() {
+        let folder = tempfile::tempdir().unwrap();
+        let pod = "kubepods.slice/kubepods-pod7f1a2b3c_0000_4d5e_8f90_123456789abc.slice";
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let processes = [std::process::id() as i32, child.id() as i32];
+        for (container, process) in ["a", "b"].iter().zip(processes) {
+            let path = folder
+                .path()
+                .join(pod)
+                .join(format!("cri-containerd-{container}.scope"));
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("cgroup.procs"), format!("{process}\n")).unwrap();
+        }
+        let hierarchy = Hierarchy {
+            root: folder.path().to_owned(),
+            version: Version::V2,
+        };
+        let look = |unit| {
+            let below = [PathBuf::from("kubepods.slice")];
+            Known::default().look(&hierarchy, &below, &[0], unit)
+        };
+        let (pods, containers) = (look(UserUnit::Unit), look(UserUnit::Cgroup));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if containers.is_empty() {
+            eprintln!("left out: this kernel does not show which node memory is on");
+            return;
+        }
+        assert_eq!((pods.len(), containers.len()), (1, 2));
+        assert_eq!(pods[0].path, folder.path().join(pod));
+        let mut found = pods[0].processes.clone();
+        found.sort_unstable();
+        let mut expected = processes.to_vec();
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+        assert!(pods[0].bytes > containers[1].bytes, "{pods:?}");
     }
 
     #[test]

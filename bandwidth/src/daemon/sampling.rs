@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::config::{Config, RING_OFFSET, SamplesKind};
+use super::config::{Config, RING_OFFSET, SamplesKind, UserUnit};
 use super::residence::Resident;
 use super::{Daemon, Notice, User};
 use crate::enforce::cgroup::Hierarchy;
@@ -38,6 +38,7 @@ pub fn sampler(config: &Config, hierarchy: &Hierarchy) -> Result<Option<Box<dyn 
         kind: samples.kind.and_then(|kind| kind.perf()),
         events: samples.events.clone(),
         period: samples.period,
+        units: config.users == UserUnit::Unit,
     };
     let sampler = Sampler::open(&wanted, &config.nodes, hierarchy.clone());
     let sampler = sampler.map_err(|error| error.to_string())?;
@@ -60,15 +61,16 @@ pub fn device(config: &Config, hierarchy: &Hierarchy) -> Option<Result<LineSampl
     Some(LineSampler::open(wanted).map_err(|error| error.to_string()))
 }
 
-/// A user's activity on a node according to samples.
+/// A user's activity on a leg according to samples of the node; `part`: of its traffic there.
 pub(super) fn activity(
     sampler: Option<&dyn Samples>,
     user: u64,
     node: usize,
     cpu_s: f64,
+    part: f64,
 ) -> Option<Activity> {
     let shares = sampler?.shares();
-    let weight = shares.weight(user, node, cpu_s)?;
+    let weight = part * shares.weight(user, node, cpu_s)?;
     Some(match shares.are_of_all() {
         true => Activity::Moved(weight),
         false => Activity::Sampled(weight),
@@ -94,8 +96,9 @@ impl Daemon {
                 processes: Vec::new(),
             };
             let mut user = self.new_user(&resident);
-            user.shares = resident.shares;
-            user.weight = user.cgroup.weight().unwrap_or(1.0);
+            user.shares = vec![0.0; self.legs.len()];
+            user.node_shares = resident.shares;
+            user.read_weight();
             user.sampled_ns = self.last_ns;
             self.scan_state.moved_ns.push(0);
             self.scan_state.roster.push(None, user.id, &user.shares);
@@ -110,6 +113,11 @@ impl Daemon {
             let users: Vec<UserRef> = self.users.iter().map(UserRef::from).collect();
             sampler.set_users(&users);
         }
+    }
+
+    /// Samples of accesses that were lost so far, where accesses are sampled.
+    pub fn samples_lost(&self) -> Option<u64> {
+        self.sampler.as_ref().map(|sampler| sampler.lost())
     }
 
     /// Whether a cgroup without known memory on the device uses it.
@@ -135,7 +143,7 @@ impl Daemon {
             .map(|(user, &ns)| Run {
                 id: user.id,
                 cpu_s: ns as f64 / 1e9,
-                shares: &user.shares,
+                shares: &user.node_shares,
             })
             .collect();
         sampler.step(interval_ms, &runs);
@@ -154,15 +162,15 @@ impl Daemon {
         notices.extend(sampler.notices().into_iter().map(Notice::Sampled));
     }
 
-    /// For each node, the samples of no user.
+    /// For each leg, the samples of no user.
     pub(super) fn unattributed_samples(&self) -> Vec<TaskSample> {
         let Some(sampler) = &self.sampler else {
             return Vec::new();
         };
-        let nodes = self.config.nodes.iter().enumerate();
-        let unattributed = nodes.filter_map(|(at, &group)| {
+        let legs = self.legs.iter().enumerate();
+        let unattributed = legs.filter_map(|(at, leg)| {
             let shares = sampler.shares();
-            let weight = shares.unattributed_weight(at)?;
+            let weight = shares.unattributed_weight(leg.node_at)?;
             let activity = match shares.are_of_all() {
                 true => Activity::Unattributed(weight),
                 false => Activity::UnattributedWeight(weight),
@@ -173,7 +181,7 @@ impl Daemon {
                     pid: 0,
                     start_ns: at as u64,
                 },
-                group,
+                group: at as u32,
                 activity,
                 cpu_ns: 0,
             })

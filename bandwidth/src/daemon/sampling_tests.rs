@@ -88,7 +88,7 @@ fn a_user_is_charged_from_its_first_sample_on_and_stays_while_it_is_sampled() {
     };
     let config = Config::read(&file).unwrap();
     let counter = Box::new(Growing(0));
-    let made = Daemon::with_counter(config, 4e9, hierarchy, counter);
+    let made = Daemon::with_counter(config, &[4e9], hierarchy, counter);
     let (mut daemon, _) = made.unwrap();
     let moves = Arc::new(Mutex::new(false));
     daemon.sampler = Some(Box::new(One {

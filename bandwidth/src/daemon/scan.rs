@@ -2,12 +2,14 @@
 //! them.
 //!
 //! Idle users ([`idle`](super::idle)) are scanned rarely. All of them together are one task on
-//! each node for the estimator and one protected user for the controller, so the time of a pass
+//! each leg for the estimator and one protected user for the controllers, so the time of a pass
 //! depends on the number of active users. With samples each user is a task of its own.
 
+use super::config::Leg;
 use super::counter::Reading;
 use super::idle::{IDLE_THRESHOLD_CPUS, Roster, Sum, Turn, of_interval};
-use super::user::IdleState;
+use super::tiering::TIERING;
+use super::user::{IdleState, LegUse};
 use super::{Daemon, Notice, User, sampling};
 use crate::allocate::Load;
 use crate::enforce::meter::{Meter, Total};
@@ -26,12 +28,12 @@ pub(super) struct ScanState {
     /// Whether that contains the CPU time of every user.
     accounted: bool,
     pub roster: Roster,
-    /// For each node, bytes charged so far to an idle user of one CPU.
+    /// For each leg, bytes charged so far to an idle user of one CPU.
     paid: Vec<f64>,
     /// CPU time of all idle users so far.
     idle_cpu_ns: u64,
-    /// Bandwidth and CPUs of all idle users.
-    load: (f64, f64),
+    /// Bandwidth on each leg, and CPUs, of all idle users.
+    load: (Vec<f64>, f64),
     /// CPU time of each user since the last pass, in nanoseconds; assumed for idle ones.
     pub moved_ns: Vec<u64>,
 }
@@ -65,14 +67,14 @@ impl Daemon {
             let rate = user.idle_state.as_ref().map(|state| state.rate);
             self.scan_state.roster.push(rate, user.id, &user.shares);
         }
-        self.scan_state.paid.resize(self.config.nodes.len(), 0.0);
+        self.scan_state.paid.resize(self.legs.len(), 0.0);
     }
 
     /// Charges idle users up to now. Users and their memory may change afterwards.
     pub(super) fn settle(&mut self) {
         let now_ns = self.last_ns.unwrap_or(0);
         for user in self.users.iter_mut().filter(|_| self.sampler.is_none()) {
-            user.settle(now_ns, &self.scan_state.paid);
+            user.settle(now_ns, &self.scan_state.paid, &self.legs);
         }
         self.scan_state.roster.clear();
         let accounted = |user: &User| user.meter.as_ref().is_none_or(Meter::is_accounted);
@@ -163,7 +165,10 @@ impl Daemon {
         let ran_ns = usage.cpu_ns.saturating_sub(before.cpu_ns);
         let more = usage.nr_throttled > before.nr_throttled;
         user.held_back = user.is_held(now_ns, more, self.turns);
-        user.passes_held_back += u64::from(user.held_back);
+        if user.held_back {
+            user.passes_held_back += 1;
+            user.held_back_ns += interval_ns;
+        }
         let moved_ns = &mut self.scan_state.moved_ns[at];
         *moved_ns = ran_ns;
         let Some(rate) = self.scan_state.roster.rates[at] else {
@@ -172,11 +177,12 @@ impl Daemon {
         *moved_ns = of_interval(ran_ns, since_ns, interval_ns, rate, min_ns);
         let cpu = *moved_ns as f64 / interval_ns.max(1) as f64;
         if self.sampler.is_none() {
-            user.settle(now_ns.saturating_sub(interval_ns), &self.scan_state.paid);
+            let then_ns = now_ns.saturating_sub(interval_ns);
+            user.settle(then_ns, &self.scan_state.paid, &self.legs);
         }
         if cpu >= IDLE_THRESHOLD_CPUS {
             user.idle_state = None;
-            user.weight = user.cgroup.weight().unwrap_or(1.0);
+            user.read_weight();
             // The estimator sees it for the first time.
             user.begun_cpu = Some(cpu);
         } else if let Some(idle_state) = &mut user.idle_state {
@@ -212,10 +218,10 @@ impl Daemon {
         self.sampler.is_none()
     }
 
-    /// Reads the device's counters; also returns the CPU time of idle users on each node, in
-    /// seconds.
+    /// Reads the devices' counters; also returns the CPU time of idle users on each leg, in
+    /// seconds. Groups are numbered as legs are.
     pub(super) fn count(&mut self, now_ns: u64) -> (Vec<GroupSample>, Vec<f64>) {
-        let nodes = self.config.nodes.as_slice();
+        let nodes: Vec<u32> = self.legs.iter().map(|leg| leg.node).collect();
         let state = &self.scan_state;
         let idle = state.roster.idle(nodes.len(), &state.moved_ns);
         let mut moved = idle.clone();
@@ -227,11 +233,15 @@ impl Daemon {
                 *moved += share * ns as f64 / 1e9;
             }
         }
-        let groups = self.counter.read(Reading {
+        let mut groups = self.counter.read(Reading {
             now_ns,
-            nodes,
+            nodes: &nodes,
             moved: &moved,
         });
+        // A node of several devices has a leg on each.
+        for (at, group) in groups.iter_mut().enumerate() {
+            group.group = at as u32;
+        }
         (groups, idle)
     }
 
@@ -242,7 +252,6 @@ impl Daemon {
         groups: &[GroupSample],
         idle: &[f64],
     ) -> Estimate {
-        let nodes = self.config.nodes.as_slice();
         let roster = &self.scan_state.roster;
         let mut samples = Vec::new();
         for (at, &ns) in self.scan_state.moved_ns.iter().enumerate() {
@@ -252,15 +261,23 @@ impl Daemon {
             let user = &mut self.users[at];
             user.ran_ns += ns;
             let cpu_s = ns as f64 / 1e9;
-            for (node_at, (&node, &share)) in nodes.iter().zip(&user.shares).enumerate() {
-                let known = sampling::activity(self.sampler.as_deref(), user.id, node_at, cpu_s);
+            let parts = user.shares.iter().enumerate().map(|(at, &share)| {
+                let all = user.node_shares.get(self.legs[at].node_at);
+                // Samples tell the node and not the path.
+                let part = all.filter(|all| **all > 0.0).map_or(1.0, |all| share / all);
+                (at, share, part)
+            });
+            for (at, share, part) in parts {
+                let node_at = self.legs[at].node_at;
+                let sampler = self.sampler.as_deref();
+                let known = sampling::activity(sampler, user.id, node_at, cpu_s, part);
                 samples.push(TaskSample {
-                    // One for each node on which a user has memory.
+                    // One for each leg.
                     id: TaskId {
                         pid: user.id as i32,
-                        start_ns: node_at as u64,
+                        start_ns: at as u64,
                     },
-                    group: node,
+                    group: at as u32,
                     activity: known.unwrap_or(Activity::Weight(share * cpu_s)),
                     cpu_ns: user.ran_ns,
                 });
@@ -270,13 +287,13 @@ impl Daemon {
             let ran = roster.rates.iter().zip(&self.scan_state.moved_ns);
             let ran = ran.filter_map(|(rate, ns)| rate.and(Some(ns)));
             self.scan_state.idle_cpu_ns += ran.sum::<u64>();
-            for (at, (&node, &seconds)) in nodes.iter().zip(idle).enumerate() {
+            for (at, &seconds) in idle.iter().enumerate() {
                 samples.push(TaskSample {
                     id: TaskId {
                         pid: IDLE_USERS as i32,
                         start_ns: at as u64,
                     },
-                    group: node,
+                    group: at as u32,
                     activity: Activity::Weight(seconds),
                     cpu_ns: self.scan_state.idle_cpu_ns,
                 });
@@ -284,6 +301,7 @@ impl Daemon {
         }
         let users = samples.len();
         samples.extend(self.unattributed_samples());
+        samples.extend(self.tiering_samples());
         let estimate = self.estimator.step(now_ns, groups, &samples);
         self.charge(&estimate.tasks[..users], idle, now_ns, interval_ns);
         estimate
@@ -297,9 +315,9 @@ impl Daemon {
             false => found.len(),
         });
         let state = &mut self.scan_state;
-        state.load = (0.0, 0.0);
+        state.load = (Vec::with_capacity(all.len()), 0.0);
         for ((paid, one), seconds) in state.paid.iter_mut().zip(all).zip(idle) {
-            state.load.0 += one.bandwidth;
+            state.load.0.push(one.bandwidth);
             state.load.1 = one.cpu;
             if *seconds > 0.0 {
                 *paid += one.bytes / seconds * interval_ns as f64 / 1e9;
@@ -312,10 +330,15 @@ impl Daemon {
             let user = &mut self.users[at];
             let (mine, others) = each.split_at(user.shares.len().min(each.len()));
             each = others;
-            user.bandwidth = mine.iter().map(|found| found.bandwidth).sum();
-            user.charged_bytes += mine.iter().map(|found| found.bytes).sum::<f64>();
-            let errors = mine.iter().map(|found| found.rate_error);
-            user.rate_error = errors.fold(0.0, f64::max);
+            let of_leg = |found: &TaskEstimate| LegUse {
+                bandwidth: found.bandwidth,
+                rate_error: found.rate_error,
+            };
+            user.legs.clear();
+            user.legs.extend(mine.iter().map(of_leg));
+            let counted = || mine.iter().zip(&self.legs).filter(|(_, leg)| leg.in_total);
+            user.bandwidth = counted().map(|(found, _)| found.bandwidth).sum();
+            user.charged_bytes += counted().map(|(found, _)| found.bytes).sum::<f64>();
             let begun = user.begun_cpu.take();
             if let Some(found) = mine.first() {
                 // A user that became active is new to the estimator, which has no CPU time of it
@@ -334,32 +357,64 @@ impl Daemon {
         }
     }
 
-    /// The users for the controller, and their loads; the last load may be all idle users.
-    pub(super) fn loads(&self) -> (Vec<usize>, Vec<Load>) {
+    /// The users that controllers decide about one by one, by their positions.
+    pub(super) fn active(&self) -> Vec<usize> {
         let groups_idle_users = self.groups_idle_users();
         let rates = self.scan_state.roster.rates.iter().enumerate();
-        let known = rates.filter(|(_, rate)| rate.is_none() || !groups_idle_users);
-        let known: Vec<usize> = known.map(|(at, _)| at).collect();
-        let load = |&at: &usize| {
-            let user = &self.users[at];
+        let active = rates.filter(|(_, rate)| rate.is_none() || !groups_idle_users);
+        active.map(|(at, _)| at).collect()
+    }
+
+    /// The loads of a device. Beside those of active users there may be all idle users as one, and
+    /// memory tiering.
+    pub(super) fn loads(&self, at: usize) -> Vec<Load> {
+        let device = &self.devices[at];
+        let active = self.active();
+        // The limit that a user has because of this device, and whether that held it back.
+        let limit =
+            |id: u64, in_force: Option<f64>, bound_by: Option<usize>, held: bool| match bound_by {
+                Some(other) if other != at => {
+                    let own = device.allowed.get(&id).copied().flatten();
+                    let limit = own.zip(in_force).map(|(own, in_force)| own.max(in_force));
+                    (limit, false)
+                }
+                _ => (in_force, held),
+            };
+        let load = |user: &User| {
+            let (limit, held_back) = limit(user.id, user.limit, user.bound_by, user.held_back);
+            let bandwidth = user.bandwidth_on(device.legs.clone());
             Load {
-                limit: user.limit,
-                held_back: user.held_back,
+                limit,
+                held_back,
                 weight: user.weight,
                 protected: user.protected,
-                rate_error: user.rate_error,
-                ..Load::new(user.id, user.bandwidth, user.cpu)
+                rate_error: user.rate_error_on(device.legs.clone()),
+                ..Load::new(user.id, bandwidth, user.cpu)
             }
         };
-        let mut loads: Vec<Load> = known.iter().map(load).collect();
-        if groups_idle_users && known.len() < self.users.len() {
-            let (bandwidth, cpu) = self.scan_state.load;
+        let users = active.iter().map(|&at| &self.users[at]);
+        let mut loads: Vec<Load> = users
+            .filter(|user| self.concerns(at, user))
+            .map(load)
+            .collect();
+        if self.groups_idle_users() && active.len() < self.users.len() {
+            let (bandwidth, cpu) = &self.scan_state.load;
+            let bandwidth = bandwidth.get(device.legs.clone()).unwrap_or_default();
             loads.push(Load {
                 protected: true,
-                ..Load::new(IDLE_USERS, bandwidth, cpu)
+                ..Load::new(IDLE_USERS, bandwidth.iter().sum(), *cpu)
             });
         }
-        (known, loads)
+        if let Some(tiering) = &self.tiering {
+            let bandwidth = self.tiering_bandwidth(device.legs.clone());
+            let (limit, _) = limit(TIERING, tiering.limit_cpus(), tiering.bound_by, false);
+            loads.push(Load {
+                limit,
+                weight: tiering.weight(),
+                ..Load::new(TIERING, bandwidth, tiering.cpus())
+            });
+        }
+        loads
     }
 }
 
@@ -380,7 +435,7 @@ impl User {
     }
 
     /// Charges an idle user up to a pass, given the charges of one CPU until then.
-    fn settle(&mut self, now_ns: u64, paid: &[f64]) {
+    fn settle(&mut self, now_ns: u64, paid: &[f64], legs: &[Leg]) {
         let Some(state) = &mut self.idle_state else {
             return;
         };
@@ -389,8 +444,12 @@ impl User {
             return;
         }
         let mut bytes = 0.0;
-        for ((share, now), before) in self.shares.iter().zip(paid).zip(&mut state.paid) {
-            bytes += share * state.rate * (now - std::mem::replace(before, *now));
+        let charges = self.shares.iter().zip(paid).zip(legs);
+        for (((share, now), leg), before) in charges.zip(&mut state.paid) {
+            let charge = share * state.rate * (now - std::mem::replace(before, *now));
+            if leg.in_total {
+                bytes += charge;
+            }
         }
         self.charged_bytes += bytes;
         self.bandwidth = bytes / (passed_ns as f64 / 1e9);

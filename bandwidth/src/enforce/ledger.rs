@@ -4,7 +4,7 @@
 //! ```text
 //!  dormouse-bandwidth 1␤              header
 //!  9c…07 {"path":…,"ours":…}      ␤   a record of 1024 bytes for each cgroup, overwritten in place:
-//!  41…e2 {"path":…}               ␤   XXH3 of the text, and the text; all blanks: free
+//!  41…e2 {"knob":…}               ␤   or knob: XXH3 of the text, and the text; all blanks: free
 //! ```
 //!
 //! A record holds the original limit and our last two: a daemon that dies between writing the
@@ -23,6 +23,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::EnforceError;
 use super::cgroup::{Cgroup, Max, Version};
+use super::knob::Knob;
 
 const HEADER: &str = "dormouse-bandwidth 1\n";
 const RECORD_BYTES: usize = 1024;
@@ -57,11 +58,54 @@ impl Record {
     }
 }
 
+/// One changed knob.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct KnobRecord {
+    knob: Knob,
+    before: String,
+    ours: [String; 2],
+}
+
+/// What a record describes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Change {
+    Limit(Record),
+    Knob(KnobRecord),
+}
+
+impl Change {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Limit(record) => &record.path,
+            Self::Knob(record) => &record.knob.path,
+        }
+    }
+
+    fn limit(&self) -> Option<&Record> {
+        match self {
+            Self::Limit(record) => Some(record),
+            Self::Knob(_) => None,
+        }
+    }
+
+    fn undo(&self) -> Undone {
+        match self {
+            Self::Limit(record) => undo_limit(record),
+            Self::Knob(record) => undo_knob(record),
+        }
+    }
+}
+
 /// The result of undoing a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undone {
     /// The original limit is in force.
     Restored(PathBuf, Max),
+    /// The original value of a knob is in force.
+    Reset(PathBuf, String),
+    /// Another program has set this value of a knob since.
+    Kept(PathBuf, String),
     /// The cgroup is gone.
     Gone(PathBuf),
     /// Another program has set this limit since.
@@ -108,7 +152,7 @@ fn lock(file: &File, wait: Wait) -> Result<(), String> {
 pub struct Ledger {
     file: File,
     path: PathBuf,
-    records: HashMap<PathBuf, (usize, Record)>,
+    records: HashMap<PathBuf, (usize, Change)>,
     free: Vec<usize>,
     slots: usize,
 }
@@ -145,7 +189,9 @@ impl Ledger {
         };
         for (slot, record) in parse(&text).map_err(|why| ledger.damaged(why))? {
             ledger.slots = slot + 1;
-            ledger.records.insert(record.path.clone(), (slot, record));
+            ledger
+                .records
+                .insert(record.path().to_owned(), (slot, record));
         }
         let undone = ledger.undo();
         // Changes that could not be undone stay in it.
@@ -181,10 +227,11 @@ impl Ledger {
             .map_err(EnforceError::file(&cgroup.path))?
             .ino();
         let known = self.records.get(&cgroup.path);
-        let known = known.filter(|(_, record)| record.inode == inode);
-        let foreign = known.is_some_and(|(_, record)| !record.is_ours(now));
+        let known = known.and_then(|(_, change)| change.limit());
+        let known = known.filter(|record| record.inode == inode);
+        let foreign = known.is_some_and(|record| !record.is_ours(now));
         let before = match known {
-            Some((_, record)) if !foreign => record.before,
+            Some(record) if !foreign => record.before,
             _ => now,
         };
         let max = if before.cpu().is_some_and(|cpu| Some(cpu) < wanted.cpu()) {
@@ -199,9 +246,7 @@ impl Ledger {
             before,
             ours: [now, max],
         };
-        let slot = self.slot_of(&cgroup.path);
-        self.write(slot, Some(&record))?;
-        self.records.insert(cgroup.path.clone(), (slot, record));
+        self.record(Change::Limit(record))?;
         if max != now {
             cgroup.set_max(max)?;
         }
@@ -211,7 +256,41 @@ impl Ledger {
         })
     }
 
-    /// Restores the original limit of a cgroup; `None` if it was never changed.
+    /// Sets a knob; returns whether another program had set it since our last value, which counts
+    /// as the original from now on.
+    ///
+    /// # Errors
+    /// The ledger or the knob cannot be written; the value is unchanged.
+    pub fn set_knob(&mut self, knob: &Knob, value: &str) -> Result<bool, EnforceError> {
+        let now = knob.value()?;
+        let known = match self.records.get(&knob.path) {
+            Some((_, Change::Knob(record))) => Some(record),
+            _ => None,
+        };
+        let foreign = known.is_some_and(|record| !record.is_ours(&now));
+        let before = match known {
+            Some(record) if !foreign => record.before.clone(),
+            _ => now.clone(),
+        };
+        self.record(Change::Knob(KnobRecord {
+            knob: knob.clone(),
+            before,
+            ours: [now, value.to_owned()],
+        }))?;
+        knob.write(value)?;
+        Ok(foreign)
+    }
+
+    /// Writes a record before its change is made.
+    fn record(&mut self, change: Change) -> Result<(), EnforceError> {
+        let path = change.path().to_owned();
+        let slot = self.slot_of(&path);
+        self.write(slot, Some(&change))?;
+        self.records.insert(path, (slot, change));
+        Ok(())
+    }
+
+    /// Restores the original limit of a cgroup or value of a knob; `None` if it was never changed.
     ///
     /// # Errors
     /// The ledger cannot be written.
@@ -219,7 +298,7 @@ impl Ledger {
         let Some((slot, record)) = self.records.remove(path) else {
             return Ok(None);
         };
-        let undone = undo_one(&record);
+        let undone = record.undo();
         if matches!(undone, Undone::Failed(..)) {
             self.records.insert(path.to_owned(), (slot, record));
         } else {
@@ -250,7 +329,7 @@ impl Ledger {
         })
     }
 
-    fn write(&self, slot: usize, record: Option<&Record>) -> Result<(), EnforceError> {
+    fn write(&self, slot: usize, record: Option<&Change>) -> Result<(), EnforceError> {
         let text = match record {
             Some(record) => {
                 let text = serde_json::to_string(record).unwrap_or_default();
@@ -272,13 +351,22 @@ impl Ledger {
     }
 }
 
+#[cfg(test)]
+impl Ledger {
+    /// As if the daemon was killed: nothing is undone, the lock goes.
+    pub(crate) fn die(self) {
+        rustix::fs::flock(&self.file, FlockOperation::Unlock).unwrap();
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for Ledger {
     fn drop(&mut self) {
         self.undo();
     }
 }
 
-fn undo_one(record: &Record) -> Undone {
+fn undo_limit(record: &Record) -> Undone {
     let path = record.path.clone();
     let same = fs::metadata(&path).is_ok_and(|data| data.ino() == record.inode);
     if !same {
@@ -301,8 +389,30 @@ fn undo_one(record: &Record) -> Undone {
     })
 }
 
+impl KnobRecord {
+    /// Whether we have set this value.
+    fn is_ours(&self, now: &str) -> bool {
+        self.before == now || self.ours.iter().any(|ours| ours == now)
+    }
+}
+
+fn undo_knob(record: &KnobRecord) -> Undone {
+    let path = record.knob.path.clone();
+    let result = record.knob.value().and_then(|now| {
+        if !record.is_ours(&now) {
+            return Ok(Undone::Kept(path.clone(), now));
+        }
+        record.knob.write(&record.before)?;
+        Ok(Undone::Reset(path.clone(), record.before.clone()))
+    });
+    result.unwrap_or_else(|error| match error.is_gone() {
+        true => Undone::Gone(path),
+        false => Undone::Failed(path, error.to_string()),
+    })
+}
+
 /// Records and their slots. A last record that was cut short was never followed by a change.
-fn parse(text: &str) -> Result<Vec<(usize, Record)>, String> {
+fn parse(text: &str) -> Result<Vec<(usize, Change)>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
@@ -323,7 +433,7 @@ fn parse(text: &str) -> Result<Vec<(usize, Record)>, String> {
 }
 
 /// `None` if the checksum does not match.
-fn record_of(bytes: &[u8]) -> Option<Record> {
+fn record_of(bytes: &[u8]) -> Option<Change> {
     let (digest, text) = std::str::from_utf8(bytes)
         .ok()?
         .trim_ascii_end()

@@ -42,8 +42,7 @@ impl World {
 
     /// A daemon that is killed: nothing is dropped, the lock goes.
     fn die(ledger: Ledger) {
-        rustix::fs::flock(&ledger.file, FlockOperation::Unlock).unwrap();
-        std::mem::forget(ledger);
+        ledger.die();
     }
 }
 
@@ -204,4 +203,75 @@ fn a_limit_of_version_1_that_was_half_set_is_undone() {
     let before = max(90_000, 100_000);
     assert_eq!(undone, [Undone::Restored(path, before)]);
     assert_eq!(limit(&cgroup), before);
+}
+
+/// A knob of a kdamond that runs, and its folder.
+fn knob(world: &World) -> Knob {
+    let folder = world.folder.path().join("damon");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("bytes"), "0\n").unwrap();
+    fs::write(folder.join("state"), "on\n").unwrap();
+    Knob {
+        path: folder.join("bytes"),
+        kdamond: Some(folder.join("state")),
+    }
+}
+
+fn state(knob: &Knob) -> String {
+    let state = knob.kdamond.as_ref().unwrap();
+    fs::read_to_string(state).unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_knob_is_restored_and_taken_over_by_its_kdamond_after_the_daemon_was_killed() {
+    let world = World::new();
+    let knob = knob(&world);
+    let (mut ledger, _) = world.open();
+    assert!(!ledger.set_knob(&knob, "4096").unwrap());
+    assert_eq!(
+        (knob.value().unwrap().as_str(), state(&knob).as_str()),
+        ("4096", "commit")
+    );
+    // The file of a folder keeps what was written; the kernel's shows `on` again.
+    fs::write(knob.kdamond.as_ref().unwrap(), "on\n").unwrap();
+    World::die(ledger);
+    let (_, undone) = world.open();
+    assert_eq!(undone, [Undone::Reset(knob.path.clone(), "0".to_owned())]);
+    assert_eq!(
+        (knob.value().unwrap().as_str(), state(&knob).as_str()),
+        ("0", "commit")
+    );
+}
+
+#[test]
+fn a_knob_of_a_kdamond_that_has_ended_is_restored_without_it() {
+    let world = World::new();
+    let knob = knob(&world);
+    let (mut ledger, _) = world.open();
+    ledger.set_knob(&knob, "4096").unwrap();
+    fs::write(knob.kdamond.as_ref().unwrap(), "off\n").unwrap();
+    ledger.undo();
+    assert_eq!(
+        (knob.value().unwrap().as_str(), state(&knob).as_str()),
+        ("0", "off")
+    );
+}
+
+#[test]
+fn a_knob_that_another_program_has_set_is_left_alone_and_one_that_is_gone_is_not_created() {
+    let world = World::new();
+    let knob = knob(&world);
+    let (mut ledger, _) = world.open();
+    ledger.set_knob(&knob, "4096").unwrap();
+    fs::write(&knob.path, "77\n").unwrap();
+    assert!(ledger.set_knob(&knob, "8192").unwrap(), "77 was not ours");
+    fs::write(&knob.path, "99\n").unwrap();
+    assert_eq!(
+        ledger.undo(),
+        [Undone::Kept(knob.path.clone(), "99".to_owned())]
+    );
+    ledger.set_knob(&knob, "1").unwrap();
+    fs::remove_file(&knob.path).unwrap();
+    assert_eq!(ledger.undo(), [Undone::Gone(knob.path.clone())]);
+    assert!(!knob.path.exists());
 }

@@ -9,6 +9,7 @@
 pub(crate) mod bpf_statistics;
 pub mod cgroup;
 pub(crate) mod ext;
+pub mod knob;
 pub mod ledger;
 pub mod meter;
 pub(crate) mod quota;

@@ -84,6 +84,18 @@ impl Flow {
         self.read_bytes as f64 + self.write_bytes as f64
     }
 
+    /// Without these bytes of both directions.
+    pub fn without(self, bytes: f64) -> Self {
+        match bytes > 0.0 {
+            false => self,
+            true => Self {
+                read_bytes: (self.bytes() - bytes).max(0.0) as u64,
+                write_bytes: 0,
+                ..self
+            },
+        }
+    }
+
     /// In both directions, in bytes a second.
     pub fn bytes_s(&self) -> f64 {
         self.bytes() * 1000.0 / self.interval_ms

@@ -149,6 +149,7 @@ impl Estimator {
                 | Activity::Sampled(weight)
                 | Activity::Moved(weight)
                 | Activity::Unattributed(weight)
+                | Activity::Known(weight)
                 | Activity::UnattributedWeight(weight) => weight.max(0.0),
                 Activity::Counted {
                     read_bytes,
@@ -191,6 +192,10 @@ impl Estimator {
             intensity: IntensityEstimator::new(settings.learn_half_life_ms),
             scale: Scale::default(),
         });
+        let is_known = |at: &usize| matches!(tasks[*at].activity, Activity::Known(_));
+        let (known, members): (Vec<usize>, Vec<usize>) =
+            members.iter().partition(|at| is_known(at));
+        let members = members.as_slice();
         let busy = members.iter().any(|&at| works[at].weight > 0.0);
         let followed = group.follower.follow(t_ns, sample.counts, busy);
         if let Ok(Some(flow)) = followed {
@@ -204,12 +209,19 @@ impl Estimator {
                 task.cpu.add(interval_ms, cpu);
             }
         }
+        let known_bytes: f64 = known.iter().map(|&at| works[at].weight).sum();
         let guessed = members.iter().all(|&at| works[at].guessed);
         let learns = settings.learn_half_life_ms > 0.0 && guessed && !members.is_empty();
         if learns {
-            group.learn(followed.ok().flatten(), tasks, works, members);
+            let rest = followed
+                .ok()
+                .flatten()
+                .map(|flow| flow.without(known_bytes));
+            group.learn(rest, tasks, works, members);
         }
         if let Ok(Some(flow)) = followed {
+            self.attribute_known(&flow, tasks, works, &known);
+            let flow = flow.without(known_bytes);
             let all = self.attribute(sample.group, learns, &flow, tasks, works, members);
             let group = self.groups.get_mut(&sample.group);
             if let Some(group) = group {
@@ -224,6 +236,29 @@ impl Estimator {
             bandwidth: group.bandwidth.value().unwrap_or(0.0),
             unattributed: group.unattributed.value().unwrap_or(0.0).max(0.0),
             fault: followed.err(),
+        }
+    }
+
+    /// Charges bytes that are counted elsewhere, but no more than the group moved.
+    fn attribute_known(
+        &mut self,
+        flow: &Flow,
+        tasks: &[TaskSample],
+        works: &[Work],
+        known: &[usize],
+    ) {
+        let all: f64 = known.iter().map(|&at| works[at].weight).sum();
+        let factor = if all > flow.bytes() {
+            flow.bytes() / all
+        } else {
+            1.0
+        };
+        for &at in known {
+            if let Some(task) = self.tasks.get_mut(&tasks[at].id) {
+                task.bytes = works[at].weight * factor;
+                let bytes_s = task.bytes / flow.interval_ms * 1000.0;
+                task.bandwidth.add(flow.interval_ms, bytes_s);
+            }
         }
     }
 

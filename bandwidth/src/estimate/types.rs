@@ -30,6 +30,8 @@ pub enum Activity {
     Moved(f64),
     /// The same, of no known user.
     Unattributed(f64),
+    /// Bytes in this interval that are counted elsewhere: the others divide the rest.
+    Known(f64),
     /// A weight for this interval from samples of no known user.
     UnattributedWeight(f64),
 }

@@ -312,6 +312,10 @@ impl Samples for LineSampler {
         self.shares.step(interval_ms, runs);
     }
 
+    fn lost(&self) -> u64 {
+        self.ring.trouble().lost
+    }
+
     fn shares(&self) -> &Shares {
         &self.shares
     }

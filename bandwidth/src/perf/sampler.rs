@@ -23,6 +23,8 @@ pub struct Wanted {
     pub events: Vec<SampledEvent>,
     /// Events for each sample; `None`: the default of the kind.
     pub period: Option<u64>,
+    /// Whether a user has all cgroups below its own.
+    pub units: bool,
 }
 
 /// Samples of all CPUs, charged to users.
@@ -30,6 +32,7 @@ pub struct Sampler {
     rings: Vec<(Rings, f64, Place)>,
     nodes: Vec<u32>,
     hierarchy: Hierarchy,
+    units: bool,
     blocks: Blocks,
     /// Whether an address outside of all known blocks was sampled: memory was added.
     unknown_block: bool,
@@ -70,6 +73,7 @@ impl Sampler {
             rings: rings.collect::<io::Result<_>>()?,
             nodes: nodes.to_vec(),
             hierarchy,
+            units: wanted.units,
             blocks: Blocks::read(Path::new(SYSTEM))?,
             unknown_block: false,
             processes: HashMap::new(),
@@ -117,7 +121,12 @@ impl Sampler {
         let text = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
         let path = cgroup_of(&text, self.hierarchy.version);
         let path = path.map(|path| self.hierarchy.root.join(path.trim_start_matches('/')));
-        let user = path.and_then(|path| self.users.get(&path)).copied();
+        let above = if self.units { usize::MAX } else { 1 };
+        let of = |path: PathBuf| {
+            let mut paths = path.ancestors().take(above);
+            paths.find_map(|path| self.users.get(path)).copied()
+        };
+        let user = path.and_then(of);
         self.processes.insert(process, user);
         user
     }
@@ -158,6 +167,10 @@ impl Samples for Sampler {
 
     fn shares(&self) -> &Shares {
         &self.shares
+    }
+
+    fn lost(&self) -> u64 {
+        self.tally.lost
     }
 }
 

@@ -18,6 +18,7 @@ fn wanted(kind: SampleKind) -> Wanted {
         kind: Some(kind),
         events: Vec::new(),
         period: None,
+        units: false,
     }
 }
 

@@ -92,7 +92,7 @@ impl Groups {
                 }
                 match self.join(&mut member, user.id, thread) {
                     Ok(()) => (),
-                    Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => full = true,
+                    Err(error) if is_full(&error) => full = true,
                     // It has ended.
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => (),
                     Err(error) => self.notices.push(format!(
@@ -199,6 +199,12 @@ impl Drop for Groups {
         let all: Vec<u64> = self.members.keys().copied().collect();
         all.into_iter().for_each(|id| self.disband(id));
     }
+}
+
+/// Whether no RMID is free: all are in use (`ENOSPC`), or those of removed groups wait until the
+/// caches hold few of their lines (`EBUSY`, RMIDs in limbo). It is tried again with the next scan.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EBUSY))
 }
 
 /// The threads of a group.

@@ -139,3 +139,101 @@ fn threads_that_start_later_are_counted_after_the_next_scan() {
     step(&mut groups, &[7]);
     assert_eq!(groups.shares().weight(7, 0, 0.05), Some(48.0));
 }
+
+#[test]
+fn an_rmid_in_limbo_is_used_when_caches_have_let_go_of_it() {
+    let machine = Machine::new(2, 2);
+    machine.keep_lines();
+    let mut groups = groups(&machine);
+    groups.set_users(&[user(7, &[1])]);
+    machine.end(1);
+    groups.set_users(&[user(9, &[2])]);
+    let notices = groups.notices();
+    assert!(
+        notices.len() == 1 && notices[0].contains("num_rmids"),
+        "{notices:?}"
+    );
+    machine.move_bytes(2, 0, 64);
+    step(&mut groups, &[9]);
+    assert_eq!(
+        groups.shares().weight(9, 0, 0.05),
+        None,
+        "CPU time attributes meanwhile"
+    );
+    machine.leave_limbo();
+    groups.set_users(&[user(9, &[2])]);
+    step(&mut groups, &[9]);
+    machine.move_bytes(2, 1, 640);
+    step(&mut groups, &[9]);
+    assert_eq!(groups.shares().weight(9, 0, 0.05), Some(640.0));
+    assert!(groups.notices().is_empty());
+}
+
+#[test]
+fn random_users_that_come_and_go_are_charged_within_a_tenth_of_what_they_moved() {
+    let mut random = crate::random::Random::new(0xa3d);
+    for round in 0..6 {
+        let domains = 1 + round % 3;
+        let machine = Machine::new(domains, 9);
+        if round % 3 == 0 {
+            machine.keep_lines();
+        }
+        if round % 2 == 0 {
+            machine.assign_counters();
+        }
+        let mut groups = groups(&machine);
+        let mut moved: HashMap<u64, (f64, f64)> = HashMap::new();
+        let mut alive: Vec<(u64, Vec<i32>)> = Vec::new();
+        let mut next = 10;
+        for second in 0..15 {
+            // Up to six users with one to three threads; one leaves or comes at a time.
+            if alive.len() == 6 || second % 5 == 4 && !alive.is_empty() {
+                let (id, threads) = alive.remove((random.unit() * alive.len() as f64) as usize);
+                machine.end(threads[0]);
+                moved.remove(&id);
+            } else if second % 2 == 0 {
+                let threads = (0..=(random.unit() * 3.0) as i32).map(|at| next + at);
+                let threads: Vec<i32> = threads.collect();
+                machine.start(next, &threads);
+                alive.push((next as u64, threads));
+                next += 10;
+            }
+            if second % 7 == 0 {
+                machine.leave_limbo();
+            }
+            let firsts: Vec<[i32; 1]> = alive.iter().map(|(_, all)| [all[0]]).collect();
+            let users = alive.iter().zip(&firsts);
+            let users: Vec<UserRef> = users.map(|((id, _), first)| user(*id, first)).collect();
+            groups.set_users(&users);
+            let ids: Vec<u64> = alive.iter().map(|(id, _)| *id).collect();
+            step(&mut groups, &ids);
+            for _ in 0..3 {
+                let mut now: HashMap<u64, f64> = HashMap::new();
+                for (id, threads) in &alive {
+                    for &thread in threads {
+                        let bytes = (random.unit() * 1e6) as u64;
+                        let domain = (random.unit() * domains as f64) as usize;
+                        machine.move_bytes(thread, domain, bytes);
+                        *now.entry(*id).or_default() += bytes as f64;
+                    }
+                }
+                step(&mut groups, &ids);
+                for id in &ids {
+                    // Without a group there is no count, and none is claimed.
+                    let Some(weight) = groups.shares().weight(*id, 0, 0.05) else {
+                        continue;
+                    };
+                    let sums = moved.entry(*id).or_default();
+                    sums.0 += weight;
+                    sums.1 += now.get(id).copied().unwrap_or(0.0);
+                }
+            }
+            for (id, (counted, truth)) in &moved {
+                assert!(
+                    (counted / truth.max(1.0) - 1.0).abs() < 0.1,
+                    "{id}: {counted} of {truth}"
+                );
+            }
+        }
+    }
+}

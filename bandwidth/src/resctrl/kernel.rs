@@ -9,7 +9,7 @@ pub trait Kernel: Send {
     /// Creates a MON group, which gets an RMID.
     ///
     /// # Errors
-    /// `ENOSPC`: all RMIDs are in use.
+    /// `ENOSPC`: all RMIDs are in use; `EBUSY`: those of removed groups are still in limbo.
     fn create(&self, group: &Path) -> io::Result<()>;
 
     /// Removes a group; its tasks return to its CTRL_MON group, and its RMID is free for reuse.

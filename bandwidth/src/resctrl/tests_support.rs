@@ -1,7 +1,10 @@
 //! A made-up resctrl for tests: a folder with the kernel's files, kept as its documentation says.
 //!
 //! * `mkdir` in `mon_groups` takes the lowest free RMID and resets its counts; without a free one
-//!   it fails with ENOSPC. `rmdir` moves the tasks to the CTRL_MON group above and frees the RMID.
+//!   it fails with ENOSPC, or with EBUSY while RMIDs are in limbo. `rmdir` moves the tasks to the
+//!   CTRL_MON group above. The RMID is in limbo until few lines of the caches have it: at once, or
+//!   after [`Machine::leave_limbo`] (arch/x86/kernel/cpu/resctrl/monitor.c: `free_rmid`,
+//!   `check_limbo`).
 //! * A task id written to `tasks` moves that thread only, and fails with EINVAL if it belongs to
 //!   another CTRL_MON group.
 //! * The count of a CTRL_MON group contains those of its MON groups.
@@ -20,6 +23,9 @@ use super::counts::EVENT;
 struct State {
     domains: Vec<bool>,
     free_rmids: Vec<u32>,
+    /// RMIDs whose lines are still in caches, if caches keep them.
+    limbo: Vec<u32>,
+    keeps_lines: bool,
     /// Groups and their RMIDs.
     groups: BTreeMap<PathBuf, u32>,
     /// Bytes of each RMID in each domain.
@@ -46,6 +52,8 @@ impl Machine {
         let state = State {
             domains: vec![true; domains],
             free_rmids: (0..rmids).rev().collect(),
+            limbo: Vec::new(),
+            keeps_lines: false,
             groups: BTreeMap::new(),
             bytes: HashMap::new(),
             threads: BTreeMap::new(),
@@ -120,7 +128,12 @@ impl Machine {
     fn add(&self, group: &Path) -> io::Result<()> {
         self.with(|state| {
             let rmid = state.free_rmids.pop();
-            let rmid = rmid.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOSPC))?;
+            let errno = if state.limbo.is_empty() {
+                libc::ENOSPC
+            } else {
+                libc::EBUSY
+            };
+            let rmid = rmid.ok_or_else(|| io::Error::from_raw_os_error(errno))?;
             fs::create_dir_all(group.join("mon_groups"))?;
             let zero = vec![0; state.domains.len()];
             state.bytes.insert(rmid, zero);
@@ -208,6 +221,19 @@ impl Machine {
         fs::write(info.join("mbm_assign_mode"), "[mbm_event]\ndefault\n").unwrap();
     }
 
+    /// From now on caches keep the lines of removed groups.
+    pub fn keep_lines(&self) {
+        self.with(|state| state.keeps_lines = true);
+    }
+
+    /// Caches have replaced those lines.
+    pub fn leave_limbo(&self) {
+        self.with(|state| {
+            let rmids = std::mem::take(&mut state.limbo);
+            state.free_rmids.extend(rmids);
+        });
+    }
+
     pub fn free_rmids(&self) -> usize {
         self.with(|state| state.free_rmids.len())
     }
@@ -221,7 +247,10 @@ impl Kernel for Machine {
     fn remove(&self, group: &Path) -> io::Result<()> {
         self.with(|state| {
             let rmid = state.groups.remove(group).ok_or(io::ErrorKind::NotFound)?;
-            state.free_rmids.push(rmid);
+            match state.keeps_lines {
+                true => state.limbo.push(rmid),
+                false => state.free_rmids.push(rmid),
+            }
             let is_mon = group
                 .parent()
                 .is_some_and(|parent| parent.ends_with("mon_groups"));

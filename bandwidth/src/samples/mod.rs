@@ -31,6 +31,11 @@ pub trait Samples: Send {
     /// The result of the last step.
     fn shares(&self) -> &Shares;
 
+    /// Samples that were lost so far, because rings were full or were read too late.
+    fn lost(&self) -> u64 {
+        0
+    }
+
     /// Problems since the last call.
     fn notices(&mut self) -> Vec<String> {
         Vec::new()

@@ -8,7 +8,7 @@ use super::metrics::{Latencies, Outcome, Spread, gib, rmse};
 use super::policy::Policy;
 use super::setting::Setting;
 use super::task::{Task, Work, pressure};
-use super::throttle_queue::ThrottleQueue;
+use super::throttle_queue::{ThrottleQueue, Variant};
 use crate::curve::Curve;
 use crate::enforce::ext::IdleCpus;
 use crate::random::Random;
@@ -81,11 +81,19 @@ pub fn simulate(setting: &Setting) -> Outcome {
     let mut budgets =
         |idle| Scheduler::Budgets(Budgets::new(&setting.machine, count, idle, &mut random));
     let mut scheduler = match setting.policy {
-        Policy::ThrottleQueue => Scheduler::ThrottleQueue(ThrottleQueue::new(
-            &setting.machine,
-            tasks.len(),
-            setting.threshold,
-        )),
+        Policy::RoundRobin | Policy::VirtualTime | Policy::ThrottleQueue => {
+            let variant = match setting.policy {
+                Policy::RoundRobin => Variant::RoundRobin,
+                Policy::VirtualTime => Variant::VirtualTime,
+                _ => Variant::ThrottleQueue,
+            };
+            Scheduler::ThrottleQueue(ThrottleQueue::new(
+                &setting.machine,
+                tasks.len(),
+                setting.threshold,
+                variant,
+            ))
+        }
         Policy::FairExt => budgets(IdleCpus::Hold),
         Policy::FairExtUse => budgets(IdleCpus::Use),
         _ => Scheduler::Fair(Cfs::new(&setting.machine, tasks.len(), &mut random)),

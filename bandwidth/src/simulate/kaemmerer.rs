@@ -10,10 +10,12 @@ use crate::curve::{Curve, CurveError, GIB};
 pub const THRESHOLD: f64 = 4.0 * GIB;
 
 /// Mean, standard deviation and root mean square error in GiB/s, of Table 2.
-pub const TABLE: [(Policy, [f64; 3]); 4] = [
+pub const TABLE: [(Policy, [f64; 3]); 6] = [
     (Policy::None, [8.04, 0.81, 4.12]),
     (Policy::ByTotal, [4.14, 0.25, 0.28]),
     (Policy::BalancePoints, [4.27, 0.31, 0.41]),
+    (Policy::RoundRobin, [6.32, 0.68, 2.42]),
+    (Policy::VirtualTime, [6.18, 0.64, 2.27]),
     (Policy::ThrottleQueue, [4.86, 0.79, 1.16]),
 ];
 

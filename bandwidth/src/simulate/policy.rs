@@ -1,4 +1,4 @@
-//! The policies: four methods of Kämmerer 2025, and the daemon's code.
+//! The policies: six methods of Kämmerer 2025, and the daemon's code.
 
 /// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -9,6 +9,10 @@ pub enum Policy {
     ByTotal,
     /// Kämmerer 2025: cgroups, reduction by balance points.
     BalancePoints,
+    /// Kämmerer 2025: a sched_ext round-robin scheduler with shorter slices.
+    RoundRobin,
+    /// Kämmerer 2025: the same, in the order of virtual time.
+    VirtualTime,
     /// Kämmerer 2025: sched_ext with a throttling dispatch queue.
     ThrottleQueue,
     /// Ours: fair shares with feedback, enforced by quotas.
@@ -21,10 +25,12 @@ pub enum Policy {
 
 impl Policy {
     /// Every policy.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::None,
         Self::ByTotal,
         Self::BalancePoints,
+        Self::RoundRobin,
+        Self::VirtualTime,
         Self::ThrottleQueue,
         Self::Fair,
         Self::FairExt,
@@ -37,6 +43,8 @@ impl Policy {
             Self::None => "none",
             Self::ByTotal => "by-total",
             Self::BalancePoints => "balance-points",
+            Self::RoundRobin => "round-robin",
+            Self::VirtualTime => "virtual-time",
             Self::ThrottleQueue => "throttle-queue",
             Self::Fair => "fair",
             Self::FairExt => "fair-sched-ext",

@@ -1,5 +1,5 @@
-//! The sched_ext scheduler of Kämmerer 2025 with a throttling dispatch queue (sections 5.4.1.1 to
-//! 5.4.1.5).
+//! The sched_ext schedulers of Kämmerer 2025 (sections 5.4.1.1 to 5.4.1.5): round robin with
+//! shorter slices, the same in the order of virtual time, and with a throttling dispatch queue.
 //!
 //! ```text
 //!  end of slice, another task waits ──▶ enqueue ──▶ normal queue ────────────────▶ any CPU
@@ -27,10 +27,27 @@ const READ_EVERY_NS: i64 = 1_000_000;
 /// Time from the decision to run another task until the previous one is queued (section 6.8.1).
 const ENQUEUE_NS: f64 = 10_700.0;
 
+/// What the scheduler does in an overload, beside giving users of the device shorter slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// Nothing else.
+    RoundRobin,
+    /// Time passes faster for users of the device, and tasks run in the order of their time.
+    VirtualTime,
+    /// Users of the device wait in a queue of their own.
+    ThrottleQueue,
+}
+
 /// The queues and the running tasks.
 #[derive(Clone, Debug)]
 pub struct ThrottleQueue {
     threshold: f64,
+    variant: Variant,
+    /// Virtual time of each task, and the largest one of a task that has run.
+    times_ns: Vec<f64>,
+    time_ns: f64,
+    /// A slice of a task that is not slowed.
+    slice_ns: f64,
     normal: VecDeque<usize>,
     parked: VecDeque<usize>,
     pub running: Vec<Option<usize>>,
@@ -47,9 +64,13 @@ pub struct ThrottleQueue {
 }
 
 impl ThrottleQueue {
-    pub fn new(machine: &Machine, tasks: usize, threshold: f64) -> Self {
+    pub fn new(machine: &Machine, tasks: usize, threshold: f64, variant: Variant) -> Self {
         Self {
             threshold,
+            variant,
+            times_ns: vec![0.0; tasks],
+            time_ns: 0.0,
+            slice_ns: machine.ext_slice_ns as f64,
             normal: VecDeque::new(),
             parked: VecDeque::new(),
             running: vec![None; machine.cpus],
@@ -159,6 +180,9 @@ impl ThrottleQueue {
         for left_ns in &mut self.left_ns {
             *left_ns -= step_ns;
         }
+        for &task in self.running.iter().flatten() {
+            self.times_ns[task] += step_ns as f64 / self.limits[task];
+        }
     }
 
     fn slice(&mut self, cpu: usize, machine: &Machine, tasks: &[Task]) {
@@ -175,15 +199,26 @@ impl ThrottleQueue {
 
     fn dispatch(&mut self, tasks: &[Task], now_ns: i64) -> Option<usize> {
         loop {
-            let next = match self.normal.pop_front() {
+            let next = match self.pop() {
                 None if !self.overloaded() => self.parked.pop_front(),
                 next => next,
             }?;
             if tasks[next].is_ready(now_ns) {
+                self.time_ns = self.time_ns.max(self.times_ns[next]);
                 return Some(next);
             }
             self.queued[next] = false;
         }
+    }
+
+    /// The next task of the normal queue.
+    fn pop(&mut self) -> Option<usize> {
+        if self.variant != Variant::VirtualTime {
+            return self.normal.pop_front();
+        }
+        let times = self.normal.iter().map(|&task| self.times_ns[task]);
+        let first = times.enumerate().min_by(|a, b| a.1.total_cmp(&b.1))?;
+        self.normal.remove(first.0)
     }
 
     /// Other tasks of the machine (kernel threads, daemons) wake up and are queued, which makes
@@ -216,13 +251,15 @@ impl ThrottleQueue {
 
     fn enqueue(&mut self, task: usize, now_ns: i64, bytes: f64, tasks: &[Task]) {
         self.read_counters(now_ns, bytes);
+        // A task that has waited is not ahead of others by more than a slice.
+        self.times_ns[task] = self.times_ns[task].max(self.time_ns - self.slice_ns);
         if !tasks[task].is_memory() {
             self.normal.push_back(task);
             return;
         }
         let factor = self.threshold / self.average.max(1.0);
         self.limits[task] = factor.clamp(0.01, 1.0);
-        if self.overloaded() {
+        if self.overloaded() && self.variant == Variant::ThrottleQueue {
             self.parked.push_back(task);
         } else {
             self.normal.push_back(task);

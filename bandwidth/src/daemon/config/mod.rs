@@ -1,16 +1,24 @@
 //! The daemon's configuration, in TOML.
 
+mod class;
 mod counter;
+mod device;
 mod samples;
+mod tiering;
+mod units;
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::curve::{Curve, CurveError, GIB};
+use crate::curve::CurveError;
 use crate::enforce::ext::IdleCpus;
+pub use class::ClassConfig;
 pub use counter::CounterConfig;
+pub use device::{DeviceConfig, Leg};
 pub use samples::{SamplesConfig, SamplesKind};
+pub use tiering::TieringConfig;
+pub use units::{KubernetesConfig, UserUnit};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -59,29 +67,27 @@ pub enum Enforcement {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// NUMA nodes of the device, in the order of the counter's lines.
-    pub nodes: Vec<u32>,
-    /// The source of the device's traffic.
-    pub counter: CounterConfig,
-    /// More counters of the same nodes, used in this order when a counter is at fault.
+    /// All NUMA nodes. In the file: those of the only device, in the order of the counter's lines.
     #[serde(default)]
-    pub fallback: Vec<CounterConfig>,
+    pub nodes: Vec<u32>,
+    /// The devices; in the file, tables `[[device]]`, or the settings of the only device beside the
+    /// others.
+    #[serde(default, rename = "device")]
+    pub devices: Vec<DeviceConfig>,
+    counter: Option<CounterConfig>,
+    #[serde(default)]
+    fallback: Vec<CounterConfig>,
+    threshold_gib_s: Option<f64>,
+    curve: Option<String>,
+    #[serde(alias = "most_latency_ns")]
+    max_latency_ns: Option<f64>,
+    #[serde(alias = "most_gib_s")]
+    max_gib_s: Option<f64>,
     /// Samples for attribution; without them, CPU time and resident memory decide.
     pub samples: Option<SamplesConfig>,
-    /// The threshold; without it, four fifths of the curve's working point.
-    pub threshold_gib_s: Option<f64>,
-    /// A curve's file or name.
-    pub curve: Option<String>,
-    /// The maximum latency of an access: latency is measured and the threshold follows from it. A
-    /// threshold or a curve beside it is the maximum threshold.
-    #[serde(alias = "most_latency_ns")]
-    pub max_latency_ns: Option<f64>,
     /// Accesses of one latency sample; eight are taken between two passes.
     #[serde(default = "defaults::probe_reads")]
     pub probe_reads: usize,
-    /// An upper bound of the device's bandwidth.
-    #[serde(default = "defaults::max_gib_s", alias = "most_gib_s")]
-    pub max_gib_s: f64,
     /// Time between two passes.
     #[serde(default = "defaults::interval_ms")]
     pub interval_ms: u64,
@@ -101,6 +107,16 @@ pub struct Config {
     /// Of them, those (with all below) that are never limited.
     #[serde(default)]
     pub protected: Vec<PathBuf>,
+    /// What a user is: each cgroup with processes, or a service or pod with all below it.
+    #[serde(default)]
+    pub users: UserUnit,
+    /// Where pods have their annotations.
+    pub kubernetes: Option<KubernetesConfig>,
+    /// Latency classes: while a user of one is active on a device, its latency is kept there.
+    #[serde(default, rename = "class")]
+    pub classes: Vec<ClassConfig>,
+    /// The traffic of the kernel's memory tiering as a user of its own.
+    pub tiering: Option<TieringConfig>,
     /// The mechanism that enforces limits.
     #[serde(default)]
     pub enforce: Enforcement,
@@ -152,22 +168,60 @@ impl Config {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| ConfigError::Toml {
+        let mut config: Self = toml::from_str(text).map_err(|error| ConfigError::Toml {
             path: path.to_owned(),
             error: Box::new(error),
         })?;
-        config.check().map_err(|why| ConfigError::Wrong {
+        let checked = config.gather().and_then(|()| config.check());
+        checked.map_err(|why| ConfigError::Wrong {
             path: path.to_owned(),
             why: why.to_owned(),
         })?;
         Ok(config)
     }
 
+    /// Makes a device of the settings of the only one; names devices without a name.
+    fn gather(&mut self) -> Result<(), &'static str> {
+        let has_own = self.counter.is_some()
+            || !self.nodes.is_empty()
+            || !self.fallback.is_empty()
+            || self.threshold_gib_s.is_some()
+            || self.curve.is_some()
+            || self.max_latency_ns.is_some()
+            || self.max_gib_s.is_some();
+        if self.devices.is_empty() {
+            let device = DeviceConfig {
+                name: String::new(),
+                nodes: std::mem::take(&mut self.nodes),
+                counter: self
+                    .counter
+                    .take()
+                    .ok_or("counter: a table [counter] is needed")?,
+                fallback: std::mem::take(&mut self.fallback),
+                threshold_gib_s: self.threshold_gib_s.take(),
+                curve: self.curve.take(),
+                max_latency_ns: self.max_latency_ns.take(),
+                max_gib_s: self.max_gib_s.take().unwrap_or_else(defaults::max_gib_s),
+                cpus: Vec::new(),
+            };
+            self.devices.push(device);
+        } else if has_own {
+            return Err(
+                "with tables [[device]], nodes, counter, fallback, threshold_gib_s, curve, \
+                 max_latency_ns and max_gib_s belong into each of them",
+            );
+        }
+        for (at, device) in self.devices.iter_mut().enumerate() {
+            if device.name.is_empty() {
+                device.name = format!("device{at}");
+            }
+        }
+        self.nodes = device::nodes(&self.devices);
+        Ok(())
+    }
+
     fn check(&self) -> Result<(), &'static str> {
         let positive = |value: f64| value > 0.0 && value.is_finite();
-        if self.nodes.is_empty() {
-            return Err("nodes: name the device's NUMA nodes");
-        }
         if self.cgroups.is_empty() {
             return Err("cgroups: name the cgroups to watch");
         }
@@ -177,22 +231,15 @@ impl Config {
         if self.cgroups.iter().chain(&self.protected).any(outside) {
             return Err("cgroups and protected are relative to the hierarchy's root, without ..");
         }
-        let thresholds = [self.threshold_gib_s, self.max_latency_ns];
-        if thresholds == [None; 2] && self.curve.is_none() {
-            return Err("threshold_gib_s, curve or max_latency_ns is needed");
+        for device in &self.devices {
+            device.check(!self.classes.is_empty())?;
         }
-        if thresholds
-            .into_iter()
-            .flatten()
-            .any(|value| !positive(value))
-        {
-            return Err("threshold_gib_s and max_latency_ns must be above 0");
-        }
+        device::check_together(&self.devices)?;
         if !(4..=4096).contains(&self.probe_reads) {
             return Err("probe_reads must be 4 to 4096");
         }
-        if !positive(self.max_gib_s) || !positive(self.half_life_ms) {
-            return Err("max_gib_s and half_life_ms must be above 0");
+        if !positive(self.half_life_ms) {
+            return Err("half_life_ms must be above 0");
         }
         if !(0.0..=1e6).contains(&self.learn_half_life_ms) {
             return Err("learn_half_life_ms must be 0 to 1000000");
@@ -200,43 +247,52 @@ impl Config {
         if !(5..=10_000).contains(&self.interval_ms) {
             return Err("interval_ms must be 5 to 10000");
         }
-        for counter in std::iter::once(&self.counter).chain(&self.fallback) {
-            counter.check(self.nodes.len())?;
-        }
+        self.check_users()?;
+        self.classes.iter().try_for_each(ClassConfig::check)?;
+        self.tiering.as_ref().map_or(Ok(()), TieringConfig::check)?;
         self.samples.as_ref().map_or(Ok(()), SamplesConfig::check)
     }
 
-    /// The threshold, in bytes a second; with `max_latency_ns`, the maximum threshold.
+    fn check_users(&self) -> Result<(), &'static str> {
+        let is_ring = |samples: &SamplesConfig| samples.kind == Some(SamplesKind::Device);
+        if self.devices.len() > 1 && self.samples.as_ref().is_some_and(is_ring) {
+            return Err(
+                "samples: the ring of cache-line samples is that of one device: with several, use \
+                 samples of the processors",
+            );
+        }
+        if self.users == UserUnit::Cgroup {
+            return match &self.kubernetes {
+                None => Ok(()),
+                Some(_) => Err("kubernetes: it needs users = \"unit\""),
+            };
+        }
+        if self.enforce == Enforcement::SchedExt {
+            return Err(
+                "users = \"unit\" needs enforce = \"quota\": the scheduler limits the processes of a \
+                 cgroup itself and not those below it",
+            );
+        }
+        if self.samples.as_ref().is_some_and(is_ring) {
+            return Err(
+                "users = \"unit\" works without samples or with those of the processor: the ring of \
+                 cache-line samples tells the cgroup that has the memory",
+            );
+        }
+        Ok(())
+    }
+
+    /// The legs of all devices, device after device.
+    pub fn legs(&self) -> Vec<Leg> {
+        device::legs(&self.devices)
+    }
+
+    /// The threshold of each device, in bytes a second.
     ///
     /// # Errors
-    /// The curve cannot be used.
-    pub fn threshold(&self) -> Result<f64, ConfigError> {
-        if let Some(gib_s) = self.threshold_gib_s {
-            return Ok(gib_s * GIB);
-        }
-        match &self.curve {
-            Some(name) => Ok(Curve::find(name)?.threshold()),
-            None => Ok(self.max_gib_s * GIB),
-        }
-    }
-
-    /// Whether latency is measured: to keep it, or to compare it with the curve.
-    pub fn measures_latency(&self) -> bool {
-        self.max_latency_ns.is_some() || self.curve.is_some()
-    }
-
-    /// The curve with which measured latency is compared; `None`: none is configured.
-    ///
-    /// # Errors
-    /// The curve cannot be used.
-    pub fn latency_curve(&self) -> Result<Option<Curve>, ConfigError> {
-        let curve = self.curve.as_ref().map(|name| Curve::find(name));
-        Ok(curve.transpose()?)
-    }
-
-    /// Whether there is a threshold without a measured latency.
-    pub fn has_threshold(&self) -> bool {
-        self.threshold_gib_s.is_some() || self.curve.is_some()
+    /// A curve cannot be used.
+    pub fn thresholds(&self) -> Result<Vec<f64>, ConfigError> {
+        self.devices.iter().map(DeviceConfig::threshold).collect()
     }
 
     /// The ledger's file.

@@ -97,16 +97,12 @@ fn of(count: usize, hierarchy: &Hierarchy, stop: &AtomicBool) -> Result<Whole, S
         .and_then(|()| fs::write(&file, text))
         .map_err(|e| e.to_string())?;
     let config = Config::read(&file).map_err(|error| error.to_string())?;
-    let threshold = config.threshold().map_err(|error| error.to_string())?;
+    let thresholds = config.thresholds().map_err(|error| error.to_string())?;
     // The tasks load their program and settle.
     std::thread::sleep(Duration::from_secs(2));
     let (mut daemon, _) =
-        Daemon::new(config.clone(), threshold, hierarchy.clone()).map_err(|e| e.to_string())?;
-    let watcher = Watcher::start(
-        hierarchy.clone(),
-        config.cgroups.clone(),
-        config.nodes.clone(),
-    );
+        Daemon::new(config.clone(), &thresholds, hierarchy.clone()).map_err(|e| e.to_string())?;
+    let watcher = Watcher::start(hierarchy.clone(), &config);
     let mut cpu_ms = Vec::new();
     let (mut generation, mut times, mut writes) = (0, Vec::new(), 0);
     let (mut passes, mut schedule) = (Passes::default(), Schedule::default());
