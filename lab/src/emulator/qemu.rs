@@ -447,7 +447,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("-m 1024M,slots=4,maxmem="), "{text}");
-        assert!(text.contains("id=head,size=268435456,share=on"), "{text}");
+        assert!(text.contains("id=head,size=536870912,share=on"), "{text}");
         assert!(text.contains("memdev=head,node=1") && text.contains("memdev=cxl,node=1"));
         assert!(!text.contains("nodeid=1,memdev=cxl"), "{text}");
     }

@@ -45,6 +45,8 @@ const HEAD_FILE: &str = "head.mem";
 const TPM_FOLDER: &str = "tpm";
 /// Modules for the kernel's snapshot are at least so large, and a multiple of it.
 const HEAD_STEP_BYTES: u64 = 256 << 20;
+/// The host provides all of it.
+const MAX_HEAD_BYTES: u64 = 1 << 30;
 const FOUR_GIB: u64 = 4 << 30;
 /// DRAM beyond the size of soft-reserved memory: enough for what the kernel itself takes (about
 /// 130 MiB were seen) and for some hundred threads.
@@ -129,9 +131,11 @@ impl MachineConfig {
         Ok(())
     }
 
-    /// Size of the NVDIMM for the kernel's snapshot, under stock firmware.
+    /// Size of the NVDIMM for the kernel's snapshot, under stock firmware: half of DRAM, because the
+    /// kernel saves no more than that, up to [`MAX_HEAD_BYTES`].
     pub fn head_bytes(&self) -> u64 {
-        (self.dram_bytes / 8).div_ceil(HEAD_STEP_BYTES).max(1) * HEAD_STEP_BYTES
+        let half = (self.dram_bytes / 2).min(MAX_HEAD_BYTES);
+        half.div_ceil(HEAD_STEP_BYTES).max(1) * HEAD_STEP_BYTES
     }
 
     /// DRAM below 4 GiB; the rest lies above it, and the CXL device after that.

@@ -37,7 +37,8 @@ programs' pages on the node stay in plain text. The settings are in /etc/dormous
 initramfs holds a copy of them and of the key file, so make it anew and reboot before the next sleep.
 Exit codes: 0 done; 1 refused; 2 wrong usage; 3 this machine lacks something.")]
 pub struct SetupArgs {
-    /// The dax device that takes the kernel's snapshot: about a quarter of DRAM is enough
+    /// The dax device that takes the kernel's snapshot: half of DRAM is always enough, a quarter
+    /// mostly
     #[arg(long, value_name = "DAX")]
     pub head: String,
 
