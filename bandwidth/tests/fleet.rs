@@ -237,7 +237,7 @@ const TWO: &str = "[[device]]\nname = \"left\"\nnodes = [1]\nthreshold_gib_s = 2
     counter = { kind = \"text\", path = \"/r\" }\n";
 
 #[test]
-fn a_users_limit_is_the_least_that_its_devices_allow_and_each_device_is_at_its_threshold() {
+fn a_users_limit_is_the_minimum_of_its_devices_and_each_device_is_at_its_threshold() {
     // A CPU second moves 8 GiB of memory on the devices: attribution by memory is exact.
     let mut world = World::new(TWO, 2)
         .user("left", 2.0, &[1.0, 0.0], &[8.0, 0.0])

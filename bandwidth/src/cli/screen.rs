@@ -18,7 +18,6 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState};
 
-use super::top::name;
 use crate::daemon::status::{DeviceStatus, Status, UserStatus};
 
 /// Time between two readings of the daemon's status; it writes one twice a second.
@@ -217,7 +216,7 @@ impl Screen {
                 right(limit),
                 right((user.resident_bytes >> 20).to_string()),
                 right(format!("{:.2}", user.weight)),
-                Cell::from(name(user)),
+                Cell::from(user.label()),
             ])
             .style(style)
         });

@@ -12,7 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::arguments::TopArguments;
 use super::{CliError, DONE, screen};
 use crate::daemon::config::Config;
-use crate::daemon::status::{DeviceStatus, Status, UserStatus};
+use crate::daemon::status::{DeviceStatus, Status};
 
 /// Users shown as text; JSON contains all of them.
 const MAX_USERS: usize = 20;
@@ -116,7 +116,7 @@ fn rendered(status: &Status) -> String {
             user.cpus,
             user.resident_bytes >> 20,
             user.weight,
-            name(user)
+            user.label()
         );
     }
     if status.users.len() > MAX_USERS {
@@ -150,14 +150,6 @@ fn devices(devices: &[DeviceStatus]) -> String {
     }
     text.push('\n');
     text
-}
-
-/// The path of a user, and its name where that says more.
-pub(super) fn name(user: &UserStatus) -> String {
-    match user.name.is_empty() || user.cgroup.ends_with(&user.name) {
-        true => user.cgroup.clone(),
-        false => user.name.clone(),
-    }
 }
 
 #[cfg(test)]

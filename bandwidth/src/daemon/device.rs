@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  users ─┬─▶ controller of device 0 ─▶ limits ─┐
-//!         ├─▶ controller of device 1 ─▶ limits ─┼─▶ a user's limit: the least of those
+//!         ├─▶ controller of device 1 ─▶ limits ─┼─▶ the minimum is a user's limit
 //!         └─▶ controller of a path   ─▶ limits ─┘
 //! ```
 //!
@@ -217,7 +217,7 @@ impl Daemon {
             || matches!(device.allowed.get(&user.id), Some(Some(_)))
     }
 
-    /// The limit of each active user: the least that its devices allow. Also returns the users
+    /// The limit of each active user: the minimum of what its devices allow. Also returns the users
     /// that the limits are for, by their positions; the last limit is that of memory tiering, where
     /// it is a user.
     pub(super) fn decide(
@@ -257,7 +257,7 @@ impl Daemon {
         let mut limits = Vec::with_capacity(active.len());
         for &at in &active {
             let user = &self.users[at];
-            let (cpu, bound_by) = self.least(user.id, user.limit, user.bound_by);
+            let (cpu, bound_by) = self.min_limit(user.id, user.limit, user.bound_by);
             limits.push(Limit { id: user.id, cpu });
             self.users[at].bound_by = bound_by;
         }
@@ -266,7 +266,7 @@ impl Daemon {
             .as_ref()
             .map(|one| (one.limit_cpus(), one.bound_by));
         if let Some((in_force, before)) = tiering {
-            let (cpu, bound_by) = self.least(TIERING, in_force, before);
+            let (cpu, bound_by) = self.min_limit(TIERING, in_force, before);
             limits.push(Limit { id: TIERING, cpu });
             if let Some(tiering) = &mut self.tiering {
                 tiering.bound_by = bound_by;
@@ -280,8 +280,8 @@ impl Daemon {
         (active, decision)
     }
 
-    /// The least limit that a device allows this user, and that device.
-    fn least(
+    /// The minimum limit that a device allows this user, and that device.
+    fn min_limit(
         &self,
         id: u64,
         in_force: Option<f64>,

@@ -50,6 +50,16 @@ pub struct UserStatus {
     pub protected: bool,
 }
 
+impl UserStatus {
+    /// The path of its cgroup, or its name where that says more.
+    pub fn label(&self) -> &str {
+        match self.name.is_empty() || self.cgroup.ends_with(&self.name) {
+            true => &self.cgroup,
+            false => &self.name,
+        }
+    }
+}
+
 /// One device, or one path to a device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceStatus {

@@ -147,7 +147,7 @@ pub(super) fn legs(devices: &[DeviceConfig]) -> Vec<Leg> {
     legs
 }
 
-/// Checks that the counters of several devices can be told apart.
+/// Checks that the counters of several devices can be distinguished.
 pub(super) fn check_together(devices: &[DeviceConfig]) -> Result<(), &'static str> {
     let slow = |counter: &CounterConfig| !counter.counts_writes();
     if devices.len() > 1 && devices.iter().flat_map(DeviceConfig::counters).any(slow) {
