@@ -458,6 +458,38 @@ fn the_weight_of_a_pod_is_that_of_its_annotation_or_of_its_cgroup() {
     world.ends_without_a_trace();
 }
 
+#[test]
+fn units_are_refused_where_the_kernel_does_not_add_up_their_cpu_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bandwidth.toml");
+    let text = format!(
+        "users = \"unit\"\nnodes = [1]\nthreshold_gib_s = 4.0\ncgroups = [\"a\"]\nstate = \"{}\"\n\
+         [counter]\nkind = \"text\"\npath = \"/w\"\n",
+        folder.path().join("state").display()
+    );
+    fs::write(&file, text).unwrap();
+    let config = Config::read(&file).unwrap();
+    let begin = |version| {
+        let hierarchy = Hierarchy {
+            root: folder.path().to_owned(),
+            version,
+        };
+        let made = Daemon::with_counter(
+            config.clone(),
+            &[4.0 * GIB],
+            hierarchy,
+            Box::new(Counters::default()),
+        );
+        made.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let said = begin(Version::V1).unwrap_err();
+    assert!(said.contains("cpuacct") && said.contains("users"), "{said}");
+    assert!(!folder.path().join("state").exists(), "nothing was begun");
+    begin(Version::V2).unwrap();
+    fs::write(folder.path().join("cpuacct.usage"), "0\n").unwrap();
+    begin(Version::V1).unwrap();
+}
+
 /// One device with memory tiering.
 const TIERED: &str = "nodes = [1]\nthreshold_gib_s = 2.0\n\
     [tiering]\nroot = \"ROOT\"\n[counter]\nkind = \"text\"\npath = \"/w\"\n";

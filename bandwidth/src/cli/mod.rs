@@ -54,9 +54,11 @@ pub enum CliError {
 impl CliError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Enforce(EnforceError::NoHierarchy | EnforceError::Ext(ExtError::NoKernel)) => {
-                LACKING
-            }
+            Self::Enforce(
+                EnforceError::NoHierarchy
+                | EnforceError::NoUnits(_)
+                | EnforceError::Ext(ExtError::NoKernel),
+            ) => LACKING,
             _ => FAILED,
         }
     }

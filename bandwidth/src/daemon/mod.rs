@@ -33,14 +33,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::enforce::EnforceError;
-use crate::enforce::cgroup::{Cgroup, Hierarchy};
+use crate::enforce::cgroup::{Cgroup, Hierarchy, Version};
 use crate::enforce::ext::Ext;
 use crate::enforce::ledger::{Ledger, Undone, Wait};
 use crate::enforce::meter::{accounting_root, max_open};
 use crate::enforce::quota::{Overrun, Turns};
 use crate::estimate::{CounterSpec, Estimate, Estimator, Fault, Settings as EstimateSettings};
 use crate::samples::Samples;
-use config::{Config, Enforcement, Leg};
+use config::{Config, Enforcement, Leg, UserUnit};
 use counter::Counter;
 pub use device::Device;
 pub use latency::{Probe, ProbeError};
@@ -146,6 +146,12 @@ impl Daemon {
         hierarchy: Hierarchy,
         counter: Box<dyn Counter>,
     ) -> Result<(Self, Vec<Undone>), EnforceError> {
+        // Version 1 adds up CPU time in the cpuacct controller only.
+        let adds_up =
+            hierarchy.version == Version::V2 || hierarchy.root.join("cpuacct.usage").exists();
+        if config.users == UserUnit::Unit && !adds_up {
+            return Err(EnforceError::NoUnits(hierarchy.root));
+        }
         let (ledger, undone) = Ledger::open(&config.ledger(), Wait::Briefly)?;
         let ext = match config.enforce {
             Enforcement::Quota => None,

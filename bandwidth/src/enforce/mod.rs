@@ -25,6 +25,12 @@ pub enum EnforceError {
          systemd.unified_cgroup_hierarchy=1"
     )]
     NoHierarchy,
+    /// A hierarchy that does not add up the CPU time of the cgroups below one.
+    #[error(
+        "users = \"unit\" needs the CPU time of a cgroup and all below it, which {0} does not show: use \
+         cgroup version 2, mount cpu and cpuacct together, or set users = \"cgroup\""
+    )]
+    NoUnits(PathBuf),
     /// A file of a cgroup.
     #[error("{path}: {error}")]
     File {
