@@ -4,14 +4,15 @@
 #   offload/kernel/build.sh WORK OUT SET [-jN]
 #
 # WORK: a folder that is kept, so that only what changed is built again; the distribution's package of
-# the source is fetched into it, unless the lab has it. SET: a32 or t32, the instruction set of its code.
+# the source is fetched into it, unless the lab has it. SET: a32 or t32, the instruction set of its code; with
+# -real behind it, the drivers of the board's devices, too.
 # Leaves vmlinux, zImage, board.dtb and config in OUT. Says what it is doing in lines that begin with
 # "==> "; everything goes to WORK/build-SET.log, of which the end is shown on an error. Exit codes: 2 wrong
 # arguments; 3 something is missing.
 set -euo pipefail
 
 if [ $# -lt 3 ]; then
-	sed -n '4,11s/^# \{0,1\}//p' "$0" >&2
+	sed -n '4,12s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
@@ -37,9 +38,9 @@ fail() {
 
 prefix=arm-none-eabi-
 case $set in
-a32) option="# CONFIG_THUMB2_KERNEL is not set" ;;
-t32) option=CONFIG_THUMB2_KERNEL=y ;;
-*) code=2 fail "$set is no instruction set: a32 or t32" ;;
+a32 | a32-real) option="# CONFIG_THUMB2_KERNEL is not set" ;;
+t32 | t32-real) option=CONFIG_THUMB2_KERNEL=y ;;
+*) code=2 fail "$set is no instruction set: a32 or t32, with or without -real" ;;
 esac
 for tool in ${prefix}gcc make flex bison bc tar xz gcc; do
 	command -v "$tool" >/dev/null || code=3 fail "$tool is missing: run scripts/setup.sh"
@@ -51,7 +52,7 @@ cmp -s "$here/dormouse_dummy.c" "$tree/drivers/misc/dormouse_dummy.c" ||
 	cp "$here/dormouse_dummy.c" "$tree/drivers/misc/"
 
 "${prefix}gcc" -marm -march=armv7-a -mfloat-abi=soft -Os -Wall -Werror -ffreestanding -nostdlib \
-	-static "$here/init.c" -lgcc -o "$work/init" >>"$log" 2>&1 || fail "init does not build"
+	-static "$here/init.c" "$here/devices.c" -lgcc -o "$work/init" >>"$log" 2>&1 || fail "init does not build"
 printf '%s\n' 'dir /sys 0755 0 0' 'dir /dev 0755 0 0' 'nod /dev/console 0600 0 0 c 5 1' 'nod /dev/kmsg 0600 0 0 c 1 11' \
 	"file /init $work/init 0755 0 0" >"$work/initramfs.list"
 
@@ -69,6 +70,7 @@ build() {
 
 {
 	cat "$here/config"
+	case $set in *-real) cat "$here/config-real" ;; esac
 	echo "$option"
 	echo "CONFIG_INITRAMFS_SOURCE=\"$work/initramfs.list\""
 } >"$objects/config.wanted"

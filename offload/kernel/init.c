@@ -1,31 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
  * The only program: suspends the devices in all phases and resumes them, as often as its argument says
- * (once without one), checks files and a process after each time, and ends the machine.
+ * (once without one), checks files and a process after each time, and ends the machine. With a second
+ * argument it also uses the board's devices (devices.c).
  */
 
-static long call(long number, long a, long b, long c, long d, long e)
-{
-	register long r7 __asm("r7") = number;
-	register long r0 __asm("r0") = a;
-	register long r1 __asm("r1") = b;
-	register long r2 __asm("r2") = c;
-	register long r3 __asm("r3") = d;
-	register long r4 __asm("r4") = e;
+#include "init.h"
 
-	__asm volatile ("svc 0" : "+r" (r0) : "r" (r7), "r" (r1), "r" (r2), "r" (r3), "r" (r4) : "memory");
-	return r0;
-}
-
-enum {
-	CALL_EXIT = 1, CALL_FORK = 2, CALL_READ = 3, CALL_WRITE = 4, CALL_OPEN = 5, CALL_CLOSE = 6,
-	CALL_MOUNT = 21, CALL_PIPE = 42, CALL_REBOOT = 88, CALL_WAIT4 = 114,
-};
-enum { READ_ONLY = 0, WRITE_ONLY = 1, CREATE = 0100, TRUNCATE = 01000, FILE_WORDS = 4096 };
+enum { FILE_WORDS = 4096 };
 
 static unsigned int words[FILE_WORDS];
 
-static long put(const char *path, const char *text, long bytes)
+long put(const char *path, const char *text, long bytes)
 {
 	long file = call(CALL_OPEN, (long)path, WRITE_ONLY, 0, 0, 0), written;
 
@@ -37,7 +23,7 @@ static long put(const char *path, const char *text, long bytes)
 }
 
 /* One line in the kernel's log: what, and which cycle. */
-static void report(const char *what, unsigned int cycle)
+void report(const char *what, unsigned int cycle)
 {
 	char line[80], digits[10];
 	long length = 0, count = 0;
@@ -116,7 +102,7 @@ static int process_is_good(long child, int *pipe, unsigned int cycle)
 	return status == ((question * 3) & 0x7f) << 8;
 }
 
-static void one_cycle(unsigned int cycle)
+static void one_cycle(unsigned int cycle, int devices)
 {
 	int pipe[2];
 	long child = begin_process(pipe);
@@ -124,13 +110,15 @@ static void one_cycle(unsigned int cycle)
 
 	if (child < 0 || !written)
 		report("dormouse: cannot begin cycle ", cycle);
+	else if (devices && !devices_before(cycle))
+		return;
 	else if (put("/sys/power/state", "freeze", 6) != 6)
 		report("dormouse: the devices do not suspend in cycle ", cycle);
 	else if (!file_is_good(cycle))
 		report("dormouse: another file after cycle ", cycle);
 	else if (!process_is_good(child, pipe, cycle))
 		report("dormouse: no process after cycle ", cycle);
-	else
+	else if (!devices || devices_after(cycle))
 		report("dormouse: files and processes as before cycle ", cycle);
 }
 
@@ -138,6 +126,7 @@ static void one_cycle(unsigned int cycle)
 __attribute__((used)) static void run(const long *stack)
 {
 	unsigned int cycles = 1;
+	int devices = stack[0] > 2;
 
 	if (stack[0] > 1) {
 		cycles = 0;
@@ -145,9 +134,13 @@ __attribute__((used)) static void run(const long *stack)
 			cycles = 10 * cycles + (unsigned int)(*digit - '0');
 	}
 	call(CALL_MOUNT, (long)"sysfs", (long)"/sys", (long)"sysfs", 0, 0);
-	put("/sys/power/pm_test", "platform", 8);
+	/* With real devices one of them wakes the machine. */
+	if (!devices)
+		put("/sys/power/pm_test", "platform", 8);
+	else if (!devices_begin())
+		cycles = 0;
 	for (unsigned int cycle = 1; cycle <= cycles; cycle++)
-		one_cycle(cycle);
+		one_cycle(cycle, devices);
 	call(CALL_REBOOT, 0xfee1dead, 672274793, 0x1234567, 0, 0);
 	for (;;)
 		;

@@ -23,7 +23,8 @@ unpack() {
 	mkdir -p "$tree"
 	dpkg-deb --fsys-tarfile "$source" | tar -xO --wildcards './usr/src/linux-source-*.tar.xz' |
 		tar -xJ -C "$tree" --strip-components=1 --wildcards --wildcards-match-slash \
-			--exclude='*/drivers/gpu/drm/*.[ch]' --exclude='*/drivers/net/*.[ch]' \
+			--exclude='*/drivers/gpu/drm/*.[ch]' --exclude='*/drivers/net/wireless/*.[ch]' \
+			--exclude='*/drivers/net/ethernet/[a-rt-z]*/*.[ch]' --exclude='*/drivers/net/can/*.[ch]' \
 			--exclude='*/drivers/media/*.[ch]' --exclude='*/sound/*.[ch]' \
 			--exclude='*/arch/[b-t]*/*.[chS]' --exclude='*/arch/x86/*.[chS]' \
 			--exclude='*/arch/arm64/*.[chS]' --exclude='*/arch/arc/*.[chS]' \
@@ -36,7 +37,7 @@ unpack() {
 }
 
 # Nothing is built in the tree itself.
-stamp="$(basename "$source") $(stat -c %s "$source") clean"
+stamp="$(basename "$source") $(stat -c %s "$source") network"
 if [ "$(cat "$work/stamp" 2>/dev/null)" != "$stamp" ]; then
 	rm -f "$work/stamp"
 	unpack
