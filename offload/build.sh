@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the executor for the Cortex-M3 and the guest programs from the distribution's Linux source.
 #
-#   offload/build.sh OUT     writes into OUT: offload.elf (the executor); guest-kernel-*.elf and
+#   offload/build.sh OUT     writes into OUT: offload.elf (the executor), offload-forward.elf (the same,
+#                            forwarding accesses to devices); guest-kernel-*.elf and
 #                            guest-identity-*.elf (the programs at 0xc0000000, and at the small core's
 #                            own addresses; in A32 and T32); native-a15.elf, native-a15-t32.elf,
 #                            native-m3.elf; guest.o (relocatable)
@@ -45,8 +46,13 @@ for source in target/start.S target/*.c $(find src -name '*.c' | sort); do
 	object=${source%.*}
 	$gcc "${flags[@]}" $level -c "$source" -o "$work/${object//\//-}.o"
 done
-$gcc "${flags[@]}" -nostdlib -Wl,--gc-sections -T target/offload.ld "$work"/*.o -lgcc \
-	-o "$out/offload.elf"
+# Two executors: the guest's devices are the small core's, or they are the board's.
+for variant in offload:forward offload-forward:local; do
+	others=$(find "$work" -maxdepth 1 -name '*.o' ! -name "target-device_${variant#*:}.o" | sort)
+	# shellcheck disable=SC2086
+	$gcc "${flags[@]}" -nostdlib -Wl,--gc-sections -T target/offload.ld $others -lgcc \
+		-o "$out/${variant%:*}.elf"
+done
 rm "$work"/*.o
 
 # --- Linux' files: data structures' headers are real, every other header is empty ---

@@ -80,28 +80,6 @@ static void protect_all(const struct offload_job *job)
 
 /* --- the edge of the executor --- */
 
-static bool access_device(void *owner, uint32_t host, unsigned int size, bool write, uint32_t *value)
-{
-	(void)owner;
-	if (host & (size - 1))
-		return false;
-	if (write) {
-		if (size == 4)
-			*(volatile uint32_t *)host = *value;
-		else if (size == 2)
-			*(volatile uint16_t *)host = *value;
-		else
-			*(volatile uint8_t *)host = *value;
-	} else if (size == 4) {
-		*value = *(volatile uint32_t *)host;
-	} else if (size == 2) {
-		*value = *(volatile uint16_t *)host;
-	} else {
-		*value = *(volatile uint8_t *)host;
-	}
-	return true;
-}
-
 static void code_changed(void *owner)
 {
 	(void)owner;
@@ -251,7 +229,7 @@ static void report(struct executor *x, uint32_t run, uint32_t ticks, uint32_t be
 		print_hex(x->cpu.r[i]);
 	}
 	print(" flags ");
-	print_hex(x->cpu.flags | x->cpu.control);
+	print_hex(x->cpu.flags | (x->cpu.it & 3) << 25 | (x->cpu.it & 0xfcu) << 8 | x->cpu.control);
 	print_number(" regions", x->cache.translated_regions);
 	print_number(" translated", x->cache.translated_instructions);
 	print_number(" emitted", x->cache.emitted_bytes);
@@ -301,22 +279,15 @@ static void prepare(struct executor *x, struct target_job *job)
 	x->code_changed = code_changed;
 }
 
-/* Devices are those of the small core that the executor does not use itself. */
-static bool is_device(uint32_t host, uint32_t size)
-{
-	return host >= TARGET_DEVICES && host <= TARGET_DEVICES_END &&
-		size <= TARGET_DEVICES_END - host;
-}
-
 static bool devices_are_good(const struct target_job *target)
 {
 	const struct offload_job *job = &target->job;
 
 	for (uint32_t i = 0; i < job->devices && i < 8; i++)
-		if (!is_device(job->device[i].host, job->device[i].size))
+		if (!device_is_good(job->device[i].host, job->device[i].size))
 			return false;
 	for (uint32_t i = 0; i < target->presets && i < 4; i++)
-		if (!is_device(target->preset[i].host, 4))
+		if (!device_is_good(target->preset[i].host, 4))
 			return false;
 	return target->presets <= 4;
 }

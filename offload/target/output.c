@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Output through semihosting, and what a compiler wants of a C library. */
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "target.h"
 
 uint32_t semihost(uint32_t operation, const void *argument);
 
-enum { SYS_OPEN = 1, SYS_CLOSE = 2, SYS_WRITE0 = 4, SYS_WRITE = 5, SYS_EXIT = 0x18 };
+enum { SYS_OPEN = 1, SYS_CLOSE = 2, SYS_WRITE0 = 4, SYS_WRITE = 5, SYS_READ = 6, SYS_EXIT = 0x18 };
 
 /* Collected, so that a line is one call. */
 static char line[2048];
@@ -55,18 +56,31 @@ void print_number(const char *name, uint32_t value)
 	print_decimal(value);
 }
 
+uint32_t open_file(const char *name, bool write)
+{
+	uint32_t length = 0;
+
+	while (name[length])
+		length++;
+	uint32_t open[3] = { (uint32_t)name, write ? 5 : 1, length };	/* "wb", "rb" */
+
+	return semihost(SYS_OPEN, open);
+}
+
+bool transfer(uint32_t file, const void *at, uint32_t bytes, bool write)
+{
+	uint32_t arguments[3] = { file, (uint32_t)at, bytes };
+
+	/* The answer is how many bytes are left. */
+	return !semihost(write ? SYS_WRITE : SYS_READ, arguments);
+}
+
 void dump(const char *name, uint32_t address, uint32_t bytes)
 {
-	uint32_t name_length = 0;
+	uint32_t file = open_file(name, true);
 
-	while (name[name_length])
-		name_length++;
-	uint32_t open[3] = { (uint32_t)name, 5, name_length };	/* "wb" */
-	uint32_t file = semihost(SYS_OPEN, open);
-	uint32_t write[3] = { file, address, bytes };
-
-	semihost(SYS_WRITE, write);
-	semihost(SYS_CLOSE, write);
+	transfer(file, (void *)address, bytes, true);
+	semihost(SYS_CLOSE, &file);
 }
 
 void leave(uint32_t failed)

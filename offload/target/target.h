@@ -11,10 +11,21 @@ void print_decimal(uint32_t value);
 void print_hex(uint32_t value);
 /* name, a space, the value in decimal */
 void print_number(const char *name, uint32_t value);
+/* A file in the emulator's folder. */
+uint32_t open_file(const char *name, bool write);
+/* All bytes, or false. */
+bool transfer(uint32_t file, const void *at, uint32_t bytes, bool write);
 /* Writes memory to a file in the emulator's folder. */
 void dump(const char *name, uint32_t address, uint32_t bytes);
 /* Ends the emulator. */
 void leave(uint32_t failed);
+
+/* --- device_local.c or device_forward.c --- */
+
+/* Reads or writes a device of the guest; false: nothing is there, and nothing was done. */
+bool access_device(void *owner, uint32_t host, unsigned int size, bool write, uint32_t *value);
+/* Whether a device of a job can be there. */
+bool device_is_good(uint32_t host, uint32_t size);
 
 /* --- time.c --- */
 

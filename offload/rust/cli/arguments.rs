@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::machine::job::SCRATCH;
 
@@ -47,6 +47,7 @@ Exit codes: 0 all are equal; 1 one is not.")]
 Examples:
   dormouse offload suspend
   dormouse offload suspend --cycles 10 --t32 --prune
+  dormouse offload suspend --devices real --prune
   dormouse offload suspend --compare --json
 
 Builds an ARMv7-A Linux from the distribution's source (once for each instruction
@@ -57,12 +58,19 @@ memory, and the big core goes on from what the executor left, or from the middle
 of the phase where the executor handed back. After each cycle the kernel's first
 program compares a file and asks a process that was there before.
 
+With --devices real the kernel has the drivers of the board's clock, serial lines, SD
+card, network and virtio disk. The executor forwards each access to a register to
+the board; an access outside the known registers is refused with its address, and
+the big core goes on there. Where the thread must wait, the big core goes on until
+it has waited, and the executor goes on behind that. Each device is used after each
+cycle.
+
 --compare runs each phase on both cores from the same memory instead, and
 compares all of it. Words that differ when the big core itself makes a call twice
 depend on the time; they are counted, not compared.
 
-Exit codes: 0 every cycle came through, or all is equal to the big core's; 1 not;
-3 a tool is missing.")]
+Exit codes: 0 every cycle came through, or all is equal to the big core's; 1 not, or
+an access was refused; 2 wrong usage; 3 a tool is missing.")]
     Suspend(SuspendArguments),
 }
 
@@ -183,6 +191,15 @@ pub struct CheckArguments {
     pub seed: u32,
 }
 
+/// Which devices a kernel suspends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Devices {
+    /// Dummy platform devices of `kernel/dormouse_dummy.c`.
+    Dummy,
+    /// These, and the board's clock, serial lines, SD card, network and virtio disk.
+    Real,
+}
+
 /// Arguments of `suspend`.
 #[derive(Debug, Args)]
 pub struct SuspendArguments {
@@ -203,8 +220,17 @@ pub struct SuspendArguments {
     #[arg(long, value_name = "FUNCTION")]
     pub hand_back: Option<String>,
 
+    /// Which devices suspend and resume: dummies; or the board's own, with their unmodified drivers
+    #[arg(long, value_enum, default_value_t = Devices::Dummy)]
+    pub devices: Devices,
+
+    /// With real devices: do not forward accesses to this one (rtc, uart1, card …); they are refused, and the
+    /// big core makes them
+    #[arg(long, value_name = "NAME")]
+    pub without_device: Vec<String>,
+
     /// Compare each phase with the big core's, and go on from the big core's
-    #[arg(long, conflicts_with_all = ["cycles", "hand_back"])]
+    #[arg(long, conflicts_with_all = ["cycles", "hand_back", "devices"])]
     pub compare: bool,
 
     /// Print one JSON object a phase, and without --compare one for the whole

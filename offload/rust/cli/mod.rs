@@ -8,11 +8,12 @@ use std::io::Write;
 
 use crate::error::OffloadError;
 use crate::machine::outcome::Outcome;
+use crate::suspend::phase::Settings;
 use crate::suspend::{self, Comparison, cycle};
 use crate::{bench, check};
 
 pub use arguments::OffloadCommand;
-use arguments::SuspendArguments;
+use arguments::{Devices, SuspendArguments};
 
 /// Runs a verb; the answer is the exit code.
 pub fn run(command: &OffloadCommand) -> u8 {
@@ -46,11 +47,12 @@ fn suspend_command(arguments: &SuspendArguments) -> Result<u8, OffloadError> {
         }
         return Ok(u8::from(!comparisons.iter().all(Comparison::same)));
     }
-    let settings = cycle::Settings {
+    let settings = Settings {
         t32: arguments.t32,
         prune: arguments.prune,
         cycles: arguments.cycles,
         hand_back: arguments.hand_back.as_deref(),
+        real: (arguments.devices == Devices::Real).then_some(&arguments.without_device[..]),
     };
     let summary = cycle::run(&settings, |phase| print::phase(phase, arguments.json))?;
     print::summary(&summary, arguments.json);

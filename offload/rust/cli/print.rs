@@ -4,7 +4,8 @@ use std::io::Write;
 
 use crate::machine::outcome::Outcome;
 use crate::suspend::Comparison;
-use crate::suspend::cycle::{Phase, Summary};
+use crate::suspend::cycle::Summary;
+use crate::suspend::phase::Phase;
 
 pub fn outcome(outcome: &Outcome, json: bool) {
     let text = if json {
@@ -59,6 +60,15 @@ pub fn comparison(comparison: &Comparison, json: bool) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
+/// "2 rtc, 5 gic accesses".
+fn counts(accesses: &std::collections::BTreeMap<String, u64>) -> String {
+    let each: Vec<String> = accesses
+        .iter()
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
+    format!("{} accesses", each.join(", "))
+}
+
 pub fn phase(phase: &Phase, json: bool) {
     let text = if json {
         serde_json::to_string(phase).unwrap_or_default()
@@ -74,6 +84,15 @@ pub fn phase(phase: &Phase, json: bool) {
             counter("waited_us"),
             counter("interpreted"),
         );
+        if !phase.accesses.is_empty() {
+            text.push_str(&format!("; {}", counts(&phase.accesses)));
+        }
+        if phase.waits > 0 {
+            text.push_str(&format!(
+                "; waited {} times on the big core, {} µs",
+                phase.waits, phase.big_core_us
+            ));
+        }
         if let Some(instruction) = &phase.instruction {
             text.push_str(&format!(
                 "\n  at {:08x}: {instruction}",
@@ -99,6 +118,20 @@ pub fn summary(summary: &Summary, json: bool) {
             summary.returned,
             summary.handed_back,
         );
+        if let Some(worked) = summary.devices_worked {
+            text.push_str(&format!(
+                "\nclock, serial line, card, disk and network worked after {worked}\nthe small core: {} \
+                 instructions, {} µs waiting, {}\nthe big core: {} times on for a thread that waits, {} µs",
+                summary.instructions,
+                summary.waited_us,
+                counts(&summary.accesses),
+                summary.waits,
+                summary.big_core_us
+            ));
+        }
+        for refused in &summary.refused {
+            text.push_str(&format!("\nrefused: {refused}; the big core made it"));
+        }
         for complaint in &summary.complaints {
             text.push_str(&format!("\nthe kernel: {complaint}"));
         }

@@ -49,6 +49,9 @@ pub fn run(folder: &Path, words: &[String]) -> Result<String, OffloadError> {
     run_within(folder, words, MAX_CPU_TIME)
 }
 
+/// What is done while an emulated machine runs, for so long at most, before it is looked at again.
+pub type Meanwhile<'a> = &'a mut dyn FnMut(Duration) -> Result<(), OffloadError>;
+
 /// The same, with a limit of CPU time for a program that may hang.
 ///
 /// # Errors
@@ -57,6 +60,22 @@ pub fn run_within(
     folder: &Path,
     words: &[String],
     limit: Duration,
+) -> Result<String, OffloadError> {
+    run_beside(folder, words, limit, &mut |pause| {
+        std::thread::sleep(pause);
+        Ok(())
+    })
+}
+
+/// The same, beside something else.
+///
+/// # Errors
+/// As [`run`], and those of what is done meanwhile.
+pub fn run_beside(
+    folder: &Path,
+    words: &[String],
+    limit: Duration,
+    meanwhile: Meanwhile<'_>,
 ) -> Result<String, OffloadError> {
     let mut emulator = Command::new(QEMU)
         // While the core waits the machine's time goes by the host's: with `sleep=off` QEMU 7.2 makes each wait
@@ -99,7 +118,7 @@ pub fn run_within(
                     limit.as_secs()
                 )));
             }
-            Ok(None) => std::thread::sleep(pause),
+            Ok(None) => meanwhile(pause)?,
             Err(error) => return Err(OffloadError::Machine(format!("cannot be watched: {error}"))),
         }
     }

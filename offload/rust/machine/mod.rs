@@ -2,6 +2,7 @@
 //! Cortex-A15. Counting is exact and repeatable (`-icount shift=6`).
 
 pub mod emulator;
+pub mod forward;
 pub mod job;
 pub mod outcome;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use crate::error::{OffloadError, io};
 use crate::guest::Guest;
+use crate::machine::forward::{Bus, Link};
 use crate::machine::job::Job;
 use crate::machine::outcome::{Outcome, instructions_of, parse};
 use crate::parts::Parts;
@@ -38,13 +40,33 @@ pub enum Native {
     M3,
 }
 
+/// A path in QEMU's options: a comma is written twice.
+pub(crate) fn comma(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
 fn loader(file: &Path, address: u32) -> [String; 2] {
-    // A comma in a path is written twice.
-    let path = file.display().to_string().replace(',', ",,");
+    let path = comma(file);
     [
         "-device".into(),
         format!("loader,file={path},addr={address:#x},force-raw=on"),
     ]
+}
+
+/// The words of an executor's machine, with its job.
+fn words_of(parts: &Parts, executor: &str, request: &Path) -> Vec<String> {
+    let mut words = vec!["-kernel".into(), parts.file(executor).display().to_string()];
+    words.extend(loader(request, 0x2038_0000));
+    words
+}
+
+fn runs_of(report: &str) -> Result<Vec<Outcome>, OffloadError> {
+    parse(report).ok_or_else(|| {
+        OffloadError::Machine(format!(
+            "reported nothing that is understood:\n{}",
+            report.trim()
+        ))
+    })
 }
 
 /// Runs a job in the executor. The second part of the answer is the memory that was wanted back.
@@ -63,17 +85,10 @@ pub fn run(
     );
     fs::write(&memory, &guest.memory).map_err(io("write", &memory))?;
     fs::write(&request, job.bytes(guest)).map_err(io("write", &request))?;
-    let mut words = vec!["-M".into(), "mps2-an385".into(), "-kernel".into()];
-    words.push(parts.file("offload.elf").display().to_string());
+    let mut words = words_of(parts, "offload.elf", &request);
+    words.extend(["-M".into(), "mps2-an385".into()]);
     words.extend(loader(&memory, 0x2100_0000));
-    words.extend(loader(&request, 0x2038_0000));
-    let report = emulator::run(folder.path(), &words)?;
-    let runs = parse(&report).ok_or_else(|| {
-        OffloadError::Machine(format!(
-            "reported nothing that is understood:\n{}",
-            report.trim()
-        ))
-    })?;
+    let runs = runs_of(&emulator::run(folder.path(), &words)?)?;
     let dump = folder.path().join("memory.bin");
     let memory = if dump.exists() {
         fs::read(&dump).map_err(io("read", dump))?
@@ -81,6 +96,40 @@ pub fn run(
         Vec::new()
     };
     Ok((runs, memory))
+}
+
+/// Runs a job beside a big core that stands still: on its memory, which is a file of 16 MiB that both have
+/// mapped, with the devices that are on its bus.
+///
+/// # Errors
+/// The emulator is missing or does not report, or the bus fails.
+pub fn run_on_board(
+    parts: &Parts,
+    guest: &Guest,
+    job: &Job,
+    memory: &Path,
+    bus: &mut dyn Bus,
+) -> Result<Outcome, OffloadError> {
+    let folder = tempfile::tempdir().map_err(io("create", "a folder for the run"))?;
+    let request = folder.path().join("job.bin");
+    fs::write(&request, job.bytes(guest)).map_err(io("write", &request))?;
+    let mut words = words_of(parts, "offload-forward.elf", &request);
+    words.extend(["-M".into(), "mps2-an385,memory-backend=ram".into()]);
+    words.push("-object".into());
+    words.push(format!(
+        "memory-backend-file,id=ram,size=16M,mem-path={},share=on",
+        comma(memory)
+    ));
+    let mut link = Link::new(folder.path())?;
+    let report = emulator::run_beside(
+        folder.path(),
+        &words,
+        emulator::MAX_CPU_TIME,
+        &mut |quiet| link.serve(bus, quiet),
+    )?;
+    runs_of(&report)?
+        .pop()
+        .ok_or_else(|| OffloadError::Machine("reported no run".into()))
 }
 
 /// Of a program that runs natively: the digest of a run, and its instructions.

@@ -6,52 +6,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::error::OffloadError;
-use crate::guest::natives::hand_back_at;
 use crate::machine;
-use crate::machine::outcome::Outcome;
 use crate::parts::Parts;
-use crate::suspend::kernel::{Arrival, Kernel, Running};
-use crate::suspend::{FUNCTIONS, THUMB, job_of};
-
-/// CPSR.GE, which the executor neither reads nor changes between functions.
-const GREATER: u32 = 0xf << 16;
-/// CPSR's flags, A, I, F and the mode: what the executor reports.
-const REPORTED: u32 = 0xf800_01df;
-
-/// What is to be done.
-#[derive(Debug, Clone, Copy)]
-pub struct Settings<'a> {
-    /// A kernel in T32 code.
-    pub t32: bool,
-    /// Calls of kernel functions are served.
-    pub prune: bool,
-    /// How often the machine suspends and resumes.
-    pub cycles: u32,
-    /// The executor hands back at the first call of this function in each phase.
-    pub hand_back: Option<&'a str>,
-}
-
-/// One phase in the executor.
-#[derive(Debug, Clone, Serialize)]
-pub struct Phase {
-    /// Which suspend, from 1 on.
-    pub cycle: u32,
-    /// Name of the function.
-    pub function: String,
-    /// How it ended in the executor: `returned`, or `fallback` where the big core had to go on in it.
-    pub stop: String,
-    /// The reason in a sentence.
-    pub explanation: String,
-    /// The instruction that it stopped at, when it did not return.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub instruction: Option<String>,
-    /// r0 to r15 in the executor, at the end.
-    pub registers: [u32; 16],
-    /// Of the small core, translation included, waiting not.
-    pub instructions: u64,
-    /// Counters: translated instructions, bytes emitted, flushes of the cache, faults …
-    pub counters: BTreeMap<String, u64>,
-}
+use crate::suspend::board::windows_without;
+use crate::suspend::kernel::{Kernel, Running};
+use crate::suspend::phase::{Frame, Phase, Settings, job_to_go_on, status_after};
+use crate::suspend::{FUNCTIONS, real};
 
 /// How the machine came out of it.
 #[derive(Debug, Clone, Serialize)]
@@ -66,6 +26,23 @@ pub struct Summary {
     pub suspend_exits: usize,
     /// After how many of them a file had its contents, and a process of before answered.
     pub checked: usize,
+    /// After how many of them every device of the board worked; none: it has dummies only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices_worked: Option<usize>,
+    /// How often a thread waited on the big core, and went on in the executor.
+    pub waits: u32,
+    /// Microseconds of the board's time in those waits.
+    pub big_core_us: u64,
+    /// Instructions of the small core in all phases.
+    pub instructions: u64,
+    /// Microseconds in which it waited in them, and executed none.
+    pub waited_us: u64,
+    /// How often each device of the board was accessed from the executor.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub accesses: BTreeMap<String, u64>,
+    /// Accesses to devices that were refused; the big core made them, and finished the phase.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
     /// Warnings of the kernel and errors of its first program.
     pub complaints: Vec<String>,
 }
@@ -76,21 +53,31 @@ impl Summary {
         let cycles = self.cycles as usize;
         self.suspend_exits == cycles
             && self.checked == cycles
+            && self.devices_worked.is_none_or(|worked| worked == cycles)
             && self.returned + self.handed_back == cycles * FUNCTIONS.len()
             && self.complaints.is_empty()
     }
 }
 
+/// What the first program reports of a cycle that came through.
+const CHECKED: &str = "dormouse: files and processes as before";
+const DEVICES_WORK: &str = "dormouse: clock, serial line, card, disk and network work";
+
 /// Lines of a kernel that say that something is wrong, and our first program's.
 fn complains(line: &str) -> bool {
-    let checked = line.contains("dormouse: files and processes as before");
+    let checked = line.contains(CHECKED) || line.contains(DEVICES_WORK);
     ["WARNING:", "BUG:", "Oops", "Unable to handle", "panic"]
         .iter()
         .any(|word| line.contains(word))
         || (line.contains("dormouse: ") && !checked)
 }
 
-fn summary_of(cycles: u32, phases: &[Phase], console: &str) -> Summary {
+fn summary_of(settings: &Settings<'_>, phases: &[Phase], console: &str) -> Summary {
+    let cycles = settings.cycles;
+    let mut accesses: BTreeMap<String, u64> = BTreeMap::new();
+    for (name, count) in phases.iter().flat_map(|phase| &phase.accesses) {
+        *accesses.entry(name.clone()).or_default() += count;
+    }
     let lines_with = |text: &str| console.lines().filter(|line| line.contains(text)).count();
     let stopped = |stop: &str| phases.iter().filter(|phase| phase.stop == stop).count();
     Summary {
@@ -98,7 +85,26 @@ fn summary_of(cycles: u32, phases: &[Phase], console: &str) -> Summary {
         returned: stopped("returned"),
         handed_back: stopped("fallback"),
         suspend_exits: lines_with("PM: suspend exit"),
-        checked: lines_with("dormouse: files and processes as before"),
+        checked: lines_with(CHECKED),
+        devices_worked: settings.real.map(|_| lines_with(DEVICES_WORK)),
+        waits: phases.iter().map(|phase| phase.waits).sum(),
+        big_core_us: phases.iter().map(|phase| phase.big_core_us).sum(),
+        instructions: phases.iter().map(|phase| phase.instructions).sum(),
+        waited_us: phases
+            .iter()
+            .filter_map(|phase| phase.counters.get("waited_us"))
+            .sum(),
+        accesses,
+        refused: phases
+            .iter()
+            .filter(|phase| phase.stop == "refused-access")
+            .map(|phase| {
+                format!(
+                    "cycle {}, {}: {}",
+                    phase.cycle, phase.function, phase.explanation
+                )
+            })
+            .collect(),
         complaints: console
             .lines()
             // What it says while it boots is not of a suspend.
@@ -109,139 +115,84 @@ fn summary_of(cycles: u32, phases: &[Phase], console: &str) -> Summary {
     }
 }
 
-/// Whether the executor handed back at the function's return.
-fn came_back(arrival: &Arrival, outcome: &Outcome) -> bool {
-    outcome.stop == "fallback"
-        && outcome.registers[15] == arrival.registers[14] & !1
-        && outcome.registers[13] == arrival.registers[13]
-}
-
-/// CPSR with which the big core goes on.
-fn status_after(arrival: &Arrival, outcome: &Outcome) -> u32 {
-    outcome.flags & (REPORTED | THUMB) | arrival.status & GREATER
-}
-
 fn one_phase(
     parts: &Parts,
     kernel: &Kernel,
     running: &mut Running,
-    settings: &Settings,
+    settings: &Settings<'_>,
     (cycle, function): (u32, &str),
 ) -> Result<Phase, OffloadError> {
     let arrival = running.run_to(function)?;
+    let frame = Frame::of(&arrival);
     let guest = kernel.guest(&arrival.memory)?;
-    let mut job = job_of(&guest, &arrival, function, settings.prune)?;
-    // The big core goes on with registers that the function saves for its caller, and returns where that
-    // is, from wherever the executor leaves it.
-    job.registers.copy_from_slice(&arrival.registers[4..13]);
-    job.link = arrival.registers[14];
-    job.natives.push(hand_back_at(job.link));
-    if let Some(name) = settings.hand_back {
-        job.natives.push(hand_back_at(guest.address(name)?));
-    }
+    let job = job_to_go_on(&guest, &arrival, frame, settings)?;
     let (runs, memory) = machine::run(parts, &guest, &job)?;
-    let Some(mut outcome) = runs.into_iter().next() else {
+    let Some(outcome) = runs.into_iter().next() else {
         return Err(OffloadError::Machine("reported no run".into()));
     };
-    if came_back(&arrival, &outcome) {
-        "returned".clone_into(&mut outcome.stop);
-        "the function returned".clone_into(&mut outcome.explanation);
-        outcome.instruction = None;
-    }
     if memory.len() != arrival.memory.len() {
         return Err(OffloadError::Machine("gave no memory back".into()));
     }
+    let mut phase = Phase::of(cycle, function);
+    phase.add(frame, &outcome);
     // From anything else the big core could not go on.
-    if outcome.stop == "returned" || outcome.stop == "fallback" {
+    if phase.goes_on() {
         let status = status_after(&arrival, &outcome);
         running.go_on_from(&outcome.registers, status, &memory)?;
     }
-    Ok(Phase {
-        cycle,
-        function: function.to_owned(),
-        stop: outcome.stop,
-        explanation: outcome.explanation,
-        instruction: outcome.instruction,
-        registers: outcome.registers,
-        instructions: outcome.instructions,
-        counters: outcome.counters,
-    })
+    Ok(phase)
 }
 
 /// Runs it; `report` gets each phase when it has ended.
 ///
 /// # Errors
 /// The kernel cannot be built, a tool is missing, the machine does not come to a phase or to its end.
-pub fn run(settings: &Settings, mut report: impl FnMut(&Phase)) -> Result<Summary, OffloadError> {
+pub fn run(
+    settings: &Settings<'_>,
+    mut report: impl FnMut(&Phase),
+) -> Result<Summary, OffloadError> {
+    let windows = settings.real.map(windows_without).transpose()?;
     let parts = Parts::ready()?;
-    let kernel = Kernel::ready(settings.t32)?;
+    let kernel = Kernel::ready(settings.t32, windows.is_some())?;
     let mut running = kernel.boot(settings.cycles)?;
     let mut phases = Vec::new();
     for cycle in 1..=settings.cycles {
         for (function, _) in FUNCTIONS {
-            let phase = one_phase(&parts, &kernel, &mut running, settings, (cycle, function))?;
+            let what = (cycle, function);
+            let phase = match &windows {
+                None => one_phase(&parts, &kernel, &mut running, settings, what)?,
+                Some(windows) => {
+                    let settings = (settings, &windows[..]);
+                    real::one_phase(&parts, &kernel, &mut running, settings, what)?
+                }
+            };
             report(&phase);
-            let goes_on = phase.stop == "returned" || phase.stop == "fallback";
+            let goes_on = phase.goes_on();
             phases.push(phase);
             if !goes_on {
-                return Ok(summary_of(settings.cycles, &phases, ""));
+                return Ok(summary_of(settings, &phases, ""));
             }
         }
     }
     let console = running.run_to_restart()?;
-    Ok(summary_of(settings.cycles, &phases, &console))
+    Ok(summary_of(settings, &phases, &console))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn arrival(back: u32, status: u32) -> Arrival {
-        let mut registers = [0; 16];
-        registers[14] = back;
-        Arrival {
-            registers,
-            status,
-            clocks: [0; 2],
-            thread: [0; 3],
-            memory: Vec::new(),
-        }
-    }
-
-    fn outcome(stop: &str, flags: u32) -> Outcome {
-        Outcome {
-            stop: stop.into(),
-            explanation: String::new(),
-            registers: [7; 16],
-            flags,
-            instructions: 0,
-            instruction: None,
-            encoding: None,
-            accessed: None,
-            counters: BTreeMap::new(),
-        }
-    }
-
-    #[test]
-    fn a_hand_back_at_the_return_address_and_stack_of_the_call_is_a_return() {
-        let mut outcome = outcome("fallback", 0x33);
-        outcome.registers[15] = 0xc010_0000;
-        assert!(!came_back(&arrival(0xc010_0001, 0x33), &outcome));
-        outcome.registers[13] = 0;
-        assert!(came_back(&arrival(0xc010_0001, 0x33), &outcome));
-        assert!(!came_back(&arrival(0xc010_0005, 0x33), &outcome));
-    }
-
-    #[test]
-    fn the_big_core_goes_on_with_its_own_ge_flags() {
-        let status = status_after(&arrival(0, 0x000a_0013), &outcome("fallback", 0x8000_00b3));
-        assert_eq!(status, 0x800a_00b3);
-    }
-
     #[test]
     fn a_warning_of_the_kernel_is_a_complaint() {
         let console = "WARNING: at boot\nPM: suspend entry\nPM: suspend exit\nWARNING: CPU: 0\ndormouse: another file after cycle 1\n";
-        let summary = summary_of(1, &[], console);
+        let settings = Settings {
+            t32: false,
+            prune: false,
+            cycles: 1,
+            hand_back: None,
+            real: None,
+        };
+        let summary = summary_of(&settings, &[], console);
         assert_eq!(summary.suspend_exits, 1);
         assert_eq!(summary.complaints.len(), 2);
         assert!(!summary.good());

@@ -189,25 +189,67 @@ impl Gdb {
     /// # Errors
     /// The machine has nothing there.
     pub fn physical(&mut self, address: u32) -> Result<u32, OffloadError> {
-        self.must("Qqemu.PhyMemMode:1")?;
-        let answer = self.request(&format!("m{address:x},4"))?;
-        self.must("Qqemu.PhyMemMode:0")?;
-        word(&answer).map_or_else(
-            || {
-                machine(format!(
-                    "has nothing at physical address {address:#x}: {answer:?}"
-                ))
-            },
-            Ok,
-        )
+        self.address_physically(true)?;
+        let value = self.read(address, 4)?;
+        self.address_physically(false)?;
+        Ok(value)
     }
 
     /// # Errors
     /// The machine does not take it.
     pub fn set_physical(&mut self, address: u32, value: u32) -> Result<(), OffloadError> {
-        self.must("Qqemu.PhyMemMode:1")?;
-        self.must(&format!("M{address:x},4:{:08x}", value.swap_bytes()))?;
-        self.must("Qqemu.PhyMemMode:0")
+        self.address_physically(true)?;
+        self.write(address, 4, value)?;
+        self.address_physically(false)
+    }
+
+    /// What packets about memory mean from now on: physical addresses, or those of the processor.
+    ///
+    /// # Errors
+    /// The machine cannot tell them apart.
+    pub fn address_physically(&mut self, physical: bool) -> Result<(), OffloadError> {
+        self.must(&format!("Qqemu.PhyMemMode:{}", u8::from(physical)))
+    }
+
+    /// Reads 1, 2 or 4 bytes, in one access.
+    ///
+    /// # Errors
+    /// The machine has nothing there.
+    pub fn read(&mut self, address: u32, bytes: u32) -> Result<u32, OffloadError> {
+        let answer = self.request(&format!("m{address:x},{bytes}"))?;
+        // Little-endian, as long as it is.
+        let value = (answer.len() == 2 * bytes as usize)
+            .then(|| u32::from_str_radix(&answer, 16).ok())
+            .flatten();
+        value.map_or_else(
+            || machine(format!("has nothing at {address:#x}: {answer:?}")),
+            |value| Ok(value.swap_bytes() >> (32 - 8 * bytes)),
+        )
+    }
+
+    /// Writes 1, 2 or 4 bytes, in one access.
+    ///
+    /// # Errors
+    /// The machine does not take it.
+    pub fn write(&mut self, address: u32, bytes: u32, value: u32) -> Result<(), OffloadError> {
+        let value = (value << (32 - 8 * bytes)).swap_bytes();
+        let digits = 2 * bytes as usize;
+        self.must(&format!("M{address:x},{bytes}:{value:0digits$x}"))
+    }
+
+    /// Goes on until a function has returned to an address in the frame that called it: other threads may
+    /// return there, too.
+    ///
+    /// # Errors
+    /// As [`Gdb::run_to`].
+    pub fn run_to_frame(&mut self, symbol: u32, sp: u32) -> Result<(), OffloadError> {
+        self.run_to(symbol)?;
+        while self.register(13)? != sp {
+            // Off the address, where it would stop at once.
+            self.request("s")?;
+            self.run_to(symbol)?;
+        }
+        Ok(())
     }
 
     /// Goes on until an address is executed; bit 0 of a symbol in T32 is no part of it.
@@ -228,12 +270,12 @@ impl Gdb {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
     /// A machine that gives these answers, whatever the request.
-    fn machine_that_answers(answers: &'static [&'static str]) -> (Gdb, tempfile::TempDir) {
+    pub fn machine_that_answers(answers: &'static [&'static str]) -> (Gdb, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("gdb");
         let listener = UnixListener::bind(&path).unwrap();
@@ -264,12 +306,32 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_read_in_the_size_that_is_wanted() {
+        let (mut gdb, _folder) = machine_that_answers(&["78563412", "3412", "ff", "3412"]);
+        assert_eq!(gdb.read(0, 4).unwrap(), 0x1234_5678);
+        assert_eq!(gdb.read(0, 2).unwrap(), 0x1234);
+        assert_eq!(gdb.read(0, 1).unwrap(), 0xff);
+        // Of two bytes nobody makes four.
+        assert!(gdb.read(0, 4).is_err());
+    }
+
+    #[test]
     fn registers_are_found_by_name() {
         let (mut gdb, _folder) = machine_that_answers(&[
             "m<reg name=\"A\" regnum=\"40\"/><reg name=\"TPID",
             "lRURO\" bitsize=\"32\" regnum=\"58\"/>",
         ]);
         assert_eq!(gdb.numbers(&["TPIDRURO", "A"]).unwrap(), [58, 40]);
+    }
+
+    #[test]
+    fn another_thread_that_returns_to_the_same_address_is_passed() {
+        let (mut gdb, _folder) = machine_that_answers(&[
+            "OK", "T05", "OK", "008000c0", "00100000", // another stack
+            "T05",      // one instruction
+            "OK", "T05", "OK", "008000c0", "00200000",
+        ]);
+        gdb.run_to_frame(0xc000_8000, 0x2000).unwrap();
     }
 
     #[test]

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use crate::error::{OffloadError, io};
 use crate::guest::Guest;
+use crate::machine::comma;
 use crate::parts;
 use crate::suspend::gdb::Gdb;
+use crate::suspend::hardware;
 
 /// Physical address of the machine's memory, and its bytes: as much as the small core has.
 pub const PHYSICAL: u32 = 0x6000_0000;
@@ -25,6 +27,8 @@ const TIMERS: [u32; 2] = [0x1001_1008, 0x1001_1028];
 const TIMER_INTERRUPTS: u32 = 0x20;
 /// The board's counter of 24 MHz, which the kernel's scheduler reads its clock from.
 pub const COUNTER: u32 = 0x1000_005c;
+/// Its frequency.
+pub const COUNTER_MHZ: u32 = 24;
 /// The board's timer of 1 MHz that counts down, which is the kernel's clock.
 pub const CLOCK: u32 = 0x1001_1024;
 /// What the kernel prints, beside its memory.
@@ -36,6 +40,8 @@ const SOCKET_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct Kernel {
     folder: PathBuf,
+    /// It has drivers of the board's devices.
+    real: bool,
 }
 
 /// A call of a function, natively: all of the machine before and after it. It is made twice on the
@@ -53,19 +59,24 @@ pub struct Call {
 }
 
 impl Kernel {
-    /// Builds it in A32 or T32, unless that was done.
+    /// Builds it in A32 or T32, with or without drivers of the board's devices, unless that was done.
     ///
     /// # Errors
     /// A tool or the source is missing, or it does not build.
-    pub fn ready(t32: bool) -> Result<Kernel, OffloadError> {
+    pub fn ready(t32: bool, real: bool) -> Result<Kernel, OffloadError> {
         let sources = parts::source_folder()?.join("kernel");
         let work = parts::cache_folder()?.with_file_name("offload-kernel");
-        let set = if t32 { "t32" } else { "a32" };
+        let set = match (t32, real) {
+            (false, false) => "a32",
+            (true, false) => "t32",
+            (false, true) => "a32-real",
+            (true, true) => "t32-real",
+        };
         let folder = work.join(format!("out-{set}"));
         let state = parts::state_of(&sources, &["."])?;
         let arguments = [work.as_os_str(), folder.as_os_str(), OsStr::new(set)];
         parts::build(&sources.join("build.sh"), &arguments, &folder, &state)?;
-        Ok(Kernel { folder })
+        Ok(Kernel { folder, real })
     }
 
     /// Its code and symbols, with memory as it is in a machine.
@@ -108,7 +119,7 @@ impl Kernel {
         let folder = tempfile::tempdir().map_err(io("create", "a folder for the machine"))?;
         let socket = folder.path().join("gdb");
         let memory = folder.path().join("memory");
-        let machine = BigMachine::start(&self.folder, &memory, &socket, cycles)?;
+        let machine = BigMachine::start(self, &memory, &socket, cycles)?;
         let gdb = machine.connect(&socket)?;
         Ok(Running {
             folder,
@@ -147,8 +158,23 @@ pub struct Arrival {
 }
 
 impl Running {
-    fn memory(&self) -> PathBuf {
+    /// The file that is its memory.
+    pub fn memory(&self) -> PathBuf {
         self.folder.path().join("memory")
+    }
+
+    /// How it is reached.
+    pub fn gdb(&mut self) -> &mut Gdb {
+        &mut self.gdb
+    }
+
+    /// Goes on until a call has returned to an address, in the frame that made it.
+    ///
+    /// # Errors
+    /// The machine ends before that.
+    pub fn run_to_frame(&mut self, address: u32, sp: u32) -> Result<Arrival, OffloadError> {
+        self.gdb.run_to_frame(address, sp)?;
+        self.arrival()
     }
 
     /// Goes on until the function is called.
@@ -157,6 +183,11 @@ impl Running {
     /// The machine ends before that.
     pub fn run_to(&mut self, function: &str) -> Result<Arrival, OffloadError> {
         self.gdb.run_to(self.symbols.address(function)?)?;
+        self.arrival()
+    }
+
+    /// Where it stands.
+    fn arrival(&mut self) -> Result<Arrival, OffloadError> {
         if self.threads.is_empty() {
             self.threads = self.gdb.numbers(&["TPIDRURW", "TPIDRURO", "TPIDRPRW"])?;
         }
@@ -229,6 +260,14 @@ impl Running {
         memory: &[u8],
     ) -> Result<(), OffloadError> {
         put_back(&self.memory(), memory)?;
+        self.go_on(registers, status)
+    }
+
+    /// The same, with its memory as it is.
+    ///
+    /// # Errors
+    /// It does not take it.
+    pub fn go_on(&mut self, registers: &[u32; 16], status: u32) -> Result<(), OffloadError> {
         // The instruction set first: it says where the program counter may be.
         self.gdb.set_status(status)?;
         self.gdb.set_registers(registers)
@@ -269,13 +308,23 @@ impl Drop for BigMachine {
 impl BigMachine {
     /// Its memory is a file, so that it can be read while it waits.
     fn start(
-        kernel: &Path,
+        kernel: &Kernel,
         memory: &Path,
         socket: &Path,
         cycles: u32,
     ) -> Result<BigMachine, OffloadError> {
-        let comma = |path: &Path| path.display().to_string().replace(',', ",,");
         let console = memory.with_file_name(CONSOLE);
+        // One second between suspend and resume; the last words are the first program's.
+        let (hardware, arguments) = if kernel.real {
+            let hardware = hardware::words(memory.parent().unwrap_or(Path::new("")))?;
+            (
+                hardware,
+                format!("{} -- {cycles} real", hardware::ARGUMENTS),
+            )
+        } else {
+            let arguments = "earlyprintk keep_bootcon suspend.pm_test_delay=1";
+            (Vec::new(), format!("{arguments} -- {cycles}"))
+        };
         Command::new("qemu-system-arm")
             .args([
                 "-machine",
@@ -297,17 +346,14 @@ impl BigMachine {
             // One nanosecond an instruction: what the kernel decides by the time does not depend on
             // the host's load.
             .args(["-icount", "shift=0,sleep=off"])
-            // One second between suspend and resume; the last word is the first program's.
-            .arg("-append")
-            .arg(format!(
-                "earlyprintk keep_bootcon suspend.pm_test_delay=1 -- {cycles}"
-            ))
+            .args(hardware)
+            .args(["-append", &arguments])
             // Nothing of the host's sound.
             .env("QEMU_AUDIO_DRV", "none")
             .arg("-kernel")
-            .arg(kernel.join("zImage"))
+            .arg(kernel.folder.join("zImage"))
             .arg("-dtb")
-            .arg(kernel.join("board.dtb"))
+            .arg(kernel.folder.join("board.dtb"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

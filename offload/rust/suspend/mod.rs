@@ -1,10 +1,14 @@
 //! `dormouse offload suspend`: a whole kernel's own device suspend and resume in the executor. Either the big
-//! core goes on from what the executor left (`cycle`), or each phase is compared with the same call on the
-//! big core (here).
+//! core goes on from what the executor left (`cycle`), with dummy devices or with the board's own (`real`), or
+//! each phase is compared with the same call on the big core (here).
 
+mod board;
 pub mod cycle;
 pub mod gdb;
+mod hardware;
 pub mod kernel;
+pub mod phase;
+mod real;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,10 +121,10 @@ fn named(symbols: &BTreeMap<u32, String>, end: u32, address: u32) -> String {
     }
 }
 
-fn job_of(guest: &Guest, call: &Arrival, function: &str, prune: bool) -> Result<Job, OffloadError> {
+fn job_of(guest: &Guest, call: &Arrival, prune: bool) -> Result<Job, OffloadError> {
     let registers = &call.registers;
     let mut job = Job::new(
-        guest.address(function)?,
+        registers[15] | u32::from(call.status & THUMB != 0),
         [registers[0], registers[1], registers[2], registers[3]],
     );
     let bottom = registers[13] & !(STACK_BYTES - 1);
@@ -160,7 +164,7 @@ fn compare(
         .iter()
         .map(|(name, address)| (*address, name.clone()))
         .collect();
-    let job = job_of(&guest, &call.arrival, function, prune)?;
+    let job = job_of(&guest, &call.arrival, prune)?;
     let (runs, memory) = machine::run(parts, &guest, &job)?;
     let Some(outcome) = runs.into_iter().next() else {
         return Err(OffloadError::Machine("reported no run".into()));
@@ -218,7 +222,7 @@ fn compare(
 /// The kernel cannot be built or does not come to the functions; a tool is missing.
 pub fn compare_all(t32: bool, prune: bool) -> Result<Vec<Comparison>, OffloadError> {
     let parts = Parts::ready()?;
-    let kernel = Kernel::ready(t32)?;
+    let kernel = Kernel::ready(t32, false)?;
     let calls = kernel.calls(&FUNCTIONS.map(|(name, _)| name))?;
     FUNCTIONS
         .iter()

@@ -1,7 +1,7 @@
 //! A whole kernel's own device suspend and resume in the virtual executor. The first time it builds
 //! that kernel, which takes some minutes.
 
-use dormouse_tests::dormouse;
+use dormouse_tests::{Said, dormouse};
 use serde_json::{Value, json};
 
 /// Dummy platform devices of `offload/kernel/dormouse_dummy.c`.
@@ -71,30 +71,39 @@ fn a_kernels_own_device_suspend_leaves_the_memory_that_it_leaves_on_the_big_core
     }
 }
 
-/// Suspends so often; the big core goes on from what the executor left, each time.
-fn suspends(words: &[&str], cycles: u64) -> Vec<Value> {
-    let cycles_word = cycles.to_string();
-    let command = ["offload", "suspend", "--json", "--cycles", &cycles_word];
+/// What so many suspends reported: each phase, and the summary.
+pub fn reports_of(words: &[&str], cycles: u64) -> (Said, Vec<Value>, Value) {
+    let cycles = cycles.to_string();
+    let command = ["offload", "suspend", "--json", "--cycles", &cycles];
     let said = dormouse(&[&command, words].concat());
-    assert_eq!(said.code, 0, "{words:?}: {}", said.all());
     let mut phases: Vec<Value> = said
         .stdout
         .lines()
         .map(|line| serde_json::from_str(line).expect("one JSON object a line"))
         .collect();
     let summary = phases.pop().expect("a summary");
-    for name in ["suspend_exits", "checked"] {
+    (said, phases, summary)
+}
+
+/// Suspends so often; the big core goes on from what the executor left, each time, and these counts of the summary
+/// are the number of cycles.
+pub fn suspends(words: &[&str], cycles: u64, counts: &[&str]) -> (Vec<Value>, Value) {
+    let (said, phases, summary) = reports_of(words, cycles);
+    assert_eq!(said.code, 0, "{words:?}: {}", said.all());
+    for name in counts {
         assert_eq!(summary[name], cycles, "{words:?}: {}", said.all());
     }
     assert_eq!(summary["complaints"], json!([]), "{}", said.all());
     assert_eq!(phases.len() as u64, cycles * 8, "{}", said.all());
-    phases
+    (phases, summary)
 }
+
+const COUNTS: [&str; 2] = ["suspend_exits", "checked"];
 
 #[test]
 fn the_big_core_goes_on_from_what_the_executor_left_up_to_its_programs() {
     for words in [&[][..], &["--t32", "--prune"]] {
-        for phase in suspends(words, 2) {
+        for phase in suspends(words, 2, &COUNTS).0 {
             assert_eq!(phase["stop"], "returned", "{words:?}: {phase}");
         }
     }
@@ -104,7 +113,7 @@ fn the_big_core_goes_on_from_what_the_executor_left_up_to_its_programs() {
 fn the_big_core_finishes_a_phase_from_the_middle() {
     // Called with a lock of the device or of the list held, in some phases or in all.
     for function in ["mutex_unlock", "dummy_tell"] {
-        let phases = suspends(&["--hand-back", function], 1);
+        let phases = suspends(&["--hand-back", function], 1, &COUNTS).0;
         assert!(
             phases.iter().any(|phase| phase["stop"] == "fallback"),
             "{function}: {phases:?}"
@@ -116,6 +125,6 @@ fn the_big_core_finishes_a_phase_from_the_middle() {
 #[ignore = "make test-full: 400 cycles of eight phases each"]
 fn a_hundred_suspends_in_each_mode_come_back() {
     for words in [&[][..], &["--prune"], &["--t32"], &["--t32", "--prune"]] {
-        suspends(words, 100);
+        suspends(words, 100, &COUNTS);
     }
 }

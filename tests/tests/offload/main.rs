@@ -3,4 +3,5 @@
 mod commands;
 mod guests;
 mod kernel;
+mod real;
 mod waiting;

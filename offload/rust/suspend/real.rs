@@ -1,0 +1,76 @@
+//! A phase with the board's own devices: the executor's small core has the board's memory mapped, and what it
+//! accesses of devices is done on the board, which stands still meanwhile. Where the thread must wait, the board
+//! goes on until it has waited: its interrupts, its other threads. Then the executor goes on in the thread.
+
+use crate::error::OffloadError;
+use crate::guest::natives::hand_back_at;
+use crate::machine;
+use crate::machine::job::Device;
+use crate::parts::Parts;
+use crate::suspend::board::{Board, Window};
+use crate::suspend::kernel::{COUNTER_MHZ, Kernel, Running};
+use crate::suspend::phase::{Frame, Phase, Settings, job_to_go_on, status_after};
+
+/// Where a thread gives up the processor; each returns when it has it again. The second is for kernel code that
+/// only offers it.
+const WAITS: [&str; 2] = ["schedule", "__schedule"];
+/// Everything that is not memory: `target/device_forward.c` takes physical addresses.
+const EVERYTHING: Device = Device {
+    physical: 0,
+    bytes: u32::MAX,
+    host: 0,
+};
+
+/// Runs one; the big core goes on behind it, with the next function that is run to.
+///
+/// # Errors
+/// The board or the small core does not do what it must.
+pub(super) fn one_phase(
+    parts: &Parts,
+    kernel: &Kernel,
+    running: &mut Running,
+    (settings, windows): (&Settings<'_>, &[Window]),
+    (cycle, function): (u32, &str),
+) -> Result<Phase, OffloadError> {
+    let mut arrival = running.run_to(function)?;
+    let frame = Frame::of(&arrival);
+    let mut phase = Phase::of(cycle, function);
+    loop {
+        let guest = kernel.guest(&arrival.memory)?;
+        let waits: Vec<u32> = WAITS
+            .iter()
+            .filter_map(|name| guest.symbols.get(*name))
+            .map(|address| address & !1)
+            .collect();
+        let mut job = job_to_go_on(&guest, &arrival, frame, settings)?;
+        job.devices = vec![EVERYTHING];
+        job.presets.clear();
+        job.dump = (0, 0);
+        job.natives.extend(waits.iter().map(|at| hand_back_at(*at)));
+        let memory = running.memory();
+        let mut board = Board::new(running.gdb(), windows)?;
+        let outcome = machine::run_on_board(parts, &guest, &job, &memory, &mut board);
+        board.leave()?;
+        for (name, count) in &board.accesses {
+            *phase.accesses.entry((*name).to_owned()).or_default() += count;
+        }
+        let refused = board.refused.take();
+        let outcome = outcome?;
+        phase.add(frame, &outcome);
+        if let (Some(refused), true) = (refused, outcome.stop.starts_with("unmapped-")) {
+            "refused-access".clone_into(&mut phase.stop);
+            phase.explanation = refused;
+        }
+        if !phase.goes_on() {
+            return Ok(phase);
+        }
+        running.go_on(&outcome.registers, status_after(&arrival, &outcome))?;
+        if phase.stop != "fallback" || !waits.contains(&outcome.registers[15]) {
+            return Ok(phase);
+        }
+        let since = arrival.clocks[0];
+        arrival = running.run_to_frame(outcome.registers[14], outcome.registers[13])?;
+        phase.waits += 1;
+        phase.big_core_us += u64::from(arrival.clocks[0].wrapping_sub(since) / COUNTER_MHZ);
+    }
+}

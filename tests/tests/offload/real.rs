@@ -1,0 +1,75 @@
+//! A kernel's own drivers of real (emulated) devices suspend and resume in the virtual executor, and work
+//! afterwards. The first time it builds that kernel, which takes some minutes.
+
+use dormouse_tests::dormouse;
+use serde_json::{Value, json};
+
+use crate::kernel::{reports_of, suspends};
+
+const REAL: [&str; 3] = ["--devices", "real", "--prune"];
+const COUNTS: [&str; 3] = ["suspend_exits", "checked", "devices_worked"];
+
+/// Every phase returned in the executor, and after each cycle every device worked.
+fn come_back(words: &[&str], cycles: u64) {
+    let (phases, summary) = suspends(words, cycles, &COUNTS);
+    for phase in &phases {
+        assert_eq!(phase["stop"], "returned", "{words:?}: {phase}");
+    }
+    // Each driver was there: a device that nothing accesses would work afterwards, too.
+    for device in ["rtc", "uart0", "uart1", "card", "ethernet", "virtio", "gic"] {
+        let count = summary["accesses"][device].as_u64();
+        assert!(count >= Some(cycles), "{device}: {summary}");
+    }
+}
+
+#[test]
+fn real_drivers_suspend_and_resume_in_the_executor_and_their_devices_work() {
+    come_back(&REAL, 1);
+}
+
+#[test]
+fn an_access_to_a_device_that_is_not_forwarded_is_refused_by_name_and_nothing_is_lost() {
+    let (said, phases, summary) =
+        reports_of(&[&REAL, &["--without-device", "rtc"][..]].concat(), 1);
+    // Not every phase was the executor's.
+    assert_eq!(said.code, 1, "{}", said.all());
+    let refused: Vec<&Value> = phases
+        .iter()
+        .filter(|phase| phase["stop"] == "refused-access")
+        .collect();
+    assert!(!refused.is_empty(), "{}", said.all());
+    for phase in refused {
+        let why = phase["explanation"].as_str().expect("a reason");
+        // The clock's registers, and the instruction.
+        assert!(why.contains("physical address 0x10017"), "{why}");
+        assert!(phase["instruction"].is_string(), "{phase}");
+        assert!(phase["accesses"]["rtc"].is_null(), "{phase}");
+    }
+    // The big core made the access and went on.
+    for name in COUNTS {
+        assert_eq!(summary[name], 1, "{}", said.all());
+    }
+    assert_eq!(summary["complaints"], json!([]), "{}", said.all());
+}
+
+#[test]
+fn a_device_that_is_not_known_cannot_be_left_out() {
+    let words = ["offload", "suspend", "--without-device", "clock"];
+    let said = dormouse(&[&words[..], &REAL].concat());
+    assert_eq!(said.code, 2, "{}", said.all());
+    assert!(
+        said.stderr.contains("no device \"clock\""),
+        "{}",
+        said.all()
+    );
+}
+
+#[test]
+#[ignore = "make test-full: 80 cycles of eight phases each"]
+fn twenty_suspends_of_real_devices_come_back_in_each_mode() {
+    for set in [&[][..], &["--t32"]] {
+        come_back(&[&REAL, set].concat(), 20);
+        // Without --prune.
+        come_back(&[&REAL[..2], set].concat(), 20);
+    }
+}
