@@ -52,7 +52,8 @@ cmp -s "$here/dormouse_dummy.c" "$tree/drivers/misc/dormouse_dummy.c" ||
 	cp "$here/dormouse_dummy.c" "$tree/drivers/misc/"
 
 "${prefix}gcc" -marm -march=armv7-a -mfloat-abi=soft -Os -Wall -Werror -ffreestanding -nostdlib \
-	-static "$here/init.c" "$here/devices.c" -lgcc -o "$work/init" >>"$log" 2>&1 || fail "init does not build"
+	-static "$here/init.c" "$here/output.c" "$here/devices.c" -lgcc -o "$work/init" >>"$log" 2>&1 ||
+	fail "init does not build"
 printf '%s\n' 'dir /sys 0755 0 0' 'dir /dev 0755 0 0' 'nod /dev/console 0600 0 0 c 5 1' 'nod /dev/kmsg 0600 0 0 c 1 11' \
 	"file /init $work/init 0755 0 0" >"$work/initramfs.list"
 

@@ -24,10 +24,14 @@ static inline long call(long number, long a, long b, long c, long d, long e)
 	return r0;
 }
 
+/* --- output.c --- */
+
 /* Writes a file; how many bytes, or an error. */
 long put(const char *path, const char *text, long bytes);
 /* One line in the kernel's log: what, and which cycle. */
 void report(const char *what, unsigned int cycle);
+
+/* --- devices.c --- */
 
 /* The board's devices: opens them; sets the alarm that wakes; uses each. What fails is reported. */
 int devices_begin(void);
