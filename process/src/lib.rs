@@ -54,6 +54,7 @@ pub mod power;
 pub mod procfs;
 pub mod ptrace;
 pub mod restore;
+mod sem_undo;
 mod sock_diag;
 pub mod state;
 pub mod store;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::compile;
 use dormouse_process::procfs;
-use roundtrip::{assert_good_end, start, through_death};
+use roundtrip::{assert_good_end, start, through_death, wait_for};
 
 /// Objects of System V are known by the processes that have touched them, and here all trackers are one process: the
 /// test that has some is alone.
@@ -68,6 +68,11 @@ fn checks_itself(source: &str) {
 }
 
 fn checks_itself_alone(source: &str) {
+    checks_itself_in(source);
+}
+
+/// The same; returns the program's directory.
+fn checks_itself_in(source: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     let program = compile(directory.path(), source);
     let output = directory.path().join("output");
@@ -81,6 +86,7 @@ fn checks_itself_alone(source: &str) {
     assert_eq!(root, pid);
     std::fs::write(directory.path().join("go"), "").expect("go");
     assert_good_end(root, &output);
+    directory
 }
 
 #[test]
@@ -112,6 +118,17 @@ fn rare_states_of_descriptors_sockets_and_children_are_as_they_were() {
 fn memory_semaphores_and_messages_of_system_v_and_posix_are_as_they_were() {
     let _alone = SYSTEM_V.write().unwrap_or_else(PoisonError::into_inner);
     checks_itself_alone("ipc.c");
+}
+
+#[test]
+fn messages_of_posix_queues_and_adjustments_of_semaphores_are_as_they_were() {
+    let _alone = SYSTEM_V.write().unwrap_or_else(PoisonError::into_inner);
+    let directory = checks_itself_in("queues.c");
+    // Written by its child, after the program has ended.
+    let result = directory.path().join("result");
+    wait_for(&result, "at the end");
+    let text = std::fs::read_to_string(result).expect("it is there");
+    assert_eq!(text, "0 differences at the end\n");
 }
 
 #[test]

@@ -202,6 +202,9 @@ impl Builder<'_> {
         if file_type.is_fifo() {
             return self.pipe(open).map(Some);
         }
+        if self.is_posix_queue(open) {
+            return self.posix_queue(open);
+        }
         let path = open.link.strip_suffix(DELETED).unwrap_or(open.link);
         let own_link = format!("/proc/{}/fd/{}", self.pid, open.number);
         if let Some(within) = path.strip_prefix("/proc/") {

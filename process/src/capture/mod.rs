@@ -5,6 +5,7 @@
 //! …) is read by remote system calls. They leave the tree unchanged: memory that they borrow for
 //! answers is restored. What cannot be restored is refused here, all of it in one error.
 
+mod cgroups;
 mod data;
 mod epolls;
 mod fdinfo;
@@ -14,10 +15,12 @@ mod ghosts;
 mod inet_diag;
 mod memory;
 mod multipath;
+mod notifications;
 mod objects;
 mod options;
 mod packet_sockets;
 mod pipes;
+mod posix_queues;
 mod queues;
 mod raw_sockets;
 mod remote;
@@ -156,7 +159,8 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
         builder.process(process, &pids)?;
     }
     builder.check_sharing_of_others();
-    builder.system_v(&pids)?;
+    builder.system_v(&pids, frozen)?;
+    builder.notifications(frozen)?;
     builder.files_under_way()?;
     builder.finish_groups();
     builder.finish_terminals()?;
@@ -204,6 +208,10 @@ struct Builder<'caller> {
     /// By device and inode: index, `None` for what turned out not to be an object.
     object_index: HashMap<(u64, u64), u32>,
     pipe_index: HashMap<u64, u32>,
+    /// POSIX message queues, by inode.
+    posix_queue_index: HashMap<u64, u32>,
+    /// Those with a registration, of which the messages are not read yet.
+    registered: Vec<posix_queues::Registered>,
     socket_index: HashMap<u64, u32>,
     descriptions: files::Descriptions,
     unix: unix_diag::Sockets,
@@ -239,6 +247,8 @@ impl<'caller> Builder<'caller> {
             image_index: HashMap::new(),
             object_index: HashMap::new(),
             pipe_index: HashMap::new(),
+            posix_queue_index: HashMap::new(),
+            registered: Vec::new(),
             socket_index: HashMap::new(),
             descriptions: files::Descriptions::default(),
             unix: unix_diag::Sockets::default(),
@@ -348,6 +358,7 @@ impl Builder<'_> {
 }
 
 pub(crate) use memory::vdso_digest;
+pub(crate) use posix_queues::{others_with_file, send, sizes as queue_sizes};
 pub(crate) use sysv::{
     Attached, Existing, existing_queue, existing_segment, existing_semaphores, open_segment,
 };

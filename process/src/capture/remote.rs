@@ -221,7 +221,7 @@ impl Builder<'_> {
 
     /// Readable and writable bytes that are surely there and private: where the main thread's
     /// stack pointer points, or else the first page that may be written.
-    fn spare_address(
+    pub(super) fn spare_address(
         &self,
         process: &state::Process,
         frozen: &FrozenProcess,

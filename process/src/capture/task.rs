@@ -115,34 +115,6 @@ impl Builder<'_> {
         }
     }
 
-    /// A restored program is in the control groups of its tracker, all of it.
-    fn check_cgroups(&mut self, frozen: &FrozenProcess) -> Result<(), Error> {
-        let Some(expected) = self.options.cgroups else {
-            return Ok(());
-        };
-        for thread in &frozen.threads {
-            let path = format!("/proc/{}/task/{}/cgroup", self.pid, thread.tid);
-            let its = fs::read_to_string(path).map_err(self.failed("read its control groups"))?;
-            let other = its
-                .lines()
-                .find(|line| !expected.lines().any(|own| own == *line));
-            if let Some(line) = other {
-                // hierarchy:controllers:path
-                let mut parts = line.splitn(3, ':').skip(1);
-                let (controllers, path) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-                let of = match controllers {
-                    "" => String::new(),
-                    controllers => format!(" of {controllers}"),
-                };
-                self.refuse(format!(
-                    "it has moved to the control group {path}{of}, away from where it was started"
-                ));
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
     /// What can be read from outside.
     fn read_proc(&mut self, process: &mut state::Process) -> Result<(), Error> {
         let pid = self.pid;

@@ -20,7 +20,10 @@ pub fn sync(pids: &[Pid]) {
                 continue;
             }
             let synced = open(*pid, &path).and_then(|file| file.sync_data());
-            if let Err(error) = synced {
+            // A message queue, say, is never on a medium: the kernel answers EINVAL.
+            if let Err(error) = synced
+                && error.raw_os_error() != Some(libc::EINVAL)
+            {
                 tracing::warn!(pid, path, "cannot be synced: {error}");
             }
         }

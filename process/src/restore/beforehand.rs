@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use super::descriptors::open_image;
 use super::rights::{CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT, CAP_SYS_NICE, capable};
 use super::{Error, memory, pool};
 use crate::procfs;
@@ -46,7 +47,7 @@ fn files(tree: &Tree) -> Result<(), Error> {
         let image = &tree.images[image as usize];
         let kind = image.mode & libc::S_IFMT;
         if [libc::S_IFREG, libc::S_IFDIR].contains(&kind) && tree.ghost(&image.path).is_none() {
-            pool::open_image(file, &image.path)?;
+            open_image(file, &image.path)?;
         }
     }
     Ok(())

@@ -65,6 +65,7 @@ pub fn possible(tree: &Tree) -> Result<(), Error> {
     attachable(tree)?;
     ghosts(tree)?;
     shared_tables(tree)?;
+    super::posix_queues::possible(tree)?;
     groups(tree)
 }
 

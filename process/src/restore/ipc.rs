@@ -3,6 +3,7 @@
 //! They outlive a program that was killed on a machine that goes on. What its former life has left
 //! behind is replaced; what another program uses is never touched.
 
+use std::ffi::CString;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -105,6 +106,8 @@ fn own_proc() -> io::Result<OwnedFd> {
 #[derive(Debug, Default)]
 pub struct Made {
     objects: Vec<(Kind, i32)>,
+    /// POSIX message queues that have a name.
+    pub(super) posix_queues: Vec<CString>,
     /// Files of /dev/shm.
     pub(super) files: MadeFiles,
     attached: Vec<Attached>,
@@ -263,6 +266,10 @@ impl Drop for Made {
         }
         for (kind, id) in self.objects.drain(..) {
             kind.remove(id);
+        }
+        for name in self.posix_queues.drain(..) {
+            // SAFETY: the name lives.
+            unsafe { libc::mq_unlink(name.as_ptr()) };
         }
     }
 }

@@ -40,6 +40,7 @@ mod pager;
 mod place;
 mod plan;
 mod pool;
+mod posix_queues;
 mod read_only;
 mod rights;
 mod shared_files;

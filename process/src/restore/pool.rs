@@ -13,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use super::Error;
 use super::dead::Dead;
-use super::descriptors::{open, owned, reopen, seek};
+use super::descriptors::{open_image, owned, reopen, seek};
 use super::events::{open_event, open_inotify, open_timer};
 use super::ghosts::Ghosts;
 use super::ipc::Made;
@@ -95,12 +95,16 @@ impl Pool {
         let opened = super::sockets::open_all(tree)?;
         let mut sockets = opened.all;
         pool.connections = opened.connections;
-        for file in &tree.files {
+        let mut queues = super::posix_queues::open_all(tree, &mut pool.ipc)?;
+        for (file, queue) in tree.files.iter().zip(&mut queues) {
             let opened = match file.kind {
                 FileKind::DeadPid(which) => {
                     let opened = pool.dead.pidfd(which);
                     opened.map_err(super::error::system("open the pidfd of a dead process"))?
                 }
+                FileKind::PosixQueue { queue: index, .. } => queue.take().ok_or_else(|| {
+                    Error::Description(format!("message queue {index} was not opened"))
+                })?,
                 _ => open_file(file, tree, &pool, &pipes, &mut sockets, &mut used)?,
             };
             finish(file, &opened)?;
@@ -392,24 +396,14 @@ fn open_file(
             .map_err(system("make a signalfd"))
         }
         FileKind::Inotify { watches, unread } => open_inotify(watches, *unread),
-        FileKind::Proc(_) | FileKind::Pid(_) | FileKind::DeadPid(_) => fs::File::open("/dev/null")
+        // The last two are opened elsewhere.
+        FileKind::Proc(_)
+        | FileKind::Pid(_)
+        | FileKind::PosixQueue { .. }
+        | FileKind::DeadPid(_) => fs::File::open("/dev/null")
             .map(OwnedFd::from)
             .map_err(system("open /dev/null")),
     }
-}
-
-pub(super) fn open_image(file: &File, path: &str) -> Result<OwnedFd, Error> {
-    let failed = |source| Error::Open {
-        path: path.to_owned(),
-        source,
-    };
-    let flags = file.flags as i32 & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_ASYNC);
-    let opened = open(path, flags | libc::O_NOCTTY).map_err(failed)?;
-    // Devices and terminals have no position.
-    if file.position != 0 {
-        seek(&opened, file.position).map_err(failed)?;
-    }
-    Ok(opened)
 }
 
 /// The flags, which every description has.

@@ -234,6 +234,12 @@ fn validate_files(tree: &Tree) -> Result<(), Invalid> {
             FileKind::Object(object) => index(tree.objects.len(), "object", *object, what)?,
             FileKind::Pipe(pipe) => index(tree.pipes.len(), "pipe", *pipe, what)?,
             FileKind::Socket(socket) => index(tree.sockets.len(), "socket", *socket, what)?,
+            FileKind::PosixQueue { queue, path: found } => {
+                index(tree.posix_queues.len(), "queue", *queue, what)?;
+                if let Some(found) = found {
+                    path(found, "path of a message queue")?;
+                }
+            }
             FileKind::Inherited(descriptor) => number("inherited descriptor", *descriptor, 0, 2)?,
             FileKind::Proc(text) => path(text, "path in /proc")?,
             FileKind::Inotify { watches, .. } => {

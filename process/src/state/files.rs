@@ -78,6 +78,13 @@ pub enum FileKind {
     Pipe(u32),
     /// A socket: index.
     Socket(u32),
+    /// A POSIX message queue.
+    PosixQueue {
+        /// Index.
+        queue: u32,
+        /// In a mounted file system of message queues: its path there. None: by its name.
+        path: Option<String>,
+    },
     /// `eventfd`.
     Event {
         /// Its counter.

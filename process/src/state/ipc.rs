@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::{Invalid, number, path, unique};
 use super::{Backing, ObjectKind, Process, Tree};
+use crate::sem_undo::VALUE_MAX;
 use crate::store::PAGE_BYTES;
 
 const SEMAPHORES_MAX: usize = 1 << 16;
@@ -34,6 +35,17 @@ pub struct SemaphoreSet {
     pub values: Vec<u16>,
     /// Whether any process has operated on it.
     pub used: bool,
+}
+
+/// What the kernel adds to a semaphore when a process ends (`SEM_UNDO`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adjustment {
+    /// Number of the set.
+    pub set: i32,
+    /// Which of the set.
+    pub semaphore: u16,
+    /// How much; not zero.
+    pub by: i32,
 }
 
 /// A message queue.
@@ -120,6 +132,20 @@ pub(super) fn validate(tree: &Tree) -> Result<(), Invalid> {
             return Err(Invalid::Bad {
                 what: format!("System V semaphore set {}", set.ipc.id),
                 why: "of an impossible size",
+            });
+        }
+    }
+    for adjustment in tree.processes.iter().flat_map(|p| &p.adjustments) {
+        let mut sets = tree.semaphores.iter();
+        let set = sets.find(|set| set.ipc.id == adjustment.set);
+        number("adjustment", adjustment.by, -VALUE_MAX - 1, VALUE_MAX)?;
+        if set.is_none_or(|set| usize::from(adjustment.semaphore) >= set.values.len()) {
+            return Err(Invalid::Bad {
+                what: format!(
+                    "an adjustment of the System V semaphore set {}",
+                    adjustment.set
+                ),
+                why: "of no semaphore",
             });
         }
     }

@@ -24,6 +24,7 @@ mod filters;
 mod ghosts;
 mod ipc;
 mod memory;
+mod posix_queues;
 mod task;
 mod terminal;
 
@@ -33,6 +34,7 @@ pub use filters::*;
 pub use ghosts::*;
 pub use ipc::*;
 pub use memory::*;
+pub use posix_queues::*;
 pub use task::*;
 pub use terminal::*;
 
@@ -40,7 +42,7 @@ use serde::{Deserialize, Serialize};
 
 const MAGIC: [u8; 4] = *b"DMPT";
 /// Of the encoding below. A change to any of the types needs another one.
-const VERSION: u16 = 7;
+const VERSION: u16 = 8;
 /// Longer descriptions are refused: 1 GiB.
 const BYTES_MAX: usize = 1 << 30;
 
@@ -77,6 +79,8 @@ pub struct Tree {
     pub semaphores: Vec<SemaphoreSet>,
     /// System V message queues.
     pub queues: Vec<MessageQueue>,
+    /// POSIX message queues, by index.
+    pub posix_queues: Vec<PosixQueue>,
     /// Pseudo-terminals of which it has the master side.
     pub terminals: Vec<Terminal>,
     /// Directories of files that belong to it.
@@ -170,6 +174,7 @@ impl Tree {
             rings: Vec::new(),
             semaphores: Vec::new(),
             queues: Vec::new(),
+            posix_queues: Vec::new(),
             terminals: Vec::new(),
             data: Vec::new(),
         }
@@ -211,6 +216,7 @@ impl Tree {
         ghosts::validate(&tree)?;
         filters::validate(&tree)?;
         ipc::validate(&tree)?;
+        posix_queues::validate(&tree)?;
         terminal::validate(&tree)?;
         Ok(tree)
     }

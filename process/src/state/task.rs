@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Descriptor, Mapping, Restrictions};
+use super::{Adjustment, Descriptor, Mapping, Restrictions};
 use crate::procfs::Layout;
 use crate::store::SpaceId;
 
@@ -70,6 +70,8 @@ pub struct Process {
     pub descriptors: Vec<Descriptor>,
     /// POSIX record locks.
     pub locks: Vec<RecordLock>,
+    /// Adjustments of System V semaphores at its end (`SEM_UNDO`).
+    pub adjustments: Vec<Adjustment>,
     /// Threads, the main thread first.
     pub threads: Vec<Thread>,
 }
@@ -108,6 +110,7 @@ impl Process {
             shares_descriptors: false,
             descriptors: Vec::new(),
             locks: Vec::new(),
+            adjustments: Vec::new(),
             threads: Vec::new(),
         }
     }

@@ -180,6 +180,7 @@ fn tree() -> Tree {
         }],
         semaphores: Vec::new(),
         queues: Vec::new(),
+        posix_queues: Vec::new(),
         terminals: Vec::new(),
         data: vec![Data {
             path: "/data".to_owned(),

@@ -23,6 +23,8 @@ class Descriptor:
 class Queue:
     def __init__(self):
         self.number = check(libc.mq_open(b'/dormouse-test', os.O_CREAT | os.O_RDWR, 0o600, None))
+        # By SIGCONT.
+        check(libc.mq_notify(self.number, struct.pack('Qii48x', 0, 18, 0)))
     def end(self):
         os.close(self.number)
         libc.mq_unlink(b'/dormouse-test')
@@ -51,10 +53,16 @@ class Gone(Ahead):
         super().__init__('/gone')
         self.client.close()
 class Adjusted:
+    # With a child that shares them: CLONE_SYSVSEM.
     def __init__(self):
         self.set = check(libc.semget(0, 1, 0o1600))
         check(libc.semop(self.set, struct.pack('hhh', 0, 1, 0o10000), 1))
+        self.child = check(libc.syscall(56, 0x40000 | signal.SIGCHLD, 0, 0, 0, 0))
+        while self.child == 0:
+            time.sleep(1)
     def end(self):
+        os.kill(self.child, signal.SIGKILL)
+        os.waitpid(self.child, 0)
         libc.semctl(self.set, 0, 0)
 def other_namespace():
     come, go = os.pipe(), os.pipe()
@@ -123,7 +131,10 @@ while True:
 
 /// The thing, and how it is named.
 const THINGS: [(&str, &str); 9] = [
-    ("adjusted", "adjustments of System V semaphores"),
+    (
+        "adjusted",
+        "it shares its adjustments of System V semaphores (SEM_UNDO)",
+    ),
     ("ring", "an io_uring instance"),
     ("fifo", "a named pipe that was removed, or is covered"),
     (
@@ -134,7 +145,7 @@ const THINGS: [(&str, &str); 9] = [
         "gone",
         "a client that it has not accepted, and that has closed its end",
     ),
-    ("mqueue", "/dormouse-test"),
+    ("mqueue", "by a signal that stops, continues or kills"),
     ("namespace", "net:["),
     ("sharing", "which is not its parent"),
     ("terminal", "is the device /dev/pts/"),

@@ -3,6 +3,7 @@
 
 mod read;
 mod tables;
+mod undo;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -10,7 +11,7 @@ use std::os::fd::OwnedFd;
 use super::objects::LINK_FAILED;
 use super::{Builder, Error, SharedObject};
 use crate::procfs::{self, MapsLine};
-use crate::ptrace::Pid;
+use crate::ptrace::{FrozenTree, Pid};
 use crate::state::{Backing, MessageQueue, Object, ObjectKind, SemaphoreSet};
 pub(crate) use read::{
     Attached, Existing, existing_queue, existing_segment, existing_semaphores, open_segment,
@@ -22,7 +23,7 @@ const SEGMENT_DEVICE: u64 = 1 << 63;
 
 impl Builder<'_> {
     /// Describes what processes of the tree have used.
-    pub(super) fn system_v(&mut self, tree: &[Pid]) -> Result<(), Error> {
+    pub(super) fn system_v(&mut self, tree: &[Pid], frozen: &mut FrozenTree) -> Result<(), Error> {
         let mut members = vec![Member::of(std::process::id() as Pid)];
         members.extend(tree.iter().map(|pid| Member::of(*pid)));
         let threads = self.tree.processes.iter().flat_map(|p| &p.threads);
@@ -45,10 +46,7 @@ impl Builder<'_> {
         for id in tables::segments(&users, &table("shm")) {
             self.unattached(id)?;
         }
-        // An operation that still waits has adjusted nothing.
-        if self.tree.semaphores.iter().any(|set| set.used) {
-            self.refuse_adjustments()?;
-        }
+        self.adjustments(frozen)?;
         Ok(())
     }
 
@@ -70,24 +68,6 @@ impl Builder<'_> {
         ));
         let queue: MessageQueue = read::queue(id).map_err(failed)?;
         self.tree.queues.push(queue);
-        Ok(())
-    }
-
-    /// A process with a list of adjustments (`SEM_UNDO`), which nobody can read. Threads share one from
-    /// their start, whether they use it or not.
-    fn refuse_adjustments(&mut self) -> Result<(), Error> {
-        let unadjusted = read::Unadjusted::new().map_err(self.failed("make a process"))?;
-        let processes = self.tree.processes.iter();
-        let living = processes.filter(|process| process.zombie.is_none());
-        let adjusted: Vec<Pid> = living
-            .map(|process| process.pid)
-            .filter(|pid| unadjusted.differs(*pid))
-            .collect();
-        for pid in adjusted {
-            self.pid = pid;
-            self.program = procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
-            self.refuse("it may have adjustments of System V semaphores (SEM_UNDO)");
-        }
         Ok(())
     }
 

@@ -251,11 +251,16 @@ impl Unadjusted {
 
     /// Whether a process may have adjustments: it has a list for them.
     pub fn differs(&self, pid: Pid) -> bool {
-        const KCMP_SYSVSEM: libc::c_long = 6;
-        let (own, other) = (libc::c_long::from(self.0), libc::c_long::from(pid));
-        // SAFETY: no memory involved.
-        unsafe { libc::syscall(libc::SYS_kcmp, own, other, KCMP_SYSVSEM, 0, 0) != 0 }
+        differ(self.0, pid)
     }
+}
+
+/// Whether two tasks have different lists of adjustments.
+pub fn differ(one: Pid, other: Pid) -> bool {
+    const KCMP_SYSVSEM: libc::c_long = 6;
+    let (one, other) = (libc::c_long::from(one), libc::c_long::from(other));
+    // SAFETY: no memory involved.
+    one != other && unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_SYSVSEM, 0, 0) != 0 }
 }
 
 impl Drop for Unadjusted {

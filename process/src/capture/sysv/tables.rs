@@ -96,6 +96,12 @@ pub fn semaphores(
     found
 }
 
+/// All semaphore sets.
+pub fn all_semaphores(table: &str) -> Vec<i32> {
+    let set = |row: Vec<i64>| row.get(1).map(|set| *set as i32);
+    rows(table).into_iter().filter_map(set).collect()
+}
+
 /// Message queues that the tree uses.
 pub fn queues(users: &Users<'_>, table: &str) -> Vec<i32> {
     let mut found = Vec::new();

@@ -4,7 +4,8 @@ use super::super::Error;
 use super::super::rights::{CAP_SYS_ADMIN, own_limit};
 use super::super::stub::{Check, List};
 use super::Writer;
-use crate::state::{Process, Thread, Tree};
+use crate::sem_undo::{OPERATION_BYTES, moves};
+use crate::state::{Process, Thread, Tree, descriptor_of_queue};
 
 const PR_TIMER_CREATE_RESTORE_IDS: i32 = 77;
 /// Ids are taken by force: kept root's powers while user numbers change.
@@ -64,8 +65,50 @@ impl Writer<'_> {
             )
             .expect(Check::Any);
         }
+        self.adjustments(list, process)?;
+        self.notifications(list, process)?;
         self.signal_actions(list, process)?;
         self.interval_timers(list, process)
+    }
+
+    /// Registrations for notifications of message queues. It has closed the tracker's descriptors of them
+    /// by now, which would end a registration.
+    fn notifications(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        let tree = self.tree;
+        for (index, queue) in (0u32..).zip(&tree.posix_queues) {
+            let Some(own) = queue.notification.filter(|own| own.pid == process.pid) else {
+                continue;
+            };
+            let number = descriptor_of_queue(tree, process, index);
+            let number = number.ok_or_else(|| {
+                Error::Description(format!(
+                    "process {} has queue {index} not open",
+                    process.pid
+                ))
+            })? as u64;
+            let event = self.bytes(&own.event())?;
+            let action = "register for a notification of a POSIX message queue";
+            list.call(libc::SYS_mq_notify, &[number, event], action);
+        }
+        Ok(())
+    }
+
+    /// Adjustments of semaphores, which threads share: before they are created.
+    fn adjustments(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        for adjustment in &process.adjustments {
+            let mut sets = self.tree.semaphores.iter();
+            let set = sets.find(|set| set.ipc.id == adjustment.set);
+            let value = set.map_or(0, |set| set.values[usize::from(adjustment.semaphore)]);
+            let operations = moves(adjustment.semaphore, value, adjustment.by);
+            let count = (operations.len() / OPERATION_BYTES) as u64;
+            let address = self.bytes(&operations)?;
+            list.call(
+                libc::SYS_semop,
+                &[adjustment.set as u64, address, count],
+                "adjust a System V semaphore at its end",
+            );
+        }
+        Ok(())
     }
 
     /// The process group that reads from a terminal. All groups are there by now.
