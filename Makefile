@@ -93,6 +93,18 @@ test-zdtm: build ## CRIU's own test suite with Dormouse in CRIU's place, as root
 publish-zdtm: build ## The same, and put the table into docs/
 	@$(ZDTM) --publish docs/evaluation/zdtm.md
 
+PROGRAMS = python3 tests/programs/programs.py --dormouse $(DORMOUSE) \
+	$(if $(filter command environment,$(word 1,$(origin SEED))),--seed $(SEED)) $(ONLY)
+
+.PHONY: test-programs publish-programs
+test-programs: build ## Programs of the distribution, persisted, killed and restored, as root (ONLY="etcd sshd" SEED=)
+	@scripts/setup.sh --for programs
+	@$(PROGRAMS)
+
+publish-programs: build ## The same, and put the table into docs/
+	@scripts/setup.sh --for programs
+	@$(PROGRAMS) --publish docs/evaluation/process.md
+
 stress: build ## Many sleeps under load, then many with power cuts; goes on where it was (STRESS_CYCLES=…)
 	@$(DORMOUSE) lab stress --machine stress --cycles $(STRESS_CYCLES)
 	@$(DORMOUSE) lab stress --machine stress-cuts --cycles $(STRESS_CYCLES) --power-cuts

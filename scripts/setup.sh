@@ -3,7 +3,8 @@
 #
 #   scripts/setup.sh            install what is missing (as root, or through sudo)
 #   scripts/setup.sh --check    only say what is missing; exit 3 if anything is
-#   scripts/setup.sh --for packages   what `make packages` and its test need, too; containers: `make test-containers`
+#   scripts/setup.sh --for packages   what `make packages` and its test need, too; containers: `make test-containers`;
+#                                     programs: `make test-programs`
 #
 # Exit codes: 0 nothing is missing (any more); 1 an installation failed; 2 wrong usage; 3 this machine
 # lacks something that this script cannot give it. Each end but 0 says what is missing and what to do next.
@@ -57,9 +58,9 @@ list_missing() {
 
 case "${1:-} ${2:-}" in
 " " | "--check ") ;;
-"--for packages" | "--for containers") package_lists+=("$here/for-$2.txt") ;;
+"--for packages" | "--for containers" | "--for programs") package_lists+=("$here/for-$2.txt") ;;
 *)
-	sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac

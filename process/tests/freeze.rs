@@ -7,19 +7,11 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use common::{Killed, compile};
+use common::{Killed, compile, until};
 use dormouse_process::procfs;
 use dormouse_process::ptrace::{FrozenTree, release_late};
 
 /// Waits for a state; the limit is for a test that fails.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(120);
-    while !holds() {
-        assert!(Instant::now() < limit, "never: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// Waits until all threads of `waits.c` exist.
 fn until_it_waits(pid: i32) {
     const THREADS: usize = 9;

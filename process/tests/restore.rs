@@ -4,13 +4,15 @@ mod common;
 #[path = "common/roundtrip.rs"]
 mod roundtrip;
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use common::compile;
+use common::{compile, until};
 use dormouse_process::procfs;
-use roundtrip::{assert_good_end, start, through_death, wait_for};
+use dormouse_process::ptrace::FrozenTree;
+use roundtrip::{assert_good_end, finish, refused, start, through_death, wait_for};
 
 /// Objects of System V are known by the processes that have touched them, and here all trackers are one process: the
 /// test that has some is alone.
@@ -44,20 +46,96 @@ fn a_sleeping_shell_goes_on() {
     assert_eq!(text, wanted + "end\n");
 }
 
+/// `waits.c`, with all its threads.
+fn waits(directory: &Path, output: &Path, left_out: &str) -> Child {
+    let program = compile(directory, "waits.c");
+    // Long enough that no wait is over before all of them are seen, also on a busy machine.
+    let child = start(Command::new(program).args(["8", left_out]), output, "");
+    let pid = child.id() as i32;
+    until("all threads", || {
+        procfs::threads(pid).expect("it lives").len() == 9
+    });
+    child
+}
+
+/// Waits until this many threads go on with a timed wait that was interrupted.
+fn until_resumed(pid: i32, count: usize) {
+    let resumed = |tid: &i32| {
+        let call = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
+        call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_restart_syscall)))
+    };
+    until("resumed waits", || {
+        let threads = procfs::threads(pid).expect("it lives");
+        threads.iter().filter(|tid| resumed(tid)).count() == count
+    });
+}
+
 #[test]
 fn threads_in_all_kinds_of_waits_go_on_waiting() {
     let _beside = beside();
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("output");
-    let program = compile(directory.path(), "waits.c");
-    // Long enough that no wait is over before all of them are seen, also on a busy machine.
-    let child = start(Command::new(program).arg("8"), &output, "");
-    let pid = child.id() as i32;
-    while procfs::threads(pid).expect("it lives").len() < 9 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let child = waits(directory.path(), &output, "-1");
     let root = through_death(child);
     assert_good_end(root, &output);
+}
+
+/// As every epoch interrupts them: the second time their registers no longer say which call it is.
+#[test]
+fn waits_that_were_interrupted_before_go_on_waiting() {
+    let _beside = beside();
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("output");
+    let child = waits(directory.path(), &output, "-1");
+    let pid = child.id() as i32;
+    FrozenTree::freeze(&[pid]).expect("frozen").thaw();
+    until_resumed(pid, 3);
+    FrozenTree::freeze(&[pid]).expect("frozen").thaw();
+    // Also while the kernel is about to make the call.
+    let root = through_death(child);
+    assert_good_end(root, &output);
+}
+
+/// A shell that stops and continues a job interrupts its waits, too. What the C library calls is known
+/// by its code; `syscall()` takes the number from a register.
+#[test]
+fn waits_that_something_else_interrupted_go_on_or_are_refused() {
+    const FUTEX: &str = "4";
+    let _beside = beside();
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = directory.path().join("output");
+    for (left_out, count) in [("-1", 3), (FUTEX, 2)] {
+        let child = waits(directory.path(), &output, left_out);
+        let pid = child.id() as i32;
+        for signal in [libc::SIGSTOP, libc::SIGCONT] {
+            // SAFETY: no memory involved.
+            unsafe { libc::kill(pid, signal) };
+            until("the signal's effect", || {
+                let stat = procfs::stat(pid, pid).expect("it lives");
+                (stat.state == 'T') == (signal == libc::SIGSTOP)
+            });
+        }
+        until_resumed(pid, count);
+        if left_out == FUTEX {
+            let root = through_death(child);
+            finish(root, Duration::from_secs(60));
+        } else {
+            let refusal = refused(pid);
+            assert!(
+                refusal.contains("in a wait that something else interrupted"),
+                "{refusal}"
+            );
+            let mut child = child;
+            child.wait().expect("it ends");
+        }
+        // The stop itself ends epoll_wait with EINTR.
+        let text = std::fs::read_to_string(&output).expect("the output");
+        let timed = ["poll:", "nanosleep:", "futex:"];
+        let early = text
+            .lines()
+            .find(|line| timed.iter().any(|wait| line.starts_with(wait)));
+        assert_eq!(early, None, "{text}");
+    }
 }
 
 /// A program that checks itself: it says "ready", waits for the file "go", and ends with 0 if all

@@ -16,98 +16,17 @@ import subprocess
 import sys
 import time
 
-# Longer than anything here takes on a busy machine.
-START_S = 60
-PERSIST_S = 60
-RESTORE_S = 60
-STOP_S = 120
-POLL_S = 0.02
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "scenario"))
+from processes import START_S, STOP_S, Cell, Fails, Wrong, answer, enter  # noqa: E402
 
 
-class Wrong(Exception):
-    """A promise that was not kept."""
-
-
-class Fails(Exception):
-    """The test fails without us, too, or cannot start."""
-
-
-class Cell:
-    """The processes of one scenario. This process is the first one of its namespace: what has no
-    parent any more becomes its child, and is reaped here."""
+class Test(Cell):
+    """A test of CRIU's, which writes its number and its verdict into files."""
 
     def __init__(self, scenario):
+        super().__init__(scenario["dormouse"], scenario["env"])
         self.scenario = scenario
         self.name = scenario["name"]
-        self.ended = {}
-        self.log = open("dormouse.log", "ab")
-
-    def spawn(self, words, output):
-        """Starts a command; its number."""
-        pid = os.fork()
-        if pid:
-            return pid
-        try:
-            null = os.open("/dev/null", os.O_RDONLY)
-            os.dup2(null, 0)
-            os.dup2(output.fileno(), 1)
-            os.dup2(output.fileno(), 2)
-            os.execvpe(words[0], words, dict(os.environ, **self.scenario["env"]))
-        finally:
-            os._exit(127)
-
-    def reap(self):
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            self.ended[pid] = os.waitstatus_to_exitcode(status)
-
-    def until(self, limit_s, state):
-        """Waits until `state()` is true; its value, or None after `limit_s`."""
-        end = time.monotonic() + limit_s
-        while True:
-            self.reap()
-            value = state()
-            if value:
-                return value
-            if time.monotonic() > end:
-                return None
-            time.sleep(POLL_S)
-
-    def exited(self, pid):
-        self.reap()
-        return pid in self.ended
-
-    def dormouse(self, verb, *options, limit_s=PERSIST_S):
-        """Runs a verb to its end: exit code (None: it hangs) and output."""
-        words = [self.scenario["dormouse"], "process", verb, "test", "--store", "store", *options]
-        with open("verb.log", "wb") as output:
-            pid = self.spawn(words, output)
-        done = self.until(limit_s, lambda: pid in self.ended)
-        with open("verb.log", encoding="utf-8", errors="replace") as output:
-            text = output.read().strip()
-        if not done:
-            os.kill(pid, signal.SIGKILL)
-            return None, text
-        return self.ended[pid], text
-
-    def status(self):
-        code, text = self.dormouse("status", "--json")
-        if code != 0:
-            return {}
-        try:
-            return json.loads(text).get("tracker") or {}
-        except ValueError:
-            return {}
-
-    def tracker_said(self):
-        with open("dormouse.log", encoding="utf-8", errors="replace") as log:
-            lines = [line.strip() for line in log if line.strip()]
-        return " ".join(lines[-3:])[-600:]
 
     # The test.
 
@@ -131,10 +50,10 @@ class Cell:
         if "ZDTM_NOTIFY_FDIN" not in self.scenario["env"]:
             return
         pid = self.pid()
-        with open(f"/proc/{pid}/fd/101", "rb", buffering=0) as answer:
+        with open(f"/proc/{pid}/fd/101", "rb", buffering=0) as reply:
             with open(f"/proc/{pid}/fd/100", "wb", buffering=0) as message:
                 message.write(bytes(4))
-                answer.read(4)
+                reply.read(4)
 
     def verdict_text(self):
         for suffix in (".out", ".out.inprogress"):
@@ -176,14 +95,9 @@ class Cell:
         return "passed", ""
 
     def run(self, *options):
-        words = [self.scenario["dormouse"], "process", "run", "test", "--store", "store"]
-        words += ["--on-power-loss", "none", *options, "--", *self.scenario["command"]]
-        tracker = self.spawn(words, self.log)
+        tracker = self.spawn(self.run_words(options, self.scenario["command"]), self.log)
         self.started(tracker, Wrong)
-        if not self.until(START_S, lambda: self.exited(tracker) or self.status()):
-            raise Wrong("its tracker does not answer")
-        if self.exited(tracker):
-            raise Wrong("the tracker ended: " + self.tracker_said())
+        self.tracked(tracker)
         return tracker
 
     def refused(self, why):
@@ -195,21 +109,12 @@ class Cell:
         return "refused", why
 
     def restore(self, *options):
-        words = [self.scenario["dormouse"], "process", "restore", "test", "--store", "store"]
-        tracker = self.spawn(words + list(options), self.log)
-        if not self.until(RESTORE_S, lambda: self.exited(tracker) or self.status()):
-            raise Wrong("the restore hangs: " + self.tracker_said())
+        tracker = self.restored(*options)
         if self.exited(tracker):
-            raise Wrong("the restore failed: " + self.tracker_said())
+            raise Wrong("it ended by itself after the restore: " + self.tracker_said())
         # A status is answered before the processes run; they are there.
         self.stop(Wrong)
         return "passed", ""
-
-    def persist(self, *options):
-        code, text = self.dormouse("persist", *options)
-        if code is None:
-            raise Wrong("the persist hangs")
-        return code == 0, text
 
     def go_on(self):
         self.run("--epoch-interval", "1h")
@@ -224,42 +129,16 @@ class Cell:
         done, text = self.persist("--then", "kill")
         if not done:
             return self.refused(text)
-        if not self.until(RESTORE_S, lambda: self.exited(tracker)):
-            raise Wrong("the tracker stays after --then kill")
-        self.others_end()
+        self.killed(tracker)
         return self.restore()
 
     def background(self):
         self.run("--epoch-interval", "100ms", "--pause", "2s")
-        first = self.status().get("epochs", 0)
-
-        def epoch_or_obstacle():
-            status = self.status()
-            # One epoch may have begun before the test was ready.
-            if status.get("epochs", 0) >= first + 2:
-                return status
-            return status if status.get("obstacles") else None
-
-        status = self.until(PERSIST_S, epoch_or_obstacle)
-        if not status:
-            raise Wrong("no background epoch: " + self.tracker_said())
-        if status.get("obstacles"):
-            return self.refused("\n".join(status["obstacles"]))
+        obstacles = self.background_epoch()
+        if obstacles:
+            return self.refused(obstacles)
         self.others_end()
         return self.restore("--accept-changed-files")
-
-    def others_end(self):
-        """What a power loss does to all others."""
-        try:
-            os.kill(-1, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-
-        def all_gone():
-            return [p for p in os.listdir("/proc") if p.isdigit()] == ["1"]
-
-        if not self.until(STOP_S, all_gone):
-            raise Wrong("processes remain after kill -9")
 
 
 def clean(hook):
@@ -272,10 +151,8 @@ def clean(hook):
 def main():
     scenario = json.loads(sys.argv[1])
     os.chdir(scenario["folder"])
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    # Numbers of pseudo-terminals are this scenario's own.
-    subprocess.run(["mount", "-t", "devpts", "-o", "newinstance,ptmxmode=0666,mode=620,gid=5", "devpts", "/dev/pts"], check=True)
-    cell = Cell(scenario)
+    enter()
+    cell = Test(scenario)
     clean(scenario["hook"])
     scenarios = {
         "alone": cell.alone,
@@ -290,10 +167,7 @@ def main():
     except Fails as error:
         outcome, why = "fails alone", str(error)
     clean(scenario["hook"])
-    print(json.dumps({"outcome": outcome, "why": why}))
-    sys.stdout.flush()
-    # Everything else in the namespace ends with this process.
-    os._exit(0)
+    answer({"outcome": outcome, "why": why})
 
 
 main()

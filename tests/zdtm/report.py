@@ -5,6 +5,8 @@ import os
 import re
 import subprocess
 
+import page
+
 LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "expected.txt")
 BEGIN = "<!-- zdtm: begin -->"
 END = "<!-- zdtm: end -->"
@@ -59,8 +61,6 @@ def publish(path, total, by_kind, version):
     reasons = listed()
     said = subprocess.run(["gcc", "--version"], stdout=subprocess.PIPE, text=True, check=False).stdout
     lines = [
-        BEGIN,
-        "",
         f"Measured on {datetime.date.today().isoformat()} with `make test-zdtm`: Linux {os.uname().release}, "
         f"{os.cpu_count()} processors, CRIU {version}, {said.splitlines()[0] if said else 'no gcc'}.",
         "",
@@ -76,10 +76,5 @@ def publish(path, total, by_kind, version):
         lines += ["", "| wrong | when | what |", "|---|---|---|"]
         for name in by_kind["wrong"]:
             lines.append(f"| `{name}` | {total[name][1]} | {one_line(total[name][2]).replace('|', '/')} |")
-    lines += ["", "Tests that fail here without Dormouse: " + ", ".join(f"`{n}`" for n in by_kind["fails alone"]) + ".", "", END]
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(before + "\n".join(lines) + after)
+    lines += ["", "Tests that fail here without Dormouse: " + ", ".join(f"`{n}`" for n in by_kind["fails alone"]) + "."]
+    page.replace(path, BEGIN, END, lines)

@@ -26,20 +26,19 @@ import subprocess
 import sys
 import tempfile
 
-import report
-import source
-
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, os.path.join(os.path.dirname(HERE), "scenario"))
+
+import processes  # noqa: E402
+import report  # noqa: E402
+import source  # noqa: E402
+
 ROOT = os.path.dirname(os.path.dirname(HERE))
 MODES = ["alone", "continue", "kill", "background"]
 # Longer than all limits of a scenario together.
 SCENARIO_S = 600
 # As CRIU's harness: tests that are not marked `suid` give up their rights.
 USER = {"ZDTM_UID": "18943", "ZDTM_GID": "58467", "ZDTM_GROUPS": "27495 48244"}
-# Some tests set the name of the host.
-NAMESPACES = [
-    "unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc", "--net", "--ipc", "--uts",
-]
 
 
 def say(text):
@@ -99,7 +98,7 @@ def scenario(test, mode, options):
     cell = os.path.join(HERE, "cell.py")
     try:
         done = subprocess.run(
-            NAMESPACES + [sys.executable, cell, words],
+            processes.NAMESPACES + [sys.executable, cell, words],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             timeout=SCENARIO_S, check=False, text=True, errors="replace",
         )
@@ -160,7 +159,7 @@ def chosen(tests, options):
 def stamp(options):
     """Results are taken over as long as this stays the same."""
     digest = hashlib.sha256(os.uname().release.encode())
-    for path in (options.dormouse, os.path.join(HERE, "cell.py")):
+    for path in (options.dormouse, os.path.join(HERE, "cell.py"), processes.__file__):
         with open(path, "rb") as file:
             digest.update(file.read())
     return digest.hexdigest()[:16]

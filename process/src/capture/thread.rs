@@ -6,7 +6,7 @@ use std::io;
 use super::{Builder, Error};
 use crate::memory;
 use crate::procfs;
-use crate::ptrace::{FrozenThread, Pid, sys};
+use crate::ptrace::{FrozenThread, Pid, sys, waits};
 use crate::state;
 
 pub(super) const PR_GET_SECUREBITS: u64 = 27;
@@ -29,7 +29,15 @@ impl Builder<'_> {
     ) -> Result<state::Thread, Error> {
         let pid = self.pid;
         let tid = frozen.tid;
-        let mut registers = state::Registers::from_user(&frozen.registers()?);
+        let stopped = frozen.registers()?;
+        let named = waits::named(pid, tid, &stopped).unwrap_or_else(|waits::Unknown| {
+            self.refuse(format!(
+                "thread {tid} is in a wait that something else interrupted, and which system call it is \
+                 cannot be seen until it ends"
+            ));
+            stopped
+        });
+        let mut registers = state::Registers::from_user(&named);
         let rseq = sys::rseq_configuration(tid).unwrap_or_default();
         if rseq.address != 0 {
             leave_restartable_sequence(pid, rseq.address, &mut registers);

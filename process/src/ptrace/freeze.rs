@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::frozen::{FrozenProcess, FrozenThread, request};
 use super::sys::OPTIONS;
-use super::{Error, Pid, late, sys};
+use super::{Error, Pid, late, sys, waits};
 use crate::procfs;
 
 /// How long a thread may take to stop before we call it uninterruptible.
@@ -66,9 +66,7 @@ impl FrozenTree {
             process
                 .threads
                 .sort_by_key(|thread| (thread.tid != pid, thread.tid));
-            for thread in &process.threads {
-                hide_interruption(pid, thread.tid);
-            }
+            waits::interrupted(pid, &process.threads);
         }
         // Not before: a thread that does not stop could not be freed of it.
         tree.set_exit_kill(true)?;
@@ -371,58 +369,6 @@ enum Polled {
     Running,
     Stopped,
     Gone,
-}
-
-/// System calls that the kernel does not restart after a stop: they return EINTR, which a program
-/// without signal handlers need not expect. A call that returns EINTR has received, sent and waited
-/// for nothing, so it can start again.
-const NOT_RESTARTED: [libc::c_long; 14] = [
-    libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
-    libc::SYS_semop,
-    libc::SYS_semtimedop,
-    libc::SYS_io_getevents,
-    libc::SYS_rt_sigtimedwait,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_recvmmsg,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-];
-/// Length of `syscall`.
-const SYSCALL_BYTES: u64 = 2;
-
-/// Restarts a system call that only our stop has interrupted. If a signal is pending for the
-/// thread, the signal may have interrupted it, and the result stays.
-fn hide_interruption(pid: Pid, tid: Pid) {
-    let Ok(mut registers) = sys::registers(tid) else {
-        return;
-    };
-    let call = registers.orig_rax as libc::c_long;
-    let interrupted = registers.rax as i64 == -i64::from(libc::EINTR);
-    if !interrupted || !NOT_RESTARTED.contains(&call) || signal_waits(pid, tid) {
-        return;
-    }
-    registers.rax = registers.orig_rax;
-    registers.rip -= SYSCALL_BYTES;
-    registers.orig_rax = u64::MAX;
-    let _ = sys::set_registers(tid, &registers);
-}
-
-/// Whether a signal is pending that the thread does not block.
-fn signal_waits(pid: Pid, tid: Pid) -> bool {
-    let status =
-        std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    let set =
-        |name| procfs::field(&status, name).and_then(|mask| u64::from_str_radix(mask, 16).ok());
-    let (Some(own), Some(shared), Some(blocked)) = (set("SigPnd"), set("ShdPnd"), set("SigBlk"))
-    else {
-        return true;
-    };
-    (own | shared) & !blocked != 0
 }
 
 /// Waits a little: running threads stop within microseconds. A short sleep gives the processor back

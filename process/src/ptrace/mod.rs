@@ -16,6 +16,7 @@ mod frozen;
 mod inject;
 mod late;
 pub mod sys;
+pub mod waits;
 
 pub use batch::{ANSWER_BYTES_MAX, Answer, Answers, Argument, Batch, CallId};
 pub use freeze::FrozenTree;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 #[allow(dead_code)]
 /// Compiles a C program into `directory`.
@@ -24,6 +25,19 @@ pub fn compile(directory: &Path, name: &str) -> PathBuf {
         .expect("a C compiler (apt-get install gcc g++)");
     assert!(status.success(), "{} does not compile", source.display());
     program
+}
+
+/// Waits for a state.
+///
+/// # Panics
+/// It does not come.
+#[allow(dead_code)]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < limit, "never: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A child that is killed when it goes out of scope.

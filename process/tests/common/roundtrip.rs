@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dormouse_process::capture::{AdviceCache, Captured, Options, capture};
+use dormouse_process::capture::{self, AdviceCache, Captured, Options, capture};
 use dormouse_process::ptrace::FrozenTree;
 use dormouse_process::restore::{self, Restored, restore};
 use dormouse_process::state::{Backing, Tree};
@@ -68,12 +68,10 @@ impl Pages {
     }
 }
 
-/// Freezes a tree, keeps all of it, and kills it.
-pub fn persist(root: i32) -> Pages {
-    let mut frozen = FrozenTree::freeze(&[root]).expect("frozen");
+fn describe(frozen: &mut FrozenTree) -> Result<Captured, capture::Error> {
     let mut objects: HashMap<(u64, u64), SpaceId> = HashMap::new();
-    let captured = capture(
-        &mut frozen,
+    capture(
+        frozen,
         Options {
             space_of: &|pid| SpaceId(pid as u32),
             object_space: &mut |device, inode| {
@@ -87,11 +85,24 @@ pub fn persist(root: i32) -> Pages {
             cgroups: None,
         },
     )
-    .expect("described");
+}
+
+/// Freezes a tree, keeps all of it, and kills it.
+pub fn persist(root: i32) -> Pages {
+    let mut frozen = FrozenTree::freeze(&[root]).expect("frozen");
+    let captured = describe(&mut frozen).expect("described");
     let mut pages = copy(&captured);
     pages.description = captured.tree.encode();
     frozen.kill();
     pages
+}
+
+/// Why a tree cannot be described; it goes on.
+pub fn refused(root: i32) -> String {
+    let mut frozen = FrozenTree::freeze(&[root]).expect("frozen");
+    let error = describe(&mut frozen).err().expect("refused");
+    frozen.thaw();
+    error.to_string()
 }
 
 /// Copies private pages that are not those of a file, and whole objects.

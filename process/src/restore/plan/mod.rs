@@ -15,6 +15,7 @@ use super::memory::KernelMappings;
 use super::pool::Pool;
 use super::stub::{Check, CloneArguments, Gate, List, Region};
 use crate::procfs;
+use crate::ptrace::waits;
 use crate::state::{Backing, Process, Registers, Tree};
 pub use births::misborn;
 use placeholders::{Placeholders, die_with_parent};
@@ -28,7 +29,6 @@ pub const CREATE_TASK: &str = "create a process or thread with its number";
 /// Name of the operation that maps a file.
 pub const MAP_IMAGE: &str = "map a file";
 
-const ERESTART_RESTARTBLOCK: u64 = (-516i64) as u64;
 /// The written plan.
 #[derive(Debug)]
 pub struct Plan {
@@ -119,7 +119,7 @@ pub fn image_at<'tree>(tree: &'tree Tree, process: &Process, address: u64) -> Op
 /// alone remembered, the wait begins again.
 pub fn to_run(registers: &Registers) -> Registers {
     let mut registers = *registers;
-    if (registers.orig_rax as i64) >= 0 && registers.rax == ERESTART_RESTARTBLOCK {
+    if (registers.orig_rax as i64) >= 0 && registers.rax == waits::ERESTART_RESTARTBLOCK {
         registers.rip -= 2;
         registers.rax = registers.orig_rax;
         registers.orig_rax = u64::MAX;
