@@ -53,6 +53,7 @@ pub mod persist;
 pub mod power;
 pub mod procfs;
 pub mod ptrace;
+pub mod rehearsal;
 pub mod restore;
 mod sem_undo;
 mod sock_diag;

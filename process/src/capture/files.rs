@@ -23,6 +23,10 @@ const PSEUDO_TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 const INIT: Pid = 1;
 pub(super) const DELETED: &str = " (deleted)";
 
+/// Lines of `fdinfo` that differ between descriptors of one description, or from one reading to the next:
+/// the time that a timer has left goes on while its program stands.
+const UNSTABLE: [&str; 4] = ["flags:", "lock:", "it_value:", "ticks:"];
+
 /// Descriptions that were met already.
 #[derive(Default)]
 pub(super) struct Descriptions {
@@ -121,7 +125,7 @@ impl Builder<'_> {
         let stable: Vec<&str> = open
             .info
             .lines()
-            .filter(|line| !line.starts_with("flags:") && !line.starts_with("lock:"))
+            .filter(|line| !UNSTABLE.iter().any(|key| line.starts_with(key)))
             .collect();
         let fingerprint = Fingerprint {
             device: open.metadata.dev(),

@@ -357,13 +357,16 @@ impl Builder<'_> {
     }
 }
 
+pub(crate) use inet_diag::InternetSocket;
 pub(crate) use memory::vdso_digest;
+pub(crate) use options::changed_options;
 pub(crate) use posix_queues::{others_with_file, send, sizes as queue_sizes};
 pub(crate) use sysv::{
     Attached, Existing, existing_queue, existing_segment, existing_semaphores, open_segment,
 };
 pub(crate) use tcp::drop_all;
 pub(crate) use thread::{SchedAttributes, own_credentials, scheduling};
+pub(crate) use unix_diag::UnixSocket;
 
 fn kernel() -> state::Kernel {
     let release = rustix::system::uname()

@@ -144,7 +144,7 @@ const OPTIONS_IP6: &[(i32, i32)] = &[
 ];
 
 /// Options whose value is not that of a fresh socket of the same kind.
-pub(super) fn changed_options(
+pub(crate) fn changed_options(
     socket: &OwnedFd,
     family: i32,
     kind: i32,

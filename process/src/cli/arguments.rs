@@ -54,6 +54,7 @@ Exit codes: those of `run`; 1 when there is nothing to restore.")]
 Examples:
   dormouse process persist cache
   dormouse process persist cache --then kill   the next `run` restores it
+  dormouse process persist cache --then kill --rehearse
 
 Exit codes: 0 committed; 1 not committed, the previous epoch is kept; 2 wrong usage.")]
     Persist(PersistArguments),
@@ -334,6 +335,12 @@ pub struct PersistArguments {
     /// What happens to the program
     #[arg(long, value_enum, default_value = "continue")]
     pub then: Then,
+
+    /// First restore a copy in namespaces of its own, which never runs, and compare it with the program; if
+    /// it cannot be restored or is different, nothing is committed and the program continues. Needs
+    /// CAP_SYS_ADMIN, and as much memory again
+    #[arg(long)]
+    pub rehearse: bool,
 
     /// Print the report as one JSON object
     #[arg(long)]

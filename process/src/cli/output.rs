@@ -46,9 +46,13 @@ pub fn ago(seconds_since_1970: f64) -> String {
 
 /// A persist in two lines: its total and its steps.
 pub fn report(report: &Report) -> String {
+    let rehearsal = match report.rehearsal_ns {
+        0 => String::new(),
+        time => format!(", rehearsal {}", milliseconds(time)),
+    };
     format!(
         "epoch {} committed after {}: {} written, {} processes, {} threads\n  \
-         freeze {}, capture {}, scan {}, copy {}, files {}, commit {}",
+         freeze {}, capture {}, scan {}, copy {}, files {}, commit {}{rehearsal}",
         report.epoch,
         milliseconds(report.total_ns),
         bytes(report.stored_bytes),

@@ -242,8 +242,10 @@ fn code_of(end: &End) -> u8 {
 pub fn persist(arguments: &PersistArguments) -> Result<u8, Failure> {
     let name = arguments.name.as_str();
     let path = path_of(&arguments.place.store, name)?;
-    let request = Request::Persist {
-        then: arguments.then,
+    let then = arguments.then;
+    let request = match arguments.rehearse {
+        false => Request::Persist { then },
+        true => Request::Rehearse { then },
     };
     let answer = send(&path, request)
         .map_err(|error| Failure::failed(format!("the tracker does not answer: {error}")))?;

@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 
 use crate::capture::{self, AdviceCache, HeldConnection, Options, capture};
 use crate::ptrace::{self, FrozenTree, Pid};
+use crate::rehearsal;
 use crate::restore;
+use crate::state::Tree;
 use crate::store::{Cause, PAGE_BYTES, SpaceId};
 use crate::sync::{Mirror, Object, SyncError};
 use crate::track::Program;
@@ -51,6 +53,9 @@ pub enum PersistError {
     /// A restore would fail.
     #[error("it could not be restored here: {0}")]
     Restore(#[from] restore::Error),
+    /// A copy could not be restored, or came back otherwise.
+    #[error(transparent)]
+    Rehearsal(#[from] rehearsal::Error),
     /// Pages cannot be read or stored.
     #[error(transparent)]
     Sync(#[from] SyncError),
@@ -89,6 +94,9 @@ pub struct Report {
     pub copy_ns: u64,
     /// Waiting for files that the program writes (beside the copying).
     pub files_ns: u64,
+    /// A copy restored and compared; 0: that was not asked for.
+    #[serde(default)]
+    pub rehearsal_ns: u64,
     /// Index, description and root durable.
     pub commit_ns: u64,
     /// How long the program was stopped; the total where it does not continue.
@@ -206,7 +214,7 @@ impl Persister {
     ///
     /// # Errors
     /// What is in the way, by name.
-    pub fn rehearse(&mut self, roots: &[Pid]) -> Result<(), PersistError> {
+    pub fn probe(&mut self, roots: &[Pid]) -> Result<(), PersistError> {
         let stopped = self.stop(roots, Then::Continue);
         stopped.map(|stopped| stopped.tree.thaw())
     }
@@ -313,11 +321,28 @@ impl Persister {
         Ok(())
     }
 
-    /// Persists the program as it is now.
+    /// Restores a copy of a stopped program from what was copied to the store, and compares the two.
+    fn rehearse_restore(&self, stopped: &mut Stopped) -> Result<(), PersistError> {
+        let started = Instant::now();
+        let tree = Tree::decode(&stopped.description)
+            .map_err(|error| restore::Error::Description(error.to_string()))?;
+        let snapshot = self.mirror.store.uncommitted(&stopped.description);
+        rehearsal::rehearse(&stopped.tree, &tree, &snapshot)?;
+        stopped.report.rehearsal_ns = nanoseconds(started.elapsed());
+        Ok(())
+    }
+
+    /// Persists the program as it is now; with `rehearse`, if a copy of it can be restored and is the
+    /// same.
     ///
     /// # Errors
     /// There is no new epoch; the program runs on.
-    pub fn persist(&mut self, roots: &[Pid], then: Then) -> Result<Report, PersistError> {
+    pub fn persist(
+        &mut self,
+        roots: &[Pid],
+        then: Then,
+        rehearse: bool,
+    ) -> Result<Report, PersistError> {
         let started = Instant::now();
         let _precedence = Precedence::take();
         let mut stopped = self.stop(roots, then)?;
@@ -326,6 +351,9 @@ impl Persister {
         let round = self.mirror.scan(Program::Stands);
         stopped.report.scanned_in(round.scan);
         self.copy_changes(&mut stopped)?;
+        if rehearse {
+            self.rehearse_restore(&mut stopped)?;
+        }
         let report = &mut stopped.report;
         let waiting = Instant::now();
         // A file that cannot be synced is no reason to lose the memory, too: it is logged.

@@ -68,6 +68,10 @@ pub use check::possible;
 pub use error::Error;
 use error::system;
 pub use numbers::is_nearly_free;
+pub(crate) use plan::to_run;
+pub(crate) use rights::{CAP_SYS_ADMIN, capable};
+pub(crate) use socket_calls::unix_path;
+pub(crate) use undo::KilledUnlessReleased;
 use undo::{KillOnError, SignalsBlocked};
 
 /// What the user chooses.
@@ -79,6 +83,8 @@ pub struct Options {
     /// Up to this many bytes, all pages are copied before the program runs; of a larger program,
     /// anonymous memory is left to be filled while it runs.
     pub copy_all_bytes_max: u64,
+    /// The tree is never to run: TCP connections stay silent.
+    pub held: bool,
 }
 
 impl Default for Options {
@@ -86,6 +92,7 @@ impl Default for Options {
         Self {
             accept_changed_files: false,
             copy_all_bytes_max: 4 << 20,
+            held: false,
         }
     }
 }
@@ -195,7 +202,8 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
             roots.push(process.pid);
         }
     }
-    let mut frozen = FrozenTree::freeze(&roots)?;
+    // From here on it has the program's state, and an error must not let it run.
+    let mut frozen = KilledUnlessReleased::new(FrozenTree::freeze(&roots)?);
     take_over(tree, &mut frozen, hole, &filters)?;
     if !copy_all {
         let waits = |pid| left_to_fill.iter().any(|left| left.pid == pid);
@@ -210,12 +218,14 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     death_signals(tree, &mut frozen)?;
     drop((ghosts, dead));
     // From here on nothing can fail.
-    connections.resume(tree);
+    if !options.held {
+        connections.resume(tree);
+    }
     ipc.keep();
     guard.disarm();
     drop(blocked);
     Ok(Restored {
-        tree: frozen,
+        tree: frozen.release(),
         root: roots[0],
         roots,
         left_to_fill,

@@ -324,6 +324,12 @@ fn open_file(
         }
         FileKind::Slave(terminal) => {
             let number = tree.terminals[*terminal as usize].number;
+            if file.flags & O_LARGEFILE == 0 {
+                let master = pool.terminals[*terminal as usize];
+                return super::terminals::open_slave(master, file.flags).map_err(system(&format!(
+                    "open /dev/pts/{number} by its master side"
+                )));
+            }
             open_image(file, &format!("/dev/pts/{number}"))
         }
         FileKind::Object(object) => {

@@ -62,7 +62,7 @@ pub(super) fn ended_connection(family: i32, rest: &[u8]) -> io::Result<OwnedFd> 
 }
 
 /// The path in a unix address, if it has one.
-pub(super) fn unix_path(address: &[u8]) -> Option<String> {
+pub(crate) fn unix_path(address: &[u8]) -> Option<String> {
     let path = address.get(2..)?;
     if path.first().is_none_or(|&first| first == 0) {
         return None;

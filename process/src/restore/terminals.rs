@@ -6,12 +6,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 
 use super::Error;
-use super::descriptors::open;
+use super::descriptors::{open, owned};
 use crate::state::{FileKind, Terminal, Tree};
 
 const TCSETS2: libc::c_ulong = 0x402c_542b;
 const TIOCGPTN: libc::c_ulong = 0x8004_5430;
 const TIOCSPTLCK: libc::c_ulong = 0x4004_5431;
+const TIOCGPTPEER: libc::c_ulong = 0x5441;
 
 /// The master sides, by index, unlocked. The kernel gives the lowest number that is free: those that are
 /// not wanted are opened, too, and closed again.
@@ -48,6 +49,19 @@ pub fn open_masters(tree: &Tree) -> Result<Vec<OwnedFd>, Error> {
         }
     }
     Ok(masters.into_iter().flatten().collect())
+}
+
+/// The slave side as `openpty` opens it: by the master side, without the flag that every path gives.
+pub(super) fn open_slave(master: i32, flags: u32) -> io::Result<OwnedFd> {
+    let flags = flags as i32 & (libc::O_ACCMODE | libc::O_NONBLOCK);
+    // SAFETY: no memory involved.
+    owned(unsafe {
+        libc::ioctl(
+            master,
+            TIOCGPTPEER,
+            flags | libc::O_NOCTTY | libc::O_CLOEXEC,
+        )
+    })
 }
 
 /// Settings, owner and state, when all sides are open that the program had open.

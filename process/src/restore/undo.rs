@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ptrace::Pid;
+use crate::ptrace::{FrozenTree, Pid};
 
 /// Kills what was created when the rest fails.
 pub struct KillOnError {
@@ -41,6 +41,47 @@ impl Drop for KillOnError {
                 unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) };
                 std::thread::sleep(Duration::from_micros(100));
             }
+        }
+    }
+}
+
+/// A stopped tree that must not run: a [`FrozenTree`] that is dropped runs on, this one is killed.
+#[derive(Debug)]
+pub struct KilledUnlessReleased(Option<FrozenTree>);
+
+impl KilledUnlessReleased {
+    /// Until it is released.
+    pub fn new(tree: FrozenTree) -> Self {
+        Self(Some(tree))
+    }
+
+    /// The tree, to do with it as wanted.
+    ///
+    /// # Panics
+    /// Never: it is there until then.
+    pub fn release(mut self) -> FrozenTree {
+        self.0.take().expect("it was not released before")
+    }
+}
+
+impl std::ops::Deref for KilledUnlessReleased {
+    type Target = FrozenTree;
+
+    fn deref(&self) -> &FrozenTree {
+        self.0.as_ref().expect("it was not released")
+    }
+}
+
+impl std::ops::DerefMut for KilledUnlessReleased {
+    fn deref_mut(&mut self) -> &mut FrozenTree {
+        self.0.as_mut().expect("it was not released")
+    }
+}
+
+impl Drop for KilledUnlessReleased {
+    fn drop(&mut self) {
+        if let Some(tree) = self.0.take() {
+            tree.kill();
         }
     }
 }

@@ -447,16 +447,26 @@ impl<M: Medium> Engine<M> {
             u64::from(root.description.frame) * PAGE_BYTES,
             root.description.bytes,
         );
+        Some(self.as_epoch(label, root.epoch, description))
+    }
+
+    /// What the next commit with this description would make the newest epoch. It must be gone before
+    /// that.
+    pub fn uncommitted(&self, label: String, description: &[u8]) -> StoredEpoch<M> {
+        self.as_epoch(label, self.next_epoch, description)
+    }
+
+    fn as_epoch(&self, label: String, epoch: u64, description: &[u8]) -> StoredEpoch<M> {
         let of = |space| (space, self.index.runs(space).collect());
-        Some(StoredEpoch {
+        StoredEpoch {
             medium: Arc::clone(&self.medium),
             label,
-            epoch: root.epoch,
+            epoch,
             description: description.to_vec(),
             spaces: self.index.spaces().into_iter().map(of).collect(),
             sums: self.sums.clone(),
             _pin: Arc::clone(&self.pins),
-        })
+        }
     }
 }
 

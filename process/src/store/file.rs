@@ -278,6 +278,12 @@ impl Store {
         self.engine.snapshot(self.path.display().to_string())
     }
 
+    /// See [`Engine::uncommitted`].
+    pub fn uncommitted(&self, description: &[u8]) -> StoredEpoch<MappedFile> {
+        let label = self.path.display().to_string();
+        self.engine.uncommitted(label, description)
+    }
+
     fn explain(&self, error: EngineError) -> StoreError {
         let path = self.path.clone();
         match error {

@@ -3,6 +3,7 @@
 //! ```text
 //!  dormouse process status  ──► {"verb":"status"}                   ──► {"ok":{…Status…}}
 //!  dormouse process persist ──► {"verb":"persist","then":"continue"} ──► {"ok":{…Report…}}
+//!  … --rehearse             ──► {"verb":"rehearse","then":"continue"}──► {"ok":{…Report…}}
 //!                                                                    ──► {"error":"…"}
 //! ```
 
@@ -40,6 +41,12 @@ pub enum Request {
     Status,
     /// A new epoch now.
     Persist {
+        /// What happens to the program then.
+        then: Then,
+    },
+    /// The same, if a copy of the program can be restored and is like it. A verb of its own: a tracker of
+    /// an earlier version refuses it, and does not persist without a rehearsal.
+    Rehearse {
         /// What happens to the program then.
         then: Then,
     },
@@ -176,7 +183,7 @@ fn take_request(
     match receive(&stream) {
         Err(error) => answer(&stream, &Answer::Error(error.to_string())),
         Ok(request) => {
-            if matches!(request, Request::Persist { .. }) {
+            if matches!(request, Request::Persist { .. } | Request::Rehearse { .. }) {
                 urgent.store(true, Ordering::Release);
             }
             if requests.send((request, stream)).is_ok() {

@@ -27,7 +27,7 @@ impl Tracker {
         if roots.is_empty() {
             return;
         }
-        match self.persister.rehearse(&roots) {
+        match self.persister.probe(&roots) {
             Ok(()) | Err(PersistError::Ended) => self.status.obstacles.clear(),
             Err(error) => self.obstacle(&error),
         }
@@ -61,7 +61,7 @@ impl Tracker {
                 if self.persister.stopped {
                     return None;
                 }
-                match self.persist(self.options.then) {
+                match self.persist(self.options.then, false) {
                     Ok(report) if self.options.then == Then::Kill => return Some(report),
                     Ok(_) => {}
                     Err(error) => tracing::error!("not persisted: {error}"),
@@ -72,7 +72,7 @@ impl Tracker {
     }
 
     /// Persists now.
-    pub(super) fn persist(&mut self, then: Then) -> Result<Report, PersistError> {
+    pub(super) fn persist(&mut self, then: Then, rehearse: bool) -> Result<Report, PersistError> {
         // What is not in the program yet is in the store, but the two must not be mixed up.
         if self.filling.is_some() {
             self.filled()
@@ -81,7 +81,7 @@ impl Tracker {
         let roots = self.roots();
         let mut tries = 1;
         let report = loop {
-            match self.persister.persist(&roots, then) {
+            match self.persister.persist(&roots, then, rehearse) {
                 Ok(report) => break report,
                 Err(error @ PersistError::Capture(capture::Error::Unsupported(_))) => {
                     if tries == INSTANTS {
@@ -138,16 +138,19 @@ impl Tracker {
                     let status = serde_json::to_value(self.status()).unwrap_or_default();
                     control::answer(&stream, &Answer::Ok(status));
                 }
-                Request::Persist { then } => match self.persist(then) {
-                    Err(error) => control::answer(&stream, &Answer::Error(error.to_string())),
-                    Ok(report) => {
-                        let value = serde_json::to_value(&report).unwrap_or_default();
-                        control::answer(&stream, &Answer::Ok(value));
-                        if then == Then::Kill {
-                            return Some(report);
+                Request::Persist { then } | Request::Rehearse { then } => {
+                    let rehearse = matches!(request, Request::Rehearse { .. });
+                    match self.persist(then, rehearse) {
+                        Err(error) => control::answer(&stream, &Answer::Error(error.to_string())),
+                        Ok(report) => {
+                            let value = serde_json::to_value(&report).unwrap_or_default();
+                            control::answer(&stream, &Answer::Ok(value));
+                            if then == Then::Kill {
+                                return Some(report);
+                            }
                         }
                     }
-                },
+                }
             }
         }
     }

@@ -62,6 +62,7 @@ pub fn resume(
         } else {
             restore::Options::default().copy_all_bytes_max
         },
+        held: false,
     };
     let mut restored = restore_when_free(&tree, &snapshot, &choices)?;
     let mut mirror = Mirror::new(store, true);
