@@ -73,6 +73,8 @@ pub struct Program {
     name: String,
     options: Vec<String>,
     command: Vec<String>,
+    /// A command that executes the tracker.
+    through: Vec<String>,
     mark: String,
     tracker: Option<Child>,
     /// Verbs that are still running; [`Program::cut`] waits for them.
@@ -98,6 +100,7 @@ impl Program {
             name: name.to_owned(),
             options: owned(options),
             command: owned(command),
+            through: Vec::new(),
             // Its next life may be another value's, of the same store.
             mark: directory.join(name).display().to_string(),
             tracker: None,
@@ -109,6 +112,11 @@ impl Program {
     /// Other options of `run` from now on.
     pub fn set_options(&mut self, options: &[&str]) {
         self.options = options.iter().map(|&option| option.to_owned()).collect();
+    }
+
+    /// The tracker is started through this command from now on, which ends in it: `env NAME=VALUE`.
+    pub fn start_through(&mut self, command: &[&str]) {
+        self.through = command.iter().map(|&word| word.to_owned()).collect();
     }
 
     /// Where the program and the tracker write to.
@@ -232,7 +240,16 @@ impl Program {
 
     /// Starts or restores it.
     pub fn run(&mut self) {
-        let tracker = Command::new(dormouse_path())
+        let dormouse = dormouse_path();
+        let mut command = match self.through.split_first() {
+            None => Command::new(dormouse),
+            Some((first, others)) => {
+                let mut command = Command::new(first);
+                command.args(others).arg(dormouse);
+                command
+            }
+        };
+        let tracker = command
             .env(MARK, &self.mark)
             // With it Python writes a line in pieces, and the tracker writes to the same file.
             .env_remove("PYTHONUNBUFFERED")

@@ -64,7 +64,11 @@ pub fn make(tree: &Tree) -> Result<(), String> {
             .map_err(failed("mount /dev/shm"))?;
     }
     if !tree.terminals.is_empty() {
-        let options = [("ptmxmode", "0666"), ("mode", "0620")];
+        // The program may have the machine's own open, with its permissions.
+        let multiplexer = fs::metadata(Path::new(TERMINALS).join("ptmx"));
+        let mode = multiplexer.map_or(0o666, |about| about.mode() & 0o777);
+        let mode = format!("{mode:o}");
+        let options = [("ptmxmode", &*mode), ("mode", "620")];
         file_system("devpts", &options, MountAttrFlags::empty())
             .and_then(|mount| attach(&mount, Path::new(TERMINALS)))
             .map_err(failed("mount /dev/pts"))?;
@@ -87,8 +91,8 @@ pub fn make(tree: &Tree) -> Result<(), String> {
             _ => {}
         }
     }
-    for (number, (path, stand_in)) in places.files.iter().enumerate() {
-        stand_in_for(Path::new(path), stand_in, number, &scratch)
+    for (number, (path, fake)) in places.files.iter().enumerate() {
+        put_fake(Path::new(path), fake, number, &scratch)
             .map_err(|error| format!("cannot put a file in the place of {path}: {error}"))?;
     }
     Ok(())
@@ -97,7 +101,7 @@ pub fn make(tree: &Tree) -> Result<(), String> {
 /// What is laid over.
 #[derive(Debug)]
 struct Places<'tree> {
-    files: BTreeMap<&'tree str, StandIn<'tree>>,
+    files: BTreeMap<&'tree str, Fake<'tree>>,
     /// Ascending; none below another one.
     directories: Vec<PathBuf>,
     sockets: Vec<PathBuf>,
@@ -105,7 +109,7 @@ struct Places<'tree> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum StandIn<'tree> {
+enum Fake<'tree> {
     /// A file of the same length; with the same contents, if the program has mapped some of it privately.
     File {
         image: &'tree Image,
@@ -160,7 +164,7 @@ impl<'tree> Places<'tree> {
         let shared_memory = directories.iter().any(in_shared_memory);
         directories.retain(|directory| !in_shared_memory(directory));
         Ok(Self {
-            files: stand_ins(tree),
+            files: fakes(tree),
             directories: outermost(directories),
             sockets,
             shared_memory,
@@ -179,7 +183,7 @@ fn outermost(directories: BTreeSet<PathBuf>) -> Vec<PathBuf> {
     outer
 }
 
-fn stand_ins(tree: &Tree) -> BTreeMap<&str, StandIn<'_>> {
+fn fakes(tree: &Tree) -> BTreeMap<&str, Fake<'_>> {
     let mut files = BTreeMap::new();
     let image = |index: u32| &tree.images[index as usize];
     let mappings = || tree.processes.iter().flat_map(|process| &process.mappings);
@@ -196,7 +200,7 @@ fn stand_ins(tree: &Tree) -> BTreeMap<&str, StandIn<'_>> {
             && !image.path.starts_with("/sys/")
         {
             let contents = mapped_privately(index);
-            files.insert(image.path.as_str(), StandIn::File { image, contents });
+            files.insert(image.path.as_str(), Fake::File { image, contents });
         }
     };
     let locked_by_process = |file: u32| {
@@ -227,26 +231,21 @@ fn stand_ins(tree: &Tree) -> BTreeMap<&str, StandIn<'_>> {
     }
     for path in tree.pipes.iter().filter_map(|pipe| pipe.path.as_deref()) {
         if tree.ghost(path).is_none() {
-            files.insert(path, StandIn::Pipe);
+            files.insert(path, Fake::Pipe);
         }
     }
     files
 }
 
-fn stand_in_for(
-    path: &Path,
-    stand_in: &StandIn<'_>,
-    number: usize,
-    scratch: &OwnedFd,
-) -> io::Result<()> {
+fn put_fake(path: &Path, fake: &Fake<'_>, number: usize, scratch: &OwnedFd) -> io::Result<()> {
     let own = fs::metadata(path)?;
     let name = format!("file-{number}");
-    match stand_in {
-        StandIn::Pipe => {
+    match fake {
+        Fake::Pipe => {
             let (kind, mode) = (rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o600));
             rustix::fs::mknodat(scratch, &name, kind, mode, 0)?;
         }
-        StandIn::File { image, contents } => {
+        Fake::File { image, contents } => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
             let file = rustix::fs::openat(scratch, &name, flags, Mode::from_raw_mode(0o600))?;
             let mut file = fs::File::from(file);
@@ -425,10 +424,10 @@ mod tests {
             capacity: 4096,
             path: Some("/pipe".to_owned()),
         });
-        let found = stand_ins(&tree);
+        let found = fakes(&tree);
         let paths: Vec<&str> = found.keys().copied().collect();
         assert_eq!(paths, ["/locked", "/pipe", "/written"]);
-        assert_eq!(found["/pipe"], StandIn::Pipe);
+        assert_eq!(found["/pipe"], Fake::Pipe);
     }
 
     #[test]

@@ -138,7 +138,7 @@ pub(super) fn file(pid: Pid, number: i32, is_memfd: bool) -> io::Result<Values> 
     if lease != libc::F_UNLCK && lease >= 0 {
         values.push(("lease", lease.to_string()));
     }
-    // A file of a file system in memory has some, too, and that is where stand-ins are.
+    // A file of a file system in memory has some, too, and that is where fakes lie.
     if seals >= 0 && is_memfd {
         values.push(("seals", seals.to_string()));
     }

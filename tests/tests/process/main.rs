@@ -16,6 +16,7 @@ mod postgres;
 mod power;
 mod queues;
 mod refusals;
+mod rehearsal;
 mod services;
 mod terminals;
 mod trees;
