@@ -42,7 +42,9 @@ class Program(Cell):
         self.alone_outcome = scenario.get("alone") or {}
 
     def command(self):
-        return ["bash", "-c", "exec " + self.program["command"]]
+        # A job's output is a file of its own: that of its tracker would be the restore's afterwards.
+        output = f" >{OUTPUT}" if self.program["kind"] == "job" else ""
+        return ["bash", "-c", f"exec {self.program['command']}{output}"]
 
     def tracker_words(self, mode):
         interval = ["--epoch-interval", "300ms", "--pause", "2s"] if mode == "background" else ["--epoch-interval", "1h"]
@@ -153,10 +155,9 @@ class Program(Cell):
             raise error(f"the job ends with {self.ended[pid]}: {self.tracker_said()}")
 
     def job(self, mode):
-        with open(OUTPUT, "wb") as output:
-            began = time.monotonic()
-            words = self.command() if mode == "alone" else self.tracker_words(mode)
-            tracker = self.spawn(words, output, self.log)
+        began = time.monotonic()
+        words = self.command() if mode == "alone" else self.tracker_words(mode)
+        tracker = self.spawn(words, self.log)
         if mode == "alone":
             self.ends(tracker, Fails)
             if not self.output().strip():

@@ -132,7 +132,7 @@ impl MachineConfig {
     }
 
     /// Size of the NVDIMM for the kernel's snapshot, under stock firmware: half of DRAM, because the
-    /// kernel saves no more than that, up to [`MAX_HEAD_BYTES`].
+    /// kernel saves no more than that, up to a gibibyte.
     pub fn head_bytes(&self) -> u64 {
         let half = (self.dram_bytes / 2).min(MAX_HEAD_BYTES);
         half.div_ceil(HEAD_STEP_BYTES).max(1) * HEAD_STEP_BYTES
