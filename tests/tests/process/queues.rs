@@ -84,6 +84,8 @@ fn messages_come_back_from_background_epochs_and_a_queue_in_their_place_is_named
     let mut chance = Chance::new(19);
     for _ in 0..5 {
         program.run();
+        // Its store is there by then.
+        assert!(program.wait_for("ok", 1), "{}", program.said());
         program.until("an epoch of this life", |program| {
             program.status()["tracker"]["epochs"].as_u64().unwrap_or(0) > 1
         });
@@ -184,6 +186,8 @@ fn a_registration_for_a_notification_outlasts_epochs_and_cuts_with_its_value() {
     let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
     for life in 0..3 {
         program.run();
+        // Its store is there by then.
+        assert!(program.wait_for("ok", 1), "{}", program.said());
         program.until("an epoch of this life", |program| {
             program.status()["tracker"]["epochs"].as_u64().unwrap_or(0) > 1
         });
