@@ -41,7 +41,7 @@ pub fn measure(case: Case, party: Party, context: &Context) -> Result<Values, St
 
 /// A program with or without a tracker.
 enum Running {
-    Tracked(Program),
+    Tracked(Box<Program>),
     Alone(Child),
 }
 
@@ -66,7 +66,7 @@ impl Running {
         }
         let mut program = Program::new(None, directory, "program", &options, words);
         program.run();
-        Ok(Self::Tracked(program))
+        Ok(Self::Tracked(Box::new(program)))
     }
 
     fn has_ended(&mut self) -> bool {
