@@ -18,6 +18,9 @@ use roundtrip::{assert_good_end, finish, refused, start, through_death, wait_for
 /// test that has some is alone.
 static SYSTEM_V: RwLock<()> = RwLock::new(());
 
+/// Of `waits.c`: the thread that waits by `syscall()`.
+const FUTEX: &str = "4";
+
 fn beside() -> RwLockReadGuard<'static, ()> {
     SYSTEM_V.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -46,27 +49,45 @@ fn a_sleeping_shell_goes_on() {
     assert_eq!(text, wanted + "end\n");
 }
 
-/// `waits.c`, with all its threads.
+/// How many threads of a process are in a system call.
+fn count_in(pid: i32, call: libc::c_long) -> usize {
+    let is_in = |tid: &i32| {
+        let now = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
+        now.is_ok_and(|now| now.split(' ').next() == Some(&call.to_string()))
+    };
+    let threads = procfs::threads(pid).expect("it lives");
+    threads.iter().filter(|tid| is_in(tid)).count()
+}
+
+/// `waits.c`, with all its threads in their waits; one may be left out.
 fn waits(directory: &Path, output: &Path, left_out: &str) -> Child {
     let program = compile(directory, "waits.c");
     // Long enough that no wait is over before all of them are seen, also on a busy machine.
     let child = start(Command::new(program).args(["8", left_out]), output, "");
     let pid = child.id() as i32;
-    until("all threads", || {
-        procfs::threads(pid).expect("it lives").len() == 9
+    until("all waits", || {
+        // The main thread waits for the others in a futex.
+        let futexes = if left_out == FUTEX { 1 } else { 2 };
+        let wanted = [
+            (libc::SYS_clock_nanosleep, 1),
+            (libc::SYS_poll, 1),
+            (libc::SYS_ppoll, 1),
+            (libc::SYS_epoll_wait, 1),
+            (libc::SYS_read, 1),
+            (libc::SYS_futex, futexes),
+        ];
+        let all = wanted
+            .iter()
+            .all(|(call, count)| count_in(pid, *call) == *count);
+        all && procfs::threads(pid).expect("it lives").len() == 9
     });
     child
 }
 
 /// Waits until this many threads go on with a timed wait that was interrupted.
 fn until_resumed(pid: i32, count: usize) {
-    let resumed = |tid: &i32| {
-        let call = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
-        call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_restart_syscall)))
-    };
     until("resumed waits", || {
-        let threads = procfs::threads(pid).expect("it lives");
-        threads.iter().filter(|tid| resumed(tid)).count() == count
+        count_in(pid, libc::SYS_restart_syscall) == count
     });
 }
 
@@ -100,7 +121,6 @@ fn waits_that_were_interrupted_before_go_on_waiting() {
 /// by its code; `syscall()` takes the number from a register.
 #[test]
 fn waits_that_something_else_interrupted_go_on_or_are_refused() {
-    const FUTEX: &str = "4";
     let _beside = beside();
     let directory = tempfile::tempdir().expect("a directory");
     let output = directory.path().join("output");

@@ -1,8 +1,8 @@
 /*
  * Details of a program's state that are easily lost: interval timers of CPU time, datagrams that
  * was not read, directions of sockets that are shut down, locks of files, owners of descriptors,
- * permissions of a memfd. Says "ready", waits until a file "go" appears in its directory, and
- * checks all of it. The number of differences is the exit code.
+ * permissions of a memfd, the absence of a signal stack. Says "ready", waits until a file "go" appears
+ * in its directory, and checks all of it. The number of differences is the exit code.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -32,7 +32,13 @@
 #define MAP_DROPPABLE 8
 #endif
 
-static volatile sig_atomic_t prof, virtual, io_fd, io_signal;
+static volatile sig_atomic_t prof, virtual, io_fd, io_signal, on_stack;
+
+static void count(int signal)
+{
+	(void)signal;
+	on_stack++;
+}
 
 static void handler(int signal, siginfo_t *info, void *context)
 {
@@ -189,6 +195,7 @@ int main(void)
 	sigaction(SIGVTALRM, &action, NULL);
 	sigaction(SIGUSR1, &action, NULL);
 	sigaction(SIGIO, &action, NULL);
+	sigaction(SIGUSR2, &(struct sigaction){ .sa_handler = count, .sa_flags = SA_ONSTACK }, NULL);
 	make_locks(&locks);
 	make_sockets(&sockets);
 
@@ -224,6 +231,11 @@ int main(void)
 	printf("ready\n");
 	while (access("go", F_OK))
 		poll(NULL, 0, 10);
+
+	/* No signal stack, and a handler that would stand on one, as CPython installs them. */
+	stack_t stack;
+	CHECK(sigaltstack(NULL, &stack) == 0 && stack.ss_flags == SS_DISABLE);
+	CHECK(raise(SIGUSR2) == 0 && on_stack == 1);
 
 	/* A second of CPU time is two hundred periods. */
 	prof = virtual = 0;

@@ -227,7 +227,8 @@ impl Writer<'_> {
         let (stack, flags, bytes) = thread.alternate_stack;
         // Whether it stands on that stack is seen from its stack pointer.
         let flags = flags & !libc::SS_ONSTACK;
-        if flags & libc::SS_DISABLE == 0 {
+        // The first thread of a process has inherited one from its parent: the tracker's, for a start.
+        if main || flags & libc::SS_DISABLE == 0 {
             let words = self.words(&[stack, flags as u64, bytes])?;
             list.call(libc::SYS_sigaltstack, &[words, 0], "set its signal stack");
         }
