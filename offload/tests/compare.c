@@ -113,8 +113,17 @@ bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu 
 
 	edge_forget(edge);
 	fine = oracle_run(oracle, &one, max_instructions);
+	/*
+	 * A result of one instruction that is an address in the instruction itself: translated code goes on
+	 * there. A block has instructions enough to do so by itself.
+	 */
+	if (fine && one.r[PC] - start->r[PC] < bytes)
+		fine = oracle_run(oracle, &one, 1000);
 	missed = oracle_missed;
 	stop = edge_run(edge, &two, 1000);
+	/* Around in itself, on both. */
+	if (fine && stop == OFFLOAD_BUDGET && one.r[PC] - start->r[PC] < bytes)
+		return true;
 	/* An address of 16 bits, say, is the executor's in the host: translated code reads there. */
 	if (!fine && is_executors_own(oracle, missed))
 		return true;
