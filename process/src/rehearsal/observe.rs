@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use super::compare::Observation;
 use super::sockets::Sockets;
 use crate::procfs::{self, field};
-use crate::ptrace::{FrozenTree, Pid, Resource, sharing, sys};
+use crate::ptrace::{FrozenTree, Pid, Resource, sharing, sys, waits};
 use crate::restore::to_run;
 use crate::state::{Registers, Tree};
 
@@ -152,10 +152,10 @@ fn process_files(observed: &mut Observed, pid: Pid, stat: &procfs::Stat) -> io::
 }
 
 fn thread(observed: &mut Observed, pid: Pid, tid: Pid) -> io::Result<()> {
-    registers_of(
-        observed,
-        &to_run(&Registers::from_user(&sys::registers(tid)?)),
-    );
+    // A capture refuses a wait of which nobody knows the call.
+    let stopped = sys::registers(tid)?;
+    let named = waits::named(pid, tid, &stopped).unwrap_or(stopped);
+    registers_of(observed, &to_run(&Registers::from_user(&named)));
     let area = sys::xstate(tid)?;
     let bytes = (0..).zip(&area).filter(|(at, _)| !XSAVE_OWN.contains(at));
     let used: Vec<String> = bytes

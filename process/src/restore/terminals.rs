@@ -54,14 +54,11 @@ pub fn open_masters(tree: &Tree) -> Result<Vec<OwnedFd>, Error> {
 /// The slave side as `openpty` opens it: by the master side, without the flag that every path gives.
 pub(super) fn open_slave(master: i32, flags: u32) -> io::Result<OwnedFd> {
     let flags = flags as i32 & (libc::O_ACCMODE | libc::O_NONBLOCK);
+    // Not O_CLOEXEC: here the kernel keeps it among the flags of the description, where F_GETFL finds it.
     // SAFETY: no memory involved.
-    owned(unsafe {
-        libc::ioctl(
-            master,
-            TIOCGPTPEER,
-            flags | libc::O_NOCTTY | libc::O_CLOEXEC,
-        )
-    })
+    let slave = owned(unsafe { libc::ioctl(master, TIOCGPTPEER, flags | libc::O_NOCTTY) })?;
+    rustix::io::fcntl_setfd(&slave, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(slave)
 }
 
 /// Settings, owner and state, when all sides are open that the program had open.
