@@ -5,6 +5,7 @@ mod cgroups;
 mod connections;
 mod damage;
 mod doctor;
+mod ipc;
 mod lease;
 mod machine;
 mod memory;
