@@ -73,8 +73,8 @@ impl Walk {
 }
 
 /// Waits until the clock that file systems take their times from has left the time of the newest
-/// change: another change would otherwise have the same time.
-fn pass(newest_ns: i64) {
+/// change, nanoseconds since 1970: another change would otherwise have the same time.
+pub fn pass(newest_ns: i64) {
     /// Longer than between two ticks of any kernel.
     const TICK: Duration = Duration::from_millis(20);
     let now = || {

@@ -39,7 +39,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-pub use data::data;
+pub use data::{data, pass};
 pub use memory::AdviceCache;
 pub use tcp::HeldConnection;
 

@@ -1,37 +1,120 @@
 //! Files that a program writes must be durable before an epoch refers to them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use crate::procfs;
 use crate::ptrace::{Pid, sys};
+use crate::state::{Backing, Tree};
 
 /// Syncs the data of every regular file that these processes have open or mapped for writing.
 /// What cannot be synced is logged: its contents after power loss are what they are.
 pub fn sync(pids: &[Pid]) {
-    let mut done = HashSet::new();
-    for pid in pids {
-        for path in open_for_writing(*pid).into_iter().chain(mapped(*pid)) {
-            let Ok(metadata) = fs::metadata(&path) else {
-                continue;
-            };
-            if !metadata.is_file() || !done.insert((metadata.dev(), metadata.ino())) {
-                continue;
-            }
-            let synced = open(*pid, &path).and_then(|file| file.sync_data());
-            // A message queue, say, is never on a medium: the kernel answers EINVAL.
-            if let Err(error) = synced
-                && error.raw_os_error() != Some(libc::EINVAL)
-            {
-                tracing::warn!(pid, path, "cannot be synced: {error}");
-            }
+    for (path, error) in sync_those(pids, |_| true) {
+        // A message queue, say, is never on a medium: the kernel answers EINVAL.
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            tracing::warn!(path, "cannot be synced: {error}");
         }
     }
 }
 
+/// The same for files that are mapped for writing only, of a program that runs on: little is left
+/// for [`settle`] then.
+pub fn sync_mapped(pids: &[Pid]) {
+    let links = pids.iter().flat_map(|pid| mapped(*pid));
+    let mapped: HashSet<_> = links.filter_map(|link| identity(&link)).collect();
+    sync_those(pids, |file| mapped.contains(&file));
+}
+
+/// Writes out what a stopped tree has stored into mapped files, and whether there are such files. The
+/// kernel changes a file's time at the first store to a page that is clean: a store after this is
+/// noticed, and a store to a page that is still dirty would not be.
+///
+/// # Errors
+/// The path of a file that cannot be written out.
+pub fn settle(tree: &mut Tree, pids: &[Pid]) -> Result<bool, (String, io::Error)> {
+    let mappings = tree.processes.iter().flat_map(|process| &process.mappings);
+    let images: HashSet<u32> = mappings
+        .filter(|mapping| mapping.shared)
+        .filter_map(|mapping| match mapping.backing {
+            // One that is protected now may be dirty, and stored into later without a fault.
+            Backing::Image { image, writable } => writable.then_some(image),
+            _ => None,
+        })
+        .collect();
+    if images.is_empty() {
+        return Ok(false);
+    }
+    let path_of = |image: &u32| tree.images[*image as usize].path.clone();
+    let mut left: HashMap<_, _> = images
+        .iter()
+        .map(path_of)
+        .filter_map(|path| Some((identity(&path)?, path)))
+        .collect();
+    let inside: HashSet<_> = left.keys().copied().collect();
+    let failed = sync_those(pids, |file| {
+        inside.contains(&file) && left.remove(&file).is_some()
+    });
+    let (_, rest): (Vec<_>, Vec<_>) = left.into_iter().unzip();
+    let rest = rest.into_iter().filter_map(|path| {
+        let synced = File::open(&path).and_then(|file| file.sync_data());
+        synced.err().map(|error| (path, error))
+    });
+    if let Some(failed) = failed.into_iter().chain(rest).next() {
+        return Err(failed);
+    }
+    // A file system in user space or on a network gives a file its time when it is written out.
+    for image in images {
+        let image = &mut tree.images[image as usize];
+        if let Ok(metadata) = fs::metadata(&image.path) {
+            image.modified_ns = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
+        }
+    }
+    Ok(true)
+}
+
+/// The newest time of change of a tree's files, nanoseconds since 1970: a change within the same tick
+/// of the clock would have the same time.
+pub fn newest_ns(tree: &Tree) -> i64 {
+    let images = tree.images.iter().chain(&tree.written);
+    images.map(|image| image.modified_ns).max().unwrap_or(0)
+}
+
+fn identity(path: &str) -> Option<(u64, u64)> {
+    let metadata = fs::metadata(path).ok()?;
+    metadata
+        .is_file()
+        .then_some((metadata.dev(), metadata.ino()))
+}
+
+/// Syncs each file once that `wanted` accepts by device and inode; what failed.
+fn sync_those(
+    pids: &[Pid],
+    mut wanted: impl FnMut((u64, u64)) -> bool,
+) -> Vec<(String, io::Error)> {
+    let mut done = HashSet::new();
+    let mut failed = Vec::new();
+    for pid in pids {
+        for path in open_for_writing(*pid).into_iter().chain(mapped(*pid)) {
+            let Some(file) = identity(&path) else {
+                continue;
+            };
+            if !done.insert(file) || !wanted(file) {
+                continue;
+            }
+            let synced = open(*pid, &path).and_then(|file| file.sync_data());
+            if let Err(error) = synced {
+                failed.push((path, error));
+            }
+        }
+    }
+    failed
+}
+
 /// To open a file anew would break a lease that the program has of it.
-fn open(pid: Pid, link: &str) -> std::io::Result<File> {
+fn open(pid: Pid, link: &str) -> io::Result<File> {
     let number = link.strip_prefix(&format!("/proc/{pid}/fd/"));
     let number = number.and_then(|number| number.parse::<i32>().ok());
     let Some(number) = number else {

@@ -5,6 +5,8 @@
 //!  background:  freeze ─ capture ─ scan ─ copy ─ thaw ─ files ─ commit
 //!                                       └─ too much for the pause: thaw without a commit
 //! ```
+//!
+//! A tree that runs on has its mapped files synced while it stands: see `files::settle`.
 
 mod files;
 mod handles;
@@ -62,6 +64,12 @@ pub enum PersistError {
     /// A restored program did not get its pages.
     #[error("{0}")]
     NotFilled(String),
+    /// Later stores into a mapped file could not be distinguished from earlier ones.
+    #[error(
+        "what the program has stored into the mapped file {0} cannot be written out ({1}): a restore \
+         would not notice what it stores there after this epoch"
+    )]
+    Mapped(String, std::io::Error),
     /// There is nothing to persist.
     #[error("the program has ended")]
     Ended,
@@ -145,6 +153,8 @@ pub struct Persister {
     pub written: Written,
     /// Control groups in which the program was started; none: they cannot be read.
     cgroups: Option<String>,
+    /// It had files mapped for writing at the last epoch.
+    maps_files: bool,
 }
 
 struct Stopped {
@@ -153,6 +163,9 @@ struct Stopped {
     tree: FrozenTree,
     description: Vec<u8>,
     objects: Vec<Object>,
+    /// Newest time of change of its files, nanoseconds since 1970. It runs again only when another
+    /// change has another time.
+    newest_ns: i64,
     report: Report,
 }
 
@@ -172,6 +185,7 @@ impl Persister {
             connections: Vec::new(),
             advice: AdviceCache::default(),
             written: Written::new(),
+            maps_files: false,
         }
     }
 
@@ -257,6 +271,10 @@ impl Persister {
         self.written.take(&pids);
         self.written.watch(&pids);
         captured.tree.written = self.written.images(&captured.tree.images);
+        if then != Then::Kill {
+            self.maps_files = files::settle(&mut captured.tree, &pids)
+                .map_err(|(path, error)| PersistError::Mapped(path, error))?;
+        }
         restore::possible(&captured.tree)?;
         if then != Then::Kill {
             // Nothing of it is borrowed any more: without us it can run on.
@@ -288,6 +306,7 @@ impl Persister {
         Ok(Stopped {
             connections: captured.connections,
             objects: objects.collect(),
+            newest_ns: files::newest_ns(&captured.tree),
             tree,
             description,
             report,
@@ -360,6 +379,7 @@ impl Persister {
         let _ = files.join();
         report.files_ns = nanoseconds(waiting.elapsed());
         self.commit(report, &stopped.description, Cause::Persist)?;
+        capture::pass(stopped.newest_ns);
         report.total_ns = nanoseconds(started.elapsed());
         report.pause_ns = report.total_ns;
         match then {
@@ -389,6 +409,9 @@ impl Persister {
         roots: &[Pid],
         pause: Duration,
     ) -> Result<Background, PersistError> {
+        if self.maps_files {
+            files::sync_mapped(&self.mirror.processes());
+        }
         let started = Instant::now();
         let precedence = Precedence::take();
         let mut stopped = self.stop(roots, Then::Continue)?;
@@ -400,6 +423,7 @@ impl Persister {
         }
         self.copy_changes(&mut stopped)?;
         let pids = stopped.tree.pids();
+        capture::pass(stopped.newest_ns);
         stopped.tree.thaw();
         drop(precedence);
         let mut report = stopped.report;

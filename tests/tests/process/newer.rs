@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use dormouse_tests::program::{Program, alone};
+use dormouse_tests::program::{Program, alone, compile};
 
 /// Counts in memory and in a file, which is open for an instant only, on request.
 const SCRIPT: &str = "
@@ -64,4 +64,41 @@ fn a_program_is_not_restored_over_a_newer_file_that_it_had_closed() {
     program.set_options(&accepted);
     program.run();
     counted(&mut program, 3, 2);
+}
+
+#[test]
+fn a_program_is_not_restored_over_what_it_stored_into_a_mapped_file_after_the_epoch() {
+    let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
+    let command = compile(directory.path(), "mapped.c").display().to_string();
+    let place = directory.path().display().to_string();
+    // No later epoch holds what it stores.
+    let options = [
+        "--on-power-loss",
+        "none",
+        "--epoch-interval",
+        "3s",
+        "--pause",
+        "2s",
+    ];
+    let mut program = Program::new(
+        alone(),
+        directory.path(),
+        "it",
+        &options,
+        &[&command, &place],
+    );
+    program.run();
+    let epochs = |program: &Program| {
+        let status = program.status();
+        status["tracker"]["epochs"].as_u64().unwrap_or(0)
+    };
+    program.until("an epoch", |program| epochs(program) > 0);
+    program.until("it has stored", |program| program.said().contains("stored"));
+    program.cut(false);
+    // Its memory is that of the epoch, its file is newer.
+    let said = program.refused(&[]);
+    assert_eq!(said.code, 1, "{}", said.all());
+    let path = directory.path().join("small").display().to_string();
+    let words = format!("{path} has changed since the program was persisted");
+    assert!(said.stderr.contains(&words), "{}", said.all());
 }
