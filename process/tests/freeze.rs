@@ -65,6 +65,32 @@ fn calls_that_run_in_a_frozen_thread_do_not_disturb_what_it_waited_for() {
 }
 
 #[test]
+fn a_wait_ends_at_its_limit_also_where_freezes_are_more_frequent_and_never_before() {
+    /// Without the limit it would end in none of them.
+    const FREEZES_MAX: u32 = 1000;
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = compile(directory.path(), "limits.c");
+    let mut child = Killed(Command::new(program).spawn().expect("the program"));
+    let mut freezes = 0;
+    let status = loop {
+        if let Some(status) = child.0.try_wait().expect("our own child") {
+            break status;
+        }
+        assert!(freezes < FREEZES_MAX, "a wait does not end");
+        freezes += 1;
+        // It may have ended just now.
+        if let Ok(tree) = FrozenTree::freeze(&[child.pid()]) {
+            tree.thaw();
+        }
+        std::thread::sleep(Duration::from_millis(40));
+    };
+    assert!(
+        status.success(),
+        "a wait ended early or otherwise: {status}"
+    );
+}
+
+#[test]
 fn a_frozen_tree_of_short_lived_threads_and_children_stands_still_and_goes_on() {
     let directory = tempfile::tempdir().expect("a directory");
     let program = compile(directory.path(), "spawns.c");

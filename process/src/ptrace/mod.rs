@@ -11,6 +11,7 @@
 //! the *thread* that seized, so a [`FrozenTree`] stays in that thread.
 
 mod batch;
+mod deadlines;
 mod freeze;
 mod frozen;
 mod inject;

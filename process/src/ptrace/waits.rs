@@ -1,7 +1,7 @@
 //! Waits that a freeze interrupts.
 //!
-//! Most calls the kernel starts again by itself. Some it ends with EINTR; these start again here. Timed
-//! waits go on with the rest of their time, by `restart_syscall` and by what the kernel alone remembers
+//! Most calls the kernel starts again by itself. Some it ends with EINTR; these start again here, until
+//! their time limit ([`deadlines`]). Other timed waits go on with the rest of their time, by `restart_syscall` and by what the kernel alone remembers
 //! (`struct restart_block`). When such a wait is interrupted once more, its registers no longer say which
 //! call it was. A restored thread has no memory in the kernel: there `restart_syscall` returns EINTR,
 //! which `poll` and `nanosleep` never do without a signal. So the first interruption is remembered
@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use libc::user_regs_struct;
 
-use super::{FrozenThread, Pid, sys};
+use super::{FrozenThread, Pid, deadlines, sys};
 use crate::memory;
 use crate::procfs;
 
@@ -65,6 +65,7 @@ static SEEN: Mutex<Option<HashMap<Pid, HashMap<Pid, Wait>>>> = Mutex::new(None);
 
 /// Takes note of what the stop of these threads has interrupted.
 pub(super) fn interrupted(pid: Pid, threads: &[FrozenThread]) {
+    deadlines::keep_only(pid, threads);
     let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
     let seen = seen.get_or_insert_default();
     if !seen.contains_key(&pid) {
@@ -159,15 +160,21 @@ fn call_before(pid: Pid, rip: u64) -> Option<u64> {
 }
 
 /// Restarts a system call that only our stop has interrupted. If a signal is pending for the
-/// thread, the signal may have interrupted it, and the result stays.
+/// thread, the signal may have interrupted it, and the result stays. One that was restarted often enough
+/// to have lasted for its time limit ends.
 fn hide_interruption(pid: Pid, tid: Pid, mut registers: user_regs_struct) {
     let call = registers.orig_rax as libc::c_long;
     let interrupted = registers.rax as i64 == -i64::from(libc::EINTR);
     if !interrupted || !NOT_RESTARTED.contains(&call) || signal_waits(pid, tid) {
         return;
     }
-    registers.rax = registers.orig_rax;
-    registers.rip -= SYSCALL_BYTES;
+    if deadlines::passed(pid, tid, &registers) {
+        registers.rax = deadlines::result(call);
+    } else {
+        registers.rax = registers.orig_rax;
+        registers.rip -= SYSCALL_BYTES;
+        deadlines::mark(&mut registers);
+    }
     registers.orig_rax = u64::MAX;
     let _ = sys::set_registers(tid, &registers);
 }

@@ -135,7 +135,7 @@ impl Drop for Set {
     }
 }
 
-/// A running program, its directory, and what it is told by.
+/// A running program, and the directory of its requests.
 struct Running {
     program: Program,
     directory: tempfile::TempDir,
