@@ -105,11 +105,14 @@ impl Builder<'_> {
         let has_path = family == libc::AF_UNIX
             && (kind == libc::SOCK_DGRAM
                 || matches!(state, SocketState::Idle | SocketState::Listening { .. }));
-        let directory = match has_path {
+        let mut directory = match has_path {
             true => self.directory_of(number, inode, &address),
             false => String::new(),
         };
         let detached = has_path && directory.is_empty() && self.is_detached(inode, &address);
+        if detached {
+            directory = self.renamed(number, inode, &address);
+        }
         let absent = matches!(family, libc::AF_INET | libc::AF_INET6) && is_absent(&address);
         let index = self.tree.sockets.len() as u32;
         self.tree.sockets.push(Socket {

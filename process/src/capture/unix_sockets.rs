@@ -4,13 +4,16 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use super::queues::{peek_all, sender_is_known};
 use super::sockets::{Described, address_of, peer_of};
 use super::{Builder, Error};
 use crate::state::SocketState;
+
+/// Longest path in an address, with its end: `sun_path`.
+const PATH_BYTES_MAX: usize = 107;
 
 impl Builder<'_> {
     pub(super) fn unix_socket(
@@ -128,6 +131,35 @@ impl Builder<'_> {
         let found = fs::symlink_metadata(Path::new(std::ffi::OsStr::from_bytes(path)));
         // The kernel reports 32 bits of it.
         found.map_or(true, |found| found.ino() & 0xffff_ffff != file)
+    }
+
+    /// Where the file of a bound unix socket is, to which its path does not lead: a program that renames it
+    /// does so in its directory. Empty: it was removed.
+    pub(super) fn renamed(&mut self, number: RawFd, inode: u64, address: &[u8]) -> String {
+        let bytes = address.get(2..).unwrap_or(&[]);
+        let path = bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        let file = self.unix.get(inode).ok().flatten().map_or(0, |s| s.file);
+        let directory = Path::new(std::ffi::OsStr::from_bytes(path)).parent();
+        let entries = directory.and_then(|directory| fs::read_dir(directory).ok());
+        let is_it = |entry: &fs::DirEntry| {
+            // The kernel reports 32 bits of it.
+            entry.file_type().is_ok_and(|kind| kind.is_socket())
+                && entry
+                    .metadata()
+                    .is_ok_and(|found| found.ino() & 0xffff_ffff == file)
+        };
+        let Some(found) = entries.into_iter().flatten().flatten().find(is_it) else {
+            return String::new();
+        };
+        let found = found.path();
+        let usable = found.to_str().filter(|path| path.len() <= PATH_BYTES_MAX);
+        if usable.is_none() {
+            self.refuse(format!(
+                "fd {number} is a unix socket that was renamed to {}, to which no address leads",
+                found.display()
+            ));
+        }
+        usable.unwrap_or_default().to_owned()
     }
 
     /// Clients that a listening unix socket has not accepted. Those of outside are lost.

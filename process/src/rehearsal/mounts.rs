@@ -138,7 +138,10 @@ impl<'tree> Places<'tree> {
         };
         let unix = |socket: &&crate::state::Socket| socket.family == libc::AF_UNIX;
         for socket in tree.sockets.iter().filter(unix) {
-            if socket.detached {
+            if let Some(path) = socket.renamed() {
+                add(Path::new(path))?;
+                sockets.push(PathBuf::from(path));
+            } else if socket.detached {
                 add(&std::env::temp_dir().join("socket"))?;
             } else if let Some(path) = unix_path(&socket.address) {
                 let path = Path::new(&socket.directory).join(path);

@@ -1,16 +1,21 @@
-//! Where the path of a unix socket begins: in a directory of the program, or nowhere any more.
+//! Where the path of a unix socket begins: in a directory of the program, or nowhere any more; and where its
+//! file is, if the program has renamed it.
 
+use std::fs::Metadata;
 use std::io;
-use std::path::PathBuf;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::Error;
+use super::descriptors::owned;
 use super::error::system;
-use super::socket_calls::unix_path;
+use super::socket_calls::{name, unix_path};
 use crate::state::Socket;
 
 /// Does something from the directory where a socket's relative path begins, or, where its path does not
-/// lead to it, in an empty file system.
+/// lead to it, in an empty file system. A file that the program has renamed is put in its place afterwards.
 pub(super) fn in_place<T: Send>(
     socket: &Socket,
     work: impl FnOnce() -> Result<T, Error> + Send,
@@ -35,7 +40,7 @@ pub(super) fn in_place<T: Send>(
         }
         std::env::set_current_dir(&socket.directory)
     };
-    std::thread::scope(|scope| {
+    let done = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             enter().map_err(|source| Error::Open {
                 path: socket.directory.clone(),
@@ -46,30 +51,125 @@ pub(super) fn in_place<T: Send>(
         thread
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    })?;
+    if let (Some(empty), Some(path)) = (&empty, socket.renamed()) {
+        empty.rename(socket, path)?;
+    }
+    Ok(done)
 }
 
 /// A directory with nothing but the directories of a socket's path. The file of the socket goes with
-/// it: as the program had removed it.
+/// it, as the program had removed it, unless it is renamed.
 struct EmptyRoot(PathBuf);
 
 impl EmptyRoot {
     fn new(socket: &Socket) -> io::Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("dormouse-socket-{}-{number}", std::process::id());
-        let root = Self(std::env::temp_dir().join(name));
-        std::fs::create_dir(&root.0)?;
+        // On the file system of a file that is renamed.
+        let above = socket.renamed().and_then(|path| Path::new(path).parent());
+        let root = Self::make(above.unwrap_or(&std::env::temp_dir()))?;
         let path = unix_path(&socket.address).unwrap_or_default();
-        if let Some(parent) = std::path::Path::new(path.trim_start_matches('/')).parent() {
+        if let Some(parent) = Path::new(path.trim_start_matches('/')).parent() {
             std::fs::create_dir_all(root.0.join(parent))?;
         }
         Ok(root)
+    }
+
+    fn make(above: &Path) -> io::Result<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let name = format!(".dormouse-socket-{}-{number}", std::process::id());
+            let root = above.join(name);
+            match std::fs::create_dir(&root) {
+                // Of a restore that was killed: in a container, trackers have the same number.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|()| Self(root)),
+            }
+        }
+    }
+
+    /// Puts the file of a socket where the program has renamed it to.
+    fn rename(&self, socket: &Socket, to: &str) -> Result<(), Error> {
+        let mut address = (libc::AF_UNIX as u16).to_ne_bytes().to_vec();
+        address.extend_from_slice(to.as_bytes());
+        address.push(0);
+        let there = Socket {
+            address,
+            ..socket.clone()
+        };
+        let old = remove_stale(&there)?;
+        let path = unix_path(&socket.address).unwrap_or_default();
+        let from = self.0.join(path.trim_start_matches('/'));
+        if let Some(old) = old {
+            inherit(&from, &old);
+        }
+        std::fs::rename(from, to).map_err(|source| Error::Open {
+            path: to.to_owned(),
+            source,
+        })
     }
 }
 
 impl Drop for EmptyRoot {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The file of a unix socket outlives its process. Removes it if it is stale, and
+/// returns its metadata.
+pub(super) fn remove_stale(socket: &Socket) -> Result<Option<Metadata>, Error> {
+    let Some(path) = unix_path(&socket.address) else {
+        return Ok(None);
+    };
+    let Ok(metadata) = std::fs::symlink_metadata(&path) else {
+        return Ok(None);
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(taken(
+            socket,
+            io::Error::from_raw_os_error(libc::EADDRINUSE),
+        ));
+    }
+    // SAFETY: no memory involved.
+    let probe = owned(unsafe {
+        libc::socket(
+            libc::AF_UNIX,
+            socket.kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
+            0,
+        )
+    })
+    .map_err(system("make a socket"))?;
+    // SAFETY: the address is valid for its length.
+    let answered = unsafe {
+        libc::connect(
+            probe.as_raw_fd(),
+            socket.address.as_ptr().cast(),
+            socket.address.len() as u32,
+        ) == 0
+            || io::Error::last_os_error().raw_os_error() != Some(libc::ECONNREFUSED)
+    };
+    if answered {
+        return Err(taken(
+            socket,
+            io::Error::from_raw_os_error(libc::EADDRINUSE),
+        ));
+    }
+    std::fs::remove_file(&path).map_err(|source| Error::Open { path, source })?;
+    Ok(Some(metadata))
+}
+
+/// Gives the file of a socket the permissions and the owner of the one that was there.
+pub(super) fn inherit(path: &Path, old: &Metadata) {
+    let mode = PermissionsExt::from_mode(old.mode() & 0o7777);
+    let _ = std::fs::set_permissions(path, mode);
+    let _ = std::os::unix::fs::chown(path, Some(old.uid()), Some(old.gid()));
+}
+
+/// Another program has the address of a socket.
+pub(super) fn taken(socket: &Socket, source: io::Error) -> Error {
+    Error::Address {
+        address: name(&socket.address),
+        source,
     }
 }

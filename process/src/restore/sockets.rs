@@ -3,14 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use rustix::net::SendFlags;
 
 use super::Error;
 use super::descriptors::owned;
 use super::error::system;
-use super::place::in_place;
+use super::place::{in_place, inherit, remove_stale, taken};
 use super::socket_calls::{
     join_fanout, name, new, reset_connection, set_option, set_options, shut_down, unix_path,
 };
@@ -384,9 +383,7 @@ fn bind(socket: &Socket, made: &OwnedFd, shared: bool) -> Result<(), Error> {
         datagrams::fill_unix(socket)?;
     }
     if let (Some(path), Some(old)) = (unix_path(&socket.address), old) {
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(old.mode() & 0o7777);
-        let _ = std::fs::set_permissions(&path, mode);
-        let _ = std::os::unix::fs::chown(&path, Some(old.uid()), Some(old.gid()));
+        inherit(path.as_ref(), &old);
     }
     if socket.absent {
         set(
@@ -411,49 +408,6 @@ fn bind_to(fd: i32, address: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The file of a unix socket outlives its process. Removes it if it is stale, and
-/// returns its metadata.
-fn remove_stale(socket: &Socket) -> Result<Option<std::fs::Metadata>, Error> {
-    let Some(path) = unix_path(&socket.address) else {
-        return Ok(None);
-    };
-    let Ok(metadata) = std::fs::symlink_metadata(&path) else {
-        return Ok(None);
-    };
-    if !metadata.file_type().is_socket() {
-        return Err(taken(
-            socket,
-            io::Error::from_raw_os_error(libc::EADDRINUSE),
-        ));
-    }
-    // SAFETY: no memory involved.
-    let probe = owned(unsafe {
-        libc::socket(
-            libc::AF_UNIX,
-            socket.kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK,
-            0,
-        )
-    })
-    .map_err(system("make a socket"))?;
-    // SAFETY: the address is valid for its length.
-    let answered = unsafe {
-        libc::connect(
-            probe.as_raw_fd(),
-            socket.address.as_ptr().cast(),
-            socket.address.len() as u32,
-        ) == 0
-            || io::Error::last_os_error().raw_os_error() != Some(libc::ECONNREFUSED)
-    };
-    if answered {
-        return Err(taken(
-            socket,
-            io::Error::from_raw_os_error(libc::EADDRINUSE),
-        ));
-    }
-    std::fs::remove_file(&path).map_err(|source| Error::Open { path, source })?;
-    Ok(Some(metadata))
-}
-
 fn send(socket: &OwnedFd, message: &[u8]) -> Result<(), Error> {
     let mut rest = message;
     loop {
@@ -464,12 +418,5 @@ fn send(socket: &OwnedFd, message: &[u8]) -> Result<(), Error> {
         if rest.is_empty() {
             return Ok(());
         }
-    }
-}
-
-fn taken(socket: &Socket, source: io::Error) -> Error {
-    Error::Address {
-        address: name(&socket.address),
-        source,
     }
 }

@@ -173,7 +173,8 @@ pub struct Socket {
     pub state: SocketState,
     /// Its own address as a `sockaddr`; empty: none.
     pub address: Vec<u8>,
-    /// Where a relative path in that begins; empty: it is not relative.
+    /// Where a relative path in that begins; of a detached one, where its file is now, because the program
+    /// has renamed it; empty: neither.
     pub directory: String,
     /// Options that were set: level, name, value.
     pub options: Vec<(i32, i32, Vec<u8>)>,
@@ -189,6 +190,13 @@ pub struct Socket {
     pub connected_to: Option<u32>,
     /// It is bound to an address that the machine did not have (`IP_FREEBIND`).
     pub absent: bool,
+}
+
+impl Socket {
+    /// Where the file of a unix socket is, to which its own path does not lead.
+    pub fn renamed(&self) -> Option<&str> {
+        (self.detached && !self.directory.is_empty()).then_some(&self.directory)
+    }
 }
 
 /// The socket of the tree that is connected to a datagram socket, and that this one is connected to.

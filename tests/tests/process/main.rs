@@ -18,6 +18,7 @@ mod power;
 mod queues;
 mod refusals;
 mod rehearsal;
+mod renamed;
 mod services;
 mod terminals;
 mod trees;
