@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Random device graphs through graph_core.c, with workers whose time is simulated.
+ * Random device graphs through graph_core.c, with workers whose time is simulated, and random gains
+ * and overheads through graph_choice.c.
  *
  *	graph_core_test [GRAPHS [SEED [MOST-DEVICES]]]
  *
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph_choice.h"
 #include "graph_core.h"
 
 static uint64_t random_state;
@@ -146,6 +148,11 @@ struct run {
 	uint32_t *finished;
 	uint32_t events;
 	uint32_t wakes;
+	/* What is known of the devices is true. */
+	bool costs_are_true;
+	/* What the order was to gain at most, and whether it began in list order. */
+	uint64_t gain_us;
+	bool began_in_list_order;
 	/* The device at which the phase fails. */
 	uint32_t failing;
 	bool failed;
@@ -307,6 +314,27 @@ static uint64_t critical_path_us(const struct run *r)
 	return longest;
 }
 
+/*
+ * List order is taken where graph order gains less than it takes. So no schedule may gain more than
+ * what was announced, and what cannot gain anything has to be known as such.
+ */
+static void check_gain(const struct run *r, uint64_t took_us, uint64_t sum_us)
+{
+	const struct graph *g = r->graph;
+	uint32_t i, ordered = 0;
+
+	if (!r->costs_are_true || r->failed)
+		return;
+	if (r->core->in_list_order == r->began_in_list_order)
+		CHECK(sum_us - took_us <= r->gain_us,
+		      "%" PRIu64 " us instead of %" PRIu64 ", and at most %" PRIu64 " to gain",
+		      took_us, sum_us, r->gain_us);
+	for (i = 0; i < g->devices; i++)
+		ordered += g->ordered[i];
+	if (ordered == g->devices)
+		CHECK(!r->gain_us, "%" PRIu64 " us to gain from devices in a row", r->gain_us);
+}
+
 static void check_phase(struct run *r, uint64_t took_us)
 {
 	const struct graph *g = r->graph;
@@ -324,11 +352,12 @@ static void check_phase(struct run *r, uint64_t took_us)
 		CHECK(!r->failed, "failed without a failure");
 	CHECK(took_us <= sum_us, "%" PRIu64 " us, and one after the other %" PRIu64, took_us,
 	      sum_us);
+	check_gain(r, took_us, sum_us);
 	/*
 	 * With no threshold no ready device waits while a processor is idle, so Graham's bound
 	 * (1969) holds: the longest path, and all work shared by the processors.
 	 */
-	if (!r->core->settings.threshold_us && !r->core->settings.sleepers &&
+	if (!r->core->settings.threshold_us && !r->core->settings.sleepers && !r->costs_are_true &&
 	    r->workers >= r->core->settings.cpus && !r->failed) {
 		uint64_t bound_us = critical_path_us(r) + sum_us / r->core->settings.cpus;
 
@@ -346,14 +375,23 @@ static void one_phase(const struct graph *g, struct dpm_graph_core *core,
 		.cpus = 1 + random_below(8),
 		.sleepers = random_below(2) ? random_below(16) : 0,
 	};
-	struct run r = { .graph = g, .core = core, .failing = DPM_GRAPH_NONE };
+	struct run r = {
+		.graph = g,
+		.core = core,
+		.failing = DPM_GRAPH_NONE,
+		.costs_are_true = !random_below(3),
+	};
 	uint32_t i;
 
 	for (i = 0; i < g->devices; i++) {
 		core->node[i].cost_us = g->cost_us[i];
 		core->node[i].wait_us = g->wait_us[i];
+		if (r.costs_are_true) {
+			core->node[i].cost_us = g->real_us[i];
+			core->node[i].wait_us = g->wait_us[i] ? g->real_us[i] : 0;
+		}
 		/* Graham's bound asks for what is known to be true, and all to be slow. */
-		if (!settings.threshold_us && !settings.sleepers)
+		if (!settings.threshold_us && !settings.sleepers && !r.costs_are_true)
 			core->node[i].cost_us = g->real_us[i] + 1;
 	}
 	if (g->devices && !random_below(3))
@@ -366,6 +404,8 @@ static void one_phase(const struct graph *g, struct dpm_graph_core *core,
 	r.finished = allocate(g->devices, sizeof(*r.finished));
 
 	dpm_graph_begin(core, &settings);
+	r.began_in_list_order = core->in_list_order;
+	r.gain_us = dpm_graph_gain_us(core);
 	check_phase(&r, run_phase(&r));
 	++*phases;
 
@@ -403,6 +443,72 @@ static void one_graph(uint32_t max_devices, uint64_t *phases)
 	free_graph(&g);
 }
 
+/* All phases, one transition in graph order; returns by how much it loses, if it does. */
+static int64_t weigh_all(struct dpm_graph_choice *choice, uint32_t max_gain_us)
+{
+	int64_t loss_us = 0;
+	uint32_t phase;
+
+	for (phase = 0; phase < DPM_GRAPH_CHOICE_PHASES; phase++) {
+		uint32_t gain_us = random_below(max_gain_us), overhead_us = random_below(100);
+
+		CHECK(!dpm_graph_prefers_list(choice, true, 7, 1000),
+		      "list order with %u of the phases measured", phase);
+		dpm_graph_weigh(choice, phase, gain_us, overhead_us);
+		loss_us += (int64_t)overhead_us - gain_us;
+	}
+	return loss_us;
+}
+
+/* Transitions in list order until graph order is back. */
+static void check_list(struct dpm_graph_choice *choice, int64_t loss_us)
+{
+	uint32_t stays = random_below(DPM_GRAPH_CHOICE_AGAIN), i;
+	bool known = true;
+	uint32_t devices = 7;
+	uint64_t costs_us = 1000;
+
+	for (i = 0; i < stays; i++)
+		/* The first one is the measure; they may grow, but not by what was missing. */
+		CHECK(dpm_graph_prefers_list(choice, true, 7,
+					     1000 + (i ? random_below(loss_us) : 0)),
+		      "graph order after %u transitions in list order", i);
+	switch (random_below(4)) {
+	case 0:
+		known = false;
+		break;
+	case 1:
+		devices = random_below(2) ? 6 : 8;
+		break;
+	case 2:
+		costs_us += loss_us;
+		break;
+	default:
+		for (; i < DPM_GRAPH_CHOICE_AGAIN; i++)
+			CHECK(dpm_graph_prefers_list(choice, true, 7, 1000),
+			      "graph order after %u transitions in list order", i);
+	}
+	if (!i && known)
+		return;
+	CHECK(!dpm_graph_prefers_list(choice, known, devices, costs_us),
+	      "list order, though something has changed");
+	CHECK(!choice->measured, "what was measured before is still believed");
+}
+
+/* List order comes exactly where graph order takes more than it gains, and not for ever. */
+static void one_choice(void)
+{
+	struct dpm_graph_choice choice = { };
+	int64_t loss_us = weigh_all(&choice, random_below(2) ? 60 : 200);
+
+	CHECK(dpm_graph_loses(&choice) == (loss_us > 0), "%" PRId64 " us lost, said: %d", loss_us,
+	      dpm_graph_loses(&choice));
+	if (loss_us > 0)
+		check_list(&choice, loss_us);
+	else
+		CHECK(!dpm_graph_prefers_list(&choice, true, 7, 1000), "list order gains nothing");
+}
+
 static uint64_t number(const char *text)
 {
 	char *end;
@@ -425,6 +531,8 @@ int main(int argc, char **argv)
 		this_seed = seed + i;
 		random_state = this_seed;
 		/* Large ones are rare, or they would be all that is done. */
+		one_choice();
+		random_state = this_seed;
 		one_graph(i % 50 ? (max_devices < 60 ? max_devices : 60) : max_devices, &phases);
 	}
 	printf("graph_core: %" PRIu64 " graphs, %" PRIu64 " phases: every order kept\n", graphs,

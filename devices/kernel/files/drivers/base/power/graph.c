@@ -15,12 +15,17 @@
  * says whether it was taken through the phase; the way up skips the others. So the list keeps its
  * order in any case.
  */
+#include <linux/math64.h>
 #include <linux/suspend.h>
 
 #include "graph_internal.h"
 
 #define CREATE_TRACE_POINTS
 #include <trace/events/pm_graph.h>
+
+static_assert(DPM_GRAPH_CHOICE_PHASES == DPM_GRAPH_PHASES);
+
+struct dpm_graph_choice dpm_graph_choice;
 
 bool dpm_graph_allows_async(void)
 {
@@ -49,6 +54,14 @@ static void prepare_devices(struct dpm_graph *graph)
 	}
 }
 
+/* The phase took so long beside the time from its first device to its last. */
+static u64 overhead_us(const struct dpm_graph *graph, ktime_t end)
+{
+	s64 ns = ktime_sub(ktime_sub(end, graph->entry), ktime_sub(graph->last, graph->first));
+
+	return ns > 0 ? div_u64(ns, NSEC_PER_USEC) : 0;
+}
+
 /* Called with dpm_list_mtx held; releases it while the phase runs. */
 static void run_phase(struct dpm_graph *graph)
 {
@@ -58,6 +71,7 @@ static void run_phase(struct dpm_graph *graph)
 		.cpus = num_online_cpus(),
 		.sleepers = dpm_graph_switches.sleepers,
 	};
+	ktime_t end;
 
 	device_pm_unlock();
 	prepare_devices(graph);
@@ -65,6 +79,8 @@ static void run_phase(struct dpm_graph *graph)
 	dpm_graph_records_begin(graph);
 	trace_pm_graph_phase(graph->phase, true, graph->core.devices, 0);
 	graph->begin = ktime_get();
+	graph->first = 0;
+	graph->last = 0;
 	graph->wakes = 0;
 	WRITE_ONCE(graph->active, true);
 
@@ -73,7 +89,13 @@ static void run_phase(struct dpm_graph *graph)
 	WRITE_ONCE(graph->active, false);
 	trace_pm_graph_phase(graph->phase, false, graph->core.finished, graph->wakes);
 	dpm_graph_records_end(graph);
+	end = ktime_get();
 	device_pm_lock();
+	/* After a failure, the way up is one for some of the devices. */
+	graph->failed |= graph->core.stopped;
+	if (graph->last && !graph->failed)
+		dpm_graph_weigh(&dpm_graph_choice, graph->phase, dpm_graph_gain_us(&graph->core),
+				overhead_us(graph, end));
 }
 
 /*
@@ -108,6 +130,24 @@ static void put_stuck_aside(struct dpm_graph *graph)
 	}
 }
 
+void dpm_graph_weigh_anew(void)
+{
+	memset(&dpm_graph_choice, 0, sizeof(dpm_graph_choice));
+}
+
+/* Whether graph order would take more than it can gain. */
+static bool gains_nothing(struct list_head *list)
+{
+	u64 costs_us = 0;
+	u32 devices = 0;
+	bool known;
+
+	if (!dpm_graph_loses(&dpm_graph_choice))
+		return false;
+	known = dpm_graph_add_costs(list, &devices, &costs_us);
+	return dpm_graph_prefers_list(&dpm_graph_choice, known, devices, costs_us);
+}
+
 /* Decides the mode of this transition, once. */
 void dpm_graph_choose(struct list_head *list)
 {
@@ -119,6 +159,8 @@ void dpm_graph_choose(struct list_head *list)
 		pr_warn("PM: no memory for the state of devices: the stock order\n");
 		mode = DPM_GRAPH_OFF;
 	}
+	if (mode == DPM_GRAPH_GRAPH && gains_nothing(list))
+		mode = DPM_GRAPH_LIST;
 	WRITE_ONCE(graph->mode, mode);
 	if (mode == DPM_GRAPH_THRESHOLD)
 		dpm_graph_spread_async(list, dpm_graph_switches.threshold_us);
@@ -144,6 +186,8 @@ static void begin_transition(struct dpm_graph *graph, struct list_head *list, in
 		*error = -EBUSY;
 		WRITE_ONCE(graph->mode, DPM_GRAPH_OFF);
 	}
+	graph->failed = false;
+	graph->entry = ktime_get();
 	if (graph->mode == DPM_GRAPH_GRAPH && dpm_graph_build_from(graph, list)) {
 		pr_warn("PM: no memory for the device graph: one device after the other\n");
 		WRITE_ONCE(graph->mode, DPM_GRAPH_LIST);
@@ -154,6 +198,8 @@ static void begin_transition(struct dpm_graph *graph, struct list_head *list, in
 static bool begin_phase(struct dpm_graph *graph, enum dpm_graph_phase phase, pm_message_t state)
 {
 	graph->phase = phase;
+	if (phase != DPM_GRAPH_SUSPEND)
+		graph->entry = ktime_get();
 	dpm_graph_set_phase(phase, graph->mode != DPM_GRAPH_OFF);
 	graph->state = state;
 	return graph->mode == DPM_GRAPH_GRAPH && graph->device;

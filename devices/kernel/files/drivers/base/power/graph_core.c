@@ -14,9 +14,14 @@
 #include "graph_core.h"
 
 #ifdef __KERNEL__
+#include <linux/math64.h>
+#include <linux/minmax.h>
 #include <linux/string.h>
 #else
 #include <string.h>
+#define div_u64(dividend, divisor)	((dividend) / (divisor))
+#define min(a, b)			((a) < (b) ? (a) : (b))
+#define max(a, b)			((a) > (b) ? (a) : (b))
 #endif
 
 u64 dpm_graph_bytes(u32 devices, u32 edges)
@@ -291,6 +296,26 @@ void dpm_graph_leave_list_order(struct dpm_graph_core *core)
 		if (!n->pending)
 			make_ready(core, node);
 	}
+}
+
+u64 dpm_graph_gain_us(const struct dpm_graph_core *core)
+{
+	u64 all_us = 0, computing_us = 0, longest_us = 0;
+	u32 i;
+
+	if (core->in_list_order)
+		return 0;
+	for (i = 0; i < core->devices; i++) {
+		const struct dpm_graph_node *n = &core->node[i];
+
+		if (n->cost_us == DPM_GRAPH_UNKNOWN)
+			return DPM_GRAPH_UNKNOWN;
+		all_us += n->cost_us;
+		computing_us += n->cost_us - min(n->wait_us, n->cost_us);
+		longest_us = max(longest_us, n->level_us);
+	}
+	/* No order is faster than the longest path, nor than what all processors can compute. */
+	return all_us - max(longest_us, div_u64(computing_us, core->settings.cpus));
 }
 
 static u32 queue_pop(struct dpm_graph_queue *queue)

@@ -33,6 +33,7 @@
 typedef uint8_t u8;
 typedef uint32_t u32;
 typedef uint64_t u64;
+typedef int64_t s64;
 #endif
 
 /* No device. */
@@ -146,6 +147,12 @@ void dpm_graph_build(struct dpm_graph_core *core, const struct dpm_graph_edge *e
 
 /* Starts a phase; node[].cost_us and wait_us are set. */
 void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_settings *settings);
+
+/*
+ * Microseconds by which the phase that has begun can be shorter than one device after the other,
+ * at most, if its costs are as they are known; DPM_GRAPH_UNKNOWN if one is not.
+ */
+u64 dpm_graph_gain_us(const struct dpm_graph_core *core);
 
 /* The next device to run, now RUNNING; DPM_GRAPH_NONE if the caller has nothing to do. */
 u32 dpm_graph_take(struct dpm_graph_core *core);

@@ -103,11 +103,34 @@ u32 dpm_graph_cost_us(const struct device *dev, const struct dpm_graph_device *g
 	return cost->runs ? cost->mean_us : DPM_GRAPH_UNKNOWN;
 }
 
+bool dpm_graph_add_costs(struct list_head *list, u32 *devices, u64 *costs_us)
+{
+	struct device *dev;
+	int phase;
+
+	list_for_each_entry(dev, list, power.entry) {
+		const struct dpm_graph_device *gd = dpm_graph_of(dev);
+
+		if (dpm_graph_is_stranger(dev))
+			continue;
+		for (phase = 0; phase < DPM_GRAPH_PHASES; phase++) {
+			u32 cost_us = dpm_graph_cost_us(dev, gd, phase);
+
+			if (cost_us == DPM_GRAPH_UNKNOWN)
+				return false;
+			*costs_us += cost_us;
+		}
+		++*devices;
+	}
+	return true;
+}
+
 void dpm_graph_forget_costs(void)
 {
 	struct device *dev;
 
 	device_pm_lock();
+	dpm_graph_weigh_anew();
 	list_for_each_entry(dev, &dpm_list, power.entry) {
 		struct dpm_graph_device *gd = dpm_graph_of(dev);
 

@@ -8,6 +8,9 @@
  *	order   of the last transition in graph mode, phase by phase, as devices finished:
  *	        PHASE BEGIN-us END-us WORKER DEVICE
  *	phases  of the same: PHASE DEVICES DONE WAKES us
+ *	weight  why the next transition goes in graph order or not, phase by phase: what graph
+ *	        order can gain at most by the costs of the devices, and what it takes beside them:
+ *	        PHASE GAIN-us OVERHEAD-us
  */
 #include <linux/debugfs.h>
 #include <linux/init.h>
@@ -145,6 +148,23 @@ static int phases_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(phases);
 
+static int weight_show(struct seq_file *file, void *unused)
+{
+	int phase;
+
+	device_pm_lock();
+	for (phase = 0; phase < DPM_GRAPH_PHASES; phase++) {
+		const struct dpm_graph_weight *weight = &dpm_graph_choice.weight[phase];
+
+		if (dpm_graph_choice.measured & BIT(phase))
+			seq_printf(file, "%s %u %u\n", dpm_graph_phase_names[phase],
+				   weight->gain_us, weight->overhead_us);
+	}
+	device_pm_unlock();
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(weight);
+
 static void show_costs_of(struct seq_file *file, const struct device *dev)
 {
 	const struct dpm_graph_device *gd = dpm_graph_of(dev);
@@ -188,6 +208,7 @@ void dpm_graph_debugfs_add(void)
 	debugfs_create_file("costs", 0600, folder, NULL, &costs_fops);
 	debugfs_create_file("order", 0400, folder, NULL, &order_fops);
 	debugfs_create_file("phases", 0400, folder, NULL, &phases_fops);
+	debugfs_create_file("weight", 0400, folder, NULL, &weight_fops);
 }
 
 /* No transition is under way. */

@@ -9,6 +9,7 @@
 
 #include "graph.h"
 #include "graph_host.h"
+#include "graph_choice.h"
 #include "graph_core.h"
 
 enum dpm_graph_mode {
@@ -77,8 +78,15 @@ struct dpm_graph {
 	dpm_graph_down_t down;
 	dpm_graph_up_t up;
 	int *error;
+	/* When it was entered, the graph's own construction included. */
+	ktime_t entry;
 	ktime_t begin;
+	/* When a worker took the first device, and when the last one was done. */
+	ktime_t first;
+	ktime_t last;
 	u32 wakes;
+	/* A phase of this transition was stopped. */
+	bool failed;
 	bool active;
 };
 
@@ -87,6 +95,10 @@ extern struct dpm_graph dpm_graph;
 /* graph.c: latches the mode of a transition of these devices; dpm_list_mtx is held. */
 void dpm_graph_choose(struct list_head *list);
 void dpm_graph_end(void);
+
+/* graph.c: what is known of the next transition; dpm_list_mtx is held. */
+extern struct dpm_graph_choice dpm_graph_choice;
+void dpm_graph_weigh_anew(void);
 
 /* graph_device.c */
 bool dpm_graph_is_down(enum dpm_graph_phase phase);
@@ -116,6 +128,8 @@ void dpm_graph_set_phase(enum dpm_graph_phase phase, bool measured);
 void dpm_graph_spread_async(struct list_head *list, u32 threshold_us);
 void dpm_graph_take_back_async(void);
 void dpm_graph_forget_costs(void);
+/* dpm_list_mtx is held; false if one is unknown. */
+bool dpm_graph_add_costs(struct list_head *list, u32 *devices, u64 *costs_us);
 
 /* graph_sysfs.c, graph_debugfs.c */
 void dpm_graph_switch_off(void);

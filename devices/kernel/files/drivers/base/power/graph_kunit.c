@@ -221,6 +221,33 @@ static void a_slow_device_in_list_order_does_not_block_the_others(struct kunit *
 	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 10);
 }
 
+static u64 gain_us(struct dpm_graph_core *core, u32 cpus)
+{
+	begin(core, DPM_GRAPH_DOWN, cpus, 0);
+	return dpm_graph_gain_us(core);
+}
+
+static void a_phase_gains_at_most_what_is_beside_its_longest_path(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	/* Quick: list order. */
+	KUNIT_EXPECT_EQ(test, gain_us(&core, 2), 0);
+	core.node[1].cost_us = 200;
+	core.node[3].cost_us = 300;
+	KUNIT_EXPECT_EQ(test, gain_us(&core, 2), 0);
+	core.node[2].cost_us = 50;
+	core.node[4].cost_us = 300;
+	KUNIT_EXPECT_EQ(test, gain_us(&core, 2), 350);
+	/* One processor gains only the time that devices sleep. */
+	KUNIT_EXPECT_EQ(test, gain_us(&core, 1), 0);
+	core.node[4].wait_us = 300;
+	KUNIT_EXPECT_EQ(test, gain_us(&core, 1), 300);
+	core.node[0].cost_us = DPM_GRAPH_UNKNOWN;
+	KUNIT_EXPECT_EQ(test, gain_us(&core, 1), DPM_GRAPH_UNKNOWN);
+}
+
 static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(leaves_come_first_down_and_roots_first_up),
 	KUNIT_CASE(the_longest_path_comes_first),
@@ -230,6 +257,7 @@ static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(a_quick_phase_goes_in_list_order_by_one_worker),
 	KUNIT_CASE(a_slow_device_in_list_order_does_not_block_the_others),
 	KUNIT_CASE(nothing_starts_after_a_stop),
+	KUNIT_CASE(a_phase_gains_at_most_what_is_beside_its_longest_path),
 	{ }
 };
 

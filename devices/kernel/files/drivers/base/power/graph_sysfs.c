@@ -43,6 +43,14 @@ static const char * const scope_names[DPM_GRAPH_SCOPES] = {
 	[DPM_GRAPH_SCOPE_ALL] = "all",
 };
 
+/* What was measured under other switches says nothing about these. */
+static void weigh_anew(void)
+{
+	device_pm_lock();
+	dpm_graph_weigh_anew();
+	device_pm_unlock();
+}
+
 /* All names, the current one in brackets, as elsewhere in /sys/power. */
 static ssize_t show_choice(char *buf, const char * const *names, int count, int chosen)
 {
@@ -114,6 +122,7 @@ static ssize_t pm_graph_scope_store(struct kobject *kobj, struct kobj_attribute 
 	if (scope < 0)
 		return scope;
 	WRITE_ONCE(dpm_graph_switches.scope, scope);
+	weigh_anew();
 	return count;
 }
 
@@ -129,6 +138,7 @@ static ssize_t store_number(const char *buf, size_t count, u32 max, u32 *number)
 	if (value > max)
 		return -EINVAL;
 	WRITE_ONCE(*number, value);
+	weigh_anew();
 	return count;
 }
 

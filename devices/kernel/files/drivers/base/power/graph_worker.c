@@ -146,14 +146,18 @@ static void work(struct worker *w)
 	u32 node;
 
 	w->begin = ktime_get();
+	if (pool.graph && !pool.graph->first)
+		pool.graph->first = w->begin;
 	while ((graph = pool.graph)) {
 		node = dpm_graph_take(&graph->core);
 		if (node == DPM_GRAPH_NONE)
 			break;
 		run_device(w, graph, node);
 	}
-	if (graph && dpm_graph_done(&graph->core))
+	if (graph && dpm_graph_done(&graph->core)) {
+		graph->last = ktime_get();
 		complete_on_current_cpu(&pool.done);
+	}
 }
 
 static int worker_main(void *data)
