@@ -134,6 +134,13 @@ fn permit(all: bool) -> Result<(), GuestError> {
         for device in fs::read_dir(&folder).doing(format!("read {folder}"))? {
             let device = device.doing(format!("read {folder}"))?;
             let path = device.path().join("power/async");
+            if !path.exists() {
+                return Err(GuestError::Other(format!(
+                    "there is no {}: this kernel is built without CONFIG_PM_ADVANCED_DEBUG; \
+                     next: --form series, or --kernel with a kernel that has it",
+                    path.display()
+                )));
+            }
             fs::write(&path, value).doing(format!("write {}", path.display()))?;
         }
     }
