@@ -5,7 +5,7 @@
 #                            forwarding accesses to devices); guest-kernel-*.elf and
 #                            guest-identity-*.elf (the programs at 0xc0000000, and at the small core's
 #                            own addresses; in A32 and T32); native-a15.elf, native-a15-t32.elf,
-#                            native-m3.elf; guest.o (relocatable)
+#                            native-m3.elf; guest.o (relocatable); count.so (counts what an emulated core executes)
 #
 # The files of Linux that are needed are kept in the user's cache.
 set -euo pipefail
@@ -54,6 +54,9 @@ for variant in offload:forward offload-forward:local; do
 		-o "$out/${variant%:*}.elf"
 done
 rm "$work"/*.o
+
+# --- what counts the instructions of an emulated core, a plugin of the emulator on this machine ---
+cc -std=gnu11 -O2 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -o "$out/count.so" model/count.c
 
 # --- Linux' files: data structures' headers are real, every other header is empty ---
 cp "$cache"/include/linux/*.h "$work/real/linux/"

@@ -2,7 +2,7 @@
 //! reads its report. The executor itself is C, in `src/`.
 //!
 //! ```text
-//! cli ──► bench, check, suspend ──► machine ──► guest ──► parts
+//! cli ──► bench, check, suspend ──► machine ──► energy, guest ──► parts
 //! ```
 //!
 //! # Example
@@ -17,6 +17,7 @@
 pub mod bench;
 pub mod check;
 pub mod cli;
+pub mod energy;
 pub mod error;
 pub mod guest;
 pub mod machine;

@@ -115,6 +115,7 @@ impl Parts {
                 "include",
                 "isa",
                 "target",
+                "model",
                 "guest",
                 "build.sh",
                 "linux-source.sh",

@@ -48,6 +48,7 @@ Examples:
   dormouse offload suspend
   dormouse offload suspend --cycles 10 --t32 --prune
   dormouse offload suspend --devices real --prune
+  dormouse offload suspend --devices real --prune --energy
   dormouse offload suspend --compare --json
 
 Builds an ARMv7-A Linux from the distribution's source (once for each instruction
@@ -229,8 +230,13 @@ pub struct SuspendArguments {
     #[arg(long, value_name = "NAME")]
     pub without_device: Vec<String>,
 
+    /// With real devices: count the cycles of each phase on both cores, and compute energy by the formula
+    /// of Zhai et al. 2017, as ranges; first the big core suspends once alone
+    #[arg(long)]
+    pub energy: bool,
+
     /// Compare each phase with the big core's, and go on from the big core's
-    #[arg(long, conflicts_with_all = ["cycles", "hand_back", "devices"])]
+    #[arg(long, conflicts_with_all = ["cycles", "hand_back", "devices", "energy"])]
     pub compare: bool,
 
     /// Print one JSON object a phase, and without --compare one for the whole

@@ -47,12 +47,18 @@ fn suspend_command(arguments: &SuspendArguments) -> Result<u8, OffloadError> {
         }
         return Ok(u8::from(!comparisons.iter().all(Comparison::same)));
     }
+    if arguments.energy && arguments.devices != Devices::Real {
+        return Err(OffloadError::Usage(
+            "--energy needs --devices real: dummies do not make a kernel wait".into(),
+        ));
+    }
     let settings = Settings {
         t32: arguments.t32,
         prune: arguments.prune,
         cycles: arguments.cycles,
         hand_back: arguments.hand_back.as_deref(),
         real: (arguments.devices == Devices::Real).then_some(&arguments.without_device[..]),
+        energy: arguments.energy,
     };
     let summary = cycle::run(&settings, |phase| print::phase(phase, arguments.json))?;
     print::summary(&summary, arguments.json);

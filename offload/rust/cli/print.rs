@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use crate::energy::{Energy, Span};
 use crate::machine::outcome::Outcome;
 use crate::suspend::Comparison;
 use crate::suspend::cycle::Summary;
@@ -105,6 +106,32 @@ pub fn phase(phase: &Phase, json: bool) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
+fn of_energy(energy: &Energy) -> String {
+    let Energy { big, small, .. } = energy;
+    let percent = |span: Span| format!("{:.0} to {:.0} %", 100.0 * span.0, 100.0 * span.1);
+    let mj = |span: Span| format!("{:.2} to {:.2} mJ", span.0 / 1000.0, span.1 / 1000.0);
+    format!(
+        "energy of {}: big core alone {} ({} instructions, {:.1} ms busy waiting, {:.1} ms idle); small core \
+         {} ({} to {} cycles; ratio {:.1} to {:.1}), as it ran {}; saved {}, as it ran {}; saves from {:.0} to \
+         {:.0} ms of idle waiting on",
+        energy.function,
+        mj(energy.big_uj),
+        big.instructions,
+        big.busy_wait_us / 1000.0,
+        big.idle_us / 1000.0,
+        mj(energy.small_uj),
+        small.cycles.low,
+        small.cycles.high,
+        energy.cycle_ratio.0,
+        energy.cycle_ratio.1,
+        mj(energy.as_run_uj),
+        percent(energy.saving),
+        percent(energy.as_run_saving),
+        energy.break_even_ms.0,
+        energy.break_even_ms.1,
+    )
+}
+
 pub fn summary(summary: &Summary, json: bool) {
     let text = if json {
         serde_json::to_string(summary).unwrap_or_default()
@@ -128,6 +155,9 @@ pub fn summary(summary: &Summary, json: bool) {
                 summary.waits,
                 summary.big_core_us
             ));
+        }
+        for energy in &summary.energy {
+            text.push_str(&format!("\n{}", of_energy(energy)));
         }
         for refused in &summary.refused {
             text.push_str(&format!("\nrefused: {refused}; the big core made it"));

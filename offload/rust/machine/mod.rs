@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::energy::count::{self, Cycles};
 use crate::error::{OffloadError, io};
 use crate::guest::Guest;
 use crate::machine::forward::{Bus, Link};
@@ -99,17 +100,19 @@ pub fn run(
 }
 
 /// Runs a job beside a big core that stands still: on its memory, which is a file of 16 MiB that both have
-/// mapped, with the devices that are on its bus.
+/// mapped, with the devices that are on its bus. With `counts` what the small core executes is counted in cycles,
+/// its start and its report included.
 ///
 /// # Errors
-/// The emulator is missing or does not report, or the bus fails.
+/// The emulator is missing, has no plugins or does not report, or the bus fails.
 pub fn run_on_board(
     parts: &Parts,
     guest: &Guest,
     job: &Job,
     memory: &Path,
     bus: &mut dyn Bus,
-) -> Result<Outcome, OffloadError> {
+    counts: bool,
+) -> Result<(Outcome, Option<Cycles>), OffloadError> {
     let folder = tempfile::tempdir().map_err(io("create", "a folder for the run"))?;
     let request = folder.path().join("job.bin");
     fs::write(&request, job.bytes(guest)).map_err(io("write", &request))?;
@@ -120,6 +123,15 @@ pub fn run_on_board(
         "memory-backend-file,id=ram,size=16M,mem-path={},share=on",
         comma(memory)
     ));
+    let blocks = folder.path().join("blocks");
+    if counts {
+        words.push("-plugin".into());
+        words.push(format!(
+            "{},blocks={}",
+            comma(&parts.file("count.so")),
+            comma(&blocks)
+        ));
+    }
     let mut link = Link::new(folder.path())?;
     let report = emulator::run_beside(
         folder.path(),
@@ -127,9 +139,11 @@ pub fn run_on_board(
         emulator::MAX_CPU_TIME,
         &mut |quiet| link.serve(bus, quiet),
     )?;
-    runs_of(&report)?
+    let outcome = runs_of(&report)?
         .pop()
-        .ok_or_else(|| OffloadError::Machine("reported no run".into()))
+        .ok_or_else(|| OffloadError::Machine("reported no run".into()))?;
+    let cycles = counts.then(|| count::read(&blocks)).transpose()?;
+    Ok((outcome, cycles))
 }
 
 /// Of a program that runs natively: the digest of a run, and its instructions.

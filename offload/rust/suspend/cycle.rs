@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::energy::{self, BigRun, Energy, SmallRun};
 use crate::error::OffloadError;
 use crate::machine;
 use crate::parts::Parts;
 use crate::suspend::board::windows_without;
 use crate::suspend::kernel::{Kernel, Running};
 use crate::suspend::phase::{Frame, Phase, Settings, job_to_go_on, status_after};
-use crate::suspend::{FUNCTIONS, real};
+use crate::suspend::{FUNCTIONS, native, real};
 
 /// How the machine came out of it.
 #[derive(Debug, Clone, Serialize)]
@@ -43,6 +44,9 @@ pub struct Summary {
     /// Accesses to devices that were refused; the big core made them, and finished the phase.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
+    /// Energy of each phase, means of the cycles, and of all phases.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub energy: Vec<Energy>,
     /// Warnings of the kernel and errors of its first program.
     pub complaints: Vec<String>,
 }
@@ -105,6 +109,7 @@ fn summary_of(settings: &Settings<'_>, phases: &[Phase], console: &str) -> Summa
                 )
             })
             .collect(),
+        energy: Vec::new(),
         complaints: console
             .lines()
             // What it says while it boots is not of a suspend.
@@ -154,6 +159,10 @@ pub fn run(
     let windows = settings.real.map(windows_without).transpose()?;
     let parts = Parts::ready()?;
     let kernel = Kernel::ready(settings.t32, windows.is_some())?;
+    let alone = match settings.energy {
+        true => native::measure(&parts, &kernel)?,
+        false => Vec::new(),
+    };
     let mut running = kernel.boot(settings.cycles)?;
     let mut phases = Vec::new();
     for cycle in 1..=settings.cycles {
@@ -175,7 +184,22 @@ pub fn run(
         }
     }
     let console = running.run_to_restart()?;
-    Ok(summary_of(settings, &phases, &console))
+    let mut summary = summary_of(settings, &phases, &console);
+    summary.energy = energy_of(&phases, &alone);
+    Ok(summary)
+}
+
+/// Of each phase that was counted on both cores.
+fn energy_of(phases: &[Phase], alone: &[BigRun]) -> Vec<Energy> {
+    let both: Vec<(String, BigRun, SmallRun)> = FUNCTIONS
+        .iter()
+        .zip(alone)
+        .filter_map(|((function, _), big)| {
+            let small = native::mean(phases, function)?;
+            Some(((*function).to_owned(), *big, small))
+        })
+        .collect();
+    energy::of_phases(&both)
 }
 
 #[cfg(test)]
@@ -191,6 +215,7 @@ mod tests {
             cycles: 1,
             hand_back: None,
             real: None,
+            energy: false,
         };
         let summary = summary_of(&settings, &[], console);
         assert_eq!(summary.suspend_exits, 1);

@@ -2,9 +2,11 @@
 //! of chosen functions while it suspends its devices on an emulated big machine (QEMU's
 //! vexpress-a9).
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -33,6 +35,15 @@ pub const COUNTER_MHZ: u32 = 24;
 pub const CLOCK: u32 = 0x1001_1024;
 /// What the kernel prints, beside its memory.
 const CONSOLE: &str = "console";
+/// What it executed, by the plugin.
+const TOTALS: &str = "totals";
+/// Where a kernel waits without sleeping.
+const DELAY_LOOPS: [&str; 4] = [
+    "__loop_udelay",
+    "__loop_const_udelay",
+    "__loop_delay",
+    "__timer_delay",
+];
 /// Only the socket of the emulator is waited for.
 const SOCKET_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -115,11 +126,35 @@ impl Kernel {
     /// # Errors
     /// The emulator is missing or does not answer.
     pub fn boot(&self, cycles: u32) -> Result<Running, OffloadError> {
+        self.boot_with(cycles, None)
+    }
+
+    /// Boots it to suspend once; a plugin of the emulator counts its instructions ([`Running::counted`]).
+    ///
+    /// # Errors
+    /// As [`Kernel::boot`].
+    pub fn boot_counted(&self, plugin: &Path) -> Result<Running, OffloadError> {
+        self.boot_with(1, Some(plugin))
+    }
+
+    fn boot_with(&self, cycles: u32, plugin: Option<&Path>) -> Result<Running, OffloadError> {
         let symbols = Guest::read(&self.folder.join("vmlinux"))?;
         let folder = tempfile::tempdir().map_err(io("create", "a folder for the machine"))?;
         let socket = folder.path().join("gdb");
         let memory = folder.path().join("memory");
-        let machine = BigMachine::start(self, &memory, &socket, cycles)?;
+        let plugin = plugin.map(|plugin| {
+            let loops = delay_loops(&symbols);
+            let each = loops
+                .iter()
+                .map(|range| format!(",wait={:x}-{:x}", range.start, range.end));
+            format!(
+                "{},totals={}{}",
+                comma(plugin),
+                comma(&folder.path().join(TOTALS)),
+                each.collect::<String>()
+            )
+        });
+        let machine = BigMachine::start(self, &memory, &socket, cycles, plugin)?;
         let gdb = machine.connect(&socket)?;
         Ok(Running {
             folder,
@@ -166,6 +201,21 @@ impl Running {
     /// How it is reached.
     pub fn gdb(&mut self) -> &mut Gdb {
         &mut self.gdb
+    }
+
+    /// Instructions executed so far, and how many of them in delay loops.
+    ///
+    /// # Errors
+    /// They are not counted.
+    pub fn counted(&self) -> Result<[u64; 2], OffloadError> {
+        let path = self.folder.path().join(TOTALS);
+        let data = fs::read(&path).map_err(io("read", &path))?;
+        let count = |at: usize| {
+            data.get(at..at + 8)
+                .and_then(|bytes| bytes.try_into().ok())
+                .map_or(0, u64::from_le_bytes)
+        };
+        Ok([count(0), count(8)])
     }
 
     /// Goes on until a call has returned to an address, in the frame that made it.
@@ -294,6 +344,24 @@ fn put_back(memory: &Path, bytes: &[u8]) -> Result<(), OffloadError> {
         .map_err(io("write", memory))
 }
 
+/// Each delay loop of a kernel, up to the next symbol.
+fn delay_loops(symbols: &Guest) -> Vec<Range<u32>> {
+    let addresses: BTreeSet<u32> = symbols
+        .symbols
+        .values()
+        .map(|address| address & !1)
+        .collect();
+    DELAY_LOOPS
+        .iter()
+        .filter_map(|name| symbols.symbols.get(*name))
+        .filter_map(|start| {
+            let start = start & !1;
+            let end = addresses.range(start + 1..).next()?;
+            Some(start..*end)
+        })
+        .collect()
+}
+
 /// Ends the emulator when it is dropped.
 struct BigMachine(Child);
 
@@ -312,6 +380,7 @@ impl BigMachine {
         memory: &Path,
         socket: &Path,
         cycles: u32,
+        plugin: Option<String>,
     ) -> Result<BigMachine, OffloadError> {
         let console = memory.with_file_name(CONSOLE);
         // One second between suspend and resume; the last words are the first program's.
@@ -347,6 +416,7 @@ impl BigMachine {
             // the host's load.
             .args(["-icount", "shift=0,sleep=off"])
             .args(hardware)
+            .args(plugin.iter().flat_map(|words| ["-plugin", words]))
             .args(["-append", &arguments])
             // Nothing of the host's sound.
             .env("QEMU_AUDIO_DRV", "none")

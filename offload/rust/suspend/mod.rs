@@ -7,6 +7,7 @@ pub mod cycle;
 pub mod gdb;
 mod hardware;
 pub mod kernel;
+mod native;
 pub mod phase;
 mod real;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::energy::count::Cycles;
 use crate::error::OffloadError;
 use crate::guest::Guest;
 use crate::guest::natives::hand_back_at;
@@ -30,6 +31,8 @@ pub struct Settings<'a> {
     pub hand_back: Option<&'a str>,
     /// The board's own devices, and the names of those that are not forwarded; none: dummies only.
     pub real: Option<&'a [String]>,
+    /// Count cycles, and compute energy.
+    pub energy: bool,
 }
 
 /// One phase in the executor.
@@ -57,6 +60,9 @@ pub struct Phase {
     pub waits: u32,
     /// Microseconds of the board's time in those waits; else that stands still.
     pub big_core_us: u64,
+    /// What the small core executed, in cycles; none: that was not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cycles: Option<Cycles>,
     /// How often it accessed each of the board's devices.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub accesses: BTreeMap<String, u64>,
@@ -76,6 +82,7 @@ impl Phase {
             counters: BTreeMap::new(),
             waits: 0,
             big_core_us: 0,
+            cycles: None,
             accesses: BTreeMap::new(),
         }
     }

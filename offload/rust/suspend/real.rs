@@ -49,13 +49,18 @@ pub(super) fn one_phase(
         job.natives.extend(waits.iter().map(|at| hand_back_at(*at)));
         let memory = running.memory();
         let mut board = Board::new(running.gdb(), windows)?;
-        let outcome = machine::run_on_board(parts, &guest, &job, &memory, &mut board);
+        let outcome =
+            machine::run_on_board(parts, &guest, &job, &memory, &mut board, settings.energy);
         board.leave()?;
         for (name, count) in &board.accesses {
             *phase.accesses.entry((*name).to_owned()).or_default() += count;
         }
         let refused = board.refused.take();
-        let outcome = outcome?;
+        let (outcome, cycles) = outcome?;
+        phase.cycles = match (phase.cycles, cycles) {
+            (Some(before), Some(cycles)) => Some(before.plus(cycles)),
+            (before, cycles) => before.or(cycles),
+        };
         phase.add(frame, &outcome);
         if let (Some(refused), true) = (refused, outcome.stop.starts_with("unmapped-")) {
             "refused-access".clone_into(&mut phase.stop);

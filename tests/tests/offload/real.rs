@@ -73,3 +73,51 @@ fn twenty_suspends_of_real_devices_come_back_in_each_mode() {
         come_back(&[&REAL[..2], set].concat(), 20);
     }
 }
+
+/// Whether a pair of numbers is a range.
+fn is_range(pair: &Value) -> bool {
+    let at = |index: usize| pair[index].as_f64().unwrap_or(f64::NAN);
+    at(0) <= at(1)
+}
+
+#[test]
+#[ignore = "make test-full: two more suspends of real devices, one of them counted"]
+fn energy_is_a_range_of_what_was_counted_on_both_cores() {
+    let (phases, summary) = suspends(&[&REAL[..], &["--energy"]].concat(), 1, &COUNTS);
+    let energies = summary["energy"].as_array().expect("energies");
+    assert_eq!(energies.len(), phases.len() + 1, "{summary}");
+    for (energy, phase) in energies.iter().zip(&phases) {
+        assert_eq!(energy["function"], phase["function"]);
+        // The plugin has counted what the small core's timer says, and what it does before and behind that.
+        let counted = phase["cycles"]["instructions"].as_u64();
+        assert!(counted > phase["instructions"].as_u64(), "{phase}");
+        assert!(
+            energy["big"]["instructions"].as_u64() > Some(1000),
+            "{energy}"
+        );
+    }
+    for energy in energies {
+        for name in [
+            "big_uj",
+            "small_uj",
+            "as_run_uj",
+            "cycle_ratio",
+            "saving",
+            "as_run_saving",
+            "break_even_ms",
+        ] {
+            assert!(is_range(&energy[name]), "{name}: {energy}");
+        }
+    }
+}
+
+#[test]
+fn dummies_have_no_energy() {
+    let said = dormouse(&["offload", "suspend", "--energy"]);
+    assert_eq!(said.code, 2, "{}", said.all());
+    assert!(
+        said.stderr.contains("--energy needs --devices real"),
+        "{}",
+        said.all()
+    );
+}
