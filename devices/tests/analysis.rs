@@ -9,6 +9,7 @@ use dormouse_devices::model::{
 };
 use dormouse_devices::simulate::table::{table, variants};
 use dormouse_devices::simulate::{Schedule, Setting};
+use dormouse_report::Kind;
 
 const MS: u64 = 1_000_000;
 
@@ -102,6 +103,27 @@ fn recording() -> Recording {
 
 fn analysis(recording: &Recording) -> Analysis {
     analyze(recording, None, &Options::default()).expect("there is a cycle")
+}
+
+#[test]
+fn a_callback_names_the_callbacks_that_it_waited_for_and_no_others() {
+    let events = dormouse_devices::analyze::timeline::events(&recording(), &[1], 2);
+    let after = |name: &str, way: &str| {
+        let begin = events.iter().find(|event| {
+            (event.name.as_str(), event.phase.as_str(), event.kind) == (name, way, Kind::Begin)
+        });
+        let names = begin.expect("a callback").detail.get("after").cloned();
+        names.map(|names| serde_json::from_value::<Vec<String>>(names).expect("names"))
+    };
+    let names = |list: &[&str]| Some(list.iter().map(|&name| name.to_owned()).collect());
+    // The camera's consumer; all children; the parent.
+    assert_eq!(after("camera", "suspend"), names(&["sensor"]));
+    assert_eq!(
+        after("bus", "suspend"),
+        names(&["disk", "camera", "sensor"])
+    );
+    assert_eq!(after("camera", "resume"), names(&["bus"]));
+    assert_eq!(after("sensor", "suspend"), None);
 }
 
 #[test]

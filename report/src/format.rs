@@ -80,7 +80,24 @@ pub fn detail(key: &str, value: &Value) -> String {
             number.as_f64().map_or_else(|| number.to_string(), seconds)
         }
         (Value::String(text), _) => text.clone(),
+        (Value::Array(values), _) => list(values),
         (other, _) => other.to_string(),
+    }
+}
+
+/// Values of a list that are shown; the number of the others follows.
+const SHOWN: usize = 8;
+
+fn list(values: &[Value]) -> String {
+    let shown: Vec<String> = values
+        .iter()
+        .take(SHOWN)
+        .map(|value| detail("", value))
+        .collect();
+    let text = shown.join(", ");
+    match values.len().saturating_sub(SHOWN) {
+        0 => text,
+        more => format!("{text} and {more} more"),
     }
 }
 

@@ -60,11 +60,14 @@ fn cycle_events(
         let event = Event::new(0, Clock::Guest, way, name, Kind::Begin);
         push(span.begin_ns, span.end_ns, event);
     }
-    let critical: HashMap<DevicePhase, BTreeSet<usize>> = DevicePhase::SCHEDULED
+    let problems: HashMap<DevicePhase, Problem> = DevicePhase::SCHEDULED
         .into_iter()
-        .map(|phase| {
-            let problem = Problem::of(recording, cycle, phase);
-            let path = bound(&problem, cpus).critical_path;
+        .map(|phase| (phase, Problem::of(recording, cycle, phase)))
+        .collect();
+    let critical: HashMap<DevicePhase, BTreeSet<usize>> = problems
+        .iter()
+        .map(|(&phase, problem)| {
+            let path = bound(problem, cpus).critical_path;
             (phase, path.into_iter().collect())
         })
         .collect();
@@ -96,8 +99,37 @@ fn cycle_events(
         if critical.get(&callback.phase).is_some_and(is_critical) {
             event = event.with("critical_path", true);
         }
+        let before = problems
+            .get(&callback.phase)
+            .map_or_else(BTreeSet::new, |problem| awaited(problem, callback.device));
+        if !before.is_empty() {
+            let before: Vec<&str> = before.iter().map(|&d| names[d].as_str()).collect();
+            event = event.with("after", before);
+        }
         push(callback.begin_ns, callback.end_ns, event);
     }
+}
+
+/// The devices with a callback for which a device waits in this phase, also through devices that
+/// have none.
+fn awaited(problem: &Problem, device: usize) -> BTreeSet<usize> {
+    let mut found = BTreeSet::new();
+    let mut seen = BTreeSet::from([device]);
+    let mut open = vec![device];
+    while let Some(next) = open.pop() {
+        for &before in problem.before(next) {
+            let before = before as usize;
+            if !seen.insert(before) {
+                continue;
+            }
+            if problem.jobs[before].has_callback {
+                found.insert(before);
+            } else {
+                open.push(before);
+            }
+        }
+    }
+    found
 }
 
 /// When the way down ended: where the machine slept, or where the first resume began.

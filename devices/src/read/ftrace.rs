@@ -5,6 +5,12 @@
 //!  └ task ────┘ └pid┘   └cpu┘ flags └ time ──┘  └ event ───────────────┘ └ what it prints ──────────────────────────────────┘
 //! ```
 //!
+//! With the tracer function_graph (sleepgraph's `-f` with call graphs), events are comments:
+//!
+//! ```text
+//!  12.345678 |   1)  kworker-123  |               |  /* suspend_resume: dpm_suspend[2] begin */
+//! ```
+//!
 //! A column with the thread group, `( 123)`, may stand before the CPU, and the flags may be
 //! missing. Everything but the four events that matter is skipped.
 
@@ -107,8 +113,19 @@ pub fn parse_line(text: &str, line: usize) -> Line<'_> {
     }) else {
         return Line::Other;
     };
-    let body = text[at + name.len() + 1..].trim_start();
-    let Some((thread, cpu, stamp)) = head(text[..at].trim_end()) else {
+    let mut body = text[at + name.len() + 1..].trim_start();
+    let mut before = text[..at].trim_end();
+    let is_comment = before.ends_with("/*") && body.ends_with("*/");
+    if is_comment {
+        body = body[..body.len() - 2].trim_end();
+        before = &before[..before.len() - 2];
+    }
+    let place = if is_comment {
+        graph_head(before)
+    } else {
+        head(before)
+    };
+    let Some((thread, cpu, stamp)) = place else {
         return Line::Damaged(format!("{name}: no task, CPU and time before it"));
     };
     let Some(t_ns) = nanoseconds(stamp) else {
@@ -172,6 +189,17 @@ fn head(text: &str) -> Option<(u32, u32, &str)> {
     }
     let thread = task.rsplit_once('-')?.1.trim().parse().ok()?;
     Some((thread, cpu, stamp))
+}
+
+/// The same of function_graph: `12.345678 |   1)  kworker-123  |               |`. Without its options
+/// `funcgraph-abstime` and `funcgraph-proc` neither time nor thread is known.
+fn graph_head(text: &str) -> Option<(u32, u32, &str)> {
+    let (stamp, rest) = text.split_once('|')?;
+    let (cpu, rest) = rest.split_once(')')?;
+    // A task's name may hold bars; the columns behind it are the last.
+    let (rest, _) = rest.trim_end().strip_suffix('|')?.rsplit_once('|')?;
+    let thread = rest.trim_end().rsplit_once('-')?.1.parse().ok()?;
+    Some((thread, cpu.trim().parse().ok()?, stamp.trim()))
 }
 
 /// `12.345678` or `12.345678901` as nanoseconds.

@@ -2,14 +2,16 @@
 //!
 //! Each lane is a process, each of its tracks a thread: spans of one thread nest properly, as
 //! the format asks. Spans are `X` events, marks `i`, counters `C`, names `M`; times are
-//! microseconds from the start of the axis.
+//! microseconds from the start of the axis. A span whose detail `after` names others began after
+//! these had ended: a flow (`s`, `f`) leads from the end of each to its begin.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use crate::timeline::Timeline;
 use crate::timeline::align::Lane;
+use crate::timeline::{Span, Timeline};
 
 fn process_id(lane: Lane) -> u64 {
     1 + Lane::ALL
@@ -35,6 +37,41 @@ fn arguments(detail: &Map<String, Value>, cycle: u64) -> Map<String, Value> {
     let mut arguments = detail.clone();
     arguments.insert("cycle".to_owned(), Value::from(cycle));
     arguments
+}
+
+/// Flows along dependencies. A name may occur again and again: the last span of that name which had
+/// ended when the other one began is the one that it waited for.
+fn flows(timeline: &Timeline) -> Vec<Value> {
+    let mut of_name: HashMap<(Lane, u64, &str), Vec<&Span>> = HashMap::new();
+    for span in &timeline.spans {
+        let key = (span.lane, span.cycle, span.name.as_str());
+        of_name.entry(key).or_default().push(span);
+    }
+    let mut events = Vec::new();
+    for span in &timeline.spans {
+        let names = span.detail.get("after").and_then(Value::as_array);
+        for name in names.into_iter().flatten().filter_map(Value::as_str) {
+            let spans = of_name.get(&(span.lane, span.cycle, name));
+            let ended = spans.into_iter().flatten();
+            let before = ended
+                .filter(|other| other.complete && other.end_ns <= span.begin_ns)
+                .max_by_key(|other| other.end_ns);
+            let Some(before) = before else { continue };
+            let id = events.len() as u64 / 2 + 1;
+            let end = |ph: &str, at: &Span, ts_ns: u64| {
+                json!({
+                    "ph": ph, "bp": "e", "id": id, "pid": process_id(at.lane),
+                    "tid": at.track + 1, "ts": microseconds(ts_ns), "name": "waits for",
+                    "cat": "dependency",
+                })
+            };
+            // A flow binds to the slice that encloses its time; the end of one is outside.
+            let last_ns = before.end_ns.saturating_sub(1).max(before.begin_ns);
+            events.push(end("s", before, last_ns));
+            events.push(end("f", span, span.begin_ns));
+        }
+    }
+    events
 }
 
 /// Every element of `traceEvents`, in no promised order.
@@ -79,6 +116,7 @@ fn trace_events(timeline: &Timeline) -> Vec<Value> {
             "name": span.name, "cat": span.phase, "args": args,
         }));
     }
+    events.extend(flows(timeline));
     for mark in &timeline.marks {
         events.push(json!({
             "ph": "i", "s": "p", "pid": process_id(mark.lane), "tid": 1,
@@ -161,6 +199,31 @@ mod tests {
         assert_eq!(span["args"], json!({"cgroups": 3, "cycle": 1}));
         assert_eq!(of("i")["ts"], 3.0);
         assert_eq!(of("M")["args"]["name"], "guest user space");
+        for event in &events {
+            assert!(event["pid"].is_u64() && event["tid"].is_u64() && event["name"].is_string());
+        }
+    }
+
+    #[test]
+    fn a_span_that_names_what_came_before_has_a_flow_from_its_last_occurrence() {
+        let event = |t_ns, name: &str, kind| Event::new(t_ns, Clock::Guest, "suspend", name, kind);
+        let events = trace(&[
+            event(0, "disk", Kind::Begin),
+            event(1_000, "disk", Kind::End),
+            event(2_000, "disk", Kind::Begin),
+            event(3_000, "disk", Kind::End),
+            event(4_000, "port", Kind::Begin).with("after", json!(["disk", "nothing"])),
+            event(5_000, "port", Kind::End),
+        ]);
+        let of =
+            |ph: &str| -> Vec<&Value> { events.iter().filter(|one| one["ph"] == ph).collect() };
+        let (from, to) = (of("s"), of("f"));
+        assert_eq!((from.len(), to.len()), (1, 1));
+        assert_eq!(
+            (from[0]["ts"].as_f64(), to[0]["ts"].as_f64()),
+            (Some(2.999), Some(4.0))
+        );
+        assert_eq!(from[0]["id"], to[0]["id"]);
         for event in &events {
             assert!(event["pid"].is_u64() && event["tid"].is_u64() && event["name"].is_string());
         }

@@ -216,7 +216,7 @@ pub(super) fn no_op_devices(context: &Context) -> Option<Finding> {
         .map(|phase| phase.without_callback)
         .sum();
     let whole_ns = context.totals.suspend_ns + context.totals.resume_ns;
-    if between_ns < NOTABLE_NS || between_ns * 20 < whole_ns {
+    if empty == 0 || between_ns < NOTABLE_NS || between_ns * 20 < whole_ns {
         return None;
     }
     Some(Finding {

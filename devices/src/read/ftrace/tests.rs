@@ -11,6 +11,30 @@ fn what(text: &str) -> What<'_> {
 }
 
 #[test]
+fn events_between_the_calls_of_function_graph_are_understood() {
+    let line = "   15.269302 |   1)  rtcwake-18462 |               |  /* device_pm_callback_start: ahci \
+                0000:00:1f.2, parent: pci0000:00, noirq bus [suspend] */";
+    let Line::Event(event) = parse_line(line, 3) else {
+        panic!("no event")
+    };
+    assert_eq!(
+        (event.t_ns, event.cpu, event.thread),
+        (15_269_302_000, 1, 18462)
+    );
+    let What::Start { device, verb, .. } = event.what else {
+        panic!("{:?}", event.what)
+    };
+    assert_eq!((device, verb), ("0000:00:1f.2", "suspend"));
+    let line = "1.5 | 0) a|b-7 | | /* suspend_resume: dpm_suspend[2] end */";
+    assert!(matches!(what(line), What::Phase { begin: false, .. }));
+    let call = "   15.269310 |   1)  rtcwake-18462 |   1.234 us    |        msleep();";
+    assert_eq!(parse_line(call, 4), Line::Other);
+    // Without absolute times and tasks.
+    let line = " 0)               |  /* suspend_resume: dpm_suspend[2] begin */";
+    assert!(matches!(parse_line(line, 5), Line::Damaged(_)));
+}
+
+#[test]
 fn lines_of_ftrace_and_of_trace_cmd_are_understood() {
     let line = "    kworker/u4:2-ev-123     [001] d..2. 12.345678: device_pm_callback_start: \
                     ahci 0000:00:1f.2, parent: pci0000:00, noirq bus [suspend]";
