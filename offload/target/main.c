@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* The executor on an MPS2 with Cortex-M3: runs the job in memory and reports its outcome. */
+/* The executor on a board (target/boards): runs the job in memory and reports its outcome. */
 #include "runtime/target.h"
 #include "target.h"
 
@@ -59,15 +59,19 @@ static void protect_all(const struct offload_job *job)
 	const struct offload_layout *layout = &job->layout;
 	uint32_t delta = layout->host_base - layout->guest_base, guard;
 
+#if TARGET_TABLE_BYTES
 	protect(0, TARGET_TABLE, TARGET_TABLE_BYTES, 0, ACCESS_READ, NEVER_EXECUTE);
 	/* Its last eighth, with struct offload_state, is read as the table is. */
 	protect(1, 0, 0x8000, 0x80, ACCESS_PRIVILEGED, NEVER_EXECUTE);
+#else
+	protect(0, TARGET_STATE_PAGE, TARGET_STATE_BYTES, 0, ACCESS_READ, NEVER_EXECUTE);
+#endif
 	if (protects_state(layout))
 		protect(2, TARGET_STATE, STATE_WINDOW_BYTES, 0, ACCESS_ALL, NEVER_EXECUTE);
 	else
 		protect(2, TARGET_STATE_PAGE, TARGET_STATE_BYTES, 0, ACCESS_ALL, NEVER_EXECUTE);
 	/* The code cache; not the other target table before it, nor the executor behind it. */
-	protect(3, TARGET_OTHER_TABLE, 0x00400000, 0xcf, ACCESS_READ, 0);
+	protect(3, TARGET_CACHE_REGION, TARGET_CACHE_REGION_BYTES, TARGET_CACHE_DISABLED, ACCESS_READ, 0);
 	protect(4, layout->host_base, layout->size, 0, ACCESS_ALL, NEVER_EXECUTE);
 	protect_text(layout->text_start + delta, layout->text_end + delta);
 	/* Nothing writes below the stack, not even an exception. */
@@ -122,7 +126,7 @@ static uint32_t handle_tick(uint32_t host)
 	static uint32_t soon = 7, retried;
 
 	/* A guest that masks interrupts for ever has a budget, too. */
-	retried += retrying ? soon : job->tick;
+	retried += retrying ? soon * TARGET_SYSTICK_MHZ / 25 : job->tick;
 	if (retried >= job->tick) {
 		retried -= job->tick;
 		if (ticks_left)
@@ -137,7 +141,7 @@ static uint32_t handle_tick(uint32_t host)
 		retrying = true;
 		/* Enough ticks for the way back and some instructions of the guest. */
 		soon = soon * 5 % 61 + 80;
-		set_timer(soon);
+		set_timer(soon * TARGET_SYSTICK_MHZ / 25);
 		return 1;
 	}
 	if (retrying) {
@@ -197,11 +201,11 @@ uint32_t handle_exception(uint32_t number)
 
 void report_failure(void)
 {
-	print("failure status ");
+	print("failed ");
 	print_hex(*fault_status);
-	print(" address ");
+	print(" at ");
 	print_hex(fault_address[0]);
-	print(" in the executor\n");
+	print("\n");
 	leave(1);
 }
 
@@ -293,8 +297,8 @@ static bool devices_are_good(const struct target_job *target)
 }
 
 /* What start.S knows of them. */
-_Static_assert(TARGET_STATE + offsetof(struct offload_state, control) == 0x7988 &&
-	       TARGET_STATE + offsetof(struct offload_state, status) == 0x798c && CALL_CONTROL == 7 &&
+_Static_assert(offsetof(struct offload_state, control) == 0x88 &&
+	       offsetof(struct offload_state, status) == 0x8c && CALL_CONTROL == 7 &&
 	       CONTROL_SET >> 8 == 1 && CONTROL_CLEAR >> 8 == 2 && CONTROL_FROM >> 8 == 3,
 	       "start.S changes CPSR's masks");
 
@@ -307,9 +311,9 @@ void target_main(void)
 	prepare(x, job);
 	if (job->magic != TARGET_MAGIC || job->bytes != sizeof(*job) ||
 	    job->cache_bytes < 1024 || job->cache_bytes > TARGET_CACHE_MAX ||
-	    job->job.layout.host_base != TARGET_MEMORY || job->job.layout.size > 0x1000000 ||
+	    job->job.layout.host_base != TARGET_MEMORY || job->job.layout.size > TARGET_MEMORY_MAX ||
 	    job->job.layout.table_base != TARGET_TABLE || job->job.layout.state != TARGET_STATE ||
-	    job->job.layout.text_start - job->job.layout.guest_base < 0x8000 ||
+	    job->job.layout.text_start < job->job.layout.guest_base + TARGET_FIRST_CODE ||
 	    !devices_are_good(job) || job->tick < 64 || job->tick > 0xffffff || !executor_init(x)) {
 		x->stop = OFFLOAD_BAD_JOB;
 		report(x, 0, 0, 0);

@@ -6,12 +6,18 @@
  * exception takes its registers into executor.raw, calls handle_exception(), and goes on where that
  * says: 0 means back to the caller of run_guest(), 1 means to continue unchanged.
  */
+#ifdef TARGET_BOARD
+#include TARGET_BOARD
+#else
+#include "target/boards/mps2-an385.h"
+#endif
+
 	.syntax unified
 	.cpu cortex-m3
 	.thumb
 
 	.section .vectors, "a"
-	.word	0x20400000
+	.word	TARGET_STACK
 	.word	reset + 1
 	.word	executor_failed + 1	/* NMI */
 	.word	executor_failed + 1	/* HardFault */
@@ -28,6 +34,16 @@
 	.thumb_func
 	.global	reset
 reset:
+#ifdef TARGET_FLASH
+	ldr	r0, =data_start
+	ldr	r1, =data_end
+	ldr	r3, =data_copy
+2:	cmp	r0, r1
+	itt	lo
+	ldrlo	r2, [r3], #4
+	strlo	r2, [r0], #4
+	blo	2b
+#endif
 	ldr	r0, =bss_start
 	ldr	r1, =bss_end
 	movs	r2, #0
@@ -66,7 +82,11 @@ supervisor_call:
 	cmp	r2, r3
 	bne	exception
 	ldrh	r2, [r1], #2		/* enum control_change */
-	movw	r3, #0x7988		/* offload_state.control; status is behind it */
+#if TARGET_STATE < 0x10000
+	movw	r3, #TARGET_STATE + 0x88	/* offload_state.control; status is behind it */
+#else
+	ldr	r3, =TARGET_STATE + 0x88
+#endif
 	lsrs	r12, r2, #8
 	cmp	r12, #2
 	bhi	2f

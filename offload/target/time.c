@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* Time on an MPS2: the clock, the guest's timer interrupt, and waiting without executing. */
+/* Time on a board: the clock, the guest's timer interrupt, and waiting without executing. */
 #include "runtime/target.h"
 #include "target.h"
 
 static volatile uint32_t *const interrupt_control = (void *)0xe000ed04;
 static volatile uint32_t *const system_priorities = (void *)0xe000ed18;
 static volatile uint32_t *const systick = (void *)0xe000e010;
-static volatile uint32_t *const timer = (void *)0x40000000;
+static volatile uint32_t *const timer = (void *)TARGET_TIMER;
 
 enum { TICK_PENDS = 1 << 26, TICK_FORGOTTEN = 1 << 25, MAX_TICKS = 0xffffff };
+#define MAX_WAIT_NS ((uint64_t)MAX_TICKS * 1000 / TARGET_SYSTICK_MHZ)
 
 void set_timer(uint32_t ticks)
 {
@@ -24,6 +25,8 @@ void stop_timer(void)
 	systick[0] = 0;
 }
 
+#ifdef TARGET_TIMER_DOWN
+/* CMSDK: control, value, what it begins again at. */
 void start_clock(void)
 {
 	timer[2] = 0xffffffff;
@@ -31,11 +34,41 @@ void start_clock(void)
 	timer[0] = 1;
 }
 
+static uint32_t timer_value(void)
+{
+	return ~timer[TARGET_TIMER_VALUE];
+}
+#else
+/* STM32: control, prescaler, what it ends at, the event that takes both over. */
+void start_clock(void)
+{
+	timer[10] = TARGET_TIMER_PRESCALE;
+	timer[11] = 0xffffffff;
+	timer[5] = 1;
+	timer[0] = 1;
+}
+
+static uint32_t timer_value(void)
+{
+	return timer[TARGET_TIMER_VALUE];
+}
+#endif
+
+/* Of SysTick. */
+static uint32_t systicks_of(uint32_t ns)
+{
+#if TARGET_SYSTICK_MHZ * TICK_NS == 1000
+	return ns / TICK_NS;
+#else
+	return (uint32_t)((uint64_t)ns * TARGET_SYSTICK_MHZ / 1000);
+#endif
+}
+
 uint64_t ticks_now(void)
 {
 	static uint32_t last;
 	static uint64_t total;
-	uint32_t now = ~timer[1];
+	uint32_t now = timer_value();
 
 	total += now - last;
 	last = now;
@@ -78,8 +111,8 @@ bool wait_until(void *owner, uint64_t until)
 		return true;
 	if (now >= until)
 		return false;
-	if (until - now < (uint64_t)MAX_TICKS * TICK_NS)
-		ticks = (uint32_t)(until - now) / TICK_NS + 1;
+	if (until - now < MAX_WAIT_NS)
+		ticks = systicks_of((uint32_t)(until - now)) + 1;
 	if (serves && ticks >= left) {
 		wait_for_tick();
 		return true;

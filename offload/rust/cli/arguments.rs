@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::machine::board::Board;
 use crate::machine::job::SCRATCH;
 
 /// The virtual executor: kernel code of a big ARM core on a small one
@@ -15,6 +16,7 @@ Examples:
   dormouse offload run --program crc32 0x1234 10
   dormouse offload run vmlinux.elf string_hash 0xc0100000 --json
   dormouse offload run module.ko my_function 1 2 3 --prune
+  dormouse offload run --board netduinoplus2 --program crc32 0x1234 10
   dormouse offload run driver.o probe --map 0xf0000000:0x48000000:4096 \\
       --device 0x48000000:0x100:0x40028000
 
@@ -100,9 +102,14 @@ pub struct RunArguments {
     #[arg(long, value_name = "OPTIMISATION", value_delimiter = ',')]
     pub without: Vec<String>,
 
-    /// Bytes of code cache (1024 and more)
-    #[arg(long, default_value_t = 256 << 10)]
-    pub cache: u32,
+    /// The board with the small core: a Cortex-M3 with 16 MiB for guests, or a Cortex-M4 with 128 KiB of SRAM for
+    /// guest (64 KiB), code cache (24 KiB) and the executor's data
+    #[arg(long, value_enum, default_value_t = Board::Mps2An385)]
+    pub board: Board,
+
+    /// Bytes of code cache (1024 and more); default: 256 KiB, or what the board has
+    #[arg(long)]
+    pub cache: Option<u32>,
 
     /// Stop after this many times 656,000 instructions
     #[arg(long, default_value_t = 1000)]

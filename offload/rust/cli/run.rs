@@ -9,7 +9,7 @@ use crate::guest::link::linked;
 use crate::guest::natives::natives_of;
 use crate::guest::page_table::{self, Mapping};
 use crate::machine;
-use crate::machine::job::{ALL_OPTIONS, Device, Job, MAX_DEVICES, OPTIONS};
+use crate::machine::job::{ALL_OPTIONS, Device, Job, MAX_DEVICES, OPTIONS, options_on};
 use crate::machine::outcome::Outcome;
 use crate::parts::Parts;
 
@@ -163,13 +163,23 @@ fn job_of(
     for (slot, value) in job.arguments.iter_mut().zip(values) {
         *slot = number(value)?;
     }
-    job.cache_bytes = arguments.cache;
+    job.board = arguments.board;
+    let most = job.board.max_cache_bytes();
+    job.cache_bytes = arguments.cache.unwrap_or(job.cache_bytes.min(most));
+    if job.cache_bytes > most {
+        return usage(format!(
+            "--cache {}: {} has {most} bytes of code cache",
+            job.cache_bytes,
+            job.board.machine()
+        ));
+    }
     job.budget = arguments.budget;
     job.runs = arguments.runs;
     job.scratch = arguments.scratch;
     for name in &arguments.without {
         job.options &= !option_named(name)?;
     }
+    job.options = options_on(job.board, job.options)?;
     if arguments.prune {
         job.natives = natives_of(guest);
         job.time_ns = arguments.time;
@@ -203,7 +213,14 @@ pub fn run(arguments: &RunArguments) -> Result<Vec<Outcome>, OffloadError> {
     let parts = Parts::ready()?;
     let folder = tempfile::tempdir().map_err(io("create", "a folder for the run"))?;
     let (mut guest, words) = guest_of(arguments, &parts, folder.path())?;
+    guest = arguments.board.fit(guest)?;
     let job = job_of(arguments, &mut guest, &words)?;
+    if guest.memory.len() > arguments.board.max_memory_bytes() as usize {
+        return usage(format!(
+            "{} has no memory for page tables behind this guest",
+            arguments.board.machine()
+        ));
+    }
     let (runs, memory) = machine::run(&parts, &guest, &job)?;
     if let Some([_, _, file]) = arguments.dump.as_deref() {
         std::fs::write(file, &memory).map_err(io("write", file))?;

@@ -22,13 +22,18 @@ pub const FIRST_CODE: u32 = 0x8000;
 /// Bytes at the end of guest memory: the stack, below it what must not be touched.
 const STACK_BYTES: u32 = 0x8000;
 const GUARD_BYTES: u32 = 0x4000;
+/// The same where memory is less than [`MIN_MEMORY_BYTES`].
+const SMALL_STACK_BYTES: u32 = 0x3000;
+const SMALL_GUARD_BYTES: u32 = 0x3000;
+/// Guest memory is at least this, unless the board has less.
+const MIN_MEMORY_BYTES: u32 = 1 << 20;
 /// Where an ARM kernel has its exception vectors.
 const HIGH_VECTORS: u32 = 0xffff_0000;
 
 /// A guest, ready to be put into memory.
 #[derive(Debug, Clone)]
 pub struct Guest {
-    /// First linear-mapped address; a multiple of 16 MiB.
+    /// First linear-mapped address; a multiple of 16 MiB, or of the size of memory if that is less than usual.
     pub base: u32,
     /// Contents from `base` on; its length is a power of two.
     pub memory: Vec<u8>,
@@ -143,8 +148,34 @@ impl Guest {
     pub fn stack(&self) -> (u32, u32, u32) {
         // The last word stays free, so that the end of the stack is an address below 2^32.
         let top = self.base + (self.memory.len() as u32 - 64);
-        let bottom = (top - STACK_BYTES) & !4095;
-        (top, bottom, bottom - GUARD_BYTES + 4096)
+        let (stack, guard) = if (self.memory.len() as u32) < MIN_MEMORY_BYTES {
+            (SMALL_STACK_BYTES, SMALL_GUARD_BYTES)
+        } else {
+            (STACK_BYTES, GUARD_BYTES)
+        };
+        let bottom = (top - stack) & !4095;
+        (top, bottom, bottom - guard + 4096)
+    }
+
+    /// The same guest in so many bytes of memory, a power of two, from a multiple of that on.
+    ///
+    /// # Errors
+    /// What the file has and a stack need more.
+    pub fn in_less_memory(mut self, bytes: u32) -> Result<Guest, String> {
+        let lowest = self.memory.iter().position(|byte| *byte != 0);
+        let skipped = lowest.map_or(0, |at| at as u32) & !(bytes - 1);
+        let used = self.end - self.base - skipped;
+        let needs = used + SMALL_STACK_BYTES + SMALL_GUARD_BYTES;
+        if needs > bytes {
+            return Err(format!(
+                "with a stack it needs {needs} bytes from {:#x} on, and there are {bytes}",
+                self.base + skipped
+            ));
+        }
+        self.memory.drain(..skipped as usize);
+        self.memory.resize(bytes as usize, 0);
+        self.base += skipped;
+        Ok(self)
     }
 
     /// The address of a function by symbol, or of a number.
@@ -167,7 +198,7 @@ impl Guest {
 fn memory_size(bytes: u32) -> Result<usize, String> {
     let size = (bytes + STACK_BYTES + GUARD_BYTES)
         .next_power_of_two()
-        .max(1 << 20);
+        .max(MIN_MEMORY_BYTES);
     if size > MAX_MEMORY_BYTES {
         return Err("the small core has 16 MiB for guests, and this needs more".into());
     }

@@ -1,11 +1,10 @@
 //! Writes a job as the executor reads it: `struct target_job` of `src/runtime/target.h`.
 
+use crate::error::OffloadError;
 use crate::guest::Guest;
+use crate::machine::board::Board;
 
 const MAGIC: u32 = 0x3142_4a44;
-const HOST_MEMORY: u32 = 0x2100_0000;
-const TABLE: u32 = 0;
-const STATE: u32 = 0x7900;
 const MAX_NATIVES: usize = 160;
 /// Maximum number of devices.
 pub const MAX_DEVICES: usize = 8;
@@ -34,6 +33,38 @@ pub const OPTIONS: [(&str, u32); 12] = [
     ("loops", 1 << 11),
 ];
 
+/// The switch of an optimisation; 0: there is none of that name.
+fn option_bit(name: &str) -> u32 {
+    let known = OPTIONS.iter().find(|(known, _)| *known == name);
+    known.map_or(0, |(_, bit)| *bit)
+}
+
+/// What must not be switched off where the executor's state is beyond the first 64 KiB.
+const PROTECTING: [&str; 5] = ["registers", "flags", "stack", "linear", "protection"];
+
+/// The optimisations that a board makes of these.
+///
+/// # Errors
+/// One that this board needs is not among them.
+pub fn options_on(board: Board, options: u32) -> Result<u32, OffloadError> {
+    if board == Board::Mps2An385 {
+        return Ok(options);
+    }
+    let missing = PROTECTING
+        .iter()
+        .find(|name| options & option_bit(name) == 0);
+    if let Some(missing) = missing {
+        return Err(OffloadError::Usage(format!(
+            "{} needs the optimisation {missing}: its memory below 64 KiB cannot be written; run without \
+             it on {}",
+            board.machine(),
+            Board::Mps2An385.machine()
+        )));
+    }
+    // There is no target table.
+    Ok(options & !option_bit("table"))
+}
+
 /// A device of the big core that guest code reaches through its page tables, and which of the small
 /// core's it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,13 +79,15 @@ pub struct Device {
 
 impl Device {
     /// Peripherals of the small core, without the timer that counts for the executor:
-    /// `TARGET_DEVICES` and `TARGET_DEVICES_END` of `src/runtime/target.h`.
+    /// `TARGET_DEVICES` and `TARGET_DEVICES_END` of `target/boards`.
     pub const HOSTS: std::ops::Range<u32> = 0x4000_1000..0x6000_0000;
 }
 
 /// What is to be run, and how.
 #[derive(Debug, Clone)]
 pub struct Job {
+    /// What it is run on.
+    pub board: Board,
     /// Address of the function; bit 0 is set for T32.
     pub entry: u32,
     /// r0 to r3.
@@ -105,6 +138,7 @@ impl Job {
     /// A call of this function with default settings.
     pub fn new(entry: u32, arguments: [u32; 4]) -> Job {
         Job {
+            board: Board::Mps2An385,
             entry,
             arguments,
             registers: [0; 9],
@@ -137,13 +171,13 @@ impl Job {
         let mut words = vec![
             guest.base,
             guest.memory.len() as u32,
-            HOST_MEMORY,
+            self.board.memory(),
             guest.text_start,
             guest.text_end,
             // The target table is of the instruction set that the guest begins in.
             self.entry & 1,
-            TABLE,
-            STATE,
+            self.board.table(),
+            self.board.state(),
             self.options,
             self.scratch,
             self.physical,
@@ -181,7 +215,7 @@ impl Job {
             bytes,
             self.runs,
             self.cache_bytes,
-            self.tick,
+            self.board.ticks(self.tick),
             self.budget,
             self.dump.0,
             self.dump.1,
@@ -193,5 +227,26 @@ impl Job {
         }
         head.append(&mut words);
         head.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_without_memory_at_address_0_refuses_what_needs_it_and_has_no_table() {
+        let board = Board::Netduinoplus2;
+        let table = option_bit("table");
+        assert_eq!(
+            options_on(board, ALL_OPTIONS).unwrap(),
+            ALL_OPTIONS & !table
+        );
+        for name in PROTECTING {
+            let options = ALL_OPTIONS & !option_bit(name);
+            let refused = options_on(board, options).unwrap_err().to_string();
+            assert!(refused.contains(name), "{refused}");
+            assert_eq!(options_on(Board::Mps2An385, options).unwrap(), options);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Runs ELFs on QEMU: the executor on a Cortex-M3, guest programs natively on that or a
 //! Cortex-A15. Counting is exact and repeatable (`-icount shift=6`).
 
+pub mod board;
 pub mod emulator;
 pub mod forward;
 pub mod job;
@@ -55,9 +56,9 @@ fn loader(file: &Path, address: u32) -> [String; 2] {
 }
 
 /// The words of an executor's machine, with its job.
-fn words_of(parts: &Parts, executor: &str, request: &Path) -> Vec<String> {
+fn words_of(parts: &Parts, executor: &str, job: &Job, request: &Path) -> Vec<String> {
     let mut words = vec!["-kernel".into(), parts.file(executor).display().to_string()];
-    words.extend(loader(request, 0x2038_0000));
+    words.extend(loader(request, job.board.job()));
     words
 }
 
@@ -86,9 +87,9 @@ pub fn run(
     );
     fs::write(&memory, &guest.memory).map_err(io("write", &memory))?;
     fs::write(&request, job.bytes(guest)).map_err(io("write", &request))?;
-    let mut words = words_of(parts, "offload.elf", &request);
-    words.extend(["-M".into(), "mps2-an385".into()]);
-    words.extend(loader(&memory, 0x2100_0000));
+    let mut words = words_of(parts, job.board.executor(), job, &request);
+    words.extend(["-M".into(), job.board.machine().into()]);
+    words.extend(loader(&memory, job.board.memory()));
     let runs = runs_of(&emulator::run(folder.path(), &words)?)?;
     let dump = folder.path().join("memory.bin");
     let memory = if dump.exists() {
@@ -116,7 +117,7 @@ pub fn run_on_board(
     let folder = tempfile::tempdir().map_err(io("create", "a folder for the run"))?;
     let request = folder.path().join("job.bin");
     fs::write(&request, job.bytes(guest)).map_err(io("write", &request))?;
-    let mut words = words_of(parts, "offload-forward.elf", &request);
+    let mut words = words_of(parts, "offload-forward.elf", job, &request);
     words.extend(["-M".into(), "mps2-an385,memory-backend=ram".into()]);
     words.push("-object".into());
     words.push(format!(

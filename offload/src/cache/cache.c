@@ -14,9 +14,15 @@ static uint32_t unit_of(const struct region *region)
 	return (region->guest & 1) ? 2 : 4;
 }
 
-static uint32_t outside_slot(uint32_t guest)
+/* Where an address is, or is put: the first of a few slots that has it or is free, or else the last. */
+static uint32_t outside_slot(const struct code_cache *cache, uint32_t guest)
 {
-	return (guest >> 1 ^ guest >> 8) % OUTSIDE_MAX;
+	uint32_t slot = guest >> 1 ^ guest >> 8, last = slot + OUTSIDE_PROBES;
+
+	for (; slot != last; slot++)
+		if (cache->outside[slot % OUTSIDE_MAX].guest == guest || !cache->outside[slot % OUTSIDE_MAX].host)
+			break;
+	return slot % OUTSIDE_MAX;
 }
 
 static void forget_outside(struct code_cache *cache)
@@ -58,21 +64,23 @@ void cache_flush(struct code_cache *cache)
 
 uint32_t cache_find(const struct code_cache *cache, uint32_t guest)
 {
-	uint32_t slot = outside_slot(guest), index;
+	uint32_t slot, index;
 
 	if (has_entry(cache, guest, &index))
 		return cache->table[guest & 1][index];
+	slot = outside_slot(cache, guest);
 	return cache->outside[slot].guest == guest ? cache->outside[slot].host : 0;
 }
 
 void cache_enter(struct code_cache *cache, uint32_t guest, uint32_t host)
 {
-	uint32_t slot = outside_slot(guest), index;
+	uint32_t slot, index;
 
 	if (has_entry(cache, guest, &index)) {
 		cache->table[guest & 1][index] = host;
 		return;
 	}
+	slot = outside_slot(cache, guest);
 	cache->outside[slot].guest = guest;
 	cache->outside[slot].host = host;
 }

@@ -58,7 +58,13 @@ struct fixup {
 	uint8_t number;		/* of a register */
 };
 
-enum { FIXUPS_MAX = 160, LOOPS_MAX = 8, REGIONS_MAX = 4096, OUTSIDE_MAX = 1024 };
+/* A board with little memory has fewer regions and a smaller hash table (build.sh). */
+#ifndef CACHE_REGIONS
+#define CACHE_REGIONS 4096
+#define CACHE_OUTSIDE 1024
+#endif
+enum { FIXUPS_MAX = 160, LOOPS_MAX = 8, REGIONS_MAX = CACHE_REGIONS };
+enum { OUTSIDE_MAX = CACHE_OUTSIDE, OUTSIDE_PROBES = 3 };
 
 struct code_cache {
 	uint8_t *bytes;
@@ -75,7 +81,7 @@ struct code_cache {
 	uint32_t translated_instructions;
 	uint32_t emitted_bytes;
 	uint32_t region[REGIONS_MAX];	/* offsets, ascending */
-	/* Entries for code that is not in the table's window. */
+	/* Entries for code that is in no table: a hash table. */
 	struct { uint32_t guest, host; } outside[OUTSIDE_MAX];
 };
 

@@ -105,7 +105,8 @@ uint32_t interpret_and_go_on(struct executor *x)
 	return go_on(x, place_of(&x->cpu));
 }
 
-bool executor_init(struct executor *x)
+/* Once, so small is better than fast; as the beginning of a run. */
+__attribute__((cold)) bool executor_init(struct executor *x)
 {
 	const struct offload_job *job = x->job;
 	const struct offload_layout *layout = &job->layout;
@@ -119,11 +120,13 @@ bool executor_init(struct executor *x)
 	good &= !(layout->guest_base & (layout->size - 1)) && end - 1 >= layout->guest_base;
 	good &= t32_modified(layout->host_base - layout->guest_base) >= 0;
 	good &= layout->thumb <= 1 && !(layout->table_base & 3);
-	good &= layout->thumb || t32_modified(layout->table_base - layout->guest_base) >= 0;
+	good &= layout->thumb || !(layout->options & OPTION_TABLE) ||
+		t32_modified(layout->table_base - layout->guest_base) >= 0;
 	good &= layout->state >= STATE_STACK_BYTES;
 	good &= layout->text_start >= layout->guest_base && layout->text_end <= end &&
 		layout->text_start < layout->text_end && !((layout->text_start | layout->text_end) & 3);
-	good &= layout->state < 0x10000 - sizeof(struct offload_state) &&
+	/* Less optimised code has it in instructions. */
+	good &= (layout->state < 0x10000 - sizeof(struct offload_state) || protects_state(layout)) &&
 		!(layout->state & (STATE_WINDOW_BYTES - 1));
 	good &= layout->scratch < SP;
 	good &= job->natives <= NATIVES_MAX && job->devices <= 8;
@@ -161,7 +164,7 @@ bool executor_init(struct executor *x)
 	return true;
 }
 
-uint32_t executor_begin(struct executor *x)
+__attribute__((cold)) uint32_t executor_begin(struct executor *x)
 {
 	x->stop = OFFLOAD_RUNNING;
 	__builtin_memcpy(x->cpu.r, x->job->registers, sizeof(x->job->registers));

@@ -91,7 +91,7 @@ void translate_thread_register(struct translator *x)
 		x->interpret = true;
 		return;
 	}
-	t32_movw(&x->code, d, x->layout->state + offsetof(struct offload_state, thread) + 4 * which);
+	state_address(x, d, offsetof(struct offload_state, thread) + 4 * which);
 	t32_transfer(&x->code, KIND_LDR, d, d, 0);
 	forget_base(x, d);
 }
@@ -116,7 +116,7 @@ void translate_status(struct translator *x)
 			return;
 		}
 		forget_base(x, d);
-		t32_movw(&x->code, take_scratch(x), x->layout->state + offsetof(struct offload_state, status));
+		state_address(x, take_scratch(x), offsetof(struct offload_state, status));
 		t32_transfer(&x->code, KIND_LDR, scratch(x), scratch(x), 0);
 		emit32(&x->code, 0xf3ef, 0x8000 | d << 8);	/* mrs d, apsr */
 		t32_register(&x->code, T32_ORR, false, d, d, scratch(x), SHIFT_LSL, 0);

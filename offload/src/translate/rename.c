@@ -85,7 +85,7 @@ bool translate_renamed(struct translator *x)
 {
 	struct instruction original = x->in;
 	uint32_t reads = instruction_reads(&x->in), writes = instruction_writes(&x->in), fields, from;
-	uint32_t slot = x->layout->state + offsetof(struct offload_state, scratch);
+	uint32_t slot = offsetof(struct offload_state, scratch);
 	bool carries = x->carries;
 	int t;
 
@@ -100,7 +100,7 @@ bool translate_renamed(struct translator *x)
 	t32_transfer_moving(&x->code, KIND_STR, t, SP, -4, true);
 	from = x->code.at;
 	if (bit(reads, scratch(x))) {
-		t32_movw(&x->code, t, slot);
+		state_address(x, t, slot);
 		t32_transfer(&x->code, KIND_LDR, t, t, 0);
 	}
 	rename_fields(x, &x->in, fields, t);
@@ -116,7 +116,7 @@ bool translate_renamed(struct translator *x)
 	/* Where it is not executed the register is as it was. */
 	add_fixup(x, from, FIX_RENAMED, t);
 	if (bit(writes, scratch(x))) {
-		t32_movw(&x->code, scratch(x), slot);
+		state_address(x, scratch(x), slot);
 		t32_double(&x->code, false, t, t, scratch(x), 0);
 	}
 	t32_transfer_moving(&x->code, KIND_LDR, t, SP, 4, false);

@@ -13,14 +13,20 @@ uint32_t take_scratch(struct translator *x)
 	return scratch(x);
 }
 
-static uint32_t slot_of_scratch(const struct translator *x)
+void state_address(struct translator *x, uint32_t number, uint32_t offset)
 {
-	return x->layout->state + offsetof(struct offload_state, scratch);
+	t32_constant(&x->code, number, x->layout->state + offset);
+}
+
+/* Where the guest's value of the scratch register is. */
+static void slot_address(struct translator *x, uint32_t number)
+{
+	state_address(x, number, offsetof(struct offload_state, scratch));
 }
 
 static void load_slot(struct translator *x)
 {
-	t32_movw(&x->code, scratch(x), slot_of_scratch(x));
+	slot_address(x, scratch(x));
 	t32_transfer(&x->code, KIND_LDR, scratch(x), scratch(x), 0);
 }
 
@@ -55,7 +61,7 @@ void load_guest_scratch(struct translator *x)
 	    translator_option(x, OPTION_STACK)) {
 		x->slot_address = ~used & (used + 1);
 		emit16(&x->code, 0xb400 | x->slot_address);	/* push */
-		t32_movw(&x->code, __builtin_ctz(x->slot_address), slot_of_scratch(x));
+		slot_address(x, __builtin_ctz(x->slot_address));
 		t32_transfer(&x->code, KIND_LDR, scratch(x), __builtin_ctz(x->slot_address), 0);
 		return;
 	}
@@ -68,7 +74,7 @@ void store_guest_scratch(struct translator *x)
 
 	x->holds = HOLDS_GUEST;
 	if (!translator_option(x, OPTION_STACK)) {
-		t32_transfer(&x->code, KIND_STR, scratch(x), SP, slot_of_scratch(x) - x->layout->state +
+		t32_transfer(&x->code, KIND_STR, scratch(x), SP, offsetof(struct offload_state, scratch) +
 			     4 * x->pushed);
 		return;
 	}
@@ -76,7 +82,7 @@ void store_guest_scratch(struct translator *x)
 		other = __builtin_ctz(x->slot_address);
 	} else {
 		emit16(&x->code, 0xb400 | 1 << other);	/* push */
-		t32_movw(&x->code, other, slot_of_scratch(x));
+		slot_address(x, other);
 	}
 	t32_double(&x->code, false, scratch(x), scratch(x), other, 0);
 	emit16(&x->code, 0xbc00 | 1 << other);	/* pop */
@@ -85,7 +91,7 @@ void store_guest_scratch(struct translator *x)
 
 void copy_to_guest_scratch(struct translator *x, uint32_t number)
 {
-	t32_movw(&x->code, take_scratch(x), slot_of_scratch(x));
+	slot_address(x, take_scratch(x));
 	t32_double(&x->code, false, number, number, scratch(x), 0);
 }
 

@@ -17,7 +17,7 @@
 #include "emit/t32.h"
 #include "offload.h"
 
-/* What translated code reads and writes besides guest memory; at a host address below 64 KiB. */
+/* What translated code reads and writes besides guest memory; at a host address below 64 KiB, or with protection. */
 struct offload_state {
 	/*
 	 * The only words that fully optimised code writes: the guest's value of the scratch register, twice.
@@ -299,6 +299,8 @@ void store_guest_scratch(struct translator *x);
 void copy_to_guest_scratch(struct translator *x, uint32_t number);
 /* A guest register is written: what the scratch register holds of it is old. */
 void forget_base(struct translator *x, uint32_t number);
+/* Puts the host address of a part of struct offload_state into a register, with one instruction. */
+void state_address(struct translator *x, uint32_t number, uint32_t offset);
 /* The scratch register is about to be used for something else. */
 uint32_t take_scratch(struct translator *x);
 bool uses_scratch(const struct translator *x, uint32_t number);

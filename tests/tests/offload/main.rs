@@ -1,5 +1,6 @@
 //! The virtual executor: programs and a whole kernel on a Cortex-M3.
 
+mod board;
 mod commands;
 mod guests;
 mod kernel;
