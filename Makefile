@@ -26,7 +26,7 @@ INJECTIONS ?= 50
 SEED ?= 1
 RELEASE ?= trixie
 
-.PHONY: test-zdtm publish-zdtm help setup build demo test test-full test-soak test-setup test-distribution test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler test-kernels publish-machine publish-process publish-bandwidth publish-offload publish-devices fmt lint deny clean
+.PHONY: test-zdtm publish-zdtm help setup build demo test test-full test-soak test-setup test-distribution test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler test-kernels publish-machine bench-scale publish-scale publish-process publish-bandwidth publish-offload publish-devices fmt lint deny clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,6 +121,12 @@ bench-machine: build ## Suspend-to-CXL and hibernation; goes on where it was int
 
 publish-machine: build ## Put what bench-machine measured into docs/
 	@$(BENCH_MACHINE) --no-run --publish
+
+bench-scale: build ## Both ways to sleep and hibernation to persistent memory, 1 to 8 GiB of user memory (ROUNDS= CYCLES= FILLS= MODES=)
+	@$(BENCH_MACHINE) --scale
+
+publish-scale: build ## Put what bench-scale measured into docs/
+	@$(BENCH_MACHINE) --scale --no-run --publish
 
 bench-wake: build ## Waking: how soon a service's reads hit DRAM, hot-first against process order (ROUNDS=…)
 	@mkdir -p $(BENCH_DIR)

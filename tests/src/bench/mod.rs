@@ -8,7 +8,7 @@ pub mod rows;
 
 use std::process::Command;
 
-use dormouse_system::{Root, kernel};
+use dormouse_system::{Root, kernel, memory};
 use serde_json::{Value, json};
 
 /// The first line that a command prints; nothing where it cannot be run.
@@ -29,6 +29,12 @@ pub fn machine() -> Value {
     let host = Root::host();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     json!({"cpu": kernel::processor(&host), "cores": cores, "kernel": kernel::release(&host)})
+}
+
+/// All memory of this machine, in bytes; 0 where it cannot be read.
+pub fn memory_bytes() -> u64 {
+    let meminfo = memory::read(&Root::host());
+    meminfo.get("MemTotal").copied().unwrap_or(0)
 }
 
 /// A number with three significant digits.

@@ -10,7 +10,10 @@ const FIGURES_FOLDER: &str = "docs/evaluation/figures";
 
 /// The page of a command: `make bench-process` has its tables in `process.md`.
 fn page_of(command: &str) -> PathBuf {
-    let capability = command.rsplit('-').next().unwrap_or(command);
+    let capability = match command.rsplit('-').next().unwrap_or(command) {
+        "scale" => "machine",
+        other => other,
+    };
     workspace()
         .join(PAGES_FOLDER)
         .join(capability)
@@ -71,8 +74,15 @@ mod tests {
 
     #[test]
     fn each_page_has_a_place_for_its_tables() {
-        for room in ["machine", "process", "bandwidth", "devices", "offload"] {
-            let command = &format!("make bench-{room}");
+        for name in [
+            "machine",
+            "scale",
+            "process",
+            "bandwidth",
+            "devices",
+            "offload",
+        ] {
+            let command = &format!("make bench-{name}");
             let page = fs::read_to_string(page_of(command)).unwrap();
             assert!(replaced(&page, command, "x").is_some(), "{command}");
         }

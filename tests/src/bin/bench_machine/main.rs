@@ -11,6 +11,7 @@ mod figures;
 mod plan;
 mod results;
 mod rows;
+mod scale;
 mod tables;
 
 use std::process::{Command, ExitCode};
@@ -20,7 +21,7 @@ use clap::Parser;
 use dormouse_tests::bench::journal::{Head, Journal};
 use dormouse_tests::bench::options::KeepingOptions;
 use dormouse_tests::bench::outcome::{Outcome, ended};
-use dormouse_tests::bench::{date, first_line};
+use dormouse_tests::bench::{date, first_line, memory_bytes};
 use dormouse_tests::{Said, dormouse, lab_cycle};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -37,22 +38,46 @@ struct Options {
     /// Cycles of one running system at each visit
     #[arg(long, value_name = "N", default_value_t = 2)]
     cycles: usize,
-    /// What the workload fills
-    #[arg(
-        long,
-        value_name = "SIZE,…",
-        value_delimiter = ',',
-        default_value = "128M,448M,768M"
-    )]
+    /// What the workload fills [default: 128M,448M,768M; with --scale 1G,2G,4G,8G]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
     fills: Vec<String>,
     /// Ways to sleep [default: all]
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = mode)]
-    modes: Vec<Mode>,
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    modes: Vec<String>,
+    /// Machines of several GiB, both ways of Suspend-to-CXL, and hibernation to persistent memory
+    #[arg(long)]
+    scale: bool,
 }
 
-fn mode(name: &str) -> Result<Mode, String> {
-    let names: Vec<&str> = MODES.iter().map(|mode| mode.name).collect();
-    Mode::by_name(name).ok_or_else(|| format!("one of {}", names.join(", ")))
+impl Options {
+    fn cases(&self) -> Result<Vec<Case>, String> {
+        let (all, fills): (&[Mode], &[&str]) = match self.scale {
+            false => (&MODES, &["128M", "448M", "768M"]),
+            true => (&scale::MODES, &["1G", "2G", "4G", "8G"]),
+        };
+        let fills = match self.fills.as_slice() {
+            [] => fills.iter().map(|fill| (*fill).to_owned()).collect(),
+            some => some.to_vec(),
+        };
+        let named = |name: &String| {
+            let names: Vec<&str> = all.iter().map(|mode| mode.name).collect();
+            let found = all.iter().find(|mode| mode.name == name).copied();
+            found.ok_or_else(|| format!("--modes {name}: one of {}", names.join(", ")))
+        };
+        let modes = match self.modes.as_slice() {
+            [] => all.to_vec(),
+            some => some.iter().map(named).collect::<Result<_, _>>()?,
+        };
+        match self.scale {
+            false => Ok(plan::cases(&modes, &fills)),
+            true => scale::cases(&modes, &fills),
+        }
+    }
+
+    /// Of the journal and the results.
+    fn name(&self) -> &'static str {
+        if self.scale { "scale" } else { "machine" }
+    }
 }
 
 fn main() -> ExitCode {
@@ -61,12 +86,8 @@ fn main() -> ExitCode {
 
 fn bench(options: &Options) -> Result<(), String> {
     let folder = options.bench.folder()?;
-    let modes = match options.modes.as_slice() {
-        [] => &MODES,
-        some => some,
-    };
-    let cases = plan::cases(modes, &options.fills);
-    let journal_path = folder.join("machine.jsonl");
+    let cases = options.cases()?;
+    let journal_path = folder.join(options.name()).with_extension("jsonl");
     let journal = if options.bench.no_run {
         Journal::last(&journal_path)
             .map_err(|error| format!("{}: {error}", journal_path.display()))?
@@ -75,7 +96,9 @@ fn bench(options: &Options) -> Result<(), String> {
         let mut journal = Journal::open(&journal_path, &inputs(&built))
             .map_err(|error| format!("{}: {error}", journal_path.display()))?;
         run(&cases, options, &machine(&built), &mut journal)?;
-        copy::run(folder)?;
+        if !options.scale {
+            copy::run(folder)?;
+        }
         journal
     };
     let last = journal.entries.last().ok_or("nothing was measured")?;
@@ -85,6 +108,19 @@ fn bench(options: &Options) -> Result<(), String> {
         .into_iter()
         .map(|case| Results::of(case, &journal))
         .collect());
+    if options.scale {
+        let rows = scale::rows(&all);
+        let outcome = Outcome {
+            name: options.name(),
+            command: "make bench-scale",
+            date: &date,
+            machine: &machine,
+            rows: &rows,
+            tables: &scale::markdown(&all, &rows, &facts(&date, &machine, &all)),
+            figures: &[],
+        };
+        return outcome.put(folder, options.bench.publish);
+    }
     let mut rows = rows::rows(&all);
     rows.extend(copy::rows(folder)?);
     figures::write(&all, folder)?;
@@ -120,7 +156,11 @@ fn run(
                 options.bench.rounds,
                 left(cases, options.bench.rounds, journal)
             );
-            let entry = visit(case, options.cycles, machine, journal.inputs())?;
+            let too_large = options.scale && !scale::fits(case, host_mib());
+            let entry = match too_large {
+                true => not_run(case, machine, journal.inputs()),
+                false => visit(case, options.cycles, machine, journal.inputs())?,
+            };
             journal
                 .add(entry)
                 .map_err(|error| format!("the journal: {error}"))?;
@@ -165,6 +205,30 @@ fn visit(case: &Case, cycles: usize, machine: &Value, inputs: &str) -> Result<En
         return Err(said.all());
     }
     Ok(entry)
+}
+
+/// A case that this host cannot run.
+fn not_run(case: &Case, machine: &Value, inputs: &str) -> Entry {
+    Entry {
+        head: Head {
+            inputs: inputs.to_owned(),
+            date: date(),
+            machine: machine.clone(),
+            case: case.name(),
+        },
+        words: Vec::new(),
+        seconds: 0.0,
+        exit_code: 3,
+        error: format!(
+            "not run: the host has {:.0} GiB",
+            host_mib() as f64 / 1024.0
+        ),
+        cycles: Vec::new(),
+    }
+}
+
+fn host_mib() -> u64 {
+    memory_bytes() >> 20
 }
 
 fn last_error(said: &Said) -> String {

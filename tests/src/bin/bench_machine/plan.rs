@@ -5,7 +5,7 @@ const DRAM_MIB: u64 = 1536;
 /// Hibernation needs a copy of what is in use in free DRAM: it gets twice as much, as in the
 /// thesis, and an image size computed from the DRAM above.
 const HIBERNATION_DRAM_MIB: u64 = 2 * DRAM_MIB;
-const CXL: &str = "2G";
+const CXL_MIB: u64 = 2048;
 
 /// The way that all others are compared with.
 pub const OURS: &str = "cxl";
@@ -21,11 +21,13 @@ pub struct Mode {
     pub name: &'static str,
     /// For tables and figures.
     pub title: &'static str,
-    mode: &'static str,
-    compressor: Option<&'static str>,
-    /// In MiB; the kernel's default for a machine of the smaller DRAM is two fifths of it.
-    image_mib: Option<u64>,
-    more: &'static [&'static str],
+    pub(crate) mode: &'static str,
+    pub(crate) compressor: Option<&'static str>,
+    /// Of DRAM as Suspend-to-CXL has it, in percent.
+    pub(crate) image_percent: Option<u64>,
+    pub(crate) more: &'static [&'static str],
+    /// Measured at the largest fill only, and not in figures.
+    pub(crate) variant: bool,
 }
 
 /// In the order of tables.
@@ -63,8 +65,9 @@ const fn ours(name: &'static str, title: &'static str, more: &'static [&'static 
         title,
         mode: "cxl",
         compressor: None,
-        image_mib: None,
+        image_percent: None,
         more,
+        variant: !more.is_empty(),
     }
 }
 
@@ -83,18 +86,16 @@ const fn hibernation(
             "hibernate"
         },
         compressor,
-        image_mib: Some(if swap_out { DRAM_MIB * 2 / 5 } else { DRAM_MIB }),
+        // The kernel's default is two fifths.
+        image_percent: Some(if swap_out { 40 } else { 100 }),
         more: &[],
+        variant: false,
     }
 }
 
 impl Mode {
-    pub fn by_name(name: &str) -> Option<Mode> {
-        MODES.into_iter().find(|mode| mode.name == name)
-    }
-
     pub fn is_hibernation(&self) -> bool {
-        self.image_mib.is_some()
+        self.image_percent.is_some()
     }
 
     /// Hibernation as the thesis has it: the kernel cannot do without a compressor but by a word on
@@ -105,7 +106,7 @@ impl Mode {
 
     /// Ours with another setting: measured at the largest fill only, and not in figures.
     pub fn is_variant(&self) -> bool {
-        !self.more.is_empty()
+        self.variant
     }
 }
 
@@ -115,6 +116,29 @@ pub struct Case {
     pub mode: Mode,
     /// As `--fill` takes it.
     pub fill: String,
+    pub sizes: Sizes,
+}
+
+/// What the machine of a case has, in MiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    pub dram: u64,
+    pub cxl: u64,
+    /// DRAM of the machine that hibernation is to behave as: `image_size` is a share of it.
+    pub image_of: u64,
+}
+
+impl Sizes {
+    fn of(mode: &Mode) -> Sizes {
+        Sizes {
+            dram: match mode.is_hibernation() {
+                true => HIBERNATION_DRAM_MIB,
+                false => DRAM_MIB,
+            },
+            cxl: CXL_MIB,
+            image_of: DRAM_MIB,
+        }
+    }
 }
 
 impl Case {
@@ -125,14 +149,10 @@ impl Case {
 
     /// The words after `dormouse lab cycle --json --machine DIR`.
     pub fn words(&self, cycles: usize) -> Vec<String> {
-        let dram_mib = match self.mode.is_hibernation() {
-            true => HIBERNATION_DRAM_MIB,
-            false => DRAM_MIB,
-        };
         let mut words = vec![
             format!("--mode={}", self.mode.mode),
-            format!("--dram={dram_mib}M"),
-            format!("--cxl={CXL}"),
+            format!("--dram={}M", self.sizes.dram),
+            format!("--cxl={}M", self.sizes.cxl),
             format!("--fill={}", self.fill),
             format!("--cycles={cycles}"),
         ];
@@ -143,8 +163,8 @@ impl Case {
         );
         words.extend(
             self.mode
-                .image_mib
-                .map(|mib| format!("--image-size={mib}M")),
+                .image_percent
+                .map(|percent| format!("--image-size={}M", self.sizes.image_of * percent / 100)),
         );
         words.extend(self.mode.more.iter().map(|&word| word.to_owned()));
         words
@@ -163,6 +183,7 @@ pub fn cases(modes: &[Mode], fills: &[String]) -> Vec<Case> {
                 .map(|&mode| Case {
                     mode,
                     fill: fill.clone(),
+                    sizes: Sizes::of(&mode),
                 })
         })
         .collect()
@@ -174,14 +195,15 @@ mod tests {
 
     #[test]
     fn hibernation_gets_twice_the_dram_and_the_image_size_of_the_smaller_machine() {
-        let case = |name: &str| Case {
-            mode: Mode::by_name(name).unwrap(),
-            fill: "448M".into(),
+        let fills = ["448M".to_owned()];
+        let case = |name: &str| {
+            let mode = MODES.into_iter().find(|mode| mode.name == name).unwrap();
+            cases(&[mode], &fills).remove(0)
         };
         let words = case("hibernate-lz4").words(2).join(" ");
         assert_eq!(
             words,
-            "--mode=hibernate --dram=3072M --cxl=2G --fill=448M --cycles=2 --compressor=lz4 \
+            "--mode=hibernate --dram=3072M --cxl=2048M --fill=448M --cycles=2 --compressor=lz4 \
              --image-size=1536M"
         );
         let words = case("hibernate-swap-lzo").words(1).join(" ");

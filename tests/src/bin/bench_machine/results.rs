@@ -128,7 +128,7 @@ pub fn saved(cycle: &CycleLine) -> Option<f64> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::plan::{MODES, Mode};
+    use crate::plan::MODES;
     use dormouse_tests::bench::journal::Head;
 
     /// A resumed cycle with these times.
@@ -146,14 +146,16 @@ pub(crate) mod tests {
 
     /// All modes at one fill, each with cycles of these resume times; an exit code of 3 for none.
     pub fn measured(resume_s: &dyn Fn(&str) -> Vec<f64>) -> All {
+        let cases = crate::plan::cases(&MODES, &["768M".to_owned()]);
+        measured_cases(cases, &|case| resume_s(case.mode.name))
+    }
+
+    /// Likewise, for any cases.
+    pub fn measured_cases(cases: Vec<Case>, resume_s: &dyn Fn(&Case) -> Vec<f64>) -> All {
         let folder = tempfile::tempdir().unwrap();
         let mut journal = Journal::open(&folder.path().join("j"), "x").unwrap();
-        let results = |mode: Mode| {
-            let case = Case {
-                mode,
-                fill: "768M".into(),
-            };
-            let times = resume_s(mode.name);
+        let results = |case: Case| {
+            let times = resume_s(&case);
             let cycles = times
                 .iter()
                 .map(|total| format!(r#"{{"total":{total}}}"#))
@@ -175,7 +177,7 @@ pub(crate) mod tests {
             journal.add(entry).unwrap();
             Results::of(case, &journal)
         };
-        All(MODES.map(results).into_iter().collect())
+        All(cases.into_iter().map(results).collect())
     }
 
     #[test]

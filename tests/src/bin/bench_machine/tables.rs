@@ -38,7 +38,7 @@ pub fn markdown(all: &All, rows: &[Value], facts: &str) -> String {
     text
 }
 
-fn goals(text: &mut String, rows: &[Value]) {
+pub fn goals(text: &mut String, rows: &[Value]) {
     let with_goal: Vec<&Value> = rows.iter().filter(|row| row["goal"].is_string()).collect();
     if with_goal.is_empty() {
         return;
@@ -219,13 +219,13 @@ fn copy(text: &mut String, rows: &[Value]) {
 }
 
 /// Median and median absolute deviation.
-fn seconds(summary: Option<Summary>) -> String {
+pub fn seconds(summary: Option<Summary>) -> String {
     summary.map_or("–".into(), |summary| {
         format!("{} s ± {}", short(summary.median), short(summary.mad))
     })
 }
 
-fn mebibytes(bytes: Option<f64>) -> String {
+pub fn mebibytes(bytes: Option<f64>) -> String {
     bytes.map_or("–".into(), |bytes| {
         format!("{:.0} MiB", bytes / f64::from(1 << 20))
     })

@@ -23,11 +23,10 @@ use std::time::Instant;
 
 use clap::Parser;
 use dormouse_lab::cache::sha256_of_file;
-use dormouse_system::{Root, memory};
 use dormouse_tests::bench::journal::{Head, Journal};
 use dormouse_tests::bench::options::KeepingOptions;
 use dormouse_tests::bench::outcome::{Outcome, ended};
-use dormouse_tests::bench::{date, first_line, machine};
+use dormouse_tests::bench::{date, first_line, machine, memory_bytes};
 use dormouse_tests::dormouse_path;
 use dormouse_tests::program::compile;
 use serde_json::{Value, json};
@@ -196,11 +195,6 @@ fn described(context: &Context) -> Value {
     machine["redis"] = json!(first_line(Command::new("redis-server").arg("--version")));
     machine["place"] = json!(file_system(&context.place));
     machine
-}
-
-fn memory_bytes() -> u64 {
-    let meminfo = memory::read(&Root::host());
-    meminfo.get("MemTotal").copied().unwrap_or(0)
 }
 
 fn file_system(place: &std::path::Path) -> String {
