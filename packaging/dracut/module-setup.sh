@@ -12,20 +12,21 @@ depends() {
 
 installkernel() {
 	# Not kmem: nothing may put persistent memory online before.
-	hostonly='' instmods libnvdimm nfit cxl_acpi cxl_pmem nd_pmem dax_pmem dax_hmem device_dax \
-		tpm_tis tpm_crb
+	hostonly='' instmods libnvdimm nfit cxl_acpi cxl_pci cxl_mem cxl_port cxl_pmem nd_pmem \
+		dax_pmem dax_hmem device_dax tpm_tis tpm_crb
 }
 
 install() {
 	inst_binary /usr/lib/dormouse/dormouse-wake /usr/bin/dormouse-wake
 	# shellcheck disable=SC2154 # dracut sets it
 	inst_hook pre-mount 05 "$moddir/wake.sh"
-	local settings=/etc/dormouse/seal.toml key
+	local settings=/etc/dormouse/seal.toml regions=/etc/dormouse/cxl-regions.toml key
 	# With ndctl, loading libnvdimm is a command of its, which unlocks NVDIMMs with these keys.
 	inst_multiple -o ndctl
 	for key in /etc/ndctl/keys/*.blob; do
 		[ ! -f "$key" ] || inst_simple "$key"
 	done
+	[ ! -f "$regions" ] || inst_simple "$regions"
 	[ -f "$settings" ] || return 0
 	inst_simple "$settings"
 	key=$(sed -n 's/^key-file = "\(.*\)"$/\1/p' "$settings")

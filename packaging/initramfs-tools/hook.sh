@@ -1,6 +1,6 @@
 #!/bin/sh
 # Puts into the initramfs what wakes a machine that sleeps on stock firmware: `dormouse-wake`, and the
-# modules that make persistent memory a device. Not kmem: nothing may put it online before. Where
+# modules that make persistent memory a device, CXL memory with the record of its regions. Not kmem: nothing may put it online before. Where
 # images are sealed: the settings, a key file, or what talks to the TPM. Where NVDIMMs are locked: their
 # keys.
 set -e
@@ -25,13 +25,17 @@ copy_exec /usr/lib/dormouse/dormouse-wake /usr/bin
 # libnvdimm by its own name: ndctl has modprobe run a command in its place, which mkinitramfs does not
 # follow where another module needs it, and without it no NVDIMM is there. The command unlocks NVDIMMs
 # with the keys of ndctl, so all of it comes along.
-manual_add_modules libnvdimm nfit cxl_acpi cxl_pmem nd_pmem dax_pmem dax_hmem device_dax
+manual_add_modules libnvdimm nfit cxl_acpi cxl_pci cxl_mem cxl_port cxl_pmem nd_pmem \
+	dax_pmem dax_hmem device_dax
 if [ -x /usr/bin/ndctl ]; then
 	copy_exec /usr/bin/ndctl
 	for key in /etc/ndctl/keys/*.blob; do
 		[ ! -f "$key" ] || place "$key"
 	done
 fi
+
+regions=/etc/dormouse/cxl-regions.toml
+[ ! -f "$regions" ] || place "$regions"
 
 settings=/etc/dormouse/seal.toml
 [ -f "$settings" ] || exit 0

@@ -9,7 +9,8 @@ prereqs)
 	;;
 esac
 
-for module in nfit cxl_acpi cxl_pmem nd_pmem dax_pmem dax_hmem device_dax tpm_tis tpm_crb; do
+for module in nfit cxl_acpi cxl_pci cxl_mem cxl_port cxl_pmem nd_pmem dax_pmem dax_hmem device_dax \
+	tpm_tis tpm_crb; do
 	modprobe -q "$module" || true
 done
 /usr/bin/dormouse-wake || true

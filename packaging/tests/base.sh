@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Prints the path of a tarball with a Debian system to install the packages in; makes it if needed.
 #
+#   base.sh [initramfs-tools|dracut]     what makes its initial ram disks
+#
 # Made by mmdebstrap from this machine's release and apt sources: systemd, a stock kernel and its
 # headers, DKMS, redis. Kept in ~/.cache/dormouse/packages (or DORMOUSE_CACHE) under a name that says
 # what it was made from; seven days old, it is made anew, because the archive will have replaced the
 # packages. As root.
 set -euo pipefail
 
+initramfs=${1:-initramfs-tools}
 here=$(dirname "$(realpath "$0")")
 cache=${DORMOUSE_CACHE:-$HOME/.cache/dormouse}/packages
 days=7
@@ -35,7 +38,7 @@ sources() {
 }
 
 packages=(ca-certificates systemd-sysv dbus libpam-systemd udev kmod procps util-linux dkms
-	initramfs-tools ndctl redis-server "$(kernel_package headers)" "$(kernel_package image)")
+	"$initramfs" ndctl redis-server "$(kernel_package headers)" "$(kernel_package image)")
 # shellcheck disable=SC1091
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 sources=$(sources)

@@ -25,6 +25,7 @@ expect() {
 	cases=$((cases + 1))
 	rm -rf "${work:?}/etc" "${work:?}/destination"
 	mkdir -p "$work/etc/seal.tpm" "$work/destination"
+	[ ! -f "$work/cxl-regions.toml" ] || cp "$work/cxl-regions.toml" "$work/etc"
 	touch "$work/etc/seal.key" "$work/etc/other.key" "$work"/etc/seal.tpm/key.{pub,priv}
 	[ -z "$settings" ] || printf '%b' "$settings" >"$work/etc/seal.toml"
 	found=$(
@@ -47,7 +48,11 @@ wrong() {
 
 printf '#!/bin/sh\n' >"$work/tpm2"
 chmod 755 "$work/tpm2"
-expect "plain text" "" dormouse-wake dax_pmem libnvdimm '!kmem' '!seal' '!tpm' '!ndctl'
+expect "plain text" "" dormouse-wake dax_pmem libnvdimm cxl_pci cxl_mem '!kmem' '!seal' '!tpm' '!ndctl' \
+	'!cxl-regions'
+touch "$work/cxl-regions.toml"
+expect "regions of CXL memory" "" "600 cxl-regions.toml"
+rm "$work/cxl-regions.toml"
 expect "the usual key file" 'key = "key-file"\n' "600 seal.toml" "600 seal.key" '!other.key' '!tpm2'
 expect "another key file" "key = \"key-file\"\nkey-file = \"$work/etc/other.key\"\n" \
 	"600 other.key" '!600 seal.key'

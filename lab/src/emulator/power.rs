@@ -152,6 +152,7 @@ impl PowerOn {
             accelerator: setting.accelerator,
             cxl_file: &machine.cxl_file(),
             head_file: &machine.head_file(),
+            labels_file: &machine.labels_file(),
             variables_file: &machine.variables_file(),
             disk: &machine.disk(),
             swap_disk: swap_disk.exists().then_some(swap_disk.as_path()),

@@ -16,8 +16,8 @@ use crate::build::Artefacts;
 use crate::child;
 use crate::emulator::accelerator::Accelerator;
 use crate::error::{Doing, LabError};
-use crate::machine::MachineConfig;
 use crate::machine::gpf::Gpf;
+use crate::machine::{MachineConfig, PersistentMemory};
 
 /// The emulator.
 pub const PROGRAM: &str = "qemu-system-x86_64";
@@ -29,6 +29,8 @@ const PAYLOAD_SERIAL: &str = "dormouse-payload";
 /// a migration's time, and nothing that hardware does.
 const POPULATED: &str = ",prealloc=on,prealloc-threads=2";
 
+/// The label area of a CXL memory device.
+const LABEL_BYTES: u64 = 1 << 20;
 /// Room for the alignment of NVDIMMs, a GiB each.
 const NVDIMM_PLACES_BYTES: u64 = 4 << 30;
 
@@ -119,6 +121,8 @@ pub struct Launch<'a> {
     pub cxl_file: &'a Path,
     /// Under stock firmware: the memory of the NVDIMM for the kernel's snapshot.
     pub head_file: &'a Path,
+    /// The label area of a CXL memory device.
+    pub labels_file: &'a Path,
     /// UEFI's variables.
     pub variables_file: &'a Path,
     /// The root disk.
@@ -167,12 +171,26 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
     // Stopped until everybody listens: the time of power-on is then known, and free of what the
     // host needs to prepare a machine.
     add("-S -no-user-config -nodefaults -display none -no-reboot");
+    let hidden = match launch.firmware.is_stock() && config.memory == PersistentMemory::CxlType3 {
+        // Linux flushes caches for a new CXL region, and does not believe that a hypervisor does.
+        true => ",-hypervisor",
+        false => "",
+    };
     add(&format!(
-        "-accel {accelerator} -cpu {processor} -smp {}",
+        "-accel {accelerator} -cpu {processor}{hidden} -smp {}",
         config.cpus
     ));
     let stock = launch.firmware.is_stock();
-    if stock {
+    let type3 = stock && config.memory == PersistentMemory::CxlType3;
+    if type3 {
+        // A window of physical addresses that is as large as the device; no NVDIMM.
+        add(&format!(
+            "-M q35,smm=on,max-ram-below-4g={low_mib}M,cxl=on,cxl-fmw.0.targets.0=cxl-bridge,\
+             cxl-fmw.0.size={}M",
+            config.cxl_bytes >> 20
+        ));
+        add(&format!("-m {}M", config.dram_bytes >> 20));
+    } else if stock {
         // NVDIMMs take places of their own behind DRAM.
         let max_mib = total_mib + (config.head_bytes() >> 20) + (NVDIMM_PLACES_BYTES >> 20);
         // What a platform states in its ACPI tables, where it flushes when power goes.
@@ -200,7 +218,12 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
     add(&format!(
         "-numa node,nodeid=0,memdev=dram,cpus=0-{last_cpu}"
     ));
-    if stock {
+    if type3 {
+        // Linux makes a node of its own for the window.
+        add("-device pxb-cxl,id=cxl-bridge,bus=pcie.0,bus_nr=128");
+        add("-device cxl-rp,id=cxl-port,bus=cxl-bridge,chassis=0,port=0,slot=1");
+        add("-device cxl-type3,id=cxl-memory,bus=cxl-port,memdev=cxl,lsa=labels");
+    } else if stock {
         add("-numa node,nodeid=1 -numa dist,src=0,dst=1,val=20");
         // Modules differ by their places: another place is another module.
         let place = (config.device_serial >> 8 & 1) * 2;
@@ -219,14 +242,14 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
     // Before the root disk: init looks for an image as soon as it has found that one.
     if launch.swap_disk.is_some() {
         add(&format!(
-            "-device virtio-blk-pci,drive=swap,serial={SWAP_DISK}"
+            "-device virtio-blk-pci,bus=pcie.0,drive=swap,serial={SWAP_DISK}"
         ));
     }
     add(&format!(
-        "-device virtio-blk-pci,drive=root,serial={ROOT_SERIAL}"
+        "-device virtio-blk-pci,bus=pcie.0,drive=root,serial={ROOT_SERIAL}"
     ));
     add(&format!(
-        "-device virtio-blk-pci,drive=payload,serial={PAYLOAD_SERIAL}"
+        "-device virtio-blk-pci,bus=pcie.0,drive=payload,serial={PAYLOAD_SERIAL}"
     ));
     if let Some(fault) = launch.fault {
         add(&format!("-fw_cfg name=opt/dormouse/fault,string={fault}"));
@@ -234,7 +257,7 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
 
     if launch.scratch_disk.is_some() {
         add(&format!(
-            "-device virtio-blk-pci,drive=scratch,serial={SCRATCH_DISK}"
+            "-device virtio-blk-pci,bus=pcie.0,drive=scratch,serial={SCRATCH_DISK}"
         ));
     }
 
@@ -251,7 +274,10 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
         config.cxl_bytes
     );
     add_path("-object", &cxl, launch.cxl_file, "");
-    if stock {
+    if type3 {
+        let labels = format!("memory-backend-file,id=labels,size={LABEL_BYTES},share=on,mem-path=");
+        add_path("-object", &labels, launch.labels_file, "");
+    } else if stock {
         let head = format!(
             "memory-backend-file,id=head,size={},share=on{POPULATED},mem-path=",
             config.head_bytes()
@@ -372,6 +398,10 @@ mod tests {
 
     fn text(dram_mib: u64, firmware: Firmware, fault: Option<&str>) -> String {
         let config = MachineConfig::new(Size::mib(dram_mib), Size::mib(2048), 2).unwrap();
+        text_of(&config, firmware, fault)
+    }
+
+    fn text_of(config: &MachineConfig, firmware: Firmware, fault: Option<&str>) -> String {
         let parts = Parts {
             firmware_rom: "rom".into(),
             kernel: "kernel".into(),
@@ -385,11 +415,12 @@ mod tests {
         };
         let launch = Launch {
             parts: &parts,
-            config: &config,
+            config,
             firmware,
             accelerator: Accelerator::Tcg,
             cxl_file: Path::new("a,b/cxl.mem"),
             head_file: Path::new("a,b/head.mem"),
+            labels_file: Path::new("a,b/labels"),
             variables_file: Path::new("variables"),
             disk: Path::new("disk"),
             swap_disk: None,
@@ -450,5 +481,30 @@ mod tests {
         assert!(text.contains("id=head,size=536870912,share=on"), "{text}");
         assert!(text.contains("memdev=head,node=1") && text.contains("memdev=cxl,node=1"));
         assert!(!text.contains("nodeid=1,memdev=cxl"), "{text}");
+    }
+
+    #[test]
+    fn a_cxl_memory_device_takes_the_place_of_both_nvdimms() {
+        let mut config = MachineConfig::new(Size::mib(1024), Size::mib(2048), 2).unwrap();
+        config.memory = PersistentMemory::CxlType3;
+        let text = text_of(&config, Firmware::Seabios, None);
+        assert!(
+            text.contains("cxl=on,cxl-fmw.0.targets.0=cxl-bridge,cxl-fmw.0.size=2048M -m 1024M")
+        );
+        assert!(
+            text.contains("-device cxl-type3,id=cxl-memory,bus=cxl-port,memdev=cxl,lsa=labels")
+        );
+        assert!(text.contains("id=labels,size=1048576,share=on,mem-path=a,,b/labels"));
+        assert!(text.contains(",-hypervisor -smp"));
+        assert!(
+            !text.contains("nvdimm") && !text.contains("id=head"),
+            "{text}"
+        );
+        // coreboot's machine has its own device.
+        let text = text_of(&config, Firmware::Coreboot, None);
+        assert!(
+            !text.contains("type3") && !text.contains("-hypervisor"),
+            "{text}"
+        );
     }
 }

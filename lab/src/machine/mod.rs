@@ -5,6 +5,7 @@
 //!   machine.json       sizes, the CXL device's serial number, its dirty-shutdown count
 //!   cxl.mem            the contents of the CXL device, or a link to them (see memory_file)
 //!   head.mem           under stock firmware: those of the NVDIMM for the kernel's snapshot
+//!   cxl.labels         of a CXL memory device: what names its parts
 //!   uefi.vars          under UEFI: its variables
 //!   disk.qcow2         what changed on the root disk
 //!   wake.initrd, tpm/  where sleep images are sealed (see sealing)
@@ -77,6 +78,21 @@ pub struct MachineConfig {
     /// Whether the device's last writes survive a power loss.
     #[serde(default)]
     pub gpf: Gpf,
+    /// Under stock firmware: what the persistent memory is.
+    #[serde(default)]
+    pub memory: PersistentMemory,
+}
+
+/// Persistent memory of a machine with stock firmware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PersistentMemory {
+    /// Two virtual NVDIMMs: one for the kernel's snapshot, one for programs' pages.
+    #[default]
+    Nvdimms,
+    /// One CXL memory device (type 3) behind a host bridge of its own, with labels: all of it is one
+    /// region. The emulator executes each access to it by itself, so it is slow.
+    CxlType3,
 }
 
 impl MachineConfig {
@@ -92,6 +108,7 @@ impl MachineConfig {
             device_serial: random_serial()?,
             dirty_shutdown_count: 0,
             gpf: Gpf::default(),
+            memory: PersistentMemory::default(),
         };
         config.check()?;
         Ok(config)
@@ -270,6 +287,11 @@ impl Machine {
         self.folder.join(HEAD_FILE)
     }
 
+    /// The label area of a CXL memory device; the emulator makes it.
+    pub fn labels_file(&self) -> PathBuf {
+        self.folder.join("cxl.labels")
+    }
+
     /// UEFI's variables.
     pub fn variables_file(&self) -> PathBuf {
         self.folder.join("uefi.vars")
@@ -282,7 +304,7 @@ impl Machine {
     /// The files cannot be made.
     pub fn make_stock_parts(&self, variables: Option<&Path>) -> Result<(), LabError> {
         let path = self.head_file();
-        if !path.exists() {
+        if self.config.memory == PersistentMemory::Nvdimms && !path.exists() {
             let bytes = self.config.head_bytes();
             memory_file::prepare(&path, bytes, self.config.dram_bytes)?;
             File::create(&path)

@@ -8,6 +8,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `cxl_regions` | regions of CXL memory that must be made again after a power loss |
 //! | `devices` | the two dax devices, their identity, whether they keep their contents |
 //! | `facts` | what must be the same when waking: kernel, memory map, amount of memory |
 //! | [`setup`] | makes a device a head |
@@ -19,6 +20,7 @@
 //! | `save` | the last steps down |
 //! | [`wake`] | the steps up |
 
+mod cxl_regions;
 pub(crate) mod devices;
 pub(crate) mod facts;
 pub(crate) mod kernel;

@@ -13,7 +13,7 @@ use crate::error::SleepError;
 use crate::node::{self, DaxDevice};
 use crate::snapshot::seal::SealArgs;
 use crate::snapshot::seal::setup as seal_setup;
-use crate::snapshot::{devices, facts};
+use crate::snapshot::{cxl_regions, devices, facts};
 use dormouse_system::{Root, topology};
 
 /// So much of a device must be empty, or it holds something that is not ours.
@@ -126,10 +126,15 @@ fn set_up(root: &Root, args: &SetupArgs) -> Result<String, SleepError> {
         }
         head.store(0, &[0; HEADERS_BYTES], &mut Xxh64::new());
         let seal = seal_setup::remove(root)?;
+        cxl_regions::forget(root).map_err(|detail| no_record(root, detail))?;
         return Ok(format!("{} is empty again.{seal}", head_device.name));
     }
     let node_device = named(&all, args.node.as_deref().unwrap_or_default())?;
     check_pair(root, &head_device, &node_device)?;
+    let record = || {
+        cxl_regions::record(root, &[&head_device, &node_device])
+            .map_err(|detail| no_record(root, detail))
+    };
     if let Some(header) = &known
         && is_ours
         && !args.force
@@ -138,8 +143,9 @@ fn set_up(root: &Root, args: &SetupArgs) -> Result<String, SleepError> {
             == (node_device.base, node_device.bytes)
     {
         let sealing = seal_setup::apply(root, &args.sealing)?;
+        let regions = record()?;
         return Ok(format!(
-            "{} and {} are set up already.\n{sealing}",
+            "{} and {} are set up already.\n{regions}{sealing}",
             head_device.name, node_device.name
         ));
     }
@@ -164,9 +170,10 @@ fn set_up(root: &Root, args: &SetupArgs) -> Result<String, SleepError> {
             detail: reason.text().to_owned(),
         })?;
     let sealing = seal_setup::apply(root, &args.sealing)?;
+    let regions = record()?;
     head.commit(&mut header);
     Ok(format!(
-        "{} takes the kernel's snapshot ({}), {} the programs' pages ({}).\n{sealing}\nNext: \
+        "{} takes the kernel's snapshot ({}), {} the programs' pages ({}).\n{regions}{sealing}\nNext: \
          `modprobe dormouse_snapshot`; make the initramfs anew (`update-initramfs -u` or `dracut \
          -f`) and reboot once; then `dormouse doctor sleep`.",
         head_device.name,
@@ -174,6 +181,13 @@ fn set_up(root: &Root, args: &SetupArgs) -> Result<String, SleepError> {
         node_device.name,
         human(node_device.bytes)
     ))
+}
+
+fn no_record(root: &Root, detail: String) -> SleepError {
+    SleepError::Head {
+        path: root.path(cxl_regions::FILE),
+        detail,
+    }
 }
 
 fn not_ours(device: &DaxDevice, why: &str) -> SleepError {

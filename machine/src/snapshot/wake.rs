@@ -21,7 +21,7 @@ use crate::node::DaxDevice;
 use crate::snapshot::kernel::Snapshot;
 use crate::snapshot::seal::{self, Ask, Mark, Settings, Source, at_console};
 use crate::snapshot::stream::{FromHead, NotTaken, ToKernel, copy_all};
-use crate::snapshot::{WAKE_RAN, devices, facts, pages};
+use crate::snapshot::{WAKE_RAN, cxl_regions, devices, facts, pages};
 use crate::system::lock::RUN_DIRECTORY;
 use dormouse_system::Root;
 
@@ -101,6 +101,9 @@ fn leave_mark(root: &Root, settings: Result<Option<Settings>, String>) {
 }
 
 fn look_for_image(root: &Root, settings: &Result<Option<Settings>, String>) -> Ended {
+    for trouble in cxl_regions::restore(root) {
+        say(root, 3, &trouble);
+    }
     devices::settle(root);
     let all = devices::all(root);
     let Some((device, header)) = devices::find_head(root, &all) else {

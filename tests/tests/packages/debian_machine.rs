@@ -10,7 +10,7 @@ use dormouse_lab::emulator::lab::Lab;
 use dormouse_lab::emulator::power::{PowerOn, What};
 use dormouse_lab::emulator::qemu::{Firmware, Parts};
 use dormouse_lab::emulator::qmp::StopCause;
-use dormouse_lab::machine::MachineConfig;
+use dormouse_lab::machine::{MachineConfig, PersistentMemory};
 use dormouse_system::arguments::Size;
 use dormouse_tests::machine_folder;
 
@@ -22,6 +22,22 @@ const BOOT: Duration = Duration::from_secs(1800);
 const WORK: Duration = Duration::from_secs(3600);
 const SLEEP: Duration = Duration::from_secs(1200);
 
+/// What such machines differ in.
+pub struct Kind {
+    /// The package that makes initial ram disks.
+    pub initramfs: &'static str,
+    pub memory: PersistentMemory,
+}
+
+impl Default for Kind {
+    fn default() -> Kind {
+        Kind {
+            initramfs: "initramfs-tools",
+            memory: PersistentMemory::Nvdimms,
+        }
+    }
+}
+
 pub struct DebianMachine {
     lab: Lab,
     power: Option<PowerOn>,
@@ -30,22 +46,35 @@ pub struct DebianMachine {
 impl DebianMachine {
     /// A machine with a fresh Debian, and these packages on its second disk, which is not mounted.
     pub fn new(name: &str, packages: &[(&str, &Packages)]) -> Self {
-        Self::under(Firmware::Coreboot, name, packages)
+        Self::with(Firmware::Coreboot, &Kind::default(), name, packages)
     }
 
-    /// The same under this firmware; under the distribution's own, it boots by the distribution's own
-    /// initial ram disk.
-    pub fn under(firmware: Firmware, name: &str, packages: &[(&str, &Packages)]) -> Self {
+    /// The same under the distribution's own firmware: it boots by the distribution's own initial ram
+    /// disk.
+    pub fn on_stock_firmware(kind: &Kind, name: &str, packages: &[(&str, &Packages)]) -> Self {
+        Self::with(Firmware::Seabios, kind, name, packages)
+    }
+
+    fn with(firmware: Firmware, kind: &Kind, name: &str, packages: &[(&str, &Packages)]) -> Self {
         let folder = machine_folder(name);
         std::fs::create_dir_all(&folder).expect("it can be made");
         let artefacts = build(&BuildOptions::default(), &Quiet).expect("the lab's parts");
-        let system = script("disk.sh", &[&script("base.sh", &[])]);
+        let system = script(
+            "disk.sh",
+            &[&script("base.sh", &[Path::new(kind.initramfs)])],
+        );
         let mut parts = parts(&artefacts, &system, &folder);
         if firmware.is_stock() {
             parts.wake_initrd = system.join("initrd.debian");
             parts.cmdline = stock_cmdline(&parts.cmdline);
         }
-        let config = MachineConfig::new(Size::mib(1024), Size::mib(2048), 2).expect("sizes");
+        let mut config = MachineConfig::new(Size::mib(1024), Size::mib(2048), 2).expect("sizes");
+        config.memory = kind.memory;
+        if kind.memory == PersistentMemory::CxlType3 {
+            // QEMU 7.2 has no interrupts for a device's events, which Linux asks for where the platform
+            // leaves them to it.
+            parts.cmdline += " pcie_ports=compat";
+        }
         let lab = Lab::open(&folder, config, false, parts, firmware).expect("a machine");
         make_package_disk(packages, &lab.machine.scratch_disk());
         Self { lab, power: None }

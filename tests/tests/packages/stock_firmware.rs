@@ -1,9 +1,9 @@
 //! The how-to of stock firmware to the letter: a Debian that never saw the lab's initial ram disk, from
 //! the packages to the wake, with each command as the page has it.
 
-use dormouse_lab::emulator::qemu::Firmware;
+use dormouse_lab::machine::PersistentMemory;
 
-use super::debian_machine::DebianMachine;
+use super::debian_machine::{DebianMachine, Kind};
 use super::packages::built;
 
 const PAGE: &str = include_str!("../../../docs/howto/stock-firmware.md");
@@ -60,18 +60,72 @@ const COMMANDS: [&str; 8] = [
 #[test]
 #[ignore = "make test-packages: a quarter of an hour in an emulated machine, as root"]
 fn the_how_to_of_stock_firmware_works_to_the_letter() {
+    let [head, node, setup, ..] = COMMANDS.map(command);
+    let [.., initramfs, _, _, _] = COMMANDS.map(command);
+    let devices = [head, node, setup];
+    works_to_the_letter("stock-how-to", &Kind::default(), &devices, &initramfs);
+}
+
+/// The page names it in the comment of the command that it replaces.
+const DRACUT: &str = "dracut -f";
+
+#[test]
+#[ignore = "make test-packages: a quarter of an hour in an emulated machine, as root"]
+fn the_how_to_of_stock_firmware_works_with_dracut() {
+    assert!(PAGE.contains(&format!("# or: {DRACUT}\n")));
+    let [head, node, setup, ..] = COMMANDS.map(command);
+    let kind = Kind {
+        initramfs: "dracut",
+        ..Kind::default()
+    };
+    works_to_the_letter("stock-how-to-dracut", &kind, &[head, node, setup], DRACUT);
+}
+
+/// How the page sets up a CXL memory device.
+const CXL_COMMANDS: [&str; 4] = [
+    "cxl create-region -t pmem -d decoder0.0 -m mem0",
+    "ndctl create-namespace --mode devdax --map mem --size 1G",
+    "ndctl create-namespace --mode devdax --map mem",
+    "dormouse setup-device --head dax0.0 --node dax0.1",
+];
+
+#[test]
+fn the_page_sets_up_a_cxl_memory_device() {
+    for line in CXL_COMMANDS {
+        let is_it = |said: &str| said.split(" #").next().unwrap_or(said).trim() == line;
+        assert!(PAGE.lines().any(is_it), "the page does not say: {line}");
+    }
+}
+
+/// The device forgets its region with each power loss: the initial ram disk makes it again.
+#[test]
+#[ignore = "make test-packages: half an hour in an emulated machine, as root"]
+fn the_how_to_of_stock_firmware_works_with_a_cxl_memory_device() {
+    let [.., initramfs, _, _, _] = COMMANDS.map(command);
+    let kind = Kind {
+        memory: PersistentMemory::CxlType3,
+        ..Kind::default()
+    };
+    let devices = CXL_COMMANDS.map(str::to_owned);
+    works_to_the_letter("stock-how-to-cxl", &kind, &devices, &initramfs);
+}
+
+/// `name` of the machine's folder; commands that set up the devices, and make the initial ram disk.
+fn works_to_the_letter(name: &str, kind: &Kind, devices: &[String], initramfs: &str) {
     let packages = built();
     let list = [("first", &packages)];
-    let mut machine = DebianMachine::under(Firmware::Seabios, "stock-how-to", &list);
+    let mut machine = DebianMachine::on_stock_firmware(kind, name, &list);
     machine.boot();
     machine.run("mount -o ro /dev/disk/by-id/virtio-dormouse-scratch /mnt");
     machine.run("cd /mnt/first && apt-get install -y ./dormouse_*.deb ./dormouse-dkms_*.deb");
     machine.run("umount /mnt");
 
-    let [head, node, setup, load, initramfs, doctor, plan, sleep] = COMMANDS.map(command);
-    for line in [head, node, setup, load, initramfs] {
-        machine.run(&line);
+    let [_, _, _, load, _, doctor, plan, sleep] = COMMANDS.map(command);
+    for line in devices {
+        machine.run(line);
     }
+    machine.run(&load);
+    machine.run(initramfs);
     machine.reboot_with_own_initrd(COMMAND_LINE);
     let found = machine.run(&doctor);
     assert!(
@@ -85,6 +139,8 @@ fn the_how_to_of_stock_firmware_works_to_the_letter() {
     let state = "cat /proc/sys/kernel/random/boot_id; sha256sum /dev/shm/data; \
                  systemctl show -P MainPID systemd-journald";
     let before = machine.run(state);
+    // What the boot had to say is not of the sleep.
+    machine.run("dmesg --clear");
     machine.sleep_by(&sleep);
     machine.wake();
     assert_eq!(machine.run(state), before);
