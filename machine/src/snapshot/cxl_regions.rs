@@ -291,7 +291,7 @@ fn make(root: &Root, wanted: &Region) -> Result<(), String> {
 
 fn write(root: &Root, device: &str, name: &str, text: &str) -> Result<(), String> {
     root.write(&format!("{CXL}/{device}/{name}"), text)
-        .map_err(|error| format!("{device}/{name} = {text}: {error}"))
+        .map_err(|error| format!("{device}/{name} = {}: {error}", text.trim_end()))
 }
 
 fn assemble(
@@ -303,7 +303,8 @@ fn assemble(
 ) -> Result<(), String> {
     let ways = memories.len();
     for (attribute, text) in [
-        ("uuid", wanted.uuid.clone()),
+        // The kernel takes it with the end of its line only.
+        ("uuid", format!("{}\n", wanted.uuid)),
         ("interleave_ways", ways.to_string()),
         ("interleave_granularity", wanted.granularity.to_string()),
         ("size", format!("{:#x}", wanted.bytes)),

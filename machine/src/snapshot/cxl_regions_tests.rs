@@ -73,6 +73,9 @@ fn kernel(root: &Root, path: &str, text: &str) -> io::Result<()> {
             ],
         );
     }
+    if path.ends_with("/uuid") && text.len() != UUID.len() + 1 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     if path.ends_with("delete_region") {
         fs::remove_file(root.path(&format!("{CXL}/{text}")))?;
         fs::remove_dir_all(root.path(&format!("{PLACE}/decoder0.0/{text}")))?;
