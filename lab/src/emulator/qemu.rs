@@ -222,7 +222,11 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
         // Linux makes a node of its own for the window.
         add("-device pxb-cxl,id=cxl-bridge,bus=pcie.0,bus_nr=128");
         add("-device cxl-rp,id=cxl-port,bus=cxl-bridge,chassis=0,port=0,slot=1");
-        add("-device cxl-type3,id=cxl-memory,bus=cxl-port,memdev=cxl,lsa=labels");
+        // Without a serial number Linux does not find its labels again.
+        add(&format!(
+            "-device cxl-type3,id=cxl-memory,bus=cxl-port,memdev=cxl,lsa=labels,sn={:#x}",
+            config.device_serial
+        ));
     } else if stock {
         add("-numa node,nodeid=1 -numa dist,src=0,dst=1,val=20");
         // Modules differ by their places: another place is another module.

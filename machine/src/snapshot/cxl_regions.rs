@@ -20,6 +20,7 @@ use dormouse_system::file::{Durability, replace};
 use serde::{Deserialize, Serialize};
 
 use crate::node::DaxDevice;
+use crate::snapshot::devices::set_cookie;
 
 /// The record.
 pub(crate) const FILE: &str = "etc/dormouse/cxl-regions.toml";
@@ -138,15 +139,24 @@ fn region(root: &Root, name: &str) -> Option<Region> {
 /// # Errors
 /// The record cannot be written, in words.
 pub(crate) fn record(root: &Root, devices: &[&DaxDevice]) -> Result<String, String> {
-    let holds = |region: &Region| {
-        let end = region.base.saturating_add(region.bytes);
-        devices
-            .iter()
-            .any(|one| region.base <= one.base && one.base < end)
+    let holds = |region: &Region, one: &DaxDevice| {
+        region.base <= one.base && one.base - region.base < region.bytes
     };
-    let mut regions: Vec<Region> = existing(root).into_iter().filter(holds).collect();
+    let mut regions = existing(root);
+    regions.retain(|region| devices.iter().any(|one| holds(region, one)));
     if regions.is_empty() {
         return forget(root);
+    }
+    let mut inside = devices
+        .iter()
+        .filter(|one| regions.iter().any(|region| holds(region, one)));
+    // Linux makes it of the serial numbers, and ignores labels where it is 0.
+    if let Some(one) = inside.find(|one| set_cookie(root, &one.name).as_deref() == Some("0x0")) {
+        return Err(format!(
+            "{} lies on a CXL device without a serial number: Linux would not find its namespace \
+             again when power was lost",
+            one.name
+        ));
     }
     regions.sort_by_key(|region| region.base);
     let count = regions.len();

@@ -214,3 +214,27 @@ fn without_a_cxl_region_nothing_is_recorded_and_an_old_record_goes() {
     assert_eq!(record(&root, &[&elsewhere]).unwrap(), "");
     assert!(!root.exists(FILE));
 }
+
+#[test]
+fn a_device_whose_labels_linux_would_ignore_is_refused() {
+    let (_directory, root, region) = after_a_power_loss(["0x0", "0x0"]);
+    assert_eq!(restore(&root), [""; 0]);
+    let dax = DaxDevice {
+        name: "dax0.0".to_owned(),
+        node: 1,
+        base: region.base,
+        bytes: 1 << 30,
+    };
+    fs::create_dir_all(root.path("sys/bus/dax/devices")).unwrap();
+    symlink(
+        "../../../devices/ndbus0/region0/dax0.1/dax0.0",
+        root.path("sys/bus/dax/devices/dax0.0"),
+    )
+    .unwrap();
+    let cookie = "sys/bus/nd/devices/region0/set_cookie";
+    root.create(cookie, "0x0\n").unwrap();
+    let why = record(&root, &[&dax]).unwrap_err();
+    assert!(why.contains("without a serial number"), "{why}");
+    root.create(cookie, "0x9abc\n").unwrap();
+    assert!(record(&root, &[&dax]).is_ok());
+}

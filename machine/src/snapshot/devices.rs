@@ -105,6 +105,12 @@ pub fn seen(root: &Root) -> Vec<(u64, u64)> {
     seen
 }
 
+/// What ties the labels of a device's namespace to the region that it is in.
+pub(super) fn set_cookie(root: &Root, device: &str) -> Option<String> {
+    let region = component(root, device, "region")?;
+    root.read(&format!("{ND}/{region}/set_cookie")).ok()
+}
+
 /// A component of the device's place in sysfs with this prefix and a number: `region0`.
 fn component(root: &Root, device: &str, prefix: &str) -> Option<String> {
     let link = fs::read_link(root.path(&format!("{DAX}/{device}"))).ok()?;
