@@ -59,6 +59,7 @@ pub fn possible(tree: &Tree) -> Result<(), Error> {
         },
     )?;
     limits(tree)?;
+    super::pool::enough_descriptors(tree)?;
     credentials(tree)?;
     login_users(tree)?;
     numberable(tree)?;

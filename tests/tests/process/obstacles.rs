@@ -300,3 +300,27 @@ fn a_process_that_another_one_traces_from_the_start_is_an_obstacle_until_it_is_l
     assert_eq!(said.code, 0, "{}", said.all());
     assert_eq!(end.code(), Some(0), "{end}");
 }
+
+#[test]
+fn a_number_that_a_restore_may_not_open_is_an_obstacle_to_each_epoch() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // A restore's own numbers lie above the program's, and its tracker may not raise the limit.
+    let script = "ulimit -n 600; exec 590</dev/null; echo ready; exec sleep infinity";
+    let command = ["bash", "-c", script];
+    let options = ["--on-power-loss", "none"];
+    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+    program.start_through(&[
+        "setpriv",
+        "--bounding-set",
+        "-sys_resource",
+        "--",
+        "prlimit",
+        "--nofile=600:600",
+    ]);
+    program.run();
+    program.until("ready", |program| program.said().contains("ready"));
+    let said = program.verb("persist", &[]);
+    assert_eq!(said.code, 1, "{}", said.all());
+    assert!(said.stderr.contains("600"), "{}", said.all());
+    assert!(!program.has_ended());
+}
