@@ -49,6 +49,7 @@ struct block {
 	struct record record;
 	struct block *next;
 	uint32_t instructions;
+	uint32_t end;		/* where what follows it begins */
 	bool waits;
 	uint8_t data[];
 };
@@ -69,13 +70,28 @@ static void executed(unsigned int core, void *data)
 	struct block *block = data;
 
 	(void)core;
-	if (last && last->record.start + last->record.bytes != block->record.start)
+	if (last && last->end != block->record.start)
 		last->record.left++;
 	block->record.executed++;
 	totals->instructions += block->instructions;
 	if (block->waits)
 		totals->waiting += block->instructions;
 	last = block;
+}
+
+/*
+ * The address behind a block. Of an instruction of 32 bits that crosses a page the emulator gives the first half
+ * only. Only Thumb code has halves: other code's instructions have 4 bytes.
+ */
+static uint32_t end_of(const struct qemu_plugin_insn *insn)
+{
+	uint32_t start = (uint32_t)qemu_plugin_insn_vaddr(insn), size = (uint32_t)qemu_plugin_insn_size(insn);
+	uint16_t half;
+
+	if (size != sizeof(half))
+		return start + size;
+	memcpy(&half, qemu_plugin_insn_data(insn), sizeof(half));
+	return start + (half >> 11 >= 0x1d ? 4 : 2);
 }
 
 static void translated(plugin_id id, struct qemu_plugin_tb *tb)
@@ -106,6 +122,7 @@ static void translated(plugin_id id, struct qemu_plugin_tb *tb)
 	block->record.start = start;
 	block->record.bytes = (uint32_t)bytes;
 	block->instructions = (uint32_t)count;
+	block->end = end_of(qemu_plugin_tb_get_insn(tb, count - 1));
 	memcpy(block->data, data, bytes);
 	for (unsigned int i = 0; i < range_count; i++)
 		block->waits |= start >= ranges[i].start && start < ranges[i].end;

@@ -74,14 +74,20 @@ impl Cycles {
             Refill::Always => (executed, 0),
             Refill::IfTaken => (left, 0),
             Refill::Never => (0, left),
+            Refill::Unknown => (0, 0),
         };
         let own = EXECUTOR.iter().any(|range| range.contains(&start));
         let instructions = executed * block.instructions;
         self.instructions += instructions;
         self.exceptions += exceptions;
+        // Nothing, a refill or an exception.
+        let unknown = match block.refill {
+            Refill::Unknown => left * EXCEPTION.high,
+            _ => 0,
+        };
         let (code_low, code_high) = (
             executed * low + refills * REFILL.low,
-            executed * high + refills * REFILL.high,
+            executed * high + refills * REFILL.high + unknown,
         );
         self.low += code_low + exceptions * EXCEPTION.low;
         self.high += code_high + exceptions * EXCEPTION.high;
@@ -170,6 +176,15 @@ mod tests {
         let cycles = cycles_of(&data).unwrap();
         assert_eq!(cycles.exceptions, 5);
         assert_eq!((cycles.low, cycles.high), (5 * 22, 5 * 25));
+    }
+
+    #[test]
+    fn a_block_that_ends_with_half_an_instruction_has_both_ends() {
+        // adds, and the first half of a branch or a list at the end of a page; left 3 times of 10.
+        let data = record(0x2020_0000, &[0x1840, 0xf000], 10, 3);
+        let cycles = cycles_of(&data).unwrap();
+        assert_eq!((cycles.instructions, cycles.exceptions), (20, 0));
+        assert_eq!((cycles.low, cycles.high), (20, 10 * 18 + 3 * 24));
     }
 
     #[test]

@@ -10,6 +10,8 @@ pub enum Refill {
     IfTaken,
     /// It branches each time.
     Always,
+    /// Its second half is not known.
+    Unknown,
 }
 
 /// Cycles at least and at most.
@@ -44,6 +46,8 @@ const fn takes(low: u64, high: u64, refill: Refill) -> Cost {
 const ONE: Cost = takes(1, 1, Refill::Never);
 /// 2; 1 behind another one, as their address and data phases overlap.
 const ACCESS: Cost = takes(1, 2, Refill::Never);
+/// The first half of a 32-bit instruction: from one cycle to a list of all registers.
+const HALF: Cost = takes(1, 17, Refill::Unknown);
 const BRANCH: Cost = takes(1, 1, Refill::Always);
 const CONDITIONAL: Cost = takes(1, 1, Refill::IfTaken);
 
@@ -150,7 +154,8 @@ pub struct BlockCost {
     pub refill: Refill,
 }
 
-/// Of these instructions' bytes, of which each but the last is followed by the next; none if they break off.
+/// Of these instructions' bytes, of which each but the last is followed by the next; none if they break off
+/// within a halfword. The emulator gives only the first half of a last instruction that crosses a page.
 pub fn of_block(bytes: &[u8]) -> Option<BlockCost> {
     let mut halfwords = bytes.chunks(2).map(|pair| match *pair {
         [low, high] => Some(u32::from(low) | u32::from(high) << 8),
@@ -165,7 +170,10 @@ pub fn of_block(bytes: &[u8]) -> Option<BlockCost> {
     while let Some(first) = halfwords.next() {
         let first = first?;
         let mut cost = if is_wide(first) {
-            wide(first, halfwords.next()??)
+            match halfwords.next() {
+                Some(second) => wide(first, second?),
+                None => HALF,
+            }
         } else {
             narrow(first)
         };
@@ -260,6 +268,15 @@ mod tests {
     #[test]
     fn instructions_that_break_off_are_none() {
         assert!(of_block(&[0x00]).is_none());
-        assert!(of_block(&[0x00, 0xf0]).is_none());
+        assert!(of_block(&[0x00, 0xf0, 0x00]).is_none());
+    }
+
+    #[test]
+    fn half_an_instruction_at_the_end_of_a_page_takes_whatever_its_other_half_may_say() {
+        assert_eq!(cost(&[0x1840, 0xe8bd]), (1 + 1, 1 + 17, Refill::Unknown));
+        for second in [0x0001, 0x8000, 0xffff] {
+            let (low, high, _) = cost(&[0xe8bd, second]);
+            assert!(low >= 1 && high <= 17);
+        }
     }
 }

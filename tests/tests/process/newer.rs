@@ -88,8 +88,10 @@ fn a_program_is_not_restored_over_what_it_stored_into_a_mapped_file_after_the_ep
         &[&command, &place],
     );
     program.run();
+    // The store may not be there yet.
     let epochs = |program: &Program| {
-        let status = program.status();
+        let said = program.verb("status", &["--json"]);
+        let status: serde_json::Value = serde_json::from_str(&said.stdout).unwrap_or_default();
         status["tracker"]["epochs"].as_u64().unwrap_or(0)
     };
     program.until("an epoch", |program| epochs(program) > 0);
