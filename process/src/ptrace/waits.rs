@@ -1,7 +1,8 @@
 //! Waits that a freeze interrupts.
 //!
 //! Most calls the kernel starts again by itself. Some it ends with EINTR; these start again here, until
-//! their time limit ([`deadlines`]). Other timed waits go on with the rest of their time, by `restart_syscall` and by what the kernel alone remembers
+//! their time limit (`deadlines.rs`). Other timed waits go on with the rest of their time, by
+//! `restart_syscall` and by what the kernel alone remembers
 //! (`struct restart_block`). When such a wait is interrupted once more, its registers no longer say which
 //! call it was. A restored thread has no memory in the kernel: there `restart_syscall` returns EINTR,
 //! which `poll` and `nanosleep` never do without a signal. So the first interruption is remembered
