@@ -25,8 +25,6 @@
 
 static_assert(DPM_GRAPH_CHOICE_PHASES == DPM_GRAPH_PHASES);
 
-struct dpm_graph_choice dpm_graph_choice;
-
 bool dpm_graph_allows_async(void)
 {
 	enum dpm_graph_mode mode = READ_ONCE(dpm_graph.mode);
@@ -128,11 +126,6 @@ static void put_stuck_aside(struct dpm_graph *graph)
 			list_del_init(&dev->power.entry);
 		}
 	}
-}
-
-void dpm_graph_weigh_anew(void)
-{
-	memset(&dpm_graph_choice, 0, sizeof(dpm_graph_choice));
 }
 
 /* Whether graph order would take more than it can gain. */

@@ -19,6 +19,9 @@ enum {
 	SPREAD_UP = BIT(1),
 };
 
+/* What is known of the next transition. */
+struct dpm_graph_choice dpm_graph_choice;
+
 static enum dpm_graph_phase phase_now;
 static bool measured;
 
@@ -123,6 +126,11 @@ bool dpm_graph_add_costs(struct list_head *list, u32 *devices, u64 *costs_us)
 		++*devices;
 	}
 	return true;
+}
+
+void dpm_graph_weigh_anew(void)
+{
+	memset(&dpm_graph_choice, 0, sizeof(dpm_graph_choice));
 }
 
 void dpm_graph_forget_costs(void)

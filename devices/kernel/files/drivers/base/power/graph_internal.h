@@ -96,10 +96,6 @@ extern struct dpm_graph dpm_graph;
 void dpm_graph_choose(struct list_head *list);
 void dpm_graph_end(void);
 
-/* graph.c: what is known of the next transition; dpm_list_mtx is held. */
-extern struct dpm_graph_choice dpm_graph_choice;
-void dpm_graph_weigh_anew(void);
-
 /* graph_device.c */
 bool dpm_graph_is_down(enum dpm_graph_phase phase);
 bool dpm_graph_takes_part(const struct dpm_graph *graph, const struct dpm_graph_device *gd);
@@ -127,6 +123,9 @@ void dpm_graph_set_phase(enum dpm_graph_phase phase, bool measured);
 /* dpm_list_mtx is held. */
 void dpm_graph_spread_async(struct list_head *list, u32 threshold_us);
 void dpm_graph_take_back_async(void);
+/* dpm_list_mtx is held. */
+extern struct dpm_graph_choice dpm_graph_choice;
+void dpm_graph_weigh_anew(void);
 void dpm_graph_forget_costs(void);
 /* dpm_list_mtx is held; false if one is unknown. */
 bool dpm_graph_add_costs(struct list_head *list, u32 *devices, u64 *costs_us);
