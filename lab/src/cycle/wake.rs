@@ -7,6 +7,7 @@ use dormouse_guest::protocol::{FromGuest, Hello};
 use super::method::{Moment, SleepMethod};
 use super::run::{Cycles, Woken};
 use crate::emulator::lab::BOOT_TIMEOUT;
+use crate::emulator::limit::Limit;
 use crate::emulator::power::{PowerOn, What, reply_to};
 use crate::error::LabError;
 use crate::faults::power_cut::Fault;
@@ -32,7 +33,8 @@ impl Cycles<'_> {
         }
         let mut power = self.lab.power_on(None)?;
         method.reached(Moment::PowerOn, power.started_ns);
-        let mut woken = power.wait("waking or a boot", WAKE_TIMEOUT, |signal| {
+        let limit = Limit::of_silence(WAKE_TIMEOUT);
+        let mut woken = power.wait("waking or a boot", limit, |signal| {
             method.receive_up(signal);
             match &signal.what {
                 What::Agent(FromGuest::Ready(hello)) => Some(Woken::ColdBoot {
@@ -76,11 +78,15 @@ impl Cycles<'_> {
     ) -> Result<(), LabError> {
         let mut power = self.lab.power_on(fault.for_power_on(true))?;
         let what = format!("fault point {}", fault.name);
-        let reached = power.wait(&what, WAKE_TIMEOUT, |signal| match &signal.what {
-            What::Console(line) if fault.is_reached(line) => Some(true),
-            What::Agent(FromGuest::Ready(_)) => Some(false),
-            _ => reply_to(signal, request).map(|_| false),
-        })?;
+        let reached = power.wait(
+            &what,
+            Limit::of_silence(WAKE_TIMEOUT),
+            |signal| match &signal.what {
+                What::Console(line) if fault.is_reached(line) => Some(true),
+                What::Agent(FromGuest::Ready(_)) => Some(false),
+                _ => reply_to(signal, request).map(|_| false),
+            },
+        )?;
         if !reached {
             return Err(fault.passed());
         }

@@ -6,6 +6,7 @@ pub(crate) mod attach;
 pub(crate) mod console;
 pub(crate) mod job_machine;
 pub mod lab;
+pub mod limit;
 pub mod power;
 pub mod qemu;
 pub mod qmp;

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::emulator::accelerator::Accelerator;
 use crate::emulator::console::{self, Tail, Taps};
+use crate::emulator::limit::Limit;
 use crate::emulator::qemu::{self, Firmware, Launch, Parts};
 use crate::emulator::qmp::{Qmp, StopCause};
 use crate::emulator::record::{HostClock, Recorder};
@@ -220,15 +221,18 @@ impl PowerOn {
     pub fn wait<T>(
         &mut self,
         what: &str,
-        timeout: Duration,
+        limit: impl Into<Limit>,
         mut pick: impl FnMut(&Signal) -> Option<T>,
     ) -> Result<T, LabError> {
-        let deadline = Instant::now() + timeout;
+        let limit = limit.into();
+        let begun = Instant::now();
+        let mut last_sign = begun;
         loop {
             interrupt::check()?;
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = limit.left(begun, last_sign);
             match self.signals.recv_timeout(left.min(POLL)) {
                 Ok(signal) => {
+                    last_sign = Instant::now();
                     self.observe(&signal);
                     if let Some(picked) = pick(&signal) {
                         return Ok(picked);
@@ -250,7 +254,7 @@ impl PowerOn {
                     let (what, console) = (what.to_owned(), self.tail.describe(&self.log));
                     return Err(LabError::Timeout {
                         what,
-                        timeout,
+                        timeout: begun.elapsed(),
                         console,
                     });
                 }
@@ -298,12 +302,14 @@ impl PowerOn {
             .map_err(|error| LabError::Unexpected(format!("{what}: the answer: {error}")))
     }
 
-    /// Waits until the agent of a freshly booted system is ready.
+    /// Waits until the agent of a freshly booted system is ready, while the machine says something
+    /// at least every `silence`.
     ///
     /// # Errors
     /// A timeout or a stop.
-    pub fn wait_ready(&mut self, timeout: Duration) -> Result<Hello, LabError> {
-        let ready = self.wait("the boot", timeout, |signal| match &signal.what {
+    pub fn wait_ready(&mut self, silence: Duration) -> Result<Hello, LabError> {
+        let limit = Limit::of_silence(silence);
+        let ready = self.wait("the boot", limit, |signal| match &signal.what {
             What::Agent(FromGuest::Ready(hello)) => Some(hello.clone()),
             _ => None,
         });

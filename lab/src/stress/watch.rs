@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::line::StressLine;
 use super::phase::{Phase, Tracker};
 use super::trouble::{Stage, Stop};
+use crate::emulator::limit::Limit;
 use crate::emulator::power::{PowerOn, Signal};
 use crate::error::LabError;
 
@@ -23,10 +24,10 @@ impl Watch {
         self.cut_at.is_some_and(|at| self.requested.elapsed() >= at)
     }
 
-    /// How long to wait at most.
-    pub fn limit(&self, timeout: Duration) -> Duration {
-        self.cut_at.map_or(timeout, |at| {
-            at.saturating_sub(self.requested.elapsed()).min(timeout)
+    /// How long it is until the instant of the cut.
+    pub fn until_cut(&self) -> Duration {
+        self.cut_at.map_or(Duration::MAX, |at| {
+            at.saturating_sub(self.requested.elapsed())
         })
     }
 
@@ -44,11 +45,11 @@ pub(super) fn wait_or_cut<T>(
     power: &mut PowerOn,
     stage: Stage,
     what: &str,
-    timeout: Duration,
+    limit: impl Into<Limit>,
     watch: &mut Watch,
     mut pick: impl FnMut(&Signal) -> Option<T>,
 ) -> Result<Option<T>, Stop> {
-    let limit = watch.limit(timeout);
+    let limit = limit.into().no_later(watch.until_cut());
     let follows = watch.cut_phase.is_none();
     let tracker = &mut watch.tracker;
     let result = power.wait(what, limit, |signal| {

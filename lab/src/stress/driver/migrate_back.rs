@@ -42,7 +42,7 @@ impl Driver {
             Home::Later => Some("exec dormouse home --json"),
         };
         if plan.home == Home::Later {
-            std::thread::sleep(watch.limit(ON_CXL));
+            std::thread::sleep(ON_CXL.min(watch.until_cut()));
         }
         for shell in shell.into_iter().chain([NODES_WITH_MEMORY]) {
             let call = Call::Run(RunPlan {

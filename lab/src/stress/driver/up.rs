@@ -10,6 +10,7 @@ use super::Driver;
 use crate::cycle::cxl::cold_boot_reason;
 use crate::cycle::line::Outcome;
 use crate::emulator::lab::BOOT_TIMEOUT;
+use crate::emulator::limit::Limit;
 use crate::emulator::power::{PowerOn, What};
 use crate::stress::class::Class;
 use crate::stress::evidence::Traces;
@@ -126,7 +127,7 @@ impl Driver {
             power,
             Stage::Up,
             what,
-            BOOT_TIMEOUT,
+            Limit::of_silence(BOOT_TIMEOUT),
             watch,
             |signal| match &signal.what {
                 What::Agent(FromGuest::Ready(hello)) => Some(Up::ColdBoot(hello.clone())),
