@@ -144,7 +144,9 @@ bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu 
 		fine = stop == OFFLOAD_UNMAPPED_READ || stop == OFFLOAD_UNMAPPED_WRITE ||
 			stop == OFFLOAD_UNMAPPED_CODE || stop == OFFLOAD_CODE_WRITTEN ||
 			stop == OFFLOAD_UNALIGNED || stop == OFFLOAD_STACK_OVERFLOW ||
-			stop == OFFLOAD_UNPREDICTABLE;
+			stop == OFFLOAD_UNPREDICTABLE ||
+			/* Only where a branch went into the instruction itself: a half of it, in Thumb. */
+			(stop == OFFLOAD_UNDEFINED && oracle_undefined && same(&one, &two));
 		/* Of several words some may have been accessed, and others may fault there. */
 		fine = fine && (stop > OFFLOAD_UNMAPPED_WRITE || stop < OFFLOAD_UNMAPPED_READ ||
 				accesses_many(edge, &two) || (same(&one, &two)));

@@ -34,6 +34,8 @@ struct oracle oracle_new(uint32_t base);
 bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t max_instructions);
 /* Where the oracle's last access found nothing. It may go on for an instruction after a store. */
 extern uint32_t oracle_missed;
+/* Whether the oracle knows no such instruction. */
+extern bool oracle_undefined;
 /* A halfword of the oracle's memory; 0 outside of it. */
 uint32_t half_at(const struct oracle *oracle, uint32_t address);
 /* thumb: the instruction set of the code. */

@@ -21,6 +21,9 @@ static void on_oracle_interrupt(uc_engine *core, uint32_t number, void *user)
 	uc_emu_stop(core);
 }
 
+/* Whether the oracle knows no such instruction. */
+bool oracle_undefined;
+
 /* Where the oracle's access found nothing. It may go on for an instruction after a store. */
 uint32_t oracle_missed;
 
@@ -101,6 +104,7 @@ bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t count)
 		uc_reg_write(oracle->core, ids[i], &cpu->r[i]);
 	uc_reg_write(oracle->core, UC_ARM_REG_CPSR, &status);
 	oracle_interrupt = -1;
+	oracle_undefined = false;
 	oracle_missed = oracle->base;
 	oracle_failed = false;
 	uc_ctl_remove_cache(oracle->core, oracle->base + TEST_TEXT,
@@ -121,6 +125,7 @@ bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t count)
 		return true;
 	if (error == UC_ERR_WRITE_UNMAPPED || error == UC_ERR_WRITE_PROT)
 		return false;
+	oracle_undefined = error == UC_ERR_INSN_INVALID;
 	/* At the marker it stops with an exception of its own. */
 	half = half_at(oracle, cpu->r[PC]);
 	return half == (MARKER & 0xffff) || half == MARKER >> 16;
