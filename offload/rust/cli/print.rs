@@ -111,14 +111,15 @@ fn of_energy(energy: &Energy) -> String {
     let percent = |span: Span| format!("{:.0} to {:.0} %", 100.0 * span.0, 100.0 * span.1);
     let mj = |span: Span| format!("{:.2} to {:.2} mJ", span.0 / 1000.0, span.1 / 1000.0);
     format!(
-        "energy of {}: big core alone {} ({} instructions, {:.1} ms busy waiting, {:.1} ms idle); small core \
+        "energy of {}: big core alone {} ({} instructions, {:.1} ms busy waiting, {:.1} to {:.1} ms idle); small core \
          {} ({} to {} cycles; ratio {:.1} to {:.1}), as it ran {}; saved {}, as it ran {}; saves from {:.0} to \
          {:.0} ms of idle waiting on",
         energy.function,
         mj(energy.big_uj),
         big.instructions,
         big.busy_wait_us / 1000.0,
-        big.idle_us / 1000.0,
+        big.idle_us.0 / 1000.0,
+        big.idle_us.1 / 1000.0,
         mj(energy.small_uj),
         small.cycles.low,
         small.cycles.high,

@@ -94,7 +94,8 @@ impl Cycles {
         if own {
             self.own_low += code_low;
             self.own_high += code_high;
-            self.high += executed * (bytes.len() as u64).div_ceil(4) * WAIT_STATES;
+            let words = (u64::from(start) % 4 + bytes.len() as u64).div_ceil(4);
+            self.high += executed * words * WAIT_STATES;
         } else {
             self.translated += instructions;
         }
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_loop_takes_the_cycles_that_the_manual_gives() {
-        // ldr r0, [r1]; subs r2, #1; bne: 10 times, taken 9 times. At least 3 each and 9 refills of 1, at most 4
+        // ldr r0, [r1]; subs r2, #1; bne: 10 times, taken 9 times. At least 3 each and 9 refills of 1, at most 5
         // each and 9 refills of 3.
         let data = record(0x2020_0000, &[0x6808, 0x3a01, 0xd1fc], 10, 9);
         let expected = Cycles {
@@ -151,7 +152,7 @@ mod tests {
             translated: 30,
             exceptions: 0,
             low: 30 + 9,
-            high: 40 + 27,
+            high: 50 + 27,
             own_low: 0,
             own_high: 0,
         };
@@ -163,7 +164,7 @@ mod tests {
             translated: 0,
             high,
             own_low: 39,
-            own_high: 67,
+            own_high: 77,
             ..expected
         };
         assert_eq!(cycles_of(&data), Some(expected));
@@ -175,7 +176,7 @@ mod tests {
         let data = record(0x2020_0000, &[0xdf01], 5, 5);
         let cycles = cycles_of(&data).unwrap();
         assert_eq!(cycles.exceptions, 5);
-        assert_eq!((cycles.low, cycles.high), (5 * 22, 5 * 25));
+        assert_eq!((cycles.low, cycles.high), (5 * 21, 5 * (28 + 1)));
     }
 
     #[test]
@@ -184,7 +185,7 @@ mod tests {
         let data = record(0x2020_0000, &[0x1840, 0xf000], 10, 3);
         let cycles = cycles_of(&data).unwrap();
         assert_eq!((cycles.instructions, cycles.exceptions), (20, 0));
-        assert_eq!((cycles.low, cycles.high), (20, 10 * 18 + 3 * 24));
+        assert_eq!((cycles.low, cycles.high), (20, 10 * 19 + 3 * 28));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct BigRun {
     /// Microseconds in delay loops.
     pub busy_wait_us: f64,
     /// Microseconds without an instruction.
-    pub idle_us: f64,
+    pub idle_us: Span,
 }
 
 /// What the same phase took in the executor.
@@ -64,7 +64,7 @@ pub struct SmallRun {
     /// Microseconds in which it waited and executed nothing.
     pub waited_us: f64,
     /// Microseconds in which the big core was on for a thread that waits.
-    pub big_core_us: f64,
+    pub big_core_us: Span,
 }
 
 /// Microjoules of a phase, or of all.
@@ -109,13 +109,13 @@ pub fn energy(function: &str, big: BigRun, small: SmallRun, own: Span) -> Energy
     let big_exec = microjoules(big_cycles.map(|cycles| cycles / BIG.mhz), BIG.busy);
     let small_exec = microjoules(small_cycles.map(|cycles| cycles / SMALL.mhz), SMALL.busy);
     let both = |us: f64| Span(us, us);
-    let (waits, idles) = (both(big.busy_wait_us), both(big.idle_us));
+    let (waits, idles) = (both(big.busy_wait_us), big.idle_us);
     let waiting = |core: &Core| microjoules(waits, core.busy).plus(microjoules(idles, core.idle));
     let big_uj = big_exec.plus(waiting(&BIG));
     let small_uj = small_exec.plus(waiting(&SMALL));
     let on = Span(
-        small.big_core_us * BIG.idle / 1000.0,
-        small.big_core_us * BIG.busy / 1000.0,
+        small.big_core_us.0 * BIG.idle / 1000.0,
+        small.big_core_us.1 * BIG.busy / 1000.0,
     );
     let as_run_uj = small_exec
         .plus(microjoules(both(small.waited_us), SMALL.idle))
@@ -148,7 +148,7 @@ impl BigRun {
         BigRun {
             instructions: self.instructions + other.instructions,
             busy_wait_us: self.busy_wait_us + other.busy_wait_us,
-            idle_us: self.idle_us + other.idle_us,
+            idle_us: self.idle_us.plus(other.idle_us),
         }
     }
 }
@@ -159,7 +159,7 @@ impl SmallRun {
         SmallRun {
             cycles: self.cycles.plus(other.cycles),
             waited_us: self.waited_us + other.waited_us,
-            big_core_us: self.big_core_us + other.big_core_us,
+            big_core_us: self.big_core_us.plus(other.big_core_us),
         }
     }
 
@@ -168,7 +168,7 @@ impl SmallRun {
         SmallRun {
             cycles: self.cycles.mean(runs),
             waited_us: self.waited_us / f64::from(runs),
-            big_core_us: self.big_core_us / f64::from(runs),
+            big_core_us: self.big_core_us.map(|us| us / f64::from(runs)),
         }
     }
 }
@@ -214,22 +214,22 @@ mod tests {
         let big = BigRun {
             instructions: 1_200_000,
             busy_wait_us: 1000.0,
-            idle_us: 10_000.0,
+            idle_us: Span(8_000.0, 10_000.0),
         };
         let small = SmallRun {
             cycles: cycles(4_000_000, 8_000_000),
             waited_us: 500.0,
-            big_core_us: 100.0,
+            big_core_us: Span(50.0, 100.0),
         };
         // An instruction of the big core takes 0.5 to 2 cycles: 500 to 2,000 µs.
         let energy = energy("one", big, small, Span(1.0, 2.0));
-        // 0.5 or 2 ms × 672 mW + 1 ms × 672 mW + 10 ms × 25.2 mW
-        near(energy.big_uj, (336.0 + 924.0, 1344.0 + 924.0));
-        // 20 or 40 ms × 21.1 mW + 1 ms × 21.1 mW + 10 ms × 3.8 mW
-        near(energy.small_uj, (422.0 + 59.1, 844.0 + 59.1));
-        // 0.5 ms × 3.8 mW, and 0.1 ms × 25.2 or 672 mW
-        near(energy.as_run_uj, (422.0 + 1.9 + 2.52, 844.0 + 1.9 + 67.2));
-        near(energy.saving, (1.0 - 903.1 / 1260.0, 1.0 - 481.1 / 2268.0));
+        // 0.5 or 2 ms × 672 mW + 1 ms × 672 mW + 8 or 10 ms × 25.2 mW
+        near(energy.big_uj, (336.0 + 873.6, 1344.0 + 924.0));
+        // 20 or 40 ms × 21.1 mW + 1 ms × 21.1 mW + 8 or 10 ms × 3.8 mW
+        near(energy.small_uj, (422.0 + 51.5, 844.0 + 59.1));
+        // 0.5 ms × 3.8 mW, and 0.05 ms × 25.2 mW or 0.1 ms × 672 mW
+        near(energy.as_run_uj, (422.0 + 1.9 + 1.26, 844.0 + 1.9 + 67.2));
+        near(energy.saving, (1.0 - 903.1 / 1209.6, 1.0 - 473.5 / 2268.0));
         near(energy.cycle_ratio, (4.0 / 2.4, 8.0 / 0.6));
         // 844 − 336 − 650.9 is below 0: it saves without any idle time.
         near(energy.break_even_ms, (0.0, 0.0));
@@ -246,7 +246,7 @@ mod tests {
         let big = BigRun {
             instructions: 100,
             busy_wait_us: 1.0,
-            idle_us: 2.0,
+            idle_us: Span(1.0, 2.0),
         };
         let mut small = SmallRun {
             cycles: cycles(1000, 2000),

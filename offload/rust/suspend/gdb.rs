@@ -2,10 +2,10 @@
 //! address, read and write registers. QEMU's ARM: registers 0 to 15, 25 is CPSR, others by the name
 //! that its description has.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{OffloadError, io};
 
@@ -34,10 +34,21 @@ fn word(hex: &str) -> Option<u32> {
 }
 
 impl Gdb {
+    /// Waits until an emulator listens there. Its socket is there before it does.
+    ///
     /// # Errors
-    /// No emulator listens there.
-    pub fn connect(path: &Path) -> Result<Gdb, OffloadError> {
-        let stream = UnixStream::connect(path).map_err(io("connect to", path))?;
+    /// None does within the limit.
+    pub fn connect(path: &Path, limit: Duration) -> Result<Gdb, OffloadError> {
+        let start = Instant::now();
+        let early = |kind| matches!(kind, ErrorKind::NotFound | ErrorKind::ConnectionRefused);
+        let stream = loop {
+            match UnixStream::connect(path) {
+                Err(error) if early(error.kind()) && start.elapsed() < limit => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                other => break other.map_err(io("connect to", path))?,
+            }
+        };
         stream
             .set_read_timeout(Some(ANSWER_TIMEOUT))
             .map_err(io("set up", path))?;
@@ -274,6 +285,35 @@ pub(super) mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
+    const LONG: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn an_emulator_that_does_not_listen_yet_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gdb");
+        // There, and nobody listens.
+        drop(UnixListener::bind(&path).unwrap());
+        let refused = UnixStream::connect(&path).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        assert!(Gdb::connect(&path, Duration::ZERO).is_err());
+        let late = path.clone();
+        std::thread::spawn(move || {
+            std::fs::remove_file(&late).unwrap();
+            let (mut stream, _) = UnixListener::bind(&late).unwrap().accept().unwrap();
+            let mut bytes = [0; 256];
+            loop {
+                let count = stream.read(&mut bytes).unwrap();
+                if bytes[..count].contains(&b'#') {
+                    break;
+                }
+            }
+            let answer = format!("+$l<target/>#{:02x}", checksum(b"l<target/>"));
+            stream.write_all(answer.as_bytes()).unwrap();
+            while stream.read(&mut bytes).is_ok_and(|count| count > 0) {}
+        });
+        Gdb::connect(&path, LONG).unwrap();
+    }
+
     /// A machine that gives these answers, whatever the request.
     pub fn machine_that_answers(answers: &'static [&'static str]) -> (Gdb, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
@@ -296,7 +336,7 @@ pub(super) mod tests {
             // The last answer is acknowledged, too: until then somebody listens.
             while stream.read(&mut bytes).is_ok_and(|count| count > 0) {}
         });
-        (Gdb::connect(&path).unwrap(), folder)
+        (Gdb::connect(&path, LONG).unwrap(), folder)
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{OffloadError, io};
 use crate::guest::Guest;
@@ -155,7 +155,7 @@ impl Kernel {
             )
         });
         let machine = BigMachine::start(self, &memory, &socket, cycles, plugin)?;
-        let gdb = machine.connect(&socket)?;
+        let gdb = Gdb::connect(&socket, SOCKET_TIMEOUT)?;
         Ok(Running {
             folder,
             gdb,
@@ -433,13 +433,5 @@ impl BigMachine {
                 program: "qemu-system-arm".into(),
                 source,
             })
-    }
-
-    fn connect(&self, socket: &Path) -> Result<Gdb, OffloadError> {
-        let start = Instant::now();
-        while !socket.exists() && start.elapsed() < SOCKET_TIMEOUT {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Gdb::connect(socket)
     }
 }

@@ -1,7 +1,7 @@
 //! What the phases take on the big core alone: the board runs one suspend and resume by itself, and a plugin of the
 //! emulator counts its instructions, those in delay loops apart.
 
-use crate::energy::{BigRun, SmallRun};
+use crate::energy::{BigRun, SmallRun, Span};
 use crate::error::OffloadError;
 use crate::parts::Parts;
 use crate::suspend::FUNCTIONS;
@@ -10,6 +10,14 @@ use crate::suspend::phase::Phase;
 
 /// `-icount shift=0`: an instruction takes a nanosecond of the board's time.
 const INSTRUCTIONS_PER_US: f64 = 1000.0;
+/// When the board stops for its debugger, its clock goes on to the timer's next interrupt (`sleep=off`, HZ_100): what
+/// is between two stops is up to this much too long.
+const STOP_US: f64 = 10_000.0;
+
+/// Without what so many stops have added, and with it.
+fn without_stops(us: f64, stops: u32) -> Span {
+    Span((us - f64::from(stops) * STOP_US).max(0.0), us.max(0.0))
+}
 
 /// What was counted between two instants, in instructions and ticks of the board's counter.
 fn run_between(before: ([u64; 2], u32), after: ([u64; 2], u32)) -> BigRun {
@@ -19,7 +27,7 @@ fn run_between(before: ([u64; 2], u32), after: ([u64; 2], u32)) -> BigRun {
         instructions: all - waiting.min(all),
         busy_wait_us: waiting as f64 / INSTRUCTIONS_PER_US,
         // The counter's tick is longer than an instruction.
-        idle_us: (us - all as f64 / INSTRUCTIONS_PER_US).max(0.0),
+        idle_us: without_stops(us - all as f64 / INSTRUCTIONS_PER_US, 1),
     }
 }
 
@@ -49,7 +57,7 @@ pub(super) fn mean(phases: &[Phase], function: &str) -> Option<SmallRun> {
         sum = sum.plus(SmallRun {
             cycles: phase.cycles?,
             waited_us: phase.counters.get("waited_us").copied().unwrap_or_default() as f64,
-            big_core_us: phase.big_core_us as f64,
+            big_core_us: without_stops(phase.big_core_us as f64, phase.waits),
         });
     }
     (runs > 0).then(|| sum.mean(runs))
@@ -65,6 +73,11 @@ mod tests {
         let run = run_between(([1000, 500], u32::MAX - 99), ([31_000, 10_500], 1100));
         assert_eq!(run.instructions, 20_000);
         assert!((run.busy_wait_us - 10.0).abs() < 1e-9, "{run:?}");
-        assert!((run.idle_us - 20.0).abs() < 1e-9, "{run:?}");
+        assert!((run.idle_us.1 - 20.0).abs() < 1e-9, "{run:?}");
+        // All of that may be the stop's.
+        assert!(run.idle_us.0.abs() < 1e-9, "{run:?}");
+        let run = run_between(([0, 0], 0), ([1000, 0], COUNTER_MHZ * 30_000));
+        assert!((run.idle_us.0 - 19_999.0).abs() < 1e-9, "{run:?}");
+        assert!((run.idle_us.1 - 29_999.0).abs() < 1e-9, "{run:?}");
     }
 }
