@@ -2,7 +2,8 @@
 # Builds the executor for the Cortex-M3 and the guest programs from the distribution's Linux source.
 #
 #   offload/build.sh OUT     writes into OUT: offload.elf (the executor), offload-forward.elf (the same,
-#                            forwarding accesses to devices); guest-kernel-*.elf and
+#                            forwarding accesses to devices); dormouse-stm32mp1.elf, dormouse-imx7d.elf (firmware for
+#                            remoteproc); guest-kernel-*.elf and
 #                            guest-identity-*.elf (the programs at 0xc0000000, and at the small core's
 #                            own addresses; in A32 and T32); native-a15.elf, native-a15-t32.elf,
 #                            native-m3.elf; guest.o (relocatable); count.so (counts what an emulated core executes)
@@ -36,7 +37,8 @@ mkdir -p "$work"/{real/asm,real/linux,empty,lib,include/linux,include/generated}
 flags=(-std=c11 -Wall -Wextra -Werror -mthumb -mcpu=cortex-m3 -ffreestanding
 	-fno-tree-loop-distribute-patterns -fno-delete-null-pointer-checks -DOFFLOAD_TARGET
 	-I. -Iinclude -Isrc -ffunction-sections -fdata-sections)
-edges=(target/start.S target/*.c)
+edge=(target/start.S target/main.c target/output.c target/time.c)
+edges=("${edge[@]}" target/device_local.c target/device_forward.c)
 for source in "${edges[@]}" $(find src -name '*.c' | sort); do
 	case $source in
 	src/decode/a32.c | src/runtime/executor.c | src/runtime/registers.c | \
@@ -66,6 +68,18 @@ others=$(find "$work" -maxdepth 1 -name '*.o' ! -name "target-device_forward.o" 
 $gcc "${flags[@]}" -nostdlib -Wl,--gc-sections -T target/boards/netduinoplus2.ld $others -lgcc \
 	-o "$out/offload-netduinoplus2.elf"
 rm "$work"/*.o
+
+# Firmware of chips with both cores, which remoteproc loads: as above, but with the hand-over instead of the report.
+for board in stm32mp1 imx7d; do
+	firmware=("${flags[@]}" "-UTARGET_BOARD" -DTARGET_BOARD="\"target/boards/$board.h\"")
+	for source in "${edge[@]}" target/handover.c target/device_bus.c $(find src -name '*.c' | sort); do
+		object=${source%.*}
+		$gcc "${firmware[@]}" -Os -c "$source" -o "$work/${object//\//-}.o"
+	done
+	$gcc "${firmware[@]}" -nostdlib -Wl,--gc-sections -Ltarget/boards -T target/boards/$board.ld "$work"/*.o -lgcc \
+		-o "$out/dormouse-$board.elf"
+	rm "$work"/*.o
+done
 
 # --- what counts the instructions of an emulated core, a plugin of the emulator on this machine ---
 cc -std=gnu11 -O2 -Wall -Wextra -Werror -shared -fPIC -fvisibility=hidden -o "$out/count.so" model/count.c

@@ -17,9 +17,13 @@
 #ifndef OFFLOAD_H
 #define OFFLOAD_H
 
+#ifdef __KERNEL__
+#include <linux/types.h>
+#else
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#endif
 
 /* Why execution ended. The Rust driver has the same list (rust/machine/outcome.rs). */
 enum offload_stop {

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! cli ──► bench, check, suspend ──► machine ──► energy, guest ──► parts
+//! cli ──► firmware ──► parts
 //! ```
 //!
 //! # Example
@@ -19,6 +20,7 @@ pub mod check;
 pub mod cli;
 pub mod energy;
 pub mod error;
+pub mod firmware;
 pub mod guest;
 pub mod machine;
 pub mod parts;

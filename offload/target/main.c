@@ -28,7 +28,8 @@ static void protect(uint32_t number, uint32_t base, uint32_t size, uint32_t disa
 		    uint32_t flags)
 {
 	mpu_control[2] = base | 0x10 | number;
-	mpu_control[3] = flags | access << 24 | 1 << 16 | disabled << 8 |
+	/* Normal memory, shared and not cached: accesses to device memory must be aligned. */
+	mpu_control[3] = flags | access << 24 | 3 << 18 | disabled << 8 |
 		(31 - __builtin_clz(size) - 1) << 1 | 1;
 }
 
@@ -199,6 +200,7 @@ uint32_t handle_exception(uint32_t number)
 	return next;
 }
 
+#ifndef TARGET_HANDOVER
 void report_failure(void)
 {
 	print("failed ");
@@ -208,9 +210,17 @@ void report_failure(void)
 	print("\n");
 	leave(1);
 }
+#endif
 
 /* --- the job --- */
 
+#ifdef TARGET_HANDOVER
+#define FOR_HANDOVER
+#else
+#define FOR_HANDOVER static
+#endif
+
+#ifndef TARGET_HANDOVER
 /* Whether a stop is about an address that was accessed. */
 static bool has_address(enum offload_stop stop)
 {
@@ -264,6 +274,7 @@ static void report(struct executor *x, uint32_t run, uint32_t ticks, uint32_t be
 	}
 	print("\n");
 }
+#endif
 
 static void prepare(struct executor *x, struct target_job *job)
 {
@@ -302,12 +313,9 @@ _Static_assert(offsetof(struct offload_state, control) == 0x88 &&
 	       CONTROL_SET >> 8 == 1 && CONTROL_CLEAR >> 8 == 2 && CONTROL_FROM >> 8 == 3,
 	       "start.S changes CPSR's masks");
 
-void target_main(void)
+/* Judges a job and prepares everything for it. */
+FOR_HANDOVER bool start_job(struct executor *x, struct target_job *job)
 {
-	struct target_job *job = (void *)TARGET_JOB;
-	struct executor *x = &executor;
-
-	start_clock();
 	prepare(x, job);
 	if (job->magic != TARGET_MAGIC || job->bytes != sizeof(*job) ||
 	    job->cache_bytes < 1024 || job->cache_bytes > TARGET_CACHE_MAX ||
@@ -316,8 +324,7 @@ void target_main(void)
 	    job->job.layout.text_start < job->job.layout.guest_base + TARGET_FIRST_CODE ||
 	    !devices_are_good(job) || job->tick < 64 || job->tick > 0xffffff || !executor_init(x)) {
 		x->stop = OFFLOAD_BAD_JOB;
-		report(x, 0, 0, 0);
-		leave(0);
+		return false;
 	}
 	*(volatile uint32_t *)0xe000ed14 = 0;	/* CCR: no trap for unaligned words, 4-byte stacks */
 	*system_handlers |= 7 << 16;
@@ -327,21 +334,42 @@ void target_main(void)
 	protect_all(&job->job);
 	for (uint32_t i = 0; i < job->presets; i++)
 		*(volatile uint32_t *)job->preset[i].host = job->preset[i].value;
-	for (uint32_t run = 0; run < job->runs; run++) {
-		uint64_t start = ticks_now(), begun, ended;
-		uint32_t host;
+	return true;
+}
 
-		x->arena_next = job->job.arena_start;
-		x->waited_ns = 0;
-		ticks_left = job->budget;
-		host = executor_begin(x);
-		begun = ticks_now();
-		if (host) {
-			set_timer(job->tick);
-			run_guest(host);
-			stop_timer();
-		}
-		ended = ticks_now();
+/* Runs it once; the ticks at which translated code began to run. */
+FOR_HANDOVER uint64_t run_job(struct executor *x, const struct target_job *job)
+{
+	uint64_t begun;
+	uint32_t host;
+
+	x->arena_next = job->job.arena_start;
+	x->waited_ns = 0;
+	ticks_left = job->budget;
+	host = executor_begin(x);
+	begun = ticks_now();
+	if (host) {
+		set_timer(job->tick);
+		run_guest(host);
+		stop_timer();
+	}
+	return begun;
+}
+
+#ifndef TARGET_HANDOVER
+void target_main(void)
+{
+	struct target_job *job = (void *)TARGET_JOB;
+	struct executor *x = &executor;
+
+	start_clock();
+	if (!start_job(x, job)) {
+		report(x, 0, 0, 0);
+		leave(0);
+	}
+	for (uint32_t run = 0; run < job->runs; run++) {
+		uint64_t start = ticks_now(), begun = run_job(x, job), ended = ticks_now();
+
 		/* Of waiting there are no instructions. */
 		report(x, run, ended - start - x->waited_ns / TICK_NS, begun - start);
 		if (x->stop != OFFLOAD_RETURNED)
@@ -352,3 +380,4 @@ void target_main(void)
 		     job->dump_bytes);
 	leave(0);
 }
+#endif

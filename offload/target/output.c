@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "runtime/target.h"
 #include "target.h"
 
 uint32_t semihost(uint32_t operation, const void *argument);
@@ -20,7 +21,11 @@ void print(const char *text)
 			line[length++] = *text;
 		if (*text == '\n') {
 			line[length] = 0;
+#ifdef TARGET_HANDOVER
+			write_line(line, length);
+#else
 			semihost(SYS_WRITE0, line);
+#endif
 			length = 0;
 		}
 	}

@@ -4,6 +4,7 @@
 #define OFFLOAD_TARGET_TARGET_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 void print(const char *text);
@@ -19,8 +20,10 @@ bool transfer(uint32_t file, const void *at, uint32_t bytes, bool write);
 void dump(const char *name, uint32_t address, uint32_t bytes);
 /* Ends the emulator. */
 void leave(uint32_t failed);
+/* There is no C library. */
+void *memset(void *to, int value, size_t bytes);
 
-/* --- device_local.c or device_forward.c --- */
+/* --- device_local.c, device_forward.c or device_bus.c --- */
 
 /* Reads or writes a device of the guest; false: nothing is there, and nothing was done. */
 bool access_device(void *owner, uint32_t host, unsigned int size, bool write, uint32_t *value);
@@ -36,11 +39,23 @@ struct executor;
 extern struct executor executor;
 extern bool retrying;	/* the timer is set to soon after an interrupt that could not be taken */
 
+/* With TARGET_TIMER_COUNTER: the counter's frequency, before the first time is read. */
+void set_clock(uint32_t khz);
 void start_clock(void);
 void set_timer(uint32_t ticks);
 void stop_timer(void);
 uint64_t ticks_now(void);
 uint64_t now_ns(void *owner);
 bool wait_until(void *owner, uint64_t until);
+
+#ifdef TARGET_HANDOVER
+/* --- main.c: for handover.c --- */
+
+struct target_job;
+bool start_job(struct executor *x, struct target_job *job);
+uint64_t run_job(struct executor *x, const struct target_job *job);
+/* --- handover.c: for output.c --- */
+void write_line(const char *line, uint32_t length);
+#endif
 
 #endif

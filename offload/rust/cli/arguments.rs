@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::firmware::Chip;
 use crate::machine::board::Board;
 use crate::machine::job::SCRATCH;
 
@@ -33,6 +34,16 @@ is missing.")]
 Example:
   dormouse offload bench --out out/bench")]
     Bench(BenchArguments),
+    /// Write the executor as firmware for the small core of a chip with both, for Linux' remoteproc
+    #[command(after_help = "\
+Example:
+  dormouse offload firmware stm32mp1 --out dormouse-stm32mp1.elf
+
+It is examined as remoteproc examines it before it is written. No silicon has run it. The module for the big
+core that hands over at suspend is offload/linux.
+
+Exit codes: 0 it is written; 1 it is not as it must be; 3 a tool is missing.")]
+    Firmware(FirmwareArguments),
     /// Run the guest programs in every mode and compare with the big core
     #[command(after_help = "\
 Examples:
@@ -181,6 +192,18 @@ pub struct BenchArguments {
     /// Also put tables and figure into this folder of documentation
     #[arg(long, value_name = "DIR")]
     pub publish: Option<PathBuf>,
+}
+
+/// Arguments of `firmware`.
+#[derive(Debug, Args)]
+pub struct FirmwareArguments {
+    /// The chip
+    #[arg(value_enum)]
+    pub chip: Chip,
+
+    /// The file that is written
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
 }
 
 /// Arguments of `check`.

@@ -10,7 +10,7 @@ use crate::error::OffloadError;
 use crate::machine::outcome::Outcome;
 use crate::suspend::phase::Settings;
 use crate::suspend::{self, Comparison, cycle};
-use crate::{bench, check};
+use crate::{bench, check, firmware};
 
 pub use arguments::OffloadCommand;
 use arguments::{Devices, SuspendArguments};
@@ -30,6 +30,12 @@ pub fn run(command: &OffloadCommand) -> u8 {
         OffloadCommand::Suspend(arguments) => suspend_command(arguments),
         OffloadCommand::Bench(arguments) => {
             bench::run(&arguments.out, arguments.publish.as_deref()).map(|()| 0)
+        }
+        OffloadCommand::Firmware(arguments) => {
+            firmware::write(arguments.chip, &arguments.out).map(|firmware| {
+                print::firmware(&arguments.out, &firmware);
+                0
+            })
         }
     };
     result.unwrap_or_else(|error| {

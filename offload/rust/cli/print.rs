@@ -1,8 +1,10 @@
 //! Prints outcomes for people and for scripts.
 
 use std::io::Write;
+use std::path::Path;
 
 use crate::energy::{Energy, Span};
+use crate::firmware::Firmware;
 use crate::machine::outcome::Outcome;
 use crate::suspend::Comparison;
 use crate::suspend::cycle::Summary;
@@ -169,6 +171,20 @@ pub fn summary(summary: &Summary, json: bool) {
         text
     };
     let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+pub fn firmware(path: &Path, firmware: &Firmware) {
+    let (handover, trace) = (firmware.handover, firmware.trace);
+    let _ = writeln!(
+        std::io::stdout(),
+        "{}: {} bytes of the small core's memory\nhand-over at {:#010x}, {} bytes; trace at {:#010x}, {} bytes",
+        path.display(),
+        firmware.bytes,
+        handover.0,
+        handover.1,
+        trace.0,
+        trace.1,
+    );
 }
 
 fn describe(outcome: &Outcome) -> String {

@@ -12,46 +12,6 @@
 #include "interpret/interpret.h"
 #include "translate/translate.h"
 
-enum { NATIVES_MAX = 160 };
-
-/* What a function of the kernel is replaced with. */
-struct offload_native {
-	uint32_t address;	/* guest address */
-	uint32_t kind;		/* enum native_kind, and one of the next: */
-};
-/* It takes a lock, or gives one back. */
-enum { NATIVE_TAKES = 1 << 8, NATIVE_GIVES = 1 << 9, NATIVE_KIND_BITS = 0xff };
-
-/* A device that guest code reaches through its page tables. */
-struct offload_device {
-	uint32_t physical;
-	uint32_t size;
-	uint32_t host;		/* its host address */
-};
-
-/* What is to be run. All of it is untrusted; executor_init() judges. */
-struct offload_job {
-	struct offload_layout layout;
-	uint32_t physical_base;	/* physical address of layout.guest_base */
-	uint32_t page_table;	/* physical address of the first-level table; 1: none */
-	uint32_t entry;
-	uint32_t registers[13];	/* r0 to r12 at the beginning */
-	uint32_t link;		/* LR; 0: the executor's own, which ends the run */
-	uint32_t control;	/* CPSR's A, I, F and mode at the beginning */
-	uint32_t thread[3];	/* TPIDRURW, TPIDRURO, TPIDRPRW */
-	uint32_t stack_top;	/* guest address */
-	uint32_t stack_bottom;	/* an access below it, down to stack_guard, is an overflow */
-	uint32_t stack_guard;
-	uint32_t arena_start;	/* what memory allocation is served from */
-	uint32_t arena_end;
-	uint32_t irq_handler;	/* guest function that is called for an interrupt; 0: none */
-	uint32_t time[2];	/* nanoseconds at the beginning: low, high */
-	uint32_t natives;
-	uint32_t devices;
-	struct offload_native native[NATIVES_MAX];
-	struct offload_device device[8];
-};
-
 struct executor {
 	struct offload_job *job;
 	struct offload_state *state;
@@ -142,13 +102,5 @@ static inline bool executor_takes_interrupts(const struct executor *x)
 	return x->job->irq_handler && !x->in_interrupt && !(x->cpu.control & 0x80);
 }
 const char *offload_stop_text(enum offload_stop stop);
-
-/* Every replaced function is one of these. */
-enum native_kind {
-#define NATIVE_KIND(name, what) NATIVE_##name,
-#include "isa/natives.def"
-#undef NATIVE_KIND
-	NATIVE_KINDS,
-};
 
 #endif

@@ -15,6 +15,7 @@
 #include "cache/cache.h"
 #include "decode/a32.h"
 #include "emit/t32.h"
+#include "job.h"
 #include "offload.h"
 
 /* What translated code reads and writes besides guest memory; at a host address below 64 KiB, or with protection. */
@@ -58,42 +59,10 @@ enum offload_call {
 /* What CALL_CONTROL does to CPSR's A, I and F: sets or clears some, or takes I and F from a register. */
 enum control_change { CONTROL_SET = 0x100, CONTROL_CLEAR = 0x200, CONTROL_FROM = 0x300, CONTROL_BITS = 0xff };
 
-/* Switches, one for each optimisation; all clear is the baseline. */
-enum offload_option {
-	OPTION_REGISTERS = 1 << 0,	/* guest registers in host registers */
-	OPTION_FLAGS = 1 << 1,		/* guest flags in host flags */
-	OPTION_STACK = 1 << 2,		/* guest stack through the host's stack pointer */
-	OPTION_CHAIN = 1 << 3,		/* blocks of a page branch to each other */
-	OPTION_INTERRUPTS = 1 << 4,	/* no block polls for interrupts */
-	OPTION_LINEAR = 1 << 5,		/* linear addresses: a check and an addition, no walk */
-	OPTION_PROTECTION = 1 << 6,	/* the check is the memory protection unit's */
-	OPTION_TABLE = 1 << 7,		/* indirect branches through the target table */
-	OPTION_REGIONS = 1 << 8,	/* a region has many blocks, not one */
-	OPTION_PAGES = 1 << 9,		/* chains and regions go across pages */
-	OPTION_CARRY = 1 << 10,		/* what the scratch register holds goes with branches */
-	OPTION_LOOPS = 1 << 11,		/* pointers of loops are host addresses */
-	OPTIONS_ALL = (1 << 12) - 1,
-};
-
 /* With all of these translated code writes nothing of struct offload_state but scratch. */
 enum {
 	OPTIONS_PROTECTING_STATE = OPTION_REGISTERS | OPTION_FLAGS | OPTION_STACK | OPTION_LINEAR |
 		OPTION_PROTECTION,
-};
-
-/* Where a guest's memory is, and how it is to be translated. */
-struct offload_layout {
-	uint32_t guest_base;	/* first linear-mapped guest address */
-	uint32_t size;		/* bytes of guest memory */
-	uint32_t host_base;
-	uint32_t text_start;	/* guest code: never written to */
-	uint32_t text_end;
-	/* The target table that translated code reads: of which instruction set, and where. */
-	uint32_t thumb;
-	uint32_t table_base;	/* host address of the entry for guest_base */
-	uint32_t state;		/* host address of struct offload_state */
-	uint32_t options;
-	uint32_t scratch;	/* number of the scratch register */
 };
 
 /* Of a region: A32 words or T32 halfwords, and how many there may be without an IT block's end. */

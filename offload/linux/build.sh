@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Builds the module of the hand-over against the distribution's Linux source, configured for the two chips.
+#
+#   offload/linux/build.sh WORK OUT SET [-jN]
+#
+# WORK: as of kernel/build.sh, whose unpacked source is used; it is kept. SET: a32 or t32, the instruction set of the
+# kernel's code. Leaves dormouse_handover.ko in OUT. Everything goes to WORK/module-SET.log. Exit codes: 2 wrong
+# arguments; 3 something is missing.
+set -euo pipefail
+
+if [ $# -lt 3 ]; then
+	sed -n '4,9s/^# \{0,1\}//p' "$0" >&2
+	exit 2
+fi
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1" "$2"
+work=$(cd "$1" && pwd)
+out=$(cd "$2" && pwd)
+set=$3
+jobs=${4:--j$(nproc)}
+tree=$work/linux
+objects=$work/module-$set
+log=$work/module-$set.log
+prefix=arm-none-eabi-
+: >"$log"
+mkdir -p "$objects"
+exec 9>"$work/lock"
+flock 9
+
+fail() {
+	echo "offload/linux/build.sh: $*" >&2
+	tail -n 25 "$log" >&2
+	exit "${code:-1}"
+}
+case $set in
+a32) option="# CONFIG_THUMB2_KERNEL is not set" ;;
+t32) option=CONFIG_THUMB2_KERNEL=y ;;
+*) code=2 fail "$set is no instruction set: a32 or t32" ;;
+esac
+for tool in ${prefix}gcc make flex bison bc tar xz gcc; do
+	command -v "$tool" >/dev/null || code=3 fail "$tool is missing: run scripts/setup.sh"
+done
+# shellcheck source=/dev/null
+. "$here/../kernel/source.sh"
+# Nothing more is written into the source.
+flock -u 9
+
+compiler=${prefix}gcc
+host=gcc
+if command -v ccache >/dev/null; then
+	compiler="ccache ${prefix}gcc"
+	host="ccache gcc"
+fi
+build() {
+	make -C "$tree" O="$objects" ARCH=arm CROSS_COMPILE="$prefix" CC="$compiler" HOSTCC="$host" "$@" >>"$log" 2>&1
+}
+{
+	cat "$here/config"
+	echo "$option"
+} >"$objects/config.wanted"
+if ! cmp -s "$objects/config.wanted" "$objects/config.used"; then
+	echo "==> configuring"
+	build KCONFIG_ALLCONFIG="$objects/config.wanted" allnoconfig || fail "Linux's Kconfig failed"
+	# An option that Kconfig dropped would silently build against another kernel.
+	while read -r wanted; do
+		grep -qxF "$wanted" "$objects/.config" || fail "this Linux does not take $wanted"
+	done < <(grep -v -e '^# [^C]' -e '^$' "$objects/config.wanted")
+	cp "$objects/config.wanted" "$objects/config.used"
+fi
+echo "==> preparing"
+build "$jobs" modules_prepare || fail "the kernel's headers do not build"
+echo "==> compiling"
+# Nothing of third parties is changed, so the module's source is copied beside what is built of it.
+rm -rf "$objects/dormouse"
+mkdir -p "$objects/dormouse"
+cp -r "$here" "$objects/dormouse/linux"
+cp -r "$here/../include" "$here/../isa" "$objects/dormouse/"
+# The kernel itself is not built, so there are no versions of its symbols to check.
+build KBUILD_MODPOST_WARN=1 KCFLAGS=-Werror M="$objects/dormouse/linux" modules || fail "the module does not build"
+module=$objects/dormouse/linux/dormouse_handover.ko
+# Without such a list the kernel's source says whether it exports what the module needs.
+while read -r symbol; do
+	grep -rqE "EXPORT_SYMBOL(_GPL)?\($symbol\)" --include='*.[cS]' \
+		"$tree"/{kernel,lib,mm,arch/arm,drivers/{base,of,remoteproc}} || fail "the kernel does not export $symbol"
+done < <("${prefix}nm" -u "$module" | sed -n 's/^ *U //; /^param_ops_/!p')
+cp "$module" "$out/"
