@@ -53,11 +53,20 @@ The packages install it into the initramfs, as the small program dormouse-wake; 
 run it. It refuses where a disk is mounted. Where there is no image, or any doubt, it returns and
 the boot goes on, with the reason in the kernel's log and in `dormouse image inspect`.
 
-Example, in a script of the initramfs:
+An initramfs runs it twice. The run before udev puts off what it cannot judge yet (no device is a
+head, the TPM is not there, a passphrase needs a keyboard) and leaves no trace then; the other one
+decides what is left. When one has decided, the other does nothing.
+
+Example, in scripts of the initramfs:
+  dormouse wake --before-udev
   dormouse wake
 
-Exit codes: 0 the boot goes on; 1 this is no initramfs.")]
-    Wake,
+Exit codes: 0 the boot goes on; 1 this is no initramfs; 2 wrong usage.")]
+    Wake {
+        /// Only the modules of persistent memory are loaded: put off what needs more
+        #[arg(long)]
+        before_udev: bool,
+    },
     #[command(subcommand)]
     Image(ImageCommand),
     #[command(subcommand)]

@@ -15,6 +15,7 @@ use anyhow::Result;
 use clap::Parser;
 
 use arguments::{Arguments, Command, ImageCommand};
+use dormouse_machine::snapshot::wake::{self, Place};
 
 fn main() -> ExitCode {
     output::end_quietly_when_nobody_reads();
@@ -36,7 +37,13 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::SetupDevice(arguments) => Ok(ExitCode::from(
             dormouse_machine::snapshot::setup::run(&arguments),
         )),
-        Command::Wake => Ok(ExitCode::from(dormouse_machine::snapshot::wake::main())),
+        Command::Wake { before_udev } => {
+            let place = match before_udev {
+                true => Place::BeforeUdev,
+                false => Place::AfterUdev,
+            };
+            Ok(ExitCode::from(wake::main(place)))
+        }
         Command::Image(ImageCommand::Inspect(arguments)) => image::inspect(&arguments),
         Command::Image(ImageCommand::Verify(arguments)) => image::verify(&arguments),
         Command::Process(command) => Ok(ExitCode::from(dormouse_process::cli::run(&command))),

@@ -70,5 +70,58 @@ expect "the keys of locked NVDIMMs" "" "program $work/ndctl" "600 nvdimm-master.
 rm "$work/tpm2"
 expect "a TPM without its tools" 'key = "tpm"\n' "rc 1" "tpm2-tools"
 
+
+# The script for the boot, in both of its places: which modules it loads, and what it calls; then whether
+# it comes before udev in the order that initramfs-tools makes of all scripts.
+mkdir -p "$work/bin" "$work/scripts/init-top" "$work/scripts/init-premount"
+cat >"$work/bin/modprobe" <<'PROGRAM'
+#!/bin/sh
+echo "load $2"
+PROGRAM
+cat >"$work/dormouse-wake" <<'PROGRAM'
+#!/bin/sh
+echo "wake $*"
+PROGRAM
+chmod 755 "$work/bin/modprobe" "$work/dormouse-wake"
+sed -e "s|/etc/dormouse|$work/etc|g" -e "s|/usr/bin/dormouse-wake|$work/dormouse-wake|" \
+	packaging/initramfs-tools/wake.sh | tee "$work/scripts/init-top/dormouse" >"$work/scripts/init-premount/dormouse"
+boots() {
+	local name=$1 place=$2 found word
+	shift 2
+	cases=$((cases + 1))
+	found=$(PATH=$work/bin /bin/sh "$work/scripts/$place/dormouse" 2>&1 || echo "rc $?")
+	for word in "$@"; do
+		case $word in
+		!*) ! grep -qxF -- "${word#!}" <<<"$found" || wrong "$name: there is ${word#!}" "$found" ;;
+		*) grep -qxF -- "$word" <<<"$found" || wrong "$name: there is no $word" "$found" ;;
+		esac
+	done
+	! grep -qF "not found" <<<"$found" || wrong "$name: a program is not there" "$found"
+}
+rm -f "$work"/etc/*.toml
+boots "before udev" init-top "load nfit" "load device_dax" "wake --before-udev" '!load cxl_pci' '!load tpm_tis' '!load kmem'
+boots "after udev" init-premount "load nfit" "load cxl_pci" "load tpm_tis" "wake " '!wake --before-udev' '!load kmem'
+touch "$work/etc/cxl-regions.toml"
+printf 'key = "tpm"\n' >"$work/etc/seal.toml"
+boots "CXL and a TPM before udev" init-top "load cxl_mem" "load tpm_crb" "wake --before-udev"
+printf 'key = "key-file"\ncounter = 1\n' >"$work/etc/seal.toml"
+boots "a counter" init-top "load tpm_tis"
+printf 'key = "key-file"\n' >"$work/etc/seal.toml"
+boots "no counter" init-top '!load tpm_tis'
+
+for script in all_generic_ide blacklist keymap udev; do
+	printf '#!/bin/sh\necho\n' >"$work/scripts/init-top/$script"
+done
+order=$(
+	for script in "$work"/scripts/init-top/*; do
+		name=${script##*/}
+		echo "$name $name"
+		for before in $(sh "$script" prereqs); do
+			echo "$before $name"
+		done
+	done | tsort | grep -x -e dormouse -e udev | tr '\n' ' '
+)
+[ "$order" = "dormouse udev " ] || wrong "the order of scripts" "$order"
+
 [ "$failures" = 0 ] || exit 1
 echo "initramfs-hook: $cases settings, each with what it names"

@@ -14,6 +14,7 @@
 //! | [`setup`] | makes a device a head |
 //! | `kernel` | /dev/snapshot and what the module offers |
 //! | `pages` | which pages of the node are occupied, and their digests |
+//! | `place` | which run of a boot decides: before udev, or after it |
 //! | `seal` | whose key encrypts the snapshot, and the counter against an older one |
 //! | `stream` | the snapshot as a stream, on both sides |
 //! | `readiness` | what `dormouse doctor sleep` judges |
@@ -25,6 +26,7 @@ pub(crate) mod devices;
 pub(crate) mod facts;
 pub(crate) mod kernel;
 pub(crate) mod pages;
+pub(crate) mod place;
 mod readiness;
 pub(crate) mod save;
 pub(crate) mod seal;

@@ -1,5 +1,5 @@
 //! The steps up, in the initramfs of an ordinary boot: any doubt ends in that boot, with the reason on
-//! the console and in the head.
+//! the console and in the head. A boot runs them up to twice ([`Place`]).
 //!
 //! ```text
 //!  find the head ─▶ check header and machine ─▶ key, tag, counter ─▶ RESTORING
@@ -19,6 +19,8 @@ use dormouse_seal::{Counter, Encryption, KeyError, Opener, SealError, TpmCounter
 use crate::cut_point::CutPoint;
 use crate::node::DaxDevice;
 use crate::snapshot::kernel::Snapshot;
+pub use crate::snapshot::place::Place;
+use crate::snapshot::place::{NoTurn, Seen, Turn};
 use crate::snapshot::seal::{self, Ask, Mark, Settings, Source, at_console};
 use crate::snapshot::stream::{FromHead, NotTaken, ToKernel, copy_all};
 use crate::snapshot::{WAKE_RAN, cxl_regions, devices, facts, pages};
@@ -44,6 +46,10 @@ pub enum Ended {
         /// More than the reason's own sentence, or empty.
         what: String,
     },
+    /// A later run of this boot decides; why.
+    Later(&'static str),
+    /// Nothing was done: an earlier run has decided, or another one is at it; in words.
+    NotThisRun(&'static str),
 }
 
 impl Ended {
@@ -51,6 +57,8 @@ impl Ended {
     pub fn line(&self) -> String {
         match self {
             Ended::Nothing(why) => format!("no sleep image: {why}"),
+            Ended::Later(why) => format!("looking for a sleep image again after udev: {why}"),
+            Ended::NotThisRun(why) => (*why).to_owned(),
             Ended::ColdBoot { refusal, what } => {
                 let reason = refusal.reason;
                 let what = if what.is_empty() { reason.text() } else { what };
@@ -65,15 +73,56 @@ impl Ended {
 }
 
 /// Wakes this machine if it sleeps; returns only if it does not.
-pub fn run(root: &Root) -> Ended {
+pub fn run(root: &Root, place: Place) -> Ended {
+    let _turn = match Turn::take(root) {
+        Ok(turn) => turn,
+        Err(NoTurn::Decided) => {
+            return Ended::NotThisRun("an earlier run of this boot has decided already");
+        }
+        Err(NoTurn::Busy) => return Ended::NotThisRun("another run looks for an image"),
+    };
     let settings = Settings::read(root);
-    let ended = look_for_image(root, &settings);
-    leave_mark(root, settings);
+    let regions = cxl_regions::restore(root);
+    devices::settle(root);
+    let all = devices::all(root);
+    let found = devices::find_head(root, &all);
+    let header = found.as_ref().map(|(_, header)| header.as_ref());
+    if let Some(why) = place.puts_off(&seen(root, &all, header, &settings)) {
+        return Ended::Later(why);
+    }
+    for trouble in regions {
+        say(root, 3, &trouble);
+    }
+    let ended = look_for_image(root, &all, found, &settings);
+    leave_mark(root, settings, place);
     ended
 }
 
+fn seen<'a>(
+    root: &Root,
+    all: &[DaxDevice],
+    header: Option<&Header>,
+    settings: &'a Result<Option<Settings>, String>,
+) -> Seen<'a> {
+    let settings = settings.as_ref().ok().and_then(Option::as_ref);
+    let has_image = header.is_some_and(holds_image);
+    let node = header.map(|header| header.snapshot.node_base);
+    let tpm = settings.and_then(Settings::tpm_device);
+    Seen {
+        has_head: header.is_some(),
+        has_image,
+        has_node: all.iter().any(|one| Some(one.base) == node),
+        settings,
+        has_tpm: tpm.is_none_or(|path| root.exists(&path)),
+    }
+}
+
+fn holds_image(header: &Header) -> bool {
+    header.state != State::EMPTY.0 && header.state != State::CONSUMED.0
+}
+
 /// A sleep refuses where there is no mark: then nobody would wake the machine.
-fn leave_mark(root: &Root, settings: Result<Option<Settings>, String>) {
+fn leave_mark(root: &Root, settings: Result<Option<Settings>, String>, place: Place) {
     let mark = settings.and_then(|settings| {
         // First, and whatever else is wrong: what this boot passes by is an older image.
         let passed = settings
@@ -87,8 +136,10 @@ fn leave_mark(root: &Root, settings: Result<Option<Settings>, String>) {
         seal: seal::NO_SEAL.to_owned(),
         trouble: Some(trouble),
         memory: Vec::new(),
+        place: String::new(),
     });
     mark.memory = devices::seen(root);
+    mark.place = place.name().to_owned();
     if let Some(trouble) = &mark.trouble {
         say(
             root,
@@ -100,16 +151,16 @@ fn leave_mark(root: &Root, settings: Result<Option<Settings>, String>) {
         .and_then(|()| fs::write(root.path(WAKE_RAN), mark.text()));
 }
 
-fn look_for_image(root: &Root, settings: &Result<Option<Settings>, String>) -> Ended {
-    for trouble in cxl_regions::restore(root) {
-        say(root, 3, &trouble);
-    }
-    devices::settle(root);
-    let all = devices::all(root);
-    let Some((device, header)) = devices::find_head(root, &all) else {
-        return no_head(root, &all);
+fn look_for_image(
+    root: &Root,
+    all: &[DaxDevice],
+    found: Option<(DaxDevice, Box<Header>)>,
+    settings: &Result<Option<Settings>, String>,
+) -> Ended {
+    let Some((device, header)) = found else {
+        return no_head(root, all);
     };
-    if header.state == State::EMPTY.0 || header.state == State::CONSUMED.0 {
+    if !holds_image(&header) {
         let state = State(header.state).name();
         return Ended::Nothing(format!("{} is {state}", device.name));
     }
@@ -118,11 +169,11 @@ fn look_for_image(root: &Root, settings: &Result<Option<Settings>, String>) -> E
         Ok(head) => head,
         Err(error) => return Ended::Nothing(error.to_string()),
     };
-    let refusal = match wake(root, &all, &device, &mut head, header, settings) {
+    let refusal = match wake(root, all, &device, &mut head, header, settings) {
         Ok(never) => match never {},
         Err(refused) => refused,
     };
-    forget(root, &all, &device, &mut head, refusal.0);
+    forget(root, all, &device, &mut head, refusal.0);
     Ended::ColdBoot {
         refusal: refusal.0,
         what: refusal.1,
@@ -425,7 +476,7 @@ fn too_late(root: &Root) -> Option<String> {
 
 /// What the initramfs runs; the exit code is 0 whenever the boot may go on, 1 where this was no place
 /// to run it.
-pub fn main() -> u8 {
+pub fn main(place: Place) -> u8 {
     let root = Root::host();
     if let Some(why) = too_late(&root) {
         eprintln!(
@@ -433,7 +484,11 @@ pub fn main() -> u8 {
         );
         return 1;
     }
-    let ended = run(&root);
+    let ended = run(&root, place);
+    if let Ended::NotThisRun(why) = ended {
+        eprintln!("dormouse wake: {why}");
+        return 0;
+    }
     // Errors are shown on the console of a quiet boot, too.
     let level = if matches!(ended, Ended::ColdBoot { .. }) {
         3

@@ -2,6 +2,28 @@
 
 use super::*;
 
+/// A boot whose first run had nothing to decide.
+fn boot(root: &Root) -> Ended {
+    let _ = fs::remove_file(root.path(WAKE_RAN));
+    run(root, Place::AfterUdev)
+}
+
+#[test]
+fn the_run_before_udev_leaves_no_trace_where_there_is_no_head_yet() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = Root::at(directory.path());
+    assert!(matches!(run(&root, Place::BeforeUdev), Ended::Later(_)));
+    assert!(!root.exists(WAKE_RAN));
+    assert!(matches!(run(&root, Place::AfterUdev), Ended::Nothing(_)));
+    assert_eq!(
+        Mark::read(&root.read(WAKE_RAN).unwrap()).place,
+        "after-udev"
+    );
+    for place in [Place::BeforeUdev, Place::AfterUdev] {
+        assert!(matches!(run(&root, place), Ended::NotThisRun(_)));
+    }
+}
+
 #[test]
 fn a_cold_boot_has_the_reason_s_name_and_sentence_on_one_line() {
     let ended = Ended::ColdBoot {
@@ -23,7 +45,7 @@ fn a_cold_boot_has_the_reason_s_name_and_sentence_on_one_line() {
 fn a_machine_without_persistent_memory_boots_and_is_marked_as_looked_at() {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
-    assert!(matches!(run(&root), Ended::Nothing(_)));
+    assert!(matches!(boot(&root), Ended::Nothing(_)));
     assert!(root.exists(WAKE_RAN));
 }
 
@@ -32,13 +54,13 @@ fn a_boot_leaves_which_persistent_memory_it_saw() {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
     let mark = || Mark::read(&root.read(WAKE_RAN).unwrap());
-    run(&root);
+    boot(&root);
     assert_eq!(mark().memory, []);
     let region = root.path("sys/bus/nd/devices/region1");
     fs::create_dir_all(&region).unwrap();
     fs::write(region.join("resource"), "0x140000000\n").unwrap();
     fs::write(region.join("size"), "268435456\n").unwrap();
-    run(&root);
+    boot(&root);
     assert_eq!(mark().memory, [(0x1_4000_0000, 256 << 20)]);
     assert!(mark().has_seen(0x1_4020_0000, 254 << 20));
 }
@@ -225,17 +247,17 @@ fn a_boot_leaves_what_it_would_open_images_with() {
     let directory = tempfile::tempdir().unwrap();
     let root = Root::at(directory.path());
     let mark = || Mark::read(&root.read(WAKE_RAN).unwrap());
-    run(&root);
+    boot(&root);
     assert_eq!(mark().seal, seal::NO_SEAL);
     let settings = Settings::new(Source::KeyFile);
     settings.write(&root).unwrap();
-    run(&root);
+    boot(&root);
     assert!(mark().trouble.is_some(), "the key is missing");
     write_key(&settings, &root, 1);
-    run(&root);
+    boot(&root);
     let first = mark();
     assert!(first.trouble.is_none() && first.seal != seal::NO_SEAL);
     write_key(&settings, &root, 2);
-    run(&root);
+    boot(&root);
     assert_ne!(mark().seal, first.seal);
 }

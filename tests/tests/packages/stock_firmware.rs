@@ -133,6 +133,8 @@ fn works_to_the_letter(name: &str, kind: &Kind, devices: &[String], initramfs: &
         "{found}"
     );
     assert!(found.contains("plain text"), "{found}");
+    let mark = machine.run("cat /run/dormouse/wake");
+    assert!(mark.contains("place before-udev\n"), "{mark}");
     machine.run(&plan);
 
     machine.run("head -c 64M /dev/urandom >/dev/shm/data");

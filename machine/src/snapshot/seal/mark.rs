@@ -18,6 +18,8 @@ pub(crate) struct Mark {
     pub trouble: Option<String>,
     /// Where it saw persistent memory, as base and bytes.
     pub memory: Vec<(u64, u64)>,
+    /// Which run of the boot decided; empty in what an older version left.
+    pub place: String,
 }
 
 impl Mark {
@@ -34,6 +36,7 @@ impl Mark {
             seal,
             trouble: None,
             memory: Vec::new(),
+            place: String::new(),
         })
     }
 
@@ -48,9 +51,10 @@ impl Mark {
     pub fn text(&self) -> String {
         let trouble = self.trouble.as_deref().unwrap_or_default();
         let mut text = format!(
-            "seal {}\ntrouble {}\n",
+            "seal {}\ntrouble {}\nplace {}\n",
             self.seal,
-            trouble.replace('\n', " ")
+            trouble.replace('\n', " "),
+            self.place
         );
         for (base, bytes) in &self.memory {
             text.push_str(&format!("memory {base:#x} {bytes:#x}\n"));
@@ -71,6 +75,7 @@ impl Mark {
             seal: value("seal ").unwrap_or(NO_SEAL).to_owned(),
             trouble: value("trouble ").map(str::to_owned),
             memory: text.lines().filter_map(range).collect(),
+            place: value("place ").unwrap_or_default().to_owned(),
         }
     }
 }
@@ -93,11 +98,13 @@ mod tests {
                 seal: seal.to_owned(),
                 trouble: trouble.map(str::to_owned),
                 memory: vec![(1 << 32, 1 << 28), (1 << 34, 1 << 31)],
+                place: "before-udev".to_owned(),
             };
             let read = Mark::read(&mark.text());
             assert_eq!(read.seal, mark.seal);
             assert_eq!(read.trouble.is_some(), mark.trouble.is_some());
             assert_eq!(read.memory, mark.memory);
+            assert_eq!(read.place, mark.place);
         }
         assert_eq!(Mark::read("1\n").seal, NO_SEAL);
     }

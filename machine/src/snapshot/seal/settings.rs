@@ -182,6 +182,13 @@ impl Settings {
         self.tcti.clone().unwrap_or_else(|| DEFAULT_TCTI.to_owned())
     }
 
+    /// The file of the TPM in /dev, where these settings need one and the kernel gives it.
+    pub fn tpm_device(&self) -> Option<String> {
+        let needed = self.key == Source::Tpm || self.counter.is_some();
+        let tcti = needed.then(|| self.tcti())?;
+        tcti.strip_prefix("device:").map(str::to_owned)
+    }
+
     /// The counter against an older image, where there is one.
     pub fn counter(&self) -> Option<TpmCounter> {
         let index = self.counter?;
@@ -267,6 +274,24 @@ mod tests {
         ] {
             assert!(Settings::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_tpm_is_waited_for_where_key_or_counter_need_it() {
+        let device = |change: fn(&mut Settings)| {
+            let mut settings = passphrase();
+            change(&mut settings);
+            settings.tpm_device()
+        };
+        let usual = Some("/dev/tpmrm0".to_owned());
+        assert_eq!(device(|_| ()), None);
+        assert_eq!(device(|one| one.counter = Some(1)), usual);
+        assert_eq!(device(|one| one.key = Source::Tpm), usual);
+        let elsewhere = |one: &mut Settings| {
+            one.key = Source::Tpm;
+            one.tcti = Some("swtpm:path=socket".to_owned());
+        };
+        assert_eq!(device(elsewhere), None);
     }
 
     #[test]

@@ -1,0 +1,3 @@
+#!/bin/sh
+# When udev has settled: what the run before udev has put off.
+/usr/bin/dormouse-wake-hook
