@@ -267,14 +267,26 @@ static int on_suspend(struct notifier_block *block, unsigned long action, void *
 		break;
 	case PM_POST_SUSPEND:
 		alone = false;
-		for_each_cpu(cpu, &taken_offline)
-			add_cpu(cpu);
 		break;
 	}
 	return NOTIFY_DONE;
 }
 
-static struct notifier_block suspend_block = { .notifier_call = on_suspend };
+static int on_resumed(struct notifier_block *block, unsigned long action, void *data)
+{
+	unsigned int cpu;
+
+	if (action == PM_POST_SUSPEND) {
+		for_each_cpu(cpu, &taken_offline)
+			add_cpu(cpu);
+		cpumask_clear(&taken_offline);
+	}
+	return NOTIFY_DONE;
+}
+
+/* Before the kernel's own notifier forbids that CPUs go offline, and behind where it allows it again. */
+static struct notifier_block suspend_block = { .notifier_call = on_suspend, .priority = 1 };
+static struct notifier_block resumed_block = { .notifier_call = on_resumed, .priority = -1 };
 
 /* --- begin and end --- */
 
@@ -374,6 +386,9 @@ static int __init handover_init(void)
 		error = register_pm_notifier(&suspend_block);
 	if (error)
 		goto no_notifier;
+	error = register_pm_notifier(&resumed_block);
+	if (error)
+		goto one_notifier;
 	for (count = 0; count < ARRAY_SIZE(functions); count++) {
 		probes[count].symbol_name = functions[count];
 		probes[count].pre_handler = on_call;
@@ -389,6 +404,8 @@ static int __init handover_init(void)
 no_probe:
 	while (count--)
 		unregister_kprobe(&probes[count]);
+	unregister_pm_notifier(&resumed_block);
+one_notifier:
 	unregister_pm_notifier(&suspend_block);
 no_notifier:
 	if (parent)
@@ -400,6 +417,7 @@ static void __exit handover_exit(void)
 {
 	for (int i = 0; i < ARRAY_SIZE(functions); i++)
 		unregister_kprobe(&probes[i]);
+	unregister_pm_notifier(&resumed_block);
 	unregister_pm_notifier(&suspend_block);
 	put_device(&parent->dev);
 }
