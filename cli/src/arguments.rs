@@ -8,6 +8,7 @@ use dormouse_bandwidth::cli::BandwidthCommand;
 use dormouse_devices::cli::DevicesCommand;
 use dormouse_lab::cli::LabCommand;
 use dormouse_machine::cli::{MigrateBackArgs, SleepArgs};
+use dormouse_machine::snapshot::boot_entry::setup::BootEntryArgs;
 use dormouse_machine::snapshot::setup::SetupArgs;
 use dormouse_offload::cli::OffloadCommand;
 use dormouse_process::cli::ProcessCommand;
@@ -47,6 +48,7 @@ pub enum Command {
     #[command(alias = "home")]
     MigrateBack(Box<MigrateBackArgs>),
     SetupDevice(SetupArgs),
+    SetupBootEntry(BootEntryArgs),
     /// Wake this machine from an image on stock firmware: for an initramfs, before it mounts a disk
     #[command(after_help = "\
 The packages install it into the initramfs, as the small program dormouse-wake; nobody else needs to

@@ -15,6 +15,7 @@ use anyhow::Result;
 use clap::Parser;
 
 use arguments::{Arguments, Command, ImageCommand};
+use dormouse_machine::snapshot::boot_entry;
 use dormouse_machine::snapshot::wake::{self, Place};
 
 fn main() -> ExitCode {
@@ -37,6 +38,9 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::SetupDevice(arguments) => Ok(ExitCode::from(
             dormouse_machine::snapshot::setup::run(&arguments),
         )),
+        Command::SetupBootEntry(arguments) => {
+            Ok(ExitCode::from(boot_entry::setup::run(&arguments)))
+        }
         Command::Wake { before_udev } => {
             let place = match before_udev {
                 true => Place::BeforeUdev,

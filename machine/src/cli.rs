@@ -413,6 +413,7 @@ fn print_sleep(report: &SleepReport) {
             plan.persistence,
             plan.persistence_reasons.join("; ")
         );
+        println!("  woken by                {}", plan.woken_by);
         println!("  cgroups to stop         {}", plan.freeze.join(" "));
         let names: Vec<String> = plan
             .not_frozen

@@ -120,6 +120,20 @@ pub enum SleepError {
         detail: String,
     },
 
+    /// A boot entry cannot be made or removed.
+    #[error("the boot entry is refused: {detail}")]
+    BootEntry {
+        /// The reason.
+        detail: String,
+    },
+
+    /// The machine lacks what a boot entry needs.
+    #[error("this machine cannot have a boot entry for waking: {detail}")]
+    NoBootEntry {
+        /// What is missing.
+        detail: String,
+    },
+
     /// There is no CXL memory for the sleep.
     #[error("no CXL memory for the sleep: {detail}; `dormouse doctor` shows which part is missing")]
     NoNode {
@@ -262,6 +276,7 @@ impl SleepError {
             | SleepError::ImageExists { .. }
             | SleepError::Head { .. }
             | SleepError::Key { .. }
+            | SleepError::BootEntry { .. }
             | SleepError::Refused { .. } => true,
             error => error.is_lack(),
         }
@@ -277,6 +292,7 @@ impl SleepError {
                 | SleepError::NoHead { .. }
                 | SleepError::Initramfs { .. }
                 | SleepError::NoNode { .. }
+                | SleepError::NoBootEntry { .. }
         )
     }
 

@@ -42,6 +42,10 @@ pub struct Plan {
     /// The answer of each source, where none vouches.
     #[serde(default)]
     pub persistence_reasons: Vec<String>,
+    /// What wakes the machine: firmware, a boot entry by its number, or the usual boot, and then why not the
+    /// entry, where one is set up.
+    #[serde(default)]
+    pub woken_by: String,
 }
 
 /// One sleep, from the call to user space running again (and pages in DRAM, if that was waited

@@ -61,7 +61,7 @@ pub fn go_down<'a>(
     });
     let memmap = match ready.way {
         Way::Firmware(_) => node::Memmap::OnNode,
-        Way::Snapshot(_) => node::Memmap::InDram,
+        Way::Snapshot(..) => node::Memmap::InDram,
     };
     ((), report.node_online_s) = timed("node-online", events, |_| {
         node::bring_online(root, &ready.cxl, memmap)?;
@@ -130,7 +130,7 @@ pub fn go_down<'a>(
     let ((), second_drop_s) = timed("drop-caches", events, drop_caches)?;
     report.caches_s = first_sync_s + first_drop_s + second_drop_s;
 
-    if matches!(ready.way, Way::Snapshot(_)) {
+    if matches!(ready.way, Way::Snapshot(..)) {
         // The kernel counts by itself when it makes the snapshot, before anything is final.
         return check(cancel, "about to sleep");
     }
@@ -199,7 +199,7 @@ fn migrate_down(
     let own = std::process::id() as i32;
     found.sort_by_key(|process| process.pid == own);
     // What this process writes after a snapshot must be in the snapshot: it stays in DRAM.
-    let stays = matches!(ready.way, Way::Snapshot(_)).then_some(own);
+    let stays = matches!(ready.way, Way::Snapshot(..)).then_some(own);
     let tasks = found
         .iter()
         .filter(|process| Some(process.pid) != stays)

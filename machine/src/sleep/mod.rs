@@ -100,9 +100,10 @@ fn run_steps(
                     &mut report,
                     events,
                 ),
-                Way::Snapshot(setup) => {
+                Way::Snapshot(setup, waker) => {
                     let request = save::Request {
                         setup,
+                        waker,
                         dram_nodes: &ready.dram_nodes,
                         persistence: ready.persistence.persistence,
                         verify: options.verify_user_pages,
@@ -146,7 +147,7 @@ fn run_steps(
 
 /// Whose key seals the kernel's snapshot, where the machine is set up for that.
 fn sealing_key(root: &Root, way: &Way, options: &SleepOptions) -> Result<Option<Key>, SleepError> {
-    let Way::Snapshot(setup) = way else {
+    let Way::Snapshot(setup, _) = way else {
         return Ok(None);
     };
     let file = options.passphrase_file.as_deref();

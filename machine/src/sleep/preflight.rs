@@ -17,6 +17,7 @@ use crate::processes::order;
 use crate::processes::{self, Process};
 use crate::report::{Plan, UnfrozenProcess};
 use crate::sleep::power;
+use crate::snapshot::boot_entry::{self, Waker};
 use crate::snapshot::{self, Setup, devices, facts, kernel};
 use crate::system::module::{self, Status};
 use crate::system::state::Entry;
@@ -26,8 +27,8 @@ use crate::system::state::Entry;
 pub enum Way {
     /// Firmware; the module's status before the sleep.
     Firmware(Status),
-    /// The kernel's own snapshot.
-    Snapshot(Setup),
+    /// The kernel's own snapshot, and what wakes the machine.
+    Snapshot(Setup, Waker),
 }
 
 /// A machine that may sleep.
@@ -147,7 +148,8 @@ fn run_snapshot(root: &Root, options: &SleepOptions) -> Result<Ready, SleepError
         node: setup.node.node,
         device: Some(setup.node.clone()),
     };
-    plan(root, options, Way::Snapshot(setup), cxl, persistence)
+    let waker = boot_entry::waker(root, &setup);
+    plan(root, options, Way::Snapshot(setup, waker), cxl, persistence)
 }
 
 fn run_firmware(root: &Root, options: &SleepOptions) -> Result<Ready, SleepError> {
@@ -178,7 +180,7 @@ fn plan(
     let dram_nodes = node::dram_nodes(root, cxl.node);
 
     let mut facts = space_facts(root, &cxl, &dram_nodes);
-    if let Way::Snapshot(setup) = &way {
+    if let Way::Snapshot(setup, _) = &way {
         facts.image_bytes = setup.room_bytes;
         facts.save_bytes += reserved_bytes(root, &dram_nodes);
     }
@@ -188,7 +190,7 @@ fn plan(
         error.with_owners(|| owners::largest(root, &processes, &dram_nodes, kernel_bytes))
     })?;
 
-    if let Way::Snapshot(setup) = &way {
+    if let Way::Snapshot(setup, _) = &way {
         check_snapshot_space(root, space.kernel_bytes, setup.room_bytes, &dram_nodes)?;
     }
 
@@ -208,6 +210,10 @@ fn plan(
         home_order: processes.iter().map(|process| process.pid).collect(),
         persistence: persistence.persistence.to_string(),
         persistence_reasons: persistence.reasons.clone(),
+        woken_by: match &way {
+            Way::Firmware(_) => "firmware".to_owned(),
+            Way::Snapshot(_, waker) => waker.describe(),
+        },
     };
     let order = parallel::map(cpus(), &processes, |process| {
         entry(root, process, &dram_nodes)

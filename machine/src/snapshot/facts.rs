@@ -65,6 +65,11 @@ fn map_digest(map: &[MapEntry]) -> u64 {
     xxh64(map.iter().map(line).collect::<String>().as_bytes())
 }
 
+/// Of firmware's map: another one is refused by the kernel, too.
+pub fn firmware_map_digest(root: &Root) -> u64 {
+    map_digest(&firmware_map(root))
+}
+
 /// Of the kernel that runs: release, version (which has the build's date), and its notes, among
 /// them the build ID.
 pub fn kernel_digest(root: &Root) -> u64 {

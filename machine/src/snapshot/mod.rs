@@ -8,6 +8,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | [`boot_entry`] | a boot entry of UEFI that wakes without the distribution's initramfs |
 //! | `cxl_regions` | regions of CXL memory that must be made again after a power loss |
 //! | `devices` | the two dax devices, their identity, whether they keep their contents |
 //! | `facts` | what must be the same when waking: kernel, memory map, amount of memory |
@@ -21,6 +22,7 @@
 //! | `save` | the last steps down |
 //! | [`wake`] | the steps up |
 
+pub mod boot_entry;
 mod cxl_regions;
 pub(crate) mod devices;
 pub(crate) mod facts;

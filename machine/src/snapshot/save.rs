@@ -17,6 +17,7 @@ use rustix::system::{RebootCommand, reboot};
 use crate::cut_point::CutPoint;
 use crate::error::SleepError;
 use crate::options::VerifyUserPages;
+use crate::snapshot::boot_entry::{Waker, efi};
 use crate::snapshot::kernel::{self, PAGE_BYTES, Side, Snapshot};
 use crate::snapshot::seal::{self, Key};
 use crate::snapshot::stream::{FromKernel, ToHead, copy_all};
@@ -28,6 +29,8 @@ use dormouse_system::Root;
 /// What the last steps need to know of the sleep.
 pub struct Request<'a> {
     pub setup: &'a Setup,
+    /// What wakes the machine.
+    pub waker: &'a Waker,
     pub dram_nodes: &'a [u32],
     pub persistence: Persistence,
     pub verify: VerifyUserPages,
@@ -163,8 +166,12 @@ fn sleep(
         Side::Made => {
             let image = (head, header);
             save(root, request, &mut snapshot, image, sealer, &point)?;
+            call_waker(root, request.waker);
             // Only returns when the kernel refuses.
             let error = reboot(RebootCommand::PowerOff).err();
+            if let Waker::Entry(number) = request.waker {
+                let _ = efi::clear_boot_next(root, *number);
+            }
             let source = error.map_or_else(|| io::Error::other("it came back"), io::Error::from);
             return Err(failed("switching the machine off")(source));
         }
@@ -236,6 +243,19 @@ fn save(
         &format!("saved {} pages, power off", header.saved_pages),
     );
     Ok(())
+}
+
+/// As late as can be, and in no snapshot: a sleep that fails before has nothing to take back. Without it
+/// the usual boot wakes the machine.
+fn call_waker(root: &Root, waker: &Waker) {
+    match waker {
+        Waker::UsualBoot => {}
+        Waker::NotTheEntry(why) => say(root, &format!("the boot entry {why}")),
+        Waker::Entry(number) => match efi::set_boot_next(root, *number) {
+            Ok(()) => say(root, &format!("Boot{number:04X} is to wake this machine")),
+            Err(error) => say(root, &format!("Boot{number:04X} is not used: {error}")),
+        },
+    }
 }
 
 fn bytes_of(words: &[u64]) -> Vec<u8> {

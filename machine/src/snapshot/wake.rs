@@ -93,9 +93,31 @@ pub fn run(root: &Root, place: Place) -> Ended {
     for trouble in regions {
         say(root, 3, &trouble);
     }
-    let ended = look_for_image(root, &all, found, &settings);
+    let ended = look_for_image(root, &all, found, &settings, Refusing::Forgets);
     leave_mark(root, settings, place);
     ended
+}
+
+/// Wakes this machine from its own boot entry; returns only if it does not. The usual boot, which follows,
+/// decides: no mark is left, and an image that can still be used stays as it is.
+pub(crate) fn run_in_boot_entry(root: &Root) -> Ended {
+    let settings = Settings::read(root);
+    for trouble in cxl_regions::restore(root) {
+        say(root, 3, &trouble);
+    }
+    devices::settle(root);
+    let all = devices::all(root);
+    let found = devices::find_head(root, &all);
+    look_for_image(root, &all, found, &settings, Refusing::LeavesToUsualBoot)
+}
+
+/// What is done with an image that is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusing {
+    /// It is never used again.
+    Forgets,
+    /// The same, only where it is used up already.
+    LeavesToUsualBoot,
 }
 
 fn seen<'a>(
@@ -156,27 +178,47 @@ fn look_for_image(
     all: &[DaxDevice],
     found: Option<(DaxDevice, Box<Header>)>,
     settings: &Result<Option<Settings>, String>,
+    refusing: Refusing,
 ) -> Ended {
     let Some((device, header)) = found else {
         return no_head(root, all);
     };
     if !holds_image(&header) {
-        let state = State(header.state).name();
-        return Ended::Nothing(format!("{} is {state}", device.name));
+        return Ended::Nothing(no_image(&device.name, &header));
     }
     say(root, 5, &format!("waking from {}", device.name));
     let mut head = match devices::open_head(root, &device, true) {
         Ok(head) => head,
         Err(error) => return Ended::Nothing(error.to_string()),
     };
-    let refusal = match wake(root, all, &device, &mut head, header, settings) {
+    let mut used_up = false;
+    let refusal = match wake(
+        root,
+        all,
+        &device,
+        (&mut head, header),
+        settings,
+        &mut used_up,
+    ) {
         Ok(never) => match never {},
         Err(refused) => refused,
     };
-    forget(root, all, &device, &mut head, refusal.0);
+    if used_up || refusing == Refusing::Forgets {
+        forget(root, all, &device, &mut head, refusal.0);
+    }
     Ended::ColdBoot {
         refusal: refusal.0,
         what: refusal.1,
+    }
+}
+
+/// Why the last image was not used stays said: a boot entry of its own may have used it up.
+fn no_image(head: &str, header: &Header) -> String {
+    let state = State(header.state).name();
+    let last = Reason(header.last_reason).name();
+    match header.last_outcome == Outcome::COLD_BOOT.0 {
+        true => format!("{head} is {state}; the last image ended in a cold boot: {last}"),
+        false => format!("{head} is {state}"),
     }
 }
 
@@ -225,9 +267,9 @@ fn wake(
     root: &Root,
     all: &[DaxDevice],
     device: &DaxDevice,
-    head: &mut Head,
-    mut header: Box<Header>,
+    (head, mut header): (&mut Head, Box<Header>),
     settings: &Result<Option<Settings>, String>,
+    used_up: &mut bool,
 ) -> Result<Never, Refused> {
     let (node, facts, window) = check(root, all, device, head, &header)?;
     let sealed = open_seal(root, head.device(), &header, &window, settings)?;
@@ -245,6 +287,7 @@ fn wake(
     if let Some((_, Some(counter))) = &sealed {
         // Now, because no program of the TPM runs any more when all have stopped. If the power goes
         // before the image is consumed, it is an older one.
+        *used_up = true;
         counter
             .increment()
             .map_err(|error| no_key(error.to_string()))?;
@@ -260,6 +303,7 @@ fn wake(
     header.last_reason = Reason::OK.0;
     header.last_detail = 0;
     header.state = State::CONSUMED.0;
+    *used_up = true;
     head.commit(&mut header);
     point.pass_named("after-consume");
     say(root, 5, "over to the system that slept");
@@ -459,7 +503,7 @@ fn forget(root: &Root, all: &[DaxDevice], device: &DaxDevice, head: &mut Head, r
     head.commit(&mut header);
 }
 
-fn say(root: &Root, level: u8, text: &str) {
+pub(crate) fn say(root: &Root, level: u8, text: &str) {
     let _ = root.write("dev/kmsg", &format!("<{level}>dormouse: {text}\n"));
 }
 
@@ -485,15 +529,12 @@ pub fn main(place: Place) -> u8 {
         return 1;
     }
     let ended = run(&root, place);
-    if let Ended::NotThisRun(why) = ended {
-        eprintln!("dormouse wake: {why}");
-        return 0;
-    }
-    // Errors are shown on the console of a quiet boot, too.
-    let level = if matches!(ended, Ended::ColdBoot { .. }) {
-        3
-    } else {
-        6
+    let level = match ended {
+        // Errors are shown on the console of a quiet boot, too.
+        Ended::ColdBoot { .. } => 3,
+        Ended::Nothing(_) | Ended::Later(_) => 6,
+        // Of every boot.
+        Ended::NotThisRun(_) => 7,
     };
     say(&root, level, &ended.line());
     0
