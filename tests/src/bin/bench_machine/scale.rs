@@ -1,8 +1,9 @@
 //! From 1 GiB of user memory up: both ways of Suspend-to-CXL, and hibernation to the same persistent
 //! memory, which is what an owner of such memory would use.
 //!
-//! All machines of a fill have the same DRAM, but those of hibernation with all pages in the image:
-//! it copies them to free DRAM.
+//! All machines have the same DRAM and the same device, whatever is filled, so that nothing but the fill
+//! differs. Only hibernation with all pages in the image has more DRAM at the largest fill: it copies
+//! them to free DRAM.
 
 use std::fmt::Write;
 
@@ -85,15 +86,20 @@ pub fn cases(modes: &[Mode], fills: &[String]) -> Result<Vec<Case>, String> {
     Ok(cases)
 }
 
+/// DRAM for 8 GiB in use.
+const DRAM_MIB: u64 = 9 << 10;
+/// What a system takes beside the workload.
+const SYSTEM_MIB: u64 = 1 << 10;
+
 fn sizes(mode: &Mode, fill_mib: u64) -> Sizes {
-    let dram = fill_mib + 1024;
+    let dram = DRAM_MIB.max(fill_mib + SYSTEM_MIB);
     Sizes {
         dram: match mode.image_percent {
-            Some(100) => 2 * dram,
+            Some(100) => dram.max(2 * fill_mib + SYSTEM_MIB),
             _ => dram,
         },
         // The head of the snapshot takes up to 1 GiB of it.
-        cxl: fill_mib + 2048,
+        cxl: dram + 1024,
         image_of: dram,
     }
 }
@@ -110,7 +116,7 @@ fn parse_mib(size: &str) -> Option<u64> {
 
 /// Whether the host has memory for a case: the whole DRAM, and what is written to the device.
 pub fn fits(case: &Case, host_mib: u64) -> bool {
-    let filled = case.sizes.cxl - 2048;
+    let filled = parse_mib(&case.fill).unwrap_or(0);
     case.sizes.dram + filled + 3072 <= host_mib
 }
 
@@ -267,14 +273,15 @@ mod tests {
         let words: Vec<String> = cases.iter().map(|case| case.words(5).join(" ")).collect();
         assert_eq!(
             words[1],
-            "--mode=cxl --dram=2048M --cxl=3072M --fill=1G --cycles=5 --firmware=seabios"
+            "--mode=cxl --dram=9216M --cxl=10240M --fill=1G --cycles=5 --firmware=seabios"
         );
         assert_eq!(
             words[2],
-            "--mode=hibernate-swap --dram=2048M --cxl=3072M --fill=1G --cycles=5 \
-             --compressor=none --image-size=819M --firmware=seabios --swap-on=pmem"
+            "--mode=hibernate-swap --dram=9216M --cxl=10240M --fill=1G --cycles=5 \
+             --compressor=none --image-size=3686M --firmware=seabios --swap-on=pmem"
         );
-        assert!(words[7].contains("--dram=18432M"), "{}", words[7]);
+        assert!(words[3].contains("--dram=9216M"), "{}", words[3]);
+        assert!(words[7].contains("--dram=17408M"), "{}", words[7]);
     }
 
     #[test]
