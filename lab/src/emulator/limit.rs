@@ -9,7 +9,7 @@ const MAX_RENEWALS: u32 = 5;
 /// A time limit for something that a machine is to do.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// After the last that the machine said, or after the beginning.
+    /// After the machine's last output, or after the beginning.
     silence: Duration,
     /// After the beginning.
     total: Duration,
