@@ -72,7 +72,7 @@ rm "$work"/*.o
 # Firmware of chips with both cores, which remoteproc loads: as above, but with the hand-over instead of the report.
 for board in stm32mp1 imx7d; do
 	firmware=("${flags[@]}" "-UTARGET_BOARD" -DTARGET_BOARD="\"target/boards/$board.h\"")
-	for source in "${edge[@]}" target/handover.c target/device_bus.c $(find src -name '*.c' | sort); do
+	for source in "${edge[@]}" target/handover.c target/trace.c target/device_bus.c $(find src -name '*.c' | sort); do
 		object=${source%.*}
 		$gcc "${firmware[@]}" -Os -c "$source" -o "$work/${object//\//-}.o"
 	done

@@ -9,10 +9,6 @@
 
 /* In memory that Linux maps as device memory; nothing of it is initialised by the loader. */
 __attribute__((section(".handover"))) static struct offload_handover handover;
-/* What print() writes; Linux shows it as trace0. */
-enum { TRACE_BYTES = 2048 };
-__attribute__((section(".handover"))) static char trace[TRACE_BYTES];
-
 _Static_assert(offsetof(struct offload_handover, job) == TARGET_JOB - TARGET_HANDOVER_AT,
 	       "the job is where the rest of the executor looks for it");
 
@@ -106,18 +102,6 @@ static void answer(uint32_t number)
 
 /* --- what start.S and the rest of the edge call --- */
 
-void write_line(const char *line, uint32_t length)
-{
-	static uint32_t at;
-
-	/* It begins again when it is full; the last byte stays 0. */
-	if (at + length >= TRACE_BYTES)
-		at = 0;
-	for (uint32_t i = 0; i < length; i++)
-		trace[at++] = line[i];
-	trace[at] = 0;
-}
-
 static void give_outcome(const struct executor *x)
 {
 	handover.stop = x->stop;
@@ -140,7 +124,7 @@ void report_failure(void)
 void target_main(void)
 {
 	memset(&handover, 0, sizeof(handover));
-	memset(trace, 0, sizeof(trace));
+	clear_trace();
 	handover.bytes = sizeof(handover);
 	handover.state = TARGET_STATE;
 	handover.table = TARGET_TABLE;

@@ -54,7 +54,9 @@ bool wait_until(void *owner, uint64_t until);
 struct target_job;
 bool start_job(struct executor *x, struct target_job *job);
 uint64_t run_job(struct executor *x, const struct target_job *job);
-/* --- handover.c: for output.c --- */
+/* --- trace.c --- */
+enum { TRACE_BYTES = 2048 };
+void clear_trace(void);
 void write_line(const char *line, uint32_t length);
 #endif
 
