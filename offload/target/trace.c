@@ -3,8 +3,8 @@
 #include "runtime/target.h"
 #include "target.h"
 
-/* Behind what is handed over (boards/firmware.ld); the resource table says where. */
-__attribute__((section(".handover.trace"))) static char trace[TRACE_BYTES];
+/* Behind what is handed over (boards/firmware.ld); the resource table says where. Only Linux reads it. */
+__attribute__((section(".handover.trace"))) static volatile char trace[TRACE_BYTES];
 
 void clear_trace(void)
 {
