@@ -8,7 +8,7 @@ use dormouse_machine::snapshot::wake::{self, Place};
 
 fn main() -> ExitCode {
     // The kernel gives process 1 the words of its command line that it does not know.
-    if std::process::id() == 1 {
+    if std::process::id() == 1 && boot_entry::is_in_its_image() {
         boot_entry::run_as_init();
     }
     let words: Vec<String> = std::env::args().skip(1).collect();

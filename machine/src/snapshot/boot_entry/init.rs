@@ -26,6 +26,11 @@ const MOUNTS: [(&str, &str); 4] = [
 /// In the mark of such a run.
 const PLACE: &str = "boot-entry";
 
+/// Whether the root file system is the entry's own: process 1 of a container is no boot.
+pub(super) fn is_in_its_image(root: &Root) -> bool {
+    [ID, ORDER].iter().all(|path| root.exists(path))
+}
+
 /// Wakes the machine, or resets it so that the usual boot follows. Never returns: process 1 must not.
 pub fn run() -> ! {
     let root = Root::host();
@@ -128,6 +133,17 @@ mod tests {
         assert_eq!(next_after(&[7], Some(7)), None);
         assert_eq!(next_after(&[], Some(7)), None);
         assert_eq!(next_after(&[7, 3], None), None);
+    }
+
+    #[test]
+    fn process_1_of_a_container_is_not_the_boot_entry() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        assert!(!is_in_its_image(&root));
+        for path in [ID, ORDER] {
+            root.create(path, "x\n").unwrap();
+        }
+        assert!(is_in_its_image(&root));
     }
 
     #[test]

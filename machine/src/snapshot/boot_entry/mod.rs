@@ -29,6 +29,11 @@ use crate::snapshot::{Setup, cxl_regions, facts};
 
 pub use init::run as run_as_init;
 
+/// Whether this runs in the image of a boot entry.
+pub fn is_in_its_image() -> bool {
+    init::is_in_its_image(&Root::host())
+}
+
 /// The record.
 const FILE: &str = "etc/dormouse/boot-entry.toml";
 /// Below the EFI system partition.
