@@ -62,3 +62,4 @@ pub mod store;
 pub mod sync;
 pub mod track;
 pub mod tracker;
+mod uring;

@@ -142,6 +142,15 @@ pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
     Ok(threads)
 }
 
+/// Whether a thread is a worker that the kernel has made for a ring of io_uring. It executes requests and no
+/// code of the program; an interruption would fail the request that it executes.
+pub fn is_kernel_worker(pid: i32, tid: i32) -> bool {
+    const PF_IO_WORKER: u64 = 0x10;
+    const PF_USER_WORKER: u64 = 0x4000;
+    // Not by its name (iou-wrk-PID), which a new one does not have yet.
+    stat(pid, tid).is_ok_and(|stat| stat.flags & (PF_IO_WORKER | PF_USER_WORKER) != 0)
+}
+
 /// What we use of `/proc/PID/task/TID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {

@@ -121,10 +121,6 @@ fn a_description_is_complete_and_its_making_leaves_no_trace() {
 fn what_cannot_be_restored_is_refused_by_name() {
     let programs: HashMap<&str, &str> = HashMap::from([
         (
-            "io_uring",
-            "import ctypes,time;ctypes.CDLL(None).syscall(425,4,(ctypes.c_char*120)());print('ready', flush=True);time.sleep(60)",
-        ),
-        (
             "packet filter",
             "import socket,struct,ctypes,time\n\
           s=socket.socket(socket.AF_INET,socket.SOCK_STREAM)\n\

@@ -15,6 +15,7 @@ use super::{Builder, Error};
 use crate::procfs;
 use crate::ptrace::Pid;
 use crate::state::{Descriptor, File, FileKind, Lease, ObjectKind, Process, RecordLock};
+use crate::uring;
 
 const KCMP_FILE: libc::c_long = 0;
 /// Major numbers of the slave sides of pseudo-terminals.
@@ -122,8 +123,12 @@ impl Builder<'_> {
 
     /// The description behind a descriptor, entered when it is met first.
     pub(super) fn description(&mut self, open: &Open<'_>) -> Result<Option<u32>, Error> {
-        let stable: Vec<&str> = open
-            .info
+        // What is shown of a ring changes; its inode is its own.
+        let info = match open.link {
+            uring::LINK => "",
+            _ => open.info,
+        };
+        let stable: Vec<&str> = info
             .lines()
             .filter(|line| !UNSTABLE.iter().any(|key| line.starts_with(key)))
             .collect();
@@ -352,6 +357,7 @@ impl Builder<'_> {
             "[timerfd]" => Some(timer(info)),
             "inotify" | "[inotify]" => self.inotify(open)?,
             "[pidfd]" => self.pidfd(open),
+            "[io_uring]" => Some(self.ring(open)),
             _ => {
                 self.refuse(format!(
                     "fd {} is {}",

@@ -248,6 +248,9 @@ impl Builder<'_> {
             }
             return Ok(Some(Backing::Anonymous));
         }
+        if map.name == crate::uring::LINK {
+            return Ok(Some(self.ring_backing(map, range)));
+        }
         if let Some(kind) = map.name.strip_prefix("anon_inode:") {
             self.refuse(format!("{range} belongs to {}", plain_kind(kind)));
             return Ok(None);

@@ -33,6 +33,7 @@ mod thread;
 mod under_way;
 mod unix_diag;
 mod unix_sockets;
+mod uring;
 mod watches;
 
 use std::collections::HashMap;
@@ -155,8 +156,15 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
         })?;
     let pids: Vec<Pid> = frozen.processes.iter().map(|process| process.pid).collect();
     builder.pids.clone_from(&pids);
+    // Before anything is read: what is under way there changes files and memory.
+    let mut maps = Vec::with_capacity(frozen.processes.len());
     for process in &mut frozen.processes {
-        builder.process(process, &pids)?;
+        let its = builder.read_maps(process)?;
+        builder.settle_rings(&its, process)?;
+        maps.push(its);
+    }
+    for (process, maps) in frozen.processes.iter_mut().zip(&maps) {
+        builder.process(process, maps, &pids)?;
     }
     builder.check_sharing_of_others();
     builder.system_v(&pids, frozen)?;
@@ -167,6 +175,7 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
     builder.finish_epolls();
     builder.finish_sockets();
     builder.finish_under_way();
+    builder.finish_rings()?;
     for directory in builder.options.data {
         let read = data(directory).map_err(|source| Error::Read {
             pid: 0,
@@ -227,6 +236,7 @@ struct Builder<'caller> {
     /// Inodes of pidfds of dead processes.
     dead_pids: Vec<u64>,
     under_way: under_way::UnderWay,
+    rings: uring::Rings,
     terminals: terminals::Terminals,
     internet: inet_diag::Sockets,
     packets: packet_sockets::Sockets,
@@ -259,6 +269,7 @@ impl<'caller> Builder<'caller> {
             ghosts: ghosts::Ghosts::default(),
             dead_pids: Vec::new(),
             under_way: under_way::UnderWay::default(),
+            rings: uring::Rings::default(),
             terminals: terminals::Terminals::default(),
             internet: inet_diag::Sockets::default(),
             packets: packet_sockets::Sockets::default(),

@@ -189,17 +189,7 @@ impl Builder<'_> {
         let pid = self.pid;
         let status = fs::read_to_string(format!("/proc/{pid}/status"))
             .map_err(self.failed("read its status"))?;
-        // A filter may end the process for any unexpected call. Threads may have their own.
-        let mut filtered = false;
-        for thread in &frozen.threads {
-            let status = match thread.tid == pid {
-                true => Ok(status.clone()),
-                false => fs::read_to_string(format!("/proc/{pid}/task/{}/status", thread.tid)),
-            };
-            let status = status.map_err(self.failed("read a thread's status"))?;
-            filtered |= procfs::has_own_filter(thread.tid, &status);
-        }
-        if filtered && !self.suspend_filters(frozen) {
+        if !self.may_call(frozen)? {
             return Ok(());
         }
         let set =
@@ -217,6 +207,19 @@ impl Builder<'_> {
         let spare = self.spare_address(process, frozen)?;
         let answers = frozen.run(&queries.batch, spare)?;
         self.take(process, queries, &answers, frozen)
+    }
+
+    /// A filter may end the process for any unexpected call. Threads may have their own. False: it was
+    /// refused.
+    pub(super) fn may_call(&mut self, frozen: &mut FrozenProcess) -> Result<bool, Error> {
+        let pid = self.pid;
+        let mut filtered = false;
+        for thread in &frozen.threads {
+            let status = fs::read_to_string(format!("/proc/{pid}/task/{}/status", thread.tid))
+                .map_err(self.failed("read a thread's status"))?;
+            filtered |= procfs::has_own_filter(thread.tid, &status);
+        }
+        Ok(!filtered || self.suspend_filters(frozen))
     }
 
     /// Readable and writable bytes that are surely there and private: where the main thread's

@@ -12,6 +12,7 @@ impl Builder<'_> {
     pub(super) fn process(
         &mut self,
         frozen: &mut FrozenProcess,
+        maps: &[procfs::MapsLine],
         tree: &[Pid],
     ) -> Result<(), Error> {
         let pid = frozen.pid;
@@ -49,12 +50,23 @@ impl Builder<'_> {
         self.check_namespaces();
         self.check_cgroups(frozen)?;
         self.read_proc(&mut process)?;
-        let maps = procfs::maps(pid).map_err(self.failed("read its mappings"))?;
-        process.mappings = self.mappings(&maps, stat.resident_pages)?;
+        process.mappings = self.mappings(maps, stat.resident_pages)?;
         self.descriptors(&mut process)?;
         self.query_inside(&mut process, frozen)?;
         self.tree.processes.push(process);
         Ok(())
+    }
+
+    /// The mappings of a process; of one that has ended, none.
+    pub(super) fn read_maps(
+        &mut self,
+        frozen: &FrozenProcess,
+    ) -> Result<Vec<procfs::MapsLine>, Error> {
+        self.pid = frozen.pid;
+        if frozen.threads.is_empty() {
+            return Ok(Vec::new());
+        }
+        procfs::maps(self.pid).map_err(self.failed("read its mappings"))
     }
 
     /// What `clone` can share in other ways than `fork` and threads do.

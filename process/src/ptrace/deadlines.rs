@@ -95,6 +95,7 @@ pub(super) fn result(call: c_long) -> u64 {
         | libc::SYS_epoll_pwait
         | libc::SYS_epoll_pwait2
         | libc::SYS_io_getevents => 0,
+        libc::SYS_io_uring_enter => (-i64::from(libc::ETIME)) as u64,
         _ => (-i64::from(libc::EAGAIN)) as u64,
     }
 }
@@ -107,6 +108,7 @@ fn limit(pid: Pid, registers: &user_regs_struct) -> Option<Duration> {
         libc::SYS_epoll_pwait2 | libc::SYS_semtimedop => in_memory(pid, registers.r10),
         libc::SYS_io_getevents => in_memory(pid, registers.r8),
         libc::SYS_rt_sigtimedwait => in_memory(pid, registers.rdx),
+        libc::SYS_io_uring_enter => of_ring(pid, registers.r10, registers.r8),
         libc::SYS_recvfrom
         | libc::SYS_recvmsg
         | libc::SYS_recvmmsg
@@ -129,6 +131,19 @@ fn in_memory(pid: Pid, address: u64) -> Option<Duration> {
     let seconds = u64::from_ne_bytes(seconds.try_into().ok()?);
     let nanoseconds = u64::from_ne_bytes(nanoseconds.try_into().ok()?);
     Some(Duration::new(seconds, u32::try_from(nanoseconds).ok()?))
+}
+
+/// The limit in a `struct io_uring_getevents_arg`, unless it is an instant.
+fn of_ring(pid: Pid, flags: u64, argument: u64) -> Option<Duration> {
+    const EXT_ARG: u64 = 1 << 3;
+    const ABS_TIMER: u64 = 1 << 5;
+    /// After a signal mask, its length, and a least time to wait.
+    const LIMIT: u64 = 16;
+    if flags & (EXT_ARG | ABS_TIMER) != EXT_ARG {
+        return None;
+    }
+    let address = memory::read_array::<8>(pid, argument.checked_add(LIMIT)?).ok()?;
+    in_memory(pid, u64::from_ne_bytes(address))
 }
 
 fn of_socket(pid: Pid, number: i32, option: i32) -> Option<Duration> {

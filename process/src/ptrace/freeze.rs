@@ -178,7 +178,9 @@ impl FrozenTree {
             file: "task",
             source,
         })? {
-            if process.threads.iter().any(|thread| thread.tid == tid) {
+            if process.threads.iter().any(|thread| thread.tid == tid)
+                || tid != pid && procfs::is_kernel_worker(pid, tid)
+            {
                 continue;
             }
             match sys::seize(tid, OPTIONS) {

@@ -21,13 +21,14 @@ use crate::procfs;
 /// System calls that the kernel does not restart after a stop: they return EINTR, which a program
 /// without signal handlers need not expect. A call that returns EINTR has received, sent and waited
 /// for nothing, so it can start again.
-const NOT_RESTARTED: [libc::c_long; 14] = [
+const NOT_RESTARTED: [libc::c_long; 15] = [
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_semop,
     libc::SYS_semtimedop,
     libc::SYS_io_getevents,
+    libc::SYS_io_uring_enter,
     libc::SYS_rt_sigtimedwait,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,

@@ -37,7 +37,9 @@ pub fn differences(tree: &Tree, copies: &[(Pid, Pid)]) -> io::Result<Vec<String>
 /// may come back empty.
 fn is_compared(mapping: &Mapping) -> bool {
     let own = match mapping.backing {
-        Backing::Anonymous | Backing::Object(_) | Backing::SystemV { .. } => true,
+        Backing::Anonymous | Backing::Object(_) | Backing::SystemV { .. } | Backing::Uring(_) => {
+            true
+        }
         Backing::Image { .. } => !mapping.shared,
         Backing::Kernel(_) | Backing::AioRing { .. } => false,
     };

@@ -67,6 +67,7 @@ pub fn possible(tree: &Tree) -> Result<(), Error> {
     ghosts(tree)?;
     shared_tables(tree)?;
     super::posix_queues::possible(tree)?;
+    super::uring::possible(tree)?;
     groups(tree)
 }
 

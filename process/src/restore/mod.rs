@@ -54,6 +54,7 @@ mod terminals;
 mod under_way;
 mod undo;
 mod unlinked;
+mod uring;
 
 use std::io;
 use std::ops::Range;

@@ -1,12 +1,15 @@
 //! Where the path of a unix socket begins: in a directory of the program, or nowhere any more; and where its
 //! file is, if the program has renamed it.
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::FlockOperation;
 
 use super::Error;
 use super::descriptors::owned;
@@ -35,7 +38,7 @@ pub(super) fn in_place<T: Send>(
             return Err(io::Error::last_os_error());
         }
         if let Some(empty) = &empty {
-            std::os::unix::fs::chroot(&empty.0)?;
+            std::os::unix::fs::chroot(&empty.path)?;
             return std::env::set_current_dir("/");
         }
         std::env::set_current_dir(&socket.directory)
@@ -58,9 +61,16 @@ pub(super) fn in_place<T: Send>(
     Ok(done)
 }
 
+/// How the directories are named, before numbers that make them different.
+const PREFIX: &str = ".dormouse-socket-";
+
 /// A directory with nothing but the directories of a socket's path. The file of the socket goes with
 /// it, as the program had removed it, unless it is renamed.
-struct EmptyRoot(PathBuf);
+struct EmptyRoot {
+    path: PathBuf,
+    /// Locked for as long as it is in use: one that is not is left over from a restore that was killed.
+    _lock: File,
+}
 
 impl EmptyRoot {
     fn new(socket: &Socket) -> io::Result<Self> {
@@ -69,21 +79,26 @@ impl EmptyRoot {
         let root = Self::make(above.unwrap_or(&std::env::temp_dir()))?;
         let path = unix_path(&socket.address).unwrap_or_default();
         if let Some(parent) = Path::new(path.trim_start_matches('/')).parent() {
-            std::fs::create_dir_all(root.0.join(parent))?;
+            std::fs::create_dir_all(root.path.join(parent))?;
         }
         Ok(root)
     }
 
     fn make(above: &Path) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
+        remove_leftovers(above);
         loop {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let name = format!(".dormouse-socket-{}-{number}", std::process::id());
-            let root = above.join(name);
-            match std::fs::create_dir(&root) {
-                // Of a restore that was killed: in a container, trackers have the same number.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => return made.map(|()| Self(root)),
+            let name = format!("{PREFIX}{}-{number}", std::process::id());
+            let path = above.join(name);
+            match std::fs::create_dir(&path) {
+                // In a container, trackers have the same number.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                made => made?,
+            }
+            // Another restore may have taken it for a leftover before it was locked.
+            if let Some(held) = lock(&path) {
+                return Ok(Self { path, _lock: held });
             }
         }
     }
@@ -99,7 +114,7 @@ impl EmptyRoot {
         };
         let old = remove_stale(&there)?;
         let path = unix_path(&socket.address).unwrap_or_default();
-        let from = self.0.join(path.trim_start_matches('/'));
+        let from = self.path.join(path.trim_start_matches('/'));
         if let Some(old) = old {
             inherit(&from, &old);
         }
@@ -112,7 +127,37 @@ impl EmptyRoot {
 
 impl Drop for EmptyRoot {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Locks a directory, if nobody else has, and it is still there.
+fn lock(path: &Path) -> Option<File> {
+    let directory = File::open(path).ok()?;
+    rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive).ok()?;
+    let (opened, now) = (
+        directory.metadata().ok()?,
+        std::fs::symlink_metadata(path).ok()?,
+    );
+    ((opened.dev(), opened.ino()) == (now.dev(), now.ino())).then_some(directory)
+}
+
+/// Removes directories of restores that were killed.
+fn remove_leftovers(above: &Path) {
+    // SAFETY: no memory involved.
+    let own = unsafe { libc::geteuid() };
+    for entry in std::fs::read_dir(above).into_iter().flatten().flatten() {
+        let named = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes());
+        let ours = || {
+            let metadata = entry.metadata();
+            metadata.is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == own)
+        };
+        if named
+            && ours()
+            && let Some(_lock) = lock(&entry.path())
+        {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -171,5 +216,37 @@ pub(super) fn taken(socket: &Socket, source: io::Error) -> Error {
     Error::Address {
         address: name(&socket.address),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_restores_that_were_killed_are_removed_and_those_in_use_stay() {
+        let above = tempfile::tempdir().expect("a directory");
+        let make = |name: &str| {
+            let path = above.path().join(name);
+            std::fs::create_dir_all(path.join("run/it")).expect("made");
+            path
+        };
+        let left = make(".dormouse-socket-1-0");
+        let in_use = make(".dormouse-socket-2-0");
+        let of_others = make("socket-1-0");
+        let held = lock(&in_use).expect("a lock");
+        let root = EmptyRoot::make(above.path()).expect("a root");
+        assert_eq!(
+            [&left, &in_use, &of_others, &root.path].map(|path| path.exists()),
+            [false, true, true, true]
+        );
+        // In use, it is nobody's to remove.
+        remove_leftovers(above.path());
+        assert!(root.path.exists());
+        let path = root.path.clone();
+        drop((root, held));
+        assert!(!path.exists());
+        remove_leftovers(above.path());
+        assert!(!in_use.exists());
     }
 }

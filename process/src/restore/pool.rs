@@ -96,6 +96,7 @@ impl Pool {
         let mut sockets = opened.all;
         pool.connections = opened.connections;
         let mut queues = super::posix_queues::open_all(tree, &mut pool.ipc)?;
+        let mut rings = super::uring::open_all(tree)?;
         for (file, queue) in tree.files.iter().zip(&mut queues) {
             let opened = match file.kind {
                 FileKind::DeadPid(which) => {
@@ -105,6 +106,10 @@ impl Pool {
                 FileKind::PosixQueue { queue: index, .. } => queue.take().ok_or_else(|| {
                     Error::Description(format!("message queue {index} was not opened"))
                 })?,
+                FileKind::Uring(ring) => {
+                    let opened = rings.get_mut(ring as usize).and_then(Option::take);
+                    opened.ok_or_else(|| Error::Description(format!("ring {ring} was not made")))?
+                }
                 _ => open_file(file, tree, &pool, &pipes, &mut sockets, &mut used)?,
             };
             finish(file, &opened)?;
@@ -402,10 +407,11 @@ fn open_file(
             .map_err(system("make a signalfd"))
         }
         FileKind::Inotify { watches, unread } => open_inotify(watches, *unread),
-        // The last two are opened elsewhere.
+        // The last three are opened elsewhere.
         FileKind::Proc(_)
         | FileKind::Pid(_)
         | FileKind::PosixQueue { .. }
+        | FileKind::Uring(_)
         | FileKind::DeadPid(_) => fs::File::open("/dev/null")
             .map(OwnedFd::from)
             .map_err(system("open /dev/null")),

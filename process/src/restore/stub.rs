@@ -231,6 +231,11 @@ impl Region {
         self.base - PARKING_BYTES
     }
 
+    /// Address of what is mapped there.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
     /// Address after the last.
     pub fn end(&self) -> u64 {
         self.base + (PAGE + LISTS_BYTES) as u64

@@ -190,6 +190,8 @@ fn validate_mappings(tree: &Tree, process: &Process) -> Result<(), Invalid> {
                     return wrong("has more events than room for them");
                 }
             }
+            // Checked with the rings.
+            Backing::Uring(_) => {}
             Backing::Anonymous | Backing::Kernel(_) => {}
         }
     }
@@ -254,8 +256,8 @@ fn validate_files(tree: &Tree) -> Result<(), Invalid> {
                     index(tree.files.len(), "file", item.file, what)?;
                 }
             }
-            // Checked with the terminals.
-            FileKind::Master(_) | FileKind::Slave(_) => {}
+            // Checked with the terminals, and with the rings.
+            FileKind::Master(_) | FileKind::Slave(_) | FileKind::Uring(_) => {}
             FileKind::Event { .. }
             | FileKind::Timer { .. }
             | FileKind::Signal { .. }

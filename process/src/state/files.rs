@@ -119,6 +119,8 @@ pub enum FileKind {
         /// There were unread events; they are lost.
         unread: bool,
     },
+    /// A ring of io_uring: index.
+    Uring(u32),
     /// `pidfd` of a process of the tree.
     Pid(i32),
     /// `pidfd` of a process that has ended and was waited for; those of one number are of the same.

@@ -58,6 +58,8 @@ pub enum Backing {
         /// Which of the rings of the tree.
         ring: u32,
     },
+    /// A ring of io_uring, by index.
+    Uring(u32),
 }
 
 /// `struct aio_ring` before its events.

@@ -27,6 +27,7 @@ mod memory;
 mod posix_queues;
 mod task;
 mod terminal;
+mod uring;
 
 pub use check::{Invalid, TASK_END};
 pub use files::*;
@@ -37,12 +38,13 @@ pub use memory::*;
 pub use posix_queues::*;
 pub use task::*;
 pub use terminal::*;
+pub use uring::*;
 
 use serde::{Deserialize, Serialize};
 
 const MAGIC: [u8; 4] = *b"DMPT";
 /// Of the encoding below. A change to any of the types needs another one.
-const VERSION: u16 = 8;
+const VERSION: u16 = 9;
 /// Longer descriptions are refused: 1 GiB.
 const BYTES_MAX: usize = 1 << 30;
 
@@ -75,6 +77,8 @@ pub struct Tree {
     pub filters: Vec<Filter>,
     /// Rings of asynchronous I/O contexts, by index.
     pub rings: Vec<Ring>,
+    /// Rings of io_uring, by index.
+    pub urings: Vec<IoUring>,
     /// System V semaphores.
     pub semaphores: Vec<SemaphoreSet>,
     /// System V message queues.
@@ -172,6 +176,7 @@ impl Tree {
             dead: Vec::new(),
             filters: Vec::new(),
             rings: Vec::new(),
+            urings: Vec::new(),
             semaphores: Vec::new(),
             queues: Vec::new(),
             posix_queues: Vec::new(),
@@ -218,6 +223,7 @@ impl Tree {
         ipc::validate(&tree)?;
         posix_queues::validate(&tree)?;
         terminal::validate(&tree)?;
+        uring::validate(&tree)?;
         Ok(tree)
     }
 }

@@ -178,6 +178,7 @@ fn tree() -> Tree {
             head: 1,
             unread: vec![[1, 2, 3, 4]],
         }],
+        urings: Vec::new(),
         semaphores: Vec::new(),
         queues: Vec::new(),
         posix_queues: Vec::new(),
@@ -324,5 +325,59 @@ proptest! {
         if let Ok(tree) = Tree::decode(&bytes) {
             prop_assert!(check::validate(&tree).is_ok());
         }
+    }
+}
+
+/// A tree with a ring of io_uring behind its one file, which its second mapping maps.
+fn with_ring() -> Tree {
+    let mut tree = tree();
+    tree.urings.push(IoUring {
+        flags: 0,
+        sq_entries: 8,
+        cq_entries: 16,
+        taken: 5,
+        completed: 5,
+        unread: 1,
+        skips: false,
+        clock: 1,
+        queues: vec![0; 4096],
+        entries: vec![0; 4096],
+    });
+    tree.files[0].kind = FileKind::Uring(0);
+    tree.processes[0].mappings[1].backing = Backing::Uring(0);
+    tree
+}
+
+#[test]
+fn a_ring_that_contradicts_itself_is_refused() {
+    let whole = with_ring();
+    assert_eq!(Tree::decode(&whole.encode()).expect("a good one"), whole);
+    type Damage = (&'static str, fn(&mut Tree));
+    let damages: [Damage; 9] = [
+        ("size", |tree| tree.urings[0].sq_entries = 7),
+        ("size", |tree| tree.urings[0].cq_entries = 1 << 20),
+        ("size", |tree| tree.urings[0].queues.truncate(4095)),
+        ("size", |tree| tree.urings[0].entries = vec![0; 16 << 20]),
+        ("room", |tree| tree.urings[0].unread = 17),
+        ("exactly one description", |tree| {
+            tree.files[0].kind = FileKind::Image(0)
+        }),
+        ("exactly one description", |tree| {
+            tree.files.push(tree.files[0].clone());
+        }),
+        ("io_uring 3", |tree| {
+            tree.processes[0].mappings[1].backing = Backing::Uring(3);
+        }),
+        ("io_uring 4", |tree| {
+            let mut file = tree.files[0].clone();
+            file.kind = FileKind::Uring(4);
+            tree.files.push(file);
+        }),
+    ];
+    for (word, damage) in damages {
+        let mut tree = whole.clone();
+        damage(&mut tree);
+        let error = Tree::decode(&tree.encode()).expect_err(word).to_string();
+        assert!(error.contains(word), "{word}: {error}");
     }
 }

@@ -51,6 +51,15 @@ impl Writer<'_> {
             &[last, TASK_END - last],
             "unmap the tracker's memory",
         );
+        // Between what is parked, the kernel has room.
+        let own = self.region.base()..self.region.end();
+        let mut occupied = vec![own];
+        let mut from = first;
+        for (_, _, bytes) in &self.kernel.parts {
+            occupied.push(from..from + bytes);
+            from += bytes;
+        }
+        self.rings(list, process, occupied)?;
         self.segments(list, process)?;
         for mapping in &process.mappings {
             self.mapping(list, process.pid, mapping, &at)?;
@@ -163,6 +172,8 @@ impl Writer<'_> {
             }
             // Attached already.
             Backing::SystemV { .. } => {}
+            // Mapped already.
+            Backing::Uring(_) => {}
             Backing::Kernel(part) => {
                 let place = parked
                     .iter()

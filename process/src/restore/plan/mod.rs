@@ -6,6 +6,7 @@ mod events;
 mod files;
 mod memory;
 mod placeholders;
+mod rings;
 mod task;
 
 use std::io;
