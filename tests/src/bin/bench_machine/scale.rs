@@ -326,7 +326,7 @@ mod tests {
         assert!(resume[1]["case"].as_str().unwrap().ends_with("8G"));
         let text = markdown(&all, &rows, "facts");
         assert!(
-            text.contains("| hibernate to pmem, all in the image | 18.0 GiB | it lacks"),
+            text.contains("| hibernate to pmem, all in the image | 17.0 GiB | it lacks"),
             "{text}"
         );
     }
