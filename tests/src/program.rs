@@ -1,14 +1,16 @@
 //! A tracked program and its end: started through `dormouse process`, killed as power would.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use dormouse_system::{Root, proc};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
 
+use crate::processes::with_descendants;
 use crate::{Said, dormouse, dormouse_path, workspace};
 
 /// Longer than anything here takes on a busy machine.
@@ -315,29 +317,42 @@ impl Program {
     /// this order or the other, and its verbs. Other children of the test are left alone.
     pub fn cut(&mut self, program_first: bool) {
         let tracker = self.tracker.take().map(|child| child.id() as i32);
-        let mut own: BTreeSet<i32> = self.verbs.drain(..).map(|verb| verb.id() as i32).collect();
-        own.extend(tracker);
+        let verbs = self.verbs.drain(..).map(|verb| verb.id() as i32);
+        // What has ended already has no environment any more, but still a parent.
+        let tree = with_descendants(tracker.into_iter().collect());
+        let mut own: BTreeMap<i32, u64> = verbs
+            .chain(tree)
+            .filter_map(|pid| Some((pid, started(pid)?)))
+            .collect();
         let end = |pid: i32| {
             if let Some(pid) = Pid::from_raw(pid) {
                 let _ = kill_process(pid, Signal::KILL);
             }
         };
-        // What has ended already has no environment any more, but still a parent.
-        own.extend(tracker.iter().flat_map(|tracker| descendants(*tracker)));
         if !program_first {
             tracker.into_iter().for_each(end);
         }
         loop {
-            let all = descendants(std::process::id() as i32);
-            own.extend(all.iter().filter(|pid| has_mark(**pid, &self.mark)));
-            // A restore that failed leaves processes that end, or have ended: their tracker has
-            // been waited for.
-            own.extend(all.iter().filter(|pid| ends_as(**pid, &self.command)));
-            own.retain(|pid| all.contains(pid));
+            let all = with_descendants(vec![std::process::id() as i32]);
+            for &pid in all.iter().skip(1) {
+                // A restore that failed leaves processes that end, or have ended: their tracker has
+                // been waited for.
+                if (has_mark(pid, &self.mark) || ends_as(pid, &self.command))
+                    && let Some(started) = started(pid)
+                {
+                    own.entry(pid).or_insert(started);
+                }
+            }
+            // Not by whether it is among the descendants: one whose parent ends while they are listed
+            // may be missing from the list, and would stay as a zombie.
+            own.retain(|pid, then| started(*pid) == Some(*then));
             if own.is_empty() {
                 break;
             }
-            for &pid in all.iter().rev().filter(|pid| own.contains(pid)) {
+            // Children first.
+            let listed = all.iter().rev().filter(|pid| own.contains_key(pid));
+            let others = own.keys().filter(|pid| !all.contains(pid));
+            for &pid in listed.chain(others) {
                 end(pid);
                 let _ = waitpid(Pid::from_raw(pid), WaitOptions::NOHANG);
             }
@@ -379,22 +394,9 @@ fn ends_as(pid: i32, command: &[String]) -> bool {
     is_named && read("cmdline").is_ok_and(|line| line.is_empty())
 }
 
-fn descendants(root: i32) -> Vec<i32> {
-    let mut all = vec![root];
-    let mut at = 0;
-    while at < all.len() {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", all[at]));
-        for task in tasks.into_iter().flatten().flatten() {
-            let children = std::fs::read_to_string(task.path().join("children"));
-            let children = children.unwrap_or_default();
-            all.extend(
-                children
-                    .split_whitespace()
-                    .filter_map(|pid| pid.parse::<i32>().ok()),
-            );
-        }
-        at += 1;
-    }
-    all.remove(0);
-    all
+/// When a process was started, in ticks since the boot: with its number, it is this one and not a later
+/// one.
+fn started(pid: i32) -> Option<u64> {
+    let stat = proc::stat(&Root::host(), pid).ok()?;
+    Some(stat.start_ticks)
 }

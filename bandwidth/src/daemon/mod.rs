@@ -58,6 +58,8 @@ const STOPPED_AFTER_MS: f64 = 1000.0;
 pub struct Pass {
     /// When the counters were read, in nanoseconds of the kernel's monotonic clock.
     pub counted_ns: u64,
+    /// How long reading them took: what they say is of an instant within this time before.
+    pub counting_ns: u64,
     /// In bytes a second.
     pub total: f64,
     /// Whether the device's counters are valid.
@@ -350,8 +352,10 @@ impl Daemon {
         self.last_ns = Some(now_ns);
         self.check_scheduler(&mut pass.notices);
         self.scan(interval_ns, &mut pass.notices);
+        let counting_ns = monotonic_ns();
         let (groups, idle) = self.count(now_ns);
         pass.counted_ns = monotonic_ns();
+        pass.counting_ns = pass.counted_ns - counting_ns;
         self.sample(interval_ms, &mut pass.notices);
         self.read_tiering(now_ns, interval_ms);
         let estimate = self.estimate(now_ns, interval_ns, &groups, &idle);

@@ -152,6 +152,9 @@ pub struct Status {
     /// When the counters were read, in nanoseconds of the kernel's monotonic clock.
     #[serde(default)]
     pub counted_ns: u64,
+    /// How long reading them took, in nanoseconds.
+    #[serde(default)]
+    pub counting_ns: u64,
     /// The threshold in GiB/s, the sum over all devices.
     pub threshold_gib_s: f64,
     /// The total bandwidth in GiB/s, the sum over all devices.
@@ -221,6 +224,7 @@ impl Status {
             pid: std::process::id(),
             at: now.map_or(0, |time| time.as_secs()),
             counted_ns: pass.counted_ns,
+            counting_ns: pass.counting_ns,
             threshold_gib_s: daemon.threshold() / GIB,
             total_gib_s: pass.total / GIB,
             latency_ns: latencies.reduce(f64::max),

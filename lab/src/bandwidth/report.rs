@@ -47,6 +47,8 @@ pub struct Phase {
     /// The program that watched or limited, and the numbers of its passes before and at the end.
     pub daemon: Option<String>,
     pub passes: [u64; 2],
+    /// How far apart the truth and the charges were read, in nanoseconds: before and at the end.
+    pub apart_ns: [u64; 2],
     /// What the device counted before, while limits settled.
     pub settling_mib_s: f64,
     /// While the heavy user was held back: nothing without a daemon.
@@ -93,6 +95,7 @@ impl Phase {
             name,
             daemon,
             passes: answer.passes,
+            apart_ns: answer.apart_ns,
             held: None,
             settling_mib_s: settling.as_ref().map_or(0.0, Device::bytes_s) / MIB,
             total_mib_s: Device::bytes_s(&device) / MIB,

@@ -209,6 +209,7 @@ fn measure(
     answer.charged = last.charged(&first);
     answer.held_back = last.held_back(&first);
     answer.passes = [first.passes(), last.passes()];
+    answer.apart_ns = [first.apart_ns(), last.apart_ns()];
     Ok(())
 }
 

@@ -165,4 +165,8 @@ pub struct Answer {
     /// The numbers of the daemon's passes at the beginning and at the end.
     #[serde(default)]
     pub passes: [u64; 2],
+    /// How far apart the programs' own counts and those of the daemon were read, in nanoseconds, at
+    /// most: at the beginning and at the end.
+    #[serde(default)]
+    pub apart_ns: [u64; 2],
 }
