@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prints the path of a tarball with a Debian system to install the packages in; makes it if needed.
 #
-#   base.sh [initramfs-tools|dracut]     what makes its initial ram disks
+#   base.sh [initramfs-tools|dracut [uefi]]     what makes its initial ram disks; with what a boot
+#                                               entry of UEFI needs
 #
 # Made by mmdebstrap from this machine's release and apt sources: systemd, a stock kernel and its
 # headers, DKMS, redis. Kept in ~/.cache/dormouse/packages (or DORMOUSE_CACHE) under a name that says
@@ -10,6 +11,8 @@
 set -euo pipefail
 
 initramfs=${1:-initramfs-tools}
+uefi=()
+[ "${2:-}" != uefi ] || uefi=(systemd-boot-efi efibootmgr binutils cpio dosfstools fdisk)
 here=$(dirname "$(realpath "$0")")
 cache=${DORMOUSE_CACHE:-$HOME/.cache/dormouse}/packages
 days=7
@@ -38,7 +41,7 @@ sources() {
 }
 
 packages=(ca-certificates systemd-sysv dbus libpam-systemd udev kmod procps util-linux dkms
-	"$initramfs" ndctl redis-server "$(kernel_package headers)" "$(kernel_package image)")
+	"$initramfs" "${uefi[@]}" ndctl redis-server "$(kernel_package headers)" "$(kernel_package image)")
 # shellcheck disable=SC1091
 release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 sources=$(sources)

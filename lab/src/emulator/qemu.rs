@@ -72,7 +72,7 @@ pub const OVMF_VARIABLES: &str = "/usr/share/OVMF/OVMF_VARS_4M.fd";
 pub struct Parts {
     /// The flash contents.
     pub firmware_rom: PathBuf,
-    /// The image of the kernel.
+    /// The image of the kernel; empty where firmware is to find one on a disk.
     pub kernel: PathBuf,
     /// The first file system.
     pub initrd: PathBuf,
@@ -333,6 +333,7 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
     );
     match launch.firmware {
         Firmware::Coreboot => words.extend(["-bios".into(), plain(&launch.parts.firmware_rom)]),
+        Firmware::Ovmf | Firmware::Seabios if launch.parts.kernel.as_os_str().is_empty() => {}
         Firmware::Ovmf | Firmware::Seabios => {
             words.extend(["-kernel".into(), plain(&launch.parts.kernel)]);
             let usual = launch.parts.wake_initrd.as_path();
@@ -406,9 +407,18 @@ mod tests {
     }
 
     fn text_of(config: &MachineConfig, firmware: Firmware, fault: Option<&str>) -> String {
+        text_with_kernel(config, firmware, fault, "kernel")
+    }
+
+    fn text_with_kernel(
+        config: &MachineConfig,
+        firmware: Firmware,
+        fault: Option<&str>,
+        kernel: &str,
+    ) -> String {
         let parts = Parts {
             firmware_rom: "rom".into(),
-            kernel: "kernel".into(),
+            kernel: kernel.into(),
             initrd: "initrd".into(),
             wake_initrd: "wake-initrd".into(),
             rootfs: "rootfs".into(),
@@ -468,6 +478,12 @@ mod tests {
         assert!(!text.contains("-bios") && !text.contains("pflash"));
         assert!(
             text.contains("-chardev socket,id=tpm,path=tpm -tpmdev emulator"),
+            "{text}"
+        );
+        let config = MachineConfig::new(Size::mib(512), Size::mib(2048), 2).unwrap();
+        let text = text_with_kernel(&config, Firmware::Ovmf, None, "");
+        assert!(
+            !text.contains("-kernel") && !text.contains("-append"),
             "{text}"
         );
         let text = self::text(512, Firmware::Ovmf, None);

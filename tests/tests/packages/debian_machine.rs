@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dormouse_guest::protocol::{Call, FromGuest, RunPlan};
 use dormouse_lab::build::{Artefacts, BuildOptions, Quiet, build};
@@ -27,6 +27,8 @@ pub struct Kind {
     /// The package that makes initial ram disks.
     pub initramfs: &'static str,
     pub memory: PersistentMemory,
+    /// The distribution's.
+    pub firmware: Firmware,
 }
 
 impl Default for Kind {
@@ -34,6 +36,7 @@ impl Default for Kind {
         Kind {
             initramfs: "initramfs-tools",
             memory: PersistentMemory::Nvdimms,
+            firmware: Firmware::Seabios,
         }
     }
 }
@@ -52,17 +55,18 @@ impl DebianMachine {
     /// The same under the distribution's own firmware: it boots by the distribution's own initial ram
     /// disk.
     pub fn on_stock_firmware(kind: &Kind, name: &str, packages: &[(&str, &Packages)]) -> Self {
-        Self::with(Firmware::Seabios, kind, name, packages)
+        Self::with(kind.firmware, kind, name, packages)
     }
 
     fn with(firmware: Firmware, kind: &Kind, name: &str, packages: &[(&str, &Packages)]) -> Self {
         let folder = machine_folder(name);
         std::fs::create_dir_all(&folder).expect("it can be made");
         let artefacts = build(&BuildOptions::default(), &Quiet).expect("the lab's parts");
-        let system = script(
-            "disk.sh",
-            &[&script("base.sh", &[Path::new(kind.initramfs)])],
-        );
+        let mut words = vec![Path::new(kind.initramfs)];
+        if firmware == Firmware::Ovmf {
+            words.push(Path::new("uefi"));
+        }
+        let system = script("disk.sh", &[&script("base.sh", &words)]);
         let mut parts = parts(&artefacts, &system, &folder);
         if firmware.is_stock() {
             parts.wake_initrd = system.join("initrd.debian");
@@ -123,6 +127,37 @@ impl DebianMachine {
         self.boot();
     }
 
+    /// Switches it off and on, with a further word on the kernel's command line; UEFI finds its loader,
+    /// its kernel and the initial ram disk that it has made itself on the second disk, as an installer
+    /// leaves them.
+    pub fn reboot_by_uefi(&mut self, word: &str) {
+        let parts = &mut self.lab.setting.parts;
+        parts.cmdline = format!("{} {word}", parts.cmdline);
+        parts.kernel = PathBuf::new();
+        let cmdline = parts.cmdline.clone();
+        let script = UEFI_DISK.replace("CMDLINE", &cmdline);
+        self.run(&script);
+        self.switch_off();
+        self.boot();
+    }
+
+    /// Switches it off in order.
+    pub fn switch_off(&mut self) {
+        let mut power = self.power.take().expect("it is on");
+        power.power_off(SLEEP).expect("it switches itself off");
+    }
+
+    /// Switches it on and waits until it has reset itself.
+    pub fn power_on_until_reset(&mut self) {
+        let mut power = self.lab.power_on(None).expect("it starts");
+        power
+            .wait("the machine to reset itself", SLEEP, |signal| {
+                matches!(signal.what, What::Stopped).then_some(())
+            })
+            .expect("it resets itself");
+        assert_eq!(power.stop_cause(), Some(StopCause::Reset));
+    }
+
     /// Asks for a sleep by `systemctl suspend`, and waits until the machine has switched itself
     /// off.
     pub fn suspend(&mut self) {
@@ -150,6 +185,7 @@ impl DebianMachine {
 
     /// Switches it on in a new emulator, and waits until it woke; a boot is no waking.
     pub fn wake(&mut self) {
+        let began = Instant::now();
         let mut power = self.lab.power_on(None).expect("it starts");
         let woke = power
             .wait("the machine to wake", SLEEP, |signal| match &signal.what {
@@ -159,7 +195,28 @@ impl DebianMachine {
             })
             .expect("it starts");
         assert!(woke, "it booted instead of waking");
+        eprintln!(
+            "# awake {:.1} s after the power-on",
+            began.elapsed().as_secs_f64()
+        );
         self.power = Some(power);
+    }
+
+    /// Damages a page of the kernel's that an image has.
+    pub fn damage_image(&mut self) {
+        use std::os::unix::fs::FileExt;
+        // Far behind what describes it, and far before the end of any kernel's snapshot.
+        const PLACE: u64 = 48 << 20;
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(self.lab.machine.head_file())
+            .expect("the head's memory");
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, PLACE)
+            .expect("it is as large");
+        file.write_all_at(&[!byte[0]], PLACE)
+            .expect("it can be written");
     }
 
     /// Takes the power away at this instant.
@@ -167,6 +224,19 @@ impl DebianMachine {
         self.power.take().expect("it is on").cut_power();
     }
 }
+
+/// Makes the second disk the one that UEFI boots from, by systemd's boot loader.
+const UEFI_DISK: &str = "\
+    disk=/dev/disk/by-id/virtio-dormouse-scratch; \
+    echo type=uefi | sfdisk --quiet --label gpt $disk; udevadm settle; \
+    mkfs.vfat -F 32 $disk-part1 >/dev/null; \
+    mkdir -p /boot/efi; echo $disk-part1 /boot/efi vfat umask=0077 0 0 >>/etc/fstab; \
+    systemctl daemon-reload; mount /boot/efi; cd /boot/efi; mkdir -p EFI/BOOT loader/entries; \
+    cp /usr/lib/systemd/boot/efi/systemd-bootx64.efi EFI/BOOT/BOOTX64.EFI; \
+    cp /boot/vmlinuz-$(uname -r) vmlinuz; cp /boot/initrd.img-$(uname -r) initrd.img; \
+    echo timeout 0 >loader/loader.conf; \
+    printf '%s\\n' 'title Debian' 'linux /vmlinuz' 'initrd /initrd.img' 'options CMDLINE' \
+    >loader/entries/debian.conf; cd /; sync";
 
 /// What the emulator and the disk need of the lab's own line, and nothing that a sleep needs: that
 /// is for the page to say.

@@ -1,6 +1,7 @@
 //! The how-to of stock firmware to the letter: a Debian that never saw the lab's initial ram disk, from
 //! the packages to the wake, with each command as the page has it.
 
+use dormouse_lab::emulator::qemu::Firmware;
 use dormouse_lab::machine::PersistentMemory;
 
 use super::debian_machine::{DebianMachine, Kind};
@@ -36,6 +37,7 @@ fn the_page_has_each_command_that_the_machine_is_told() {
     for beginning in COMMANDS {
         command(beginning);
     }
+    command(ENTRY);
     let sentence = format!("Add `{COMMAND_LINE}` to the kernel's command line");
     assert!(
         PAGE.contains(&sentence),
@@ -45,6 +47,9 @@ fn the_page_has_each_command_that_the_machine_is_told() {
 
 /// What the page has the user add to the kernel's command line.
 const COMMAND_LINE: &str = "memhp_default_state=offline";
+
+/// How the page makes a boot entry.
+const ENTRY: &str = "dormouse setup-boot-entry";
 
 const COMMANDS: [&str; 8] = [
     "ndctl create-namespace --force --reconfig namespace0.0",
@@ -112,20 +117,8 @@ fn the_how_to_of_stock_firmware_works_with_a_cxl_memory_device() {
 
 /// `name` of the machine's folder; commands that set up the devices, and make the initial ram disk.
 fn works_to_the_letter(name: &str, kind: &Kind, devices: &[String], initramfs: &str) {
-    let packages = built();
-    let list = [("first", &packages)];
-    let mut machine = DebianMachine::on_stock_firmware(kind, name, &list);
-    machine.boot();
-    machine.run("mount -o ro /dev/disk/by-id/virtio-dormouse-scratch /mnt");
-    machine.run("cd /mnt/first && apt-get install -y ./dormouse_*.deb ./dormouse-dkms_*.deb");
-    machine.run("umount /mnt");
-
-    let [_, _, _, load, _, doctor, plan, sleep] = COMMANDS.map(command);
-    for line in devices {
-        machine.run(line);
-    }
-    machine.run(&load);
-    machine.run(initramfs);
+    let [.., doctor, plan, sleep] = COMMANDS.map(command);
+    let mut machine = set_up(name, kind, devices, initramfs);
     machine.reboot_with_own_initrd(COMMAND_LINE);
     let found = machine.run(&doctor);
     assert!(
@@ -137,15 +130,101 @@ fn works_to_the_letter(name: &str, kind: &Kind, devices: &[String], initramfs: &
     assert!(mark.contains("place before-udev\n"), "{mark}");
     machine.run(&plan);
 
+    sleeps_and_wakes(&mut machine, &sleep);
+}
+
+/// From the packages to an initial ram disk of its own.
+fn set_up(name: &str, kind: &Kind, devices: &[String], initramfs: &str) -> DebianMachine {
+    let packages = built();
+    let list = [("first", &packages)];
+    let mut machine = DebianMachine::on_stock_firmware(kind, name, &list);
+    machine.boot();
+    machine.run("mount -o ro /dev/disk/by-id/virtio-dormouse-scratch /mnt");
+    machine.run("cd /mnt/first && apt-get install -y ./dormouse_*.deb ./dormouse-dkms_*.deb");
+    machine.run("umount /mnt");
+    let [_, _, _, load, ..] = COMMANDS.map(command);
+    for line in devices {
+        machine.run(line);
+    }
+    machine.run(&load);
+    machine.run(initramfs);
+    machine
+}
+
+fn sleeps_and_wakes(machine: &mut DebianMachine, sleep: &str) {
     machine.run("head -c 64M /dev/urandom >/dev/shm/data");
     let state = "cat /proc/sys/kernel/random/boot_id; sha256sum /dev/shm/data; \
                  systemctl show -P MainPID systemd-journald";
     let before = machine.run(state);
     // What the boot had to say is not of the sleep.
     machine.run("dmesg --clear");
-    machine.sleep_by(&sleep);
+    machine.sleep_by(sleep);
     machine.wake();
     assert_eq!(machine.run(state), before);
     let warnings = machine.run("dmesg --level=emerg,alert,crit | grep -v dormouse || true");
     assert_eq!(warnings, "");
+}
+
+/// The entry that started a machine, and the one that our image has, as firmware numbers them.
+const STARTED_BY: &str = "od -An -j4 -tx2 /sys/firmware/efi/efivars/BootCurrent-*";
+const OWN_ENTRY: &str = "efibootmgr | sed -n 's/^Boot\\(....\\).*Dormouse wake.*/ \\L\\1/p'";
+
+#[test]
+#[ignore = "make test-packages: half an hour in an emulated machine, as root"]
+fn the_how_to_of_stock_firmware_works_with_a_boot_entry_of_its_own() {
+    let [head, node, setup, .., initramfs, doctor, plan, sleep] = COMMANDS.map(command);
+    let entry = command(ENTRY);
+    let kind = Kind {
+        firmware: Firmware::Ovmf,
+        ..Kind::default()
+    };
+    let mut machine = set_up(
+        "stock-how-to-entry",
+        &kind,
+        &[head, node, setup],
+        &initramfs,
+    );
+    machine.reboot_by_uefi(COMMAND_LINE);
+    machine.run(&doctor);
+    let woken_by = |machine: &mut DebianMachine| machine.run(&format!("{plan} | grep 'woken by'"));
+    assert!(woken_by(&mut machine).ends_with("the usual boot"));
+
+    machine.run(&entry);
+    assert!(woken_by(&mut machine).contains("has not run yet"));
+    // The entry finds no image; resets it, and the usual boot follows.
+    machine.switch_off();
+    machine.power_on_until_reset();
+    machine.boot();
+    let own = machine.run(OWN_ENTRY);
+    assert_eq!(own.len(), 4, "{own}");
+    assert_ne!(machine.run(STARTED_BY), own);
+    let said = woken_by(&mut machine);
+    assert!(
+        said.to_lowercase()
+            .ends_with(&format!("the boot entry boot{own}")),
+        "{said}"
+    );
+
+    sleeps_and_wakes(&mut machine, &sleep);
+    assert_eq!(machine.run(STARTED_BY), own);
+    machine.run("dormouse migrate-back");
+
+    // What the entry refuses, the usual boot refuses, too, and it says why.
+    machine.sleep_by(&sleep);
+    machine.damage_image();
+    machine.power_on_until_reset();
+    machine.boot();
+    assert_ne!(machine.run(STARTED_BY), own);
+    let log = machine.run("dmesg | grep dormouse");
+    assert!(log.contains("cold boot: saved-digest"), "{log}");
+    let said = woken_by(&mut machine);
+    assert!(said.contains("refused the last image"), "{said}");
+
+    machine.run(&format!("{entry} --undo"));
+    assert_eq!(machine.run(OWN_ENTRY), "");
+    assert!(woken_by(&mut machine).ends_with("the usual boot"));
+    // Without it, the same loader and the same initial ram disk wake the machine as without this page's
+    // section; both say how long it took.
+    sleeps_and_wakes(&mut machine, &sleep);
+    assert_ne!(machine.run(STARTED_BY), own);
 }
