@@ -41,6 +41,8 @@
 
 #include <asm/smp.h>
 
+#include "cxl_guard.h"
+
 /* As kernel/power/snapshot.c has it; not in any header. */
 struct nosave_region {
 	struct list_head list;
@@ -358,6 +360,8 @@ static int __init dormouse_snapshot_init(void)
 	error = register_pm_notifier(&notifier);
 	if (error)
 		misc_deregister(&range_device);
+	else
+		dormouse_cxl_guard_init();
 	return error;
 }
 module_init(dormouse_snapshot_init);
@@ -366,6 +370,7 @@ static void __exit dormouse_snapshot_exit(void)
 {
 	unsigned int flags;
 
+	dormouse_cxl_guard_exit();
 	misc_deregister(&range_device);
 	unregister_pm_notifier(&notifier);
 	flags = lock_system_sleep();

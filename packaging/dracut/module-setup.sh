@@ -14,11 +14,12 @@ installkernel() {
 	# Not kmem: nothing may put persistent memory online before.
 	hostonly='' instmods libnvdimm nfit cxl_acpi cxl_pci cxl_mem cxl_port cxl_pmem nd_pmem \
 		dax_pmem dax_hmem device_dax tpm_tis tpm_crb
+	# With CXL memory in use the kernel takes no snapshot, unless a process passes its guard, by this module.
+	[ ! -f /etc/dormouse/cxl-regions.toml ] || hostonly='' instmods dormouse_snapshot
 }
 
 install() {
 	inst_binary /usr/lib/dormouse/dormouse-wake /usr/bin/dormouse-wake
-	# shellcheck disable=SC2154 # dracut sets it
 	# shellcheck disable=SC2154 # dracut sets it
 	inst_script "$moddir/wake.sh" /usr/bin/dormouse-wake-hook
 	inst_hook pre-udev 05 "$moddir/pre-udev.sh"

@@ -22,6 +22,9 @@ fi
 if [ -z "$when" ] || needs_tpm; then
 	modules="$modules tpm_tis tpm_crb"
 fi
+if [ -f /etc/dormouse/cxl-regions.toml ]; then
+	modules="$modules dormouse_snapshot"
+fi
 for module in $modules; do
 	modprobe -q "$module" || true
 done

@@ -35,7 +35,11 @@ if [ -x /usr/bin/ndctl ]; then
 fi
 
 regions=/etc/dormouse/cxl-regions.toml
-[ ! -f "$regions" ] || place "$regions"
+if [ -f "$regions" ]; then
+	place "$regions"
+	# With CXL memory in use the kernel takes no snapshot, unless a process passes its guard, by this module.
+	manual_add_modules dormouse_snapshot
+fi
 
 settings=/etc/dormouse/seal.toml
 [ -f "$settings" ] || exit 0

@@ -49,9 +49,9 @@ wrong() {
 printf '#!/bin/sh\n' >"$work/tpm2"
 chmod 755 "$work/tpm2"
 expect "plain text" "" dormouse-wake dax_pmem libnvdimm cxl_pci cxl_mem '!kmem' '!seal' '!tpm' '!ndctl' \
-	'!cxl-regions'
+	'!cxl-regions' '!dormouse_snapshot'
 touch "$work/cxl-regions.toml"
-expect "regions of CXL memory" "" "600 cxl-regions.toml"
+expect "regions of CXL memory" "" "600 cxl-regions.toml" "modules dormouse_snapshot"
 rm "$work/cxl-regions.toml"
 expect "the usual key file" 'key = "key-file"\n' "600 seal.toml" "600 seal.key" '!other.key' '!tpm2'
 expect "another key file" "key = \"key-file\"\nkey-file = \"$work/etc/other.key\"\n" \
@@ -99,11 +99,14 @@ boots() {
 	! grep -qF "not found" <<<"$found" || wrong "$name: a program is not there" "$found"
 }
 rm -f "$work"/etc/*.toml
-boots "before udev" init-top "load nfit" "load device_dax" "wake --before-udev" '!load cxl_pci' '!load tpm_tis' '!load kmem'
+boots "before udev" init-top "load nfit" "load device_dax" "wake --before-udev" '!load cxl_pci' '!load tpm_tis' '!load kmem' \
+	'!load dormouse_snapshot'
 boots "after udev" init-premount "load nfit" "load cxl_pci" "load tpm_tis" "wake " '!wake --before-udev' '!load kmem'
 touch "$work/etc/cxl-regions.toml"
 printf 'key = "tpm"\n' >"$work/etc/seal.toml"
-boots "CXL and a TPM before udev" init-top "load cxl_mem" "load tpm_crb" "wake --before-udev"
+boots "CXL and a TPM before udev" init-top "load cxl_mem" "load dormouse_snapshot" "load tpm_crb" \
+	"wake --before-udev"
+boots "CXL after udev" init-premount "load dormouse_snapshot"
 printf 'key = "key-file"\ncounter = 1\n' >"$work/etc/seal.toml"
 boots "a counter" init-top "load tpm_tis"
 printf 'key = "key-file"\n' >"$work/etc/seal.toml"

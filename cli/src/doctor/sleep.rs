@@ -4,7 +4,7 @@ use dormouse_machine::NodeChoice;
 use dormouse_machine::hotness::damon::{self, Offer};
 use dormouse_machine::node::{self, DaxDevice};
 use dormouse_machine::persistence::{self, Persistence, Verdict};
-use dormouse_machine::snapshot::Readiness;
+use dormouse_machine::snapshot::{Readiness, bound_cxl_memory};
 use dormouse_machine::system::module::{self, Status as ModuleStatus};
 use dormouse_report::format::bytes;
 use dormouse_system::kernel::{release, version_in};
@@ -72,6 +72,8 @@ pub struct Facts {
     pub kernel_release: String,
     /// /sys/power/mem_sleep, empty where the kernel has none.
     pub mem_sleep: String,
+    /// CXL memory devices that the kernel's driver has.
+    pub cxl_memory: Vec<String>,
     /// The name of firmware's ACPI device.
     pub firmware_device: Option<String>,
     /// Whether the module is loaded; a loaded module may have found no firmware.
@@ -110,6 +112,7 @@ impl Facts {
                 .map(|status| persistence::find(root, status)),
             kernel_release: release(root),
             mem_sleep: text("sys/power/mem_sleep"),
+            cxl_memory: bound_cxl_memory(root),
             firmware_device,
             module_loaded: root.exists("sys/module/dormouse"),
             module,
@@ -150,7 +153,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
 
 fn firmware_checks(facts: &Facts) -> Vec<Check> {
     vec![
-        mem_sleep(&facts.mem_sleep),
+        mem_sleep(&facts.mem_sleep, &facts.cxl_memory),
         firmware(facts.firmware_device.as_deref()),
         module_loaded(facts),
         enabled(facts.module.as_ref()),
@@ -178,7 +181,7 @@ fn kernel(release: &str) -> Check {
     }
 }
 
-fn mem_sleep(kinds: &str) -> Check {
+fn mem_sleep(kinds: &str, cxl_memory: &[String]) -> Check {
     const ID: &str = "mem-sleep";
     if kinds.split([' ', '[', ']']).any(|kind| kind == "deep") {
         return Check::ok(ID, format!("S3 is offered: {kinds}"));
@@ -187,6 +190,14 @@ fn mem_sleep(kinds: &str) -> Check {
         (
             "the kernel cannot suspend".to_owned(),
             "boot a kernel with CONFIG_SUSPEND",
+        )
+    } else if !cxl_memory.is_empty() {
+        (
+            format!(
+                "only {kinds}: the kernel offers no S3 while its driver has CXL memory ({})",
+                cxl_memory.join(", ")
+            ),
+            "boot with module_blacklist=cxl_mem: firmware programs the decoders",
         )
     } else {
         (

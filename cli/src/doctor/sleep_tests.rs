@@ -86,6 +86,19 @@ fn an_empty_tree_lacks_everything_and_says_what_to_do() {
 }
 
 #[test]
+fn cxl_memory_that_keeps_the_kernel_from_s3_is_named() {
+    let (_directory, root) = good_machine();
+    root.create("sys/power/mem_sleep", "[s2idle]\n").unwrap();
+    root.create("sys/bus/cxl/drivers/cxl_mem/mem0/serial", "1\n")
+        .unwrap();
+    let all = all(&root);
+    let found = all.iter().find(|check| check.id == "mem-sleep").unwrap();
+    assert_eq!(found.status, Status::Missing);
+    assert!(found.found.contains("mem0"), "{found:?}");
+    assert!(found.todo.contains("cxl_mem"), "{found:?}");
+}
+
+#[test]
 fn each_lack_is_found_by_itself() {
     use Status::{Missing, Warn};
     let changes = [

@@ -36,11 +36,7 @@ fn hibernation(found: &Readiness) -> Check {
             "allowed, but there is no /dev/snapshot",
             "boot a kernel with CONFIG_HIBERNATION_SNAPSHOT_DEV",
         ),
-        (Err(states), _) => Check::missing(
-            ID,
-            format!("not allowed: /sys/power/state offers {states:?}"),
-            "boot without nohibernate and without lockdown (Secure Boot off)",
-        ),
+        (Err(why), _) => Check::missing(ID, format!("not allowed: {}", why.found), why.next),
     }
 }
 
@@ -164,7 +160,7 @@ mod tests {
     use crate::doctor::Status;
     use dormouse_machine::node::DaxDevice;
     use dormouse_machine::persistence::Verdict;
-    use dormouse_machine::snapshot::Setup;
+    use dormouse_machine::snapshot::{Forbidden, Setup};
 
     fn device(name: &str) -> DaxDevice {
         DaxDevice {
@@ -210,7 +206,10 @@ mod tests {
         type Change = fn(&mut Readiness);
         let changes: [(&str, Status, Change); 8] = [
             ("hibernation", Status::Missing, |f| {
-                f.hibernation = Err("mem".into());
+                f.hibernation = Err(Forbidden {
+                    found: "mem".into(),
+                    next: "",
+                });
             }),
             ("hibernation", Status::Missing, |f| f.has_device = false),
             ("module", Status::Missing, |f| f.has_module = false),

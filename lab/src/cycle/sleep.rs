@@ -104,7 +104,7 @@ impl Cycles<'_> {
             self.lab.setting.parts = parts.clone();
         }
         if let Some(dram) = self.options.dram_after {
-            self.lab.machine.config.dram_bytes = dram.0;
+            self.lab.machine.config.set_dram(dram.0);
             self.lab.machine.save()?;
         }
         Ok(())

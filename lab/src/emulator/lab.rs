@@ -54,7 +54,9 @@ impl Lab {
         let kept = if keep { Machine::open(folder)? } else { None };
         let machine = match kept {
             Some(mut machine) => {
-                machine.config.dram_bytes = config.dram_bytes;
+                if machine.config.dram_bytes != config.dram_bytes {
+                    machine.config.set_dram(config.dram_bytes);
+                }
                 machine.config.cpus = config.cpus;
                 machine.config.gpf = config.gpf;
                 machine.resize_cxl(config.cxl_bytes)?;

@@ -243,17 +243,24 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
         add(&format!("-chardev socket,id={id},fd={fd}"));
     }
     add("-serial chardev:console -serial chardev:control -mon chardev=qmp,mode=control");
+    // QEMU's CXL memory is not RAM for its disks, which break where they are given a page of it: the kernel is
+    // to copy through DRAM (`swiotlb=force`), as for a device that cannot reach all memory.
+    let through_dram = if type3 {
+        ",disable-legacy=on,iommu_platform=on"
+    } else {
+        ""
+    };
     // Before the root disk: init looks for an image as soon as it has found that one.
     if launch.swap_disk.is_some() {
         add(&format!(
-            "-device virtio-blk-pci,bus=pcie.0,drive=swap,serial={SWAP_DISK}"
+            "-device virtio-blk-pci,bus=pcie.0{through_dram},drive=swap,serial={SWAP_DISK}"
         ));
     }
     add(&format!(
-        "-device virtio-blk-pci,bus=pcie.0,drive=root,serial={ROOT_SERIAL}"
+        "-device virtio-blk-pci,bus=pcie.0{through_dram},drive=root,serial={ROOT_SERIAL}"
     ));
     add(&format!(
-        "-device virtio-blk-pci,bus=pcie.0,drive=payload,serial={PAYLOAD_SERIAL}"
+        "-device virtio-blk-pci,bus=pcie.0{through_dram},drive=payload,serial={PAYLOAD_SERIAL}"
     ));
     if let Some(fault) = launch.fault {
         add(&format!("-fw_cfg name=opt/dormouse/fault,string={fault}"));
@@ -261,7 +268,7 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
 
     if launch.scratch_disk.is_some() {
         add(&format!(
-            "-device virtio-blk-pci,bus=pcie.0,drive=scratch,serial={SCRATCH_DISK}"
+            "-device virtio-blk-pci,bus=pcie.0{through_dram},drive=scratch,serial={SCRATCH_DISK}"
         ));
     }
 
@@ -523,7 +530,9 @@ mod tests {
         // coreboot's machine has its own device.
         let text = text_of(&config, Firmware::Coreboot, None);
         assert!(
-            !text.contains("type3") && !text.contains("-hypervisor"),
+            !text.contains("type3")
+                && !text.contains("-hypervisor")
+                && !text.contains("iommu_platform"),
             "{text}"
         );
     }

@@ -81,6 +81,9 @@ pub struct MachineConfig {
     /// Under stock firmware: what the persistent memory is.
     #[serde(default)]
     pub memory: PersistentMemory,
+    /// Size of the NVDIMM for the kernel's snapshot, where DRAM has another size since it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    made_head_bytes: Option<u64>,
 }
 
 /// Persistent memory of a machine with stock firmware.
@@ -109,6 +112,7 @@ impl MachineConfig {
             dirty_shutdown_count: 0,
             gpf: Gpf::default(),
             memory: PersistentMemory::default(),
+            made_head_bytes: None,
         };
         config.check()?;
         Ok(config)
@@ -148,9 +152,18 @@ impl MachineConfig {
         Ok(())
     }
 
+    /// Another amount of DRAM from the next power-on; the devices stay as they are.
+    pub fn set_dram(&mut self, bytes: u64) {
+        self.made_head_bytes = Some(self.head_bytes());
+        self.dram_bytes = bytes;
+    }
+
     /// Size of the NVDIMM for the kernel's snapshot, under stock firmware: half of DRAM, because the
     /// kernel saves no more than that, up to a gibibyte.
     pub fn head_bytes(&self) -> u64 {
+        if let Some(made) = self.made_head_bytes {
+            return made;
+        }
         let half = (self.dram_bytes / 2).min(MAX_HEAD_BYTES);
         half.div_ceil(HEAD_STEP_BYTES).max(1) * HEAD_STEP_BYTES
     }
@@ -499,6 +512,17 @@ mod tests {
         assert_eq!(config(512).cxl_base(), 4 << 30);
         assert_eq!(config(2048).cxl_base(), 4 << 30);
         assert_eq!(config(3072).cxl_base(), 5 << 30);
+    }
+
+    #[test]
+    fn the_head_keeps_its_size_when_dram_changes() {
+        let mut config = config(1024);
+        let head = config.head_bytes();
+        config.set_dram(1152 << 20);
+        assert_eq!(config.head_bytes(), head);
+        config.set_dram(2048 << 20);
+        assert_eq!(config.head_bytes(), head);
+        assert!(super::tests::config(2048).head_bytes() > head);
     }
 
     #[test]

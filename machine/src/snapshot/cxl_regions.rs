@@ -26,6 +26,7 @@ use crate::snapshot::devices::set_cookie;
 pub(crate) const FILE: &str = "etc/dormouse/cxl-regions.toml";
 const CXL: &str = "sys/bus/cxl/devices";
 const DRIVER: &str = "sys/bus/cxl/drivers/cxl_region";
+const MEMORY_DRIVER: &str = "sys/bus/cxl/drivers/cxl_mem";
 const FLUSH: &str = "sys/bus/cxl/flush";
 
 /// A region as it must be again.
@@ -132,6 +133,29 @@ fn region(root: &Root, name: &str) -> Option<Region> {
         granularity: attribute(root, name, "interleave_granularity")?,
         target: (0..ways).map(target).collect::<Option<_>>()?,
     })
+}
+
+/// CXL memory devices that the kernel's driver has: while there is one, the kernel offers neither S3 nor
+/// hibernation.
+pub fn bound_memory(root: &Root) -> Vec<String> {
+    let mut names = root.list(MEMORY_DRIVER);
+    names.retain(|name| name.starts_with("mem"));
+    names.sort_unstable();
+    names
+}
+
+/// A region that is not recorded: nobody makes it again after a power loss.
+///
+/// # Errors
+/// The record cannot be read, in words.
+pub(crate) fn unrecorded(root: &Root) -> Result<Option<String>, String> {
+    let recorded = recorded(root)?;
+    let is_recorded = |name: &String| {
+        let uuid = root.read(&format!("{CXL}/{name}/uuid")).unwrap_or_default();
+        recorded.iter().any(|region| region.uuid == uuid)
+    };
+    let mut names = named(root, "region").into_iter();
+    Ok(names.find(|name| !is_recorded(name)))
 }
 
 /// Records the regions of these devices; says so where there is one.

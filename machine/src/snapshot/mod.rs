@@ -26,6 +26,7 @@ pub mod boot_entry;
 mod cxl_regions;
 pub(crate) mod devices;
 pub(crate) mod facts;
+pub(crate) mod hibernation;
 pub(crate) mod kernel;
 pub(crate) mod pages;
 pub(crate) mod place;
@@ -36,6 +37,8 @@ pub mod setup;
 mod stream;
 pub mod wake;
 
+pub use cxl_regions::bound_memory as bound_cxl_memory;
+pub use hibernation::Forbidden;
 pub use readiness::{Readiness, Sealing};
 pub use seal::Source;
 
@@ -139,13 +142,8 @@ pub(crate) fn check_kernel(root: &Root, setup: &Setup) -> Result<(), SleepError>
             "run `modprobe dormouse_snapshot`, and read its line in `dmesg`",
         ));
     }
-    let states = root.read("sys/power/state").unwrap_or_default();
-    if !states.split_ascii_whitespace().any(|state| state == "disk") {
-        return Err(lacks(
-            "sys/power/state",
-            &states,
-            "hibernation must be allowed: no `nohibernate`, no lockdown (Secure Boot)",
-        ));
+    if let Some(why) = hibernation::forbidden(root) {
+        return Err(lacks("sys/power/state", &why.found, why.next));
     }
     if !root.exists(kernel::DEVICE) {
         return Err(lacks(
@@ -186,6 +184,10 @@ fn check_initramfs(root: &Root, setup: &Setup) -> Result<(), SleepError> {
             _ => "has another key or other settings of it than this machine",
         };
         let detail = detail.to_owned();
+        return Err(SleepError::Initramfs { detail });
+    }
+    if let Some(why) = found.snapshot {
+        let detail = format!("could not: {why}");
         return Err(SleepError::Initramfs { detail });
     }
     match found.trouble {

@@ -3,8 +3,9 @@
 use dormouse_system::Root;
 
 use crate::persistence::{Persistence, Verdict, decide};
+use crate::snapshot::hibernation::Forbidden;
 use crate::snapshot::seal::{Settings, Source};
-use crate::snapshot::{self, Setup, WAKE_RAN, devices, kernel};
+use crate::snapshot::{self, Setup, WAKE_RAN, devices, hibernation, kernel};
 
 /// How images are protected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,8 +26,8 @@ pub enum Sealing {
 /// The facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Readiness {
-    /// Whether the kernel may hibernate; else what it offers.
-    pub hibernation: Result<(), String>,
+    /// Whether the kernel may hibernate; else what forbids it.
+    pub hibernation: Result<(), Forbidden>,
     /// Whether there is a /dev/snapshot.
     pub has_device: bool,
     /// Whether dormouse_snapshot.ko is loaded.
@@ -44,8 +45,6 @@ pub struct Readiness {
 impl Readiness {
     /// Reads the machine below the root.
     pub fn probe(root: &Root) -> Readiness {
-        let states = root.read("sys/power/state").unwrap_or_default();
-        let may_hibernate = states.split_ascii_whitespace().any(|one| one == "disk");
         let setup = snapshot::find(root).map_err(|error| error.to_string());
         let initramfs = match (&setup, root.exists(WAKE_RAN)) {
             (_, false) => Err("nobody looked for an image at this boot".to_owned()),
@@ -59,7 +58,7 @@ impl Readiness {
             decide([(Persistence::DEVICE, answer)])
         });
         Readiness {
-            hibernation: if may_hibernate { Ok(()) } else { Err(states) },
+            hibernation: hibernation::forbidden(root).map_or(Ok(()), Err),
             has_device: root.exists(kernel::DEVICE),
             has_module: root.exists(kernel::NOSAVE),
             setup,

@@ -21,7 +21,7 @@ use crate::snapshot::boot_entry::{Waker, efi};
 use crate::snapshot::kernel::{self, PAGE_BYTES, Side, Snapshot};
 use crate::snapshot::seal::{self, Key};
 use crate::snapshot::stream::{FromKernel, ToHead, copy_all};
-use crate::snapshot::{Setup, facts, pages};
+use crate::snapshot::{Setup, facts, hibernation, pages};
 use crate::system::clock::ResetClock;
 use crate::target::Machine;
 use dormouse_system::Root;
@@ -158,6 +158,8 @@ fn sleep(
     let node = &request.setup.node;
     kernel::set_nosave(root, node.base, node.bytes)
         .map_err(failed("keeping the node out of the snapshot"))?;
+    let _passed =
+        hibernation::pass_guard(root).map_err(failed("passing the guard of CXL memory"))?;
     let mut snapshot = Snapshot::open_to_make(root).map_err(failed("opening /dev/snapshot"))?;
     snapshot.freeze().map_err(failed("stopping all programs"))?;
     point.pass_named("prepared");

@@ -23,7 +23,7 @@ pub use crate::snapshot::place::Place;
 use crate::snapshot::place::{NoTurn, Seen, Turn};
 use crate::snapshot::seal::{self, Ask, Mark, Settings, Source, at_console};
 use crate::snapshot::stream::{FromHead, NotTaken, ToKernel, copy_all};
-use crate::snapshot::{WAKE_RAN, cxl_regions, devices, facts, pages};
+use crate::snapshot::{WAKE_RAN, cxl_regions, devices, facts, hibernation, pages};
 use crate::system::lock::RUN_DIRECTORY;
 use dormouse_system::Root;
 
@@ -159,7 +159,12 @@ fn leave_mark(root: &Root, settings: Result<Option<Settings>, String>, place: Pl
         trouble: Some(trouble),
         memory: Vec::new(),
         place: String::new(),
+        snapshot: None,
     });
+    mark.snapshot = hibernation::takes_no_snapshot(root);
+    if let Some(why) = &mark.snapshot {
+        say(root, 3, why);
+    }
     mark.memory = devices::seen(root);
     mark.place = place.name().to_owned();
     if let Some(trouble) = &mark.trouble {
@@ -279,6 +284,8 @@ fn wake(
     header.state = State::RESTORING.0;
     head.commit(&mut header);
     say(root, 5, &format!("restoring {} pages", header.saved_pages));
+    let _passed = hibernation::pass_guard(root)
+        .map_err(|error| kernel_refused("passing the guard of CXL memory", &error))?;
     let mut snapshot = Snapshot::open_to_restore(root)
         .map_err(|error| kernel_refused("opening /dev/snapshot", &error))?;
     let opener = sealed.as_ref().map(|(opener, _)| opener);

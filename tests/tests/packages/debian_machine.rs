@@ -76,8 +76,8 @@ impl DebianMachine {
         config.memory = kind.memory;
         if kind.memory == PersistentMemory::CxlType3 {
             // QEMU 7.2 has no interrupts for a device's events, which Linux asks for where the platform
-            // leaves them to it.
-            parts.cmdline += " pcie_ports=compat";
+            // leaves them to it; its disks reach DRAM only.
+            parts.cmdline += " pcie_ports=compat swiotlb=force";
         }
         let lab = Lab::open(&folder, config, false, parts, firmware).expect("a machine");
         make_package_disk(packages, &lab.machine.scratch_disk());

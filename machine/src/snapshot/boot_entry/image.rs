@@ -23,8 +23,15 @@ const MODULES: [&str; 6] = [
     "device_dax",
     "efivarfs",
 ];
-/// Where regions of CXL memory are recorded.
-const CXL_MODULES: [&str; 5] = ["cxl_port", "cxl_acpi", "cxl_pci", "cxl_mem", "cxl_pmem"];
+/// Where regions of CXL memory are recorded; the last one passes the kernel's guard over it.
+const CXL_MODULES: [&str; 6] = [
+    "cxl_port",
+    "cxl_acpi",
+    "cxl_pci",
+    "cxl_mem",
+    "cxl_pmem",
+    "dormouse_snapshot",
+];
 const STUB: &str = "usr/lib/systemd/boot/efi/linuxx64.efi.stub";
 /// Where the modules lie in the initramfs, and in which order they are loaded.
 pub(super) const MODULE_FOLDER: &str = "modules";

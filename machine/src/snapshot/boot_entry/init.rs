@@ -14,7 +14,7 @@ use super::image::{MODULE_FOLDER, ORDER};
 use super::{ID, Left, efi, hexadecimal};
 use crate::snapshot::seal::{Mark, NO_SEAL};
 use crate::snapshot::wake::{self, Ended};
-use crate::snapshot::{devices, facts};
+use crate::snapshot::{devices, facts, hibernation};
 
 const MOUNTS: [(&str, &str); 4] = [
     ("proc", "/proc"),
@@ -85,6 +85,7 @@ fn left(root: &Root, ended: &Ended) -> Left {
             trouble: None,
             memory: devices::seen(root),
             place: PLACE.to_owned(),
+            snapshot: hibernation::takes_no_snapshot(root),
         },
         id: root.read(ID).unwrap_or_default(),
         kernel: hexadecimal(facts::kernel_digest(root)),

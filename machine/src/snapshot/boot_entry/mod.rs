@@ -227,6 +227,9 @@ fn judge(
             setup.head.name
         ));
     }
+    if let Some(why) = &left.mark.snapshot {
+        return Err(format!("cannot wake it: {why}"));
+    }
     if left.said.starts_with("cold boot") {
         return Err(format!("refused the last image ({}): {ANEW}", left.said));
     }

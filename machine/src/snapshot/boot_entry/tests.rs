@@ -148,6 +148,9 @@ fn the_last_run_of_the_entry_must_have_seen_this_machine() {
         ("another kernel", |left| left.kernel = "0".to_owned()),
         ("memory map", |left| left.map = "0".to_owned()),
         ("dax0.0", |left| left.mark.memory.clear()),
+        ("no snapshot", |left| {
+            left.mark.snapshot = Some("the kernel takes no snapshot".to_owned());
+        }),
         ("saved-digest", |left| {
             left.said = "cold boot: saved-digest: x".to_owned();
         }),

@@ -1,5 +1,5 @@
 //! What the initramfs leaves in /run for a later sleep: that it looked for an image, in which memory, with
-//! which settings it would open one, and whether it can use the TPM.
+//! which settings it would open one, and whether it can use the TPM and the kernel takes a snapshot there.
 
 use dormouse_seal::KeyError;
 use dormouse_system::Root;
@@ -20,6 +20,8 @@ pub(crate) struct Mark {
     pub memory: Vec<(u64, u64)>,
     /// Which run of the boot decided; empty in what an older version left.
     pub place: String,
+    /// Why the kernel would take no snapshot there.
+    pub snapshot: Option<String>,
 }
 
 impl Mark {
@@ -37,6 +39,7 @@ impl Mark {
             trouble: None,
             memory: Vec::new(),
             place: String::new(),
+            snapshot: None,
         })
     }
 
@@ -49,12 +52,13 @@ impl Mark {
 
     /// As it is written.
     pub fn text(&self) -> String {
-        let trouble = self.trouble.as_deref().unwrap_or_default();
+        let line = |text: &Option<String>| text.as_deref().unwrap_or_default().replace('\n', " ");
         let mut text = format!(
-            "seal {}\ntrouble {}\nplace {}\n",
+            "seal {}\ntrouble {}\nplace {}\nsnapshot {}\n",
             self.seal,
-            trouble.replace('\n', " "),
-            self.place
+            line(&self.trouble),
+            self.place,
+            line(&self.snapshot)
         );
         for (base, bytes) in &self.memory {
             text.push_str(&format!("memory {base:#x} {bytes:#x}\n"));
@@ -76,6 +80,7 @@ impl Mark {
             trouble: value("trouble ").map(str::to_owned),
             memory: text.lines().filter_map(range).collect(),
             place: value("place ").unwrap_or_default().to_owned(),
+            snapshot: value("snapshot ").map(str::to_owned),
         }
     }
 }
@@ -99,12 +104,14 @@ mod tests {
                 trouble: trouble.map(str::to_owned),
                 memory: vec![(1 << 32, 1 << 28), (1 << 34, 1 << 31)],
                 place: "before-udev".to_owned(),
+                snapshot: trouble.map(str::to_owned),
             };
             let read = Mark::read(&mark.text());
             assert_eq!(read.seal, mark.seal);
             assert_eq!(read.trouble.is_some(), mark.trouble.is_some());
             assert_eq!(read.memory, mark.memory);
             assert_eq!(read.place, mark.place);
+            assert_eq!(read.snapshot.is_some(), mark.snapshot.is_some());
         }
         assert_eq!(Mark::read("1\n").seal, NO_SEAL);
     }

@@ -1,0 +1,170 @@
+//! Whether the kernel lets this machine hibernate, what forbids it otherwise, and its guard over CXL
+//! memory.
+//!
+//! Linux refuses hibernation (and S3) while the driver of a CXL memory device is bound, because nobody would
+//! program the decoders again. Here the initramfs does ([`cxl_regions`]), where every region is recorded; so
+//! `dormouse_snapshot.ko` lets the process that sleeps or wakes pass.
+
+use std::io;
+
+use dormouse_system::Root;
+
+use crate::snapshot::cxl_regions;
+use crate::snapshot::kernel::Snapshot;
+
+const STATES: &str = "sys/power/state";
+const LOCKDOWN: &str = "sys/kernel/security/lockdown";
+/// `none` (no such guard in this kernel), `hold` or `pass`.
+const GUARD: &str = "sys/module/dormouse_snapshot/parameters/cxl_guard";
+
+/// What forbids it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forbidden {
+    /// What was found.
+    pub found: String,
+    /// What to do about it.
+    pub next: &'static str,
+}
+
+/// What forbids this machine's kernel to hibernate; none where nothing does, or what does can be passed.
+pub(crate) fn forbidden(root: &Root) -> Option<Forbidden> {
+    let states = root.read(STATES).unwrap_or_default();
+    if states.split_ascii_whitespace().any(|state| state == "disk") {
+        return None;
+    }
+    let because = |found: String, next| Some(Forbidden { found, next });
+    let line = root.read("proc/cmdline").unwrap_or_default();
+    let is_off = |word: &&str| ["nohibernate", "hibernate=no"].contains(word);
+    if let Some(word) = line.split_ascii_whitespace().find(is_off) {
+        return because(
+            format!("the kernel was booted with {word}"),
+            "boot without it",
+        );
+    }
+    let lockdown = root.read(LOCKDOWN).unwrap_or_default();
+    if lockdown.contains('[') && !lockdown.contains("[none]") {
+        return because(
+            format!("the kernel is locked down ({lockdown})"),
+            "switch Secure Boot off, or boot without lockdown=",
+        );
+    }
+    let memory = cxl_regions::bound_memory(root);
+    if memory.is_empty() {
+        return because(
+            format!("/{STATES} offers {states:?}"),
+            "the kernel needs CONFIG_HIBERNATION, and no program may hold secret memory \
+             (memfd_secret)",
+        );
+    }
+    let memory = memory.join(", ");
+    if !root.exists(GUARD) {
+        return because(
+            format!("the kernel does not hibernate while CXL memory is in use ({memory})"),
+            "the loaded dormouse_snapshot is too old to pass that guard: update dormouse-dkms, and reload it",
+        );
+    }
+    match cxl_regions::unrecorded(root) {
+        Ok(None) => None,
+        Ok(Some(region)) => because(
+            format!(
+                "the kernel does not hibernate while CXL memory is in use ({memory}), and {region} is not \
+                 recorded in /{}, so nobody would make it again",
+                cxl_regions::FILE
+            ),
+            "head and node must be all that CXL regions hold: take the region down, or run `dormouse \
+             setup-device` again",
+        ),
+        Err(why) => because(why, "run `dormouse setup-device` again"),
+    }
+}
+
+/// While it lives, this process passes the guard over CXL memory.
+pub(crate) struct Passed<'a> {
+    root: &'a Root,
+}
+
+/// Passes it; none where there is nothing to pass.
+///
+/// # Errors
+/// The module does not take it.
+pub(crate) fn pass_guard(root: &Root) -> io::Result<Option<Passed<'_>>> {
+    if cxl_regions::bound_memory(root).is_empty() || !root.exists(GUARD) {
+        return Ok(None);
+    }
+    root.write(GUARD, "pass")?;
+    Ok(Some(Passed { root }))
+}
+
+impl Drop for Passed<'_> {
+    fn drop(&mut self) {
+        // What fails leaves a guard that only this process passes.
+        let _ = self.root.write(GUARD, "hold");
+    }
+}
+
+/// Why this boot's kernel would take no snapshot: found out by asking it, where CXL memory may forbid
+/// it.
+pub(crate) fn takes_no_snapshot(root: &Root) -> Option<String> {
+    let memory = cxl_regions::bound_memory(root);
+    if memory.is_empty() {
+        return None;
+    }
+    let opened = pass_guard(root).and_then(|_passed| Snapshot::open_to_restore(root).map(drop));
+    opened.err().map(|error| {
+        format!(
+            "with CXL memory in use ({}) the kernel takes no snapshot ({error}): dormouse_snapshot is not \
+             loaded at that point",
+            memory.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WITH_CXL: &str = "sys/bus/cxl/drivers/cxl_mem/mem0/serial";
+
+    #[test]
+    fn each_cause_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        let found = || forbidden(&root).map(|why| why.found).unwrap_or_default();
+        root.create(STATES, "freeze mem\n").unwrap();
+        assert!(found().contains("freeze mem"), "{}", found());
+        root.create(LOCKDOWN, "[none] integrity confidentiality\n")
+            .unwrap();
+        assert!(found().contains("freeze mem"), "{}", found());
+        root.create(WITH_CXL, "1\n").unwrap();
+        assert!(found().contains("(mem0)"), "{}", found());
+        root.create(LOCKDOWN, "none [integrity] confidentiality\n")
+            .unwrap();
+        assert!(found().contains("locked down"), "{}", found());
+        root.create("proc/cmdline", "ro nohibernate quiet\n")
+            .unwrap();
+        assert!(found().contains("nohibernate"), "{}", found());
+        root.create(STATES, "freeze mem disk\n").unwrap();
+        assert_eq!(forbidden(&root), None);
+    }
+
+    #[test]
+    fn the_guard_over_cxl_memory_is_passed_where_every_region_is_recorded() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = Root::at(directory.path());
+        root.create(STATES, "freeze mem\n").unwrap();
+        root.create(GUARD, "hold\n").unwrap();
+        assert!(pass_guard(&root).unwrap().is_none());
+        root.create(WITH_CXL, "1\n").unwrap();
+        assert_eq!(forbidden(&root), None);
+        let guard = || root.read(GUARD).unwrap();
+        let passed = pass_guard(&root).unwrap();
+        assert_eq!(guard(), "pass");
+        drop(passed);
+        assert_eq!(guard(), "hold");
+        // A region that is nobody's.
+        root.create("sys/bus/cxl/devices/region0/uuid", "\n")
+            .unwrap();
+        let why = forbidden(&root).unwrap();
+        assert!(why.found.contains("region0"), "{}", why.found);
+    }
+}
