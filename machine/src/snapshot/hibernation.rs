@@ -49,7 +49,9 @@ pub(crate) fn forbidden(root: &Root) -> Option<Forbidden> {
         );
     }
     let memory = cxl_regions::bound_memory(root);
-    if memory.is_empty() {
+    // A kernel without the guard has another reason, which passing it would not remove.
+    let has_no_guard = root.read(GUARD).is_ok_and(|state| state == "none");
+    if memory.is_empty() || has_no_guard {
         return because(
             format!("/{STATES} offers {states:?}"),
             "the kernel needs CONFIG_HIBERNATION, and no program may hold secret memory \
@@ -161,6 +163,11 @@ mod tests {
         assert_eq!(guard(), "pass");
         drop(passed);
         assert_eq!(guard(), "hold");
+        // In a kernel without the guard it is not CXL memory that forbids hibernation.
+        root.create(GUARD, "none\n").unwrap();
+        let why = forbidden(&root).unwrap();
+        assert!(why.found.contains("freeze mem"), "{}", why.found);
+        root.create(GUARD, "hold\n").unwrap();
         // A region that is nobody's.
         root.create("sys/bus/cxl/devices/region0/uuid", "\n")
             .unwrap();
