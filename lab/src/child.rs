@@ -1,8 +1,11 @@
 //! Programs that must not outlive the lab: emulators, and what serves them.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
+
+use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::error::LabError;
 
@@ -39,6 +42,19 @@ pub(crate) fn spawn(command: &mut Command) -> Result<Child, LabError> {
             },
         }
     })
+}
+
+/// Lets the program that is started keep these descriptors, under the same numbers.
+pub(crate) fn keep_open<const N: usize>(command: &mut Command, descriptors: [OwnedFd; N]) {
+    // SAFETY: between fork and exec only system calls on inherited descriptors happen.
+    unsafe {
+        command.pre_exec(move || {
+            for descriptor in &descriptors {
+                fcntl_setfd(descriptor.as_fd(), FdFlags::empty())?;
+            }
+            Ok(())
+        });
+    }
 }
 
 #[cfg(test)]

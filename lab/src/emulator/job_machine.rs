@@ -1,8 +1,10 @@
 //! A machine that does one job, which lies in its initrd, and answers on its second serial line:
-//! a kernel, our init, no disk.
+//! a kernel, our init, no disk. It is woken as soon as it sleeps.
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -16,7 +18,9 @@ use serde::de::DeserializeOwned;
 use crate::build::initrd_with;
 use crate::child;
 use crate::emulator::console::Tail;
+use crate::emulator::monitor::Monitor;
 use crate::emulator::qemu::PROGRAM;
+use crate::emulator::stall::{self, Keyboard};
 use crate::error::{Doing, LabError};
 use crate::interrupt;
 
@@ -51,6 +55,9 @@ pub struct JobMachine<A> {
     child: Child,
     answers: Receiver<A>,
     console: PathBuf,
+    keyboard: Keyboard,
+    monitor: Monitor,
+    stall_log: PathBuf,
 }
 
 impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
@@ -71,6 +78,11 @@ impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
         let console = folder.join("console.log");
         let log = folder.join("emulator.log");
         let log = File::create(&log).doing(format!("create {}", log.display()))?;
+        let pair = || UnixStream::pair().doing("make a line to the machine");
+        let (keyboard, keyboard_end) = pair()?;
+        let (monitor, monitor_end) = pair()?;
+        let ends: [OwnedFd; 2] = [keyboard_end.into(), monitor_end.into()];
+        let numbers = ends.each_ref().map(|end| end.as_raw_fd());
         let threads = if boot.threads { "multi" } else { "single" };
         let mut command = Command::new(PROGRAM);
         command
@@ -91,8 +103,16 @@ impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
                 &format!("{0},sockets={0},cores=1,threads=1", boot.cpus),
             ])
             .args(["-chardev", "stdio,id=answers,signal=off"])
-            .arg("-serial")
-            .arg(format!("file:{}", console.display()))
+            .arg("-chardev")
+            .arg(format!(
+                "socket,id={},fd={},logfile={}",
+                stall::CONSOLE,
+                numbers[0],
+                console.display().to_string().replace(',', ",,")
+            ))
+            .args(["-chardev", &format!("socket,id=monitor,fd={}", numbers[1])])
+            .args(["-mon", "chardev=monitor,mode=control"])
+            .args(["-serial", &format!("chardev:{}", stall::CONSOLE)])
             .args(["-serial", "chardev:answers"])
             .arg("-kernel")
             .arg(boot.kernel)
@@ -102,12 +122,18 @@ impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log);
+        // The emulator appends to this log.
+        File::create(&console).doing(format!("create {}", console.display()))?;
+        child::keep_open(&mut command, ends);
         let mut child = child::spawn(&mut command)?;
         let answers = listen(child.stdout.take());
         Ok(Self {
             child,
             answers,
             console,
+            keyboard: Keyboard::new(keyboard)?,
+            monitor: Monitor::attend(monitor),
+            stall_log: folder.join("stall.log"),
         })
     }
 
@@ -131,10 +157,16 @@ impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
                 }
             }
         }
+        // The tail of what was said before the kernel is asked to print its tasks.
+        let console = self.tail();
+        self.keyboard.examine(&self.monitor, &self.stall_log);
         Err(LabError::Timeout {
             what: "the next answer".into(),
             timeout: STEP_TIMEOUT,
-            console: self.tail(),
+            console: format!(
+                "{console}\nwhat its processors do is in {}, what its tasks wait for at the end of the console",
+                self.stall_log.display()
+            ),
         })
     }
 

@@ -2,15 +2,13 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use dormouse_guest::protocol::SWAP_DISK;
 use dormouse_guest::protocol::stress::SCRATCH_DISK;
-use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::build::Artefacts;
 use crate::child;
@@ -383,15 +381,7 @@ pub fn spawn(launch: &Launch, log: &Path) -> Result<(Child, Lines), LabError> {
         .stdin(Stdio::null())
         .stdout(log_file.try_clone().doing("share the emulator's log")?)
         .stderr(log_file);
-    // SAFETY: between fork and exec only system calls on inherited descriptors happen.
-    unsafe {
-        command.pre_exec(move || {
-            for end in &ends {
-                fcntl_setfd(end.as_fd(), FdFlags::empty())?;
-            }
-            Ok(())
-        });
-    }
+    child::keep_open(&mut command, ends);
     let child = child::spawn(&mut command)?;
     Ok((
         child,

@@ -31,10 +31,7 @@ fn is_clean(said: &Said, report: &Value) {
 
 #[test]
 fn every_device_works_after_sleeps_in_graph_order_failures_wakeups_and_removals() {
-    // Not list order: on a starved host the machine stood still in the first transitions after it, in the stock
-    // kernel's own mode. The cause is not known (docs/evaluation/devices.md); the test below has all modes.
     let options = [
-        ("--modes", "async,graph"),
         ("--whole", "2"),
         ("--rounds", "0"),
         ("--injections", "2"),

@@ -28,9 +28,6 @@ const SETTINGS: [(&str, &str); 4] = [
 
 /// Where the initrd has the drivers of real devices.
 const DRIVERS: &str = "/drivers";
-const ALARM: &str = "/sys/class/rtc/rtc0/wakealarm";
-/// Until the clock wakes the machine.
-const ASLEEP: &str = "+2";
 
 /// Whether this boot is for that.
 pub fn is_asked() -> bool {
@@ -147,7 +144,7 @@ fn permit(all: bool) -> Result<(), GuestError> {
     Ok(())
 }
 
-/// A real sleep ends by a made-up device (to idle) or by the clock (to RAM).
+/// A real sleep ends by a made-up device (to idle) or by the emulator (to RAM).
 fn sleep(way: Sleep, log: &mut KernelLog) -> Result<Cycle, GuestError> {
     let (test, state) = match way {
         Sleep::Devices => ("devices", "freeze"),
@@ -158,15 +155,10 @@ fn sleep(way: Sleep, log: &mut KernelLog) -> Result<Cycle, GuestError> {
     write_value(&format!("{POWER}/pm_test"), test)?;
     let wakes = if way == Sleep::Idle { "Y" } else { "N" };
     write_value(&format!("{TEST_MODULE}/wake"), wakes)?;
-    if way != Sleep::Ram {
-        return cycle(state, false, log);
+    if way == Sleep::Ram {
+        write_value(&format!("{POWER}/mem_sleep"), "deep")?;
     }
-    write_value(&format!("{POWER}/mem_sleep"), "deep")?;
-    write_value(ALARM, "0")?;
-    write_value(ALARM, ASLEEP)?;
-    let cycle = cycle(state, false, log);
-    write_value(ALARM, "0")?;
-    cycle
+    cycle(state, false, log)
 }
 
 fn cycle(state: &str, order: bool, log: &mut KernelLog) -> Result<Cycle, GuestError> {

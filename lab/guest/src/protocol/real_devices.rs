@@ -94,6 +94,6 @@ pub enum Sleep {
     Platform,
     /// Suspend to idle; a made-up device wakes the machine.
     Idle,
-    /// Suspend to RAM; the real-time clock wakes the machine.
+    /// Suspend to RAM; the emulator wakes the machine as soon as it sleeps.
     Ram,
 }
