@@ -28,8 +28,27 @@ pub struct Forbidden {
 
 /// What forbids this machine's kernel to hibernate; none where nothing does, or what does can be passed.
 pub(crate) fn forbidden(root: &Root) -> Option<Forbidden> {
+    forbidden_beside(root, states_past_the_guard)
+}
+
+/// `/sys/power/state` as the kernel shows it to a process that passes the guard; none where this process
+/// may not pass it.
+fn states_past_the_guard(root: &Root) -> Option<String> {
+    let _passed = pass_guard(root).ok()?;
+    root.read(STATES).ok()
+}
+
+fn offers_disk(states: &str) -> bool {
+    states.split_ascii_whitespace().any(|state| state == "disk")
+}
+
+/// `past_guard`: what the kernel would offer if CXL memory did not forbid it.
+fn forbidden_beside(
+    root: &Root,
+    past_guard: impl Fn(&Root) -> Option<String>,
+) -> Option<Forbidden> {
     let states = root.read(STATES).unwrap_or_default();
-    if states.split_ascii_whitespace().any(|state| state == "disk") {
+    if offers_disk(&states) {
         return None;
     }
     let because = |found: String, next| Some(Forbidden { found, next });
@@ -48,15 +67,18 @@ pub(crate) fn forbidden(root: &Root) -> Option<Forbidden> {
             "switch Secure Boot off, or boot without lockdown=",
         );
     }
+    let another_reason = || {
+        because(
+            format!("/{STATES} offers {states:?}"),
+            "the kernel needs CONFIG_HIBERNATION, and no program may hold secret memory \
+             (memfd_secret)",
+        )
+    };
     let memory = cxl_regions::bound_memory(root);
     // A kernel without the guard has another reason, which passing it would not remove.
     let has_no_guard = root.read(GUARD).is_ok_and(|state| state == "none");
     if memory.is_empty() || has_no_guard {
-        return because(
-            format!("/{STATES} offers {states:?}"),
-            "the kernel needs CONFIG_HIBERNATION, and no program may hold secret memory \
-             (memfd_secret)",
-        );
+        return another_reason();
     }
     let memory = memory.join(", ");
     if !root.exists(GUARD) {
@@ -66,7 +88,10 @@ pub(crate) fn forbidden(root: &Root) -> Option<Forbidden> {
         );
     }
     match cxl_regions::unrecorded(root) {
-        Ok(None) => None,
+        Ok(None) => match past_guard(root) {
+            Some(states) if !offers_disk(&states) => another_reason(),
+            _ => None,
+        },
         Ok(Some(region)) => because(
             format!(
                 "the kernel does not hibernate while CXL memory is in use ({memory}), and {region} is not \
@@ -157,7 +182,15 @@ mod tests {
         root.create(GUARD, "hold\n").unwrap();
         assert!(pass_guard(&root).unwrap().is_none());
         root.create(WITH_CXL, "1\n").unwrap();
-        assert_eq!(forbidden(&root), None);
+        assert_eq!(
+            forbidden_beside(&root, |_| Some("freeze mem disk\n".into())),
+            None
+        );
+        // Without the right to ask, nothing is known against it.
+        assert_eq!(forbidden_beside(&root, |_| None), None);
+        // Secret memory forbids it, too, and is named although CXL memory alone could be passed.
+        let why = forbidden(&root).unwrap();
+        assert!(why.next.contains("memfd_secret"), "{}", why.next);
         let guard = || root.read(GUARD).unwrap();
         let passed = pass_guard(&root).unwrap();
         assert_eq!(guard(), "pass");
