@@ -49,6 +49,7 @@ pub mod capture;
 pub mod cli;
 pub mod lease;
 pub mod memory;
+mod netlink;
 pub mod persist;
 pub mod power;
 pub mod procfs;

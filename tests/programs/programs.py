@@ -12,7 +12,6 @@ fails alone (without Dormouse, on this machine). A program that is wrong, or ref
 programs.toml (`refused = "..."`), fails the run.
 """
 
-import argparse
 import datetime
 import json
 import os
@@ -23,14 +22,13 @@ import tempfile
 import tomllib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(1, os.path.join(os.path.dirname(HERE), "scenario"))
 
+import options as options_of_suites  # noqa: E402
 import page  # noqa: E402
 import processes  # noqa: E402
 
 TABLE = os.path.join(HERE, "programs.toml")
-MODES = ["alone", "continue", "kill", "background"]
 BEGIN = "<!-- programs: begin -->"
 END = "<!-- programs: end -->"
 # Longer than all limits of a scenario together.
@@ -91,19 +89,9 @@ def run_program(name, program, options):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = os.path.join(ROOT, "target", "x86_64-unknown-linux-gnu", "release", "dormouse")
+    parser = options_of_suites.parser(__doc__, "programs")
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs of programs.toml; default: all")
-    parser.add_argument("--dormouse", default=default, help="the command under test")
-    parser.add_argument("--seed", default=datetime.date.today().isoformat(), help="default: today's date")
-    parser.add_argument("--modes", type=lambda text: text.split(","), default=MODES, help=",".join(MODES))
-    parser.add_argument("--out", default=os.path.join(ROOT, "out", "programs"))
-    parser.add_argument("--publish", metavar="FILE", help="write the table into this page")
-    options = parser.parse_args()
-    unknown = set(options.modes) - set(MODES)
-    if unknown:
-        parser.error(f"unknown modes: {', '.join(sorted(unknown))}")
-    return options
+    return options_of_suites.parse(parser)
 
 
 def main():
@@ -114,16 +102,12 @@ def main():
     if unknown:
         say(f"not in programs.toml: {', '.join(sorted(unknown))}")
         return 2
-    if os.geteuid() != 0:
-        say("needs root: namespaces, and the rights of a tracker")
+    lack = options_of_suites.lacks(options)
+    if lack:
+        say(lack)
         return 3
-    if not os.access(options.dormouse, os.X_OK):
-        say(f"{options.dormouse} is not there: run `make build` first")
-        return 3
-    options.dormouse = os.path.realpath(options.dormouse)
     os.makedirs(options.out, exist_ok=True)
-    options.work = tempfile.mkdtemp(prefix="dormouse-programs.", dir="/var/tmp")
-    os.chmod(options.work, 0o755)
+    options.work = options_of_suites.folder("programs")
     chosen = options.names or list(table)
     results = {}
     try:

@@ -12,10 +12,8 @@ Dormouse, on this machine). expected.txt lists the refused and the different one
 A test that is wrong, or refused and not in the list, fails the run.
 """
 
-import argparse
 import ast
 import concurrent.futures
-import datetime
 import hashlib
 import json
 import os
@@ -29,12 +27,11 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.join(os.path.dirname(HERE), "scenario"))
 
+import options as options_of_suites  # noqa: E402
 import processes  # noqa: E402
 import report  # noqa: E402
 import source  # noqa: E402
 
-ROOT = os.path.dirname(os.path.dirname(HERE))
-MODES = ["alone", "continue", "kill", "background"]
 # Longer than all limits of a scenario together.
 SCENARIO_S = 600
 # As CRIU's harness: tests that are not marked `suid` give up their rights.
@@ -178,33 +175,20 @@ def known_results(path, mark, fresh):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = os.path.join(ROOT, "target", "x86_64-unknown-linux-gnu", "release", "dormouse")
-    parser.add_argument("--dormouse", default=default, help="the command under test")
+    parser = options_of_suites.parser(__doc__, "zdtm")
     parser.add_argument("--only", metavar="PATTERN", help="tests of which the name matches")
     parser.add_argument("--sample", type=int, metavar="N", help="N tests, drawn by the seed")
-    parser.add_argument("--seed", default=datetime.date.today().isoformat(), help="default: today's date")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="scenarios side by side")
-    parser.add_argument("--modes", type=lambda text: text.split(","), default=MODES, help=",".join(MODES))
     parser.add_argument("--fresh", action="store_true", help="forget results of this build")
-    parser.add_argument("--out", default=os.path.join(ROOT, "out", "zdtm"))
-    parser.add_argument("--publish", metavar="FILE", help="write the table into this page")
-    options = parser.parse_args()
-    unknown = set(options.modes) - set(MODES)
-    if unknown:
-        parser.error(f"unknown modes: {', '.join(sorted(unknown))}")
-    return options
+    return options_of_suites.parse(parser)
 
 
 def main():
     options = arguments()
-    if os.geteuid() != 0:
-        say("needs root: namespaces, and the rights of a tracker")
+    lack = options_of_suites.lacks(options)
+    if lack:
+        say(lack)
         return 3
-    if not os.access(options.dormouse, os.X_OK):
-        say(f"{options.dormouse} is not there: run `make build` first")
-        return 3
-    options.dormouse = os.path.realpath(options.dormouse)
     try:
         options.static, version = source.build(say)
     except source.Missing as error:
@@ -216,9 +200,7 @@ def main():
     mark = stamp(options)
     known = known_results(results_path, mark, options.fresh)
     total = {}
-    # Tests give up root: they must reach their folder.
-    options.work = tempfile.mkdtemp(prefix="dormouse-zdtm.", dir="/var/tmp")
-    os.chmod(options.work, 0o755)
+    options.work = options_of_suites.folder("zdtm")
     # The command may lie where only root gets to.
     with open(results_path, "a", encoding="utf-8") as results:
 

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::io;
 
-use crate::sock_diag::{self, DUMP, Reported, SOCK_DIAG_BY_FAMILY, attributes, word};
+use crate::netlink::{attributes, word};
+use crate::sock_diag::{self, DUMP, Reported, SOCK_DIAG_BY_FAMILY};
 
 const INET_DIAG_SHUTDOWN: u16 = 8;
 /// `struct inet_diag_msg`.

@@ -8,7 +8,8 @@ use std::os::fd::{OwnedFd, RawFd};
 use super::options::has_message;
 use super::sockets::{Described, address_of};
 use super::{Builder, Error};
-use crate::sock_diag::{self, DUMP, Reported, SOCK_DIAG_BY_FAMILY, attributes, half, word};
+use crate::netlink::{attributes, half, word};
+use crate::sock_diag::{self, DUMP, Reported, SOCK_DIAG_BY_FAMILY};
 use crate::state::SocketState;
 
 const SHOW: u32 = 1 | 2 | 4 | 8;

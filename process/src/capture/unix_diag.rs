@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 
-use crate::sock_diag::{self, DUMP, Reported, SOCK_DIAG_BY_FAMILY, attributes, word};
+use crate::netlink::{attributes, word};
+use crate::sock_diag::{self, DUMP, Reported, SOCK_DIAG_BY_FAMILY};
 
 const UDIAG_SHOW_VFS: u32 = 2;
 const UDIAG_SHOW_PEER: u32 = 4;

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use crate::netlink;
 
 /// Settings of a namespace that decide what a socket may do.
 const SETTINGS: [&str; 4] = [
@@ -19,7 +19,6 @@ const SETTINGS: [&str; 4] = [
 const LOOPBACK: u32 = 1;
 const CREATE: u16 =
     (libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
-const NLMSG_ERROR: u16 = 2;
 
 /// The network as it is outside.
 #[derive(Debug)]
@@ -168,29 +167,6 @@ fn add_route(any: IpAddr) -> io::Result<()> {
 
 /// Sends one request to rtnetlink(7), and waits for the acknowledgement.
 fn exchange(kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
-    const HEADER_BYTES: usize = 16;
-    let socket = net::socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        // NETLINK_ROUTE is number 0.
-        None,
-    )?;
-    let mut request = Vec::with_capacity(HEADER_BYTES + body.len());
-    request.extend_from_slice(&((HEADER_BYTES + body.len()) as u32).to_ne_bytes());
-    request.extend_from_slice(&kind.to_ne_bytes());
-    request.extend_from_slice(&flags.to_ne_bytes());
-    request.extend_from_slice(&[0; 8]);
-    request.extend_from_slice(body);
-    net::send(&socket, &request, SendFlags::empty())?;
-    let mut answer = [0u8; 4096];
-    let (got, _) = net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
-    let answer = &answer[..got];
-    if got < HEADER_BYTES + 4 || crate::sock_diag::half(answer, 4) != NLMSG_ERROR {
-        return Err(io::Error::from(io::ErrorKind::InvalidData));
-    }
-    match crate::sock_diag::word(answer, HEADER_BYTES).cast_signed() {
-        0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(-code)),
-    }
+    // NETLINK_ROUTE is number 0.
+    netlink::exchange(None, kind, flags, body, |_| {})
 }

@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
-use crate::sock_diag::{self, DUMP, ONE, SOCK_DESTROY, SOCK_DIAG_BY_FAMILY, word};
+use crate::netlink::word;
+use crate::sock_diag::{self, DUMP, ONE, SOCK_DESTROY, SOCK_DIAG_BY_FAMILY};
 use crate::state::Socket;
 
 /// Where `struct inet_diag_msg` has the socket's cookie and inode.
