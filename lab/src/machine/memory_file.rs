@@ -10,6 +10,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use dormouse_system::arguments::Size;
 use rustix::fs::{statfs, statvfs};
 use sha2::{Digest, Sha256};
 
@@ -23,7 +24,7 @@ const OWNER: &str = "owner";
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// What the host keeps for itself, of all its memory: contents of
 /// stopped machines that were kept must leave memory for the next one.
-const SPARE_SHARE: u64 = 4;
+const SPARE_SHARE: u64 = 10;
 
 /// Prepares `link` for contents of up to `bytes` beside a machine of `dram_bytes`: makes it a
 /// link to a place on tmpfs, or leaves it to become a file.
@@ -35,8 +36,13 @@ pub fn prepare(link: &Path, bytes: u64, dram_bytes: u64) -> Result<(), LabError>
     sweep(root);
     remove(link);
     if has_room(root, bytes.saturating_add(dram_bytes)) {
-        place(root, link)?;
+        return place(root, link);
     }
+    tracing::warn!(
+        "there is no memory for {} beside a machine of {}: it lies on the disk, and times are longer",
+        Size(bytes),
+        Size(dram_bytes)
+    );
     Ok(())
 }
 

@@ -98,8 +98,8 @@ fn sizes(mode: &Mode, fill_mib: u64) -> Sizes {
             Some(100) => dram.max(2 * fill_mib + SYSTEM_MIB),
             _ => dram,
         },
-        // The head of the snapshot takes up to 1 GiB of it.
-        cxl: dram + 1024,
+        // Not more: with the DRAM, it must fit into the memory of a host of 24 GiB.
+        cxl: dram,
         image_of: dram,
     }
 }
