@@ -98,8 +98,8 @@ fn sizes(mode: &Mode, fill_mib: u64) -> Sizes {
             Some(100) => dram.max(2 * fill_mib + SYSTEM_MIB),
             _ => dram,
         },
-        // Not more: with the DRAM, it must fit into the memory of a host of 24 GiB.
-        cxl: dram,
+        // Both must fit into the memory of a host of 24 GiB; Linux boots with no device of just the size of DRAM.
+        cxl: dram + 256,
         image_of: dram,
     }
 }
