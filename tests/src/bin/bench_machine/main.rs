@@ -301,8 +301,8 @@ fn machine(built: &Value) -> Value {
 
 /// Under which conditions.
 fn facts(date: &str, machine: &Value, all: &All) -> String {
-    let measured = all.0.iter().filter(|results| results.lacking.is_none());
-    let least = measured.map(|results| results.attempts).min();
+    let measured = all.0.iter().filter(|results| results.attempts > 0);
+    let min = measured.map(|results| results.attempts).min();
     let word = |key: &str| machine[key].as_str().unwrap_or("unknown").to_owned();
     format!(
         "{}, {} ({} cores), Linux {}; {}, {}; guest kernel {}. At least {} cycles of each case; \
@@ -314,6 +314,6 @@ fn facts(date: &str, machine: &Value, all: &All) -> String {
         word("emulator"),
         word("accelerator"),
         word("guest_kernel"),
-        least.unwrap_or_default(),
+        min.unwrap_or_default(),
     )
 }

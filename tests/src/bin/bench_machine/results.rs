@@ -57,6 +57,11 @@ impl Results {
         Summary::of(self.values(field))
     }
 
+    /// It was not asked for yet.
+    pub fn is_without_runs(&self) -> bool {
+        self.attempts == 0 && self.lacking.is_none()
+    }
+
     pub fn median(&self, field: Field) -> Option<f64> {
         self.summary(field).map(|summary| summary.median)
     }
