@@ -22,9 +22,9 @@ const CONTENTS: &str = "cxl.mem";
 /// Holds the path of the link to the contents.
 const OWNER: &str = "owner";
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-/// What the host keeps for itself, of all its memory: contents of
-/// stopped machines that were kept must leave memory for the next one.
-const SPARE_SHARE: u64 = 10;
+/// What must be left beside the machine's memory: for the emulator, which keeps up to 1 GiB of
+/// translated code, and for the programs of the host.
+const SPARE_BYTES: u64 = 2 << 30;
 
 /// Prepares `link` for contents of up to `bytes` beside a machine of `dram_bytes`: makes it a
 /// link to a place on tmpfs, or leaves it to become a file.
@@ -65,10 +65,10 @@ fn is_place(path: &Path) -> bool {
 
 /// Whether `root` is a tmpfs with room for `bytes`, and the host has the memory for it.
 fn has_room(root: &Path, bytes: u64) -> bool {
-    let (Some(all), Some(available)) = (memory("MemTotal:"), memory("MemAvailable:")) else {
+    let Some(available) = memory("MemAvailable:") else {
         return false;
     };
-    let wanted = bytes.saturating_add(all / SPARE_SHARE);
+    let wanted = bytes.saturating_add(SPARE_BYTES);
     let is_tmpfs = statfs(root).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC);
     let room = statvfs(root).map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
     is_tmpfs && room >= wanted && available >= wanted
