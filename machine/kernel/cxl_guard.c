@@ -8,7 +8,7 @@
  *
  *   /sys/module/dormouse_snapshot/parameters/cxl_guard
  *     reads "none" (this kernel has no such guard), "hold" or "pass"; takes "hold", and
- *     "pass", which is for the process that writes it
+ *     "pass", which is for the process that writes it; EBUSY while another one passes
  */
 #define pr_fmt(fmt) "dormouse_snapshot: " fmt
 
@@ -18,6 +18,7 @@
 #include <linux/moduleparam.h>
 #include <linux/mutex.h>
 #include <linux/pid.h>
+#include <linux/rcupdate.h>
 #include <linux/sched.h>
 #include <linux/string.h>
 #include <linux/sysfs.h>
@@ -73,6 +74,19 @@ static void hold(void)
 	passer = NULL;
 }
 
+/* Another process that passes it, and lives: neither its sleep nor its wake is disturbed. */
+static bool is_anothers(void)
+{
+	bool lives;
+
+	if (!passer || passer == task_tgid(current))
+		return false;
+	rcu_read_lock();
+	lives = pid_task(passer, PIDTYPE_TGID);
+	rcu_read_unlock();
+	return lives;
+}
+
 static int pass(void)
 {
 	int error;
@@ -96,12 +110,14 @@ static int cxl_guard_set(const char *text, const struct kernel_param *parameter)
 	mutex_lock(&guard_lock);
 	if (!ready)
 		error = -EBUSY;		/* on insmod's line: nothing is known yet */
-	else if (sysfs_streq(text, "hold"))
-		hold();
+	else if (!sysfs_streq(text, "hold") && !sysfs_streq(text, "pass"))
+		error = -EINVAL;
+	else if (is_anothers())
+		error = -EBUSY;
 	else if (sysfs_streq(text, "pass"))
 		error = pass();
 	else
-		error = -EINVAL;
+		hold();
 	mutex_unlock(&guard_lock);
 	return error;
 }

@@ -51,6 +51,8 @@ pub(super) fn boot(args: &BootArgs, json: bool) -> Result<ExitCode, LabError> {
 
     if let Some(line) = &args.command {
         terminal.now("running the command");
+        // Nobody is there to wake it if the command puts it to sleep.
+        power.keep_awake();
         let result = power.shell(line, COMMAND_TIMEOUT)?;
         terminal.now("switching off");
         power.power_off(POWER_OFF_TIMEOUT)?;

@@ -18,7 +18,7 @@ use crate::emulator::accelerator::Accelerator;
 use crate::emulator::console::{self, Tail, Taps};
 use crate::emulator::limit::Limit;
 use crate::emulator::qemu::{self, Firmware, Launch, Parts};
-use crate::emulator::qmp::{Qmp, StopCause};
+use crate::emulator::qmp::{EXAMINATION, Qmp, StopCause};
 use crate::emulator::record::{HostClock, Recorder};
 use crate::emulator::signals::Speaker;
 pub use crate::emulator::signals::{Signal, What, reply_to};
@@ -36,15 +36,6 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 const POWER_DOWN: &str = "reboot: Power down";
 const POWER_DOWN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the emulator's monitor is asked about a machine that stands still: a processor that waits
-/// for ever, or an interrupt that was never ended, shows here and nowhere else.
-const EXAMINATION: [&str; 5] = [
-    "info status",
-    "info registers -a",
-    "info lapic 0",
-    "info lapic 1",
-    "info pic",
-];
 const MONITOR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The last line of a Linux panic's report.
@@ -108,6 +99,7 @@ pub struct PowerOn {
     stop_cause: Arc<Mutex<Option<StopCause>>>,
     recorder: Arc<Mutex<Recorder>>,
     types: Option<String>,
+    keeps_awake: bool,
     _tpm: Option<SoftwareTpm>,
     _files: tempfile::TempDir,
 }
@@ -207,6 +199,7 @@ impl PowerOn {
             stop_cause,
             recorder: Arc::clone(&setting.recorder),
             types: machine.sealing.types.clone(),
+            keeps_awake: false,
             _tpm: tpm,
             _files: files,
         };
@@ -386,6 +379,12 @@ impl PowerOn {
         self.qmp.execute(&qapi::qmp::system_wakeup {})
     }
 
+    /// From now on wakes the machine as soon as it sleeps to RAM. An alarm of its clock might come
+    /// before it sleeps, and QEMU loses such an alarm.
+    pub fn keep_awake(&mut self) {
+        self.keeps_awake = true;
+    }
+
     /// Lets others attach to the console.
     ///
     /// # Errors
@@ -468,6 +467,10 @@ impl PowerOn {
                     Kind::Mark,
                 );
                 self.record(event, signal.at_ns);
+            }
+            What::Suspended if self.keeps_awake => {
+                // An emulator that has ended is noticed by the next wait.
+                let _ = self.wake_from_s3();
             }
             What::Agent(FromGuest::Reply { .. }) | What::Suspended | What::Monitor(_) => {}
         }

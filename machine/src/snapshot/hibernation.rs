@@ -32,7 +32,7 @@ pub(crate) fn forbidden(root: &Root) -> Option<Forbidden> {
 }
 
 /// `/sys/power/state` as the kernel shows it to a process that passes the guard; none where this process
-/// may not pass it.
+/// may not pass it, or another one does, which sleeps.
 fn states_past_the_guard(root: &Root) -> Option<String> {
     let _passed = pass_guard(root).ok()?;
     root.read(STATES).ok()

@@ -51,7 +51,7 @@ fn under_plain_seabios_the_module_is_refused_and_suspend_works_as_on_any_machine
             &format!(
                 "{LOAD} && echo wrongly accepted; ls -d /sys/power/dormouse 2>/dev/null; \
                  dmesg | grep 'dormouse:' | tail -n 1; \
-                 rtcwake --mode mem --seconds 3 >/dev/null && dmesg | grep -c 'PM: suspend exit'"
+                 echo mem >/sys/power/state && dmesg | grep -c 'PM: suspend exit'"
             ),
         );
         assert!(!said.contains("wrongly accepted"), "{flavour}: {said}");
@@ -65,4 +65,34 @@ fn under_plain_seabios_the_module_is_refused_and_suspend_works_as_on_any_machine
             "{flavour}: one suspend, one resume: {said}"
         );
     }
+}
+
+/// A second process can neither take the pass from a sleep under way nor end it; one whose owner is
+/// gone is anybody's.
+#[test]
+fn the_guard_over_cxl_memory_is_passed_by_one_living_process_at_a_time() {
+    let said = guest(
+        "cxl-guard",
+        &["--firmware", "seabios", "--dram", "512M", "--cxl", "256M"],
+        "guard=/sys/module/dormouse_snapshot/parameters/cxl_guard; export guard; \
+         [ -e $guard ] || insmod /run/dormouse/modules/dormouse_snapshot.ko; cat $guard; \
+         echo pass >$guard; cat $guard; \
+         for word in pass hold; do sh -c \"echo $word >$guard\" 2>/dev/null || echo refused; done; \
+         cat $guard; echo hold >$guard; cat $guard; \
+         sh -c 'echo pass >$guard'; echo pass >$guard && echo taken over; echo hold >$guard; cat $guard",
+    );
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "hold",
+            "pass",
+            "refused",
+            "refused",
+            "pass",
+            "hold",
+            "taken over",
+            "hold"
+        ]
+    );
 }
