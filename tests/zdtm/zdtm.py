@@ -201,7 +201,6 @@ def main():
     known = known_results(results_path, mark, options.fresh)
     total = {}
     options.work = options_of_suites.folder("zdtm")
-    # The command may lie where only root gets to.
     with open(results_path, "a", encoding="utf-8") as results:
 
         def record(name, mode, outcome):

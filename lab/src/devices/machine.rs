@@ -87,7 +87,7 @@ pub fn run(
         // The console is slow, and what the kernel says there would count as its own time. On a
         // busy host the timer may be late for the kernel's check of it, which is a panic.
         cmdline: format!(
-            "console=ttyS0 loglevel=4 panic=-1 no_console_suspend sysrq_always_enabled suspend.pm_test_delay=0 \
+            "console=ttyS0 loglevel=4 panic=-1 no_console_suspend suspend.pm_test_delay=0 \
              tsc=reliable no_timer_check kunit.enable={}",
             u8::from(shape.kunit)
         ),

@@ -1,6 +1,7 @@
 //! A machine that does one job, which lies in its initrd, and answers on its second serial line:
 //! a kernel, our init, no disk. It is woken as soon as it sleeps.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,7 +20,7 @@ use crate::build::initrd_with;
 use crate::child;
 use crate::emulator::console::Tail;
 use crate::emulator::monitor::Monitor;
-use crate::emulator::qemu::PROGRAM;
+use crate::emulator::qemu::{PROGRAM, escaped};
 use crate::emulator::stall::{self, Keyboard};
 use crate::error::{Doing, LabError};
 use crate::interrupt;
@@ -83,6 +84,12 @@ impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
         let (monitor, monitor_end) = pair()?;
         let ends: [OwnedFd; 2] = [keyboard_end.into(), monitor_end.into()];
         let numbers = ends.each_ref().map(|end| end.as_raw_fd());
+        let mut console_line = OsString::from(format!(
+            "socket,id={},fd={},logfile=",
+            stall::CONSOLE,
+            numbers[0]
+        ));
+        console_line.push(escaped(&console));
         let threads = if boot.threads { "multi" } else { "single" };
         let mut command = Command::new(PROGRAM);
         command
@@ -104,12 +111,7 @@ impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
             ])
             .args(["-chardev", "stdio,id=answers,signal=off"])
             .arg("-chardev")
-            .arg(format!(
-                "socket,id={},fd={},logfile={}",
-                stall::CONSOLE,
-                numbers[0],
-                console.display().to_string().replace(',', ",,")
-            ))
+            .arg(console_line)
             .args(["-chardev", &format!("socket,id=monitor,fd={}", numbers[1])])
             .args(["-mon", "chardev=monitor,mode=control"])
             .args(["-serial", &format!("chardev:{}", stall::CONSOLE)])
@@ -118,12 +120,13 @@ impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
             .arg(boot.kernel)
             .arg("-initrd")
             .arg(&initrd)
-            .args(["-append", &boot.cmdline])
+            // A machine that stands still is asked by the system request key, which distributions
+            // allow in part.
+            .arg("-append")
+            .arg(format!("{} sysrq_always_enabled", boot.cmdline))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log);
-        // The emulator appends to this log.
-        File::create(&console).doing(format!("create {}", console.display()))?;
         child::keep_open(&mut command, ends);
         let mut child = child::spawn(&mut command)?;
         let answers = listen(child.stdout.take());

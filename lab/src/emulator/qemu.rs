@@ -355,7 +355,7 @@ fn plain(path: &Path) -> OsString {
 }
 
 /// In the emulator's option lists a comma is written twice.
-fn escaped(path: &Path) -> OsString {
+pub(crate) fn escaped(path: &Path) -> OsString {
     match path.to_str() {
         Some(text) => text.replace(',', ",,").into(),
         None => plain(path),

@@ -12,6 +12,16 @@ use crate::error::{Doing, LabError};
 /// It greets when it has all of the machine's memory, which takes a while on a busy host.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// What the emulator's monitor is asked about a machine that stands still: whether it sleeps, a
+/// processor that waits for ever, or an interrupt that was never ended, shows here and nowhere else.
+pub const EXAMINATION: [&str; 5] = [
+    "info status",
+    "info registers -a",
+    "info lapic 0",
+    "info lapic 1",
+    "info pic",
+];
+
 /// The speaking half.
 pub struct Qmp {
     stream: UnixStream,

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::emulator::monitor::Monitor;
+use crate::emulator::qmp::EXAMINATION;
 use crate::error::{Doing, LabError};
 
 /// The console's name in the emulator.
@@ -20,8 +21,6 @@ pub const CONSOLE: &str = "console";
 const REQUESTS: &[u8] = b"9lwt";
 /// A request ends when nothing was printed for so long.
 const PRINTED: Duration = Duration::from_secs(5);
-/// Whether it sleeps, where its processors are, which interrupts are pending.
-const QUESTIONS: [&str; 3] = ["info status", "info registers -a", "info pic"];
 
 /// The keyboard of a machine's console, which nobody uses as long as all is well.
 pub struct Keyboard {
@@ -59,7 +58,7 @@ impl Keyboard {
     }
 
     fn ask(&mut self, monitor: &Monitor, text: &mut String) -> Result<(), LabError> {
-        for question in QUESTIONS {
+        for question in EXAMINATION {
             let answer = monitor.ask(question)?;
             *text += &format!("(qemu) {question}\n{}\n", answer.trim_end());
         }
