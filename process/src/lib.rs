@@ -56,6 +56,7 @@ pub mod procfs;
 pub mod ptrace;
 pub mod rehearsal;
 pub mod restore;
+pub mod roots;
 mod sem_undo;
 mod sock_diag;
 pub mod state;

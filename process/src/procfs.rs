@@ -101,8 +101,30 @@ pub fn private_pages(pid: i32) -> io::Result<u64> {
     }
 }
 
-/// The children of a process, from all of its threads. Complete only while they are stopped.
+/// The children of a process, from all of its threads: no child that lives all the while is missing.
+///
+/// # Errors
+/// Its threads cannot be listed, or its children end faster than they can be listed.
 pub fn children(pid: i32) -> io::Result<Vec<i32>> {
+    const READINGS_MAX: u32 = 1000;
+    for _ in 0..READINGS_MAX {
+        let (children, complete) = children_once(pid)?;
+        if complete {
+            return Ok(children);
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("the children of process {pid} end faster than they can be listed"),
+    ))
+}
+
+/// The children of a process by one reading, and whether none of them can be missing.
+///
+/// The kernel goes on from the child that it listed last. Was that one reaped meanwhile, the kernel
+/// counts from the first child again and passes over as many as are gone. So nothing is missing if all
+/// that were listed are still there afterwards.
+pub(crate) fn children_once(pid: i32) -> io::Result<(Vec<i32>, bool)> {
     let mut children = Vec::new();
     for tid in threads(pid)? {
         let list = match fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")) {
@@ -115,7 +137,16 @@ pub fn children(pid: i32) -> io::Result<Vec<i32>> {
                 .filter_map(|child| child.parse::<i32>().ok()),
         );
     }
-    Ok(children)
+    let complete = children.iter().all(|&child| is_there(child));
+    Ok((children, complete))
+}
+
+/// Whether a process lives or has not been reaped.
+fn is_there(pid: i32) -> bool {
+    rustix::process::Pid::from_raw(pid).is_some_and(|pid| {
+        // Another user's process may not be signalled, but it is there.
+        rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
+    })
 }
 
 /// The threads of a process, ascending; none if it has ended.

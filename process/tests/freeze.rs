@@ -2,9 +2,10 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Killed, compile, until};
@@ -255,4 +256,91 @@ fn a_program_that_a_debugger_holds_is_refused_with_the_debuggers_name() {
     assert!(message.contains("is traced by process"), "{message}");
     drop(tree);
     FrozenTree::freeze(&[pid]).expect("free again").kill();
+}
+
+/// Killed when it goes out of scope, and reaped if it is ours by then.
+struct Adopted(i32);
+
+impl Drop for Adopted {
+    fn drop(&mut self) {
+        kill(self.0);
+        // SAFETY: no memory involved.
+        unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
+    }
+}
+
+/// A process that has a child; we adopt the child when it ends.
+fn parent_with_child() -> (Adopted, Killed) {
+    rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1)).expect("a subreaper");
+    let mut parent = Command::new("sh");
+    parent.args([
+        "-c",
+        "sleep 600 >/dev/null & echo $!; exec sleep 600 >/dev/null",
+    ]);
+    let mut parent = Killed(parent.stdout(Stdio::piped()).spawn().expect("it runs"));
+    let mut child = String::new();
+    let output = parent.0.stdout.take().expect("its output");
+    BufReader::new(output)
+        .read_line(&mut child)
+        .expect("a line");
+    (Adopted(child.trim().parse().expect("a number")), parent)
+}
+
+/// Which of these are our own children.
+fn own_of(pids: [i32; 2]) -> std::io::Result<Vec<i32>> {
+    let mut own = procfs::children(std::process::id() as i32)?;
+    own.retain(|pid| pids.contains(pid));
+    Ok(own)
+}
+
+fn kill(pid: i32) {
+    // SAFETY: no memory involved.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+}
+
+/// The first list is made before `parent` ends, what follows comes after it.
+#[test]
+fn an_orphan_of_a_process_that_ends_while_it_is_frozen_is_frozen_too() {
+    let (adopted, parent) = parent_with_child();
+    let child = adopted.0;
+    let pids = [parent.pid(), child];
+    let mut lists = 0;
+    let tree = FrozenTree::freeze_all(|| {
+        let own = own_of(pids)?;
+        lists += 1;
+        if lists == 1 {
+            kill(parent.pid());
+            until("the child is ours", || {
+                own_of(pids).is_ok_and(|own| own.contains(&child))
+            });
+        }
+        Ok(own)
+    });
+    let tree = tree.expect("frozen");
+    let state = procfs::stat(child, child).expect("it lives").state;
+    let living = tree.living();
+    tree.kill();
+    assert_eq!((living, state), (vec![child], 't'));
+}
+
+#[test]
+fn a_process_that_is_killed_after_it_was_stopped_is_no_part_of_a_frozen_tree_and_its_child_is() {
+    let (adopted, parent) = parent_with_child();
+    let child = adopted.0;
+    let pids = [parent.pid(), child];
+    let mut lists = 0;
+    let tree = FrozenTree::freeze_all(|| {
+        let own = own_of(pids)?;
+        lists += 1;
+        // By the first list both were stopped.
+        if lists == 2 {
+            kill(parent.pid());
+        }
+        Ok(own)
+    });
+    let tree = tree.expect("frozen");
+    let living = tree.living();
+    tree.kill();
+    assert_eq!(living, vec![child]);
+    assert!(lists > 2, "{lists} scans");
 }

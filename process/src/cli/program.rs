@@ -13,12 +13,13 @@ use super::{DONE, FAILED, Failure};
 use crate::lease::{Keeper, Lease};
 use crate::persist::Report;
 use crate::restore;
+use crate::roots::Roots;
 use crate::store::file::path_of;
 use crate::store::{Access, Store};
 use crate::sync::{Budget, Mirror};
 use crate::track::self_test;
 use crate::tracker::control::{Answer, Request, send};
-use crate::tracker::{End, Options, Roots, Tracker, TrackerError, isolate, launch, resume};
+use crate::tracker::{End, Options, Tracker, TrackerError, isolate, launch, resume};
 
 fn options(tracking: &Tracking) -> Options {
     let budget = match (tracking.budget, tracking.deadline) {

@@ -21,6 +21,7 @@ use crate::capture::{self, AdviceCache, HeldConnection, Options, capture};
 use crate::ptrace::{self, FrozenTree, Pid};
 use crate::rehearsal;
 use crate::restore;
+use crate::roots::Roots;
 use crate::state::Tree;
 use crate::store::{Cause, PAGE_BYTES, SpaceId};
 use crate::sync::{Mirror, Object, SyncError};
@@ -213,8 +214,8 @@ impl Persister {
     ///
     /// # Errors
     /// It cannot be stopped, or has ended.
-    pub fn take_in(&mut self, roots: &[Pid]) -> Result<(), PersistError> {
-        let mut tree = FrozenTree::freeze(roots)?;
+    pub fn take_in(&mut self, roots: Roots) -> Result<(), PersistError> {
+        let mut tree = FrozenTree::freeze_all(|| roots.pids())?;
         self.written.watch(&tree.living());
         let result = self.mirror.take_in(&mut tree);
         if result.is_ok() {
@@ -228,14 +229,14 @@ impl Persister {
     ///
     /// # Errors
     /// What is in the way, by name.
-    pub fn probe(&mut self, roots: &[Pid]) -> Result<(), PersistError> {
+    pub fn probe(&mut self, roots: Roots) -> Result<(), PersistError> {
         let stopped = self.stop(roots, Then::Continue);
         stopped.map(|stopped| stopped.tree.thaw())
     }
 
-    fn stop(&mut self, roots: &[Pid], then: Then) -> Result<Stopped, PersistError> {
+    fn stop(&mut self, roots: Roots, then: Then) -> Result<Stopped, PersistError> {
         let started = Instant::now();
-        let mut tree = FrozenTree::freeze(roots)?;
+        let mut tree = FrozenTree::freeze_all(|| roots.pids())?;
         let frozen = Instant::now();
         if tree
             .processes
@@ -278,7 +279,7 @@ impl Persister {
         restore::possible(&captured.tree)?;
         if then != Then::Kill {
             // Nothing of it is borrowed any more: without us it can run on.
-            tree.set_exit_kill(false)?;
+            tree.allow_to_run_alone()?;
         }
         let alive = tree.living();
         self.mirror.keep_only(&alive);
@@ -358,7 +359,7 @@ impl Persister {
     /// There is no new epoch; the program runs on.
     pub fn persist(
         &mut self,
-        roots: &[Pid],
+        roots: Roots,
         then: Then,
         rehearse: bool,
     ) -> Result<Report, PersistError> {
@@ -406,7 +407,7 @@ impl Persister {
     /// There is no new epoch; the program runs on.
     pub fn background(
         &mut self,
-        roots: &[Pid],
+        roots: Roots,
         pause: Duration,
     ) -> Result<Background, PersistError> {
         if self.maps_files {

@@ -39,23 +39,43 @@ impl FrozenTree {
         living.map(|process| process.pid).collect()
     }
 
-    /// Stops every thread of `roots` and of all their descendants.
-    ///
-    /// Threads and children that appear meanwhile are stopped, too: it scans again until it finds
-    /// nothing that runs. Zombies are listed without threads.
+    /// Stops every thread of these processes and of all their descendants.
     ///
     /// # Errors
-    /// Another tracer holds a process, we may not trace it, or a thread does not stop. Then
-    /// everything continues as before. A thread that stops later continues when this thread calls
-    /// [`release_late`](super::release_late) or freezes again.
+    /// As [`FrozenTree::freeze_all`].
     pub fn freeze(roots: &[Pid]) -> Result<Self, Error> {
+        Self::freeze_all(|| Ok(roots.to_vec()))
+    }
+
+    /// Stops every thread of the processes that `roots` lists and of all their descendants.
+    ///
+    /// Threads and children that appear meanwhile are stopped, too, and orphans of a process that
+    /// ends meanwhile, which become children of another: it scans again, from a new list of the
+    /// roots, until it finds nothing new and everything has stood all the while. Zombies are listed
+    /// without threads.
+    ///
+    /// # Errors
+    /// Another tracer holds a process, we may not trace it, a thread does not stop, or a list of
+    /// processes cannot be read. Then everything continues as before. A thread that stops later
+    /// continues when this thread calls [`release_late`](super::release_late) or freezes again.
+    pub fn freeze_all(mut roots: impl FnMut() -> io::Result<Vec<Pid>>) -> Result<Self, Error> {
         let mut tree = Self {
             processes: Vec::new(),
             _bound_to_thread: PhantomData,
         };
+        let mut dead = Vec::new();
         let started = Instant::now();
         late::release_late();
-        while tree.seize_new(roots)? {
+        loop {
+            let roots = roots().map_err(|source| Error::Proc {
+                pid: std::process::id() as Pid,
+                file: "task",
+                source,
+            })?;
+            // Not all at once: a thread that does not stop could not be freed of its exit kill.
+            if !tree.seize_new(&roots, &mut dead)? && tree.all_stand()? {
+                break;
+            }
             tree.wait_until_stopped(started)?;
         }
         tree.processes
@@ -68,8 +88,6 @@ impl FrozenTree {
                 .sort_by_key(|thread| (thread.tid != pid, thread.tid));
             waits::interrupted(pid, &process.threads);
         }
-        // Not before: a thread that does not stop could not be freed of it.
-        tree.set_exit_kill(true)?;
         Ok(tree)
     }
 
@@ -119,47 +137,66 @@ impl FrozenTree {
     /// [`Self::freeze`], because a thread that executes a remote system call must not continue alone.
     ///
     /// # Errors
-    /// It cannot be switched off: a thread has ended.
-    pub fn set_exit_kill(&mut self, on: bool) -> Result<(), Error> {
-        let options = if on {
-            OPTIONS | libc::PTRACE_O_EXITKILL
-        } else {
-            OPTIONS
-        };
+    /// A thread has ended.
+    pub fn allow_to_run_alone(&mut self) -> Result<(), Error> {
         // A thread that is killed takes its process with it: one of each is enough.
         for thread in self.processes.iter().filter_map(|p| p.threads.first()) {
-            match sys::set_options(thread.tid, options) {
-                // Killed meanwhile: it dies anyway.
-                Err(error) if on && error.raw_os_error() == Some(libc::ESRCH) => {}
-                result => {
-                    result.map_err(|source| request("set the options of", thread.tid, source))?
-                }
-            }
+            sys::set_options(thread.tid, OPTIONS)
+                .map_err(|source| request("set the options of", thread.tid, source))?;
         }
         Ok(())
     }
 
-    /// Seizes and interrupts what is not yet ours. True if there was anything.
-    fn seize_new(&mut self, roots: &[Pid]) -> Result<bool, Error> {
+    /// Whether everything stands, and nothing was killed since it stopped; from here on it dies with
+    /// the tracker. The children of a process that was killed may have been passed over: they belong
+    /// to another one, of which the list may have been read before.
+    fn all_stand(&mut self) -> Result<bool, Error> {
+        let mut all = true;
+        for process in &mut self.processes {
+            let Some(thread) = process.threads.first() else {
+                continue;
+            };
+            match sys::set_options(thread.tid, OPTIONS | libc::PTRACE_O_EXITKILL) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                    // We wait for the end of all of its threads.
+                    for thread in &mut process.threads {
+                        thread.stopped = false;
+                    }
+                    all = false;
+                }
+                Err(error) => return Err(request("set the options of", thread.tid, error)),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Seizes and interrupts what is not yet ours. True if another scan is needed: something was
+    /// found, also what is in `dead` from now on (its children have gone to another process), or a
+    /// list may lack something.
+    fn seize_new(&mut self, roots: &[Pid], dead: &mut Vec<Pid>) -> Result<bool, Error> {
         let mut any = false;
         let mut queue: Vec<Pid> = roots.iter().rev().copied().collect();
         while let Some(pid) = queue.pop() {
-            any |= self.seize_process(pid)?;
-            let children = procfs::children(pid);
-            let children = children.map_err(|source| Error::Proc {
+            any |= self.seize_process(pid, dead)?;
+            let children = procfs::children_once(pid);
+            let (children, complete) = children.map_err(|source| Error::Proc {
                 pid,
                 file: "task",
                 source,
             })?;
+            any |= !complete;
             queue.extend(children.into_iter().rev());
         }
         Ok(any)
     }
 
-    fn seize_process(&mut self, pid: Pid) -> Result<bool, Error> {
+    fn seize_process(&mut self, pid: Pid, dead: &mut Vec<Pid>) -> Result<bool, Error> {
+        let mut any = false;
         let at = match self.processes.iter().position(|process| process.pid == pid) {
             Some(at) => at,
             None => {
+                any = true;
                 self.processes.push(FrozenProcess {
                     pid,
                     threads: Vec::new(),
@@ -171,7 +208,6 @@ impl FrozenTree {
             }
         };
         let process = &mut self.processes[at];
-        let mut any = false;
         let tids = procfs::threads(pid);
         for tid in tids.map_err(|source| Error::Proc {
             pid,
@@ -186,13 +222,16 @@ impl FrozenTree {
             match sys::seize(tid, OPTIONS) {
                 Ok(()) => {}
                 Err(_) if late::take(tid) => {}
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
-                Err(error) => {
-                    if is_dead_thread(pid, tid) {
-                        continue;
+                Err(error)
+                    if error.raw_os_error() == Some(libc::ESRCH) || is_dead_thread(pid, tid) =>
+                {
+                    if !dead.contains(&tid) {
+                        dead.push(tid);
+                        any = true;
                     }
-                    return Err(not_allowed(pid, &error));
+                    continue;
                 }
+                Err(error) => return Err(not_allowed(pid, &error)),
             }
             // From here on the thread is ours, and released on every error path.
             process.threads.push(FrozenThread::new(tid));

@@ -33,7 +33,7 @@ impl Tracker {
         let written = scanned.written_pages * crate::store::PAGE_BYTES;
         if self.persister.mirror.lacks_protection() {
             // New memory, another program was executed, or a child was forked.
-            if let Err(error) = self.persister.take_in(&self.roots()) {
+            if let Err(error) = self.persister.take_in(self.roots) {
                 tracing::debug!("{error}");
             }
         }
@@ -90,7 +90,6 @@ impl Tracker {
 
     /// A background epoch: rounds until little is dirty, then a short pause.
     pub(super) fn epoch(&mut self) {
-        let roots = self.roots();
         let pause = self.options.pause;
         for _ in 0..TRIES {
             self.round();
@@ -103,7 +102,7 @@ impl Tracker {
             }
         }
         self.persister.prepare();
-        match self.persister.background(&roots, pause) {
+        match self.persister.background(self.roots, pause) {
             Ok(Background::Committed(report)) => {
                 let pause = report.pause_ns as f64 / 1e6;
                 self.status.sync.longest_pause_ms = self.status.sync.longest_pause_ms.max(pause);

@@ -28,6 +28,7 @@ use crate::power::{self, Event, Watcher};
 use crate::procfs;
 use crate::ptrace::{self, Pid};
 use crate::restore::lazy::{FillError, Filling};
+use crate::roots::Roots;
 use crate::sync::Mirror;
 use crate::sync::schedule::Budget;
 
@@ -52,15 +53,6 @@ pub struct Options {
     pub then: Then,
     /// Directories of files that belong to the program's state.
     pub data: Vec<std::path::PathBuf>,
-}
-
-/// Which processes are the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Roots {
-    /// All children of the tracker; the first one gives the exit status.
-    Children(Pid),
-    /// This process, which is not a child of the tracker.
-    Attached(Pid),
 }
 
 /// How it ended.
@@ -236,22 +228,18 @@ impl Tracker {
     }
 
     fn roots(&self) -> Vec<Pid> {
-        match self.roots {
-            Roots::Attached(pid) => vec![pid],
-            Roots::Children(_) => self.children().unwrap_or_else(|error| {
-                tracing::warn!("cannot read the list of our children: {error}");
-                Vec::new()
-            }),
-        }
+        self.roots_now().unwrap_or_else(|error| {
+            tracing::warn!("cannot read the list of our children: {error}");
+            Vec::new()
+        })
     }
 
-    /// Our children, without the guard of a half-filled program.
-    fn children(&self) -> std::io::Result<Vec<Pid>> {
+    /// The roots of the program, without the guard of a half-filled one.
+    fn roots_now(&self) -> std::io::Result<Vec<Pid>> {
         let guard = self.filling.as_ref().map(Filling::guard);
-        let mut children = procfs::children(std::process::id() as Pid)?;
-        let keeper = crate::lease::keeper_pid();
-        children.retain(|child| Some(*child) != guard && Some(*child) != keeper);
-        Ok(children)
+        let mut pids = self.roots.pids()?;
+        pids.retain(|pid| Some(*pid) != guard);
+        Ok(pids)
     }
 
     /// Tracks the program until it ends.
@@ -309,7 +297,7 @@ impl Tracker {
 
     /// Protects the program's memory for the first time.
     fn take_in(&mut self) -> Result<(), TrackerError> {
-        if let Err(error) = self.persister.take_in(&self.roots()) {
+        if let Err(error) = self.persister.take_in(self.roots) {
             // Too short-lived to be caught: its end is seen elsewhere.
             self.reap();
             // A program may trace its own child for a while: until then it is not persisted.
@@ -382,11 +370,11 @@ impl Tracker {
         match self.roots {
             // A container ends with its program; the kernel ends what is left of it.
             Roots::Children(_) if in_container() => {
-                self.exit.is_some() || self.children().is_ok_and(|children| children.is_empty())
+                self.exit.is_some() || self.roots_now().is_ok_and(|pids| pids.is_empty())
             }
             // A list that cannot be read is not an empty one, and the kernel has the last word.
             Roots::Children(_) => {
-                self.children().is_ok_and(|children| children.is_empty())
+                self.roots_now().is_ok_and(|pids| pids.is_empty())
                     && (self.filling.is_some() || !has_children())
             }
             Roots::Attached(pid) => procfs::stat(pid, pid).map_or(true, |stat| stat.state == 'Z'),

@@ -23,11 +23,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 impl Tracker {
     /// Reports now what cannot be persisted, not when power fails.
     pub(super) fn find_obstacles(&mut self) {
-        let roots = self.roots();
-        if roots.is_empty() {
-            return;
-        }
-        match self.persister.probe(&roots) {
+        match self.persister.probe(self.roots) {
             Ok(()) | Err(PersistError::Ended) => self.status.obstacles.clear(),
             Err(error) => self.obstacle(&error),
         }
@@ -78,10 +74,9 @@ impl Tracker {
             self.filled()
                 .map_err(|error| PersistError::NotFilled(error.to_string()))?;
         }
-        let roots = self.roots();
         let mut tries = 1;
         let report = loop {
-            match self.persister.persist(&roots, then, rehearse) {
+            match self.persister.persist(self.roots, then, rehearse) {
                 Ok(report) => break report,
                 Err(error @ PersistError::Capture(capture::Error::Unsupported(_))) => {
                     if tries == INSTANTS {
@@ -105,7 +100,7 @@ impl Tracker {
             Then::Stop => {
                 // Seen standing once, it must have been continued when it does not stand.
                 let until = Instant::now() + Duration::from_secs(1);
-                while !stand(&roots) && Instant::now() < until {
+                while !stand(&self.roots()) && Instant::now() < until {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 self.persister.stopped = true;

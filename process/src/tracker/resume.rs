@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Options, Roots, Tracker, TrackerError, io_error};
+use super::{Options, Tracker, TrackerError, io_error};
 use crate::restore::{self, lazy, restore};
+use crate::roots::Roots;
 use crate::state::Tree;
 use crate::store::verify::verify;
 use crate::store::{Snapshot, Store};

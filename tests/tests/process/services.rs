@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use dormouse_tests::processes::with_descendants;
 use dormouse_tests::program::{Beside, beside};
 use dormouse_tests::{dormouse, dormouse_path};
 use tempfile::TempDir;
@@ -98,22 +99,9 @@ impl Tracked {
 
     /// All processes under the tracker.
     fn processes(&self) -> Vec<i32> {
-        let mut all = Vec::new();
-        let mut queue = vec![self.tracker.as_ref().expect("a tracker").id() as i32];
-        while let Some(pid) = queue.pop() {
-            for task in fs::read_dir(format!("/proc/{pid}/task"))
-                .into_iter()
-                .flatten()
-                .flatten()
-            {
-                let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-                for child in children.split_ascii_whitespace() {
-                    let child: i32 = child.parse().expect("a number");
-                    all.push(child);
-                    queue.push(child);
-                }
-            }
-        }
+        let tracker = self.tracker.as_ref().expect("a tracker").id() as i32;
+        let mut all = with_descendants(vec![tracker]);
+        all.retain(|&pid| pid != tracker);
         all.sort_unstable();
         all
     }
@@ -346,7 +334,9 @@ fn redis_has_every_acknowledged_write_after_each_of_fifty_cuts() {
             .expect_err("its connection broke");
         assert!(
             first.iter().all(|pid| tracked.processes().contains(pid)),
-            "cut {cut}: other PIDs"
+            "cut {cut}: {first:?} are {:?}; {}",
+            tracked.processes(),
+            tracked.output()
         );
         let last = acknowledged.load(Ordering::SeqCst);
         let mut stream = connect(port, &tracked);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use dormouse_tests::processes::with_descendants;
 use dormouse_tests::program::{Program, alone};
 
 const SCRIPT: &str = "
@@ -49,29 +50,21 @@ live('root')
 fn tree(program: &Program) -> BTreeMap<i32, [String; 4]> {
     let tracker = program.tracker();
     let mut found = BTreeMap::new();
-    let mut queue = vec![tracker];
-    while let Some(parent) = queue.pop() {
-        for task in fs::read_dir(format!("/proc/{parent}/task"))
-            .expect("it lives")
-            .flatten()
-        {
-            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            for pid in children.split_whitespace() {
-                let pid: i32 = pid.parse().expect("a number");
-                let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
-                let (_, rest) = stat.rsplit_once(") ").expect("a name");
-                let words: Vec<&str> = rest.split(' ').collect();
-                let parent = if words[1] == tracker.to_string() {
-                    "tracker"
-                } else {
-                    words[1]
-                };
-                let zombie = if words[0] == "Z" { "Z" } else { "" };
-                let words = [zombie, parent, words[2], words[3]];
-                found.insert(pid, words.map(str::to_owned));
-                queue.push(pid);
-            }
+    for pid in with_descendants(vec![tracker]) {
+        if pid == tracker {
+            continue;
         }
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+        let (_, rest) = stat.rsplit_once(") ").expect("a name");
+        let words: Vec<&str> = rest.split(' ').collect();
+        let parent = if words[1] == tracker.to_string() {
+            "tracker"
+        } else {
+            words[1]
+        };
+        let zombie = if words[0] == "Z" { "Z" } else { "" };
+        let words = [zombie, parent, words[2], words[3]];
+        found.insert(pid, words.map(str::to_owned));
     }
     found
 }
