@@ -1,7 +1,5 @@
 //! The steps of a machine of real devices, and what has to come of each.
 
-use std::time::Duration;
-
 use dormouse_guest::protocol::device_job::{Answer, Cycle, Step};
 use dormouse_guest::protocol::real_devices::{Function, Sleep};
 
@@ -20,8 +18,6 @@ const TEST_MODULE: &str = "pm_graph_test";
 const FIRST_LIMIT_S: u64 = 60;
 /// After a resume.
 const LIMIT_S: u64 = 30;
-/// A wake alarm set just before, of one or two seconds, would have passed.
-const SLOW: Duration = Duration::from_secs(3);
 /// Rounds in which the kernel learns how long devices take; not timed.
 const LEARNING: u64 = 1;
 
@@ -71,9 +67,6 @@ impl Plan {
             plan.add_sleep(sleep, false);
         }
         plan.add_injections(args.seed, args.injections);
-        if args.injections > 0 {
-            plan.add_slow_sleep();
-        }
         for number in 0..args.removals as usize {
             plan.add_removal(&REMOVABLES[number % REMOVABLES.len()]);
         }
@@ -166,18 +159,6 @@ impl Plan {
             self.use_all(LIMIT_S, &[]);
             self.add_sleep(sleep, false);
         }
-        self.build_graph("");
-    }
-
-    /// To RAM, with a device that takes seconds on its way down: whatever wakes the machine must not
-    /// count on when it sleeps.
-    fn add_slow_sleep(&mut self) {
-        self.build_graph(&format!(
-            "device {} async suspend={}\n",
-            device_name(0),
-            SLOW.as_micros()
-        ));
-        self.add_sleep(Sleep::Ram, false);
         self.build_graph("");
     }
 
