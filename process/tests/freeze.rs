@@ -298,49 +298,30 @@ fn kill(pid: i32) {
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
-/// The first list is made before `parent` ends, what follows comes after it.
+/// Before anything is stopped, and when everything is: the list of the roots is older than the end.
 #[test]
 fn an_orphan_of_a_process_that_ends_while_it_is_frozen_is_frozen_too() {
-    let (adopted, parent) = parent_with_child();
-    let child = adopted.0;
-    let pids = [parent.pid(), child];
-    let mut lists = 0;
-    let tree = FrozenTree::freeze_all(|| {
-        let own = own_of(pids)?;
-        lists += 1;
-        if lists == 1 {
-            kill(parent.pid());
-            until("the child is ours", || {
-                own_of(pids).is_ok_and(|own| own.contains(&child))
-            });
-        }
-        Ok(own)
-    });
-    let tree = tree.expect("frozen");
-    let state = procfs::stat(child, child).expect("it lives").state;
-    let living = tree.living();
-    tree.kill();
-    assert_eq!((living, state), (vec![child], 't'));
-}
-
-#[test]
-fn a_process_that_is_killed_after_it_was_stopped_is_no_part_of_a_frozen_tree_and_its_child_is() {
-    let (adopted, parent) = parent_with_child();
-    let child = adopted.0;
-    let pids = [parent.pid(), child];
-    let mut lists = 0;
-    let tree = FrozenTree::freeze_all(|| {
-        let own = own_of(pids)?;
-        lists += 1;
-        // By the first list both were stopped.
-        if lists == 2 {
-            kill(parent.pid());
-        }
-        Ok(own)
-    });
-    let tree = tree.expect("frozen");
-    let living = tree.living();
-    tree.kill();
-    assert_eq!(living, vec![child]);
-    assert!(lists > 2, "{lists} scans");
+    for at in [1, 2] {
+        let (adopted, parent) = parent_with_child();
+        let child = adopted.0;
+        let pids = [parent.pid(), child];
+        let mut lists = 0;
+        let tree = FrozenTree::freeze_all(|| {
+            let own = own_of(pids)?;
+            lists += 1;
+            if lists == at {
+                kill(parent.pid());
+                until("the child is ours", || {
+                    own_of(pids).is_ok_and(|own| own.contains(&child))
+                });
+            }
+            Ok(own)
+        });
+        let tree = tree.expect("frozen");
+        let state = procfs::stat(child, child).expect("it lives").state;
+        let living = tree.living();
+        tree.kill();
+        assert_eq!((living, state), (vec![child], 't'), "at list {at}");
+        assert!(lists > at, "{lists} lists");
+    }
 }
