@@ -263,9 +263,15 @@ struct Adopted(i32);
 
 impl Drop for Adopted {
     fn drop(&mut self) {
-        kill(self.0);
-        // SAFETY: no memory involved.
-        unsafe { libc::waitpid(self.0, std::ptr::null_mut(), 0) };
+        let wait = |options| {
+            // SAFETY: no memory involved.
+            unsafe { libc::waitpid(self.0, std::ptr::null_mut(), options) }
+        };
+        // Reaped already, its number may be another's.
+        if wait(libc::WNOHANG) == 0 {
+            kill(self.0);
+            wait(0);
+        }
     }
 }
 

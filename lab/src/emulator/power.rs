@@ -380,7 +380,7 @@ impl PowerOn {
     }
 
     /// From now on wakes the machine as soon as it sleeps to RAM. An alarm of its clock might come
-    /// before it sleeps, and QEMU loses such an alarm.
+    /// before it sleeps, and QEMU can lose such an alarm.
     pub fn keep_awake(&mut self) {
         self.keeps_awake = true;
     }

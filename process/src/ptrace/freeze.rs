@@ -72,7 +72,7 @@ impl FrozenTree {
                 file: "task",
                 source,
             })?;
-            // Not all at once: a thread that does not stop could not be freed of its exit kill.
+            // Only what has stopped is told to die with us: no other thread could be freed of that.
             if !tree.seize_new(&roots, &mut dead)? && tree.all_stand()? {
                 break;
             }
