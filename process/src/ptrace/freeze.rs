@@ -72,7 +72,7 @@ impl FrozenTree {
                 file: "task",
                 source,
             })?;
-            // Only what has stopped is told to die with us: no other thread could be freed of that.
+            // EXITKILL only for what has stopped: it could not be taken back from any other thread.
             if !tree.seize_new(&roots, &mut dead)? && tree.all_stand()? {
                 break;
             }
