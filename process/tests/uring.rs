@@ -4,13 +4,15 @@ mod common;
 #[path = "common/roundtrip.rs"]
 mod roundtrip;
 
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{compile, until};
 use dormouse_process::procfs;
-use dormouse_process::ptrace::FrozenTree;
+use dormouse_process::ptrace::{FrozenTree, sys::take_fd};
 use roundtrip::{assert_good_end, finish, refused, start, through_death, through_death_of};
 
 /// The kernel counts the requests of a ring since Linux 6.16; older ones are refused by name.
@@ -69,6 +71,64 @@ fn requests_that_end_by_themselves_are_waited_for() {
     }
     go(directory.path());
     assert_good_end(root, &directory.path().join("output"));
+}
+
+/// Whoever looks at the descriptors of a process holds their files meanwhile, and a process that forks has
+/// a copy of our own until it executes its program.
+#[test]
+fn a_ring_that_others_hold_for_an_instant_is_not_refused() {
+    const TIMES: usize = 20;
+    const HELD: Duration = Duration::from_millis(5);
+    if !counted() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut root = started(directory.path(), "uring_busy.c", "files").id() as i32;
+    let (seen, over) = (AtomicI32::new(root), AtomicBool::new(false));
+    let held = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        // Also when a persist fails: the scope waits for the thread.
+        let _ends = SetWhenDropped(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let rings = rings_of(seen.load(Ordering::Relaxed));
+                held.fetch_add(rings.len() as u64, Ordering::Relaxed);
+                std::thread::sleep(HELD);
+                drop(rings);
+                std::thread::sleep(HELD);
+            }
+        });
+        for _ in 0..TIMES {
+            root = through_death_of(root);
+            seen.store(root, Ordering::Relaxed);
+        }
+    });
+    assert!(held.into_inner() > 0, "nothing held the ring");
+    go(directory.path());
+    assert_good_end(root, &directory.path().join("output"));
+}
+
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Copies of the descriptors of a process that are rings; none if it is gone.
+fn rings_of(pid: i32) -> Vec<OwnedFd> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    let entries = entries.into_iter().flatten().flatten();
+    let is_ring = |path: PathBuf| {
+        std::fs::read_link(path).is_ok_and(|link| link.as_os_str() == "anon_inode:[io_uring]")
+    };
+    let numbers = entries
+        .filter(|entry| is_ring(entry.path()))
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers
+        .filter_map(|number| take_fd(pid, number).ok())
+        .collect()
 }
 
 #[test]

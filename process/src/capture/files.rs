@@ -5,15 +5,14 @@
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::fdinfo::{description_locks, epoll_items, flock_of, hex, lease_of, range, timer};
 use super::objects::{is_at, is_posix_memory, posix_memory};
 use super::{Builder, Error};
 use crate::procfs;
-use crate::ptrace::Pid;
+use crate::ptrace::{Pid, sys::take_fd};
 use crate::state::{Descriptor, File, FileKind, Lease, ObjectKind, Process, RecordLock};
 use crate::uring;
 
@@ -429,7 +428,7 @@ impl Builder<'_> {
         if !may_have {
             return (0, 0, 0);
         }
-        let Ok(duplicate) = duplicate(self.pid, open.number) else {
+        let Ok(duplicate) = take_fd(self.pid, open.number) else {
             return (0, 0, 0);
         };
         let mut owner = OwnerEx { kind: 0, pid: 0 };
@@ -465,23 +464,6 @@ impl Builder<'_> {
                 _ => self.refuse(format!("fd {} has a {kind} lock", open.number)),
             }
         }
-    }
-}
-
-/// Our own descriptor of the description behind a descriptor of another process.
-pub(super) fn duplicate(pid: Pid, number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: no memory involved; the descriptors are new and ours.
-    unsafe {
-        let pidfd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-        if pidfd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let pidfd = OwnedFd::from_raw_fd(pidfd as RawFd);
-        let fd = libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(OwnedFd::from_raw_fd(fd as RawFd))
     }
 }
 

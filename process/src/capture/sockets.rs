@@ -8,11 +8,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 
-use super::files::duplicate;
 use super::options::{changed_options, filter_of, option_bytes, option_i32};
 use super::queues::{peek_all, peek_rest, with_sender};
 use super::tcp::Candidate;
 use super::{Builder, Error};
+use crate::ptrace::sys::take_fd;
 use crate::state::{FileKind, Socket, SocketState};
 
 /// What a family of sockets knows of one of its own.
@@ -44,7 +44,7 @@ impl Builder<'_> {
             return Ok(Some(FileKind::Socket(index)));
         }
         let failed = || format!("read the socket behind its descriptor {number}");
-        let socket = duplicate(self.pid, number).map_err(self.failed(failed()))?;
+        let socket = take_fd(self.pid, number).map_err(self.failed(failed()))?;
         let option = |name| option_i32(&socket, libc::SOL_SOCKET, name);
         let family = option(libc::SO_DOMAIN).map_err(self.failed(failed()))?;
         let kind = option(libc::SO_TYPE).map_err(self.failed(failed()))?;

@@ -7,10 +7,9 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 
-use super::files::duplicate;
 use super::{Builder, Error};
 use crate::procfs;
-use crate::ptrace::Pid;
+use crate::ptrace::{Pid, sys::take_fd};
 use crate::state::{FileKind, SETTINGS_BYTES, Terminal};
 
 const TCGETS2: libc::c_ulong = 0x802c_542a;
@@ -38,7 +37,7 @@ impl Builder<'_> {
     /// Describes a master side.
     pub(super) fn master(&mut self, number: RawFd, path: &str) -> Result<Option<FileKind>, Error> {
         let failed = || self.failed(format!("read the terminal behind its descriptor {number}"));
-        let master = duplicate(self.pid, number).map_err(failed())?;
+        let master = take_fd(self.pid, number).map_err(failed())?;
         let terminal = read(&master, path).map_err(failed())?;
         let index = self.tree.terminals.len() as u32;
         self.tree.terminals.push(terminal);
@@ -171,9 +170,9 @@ fn obstacle(
     slave: Option<(Pid, RawFd)>,
     closed: bool,
 ) -> io::Result<Option<&'static str>> {
-    let master = duplicate(master.0, master.1)?;
+    let master = take_fd(master.0, master.1)?;
     let slave = match slave {
-        Some((pid, number)) => duplicate(pid, number)?,
+        Some((pid, number)) => take_fd(pid, number)?,
         None if closed => {
             // All have closed it, as we do again.
             let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC;

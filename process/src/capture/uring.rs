@@ -2,7 +2,9 @@
 //!
 //! A ring is described when no request is under way in it. Requests that end by themselves (those of
 //! worker threads and of the block layer) are waited for while the tree stands, before anything of it is
-//! read: their ends change files and memory. Others are refused.
+//! read: their ends change files and memory. Others are refused. So is a ring that something outside the
+//! tree holds, unless it lets go in time: a process that forks has a copy of our descriptor until it
+//! executes its program, and whoever reads `/proc/PID/fd` holds the file while the kernel looks at it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,14 +12,15 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
-use super::files::{Open, duplicate};
+use super::files::Open;
 use super::{Builder, Error};
 use crate::procfs::{self, MapsLine};
-use crate::ptrace::{FrozenProcess, Pid};
+use crate::ptrace::{FrozenProcess, Pid, sys::take_fd};
 use crate::state::{Backing, FileKind, IoUring};
 use crate::uring::{self, Context, Counters, Unreadable, setup};
 
-/// How long the tree stands for the sake of requests that end by themselves.
+/// How long the tree stands for the sake of requests that end by themselves, and again for the sake of
+/// holders that let go by themselves.
 const SETTLE_LIMIT: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_micros(200);
 
@@ -93,7 +96,7 @@ impl Builder<'_> {
         };
         for entry in entries.flatten().filter(is_ring) {
             let number = entry.file_name().to_string_lossy().parse().unwrap_or(-1);
-            let ring = duplicate(self.pid, number).map_err(self.failed("take a ring of it"))?;
+            let ring = take_fd(self.pid, number).map_err(self.failed("take a ring of it"))?;
             self.settle(&ring, number, frozen)?;
         }
         Ok(())
@@ -156,6 +159,7 @@ impl Builder<'_> {
 
     /// Describes all rings, now that all that leads to them is known.
     pub(super) fn finish_rings(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + SETTLE_LIMIT;
         for (index, met) in (0u32..).zip(std::mem::take(&mut self.rings.met)) {
             let mappings = self.tree.processes.iter().flat_map(|process| {
                 let its = process.mappings.iter();
@@ -175,7 +179,7 @@ impl Builder<'_> {
             };
             self.pid = pid;
             self.program = procfs::stat(pid, pid).map_or_else(|_| String::new(), |stat| stat.name);
-            if let Some(ring) = self.describe_ring(index, number, mappings.len())? {
+            if let Some(ring) = self.describe_ring(index, number, mappings.len(), deadline)? {
                 self.tree.urings.push(ring);
             }
         }
@@ -198,19 +202,27 @@ impl Builder<'_> {
         index: u32,
         number: RawFd,
         mappings: usize,
+        deadline: Instant,
     ) -> Result<Option<IoUring>, Error> {
         let name = format!("fd {number} is an io_uring instance");
-        let ring = duplicate(self.pid, number).map_err(self.failed("take a ring of it"))?;
-        let context = match Context::of(ring.as_fd()) {
-            Ok(context) => context,
-            Err(error) => {
-                self.refuse(format!("{name}, of which nothing can be known: {error}"));
-                return Ok(None);
+        let ring = take_fd(self.pid, number).map_err(self.failed("take a ring of it"))?;
+        // Ours is one, too.
+        let known = self.descriptors_of_ring(index) + mappings as u64 + 1;
+        let context = loop {
+            match Context::of(ring.as_fd()) {
+                // Only a holder can give the file to another one, and all that are known stand still:
+                // when the numbers agree once, nothing else can hold the ring later.
+                Ok(context) if context.holders == known || Instant::now() > deadline => {
+                    break context;
+                }
+                Ok(_) => std::thread::sleep(PAUSE),
+                Err(error) => {
+                    self.refuse(format!("{name}, of which nothing can be known: {error}"));
+                    return Ok(None);
+                }
             }
         };
         let mut refusals = obstacles(&context, &self.ring_info(number)?);
-        // Ours is one, too.
-        let known = self.descriptors_of_ring(index) + mappings as u64 + 1;
         if context.holders != known {
             refusals.push(
                 "that is held by something else, too (another process, a message in a socket, a \

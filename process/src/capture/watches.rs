@@ -4,8 +4,9 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use super::files::{DELETED, Open, duplicate};
+use super::files::{DELETED, Open};
 use super::{Builder, Error};
+use crate::ptrace::sys::take_fd;
 use crate::state::{FileKind, InotifyWatch};
 
 impl Builder<'_> {
@@ -44,7 +45,7 @@ impl Builder<'_> {
         }
         watches.sort_by_key(|watch| watch.number);
         let failed = "read its inotify instance";
-        let own = duplicate(self.pid, open.number).map_err(self.failed(failed))?;
+        let own = take_fd(self.pid, open.number).map_err(self.failed(failed))?;
         let mut waiting = 0i32;
         // SAFETY: the number lives.
         if unsafe { libc::ioctl(own.as_raw_fd(), libc::FIONREAD, &raw mut waiting) } != 0 {

@@ -29,7 +29,7 @@ pub fn certain(tree: &Tree, description: &[u8]) -> Result<(), Error> {
         source,
     })?;
     memory::KernelMappings::find(&own, tree)?;
-    memory::find_hole(tree, &own)?;
+    memory::check_hole(tree, &own)?;
     files(tree)
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use super::error::system;
 use super::read_only::ReadOnlyMemory;
 use super::stub::Region;
 use super::{Error, LeftToFill, Options};
@@ -82,13 +83,41 @@ impl KernelMappings {
     }
 }
 
-/// Address space for the restorer that is free here and in all processes of the tree.
-pub fn find_hole(tree: &Tree, own: &[MapsLine]) -> Result<u64, Error> {
+/// A place for the restorer, mapped, that is free here and in all processes of the tree.
+///
+/// # Errors
+/// There is none, or no memory.
+pub fn map_restorer(tree: &Tree, own: &[MapsLine]) -> Result<Region, Error> {
+    for hole in holes(tree, own) {
+        match Region::new(hole) {
+            // Another thread of ours has mapped something there since.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            mapped => return mapped.map_err(system("map the restorer")),
+        }
+    }
+    Err(no_hole())
+}
+
+/// Checks that there is address space for the restorer.
+///
+/// # Errors
+/// There is none.
+pub fn check_hole(tree: &Tree, own: &[MapsLine]) -> Result<(), Error> {
+    holes(tree, own).next().map(|_| ()).ok_or_else(no_hole)
+}
+
+fn no_hole() -> Error {
+    Error::Description("no free address space for the restorer".to_owned())
+}
+
+/// Starts of address space for the restorer that was free here when `own` was read, and is free in all
+/// processes of the tree.
+fn holes(tree: &Tree, own: &[MapsLine]) -> impl Iterator<Item = u64> {
     // Segments are attached as a whole first.
     let attached: Vec<_> = living(tree)
         .flat_map(|process| attachments(tree, process))
         .collect();
-    let free = |start: u64| {
+    let free = move |start: u64| {
         let end = start + Region::BYTES;
         own.iter().all(|map| map.end <= start || end <= map.start)
             && tree
@@ -104,8 +133,7 @@ pub fn find_hole(tree: &Tree, own: &[MapsLine]) -> Result<u64, Error> {
     (HOLE_FROM / HOLE_STEP..limit)
         .chain(1..HOLE_FROM / HOLE_STEP)
         .map(|step| step * HOLE_STEP)
-        .find(|&start| free(start))
-        .ok_or_else(|| Error::Description("no free address space for the restorer".to_owned()))
+        .filter(move |&start| free(start))
 }
 
 fn living(tree: &Tree) -> impl Iterator<Item = &Process> {
@@ -295,5 +323,20 @@ fn failed(pid: i32) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::System {
         action: format!("write the memory of process {pid}"),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_another_thread_takes_meanwhile_is_passed_over() {
+        let own = crate::procfs::maps(std::process::id() as i32).expect("our mappings");
+        let tree = Tree::empty();
+        let first = map_restorer(&tree, &own).expect("a place");
+        // The list does not have the first one.
+        let second = map_restorer(&tree, &own).expect("another place");
+        assert!(second.parking() >= first.end() || first.parking() >= second.end());
     }
 }

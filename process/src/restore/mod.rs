@@ -142,11 +142,7 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
         source,
     })?;
     let kernel = memory::KernelMappings::find(&own, tree)?;
-    let hole = memory::find_hole(tree, &own)?;
-    let mut region = stub::Region::new(hole).map_err(|source| Error::System {
-        action: "map the restorer".to_owned(),
-        source,
-    })?;
+    let mut region = memory::map_restorer(tree, &own)?;
     let copy_all = memory::copies_all(tree, snapshot, options);
     let plan = plan::write(tree, &mut pool, &mut region, &kernel, copy_all)?;
     let filters = filters::Places::write(tree, &mut region)?;
@@ -205,7 +201,7 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     }
     // From here on it has the program's state, and an error must not let it run.
     let mut frozen = KilledUnlessReleased::new(FrozenTree::freeze(&roots)?);
-    take_over(tree, &mut frozen, hole, &filters)?;
+    take_over(tree, &mut frozen, region.parking(), &filters)?;
     if !copy_all {
         let waits = |pid| left_to_fill.iter().any(|left| left.pid == pid);
         for process in tree.processes.iter().filter(|p| p.zombie.is_none()) {
