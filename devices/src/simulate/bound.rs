@@ -1,7 +1,13 @@
-//! The lower bound of all schedules: the critical path, the work divided by the CPUs, and the
-//! longest queue at a slow bus.
+//! The lower bound of all schedules: the critical path, the work of the CPUs, and the queue at the
+//! busiest slow bus.
+//!
+//! What shares a CPU or a bus cannot begin before the devices that it waits for are done, and other
+//! devices run after it. So each of these resources is bounded by the maximum over all sets of
+//! devices of the earliest start in the set, the work of the set, and the shortest chain behind it.
+//! Jackson's preemptive schedule attains this maximum (J. Carlier, The one-machine sequencing
+//! problem, European Journal of Operational Research 11, 1982).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use serde::Serialize;
 
@@ -14,9 +20,10 @@ pub struct Bound {
     pub critical_path_ns: u64,
     /// Its devices, in the order in which they run; those that take no time are left out.
     pub critical_path: Vec<usize>,
-    /// Time on a CPU of all devices, divided by the number of CPUs.
+    /// Time on a CPU of any set of devices, divided by the number of CPUs, with what must come before
+    /// and after it.
     pub work_per_cpu_ns: u64,
-    /// The longest sum of devices that share a slow bus.
+    /// The same for devices that share a slow bus, one at a time.
     pub busiest_bus_ns: u64,
 }
 
@@ -32,8 +39,8 @@ impl Bound {
 /// The bound of a phase on `cpus` CPUs. It counts the devices' own time only, without the overhead
 /// of a schedule.
 pub fn bound(problem: &Problem, cpus: usize) -> Bound {
-    let finish_ns = earliest_finish(problem);
-    let last = (0..finish_ns.len()).max_by_key(|&device| finish_ns[device]);
+    let chains = Chains::of(problem, 0);
+    let last = (0..problem.jobs.len()).max_by_key(|&device| chains.finish_ns(device));
     let mut critical_path = Vec::new();
     let mut next = last;
     while let Some(device) = next {
@@ -41,34 +48,142 @@ pub fn bound(problem: &Problem, cpus: usize) -> Bound {
             critical_path.push(device);
         }
         let before = problem.before(device).iter().map(|&d| d as usize);
-        next = before.max_by_key(|&d| finish_ns[d]);
+        next = before.max_by_key(|&d| chains.finish_ns(d));
     }
     critical_path.reverse();
-    let busy_ns: u64 = problem.jobs.iter().map(|job| job.busy_ns).sum();
-    let mut buses: BTreeMap<u32, u64> = BTreeMap::new();
-    for job in &problem.jobs {
-        if let Some(bus) = job.bus {
-            *buses.entry(bus).or_default() += job.duration_ns();
-        }
-    }
     Bound {
-        busiest_bus_ns: buses.into_values().max().unwrap_or(0),
-        critical_path_ns: last.map_or(0, |device| finish_ns[device]),
+        busiest_bus_ns: busiest_bus_ns(problem, &chains),
+        critical_path_ns: last.map_or(0, |device| chains.finish_ns(device)),
         critical_path,
-        work_per_cpu_ns: busy_ns.div_ceil(cpus.max(1) as u64),
+        work_per_cpu_ns: work_per_cpu_ns(problem, &chains, cpus),
     }
 }
 
-/// When each device would be done with as many CPUs as one could wish for.
-fn earliest_finish(problem: &Problem) -> Vec<u64> {
-    let mut finish_ns = vec![0; problem.jobs.len()];
-    // The walk never has a device before one that it waits for.
-    for &device in &problem.walk {
-        let before = problem.before(device).iter();
-        let start_ns = before.map(|&d| finish_ns[d as usize]).max().unwrap_or(0);
-        finish_ns[device] = start_ns + problem.jobs[device].duration_ns();
+/// The bound of a phase on a machine with one clock for the instructions of all CPUs, in which the
+/// kernel takes `handling_ns` for each device and for each of `others`, devices of which no more is
+/// known. Handling adds up on the clock, whichever CPU does it.
+pub fn bound_with_handling(problem: &Problem, cpus: usize, handling_ns: u64, others: usize) -> u64 {
+    let chains = Chains::of(problem, handling_ns);
+    let handled = (0..problem.jobs.len()).map(|device| chains.work(device, handling_ns));
+    let unknown = (0..others).map(|_| Work {
+        ns: handling_ns,
+        ..Work::default()
+    });
+    let longest = (0..problem.jobs.len()).map(|device| chains.finish_ns(device));
+    one_at_a_time(handled.chain(unknown))
+        .max(longest.max().unwrap_or(0))
+        .max(work_per_cpu_ns(problem, &chains, cpus))
+        .max(busiest_bus_ns(problem, &chains))
+}
+
+fn work_per_cpu_ns(problem: &Problem, chains: &Chains, cpus: usize) -> u64 {
+    let cpus = cpus.max(1) as u64;
+    let jobs = problem.jobs.iter().enumerate();
+    // In units of 1/cpus ns, so that one CPU does the work of all.
+    let works = jobs.map(|(device, job)| {
+        let work = chains.work(device, job.busy_ns);
+        Work {
+            head_ns: work.head_ns * cpus,
+            tail_ns: work.tail_ns * cpus,
+            ..work
+        }
+    });
+    one_at_a_time(works).div_ceil(cpus)
+}
+
+fn busiest_bus_ns(problem: &Problem, chains: &Chains) -> u64 {
+    let mut buses: BTreeMap<u32, Vec<Work>> = BTreeMap::new();
+    for (device, job) in problem.jobs.iter().enumerate() {
+        if let Some(bus) = job.bus {
+            let work = chains.work(device, job.duration_ns());
+            buses.entry(bus).or_default().push(work);
+        }
     }
-    finish_ns
+    buses.into_values().map(one_at_a_time).max().unwrap_or(0)
+}
+
+/// The chains of devices before and behind each device, with `handling_ns` for each of their devices.
+struct Chains {
+    /// When each device can begin, with as many CPUs and buses as one could wish for.
+    head_ns: Vec<u64>,
+    own_ns: Vec<u64>,
+    /// What must come after each device.
+    tail_ns: Vec<u64>,
+}
+
+impl Chains {
+    fn of(problem: &Problem, handling_ns: u64) -> Chains {
+        let jobs = problem.jobs.iter();
+        let own_ns: Vec<u64> = jobs.map(|job| job.duration_ns() + handling_ns).collect();
+        let mut head_ns = vec![0; own_ns.len()];
+        // The walk never has a device before one that it waits for.
+        for &device in &problem.walk {
+            let before = problem.before(device).iter().map(|&d| d as usize);
+            let ends = before.map(|d| head_ns[d] + own_ns[d]);
+            head_ns[device] = ends.max().unwrap_or(0);
+        }
+        let mut tail_ns = vec![0; own_ns.len()];
+        for &device in problem.walk.iter().rev() {
+            let after = problem.after(device).iter().map(|&d| d as usize);
+            let rest = after.map(|d| tail_ns[d] + own_ns[d]);
+            tail_ns[device] = rest.max().unwrap_or(0);
+        }
+        Chains {
+            head_ns,
+            own_ns,
+            tail_ns,
+        }
+    }
+
+    fn finish_ns(&self, device: usize) -> u64 {
+        self.head_ns[device] + self.own_ns[device]
+    }
+
+    fn work(&self, device: usize, ns: u64) -> Work {
+        Work {
+            head_ns: self.head_ns[device],
+            ns,
+            tail_ns: self.tail_ns[device],
+        }
+    }
+}
+
+/// What a device asks of a resource.
+#[derive(Clone, Copy, Debug, Default)]
+struct Work {
+    /// Before this time it cannot begin.
+    head_ns: u64,
+    ns: u64,
+    /// What comes after it without the resource.
+    tail_ns: u64,
+}
+
+/// When the last tail can have ended, if a resource does one work at a time and may interrupt it:
+/// Jackson's preemptive schedule, in which the longest tail goes first.
+fn one_at_a_time(works: impl IntoIterator<Item = Work>) -> u64 {
+    let mut works: Vec<Work> = works.into_iter().filter(|work| work.ns > 0).collect();
+    works.sort_unstable_by_key(|work| work.head_ns);
+    let mut works = works.into_iter().peekable();
+    let mut ready: BinaryHeap<(u64, u64)> = BinaryHeap::new();
+    let (mut now_ns, mut end_ns) = (0, 0);
+    loop {
+        while let Some(work) = works.next_if(|work| work.head_ns <= now_ns) {
+            ready.push((work.tail_ns, work.ns));
+        }
+        let next_ns = works.peek().map(|work| work.head_ns);
+        match (ready.pop(), next_ns) {
+            (None, None) => return end_ns,
+            (None, Some(next_ns)) => now_ns = next_ns,
+            (Some((tail_ns, ns)), Some(next_ns)) if now_ns + ns > next_ns => {
+                ready.push((tail_ns, now_ns + ns - next_ns));
+                now_ns = next_ns;
+            }
+            (Some((tail_ns, ns)), _) => {
+                now_ns += ns;
+                end_ns = end_ns.max(now_ns + tail_ns);
+            }
+        }
+    }
 }
 
 /// The longest remaining chain of each device, itself included: the priority of list scheduling.
@@ -80,4 +195,59 @@ pub fn remaining(problem: &Problem) -> Vec<u64> {
         remaining_ns[device] = longest_ns + problem.jobs[device].duration_ns();
     }
     remaining_ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(head_ns: u64, ns: u64, tail_ns: u64) -> Work {
+        Work {
+            head_ns,
+            ns,
+            tail_ns,
+        }
+    }
+
+    /// The bound as its definition has it: the maximum over all sets.
+    fn over_all_sets(works: &[Work]) -> u64 {
+        let sets = 1u32..1 << works.len();
+        let of_set = |set: u32| {
+            let members = works.iter().enumerate();
+            let members: Vec<&Work> = members
+                .filter(|(index, work)| set & (1 << index) != 0 && work.ns > 0)
+                .map(|(_, work)| work)
+                .collect();
+            let head_ns = members.iter().map(|work| work.head_ns).min()?;
+            let tail_ns = members.iter().map(|work| work.tail_ns).min()?;
+            let sum_ns: u64 = members.iter().map(|work| work.ns).sum();
+            Some(head_ns + sum_ns + tail_ns)
+        };
+        sets.filter_map(of_set).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn work_that_cannot_begin_earlier_and_has_others_behind_it_raises_the_bound() {
+        assert_eq!(one_at_a_time([work(5, 2, 0), work(5, 2, 0)]), 9);
+        assert_eq!(one_at_a_time([work(0, 2, 7), work(0, 2, 7)]), 11);
+        assert_eq!(one_at_a_time([work(0, 0, 9)]), 0);
+    }
+
+    #[test]
+    fn the_preemptive_schedule_attains_the_maximum_over_all_sets() {
+        let mut state = 1u64;
+        let mut below = |limit: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % limit
+        };
+        for _ in 0..2_000 {
+            let works: Vec<Work> = (0..1 + below(8))
+                .map(|_| work(below(20), below(6), below(20)))
+                .collect();
+            let ns = one_at_a_time(works.iter().copied());
+            assert_eq!(ns, over_all_sets(&works), "{works:?}");
+        }
+    }
 }

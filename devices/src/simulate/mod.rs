@@ -21,7 +21,7 @@ pub mod table;
 use serde::Serialize;
 
 pub use crate::model::Overheads;
-pub use bound::{Bound, bound};
+pub use bound::{Bound, bound, bound_with_handling};
 pub use flags::{Permission, permissions};
 pub use problem::{Job, Problem};
 

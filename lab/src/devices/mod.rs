@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use dormouse_guest::protocol::device_job::{Answer, Step};
 
-pub use graph::{Device, Graph, Link, LinkKind, device_name};
+pub use graph::{Device, Graph, Link, LinkKind, PHASES, device_name};
 pub use machine::{Clock, Shape};
 pub use report::Report;
 pub use shape::MachineShape;
@@ -38,7 +38,6 @@ use crate::machine::machine_folder;
 use crate::terminal::Terminal;
 use crate::terminal::print_json;
 use form::{Form, FormArgs};
-use graph::PHASES;
 
 /// Suspend and resume made-up devices in an emulated machine with our kernel
 #[derive(Debug, Subcommand)]

@@ -6,9 +6,11 @@
 //! simulator of `dormouse devices simulate` then gets the trace of list order and the overhead of
 //! scheduling in that machine, and its prediction is printed beside the measurement.
 
+mod bounds;
 mod cases;
 mod overheads;
 mod predict;
+mod recording;
 mod rows;
 mod tables;
 
@@ -45,12 +47,13 @@ fn bench(options: &Options) -> Result<(), String> {
             case.run(&kept, options.bench.rounds)?;
         }
     }
-    let mut measured = all()
+    let measured = all()
         .map(|case| case.read(&kept))
         .collect::<Result<Vec<_>, _>>()?;
     let costs = overheads::measured(&measured)?;
-    let predictions = predict::all(&mut measured, &costs)?;
-    let rows = rows::rows(&measured);
+    let predictions = predict::all(&measured, &costs)?;
+    let bounds = bounds::all(&measured, &costs)?;
+    let rows = rows::rows(&measured, &bounds);
     let rounds = measured[0].times.modes[0].down_ms.len();
     let mut kernels: Vec<String> = measured
         .iter()
@@ -64,7 +67,7 @@ fn bench(options: &Options) -> Result<(), String> {
         date(),
         kernels.join(", ")
     );
-    let tables = tables::markdown(&facts, &measured, &costs, &predictions, &rows);
+    let tables = tables::markdown(&facts, &measured, &bounds, &costs, &predictions, &rows);
     let outcome = Outcome {
         name: "devices",
         command: COMMAND,

@@ -16,7 +16,7 @@ use dormouse_devices::simulate::Overheads;
 use dormouse_lab::devices::Mode;
 use dormouse_report::stats::median;
 
-use crate::cases::{Kernel, Measured};
+use crate::cases::{Case, Kernel, Measured};
 
 /// Phases in which the shapes' devices do nothing.
 const EMPTY: [&str; 4] = [
@@ -35,6 +35,12 @@ pub fn measured(all: &[Measured]) -> Result<Costs, String> {
     quick
         .map(|measured| Ok((measured.case.processor(), of(measured)?)))
         .collect()
+}
+
+/// The costs on the processor of a case.
+pub fn of_case(costs: &Costs, case: &Case) -> Result<Overheads, String> {
+    let found = costs.get(&case.processor()).copied();
+    found.ok_or_else(|| "the quick shape was not measured on this processor".to_owned())
 }
 
 fn of(measured: &Measured) -> Result<Overheads, String> {
