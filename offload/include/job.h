@@ -68,7 +68,7 @@ struct offload_job {
 	uint32_t page_table;	/* physical address of the first-level table; 1: none */
 	uint32_t entry;
 	uint32_t registers[13];	/* r0 to r12 at the beginning */
-	uint32_t link;		/* LR; 0: the executor's own, which ends the run */
+	uint32_t link;		/* LR; 0: the executor's own, which ends the run. At any other the executor hands back */
 	uint32_t control;	/* CPSR's A, I, F and mode at the beginning */
 	uint32_t thread[3];	/* TPIDRURW, TPIDRURO, TPIDRPRW */
 	uint32_t stack_top;	/* guest address */
@@ -103,6 +103,7 @@ struct target_job {
 	uint32_t budget;		/* interrupts until it is stopped */
 	uint32_t dump_start;		/* guest memory written to a file at the end */
 	uint32_t dump_bytes;
+	uint32_t keep;			/* 1: begin with the code cache of the last job, and leave it to the next */
 	uint32_t presets;		/* how many of the next: */
 	struct {
 		uint32_t host, value;

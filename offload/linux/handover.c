@@ -94,6 +94,7 @@ static void fill_job(u32 text, u32 text_end, u32 page_table, u32 schedule)
 	job.magic = TARGET_MAGIC;
 	job.bytes = sizeof(job);
 	job.runs = 1;
+	job.keep = 1;
 	job.cache_bytes = readl(&shared->cache_bytes);
 	/* Ten milliseconds. */
 	job.tick = mhz * 10000;
@@ -102,7 +103,7 @@ static void fill_job(u32 text, u32 text_end, u32 page_table, u32 schedule)
 	job.job.physical_base = PHYS_OFFSET;
 	job.job.page_table = page_table;
 	job.job.native[0] = (struct offload_native){ schedule & ~1, NATIVE_FALLBACK };
-	job.job.natives = 2;
+	job.job.natives = 1;
 	/* All of the bus; the firmware judges each access. */
 	job.job.device[0].physical = readl(&shared->devices);
 	job.job.device[0].size = readl(&shared->devices_end) - readl(&shared->devices);
@@ -119,6 +120,7 @@ static void fill_call(const struct handover_frame *frame, u32 status)
 	if (IS_ENABLED(CONFIG_THUMB2_KERNEL))
 		call->entry |= 1;
 	memcpy(call->registers, frame->registers, sizeof(call->registers));
+	/* Where the function returns to, the big core goes on. */
 	call->link = frame->link;
 	call->control = status & (PSR_A_BIT | PSR_I_BIT | PSR_F_BIT | MODE_MASK);
 	asm volatile("mrc p15, 0, %0, c13, c0, 2" : "=r" (call->thread[0]));
@@ -129,8 +131,6 @@ static void fill_call(const struct handover_frame *frame, u32 status)
 	call->stack_guard = call->stack_bottom;
 	call->arena_start = PAGE_OFFSET + call->layout.size;
 	call->arena_end = call->arena_start;
-	/* Where the function returns to, the big core goes on. */
-	call->native[1] = (struct offload_native){ frame->link & ~1, NATIVE_FALLBACK };
 }
 
 /* --- the small core --- */

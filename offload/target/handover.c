@@ -143,13 +143,15 @@ void target_main(void)
 		wait_for_offer();
 		number = *(volatile uint32_t *)&handover.offer;
 		handover.taken = number;
-		memset(&executor, 0, sizeof(executor));
+		clear_executor(&executor);
 		executor.stop = OFFLOAD_BAD_JOB;
 		if (handover.timer_khz) {
 			set_clock(handover.timer_khz);
 			start_clock();
-			if (start_job(&executor, &handover.job))
+			if (start_job(&executor, &handover.job)) {
 				run_job(&executor, &handover.job);
+				kept_leave(&executor);
+			}
 		}
 		give_outcome(&executor);
 		print_number("job", number);

@@ -3,7 +3,10 @@
 #include "runtime/target.h"
 #include "target.h"
 
+/* Its end, with the code cache, outlives a job. */
+#ifndef TARGET_RETAINED
 struct executor executor;
+#endif
 uint32_t *executor_raw = executor.raw;
 
 static uint32_t ticks_left;
@@ -276,8 +279,17 @@ static void report(struct executor *x, uint32_t run, uint32_t ticks, uint32_t be
 }
 #endif
 
+/* All but what may be kept, and what executor_init() and the translator write before they read it. */
+FOR_HANDOVER void clear_executor(struct executor *x)
+{
+	memset(x, 0, offsetof(struct executor, bus));
+}
+
 static void prepare(struct executor *x, struct target_job *job)
 {
+	x->keeps = job->keep == 1 && kept_is_of(&x->kept, &job->job, job->cache_bytes);
+	if (!x->keeps)
+		kept_forget(x);
 	x->job = &job->job;
 	x->state = (void *)TARGET_STATE;
 	x->memory = (void *)job->job.layout.host_base;
@@ -357,11 +369,21 @@ FOR_HANDOVER uint64_t run_job(struct executor *x, const struct target_job *job)
 }
 
 #ifndef TARGET_HANDOVER
+/* For the next emulator, in which it is memory that was retained. */
+static void dump_kept(const struct executor *x)
+{
+	dump("executor.bin", (uint32_t)x, sizeof(*x));
+	dump("cache.bin", TARGET_CACHE, x->cache.used);
+	dump("table.bin", TARGET_TABLE + TARGET_FIRST_CODE, TARGET_TABLE_BYTES - TARGET_FIRST_CODE);
+	dump("other-table.bin", TARGET_OTHER_TABLE, TARGET_OTHER_TABLE_BYTES);
+}
+
 void target_main(void)
 {
 	struct target_job *job = (void *)TARGET_JOB;
 	struct executor *x = &executor;
 
+	clear_executor(x);
 	start_clock();
 	if (!start_job(x, job)) {
 		report(x, 0, 0, 0);
@@ -375,6 +397,8 @@ void target_main(void)
 		if (x->stop != OFFLOAD_RETURNED)
 			break;
 	}
+	if (kept_leave(x) && job->keep)
+		dump_kept(x);
 	if (job->dump_bytes)
 		dump("memory.bin", job->dump_start - job->job.layout.guest_base + TARGET_MEMORY,
 		     job->dump_bytes);

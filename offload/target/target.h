@@ -52,6 +52,7 @@ bool wait_until(void *owner, uint64_t until);
 /* --- main.c: for handover.c --- */
 
 struct target_job;
+void clear_executor(struct executor *x);
 bool start_job(struct executor *x, struct target_job *job);
 uint64_t run_job(struct executor *x, const struct target_job *job);
 /* --- trace.c --- */

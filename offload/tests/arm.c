@@ -230,7 +230,7 @@ int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool ha
 		memcpy(edges[world]->memory, oracles[world].memory, TEST_MEMORY);
 		instructions += length;
 		hand_back_at(edges[world], hand_back ? cpu.r[PC] + 4 * below(length) : 0);
-		if (!compare(&oracles[world], edges[world], &cpu, 4 * length, 5000)) {
+		if (!compare_block(&oracles[world], edges[world], &cpu, 4 * length, 5000)) {
 			shorten(&oracles[world], edges[world], &cpu, words, length);
 			fprintf(stderr, "block %u, base %x, scratch r%u\n", i, base,
 				worlds[world].scratch);

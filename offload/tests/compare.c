@@ -111,7 +111,10 @@ bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu 
 	uint32_t missed;
 	bool fine;
 
-	edge_forget(edge);
+	if (keeping)
+		edge_keep(edge);
+	else
+		edge_forget(edge);
 	fine = oracle_run(oracle, &one, max_instructions);
 	/*
 	 * A result of one instruction that is an address in the instruction itself: translated code goes on
@@ -121,6 +124,8 @@ bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu 
 		fine = oracle_run(oracle, &one, 1000);
 	missed = oracle_missed;
 	stop = edge_run(edge, &two, 1000);
+	if (keeping)
+		edge_leave(edge);
 	/* Around in itself, on both. */
 	if (fine && stop == OFFLOAD_BUDGET && one.r[PC] - start->r[PC] < bytes)
 		return true;

@@ -63,6 +63,12 @@ bool exposes_stack(enum a32_op op, uint32_t word);
 bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu *start,
 	     uint32_t bytes, uint32_t max_instructions);
 
+/* As compare(); while the code cache is kept, also from other memory and with other code. */
+bool compare_block(struct oracle *oracle, struct edge *edge, const struct offload_cpu *start, uint32_t bytes,
+		   uint32_t max_instructions);
+/* The code cache is kept from run to run. */
+extern bool keeping;
+
 /* The executor hands back to the big core at this guest address; 0: nowhere. */
 void hand_back_at(struct edge *edge, uint32_t address);
 /* How often it did. */
@@ -75,6 +81,8 @@ int check_thumb_instructions(uint32_t wanted, uint32_t options);
 int check_thumb_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool hand_back);
 /* Stores of a guest to where the executor's memory is; each must be a stop. */
 int check_wild_stores(uint32_t wanted);
+/* Blocks and loops of both instruction sets with a code cache that is kept. */
+int check_kept(uint32_t wanted, uint32_t options, uint32_t cache_size);
 int check_loops(uint32_t wanted, uint32_t options, uint32_t cache_size, bool thumb);
 
 #endif

@@ -201,6 +201,30 @@ void edge_clear_exclusive(struct edge *edge)
 	code_changed(edge);
 }
 
+void edge_leave(struct edge *edge)
+{
+	struct executor *x = &edge->executor;
+
+	/* This edge ends its runs at a marker, which is a stop; a job ends so that it can be gone on from. */
+	if (x->stop == OFFLOAD_UNDEFINED)
+		x->stop = OFFLOAD_RETURNED;
+	kept_leave(x);
+}
+
+void edge_keep(struct edge *edge)
+{
+	struct executor *x = &edge->executor;
+
+	x->keeps = kept_is_of(&x->kept, &edge->job, x->cache.size);
+	if (!x->keeps)
+		kept_forget(x);
+	if (!executor_init(x)) {
+		fprintf(stderr, "the job is refused\n");
+		exit(1);
+	}
+	code_changed(edge);
+}
+
 void edge_forget(struct edge *edge)
 {
 	cache_flush(&edge->executor.cache);

@@ -40,6 +40,10 @@ struct edge *edge_new(uint32_t guest_base, uint32_t scratch, bool thumb, uint32_
 enum offload_stop edge_run(struct edge *edge, struct offload_cpu *cpu, uint64_t rounds);
 /* No exclusive access of an earlier run is open any more. */
 void edge_clear_exclusive(struct edge *edge);
+/* A run has ended: what it translated may be kept. */
+void edge_leave(struct edge *edge);
+/* The next job may run what was translated for the last one, if that still holds. */
+void edge_keep(struct edge *edge);
 /* Forgets all translations. */
 void edge_forget(struct edge *edge);
 void edge_free(struct edge *edge);

@@ -219,7 +219,7 @@ int check_loops(uint32_t wanted, uint32_t options, uint32_t cache_size, bool thu
 			put_word(memory, end, MARKER);
 		memcpy(edges[world]->memory, memory, TEST_MEMORY);
 		hand_back_at(edges[world], below(8) ? 0 : cpu.r[PC] + 4 * below(code.size / 4));
-		if (!compare(&oracles[world], edges[world], &cpu, code.size, 5000)) {
+		if (!compare_block(&oracles[world], edges[world], &cpu, code.size, 5000)) {
 			fprintf(stderr, "loop %u, base %x, scratch r%u\n", i, base,
 				worlds[world].scratch);
 			bad++;

@@ -371,7 +371,7 @@ int check_thumb_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, b
 		memcpy(before, memory, TEST_MEMORY);
 		instructions += block.count;
 		hand_back_at(edges[world], hand_back ? base + place_in(&block) : 0);
-		if (!compare(&oracles[world], edges[world], &cpu, at - start, 5000)) {
+		if (!compare_block(&oracles[world], edges[world], &cpu, at - start, 5000)) {
 			fprintf(stderr, "block %u, base %x, scratch r%u\n", i, base,
 				worlds[world].scratch);
 			bad++;

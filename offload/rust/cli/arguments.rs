@@ -61,7 +61,7 @@ Examples:
   dormouse offload suspend
   dormouse offload suspend --cycles 10 --t32 --prune
   dormouse offload suspend --devices real --prune
-  dormouse offload suspend --devices real --prune --energy
+  dormouse offload suspend --devices real --prune --energy --cycles 3
   dormouse offload suspend --compare --json
 
 Builds an ARMv7-A Linux from the distribution's source (once for each instruction
@@ -69,7 +69,9 @@ set: some minutes), boots it on an emulated Cortex-A9 and lets it suspend its
 devices. At the call of each of the eight phases, from dpm_prepare to
 dpm_complete, the big core stops; the executor runs the phase on the kernel's
 memory, and the big core goes on from what the executor left, or from the middle
-of the phase where the executor handed back. After each cycle the kernel's first
+of the phase where the executor handed back. What the executor translated is kept
+for the next phase and the next suspend, as in memory that the small core retains;
+each phase first compares all of that with the kernel's code. After each cycle the kernel's first
 program compares a file and asks a process that was there before.
 
 With --devices real the kernel has the drivers of the board's clock, serial lines, SD
@@ -264,6 +266,10 @@ pub struct SuspendArguments {
     /// of Zhai et al. 2017, as ranges; first the big core suspends once alone
     #[arg(long)]
     pub energy: bool,
+
+    /// Begin each phase with an empty code cache; otherwise with what the phase before it left, and the last suspend
+    #[arg(long)]
+    pub cold: bool,
 
     /// Compare each phase with the big core's, and go on from the big core's
     #[arg(long, conflicts_with_all = ["cycles", "hand_back", "devices", "energy"])]

@@ -47,7 +47,7 @@ pub fn run(command: &OffloadCommand) -> u8 {
 
 fn suspend_command(arguments: &SuspendArguments) -> Result<u8, OffloadError> {
     if arguments.compare {
-        let comparisons = suspend::compare_all(arguments.t32, arguments.prune)?;
+        let comparisons = suspend::compare_all(arguments.t32, arguments.prune, !arguments.cold)?;
         for comparison in &comparisons {
             print::comparison(comparison, arguments.json);
         }
@@ -65,6 +65,7 @@ fn suspend_command(arguments: &SuspendArguments) -> Result<u8, OffloadError> {
         hand_back: arguments.hand_back.as_deref(),
         real: (arguments.devices == Devices::Real).then_some(&arguments.without_device[..]),
         energy: arguments.energy,
+        keep: !arguments.cold,
     };
     let summary = cycle::run(&settings, |phase| print::phase(phase, arguments.json))?;
     print::summary(&summary, arguments.json);

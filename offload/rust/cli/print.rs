@@ -78,12 +78,14 @@ pub fn phase(phase: &Phase, json: bool) {
     } else {
         let counter = |name: &str| phase.counters.get(name).copied().unwrap_or_default();
         let mut text = format!(
-            "cycle {}, {}: {} ({}); {} instructions on the small core, {} µs waiting, {} interpreted",
+            "cycle {}, {}: {} ({}); {} instructions on the small core, {} translated, {} µs \
+             waiting, {} interpreted",
             phase.cycle,
             phase.function,
             phase.stop,
             phase.explanation,
             phase.instructions,
+            counter("translated"),
             counter("waited_us"),
             counter("interpreted"),
         );
@@ -157,6 +159,12 @@ pub fn summary(summary: &Summary, json: bool) {
                 counts(&summary.accesses),
                 summary.waits,
                 summary.big_core_us
+            ));
+        }
+        if !summary.energy.is_empty() {
+            text.push_str(&format!(
+                "\nenergy: means of the cycles from {} on",
+                summary.energy_from_cycle
             ));
         }
         for energy in &summary.energy {

@@ -94,8 +94,7 @@ pub struct Job {
     pub arguments: [u32; 4],
     /// r4 to r12.
     pub registers: [u32; 9],
-    /// LR; 0: the executor's own, and a return to it ends the run. At any other the executor must hand
-    /// back.
+    /// LR; 0: the executor's own, and a return to it ends the run. At any other the executor hands back.
     pub link: u32,
     /// CPSR's A, I, F and mode at the beginning.
     pub control: u32,
@@ -124,6 +123,8 @@ pub struct Job {
     pub natives: Vec<(u32, u32)>,
     /// Guest memory that is wanted back: address and bytes.
     pub dump: (u32, u32),
+    /// Begin with the code cache that the last job left, if it is of the same guest, and leave it to the next.
+    pub keep: bool,
     /// Physical address of the guest's memory.
     pub physical: u32,
     /// Physical address of the first-level page table, a multiple of 16 KiB.
@@ -157,6 +158,7 @@ impl Job {
             time_ns: 0,
             natives: Vec::new(),
             dump: (0, 0),
+            keep: false,
             physical: 0x8000_0000,
             page_table: None,
             devices: Vec::new(),
@@ -208,7 +210,7 @@ impl Job {
             let device = devices.get(index);
             words.extend(device.map_or([0; 3], |d| [d.physical, d.bytes, d.host]));
         }
-        let bytes = 4 * (17 + words.len() as u32);
+        let bytes = 4 * (18 + words.len() as u32);
         let presets = &self.presets[..self.presets.len().min(MAX_PRESETS)];
         let mut head = vec![
             MAGIC,
@@ -219,6 +221,7 @@ impl Job {
             self.budget,
             self.dump.0,
             self.dump.1,
+            u32::from(self.keep),
             presets.len() as u32,
         ];
         for index in 0..MAX_PRESETS {

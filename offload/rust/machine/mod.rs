@@ -5,6 +5,7 @@ pub mod board;
 pub mod emulator;
 pub mod forward;
 pub mod job;
+pub mod kept;
 pub mod outcome;
 
 use std::fs;
@@ -16,6 +17,7 @@ use crate::error::{OffloadError, io};
 use crate::guest::Guest;
 use crate::machine::forward::{Bus, Link};
 use crate::machine::job::Job;
+use crate::machine::kept::Kept;
 use crate::machine::outcome::{Outcome, instructions_of, parse};
 use crate::parts::Parts;
 
@@ -80,6 +82,19 @@ pub fn run(
     guest: &Guest,
     job: &Job,
 ) -> Result<(Vec<Outcome>, Vec<u8>), OffloadError> {
+    run_with(parts, guest, job, None)
+}
+
+/// The same, in memory in which the last job has left its code cache.
+///
+/// # Errors
+/// As above, or what is kept cannot be written.
+pub fn run_with(
+    parts: &Parts,
+    guest: &Guest,
+    job: &Job,
+    kept: Option<&Kept>,
+) -> Result<(Vec<Outcome>, Vec<u8>), OffloadError> {
     let folder = tempfile::tempdir().map_err(io("create", "a folder for the run"))?;
     let (memory, request) = (
         folder.path().join("guest.bin"),
@@ -90,7 +105,11 @@ pub fn run(
     let mut words = words_of(parts, job.board.executor(), job, &request);
     words.extend(["-M".into(), job.board.machine().into()]);
     words.extend(loader(&memory, job.board.memory()));
+    words.extend(kept.map(Kept::words).unwrap_or_default());
     let runs = runs_of(&emulator::run(folder.path(), &words)?)?;
+    if let Some(kept) = kept {
+        kept.take(folder.path())?;
+    }
     let dump = folder.path().join("memory.bin");
     let memory = if dump.exists() {
         fs::read(&dump).map_err(io("read", dump))?
@@ -112,7 +131,7 @@ pub fn run_on_board(
     job: &Job,
     memory: &Path,
     bus: &mut dyn Bus,
-    counts: bool,
+    (kept, counts): (Option<&Kept>, bool),
 ) -> Result<(Outcome, Option<Cycles>), OffloadError> {
     let folder = tempfile::tempdir().map_err(io("create", "a folder for the run"))?;
     let request = folder.path().join("job.bin");
@@ -124,6 +143,7 @@ pub fn run_on_board(
         "memory-backend-file,id=ram,size=16M,mem-path={},share=on",
         comma(memory)
     ));
+    words.extend(kept.map(Kept::words).unwrap_or_default());
     let blocks = folder.path().join("blocks");
     if counts {
         words.push("-plugin".into());
@@ -140,6 +160,9 @@ pub fn run_on_board(
         emulator::MAX_CPU_TIME,
         &mut |quiet| link.serve(bus, quiet),
     )?;
+    if let Some(kept) = kept {
+        kept.take(folder.path())?;
+    }
     let outcome = runs_of(&report)?
         .pop()
         .ok_or_else(|| OffloadError::Machine("reported no run".into()))?;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::energy::{self, BigRun, Energy, SmallRun};
 use crate::error::OffloadError;
 use crate::machine;
+use crate::machine::kept::Kept;
 use crate::parts::Parts;
 use crate::suspend::board::windows_without;
 use crate::suspend::kernel::{Kernel, Running};
@@ -44,11 +45,18 @@ pub struct Summary {
     /// Accesses to devices that were refused; the big core made them, and finished the phase.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
+    /// The first cycle of these means: the second where the code cache is kept, if there is one.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub energy_from_cycle: u32,
     /// Energy of each phase, means of the cycles, and of all phases.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub energy: Vec<Energy>,
     /// Warnings of the kernel and errors of its first program.
     pub complaints: Vec<String>,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Summary {
@@ -109,6 +117,7 @@ fn summary_of(settings: &Settings<'_>, phases: &[Phase], console: &str) -> Summa
                 )
             })
             .collect(),
+        energy_from_cycle: 0,
         energy: Vec::new(),
         complaints: console
             .lines()
@@ -124,14 +133,14 @@ fn one_phase(
     parts: &Parts,
     kernel: &Kernel,
     running: &mut Running,
-    settings: &Settings<'_>,
+    (settings, kept): (&Settings<'_>, Option<&Kept>),
     (cycle, function): (u32, &str),
 ) -> Result<Phase, OffloadError> {
     let arrival = running.run_to(function)?;
     let frame = Frame::of(&arrival);
     let guest = kernel.guest(&arrival.memory)?;
     let job = job_to_go_on(&guest, &arrival, frame, settings)?;
-    let (runs, memory) = machine::run(parts, &guest, &job)?;
+    let (runs, memory) = machine::run_with(parts, &guest, &job, kept)?;
     let Some(outcome) = runs.into_iter().next() else {
         return Err(OffloadError::Machine("reported no run".into()));
     };
@@ -163,15 +172,19 @@ pub fn run(
         true => native::measure(&parts, &kernel)?,
         false => Vec::new(),
     };
+    let kept = settings.keep.then(Kept::new).transpose()?;
     let mut running = kernel.boot(settings.cycles)?;
     let mut phases = Vec::new();
     for cycle in 1..=settings.cycles {
         for (function, _) in FUNCTIONS {
             let what = (cycle, function);
             let phase = match &windows {
-                None => one_phase(&parts, &kernel, &mut running, settings, what)?,
+                None => {
+                    let settings = (settings, kept.as_ref());
+                    one_phase(&parts, &kernel, &mut running, settings, what)?
+                }
                 Some(windows) => {
-                    let settings = (settings, &windows[..]);
+                    let settings = (settings, &windows[..], kept.as_ref());
                     real::one_phase(&parts, &kernel, &mut running, settings, what)?
                 }
             };
@@ -185,11 +198,16 @@ pub fn run(
     }
     let console = running.run_to_restart()?;
     let mut summary = summary_of(settings, &phases, &console);
-    summary.energy = energy_of(&phases, &alone);
+    if settings.energy {
+        // The first fills the cache.
+        summary.energy_from_cycle = 1 + u32::from(settings.keep && settings.cycles > 1);
+        phases.retain(|phase| phase.cycle >= summary.energy_from_cycle);
+        summary.energy = energy_of(&phases, &alone);
+    }
     Ok(summary)
 }
 
-/// Of each phase that was counted on both cores.
+/// Means of each phase that was counted on both cores.
 fn energy_of(phases: &[Phase], alone: &[BigRun]) -> Vec<Energy> {
     let both: Vec<(String, BigRun, SmallRun)> = FUNCTIONS
         .iter()
@@ -216,6 +234,7 @@ mod tests {
             hand_back: None,
             real: None,
             energy: false,
+            keep: true,
         };
         let summary = summary_of(&settings, &[], console);
         assert_eq!(summary.suspend_exits, 1);

@@ -20,6 +20,7 @@ use crate::guest::Guest;
 use crate::guest::natives::natives_of;
 use crate::machine;
 use crate::machine::job::{Device, Job};
+use crate::machine::kept::Kept;
 use crate::parts::Parts;
 use crate::suspend::kernel::{Arrival, CLOCK, COUNTER, Call, Kernel, PHYSICAL};
 
@@ -156,7 +157,7 @@ fn compare(
     kernel: &Kernel,
     call: &Call,
     (function, returns): (&str, bool),
-    prune: bool,
+    (prune, kept): (bool, Option<&Kept>),
 ) -> Result<Comparison, OffloadError> {
     let guest = kernel.guest(&call.arrival.memory)?;
     let end = guest.address("_end")?;
@@ -165,8 +166,9 @@ fn compare(
         .iter()
         .map(|(name, address)| (*address, name.clone()))
         .collect();
-    let job = job_of(&guest, &call.arrival, prune)?;
-    let (runs, memory) = machine::run(parts, &guest, &job)?;
+    let mut job = job_of(&guest, &call.arrival, prune)?;
+    job.keep = kept.is_some();
+    let (runs, memory) = machine::run_with(parts, &guest, &job, kept)?;
     let Some(outcome) = runs.into_iter().next() else {
         return Err(OffloadError::Machine("reported no run".into()));
     };
@@ -217,17 +219,19 @@ fn compare(
     })
 }
 
-/// Runs each function of a kernel in A32 or T32 on both, and compares.
+/// Runs each function of a kernel in A32 or T32 on both, and compares; with `keep` in the code cache that the
+/// function before it has left.
 ///
 /// # Errors
 /// The kernel cannot be built or does not come to the functions; a tool is missing.
-pub fn compare_all(t32: bool, prune: bool) -> Result<Vec<Comparison>, OffloadError> {
+pub fn compare_all(t32: bool, prune: bool, keep: bool) -> Result<Vec<Comparison>, OffloadError> {
     let parts = Parts::ready()?;
     let kernel = Kernel::ready(t32, false)?;
+    let kept = keep.then(Kept::new).transpose()?;
     let calls = kernel.calls(&FUNCTIONS.map(|(name, _)| name))?;
     FUNCTIONS
         .iter()
         .zip(&calls)
-        .map(|(function, call)| compare(&parts, &kernel, call, *function, prune))
+        .map(|(function, call)| compare(&parts, &kernel, call, *function, (prune, kept.as_ref())))
         .collect()
 }

@@ -33,6 +33,8 @@ pub struct Settings<'a> {
     pub real: Option<&'a [String]>,
     /// Count cycles, and compute energy.
     pub energy: bool,
+    /// Each phase begins with the code cache that the last one left, in the same suspend or another.
+    pub keep: bool,
 }
 
 /// One phase in the executor.
@@ -145,8 +147,8 @@ pub(super) fn job_to_go_on(
 ) -> Result<Job, OffloadError> {
     let mut job = job_of(guest, arrival, settings.prune)?;
     job.registers.copy_from_slice(&arrival.registers[4..13]);
-    job.link = arrival.registers[14];
-    job.natives.push(hand_back_at(frame.back));
+    job.link = frame.back;
+    job.keep = settings.keep;
     if let Some(name) = settings.hand_back {
         job.natives.push(hand_back_at(guest.address(name)?));
     }

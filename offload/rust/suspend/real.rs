@@ -6,6 +6,7 @@ use crate::error::OffloadError;
 use crate::guest::natives::hand_back_at;
 use crate::machine;
 use crate::machine::job::Device;
+use crate::machine::kept::Kept;
 use crate::parts::Parts;
 use crate::suspend::board::{Board, Window};
 use crate::suspend::kernel::{COUNTER_MHZ, Kernel, Running};
@@ -29,7 +30,7 @@ pub(super) fn one_phase(
     parts: &Parts,
     kernel: &Kernel,
     running: &mut Running,
-    (settings, windows): (&Settings<'_>, &[Window]),
+    (settings, windows, kept): (&Settings<'_>, &[Window], Option<&Kept>),
     (cycle, function): (u32, &str),
 ) -> Result<Phase, OffloadError> {
     let mut arrival = running.run_to(function)?;
@@ -49,8 +50,8 @@ pub(super) fn one_phase(
         job.natives.extend(waits.iter().map(|at| hand_back_at(*at)));
         let memory = running.memory();
         let mut board = Board::new(running.gdb(), windows)?;
-        let outcome =
-            machine::run_on_board(parts, &guest, &job, &memory, &mut board, settings.energy);
+        let wanted = (kept, settings.energy);
+        let outcome = machine::run_on_board(parts, &guest, &job, &memory, &mut board, wanted);
         board.leave()?;
         for (name, count) in &board.accesses {
             *phase.accesses.entry((*name).to_owned()).or_default() += count;

@@ -31,14 +31,19 @@ static void forget_outside(struct code_cache *cache)
 		cache->outside[i].host = 0;
 }
 
-void cache_init(struct code_cache *cache)
+void cache_count(struct code_cache *cache)
 {
-	cache->used = 0;
-	cache->regions = 0;
 	cache->flushes = 0;
 	cache->translated_regions = 0;
 	cache->translated_instructions = 0;
 	cache->emitted_bytes = 0;
+}
+
+void cache_init(struct code_cache *cache)
+{
+	cache->used = 0;
+	cache->regions = 0;
+	cache_count(cache);
 	forget_outside(cache);
 }
 
@@ -142,10 +147,40 @@ uint32_t region_it(const struct region *region, uint32_t guest)
 	return region->lengths[region->states + (guest - region->guest) / 2];
 }
 
-const struct fixup *region_fixup(const struct region *region, uint32_t offset)
+static const struct fixup *fixups_of(const struct region *region)
 {
 	const struct loop *loop = (const void *)((const uint8_t *)region + region->loops_offset);
-	const struct fixup *fixup = (const void *)(loop + region->loops);
+
+	return (const void *)(loop + region->loops);
+}
+
+static uint32_t add_word(uint32_t sum, const uint8_t *at)
+{
+	uint32_t word;
+
+	__builtin_memcpy(&word, at, sizeof(word));
+	return (sum ^ word) * 0x01000193;
+}
+
+uint32_t region_sum(const struct region *region, const uint8_t *first)
+{
+	const int16_t *constant = (const void *)(fixups_of(region) + region->fixups);
+	const uint8_t *at = first, *end = first + (region->guest & 2) + unit_of(region) * region->count;
+	uint32_t sum = region->guest;
+
+	/* Four at a time: most of what a phase takes whose code is all translated. */
+	for (; end - at >= 16; at += 16)
+		sum = add_word(add_word(add_word(add_word(sum, at), at + 4), at + 8), at + 12);
+	for (; at < end; at += 4)
+		sum = add_word(sum, at);
+	for (uint32_t i = 0; i < region->constants; i++)
+		sum = add_word(sum, first + 4 * constant[i]);
+	return sum;
+}
+
+const struct fixup *region_fixup(const struct region *region, uint32_t offset)
+{
+	const struct fixup *fixup = fixups_of(region);
 
 	for (uint32_t i = 0; i < region->fixups; i++, fixup++)
 		if (offset >= fixup->from && offset < fixup->to)

@@ -2,9 +2,9 @@
 /*
  * The code cache: translated regions one behind the other in a fixed budget.
  *
- *   ┌──────────────┬────────────────────────────┬──────┬──────────┬───────┬────────────────┐
- *   │ struct region│ u8 lengths[count], padding │ code │ literals │ exits │ loops, fix-ups │ next region …
- *   └──────────────┴────────────────────────────┴──────┴──────────┴───────┴────────────────┘
+ *   ┌──────────────┬────────────────────────────┬──────┬──────────┬───────┬───────────────────────────┐
+ *   │ struct region│ u8 lengths[count], padding │ code │ literals │ exits │ loops, fix-ups, constants │ …
+ *   └──────────────┴────────────────────────────┴──────┴──────────┴───────┴───────────────────────────┘
  *
  * lengths[i] is the number of host halfwords of guest word or halfword i, so that a host address
  * can be turned into a guest address and back; behind it is ITSTATE for each halfword of T32. When
@@ -32,6 +32,8 @@ struct region {
 	uint16_t loops;		/* number of struct loop */
 	uint16_t loops_offset;	/* bytes from this struct */
 	uint16_t fixups;	/* number of struct fixup, behind the loops; ascending */
+	uint16_t constants;	/* number of int16_t behind them: see region_sum() */
+	uint32_t sum;		/* of the guest code that it was made of, if that has been computed */
 	uint8_t lengths[];
 };
 
@@ -63,7 +65,7 @@ struct fixup {
 #define CACHE_REGIONS 4096
 #define CACHE_OUTSIDE 1024
 #endif
-enum { FIXUPS_MAX = 160, LOOPS_MAX = 8, REGIONS_MAX = CACHE_REGIONS };
+enum { FIXUPS_MAX = 160, LOOPS_MAX = 8, CONSTANTS_MAX = 128, REGIONS_MAX = CACHE_REGIONS };
 enum { OUTSIDE_MAX = CACHE_OUTSIDE, OUTSIDE_PROBES = 3 };
 
 struct code_cache {
@@ -85,7 +87,10 @@ struct code_cache {
 	struct { uint32_t guest, host; } outside[OUTSIDE_MAX];
 };
 
+/* Empties a cache whose target tables are empty. */
 void cache_init(struct code_cache *cache);
+/* The counters begin at 0. */
+void cache_count(struct code_cache *cache);
 void cache_flush(struct code_cache *cache);
 uint32_t cache_find(const struct code_cache *cache, uint32_t guest);
 void cache_enter(struct code_cache *cache, uint32_t guest, uint32_t host);
@@ -100,6 +105,12 @@ uint32_t region_hosted(const struct region *region, uint32_t guest, uint32_t off
 uint32_t region_host_of(const struct code_cache *cache, const struct region *region);
 /* The fix-up of code at an offset; NULL: none is needed. */
 const struct fixup *region_fixup(const struct region *region, uint32_t offset);
+/*
+ * A checksum of the guest code that a region is made of: its own words, and the constants outside of it, each by its
+ * distance in words. first: the word with the region's first instruction. FNV-1a on words: each step is a bijection,
+ * so a change of one word always changes the sum.
+ */
+uint32_t region_sum(const struct region *region, const uint8_t *first);
 /* ITSTATE at a guest address of a region. */
 uint32_t region_it(const struct region *region, uint32_t guest);
 

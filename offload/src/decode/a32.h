@@ -94,8 +94,6 @@ void a32_expand(uint32_t word, uint32_t address, struct instruction *in);
  */
 bool a32_unpredictable(enum a32_op op, uint32_t word);
 
-/* To be called once, before anything is decoded as T32. */
-void t32_prepare(void);
 /* The same for T32 (raw: 2 or 4 bytes, under an ITSTATE), and for any instruction. */
 void t32_expand(uint32_t raw, uint32_t bytes, uint32_t address, uint32_t it,
 		struct instruction *in);

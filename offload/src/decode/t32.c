@@ -75,7 +75,8 @@ static void find_runs(const struct t32_line *line, struct run *run)
 	run->field = FIELD_NONE;
 }
 
-void t32_prepare(void)
+/* All of both tables: behind it no group has 0 for both. */
+static void prepare(void)
 {
 	for (uint32_t group = 0; group < 256; group++) {
 		groups[group].first = T32_COUNT;
@@ -105,6 +106,11 @@ uint32_t t32_decode(uint32_t left)
 	for (uint32_t line = groups[group].first; line < groups[group].end; line++)
 		if ((left & t32_table[line].mask) == t32_table[line].value)
 			return line;
+	/* A guest in A32, or one whose code is all translated already, needs no tables. */
+	if (!groups[group].first && !groups[group].end) {
+		prepare();
+		return t32_decode(left);
+	}
 	return T32_COUNT;
 }
 

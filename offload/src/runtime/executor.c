@@ -20,6 +20,8 @@ static int native_at(void *owner, uint32_t address)
 {
 	const struct executor *x = owner;
 
+	if (x->job->link && (x->job->link & ~1u) == address)
+		return NATIVE_FALLBACK;
 	for (uint32_t i = 0; i < x->job->natives; i++)
 		if ((x->job->native[i].address & ~1u) == address)
 			return x->job->native[i].kind;
@@ -45,8 +47,10 @@ static uint32_t code_for(struct executor *x, uint32_t guest)
 			host = translate_region(&x->translator, guest, &unmapped);
 		}
 	}
-	if (host)
+	if (host) {
+		kept_note_region(x);
 		x->code_changed(x->owner);
+	}
 	if (host || !unmapped)
 		return host;
 	x->stop_address = guest & ~1u;
@@ -68,6 +72,9 @@ uint32_t go_on(struct executor *x, uint32_t guest)
 	}
 	if (guest == RETURN_ADDRESS)
 		return stopped(x, OFFLOAD_RETURNED);
+	/* Before there is code for it: what is kept for the next job must have nothing of this one's caller. */
+	if (x->job->link && guest == x->job->link)
+		return stopped(x, OFFLOAD_FALLBACK);
 	if ((guest & 3) == 2)
 		return stopped(x, OFFLOAD_UNPREDICTABLE);
 	host = code_for(x, guest);
@@ -140,10 +147,14 @@ __attribute__((cold)) bool executor_init(struct executor *x)
 		x->stop = OFFLOAD_BAD_JOB;
 		return false;
 	}
-	t32_prepare();
 	memory_forget(x);
-	x->cache.table_guest = layout->guest_base;
-	cache_init(&x->cache);
+	if (x->keeps) {
+		kept_judge(x);
+		cache_count(&x->cache);
+	} else {
+		x->cache.table_guest = layout->guest_base;
+		cache_init(&x->cache);
+	}
 	x->translator.layout = layout;
 	x->translator.cache = &x->cache;
 	x->translator.fetch = fetch;

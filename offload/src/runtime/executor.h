@@ -12,6 +12,17 @@
 #include "interpret/interpret.h"
 #include "translate/translate.h"
 
+/* What a code cache was filled for. */
+struct kept {
+	uint32_t magic;		/* KEPT_MAGIC: the cache and the rest of this are whole */
+	uint32_t cache_bytes;
+	uint32_t link;		/* where the last job handed back */
+	struct offload_layout layout;
+	uint32_t natives;
+	struct offload_native native[NATIVES_MAX];
+};
+#define KEPT_MAGIC 0x3150454bu	/* "KEP1" */
+
 struct executor {
 	struct offload_job *job;
 	struct offload_state *state;
@@ -52,15 +63,31 @@ struct executor {
 	uint64_t waited_ns;	/* in which nothing was executed; the edge counts */
 	uint32_t held;		/* locks that replacements have taken and not given back */
 	uint32_t native_calls;
-	/* At the end, because they are large. */
+	bool keeps;	/* what is in cache is of this job's guest: the edge says so, by kept_is_of() */
+	/* At the end, because they are large; what stands before is 0 when a job begins. */
 	struct offload_bus bus;
 	struct translator translator;
+	/* What outlives a job; an edge that keeps it clears nothing from here on. */
 	struct code_cache cache;
+	struct kept kept;
 };
 
 /* Where the function that is run returns to. */
 #define RETURN_ADDRESS 0xfffffff0u
 #define INTERRUPT_RETURN_ADDRESS 0xffffffe0u
+
+/* --- keep.c: a code cache that outlives its job --- */
+
+/* Whether a cache of so many bytes was filled for such a job, whatever the guest's code is by now. */
+bool kept_is_of(const struct kept *kept, const struct offload_job *job, uint32_t cache_bytes);
+/* The cache is for another job: its entries leave the target tables. The edge's places are still the old ones. */
+void kept_forget(struct executor *x);
+/* Empties a cache that is kept, unless the guest's code is what it was made of. */
+void kept_judge(struct executor *x);
+/* The job that was begun has ended: the next one may have the cache. False: not from such an end. */
+bool kept_leave(struct executor *x);
+/* Notes what the region was made of that was translated last. */
+void kept_note_region(struct executor *x);
 
 /* Judges the job and prepares everything; false: stop says why. */
 bool executor_init(struct executor *x);

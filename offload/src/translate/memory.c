@@ -40,8 +40,10 @@ static bool transfer_constant(struct translator *x, const struct access *a)
 		return false;
 	if (address - start >= end - start || end - start < 4 || address > end - 4)
 		return false;
-	if (a->kind != KIND_LDR || (address & 3) || !x->fetch(x->owner, address, &value))
+	if (a->kind != KIND_LDR || (address & 3) || x->constants == CONSTANTS_MAX ||
+	    !x->fetch(x->owner, address, &value))
 		return false;
+	x->constant[x->constants++] = (int32_t)(address - (x->guest & ~3u)) / 4;
 	t32_constant(&x->code, a->t, value);
 	forget_base(x, a->t);
 	return true;

@@ -24,6 +24,7 @@ static void begin_region(struct translator *x, uint32_t guest)
 	x->code.literals = 0;
 	x->exits = 0;
 	x->fixups = 0;
+	x->constants = 0;
 	x->code.overflow = false;
 	x->holds = HOLDS_NOTHING;
 	x->it_count = 0;
@@ -107,6 +108,14 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 	for (uint32_t i = 0; i < x->fixups; i++) {
 		emit32(&x->code, x->fixup[i].from, x->fixup[i].to);
 		emit16(&x->code, x->fixup[i].number << 8 | x->fixup[i].kind);
+	}
+	region->constants = 0;
+	for (uint32_t i = 0; i < x->constants; i++) {
+		/* What lies in the region is of its own words. */
+		if ((uint32_t)(4 * x->constant[i]) < x->unit * x->count)
+			continue;
+		emit16(&x->code, (uint16_t)x->constant[i]);
+		region->constants++;
 	}
 	if (x->code.overflow)
 		return 0;

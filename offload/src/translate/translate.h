@@ -155,6 +155,10 @@ struct translator {
 	struct { uint16_t at; struct held held; uint32_t target; } exit[EXITS_MAX];
 	uint32_t fixups;
 	struct fixup fixup[FIXUPS_MAX];
+
+	/* Words of text that it holds the values of, by their distance from its first: see region_sum(). */
+	uint32_t constants;
+	int16_t constant[CONSTANTS_MAX];
 };
 
 /*

@@ -11,6 +11,7 @@
  *   0x20200000     code cache
  *   0x20300000     the executor itself: code, constants, data
  *   0x20380000     struct target_job
+ *   0x203a0000     struct executor: its end, and the code cache, are kept from job to job
  *   0x20400000     (down from here) the executor's stack
  *   0x21000000     guest memory
  *
@@ -23,6 +24,8 @@
 #define TARGET_STATE 0x00007900
 #define TARGET_STATE_PAGE 0x00007800
 #define TARGET_STATE_BYTES 0x00000800
+/* The linker script has struct executor's address. No section: the emulator would load zeros over what is there. */
+#define TARGET_RETAINED 1
 #define TARGET_TABLE 0x00000000
 #define TARGET_TABLE_BYTES 0x00400000
 #define TARGET_OTHER_TABLE 0x20000000

@@ -71,6 +71,13 @@ fn random_loops_over_pointers_give_what_a_big_core_gives() {
 }
 
 #[test]
+fn what_was_translated_before_the_code_changed_is_never_run() {
+    let said = differential(&["kept", "700"]);
+    assert!(said.contains("constants and hand-backs: right"), "{said}");
+    assert_eq!(said.matches(", 0 differences").count(), 4, "{said}");
+}
+
+#[test]
 fn the_big_core_goes_on_where_it_was_handed_back() {
     let said = differential(&["hand-back", "1500"]);
     let lines: Vec<&str> = said.lines().collect();

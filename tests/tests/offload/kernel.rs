@@ -100,13 +100,32 @@ pub fn suspends(words: &[&str], cycles: u64, counts: &[&str]) -> (Vec<Value>, Va
 
 const COUNTS: [&str; 2] = ["suspend_exits", "checked"];
 
+/// Instructions of the kernel that were translated in a cycle.
+fn translated(phases: &[Value], cycle: u64) -> u64 {
+    let of_cycle = phases.iter().filter(|phase| phase["cycle"] == cycle);
+    of_cycle
+        .filter_map(|phase| phase["counters"]["translated"].as_u64())
+        .sum()
+}
+
 #[test]
 fn the_big_core_goes_on_from_what_the_executor_left_up_to_its_programs() {
     for words in [&[][..], &["--t32", "--prune"]] {
-        for phase in suspends(words, 2, &COUNTS).0 {
+        let phases = suspends(words, 2, &COUNTS).0;
+        for phase in &phases {
             assert_eq!(phase["stop"], "returned", "{words:?}: {phase}");
         }
+        // The second suspend finds the code of the first.
+        let [first, second] = [1, 2].map(|cycle| translated(&phases, cycle));
+        assert!(first > 1000 && second < first / 10, "{first}, {second}");
     }
+}
+
+#[test]
+fn each_phase_can_begin_with_an_empty_code_cache() {
+    let phases = suspends(&["--cold"], 2, &COUNTS).0;
+    let [first, second] = [1, 2].map(|cycle| translated(&phases, cycle));
+    assert!(second > first / 2, "{first}, {second}");
 }
 
 #[test]
