@@ -71,8 +71,9 @@ dpm_complete, the big core stops; the executor runs the phase on the kernel's
 memory, and the big core goes on from what the executor left, or from the middle
 of the phase where the executor handed back. What the executor translated is kept
 for the next phase and the next suspend, as in memory that the small core retains;
-each phase first compares all of that with the kernel's code. After each cycle the kernel's first
-program compares a file and asks a process that was there before.
+each phase first compares all of that with the kernel's code (--cold: nothing is
+kept). After each cycle the kernel's first program compares a file and asks a
+process that was there before.
 
 With --devices real the kernel has the drivers of the board's clock, serial lines, SD
 card, network and virtio disk. The executor forwards each access to a register to

@@ -161,11 +161,8 @@ pub fn summary(summary: &Summary, json: bool) {
                 summary.big_core_us
             ));
         }
-        if !summary.energy.is_empty() {
-            text.push_str(&format!(
-                "\nenergy: means of the cycles from {} on",
-                summary.energy_from_cycle
-            ));
+        if let Some(from) = summary.energy_from_cycle {
+            text.push_str(&format!("\nenergy: means of the cycles from {from} on"));
         }
         for energy in &summary.energy {
             text.push_str(&format!("\n{}", of_energy(energy)));

@@ -46,17 +46,13 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
     /// The first cycle of these means: the second where the code cache is kept, if there is one.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub energy_from_cycle: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy_from_cycle: Option<u32>,
     /// Energy of each phase, means of the cycles, and of all phases.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub energy: Vec<Energy>,
     /// Warnings of the kernel and errors of its first program.
     pub complaints: Vec<String>,
-}
-
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 impl Summary {
@@ -117,7 +113,7 @@ fn summary_of(settings: &Settings<'_>, phases: &[Phase], console: &str) -> Summa
                 )
             })
             .collect(),
-        energy_from_cycle: 0,
+        energy_from_cycle: None,
         energy: Vec::new(),
         complaints: console
             .lines()
@@ -200,8 +196,9 @@ pub fn run(
     let mut summary = summary_of(settings, &phases, &console);
     if settings.energy {
         // The first fills the cache.
-        summary.energy_from_cycle = 1 + u32::from(settings.keep && settings.cycles > 1);
-        phases.retain(|phase| phase.cycle >= summary.energy_from_cycle);
+        let from = 1 + u32::from(settings.keep && settings.cycles > 1);
+        summary.energy_from_cycle = Some(from);
+        phases.retain(|phase| phase.cycle >= from);
         summary.energy = energy_of(&phases, &alone);
     }
     Ok(summary)

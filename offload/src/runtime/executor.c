@@ -149,8 +149,8 @@ __attribute__((cold)) bool executor_init(struct executor *x)
 	}
 	memory_forget(x);
 	if (x->keeps) {
-		kept_judge(x);
 		cache_count(&x->cache);
+		kept_judge(x);
 	} else {
 		x->cache.table_guest = layout->guest_base;
 		cache_init(&x->cache);
