@@ -86,3 +86,40 @@ fn two_hundred_transitions_by_the_module_in_a_stock_kernel_break_no_order_and_en
     assert!(count("transitions") >= 200, "{}", said.all());
     assert_eq!((count("hangs"), count("unloads")), (6, 7));
 }
+
+/// Milliseconds of suspend and resume in each mode; the machine's clock counts instructions.
+fn times(shape: &str, form: &[&str]) -> impl Fn(&str) -> f64 {
+    let machine = tempfile::tempdir().expect("a folder");
+    let folder = machine.path().to_str().expect("a UTF-8 path");
+    let words = ["lab", "devices", "time", "--json", "--machine", folder];
+    let modes = ["--modes", "list,async,graph", "--rounds", "1"];
+    let said = dormouse(&[&words[..], &modes, &["--shape", shape], form].concat());
+    assert_eq!(said.code, 0, "{}", said.all());
+    let report: Value = serde_json::from_str(&said.stdout).expect("one JSON object");
+    move |mode| {
+        let modes = report["modes"].as_array().expect("modes");
+        let found = modes.iter().find(|times| times["mode"] == mode);
+        found.expect("the mode")["sum_median_ms"]
+            .as_f64()
+            .expect("milliseconds")
+    }
+}
+
+/// Most of the laptop's devices wait, and few for each other: one after the other they take three times as long.
+fn each_mode_takes_effect(form: &[&str]) {
+    let ms = times("laptop", form);
+    for mode in ["async", "graph"] {
+        assert!(ms(mode) < ms("list") / 2.0, "{mode}");
+    }
+}
+
+#[test]
+fn each_mode_of_a_timed_kernel_takes_effect() {
+    each_mode_takes_effect(&["--form", "series"]);
+}
+
+#[test]
+#[ignore = "make test-full: the packages of the newest kernel are found and fetched"]
+fn each_mode_takes_effect_on_the_newest_kernel_without_power_async_files() {
+    each_mode_takes_effect(&["--form", "module", "--kernel", "newest"]);
+}

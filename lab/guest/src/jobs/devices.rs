@@ -17,7 +17,6 @@ use crate::system::kernel_log::KernelLog;
 const POWER: &str = "/sys/power";
 const TEST_MODULE: &str = "/sys/kernel/debug/pm_graph_test";
 /// With callbacks, and without.
-const TEST_BUSES: [&str; 2] = ["pm_graph_test", "pm_graph_test_quiet"];
 /// The callbacks of all phases run, and the machine goes no further.
 const SETTINGS: [(&str, &str); 4] = [
     ("mem_sleep", "s2idle"),
@@ -88,7 +87,12 @@ fn act(step: &Step, log: &mut KernelLog) -> Result<Answer, GuestError> {
         Step::Graph { text } => build_graph(text)?,
         Step::Inject { line } => write_value(&format!("{TEST_MODULE}/inject"), line)?,
         Step::Set { path, value } => write_value(path, value)?,
-        Step::Permit { all } => permit(*all)?,
+        Step::Permit { all } => {
+            write_value(
+                &format!("{TEST_MODULE}/permit"),
+                if *all { "1" } else { "0" },
+            )?;
+        }
         Step::Read { path } => answer.text = read_text(path)?,
         Step::Exists { path } => {
             answer.text = if Path::new(path).exists() {
@@ -122,26 +126,6 @@ fn build_graph(text: &str) -> Result<(), GuestError> {
         let status = read_text(&format!("{TEST_MODULE}/status")).unwrap_or_default();
         GuestError::Other(format!("{error}: {}", status.trim()))
     })
-}
-
-fn permit(all: bool) -> Result<(), GuestError> {
-    let value = if all { "enabled" } else { "disabled" };
-    for bus in TEST_BUSES {
-        let folder = format!("/sys/bus/{bus}/devices");
-        for device in fs::read_dir(&folder).doing(format!("read {folder}"))? {
-            let device = device.doing(format!("read {folder}"))?;
-            let path = device.path().join("power/async");
-            if !path.exists() {
-                return Err(GuestError::Other(format!(
-                    "there is no {}: this kernel is built without CONFIG_PM_ADVANCED_DEBUG; \
-                     next: --form series, or --kernel with a kernel that has it",
-                    path.display()
-                )));
-            }
-            fs::write(&path, value).doing(format!("write {}", path.display()))?;
-        }
-    }
-    Ok(())
 }
 
 /// A real sleep ends by a made-up device (to idle) or by the emulator (to RAM).

@@ -78,6 +78,8 @@ struct test_device *test_device_find(const char *name);
 struct device *test_real_device_get(const struct device *any, const char *name);
 int test_link_add(struct device *supplier, struct device *consumer, u32 flags);
 void test_devices_remove(void);
+/* All devices get the permission to leave the list's order, or none has it. */
+void test_devices_permit(bool all);
 u32 test_devices_count(void);
 
 /* graph_test_events.c */

@@ -312,6 +312,18 @@ void test_devices_remove(void)
 	count = 0;
 }
 
+void test_devices_permit(bool all)
+{
+	struct test_device *device;
+
+	list_for_each_entry(device, &devices, entry) {
+		if (all)
+			device_enable_async_suspend(&device->dev);
+		else
+			device_disable_async_suspend(&device->dev);
+	}
+}
+
 u32 test_devices_count(void)
 {
 	return count;

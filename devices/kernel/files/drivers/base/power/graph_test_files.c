@@ -6,6 +6,8 @@
  *	build    write anything: replaces the devices of the last text by those of this one
  *	inject   fail DEVICE PHASE [ERRNO], wake DEVICE PHASE, hang DEVICE PHASE MILLISECONDS
  *	order    read which callbacks ran in which order; write anything: forget it
+ *	permit   1: all devices may leave the list's order, 0: none may; power/async is missing on
+ *		 kernels without CONFIG_PM_ADVANCED_DEBUG
  *	status   the number of devices, and the error in the last text, if any
  *	phases, wake: graph_test_phases.c
  */
@@ -124,6 +126,24 @@ static const struct file_operations order_fops = {
 	.release = single_release,
 };
 
+static ssize_t permit_write(struct file *file, const char __user *from, size_t count, loff_t *at)
+{
+	bool all;
+	int error = kstrtobool_from_user(from, count, &all);
+
+	if (error)
+		return error;
+	mutex_lock(&lock);
+	test_devices_permit(all);
+	mutex_unlock(&lock);
+	return count;
+}
+
+static const struct file_operations permit_fops = {
+	.owner = THIS_MODULE,
+	.write = permit_write,
+};
+
 static int status_show(struct seq_file *file, void *unused)
 {
 	mutex_lock(&lock);
@@ -153,6 +173,7 @@ static int __init pm_graph_test_init(void)
 	debugfs_create_file("build", 0200, folder, NULL, &build_fops);
 	debugfs_create_file("inject", 0200, folder, NULL, &inject_fops);
 	debugfs_create_file("order", 0600, folder, NULL, &order_fops);
+	debugfs_create_file("permit", 0200, folder, NULL, &permit_fops);
 	debugfs_create_file("status", 0400, folder, NULL, &status_fops);
 	return 0;
 
