@@ -20,8 +20,8 @@ installkernel() {
 
 install() {
 	inst_binary /usr/lib/dormouse/dormouse-wake /usr/bin/dormouse-wake
+	inst_script /usr/lib/dormouse/dormouse-wake-hook /usr/bin/dormouse-wake-hook
 	# shellcheck disable=SC2154 # dracut sets it
-	inst_script "$moddir/wake.sh" /usr/bin/dormouse-wake-hook
 	inst_hook pre-udev 05 "$moddir/pre-udev.sh"
 	inst_hook pre-mount 05 "$moddir/pre-mount.sh"
 	local settings=/etc/dormouse/seal.toml regions=/etc/dormouse/cxl-regions.toml key

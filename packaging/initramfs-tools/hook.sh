@@ -22,6 +22,7 @@ place() {
 }
 
 copy_exec /usr/lib/dormouse/dormouse-wake /usr/bin
+copy_file script /usr/lib/dormouse/dormouse-wake-hook /usr/bin/dormouse-wake-hook
 # libnvdimm by its own name: ndctl has modprobe run a command in its place, which mkinitramfs does not
 # follow where another module needs it, and without it no NVDIMM is there. The command unlocks NVDIMMs
 # with the keys of ndctl, so all of it comes along.

@@ -42,8 +42,8 @@ place "$packages/dormouse-dkms/usr/src/dormouse-$version" "share/dormouse/module
 place "$packages/dormouse-firmware/usr/share/dormouse/machine" share/dormouse/machine
 mkdir -p "$work/$name/etc"
 cp -a "$command/etc/dormouse" "$work/$name/etc/"
-cp -a "$here/install.sh" "$here/uninstall.sh" "$here/README" "$work/$name/"
-cp -a "$here/uninstall.sh" "$root/share/dormouse/"
+cp -a "$here/install.sh" "$here/uninstall.sh" "$here/options.sh" "$here/README" "$work/$name/"
+cp -a "$here/uninstall.sh" "$here/options.sh" "$root/share/dormouse/"
 echo "$version" >"$work/$name/VERSION"
 
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-$(

@@ -13,27 +13,11 @@
 set -eu
 
 here=$(dirname "$(realpath "$0")")
-prefix=/usr/local
-destdir=
-dry_run=
-
-usage() {
-	sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
-	exit 2
-}
-
-while [ $# -gt 0 ]; do
-	case $1 in
-	--prefix | --destdir)
-		[ $# -ge 2 ] || usage
-		if [ "$1" = --prefix ]; then prefix=${2%/}; else destdir=${2%/}; fi
-		shift
-		;;
-	--dry-run) dry_run=yes ;;
-	*) usage ;;
-	esac
-	shift
-done
+# shellcheck source=packaging/tarball/options.sh
+. "$here/options.sh"
+# It has none.
+own_option() { return 1; }
+read_options "$@"
 case $prefix in
 /*) ;;
 *)
@@ -51,10 +35,6 @@ if [ -f "$list" ]; then
 	# Folders that an earlier installation made are still this one's.
 	sed -n '/^d /p' "$old_list" >"$new_list"
 fi
-
-run() {
-	if [ -n "$dry_run" ]; then echo "$*"; else "$@"; fi
-}
 
 checksum() { sha256sum "$1" | cut -d' ' -f1; }
 

@@ -12,30 +12,14 @@
 set -eu
 
 here=$(dirname "$(realpath "$0")")
-prefix=/usr/local
+# shellcheck source=packaging/tarball/options.sh
+. "$here/options.sh"
 [ ! -f "$here/installed" ] || prefix=$(realpath "$here/../..")
-destdir=
-dry_run=
 purge=
-
-usage() {
-	sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
-	exit 2
+own_option() {
+	[ "$1" = --purge ] && purge=yes
 }
-
-while [ $# -gt 0 ]; do
-	case $1 in
-	--prefix | --destdir)
-		[ $# -ge 2 ] || usage
-		if [ "$1" = --prefix ]; then prefix=${2%/}; else destdir=${2%/}; fi
-		shift
-		;;
-	--dry-run) dry_run=yes ;;
-	--purge) purge=yes ;;
-	*) usage ;;
-	esac
-	shift
-done
+read_options "$@"
 # Run from where a destination folder has it: the prefix is what follows.
 [ -z "$destdir" ] || prefix=${prefix#"$destdir"}
 
@@ -47,10 +31,6 @@ list=$destdir$prefix/share/dormouse/installed
 copy=$(mktemp)
 trap 'rm -f "$copy"' EXIT
 cp "$list" "$copy"
-
-run() {
-	if [ -n "$dry_run" ]; then echo "$*"; else "$@"; fi
-}
 
 stop_units() {
 	[ -z "$destdir" ] && [ -d /run/systemd/system ] || return 0

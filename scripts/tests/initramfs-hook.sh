@@ -11,6 +11,7 @@ cases=0
 
 cat >"$work/functions" <<'FUNCTIONS'
 copy_exec() { echo "program $1"; }
+copy_file() { echo "$1 $2 as $3"; }
 manual_add_modules() { echo "modules $*"; }
 FUNCTIONS
 sed -e "s|/usr/share/initramfs-tools/hook-functions|$work/functions|" \
@@ -48,8 +49,9 @@ wrong() {
 
 printf '#!/bin/sh\n' >"$work/tpm2"
 chmod 755 "$work/tpm2"
-expect "plain text" "" dormouse-wake dax_pmem libnvdimm cxl_pci cxl_mem '!kmem' '!seal' '!tpm' '!ndctl' \
-	'!cxl-regions' '!dormouse_snapshot'
+expect "plain text" "" "program /usr/lib/dormouse/dormouse-wake" \
+	"script /usr/lib/dormouse/dormouse-wake-hook as /usr/bin/dormouse-wake-hook" \
+	dax_pmem libnvdimm cxl_pci cxl_mem '!kmem' '!seal' '!tpm' '!ndctl' '!cxl-regions' '!dormouse_snapshot'
 touch "$work/cxl-regions.toml"
 expect "regions of CXL memory" "" "600 cxl-regions.toml" "modules dormouse_snapshot"
 rm "$work/cxl-regions.toml"
@@ -83,8 +85,13 @@ cat >"$work/dormouse-wake" <<'PROGRAM'
 echo "wake $*"
 PROGRAM
 chmod 755 "$work/bin/modprobe" "$work/dormouse-wake"
-sed -e "s|/etc/dormouse|$work/etc|g" -e "s|/usr/bin/dormouse-wake|$work/dormouse-wake|" \
-	packaging/initramfs-tools/wake.sh | tee "$work/scripts/init-top/dormouse" >"$work/scripts/init-premount/dormouse"
+staged() {
+	sed -e "s|/etc/dormouse|$work/etc|g" -e "s|/usr/bin/dormouse-wake|$work/dormouse-wake|" "packaging/$1"
+}
+staged initramfs/wake.sh >"$work/dormouse-wake-hook"
+chmod 755 "$work/dormouse-wake-hook"
+staged initramfs-tools/wake.sh |
+	tee "$work/scripts/init-top/dormouse" >"$work/scripts/init-premount/dormouse"
 boots() {
 	local name=$1 place=$2 found word
 	shift 2

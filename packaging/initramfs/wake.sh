@@ -1,7 +1,7 @@
 #!/bin/sh
 # Wakes the machine if it sleeps; any doubt ends in the boot as usual, with the reason in the kernel's
 # log. With --before-udev it loads only the modules that a wake before udev needs, and puts off to the
-# later run what it cannot judge yet.
+# later run what it cannot judge yet. In every initramfs it is /usr/bin/dormouse-wake-hook.
 when=${1:-}
 # Whether the key or the counter is the TPM's. An initramfs may have no grep.
 needs_tpm() {
