@@ -13,24 +13,15 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-log=
-
-fail() {
-	echo "build.sh: $*" >&2
-	if [ -n "$log" ] && [ -s "$log" ]; then
-		echo "--- last lines of $log ---" >&2
-		tail -n 25 "$log" >&2
-	fi
-	exit 1
-}
+# shellcheck source=scripts/lib/patched-build.sh
+. "$here/../../scripts/lib/patched-build.sh"
 
 if [ $# -lt 3 ]; then
 	sed -n '4,11s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 fi
 source=$(realpath "$1")
-work=$2
-output=$3
+begin "$2" "$3"
 shift 3
 jobs=-j$(nproc)
 case "${1:-}" in
@@ -40,16 +31,8 @@ case "${1:-}" in
 	;;
 esac
 
-mkdir -p "$work" "$output"
-work=$(cd "$work" && pwd)
-output=$(cd "$output" && pwd)
 tree=$work/linux
-log=$work/build.log
-: >"$log"
-
-for tool in gcc ld make patch flex bison bc tar xz; do
-	command -v "$tool" >/dev/null || fail "$tool is missing"
-done
+need gcc ld make patch flex bison bc tar xz
 
 tarball() {
 	case "$source" in
@@ -71,8 +54,8 @@ unpack() {
 	[ -f "$tree/drivers/base/power/main.c" ] || fail "$source is not a Linux source tree"
 }
 
-# Each hook is one small change; all of it must fit exactly where it belongs. Hooks are applied to
-# copies of the files as the source has them, and only what came out different goes to the tree.
+# Hooks are applied to copies of the files as the source has them, and only what came out different goes
+# to the tree.
 apply_hooks() {
 	echo "==> applying the hooks"
 	patched=$work/patched
@@ -83,15 +66,7 @@ apply_hooks() {
 	done
 	rm -rf "$patched"
 	cp -R "$work/pristine" "$patched"
-	for hook in "$here"/hooks/*.patch; do
-		name=hooks/$(basename "$hook")
-		patch -d "$patched" -p1 --fuzz=0 --no-backup-if-mismatch --forward \
-			<"$hook" >>"$log" 2>&1 ||
-			fail "$name does not apply to this Linux"
-		patch -d "$patched" -p1 --fuzz=0 --reverse --dry-run --force \
-			<"$hook" >>"$log" 2>&1 ||
-			fail "$name applied, but its change is not there"
-	done
+	apply_hooks_to "$patched" Linux
 	replace_from "$patched"
 }
 
@@ -130,13 +105,10 @@ configure() {
 			allnoconfig >>"$log" 2>&1 || fail "Linux's Kconfig failed"
 		cp "$work/config.wanted" "$work/config.used"
 	fi
-	# An option that Kconfig dropped would silently build another kernel.
-	grep -v -e '^#' -e '^$' "$work/config.wanted" | while read -r option; do
-		grep -qxF "$option" "$tree/.config" || { echo "$option"; break; }
-	done >"$work/config.lost"
-	if [ -s "$work/config.lost" ]; then
+	lost=$(lost_option "$work/config.wanted" "$tree/.config")
+	if [ -n "$lost" ]; then
 		rm -f "$work/config.used"
-		fail "this Linux does not take $(cat "$work/config.lost")"
+		fail "this Linux does not take $lost"
 	fi
 }
 configure "$@"

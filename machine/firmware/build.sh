@@ -12,37 +12,18 @@
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-log=
-
-fail() {
-	echo "build.sh: $*" >&2
-	if [ -n "$log" ] && [ -s "$log" ]; then
-		echo "--- last lines of $log ---" >&2
-		tail -n 25 "$log" >&2
-	fi
-	exit 1
-}
+# shellcheck source=scripts/lib/patched-build.sh
+. "$here/../../scripts/lib/patched-build.sh"
 
 if [ $# -lt 3 ] || [ $# -gt 4 ]; then
 	sed -n '4,10s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 fi
 source=$1
-work=$2
-output=$3
 jobs=${4:--j$(nproc)}
+begin "$2" "$3"
 tree=$work/coreboot
-
-mkdir -p "$work" "$output"
-work=$(cd "$work" && pwd)
-output=$(cd "$output" && pwd)
-tree=$work/coreboot
-log=$work/build.log
-: >"$log"
-
-for tool in gcc ld nasm iasl make patch pkg-config python3; do
-	command -v "$tool" >/dev/null || fail "$tool is missing"
-done
+need gcc ld nasm iasl make patch pkg-config python3
 
 # What the tree was made from. Another source or other hooks: a new tree.
 stamp() {
@@ -66,24 +47,11 @@ unpack() {
 	[ -f "$tree/src/Kconfig" ] || fail "$source is not a coreboot source tree"
 }
 
-# Each hook is one small change; all of it must fit exactly where it belongs.
-apply_hooks() {
-	for hook in "$here"/hooks/*.patch; do
-		name=hooks/$(basename "$hook")
-		patch -d "$tree" -p1 --fuzz=0 --no-backup-if-mismatch --forward \
-			<"$hook" >>"$log" 2>&1 ||
-			fail "$name does not apply to this coreboot"
-		patch -d "$tree" -p1 --fuzz=0 --reverse --dry-run --force \
-			<"$hook" >>"$log" 2>&1 ||
-			fail "$name applied, but its change is not there"
-	done
-}
-
 wanted=$(stamp)
 if [ ! -f "$work/stamp" ] || [ "$(cat "$work/stamp")" != "$wanted" ]; then
 	rm -f "$work/stamp"
 	unpack
-	apply_hooks
+	apply_hooks_to "$tree" coreboot
 	echo "$wanted" >"$work/stamp"
 fi
 
@@ -115,12 +83,8 @@ configure() {
 		make -C "$tree" olddefconfig >>"$log" 2>&1 || fail "coreboot's Kconfig failed"
 		cp "$work/config.wanted" "$tree/config.used"
 	fi
-	# An option that Kconfig dropped would silently build another firmware.
-	grep -v -e '^#' -e '^$' "$work/config.wanted" | while read -r option; do
-		grep -qxF "$option" "$tree/.config" || { echo "$option"; break; }
-	done >"$work/config.lost"
-	[ ! -s "$work/config.lost" ] ||
-		fail "this coreboot does not take $(cat "$work/config.lost") (file config)"
+	lost=$(lost_option "$work/config.wanted" "$tree/.config")
+	[ -z "$lost" ] || fail "this coreboot does not take $lost (file config)"
 }
 configure
 

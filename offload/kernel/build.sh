@@ -16,38 +16,20 @@ if [ $# -lt 3 ]; then
 	exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
-mkdir -p "$1" "$2"
-work=$(cd "$1" && pwd)
-out=$(cd "$2" && pwd)
+# shellcheck source=offload/kernel/common.sh
+. "$here/common.sh"
 set=$3
 jobs=${4:--j$(nproc)}
-tree=$work/linux
+begin "$1" "$2" "build-$set"
 objects=$work/$set
-log=$work/build-$set.log
-: >"$log"
 mkdir -p "$objects"
-# One at a time: both instruction sets are built from the same tree.
-exec 9>"$work/lock"
-flock 9
 
-fail() {
-	echo "offload/kernel/build.sh: $*" >&2
-	tail -n 25 "$log" >&2
-	exit "${code:-1}"
-}
-
-prefix=arm-none-eabi-
 case $set in
 a32 | a32-real) option="# CONFIG_THUMB2_KERNEL is not set" ;;
 t32 | t32-real) option=CONFIG_THUMB2_KERNEL=y ;;
 *) code=2 fail "$set is no instruction set: a32 or t32, with or without -real" ;;
 esac
-for tool in ${prefix}gcc make flex bison bc tar xz gcc; do
-	command -v "$tool" >/dev/null || code=3 fail "$tool is missing: run scripts/setup.sh"
-done
-
-# shellcheck source=/dev/null
-. "$here/source.sh"
+prepare
 cmp -s "$here/dormouse_dummy.c" "$tree/drivers/misc/dormouse_dummy.c" ||
 	cp "$here/dormouse_dummy.c" "$tree/drivers/misc/"
 
@@ -57,17 +39,8 @@ cmp -s "$here/dormouse_dummy.c" "$tree/drivers/misc/dormouse_dummy.c" ||
 printf '%s\n' 'dir /sys 0755 0 0' 'dir /dev 0755 0 0' 'nod /dev/console 0600 0 0 c 5 1' 'nod /dev/kmsg 0600 0 0 c 1 11' \
 	"file /init $work/init 0755 0 0" >"$work/initramfs.list"
 
-compiler=${prefix}gcc
-host=gcc
-if command -v ccache >/dev/null; then
-	compiler="ccache ${prefix}gcc"
-	host="ccache gcc"
-fi
 # The build's time and place must not change its result.
 export KBUILD_BUILD_TIMESTAMP=@1 KBUILD_BUILD_USER=dormouse KBUILD_BUILD_HOST=dormouse LC_ALL=C
-build() {
-	make -C "$tree" O="$objects" ARCH=arm CROSS_COMPILE="$prefix" CC="$compiler" HOSTCC="$host" "$@" >>"$log" 2>&1
-}
 
 {
 	cat "$here/config"

@@ -1,5 +1,5 @@
-# Unpacks the distribution's Linux source into $tree, once. Read by build.sh and programs/build.sh, which have
-# $work, $tree, $log and fail(), and hold $work/lock.
+# Unpacks the distribution's Linux source into $tree, once. Read by common.sh, which has $work, $tree,
+# $log and fail(), and holds $work/lock.
 # shellcheck shell=bash disable=SC2154
 # The package, wherever it is already.
 find_source() {

@@ -13,47 +13,23 @@ if [ $# -lt 3 ]; then
 	exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
-mkdir -p "$1" "$2"
-work=$(cd "$1" && pwd)
-out=$(cd "$2" && pwd)
+# shellcheck source=offload/kernel/common.sh
+. "$here/../kernel/common.sh"
 set=$3
 jobs=${4:--j$(nproc)}
-tree=$work/linux
+begin "$1" "$2" "module-$set"
 objects=$work/module-$set
-log=$work/module-$set.log
-prefix=arm-none-eabi-
-: >"$log"
 mkdir -p "$objects"
-exec 9>"$work/lock"
-flock 9
 
-fail() {
-	echo "offload/linux/build.sh: $*" >&2
-	tail -n 25 "$log" >&2
-	exit "${code:-1}"
-}
 case $set in
 a32) option="# CONFIG_THUMB2_KERNEL is not set" ;;
 t32) option=CONFIG_THUMB2_KERNEL=y ;;
 *) code=2 fail "$set is no instruction set: a32 or t32" ;;
 esac
-for tool in ${prefix}gcc make flex bison bc tar xz gcc; do
-	command -v "$tool" >/dev/null || code=3 fail "$tool is missing: run scripts/setup.sh"
-done
-# shellcheck source=/dev/null
-. "$here/../kernel/source.sh"
+prepare
 # Nothing more is written into the source.
 flock -u 9
 
-compiler=${prefix}gcc
-host=gcc
-if command -v ccache >/dev/null; then
-	compiler="ccache ${prefix}gcc"
-	host="ccache gcc"
-fi
-build() {
-	make -C "$tree" O="$objects" ARCH=arm CROSS_COMPILE="$prefix" CC="$compiler" HOSTCC="$host" "$@" >>"$log" 2>&1
-}
 {
 	cat "$here/config"
 	echo "$option"

@@ -15,34 +15,11 @@ if [ $# -lt 2 ]; then
 	exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
-mkdir -p "$1" "$2"
-work=$(cd "$1" && pwd)
-out=$(cd "$2" && pwd)
+# shellcheck source=offload/kernel/common.sh
+. "$here/../kernel/common.sh"
 jobs=${3:--j$(nproc)}
-tree=$work/linux
-log=$work/programs.log
-prefix=arm-none-eabi-
-: >"$log"
-exec 9>"$work/lock"
-flock 9
-
-fail() {
-	echo "offload/programs/build.sh: $*" >&2
-	tail -n 25 "$log" >&2
-	exit "${code:-1}"
-}
-for tool in ${prefix}gcc make flex bison bc tar xz gcc; do
-	command -v "$tool" >/dev/null || code=3 fail "$tool is missing: run scripts/setup.sh"
-done
-# shellcheck source=/dev/null
-. "$here/../kernel/source.sh"
-
-compiler=${prefix}gcc
-host=gcc
-if command -v ccache >/dev/null; then
-	compiler="ccache ${prefix}gcc"
-	host="ccache gcc"
-fi
+begin "$1" "$2" programs
+prepare
 export KBUILD_BUILD_TIMESTAMP=@1 KBUILD_BUILD_USER=dormouse KBUILD_BUILD_HOST=dormouse LC_ALL=C
 
 # Options of objects whose names say that they are tests; not those that change how everything else is compiled.
@@ -67,10 +44,7 @@ for set in a32 t32 m3; do
 	m3) common+=" -march=armv7-m -include $here/m3.h" assembler=-march=armv7-m ;;
 	*) common+=" -march=armv7ve" ;;
 	esac
-	build() {
-		make -C "$tree" O="$objects" ARCH=arm CROSS_COMPILE="$prefix" CC="$compiler" HOSTCC="$host" \
-			KCFLAGS="$common" KAFLAGS="$assembler" "$@" >>"$log" 2>&1
-	}
+	flags_of_set=("KCFLAGS=$common" "KAFLAGS=$assembler")
 	{
 		cat "$here/../kernel/config" "$here/config"
 		test_options
@@ -78,12 +52,12 @@ for set in a32 t32 m3; do
 	} >"$objects/config.wanted"
 	if ! cmp -s "$objects/config.wanted" "$objects/config.used"; then
 		echo "==> configuring lib/ for $set"
-		build KCONFIG_ALLCONFIG="$objects/config.wanted" allnoconfig || fail "Linux's Kconfig failed"
+		build "${flags_of_set[@]}" KCONFIG_ALLCONFIG="$objects/config.wanted" allnoconfig || fail "Linux's Kconfig failed"
 		cp "$objects/config.wanted" "$objects/config.used"
 	fi
 	echo "==> compiling lib/ for $set"
 	# What an instruction set lacks (64-bit exclusives, on a Cortex-M3) is left out, and the tests that need it.
-	build -k "$jobs" lib/ arch/arm/lib/ || true
+	build "${flags_of_set[@]}" -k "$jobs" lib/ arch/arm/lib/ || true
 	[ -e "$objects/lib/.sort.o.cmd" ] || fail "lib/ does not build"
 
 	command=$(sed -n 's/^savedcmd_[^:]*:= //p' "$objects/lib/.sort.o.cmd" |

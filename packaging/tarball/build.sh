@@ -39,7 +39,7 @@ cp "$tree/LICENSES/"*.txt "$root/share/doc/dormouse/"
 place "$units" lib/systemd/system
 place "$command/usr/lib/tmpfiles.d" lib/tmpfiles.d
 place "$packages/dormouse-dkms/usr/src/dormouse-$version" "share/dormouse/module"
-place "$packages/dormouse-firmware/usr/share/dormouse/machine" share/dormouse/machine
+place "$packages/dormouse-firmware/usr/share/dormouse" share/dormouse
 mkdir -p "$work/$name/etc"
 cp -a "$command/etc/dormouse" "$work/$name/etc/"
 cp -a "$here/install.sh" "$here/uninstall.sh" "$here/options.sh" "$here/README" "$work/$name/"

@@ -124,6 +124,7 @@ fn kernel(context: &Context<'_>, checked: Checked) -> Result<Made, BuildError> {
     key.text(&source.name, &source.sha256)
         .text("checked", checked.name())
         .file("script", &sources.join("build.sh"))?
+        .file("shared", &context.sources.join(super::PATCHED_BUILD))?
         .file("config", &sources.join("config"))?
         .tree("hooks", &sources.join("hooks"), &|_| true)?
         .tree("files", &sources.join("files"), &|_| true)?;

@@ -93,7 +93,8 @@ fn inputs(context: &Context<'_>, coreboot: &SourcePackage) -> Result<Key, BuildE
         &context.sources.join(SOURCES),
         &super::is_source,
     )?
-    .tree("image", &image, &super::is_c_source)?;
+    .tree("image", &image, &super::is_c_source)?
+    .file("shared", &context.sources.join(super::PATCHED_BUILD))?;
     for (program, package) in PROGRAMS {
         key.program(&find_program(program, package)?)?;
     }

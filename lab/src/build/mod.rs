@@ -46,6 +46,9 @@ use context::Context;
 use packages::KernelPackages;
 use plan::Plan;
 
+/// What the scripts that build the firmware and the kernel of graph order read, in the sources.
+const PATCHED_BUILD: &str = "scripts/lib/patched-build.sh";
+
 /// Which of the distribution's 6.12 kernels the machine runs.
 #[derive(
     Debug,
