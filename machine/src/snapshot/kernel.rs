@@ -5,6 +5,10 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::AsRawFd;
 
 use dormouse_system::Root;
+use linux_raw_sys::ioctl::{
+    SNAPSHOT_ATOMIC_RESTORE, SNAPSHOT_CREATE_IMAGE, SNAPSHOT_FREE, SNAPSHOT_FREEZE,
+    SNAPSHOT_GET_IMAGE_SIZE, SNAPSHOT_PREF_IMAGE_SIZE, SNAPSHOT_UNFREEZE,
+};
 
 pub const DEVICE: &str = "dev/snapshot";
 /// Range that no snapshot holds.
@@ -14,15 +18,6 @@ pub const RANGE: &str = "dev/dormouse_range";
 pub const PAGE_BYTES: usize = 4096;
 /// No more than UIO_MAXIOV.
 const PAGES_A_CALL: usize = 512;
-
-// include/uapi/linux/suspend_ioctls.h
-const FREEZE: libc::c_ulong = 0x3301;
-const UNFREEZE: libc::c_ulong = 0x3302;
-const ATOMIC_RESTORE: libc::c_ulong = 0x3304;
-const FREE: libc::c_ulong = 0x3305;
-const GET_IMAGE_SIZE: libc::c_ulong = 0x8008_330e;
-const CREATE_IMAGE: libc::c_ulong = 0x4004_3311;
-const PREF_IMAGE_SIZE: libc::c_ulong = 0x3312;
 
 /// Where the first page of a snapshot counts the machine's memory: `struct swsusp_info`, behind
 /// the 390 bytes of names and the padded version. Checked against the kernel's own count.
@@ -84,9 +79,9 @@ impl Snapshot {
         }
     }
 
-    fn request(&self, request: libc::c_ulong, argument: libc::c_ulong) -> io::Result<()> {
+    fn request(&self, request: u32, argument: libc::c_ulong) -> io::Result<()> {
         // SAFETY: the requests used with this function take no argument or a number.
-        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), request, argument) };
+        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), request.into(), argument) };
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -98,7 +93,7 @@ impl Snapshot {
     /// # Errors
     /// EBUSY: one did not stop.
     pub fn freeze(&mut self) -> io::Result<()> {
-        self.request(FREEZE, 0)?;
+        self.request(SNAPSHOT_FREEZE, 0)?;
         self.frozen = true;
         Ok(())
     }
@@ -109,11 +104,16 @@ impl Snapshot {
     /// No memory for the copy, or a device does not stop.
     pub fn create(&mut self) -> io::Result<Side> {
         // As large as it is: the kernel frees nothing on its own.
-        self.request(PREF_IMAGE_SIZE, libc::c_ulong::MAX >> 1)?;
+        self.request(SNAPSHOT_PREF_IMAGE_SIZE, libc::c_ulong::MAX >> 1)?;
         let mut in_suspend: libc::c_int = -1;
         // SAFETY: the kernel writes one int, which is there.
-        let result =
-            unsafe { libc::ioctl(self.file.as_raw_fd(), CREATE_IMAGE, &raw mut in_suspend) };
+        let result = unsafe {
+            libc::ioctl(
+                self.file.as_raw_fd(),
+                SNAPSHOT_CREATE_IMAGE.into(),
+                &raw mut in_suspend,
+            )
+        };
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -132,7 +132,13 @@ impl Snapshot {
     pub fn bytes(&self) -> io::Result<u64> {
         let mut bytes: libc::c_longlong = 0;
         // SAFETY: the kernel writes one long long, which is there.
-        let result = unsafe { libc::ioctl(self.file.as_raw_fd(), GET_IMAGE_SIZE, &raw mut bytes) };
+        let result = unsafe {
+            libc::ioctl(
+                self.file.as_raw_fd(),
+                SNAPSHOT_GET_IMAGE_SIZE.into(),
+                &raw mut bytes,
+            )
+        };
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -184,7 +190,7 @@ impl Snapshot {
 
     /// Goes over to the system of the snapshot. Only returns when that failed.
     pub fn restore(&mut self) -> io::Error {
-        match self.request(ATOMIC_RESTORE, 0) {
+        match self.request(SNAPSHOT_ATOMIC_RESTORE, 0) {
             Ok(()) => io::Error::other("the kernel came back from a restore"),
             Err(error) => error,
         }
@@ -196,10 +202,10 @@ impl Snapshot {
     /// The kernel's; then they stand still until the device is closed.
     pub fn finish(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.made) {
-            self.request(FREE, 0)?;
+            self.request(SNAPSHOT_FREE, 0)?;
         }
         if std::mem::take(&mut self.frozen) {
-            self.request(UNFREEZE, 0)?;
+            self.request(SNAPSHOT_UNFREEZE, 0)?;
         }
         Ok(())
     }

@@ -12,12 +12,6 @@ use crate::procfs;
 use crate::ptrace::{Pid, sys::take_fd};
 use crate::state::{FileKind, SETTINGS_BYTES, Terminal};
 
-const TCGETS2: libc::c_ulong = 0x802c_542a;
-const TIOCGPTN: libc::c_ulong = 0x8004_5430;
-const TIOCGPTLCK: libc::c_ulong = 0x8004_5439;
-const TIOCGPKT: libc::c_ulong = 0x8004_5438;
-const TIOCGEXCL: libc::c_ulong = 0x8004_5440;
-const TIOCGPTPEER: libc::c_ulong = 0x5441;
 /// The slave sides: 136 to 143, with 256 minor numbers each.
 const SLAVE_MAJOR: u32 = 136;
 const SLAVE_MAJORS: u32 = 8;
@@ -141,7 +135,7 @@ fn ask<T: Copy>(file: &OwnedFd, request: libc::c_ulong, mut answer: T) -> io::Re
 
 /// What can be read through the master side.
 fn read(master: &OwnedFd, path: &str) -> io::Result<Terminal> {
-    let number = ask(master, TIOCGPTN, 0i32)?;
+    let number = ask(master, libc::TIOCGPTN, 0i32)?;
     let mut poll = libc::pollfd {
         fd: master.as_raw_fd(),
         events: 0,
@@ -153,10 +147,10 @@ fn read(master: &OwnedFd, path: &str) -> io::Result<Terminal> {
     Ok(Terminal {
         number,
         multiplexer: path.to_owned(),
-        settings: ask(master, TCGETS2, [0u8; SETTINGS_BYTES])?.to_vec(),
+        settings: ask(master, libc::TCGETS2, [0u8; SETTINGS_BYTES])?.to_vec(),
         window: ask(master, libc::TIOCGWINSZ, [0u16; 4])?,
-        locked: ask(master, TIOCGPTLCK, 0i32)? != 0,
-        packets: ask(master, TIOCGPKT, 0i32)? != 0,
+        locked: ask(master, libc::TIOCGPTLCK, 0i32)? != 0,
+        packets: ask(master, libc::TIOCGPKT, 0i32)? != 0,
         closed: poll.revents & libc::POLLHUP != 0,
         mode: slave.mode() & 0o7777,
         owner: (slave.uid(), slave.gid()),
@@ -178,7 +172,7 @@ fn obstacle(
             let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC;
             // SAFETY: no memory involved; the descriptor is new and ours.
             unsafe {
-                let fd = libc::ioctl(master.as_raw_fd(), TIOCGPTPEER, flags);
+                let fd = libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags);
                 if fd < 0 {
                     return Err(io::Error::last_os_error());
                 }
@@ -191,7 +185,7 @@ fn obstacle(
         if ask(side, libc::FIONREAD, 0i32)? != 0 {
             return Ok(Some("with unread input or output"));
         }
-        if ask(side, TIOCGEXCL, 0i32)? != 0 {
+        if ask(side, libc::TIOCGEXCL, 0i32)? != 0 {
             return Ok(Some("that is exclusively opened"));
         }
         if ask(side, libc::TIOCGETD, 0i32)? != 0 {

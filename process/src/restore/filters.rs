@@ -10,10 +10,6 @@ use super::{Error, plan, system};
 use crate::ptrace::FrozenProcess;
 use crate::state::{Process, Tree};
 
-const SECCOMP_SET_MODE_FILTER: u64 = 1;
-const SECCOMP_FILTER_FLAG_TSYNC: u64 = 1;
-const SECCOMP_FILTER_FLAG_LOG: u64 = 2;
-
 /// What lies in the region.
 #[derive(Debug, Default)]
 pub struct Places {
@@ -77,11 +73,18 @@ pub(super) fn restrict(
     let common = common_prefix(&lists);
     let mut install = |thread: usize, filter: u32, flags: u64| {
         let log = match tree.filters[filter as usize].log {
-            true => SECCOMP_FILTER_FLAG_LOG,
+            true => libc::SECCOMP_FILTER_FLAG_LOG,
             false => 0,
         };
         let place = places.filters[filter as usize];
-        let arguments = [SECCOMP_SET_MODE_FILTER, flags | log, place, 0, 0, 0];
+        let arguments = [
+            libc::SECCOMP_SET_MODE_FILTER.into(),
+            flags | log,
+            place,
+            0,
+            0,
+            0,
+        ];
         let failed = "install a seccomp filter";
         let result = stopped.syscall(thread, libc::SYS_seccomp, arguments)?;
         match result.map_err(system(failed))? {
@@ -94,7 +97,7 @@ pub(super) fn restrict(
     };
     for filter in &lists[0][..common] {
         let all = if lists.len() > 1 {
-            SECCOMP_FILTER_FLAG_TSYNC
+            libc::SECCOMP_FILTER_FLAG_TSYNC
         } else {
             0
         };

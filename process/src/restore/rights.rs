@@ -4,19 +4,12 @@ use std::fs;
 
 use crate::procfs;
 
-pub(super) const CAP_SETGID: u32 = 6;
-pub(super) const CAP_SETUID: u32 = 7;
-pub(super) const CAP_SETPCAP: u32 = 8;
-pub(super) const CAP_NET_BIND_SERVICE: u32 = 10;
-pub(super) const CAP_SYS_CHROOT: u32 = 18;
-pub(super) const CAP_SYS_PTRACE: u32 = 19;
-pub(crate) const CAP_SYS_ADMIN: u32 = 21;
-pub(super) const CAP_SYS_NICE: u32 = 23;
-pub(super) const CAP_SYS_RESOURCE: u32 = 24;
-pub(super) const CAP_SYS_TIME: u32 = 25;
-pub(super) const CAP_MKNOD: u32 = 27;
-pub(super) const CAP_AUDIT_CONTROL: u32 = 30;
-pub(super) const CAP_CHECKPOINT_RESTORE: u32 = 40;
+pub(crate) use linux_raw_sys::general::CAP_SYS_ADMIN;
+pub(super) use linux_raw_sys::general::{
+    CAP_AUDIT_CONTROL, CAP_CHECKPOINT_RESTORE, CAP_MKNOD, CAP_NET_BIND_SERVICE, CAP_SETGID,
+    CAP_SETPCAP, CAP_SETUID, CAP_SYS_CHROOT, CAP_SYS_NICE, CAP_SYS_PTRACE, CAP_SYS_RESOURCE,
+    CAP_SYS_TIME,
+};
 
 /// Whether the tracker has a capability.
 pub(crate) fn capable(capability: u32) -> bool {

@@ -10,9 +10,6 @@ use super::descriptors::{open, owned};
 use crate::state::{FileKind, Terminal, Tree};
 
 const TCSETS2: libc::c_ulong = 0x402c_542b;
-const TIOCGPTN: libc::c_ulong = 0x8004_5430;
-const TIOCSPTLCK: libc::c_ulong = 0x4004_5431;
-const TIOCGPTPEER: libc::c_ulong = 0x5441;
 
 /// The master sides, by index, unlocked. The kernel gives the lowest number that is free: those that are
 /// not wanted are opened, too, and closed again.
@@ -33,9 +30,9 @@ pub fn open_masters(tree: &Tree) -> Result<Vec<OwnedFd>, Error> {
                 source,
             })?;
             let mut number = 0i32;
-            control(&master, TIOCGPTN, &mut number, terminal)?;
+            control(&master, libc::TIOCGPTN, &mut number, terminal)?;
             if number == terminal.number {
-                control(&master, TIOCSPTLCK, &mut 0i32, terminal)?;
+                control(&master, libc::TIOCSPTLCK, &mut 0i32, terminal)?;
                 masters[at] = Some(master);
                 break;
             }
@@ -56,7 +53,7 @@ pub(super) fn open_slave(master: i32, flags: u32) -> io::Result<OwnedFd> {
     let flags = flags as i32 & (libc::O_ACCMODE | libc::O_NONBLOCK);
     // Not O_CLOEXEC: here the kernel keeps it among the flags of the description, where F_GETFL finds it.
     // SAFETY: no memory involved.
-    let slave = owned(unsafe { libc::ioctl(master, TIOCGPTPEER, flags | libc::O_NOCTTY) })?;
+    let slave = owned(unsafe { libc::ioctl(master, libc::TIOCGPTPEER, flags | libc::O_NOCTTY) })?;
     rustix::io::fcntl_setfd(&slave, rustix::io::FdFlags::CLOEXEC)?;
     Ok(slave)
 }
@@ -92,7 +89,12 @@ pub fn finish(tree: &Tree, masters: &[i32]) -> Result<(), Error> {
         let number = |flag: bool| i32::from(flag);
         let (mut packets, mut locked) = (number(terminal.packets), number(terminal.locked));
         raw_control(*master, libc::TIOCPKT, (&raw mut packets).cast(), terminal)?;
-        raw_control(*master, TIOCSPTLCK, (&raw mut locked).cast(), terminal)?;
+        raw_control(
+            *master,
+            libc::TIOCSPTLCK,
+            (&raw mut locked).cast(),
+            terminal,
+        )?;
     }
     Ok(())
 }

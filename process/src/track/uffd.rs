@@ -3,41 +3,45 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use linux_raw_sys::general::{self as raw, UFFD_API};
+use linux_raw_sys::ioctl::{
+    UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_UNREGISTER, UFFDIO_WAKE, UFFDIO_WRITEPROTECT,
+    UFFDIO_ZEROPAGE,
+};
+
 use crate::store::PAGE_BYTES;
 
 /// Faults on missing pages are reported.
-pub const MODE_MISSING: u64 = 1;
+pub const MODE_MISSING: u64 = raw::UFFDIO_REGISTER_MODE_MISSING as u64;
 /// Pages can be write-protected.
-pub const MODE_WP: u64 = 2;
+pub const MODE_WP: u64 = raw::UFFDIO_REGISTER_MODE_WP as u64;
 
 /// Write-protection that the kernel lifts by itself at the first write.
-pub const FEATURE_WP_ASYNC: u64 = 1 << 15;
+pub const FEATURE_WP_ASYNC: u64 = raw::UFFD_FEATURE_WP_ASYNC as u64;
 /// Protection of what is not there yet.
-pub const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
+pub const FEATURE_WP_UNPOPULATED: u64 = raw::UFFD_FEATURE_WP_UNPOPULATED as u64;
 /// A fork is reported, with a userfaultfd of the child.
-pub const FEATURE_EVENT_FORK: u64 = 1 << 1;
+pub const FEATURE_EVENT_FORK: u64 = raw::UFFD_FEATURE_EVENT_FORK as u64;
 /// A moving mremap is reported.
-pub const FEATURE_EVENT_REMAP: u64 = 1 << 2;
+pub const FEATURE_EVENT_REMAP: u64 = raw::UFFD_FEATURE_EVENT_REMAP as u64;
 /// MADV_DONTNEED and its like are reported.
-pub const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
+pub const FEATURE_EVENT_REMOVE: u64 = raw::UFFD_FEATURE_EVENT_REMOVE as u64;
 /// munmap is reported.
-pub const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
+pub const FEATURE_EVENT_UNMAP: u64 = raw::UFFD_FEATURE_EVENT_UNMAP as u64;
 
 /// Argument of userfaultfd(2): faults of the kernel on behalf of the program are not reported.
 /// Enough for asynchronous protection, and needs no privilege in the program.
-pub const USER_MODE_ONLY: u64 = 1;
+pub const USER_MODE_ONLY: u64 = raw::UFFD_USER_MODE_ONLY as u64;
 
-const API: libc::c_ulong = 0xc018_aa3f;
-const REGISTER: libc::c_ulong = 0xc020_aa00;
-const UNREGISTER: libc::c_ulong = 0x8010_aa01;
-const WAKE: libc::c_ulong = 0x8010_aa02;
-const COPY: libc::c_ulong = 0xc028_aa03;
-const ZEROPAGE: libc::c_ulong = 0xc020_aa04;
-const WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
-
-fn ioctl<T>(uffd: &OwnedFd, request: libc::c_ulong, argument: &mut T) -> io::Result<()> {
+fn ioctl<T>(uffd: &OwnedFd, request: u32, argument: &mut T) -> io::Result<()> {
     // SAFETY: the callers pass the structure that belongs to the request.
-    match unsafe { libc::ioctl(uffd.as_raw_fd(), request, std::ptr::from_mut(argument)) } {
+    match unsafe {
+        libc::ioctl(
+            uffd.as_raw_fd(),
+            request.into(),
+            std::ptr::from_mut(argument),
+        )
+    } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -48,7 +52,7 @@ fn ioctl<T>(uffd: &OwnedFd, request: libc::c_ulong, argument: &mut T) -> io::Res
 /// # Errors
 /// EINVAL: the kernel lacks one of them.
 pub fn enable(uffd: &OwnedFd, features: u64) -> io::Result<()> {
-    ioctl(uffd, API, &mut [0xaa, features, 0])
+    ioctl(uffd, UFFDIO_API, &mut [u64::from(UFFD_API), features, 0])
 }
 
 /// Registers a range of bytes.
@@ -57,7 +61,7 @@ pub fn enable(uffd: &OwnedFd, features: u64) -> io::Result<()> {
 /// EBUSY: another userfaultfd is registered. EINVAL, ENOMEM: it is no such mapping (any
 /// more). ESRCH: the address space is gone (exec, exit).
 pub fn register(uffd: &OwnedFd, start: u64, end: u64, mode: u64) -> io::Result<()> {
-    ioctl(uffd, REGISTER, &mut [start, end - start, mode, 0])
+    ioctl(uffd, UFFDIO_REGISTER, &mut [start, end - start, mode, 0])
 }
 
 /// Registers a range for write-protection, without any protection to begin with. A registration
@@ -76,7 +80,7 @@ pub fn begin(uffd: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
 /// # Errors
 /// As [`register`].
 pub fn unregister(uffd: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
-    ioctl(uffd, UNREGISTER, &mut [start, end - start])
+    ioctl(uffd, UFFDIO_UNREGISTER, &mut [start, end - start])
 }
 
 /// Lifts the write-protection of a registered range, whatever set it.
@@ -84,7 +88,7 @@ pub fn unregister(uffd: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
 /// # Errors
 /// As [`register`]; EAGAIN: the mappings are being changed.
 pub fn unprotect(uffd: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
-    ioctl(uffd, WRITEPROTECT, &mut [start, end - start, 0])
+    ioctl(uffd, UFFDIO_WRITEPROTECT, &mut [start, end - start, 0])
 }
 
 /// Whether mappings of this address space are being changed: an event reports it now or soon.
@@ -100,7 +104,7 @@ pub fn is_changing(uffd: &OwnedFd, address: u64) -> bool {
 /// # Errors
 /// The address space is gone.
 pub fn wake(uffd: &OwnedFd, start: u64, bytes: u64) -> io::Result<()> {
-    ioctl(uffd, WAKE, &mut [start, bytes])
+    ioctl(uffd, UFFDIO_WAKE, &mut [start, bytes])
 }
 
 /// Fills missing pages, write-protected if requested; threads that wait for them continue.
@@ -123,7 +127,7 @@ pub fn copy(
         mode,
         0u64,
     ];
-    let result = ioctl(uffd, COPY, &mut argument);
+    let result = ioctl(uffd, UFFDIO_COPY, &mut argument);
     finish(result, argument[4])
 }
 
@@ -133,7 +137,7 @@ pub fn copy(
 /// As [`copy`].
 pub fn zero(uffd: &OwnedFd, to: u64) -> Result<u64, (u64, io::Error)> {
     let mut argument = [to, PAGE_BYTES, 0, 0u64];
-    let result = ioctl(uffd, ZEROPAGE, &mut argument);
+    let result = ioctl(uffd, UFFDIO_ZEROPAGE, &mut argument);
     finish(result, argument[3])
 }
 

@@ -6,21 +6,13 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 use std::thread;
 
+use linux_raw_sys::general as raw;
+use linux_raw_sys::ioctl::{UFFDIO_API, UFFDIO_COPY, UFFDIO_REGISTER, UFFDIO_WRITEPROTECT};
+
 use super::memory::{PAGE, Region, anonymous, ok, pattern};
 use super::{Kind, Plan};
 use crate::error::{Doing, GuestError};
 
-// include/uapi/linux/userfaultfd.h
-const UFFD_API: u64 = 0xaa;
-const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
-const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
-const UFFDIO_COPY: libc::c_ulong = 0xc028_aa03;
-const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
-const MODE_MISSING: u64 = 1;
-const MODE_WP: u64 = 2;
-const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
-const FEATURE_WP_ASYNC: u64 = 1 << 15;
-const EVENT_PAGEFAULT: u8 = 0x12;
 const MESSAGE_BYTES: usize = 32;
 /// Documentation/admin-guide/mm/pagemap.rst: bit 57, the page is write-protected by userfaultfd.
 const PAGEMAP_UFFD_WP: u64 = 1 << 57;
@@ -40,13 +32,13 @@ fn open(features: u64) -> Result<File, GuestError> {
         .doing("open userfaultfd")?;
     // SAFETY: as above.
     let file = unsafe { File::from_raw_fd(fd as i32) };
-    let mut api = [UFFD_API, features, 0];
+    let mut api = [raw::UFFD_API.into(), features, 0];
     control(&file, UFFDIO_API, &mut api).doing("agree with userfaultfd")?;
     Ok(file)
 }
 
 /// All arguments are structs of 64-bit words.
-fn control(file: &File, request: libc::c_ulong, words: &mut [u64]) -> std::io::Result<()> {
+fn control(file: &File, request: u32, words: &mut [u64]) -> std::io::Result<()> {
     // SAFETY: the request's number holds the size of its struct, which `words` has.
     ok(unsafe { libc::ioctl(file.as_raw_fd(), request as _, words.as_mut_ptr()) }).map(drop)
 }
@@ -56,7 +48,12 @@ pub fn registered(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     let provided = anonymous(plan.bytes, 0)?;
     provided.advise(libc::MADV_NOHUGEPAGE, "ask for small pages")?;
     let provider = open(0)?;
-    let mut register = [provided.address(), plan.bytes as u64, MODE_MISSING, 0];
+    let mut register = [
+        provided.address(),
+        plan.bytes as u64,
+        raw::UFFDIO_REGISTER_MODE_MISSING.into(),
+        0,
+    ];
     control(&provider, UFFDIO_REGISTER, &mut register).doing("register memory")?;
     let contents = pattern(plan.bytes, plan.seed);
     let base = provided.address();
@@ -69,9 +66,14 @@ pub fn registered(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
     let mut tracked = anonymous(plan.bytes, 0)?;
     tracked.advise(libc::MADV_NOHUGEPAGE, "ask for small pages")?;
     tracked.fill(plan.seed);
-    let tracker = open(FEATURE_WP_UNPOPULATED | FEATURE_WP_ASYNC)?;
+    let tracker = open((raw::UFFD_FEATURE_WP_UNPOPULATED | raw::UFFD_FEATURE_WP_ASYNC).into())?;
     let (start, length) = (tracked.address(), plan.bytes as u64);
-    control(&tracker, UFFDIO_REGISTER, &mut [start, length, MODE_WP, 0]).doing("track memory")?;
+    control(
+        &tracker,
+        UFFDIO_REGISTER,
+        &mut [start, length, raw::UFFDIO_REGISTER_MODE_WP.into(), 0],
+    )
+    .doing("track memory")?;
     control(&tracker, UFFDIO_WRITEPROTECT, &mut [start, length, 1]).doing("protect memory")?;
     for page in WRITTEN {
         // Written, but with what was there.
@@ -92,7 +94,7 @@ pub fn registered(plan: &Plan) -> Result<Box<dyn Kind>, GuestError> {
 fn provide(mut file: File, base: u64, contents: &[u8]) {
     let mut message = [0u8; MESSAGE_BYTES];
     while file.read_exact(&mut message).is_ok() {
-        if message[0] != EVENT_PAGEFAULT {
+        if u32::from(message[0]) != raw::UFFD_EVENT_PAGEFAULT {
             continue;
         }
         let address = u64::from_ne_bytes(message[16..24].try_into().expect("eight bytes"));
