@@ -2,30 +2,13 @@
 /* Both cores are on one bus: a guest's device is at its physical address, unless this core cannot reach it. */
 #include "runtime/target.h"
 #include "target.h"
+#include "device_address.h"
 
 static volatile uint32_t *const control = (void *)0xe000ed14;		/* CCR */
 static volatile uint32_t *const handlers = (void *)0xe000ed24;		/* SHCSR */
 static volatile uint32_t *const fault_status = (void *)0xe000ed28;	/* CFSR */
 
 enum { IGNORE_BUS_FAULTS = 1 << 8, BUS_FAULT_PENDS = 1 << 14, BUS_FAULTS = 0xff00 };
-
-static void access(uint32_t host, unsigned int size, bool write, uint32_t *value)
-{
-	if (write) {
-		if (size == 4)
-			*(volatile uint32_t *)host = *value;
-		else if (size == 2)
-			*(volatile uint16_t *)host = *value;
-		else
-			*(volatile uint8_t *)host = *value;
-	} else if (size == 4) {
-		*value = *(volatile uint32_t *)host;
-	} else if (size == 2) {
-		*value = *(volatile uint16_t *)host;
-	} else {
-		*value = *(volatile uint8_t *)host;
-	}
-}
 
 /*
  * A device without a clock, or one that is the big core's alone, answers with a bus fault. With FAULTMASK and
@@ -42,7 +25,7 @@ bool access_device(void *owner, uint32_t host, unsigned int size, bool write, ui
 	*control |= IGNORE_BUS_FAULTS;
 	*fault_status = BUS_FAULTS;
 	__asm volatile ("dsb; isb" ::: "memory");
-	access(host, size, write, value);
+	access_address(host, size, write, value);
 	__asm volatile ("dsb; isb" ::: "memory");
 	faults = *fault_status & BUS_FAULTS;
 	*fault_status = BUS_FAULTS;
@@ -55,5 +38,5 @@ bool access_device(void *owner, uint32_t host, unsigned int size, bool write, ui
 /* A job's device is all of the bus; each access is judged by itself. */
 bool device_is_good(uint32_t host, uint32_t size)
 {
-	return host >= TARGET_DEVICES && host <= TARGET_DEVICES_END && size <= TARGET_DEVICES_END - host;
+	return is_in_devices(host, size);
 }

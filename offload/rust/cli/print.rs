@@ -31,8 +31,8 @@ pub fn comparison(comparison: &Comparison, json: bool) {
              events so far; {} words of memory changed by the big core; {} doublewords that depend \
              on the time; {} words otherwise in the executor",
             comparison.function,
-            comparison.stop,
-            comparison.explanation,
+            comparison.end.stop,
+            comparison.end.explanation,
             comparison
                 .results
                 .map_or(String::new(), |[own, big]| format!(
@@ -50,8 +50,8 @@ pub fn comparison(comparison: &Comparison, json: bool) {
             comparison.times,
             comparison.different,
         );
-        if let Some(instruction) = &comparison.instruction {
-            let at = comparison.registers[15];
+        if let Some(instruction) = &comparison.end.instruction {
+            let at = comparison.end.registers[15];
             text.push_str(&format!("\n  at {at:08x}: {instruction}"));
         }
         for difference in &comparison.differences {
@@ -82,8 +82,8 @@ pub fn phase(phase: &Phase, json: bool) {
              waiting, {} interpreted",
             phase.cycle,
             phase.function,
-            phase.stop,
-            phase.explanation,
+            phase.end.stop,
+            phase.end.explanation,
             phase.instructions,
             counter("translated"),
             counter("waited_us"),
@@ -98,10 +98,10 @@ pub fn phase(phase: &Phase, json: bool) {
                 phase.waits, phase.big_core_us
             ));
         }
-        if let Some(instruction) = &phase.instruction {
+        if let Some(instruction) = &phase.end.instruction {
             text.push_str(&format!(
                 "\n  at {:08x}: {instruction}",
-                phase.registers[15]
+                phase.end.registers[15]
             ));
         }
         text

@@ -75,6 +75,32 @@ impl Outcome {
     }
 }
 
+/// How a function ended in the executor, as a report on a suspend has it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct End {
+    /// Name of the reason for the stop.
+    pub stop: String,
+    /// The reason in a sentence.
+    pub explanation: String,
+    /// The instruction that it stopped at, when it did not return.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instruction: Option<String>,
+    /// r0 to r15.
+    pub registers: [u32; 16],
+}
+
+impl End {
+    /// Of a run.
+    pub(crate) fn of(outcome: &Outcome) -> End {
+        End {
+            stop: outcome.stop.clone(),
+            explanation: outcome.explanation.clone(),
+            instruction: outcome.instruction.clone(),
+            registers: outcome.registers,
+        }
+    }
+}
+
 /// All runs of a report; `None` if it is not one.
 pub fn parse(text: &str) -> Option<Vec<Outcome>> {
     let runs: Option<Vec<Outcome>> = text

@@ -87,7 +87,7 @@ fn summary_of(settings: &Settings<'_>, phases: &[Phase], console: &str) -> Summa
         *accesses.entry(name.clone()).or_default() += count;
     }
     let lines_with = |text: &str| console.lines().filter(|line| line.contains(text)).count();
-    let stopped = |stop: &str| phases.iter().filter(|phase| phase.stop == stop).count();
+    let stopped = |stop: &str| phases.iter().filter(|phase| phase.end.stop == stop).count();
     Summary {
         cycles,
         returned: stopped("returned"),
@@ -105,11 +105,11 @@ fn summary_of(settings: &Settings<'_>, phases: &[Phase], console: &str) -> Summa
         accesses,
         refused: phases
             .iter()
-            .filter(|phase| phase.stop == "refused-access")
+            .filter(|phase| phase.end.stop == "refused-access")
             .map(|phase| {
                 format!(
                     "cycle {}, {}: {}",
-                    phase.cycle, phase.function, phase.explanation
+                    phase.cycle, phase.function, phase.end.explanation
                 )
             })
             .collect(),

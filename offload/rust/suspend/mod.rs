@@ -21,6 +21,7 @@ use crate::guest::natives::natives_of;
 use crate::machine;
 use crate::machine::job::{Device, Job};
 use crate::machine::kept::Kept;
+use crate::machine::outcome::End;
 use crate::parts::Parts;
 use crate::suspend::kernel::{Arrival, CLOCK, COUNTER, Call, Kernel, PHYSICAL};
 
@@ -70,14 +71,8 @@ pub struct Comparison {
     /// Name of the function.
     pub function: String,
     /// How it ended in the executor; `returned` is the whole of it.
-    pub stop: String,
-    /// The reason in a sentence.
-    pub explanation: String,
-    /// The instruction that it stopped at, when it did not return.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub instruction: Option<String>,
-    /// r0 to r15 in the executor, at the end.
-    pub registers: [u32; 16],
+    #[serde(flatten)]
+    pub end: End,
     /// What the function returned, if it returns something: in the executor, on the big core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub results: Option<[u32; 2]>,
@@ -102,7 +97,7 @@ pub struct Comparison {
 impl Comparison {
     /// Whether all is as on the big core.
     pub fn same(&self) -> bool {
-        self.stop == "returned"
+        self.end.stop == "returned"
             && self.results.is_none_or(|results| results[0] == results[1])
             && self.different == 0
     }
@@ -205,12 +200,9 @@ fn compare(
     Ok(Comparison {
         function: function.to_owned(),
         device_events: word(&memory, events),
-        stop: outcome.stop,
-        explanation: outcome.explanation,
-        instruction: outcome.instruction,
-        registers: outcome.registers,
         results: returns.then_some([outcome.registers[0], call.result]),
         instructions: outcome.instructions,
+        end: End::of(&outcome),
         counters: outcome.counters,
         changed: words(&call.arrival.memory, &call.after).len(),
         times: times.len(),

@@ -9,7 +9,7 @@ use crate::error::OffloadError;
 use crate::guest::Guest;
 use crate::guest::natives::hand_back_at;
 use crate::machine::job::Job;
-use crate::machine::outcome::Outcome;
+use crate::machine::outcome::{End, Outcome};
 use crate::suspend::kernel::Arrival;
 use crate::suspend::{THUMB, job_of};
 
@@ -46,14 +46,8 @@ pub struct Phase {
     pub function: String,
     /// How it ended in the executor: `returned`; `fallback` where the big core had to go on in it;
     /// `refused-access` where it went on because an access to a device is not forwarded.
-    pub stop: String,
-    /// The reason in a sentence.
-    pub explanation: String,
-    /// The instruction that it stopped at, when it did not return.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub instruction: Option<String>,
-    /// r0 to r15 in the executor, at the end.
-    pub registers: [u32; 16],
+    #[serde(flatten)]
+    pub end: End,
     /// Of the small core, translation included, waiting not.
     pub instructions: u64,
     /// Counters: translated instructions, bytes emitted, flushes of the cache, faults …
@@ -76,10 +70,7 @@ impl Phase {
         Phase {
             cycle,
             function: function.to_owned(),
-            stop: String::new(),
-            explanation: String::new(),
-            instruction: None,
-            registers: [0; 16],
+            end: End::default(),
             instructions: 0,
             counters: BTreeMap::new(),
             waits: 0,
@@ -91,21 +82,17 @@ impl Phase {
 
     /// Whether the big core can go on.
     pub fn goes_on(&self) -> bool {
-        ["returned", "fallback", "refused-access"].contains(&self.stop.as_str())
+        ["returned", "fallback", "refused-access"].contains(&self.end.stop.as_str())
     }
 
     /// Takes over how it ended, and adds what it took.
     pub(super) fn add(&mut self, frame: Frame, outcome: &Outcome) {
+        self.end = End::of(outcome);
         if frame.is_left(outcome) {
-            "returned".clone_into(&mut self.stop);
-            "the function returned".clone_into(&mut self.explanation);
-            self.instruction = None;
-        } else {
-            self.stop.clone_from(&outcome.stop);
-            self.explanation.clone_from(&outcome.explanation);
-            self.instruction.clone_from(&outcome.instruction);
+            "returned".clone_into(&mut self.end.stop);
+            "the function returned".clone_into(&mut self.end.explanation);
+            self.end.instruction = None;
         }
-        self.registers = outcome.registers;
         self.instructions += outcome.instructions;
         for (name, count) in &outcome.counters {
             *self.counters.entry(name.clone()).or_default() += count;

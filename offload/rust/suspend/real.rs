@@ -64,14 +64,14 @@ pub(super) fn one_phase(
         };
         phase.add(frame, &outcome);
         if let (Some(refused), true) = (refused, outcome.stop.starts_with("unmapped-")) {
-            "refused-access".clone_into(&mut phase.stop);
-            phase.explanation = refused;
+            "refused-access".clone_into(&mut phase.end.stop);
+            phase.end.explanation = refused;
         }
         if !phase.goes_on() {
             return Ok(phase);
         }
         running.go_on(&outcome.registers, status_after(&arrival, &outcome))?;
-        if phase.stop != "fallback" || !waits.contains(&outcome.registers[15]) {
+        if phase.end.stop != "fallback" || !waits.contains(&outcome.registers[15]) {
             return Ok(phase);
         }
         let since = arrival.clocks[0];
