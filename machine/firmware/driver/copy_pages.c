@@ -29,10 +29,10 @@ static enum dormouse_reason copy_piece(enum dormouse_direction direction,
 	return DORMOUSE_OK;
 }
 
-enum dormouse_reason dormouse_copy_pages(enum dormouse_direction direction,
-					 const struct dormouse_header *header,
-					 const struct dormouse_geometry *geometry,
-					 struct dormouse_copied *copied, uint64_t *detail)
+static enum dormouse_reason copy_all(enum dormouse_direction direction,
+				     const struct dormouse_header *header,
+				     const struct dormouse_geometry *geometry,
+				     struct dormouse_copied *copied, uint64_t *detail)
 {
 	const uint8_t *window = (const void *)(uintptr_t)geometry->cxl_base;
 	const char *half_way = direction == DORMOUSE_SAVE ? "saving" : "restoring";
@@ -77,4 +77,25 @@ enum dormouse_reason dormouse_copy_pages(enum dormouse_direction direction,
 	if (copied->pages != header->request_pages)
 		return DORMOUSE_E_SAVED_COUNT;
 	return DORMOUSE_OK;
+}
+
+enum dormouse_reason dormouse_copy_pages(enum dormouse_direction direction,
+					 struct dormouse_header *header,
+					 const struct dormouse_geometry *geometry,
+					 struct dormouse_copied *copied, uint64_t *detail)
+{
+	const bool saves = direction == DORMOUSE_SAVE;
+	struct dormouse_interval *const phase =
+		&header->phase[saves ? DORMOUSE_PHASE_SAVE_COPY : DORMOUSE_PHASE_RESTORE_COPY];
+	const char *const way = saves ? "suspend" : "resume";
+	const char *const name = saves ? "save-copy" : "restore-copy";
+	enum dormouse_reason reason;
+
+	phase->begin_ns = dormouse_now_ns();
+	dormouse_event(phase->begin_ns, way, name, "begin", "pages",
+		       saves ? header->request_pages : header->saved_pages);
+	reason = copy_all(direction, header, geometry, copied, detail);
+	phase->end_ns = dormouse_now_ns();
+	dormouse_event(phase->end_ns, way, name, "end", "pages", copied->pages);
+	return reason;
 }

@@ -100,10 +100,11 @@ struct dormouse_copied {
 
 /*
  * Walks the plan of `header` and copies. Each piece is checked against `geometry`
- * again, whatever the bitmaps said when they were validated.
+ * again, whatever the bitmaps said when they were validated. Notes begin and end of
+ * the phase in `header`, and as events.
  */
 enum dormouse_reason dormouse_copy_pages(enum dormouse_direction direction,
-					 const struct dormouse_header *header,
+					 struct dormouse_header *header,
 					 const struct dormouse_geometry *geometry,
 					 struct dormouse_copied *copied, uint64_t *detail);
 

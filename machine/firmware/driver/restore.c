@@ -25,7 +25,6 @@ enum dormouse_reason dormouse_restore(struct dormouse_header *header,
 				      const struct dormouse_geometry *geometry,
 				      uint64_t *detail)
 {
-	struct dormouse_interval *const phase = &header->phase[DORMOUSE_PHASE_RESTORE_COPY];
 	struct dormouse_copied copied;
 	enum dormouse_reason reason;
 
@@ -33,12 +32,7 @@ enum dormouse_reason dormouse_restore(struct dormouse_header *header,
 	header->restore_attempts++;
 	dormouse_header_commit(copies, header);
 
-	phase->begin_ns = dormouse_now_ns();
-	dormouse_event(phase->begin_ns, "resume", "restore-copy", "begin", "pages",
-		       header->saved_pages);
 	reason = dormouse_copy_pages(DORMOUSE_RESTORE, header, geometry, &copied, detail);
-	phase->end_ns = dormouse_now_ns();
-	dormouse_event(phase->end_ns, "resume", "restore-copy", "end", "pages", copied.pages);
 	if (reason != DORMOUSE_OK)
 		return reason;
 	if (copied.digest != header->saved_digest) {

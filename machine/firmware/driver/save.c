@@ -10,7 +10,6 @@ enum dormouse_reason dormouse_save(struct dormouse_header *header,
 				   const struct dormouse_geometry *geometry,
 				   uint64_t *detail)
 {
-	struct dormouse_interval *const phase = &header->phase[DORMOUSE_PHASE_SAVE_COPY];
 	struct dormouse_copied copied;
 	enum dormouse_reason reason;
 
@@ -21,12 +20,7 @@ enum dormouse_reason dormouse_save(struct dormouse_header *header,
 	header->restore_attempts = 0;
 	dormouse_header_commit(copies, header);
 
-	phase->begin_ns = dormouse_now_ns();
-	dormouse_event(phase->begin_ns, "suspend", "save-copy", "begin", "pages",
-		       header->request_pages);
 	reason = dormouse_copy_pages(DORMOUSE_SAVE, header, geometry, &copied, detail);
-	phase->end_ns = dormouse_now_ns();
-	dormouse_event(phase->end_ns, "suspend", "save-copy", "end", "pages", copied.pages);
 	if (reason != DORMOUSE_OK) {
 		/* The bitmaps changed after the check. The OS continues to run. */
 		header->state = DORMOUSE_STATE_PREPARED;
