@@ -217,9 +217,11 @@ fn knob(world: &World) -> Knob {
     }
 }
 
-fn state(knob: &Knob) -> String {
-    let state = knob.kdamond.as_ref().unwrap();
-    fs::read_to_string(state).unwrap().trim().to_owned()
+/// Its value, and what was last written to the state of its kdamond.
+fn assert_knob(knob: &Knob, (value, state): (&str, &str)) {
+    assert_eq!(knob.value().unwrap(), value);
+    let written = fs::read_to_string(knob.kdamond.as_ref().unwrap()).unwrap();
+    assert_eq!(written.trim(), state);
 }
 
 #[test]
@@ -228,19 +230,13 @@ fn a_knob_is_restored_and_taken_over_by_its_kdamond_after_the_daemon_was_killed(
     let knob = knob(&world);
     let (mut ledger, _) = world.open();
     assert!(!ledger.set_knob(&knob, "4096").unwrap());
-    assert_eq!(
-        (knob.value().unwrap().as_str(), state(&knob).as_str()),
-        ("4096", "commit")
-    );
+    assert_knob(&knob, ("4096", "commit"));
     // The file of a folder keeps what was written; the kernel's shows `on` again.
     fs::write(knob.kdamond.as_ref().unwrap(), "on\n").unwrap();
     World::die(ledger);
     let (_, undone) = world.open();
     assert_eq!(undone, [Undone::Reset(knob.path.clone(), "0".to_owned())]);
-    assert_eq!(
-        (knob.value().unwrap().as_str(), state(&knob).as_str()),
-        ("0", "commit")
-    );
+    assert_knob(&knob, ("0", "commit"));
 }
 
 #[test]
@@ -251,10 +247,7 @@ fn a_knob_of_a_kdamond_that_has_ended_is_restored_without_it() {
     ledger.set_knob(&knob, "4096").unwrap();
     fs::write(knob.kdamond.as_ref().unwrap(), "off\n").unwrap();
     ledger.undo();
-    assert_eq!(
-        (knob.value().unwrap().as_str(), state(&knob).as_str()),
-        ("0", "off")
-    );
+    assert_knob(&knob, ("0", "off"));
 }
 
 #[test]

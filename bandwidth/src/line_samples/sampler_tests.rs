@@ -106,6 +106,17 @@ impl Machine {
     }
 }
 
+/// A machine with two users, of which the first one has these pages.
+fn sampled(pages: &[u64]) -> (Machine, LineSampler) {
+    let machine = Machine::new();
+    let owner = machine.inode("a");
+    let owned: Vec<(u64, u64)> = pages.iter().map(|&page| (page, owner)).collect();
+    machine.own(&owned);
+    let mut sampler = machine.sampler();
+    machine.introduce(&mut sampler);
+    (machine, sampler)
+}
+
 /// A pass: lines of both users on both nodes, and unattributed lines.
 fn pass(sampler: &mut LineSampler) -> ([[f64; 2]; 2], [f64; 2]) {
     assert_eq!(sampler.collect(50.0), Vec::<PathBuf>::new());
@@ -147,10 +158,7 @@ fn lines_are_charged_to_the_cgroup_that_has_their_page() {
 
 #[test]
 fn addresses_outside_of_the_device_change_nothing() {
-    let mut machine = Machine::new();
-    machine.own(&[(3, machine.inode("a"))]);
-    let mut sampler = machine.sampler();
-    machine.introduce(&mut sampler);
+    let (mut machine, mut sampler) = sampled(&[3]);
     machine.serve(3, 2);
     for address in [0, 3 * BLOCK, 0x000f_ffff_ffff_ffc0] {
         machine.device.push(Line {
@@ -201,10 +209,7 @@ fn only_watched_cgroups_with_processes_become_users() {
 
 #[test]
 fn samples_do_not_attribute_a_node_with_users_without_memory_controller() {
-    let mut machine = Machine::new();
-    machine.own(&[(16, machine.inode("a")), (33, machine.inode("a"))]);
-    let mut sampler = machine.sampler();
-    machine.introduce(&mut sampler);
+    let (mut machine, mut sampler) = sampled(&[16, 33]);
     assert_eq!(sampler.notices(), [""; 0]);
     // The controller is missing below a cgroup that has it.
     let path = machine.path("cgroup/b/below");
@@ -249,10 +254,7 @@ fn samples_do_not_attribute_a_node_with_users_without_memory_controller() {
 
 #[test]
 fn a_device_that_is_gone_is_tried_again_once_a_second() {
-    let mut machine = Machine::new();
-    machine.own(&[(16, machine.inode("a"))]);
-    let mut sampler = machine.sampler();
-    machine.introduce(&mut sampler);
+    let (mut machine, mut sampler) = sampled(&[16]);
     fs::remove_file(machine.device.path()).unwrap();
     assert_eq!(pass(&mut sampler).0[0][0], 0.0);
     machine.device = machine.device.replaced();
@@ -267,10 +269,7 @@ fn a_device_that_is_gone_is_tried_again_once_a_second() {
 
 #[test]
 fn samples_that_would_stand_for_more_than_can_have_been_lost_are_none() {
-    let mut machine = Machine::new();
-    machine.own(&[(16, machine.inode("a"))]);
-    let mut sampler = machine.sampler();
-    machine.introduce(&mut sampler);
+    let (mut machine, mut sampler) = sampled(&[16]);
     machine.device.set_head(1 << 40);
     machine.serve(16, 1);
     assert_eq!(pass(&mut sampler).0[0][0], 0.0);
@@ -296,10 +295,7 @@ fn a_new_user_is_charged_with_its_first_lines() {
 
 #[test]
 fn lines_that_were_read_also_count_for_overwritten_ones() {
-    let mut machine = Machine::new();
-    machine.own(&[(16, machine.inode("a"))]);
-    let mut sampler = machine.sampler();
-    machine.introduce(&mut sampler);
+    let (mut machine, mut sampler) = sampled(&[16]);
     machine.serve(16, 40);
     assert_eq!(pass(&mut sampler), ([[40.0, 0.0], [0.0, 0.0]], [0.0, 0.0]));
     machine.serve(16, 4);

@@ -115,7 +115,14 @@ impl Cfs {
         {
             quota.check();
         }
-        self.balance(cpu, now_ns, machine, tasks, random);
+        if due(
+            &mut self.balance_ns[cpu],
+            now_ns,
+            machine.balance_ns,
+            random,
+        ) {
+            self.balance(cpu, now_ns, tasks, random);
+        }
         let ready = self.ready(cpu, now_ns, tasks).count();
         if ready > 1 && self.ran_ns[cpu] >= machine.slice_ns {
             self.pick(cpu, now_ns, tasks);
@@ -131,22 +138,7 @@ impl Cfs {
 
     /// Two cgroups on one CPU are heavier than any other CPU's load: the balancer moves one to a
     /// CPU that has none.
-    fn balance(
-        &mut self,
-        cpu: usize,
-        now_ns: i64,
-        machine: &Machine,
-        tasks: &mut [Task],
-        random: &mut Random,
-    ) {
-        if !due(
-            &mut self.balance_ns[cpu],
-            now_ns,
-            machine.balance_ns,
-            random,
-        ) {
-            return;
-        }
+    fn balance(&mut self, cpu: usize, now_ns: i64, tasks: &mut [Task], random: &mut Random) {
         let own = |task: usize| tasks[task].own_group;
         let heavy = |queue: &[usize]| queue.iter().any(|&task| own(task));
         let running = self.running[cpu].filter(|&task| own(task));

@@ -8,7 +8,7 @@ use super::metrics::{Latencies, Outcome, Spread, gib, rmse};
 use super::policy::Policy;
 use super::setting::Setting;
 use super::task::{Task, Work, pressure};
-use super::throttle_queue::{ThrottleQueue, Variant};
+use super::throttle_queue::{Step, ThrottleQueue, Variant};
 use crate::curve::Curve;
 use crate::enforce::ext::IdleCpus;
 use crate::random::Random;
@@ -137,13 +137,13 @@ pub fn simulate(setting: &Setting) -> Outcome {
                 cfs.pass(STEP_NS, &mut run.tasks);
             }
             Scheduler::ThrottleQueue(queue) => {
-                queue.schedule(
+                let step = Step {
                     now_ns,
-                    run.bytes,
-                    &setting.machine,
-                    &run.tasks,
-                    &mut run.random,
-                );
+                    bytes: run.bytes,
+                    machine: &setting.machine,
+                    tasks: &run.tasks,
+                };
+                queue.schedule(step, &mut run.random);
                 queue.pass(STEP_NS);
             }
             Scheduler::Budgets(budgets) => {

@@ -38,6 +38,23 @@ pub enum Variant {
     ThrottleQueue,
 }
 
+/// A step of the simulation.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// When it begins.
+    pub now_ns: i64,
+    /// The device's traffic so far.
+    pub bytes: f64,
+    pub machine: &'a Machine,
+    pub tasks: &'a [Task],
+}
+
+impl Step<'_> {
+    fn is_ready(&self, task: usize) -> bool {
+        self.tasks[task].is_ready(self.now_ns)
+    }
+}
+
 /// The queues and the running tasks.
 #[derive(Clone, Debug)]
 pub struct ThrottleQueue {
@@ -85,24 +102,17 @@ impl ThrottleQueue {
         }
     }
 
-    /// Decides which tasks run in the step that begins now; `bytes`: the device's traffic so far.
-    pub fn schedule(
-        &mut self,
-        now_ns: i64,
-        bytes: f64,
-        machine: &Machine,
-        tasks: &[Task],
-        random: &mut Random,
-    ) {
-        self.wake_others(now_ns, bytes, machine, tasks, random);
-        for task in 0..tasks.len() {
-            if !self.queued[task] && tasks[task].is_ready(now_ns) {
+    /// Decides which tasks run in the step that begins now.
+    pub fn schedule(&mut self, step: Step<'_>, random: &mut Random) {
+        self.wake_others(step, random);
+        for task in 0..step.tasks.len() {
+            if !self.queued[task] && step.is_ready(task) {
                 self.queued[task] = true;
-                self.enqueue(task, now_ns, bytes, tasks);
-                self.use_idle(now_ns, machine, tasks);
+                self.enqueue(task, step);
+                self.use_idle(step);
             }
         }
-        if now_ns == 0 {
+        if step.now_ns == 0 {
             // Tasks do not all start in the same tick.
             for left_ns in &mut self.left_ns {
                 *left_ns = (random.unit() * *left_ns as f64) as i64;
@@ -110,32 +120,25 @@ impl ThrottleQueue {
         }
         for cpu in 0..self.running.len() {
             if let Some(task) = self.running[cpu]
-                && !tasks[task].is_ready(now_ns)
+                && !step.is_ready(task)
             {
                 self.queued[task] = false;
                 self.running[cpu] = None;
-                self.next(cpu, now_ns, machine, tasks);
+                self.next(cpu, step);
             }
         }
-        if now_ns >= self.tick_ns {
-            self.tick_ns += machine.tick_ns;
-            self.tick(now_ns, bytes, machine, tasks, random);
+        if step.now_ns >= self.tick_ns {
+            self.tick_ns += step.machine.tick_ns;
+            self.tick(step, random);
         }
     }
 
     /// All processors tick at the same instant, within `tick_spread_ns`. Those whose slices have
     /// ended look for the next task; their previous tasks are queued a little later.
-    fn tick(
-        &mut self,
-        now_ns: i64,
-        bytes: f64,
-        machine: &Machine,
-        tasks: &[Task],
-        random: &mut Random,
-    ) {
+    fn tick(&mut self, step: Step<'_>, random: &mut Random) {
         let mut over: Vec<(f64, usize)> = (0..self.running.len())
             .filter(|&cpu| self.left_ns[cpu] <= 0 && self.running[cpu].is_some())
-            .map(|cpu| (random.exponential(machine.tick_spread_ns), cpu))
+            .map(|cpu| (random.exponential(step.machine.tick_spread_ns), cpu))
             .collect();
         over.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut before: VecDeque<(f64, usize)> = VecDeque::new();
@@ -144,34 +147,34 @@ impl ThrottleQueue {
                 && queued <= at
             {
                 before.pop_front();
-                self.enqueue(task, now_ns, bytes, tasks);
+                self.enqueue(task, step);
             }
             let task = self.running[cpu];
-            match self.dispatch(tasks, now_ns) {
+            match self.dispatch(step) {
                 Some(next) => {
                     before.extend(task.map(|task| (at + ENQUEUE_NS, task)));
                     self.running[cpu] = Some(next);
-                    self.slice(cpu, machine, tasks);
+                    self.slice(cpu, step);
                 }
                 // It continues with the kernel's own slice and is not queued.
-                None => self.left_ns[cpu] = machine.ext_slice_ns,
+                None => self.left_ns[cpu] = step.machine.ext_slice_ns,
             }
         }
         for (_, task) in before {
-            self.enqueue(task, now_ns, bytes, tasks);
+            self.enqueue(task, step);
         }
     }
 
     /// An idle processor asks for a task.
-    fn next(&mut self, cpu: usize, now_ns: i64, machine: &Machine, tasks: &[Task]) {
-        self.running[cpu] = self.dispatch(tasks, now_ns);
-        self.slice(cpu, machine, tasks);
+    fn next(&mut self, cpu: usize, step: Step<'_>) {
+        self.running[cpu] = self.dispatch(step);
+        self.slice(cpu, step);
     }
 
     /// A task that wakes up wakes an idle processor, which asks for a task.
-    fn use_idle(&mut self, now_ns: i64, machine: &Machine, tasks: &[Task]) {
+    fn use_idle(&mut self, step: Step<'_>) {
         if let Some(cpu) = self.running.iter().position(Option::is_none) {
-            self.next(cpu, now_ns, machine, tasks);
+            self.next(cpu, step);
         }
     }
 
@@ -185,25 +188,25 @@ impl ThrottleQueue {
         }
     }
 
-    fn slice(&mut self, cpu: usize, machine: &Machine, tasks: &[Task]) {
+    fn slice(&mut self, cpu: usize, step: Step<'_>) {
         let limit = match self.running[cpu] {
-            Some(task) if tasks[task].is_memory() => self.limits[task],
+            Some(task) if step.tasks[task].is_memory() => self.limits[task],
             _ => 1.0,
         };
-        self.left_ns[cpu] = (machine.ext_slice_ns as f64 * limit) as i64;
+        self.left_ns[cpu] = (step.machine.ext_slice_ns as f64 * limit) as i64;
     }
 
     fn overloaded(&self) -> bool {
         self.average > self.threshold
     }
 
-    fn dispatch(&mut self, tasks: &[Task], now_ns: i64) -> Option<usize> {
+    fn dispatch(&mut self, step: Step<'_>) -> Option<usize> {
         loop {
             let next = match self.pop() {
                 None if !self.overloaded() => self.parked.pop_front(),
                 next => next,
             }?;
-            if tasks[next].is_ready(now_ns) {
+            if step.is_ready(next) {
                 self.time_ns = self.time_ns.max(self.times_ns[next]);
                 return Some(next);
             }
@@ -224,36 +227,29 @@ impl ThrottleQueue {
     /// Other tasks of the machine (kernel threads, daemons) wake up and are queued, which makes
     /// the scheduler read the counters. They run for a moment and leave their CPU to the next
     /// task.
-    fn wake_others(
-        &mut self,
-        now_ns: i64,
-        bytes: f64,
-        machine: &Machine,
-        tasks: &[Task],
-        random: &mut Random,
-    ) {
-        while now_ns >= self.wake_ns {
-            self.wake_ns += random.exponential(machine.wake_ns) as i64 + 1;
-            self.read_counters(now_ns, bytes);
-            self.use_idle(now_ns, machine, tasks);
+    fn wake_others(&mut self, step: Step<'_>, random: &mut Random) {
+        while step.now_ns >= self.wake_ns {
+            self.wake_ns += random.exponential(step.machine.wake_ns) as i64 + 1;
+            self.read_counters(step);
+            self.use_idle(step);
         }
     }
 
-    fn read_counters(&mut self, now_ns: i64, bytes: f64) {
-        let passed = now_ns - self.scanned_ns;
+    fn read_counters(&mut self, step: Step<'_>) {
+        let passed = step.now_ns - self.scanned_ns;
         if passed >= READ_EVERY_NS {
-            let now = (bytes - self.read_bytes_sum) * 1e9 / passed as f64;
+            let now = (step.bytes - self.read_bytes_sum) * 1e9 / passed as f64;
             self.average += NEW * (now - self.average);
-            self.scanned_ns = now_ns;
-            self.read_bytes_sum = bytes;
+            self.scanned_ns = step.now_ns;
+            self.read_bytes_sum = step.bytes;
         }
     }
 
-    fn enqueue(&mut self, task: usize, now_ns: i64, bytes: f64, tasks: &[Task]) {
-        self.read_counters(now_ns, bytes);
+    fn enqueue(&mut self, task: usize, step: Step<'_>) {
+        self.read_counters(step);
         // A task that has waited is not ahead of others by more than a slice.
         self.times_ns[task] = self.times_ns[task].max(self.time_ns - self.slice_ns);
-        if !tasks[task].is_memory() {
+        if !step.tasks[task].is_memory() {
             self.normal.push_back(task);
             return;
         }

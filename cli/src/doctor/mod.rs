@@ -118,42 +118,24 @@ struct Report {
 /// # Errors
 /// Standard output cannot be written.
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
-    let wanted = |part| arguments.part.is_none_or(|named| named == part);
+    let root = Root::host();
     let mut parts = Vec::new();
-    if wanted(Part::Lab) {
-        parts.push(PartReport::new(
-            Part::Lab,
-            lab::checks(&lab::Facts::probe()),
-        ));
-    }
-    if wanted(Part::Sleep) {
-        let root = Root::host();
-        parts.push(PartReport::new(
-            Part::Sleep,
-            sleep::checks(&sleep::Facts::probe(&root)),
-        ));
-    }
-    if wanted(Part::Process) {
-        let root = Root::host();
-        parts.push(PartReport::new(
-            Part::Process,
-            process::checks(&process::Facts::probe(&root)),
-        ));
-    }
-    if wanted(Part::Kernel) {
-        let root = Root::host();
-        parts.push(PartReport::new(
-            Part::Kernel,
-            kernel::checks(&kernel::Facts::probe(&root)),
-        ));
-    }
-    if wanted(Part::Devices) {
-        let root = Root::host();
-        parts.push(PartReport::new(
-            Part::Devices,
-            devices::checks(&devices::Facts::probe(&root)),
-        ));
-    }
+    let mut examine = |part, checks: &dyn Fn() -> Vec<Check>| {
+        if arguments.part.is_none_or(|named| named == part) {
+            parts.push(PartReport::new(part, checks()));
+        }
+    };
+    examine(Part::Lab, &|| lab::checks(&lab::Facts::probe()));
+    examine(Part::Sleep, &|| sleep::checks(&sleep::Facts::probe(&root)));
+    examine(Part::Process, &|| {
+        process::checks(&process::Facts::probe(&root))
+    });
+    examine(Part::Kernel, &|| {
+        kernel::checks(&kernel::Facts::probe(&root))
+    });
+    examine(Part::Devices, &|| {
+        devices::checks(&devices::Facts::probe(&root))
+    });
     // What the kernel offers makes no part ready by itself.
     let is_kernel = |part: &PartReport| matches!(part.part, Part::Kernel | Part::Devices);
     let counts = |part: &PartReport| !is_kernel(part) || arguments.part.is_some();

@@ -163,12 +163,7 @@ mod tests {
     use dormouse_machine::snapshot::{Forbidden, Setup};
 
     fn device(name: &str) -> DaxDevice {
-        DaxDevice {
-            name: name.to_owned(),
-            node: 1,
-            base: 4 << 30,
-            bytes: 1 << 30,
-        }
+        DaxDevice::for_tests(name, 4 << 30)
     }
 
     fn ready() -> Readiness {

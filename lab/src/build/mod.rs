@@ -56,7 +56,6 @@ const PATCHED_BUILD: &str = "scripts/lib/patched-build.sh";
     Copy,
     PartialEq,
     Eq,
-    Hash,
     Default,
     Serialize,
     Deserialize,

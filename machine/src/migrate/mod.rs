@@ -115,6 +115,16 @@ struct Queue {
     scanning: usize,
 }
 
+impl Queue {
+    fn of(urgent: Vec<Batch>, tasks: Vec<Task>) -> Queue {
+        Queue {
+            urgent: urgent.into(),
+            tasks: tasks.into(),
+            ..Queue::default()
+        }
+    }
+}
+
 struct Shared<'a> {
     pages: &'a dyn Pages,
     settings: &'a Settings<'a>,
@@ -179,7 +189,7 @@ pub fn run_with_urgent(
     more_urgent: &mut dyn FnMut(Progress) -> Vec<Batch>,
 ) -> Outcome {
     let again = tasks.clone();
-    let first = run_once(pages, urgent, tasks, settings, more_urgent);
+    let first = run_once(pages, Queue::of(urgent, tasks), settings, more_urgent);
     if first.failed_pids.is_empty() || first.full || first.canceled {
         return first;
     }
@@ -191,9 +201,9 @@ pub fn run_with_urgent(
         bucket: settings.bucket.clone(),
         ..*settings
     };
-    let again = again.into_iter().filter(failed).collect();
+    let again = Queue::of(Vec::new(), again.into_iter().filter(failed).collect());
     let (begin_bytes, begin_hot_bytes) = (first.moved_bytes, first.hot_bytes);
-    let second = run_once(pages, Vec::new(), again, &settings, &mut |now| {
+    let second = run_once(pages, again, &settings, &mut |now| {
         more_urgent(Progress {
             moved_bytes: begin_bytes + now.moved_bytes,
             hot_bytes: begin_hot_bytes + now.hot_bytes,
@@ -210,19 +220,14 @@ pub fn run_with_urgent(
 
 fn run_once(
     pages: &dyn Pages,
-    urgent: Vec<Batch>,
-    tasks: Vec<Task>,
+    queue: Queue,
     settings: &Settings<'_>,
     more_urgent: &mut dyn FnMut(Progress) -> Vec<Batch>,
 ) -> Outcome {
     let shared = Shared {
         pages,
         settings,
-        queue: Mutex::new(Queue {
-            urgent: urgent.into(),
-            tasks: tasks.into(),
-            ..Queue::default()
-        }),
+        queue: Mutex::new(queue),
         changed: Condvar::new(),
         bucket: settings.bucket.clone().map(Mutex::new),
         moved_bytes: AtomicU64::new(0),

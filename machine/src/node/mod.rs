@@ -36,6 +36,19 @@ pub struct DaxDevice {
     pub bytes: u64,
 }
 
+impl DaxDevice {
+    /// A device of 1 GiB, for tests of what is said about it.
+    #[doc(hidden)]
+    pub fn for_tests(name: &str, base: u64) -> DaxDevice {
+        DaxDevice {
+            name: name.to_owned(),
+            node: 1,
+            base,
+            bytes: 1 << 30,
+        }
+    }
+}
+
 /// The memory that user pages go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CxlNode {

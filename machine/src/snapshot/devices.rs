@@ -229,12 +229,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn device(name: &str) -> DaxDevice {
-        DaxDevice {
-            name: name.to_owned(),
-            node: 1,
-            base: 0,
-            bytes: 1 << 30,
-        }
+        DaxDevice::for_tests(name, 0)
     }
 
     /// dax0.0 of region0 and nmem0, dax1.0 of region1 and nmem1.

@@ -12,21 +12,15 @@ struct Case {
     setup: Setup,
 }
 
-fn device(name: &str, base: u64) -> DaxDevice {
-    DaxDevice {
-        name: name.to_owned(),
-        node: 1,
-        base,
-        bytes: 1 << 30,
-    }
-}
-
 impl Case {
     /// A machine with an entry that has run once and is as it was set up.
     fn new() -> Case {
         let directory = tempfile::tempdir().unwrap();
         let root = Root::at(directory.path());
-        let setup = Setup::for_tests(device("dax0.0", 4 << 30), device("dax1.0", 8 << 30));
+        let setup = Setup::for_tests(
+            DaxDevice::for_tests("dax0.0", 4 << 30),
+            DaxDevice::for_tests("dax1.0", 8 << 30),
+        );
         let case = Case {
             _directory: directory,
             root,

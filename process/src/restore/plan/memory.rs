@@ -93,24 +93,13 @@ impl Writer<'_> {
             .about(attachment.start)
             .expect(Check::Equals(attachment.start));
             let mut from = attachment.start;
-            for piece in pieces.clone() {
-                if from < piece.start {
-                    let bytes = piece.start - from;
-                    list.call(
-                        libc::SYS_munmap,
-                        &[from, bytes],
-                        "unmap a part of a segment",
-                    );
+            let kept = pieces.clone().map(|piece| (piece.start, piece.end));
+            for (start, end) in kept.chain([(attachment.end, attachment.end)]) {
+                if from < start {
+                    let arguments = [from, start - from];
+                    list.call(libc::SYS_munmap, &arguments, "unmap a part of a segment");
                 }
-                from = piece.end;
-            }
-            if from < attachment.end {
-                let bytes = attachment.end - from;
-                list.call(
-                    libc::SYS_munmap,
-                    &[from, bytes],
-                    "unmap a part of a segment",
-                );
+                from = end;
             }
             for piece in pieces {
                 let arguments = [
