@@ -16,7 +16,6 @@ import datetime
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import tomllib
@@ -33,6 +32,8 @@ BEGIN = "<!-- programs: begin -->"
 END = "<!-- programs: end -->"
 # Longer than all limits of a scenario together.
 SCENARIO_S = 2400
+# What the program and its tracker write.
+LOGS = ("dormouse.log", "verb.log", "shell.out", "shell.err", "job.out")
 
 
 def say(text):
@@ -44,34 +45,15 @@ def scenario(name, mode, program, alone, options):
     # Some programs give up root: they must reach their folder.
     work = tempfile.mkdtemp(prefix=f"{name}.{mode}.", dir=options.work)
     os.chmod(work, 0o755)
-    words = json.dumps({
+    words = {
         "program": program, "mode": mode, "folder": work, "dormouse": options.dormouse, "alone": alone,
         "seed": f"{options.seed} {name} {mode}",
-    })
-    try:
-        done = subprocess.run(
-            processes.NAMESPACES + [sys.executable, os.path.join(HERE, "cell.py"), words],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            timeout=SCENARIO_S, check=False, text=True, errors="replace",
-        )
-        outcome = json.loads(done.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        outcome = {"outcome": "wrong", "why": f"no end after {SCENARIO_S} s"}
-    except (IndexError, ValueError):
-        outcome = {"outcome": "wrong", "why": "the scenario died: " + done.stderr.strip()[-300:]}
+    }
+    outcome = processes.run_scenario(os.path.join(HERE, "cell.py"), words, SCENARIO_S)
     if outcome["outcome"] not in ("passed", "newer"):
-        keep(work, os.path.join(options.out, "logs", f"{name}.{mode}"))
+        processes.keep(work, os.path.join(options.out, "logs", f"{name}.{mode}"), LOGS)
     shutil.rmtree(work, ignore_errors=True)
     return outcome
-
-
-def keep(work, folder):
-    """Keeps what the program and its tracker wrote."""
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    for file in ("dormouse.log", "verb.log", "shell.out", "shell.err", "job.out"):
-        if os.path.exists(os.path.join(work, file)):
-            shutil.copy(os.path.join(work, file), folder)
 
 
 def run_program(name, program, options):

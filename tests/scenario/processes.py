@@ -3,8 +3,10 @@ end of everything that a power loss is. Used by tests/zdtm and tests/programs.""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 
 # Longer than anything here takes on a busy machine.
@@ -17,6 +19,30 @@ POLL_S = 0.02
 NAMESPACES = [
     "unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc", "--net", "--ipc", "--uts",
 ]
+
+
+def run_scenario(script, words, limit_s):
+    """Runs a script in namespaces of its own; the outcome that it answers, or why it does not."""
+    try:
+        done = subprocess.run(
+            NAMESPACES + [sys.executable, script, json.dumps(words)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            timeout=limit_s, check=False, text=True, errors="replace",
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"outcome": "wrong", "why": f"no end after {limit_s} s"}
+    except (IndexError, ValueError):
+        return {"outcome": "wrong", "why": "the scenario died: " + done.stderr.strip()[-300:]}
+
+
+def keep(work, folder, endings):
+    """Copies what a scenario wrote: the files of its folder with names that end so."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    for file in os.listdir(work):
+        if file.endswith(endings):
+            shutil.copy(os.path.join(work, file), folder)
 
 
 class Wrong(Exception):

@@ -131,6 +131,9 @@ pub const NODE: Service = Service {
     life: &["node", "-e", NODE_LIFE],
 };
 
+/// Where PostgreSQL answers.
+const POSTGRES_URI: &str = "postgresql://postgres@127.0.0.1:7393/postgres";
+
 /// PostgreSQL in its default configuration, with its data on a volume.
 pub const POSTGRES: Service = Service {
     name: "postgres",
@@ -145,26 +148,12 @@ pub const POSTGRES: Service = Service {
         "/data",
     ],
     started: "starting PostgreSQL",
-    client: &[
-        "psql",
-        "-XAtq",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        "7393",
-        "-U",
-        "postgres",
-    ],
+    client: &["psql", "-XAtq", POSTGRES_URI],
     write: |number| format!("INSERT INTO written VALUES ({number}) RETURNING 'OK';"),
     check: &[
         "psql",
         "-XAtq",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        "7393",
-        "-U",
-        "postgres",
+        POSTGRES_URI,
         "-c",
         "SELECT CASE WHEN count(*) = coalesce(max(number), 0) THEN count(*) \
          ELSE -coalesce(max(number), 0) END FROM written",
@@ -172,12 +161,7 @@ pub const POSTGRES: Service = Service {
     life: &[
         "psql",
         "-XAtq",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        "7393",
-        "-U",
-        "postgres",
+        POSTGRES_URI,
         "-c",
         "SELECT pg_postmaster_start_time()",
     ],

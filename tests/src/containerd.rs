@@ -7,12 +7,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use dormouse_system::{Root, proc};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::containers::{control_groups, remove_groups, runtime_path, unmount_below, until};
-use crate::processes::with_descendants;
+use crate::processes;
 use crate::{dormouse_path, workspace};
 
 /// The engine on one node, with the client that drives it.
@@ -200,16 +199,11 @@ impl Containerd {
     /// The engine, its shims, and the first processes of all of its containers: those whose command
     /// line, root or cgroup is below its directory.
     fn processes(&self) -> Vec<i32> {
-        let here = self.directory.display().to_string();
-        let root = Root::host();
-        let engine = proc::pids(&root).into_iter().filter(|pid| {
-            let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            command.contains(&here)
-                && ["containerd", "runc"]
-                    .iter()
-                    .any(|name| command.contains(name))
-        });
-        with_descendants(engine.collect())
+        processes::naming(&self.directory, |command| {
+            ["containerd", "runc"]
+                .iter()
+                .any(|name| command.contains(name))
+        })
     }
 
     fn kill_all(&mut self) {

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dormouse_system::{Root, proc};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 
-use crate::processes::with_descendants;
+use crate::processes;
 use crate::{Said, dormouse_path, workspace};
 
 /// Longer than anything here takes on a busy machine.
@@ -212,13 +211,7 @@ impl Podman {
 
     /// Everything of the node: engine, what waits for its containers, and their processes.
     fn processes(&self) -> Vec<i32> {
-        let here = self.directory.display().to_string();
-        let root = Root::host();
-        let engine = proc::pids(&root).into_iter().filter(|pid| {
-            let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            command.contains(&here)
-        });
-        with_descendants(engine.collect())
+        processes::naming(&self.directory, |_| true)
     }
 
     /// The node loses power: all processes end at once, and what was in memory is gone. Then it

@@ -21,6 +21,8 @@ use std::process::{Command, Output};
 
 use dormouse_lab::machine::Machine;
 use dormouse_lab::{CycleLine, Outcome};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// The built command: in the folder of the test's own binary, or above it.
 pub fn dormouse_path() -> PathBuf {
@@ -53,15 +55,27 @@ impl Said {
         )
     }
 
-    /// The cycles of `lab cycle --json`.
-    pub fn cycles(&self) -> Vec<CycleLine> {
+    /// The report of a command with `--json`.
+    pub fn report(&self) -> Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("no report: {error}\n{}", self.all()))
+    }
+
+    /// The reports of a command that prints one in each line.
+    pub fn reports<T: DeserializeOwned>(&self) -> Vec<T> {
         self.stdout
             .lines()
             .map(|line| {
-                serde_json::from_str(line)
-                    .unwrap_or_else(|error| panic!("{line:?} is no cycle: {error}\n{}", self.all()))
+                serde_json::from_str(line).unwrap_or_else(|error| {
+                    panic!("{line:?} is no report: {error}\n{}", self.all())
+                })
             })
             .collect()
+    }
+
+    /// The cycles of `lab cycle --json`.
+    pub fn cycles(&self) -> Vec<CycleLine> {
+        self.reports()
     }
 
     /// The only cycle.

@@ -1,5 +1,8 @@
 //! Processes of this machine, as tests look for them.
 
+use std::fs;
+use std::path::Path;
+
 use dormouse_system::{Root, proc};
 
 /// These processes and all that descend from them, parents first.
@@ -19,4 +22,15 @@ pub fn with_descendants(mut all: Vec<i32>) -> Vec<i32> {
         at += 1;
     }
     all
+}
+
+/// Processes that name this directory in a command line that `is_wanted` accepts, and all that
+/// descend from them.
+pub fn naming(directory: &Path, is_wanted: impl Fn(&str) -> bool) -> Vec<i32> {
+    let directory = directory.display().to_string();
+    let named = proc::pids(&Root::host()).into_iter().filter(|pid| {
+        let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        command.contains(&directory) && is_wanted(&command)
+    });
+    with_descendants(named.collect())
 }

@@ -111,6 +111,14 @@ impl Program {
         }
     }
 
+    /// A Python script, alone on this machine; with epochs at this interval, and none at a loss of
+    /// power. Nothing is started yet.
+    pub fn script(directory: &Path, interval: &str, script: &str, arguments: &[&str]) -> Self {
+        let options = ["--on-power-loss", "none", "--epoch-interval", interval];
+        let command = [&["python3", "-c", script], arguments].concat();
+        Self::new(alone(), directory, "it", &options, &command)
+    }
+
     /// Other options of `run` from now on.
     pub fn set_options(&mut self, options: &[&str]) {
         self.options = options.iter().map(|&option| option.to_owned()).collect();
@@ -155,7 +163,17 @@ impl Program {
     pub fn status(&self) -> serde_json::Value {
         let said = self.verb("status", &["--json"]);
         assert_eq!(said.code, 0, "{}\n{}", said.all(), self.said());
-        serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {}", said.all()))
+        said.report()
+    }
+
+    /// How many epochs this life has.
+    pub fn epochs(&self) -> u64 {
+        self.status()["tracker"]["epochs"].as_u64().unwrap_or(0)
+    }
+
+    /// Waits for an epoch that began in this life: the first one may have begun before.
+    pub fn until_epoch(&mut self) {
+        self.until("an epoch of this life", |program| program.epochs() > 1);
     }
 
     /// Runs the same command with further options, and expects it to end by itself. What it

@@ -20,7 +20,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 
@@ -34,6 +33,8 @@ import source  # noqa: E402
 
 # Longer than all limits of a scenario together.
 SCENARIO_S = 600
+# What tests and trackers write.
+LOGS = (".log", ".out", ".inprogress")
 # As CRIU's harness: tests that are not marked `suid` give up their rights.
 USER = {"ZDTM_UID": "18943", "ZDTM_GID": "58467", "ZDTM_GROUPS": "27495 48244"}
 
@@ -87,36 +88,16 @@ def scenario(test, mode, options):
     for helper in os.listdir(options.static):
         if helper.startswith(name) and helper.endswith((".so", ".sh")):
             shutil.copy(os.path.join(options.static, helper), work)
-    words = json.dumps({
+    words = {
         "name": name, "mode": mode, "command": command, "env": environment,
         "folder": work, "dormouse": options.dormouse,
         "hook": os.path.join(options.static, f"{name}.hook"),
-    })
-    cell = os.path.join(HERE, "cell.py")
-    try:
-        done = subprocess.run(
-            processes.NAMESPACES + [sys.executable, cell, words],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            timeout=SCENARIO_S, check=False, text=True, errors="replace",
-        )
-        outcome = json.loads(done.stdout.splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        outcome = {"outcome": "wrong", "why": f"no end after {SCENARIO_S} s"}
-    except (IndexError, ValueError):
-        outcome = {"outcome": "wrong", "why": "the scenario died: " + done.stderr.strip()[-300:]}
+    }
+    outcome = processes.run_scenario(os.path.join(HERE, "cell.py"), words, SCENARIO_S)
     if outcome["outcome"] != "passed":
-        keep(work, os.path.join(options.out, "logs", f"{name}.{mode}"))
+        processes.keep(work, os.path.join(options.out, "logs", f"{name}.{mode}"), LOGS)
     shutil.rmtree(work, ignore_errors=True)
     return outcome
-
-
-def keep(work, folder):
-    """Keeps what tests and trackers wrote."""
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(folder)
-    for file in os.listdir(work):
-        if file.endswith((".log", ".out", ".inprogress")):
-            shutil.copy(os.path.join(work, file), folder)
 
 
 def run_test(test, options, known):

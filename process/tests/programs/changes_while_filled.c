@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 #define PAGE 4096ul
 #define PIECE (256 * PAGE)
 #define PIECES 96
@@ -26,14 +28,6 @@
 
 static char *pieces[PIECES];
 static char *secret;
-
-static double now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return time.tv_sec + time.tv_nsec / 1e9;
-}
 
 static void must(int holds, const char *what)
 {

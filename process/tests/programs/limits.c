@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 #define LIMIT_MS 400
 #define TIMES 3
 #define KINDS 8
@@ -27,14 +29,6 @@ static const struct timespec limit = { .tv_nsec = LIMIT_MS * 1000000L };
 static int poller, reader, writer[2], listener, semaphore;
 static aio_context_t context;
 static int failed;
-
-static double now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec + ts.tv_nsec / 1e9;
-}
 
 static long wait_once(long kind)
 {

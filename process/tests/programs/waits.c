@@ -18,17 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 static int seconds;
 static int failed;
 static long left_out;
-
-static double now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec + ts.tv_nsec / 1e9;
-}
 
 static void check(const char *what, int result, int wanted, double started)
 {

@@ -2,7 +2,6 @@
 //! attributes it with cache-line samples of the device.
 
 use dormouse_tests::dormouse;
-use serde_json::Value;
 
 const USERS: [&str; 4] = ["users/heavy", "users/light", "users/mild", "users/other"];
 
@@ -13,7 +12,7 @@ fn tasks_with_known_traffic_are_charged_within_five_percent() {
     let words: Vec<&str> = words.split_whitespace().collect();
     let said = dormouse(&words);
     assert_eq!(said.code, 0, "{}", said.all());
-    let report: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    let report = said.report();
     assert_eq!(report["attribution"], "device", "{report}");
     // Limits change how much each program moves, and when.
     for name in ["free", "limited"] {

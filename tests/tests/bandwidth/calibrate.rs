@@ -42,7 +42,7 @@ fn a_counter_that_counts_nothing_of_known_traffic_is_refused() {
     );
     let said = calibrated(folder.path(), None, true);
     assert_eq!(said.code, 4, "{}", said.all());
-    let found: serde_json::Value = serde_json::from_str(&said.stdout).expect("JSON");
+    let found = said.report();
     assert_eq!(found["ready"], false, "{found}");
 }
 

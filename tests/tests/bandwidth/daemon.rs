@@ -78,6 +78,16 @@ impl Writers {
             })
             .to_vec()
     }
+
+    fn name(&self) -> std::path::Display<'_> {
+        Path::new(self.root.file_name().expect("a name")).display()
+    }
+
+    /// Whether both have another limit than before.
+    fn are_limited(&self, before: &[String]) -> bool {
+        let now = self.limits();
+        now.iter().zip(before).all(|(now, before)| now != before)
+    }
 }
 
 impl Drop for Writers {
@@ -151,27 +161,51 @@ fn config(folder: &Path, cgroup: &str) -> PathBuf {
     file
 }
 
+/// Two writers, and the configuration of a daemon that is to limit them.
+struct Setting {
+    folder: tempfile::TempDir,
+    writers: Writers,
+    config: PathBuf,
+    /// The writers' limits.
+    before: Vec<String>,
+}
+
+impl Setting {
+    /// `None` as [`Writers::new`].
+    fn new(test: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = format!("dormouse-test-{}-{test}", std::process::id());
+        let writers = Writers::new(&name)?;
+        let config = config(folder.path(), &name);
+        let before = writers.limits();
+        Some(Self {
+            folder,
+            writers,
+            config,
+            before,
+        })
+    }
+}
+
 #[test]
 fn the_heaviest_users_are_limited_and_all_limits_are_restored_at_the_end() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let name = format!("dormouse-test-{}-end", std::process::id());
-    let Some(writers) = Writers::new(&name) else {
+    let Some(setting) = Setting::new("end") else {
         return;
     };
-    let config = config(folder.path(), &name);
-    let before = writers.limits();
-    let mut daemon = Daemon::start(&config);
-    let limited = || {
-        let now = writers.limits();
-        now.iter().zip(&before).all(|(now, before)| now != before)
-    };
-    until("both are limited", limited);
+    let Setting {
+        writers,
+        config,
+        before,
+        ..
+    } = &setting;
+    let mut daemon = Daemon::start(config);
+    until("both are limited", || writers.are_limited(before));
     let text = config.to_str().expect("UTF-8");
     let top = dormouse(&["bandwidth", "top", "--once", "--json", "--config", text]);
     assert_eq!(top.code, 0, "{}", top.all());
     for group in ["a", "b"] {
         assert!(
-            top.stdout.contains(&format!("{name}/{group}")),
+            top.stdout.contains(&format!("{}/{group}", writers.name())),
             "{}",
             top.all()
         );
@@ -181,24 +215,26 @@ fn the_heaviest_users_are_limited_and_all_limits_are_restored_at_the_end() {
     daemon.signal(rustix::process::Signal::TERM);
     let status = daemon.0.wait().expect("our own child");
     assert!(status.success(), "{status}");
-    assert_eq!(writers.limits(), before);
+    assert_eq!(writers.limits(), *before);
 }
 
 #[test]
 fn a_daemon_that_is_killed_leaves_no_limit_behind() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let name = format!("dormouse-test-{}-kill", std::process::id());
-    let Some(writers) = Writers::new(&name) else {
+    let Some(setting) = Setting::new("kill") else {
         return;
     };
-    let config = config(folder.path(), &name);
-    let before = writers.limits();
-    let mut daemon = Daemon::start(&config);
-    until("one is limited", || writers.limits() != before);
+    let Setting {
+        writers,
+        config,
+        before,
+        ..
+    } = &setting;
+    let mut daemon = Daemon::start(config);
+    until("one is limited", || writers.limits() != *before);
     daemon.signal(rustix::process::Signal::KILL);
     let _ = daemon.0.wait();
     until("they have back what they had", || {
-        writers.limits() == before
+        writers.limits() == *before
     });
     let text = config.to_str().expect("UTF-8");
     let undo = dormouse(&["bandwidth", "undo", "--wait", "--config", text]);
@@ -254,49 +290,52 @@ fn counted_by(config: &Path, counter: &str) {
 
 #[test]
 fn a_counter_file_that_vanishes_lifts_all_limits_and_the_reason_is_reported() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let name = format!("dormouse-test-{}-gone", std::process::id());
-    let Some(writers) = Writers::new(&name) else {
+    let Some(setting) = Setting::new("gone") else {
         return;
     };
-    let config = config(folder.path(), &name);
+    let Setting {
+        folder,
+        writers,
+        config,
+        before,
+    } = &setting;
     let file = folder.path().join("counter");
     counted_by(
-        &config,
+        config,
         &format!("kind = \"text\"\npath = \"{}\"\n", file.display()),
     );
     let counting = Counting::start(&file);
-    let before = writers.limits();
-    let _daemon = Daemon::start(&config);
-    until("one is limited", || writers.limits() != before);
+    let _daemon = Daemon::start(config);
+    until("one is limited", || writers.limits() != *before);
     drop(counting);
     fs::remove_file(&file).expect("removed");
     until("they have back what they had", || {
-        writers.limits() == before
+        writers.limits() == *before
     });
     until("the reason is reported", || {
-        reported(&config, "cannot be read") || reported(&config, "stands still")
+        reported(config, "cannot be read") || reported(config, "stands still")
     });
     // The counter returns.
     let _counting = Counting::start(&file);
-    until("one is limited again", || writers.limits() != before);
+    until("one is limited again", || writers.limits() != *before);
 }
 
 #[test]
 fn a_cgroup_that_vanishes_is_reported_and_no_other_is_charged_for_it() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let name = format!("dormouse-test-{}-rmdir", std::process::id());
-    let Some(mut writers) = Writers::new(&name) else {
+    let Some(mut setting) = Setting::new("rmdir") else {
         return;
     };
-    let config = config(folder.path(), &name);
-    let before = writers.limits();
-    let mut daemon = Daemon::start(&config);
+    let Setting {
+        writers,
+        config,
+        before,
+        ..
+    } = &mut setting;
+    let mut daemon = Daemon::start(config);
     // It goes away while both are limited: a limit that is not used would be lifted soon.
     until("it looks away while both are limited", || {
         daemon.signal(rustix::process::Signal::STOP);
-        let now = writers.limits();
-        let limited = now.iter().zip(&before).all(|(now, before)| now != before);
+        let limited = writers.are_limited(before);
         if !limited {
             daemon.signal(rustix::process::Signal::CONT);
         }
@@ -310,7 +349,7 @@ fn a_cgroup_that_vanishes_is_reported_and_no_other_is_charged_for_it() {
     let gone = writers.root.join("b");
     until("its cgroup goes", || fs::remove_dir(&gone).is_ok());
     daemon.signal(rustix::process::Signal::CONT);
-    until("the notice", || reported(&config, "is gone"));
+    until("the notice", || reported(config, "is gone"));
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.0.wait().expect("our own child").success());
     let left = fs::read_to_string(writers.root.join("a").join(writers.limit)).expect("a limit");
@@ -319,18 +358,17 @@ fn a_cgroup_that_vanishes_is_reported_and_no_other_is_charged_for_it() {
 
 #[test]
 fn a_limit_that_another_program_sets_outlives_the_daemon() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let name = format!("dormouse-test-{}-other", std::process::id());
-    let Some(writers) = Writers::new(&name) else {
+    let Some(setting) = Setting::new("other") else {
         return;
     };
-    let config = config(folder.path(), &name);
-    let before = writers.limits();
-    let mut daemon = Daemon::start(&config);
-    until("both are limited", || {
-        let now = writers.limits();
-        now.iter().zip(&before).all(|(now, before)| now != before)
-    });
+    let Setting {
+        writers,
+        config,
+        before,
+        ..
+    } = &setting;
+    let mut daemon = Daemon::start(config);
+    until("both are limited", || writers.are_limited(before));
     let theirs = if writers.limit == "cpu.max" {
         "7700 100000"
     } else {
@@ -338,12 +376,12 @@ fn a_limit_that_another_program_sets_outlives_the_daemon() {
     };
     fs::write(writers.root.join("a").join(writers.limit), theirs).expect("set");
     until("the daemon notices it", || {
-        reported(&config, "another program has set")
+        reported(config, "another program has set")
     });
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.0.wait().expect("our own child").success());
     assert_eq!(writers.limits(), [theirs.to_owned(), before[1].clone()]);
-    assert!(reported(&config, "another program has set"));
+    assert!(reported(config, "another program has set"));
 }
 
 #[test]
@@ -432,7 +470,7 @@ fn a_simulation_holds_the_threshold_and_prints_one_object() {
         "--json",
     ]);
     assert_eq!(said.code, 0, "{}", said.all());
-    let object: serde_json::Value = serde_json::from_str(&said.stdout).expect("one object");
+    let object = said.report();
     assert!(object.is_object(), "{object}");
     assert!(said.stdout.contains("fair"), "{}", said.all());
     let bad = dormouse(&["bandwidth", "simulate", "--curve", "nowhere"]);
@@ -442,22 +480,21 @@ fn a_simulation_holds_the_threshold_and_prints_one_object() {
 
 #[test]
 fn a_latency_that_is_measured_finds_the_threshold() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let name = format!("dormouse-test-{}-latency", std::process::id());
-    let Some(writers) = Writers::new(&name) else {
+    let Some(setting) = Setting::new("latency") else {
         return;
     };
-    let config = config(folder.path(), &name);
+    let Setting {
+        writers,
+        config,
+        before,
+        ..
+    } = &setting;
     // No memory answers in a nanosecond: the threshold falls from its maximum.
-    let text = fs::read_to_string(&config).expect("a configuration");
+    let text = fs::read_to_string(config).expect("a configuration");
     let text = text.replace("threshold_gib_s = 1.0", "max_latency_ns = 1");
-    fs::write(&config, text).expect("written");
-    let before = writers.limits();
-    let _daemon = Daemon::start(&config);
-    until("both are limited", || {
-        let now = writers.limits();
-        now.iter().zip(&before).all(|(now, before)| now != before)
-    });
+    fs::write(config, text).expect("written");
+    let _daemon = Daemon::start(config);
+    until("both are limited", || writers.are_limited(before));
     let path = config.to_str().expect("UTF-8");
     until("the threshold follows", || {
         let top = dormouse(&["bandwidth", "top", "--once", "--json", "--config", path]);

@@ -112,6 +112,9 @@ const OF_CONTAINER: u32 = 1;
 
 /// A pod that is lost after a persist, again and again, and started anew with the same volumes.
 fn survives_losses(service: &Service, pids: u32) {
+    if lacks(&["podman", "containerd", "runc", "go"]) {
+        return;
+    }
     let _alone = alone();
     let directory = TempDir::new().expect("a directory");
     let mut data = None;
@@ -179,27 +182,18 @@ fn survives_losses(service: &Service, pids: u32) {
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn redis_in_a_pod_that_is_started_anew_after_each_loss_of_its_node_goes_on() {
-    if lacks(&["podman", "containerd", "runc", "go"]) {
-        return;
-    }
     survives_losses(&REDIS, OF_CONTAINER);
 }
 
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn a_node_program_in_a_pod_with_shared_pids_goes_on_after_each_loss_of_its_node() {
-    if lacks(&["podman", "containerd", "runc", "go"]) {
-        return;
-    }
     survives_losses(&NODE, OF_POD);
 }
 
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn postgresql_in_a_pod_that_is_started_anew_after_each_loss_of_its_node_goes_on() {
-    if lacks(&["podman", "containerd", "runc", "go"]) {
-        return;
-    }
     survives_losses(&POSTGRES, OF_CONTAINER);
 }
 

@@ -2,8 +2,8 @@
 
 use std::process::{Child, Stdio};
 
-use dormouse_tests::container_services::{POSTGRES, initdb};
-use dormouse_tests::containers::{Podman, lacks, until};
+use dormouse_tests::container_services::{POSTGRES, Writer, initdb};
+use dormouse_tests::containers::{Podman, until};
 use dormouse_tests::program::Chance;
 
 use crate::engine::{
@@ -43,32 +43,19 @@ fn check_database(podman: &Podman) {
         ],
     );
     assert_eq!(sums, "t", "the sums of pgbench differ");
-    podman.good(&[
-        "exec",
-        "cache",
-        "/usr/lib/postgresql/15/bin/pg_amcheck",
-        "--heapallindexed",
-        "--install-missing",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        "7393",
-        "-U",
-        "postgres",
-        "-d",
-        "postgres",
-    ]);
+    let options = ["--heapallindexed", "--install-missing", "-d", "postgres"];
+    podman.good(&tool(PG_AMCHECK, &options));
 }
 
-const PGBENCH: [&str; 7] = [
-    "/usr/lib/postgresql/15/bin/pgbench",
-    "-h",
-    "127.0.0.1",
-    "-p",
-    "7393",
-    "-U",
-    "postgres",
-];
+const PG_AMCHECK: &str = "/usr/lib/postgresql/15/bin/pg_amcheck";
+const PGBENCH: &str = "/usr/lib/postgresql/15/bin/pgbench";
+
+/// Words that run one of the server's programs in the container.
+fn tool<'a>(program: &'static str, options: &[&'a str]) -> Vec<&'a str> {
+    let server = ["-h", "127.0.0.1", "-p", "7393", "-U", "postgres"];
+    [&["exec", "cache", program], &server[..], options].concat()
+}
+
 const DATA: [&str; 4] = [
     "--annotation",
     "org.dormouse.data=/data",
@@ -96,13 +83,14 @@ fn start_database(engine: &Engine, annotations: &[&str]) {
     ready(podman);
     let table = "CREATE TABLE written (number bigint PRIMARY KEY)";
     query(podman, &["-c", table]);
-    podman.good(&[&["exec", "cache"], &PGBENCH[..], &["-i", "-q", "postgres"]].concat());
+    podman.good(&tool(PGBENCH, &["-i", "-q", "postgres"]));
 }
 
+/// A load that ends with the node.
 fn pgbench(podman: &Podman) -> Child {
     let load = ["-n", "-c", "3", "-T", "1000", "postgres"];
     podman
-        .command(&[&["exec", "cache"], &PGBENCH[..], &load].concat())
+        .command(&tool(PGBENCH, &load))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -110,41 +98,55 @@ fn pgbench(podman: &Podman) -> Child {
         .expect("pgbench can be started")
 }
 
+/// The node loses power; the last number that was acknowledged before, and the last that was written.
+fn lose_power(podman: &Podman, writer: Writer, load: Option<Child>) -> (u64, u64) {
+    let kept = writer.acknowledged();
+    podman.lose_power("cache");
+    let sent = writer.sent();
+    drop(writer);
+    if let Some(mut load) = load {
+        let _ = load.kill();
+        let _ = load.wait();
+    }
+    (kept, sent)
+}
+
+/// How many numbers there are after a loss: nothing that was acknowledged is missing, and the
+/// database is whole.
+fn started_again(podman: &Podman, loss: u64, (kept, sent): (u64, u64)) -> u64 {
+    podman.good(&["start", "cache"]);
+    let found = present(podman, &POSTGRES);
+    assert!(
+        kept <= found && found <= sent,
+        "loss {loss}: {found} numbers, {kept} were acknowledged, {sent} were written\n{}",
+        podman.log("cache")
+    );
+    check_database(podman);
+    found
+}
+
 /// With a warning, as a power supply gives it: the program goes on, with everything that was
 /// acknowledged.
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn postgresql_in_a_container_goes_on_after_each_loss_of_power_with_a_warning() {
-    if lacks(&["podman", "runc"]) {
+    let Some(engine) = Engine::new("runc", &POSTGRES) else {
         return;
-    }
-    let engine = Engine::new("runc", &POSTGRES);
+    };
     let podman = &engine.podman;
     start_database(&engine, &DATA);
     let mut chance = Chance::new(19);
     let mut found = 0;
     for loss in 1..=losses() {
-        let mut load = pgbench(podman);
+        let load = pgbench(podman);
         let mut writer = writer(podman, &POSTGRES, found + 1);
         write_through_epochs(podman, &mut writer, &mut chance);
         podman.good(&["kill", "--signal", "PWR", "cache"]);
         until("the epoch of the power loss", || {
             (status(podman)?["store"]["epoch"]["cause"] == "persist").then_some(())
         });
-        let kept = writer.acknowledged();
-        podman.lose_power("cache");
-        let sent = writer.sent();
-        drop(writer);
-        let _ = load.kill();
-        let _ = load.wait();
-        podman.good(&["start", "cache"]);
-        found = present(podman, &POSTGRES);
-        assert!(
-            kept <= found && found <= sent,
-            "loss {loss}: {found} numbers, {kept} were acknowledged, {sent} were written\n{}",
-            podman.log("cache")
-        );
-        check_database(podman);
+        let (kept, sent) = lose_power(podman, writer, Some(load));
+        found = started_again(podman, loss, (kept, sent));
         println!("loss {loss}: {found} numbers of {sent}, {kept} of them acknowledged");
     }
     assert!(
@@ -161,10 +163,9 @@ fn postgresql_in_a_container_goes_on_after_each_loss_of_power_with_a_warning() {
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn postgresql_in_a_container_is_never_restored_over_files_that_are_newer_than_its_epoch() {
-    if lacks(&["podman", "runc"]) {
+    let Some(engine) = Engine::new("runc", &POSTGRES) else {
         return;
-    }
-    let engine = Engine::new("runc", &POSTGRES);
+    };
     let podman = &engine.podman;
     start_database(&engine, &DATA);
     let mut chance = Chance::new(23);
@@ -174,7 +175,7 @@ fn postgresql_in_a_container_is_never_restored_over_files_that_are_newer_than_it
         let before = starts(&podman.log("cache"));
         // Every third one without a write after the last epoch.
         let idle = loss % 3 == 0;
-        let mut load = (!idle).then(|| pgbench(podman));
+        let load = (!idle).then(|| pgbench(podman));
         let mut writer = writer(podman, &POSTGRES, found + 1);
         write_through_epochs(podman, &mut writer, &mut chance);
         if idle {
@@ -186,22 +187,9 @@ fn postgresql_in_a_container_is_never_restored_over_files_that_are_newer_than_it
                 epoch(podman).filter(|epoch| *epoch > now + 1)
             });
         }
-        let kept = writer.acknowledged();
-        podman.lose_power("cache");
-        let sent = writer.sent();
-        drop(writer);
-        if let Some(load) = &mut load {
-            let _ = load.kill();
-            let _ = load.wait();
-        }
-        podman.good(&["start", "cache"]);
-        found = present(podman, &POSTGRES);
+        let (kept, sent) = lose_power(podman, writer, load);
+        found = started_again(podman, loss, (kept, sent));
         let log = podman.log("cache");
-        assert!(
-            kept <= found && found <= sent,
-            "loss {loss}: {found} numbers, {kept} were acknowledged, {sent} were written\n{log}"
-        );
-        check_database(podman);
         let anew = starts(&log) - before;
         assert!(
             idle || anew == 1,

@@ -1,7 +1,7 @@
 //! An engine with a tracked container in it, and what all tests look at.
 
 use dormouse_tests::container_services::{Service, Writer};
-use dormouse_tests::containers::{Podman, image_file, until};
+use dormouse_tests::containers::{Podman, image_file, lacks, until};
 use dormouse_tests::program::{Alone, Chance, alone};
 use tempfile::TempDir;
 
@@ -22,19 +22,23 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// With an image of that service; containers are run over `wrapped`.
-    pub fn new(wrapped: &str, service: &Service) -> Self {
+    /// With an image of that service; containers are run over `wrapped`. None, with a message, where
+    /// this machine lacks an engine.
+    pub fn new(wrapped: &str, service: &Service) -> Option<Self> {
+        if lacks(&["podman", wrapped]) {
+            return None;
+        }
         let alone = alone();
         let directory = TempDir::new().expect("a directory");
         let file = image_file(service.name, service.packages);
         let image = service.tag();
         let podman = Podman::new(directory.path(), wrapped, &file, &image);
-        Self {
+        Some(Self {
             podman,
             directory,
             image,
             _alone: alone,
-        }
+        })
     }
 }
 

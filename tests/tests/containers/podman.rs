@@ -2,7 +2,7 @@
 //! behave as with the wrapped runtime.
 
 use dormouse_tests::container_services::{NODE, REDIS, Service};
-use dormouse_tests::containers::{lacks, until};
+use dormouse_tests::containers::until;
 use dormouse_tests::program::Chance;
 
 use crate::engine::{
@@ -12,7 +12,9 @@ use crate::engine::{
 
 /// Without a warning: the newest epoch is what comes back.
 fn survives_losses(wrapped: &str, service: &Service) {
-    let engine = Engine::new(wrapped, service);
+    let Some(engine) = Engine::new(wrapped, service) else {
+        return;
+    };
     let podman = &engine.podman;
     let mut chance = Chance::new(19);
     let image = [engine.image.as_str()];
@@ -40,37 +42,27 @@ fn survives_losses(wrapped: &str, service: &Service) {
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn redis_in_a_container_goes_on_after_each_loss_of_its_node() {
-    if lacks(&["podman", "runc"]) {
-        return;
-    }
     survives_losses("runc", &REDIS);
 }
 
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn a_node_program_in_a_container_goes_on_after_each_loss_of_its_node() {
-    if lacks(&["podman", "runc"]) {
-        return;
-    }
     survives_losses("runc", &NODE);
 }
 
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn a_container_of_crun_goes_on_after_each_loss_of_its_node() {
-    if lacks(&["podman", "crun"]) {
-        return;
-    }
     survives_losses("crun", &REDIS);
 }
 
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn a_new_container_with_the_same_store_goes_on_where_the_lost_one_stood() {
-    if lacks(&["podman", "runc"]) {
+    let Some(engine) = Engine::new("runc", &REDIS) else {
         return;
-    }
-    let engine = Engine::new("runc", &REDIS);
+    };
     let podman = &engine.podman;
     let image = engine.image.as_str();
     let words = [&RUN[..], &["none"], &PERSIST, &[image], REDIS.command].concat();
@@ -92,10 +84,9 @@ fn a_new_container_with_the_same_store_goes_on_where_the_lost_one_stood() {
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn containers_end_with_the_code_and_the_output_that_they_have_without_us() {
-    if lacks(&["podman", "runc"]) {
+    let Some(engine) = Engine::new("runc", &REDIS) else {
         return;
-    }
-    let engine = Engine::new("runc", &REDIS);
+    };
     let podman = &engine.podman;
     let image = engine.image.as_str();
     let run = ["run", "--rm", "--network", "none"];
@@ -119,10 +110,9 @@ fn containers_end_with_the_code_and_the_output_that_they_have_without_us() {
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn signals_that_are_sent_to_a_container_reach_its_program() {
-    if lacks(&["podman", "runc"]) {
+    let Some(engine) = Engine::new("runc", &REDIS) else {
         return;
-    }
-    let engine = Engine::new("runc", &REDIS);
+    };
     let podman = &engine.podman;
     let image = engine.image.as_str();
     let script = "for s in HUP INT QUIT USR1 USR2 WINCH; do trap \"echo $s\" $s; done; \
@@ -151,10 +141,9 @@ fn signals_that_are_sent_to_a_container_reach_its_program() {
 #[test]
 #[ignore = "make test-containers: engines, and an image of the archive's packages, as root"]
 fn an_annotation_that_cannot_be_followed_is_named_and_nothing_is_started() {
-    if lacks(&["podman", "runc"]) {
+    let Some(engine) = Engine::new("runc", &REDIS) else {
         return;
-    }
-    let engine = Engine::new("runc", &REDIS);
+    };
     let podman = &engine.podman;
     let image = engine.image.as_str();
     let refused = |annotations: &[&str]| {

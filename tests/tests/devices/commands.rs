@@ -18,8 +18,7 @@ fn text(path: &Path) -> &str {
 
 fn json(said: &Said) -> Value {
     assert_eq!(said.code, 0, "{}", said.all());
-    serde_json::from_str(&said.stdout)
-        .unwrap_or_else(|error| panic!("no JSON object: {error}\n{}", said.all()))
+    said.report()
 }
 
 fn sum_of(phases: &Value, key: &str) -> u64 {

@@ -31,8 +31,7 @@ fn check_form(form: &[&str], seed: &str, numbers: [&str; 3]) -> (Said, Value) {
     ];
     arguments.extend(form);
     let said = dormouse(&arguments);
-    let report = serde_json::from_str(&said.stdout)
-        .unwrap_or_else(|error| panic!("no report: {error}\n{}", said.all()));
+    let report = said.report();
     (said, report)
 }
 
@@ -95,7 +94,7 @@ fn times(shape: &str, form: &[&str]) -> impl Fn(&str) -> f64 {
     let modes = ["--modes", "list,async,graph", "--rounds", "1"];
     let said = dormouse(&[&words[..], &modes, &["--shape", shape], form].concat());
     assert_eq!(said.code, 0, "{}", said.all());
-    let report: Value = serde_json::from_str(&said.stdout).expect("one JSON object");
+    let report = said.report();
     move |mode| {
         let modes = report["modes"].as_array().expect("modes");
         let found = modes.iter().find(|times| times["mode"] == mode);

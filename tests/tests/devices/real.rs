@@ -12,8 +12,7 @@ fn real(options: &[(&str, &str)]) -> (Said, Value) {
         arguments.extend([option, value]);
     }
     let said = dormouse(&arguments);
-    let report = serde_json::from_str(&said.stdout)
-        .unwrap_or_else(|error| panic!("no report: {error}\n{}", said.all()));
+    let report = said.report();
     (said, report)
 }
 

@@ -2,14 +2,13 @@
 //! test should: `make test-kernels`.
 
 use dormouse_tests::dormouse;
-use serde_json::Value;
 
 #[test]
 #[ignore = "fetches kernels of several releases and boots each of them: make test-kernels"]
 fn no_check_fails_on_a_stock_kernel_that_has_the_feature() {
     let said = dormouse(&["lab", "kernels", "--json"]);
     assert_eq!(said.code, 0, "{}", said.all());
-    let report: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    let report = said.report();
     let kernels = report["kernels"].as_array().expect("kernels");
     assert!(
         kernels.len() >= 8,

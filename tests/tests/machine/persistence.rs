@@ -108,7 +108,7 @@ fn with_all_user_pages_verified_the_machine_wakes_with_its_data() {
     }
     let device = test_folder(name).join("cxl.mem");
     let said = dormouse(&["image", "inspect", "--json", device.to_str().unwrap()]);
-    let image: serde_json::Value = serde_json::from_str(&said.stdout).expect("one JSON object");
+    let image = said.report();
     assert_eq!(image["header"]["user_check"], "all", "{}", said.all());
     let pages = image["header"]["user_pages"].as_u64().unwrap();
     assert!(

@@ -17,11 +17,7 @@ fn stress(folder: &Path, words: &[&str]) -> Said {
 
 /// The cycles and the summary of a run.
 fn parsed(said: &Said) -> (Vec<Value>, Value) {
-    let mut lines: Vec<Value> = said
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("one JSON object a line"))
-        .collect();
+    let mut lines = said.reports::<Value>();
     let summary = lines.pop().unwrap_or_else(|| panic!("{}", said.all()));
     (lines, summary["summary"].clone())
 }

@@ -1,33 +1,21 @@
 //! The executor on a board with 128 KiB of memory, and what that board cannot do.
 
 use dormouse_offload::machine::PROGRAMS;
-use dormouse_tests::{Said, dormouse};
-use serde_json::Value;
 
-const SMALL: [&str; 5] = ["offload", "run", "--json", "--board", "netduinoplus2"];
+use crate::commands::{is_stopped_by_its_budget, run};
 
-/// The runs of a program there.
-fn runs_of(words: &[&str]) -> (Said, Vec<Value>) {
-    let said = dormouse(&[&SMALL, words].concat());
-    let runs = said
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("one JSON object a line"))
-        .collect();
-    (said, runs)
-}
+const BOARD: [&str; 2] = ["--board", "netduinoplus2"];
 
 #[test]
 fn every_program_gives_the_same_results_with_128_kib_of_memory() {
     for program in PROGRAMS {
         for state in [[].as_slice(), &["--t32"], &["--cache", "2048"]] {
             let words = [state, &["--program", program, "77", "1"]].concat();
-            let (said, runs) = runs_of(&words);
+            let (said, runs) = run(&[&BOARD, &words[..]].concat());
             assert_eq!(said.code, 0, "{program} {state:?}: {}", said.all());
-            let large = dormouse(&[&["offload", "run", "--json"], &words[..]].concat());
-            let expected: Value = serde_json::from_str(large.stdout.trim()).expect("a run");
+            let (_, expected) = run(&words);
             assert_eq!(
-                runs[0]["registers"][0], expected["registers"][0],
+                runs[0]["registers"][0], expected[0]["registers"][0],
                 "{program} {state:?}"
             );
         }
@@ -36,9 +24,7 @@ fn every_program_gives_the_same_results_with_128_kib_of_memory() {
 
 #[test]
 fn an_endless_run_is_stopped_by_its_budget_there() {
-    let (said, runs) = runs_of(&["--budget", "2", "--program", "callback", "1", "1000000"]);
-    assert_eq!(said.code, 1, "{}", said.all());
-    assert_eq!(runs[0]["stop"], "budget");
+    is_stopped_by_its_budget(&BOARD);
 }
 
 #[test]
@@ -51,7 +37,7 @@ fn what_the_board_lacks_is_refused_with_the_reason() {
             "no memory for page tables",
         ),
     ] {
-        let said = dormouse(&[&SMALL[..], &words, &["--program", "crc32", "1", "1"]].concat());
+        let (said, _) = run(&[&BOARD[..], &words, &["--program", "crc32", "1", "1"]].concat());
         assert_eq!(said.code, 2, "{words:?}: {}", said.all());
         assert!(said.stderr.contains(reason), "{words:?}: {}", said.all());
     }

@@ -6,13 +6,10 @@ use dormouse_offload::machine::PROGRAMS;
 use dormouse_tests::{Said, dormouse, workspace};
 use serde_json::Value;
 
-fn run(words: &[&str]) -> (Said, Vec<Value>) {
+/// The runs of a program, as reported.
+pub fn run(words: &[&str]) -> (Said, Vec<Value>) {
     let said = dormouse(&[&["offload", "run", "--json"], words].concat());
-    let runs = said
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("one JSON object a line"))
-        .collect();
+    let runs = said.reports();
     (said, runs)
 }
 
@@ -37,36 +34,37 @@ fn differential(words: &[&str]) -> String {
     text
 }
 
+/// The executor and the oracle differ in nothing.
+fn agrees(words: &[&str]) {
+    let said = differential(words);
+    assert!(said.contains(", 0 differences"), "{said}");
+}
+
 #[test]
 fn every_instruction_gives_what_a_big_core_gives() {
-    let said = differential(&["instructions", "200"]);
-    assert!(said.contains(", 0 differences"), "{said}");
+    agrees(&["instructions", "200"]);
 }
 
 #[test]
 fn random_blocks_give_what_a_big_core_gives() {
-    let said = differential(&["blocks", "3000"]);
-    assert!(said.contains(", 0 differences"), "{said}");
+    agrees(&["blocks", "3000"]);
 }
 
 #[test]
 fn every_thumb_instruction_gives_what_a_big_core_gives() {
-    let said = differential(&["thumb-instructions", "100"]);
-    assert!(said.contains(", 0 differences"), "{said}");
+    agrees(&["thumb-instructions", "100"]);
 }
 
 #[test]
 fn random_thumb_blocks_give_what_a_big_core_gives() {
-    let said = differential(&["thumb-blocks", "2000"]);
-    assert!(said.contains(", 0 differences"), "{said}");
+    agrees(&["thumb-blocks", "2000"]);
 }
 
 /// Pointers that are host addresses while a loop runs: flags, faults and ways out as on a big core.
 #[test]
 fn random_loops_over_pointers_give_what_a_big_core_gives() {
     for what in ["loops", "thumb-loops"] {
-        let said = differential(&[what, "3000"]);
-        assert!(said.contains(", 0 differences"), "{said}");
+        agrees(&[what, "3000"]);
     }
 }
 
@@ -158,11 +156,17 @@ fn a_cache_that_evicts_all_the_time_changes_no_result() {
     }
 }
 
-#[test]
-fn an_endless_run_is_stopped_by_its_budget() {
-    let (said, runs) = run(&["--budget", "2", "--program", "callback", "1", "1000000"]);
+/// A run that would take very long ends after the time that it may take.
+pub fn is_stopped_by_its_budget(options: &[&str]) {
+    let words = ["--budget", "2", "--program", "callback", "1", "1000000"];
+    let (said, runs) = run(&[options, &words].concat());
     assert_eq!(said.code, 1, "{}", said.all());
     assert_eq!(runs[0]["stop"], "budget");
+}
+
+#[test]
+fn an_endless_run_is_stopped_by_its_budget() {
+    is_stopped_by_its_budget(&[]);
 }
 
 #[test]

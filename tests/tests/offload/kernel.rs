@@ -34,11 +34,7 @@ fn a_kernels_own_device_suspend_leaves_the_memory_that_it_leaves_on_the_big_core
     ] {
         let said = dormouse(words);
         assert_eq!(said.code, 0, "{}", said.all());
-        let calls: Vec<Value> = said
-            .stdout
-            .lines()
-            .map(|line| serde_json::from_str(line).expect("one JSON object a line"))
-            .collect();
+        let calls: Vec<Value> = said.reports();
         let phases: Vec<&str> = calls
             .iter()
             .filter_map(|call| call["function"].as_str())
@@ -76,11 +72,7 @@ pub fn reports_of(words: &[&str], cycles: u64) -> (Said, Vec<Value>, Value) {
     let cycles = cycles.to_string();
     let command = ["offload", "suspend", "--json", "--cycles", &cycles];
     let said = dormouse(&[&command, words].concat());
-    let mut phases: Vec<Value> = said
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("one JSON object a line"))
-        .collect();
+    let mut phases: Vec<Value> = said.reports();
     let summary = phases.pop().expect("a summary");
     (said, phases, summary)
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dormouse_tests::program::{Program, alone};
+use dormouse_tests::program::Program;
 
 const SCRIPT: &str = "
 import os, time
@@ -52,17 +52,10 @@ fn obstacles(program: &Program) -> String {
     program.status()["tracker"]["obstacles"].to_string()
 }
 
-fn epochs(program: &Program) -> u64 {
-    let status = program.status();
-    status["tracker"]["epochs"].as_u64().unwrap_or(0)
-}
-
 #[test]
 fn a_hierarchy_that_is_mounted_later_is_no_obstacle_unless_the_program_is_moved_in_it() {
     let directory = tempfile::tempdir().expect("a directory");
-    let options = ["--on-power-loss", "none", "--epoch-interval", "100ms"];
-    let command = ["python3", "-c", SCRIPT];
-    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+    let mut program = Program::script(directory.path(), "100ms", SCRIPT, &[]);
     program.run();
     assert!(program.wait_for("ok", 1), "{}", program.said());
     let Some(hierarchy) = Hierarchy::mount(&directory.path().join("mounted")) else {
@@ -71,10 +64,10 @@ fn a_hierarchy_that_is_mounted_later_is_no_obstacle_unless_the_program_is_moved_
     let said = program.said();
     let pid = said.lines().find_map(|line| line.strip_prefix("pid "));
     let pid: i32 = pid.and_then(|pid| pid.parse().ok()).expect("its PID");
-    let before = epochs(&program);
+    let before = program.epochs();
     program.until("epochs beside the new hierarchy", |program| {
         assert_eq!(obstacles(program), "[]");
-        epochs(program) >= before + 2
+        program.epochs() >= before + 2
     });
     fs::create_dir(hierarchy.0.join("sub")).expect("a group");
     hierarchy.put(pid, "sub");

@@ -64,7 +64,7 @@ impl Epochs {
         let persist = |program: &Program, then: &str| -> u64 {
             let said = program.verb("persist", &["--json", "--then", then]);
             assert_eq!(said.code, 0, "{}", said.all());
-            let report: serde_json::Value = serde_json::from_str(&said.stdout).expect("JSON");
+            let report = said.report();
             report["epoch"].as_u64().expect("a number")
         };
         let store = directory.path().join("model.store");

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use dormouse_tests::program::{Program, alone};
+use dormouse_tests::program::Program;
 
 /// A child for each thing, made and ended on request. `outside`: a semaphore set that another program
 /// has made.
@@ -145,9 +145,7 @@ impl Running {
     fn new(queue: &str, through: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let place = directory.path().display().to_string();
-        let options = ["--on-power-loss", "none", "--epoch-interval", "200ms"];
-        let command = ["python3", "-c", SCRIPT, &place, queue];
-        let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+        let mut program = Program::script(directory.path(), "200ms", SCRIPT, &[&place, queue]);
         if !through.is_empty() {
             program.start_through(through);
         }

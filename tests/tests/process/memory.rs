@@ -5,6 +5,7 @@
 //! repeated with DORMOUSE_SEED.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use dormouse_tests::program::{Chance, Program, alone, compile};
@@ -152,7 +153,7 @@ fn killed(seed: u64, during: During) {
                 // To its end, for once.
                 let said = program.verb("persist", &["--json", "--then", "kill"]);
                 assert_eq!(said.code, 0, "{what}: {}", said.all());
-                let report: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+                let report = said.report();
                 surely = report["epoch"].as_u64().unwrap();
                 persist_ns = report["total_ns"].as_u64().unwrap();
                 done = newest;
@@ -200,15 +201,19 @@ fn killed_at_any_instant_of_a_persist_the_newest_epoch_restores_and_every_page_i
     killed(8, During::Persist);
 }
 
+/// One of the test programs, alone on this machine; not started yet.
+fn compiled(directory: &Path, source: &str, name: &str, options: &[&str]) -> Program {
+    let alone = alone();
+    let program = compile(directory, source).display().to_string();
+    Program::new(alone, directory, name, options, &[&program])
+}
+
 /// Protecting a mapping whose bounds are those of a moment ago would split it.
 #[test]
 fn a_mapping_that_grows_and_moves_under_background_sync_stays_whole() {
-    let alone = alone();
     let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), "grow_and_move.c");
-    let program = program.display().to_string();
     let options = ["--on-power-loss", "none", "--epoch-interval", "20ms"];
-    let mut program = Program::new(alone, directory.path(), "mover", &options, &[&program]);
+    let mut program = compiled(directory.path(), "grow_and_move.c", "mover", &options);
     program.run();
     assert!(program.wait_for("ok", 1), "{}", program.said());
     program.until("scanned often", |program| {
@@ -240,12 +245,9 @@ fn lived(lives: usize, count: usize, mut program: Program) -> Program {
 /// asking, 511 pages of zeros would come with it and hide what the store has for them.
 #[test]
 fn a_huge_page_is_not_in_the_way_of_pages_that_are_still_to_come() {
-    let alone = alone();
     let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), "huge_stack.c");
-    let program = program.display().to_string();
     let options = ["--on-power-loss", "none"];
-    let program = Program::new(alone, directory.path(), "stack", &options, &[&program]);
+    let program = compiled(directory.path(), "huge_stack.c", "stack", &options);
     let program = &mut lived(3, 2, program);
     let said = program.said();
     assert!(!said.contains("DIFFERS"), "{said}");
@@ -261,12 +263,14 @@ fn a_huge_page_is_not_in_the_way_of_pages_that_are_still_to_come() {
 /// children is not brought to them.
 #[test]
 fn memory_that_is_split_and_moved_while_its_pages_come_gets_all_of_them() {
-    let alone = alone();
     let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), "changes_while_filled.c");
-    let program = program.display().to_string();
     let options = ["--on-power-loss", "none", "--epoch-interval", "60min"];
-    let program = Program::new(alone, directory.path(), "changes", &options, &[&program]);
+    let program = compiled(
+        directory.path(),
+        "changes_while_filled.c",
+        "changes",
+        &options,
+    );
     let program = &mut lived(4, 1, program);
     let said = program.said();
     assert!(

@@ -167,9 +167,7 @@ fn what_cannot_be_restored_is_named_at_the_start() {
     let place = directory.path().display().to_string();
     tell(directory.path(), "make-ring");
     // Its epochs come soon, the first one surely after it is ready.
-    let options = ["--on-power-loss", "none", "--epoch-interval", "300ms"];
-    let command = ["python3", "-c", SCRIPT, &place];
-    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+    let mut program = Program::script(directory.path(), "300ms", SCRIPT, &[&place]);
     program.run();
     assert!(program.wait_for("ready", 1), "{}", program.said());
     program.until("named", |program| {
@@ -194,9 +192,7 @@ fn what_cannot_be_restored_is_named_at_the_start() {
 fn what_comes_later_is_named_at_the_next_epoch_and_by_persist_and_nothing_is_lost() {
     let directory = tempfile::tempdir().expect("a directory");
     let place = directory.path().display().to_string();
-    let options = ["--on-power-loss", "none", "--epoch-interval", "200ms"];
-    let command = ["python3", "-c", SCRIPT, &place];
-    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+    let mut program = Program::script(directory.path(), "200ms", SCRIPT, &[&place]);
     program.run();
     assert!(program.wait_for("ready", 1), "{}", program.said());
     for (thing, named) in THINGS {

@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use dormouse_tests::program::{Chance, Program, alone};
+use dormouse_tests::program::{Chance, Program};
 
 /// Has messages of three priorities, one of them a number. Takes all of them again and again, checks them,
 /// and sends them with the next number.
@@ -78,17 +78,13 @@ fn messages_come_back_from_background_epochs_and_a_queue_in_their_place_is_named
         Name::new("epochs"),
         tempfile::tempdir().expect("a directory"),
     );
-    let options = ["--on-power-loss", "none", "--epoch-interval", "20ms"];
-    let command = ["python3", "-c", SCRIPT, name.text()];
-    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+    let mut program = Program::script(directory.path(), "20ms", SCRIPT, &[name.text()]);
     let mut chance = Chance::new(19);
     for _ in 0..5 {
         program.run();
         // Its store is there by then.
         assert!(program.wait_for("ok", 1), "{}", program.said());
-        program.until("an epoch of this life", |program| {
-            program.status()["tracker"]["epochs"].as_u64().unwrap_or(0) > 1
-        });
+        program.until_epoch();
         let count = chance.below(20) as usize + 2;
         assert!(program.wait_for("ok", count), "{}", program.said());
         program.cut(chance.below(2) == 0);
@@ -124,9 +120,7 @@ fn a_queue_that_another_program_has_open_is_an_obstacle_and_keeps_its_messages()
         Name::new("opened"),
         tempfile::tempdir().expect("a directory"),
     );
-    let options = ["--on-power-loss", "none", "--epoch-interval", "50ms"];
-    let command = ["python3", "-c", SCRIPT, name.text()];
-    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+    let mut program = Program::script(directory.path(), "50ms", SCRIPT, &[name.text()]);
     program.run();
     assert!(program.wait_for("ok", 1), "{}", program.said());
     let obstacles = |program: &Program| program.status()["tracker"]["obstacles"].to_string();
@@ -181,16 +175,12 @@ fn a_registration_for_a_notification_outlasts_epochs_and_cuts_with_its_value() {
         Name::new("notified"),
         tempfile::tempdir().expect("a directory"),
     );
-    let options = ["--on-power-loss", "none", "--epoch-interval", "10ms"];
-    let command = ["python3", "-c", NOTIFIED, name.text()];
-    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+    let mut program = Program::script(directory.path(), "10ms", NOTIFIED, &[name.text()]);
     for life in 0..3 {
         program.run();
         // Its store is there by then.
         assert!(program.wait_for("ok", 1), "{}", program.said());
-        program.until("an epoch of this life", |program| {
-            program.status()["tracker"]["epochs"].as_u64().unwrap_or(0) > 1
-        });
+        program.until_epoch();
         assert!(program.wait_for("ok", 5), "{}", program.said());
         program.cut(life % 2 == 0);
     }

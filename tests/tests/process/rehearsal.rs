@@ -153,7 +153,7 @@ fn a_program_of_which_a_copy_comes_back_the_same_is_persisted_and_the_rehearsal_
     let opened = descriptors(program.tracker());
     let said = program.verb("persist", &["--rehearse", "--json"]);
     assert_eq!(said.code, 0, "{}\n{}", said.all(), program.said());
-    let report: serde_json::Value = serde_json::from_str(&said.stdout).expect("a report");
+    let report = said.report();
     assert!(report["rehearsal_ns"].as_u64() > Some(0), "{report}");
     assert_eq!(traces(directory.path(), program.tracker()), before);
     // Those of connections to it go a moment later.

@@ -5,9 +5,9 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use dormouse_tests::program::{Program, alone};
+use dormouse_tests::program::Program;
 
 /// Two listening sockets: one was renamed, one was renamed over another file, and its old name is taken by
 /// the first one's successor. Each answers with its own name.
@@ -45,17 +45,21 @@ fn answer(path: &Path) -> String {
     text
 }
 
+/// The program, and the folder of its sockets.
+fn listening(directory: &Path, interval: &str) -> (Program, PathBuf) {
+    let sockets = directory.join("sockets");
+    fs::create_dir(&sockets).expect("made");
+    let place = sockets.display().to_string();
+    let mut program = Program::script(directory, interval, SCRIPT, &[&place]);
+    program.run();
+    assert!(program.wait_for("ready", 1), "{}", program.said());
+    (program, sockets)
+}
+
 #[test]
 fn a_unix_socket_that_was_renamed_answers_at_its_new_name() {
     let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
-    let sockets = directory.path().join("sockets");
-    fs::create_dir(&sockets).expect("made");
-    let place = sockets.display().to_string();
-    let options = ["--on-power-loss", "none", "--epoch-interval", "100ms"];
-    let command = ["python3", "-c", SCRIPT, &place];
-    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
-    program.run();
-    assert!(program.wait_for("ready", 1), "{}", program.said());
+    let (mut program, sockets) = listening(directory.path(), "100ms");
     for life in 0..3 {
         for name in ["first", "second", "new"] {
             assert_eq!(answer(&sockets.join(name)), name, "life {life}");
@@ -72,10 +76,7 @@ fn a_unix_socket_that_was_renamed_answers_at_its_new_name() {
         if life == 0 {
             program.persist_and_kill("persist");
         } else {
-            let epochs = |program: &Program| program.status()["tracker"]["epochs"].as_u64();
-            program.until("an epoch of this life", |program| {
-                epochs(program).unwrap_or(0) > 1
-            });
+            program.until_epoch();
             program.cut(false);
         }
         program.run();
@@ -89,14 +90,7 @@ fn a_unix_socket_that_was_renamed_answers_at_its_new_name() {
 #[test]
 fn another_program_at_the_name_of_a_renamed_socket_is_named_and_stays() {
     let directory = tempfile::tempdir_in("/var/tmp").expect("a directory");
-    let sockets = directory.path().join("sockets");
-    fs::create_dir(&sockets).expect("made");
-    let place = sockets.display().to_string();
-    let options = ["--on-power-loss", "none", "--epoch-interval", "1h"];
-    let command = ["python3", "-c", SCRIPT, &place];
-    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
-    program.run();
-    assert!(program.wait_for("ready", 1), "{}", program.said());
+    let (mut program, sockets) = listening(directory.path(), "1h");
     program.persist_and_kill("persist");
     let path = sockets.join("second");
     fs::remove_file(&path).expect("removed");
