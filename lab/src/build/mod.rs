@@ -32,6 +32,7 @@ use std::str::FromStr;
 use std::thread;
 
 use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr};
 
 pub use bandwidth::{BandwidthArtefacts, BandwidthKernel, build_bandwidth};
 pub use devices::{Checked, DevicesArtefacts, build_devices, initrd_with};
@@ -51,16 +52,7 @@ const PATCHED_BUILD: &str = "scripts/lib/patched-build.sh";
 
 /// Which of the distribution's 6.12 kernels the machine runs.
 #[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Default,
-    Serialize,
-    Deserialize,
-    strum::Display,
-    strum::IntoStaticStr,
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Display, IntoStaticStr,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]

@@ -82,12 +82,6 @@ impl Writers {
     fn name(&self) -> std::path::Display<'_> {
         Path::new(self.root.file_name().expect("a name")).display()
     }
-
-    /// Whether both have another limit than before.
-    fn are_limited(&self, before: &[String]) -> bool {
-        let now = self.limits();
-        now.iter().zip(before).all(|(now, before)| now != before)
-    }
 }
 
 impl Drop for Writers {
@@ -185,6 +179,18 @@ impl Setting {
             before,
         })
     }
+
+    /// Whether both have another limit than before.
+    fn are_limited(&self) -> bool {
+        let now = self.writers.limits();
+        now.iter()
+            .zip(&self.before)
+            .all(|(now, before)| now != before)
+    }
+
+    fn are_as_before(&self) -> bool {
+        self.writers.limits() == self.before
+    }
 }
 
 #[test]
@@ -192,20 +198,15 @@ fn the_heaviest_users_are_limited_and_all_limits_are_restored_at_the_end() {
     let Some(setting) = Setting::new("end") else {
         return;
     };
-    let Setting {
-        writers,
-        config,
-        before,
-        ..
-    } = &setting;
-    let mut daemon = Daemon::start(config);
-    until("both are limited", || writers.are_limited(before));
-    let text = config.to_str().expect("UTF-8");
+    let mut daemon = Daemon::start(&setting.config);
+    until("both are limited", || setting.are_limited());
+    let text = setting.config.to_str().expect("UTF-8");
     let top = dormouse(&["bandwidth", "top", "--once", "--json", "--config", text]);
     assert_eq!(top.code, 0, "{}", top.all());
     for group in ["a", "b"] {
         assert!(
-            top.stdout.contains(&format!("{}/{group}", writers.name())),
+            top.stdout
+                .contains(&format!("{}/{group}", setting.writers.name())),
             "{}",
             top.all()
         );
@@ -215,7 +216,7 @@ fn the_heaviest_users_are_limited_and_all_limits_are_restored_at_the_end() {
     daemon.signal(rustix::process::Signal::TERM);
     let status = daemon.0.wait().expect("our own child");
     assert!(status.success(), "{status}");
-    assert_eq!(writers.limits(), *before);
+    assert_eq!(setting.writers.limits(), setting.before);
 }
 
 #[test]
@@ -223,20 +224,12 @@ fn a_daemon_that_is_killed_leaves_no_limit_behind() {
     let Some(setting) = Setting::new("kill") else {
         return;
     };
-    let Setting {
-        writers,
-        config,
-        before,
-        ..
-    } = &setting;
-    let mut daemon = Daemon::start(config);
-    until("one is limited", || writers.limits() != *before);
+    let mut daemon = Daemon::start(&setting.config);
+    until("one is limited", || !setting.are_as_before());
     daemon.signal(rustix::process::Signal::KILL);
     let _ = daemon.0.wait();
-    until("they have back what they had", || {
-        writers.limits() == *before
-    });
-    let text = config.to_str().expect("UTF-8");
+    until("they have back what they had", || setting.are_as_before());
+    let text = setting.config.to_str().expect("UTF-8");
     let undo = dormouse(&["bandwidth", "undo", "--wait", "--config", text]);
     assert_eq!(undo.code, 0, "{}", undo.all());
 }
@@ -293,31 +286,23 @@ fn a_counter_file_that_vanishes_lifts_all_limits_and_the_reason_is_reported() {
     let Some(setting) = Setting::new("gone") else {
         return;
     };
-    let Setting {
-        folder,
-        writers,
-        config,
-        before,
-    } = &setting;
-    let file = folder.path().join("counter");
+    let file = setting.folder.path().join("counter");
     counted_by(
-        config,
+        &setting.config,
         &format!("kind = \"text\"\npath = \"{}\"\n", file.display()),
     );
     let counting = Counting::start(&file);
-    let _daemon = Daemon::start(config);
-    until("one is limited", || writers.limits() != *before);
+    let _daemon = Daemon::start(&setting.config);
+    until("one is limited", || !setting.are_as_before());
     drop(counting);
     fs::remove_file(&file).expect("removed");
-    until("they have back what they had", || {
-        writers.limits() == *before
-    });
+    until("they have back what they had", || setting.are_as_before());
     until("the reason is reported", || {
-        reported(config, "cannot be read") || reported(config, "stands still")
+        reported(&setting.config, "cannot be read") || reported(&setting.config, "stands still")
     });
     // The counter returns.
     let _counting = Counting::start(&file);
-    until("one is limited again", || writers.limits() != *before);
+    until("one is limited again", || !setting.are_as_before());
 }
 
 #[test]
@@ -325,35 +310,30 @@ fn a_cgroup_that_vanishes_is_reported_and_no_other_is_charged_for_it() {
     let Some(mut setting) = Setting::new("rmdir") else {
         return;
     };
-    let Setting {
-        writers,
-        config,
-        before,
-        ..
-    } = &mut setting;
-    let mut daemon = Daemon::start(config);
+    let mut daemon = Daemon::start(&setting.config);
     // It goes away while both are limited: a limit that is not used would be lifted soon.
     until("it looks away while both are limited", || {
         daemon.signal(rustix::process::Signal::STOP);
-        let limited = writers.are_limited(before);
+        let limited = setting.are_limited();
         if !limited {
             daemon.signal(rustix::process::Signal::CONT);
         }
         limited
     });
-    let mut program = writers.programs.pop().expect("two programs");
+    let mut program = setting.writers.programs.pop().expect("two programs");
     program
         .kill()
         .and_then(|()| program.wait())
         .expect("our own child");
-    let gone = writers.root.join("b");
+    let gone = setting.writers.root.join("b");
     until("its cgroup goes", || fs::remove_dir(&gone).is_ok());
     daemon.signal(rustix::process::Signal::CONT);
-    until("the notice", || reported(config, "is gone"));
+    until("the notice", || reported(&setting.config, "is gone"));
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.0.wait().expect("our own child").success());
-    let left = fs::read_to_string(writers.root.join("a").join(writers.limit)).expect("a limit");
-    assert_eq!(left.trim(), before[0]);
+    let left = fs::read_to_string(setting.writers.root.join("a").join(setting.writers.limit))
+        .expect("a limit");
+    assert_eq!(left.trim(), setting.before[0]);
 }
 
 #[test]
@@ -361,27 +341,28 @@ fn a_limit_that_another_program_sets_outlives_the_daemon() {
     let Some(setting) = Setting::new("other") else {
         return;
     };
-    let Setting {
-        writers,
-        config,
-        before,
-        ..
-    } = &setting;
-    let mut daemon = Daemon::start(config);
-    until("both are limited", || writers.are_limited(before));
-    let theirs = if writers.limit == "cpu.max" {
+    let mut daemon = Daemon::start(&setting.config);
+    until("both are limited", || setting.are_limited());
+    let theirs = if setting.writers.limit == "cpu.max" {
         "7700 100000"
     } else {
         "7700"
     };
-    fs::write(writers.root.join("a").join(writers.limit), theirs).expect("set");
+    fs::write(
+        setting.writers.root.join("a").join(setting.writers.limit),
+        theirs,
+    )
+    .expect("set");
     until("the daemon notices it", || {
-        reported(config, "another program has set")
+        reported(&setting.config, "another program has set")
     });
     daemon.signal(rustix::process::Signal::TERM);
     assert!(daemon.0.wait().expect("our own child").success());
-    assert_eq!(writers.limits(), [theirs.to_owned(), before[1].clone()]);
-    assert!(reported(config, "another program has set"));
+    assert_eq!(
+        setting.writers.limits(),
+        [theirs.to_owned(), setting.before[1].clone()]
+    );
+    assert!(reported(&setting.config, "another program has set"));
 }
 
 #[test]
@@ -483,19 +464,13 @@ fn a_latency_that_is_measured_finds_the_threshold() {
     let Some(setting) = Setting::new("latency") else {
         return;
     };
-    let Setting {
-        writers,
-        config,
-        before,
-        ..
-    } = &setting;
     // No memory answers in a nanosecond: the threshold falls from its maximum.
-    let text = fs::read_to_string(config).expect("a configuration");
+    let text = fs::read_to_string(&setting.config).expect("a configuration");
     let text = text.replace("threshold_gib_s = 1.0", "max_latency_ns = 1");
-    fs::write(config, text).expect("written");
-    let _daemon = Daemon::start(config);
-    until("both are limited", || writers.are_limited(before));
-    let path = config.to_str().expect("UTF-8");
+    fs::write(&setting.config, text).expect("written");
+    let _daemon = Daemon::start(&setting.config);
+    until("both are limited", || setting.are_limited());
+    let path = setting.config.to_str().expect("UTF-8");
     until("the threshold follows", || {
         let top = dormouse(&["bandwidth", "top", "--once", "--json", "--config", path]);
         let status: serde_json::Value = serde_json::from_str(&top.stdout).unwrap_or_default();
