@@ -1,6 +1,7 @@
 //! Whole-process persistence, from the command line. The tests run on this machine's own kernel, and need
 //! root (or the capabilities named in docs/explanation/process-restore.md).
 
+mod benchmark;
 mod cgroups;
 mod connections;
 mod damage;

@@ -1,10 +1,12 @@
 //! The file that a load shows its heartbeat in and takes orders from; see
 //! `process/tests/programs/load.c`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tempfile::TempPath;
 
 /// Longer than anything here takes.
 const WAIT_MAX: Duration = Duration::from_secs(180);
@@ -24,27 +26,25 @@ pub fn now_ns() -> u64 {
         .map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// One load's file. The load maps it; what is written here is there at once.
+/// One load's file, which is removed with this. The load maps it; what is written here is there at
+/// once.
 pub struct Desk {
-    path: PathBuf,
+    path: TempPath,
     file: File,
 }
 
 impl Desk {
-    /// A fresh one.
-    pub fn new(path: &Path) -> Result<Self, String> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path)
-            .and_then(|file| file.set_len(4096).map(|()| file))
+    /// A fresh one, beside the stores and not among them: a file of `/dev/shm` is shared memory, which a
+    /// restore makes anew and which no other process may have open meanwhile.
+    pub fn new() -> Result<Self, String> {
+        let made = tempfile::Builder::new()
+            .prefix("dormouse-bench-desk-")
+            .tempfile()
+            .map_err(|error| format!("the folder of temporary files: {error}"))?;
+        let (file, path) = made.into_parts();
+        file.set_len(4096)
             .map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-        })
+        Ok(Self { path, file })
     }
 
     /// Where it is.

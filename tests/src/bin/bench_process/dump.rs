@@ -26,7 +26,7 @@ const SETTLE: Duration = Duration::from_secs(60);
 /// Measures persist and restore of one case.
 pub fn measure(case: Case, party: Party, context: &Context) -> Result<Values, String> {
     let directory = context.fresh_directory()?;
-    let desk = Desk::new(&directory.join("desk"))?;
+    let desk = Desk::new()?;
     match party {
         Party::Criu | Party::CriuTracking => {
             let criu = context.criu.as_ref().map_err(Clone::clone)?;

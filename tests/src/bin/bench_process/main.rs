@@ -51,9 +51,18 @@ struct Options {
     /// Cases whose names begin with one of these words [default: all]
     #[arg(long, value_name = "WORD,…", value_delimiter = ',')]
     cases: Vec<String>,
+    /// Only these parties: ours, criu, criu-track-mem, tracked, budgeted, untracked [default: all]
+    #[arg(long, value_name = "PARTY,…", value_delimiter = ',')]
+    parties: Vec<Party>,
     /// The largest program, MiB
     #[arg(long, alias = "most", value_name = "MIB", default_value_t = 8192)]
     max_mib: u64,
+}
+
+impl Options {
+    fn measures(&self, party: Party) -> bool {
+        self.parties.is_empty() || self.parties.contains(&party)
+    }
 }
 
 fn main() -> ExitCode {
@@ -94,7 +103,10 @@ fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entr
     let context = Context {
         load: compile(&options.place, "load.c"),
         place: options.place.clone(),
-        criu: criu::build(),
+        criu: match options.measures(Party::Criu) || options.measures(Party::CriuTracking) {
+            true => criu::build(),
+            false => Err("no party needs it".to_owned()),
+        },
     };
     if let Err(why) = &context.criu {
         eprintln!("bench: without CRIU: {why}");
@@ -108,7 +120,8 @@ fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entr
     let cases: Vec<Case> = cases(options.max_mib).into_iter().filter(wanted).collect();
     for round in 1..=options.bench.rounds {
         for case in &cases {
-            for party in order(case.parties(), round) {
+            let parties = order(case.parties(), round);
+            for party in parties.filter(|party| options.measures(*party)) {
                 if is_done(&journal, *case, party, round) {
                     continue;
                 }

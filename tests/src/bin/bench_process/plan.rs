@@ -1,5 +1,7 @@
 //! What is measured, and the parties of each case.
 
+use clap::ValueEnum;
+
 /// Sizes for persist and restore, in MiB.
 pub const SIZES: [u64; 6] = [1, 64, 256, 1024, 4096, 8192];
 /// Where goals are held against CRIU.
@@ -37,13 +39,14 @@ pub enum Case {
 }
 
 /// A party of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Party {
     /// `dormouse process`.
     Ours,
     /// `criu dump`, `criu restore`.
     Criu,
     /// `criu pre-dump` before, and then a dump of what has changed.
+    #[value(name = "criu-track-mem")]
     CriuTracking,
     /// A program under `dormouse process run` as it is without options.
     Tracked,

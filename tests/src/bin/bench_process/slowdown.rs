@@ -186,7 +186,7 @@ fn redis_benchmark(port: &str, test: &str, bytes: u64, requests: u64) -> Result<
 }
 
 fn beside(party: Party, context: &Context, directory: &Path) -> Result<Values, String> {
-    let desk = Desk::new(&directory.join("desk"))?;
+    let desk = Desk::new()?;
     let load = context.load.display().to_string();
     let path = desk.path().display().to_string();
     let words = [&load, "churn", &path, BESIDE_MIB, BESIDE_RATE];

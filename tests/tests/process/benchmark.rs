@@ -1,0 +1,48 @@
+//! `make bench-process` still measures: a case of each kind, without its peer.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+#[test]
+fn the_benchmark_persists_restores_and_tracks_a_program() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // Shared memory, as a user's run has it: files there are treated in their own way.
+    let place = tempfile::Builder::new()
+        .prefix("dormouse-test-bench-")
+        .tempdir_in("/dev/shm")
+        .expect("a directory in memory");
+    let output = Command::new(env!("CARGO_BIN_EXE_bench_process"))
+        .args(["--rounds", "1", "--parties", "ours,tracked,untracked"])
+        .args([
+            "--cases",
+            "cycle 1M,budget 64M,passes 1M",
+            "--max-mib",
+            "256",
+        ])
+        .arg("--out")
+        .arg(directory.path())
+        .arg("--place")
+        .arg(place.path())
+        .output()
+        .expect("the benchmark starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let journal = fs::read_to_string(directory.path().join("process.jsonl")).expect("a journal");
+    let visits: Vec<Value> = journal
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a visit"))
+        .collect();
+    let kinds = |party: &str| {
+        let of = visits.iter().filter(|visit| visit["party"] == party);
+        of.map(|visit| visit["case"].as_str().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(kinds("tracked"), ["passes 1M"], "{said}");
+    assert_eq!(kinds("untracked"), ["passes 1M"], "{said}");
+    assert!(kinds("ours").contains(&"cycle 1M".to_owned()), "{said}");
+    for visit in &visits {
+        assert_eq!(visit["failure"], Value::Null, "{visit}");
+    }
+}
