@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dormouse_bandwidth::daemon::config::Config;
 use dormouse_bandwidth::daemon::counter::{Counter, Reading};
-use dormouse_bandwidth::daemon::idle::{MAX_SCANS, MIN_TURNS};
+use dormouse_bandwidth::daemon::idle::{MAX_SCANS, MIN_TURNS, SEARCH_SCANS};
 use dormouse_bandwidth::daemon::residence::{Found, Resident};
 use dormouse_bandwidth::daemon::{Daemon, User};
 use dormouse_bandwidth::enforce::cgroup::{Hierarchy, Version};
@@ -207,6 +207,29 @@ fn processes_that_come_and_go_do_not_hide_a_user_for_longer() {
         world.runs[at] = 0.5;
         assert!(world.until_seen(at, 0.2) <= MIN_TURNS + 1);
     }
+}
+
+#[test]
+fn scans_are_bounded_while_everything_beside_the_users_varies() {
+    const USERS: usize = 400;
+    const PASSES: usize = 60;
+    let mut world = World::new(&[0.001; USERS], true);
+    let scans = |world: &World| -> usize {
+        let users = world.daemon.users().iter();
+        users.map(|user| user.scans as usize).sum()
+    };
+    world.steps(30);
+    let before = scans(&world);
+    for pass in 0..PASSES {
+        world.beside = 3.0 * (pass * 7919 % 101) as f64 / 101.0;
+        world.step();
+    }
+    let made = scans(&world) - before;
+    let bound = PASSES * (2 * MAX_SCANS + SEARCH_SCANS) + 2 * USERS;
+    assert!(made <= bound, "{made} scans, bound {bound}");
+    world.runs[17] = 0.5;
+    let passes = world.until_seen(17, 0.2);
+    assert!(passes <= (USERS / (2 * MAX_SCANS)) as u64 + 2, "{passes}");
 }
 
 #[test]

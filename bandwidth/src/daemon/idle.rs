@@ -13,17 +13,22 @@
 //! its CPU time is spread over all passes since its last scan.
 //!
 //! Bounds: a user that begins to use more than [`Sum::margin`] beside steady others is noticed in
-//! the same pass, any other within [`MIN_TURNS`] passes. With many users and a reliable sum (a
-//! margin of at most `WITNESS_CPU` or a quarter of the sum) it is noticed within as many passes
-//! as leave [`MAX_SCANS`] scans in each, at most [`MAX_TURNS`].
+//! the same pass, any other within [`MIN_TURNS`] passes, or with many users within as many as leave
+//! [`MAX_SCANS`] scans in each (twice as many while the sum is unreliable: its margin is more than
+//! `WITNESS_CPU` and a quarter of the sum), at most [`MAX_TURNS`]. Searches that find nobody are
+//! limited to [`SEARCH_SCANS`] scans in a pass on average, after a reserve of two searches. So a
+//! pass costs about the same on a busy machine, where all users vary and the sum says little. Where
+//! the sum cannot be read, [`MIN_TURNS`] holds for any number of users.
 
 /// Idle threshold: an unlimited user that uses fewer CPUs is idle. A user below two thirds of the
 /// minimum limit is never slowed, so no decision depends on its exact CPU time.
 pub const IDLE_THRESHOLD_CPUS: f64 = 0.004;
 /// Each idle user is scanned in one of this many passes,
 pub const MIN_TURNS: u64 = 4;
-/// or, with a reliable sum, so rarely that no pass has more scans than this,
+/// or so rarely that no pass has more scans than this
 pub const MAX_SCANS: usize = 16;
+/// with a reliable sum, than this with an unreliable one,
+const MAX_UNRELIABLE_SCANS: usize = 32;
 /// at most this many passes,
 pub const MAX_TURNS: u64 = 64;
 /// and at least once in this time.
@@ -35,6 +40,11 @@ const WITNESS_PART: f64 = 0.25;
 /// The smallest margin: in CPUs, and as a fraction of the expected sum.
 const MIN_MARGIN_CPU: f64 = 0.02;
 const MIN_MARGIN_PART: f64 = 0.1;
+
+/// Scans in a pass, on average, of searches among all idle users that find nobody.
+pub const SEARCH_SCANS: usize = 16;
+/// Searches that may find nobody in a row.
+const SEARCHES: usize = 2;
 
 /// A user that explains less than this fraction of the excess has not caused it: on a busy machine
 /// many users may run a little more at once.
@@ -97,13 +107,41 @@ impl Sum {
 
     /// In one of how many passes each idle user is scanned.
     pub fn turns(&self, interval_ms: u64, users: usize) -> u64 {
-        let most = |mean: f64| (mean * WITNESS_PART).max(WITNESS_CPU);
-        let tells = self.known && self.mean.is_some_and(|mean| self.margin() <= most(mean));
-        let turns = match tells {
-            true => (users.div_ceil(MAX_SCANS) as u64).clamp(MIN_TURNS, MAX_TURNS),
-            false => MIN_TURNS,
+        let max_margin = |mean: f64| (mean * WITNESS_PART).max(WITNESS_CPU);
+        let turns = match self.mean.filter(|_| self.known) {
+            // Nothing but its own turn shows that a user became active.
+            None => MIN_TURNS,
+            Some(mean) => {
+                let reliable = self.margin() <= max_margin(mean);
+                let scans = if reliable {
+                    MAX_SCANS
+                } else {
+                    MAX_UNRELIABLE_SCANS
+                };
+                (users.div_ceil(scans) as u64).clamp(MIN_TURNS, MAX_TURNS)
+            }
         };
         turns.min((MAX_TURN_MS / interval_ms.max(1)).max(1))
+    }
+}
+
+/// Limits the scans of searches that find nobody: a token bucket of scans.
+#[derive(Clone, Debug, Default)]
+pub struct Searches {
+    /// Scans that were made and not yet allowed for.
+    owed: usize,
+}
+
+impl Searches {
+    /// Begins a pass. Whether all idle users, so many, may be searched in it.
+    pub fn are_allowed(&mut self, users: usize) -> bool {
+        self.owed = self.owed.saturating_sub(SEARCH_SCANS);
+        self.owed + users <= users * SEARCHES
+    }
+
+    /// So many users were searched, and none was found.
+    pub fn found_nobody(&mut self, users: usize) {
+        self.owed += users;
     }
 }
 
@@ -212,6 +250,7 @@ mod tests {
         assert_eq!((sum.turns(50, 10), sum.turns(50, 500)), (MIN_TURNS, 32));
         sum.exceeds_margin(None);
         assert_eq!(sum.turns(INTERVAL_MS, 5000), MIN_TURNS, "it cannot be read");
+        let (reliable, unreliable) = (63, 32);
         // A process that is no user comes and goes.
         let mut fruitless = 0;
         for at in 0..1000 {
@@ -220,7 +259,8 @@ mod tests {
                 fruitless += 1;
                 sum.explained(cpu, None);
             }
-            assert!(at < 7 || sum.turns(INTERVAL_MS, 5000) == MIN_TURNS, "{at}");
+            assert!(at < 7 || sum.turns(INTERVAL_MS, 1000) == unreliable, "{at}");
+            assert!(sum.turns(INTERVAL_MS, 100) == MIN_TURNS || at < 7, "{at}");
         }
         assert!(fruitless < 20, "{fruitless}");
         // It stays: the sum becomes reliable again.
@@ -229,7 +269,34 @@ mod tests {
                 sum.explained(1.3, None);
             }
         }
-        assert_eq!(sum.turns(INTERVAL_MS, 5000), MAX_TURNS);
+        assert_eq!(sum.turns(INTERVAL_MS, 1000), reliable);
+    }
+
+    #[test]
+    fn searches_that_find_nobody_are_bounded_however_often_the_sum_exceeds_its_margin() {
+        let users = 1000;
+        let mut searches = Searches::default();
+        let mut made = 0;
+        for pass in 0..20_000 {
+            if searches.are_allowed(users) {
+                searches.found_nobody(users);
+                made += 1;
+            }
+            assert!(
+                made * users <= (SEARCHES * users) + pass * SEARCH_SCANS,
+                "{pass}"
+            );
+        }
+        assert!(made > 300, "a search that is put off comes: {made}");
+        // With few users every pass may have one.
+        let mut searches = Searches::default();
+        for pass in 0..100 {
+            assert!(searches.are_allowed(SEARCH_SCANS), "{pass}");
+            searches.found_nobody(SEARCH_SCANS);
+        }
+        // Searches that find a user are free.
+        let mut searches = Searches::default();
+        assert!((0..100).all(|_| searches.are_allowed(users)));
     }
 
     proptest! {

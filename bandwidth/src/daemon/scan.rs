@@ -7,7 +7,7 @@
 
 use super::config::Leg;
 use super::counter::Reading;
-use super::idle::{IDLE_THRESHOLD_CPUS, Roster, Sum, Turn, of_interval};
+use super::idle::{IDLE_THRESHOLD_CPUS, Roster, Searches, Sum, Turn, of_interval};
 use super::tiering::TIERING;
 use super::user::{IdleState, LegUse};
 use super::{Daemon, Notice, User, sampling};
@@ -23,6 +23,7 @@ const IDLE_USERS: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub(super) struct ScanState {
     sum: Sum,
+    searches: Searches,
     /// The CPU time of the configured cgroups, and the last value.
     totals: Vec<(Total, Option<u64>)>,
     /// Whether that contains the CPU time of every user.
@@ -102,7 +103,9 @@ impl Daemon {
             }
         }
         let remaining = self.remaining_cpus(interval_ns, known_ns);
+        let may_search = self.scan_state.searches.are_allowed(idle);
         let min_cpus = self.scan_state.sum.exceeds_margin(remaining);
+        let min_cpus = min_cpus.filter(|_| may_search);
         let min_ns = min_cpus.map(|cpu| cpu * interval_ns as f64);
         let mut found_ns: Option<u64> = None;
         for at in 0..self.users.len() {
@@ -119,6 +122,9 @@ impl Daemon {
         }
         if min_cpus.is_some() {
             let found = found_ns.map(|ns| ns as f64 / interval_ns as f64);
+            if found.is_none() {
+                self.scan_state.searches.found_nobody(idle);
+            }
             self.scan_state
                 .sum
                 .explained(remaining.unwrap_or(0.0), found);

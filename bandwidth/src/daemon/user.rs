@@ -62,9 +62,10 @@ pub struct User {
     pub bound_by: Option<usize>,
     pub(super) overrun: Overrun,
     pub(super) usage: Option<Usage>,
-    /// Time of the last scan, and the number of scans so far.
+    /// Time of the last scan.
     pub(super) scanned_ns: u64,
-    pub(super) scans: u32,
+    /// Readings of its CPU time so far.
+    pub scans: u32,
     /// CPU time reported to the estimator, in nanoseconds.
     pub(super) ran_ns: u64,
     /// While it is idle.

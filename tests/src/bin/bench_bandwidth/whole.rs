@@ -2,6 +2,7 @@
 //! cgroup of its own, under the code of `dormouse bandwidth run`.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -85,7 +86,8 @@ pub fn measure(only: Option<usize>) -> Result<Vec<Whole>, String> {
 
 fn of(count: usize, hierarchy: &Hierarchy, stop: &AtomicBool) -> Result<Whole, String> {
     let tasks = Tasks::new(hierarchy, count)?;
-    let state = std::env::temp_dir().join(&tasks.name);
+    // In memory, as the daemon of a unit has it in /run.
+    let state = Path::new("/dev/shm").join(&tasks.name);
     let file = state.join("bandwidth.toml");
     let text = format!(
         "nodes = [0]\nthreshold_gib_s = 1.0\ncgroups = [\"{}\"]\nstate = \"{}\"\n\
