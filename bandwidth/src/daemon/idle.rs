@@ -128,20 +128,20 @@ impl Sum {
 /// Limits the scans of searches that find nobody: a token bucket of scans.
 #[derive(Clone, Debug, Default)]
 pub struct Searches {
-    /// Scans that were made and not yet allowed for.
-    owed: usize,
+    /// Scans that were made and not yet replenished.
+    spent: usize,
 }
 
 impl Searches {
     /// Begins a pass. Whether all idle users, so many, may be searched in it.
     pub fn are_allowed(&mut self, users: usize) -> bool {
-        self.owed = self.owed.saturating_sub(SEARCH_SCANS);
-        self.owed + users <= users * SEARCHES
+        self.spent = self.spent.saturating_sub(SEARCH_SCANS);
+        self.spent + users <= users * SEARCHES
     }
 
     /// So many users were searched, and none was found.
     pub fn found_nobody(&mut self, users: usize) {
-        self.owed += users;
+        self.spent += users;
     }
 }
 
