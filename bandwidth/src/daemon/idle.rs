@@ -16,8 +16,8 @@
 //! the same pass, any other within [`MIN_TURNS`] passes, or with many users within as many as leave
 //! [`MAX_SCANS`] scans in each (twice as many while the sum is unreliable: its margin is more than
 //! `WITNESS_CPU` and a quarter of the sum), at most [`MAX_TURNS`]. Searches that find nobody are
-//! limited to [`SEARCH_SCANS`] scans in a pass on average, after a reserve of two searches. So a
-//! pass costs about the same on a busy machine, where all users vary and the sum says little. Where
+//! limited to [`SEARCH_SCANS`] scans in a pass on average, after a reserve of two searches. So
+//! the scans of a pass are bounded where all users vary and the sum says little. Where
 //! the sum cannot be read, [`MIN_TURNS`] holds for any number of users.
 
 /// Idle threshold: an unlimited user that uses fewer CPUs is idle. A user below two thirds of the
