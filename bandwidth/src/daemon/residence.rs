@@ -48,9 +48,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum time between two scans: users must be found while they run.
 const MAX_PAUSE: Duration = Duration::from_secs(20);
 /// Scans take at most one part in this many of a processor's time.
-const MAX_PART: u32 = 1600;
-/// A cgroup and the memory of a process are read when they are new; where scans take long, known ones
-/// are read in one of up to this many scans.
+const MAX_PART: u32 = 800;
+/// The memory of a process is read when the process is new; where scans take long, a known process
+/// is read in one of up to this many scans.
 const MAX_STRIDE: u64 = 16;
 
 impl Watcher {
@@ -126,10 +126,8 @@ fn pause_after(took: Duration) -> Duration {
 #[derive(Debug, Default)]
 pub struct Known {
     scans: u64,
-    /// Known cgroups and processes are read in one of this many scans.
+    /// A known process is read in one of this many scans.
     stride: u64,
-    /// The processes of a cgroup, and the last scan that saw the cgroup.
-    cgroups: HashMap<PathBuf, (Vec<i32>, u64)>,
     /// Bytes on each node, and the last scan that saw the process.
     processes: HashMap<i32, (HashMap<u32, u64>, u64)>,
 }
@@ -163,7 +161,8 @@ impl Known {
                     folders.push(entry.path());
                 }
             }
-            let processes = self.processes_of(&path, data.ino(), hierarchy);
+            let cgroup = Cgroup::new(&path, hierarchy.version);
+            let processes = cgroup.processes().unwrap_or_default();
             let unit = match unit {
                 UserUnit::Cgroup => path,
                 UserUnit::Unit => unit_of(&hierarchy.root, &path),
@@ -196,7 +195,6 @@ impl Known {
         }
         let scans = self.scans;
         self.processes.retain(|_, (_, seen)| *seen == scans);
-        self.cgroups.retain(|_, (_, seen)| *seen == scans);
         residents
     }
 
@@ -208,32 +206,11 @@ impl Known {
         };
     }
 
-    /// Whether a known cgroup or process is read in this scan.
-    fn is_due(&self, number: u64) -> bool {
-        (number + self.scans).is_multiple_of(self.stride.max(1))
-    }
-
-    /// The processes of a cgroup, from this or a recent scan. One without any is read in each.
-    fn processes_of(&mut self, path: &Path, inode: u64, hierarchy: &Hierarchy) -> Vec<i32> {
-        let due = self.is_due(inode);
-        let known = self.cgroups.get_mut(path).filter(|_| !due);
-        if let Some((processes, seen)) = known
-            && !processes.is_empty()
-        {
-            *seen = self.scans;
-            return processes.clone();
-        }
-        let cgroup = Cgroup::new(path, hierarchy.version);
-        let processes = cgroup.processes().unwrap_or_default();
-        self.cgroups
-            .insert(path.to_owned(), (processes.clone(), self.scans));
-        processes
-    }
-
     /// Bytes of a process on each node, from this or a recent scan.
     fn memory_of(&mut self, process: i32) -> &HashMap<u32, u64> {
-        let (scans, due) = (self.scans, self.is_due(process as u64));
+        let scans = self.scans;
         let (bytes, seen) = self.processes.entry(process).or_default();
+        let due = (process as u64 + scans).is_multiple_of(self.stride.max(1));
         if due || *seen == 0 || bytes.is_empty() {
             bytes.clear();
             // A process that has ended meanwhile has no memory.
@@ -304,22 +281,6 @@ mod tests {
             known.processes.is_empty(),
             "a process that has ended is forgotten"
         );
-        fs::write(path.join("cgroup.procs"), "1\n").unwrap();
-        known.stride = 16;
-        let hierarchy = Hierarchy {
-            root: folder.path().to_owned(),
-            version: Version::V2,
-        };
-        let inode = fs::metadata(&path).unwrap().ino();
-        let read = |known: &mut Known| {
-            known.scans += 1;
-            known.processes_of(&path, inode, &hierarchy)
-        };
-        assert_eq!(read(&mut known), [1], "an empty one is read in each scan");
-        fs::write(path.join("cgroup.procs"), "1\n2\n").unwrap();
-        let scans = (1..100).find(|_| read(&mut known) == [1, 2]).unwrap();
-        assert!(scans <= MAX_STRIDE, "{scans}");
-        known.stride = 1;
         for expected in [2, 4, 8, 16, 16] {
             known.adapt(PAUSE);
             assert_eq!(known.stride, expected);
@@ -375,7 +336,7 @@ mod tests {
     #[test]
     fn the_next_scan_comes_soon_however_long_one_takes() {
         assert_eq!(pause_after(PAUSE / MAX_PART / 2), PAUSE);
-        assert_eq!(pause_after(Duration::from_millis(10)).as_secs(), 16);
+        assert_eq!(pause_after(Duration::from_millis(10)).as_secs(), 8);
         for took in [Duration::from_secs(1), Duration::MAX] {
             assert_eq!(pause_after(took), MAX_PAUSE);
         }
