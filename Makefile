@@ -26,7 +26,7 @@ INJECTIONS ?= 50
 SEED ?= 1
 RELEASE ?= trixie
 
-.PHONY: test-zdtm publish-zdtm help setup build demo test test-full test-soak test-setup test-distribution test-unit test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler test-kernels publish-machine bench-scale publish-scale publish-process publish-bandwidth publish-offload publish-devices fmt lint deny clean
+.PHONY: test-zdtm publish-zdtm help setup build demo test test-full test-soak test-setup test-distribution test-unit test-suite test-fuzz test-devices-order test-devices-checked test-end-to-end stress bench bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices check-offload test-bandwidth-scheduler test-kernels publish-machine bench-scale publish-scale publish-process publish-bandwidth publish-offload publish-devices fmt lint deny clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,13 +40,13 @@ build: setup ## Build the dormouse command
 demo: build ## Fill memory, run a service, sleep into CXL memory, lose power, wake, verify
 	@scripts/demo.sh $(DORMOUSE) $(DEMO_DIR)
 
-test: setup lint test-setup test-unit test-fuzz test-devices-order test-end-to-end ## Everything that continuous integration runs
+test: setup lint test-setup test-fuzz test-devices-order test-suite ## Everything that continuous integration runs
 
 test-full: export DORMOUSE_TEST_LOSSES ?= 2
 test-full: export DORMOUSE_TEST_PAUSES ?= 2
 test-full: test deny ## The quick gate, then what takes longer and finds less; a release runs it
 	@scripts/setup.sh --for containers
-	@$(CARGO) test --profile $(PROFILE) --workspace --no-fail-fast -- --ignored --test-threads=2
+	@$(TESTS) --ignored
 	@$(ZDTM)
 
 test-setup: ## The scripts of this Makefile against machines that lack something
@@ -59,7 +59,7 @@ test-distribution: ## The demo in a minimal chroot of another release, as root (
 	@scripts/chroot-test.sh $(RELEASE) $(or $(COMMAND),demo)
 
 test-unit: build ## Unit and property tests, on this machine
-	@$(CARGO) test --quiet --profile $(PROFILE) --workspace --exclude dormouse-tests
+	@$(CARGO) test --quiet --profile $(PROFILE) --workspace
 
 test-fuzz: setup ## A short run of the image fuzzer (FUZZ_SECONDS=…)
 	@machine/image/fuzz/run.sh $(FUZZ_SECONDS)
@@ -71,12 +71,25 @@ test-devices-checked: build ## The device kernel with lockdep, KASAN, UBSAN, the
 	@for checks in memory races; do $(DORMOUSE) lab devices check --machine devices-$$checks --checked $$checks \
 		--threads --graphs $(GRAPHS) --injections $(INJECTIONS) --seed $(SEED); done
 
+# Without `--package`: with fewer packages, shared crates have other features and are compiled once more.
+SOAK_TESTS = $(CARGO) run --quiet --profile $(PROFILE) --bin soak --
+# Each test in a process of its own, two at a time, to the end of the run.
+TESTS = $(SOAK_TESTS) --rounds 1 --restart --order name --out out/test-run
+# Those that `make test` leaves out, by their names; one at a time.
+LEFT_OUT = $(TESTS) --ignored --jobs 1 --only
+
+test-suite: build ## Every test of the workspace: in crates, and end to end in the emulated machine
+	@$(DORMOUSE) lab build
+	@$(DORMOUSE) lab build --devices
+	@$(CARGO) test --quiet --profile $(PROFILE) --workspace --doc
+	@$(TESTS)
+
 test-end-to-end: build ## Sleep, lose power and wake in the emulated machine
 	@$(DORMOUSE) lab build
 	@$(DORMOUSE) lab build --devices
-	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --no-fail-fast -- --test-threads=2
+	@$(TESTS) --only end_to_end::
 
-SOAK = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin soak -- --rounds $(ROUNDS) --load '$(LOAD)' \
+SOAK = $(SOAK_TESTS) --rounds $(ROUNDS) --load '$(LOAD)' \
 	$(if $(filter command environment,$(word 1,$(origin SEED))),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(FULL),--full)
 
 test-soak: build ## Every test ROUNDS times in random order beside LOAD=quiet|busy|COMMAND; goes on where it was (SEED= ONLY= FULL=1)
@@ -92,6 +105,13 @@ test-zdtm: build ## CRIU's own test suite with Dormouse in CRIU's place, as root
 
 publish-zdtm: build ## The same, and put the table into docs/
 	@$(ZDTM) --publish docs/evaluation/zdtm.md
+
+ZDTM_MACHINE = python3 tests/zdtm/machine.py --dormouse $(DORMOUSE) --kernel '$(KERNEL)' $(if $(ONLY),--only '$(ONLY)') \
+	$(if $(LIMIT_S),--time-limit $(LIMIT_S))
+
+.PHONY: test-zdtm-machine
+test-zdtm-machine: build ## CRIU's test suite in the emulated machine; goes on where it was (KERNEL=7. ONLY= LIMIT_S=9000)
+	@$(ZDTM_MACHINE)
 
 PROGRAMS = python3 tests/programs/programs.py --dormouse $(DORMOUSE) \
 	$(if $(filter command environment,$(word 1,$(origin SEED))),--seed $(SEED)) $(ONLY)
@@ -111,7 +131,7 @@ stress: build ## Many sleeps under load, then many with power cuts; goes on wher
 
 bench: bench-machine bench-wake bench-process bench-bandwidth bench-offload bench-devices ## All benchmarks
 
-BENCH_MACHINE = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_machine -- \
+BENCH_MACHINE = $(CARGO) run --quiet --profile $(PROFILE) --bin bench_machine -- \
 	--out $(BENCH_DIR) --rounds $(ROUNDS) --cycles $(CYCLES) \
 	$(if $(FILLS),--fills $(FILLS)) $(if $(MODES),--modes $(MODES))
 
@@ -130,9 +150,9 @@ publish-scale: build ## Put what bench-scale measured into docs/
 
 bench-wake: build ## Waking: how soon a service's reads hit DRAM, hot-first against process order (ROUNDS=…)
 	@mkdir -p $(BENCH_DIR)
-	@$(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_wake -- $(BENCH_DIR) $(ROUNDS)
+	@$(CARGO) run --quiet --profile $(PROFILE) --bin bench_wake -- $(BENCH_DIR) $(ROUNDS)
 
-BENCH_PROCESS = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_process -- \
+BENCH_PROCESS = $(CARGO) run --quiet --profile $(PROFILE) --bin bench_process -- \
 	--out $(BENCH_DIR) --rounds $(ROUNDS) $(if $(CASES),--cases $(CASES)) $(if $(or $(MAX_MIB),$(MOST)),--max-mib $(or $(MAX_MIB),$(MOST)))
 
 bench-process: build ## Process persistence beside CRIU; goes on where it was interrupted (ROUNDS= CASES= MAX_MIB=)
@@ -141,7 +161,7 @@ bench-process: build ## Process persistence beside CRIU; goes on where it was in
 publish-process: build ## Put what bench-process measured into docs/
 	@$(BENCH_PROCESS) --no-run --publish
 
-BENCH_BANDWIDTH = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_bandwidth -- \
+BENCH_BANDWIDTH = $(CARGO) run --quiet --profile $(PROFILE) --bin bench_bandwidth -- \
 	--out $(BENCH_DIR) --rounds $(ROUNDS)
 
 bench-bandwidth: setup ## Bandwidth control: the methods of Kämmerer 2025 and ours, simulated; time of a pass (ROUNDS=)
@@ -153,7 +173,7 @@ publish-bandwidth: setup ## The same, and put the tables into docs/
 bench-offload: build ## The virtual executor: instructions on a Cortex-M3, native and translated
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR)
 
-BENCH_DEVICES = $(CARGO) run --quiet --profile $(PROFILE) --package dormouse-tests --bin bench_devices -- \
+BENCH_DEVICES = $(CARGO) run --quiet --profile $(PROFILE) --bin bench_devices -- \
 	--out $(BENCH_DIR) --rounds $(ROUNDS)
 
 bench-devices: build ## Suspend and resume of devices: list order, stock async, threshold, ours, in the lab (ROUNDS=)
@@ -167,10 +187,10 @@ check-offload: build ## The virtual executor against a big core, in full; goes o
 	@offload/tests/full.sh out/check-offload $(DORMOUSE) $(STATES) $(BLOCKS) $(INPUTS)
 
 test-kernels: build ## All checks on all stock kernels of the matrix; goes on where it was interrupted
-	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test machine -- --ignored kernels::
+	@$(LEFT_OUT) machine::kernels::
 
 test-bandwidth-scheduler: build ## Limits by quotas and by our sched_ext scheduler against a device that counts, in an emulated machine
-	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test bandwidth -- --ignored scheduler:: lab::
+	@$(LEFT_OUT) bandwidth::scheduler::,bandwidth::lab::
 
 publish-offload: build ## The same, and put the tables and the figure into docs/
 	@$(DORMOUSE) offload bench --out $(BENCH_DIR) --publish docs
@@ -184,7 +204,7 @@ fmt: ## Format the Rust code
 
 lint: setup ## Format check, clippy, rustdoc, shell and kernel style, spelling, house words, links
 	@$(CARGO) fmt --all --check
-	@$(CARGO) clippy --quiet --profile $(PROFILE) --workspace --all-targets -- -D warnings
+	@$(CARGO) clippy --quiet --profile $(PROFILE) --workspace --all-targets --test end_to_end -- -D warnings
 	@RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --profile $(PROFILE) --workspace --no-deps
 	@scripts/lint.sh
 
@@ -202,9 +222,8 @@ packages: build ## Debian packages and a static tarball, into out/packages
 
 test-containers: build ## Containers on podman and containerd, jobs of Slurm, two nodes with one store, as root (DORMOUSE_TEST_LOSSES=20)
 	@scripts/setup.sh --for containers
-	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test containers -- --ignored --test-threads=1
-	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test process -- --ignored --test-threads=1 lease::
+	@$(LEFT_OUT) end_to_end::containers::,process::lease::
 
 test-packages: packages ## The packages in a clean system, and in the emulated machine under systemd, as root
 	@$(DORMOUSE) lab build
-	@$(CARGO) test --profile $(PROFILE) --package dormouse-tests --test packages -- --ignored --test-threads=1
+	@$(LEFT_OUT) end_to_end::packages::

@@ -57,6 +57,8 @@ for set in a32 t32 m3; do
 	fi
 	echo "==> compiling lib/ for $set"
 	# What an instruction set lacks (64-bit exclusives, on a Cortex-M3) is left out, and the tests that need it.
+	# That is why its exit code says nothing; one object, made anew, says that the compiler works.
+	rm -f "$objects/lib/sort.o" "$objects/lib/.sort.o.cmd"
 	build "${flags_of_set[@]}" -k "$jobs" lib/ arch/arm/lib/ || true
 	[ -e "$objects/lib/.sort.o.cmd" ] || fail "lib/ does not build"
 

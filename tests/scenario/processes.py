@@ -1,19 +1,24 @@
 """The processes of one scenario, in namespaces of its own: starting them, asking the tracker, and the
 end of everything that a power loss is. Used by tests/zdtm and tests/programs."""
 
+import fcntl
 import json
 import os
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
 
+# An emulated machine is many times slower.
+SLOWNESS = int(os.environ.get("DORMOUSE_TEST_SLOWNESS", "1"))
 # Longer than anything here takes on a busy machine.
-START_S = 60
-PERSIST_S = 60
-RESTORE_S = 60
-STOP_S = 120
+START_S = 60 * SLOWNESS
+PERSIST_S = 60 * SLOWNESS
+RESTORE_S = 60 * SLOWNESS
+STOP_S = 120 * SLOWNESS
 POLL_S = 0.02
 # In front of the command that runs a scenario.
 NAMESPACES = [
@@ -53,10 +58,19 @@ class Fails(Exception):
     """The program fails without us, too, or cannot start."""
 
 
+def loopback_up():
+    """`ip link set lo up`, also where there is no iproute2. See netdevice(7)."""
+    get_flags, set_flags, up = 0x8913, 0x8914, 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = fcntl.ioctl(any_socket, get_flags, struct.pack("16sH22x", b"lo", 0))
+        flags = struct.unpack("16sH22x", request)[1]
+        fcntl.ioctl(any_socket, set_flags, struct.pack("16sH22x", b"lo", flags | up))
+
+
 def enter():
     """What a scenario needs besides its namespaces: a loopback device, and numbers of pseudo-terminals
     of its own."""
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    loopback_up()
     subprocess.run(
         ["mount", "-t", "devpts", "-o", "newinstance,ptmxmode=0666,mode=620,gid=5", "devpts", "/dev/pts"], check=True
     )

@@ -4,6 +4,7 @@
 //! Each emulated machine takes one processor and 2 GiB of memory, so two run at a time
 //! (`make test-end-to-end`).
 
+pub mod alone;
 pub mod bandwidth_lab;
 pub mod bench;
 pub mod container_services;

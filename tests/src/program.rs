@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use dormouse_system::{Root, proc};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
 
+use crate::alone::{Alone, alone};
 use crate::processes::with_descendants;
 use crate::{Said, dormouse, dormouse_path, workspace};
 
@@ -48,27 +48,7 @@ pub fn compile(directory: &Path, name: &str) -> PathBuf {
     program
 }
 
-/// Programs want their PIDs back, and some tests take such PIDs on purpose: one of these at a time, and
-/// none beside a [`Beside`].
-static ALONE: RwLock<()> = RwLock::new(());
-
-/// Of the tests in a binary, the one that has this.
-pub type Alone = RwLockWriteGuard<'static, ()>;
-
-/// Of the tests in a binary, one of several that stand each other.
-pub type Beside = RwLockReadGuard<'static, ()>;
-
-/// Waits for the other tests of this binary. To be called before a test starts anything.
-pub fn alone() -> Alone {
-    ALONE.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits for a test that must be alone. To be called before a test starts anything.
-pub fn beside() -> Beside {
-    ALONE.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// One program and its store. While it lives, other tests of the same binary wait.
+/// One program and its store. While it lives, other tests that must be alone wait.
 pub struct Program {
     directory: PathBuf,
     output: PathBuf,

@@ -1,6 +1,7 @@
 """What a run of ZDTM comes to: the list of refusals, the table, the exit code."""
 
 import datetime
+import json
 import os
 import re
 import subprocess
@@ -10,6 +11,8 @@ import page
 LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "expected.txt")
 BEGIN = "<!-- zdtm: begin -->"
 END = "<!-- zdtm: end -->"
+MACHINES_BEGIN = "<!-- zdtm in machines: begin -->"
+MACHINES_END = "<!-- zdtm in machines: end -->"
 KINDS = ["passed", "refused", "differs", "wrong", "fails alone"]
 
 
@@ -30,14 +33,20 @@ def listed():
     return reasons
 
 
-def finish(total, options, version):
-    """Prints the sum and what is not as it should be; the exit code."""
+def sorted_by_kind(total):
+    """Names of the tests of each kind."""
     reasons = listed()
     for name, result in total.items():
         # A verdict that is bad for a known and documented reason.
         if result[0] == "wrong" and reasons.get(name, ("",))[0] == "differs":
             total[name] = ("differs", *result[1:])
-    by_kind = {kind: sorted(name for name, result in total.items() if result[0] == kind) for kind in KINDS}
+    return {kind: sorted(name for name, result in total.items() if result[0] == kind) for kind in KINDS}
+
+
+def finish(total, options, version):
+    """Prints the sum and what is not as it should be; the exit code."""
+    reasons = listed()
+    by_kind = sorted_by_kind(total)
     unlisted = [name for name in by_kind["refused"] if reasons.get(name, ("",))[0] != "refused"]
     better = [name for name in by_kind["passed"] if name in reasons]
     print()
@@ -78,3 +87,36 @@ def publish(path, total, by_kind, version):
             lines.append(f"| `{name}` | {total[name][1]} | {one_line(total[name][2]).replace('|', '/')} |")
     lines += ["", "Tests that fail here without Dormouse: " + ", ".join(f"`{n}`" for n in by_kind["fails alone"]) + "."]
     page.replace(path, BEGIN, END, lines)
+
+
+def publish_machine(path, state, kernel, total, number, version):
+    """Puts what was measured in the emulated machine, on this kernel and before on others, between its marks.
+    `state` is the file that remembers the others."""
+    by_kind = sorted_by_kind(total)
+    rows = {}
+    if os.path.exists(state):
+        with open(state, encoding="utf-8") as file:
+            rows = json.load(file)
+    rows[kernel] = {
+        "date": datetime.date.today().isoformat(),
+        "version": version,
+        "tests": f"{len(total)} of {number}",
+        "kinds": [len(by_kind[kind]) for kind in KINDS],
+        "wrong": {name: [total[name][1], one_line(total[name][2]).replace("|", "/")] for name in by_kind["wrong"]},
+    }
+    with open(state, "w", encoding="utf-8") as file:
+        json.dump(rows, file)
+    lines = [
+        "| kernel | date | CRIU | tests | " + " | ".join(KINDS) + " |",
+        "|---|---|---|---|" + "---|" * len(KINDS),
+    ]
+    for name, row in sorted(rows.items()):
+        lines.append(
+            f"| {name} | {row['date']} | {row['version']} | {row['tests']} | "
+            + " | ".join(str(count) for count in row["kinds"]) + " |"
+        )
+    wrong = [(name, test, *what) for name, row in sorted(rows.items()) for test, what in sorted(row["wrong"].items())]
+    if wrong:
+        lines += ["", "| kernel | wrong | when | what |", "|---|---|---|---|"]
+        lines += [f"| {kernel} | `{test}` | {mode} | {what} |" for kernel, test, mode, what in wrong]
+    page.replace(path, MACHINES_BEGIN, MACHINES_END, lines)

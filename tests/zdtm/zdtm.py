@@ -16,23 +16,26 @@ import ast
 import concurrent.futures
 import hashlib
 import json
+import math
 import os
 import random
 import re
 import shutil
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.join(os.path.dirname(HERE), "scenario"))
 
 import options as options_of_suites  # noqa: E402
+import prepared  # noqa: E402
 import processes  # noqa: E402
 import report  # noqa: E402
 import source  # noqa: E402
 
 # Longer than all limits of a scenario together.
-SCENARIO_S = 600
+SCENARIO_S = 600 * processes.SLOWNESS
 # What tests and trackers write.
 LOGS = (".log", ".out", ".inprogress")
 # As CRIU's harness: tests that are not marked `suid` give up their rights.
@@ -55,9 +58,9 @@ def description(static, name):
         return {"flags": "noauto"}
 
 
-def names(static):
-    """The tests for this architecture that built. Those that CRIU runs in namespaces only run here, too:
-    each scenario has namespaces of its own."""
+def descriptions(static):
+    """The tests for this architecture that built, with what is said of them. Those that CRIU runs in
+    namespaces only run here, too: each scenario has namespaces of its own."""
     found = {}
     for file in sorted(os.listdir(static)):
         name, suffix = os.path.splitext(file)
@@ -73,7 +76,7 @@ def names(static):
 
 def scenario(test, mode, options):
     """Runs one scenario; its outcome and why."""
-    name, about = test
+    name, about, command = test
     work = tempfile.mkdtemp(prefix=f"{name}.{mode}.", dir=options.work)
     os.chmod(work, 0o777)
     flags = about.get("flags", "").split()
@@ -81,7 +84,6 @@ def scenario(test, mode, options):
     if "pre-dump-notify" in flags:
         environment.update(ZDTM_NOTIFY_FDIN="100", ZDTM_NOTIFY_FDOUT="101")
     shutil.copy(os.path.join(options.static, name), work)
-    command = source.command_of(options.static, name)
     if command is None:
         return {"outcome": "fails alone", "why": "CRIU's Makefile does not start it"}
     # Programs of the test's own that are not in the list of tests.
@@ -102,12 +104,16 @@ def scenario(test, mode, options):
 
 def run_test(test, options, known):
     """All scenarios of a test, from the results that are known where there are some."""
-    name, about = test
+    name, about, _ = test
     outcomes = {}
     for mode in options.modes:
         if mode == "continue" and "reqrst" in about.get("flags", "").split():
             continue
-        outcome = known.get((name, mode)) or scenario(test, mode, options)
+        outcome = known.get((name, mode))
+        if outcome is None:
+            if time.monotonic() > options.end:
+                return name, None
+            outcome = scenario(test, mode, options)
         outcomes[mode] = outcome
         options.record(name, mode, outcome)
         if mode == "alone" and outcome["outcome"] != "passed":
@@ -132,6 +138,21 @@ def chosen(tests, options):
         drawn = random.Random(options.seed).sample(sorted(tests), options.sample)
         tests = {name: tests[name] for name in sorted(drawn)}
     return tests
+
+
+def tests_of(options):
+    """The chosen tests: name, description, command; and the version of the suite."""
+    if options.prepared:
+        options.static, known, version = prepared.read(options.prepared)
+        tests = [(name, test["about"], test["command"]) for name, test in chosen(known, options).items()]
+        # Whenever time is over, those that ran are a sample.
+        random.Random(options.seed).shuffle(tests)
+        return tests, version
+    options.static, version = source.build(say)
+    tests = chosen(descriptions(options.static), options)
+    if options.prepare:
+        return tests, version
+    return [(name, about, source.command_of(options.static, name)) for name, about in tests.items()], version
 
 
 def stamp(options):
@@ -161,6 +182,9 @@ def arguments():
     parser.add_argument("--sample", type=int, metavar="N", help="N tests, drawn by the seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="scenarios side by side")
     parser.add_argument("--fresh", action="store_true", help="forget results of this build")
+    parser.add_argument("--prepare", metavar="DIR", help="write the built tests into this folder, and run nothing")
+    parser.add_argument("--prepared", metavar="DIR", help="take the tests from such a folder, in random order")
+    parser.add_argument("--time-limit", type=float, default=math.inf, metavar="S", help="begin no scenario after that")
     return options_of_suites.parse(parser)
 
 
@@ -170,13 +194,16 @@ def main():
     if lack:
         say(lack)
         return 3
+    options.end = time.monotonic() + options.time_limit
     try:
-        options.static, version = source.build(say)
+        tests, version = tests_of(options)
     except source.Missing as error:
         say(error)
         return 3
+    if options.prepare:
+        prepared.write(options.prepare, options.static, tests, version)
+        return 0
     os.makedirs(options.out, exist_ok=True)
-    tests = chosen(names(options.static), options)
     results_path = os.path.join(options.out, "results.jsonl")
     mark = stamp(options)
     known = known_results(results_path, mark, options.fresh)
@@ -193,9 +220,11 @@ def main():
         options.record = record
         try:
             with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-                runs = [pool.submit(run_test, test, options, known) for test in tests.items()]
+                runs = [pool.submit(run_test, test, options, known) for test in tests]
                 for number, run in enumerate(concurrent.futures.as_completed(runs), 1):
                     name, outcomes = run.result()
+                    if outcomes is None:
+                        continue
                     total[name] = (*worst(outcomes), outcomes)
                     kind, mode, why = total[name][:3]
                     where = f" ({mode})" if kind == "wrong" else ""

@@ -60,9 +60,14 @@ pub(super) fn opened(
     cmdline: &str,
     terminal: &Terminal,
 ) -> Result<Lab, LabError> {
+    let parts = parts(args.flavour, cmdline, terminal)?;
+    opened_with(args, parts)
+}
+
+/// The same, booting from these parts.
+pub(super) fn opened_with(args: &MachineArgs, parts: Parts) -> Result<Lab, LabError> {
     let mut config = args.sizes.config()?;
     config.gpf = args.gpf;
-    let parts = parts(args.flavour, cmdline, terminal)?;
     Lab::open(
         &machine_folder(&args.machine),
         config,

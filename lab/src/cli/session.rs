@@ -1,27 +1,39 @@
 //! `dormouse lab boot` and `dormouse lab console`: a machine to work in.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::json;
+use dormouse_guest::protocol::Call;
+use dormouse_guest::protocol::stress::StressCall;
+use dormouse_system::arguments::positive_duration;
+use serde_json::{Value, json};
 
-use super::machine::{MachineArgs, end, opened};
+use super::machine::{MachineArgs, end, opened, opened_with};
+use crate::build::{BuildOptions, build_stock};
 use crate::emulator::attach;
 use crate::emulator::lab::{BOOT_TIMEOUT, POWER_OFF_TIMEOUT};
 use crate::emulator::power::{Signal, What};
-use crate::error::LabError;
+use crate::emulator::qemu::Parts;
+use crate::error::{Doing, LabError};
+use crate::kernels;
 use crate::machine::machine_folder;
 use crate::terminal::{Terminal, print_json};
 
-/// A command in the machine may take this long.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
+/// Room for what is written to a copied folder, beside what is in it.
+const SHARE_FREE_BYTES: u64 = 1 << 30;
+/// Nothing but mounting.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A machine that one works in stays on for a day at most.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Arguments of `lab boot`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  dormouse lab boot --command 'uname -a; numactl --hardware'")]
+#[command(after_help = "Examples:\n  \
+    dormouse lab boot --command 'uname -a; numactl --hardware'\n  \
+    dormouse lab boot --kernel 7. --share ./tests --command 'cd /mnt/scratch && ./run'")]
 pub struct BootArgs {
     /// The machine.
     #[command(flatten)]
@@ -29,6 +41,17 @@ pub struct BootArgs {
     /// Run this shell command in the machine, then switch the machine off
     #[arg(long, value_name = "LINE")]
     pub command: Option<String>,
+    /// End the command after this time, with exit code 137
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = positive_duration, requires = "command")]
+    pub time_limit: Duration,
+    /// Boot the one of the archive's kernels with this in its release, distribution or flavour
+    /// (`lab kernels --list --all`)
+    #[arg(long, value_name = "PATTERN", conflicts_with = "flavour")]
+    pub kernel: Option<String>,
+    /// Copy this folder to a disk of its own, /mnt/scratch in the machine; with --keep, only if
+    /// the machine has none yet
+    #[arg(long, value_name = "DIR")]
+    pub share: Option<PathBuf>,
 }
 
 /// Arguments of `lab console`.
@@ -42,18 +65,35 @@ pub struct ConsoleArgs {
 
 pub(super) fn boot(args: &BootArgs, json: bool) -> Result<ExitCode, LabError> {
     let terminal = Terminal::new();
-    let mut lab = opened(&args.machine, "", &terminal)?;
+    let mut lab = match &args.kernel {
+        None => opened(&args.machine, "", &terminal)?,
+        Some(pattern) => {
+            let stock = kernels::named(pattern, &terminal)?;
+            let built = build_stock(&BuildOptions::default(), &stock, &terminal)?;
+            opened_with(&args.machine, Parts::from(&built))?
+        }
+    };
+    if let Some(folder) = &args.share
+        && !lab.machine.scratch_disk().exists()
+    {
+        terminal.now(&format!("copying {}", folder.display()));
+        let bytes = bytes_in(folder)? + SHARE_FREE_BYTES;
+        lab.machine.make_scratch_disk(bytes, Some(folder))?;
+    }
     terminal.now("booting");
     let mut power = lab.power_on(None)?;
     power.serve_console(&lab.machine.attach_socket())?;
     let hello = power.wait_ready(BOOT_TIMEOUT)?;
+    if args.share.is_some() {
+        power.query::<Value>(Call::Stress(StressCall::Mount), MOUNT_TIMEOUT)?;
+    }
     let boot_s = (lab.setting.clock.now_ns() - power.started_ns) as f64 / 1e9;
 
     if let Some(line) = &args.command {
         terminal.now("running the command");
         // Nobody is there to wake it if the command puts it to sleep.
         power.keep_awake();
-        let result = power.shell(line, COMMAND_TIMEOUT)?;
+        let result = power.shell(line, args.time_limit)?;
         terminal.now("switching off");
         power.power_off(POWER_OFF_TIMEOUT)?;
         end(&lab, args.machine.keep);
@@ -99,6 +139,28 @@ pub(super) fn boot(args: &BootArgs, json: bool) -> Result<ExitCode, LabError> {
         Ok(()) | Err(LabError::Interrupted) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(error),
     }
+}
+
+/// What the files of a folder take on a disk.
+fn bytes_in(folder: &Path) -> Result<u64, LabError> {
+    const BLOCK_BYTES: u64 = 4096;
+    let mut bytes = 0;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries = fs::read_dir(&folder).doing(format!("read {}", folder.display()))?;
+        for entry in entries {
+            let entry = entry.doing(format!("read {}", folder.display()))?;
+            // Of a link itself.
+            let about = entry
+                .metadata()
+                .doing(format!("look at {}", entry.path().display()))?;
+            if about.is_dir() {
+                folders.push(entry.path());
+            }
+            bytes += about.len().next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES;
+        }
+    }
+    Ok(bytes)
 }
 
 pub(super) fn console(args: &ConsoleArgs) -> Result<ExitCode, LabError> {

@@ -131,6 +131,27 @@ fn chosen<'a>(kernels: &'a [StockKernel], patterns: &[String], all: bool) -> Vec
     kernels.iter().filter(wanted).collect()
 }
 
+/// The one kernel that a pattern names, as `--kernel` of `lab kernels` does.
+///
+/// # Errors
+/// None has it in its name, or several have; the archive cannot be asked.
+pub(crate) fn named(pattern: &str, terminal: &Terminal) -> Result<StockKernel, LabError> {
+    let all = stock_kernels(&BuildOptions::default(), terminal)?;
+    match chosen(&all, &[pattern.to_owned()], true)[..] {
+        [one] => Ok(one.clone()),
+        [] => Err(LabError::Usage(format!(
+            "no kernel has {pattern:?} in its name: `dormouse lab kernels --list --all` prints them"
+        ))),
+        ref several => {
+            let names: Vec<&str> = several.iter().map(|stock| stock.release()).collect();
+            Err(LabError::Usage(format!(
+                "{pattern:?} is in the names of several kernels: {}",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
 /// All wanted checks of one kernel whose result is not known.
 fn one_kernel(
     stock: &StockKernel,

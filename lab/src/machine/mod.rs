@@ -19,6 +19,7 @@
 pub mod gpf;
 pub(crate) mod image_file;
 mod memory_file;
+mod scratch;
 pub mod sealing;
 mod sizes;
 
@@ -353,7 +354,7 @@ impl Machine {
         self.folder.join(SWAP_FILE)
     }
 
-    /// A second disk for tests of file systems; it is not there unless it was made.
+    /// A second disk; it is not there unless [`Machine::make_scratch_disk`] made it.
     pub fn scratch_disk(&self) -> PathBuf {
         self.folder.join("scratch.img")
     }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -16,11 +15,10 @@ use super::line::StressLine;
 use super::plan::CyclePlan;
 use super::span::Estimate;
 use super::summary::Summary;
-use crate::build::command::find_program;
 use crate::emulator::lab::Lab;
 use crate::emulator::qemu::{Firmware, Parts};
 use crate::error::{Doing, LabError};
-use crate::machine::{Machine, MachineConfig};
+use crate::machine::MachineConfig;
 
 const SCRATCH_BYTES: u64 = 256 << 20;
 
@@ -274,30 +272,8 @@ fn fresh(shared: &Shared, job: usize, config: &MachineConfig) -> Result<Driver, 
         shared.parts.clone(),
         shared.options.firmware,
     )?;
-    make_scratch_disk(&lab.machine)?;
+    lab.machine.make_scratch_disk(SCRATCH_BYTES, None)?;
     Ok(Driver::new(lab))
-}
-
-fn make_scratch_disk(machine: &Machine) -> Result<(), LabError> {
-    let path = machine.scratch_disk();
-    let mke2fs = find_program("mke2fs", "e2fsprogs")?;
-    let blocks = (SCRATCH_BYTES / 4096).to_string();
-    let output = Command::new(mke2fs)
-        .args([
-            "-q", "-F", "-t", "ext4", "-b", "4096", "-m", "0", "-J", "size=8",
-        ])
-        .args(["-E", "lazy_itable_init=0,lazy_journal_init=0"])
-        .arg(&path)
-        .arg(blocks)
-        .output()
-        .doing("run mke2fs")?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(LabError::Unexpected(format!(
-        "mke2fs failed: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    )))
 }
 
 /// Runs a cycle, keeps what must be kept; returns the machine if it can go on.

@@ -1,5 +1,6 @@
 //! Shared by the benchmarks: journal, rows, results, and the page that shows them.
 
+pub mod interrupt;
 pub mod journal;
 pub mod options;
 pub mod outcome;

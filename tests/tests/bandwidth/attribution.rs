@@ -6,6 +6,7 @@ use dormouse_tests::dormouse;
 const USERS: [&str; 4] = ["users/heavy", "users/light", "users/mild", "users/other"];
 
 #[test]
+#[ignore = "make test-full: it measures for two minutes; samples against known traffic are in the quick gate on the host"]
 fn tasks_with_known_traffic_are_charged_within_five_percent() {
     let words = "lab bandwidth --json --enforce quota --kernel stock --briefest \
                  --machine bandwidth-attribution";

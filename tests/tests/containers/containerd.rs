@@ -4,11 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use dormouse_tests::alone::alone;
 use dormouse_tests::container_services::{NODE, POSTGRES, REDIS, Service, initdb};
 use dormouse_tests::containerd::Containerd;
 use dormouse_tests::containers::{Podman, image_file, lacks, until};
 use dormouse_tests::dormouse;
-use dormouse_tests::program::alone;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ use dormouse_tests::container_services::{POSTGRES, Writer, initdb};
 use dormouse_tests::containers::{Podman, until};
 use dormouse_tests::program::Chance;
 
-use crate::engine::{
+use super::engine::{
     Engine, PERSIST, RUN, assert_started_once_and_nothing_is_left, epoch, losses, present, status,
     write_through_epochs, writer,
 };

@@ -1,8 +1,9 @@
 //! An engine with a tracked container in it, and what all tests look at.
 
+use dormouse_tests::alone::{Alone, alone};
 use dormouse_tests::container_services::{Service, Writer};
 use dormouse_tests::containers::{Podman, image_file, lacks, until};
-use dormouse_tests::program::{Alone, Chance, alone};
+use dormouse_tests::program::Chance;
 use tempfile::TempDir;
 
 pub const PERSIST: [&str; 4] = [

@@ -5,7 +5,7 @@ use dormouse_tests::container_services::{NODE, REDIS, Service};
 use dormouse_tests::containers::until;
 use dormouse_tests::program::Chance;
 
-use crate::engine::{
+use super::engine::{
     Engine, PERSIST, RUN, assert_started_once_and_nothing_is_left, epoch, losses, present,
     write_through_epochs, writer,
 };

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use dormouse_system::{Root, proc};
+use dormouse_tests::alone::alone;
 use dormouse_tests::containers::{lacks, until};
 use dormouse_tests::dormouse_path;
-use dormouse_tests::program::{alone, compile};
+use dormouse_tests::program::compile;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 

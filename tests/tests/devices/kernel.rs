@@ -113,6 +113,7 @@ fn each_mode_takes_effect(form: &[&str]) {
 }
 
 #[test]
+#[ignore = "make test-full: it measures each mode; make bench-devices compares them"]
 fn each_mode_of_a_timed_kernel_takes_effect() {
     each_mode_takes_effect(&["--form", "series"]);
 }

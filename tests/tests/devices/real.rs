@@ -29,6 +29,7 @@ fn is_clean(said: &Said, report: &Value) {
 }
 
 #[test]
+#[ignore = "make test-full: it takes two minutes; failures, wake-ups and hangs of generated devices are in the quick gate"]
 fn every_device_works_after_sleeps_in_graph_order_failures_wakeups_and_removals() {
     let options = [
         ("--whole", "2"),

@@ -11,6 +11,7 @@ fn hibernate(name: &str, words: &[&str]) -> Said {
 
 /// Also with contents that were changed after the first resume: an old image would be found out.
 #[test]
+#[ignore = "make test-full: hibernation is the peer of a benchmark"]
 fn a_hibernated_machine_resumes_with_every_page_compared_twice_in_one_life() {
     let said = hibernate("hibernate", &["--mode", "hibernate", "--cycles", "2"]);
     assert_eq!(said.code, 0, "{}", said.all());
@@ -79,6 +80,7 @@ fn pages_that_were_swapped_out_before_hibernating_are_compared_too() {
 }
 
 #[test]
+#[ignore = "make test-full: hibernation is the peer of a benchmark"]
 fn an_image_whose_signature_is_gone_is_a_cold_boot_and_not_a_resume() {
     let name = "hibernate-signature";
     assert_eq!(
@@ -94,6 +96,7 @@ fn an_image_whose_signature_is_gone_is_a_cold_boot_and_not_a_resume() {
 }
 
 #[test]
+#[ignore = "make test-full: hibernation is the peer of a benchmark"]
 fn a_compressor_that_the_kernel_does_not_have_is_said_with_exit_code_3() {
     let said = hibernate(
         "hibernate-compressor",

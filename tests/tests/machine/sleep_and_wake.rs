@@ -6,16 +6,16 @@ use std::path::Path;
 use dormouse_tests::{MIB, assert_resumed, events, guest, lab_cycle, test_folder};
 
 #[test]
-fn five_cycles_resume_with_every_page_compared_and_the_service_answering() {
+fn three_cycles_resume_with_every_page_compared_and_the_service_answering() {
     let said = lab_cycle(
-        "five-cycles",
+        "three-cycles",
         &[
-            "--cycles", "5", "--dram", "1G", "--cxl", "2G", "--fill", "512M",
+            "--cycles", "3", "--dram", "1G", "--cxl", "2G", "--fill", "512M",
         ],
     );
     assert_eq!(said.code, 0, "{}", said.all());
     let cycles = said.cycles();
-    assert_eq!(cycles.len(), 5, "{}", said.all());
+    assert_eq!(cycles.len(), 3, "{}", said.all());
     for (index, cycle) in cycles.iter().enumerate() {
         assert_resumed(cycle, &said);
         assert_eq!(cycle.cycle, index as u64 + 1);
@@ -49,7 +49,7 @@ fn five_cycles_resume_with_every_page_compared_and_the_service_answering() {
             );
         }
     }
-    assert_timeline_is_complete(&test_folder("five-cycles"), cycles.len());
+    assert_timeline_is_complete(&test_folder("three-cycles"), cycles.len());
 }
 
 /// Each part of a sleep and of a wake begins and ends once in each cycle, on every level.
@@ -85,6 +85,7 @@ fn assert_timeline_is_complete(folder: &Path, cycles: usize) {
 }
 
 #[test]
+#[ignore = "make test-full: two machines; make bench-machine measures it at more sizes"]
 fn what_firmware_saves_stays_small_whatever_users_fill() {
     let saved: Vec<u64> = ["128M", "640M"]
         .iter()

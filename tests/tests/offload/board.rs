@@ -2,7 +2,7 @@
 
 use dormouse_offload::machine::PROGRAMS;
 
-use crate::commands::{is_stopped_by_its_budget, run};
+use super::commands::{is_stopped_by_its_budget, run};
 
 const BOARD: [&str; 2] = ["--board", "netduinoplus2"];
 

@@ -19,20 +19,18 @@ const PHASES: [&str; 8] = [
 
 #[test]
 fn a_kernels_own_device_suspend_leaves_the_memory_that_it_leaves_on_the_big_core() {
-    for words in [
-        &["offload", "suspend", "--compare", "--json"][..],
-        &["offload", "suspend", "--compare", "--json", "--prune"],
-        &["offload", "suspend", "--compare", "--json", "--t32"],
-        &[
-            "offload",
-            "suspend",
-            "--compare",
-            "--json",
-            "--t32",
-            "--prune",
-        ],
-    ] {
-        let said = dormouse(words);
+    leaves_the_same_memory(&[&[][..], &["--t32", "--prune"]]);
+}
+
+#[test]
+#[ignore = "make test-full: the quick gate has the two other modes"]
+fn a_kernels_own_device_suspend_leaves_the_same_memory_in_the_other_modes() {
+    leaves_the_same_memory(&[&["--prune"][..], &["--t32"]]);
+}
+
+fn leaves_the_same_memory(modes: &[&[&str]]) {
+    for words in modes {
+        let said = dormouse(&[&["offload", "suspend", "--compare", "--json"][..], words].concat());
         assert_eq!(said.code, 0, "{}", said.all());
         let calls: Vec<Value> = said.reports();
         let phases: Vec<&str> = calls
@@ -114,6 +112,7 @@ fn the_big_core_goes_on_from_what_the_executor_left_up_to_its_programs() {
 }
 
 #[test]
+#[ignore = "make test-full: the first phase of every suspend begins with one"]
 fn each_phase_can_begin_with_an_empty_code_cache() {
     let phases = suspends(&["--cold"], 2, &COUNTS).0;
     let [first, second] = [1, 2].map(|cycle| translated(&phases, cycle));
@@ -121,6 +120,7 @@ fn each_phase_can_begin_with_an_empty_code_cache() {
 }
 
 #[test]
+#[ignore = "make test-full: the hand-over at a refused access and at waits is in the quick gate"]
 fn the_big_core_finishes_a_phase_from_the_middle() {
     // Called with a lock of the device or of the list held, in some phases or in all.
     for function in ["mutex_unlock", "dummy_tell"] {

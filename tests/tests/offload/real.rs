@@ -4,7 +4,7 @@
 use dormouse_tests::dormouse;
 use serde_json::{Value, json};
 
-use crate::kernel::{reports_of, suspends};
+use super::kernel::{reports_of, suspends};
 
 const REAL: [&str; 3] = ["--devices", "real", "--prune"];
 const COUNTS: [&str; 3] = ["suspend_exits", "checked", "devices_worked"];

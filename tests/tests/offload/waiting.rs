@@ -1,6 +1,6 @@
 //! Waiting on the small core, its clock, and what keeps interrupts away from the guest.
 
-use crate::guests::{Objects, returns};
+use super::guests::{Objects, returns};
 
 const EVERY_MODE: [&[&str]; 3] = [&[], &["--without", "all"], &["--without", "interrupts"]];
 

@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use dormouse_tests::containers::until;
+use dormouse_tests::processes::naming;
 use serde_json::Value;
 
 #[test]
@@ -45,4 +47,31 @@ fn the_benchmark_persists_restores_and_tracks_a_program() {
     for visit in &visits {
         assert_eq!(visit["failure"], Value::Null, "{visit}");
     }
+}
+
+#[test]
+fn an_interrupted_benchmark_leaves_no_process_and_no_contents_behind() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("place");
+    let mut benchmark = Command::new(env!("CARGO_BIN_EXE_bench_process"))
+        .args(["--rounds", "1", "--parties", "ours", "--cases", "budget"])
+        .args(["--max-mib", "256", "--out"])
+        .arg(directory.path())
+        .arg("--place")
+        .arg(&place)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("the benchmark starts");
+    let is_load = |command: &str| command.contains("/load\0churn");
+    let mut started = Vec::new();
+    until("the program that it tracks", || {
+        started = naming(&place, is_load);
+        (!started.is_empty()).then_some(())
+    });
+    let id = benchmark.id().to_string();
+    let killed = Command::new("kill").args(["-TERM", &id]).status();
+    assert!(killed.expect("kill runs").success());
+    assert_eq!(benchmark.wait().expect("it ends").code(), Some(130));
+    assert_eq!(naming(&place, |_| true), Vec::<i32>::new());
+    assert!(!place.exists());
 }

@@ -6,7 +6,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use dormouse_tests::program::{Chance, Program, alone};
+use dormouse_tests::alone::alone;
+use dormouse_tests::program::{Chance, Program};
 
 /// One process streams numbered blocks to the other, which compares each and answers.
 const PAIR: &str = "

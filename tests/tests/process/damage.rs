@@ -5,7 +5,8 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use dormouse_tests::program::{Chance, Program, alone, compile};
+use dormouse_tests::alone::alone;
+use dormouse_tests::program::{Chance, Program, compile};
 use tempfile::TempDir;
 
 const FRAME: usize = 4096;

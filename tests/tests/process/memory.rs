@@ -8,7 +8,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use dormouse_tests::program::{Chance, Program, alone, compile};
+use dormouse_tests::alone::alone;
+use dormouse_tests::program::{Chance, Program, compile};
 
 /// How often each test kills it; DORMOUSE_KILLS says otherwise.
 const KILLS: u64 = 10;

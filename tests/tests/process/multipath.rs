@@ -5,7 +5,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use dormouse_tests::program::{Program, alone};
+use dormouse_tests::alone::alone;
+use dormouse_tests::program::Program;
 
 /// Protocol number of multipath TCP.
 const MPTCP: i32 = 262;

@@ -4,7 +4,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dormouse_tests::program::alone;
+use dormouse_tests::alone::alone;
 use dormouse_tests::{Said, dormouse, dormouse_path};
 
 struct Tracker(Child);

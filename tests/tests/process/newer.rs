@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use dormouse_tests::program::{Program, alone, compile};
+use dormouse_tests::alone::alone;
+use dormouse_tests::program::{Program, compile};
 
 /// Counts in memory and in a file, which is open for an instant only, on request.
 const SCRIPT: &str = "

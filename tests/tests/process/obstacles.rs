@@ -5,7 +5,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dormouse_tests::program::{Program, alone};
+use dormouse_tests::alone::alone;
+use dormouse_tests::program::Program;
 use dormouse_tests::{dormouse, dormouse_path};
 
 /// Makes and ends one thing after the other on request, and reports each.

@@ -5,8 +5,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use dormouse_tests::program::{Chance, Program, alone};
+use dormouse_tests::alone::alone;
+use dormouse_tests::program::{Chance, Program};
 use dormouse_tests::{Said, containers::until};
 
 const PORT: &str = "57319";
@@ -135,23 +137,32 @@ fn check(kept: u64) {
     assert_eq!(checked.code, 0, "{}", checked.all());
 }
 
-#[test]
-fn postgresql_under_load_goes_on_after_each_persist_and_loses_nothing_that_was_acknowledged() {
-    let rounds = std::env::var("DORMOUSE_TEST_CUTS").map_or(4, |n| n.parse().expect("a number"));
-    let directory = tempfile::tempdir().expect("a directory");
+/// How often power is lost.
+fn rounds() -> u32 {
+    std::env::var("DORMOUSE_TEST_CUTS").map_or(4, |n| n.parse().expect("a number"))
+}
+
+fn bin(name: &str) -> String {
+    programs().join(name).display().to_string()
+}
+
+fn answers(_: &Program) -> bool {
+    said(&["psql", "-XAtqc", "SELECT 1", "postgres"]).code == 0
+}
+
+/// A server with the tables of pgbench and of the writer, tracked with an epoch a second.
+fn server(directory: &Path, options: &[&str]) -> Program {
     let mode = fs::Permissions::from_mode(0o777);
-    fs::set_permissions(directory.path(), mode).expect("its mode");
-    let data = directory.path().join("data").display().to_string();
-    let bin = |name: &str| programs().join(name).display().to_string();
+    fs::set_permissions(directory, mode).expect("its mode");
+    let data = directory.join("data").display().to_string();
     good(&[&bin("initdb"), "--auth=trust", "--no-sync", "-D", &data]);
-    let sockets = directory.path().display().to_string();
-    let server = bin("postgres");
+    let sockets = directory.display().to_string();
     let command = [
         "setpriv",
         "--reuid=postgres",
         "--regid=postgres",
         "--clear-groups",
-        &server,
+        &bin("postgres"),
         "-D",
         &data,
         "-p",
@@ -159,30 +170,46 @@ fn postgresql_under_load_goes_on_after_each_persist_and_loses_nothing_that_was_a
         "-k",
         &sockets,
     ];
-    let options = ["--on-power-loss", "none", "--epoch-interval", "1s"];
-    let mut program = Program::new(alone(), directory.path(), "it", &options, &command);
+    let usual = ["--on-power-loss", "none", "--epoch-interval", "1s"];
+    let options = [&usual[..], options].concat();
+    let mut program = Program::new(alone(), directory, "it", &options, &command);
     program.run();
-    let answers = |_: &Program| said(&["psql", "-XAtqc", "SELECT 1", "postgres"]).code == 0;
     program.until("an answer", answers);
     good(&[&bin("pgbench"), "-i", "-q", "postgres"]);
     query("CREATE TABLE written (number bigint PRIMARY KEY)");
+    program
+}
+
+/// A load that ends with the server.
+fn pgbench() -> Child {
+    as_postgres(&[&bin("pgbench"), "-n", "-c", "3", "-T", "1000", "postgres"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("pgbench can be started")
+}
+
+fn end(mut client: Child) {
+    let _ = client.kill();
+    let _ = client.wait();
+}
+
+#[test]
+fn postgresql_under_load_goes_on_after_each_persist_and_loses_nothing_that_was_acknowledged() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut program = server(directory.path(), &[]);
     let mut chance = Chance::new(19);
     let mut kept = 0;
-    for round in 0..rounds {
+    for round in 0..rounds() {
         let writer = Writer::start(directory.path(), round);
-        let mut load = as_postgres(&[&bin("pgbench"), "-n", "-c", "3", "-T", "1000", "postgres"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("pgbench can be started");
+        let load = pgbench();
         let wanted = kept + 1 + chance.below(100);
         program.until("acknowledged", |_| writer.newest() >= wanted);
         let persisted = program.verb("persist", &["--then", "kill"]);
         assert_eq!(persisted.code, 0, "{}\n{}", persisted.all(), program.said());
         assert_eq!(program.wait(), 0, "{}", program.said());
         kept = writer.end();
-        let _ = load.kill();
-        let _ = load.wait();
+        end(load);
         program.run();
         program.until("an answer", answers);
         check(kept);
@@ -199,4 +226,47 @@ fn postgresql_under_load_goes_on_after_each_persist_and_loses_nothing_that_was_a
             query("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench'");
         (rest == "0").then_some(())
     });
+}
+
+/// Its files are newer than the last epoch: it is never restored over them, but recovers from its own
+/// log. When nothing was written since the epoch, it goes on.
+#[test]
+fn postgresql_killed_at_any_instant_loses_nothing_and_is_never_restored_over_newer_files() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut program = server(directory.path(), &["--fresh-if-changed"]);
+    let started = || query("SELECT pg_postmaster_start_time()");
+    let mut chance = Chance::new(29);
+    let (mut kept, mut went_on) = (0, 0);
+    for round in 0..rounds() {
+        let before = started();
+        // Every third time without a write after the last epoch.
+        let idle = round % 3 == 2;
+        let load = (!idle).then(pgbench);
+        let writer = Writer::start(directory.path(), round);
+        let wanted = kept + 1 + chance.below(100);
+        program.until("acknowledged", |_| writer.newest() >= wanted);
+        if idle {
+            kept = writer.end();
+            program.until_epoch();
+            program.cut(chance.below(2) == 0);
+        } else {
+            program.until_epoch();
+            std::thread::sleep(Duration::from_millis(chance.below(1000)));
+            program.cut(chance.below(2) == 0);
+            kept = writer.end();
+        }
+        load.into_iter().for_each(end);
+        program.run();
+        program.until("an answer", answers);
+        check(kept);
+        let same = started() == before;
+        assert!(
+            idle || !same,
+            "it was restored over newer files: {}",
+            program.said()
+        );
+        went_on += u32::from(same);
+    }
+    println!("{} kills, {went_on} restores", rounds());
+    assert!(!program.said().contains("PANIC"), "{}", program.said());
 }

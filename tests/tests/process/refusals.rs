@@ -10,8 +10,9 @@ use std::process::Command;
 
 use dormouse_process::state::Tree;
 use dormouse_process::store::{Access, Snapshot, Store};
+use dormouse_tests::alone::alone;
 use dormouse_tests::dormouse_path;
-use dormouse_tests::program::{Program, alone};
+use dormouse_tests::program::Program;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
 

@@ -6,7 +6,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use dormouse_tests::program::{Program, alone};
+use dormouse_tests::alone::alone;
+use dormouse_tests::program::Program;
 
 /// Has one of nearly everything, says so, and counts.
 const MANY: &str = "

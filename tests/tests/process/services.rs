@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use dormouse_tests::alone::{Beside, beside};
 use dormouse_tests::processes::with_descendants;
-use dormouse_tests::program::{Beside, beside};
 use dormouse_tests::{dormouse, dormouse_path};
 use tempfile::TempDir;
 

@@ -3,7 +3,8 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use dormouse_tests::program::{Program, alone};
+use dormouse_tests::alone::alone;
+use dormouse_tests::program::Program;
 
 /// tmux's client to the server with this socket; without `-N` it would start one of its own where
 /// ours is not there yet.

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use dormouse_tests::alone::alone;
 use dormouse_tests::processes::with_descendants;
-use dormouse_tests::program::{Program, alone};
+use dormouse_tests::program::Program;
 
 const SCRIPT: &str = "
 import os, time

@@ -87,7 +87,14 @@ fn settle(program: &Program, ready: impl Fn(&Value) -> bool) -> Result<(), Strin
             return Ok(());
         }
         if started.elapsed() > SETTLE {
-            return Err(format!("the tracker is not ready: {now}"));
+            let tracker = &now["tracker"];
+            return Err(format!(
+                "the tracker is not ready after {} s: {} epochs, {} put off, at most {} bytes dirty",
+                SETTLE.as_secs(),
+                tracker["epochs"],
+                tracker["epochs_put_off"],
+                tracker["max_dirty_bytes"]
+            ));
         }
         std::thread::sleep(Duration::from_millis(200));
     }

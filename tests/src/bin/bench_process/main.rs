@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use clap::Parser;
 use dormouse_lab::cache::sha256_of_file;
+use dormouse_tests::bench::interrupt;
 use dormouse_tests::bench::journal::{Head, Journal};
 use dormouse_tests::bench::options::KeepingOptions;
 use dormouse_tests::bench::outcome::{Outcome, ended};
@@ -100,6 +101,9 @@ fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entr
     let says = |error: std::io::Error| format!("{}: {error}", journal_path.display());
     fs::create_dir_all(&options.place)
         .map_err(|error| format!("{}: {error}", options.place.display()))?;
+    interrupt::adopts_orphans()
+        .and_then(|()| interrupt::leaves_nothing(Some(options.place.clone())))
+        .map_err(|error| format!("signals: {error}"))?;
     let context = Context {
         load: compile(&options.place, "load.c"),
         place: options.place.clone(),

@@ -100,9 +100,9 @@ impl Case {
     pub fn needed_bytes(self) -> u64 {
         let mib = match self {
             Case::Cycle { mib } => 2 * mib + mib / 4,
-            // One epoch is kept until the next one is complete.
-            Case::Dirty { mib } | Case::Budget { mib } => 2 * mib + mib / 2,
-            Case::Passes { mib } => 3 * mib,
+            // One epoch is kept until the next one is complete; of the whole program where it writes all the time.
+            Case::Dirty { mib } => 2 * mib + mib / 2,
+            Case::Budget { mib } | Case::Passes { mib } => 3 * mib,
             Case::Redis { .. } => 2048,
             Case::Beside => 4096,
         };

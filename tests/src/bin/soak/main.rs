@@ -1,4 +1,5 @@
-//! Runs every test of the suite many times, in random order, beside a load: `make test-soak`.
+//! Runs every test of the suite many times, in random order, beside a load (`make test-soak`), or all of
+//! them once (`make test`).
 //!
 //! ```text
 //!  cargo test --no-run ─▶ test binaries ─▶ --list ─▶ tests
@@ -23,6 +24,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use dormouse_tests::bench::interrupt;
 use dormouse_tests::bench::journal::{Entry, Journal};
 use dormouse_tests::workspace;
 use serde::{Deserialize, Serialize};
@@ -39,8 +41,11 @@ struct Args {
     /// What else the machine does: quiet (nothing), busy (six busy loops), or a shell command that is restarted when it ends
     #[arg(long, default_value = "quiet")]
     load: Load,
+    /// Order of tests: random; or by name, from which workers in turn take the first and the last
+    #[arg(long, value_enum, default_value = "random")]
+    order: Order,
     /// Decides the order of tests in each round [default: that of the interrupted run, else random]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "order")]
     seed: Option<u64>,
     /// Tests that run at a time
     #[arg(long, default_value_t = 2)]
@@ -51,9 +56,15 @@ struct Args {
     /// Only tests of this package, and build no other; may be repeated
     #[arg(long, value_name = "NAME")]
     package: Vec<String>,
+    /// Leave out tests whose `binary::name` contains one of these words
+    #[arg(long, value_delimiter = ',')]
+    skip: Vec<String>,
     /// Also tests that `make test` leaves to `make test-full`
     #[arg(long)]
     full: bool,
+    /// Only tests that `make test` leaves to `make test-full`
+    #[arg(long, conflicts_with = "full")]
+    ignored: bool,
     /// A test that takes longer than this many minutes is ended and counts as failed
     #[arg(long, default_value_t = 60)]
     limit_minutes: u64,
@@ -66,6 +77,19 @@ struct Args {
     /// Where journal, summary and the output of failures go
     #[arg(long, default_value = "out/soak")]
     out: PathBuf,
+}
+
+/// A test that takes so long gets a line.
+const LONG_S: f64 = 1.0;
+/// Of the output of a failed test, so many are shown.
+const MAX_LINES: usize = 80;
+
+/// How the tests of a round are ordered.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Order {
+    Random,
+    /// Tests that must be alone wait for each other, and lie together under one name: so only one worker has them.
+    Name,
 }
 
 /// One run of one test; a line of the journal.
@@ -114,7 +138,11 @@ fn main() -> ExitCode {
 }
 
 fn soak(args: &Args) -> Result<usize, String> {
-    let commit = commit()?;
+    let commit = match commit() {
+        // Nothing of another commit is taken over.
+        Err(_) if args.restart => "none".to_owned(),
+        other => other?,
+    };
     let folder = workspace().join(&args.out).join(&commit);
     std::fs::create_dir_all(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
     let path = folder.join(format!("{}.jsonl", args.load.name()));
@@ -132,8 +160,8 @@ fn soak(args: &Args) -> Result<usize, String> {
             args.load,
             journal.entries.len()
         );
-        let tests = suite::tests(&args.package, args.full)?;
-        let tests = suite::only(tests, &args.only);
+        let tests = suite::tests(&args.package, args.full || args.ignored)?;
+        let tests = suite::chosen(tests, &args.only, &args.skip, args.ignored);
         if tests.is_empty() {
             return Err("no test has such a name".into());
         }
@@ -142,7 +170,12 @@ fn soak(args: &Args) -> Result<usize, String> {
     let text = summary::page(&commit, &args.load, &journal.entries);
     let page = folder.join(format!("{}.md", args.load.name()));
     std::fs::write(&page, &text).map_err(|why| format!("{}: {why}", page.display()))?;
-    println!("{text}\nalso in {}", page.display());
+    // Of one round, each test was just said.
+    let shown = match args.rounds {
+        1 => text.lines().next().unwrap_or_default(),
+        _ => &text,
+    };
+    println!("{shown}\neach test: {}", page.display());
     Ok(journal.entries.iter().filter(|ran| !ran.ok).count())
 }
 
@@ -155,28 +188,32 @@ fn run_rounds(
     journal: &mut Journal<Ran>,
     folder: &Path,
 ) -> Result<(), String> {
+    // Not orphans: a test waits until what it killed is gone, and nobody here would take the last word of it.
+    interrupt::leaves_nothing(None).map_err(|why| format!("signals: {why}"))?;
     let limit = Duration::from_secs(args.limit_minutes * 60);
     for round in 1..=args.rounds {
         let done = |test: &Test| {
             let mut runs = journal.of(&test.id);
             runs.any(|ran| ran.round == round)
         };
-        let queue: VecDeque<&Test> = order::shuffled(tests, seed, round)
-            .into_iter()
-            .filter(|test| !done(test))
-            .collect();
+        let ordered = match args.order {
+            Order::Random => order::shuffled(tests, seed, round),
+            Order::Name => order::by(tests, |test| &test.id),
+        };
+        let queue: VecDeque<&Test> = ordered.into_iter().filter(|test| !done(test)).collect();
+        let total = queue.len();
         if queue.is_empty() {
             continue;
         }
-        println!(
-            "soak: round {round} of {}: {} tests",
-            args.rounds,
-            queue.len()
-        );
+        println!("soak: round {round} of {}: {} tests", args.rounds, total);
         let _load = args.load.start()?;
         let (queue, journal) = (Mutex::new(queue), Mutex::new(&mut *journal));
-        let worker = || -> Result<(), String> {
-            while let Some(test) = lock(&queue).pop_front() {
+        let worker = &|number: usize| -> Result<(), String> {
+            let next = || match (args.order, number % 2) {
+                (Order::Name, 1) => lock(&queue).pop_back(),
+                _ => lock(&queue).pop_front(),
+            };
+            while let Some(test) = next() {
                 let result = run::run(test, limit)?;
                 let ran = Ran {
                     inputs: inputs.to_owned(),
@@ -188,14 +225,19 @@ fn run_rounds(
                     cpu_seconds: result.cpu_seconds,
                     ended_unix: unix_now(),
                 };
-                report(&ran, &result.output, folder, args.load.name())?;
+                // Of one round, only what says something.
+                if args.rounds > 1 || !ran.ok || ran.seconds >= LONG_S {
+                    report(&ran, &result.output, folder, args.load.name())?;
+                }
                 let mut journal = lock(&journal);
                 journal.add(ran).map_err(|why| why.to_string())?;
             }
             Ok(())
         };
         std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..args.jobs.max(1)).map(|_| scope.spawn(worker)).collect();
+            let workers: Vec<_> = (0..args.jobs.max(1))
+                .map(|number| scope.spawn(move || worker(number)))
+                .collect();
             workers
                 .into_iter()
                 .try_for_each(|worker| worker.join().expect("no worker panics"))
@@ -214,7 +256,16 @@ fn report(ran: &Ran, output: &[u8], folder: &Path, load: &str) -> Result<(), Str
     let name = ran.test.replace("::", "-").replace(['/', ' '], "_");
     let path = folder.join(format!("failed-{load}-{}-{name}.txt", ran.round));
     std::fs::write(&path, output).map_err(|why| format!("{}: {why}", path.display()))?;
-    println!("       its output: {}", path.display());
+    let text = String::from_utf8_lossy(output);
+    let lines: Vec<&str> = text.lines().collect();
+    let skipped = lines.len().saturating_sub(MAX_LINES);
+    println!(
+        "       the end of its output, all of it in {}:",
+        path.display()
+    );
+    for line in &lines[skipped..] {
+        println!("       | {line}");
+    }
     Ok(())
 }
 

@@ -13,6 +13,13 @@ pub fn shuffled<T>(items: &[T], seed: u64, round: u32) -> Vec<&T> {
     order
 }
 
+/// All items, sorted by a name of theirs.
+pub fn by<T>(items: &[T], name: impl Fn(&T) -> &String) -> Vec<&T> {
+    let mut order: Vec<&T> = items.iter().collect();
+    order.sort_by_key(|item| name(item));
+    order
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

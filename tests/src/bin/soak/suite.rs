@@ -50,16 +50,31 @@ pub fn tests(packages: &[String], with_ignored: bool) -> Result<Vec<Test>, Strin
     Ok(tests)
 }
 
-/// Those whose name contains one of the words; all without words.
-pub fn only(tests: Vec<Test>, words: &[String]) -> Vec<Test> {
-    let wanted = |test: &Test| words.is_empty() || words.iter().any(|word| test.id.contains(word));
-    tests.into_iter().filter(wanted).collect()
+/// Those whose name contains one of the words in `only` (any name, without words) and none in `skip`.
+pub fn chosen(tests: Vec<Test>, only: &[String], skip: &[String], ignored: bool) -> Vec<Test> {
+    let has = |test: &Test, words: &[String]| words.iter().any(|word| test.id.contains(word));
+    tests
+        .into_iter()
+        .filter(|test| only.is_empty() || has(test, only))
+        .filter(|test| !has(test, skip) && (test.ignored || !ignored))
+        .collect()
 }
 
 fn binaries(packages: &[String]) -> Result<Vec<Binary>, String> {
+    let mut all = built(packages, &[])?;
+    if packages.is_empty() || packages.iter().any(|name| name == "dormouse-tests") {
+        // These run only where they are named.
+        all.extend(built(packages, &["--test", "end_to_end"])?);
+    }
+    Ok(all)
+}
+
+fn built(packages: &[String], targets: &[&str]) -> Result<Vec<Binary>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["test", "--release", "--no-run"]);
+    command
+        .args(["test", "--release", "--no-run"])
+        .args(targets);
     match packages {
         [] => command.arg("--workspace"),
         some => command.args(some.iter().flat_map(|name| ["--package", name.as_str()])),

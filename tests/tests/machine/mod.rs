@@ -1,5 +1,6 @@
 //! Suspend-to-CXL: sleep, lose power and wake in the emulated machine.
 
+mod boot;
 mod damaged_images;
 mod firmware_build;
 mod hard_to_move_memory;
