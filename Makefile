@@ -76,7 +76,7 @@ SOAK_TESTS = $(CARGO) run --quiet --profile $(PROFILE) --bin soak --
 # Each test in a process of its own, two at a time, to the end of the run.
 TESTS = $(SOAK_TESTS) --rounds 1 --restart --order name --out out/test-run
 # Those that `make test` leaves out, by their names; one at a time.
-LEFT_OUT = $(TESTS) --ignored --jobs 1 --only
+LEFT_OUT = $(TESTS) --ignored --jobs 1 --limit-minutes 600 --only
 
 test-suite: build ## Every test of the workspace: in crates, and end to end in the emulated machine
 	@$(DORMOUSE) lab build
@@ -110,7 +110,7 @@ ZDTM_MACHINE = python3 tests/zdtm/machine.py --dormouse $(DORMOUSE) --kernel '$(
 	$(if $(LIMIT_S),--time-limit $(LIMIT_S))
 
 .PHONY: test-zdtm-machine
-test-zdtm-machine: build ## CRIU's test suite in the emulated machine; goes on where it was (KERNEL=7. ONLY= LIMIT_S=9000)
+test-zdtm-machine: build ## CRIU's test suite in the emulated machine; goes on where it was (KERNEL=7.3.4+deb13-amd64 ONLY= LIMIT_S=9000)
 	@$(ZDTM_MACHINE)
 
 PROGRAMS = python3 tests/programs/programs.py --dormouse $(DORMOUSE) \

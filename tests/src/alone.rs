@@ -10,7 +10,7 @@ pub struct Alone {
     _file: File,
 }
 
-/// One of several tests that stand each other, and nobody who must be alone.
+/// One of several tests that can run beside each other, but beside none that must be alone.
 pub struct Beside {
     _file: File,
 }

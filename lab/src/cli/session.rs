@@ -33,7 +33,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     dormouse lab boot --command 'uname -a; numactl --hardware'\n  \
-    dormouse lab boot --kernel 7. --share ./tests --command 'cd /mnt/scratch && ./run'")]
+    dormouse lab boot --kernel 7.3.4+deb13-cloud --share ./tests --command 'cd /mnt/scratch && ./run'")]
 pub struct BootArgs {
     /// The machine.
     #[command(flatten)]
