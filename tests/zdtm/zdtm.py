@@ -81,6 +81,9 @@ def scenario(test, mode, options):
     os.chmod(work, 0o777)
     flags = about.get("flags", "").split()
     environment = {} if "suid" in flags else dict(USER)
+    if processes.SLOWNESS > 1:
+        # The seconds of a poll, in which a test must have been persisted and restored; 5 without a word.
+        environment["ZDTM_DELTA"] = str(5 * processes.SLOWNESS)
     if "pre-dump-notify" in flags:
         environment.update(ZDTM_NOTIFY_FDIN="100", ZDTM_NOTIFY_FDOUT="101")
     shutil.copy(os.path.join(options.static, name), work)
