@@ -46,7 +46,7 @@ test-full: export DORMOUSE_TEST_LOSSES ?= 2
 test-full: export DORMOUSE_TEST_PAUSES ?= 2
 test-full: test deny ## The quick gate, then what takes longer and finds less; a release runs it
 	@scripts/setup.sh --for containers
-	@$(TESTS) --ignored
+	@$(TESTS) --ignored --limit-minutes 600
 	@$(ZDTM)
 
 test-setup: ## The scripts of this Makefile against machines that lack something

@@ -90,7 +90,8 @@ def main():
         print(f"zdtm: {lack}", file=sys.stderr)
         return 3
     machine = os.path.join(options.out, options.kernel.replace("/", "_").replace(" ", "-"))
-    share = os.path.join(options.out, "prepared")
+    # Of this kernel alone: another one may run other tests.
+    share = machine + "-prepared"
     if not os.path.exists(os.path.join(machine, "scratch.img")):
         code = prepare(share, options.only)
         if code:
