@@ -204,7 +204,8 @@ fmt: ## Format the Rust code
 
 lint: setup ## Format check, clippy, rustdoc, shell and kernel style, spelling, house words, links
 	@$(CARGO) fmt --all --check
-	@$(CARGO) clippy --quiet --profile $(PROFILE) --workspace --all-targets --test end_to_end -- -D warnings
+	@$(CARGO) clippy --quiet --profile $(PROFILE) --workspace --all-targets -- -D warnings
+	@$(CARGO) clippy --quiet --profile $(PROFILE) --workspace --test end_to_end -- -D warnings
 	@RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --profile $(PROFILE) --workspace --no-deps
 	@scripts/lint.sh
 

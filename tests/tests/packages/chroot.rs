@@ -7,7 +7,7 @@ use std::process::Command;
 
 use dormouse_tests::test_folder;
 
-use super::packages::{Packages, built, newer, script, succeeds};
+use super::built::{Packages, built, newer, script, succeeds};
 
 /// What changes by itself when any package comes and goes; the keys are those that DKMS makes with
 /// the first module that it builds.

@@ -14,7 +14,7 @@ use dormouse_lab::machine::{MachineConfig, PersistentMemory};
 use dormouse_system::arguments::Size;
 use dormouse_tests::machine_folder;
 
-use super::packages::{Packages, script, succeeds};
+use super::built::{Packages, script, succeeds};
 
 /// systemd and dozens of services start in an emulated processor, beside whatever the host does.
 const BOOT: Duration = Duration::from_secs(1800);

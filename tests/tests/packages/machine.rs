@@ -1,9 +1,9 @@
 //! A user's week with the packages, in the emulated machine under systemd: install, sleep by
 //! `systemctl suspend`, keep a service through a power cut, upgrade, remove, purge.
 
+use super::built::{Packages, built, newer};
 use super::chroot::{difference, list_files};
 use super::debian_machine::DebianMachine;
-use super::packages::{Packages, built, newer};
 
 /// Waits until a line of shell succeeds.
 const WAIT: &str =

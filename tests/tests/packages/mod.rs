@@ -2,9 +2,9 @@
 //!
 //! They need root, packages that only they need, and minutes: `make test-packages` runs them.
 
+mod built;
 mod chroot;
 mod debian_machine;
 mod machine;
-mod packages;
 mod stock_firmware;
 mod tarball;

@@ -4,8 +4,8 @@
 use dormouse_lab::emulator::qemu::Firmware;
 use dormouse_lab::machine::PersistentMemory;
 
+use super::built::built;
 use super::debian_machine::{DebianMachine, Kind};
-use super::packages::built;
 
 const PAGE: &str = include_str!("../../../docs/howto/stock-firmware.md");
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::packages::{built, succeeds};
+use super::built::{built, succeeds};
 
 struct Unpacked {
     folder: tempfile::TempDir,
