@@ -24,6 +24,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use dormouse_system::Root;
 use dormouse_tests::bench::interrupt;
 use dormouse_tests::bench::journal::{Entry, Journal};
 use dormouse_tests::workspace;
@@ -47,9 +48,9 @@ struct Args {
     /// Decides the order of tests in each round [default: that of the interrupted run, else random]
     #[arg(long, conflicts_with = "order")]
     seed: Option<u64>,
-    /// Tests that run at a time
-    #[arg(long, default_value_t = 2)]
-    jobs: usize,
+    /// Tests that run at a time [default: one more than processors, as far as memory for a machine each lasts]
+    #[arg(long)]
+    jobs: Option<usize>,
     /// Only tests whose `binary::name` contains one of these words; with commas between
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -81,6 +82,8 @@ struct Args {
 
 /// A test that takes so long gets a line.
 const LONG_S: f64 = 1.0;
+/// Memory of a test that runs an emulated machine: 2.5 GiB of the machine, and what beside it holds snapshots.
+const TEST_BYTES: u64 = 4 << 30;
 /// Of the output of a failed test, so many are shown.
 const MAX_LINES: usize = 80;
 
@@ -235,7 +238,7 @@ fn run_rounds(
             Ok(())
         };
         std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..args.jobs.max(1))
+            let workers: Vec<_> = (0..args.jobs.unwrap_or_else(default_jobs).max(1))
                 .map(|number| scope.spawn(move || worker(number)))
                 .collect();
             workers
@@ -244,6 +247,14 @@ fn run_rounds(
         })?;
     }
     Ok(())
+}
+
+/// A test waits for timers and for disks for a seventh of its time: with one test more than processors, none idles.
+fn default_jobs() -> usize {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let free = dormouse_system::memory::read(&Root::host());
+    let available = free.get("MemAvailable").copied().unwrap_or(0);
+    (cpus + 1).min((available / TEST_BYTES) as usize)
 }
 
 /// One line for each run; the output of a failed one is kept.
