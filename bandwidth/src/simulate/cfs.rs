@@ -76,11 +76,7 @@ impl Cfs {
                 self.pick(cpu, now_ns, tasks);
             }
         }
-        for cpu in 0..self.queues.len() {
-            if self.running[cpu].is_none() {
-                self.take_from_others(cpu, now_ns, tasks, random);
-            }
-        }
+        self.pull(now_ns, tasks, random);
     }
 
     /// The CPU whose queue a task is in.
@@ -201,27 +197,41 @@ impl Cfs {
         self.ran_ns[cpu] = 0;
     }
 
-    fn take_from_others(
-        &mut self,
-        cpu: usize,
-        now_ns: i64,
-        tasks: &mut [Task],
-        random: &mut Random,
-    ) {
+    /// Each idle CPU takes a waiting task from the first CPU that has one, counted from a random one.
+    fn pull(&mut self, now_ns: i64, tasks: &mut [Task], random: &mut Random) {
         let count = self.queues.len();
-        let start = random.below(count);
-        for step in 0..count {
-            let from = (start + step) % count;
-            if from == cpu || self.queues[from].len() < 2 {
+        // In ascending order. Few CPUs have more than they run, and all idle ones ask.
+        let mut loaded: Vec<usize> = (0..count)
+            .filter(|&cpu| self.can_give(cpu, now_ns, tasks))
+            .collect();
+        for cpu in 0..count {
+            if self.running[cpu].is_some() {
                 continue;
             }
+            let start = random.below(count);
+            let (before, after) = loaded.split_at(loaded.partition_point(|&from| from < start));
+            let mut others = after.iter().chain(before).filter(|&&from| from != cpu);
+            let Some(&from) = others.next() else {
+                continue;
+            };
             if let Some(task) = self.waiting(from, now_ns, tasks, |_| true) {
                 self.move_task(task, from, cpu, tasks);
                 self.running[cpu] = Some(task);
                 self.ran_ns[cpu] = 0;
-                return;
+                for changed in [from, cpu] {
+                    let gives = self.can_give(changed, now_ns, tasks);
+                    match loaded.binary_search(&changed) {
+                        Ok(at) if !gives => drop(loaded.remove(at)),
+                        Err(at) if gives => loaded.insert(at, changed),
+                        _ => {}
+                    }
+                }
             }
         }
+    }
+
+    fn can_give(&self, cpu: usize, now_ns: i64, tasks: &[Task]) -> bool {
+        self.queues[cpu].len() >= 2 && self.waiting(cpu, now_ns, tasks, |_| true).is_some()
     }
 
     /// Moves a waiting task; its virtual time stays relative to the queue's.
