@@ -7,7 +7,7 @@ set -eu
 
 seconds=${1:-30}
 image=$(cd "$(dirname "$0")/.." && pwd)
-out=${DORMOUSE_FUZZ_DIR:-$image/../../target/fuzz-image}
+out=${DORMOUSE_FUZZ_DIR:-$(cd "$image/../.." && pwd)/target/fuzz-image}
 
 find_clang() {
 	for candidate in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do
@@ -30,6 +30,13 @@ mkdir -p "$out/corpus" "$out/seeds" "$out/found"
 	"$image/fuzz/fuzz_image.c" "$image"/src/*.c -o "$out/fuzz_image"
 "$out/make_seeds" "$out/seeds"
 
-echo "fuzz: $seconds s, corpus in $out/corpus"
-exec "$out/fuzz_image" -max_total_time="$seconds" -max_len=8192 -timeout=10 \
-	-artifact_prefix="$out/found/" -print_final_stats=1 "$out/corpus" "$out/seeds"
+echo "fuzz: $seconds s, corpus in $out/corpus, messages in $out/log"
+status=0
+"$out/fuzz_image" -max_total_time="$seconds" -max_len=8192 -timeout=10 \
+	-artifact_prefix="$out/found/" -print_final_stats=1 "$out/corpus" "$out/seeds" >"$out/log" 2>&1 || status=$?
+if [ "$status" -ne 0 ]; then
+	tail -n 60 "$out/log" >&2
+	echo "fuzz: found something; the input is in $out/found, all messages in $out/log" >&2
+	exit "$status"
+fi
+echo "fuzz: $(grep '^Done' "$out/log"), nothing found"
