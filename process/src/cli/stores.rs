@@ -109,8 +109,16 @@ pub fn status(arguments: &NamedArguments) -> Result<u8, Failure> {
         status.sync.longest_pause_ms,
         status.power,
     ))?;
-    if let Some(last) = &status.last {
-        line(&report(last))?;
+    if status.sync.put_off_in_succession > 0 {
+        line(&format!(
+            "the last {} epochs were postponed: {} are dirty when the program is stopped, too many for the pause that \
+             they may take so soon",
+            status.sync.put_off_in_succession,
+            bytes(status.sync.put_off_bytes),
+        ))?;
+    }
+    if let (Some(last), Some(at_s)) = (&status.last, status.last_s) {
+        line(&format!("{}\n  {}", report(last), ago(at_s)))?;
     }
     for obstacle in &status.obstacles {
         line(&format!("cannot be persisted: {obstacle}"))?;

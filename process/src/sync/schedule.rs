@@ -38,6 +38,14 @@ impl Budget {
     }
 }
 
+/// The time that an epoch may stop the program to copy, this long after the last one: `pause` for each interval. So the
+/// program stands still for no larger part of its time than `pause` of each interval, and no program, however fast it
+/// writes, is without an epoch for ever.
+pub fn pause_after(since_last: Duration, interval: Duration, pause: Duration) -> Duration {
+    let intervals = since_last.as_secs_f64() / interval.as_secs_f64().max(1e-3);
+    Duration::try_from_secs_f64(pause.as_secs_f64() * intervals.max(1.0)).unwrap_or(Duration::MAX)
+}
+
 /// Time from one round to the next: `written` bytes were found dirty after `elapsed`.
 pub fn next_round(
     budget: Option<u64>,
@@ -73,6 +81,20 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn an_epoch_that_needs_any_number_of_pauses_may_have_them_after_as_many_intervals() {
+        let (interval, pause) = (Duration::from_secs(10), Duration::from_millis(20));
+        let after = |seconds| pause_after(Duration::from_secs(seconds), interval, pause);
+        assert_eq!(after(0), pause);
+        assert_eq!(after(10), pause);
+        assert_eq!(after(1500), Duration::from_secs(3));
+        assert_eq!(
+            pause_after(interval, interval, Duration::MAX),
+            Duration::MAX
+        );
+        assert!(pause_after(interval, Duration::ZERO, pause) > pause);
+    }
 
     #[test]
     fn without_a_budget_sync_comes_with_the_epoch() {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::persist::{Background, PersistError};
 use crate::sync::SyncError;
-use crate::sync::schedule::{next_round, room};
+use crate::sync::schedule::{next_round, pause_after, room};
 use crate::track::Program;
 
 use super::Tracker;
@@ -90,7 +90,9 @@ impl Tracker {
 
     /// A background epoch: rounds until little is dirty, then a short pause.
     pub(super) fn epoch(&mut self) {
-        let pause = self.options.pause;
+        let options = &self.options;
+        let since_last = self.last_epoch.elapsed();
+        let pause = pause_after(since_last, options.epoch_interval, options.pause);
         for _ in 0..TRIES {
             self.round();
             if self.urgent.load(Ordering::Acquire) {
@@ -110,14 +112,17 @@ impl Tracker {
                 self.committed(&report);
             }
             Ok(Background::TooMuch(bytes)) => {
-                self.put_off += 1;
-                self.status.sync.epochs_put_off += 1;
-                if self.put_off == 10 {
+                let sync = &mut self.status.sync;
+                sync.epochs_put_off += 1;
+                sync.put_off_in_succession += 1;
+                sync.put_off_bytes = bytes;
+                // Again after twice as many.
+                if sync.put_off_in_succession.is_power_of_two() && sync.put_off_in_succession >= 4 {
                     tracing::warn!(
-                        "the program writes faster than the store: {bytes} bytes are dirty \
-                         when it is stopped, too many for --pause {}ms; the last 10 epochs were \
-                         postponed",
-                        pause.as_millis()
+                        "the program writes faster than the store: {bytes} bytes are dirty when it is stopped, too \
+                         many for {} ms; the last {} epochs were postponed, and the next may take longer",
+                        pause.as_millis(),
+                        sync.put_off_in_succession,
                     );
                 }
                 self.next_epoch = Instant::now() + self.options.epoch_interval;

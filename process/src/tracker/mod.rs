@@ -131,9 +131,10 @@ pub struct Tracker {
     dirty: VecDeque<u64>,
     last_round: Instant,
     next_round: Instant,
+    /// The last epoch, or the start.
+    last_epoch: Instant,
     next_epoch: Instant,
     next_room: Instant,
-    put_off: u32,
     exit: Option<WaitStatus>,
     /// A restored program gets its pages.
     filling: Option<Filling>,
@@ -204,11 +205,11 @@ impl Tracker {
             status,
             dirty: VecDeque::new(),
             last_round: now,
+            last_epoch: now,
             next_round: now,
             next_epoch: now + options.epoch_interval,
             next_room: now,
             options,
-            put_off: 0,
             exit: None,
             filling: None,
         })

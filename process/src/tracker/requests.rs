@@ -117,8 +117,9 @@ impl Tracker {
         self.status.obstacles.clear();
         self.status.last = Some(report.clone());
         self.status.last_s = Some(now_ns() as f64 / 1e9);
-        self.put_off = 0;
+        self.status.sync.put_off_in_succession = 0;
         let now = Instant::now();
+        self.last_epoch = now;
         self.next_epoch = now + self.options.epoch_interval;
         self.last_round = now;
         self.next_round = self.next_round.max(now);

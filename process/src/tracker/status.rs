@@ -15,6 +15,12 @@ pub struct SyncCounts {
     pub epochs: u64,
     /// Epochs postponed because the pause would have been too long.
     pub epochs_put_off: u64,
+    /// Those postponed since the last epoch; the next one may take longer.
+    #[serde(default)]
+    pub put_off_in_succession: u32,
+    /// Bytes that were dirty when the last postponed one had stopped the program.
+    #[serde(default)]
+    pub put_off_bytes: u64,
     /// The longest pause, milliseconds.
     pub longest_pause_ms: f64,
 }

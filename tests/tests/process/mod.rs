@@ -15,6 +15,7 @@ mod names;
 mod newer;
 mod obstacles;
 mod postgres;
+mod postponed;
 mod power;
 mod queues;
 mod refusals;
