@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dormouse_guest::protocol::device_job::{Answer, JOB, Step};
+use dormouse_guest::protocol::device_job::{AP_BOOT_ADDRESS, Answer, JOB, Step};
 
 use crate::build::DevicesArtefacts;
 use crate::emulator::job_machine::{Boot, JobMachine};
@@ -88,7 +88,7 @@ pub fn run(
         // busy host the timer may be late for the kernel's check of it, which is a panic.
         cmdline: format!(
             "console=ttyS0 loglevel=4 panic=-1 no_console_suspend suspend.pm_test_delay=0 \
-             tsc=reliable no_timer_check kunit.enable={}",
+             tsc=reliable no_timer_check memmap=4K${AP_BOOT_ADDRESS:#x} kunit.enable={}",
             u8::from(shape.kunit)
         ),
     };

@@ -10,7 +10,7 @@ use dormouse_guest::protocol::device_job::{Answer, Cycle, JOB, Step};
 use dormouse_guest::protocol::real_devices::Sleep;
 
 use crate::error::{Doing, GuestError};
-use crate::jobs::{functions, job, modules};
+use crate::jobs::{ap_boot, functions, job, modules};
 use crate::system;
 use crate::system::kernel_log::KernelLog;
 
@@ -140,6 +140,7 @@ fn sleep(way: Sleep, log: &mut KernelLog) -> Result<Cycle, GuestError> {
     let wakes = if way == Sleep::Idle { "Y" } else { "N" };
     write_value(&format!("{TEST_MODULE}/wake"), wakes)?;
     if way == Sleep::Ram {
+        ap_boot::hold()?;
         write_value(&format!("{POWER}/mem_sleep"), "deep")?;
     }
     cycle(state, false, log)

@@ -1,5 +1,6 @@
 //! Machines with one job in their initrd: device suspend, or bandwidth control.
 
+mod ap_boot;
 pub mod bandwidth;
 pub mod devices;
 mod functions;

@@ -12,6 +12,10 @@ use super::real_devices::{Bound, Function, Sleep};
 /// Where init finds the job.
 pub const JOB: &str = "/devices-job";
 
+/// Where SeaBIOS starts application processors. The page is kept from the kernel (`memmap=`), for the machine to write
+/// into.
+pub const AP_BOOT_ADDRESS: u64 = 0x10000;
+
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "do")]
