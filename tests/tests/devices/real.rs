@@ -44,6 +44,22 @@ fn every_device_works_after_sleeps_in_graph_order_failures_wakeups_and_removals(
 }
 
 #[test]
+#[ignore = "make test-full: it takes three minutes, and the packages of the newest kernel are found and fetched"]
+fn on_the_newest_kernel_every_device_works_after_sleeps_to_idle_and_to_ram_in_graph_order() {
+    let options = [
+        ("--kernel", "newest"),
+        ("--whole", "4"),
+        ("--rounds", "0"),
+        ("--injections", "2"),
+        ("--removals", "1"),
+    ];
+    let (said, report) = real(&options);
+    is_clean(&said, &report);
+    assert_eq!(report["failures"], 2, "{}", said.all());
+    assert_eq!(report["removals"], 1);
+}
+
+#[test]
 #[ignore = "make test-full: a hundred whole sleeps of a machine full of devices take a quarter of an hour"]
 fn every_device_works_after_each_of_a_hundred_whole_sleeps_in_graph_order() {
     let options = [

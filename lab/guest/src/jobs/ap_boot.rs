@@ -3,8 +3,8 @@
 //! `smp_resume` of SeaBIOS 1.16.2 starts them at a jump to the firmware that it writes to [`AP_BOOT_ADDRESS`], and means
 //! to wait until each has counted itself. But its counter is in memory that has been read-only since the first start, and
 //! still has the number of then: it waits for none, and puts back what was in the page before. Processors that are later
-//! than that execute what the emulator's boot loader left there, the header of the kernel, until Linux starts them. They
-//! can overwrite the stack of the one that resumes.
+//! than that execute what the emulator's boot loader left there, the header of the kernel, until Linux starts them, while
+//! the first one still uses the firmware's stack. With Linux 7.3 neither came out of that.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
