@@ -23,18 +23,23 @@ pub fn adopts_orphans() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP end all descendants, remove the folder, if one is given, and end this
-/// process.
+/// What the same command does after an interrupt.
+pub const GOES_ON: &str = "goes on from here";
+/// The same, of a command that keeps no results.
+pub const BEGINS_ANEW: &str = "begins anew";
+
+/// From now on SIGINT, SIGTERM and SIGHUP end all descendants, remove the folder, if one is given, say what the same
+/// command does `next`, and end this process.
 ///
 /// # Errors
 /// The signals cannot be handled.
-pub fn leaves_nothing(folder: Option<PathBuf>) -> io::Result<()> {
+pub fn leaves_nothing(folder: Option<PathBuf>, next: &'static str) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::spawn(move || {
         if signals.forever().next().is_none() {
             return;
         }
-        eprintln!("\ninterrupted; the same command goes on from here");
+        eprintln!("\ninterrupted; the same command {next}");
         end_descendants();
         // The last measurement's contents.
         let _ = folder.map(std::fs::remove_dir_all);

@@ -102,7 +102,7 @@ fn run(options: &Options, journal_path: &std::path::Path) -> Result<Journal<Entr
     fs::create_dir_all(&options.place)
         .map_err(|error| format!("{}: {error}", options.place.display()))?;
     interrupt::adopts_orphans()
-        .and_then(|()| interrupt::leaves_nothing(Some(options.place.clone())))
+        .and_then(|()| interrupt::leaves_nothing(Some(options.place.clone()), interrupt::GOES_ON))
         .map_err(|error| format!("signals: {error}"))?;
     let context = Context {
         load: compile(&options.place, "load.c"),

@@ -72,6 +72,9 @@ struct Args {
     /// Forget what ran before
     #[arg(long)]
     restart: bool,
+    /// Go on with what was interrupted; a run that is complete, that has failures, or whose sources are in no commit is forgotten
+    #[arg(long, conflicts_with = "restart")]
+    resume: bool,
     /// Print the summary of what ran so far, and run nothing
     #[arg(long)]
     no_run: bool,
@@ -80,6 +83,8 @@ struct Args {
     out: PathBuf,
 }
 
+/// Behind the commit of sources that differ from it.
+const CHANGED: &str = "-changed";
 /// A test that takes so long gets a line.
 const LONG_S: f64 = 1.0;
 /// Memory of a test that runs an emulated machine: 2.5 GiB of the machine, and what beside it holds snapshots.
@@ -153,9 +158,20 @@ fn soak(args: &Args) -> Result<usize, String> {
         let _ = std::fs::remove_file(&path);
     }
     let inputs = format!("{commit} {}", args.load);
-    let mut journal =
-        Journal::<Ran>::open(&path, &inputs).map_err(|why| format!("{}: {why}", path.display()))?;
+    let open =
+        || Journal::<Ran>::open(&path, &inputs).map_err(|why| format!("{}: {why}", path.display()));
+    let mut journal = open()?;
     if !args.no_run {
+        let tests = suite::tests(&args.package, args.full || args.ignored)?;
+        let tests = suite::chosen(tests, &args.only, &args.skip, args.ignored);
+        if tests.is_empty() {
+            return Err("no test has such a name".into());
+        }
+        let is_changed = commit.ends_with(CHANGED);
+        if args.resume && (is_changed || is_over(&journal.entries, &tests, args.rounds)) {
+            std::fs::remove_file(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+            journal = open()?;
+        }
         let begun_with = journal.entries.first().map(|ran| ran.seed);
         let seed = args.seed.or(begun_with).unwrap_or_else(some_seed);
         println!(
@@ -163,11 +179,6 @@ fn soak(args: &Args) -> Result<usize, String> {
             args.load,
             journal.entries.len()
         );
-        let tests = suite::tests(&args.package, args.full || args.ignored)?;
-        let tests = suite::chosen(tests, &args.only, &args.skip, args.ignored);
-        if tests.is_empty() {
-            return Err("no test has such a name".into());
-        }
         run_rounds(args, seed, &tests, &inputs, &mut journal, &folder)?;
     }
     let text = summary::page(&commit, &args.load, &journal.entries);
@@ -182,6 +193,16 @@ fn soak(args: &Args) -> Result<usize, String> {
     Ok(journal.entries.iter().filter(|ran| !ran.ok).count())
 }
 
+/// Whether nothing is left to run, or something has failed.
+fn is_over(runs: &[Ran], tests: &[Test], rounds: u32) -> bool {
+    let has_run = |test: &Test, round| {
+        runs.iter()
+            .any(|ran| ran.test == test.id && ran.round == round)
+    };
+    let all = (1..=rounds).all(|round| tests.iter().all(|test| has_run(test, round)));
+    all || runs.iter().any(|ran| !ran.ok)
+}
+
 /// All rounds, one after the other; a test that an interrupted run has done in a round is left out.
 fn run_rounds(
     args: &Args,
@@ -192,7 +213,12 @@ fn run_rounds(
     folder: &Path,
 ) -> Result<(), String> {
     // Not orphans: a test waits until what it killed is gone, and nobody here would take the last word of it.
-    interrupt::leaves_nothing(None).map_err(|why| format!("signals: {why}"))?;
+    let next = if args.restart {
+        interrupt::BEGINS_ANEW
+    } else {
+        interrupt::GOES_ON
+    };
+    interrupt::leaves_nothing(None, next).map_err(|why| format!("signals: {why}"))?;
     let limit = Duration::from_secs(args.limit_minutes * 60);
     for round in 1..=args.rounds {
         let done = |test: &Test| {
@@ -295,7 +321,7 @@ fn commit() -> Result<String, String> {
     };
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
     let changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
-    Ok(if changed { commit + "-changed" } else { commit })
+    Ok(if changed { commit + CHANGED } else { commit })
 }
 
 fn unix_now() -> u64 {
@@ -309,4 +335,44 @@ fn some_seed() -> u64 {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test(id: &str) -> Test {
+        Test {
+            id: id.to_owned(),
+            binary: PathBuf::new(),
+            name: id.to_owned(),
+            ignored: false,
+            package: PathBuf::new(),
+        }
+    }
+
+    fn ran(test: &str, round: u32, ok: bool) -> Ran {
+        Ran {
+            inputs: String::new(),
+            test: test.to_owned(),
+            round,
+            seed: 0,
+            ok,
+            seconds: 0.0,
+            cpu_seconds: 0.0,
+            ended_unix: 0,
+        }
+    }
+
+    #[test]
+    fn a_run_is_over_when_each_test_has_run_in_each_round_or_one_has_failed() {
+        let tests = [test("a"), test("b")];
+        let mut runs = vec![ran("a", 1, true), ran("b", 1, true), ran("a", 2, true)];
+        assert!(is_over(&runs, &tests, 1));
+        assert!(!is_over(&runs, &tests, 2));
+        runs.push(ran("b", 2, true));
+        assert!(is_over(&runs, &tests, 2));
+        assert!(!is_over(&[], &tests, 1));
+        assert!(is_over(&[ran("a", 1, false)], &tests, 1));
+    }
 }
