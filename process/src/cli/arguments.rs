@@ -146,8 +146,8 @@ pub struct Tracking {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     pub epoch_interval: Duration,
 
-    /// Maximum time that a background epoch stops the program to copy pages; an epoch that needs more is postponed until
-    /// so many intervals have passed since the last one
+    /// Maximum time that a background epoch stops the program to copy pages; an epoch that needs N times as long
+    /// is postponed until N intervals have passed since the last one
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = time)]
     pub pause: Duration,
 

@@ -111,14 +111,14 @@ pub fn status(arguments: &NamedArguments) -> Result<u8, Failure> {
     ))?;
     if status.sync.put_off_in_succession > 0 {
         line(&format!(
-            "the last {} epochs were postponed: {} are dirty when the program is stopped, too many for the pause that \
-             they may take so soon",
+            "epochs postponed since the last one: {}; {} are dirty when the program is stopped, more than can be copied in \
+             the pause for the time so far",
             status.sync.put_off_in_succession,
             bytes(status.sync.put_off_bytes),
         ))?;
     }
-    if let (Some(last), Some(at_s)) = (&status.last, status.last_s) {
-        line(&format!("{}\n  {}", report(last), ago(at_s)))?;
+    if let Some(last) = &status.last {
+        line(&report(last))?;
     }
     for obstacle in &status.obstacles {
         line(&format!("cannot be persisted: {obstacle}"))?;
