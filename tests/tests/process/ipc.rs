@@ -203,3 +203,43 @@ fn a_limit_of_operations_that_is_too_low_for_adjustments_is_named() {
     running.named("plain", "allows too few operations (SEMOPM 8)", || ());
     running.program.persist_and_kill("persist");
 }
+
+/// A program with a list of adjustments, as each with threads has, and one that makes and removes sets.
+const THREADED: &str = "
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+print('up', flush=True)
+threading.Event().wait()
+";
+const CHURN: &str = "
+import ctypes
+libc = ctypes.CDLL(None)
+while True:
+    libc.semctl(libc.semget(0, 1, 0o1600), 0, 0)
+";
+
+/// Ends with this.
+struct Churn(std::process::Child);
+
+impl Drop for Churn {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn semaphore_sets_that_others_remove_meanwhile_are_no_obstacle() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut program = Program::script(directory.path(), "60min", THREADED, &[]);
+    program.run();
+    assert!(program.wait_for("up", 1), "{}", program.said());
+    let churn = std::process::Command::new("python3")
+        .args(["-c", CHURN])
+        .spawn();
+    let _churn = Churn(churn.expect("python3 is installed"));
+    for number in 0..20 {
+        let said = program.verb("persist", &[]);
+        assert_eq!(said.code, 0, "persist {number}: {}", said.all());
+    }
+}

@@ -6,6 +6,7 @@ mod tables;
 mod undo;
 
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 
 use super::objects::LINK_FAILED;
@@ -20,6 +21,11 @@ use tables::{Member, Users, table};
 
 /// Marks the numbers of segments among inode numbers.
 const SEGMENT_DEVICE: u64 = 1 << 63;
+
+/// Whether an object that was listed is no more: others remove theirs at any time.
+fn is_gone(now: io::Result<Option<Existing>>) -> bool {
+    matches!(now, Ok(None))
+}
 
 impl Builder<'_> {
     /// Describes what processes of the tree have used.
@@ -52,7 +58,11 @@ impl Builder<'_> {
 
     fn semaphores(&mut self, id: i32) -> Result<(), Error> {
         let failed = self.failed(format!("read the System V semaphore set {id}"));
-        let (ipc, values) = read::semaphores(id).map_err(failed)?;
+        let found = read::semaphores(id);
+        if found.is_err() && is_gone(read::existing_semaphores(id)) {
+            return Ok(());
+        }
+        let (ipc, values) = found.map_err(failed)?;
         let used = read::last_touchers(id, values.len())
             .iter()
             .any(|pid| *pid != 0);
@@ -66,7 +76,11 @@ impl Builder<'_> {
         let failed = self.failed(format!(
             "read the System V message queue {id} (CONFIG_CHECKPOINT_RESTORE is needed)"
         ));
-        let queue: MessageQueue = read::queue(id).map_err(failed)?;
+        let found = read::queue(id);
+        if found.is_err() && is_gone(read::existing_queue(id)) {
+            return Ok(());
+        }
+        let queue: MessageQueue = found.map_err(failed)?;
         self.tree.queues.push(queue);
         Ok(())
     }
@@ -93,6 +107,9 @@ impl Builder<'_> {
     fn unattached(&mut self, id: i32) -> Result<(), Error> {
         let failed = self.failed(format!("attach the System V segment {id}"));
         let file = open_segment(id, libc::SHM_RDONLY).and_then(|attached| attached.file());
+        if file.is_err() && is_gone(read::existing_segment(id)) {
+            return Ok(());
+        }
         self.enter_segment(id, file.map_err(failed)?)?;
         Ok(())
     }

@@ -83,6 +83,11 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// Whether the set is the tree's.
+    fn is_own(&self, set: i32) -> bool {
+        self.tree.semaphores.iter().any(|own| own.ipc.id == set)
+    }
+
     fn adjustments_of(
         &mut self,
         at: usize,
@@ -96,6 +101,12 @@ impl Builder<'_> {
         let mut result = Ok(());
         for set in sets {
             result = self.adjustments_in(stopped, spare, set, &mut found);
+            // Others remove theirs at any time, and with them all adjustments.
+            if result.is_err() && super::is_gone(read::existing_semaphores(set.id)) {
+                found.retain(|adjustment| adjustment.set != set.id);
+                self.tree.semaphores.retain(|own| own.ipc.id != set.id);
+                result = Ok(());
+            }
             if result.is_err() {
                 break;
             }
@@ -103,9 +114,8 @@ impl Builder<'_> {
         memory::write(self.pid, spare, &saved).map_err(self.failed("write its memory back"))?;
         stopped.end_injections();
         result?;
-        let own: Vec<i32> = self.tree.semaphores.iter().map(|set| set.ipc.id).collect();
         for adjustment in &found {
-            if !own.contains(&adjustment.set) {
+            if !self.is_own(adjustment.set) {
                 self.refuse(format!(
                     "it has an adjustment (SEM_UNDO) of the System V semaphore set {}, which \
                      processes of outside use",
@@ -184,8 +194,7 @@ impl Builder<'_> {
             }
         }
         // Of a set that the tree does not use, it has never had the right.
-        let mut own = self.tree.semaphores.iter();
-        if forbidden && own.any(|own| own.ipc.id == set.id) {
+        if forbidden && self.is_own(set.id) {
             self.refuse(format!(
                 "it may have adjustments (SEM_UNDO) of the System V semaphore set {}, and has no right \
                  to operate on it any more",
