@@ -2,7 +2,9 @@
 //! group.
 
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
 
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -12,6 +14,8 @@ use dormouse_system::{Root, proc};
 
 use crate::processes::with_descendants;
 
+/// In the environment of this program after an interrupt: the folder to remove, or nothing.
+const CLEAN_UP: &str = "DORMOUSE_INTERRUPTED";
 /// As a shell says it of SIGINT.
 const EXIT_CODE: i32 = 130;
 
@@ -40,12 +44,27 @@ pub fn leaves_nothing(folder: Option<PathBuf>, next: &'static str) -> io::Result
             return;
         }
         eprintln!("\ninterrupted; the same command {next}");
-        end_descendants();
-        // The last measurement's contents.
-        let _ = folder.map(std::fs::remove_dir_all);
+        // Another thread may be about to start a program. None is left after this, and the children stay this process'.
+        let mut anew = Command::new("/proc/self/exe");
+        anew.env(CLEAN_UP, folder.unwrap_or_default());
+        eprintln!("{}", anew.exec());
         std::process::exit(EXIT_CODE);
     });
     Ok(())
+}
+
+/// To be called first in a program that calls [`leaves_nothing`]: after an interrupt it is executed anew, without its
+/// threads, and this does the rest and ends the process.
+pub fn clean_up_if_interrupted() {
+    let Some(folder) = std::env::var_os(CLEAN_UP) else {
+        return;
+    };
+    end_descendants();
+    if !folder.is_empty() {
+        // The last measurement's contents.
+        let _ = std::fs::remove_dir_all(folder);
+    }
+    std::process::exit(EXIT_CODE);
 }
 
 /// Until only those are left that have ended.

@@ -67,6 +67,7 @@ impl Options {
 }
 
 fn main() -> ExitCode {
+    interrupt::clean_up_if_interrupted();
     ended(bench(&Options::parse()))
 }
 

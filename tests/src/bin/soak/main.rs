@@ -132,6 +132,7 @@ impl Entry for Ran {
 }
 
 fn main() -> ExitCode {
+    interrupt::clean_up_if_interrupted();
     match soak(&Args::parse()) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(failures) => {
