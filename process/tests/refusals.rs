@@ -113,7 +113,10 @@ fn what_is_in_the_way_is_named_and_nothing_is_left_behind() {
 
     fs::write(&data, "other data").expect("written");
     let error = refused(&pages, &tree, &options);
-    assert!(matches!(&error, Error::Changed { path, .. } if *path == data.display().to_string()));
+    assert!(
+        matches!(&error, Error::Changed { path, .. } if *path == data.display().to_string()),
+        "{error}"
+    );
     let accept = Options {
         accept_changed_files: true,
         ..Options::default()

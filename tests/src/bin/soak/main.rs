@@ -25,6 +25,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use dormouse_system::Root;
+use dormouse_tests::alone::alone;
 use dormouse_tests::bench::interrupt;
 use dormouse_tests::bench::journal::{Entry, Journal};
 use dormouse_tests::workspace;
@@ -244,7 +245,9 @@ fn run_rounds(
                 _ => lock(&queue).pop_front(),
             };
             while let Some(test) = next() {
+                let turn = wants_pids(&test.id).then(alone);
                 let result = run::run(test, limit)?;
+                drop(turn);
                 let ran = Ran {
                     inputs: inputs.to_owned(),
                     test: test.id.clone(),
@@ -274,6 +277,18 @@ fn run_rounds(
         })?;
     }
     Ok(())
+}
+
+/// Whether a test restores programs to their PIDs, but is in a crate that cannot take the lock of these tests itself.
+fn wants_pids(test: &str) -> bool {
+    let binaries = [
+        "capture", "children", "freeze", "refusals", "restore", "uring",
+    ];
+    let binary = test
+        .split("::")
+        .next()
+        .and_then(|binary| binary.strip_prefix("process/"));
+    binary.is_some_and(|binary| binaries.contains(&binary))
 }
 
 /// A test waits for timers and for disks for a seventh of its time: with one test more than processors, none idles.
@@ -363,6 +378,13 @@ mod tests {
             cpu_seconds: 0.0,
             ended_unix: 0,
         }
+    }
+
+    #[test]
+    fn tests_that_restore_programs_to_their_pids_are_alone() {
+        assert!(wants_pids("process/refusals::what_is_in_the_way"));
+        assert!(!wants_pids("process/dormouse_process::store::index"));
+        assert!(!wants_pids("tests/end_to_end::process::restore"));
     }
 
     #[test]
