@@ -73,7 +73,7 @@ test-devices-checked: build ## The device kernel with lockdep, KASAN, UBSAN, the
 
 # Without `--package`: with fewer packages, shared crates have other features and are compiled once more.
 SOAK_TESTS = $(CARGO) run --quiet --profile $(PROFILE) --bin soak --
-# Each test in a process of its own, two at a time, to the end of the run.
+# Each test in a process of its own, to the end of the run.
 TESTS = $(SOAK_TESTS) --rounds 1 --restart --order name --out out/test-run
 # Those that `make test` leaves out, by their names; one at a time. They take long: an interrupted run goes on.
 LEFT_OUT = $(SOAK_TESTS) --rounds 1 --resume --order name --out out/test-run/$@ \

@@ -204,7 +204,7 @@ fn a_limit_of_operations_that_is_too_low_for_adjustments_is_named() {
     running.program.persist_and_kill("persist");
 }
 
-/// A program with a list of adjustments, as each with threads has, and one that makes and removes sets.
+/// A program with a list of adjustments of semaphores, as each with threads has, and one that makes and removes objects.
 const THREADED: &str = "
 import threading
 threading.Thread(target=threading.Event().wait, daemon=True).start()
@@ -212,10 +212,16 @@ print('up', flush=True)
 threading.Event().wait()
 ";
 const CHURN: &str = "
-import ctypes
+import ctypes, sys
 libc = ctypes.CDLL(None)
+make, remove = {
+    'sem': (lambda: libc.semget(0, 1, 0o1600), lambda it: libc.semctl(it, 0, 0)),
+    'msg': (lambda: libc.msgget(0, 0o1600), lambda it: libc.msgctl(it, 0, 0)),
+}[sys.argv[1]]
 while True:
-    libc.semctl(libc.semget(0, 1, 0o1600), 0, 0)
+    # Several, so that each list has some.
+    for it in [make() for _ in range(32)]:
+        remove(it)
 ";
 
 /// Ends with this.
@@ -229,17 +235,69 @@ impl Drop for Churn {
 }
 
 #[test]
-fn semaphore_sets_that_others_remove_meanwhile_are_no_obstacle() {
+fn semaphores_and_queues_that_others_remove_meanwhile_are_no_obstacle() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut program = Program::script(directory.path(), "60min", THREADED, &[]);
     program.run();
     assert!(program.wait_for("up", 1), "{}", program.said());
-    let churn = std::process::Command::new("python3")
-        .args(["-c", CHURN])
-        .spawn();
-    let _churn = Churn(churn.expect("python3 is installed"));
-    for number in 0..20 {
-        let said = program.verb("persist", &[]);
-        assert_eq!(said.code, 0, "persist {number}: {}", said.all());
+    for kind in ["sem", "msg"] {
+        let churn = std::process::Command::new("python3")
+            .args(["-c", CHURN, kind])
+            .spawn();
+        let _churn = Churn(churn.expect("python3 is installed"));
+        for number in 0..20 {
+            let said = program.verb("persist", &[]);
+            assert_eq!(said.code, 0, "{kind}, persist {number}: {}", said.all());
+        }
     }
+}
+
+/// Makes 300 segments, and one after the other is removed by another program.
+const MAKER: &str = "
+import ctypes, threading
+libc = ctypes.CDLL(None)
+for _ in range(300):
+    assert libc.shmget(0, 4096, 0o1600) != -1
+print('up', flush=True)
+threading.Event().wait()
+";
+const REMOVER: &str = "
+import ctypes, sys, time
+libc = ctypes.CDLL(None)
+rows = [line.split() for line in open('/proc/sysvipc/shm')][1:]
+made = [int(row[1]) for row in rows if row[4] == sys.argv[1]]
+assert len(made) == 300
+for segment in made:
+    assert libc.shmctl(segment, 0, 0) == 0
+    time.sleep(0.003)
+";
+
+/// Ends by itself; until then segments are left.
+struct Remover(std::process::Child);
+
+impl Drop for Remover {
+    fn drop(&mut self) {
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn segments_of_the_program_that_others_remove_meanwhile_are_no_obstacle() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut program = Program::script(directory.path(), "60min", MAKER, &[]);
+    program.run();
+    assert!(program.wait_for("up", 1), "{}", program.said());
+    let pid = program.status()["tracker"]["pids"][0].to_string();
+    let remover = std::process::Command::new("python3")
+        .args(["-c", REMOVER, &pid])
+        .spawn();
+    let mut remover = Remover(remover.expect("python3 is installed"));
+    let ended = loop {
+        let said = program.verb("persist", &[]);
+        assert_eq!(said.code, 0, "{}", said.all());
+        if let Some(status) = remover.0.try_wait().expect("our own child") {
+            break status;
+        }
+    };
+    assert!(ended.success());
 }

@@ -107,11 +107,13 @@ impl Builder<'_> {
     fn unattached(&mut self, id: i32) -> Result<(), Error> {
         let failed = self.failed(format!("attach the System V segment {id}"));
         let file = open_segment(id, libc::SHM_RDONLY).and_then(|attached| attached.file());
-        if file.is_err() && is_gone(read::existing_segment(id)) {
+        let entered = file
+            .map_err(failed)
+            .and_then(|file| self.enter_segment(id, file));
+        if entered.is_err() && is_gone(read::existing_segment(id)) {
             return Ok(());
         }
-        self.enter_segment(id, file.map_err(failed)?)?;
-        Ok(())
+        entered.map(drop)
     }
 
     fn enter_segment(&mut self, id: i32, file: File) -> Result<u32, Error> {

@@ -281,14 +281,7 @@ fn run_rounds(
 
 /// Whether a test restores programs to their PIDs, but is in a crate that cannot take the lock of these tests itself.
 fn wants_pids(test: &str) -> bool {
-    let binaries = [
-        "capture", "children", "freeze", "refusals", "restore", "uring",
-    ];
-    let binary = test
-        .split("::")
-        .next()
-        .and_then(|binary| binary.strip_prefix("process/"));
-    binary.is_some_and(|binary| binaries.contains(&binary))
+    test.starts_with("process/") && !test.starts_with("process/dormouse_process::")
 }
 
 /// A test waits for timers and for disks for a seventh of its time: with one test more than processors, none idles.
