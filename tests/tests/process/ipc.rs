@@ -219,7 +219,7 @@ make, remove = {
     'msg': (lambda: libc.msgget(0, 0o1600), lambda it: libc.msgctl(it, 0, 0)),
 }[sys.argv[1]]
 while True:
-    # Several, so that each list has some.
+    # Many, so that each list has some.
     for it in [make() for _ in range(32)]:
         remove(it)
 ";
