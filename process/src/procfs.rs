@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 
 use dormouse_system::Root;
-pub use dormouse_system::proc::{field, has_ended};
+pub use dormouse_system::proc::{bytes, field, has_ended, text};
 
 /// One line of `/proc/PID/maps`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct MapsLine {
 /// # Errors
 /// `/proc/PID/maps` cannot be read, or has a line that we do not understand.
 pub fn maps(pid: i32) -> io::Result<Vec<MapsLine>> {
-    parse_maps(&fs::read(format!("/proc/{pid}/maps"))?)
+    parse_maps(&bytes(format!("/proc/{pid}/maps"))?)
 }
 
 pub(crate) fn parse_maps(bytes: &[u8]) -> io::Result<Vec<MapsLine>> {
@@ -92,7 +92,7 @@ fn parse_maps_line(line: &[u8]) -> Option<MapsLine> {
 /// # Errors
 /// It has ended.
 pub fn private_pages(pid: i32) -> io::Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm"))?;
+    let text = text(format!("/proc/{pid}/statm"))?;
     let mut words = text.split_ascii_whitespace().skip(1);
     let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
     match (number(), number()) {
@@ -127,7 +127,7 @@ pub fn children(pid: i32) -> io::Result<Vec<i32>> {
 pub(crate) fn children_once(pid: i32) -> io::Result<(Vec<i32>, bool)> {
     let mut children = Vec::new();
     for tid in threads(pid)? {
-        let list = match fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")) {
+        let list = match text(format!("/proc/{pid}/task/{tid}/children")) {
             Ok(list) => list,
             Err(error) if has_ended(&error) => continue,
             Err(error) => return Err(error),
@@ -312,7 +312,7 @@ pub fn ending(pid: i32) -> Ending {
         return Ending::Zombie;
     }
     // The kernel gives SIGKILL to each thread when it is sent.
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = text(format!("/proc/{pid}/status")).unwrap_or_default();
     let pending = field(&status, "SigPnd").and_then(|mask| u64::from_str_radix(mask, 16).ok());
     if stat.flags & PF_EXITING != 0 || pending.is_some_and(|mask| mask & KILLED != 0) {
         return Ending::Dies;
@@ -324,29 +324,34 @@ pub fn ending(pid: i32) -> Ending {
 /// does not expect. A filter that it has from us (a container's: ours as much as its) is none: the
 /// tracker makes the same calls under it, and what it starts again gets it again.
 pub fn is_filtered(pid: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = text(format!("/proc/{pid}/status")).unwrap_or_default();
     has_own_filter(pid, &status)
 }
 
 /// As [`is_filtered`], from the status file of the process or of one of its threads.
 pub fn has_own_filter(pid: i32, status: &str) -> bool {
-    let own = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    filter_is_own(status, &own, || descends(pid, std::process::id() as i32))
+    let own = || text("/proc/self/status").unwrap_or_default();
+    filter_is_own(status, own, || descends(pid, std::process::id() as i32))
 }
 
 /// Filters are only ever added, and a child starts with its parent's: where it has as many as we
 /// have, and descends from us, they are ours.
-fn filter_is_own(status: &str, ours: &str, descends: impl FnOnce() -> bool) -> bool {
+fn filter_is_own(
+    status: &str,
+    ours: impl FnOnce() -> String,
+    descends: impl FnOnce() -> bool,
+) -> bool {
     const MODE_FILTER: &str = "2";
     let mode = field(status, "Seccomp").unwrap_or("0");
     if mode == "0" {
         return false;
     }
+    let ours = ours();
     let count = |text| field(text, "Seccomp_filters").and_then(|count| count.parse::<u32>().ok());
     let as_ours = mode == MODE_FILTER
-        && field(ours, "Seccomp") == Some(MODE_FILTER)
+        && field(&ours, "Seccomp") == Some(MODE_FILTER)
         && count(status).is_some()
-        && count(status) == count(ours);
+        && count(status) == count(&ours);
     !(as_ours && descends())
 }
 
@@ -354,7 +359,7 @@ fn filter_is_own(status: &str, ours: &str, descends: impl FnOnce() -> bool) -> b
 fn descends(mut pid: i32, ancestor: i32) -> bool {
     // A chain that changes while it is followed may lead in a circle.
     for _ in 0..1000 {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let status = text(format!("/proc/{pid}/status")).unwrap_or_default();
         match field(&status, "PPid").and_then(|parent| parent.parse().ok()) {
             Some(parent) if parent == ancestor => return true,
             Some(parent) if parent > 0 => pid = parent,
@@ -366,7 +371,7 @@ fn descends(mut pid: i32, ancestor: i32) -> bool {
 
 /// The auxiliary vector of a process, as pairs of type and value.
 pub fn auxv(pid: i32) -> io::Result<Vec<(u64, u64)>> {
-    let bytes = fs::read(format!("/proc/{pid}/auxv"))?;
+    let bytes = bytes(format!("/proc/{pid}/auxv"))?;
     Ok(bytes
         .chunks_exact(16)
         .map(|pair| {
@@ -407,7 +412,11 @@ mod tests {
             format!("Name:\tx\nSeccomp:\t{mode}\nSeccomp_filters:\t{count}\n")
         };
         let own = |its: (u32, u32), ours: (u32, u32), descends| {
-            filter_is_own(&status(its.0, its.1), &status(ours.0, ours.1), || descends)
+            filter_is_own(
+                &status(its.0, its.1),
+                || status(ours.0, ours.1),
+                || descends,
+            )
         };
         assert!(!own((0, 0), (0, 0), true));
         assert!(!own((2, 1), (2, 1), true), "the container's");
@@ -419,7 +428,11 @@ mod tests {
             "the strict mode is none of a container"
         );
         // A kernel that does not count them cannot tell.
-        assert!(filter_is_own("Seccomp:\t2\n", "Seccomp:\t2\n", || true));
+        assert!(filter_is_own(
+            "Seccomp:\t2\n",
+            || "Seccomp:\t2\n".to_owned(),
+            || true
+        ));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::{Builder, Error};
+use crate::procfs;
 use crate::ptrace::FrozenProcess;
 
 impl Builder<'_> {
@@ -11,7 +12,7 @@ impl Builder<'_> {
         let Some(started_in) = self.options.cgroups else {
             return Ok(());
         };
-        let own = fs::read_to_string("/proc/self/cgroup");
+        let own = procfs::text("/proc/self/cgroup");
         let own = own.map_err(self.failed("read the tracker's control groups"))?;
         for thread in &frozen.threads {
             let path = format!("/proc/{}/task/{}/cgroup", self.pid, thread.tid);

@@ -66,9 +66,7 @@ impl Builder<'_> {
                 }
             }
             if let Some(descriptor) = stray {
-                self.pid = pid;
-                self.program =
-                    crate::procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
+                self.turn_to(pid);
                 self.refuse(format!(
                     "fd {number} is an epoll instance that waits for what was fd {descriptor}, and \
                      which no process of the tree has open"

@@ -106,7 +106,7 @@ impl Builder<'_> {
         let failed = || self.failed(format!("read its descriptor {number}"));
         let path = format!("/proc/{pid}/fd/{number}");
         let link = fs::read_link(&path).map_err(failed())?;
-        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).map_err(failed())?;
+        let info = procfs::text(format!("/proc/{pid}/fdinfo/{number}")).map_err(failed())?;
         let metadata = fs::metadata(&path).map_err(failed())?;
         let flags = procfs::field(&info, "flags")
             .and_then(|flags| u32::from_str_radix(flags, 8).ok())

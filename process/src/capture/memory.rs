@@ -64,7 +64,7 @@ impl AdviceCache {
     /// # Errors
     /// `/proc/PID/smaps` cannot be read.
     pub fn refresh(&mut self, pid: Pid) -> std::io::Result<()> {
-        let text = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+        let text = procfs::text(format!("/proc/{pid}/smaps"))?;
         let all = parse_smaps(&text).into_iter();
         let by_start = all.map(|(key, advice)| (key.start, (key, advice)));
         self.known.insert(pid, by_start.collect());

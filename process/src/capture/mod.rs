@@ -39,14 +39,17 @@ mod watches;
 use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 pub use data::{data, pass};
 pub use memory::AdviceCache;
 pub use tcp::HeldConnection;
 
+use crate::procfs;
 use crate::ptrace::{self, FrozenTree, Pid};
 use crate::state;
 use crate::store::SpaceId;
+use task::NAMESPACES;
 
 /// What the tracker knows and capture needs.
 pub struct Options<'caller> {
@@ -202,6 +205,13 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
     }
 }
 
+/// What `stat` says of a process.
+struct Seen {
+    name: String,
+    /// In ticks after the boot.
+    started: u64,
+}
+
 /// Builds a description.
 struct Builder<'caller> {
     options: Options<'caller>,
@@ -213,7 +223,15 @@ struct Builder<'caller> {
     /// The process that is being described.
     pid: Pid,
     program: String,
+    /// Living processes that are described.
+    seen: HashMap<Pid, Seen>,
     image_index: HashMap<String, u32>,
+    /// Files that a mapping leads to, by path: device and inode, and the index of the image.
+    mapped_images: HashMap<String, ((u64, u64), u32)>,
+    /// The tracker's namespaces, once read.
+    own_namespaces: Option<[Option<PathBuf>; NAMESPACES.len()]>,
+    /// `status` of threads, as read before they are asked.
+    statuses: HashMap<Pid, String>,
     /// By device and inode: index, `None` for what turned out not to be an object.
     object_index: HashMap<(u64, u64), u32>,
     pipe_index: HashMap<u64, u32>,
@@ -254,7 +272,11 @@ impl<'caller> Builder<'caller> {
             pids: Vec::new(),
             pid: 0,
             program: String::new(),
+            seen: HashMap::new(),
             image_index: HashMap::new(),
+            mapped_images: HashMap::new(),
+            own_namespaces: None,
+            statuses: HashMap::new(),
             object_index: HashMap::new(),
             pipe_index: HashMap::new(),
             posix_queue_index: HashMap::new(),
@@ -276,6 +298,15 @@ impl<'caller> Builder<'caller> {
             connections: Vec::new(),
             held: Vec::new(),
         }
+    }
+
+    /// What follows is about this process: refusals name it.
+    fn turn_to(&mut self, pid: Pid) {
+        self.pid = pid;
+        self.program = match self.seen.get(&pid) {
+            Some(seen) => seen.name.clone(),
+            None => procfs::stat(pid, pid).map_or_else(|_| String::new(), |stat| stat.name),
+        };
     }
 
     fn refuse(&mut self, what: impl Into<String>) {
@@ -335,8 +366,7 @@ impl<'caller> Builder<'caller> {
         }
         refusals.extend(self.torn_sessions(&pids));
         for (pid, what) in refusals {
-            self.pid = pid;
-            self.program = crate::procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
+            self.turn_to(pid);
             self.refuse(what);
         }
     }
@@ -427,7 +457,7 @@ fn clocks(pid: Pid) -> std::io::Result<state::Clocks> {
 /// Offsets of the monotonic and the boot clock in a process' time namespace, nanoseconds. Without
 /// time namespaces they are zero.
 pub(crate) fn offsets(process: &str) -> (i64, i64) {
-    let text = std::fs::read_to_string(format!("/proc/{process}/timens_offsets"));
+    let text = procfs::text(format!("/proc/{process}/timens_offsets"));
     let (mut monotonic, mut boottime) = (0, 0);
     for line in text.unwrap_or_default().lines() {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();

@@ -3,7 +3,7 @@
 //! The kernel tells which process is registered and by which signal, but not with which value. So the signal is caused,
 //! read and taken away while its process is stopped, and the process registers again as it was.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -39,8 +39,7 @@ impl Builder<'_> {
     pub(super) fn notifications(&mut self, frozen: &mut FrozenTree) -> Result<(), Error> {
         for registered in std::mem::take(&mut self.registered) {
             let pid = registered.pid;
-            self.pid = pid;
-            self.program = procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
+            self.turn_to(pid);
             let Some(stopped) = frozen.process_mut(pid) else {
                 continue;
             };
@@ -82,7 +81,7 @@ impl Builder<'_> {
             return Ok(Some("by a signal that is pending"));
         }
         // 1/94977
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).map_err(failed())?;
+        let status = procfs::text(format!("/proc/{}/status", self.pid)).map_err(failed())?;
         let queued = procfs::field(&status, "SigQ").and_then(|text| text.split_once('/'));
         let room = queued.is_some_and(|(used, limit)| {
             let number = |text: &str| text.trim().parse::<u64>().ok();

@@ -37,6 +37,15 @@ impl Builder<'_> {
         if !metadata.is_file() {
             self.refuse(format!("{range} maps {path}, which is not a regular file"));
         }
+        // Most files are mapped in parts, one after the other.
+        let identity = (metadata.dev(), metadata.ino());
+        let known = self.mapped_images.get(path);
+        if let Some(&(_, image)) = known.filter(|(known, _)| *known == identity) {
+            return Ok(Backing::Image {
+                image,
+                writable: map.shared && link_is_writable(&link),
+            });
+        }
         let linked = linked_memory(path, &metadata);
         let path = linked.as_deref().unwrap_or(path);
         if !is_at(path, &metadata) {
@@ -47,6 +56,8 @@ impl Builder<'_> {
             return self.object(&link, &metadata, kind).map(Backing::Object);
         }
         let image = self.image(path, &metadata);
+        self.mapped_images
+            .insert(path.to_owned(), (identity, image));
         Ok(Backing::Image {
             image,
             writable: map.shared && link_is_writable(&link),

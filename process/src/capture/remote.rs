@@ -1,7 +1,6 @@
 //! State that only the process itself can read: signal handlers, alternate stacks, timers, and the
 //! like. All threads execute their remote system calls as one batch.
 
-use std::fs;
 use std::io;
 
 use super::task::parse_timers;
@@ -187,8 +186,8 @@ impl Builder<'_> {
         frozen: &mut FrozenProcess,
     ) -> Result<(), Error> {
         let pid = self.pid;
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))
-            .map_err(self.failed("read its status"))?;
+        let status =
+            procfs::text(format!("/proc/{pid}/status")).map_err(self.failed("read its status"))?;
         if !self.may_call(frozen)? {
             return Ok(());
         }
@@ -198,7 +197,7 @@ impl Builder<'_> {
         // carry flags.
         let handlers =
             set("SigCgt").unwrap_or(!0) | set("SigIgn").unwrap_or(!0) | 1 << (libc::SIGCHLD - 1);
-        let timers = match fs::read_to_string(format!("/proc/{pid}/timers")) {
+        let timers = match procfs::text(format!("/proc/{pid}/timers")) {
             Ok(text) => parse_timers(&text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(self.failed("read its POSIX timers")(error)),
@@ -215,9 +214,10 @@ impl Builder<'_> {
         let pid = self.pid;
         let mut filtered = false;
         for thread in &frozen.threads {
-            let status = fs::read_to_string(format!("/proc/{pid}/task/{}/status", thread.tid))
+            let status = procfs::text(format!("/proc/{pid}/task/{}/status", thread.tid))
                 .map_err(self.failed("read a thread's status"))?;
             filtered |= procfs::has_own_filter(thread.tid, &status);
+            self.statuses.insert(thread.tid, status);
         }
         Ok(!filtered || self.suspend_filters(frozen))
     }

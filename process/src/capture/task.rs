@@ -2,10 +2,13 @@
 
 use std::fs;
 
-use super::{Builder, Error};
+use super::{Builder, Error, Seen};
 use crate::procfs;
 use crate::ptrace::{FrozenProcess, Pid, Resource, shares_descriptors, shares_memory, sharing};
 use crate::state;
+
+/// Namespaces in which a process must be with its tracker.
+pub(super) const NAMESPACES: [&str; 7] = ["mnt", "pid", "net", "ipc", "uts", "user", "cgroup"];
 
 impl Builder<'_> {
     /// Describes one process.
@@ -19,6 +22,11 @@ impl Builder<'_> {
         self.pid = pid;
         let stat = procfs::stat(pid, pid).map_err(self.failed("read its state"))?;
         self.program.clone_from(&stat.name);
+        let seen = Seen {
+            name: stat.name.clone(),
+            started: stat.started,
+        };
+        self.seen.insert(pid, seen);
         let parent = if tree.contains(&stat.parent) {
             stat.parent
         } else {
@@ -106,8 +114,7 @@ impl Builder<'_> {
                     // Refused already.
                     continue;
                 }
-                self.pid = pid;
-                self.program = procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
+                self.turn_to(pid);
                 self.refuse(format!(
                     "it shares the {name} of process {other}, which is not its parent"
                 ));
@@ -116,21 +123,26 @@ impl Builder<'_> {
     }
 
     fn check_namespaces(&mut self) {
-        for kind in ["mnt", "pid", "net", "ipc", "uts", "user", "cgroup"] {
-            let own = fs::read_link(format!("/proc/self/ns/{kind}")).ok();
-            let its = fs::read_link(format!("/proc/{}/ns/{kind}", self.pid)).ok();
-            if own != its {
-                self.refuse(format!(
-                    "it is in another {kind} namespace than the tracker"
-                ));
-            }
+        let of = |process: &str| {
+            NAMESPACES.map(|kind| fs::read_link(format!("/proc/{process}/ns/{kind}")).ok())
+        };
+        let its = of(&self.pid.to_string());
+        let own = self.own_namespaces.get_or_insert_with(|| of("self"));
+        let kinds = NAMESPACES.iter().zip(its.iter().zip(own.iter()));
+        let others: Vec<&str> = kinds
+            .filter_map(|(kind, (its, own))| (its != own).then_some(*kind))
+            .collect();
+        for kind in others {
+            self.refuse(format!(
+                "it is in another {kind} namespace than the tracker"
+            ));
         }
     }
 
     /// What can be read from outside.
     fn read_proc(&mut self, process: &mut state::Process) -> Result<(), Error> {
         let pid = self.pid;
-        let text = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
+        let text = |file: &str| procfs::text(format!("/proc/{pid}/{file}"));
         let status = text("status").map_err(self.failed("read its status"))?;
         let status_field = |name| procfs::field(&status, name).unwrap_or("");
         process.umask = u32::from_str_radix(status_field("Umask"), 8).unwrap_or(0o22);

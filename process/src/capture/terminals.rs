@@ -8,7 +8,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 
 use super::{Builder, Error};
-use crate::procfs;
 use crate::ptrace::{Pid, sys::take_fd};
 use crate::state::{FileKind, SETTINGS_BYTES, Terminal};
 
@@ -61,7 +60,7 @@ impl Builder<'_> {
             }
         }
         for (at, &(pid, number)) in known.masters.iter().enumerate() {
-            self.name(pid);
+            self.turn_to(pid);
             let mut slaves = known.slaves.iter();
             let slave = slaves.find(|(_, terminal, ..)| *terminal == numbers[at]);
             let slave = slave.map(|&(_, _, pid, number)| (pid, number));
@@ -73,11 +72,6 @@ impl Builder<'_> {
         }
         self.controlling_terminals(&known.controlling, &numbers);
         Ok(())
-    }
-
-    fn name(&mut self, pid: Pid) {
-        self.pid = pid;
-        self.program = procfs::stat(pid, pid).map_or_else(|_| String::new(), |stat| stat.name);
     }
 
     /// All processes of a session have the terminal of its leader; the leader takes it again.
@@ -93,7 +87,7 @@ impl Builder<'_> {
             let (device, front) = of(pid);
             let wanted = of(session).0;
             if device != wanted {
-                self.name(pid);
+                self.turn_to(pid);
                 self.refuse("it has not the controlling terminal of its session");
                 continue;
             }
@@ -109,7 +103,7 @@ impl Builder<'_> {
                     self.tree.processes[at].terminal = Some((index as u32, front));
                 }
                 None => {
-                    self.name(pid);
+                    self.turn_to(pid);
                     self.refuse("the master side of its controlling terminal is not of the tree");
                 }
             }

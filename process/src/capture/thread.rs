@@ -1,6 +1,5 @@
 //! Threads, as /proc and ptrace report them.
 
-use std::fs;
 use std::io;
 
 use super::{Builder, Error};
@@ -50,13 +49,22 @@ impl Builder<'_> {
             .map_or(0, |last| last + 1);
         xstate.truncate(used);
         let robust_list = robust_list(tid).map_err(self.failed("read its robust futexes"))?;
-        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))
-            .map_err(self.failed("read a thread's status"))?;
+        let status = match self.statuses.remove(&tid) {
+            Some(status) => status,
+            None => procfs::text(format!("/proc/{pid}/task/{tid}/status"))
+                .map_err(self.failed("read a thread's status"))?,
+        };
         let restrictions = self.restrictions(frozen, &status)?;
-        let stat = procfs::stat(pid, tid).map_err(self.failed("read a thread's state"))?;
+        let name = match self.seen.get(&tid) {
+            Some(main) => main.name.clone(),
+            None => {
+                let stat = procfs::stat(pid, tid);
+                stat.map_err(self.failed("read a thread's state"))?.name
+            }
+        };
         Ok(state::Thread {
             tid,
-            name: stat.name,
+            name,
             registers,
             xstate,
             xstate_bytes,
@@ -125,7 +133,7 @@ fn credentials(status: &str, securebits: u32) -> state::Credentials {
 /// The credentials of the calling process. `no_new_privileges` is as given: comparisons
 /// ignore it.
 pub(crate) fn own_credentials(no_new_privileges: bool) -> state::Credentials {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = procfs::text("/proc/self/status").unwrap_or_default();
     // SAFETY: no memory involved.
     let securebits = unsafe { libc::prctl(PR_GET_SECUREBITS as i32, 0, 0, 0, 0) };
     state::Credentials {

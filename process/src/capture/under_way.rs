@@ -46,8 +46,7 @@ impl Builder<'_> {
     pub(super) fn files_under_way(&mut self) -> Result<(), Error> {
         let tracker = std::process::id() as Pid;
         while let Some(batch) = self.under_way.met.pop_front() {
-            self.program = crate::procfs::stat(batch.pid, batch.pid)
-                .map_or_else(|_| String::new(), |stat| stat.name);
+            self.turn_to(batch.pid);
             // What is described now is the tracker's.
             self.pid = tracker;
             let mut files = Vec::new();
@@ -100,9 +99,7 @@ impl Builder<'_> {
             }
         }
         if let Some(process) = self.tree.processes.first() {
-            self.pid = process.pid;
-            self.program = crate::procfs::stat(self.pid, self.pid)
-                .map_or_else(|_| String::new(), |stat| stat.name);
+            self.turn_to(process.pid);
         }
         for what in refusals {
             self.refuse(what);

@@ -177,9 +177,7 @@ impl Builder<'_> {
                 // What one that is gone may have written before, the kernel does not report.
                 let gone = inode == 0;
                 if ahead || detached || gone {
-                    self.pid = pid;
-                    self.program =
-                        crate::procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
+                    self.turn_to(pid);
                     self.refuse(format!(
                         "fd {number} is a unix socket with a client that it has not accepted, and \
                          {}",

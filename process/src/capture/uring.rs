@@ -83,9 +83,7 @@ impl Builder<'_> {
         if !maps.iter().any(|map| map.name == uring::LINK) {
             return Ok(());
         }
-        self.pid = frozen.pid;
-        let stat = procfs::stat(self.pid, self.pid).map_err(self.failed("read its state"))?;
-        self.program = stat.name;
+        self.turn_to(frozen.pid);
         if !self.may_call(frozen)? {
             return Ok(());
         }
@@ -177,8 +175,7 @@ impl Builder<'_> {
                 }
                 continue;
             };
-            self.pid = pid;
-            self.program = procfs::stat(pid, pid).map_or_else(|_| String::new(), |stat| stat.name);
+            self.turn_to(pid);
             if let Some(ring) = self.describe_ring(index, number, mappings.len(), deadline)? {
                 self.tree.urings.push(ring);
             }

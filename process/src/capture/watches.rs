@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use super::files::{DELETED, Open};
 use super::{Builder, Error};
+use crate::procfs;
 use crate::ptrace::sys::take_fd;
 use crate::state::{FileKind, InotifyWatch};
 
@@ -101,7 +102,7 @@ fn watched_path<'line>(field: &impl Fn(&str) -> Option<&'line str>) -> io::Resul
 
 fn mount_point(major: u32, minor: u32) -> io::Result<String> {
     let device = format!("{major}:{minor}");
-    fs::read_to_string("/proc/self/mountinfo")?
+    procfs::text("/proc/self/mountinfo")?
         .lines()
         .find_map(|line| {
             let words: Vec<&str> = line.split(' ').collect();

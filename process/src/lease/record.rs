@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::procfs;
 use crate::store::format::checksum;
 
 /// Bytes of a file: what every device writes as a whole or not at all.
@@ -78,7 +79,7 @@ impl Record {
 
 /// A number that every boot of every kernel has of its own; empty where it cannot be read.
 pub fn boot() -> String {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let id = procfs::text("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }
 

@@ -120,7 +120,7 @@ fn open(pid: Pid, link: &str) -> io::Result<File> {
     let Some(number) = number else {
         return File::open(link);
     };
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).unwrap_or_default();
+    let info = procfs::text(format!("/proc/{pid}/fdinfo/{number}")).unwrap_or_default();
     match info.contains(": LEASE ") {
         true => sys::take_fd(pid, number).map(File::from),
         false => File::open(link),
@@ -139,7 +139,7 @@ pub fn open_for_writing(pid: Pid) -> Vec<String> {
 }
 
 fn writes(pid: Pid, number: &str) -> bool {
-    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")) else {
+    let Ok(text) = procfs::text(format!("/proc/{pid}/fdinfo/{number}")) else {
         return false;
     };
     let flags = procfs::field(&text, "flags");

@@ -18,6 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::capture::{self, AdviceCache, HeldConnection, Options, capture};
+use crate::procfs;
 use crate::ptrace::{self, FrozenTree, Pid};
 use crate::rehearsal;
 use crate::restore;
@@ -179,7 +180,7 @@ impl Persister {
     /// `home`: of the tracker, or of the program to which it was attached.
     pub fn new(mirror: Mirror, home: Pid) -> Self {
         Self {
-            cgroups: std::fs::read_to_string(format!("/proc/{home}/cgroup")).ok(),
+            cgroups: procfs::text(format!("/proc/{home}/cgroup")).ok(),
             mirror,
             data: Vec::new(),
             stopped: false,

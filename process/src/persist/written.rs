@@ -6,7 +6,7 @@
 //! an open file. What was written by a process that had ended before the report was read is not
 //! attributed to the program, and files in memory (tmpfs) are not durable in the first place.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -108,13 +108,17 @@ impl Written {
 
     /// Takes the kernel's reports of files that were written and closed by the program: by the
     /// descendants of the tracker, or those of these processes.
+    ///
+    /// To be called often: the kernel reports files of all programs, and has room for a limited number
+    /// of reports.
     pub fn take(&mut self, program: &[Pid]) {
         let mut buffer = vec![0u8; BUFFER_BYTES];
+        let mut known = Descent::new(program);
         for which in 0..self.reports.len() {
             while let Some(bytes) = self.read(which, &mut buffer) {
                 let mut events = &buffer[..bytes];
                 while let Some((event, information, rest)) = next_event(events) {
-                    self.take_one(&event, information, program);
+                    self.take_one(&event, information, &mut known);
                     events = rest;
                 }
             }
@@ -125,13 +129,13 @@ impl Written {
         &mut self,
         event: &libc::fanotify_event_metadata,
         information: &[u8],
-        program: &[Pid],
+        known: &mut Descent<'_>,
     ) {
         // SAFETY: the kernel opened it for us.
         let file = (event.fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(event.fd) });
         if event.mask & libc::FAN_Q_OVERFLOW != 0 {
             tracing::warn!("some files that the program has written were not reported");
-        } else if is_of(event.pid, program) {
+        } else if known.is_of_program(event.pid, parent) {
             let path = match &file {
                 Some(file) => fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok(),
                 None => self.systems.path(information),
@@ -218,23 +222,52 @@ fn next_event(events: &[u8]) -> Option<(libc::fanotify_event_metadata, &[u8], &[
     Some((event, own.get(usize::from(event.metadata_len)..)?, rest))
 }
 
-/// Whether a process is one of these, or descends from one of them or from the tracker.
-fn is_of(pid: Pid, program: &[Pid]) -> bool {
-    let tracker = std::process::id() as Pid;
-    if pid == tracker {
-        return false;
-    }
-    let mut at = pid;
-    for _ in 0..DEPTH_MAX {
-        if at == tracker || program.contains(&at) {
-            return true;
+/// Which processes are the program's: its own, and descendants of one of them or of the tracker. Each
+/// is looked up once for many reports.
+struct Descent<'program> {
+    program: &'program [Pid],
+    tracker: Pid,
+    known: HashMap<Pid, bool>,
+}
+
+impl<'program> Descent<'program> {
+    fn new(program: &'program [Pid]) -> Self {
+        Self {
+            program,
+            tracker: std::process::id() as Pid,
+            known: HashMap::new(),
         }
-        match procfs::stat(at, at) {
-            Ok(stat) if stat.parent > 1 => at = stat.parent,
-            _ => return at == tracker,
-        }
     }
-    false
+
+    fn is_of_program(&mut self, pid: Pid, parent: impl Fn(Pid) -> Option<Pid>) -> bool {
+        if pid == self.tracker {
+            return false;
+        }
+        let mut chain = Vec::new();
+        let mut at = pid;
+        let is_own = loop {
+            if at == self.tracker || self.program.contains(&at) {
+                break true;
+            }
+            if let Some(&known) = self.known.get(&at) {
+                break known;
+            }
+            chain.push(at);
+            match parent(at) {
+                Some(parent) if parent > 1 && chain.len() < DEPTH_MAX => at = parent,
+                Some(parent) => break parent == self.tracker,
+                None => break false,
+            }
+        };
+        self.known
+            .extend(chain.into_iter().map(|pid| (pid, is_own)));
+        is_own
+    }
+}
+
+/// The parent of a process; `None`: it has ended.
+fn parent(pid: Pid) -> Option<Pid> {
+    procfs::stat(pid, pid).ok().map(|stat| stat.parent)
 }
 
 #[cfg(test)]
@@ -267,6 +300,34 @@ mod tests {
             return None;
         }
         Some((directory, written))
+    }
+
+    #[test]
+    fn a_process_is_looked_up_once_however_many_files_it_writes() {
+        let tracker = std::process::id() as Pid;
+        let (shell, other, ended) = (1_000_001, 1_000_002, 1_000_003);
+        let asked = std::cell::Cell::new(0);
+        let parent = |pid: Pid| {
+            asked.set(asked.get() + 1);
+            match pid {
+                1_000_001 => Some(7),
+                1_000_002 => Some(1_000_001),
+                1_000_004 => Some(tracker),
+                1_000_005 => Some(1_000_004),
+                7 => Some(1),
+                _ => None,
+            }
+        };
+        let program = [8];
+        let mut descent = Descent::new(&program);
+        for _ in 0..1000 {
+            let mut is = |pid| descent.is_of_program(pid, parent);
+            assert!(!is(other) && !is(shell) && !is(ended) && !is(tracker));
+            assert!(is(8) && is(1_000_005) && is(1_000_004));
+        }
+        assert_eq!(asked.get(), 6);
+        // A circle ends.
+        assert!(!descent.is_of_program(9, |pid| Some(pid + 1)));
     }
 
     #[test]

@@ -492,11 +492,11 @@ fn is_dead_thread(pid: Pid, tid: Pid) -> bool {
 }
 
 fn not_allowed(pid: Pid, error: &io::Error) -> Error {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = procfs::text(format!("/proc/{pid}/status")).unwrap_or_default();
     let tracer = procfs::field(&status, "TracerPid").and_then(|tracer| tracer.parse::<i32>().ok());
     match tracer {
         Some(tracer) if tracer != 0 => {
-            let name = std::fs::read_to_string(format!("/proc/{tracer}/comm")).unwrap_or_default();
+            let name = procfs::text(format!("/proc/{tracer}/comm")).unwrap_or_default();
             Error::Traced {
                 pid,
                 tracer,

@@ -357,7 +357,7 @@ fn wait_id(tid: Pid, kinds: c_int) -> io::Result<Option<libc::siginfo_t>> {
 
 /// Whether this is a process (not just a thread of one) that we are the parent of.
 fn is_our_child(tid: Pid) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let status = procfs::text(format!("/proc/{tid}/status")).unwrap_or_default();
     let number = |name| procfs::field(&status, name)?.parse::<Pid>().ok();
     number("Tgid") == Some(tid) && number("PPid") == Some(std::process::id().cast_signed())
 }

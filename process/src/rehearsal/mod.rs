@@ -34,6 +34,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::procfs;
 use crate::ptrace::{FrozenTree, Pid};
 use crate::restore::{self, CAP_SYS_ADMIN, KilledUnlessReleased, capable};
 use crate::state::Tree;
@@ -118,7 +119,7 @@ fn room(needed: u64, available: u64) -> Result<(), Error> {
 
 /// Bytes that can be had without swapping; where that is not known, none.
 fn available_memory() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let text = procfs::text("/proc/meminfo").unwrap_or_default();
     let kib = crate::procfs::field(&text, "MemAvailable")
         .and_then(|value| value.split_ascii_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) << 10
@@ -215,7 +216,7 @@ impl Copy {
         let mut queue: Vec<Pid> = stage.into_iter().collect();
         while let Some(pid) = queue.pop() {
             queue.extend(crate::procfs::children(pid)?);
-            let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+            let status = procfs::text(format!("/proc/{pid}/status"))?;
             let own = crate::procfs::field(&status, "NSpid")
                 .and_then(|numbers| numbers.split_ascii_whitespace().last()?.parse().ok());
             if let Some(own) = own

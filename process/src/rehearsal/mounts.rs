@@ -24,6 +24,7 @@ use rustix::mount::{
     open_tree,
 };
 
+use crate::procfs;
 use crate::restore::unix_path;
 use crate::state::{Backing, FileKind, GhostKind, Image, ObjectKind, Tree};
 
@@ -306,7 +307,7 @@ fn overlay(directory: &Path, number: usize, scratch: &OwnedFd) -> io::Result<()>
 
 /// Where something is mounted below a directory, outer ones first.
 fn mounts_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let text = fs::read_to_string("/proc/self/mountinfo")?;
+    let text = procfs::text("/proc/self/mountinfo")?;
     let below = |path: &PathBuf| path != directory && path.starts_with(directory);
     let mut found: Vec<PathBuf> = text.lines().filter_map(mount_point).filter(below).collect();
     found.sort();

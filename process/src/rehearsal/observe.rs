@@ -168,7 +168,7 @@ fn thread(observed: &mut Observed, pid: Pid, tid: Pid) -> io::Result<()> {
     let rseq = (rseq.address, rseq.bytes, rseq.signature);
     observed.add("restartable sequences", format!("{rseq:x?}"));
     signals(observed, "signals", tid, false)?;
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
+    let status = procfs::text(format!("/proc/{pid}/task/{tid}/status"))?;
     for name in OF_THREADS {
         if let Some(value) = field(&status, name) {
             observed.add(name, value.trim());
@@ -271,7 +271,7 @@ fn mappings(observed: &mut Observed, pid: Pid) -> io::Result<()> {
 }
 
 fn smaps(pid: Pid) -> io::Result<Vec<Mapped>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+    let text = procfs::text(format!("/proc/{pid}/smaps"))?;
     let mut found: Vec<Mapped> = Vec::new();
     for line in text.lines() {
         let Some((key, value)) = line.split_once(':') else {
@@ -406,7 +406,7 @@ fn descriptors(
 
 /// What `fdinfo` reports, without numbers of inodes and mounts, and times that go on.
 fn fdinfo(pid: Pid, number: i32) -> io::Result<BTreeMap<String, String>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}"))?;
+    let text = procfs::text(format!("/proc/{pid}/fdinfo/{number}"))?;
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for (key, value) in text.lines().filter_map(fdinfo_line) {
         let entry = found.entry(key).or_default();

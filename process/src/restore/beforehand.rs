@@ -1,8 +1,6 @@
 //! Before a program is killed because it is safe: what a restore does is tried, as far as that changes
 //! nothing while the program still lives.
 
-use std::fs;
-
 use super::descriptors::open_image;
 use super::rights::{CAP_NET_BIND_SERVICE, CAP_SYS_CHROOT, CAP_SYS_NICE, capable};
 use super::{Error, memory};
@@ -59,7 +57,7 @@ fn living(tree: &Tree) -> impl Iterator<Item = &Process> {
 
 /// Ports that only some may bind.
 fn ports(tree: &Tree) -> Result<(), Error> {
-    let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let first = procfs::text("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let first = first.ok().and_then(|text| text.trim().parse().ok());
     let first = first.unwrap_or(UNPRIVILEGED_PORT);
     let privileged = tree.sockets.iter().any(|socket| {
@@ -125,7 +123,7 @@ mod tests {
     fn a_file_that_cannot_be_opened_as_it_was_is_an_obstacle() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("file");
-        fs::write(&path, "text").expect("written");
+        std::fs::write(&path, "text").expect("written");
         let mut tree = Tree::empty();
         tree.images.push(Image {
             path: path.display().to_string(),

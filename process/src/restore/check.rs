@@ -11,6 +11,7 @@ use super::rights::{
     CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SYS_RESOURCE, CAP_SYS_TIME, capable, own_limit,
 };
 use super::{Error, Options, numbers};
+use crate::procfs;
 use crate::state::{Backing, Clocks, FileKind, GhostKind, Image, ObjectKind, Tree, attachments};
 
 /// Checks rights, numbers, files and the CPU.
@@ -116,7 +117,7 @@ fn credentials(tree: &Tree) -> Result<(), Error> {
 }
 
 fn login_users(tree: &Tree) -> Result<(), Error> {
-    let own = fs::read_to_string("/proc/self/loginuid").ok();
+    let own = procfs::text("/proc/self/loginuid").ok();
     let own = own.and_then(|text| text.trim().parse().ok());
     let mut living = tree.processes.iter().filter(|p| p.zombie.is_none());
     if living.any(|process| process.login_user != own) && !capable(CAP_AUDIT_CONTROL) {
@@ -183,7 +184,7 @@ fn ghosts(tree: &Tree) -> Result<(), Error> {
 /// through a descriptor of the tracker's while the other one goes on.
 fn shared_tables(tree: &Tree) -> Result<(), Error> {
     let by_others = super::plan::made_by_others(tree);
-    let own = fs::read_to_string("/proc/self/loginuid").ok();
+    let own = procfs::text("/proc/self/loginuid").ok();
     let own = own.and_then(|text| text.trim().parse().ok());
     for (at, process) in tree.processes.iter().enumerate() {
         let apart = by_others.contains(&at) || process.terminal.is_some();

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use super::Error;
 use super::descriptors::owned;
+use crate::procfs;
 
 const TFD_IOC_SET_TICKS: libc::c_ulong = 0x4008_5400;
 
@@ -103,7 +104,7 @@ pub(super) fn open_inotify(
 fn overflow(inotify: &OwnedFd) -> io::Result<()> {
     const EVENT_BYTES: usize = 16;
     const EVENTS_MAX: usize = 1 << 20;
-    let most = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")?;
+    let most = procfs::text("/proc/sys/fs/inotify/max_queued_events")?;
     let most: usize = most.trim().parse().map_err(io::Error::other)?;
     if most > EVENTS_MAX {
         return Err(io::Error::other("its queue is too long to be filled"));

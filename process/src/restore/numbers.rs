@@ -78,7 +78,7 @@ fn reap(number: Pid) {
 
 /// The error that names the process with a number.
 pub fn taken(pid: Pid) -> Error {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).map_or_else(
+    let name = procfs::text(format!("/proc/{pid}/comm")).map_or_else(
         |_| "another process".to_owned(),
         |name| name.trim().to_owned(),
     );

@@ -9,6 +9,7 @@ use super::descriptors::{open_image, owned, seek};
 use super::ipc::Made;
 use super::rights::{CAP_SYS_RESOURCE, capable, own_limit};
 use crate::capture::{others_with_file, queue_sizes, send};
+use crate::procfs;
 use crate::state::{File, FileKind, PosixQueue, Tree};
 
 /// Of each message, a pointer and a node of the kernel's tree are accounted; no more than this.
@@ -174,7 +175,7 @@ pub(super) fn possible(tree: &Tree) -> Result<(), Error> {
         return Ok(());
     }
     let sysctl = |name: &str| {
-        let text = std::fs::read_to_string(format!("/proc/sys/fs/mqueue/{name}"));
+        let text = procfs::text(format!("/proc/sys/fs/mqueue/{name}"));
         text.ok().and_then(|text| text.trim().parse::<u64>().ok())
     };
     let (messages, bytes) = (sysctl("msg_max"), sysctl("msgsize_max"));

@@ -1,9 +1,5 @@
 //! Capabilities and limits of the tracker.
 
-use std::fs;
-
-use crate::procfs;
-
 pub(crate) use linux_raw_sys::general::CAP_SYS_ADMIN;
 pub(super) use linux_raw_sys::general::{
     CAP_AUDIT_CONTROL, CAP_CHECKPOINT_RESTORE, CAP_MKNOD, CAP_NET_BIND_SERVICE, CAP_SETGID,
@@ -13,11 +9,8 @@ pub(super) use linux_raw_sys::general::{
 
 /// Whether the tracker has a capability.
 pub(crate) fn capable(capability: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = procfs::field(&status, "CapEff")
-        .and_then(|mask| u64::from_str_radix(mask, 16).ok())
-        .unwrap_or(0);
-    effective & 1 << capability != 0
+    let sets = rustix::thread::capabilities(None);
+    sets.is_ok_and(|sets| sets.effective.bits() & 1 << capability != 0)
 }
 
 /// What a child of ours inherits.

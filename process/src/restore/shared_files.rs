@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use super::Error;
 
+use crate::procfs;
+
 /// Names the file that a restored one stands for: device and inode number. Only privileged programs
 /// see it.
 const MARK: &str = "trusted.dormouse";
@@ -128,7 +130,7 @@ fn user_of(path: &Path, file: &fs::Metadata) -> Option<u32> {
     let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mut others = pids.filter(|pid| *pid != std::process::id());
     others.find(|pid| {
-        let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = procfs::bytes(format!("/proc/{pid}/maps")).unwrap_or_default();
         let name = path.as_os_str().as_bytes();
         let mut lines = maps.split(|byte| *byte == b'\n');
         if lines.any(|line| line.ends_with(name)) {

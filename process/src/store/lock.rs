@@ -51,12 +51,12 @@ pub(super) fn holder(file: &File) -> Option<Holder> {
         libc::minor(device),
         metadata.ino()
     );
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let locks = procfs::text("/proc/locks").ok()?;
     let line = locks
         .lines()
         .find(|line| line.contains("FLOCK") && line.split_whitespace().any(|w| w == wanted))?;
     let pid: i32 = line.split_whitespace().nth(4)?.parse().ok()?;
-    let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let command = procfs::text(format!("/proc/{pid}/comm")).unwrap_or_default();
     let is_there = std::fs::exists(format!("/proc/{pid}")).unwrap_or(true);
     Some(Holder {
         name: format!("process {pid} ({})", command.trim()),

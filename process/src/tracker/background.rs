@@ -27,8 +27,7 @@ impl Tracker {
     pub(super) fn round(&mut self) {
         let elapsed = self.last_round.elapsed();
         self.last_round = Instant::now();
-        let program = self.persister.mirror.processes();
-        self.persister.written.take(&program);
+        self.take_reports();
         let scanned = self.persister.mirror.scan(Program::Runs);
         let written = scanned.written_pages * crate::store::PAGE_BYTES;
         if self.persister.mirror.lacks_protection() {
@@ -69,6 +68,12 @@ impl Tracker {
         let over = budget.is_some_and(|budget| dirty > budget);
         self.status.sync.rounds_over_budget += u64::from(over);
         self.persister.mirror.hurry(over);
+    }
+
+    /// Takes the reports of files that the program has written and closed.
+    pub(super) fn take_reports(&mut self) {
+        let program = self.persister.mirror.processes();
+        self.persister.written.take(&program);
     }
 
     /// Reserves blocks for what a persist would write.

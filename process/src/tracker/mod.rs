@@ -291,6 +291,8 @@ impl Tracker {
                     self.round();
                 } else if now >= self.next_room {
                     self.make_room();
+                    // Not in the pause of a persist: others may write many files.
+                    self.take_reports();
                 }
             }
         }

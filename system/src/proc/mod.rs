@@ -4,8 +4,8 @@ pub mod numa_maps;
 pub mod pagemap;
 mod stat;
 mod status;
+mod text;
 
-use std::fs;
 use std::io;
 
 use rustix::io::Errno;
@@ -14,6 +14,7 @@ use crate::Root;
 
 pub use stat::Stat;
 pub use status::{Status, field};
+pub use text::{bytes, text};
 
 /// All process IDs, ascending.
 pub fn pids(root: &Root) -> Vec<i32> {
@@ -61,7 +62,7 @@ pub fn thread_stat(root: &Root, pid: i32, tid: i32) -> io::Result<Stat> {
 
 fn read_stat(root: &Root, path: &str) -> io::Result<Stat> {
     let path = root.path(path);
-    let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+    let text = String::from_utf8_lossy(&bytes(&path)?).into_owned();
     Stat::parse(&text).ok_or_else(|| {
         let what = format!("{}: not a line of stat: {text:?}", path.display());
         io::Error::new(io::ErrorKind::InvalidData, what)

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 
 use super::objects::LINK_FAILED;
 use super::{Builder, Error, SharedObject};
-use crate::procfs::{self, MapsLine};
+use crate::procfs::MapsLine;
 use crate::ptrace::{FrozenTree, Pid};
 use crate::state::{Backing, MessageQueue, Object, ObjectKind, SemaphoreSet};
 pub(crate) use read::{
@@ -30,8 +30,14 @@ fn is_gone(now: io::Result<Option<Existing>>) -> bool {
 impl Builder<'_> {
     /// Describes what processes of the tree have used.
     pub(super) fn system_v(&mut self, tree: &[Pid], frozen: &mut FrozenTree) -> Result<(), Error> {
-        let mut members = vec![Member::of(std::process::id() as Pid)];
-        members.extend(tree.iter().map(|pid| Member::of(*pid)));
+        let mut members = vec![Member::new(
+            std::process::id() as Pid,
+            tables::started(std::process::id() as Pid),
+        )];
+        members.extend(tree.iter().map(|pid| {
+            let known = self.seen.get(pid).map(|seen| seen.started);
+            Member::new(*pid, known.or_else(|| tables::started(*pid)))
+        }));
         let threads = self.tree.processes.iter().flat_map(|p| &p.threads);
         let mut user_ids: Vec<u32> = threads.map(|thread| thread.credentials.users[1]).collect();
         user_ids.sort_unstable();
@@ -40,10 +46,10 @@ impl Builder<'_> {
             members: &members,
             users: &user_ids,
         };
-        self.pid = tree.first().copied().unwrap_or(0);
-        self.program = procfs::stat(self.pid, self.pid).map_or_else(|_| String::new(), |s| s.name);
-        let sets = tables::semaphores(&users, &table("sem"), read::last_touchers);
-        for id in sets {
+        self.turn_to(tree.first().copied().unwrap_or(0));
+        let sets = table("sem");
+        let own = tables::semaphores(&users, &sets, read::last_touchers);
+        for id in own {
             self.semaphores(id)?;
         }
         for id in tables::queues(&users, &table("msg")) {
@@ -52,7 +58,7 @@ impl Builder<'_> {
         for id in tables::segments(&users, &table("shm")) {
             self.unattached(id)?;
         }
-        self.adjustments(frozen)?;
+        self.adjustments(frozen, &sets)?;
         Ok(())
     }
 

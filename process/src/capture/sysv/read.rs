@@ -230,28 +230,45 @@ pub fn existing_queue(id: i32) -> io::Result<Option<Existing>> {
     }))
 }
 
-/// A process without adjustments of semaphores, to compare others with.
+/// Bytes of the stack of a process that only waits for a signal.
+const STACK_BYTES: usize = 16 << 10;
+
+/// A process without adjustments of semaphores, to compare others with. Every thread of ours has a
+/// list for them, because libraries share it among threads.
 #[derive(Debug)]
-pub struct Unadjusted(Pid);
+pub struct Unadjusted {
+    pid: Pid,
+    /// In use until it has ended.
+    _stack: Vec<u128>,
+}
 
 impl Unadjusted {
     pub fn new() -> io::Result<Self> {
-        // Without a signal at its end, of which the tracker would take note.
-        // SAFETY: the child makes no call but one that never returns, and dies by our hand.
-        let pid = unsafe { libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0) };
-        match pid {
-            0 => loop {
-                // SAFETY: no memory involved.
-                unsafe { libc::syscall(libc::SYS_pause) };
-            },
-            1.. => Ok(Self(pid as Pid)),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let mut stack = vec![0u128; STACK_BYTES / size_of::<u128>()];
+        // It shares our memory: copying page tables took 3 % of a small capture. So it must not run a
+        // handler of ours, nor return from its call.
+        // SAFETY: the sets of signals are locals; the child has a stack of its own that lives as long
+        // as it, blocks all signals, and makes no call but one that never returns. It sends no signal
+        // at its end, of which the tracker would take note.
+        let pid = unsafe {
+            let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            let top = stack.as_mut_ptr_range().end;
+            let pid = libc::clone(wait, top.cast(), libc::CLONE_VM, std::ptr::null_mut());
+            let error = io::Error::last_os_error();
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+            if pid < 0 {
+                return Err(error);
+            }
+            pid
+        };
+        Ok(Self { pid, _stack: stack })
     }
 
     /// Whether a process may have adjustments: it has a list for them.
     pub fn differs(&self, pid: Pid) -> bool {
-        differ(self.0, pid)
+        differ(self.pid, pid)
     }
 }
 
@@ -267,9 +284,17 @@ impl Drop for Unadjusted {
     fn drop(&mut self) {
         // SAFETY: our child, which is not reaped yet.
         unsafe {
-            libc::kill(self.0, libc::SIGKILL);
-            libc::waitpid(self.0, std::ptr::null_mut(), libc::__WALL);
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), libc::__WALL);
         }
+    }
+}
+
+/// Until it is killed.
+extern "C" fn wait(_: *mut libc::c_void) -> i32 {
+    loop {
+        // SAFETY: no memory involved.
+        unsafe { libc::syscall(libc::SYS_pause) };
     }
 }
 

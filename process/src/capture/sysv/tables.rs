@@ -5,7 +5,6 @@
 //! before a process started was not touched by that process. (If the wall clock was set forward in
 //! between, this check can miss an object, which the program then lacks after a restore.)
 
-use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::ClockId;
@@ -24,15 +23,20 @@ pub struct Member {
 }
 
 impl Member {
-    pub fn of(pid: Pid) -> Self {
-        // A process without a readable start time counts as older than everything: it is no loss to
-        // store too much.
-        let started = procfs::stat(pid, pid).map_or(0, |stat| {
+    /// `started` is in ticks after the boot. A process without it counts as older than everything: it
+    /// is no loss to store too much.
+    pub fn new(pid: Pid, started: Option<u64>) -> Self {
+        let started = started.map_or(0, |started| {
             let ticks = rustix::param::clock_ticks_per_second().max(1);
-            (booted() + Duration::from_secs(stat.started / ticks)).as_secs() as i64
+            (booted() + Duration::from_secs(started / ticks)).as_secs() as i64
         });
         Self { pid, started }
     }
+}
+
+/// When a process started, in ticks after the boot.
+pub fn started(pid: Pid) -> Option<u64> {
+    procfs::stat(pid, pid).ok().map(|stat| stat.started)
 }
 
 /// When the machine booted, by the wall clock as it is set now.
@@ -62,6 +66,12 @@ impl Users<'_> {
         })
     }
 
+    /// Whether one of them may have touched, or made, what was touched last at `when`, in seconds.
+    fn were_there(&self, when: i64) -> bool {
+        let mut members = self.members.iter();
+        members.any(|member| when.saturating_add(SLACK_SECONDS) >= member.started)
+    }
+
     /// Whether an object that nobody has touched since it was made may be theirs.
     fn may_have_made(&self, creator: i64, when: i64) -> bool {
         let first = self.members.iter().map(|member| member.started).min();
@@ -82,9 +92,13 @@ pub fn semaphores(
         let [_, set, _, count, _, _, creator, _, operated, changed, ..] = row[..] else {
             continue;
         };
-        let touchers = last(set as i32, count.max(0) as usize);
         // The times are the whole set's, no earlier than any semaphore's own.
         let when = operated.max(changed);
+        // A machine may have many sets of others: none is asked for that cannot be the tree's.
+        if !users.were_there(when) {
+            continue;
+        }
+        let touchers = last(set as i32, count.max(0) as usize);
         let untouched = touchers.iter().all(|pid| *pid == 0);
         let touched = touchers
             .iter()
@@ -96,9 +110,16 @@ pub fn semaphores(
     found
 }
 
-/// All semaphore sets.
-pub fn all_semaphores(table: &str) -> Vec<i32> {
-    let set = |row: Vec<i64>| row.get(1).map(|set| *set as i32);
+/// All semaphore sets, each with whether a process has operated on it: no process has adjustments
+/// of another one.
+pub fn all_semaphores(table: &str) -> Vec<(i32, bool)> {
+    let set = |row: Vec<i64>| match row[..] {
+        // key, semid, perms, nsems, uid, gid, cuid, cgid, otime, ctime
+        [_, set, _, _, _, _, _, _, operated, ..] => Some((set as i32, operated != 0)),
+        // Of a kernel that does not say when, it may be.
+        [_, set, ..] => Some((set as i32, true)),
+        _ => None,
+    };
     rows(table).into_iter().filter_map(set).collect()
 }
 
@@ -170,7 +191,7 @@ pub fn segments(users: &Users<'_>, table: &str) -> Vec<i32> {
 
 /// A table of /proc/sysvipc; nothing where the kernel has no such things.
 pub fn table(name: &str) -> String {
-    fs::read_to_string(format!("/proc/sysvipc/{name}")).unwrap_or_default()
+    procfs::text(format!("/proc/sysvipc/{name}")).unwrap_or_default()
 }
 
 fn rows(table: &str) -> Vec<Vec<i64>> {
@@ -222,6 +243,23 @@ mod tests {
     fn what_somebody_with_the_same_pid_left_behind_before_is_not_its() {
         assert!(with(77, 1010, |users| segments(users, SEGMENTS)).is_empty());
         assert!(with(77, 1010, |users| queues(users, QUEUES)).is_empty());
+    }
+
+    #[test]
+    fn sets_that_were_touched_before_the_tree_started_are_not_asked_for() {
+        let never = |_, _| panic!("asked for");
+        assert!(with(77, 1003, |users| semaphores(users, SETS, never)).is_empty());
+        let nobody = |_, count| vec![0; count];
+        assert!(with(77, 1002, |users| semaphores(users, SETS, nobody)).is_empty());
+    }
+
+    #[test]
+    fn only_sets_with_operations_may_have_adjustments() {
+        assert_eq!(all_semaphores(SETS), [(6, false)]);
+        let operated = SETS.replace("     0  1000", "  1000  1000");
+        assert_ne!(operated, SETS);
+        assert_eq!(all_semaphores(&operated), [(6, true)]);
+        assert_eq!(all_semaphores("key semid\n 0 6\n"), [(6, true)]);
     }
 
     #[test]

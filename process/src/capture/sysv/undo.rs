@@ -1,6 +1,5 @@
 //! Adjustments of semaphores that the processes of a tree have (`SEM_UNDO`): see [`crate::sem_undo`].
 
-use std::fs;
 use std::io;
 
 use super::super::{Builder, Error};
@@ -22,19 +21,30 @@ struct Set {
     values: Vec<u16>,
 }
 
+/// Those of all sets on which a process has operated.
+fn read_operated(all: &[(i32, bool)]) -> Vec<Set> {
+    let ids = all.iter().filter(|(_, operated)| *operated);
+    let set = |&(id, _): &(i32, bool)| {
+        // Without the right to read it, a process of ours can neither have operated on it.
+        let (_, values) = read::semaphores(id).ok()?;
+        Some(Set { id, values })
+    };
+    ids.filter_map(set).collect()
+}
+
 impl Builder<'_> {
-    /// Describes the adjustments of all processes.
-    pub(super) fn adjustments(&mut self, frozen: &mut FrozenTree) -> Result<(), Error> {
-        let mut sets = Vec::new();
-        for id in tables::all_semaphores(&tables::table("sem")) {
-            // Without the right to read it, a process of ours can neither have operated on it.
-            if let Ok((_, values)) = read::semaphores(id) {
-                sets.push(Set { id, values });
-            }
-        }
-        if sets.is_empty() {
+    /// Describes the adjustments of all processes, given the kernel's table of sets.
+    pub(super) fn adjustments(
+        &mut self,
+        frozen: &mut FrozenTree,
+        table: &str,
+    ) -> Result<(), Error> {
+        let all = tables::all_semaphores(table);
+        if all.is_empty() {
             return Ok(());
         }
+        // Read for the first process with a list of adjustments: few have one.
+        let mut sets: Option<Vec<Set>> = None;
         let unadjusted = read::Unadjusted::new().map_err(self.failed("make a process"))?;
         let mut with_list: Vec<Pid> = Vec::new();
         for at in 0..self.tree.processes.len() {
@@ -44,8 +54,7 @@ impl Builder<'_> {
             }
             let pid = process.pid;
             let tids: Vec<Pid> = process.threads.iter().map(|thread| thread.tid).collect();
-            self.pid = pid;
-            self.program = procfs::stat(pid, pid).map_or_else(|_| String::new(), |s| s.name);
+            self.turn_to(pid);
             for tid in tids {
                 if read::differ(pid, tid) {
                     self.refuse(format!(
@@ -66,14 +75,18 @@ impl Builder<'_> {
             let Some(stopped) = frozen.process_mut(pid) else {
                 continue;
             };
-            self.adjustments_of(at, stopped, &sets)?;
+            let sets = sets.get_or_insert_with(|| read_operated(&all));
+            self.adjustments_of(at, stopped, sets)?;
         }
         // Processes outside of the tree may have changed a value meanwhile.
-        for set in &sets {
-            let now = read::semaphores(set.id).map(|(_, values)| values);
+        for set in sets.iter().flatten() {
             let adjusted = |a: &Adjustment| a.set == set.id;
             let mut all = self.tree.processes.iter().flat_map(|p| &p.adjustments);
-            if all.any(adjusted) && now.ok().as_ref() != Some(&set.values) {
+            if !all.any(adjusted) {
+                continue;
+            }
+            let now = read::semaphores(set.id).map(|(_, values)| values);
+            if now.ok().as_ref() != Some(&set.values) {
                 self.refuse(format!(
                     "another process uses the System V semaphore set {} at the same time",
                     set.id
@@ -207,7 +220,7 @@ impl Builder<'_> {
 
 /// Most operations of one call.
 fn operations_max() -> usize {
-    let text = fs::read_to_string("/proc/sys/kernel/sem").unwrap_or_default();
+    let text = procfs::text("/proc/sys/kernel/sem").unwrap_or_default();
     let mut words = text.split_ascii_whitespace();
     words.nth(2).and_then(|word| word.parse().ok()).unwrap_or(0)
 }

@@ -130,7 +130,7 @@ pub fn to_run(registers: &Registers) -> Registers {
 
 /// Signals that we ignore: children inherit that.
 fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = procfs::text("/proc/self/status").unwrap_or_default();
     procfs::field(&status, "SigIgn")
         .and_then(|mask| u64::from_str_radix(mask, 16).ok())
         .unwrap_or(0)

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use super::super::Error;
 use super::super::stub::{Check, List};
 use super::Writer;
+use crate::procfs;
 use crate::state::Tree;
 
 /// Processes that are not created by their parents, and their creators.
@@ -145,7 +146,7 @@ impl Writer<'_> {
 
     /// A PID that is free now and is not used by the tree.
     fn free_number(&self) -> i32 {
-        let most = std::fs::read_to_string("/proc/sys/kernel/pid_max");
+        let most = procfs::text("/proc/sys/kernel/pid_max");
         let most: i32 = most
             .ok()
             .and_then(|most| most.trim().parse().ok())

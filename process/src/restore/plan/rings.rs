@@ -1,11 +1,11 @@
 //! Mappings of rings of io_uring.
 
-use std::fs;
 use std::ops::Range;
 
 use super::super::Error;
 use super::super::stub::{Check, List};
 use super::Writer;
+use crate::procfs;
 use crate::state::{Backing, FileKind, Process, TASK_END};
 
 /// Below it, the kernel chooses no address; its own default.
@@ -69,7 +69,7 @@ fn take(list: &mut List, range: &Range<u64>) {
 
 /// The lowest address that the kernel chooses.
 fn lowest() -> u64 {
-    let text = fs::read_to_string("/proc/sys/vm/mmap_min_addr").unwrap_or_default();
+    let text = procfs::text("/proc/sys/vm/mmap_min_addr").unwrap_or_default();
     text.trim()
         .parse()
         .map_or(LOWEST, |lowest: u64| lowest.max(4096))
