@@ -5,7 +5,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::suite::Test;
 
@@ -42,6 +44,8 @@ fn run_command(mut command: Command, limit: Duration) -> std::io::Result<Ended> 
         .stdout(output.try_clone()?)
         .stderr(output.try_clone()?)
         .process_group(0);
+    // SAFETY: one system call that allocates nothing.
+    unsafe { command.pre_exec(leave_ipc_namespace) };
     let begun = Instant::now();
     let (status, cpu_seconds) = wait(command.spawn()?, begun, limit)?;
     let seconds = begun.elapsed().as_secs_f64();
@@ -60,6 +64,17 @@ fn run_command(mut command: Command, limit: Duration) -> std::io::Result<Ended> 
         cpu_seconds,
         output: text,
     })
+}
+
+/// System V objects and message queues outlive the programs that made them, and tests kill programs. In a
+/// namespace of the test's own they go with the last process.
+fn leave_ipc_namespace() -> std::io::Result<()> {
+    // SAFETY: the child between fork and exec has one thread, and shares nothing with others here.
+    match unsafe { unshare_unsafe(UnshareFlags::NEWIPC) } {
+        // Without the right to do so they stay, as with `cargo test`.
+        Ok(()) | Err(Errno::PERM) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The status of a child, None if it had to be ended, and the processor time of it and of all its
@@ -133,6 +148,18 @@ mod tests {
     fn a_test_that_is_not_there_has_not_passed() {
         assert!(!shell("echo running 0 tests", LONG).ok);
         assert!(shell("echo running 1 test", LONG).ok);
+    }
+
+    #[test]
+    fn message_queues_and_the_like_of_a_test_go_with_it() {
+        let namespace = std::fs::read_link("/proc/self/ns/ipc").unwrap();
+        let ended = shell("echo running 1 test; readlink /proc/self/ns/ipc", LONG);
+        let said = String::from_utf8_lossy(&ended.output);
+        assert!(ended.ok && said.contains("ipc:["), "{said}");
+        let own = rustix::thread::capabilities(None).unwrap().effective;
+        if own.contains(rustix::thread::CapabilitySet::SYS_ADMIN) {
+            assert!(!said.contains(&*namespace.to_string_lossy()), "{said}");
+        }
     }
 
     #[test]
