@@ -245,17 +245,19 @@ pub struct Unadjusted {
 impl Unadjusted {
     pub fn new() -> io::Result<Self> {
         let mut stack = vec![0u128; STACK_BYTES / size_of::<u128>()];
-        // It shares our memory: copying page tables took 3 % of a small capture. So it must not run a
-        // handler of ours, nor return from its call.
+        // It shares our memory and descriptors: copying page tables took 3 % of a small capture. So it must
+        // not run a handler of ours, nor return from its call.
+        let shared = libc::CLONE_VM | libc::CLONE_FILES;
+        let parent = std::process::id() as usize as *mut libc::c_void;
         // SAFETY: the sets of signals are locals; the child has a stack of its own that lives as long
-        // as it, blocks all signals, and makes no call but one that never returns. It sends no signal
-        // at its end, of which the tracker would take note.
+        // as it, blocks all signals, and makes no call that writes to memory. It sends no signal at its
+        // end, of which the tracker would take note.
         let pid = unsafe {
             let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
             libc::sigfillset(&raw mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             let top = stack.as_mut_ptr_range().end;
-            let pid = libc::clone(wait, top.cast(), libc::CLONE_VM, std::ptr::null_mut());
+            let pid = libc::clone(wait, top.cast(), shared, parent);
             let error = io::Error::last_os_error();
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
             if pid < 0 {
@@ -290,11 +292,16 @@ impl Drop for Unadjusted {
     }
 }
 
-/// Until it is killed.
-extern "C" fn wait(_: *mut libc::c_void) -> i32 {
-    loop {
-        // SAFETY: no memory involved.
-        unsafe { libc::syscall(libc::SYS_pause) };
+/// Until it is killed: by us, or because the thread that made it has ended. Otherwise the store's lock
+/// would outlive a tracker that is killed.
+extern "C" fn wait(parent: *mut libc::c_void) -> i32 {
+    // SAFETY: no memory involved.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        while libc::getppid() as usize == parent as usize {
+            libc::syscall(libc::SYS_pause);
+        }
+        libc::_exit(0)
     }
 }
 
@@ -356,6 +363,46 @@ mod tests {
             libc::semctl(id, 0, libc::IPC_RMID);
             assert_eq!(with, [false, true]);
         }
+    }
+
+    #[test]
+    fn the_process_for_comparison_goes_with_a_tracker_that_is_killed() {
+        use std::time::{Duration, Instant};
+        // SAFETY: the child writes what it has read, and waits for its end.
+        let (tracker, compared) = unsafe {
+            let mut ready = [0; 2];
+            assert_eq!(libc::pipe(ready.as_mut_ptr()), 0);
+            let tracker = libc::fork();
+            if tracker == 0 {
+                let made = Unadjusted::new().map_or(0, |made| {
+                    let pid = made.pid;
+                    std::mem::forget(made);
+                    pid
+                });
+                libc::write(ready[1], (&raw const made).cast(), 4);
+                loop {
+                    libc::pause();
+                }
+            }
+            let mut pid: Pid = 0;
+            assert_eq!(libc::read(ready[0], (&raw mut pid).cast(), 4), 4);
+            (tracker, pid)
+        };
+        assert!(compared > 0 && crate::procfs::stat(compared, compared).is_ok());
+        // SAFETY: our child.
+        unsafe {
+            libc::kill(tracker, libc::SIGKILL);
+            libc::waitpid(tracker, std::ptr::null_mut(), 0);
+        }
+        // Whoever is its parent now may never ask for its status.
+        let is_there = || {
+            crate::procfs::stat(compared, compared).is_ok_and(|it| !matches!(it.state, 'Z' | 'X'))
+        };
+        let limit = Instant::now() + Duration::from_secs(60);
+        while is_there() && Instant::now() < limit {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!is_there());
     }
 
     #[test]
