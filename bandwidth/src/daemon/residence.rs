@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use dormouse_system::proc;
+
 use super::config::{Config, UserUnit};
 use super::units::unit_of;
 use crate::enforce::cgroup::{Cgroup, Hierarchy};
@@ -214,7 +216,7 @@ impl Known {
         if due || *seen == 0 || bytes.is_empty() {
             bytes.clear();
             // A process that has ended meanwhile has no memory.
-            let maps = fs::read_to_string(format!("/proc/{process}/numa_maps"));
+            let maps = proc::text(format!("/proc/{process}/numa_maps"));
             add(bytes, &maps.unwrap_or_default());
         }
         *seen = scans;

@@ -10,8 +10,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use dormouse_system::Root;
 pub use dormouse_system::cgroup::{Hierarchy, Version};
+use dormouse_system::{Root, proc};
 use serde::{Deserialize, Serialize};
 
 use super::EnforceError;
@@ -82,7 +82,7 @@ impl Cgroup {
 
     fn read(&self, name: &str) -> Result<String, EnforceError> {
         let path = self.path.join(name);
-        fs::read_to_string(&path).map_err(EnforceError::file(path))
+        proc::text(&path).map_err(EnforceError::file(path))
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), EnforceError> {
@@ -173,7 +173,7 @@ impl Cgroup {
     fn cpu_ns_of_tasks(&self) -> Result<u64, EnforceError> {
         let tasks = self.read("tasks")?;
         let time = |task: &str| {
-            let text = fs::read_to_string(format!("/proc/{task}/schedstat")).ok()?;
+            let text = proc::text(format!("/proc/{task}/schedstat")).ok()?;
             text.split(' ').next()?.parse::<u64>().ok()
         };
         Ok(tasks.lines().filter_map(time).sum())

@@ -1,4 +1,4 @@
-//! Files of `/proc`, whole.
+//! Files of `/proc` and of cgroups, whole.
 //!
 //! They report a size of 0, for which the standard library first asks and then probes with reads of 32,
 //! 32, 64, … bytes. Here the first read has room for most of these files: a file takes four system
