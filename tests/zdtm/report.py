@@ -33,13 +33,16 @@ def listed():
     return reasons
 
 
+def kind_of(name, outcome, reasons):
+    """The kind of an outcome: a verdict may be bad for a known and documented reason."""
+    return "differs" if outcome == "wrong" and reasons.get(name, ("",))[0] == "differs" else outcome
+
+
 def sorted_by_kind(total):
     """Names of the tests of each kind."""
     reasons = listed()
     for name, result in total.items():
-        # A verdict that is bad for a known and documented reason.
-        if result[0] == "wrong" and reasons.get(name, ("",))[0] == "differs":
-            total[name] = ("differs", *result[1:])
+        total[name] = (kind_of(name, result[0], reasons), *result[1:])
     return {kind: sorted(name for name, result in total.items() if result[0] == kind) for kind in KINDS}
 
 

@@ -224,12 +224,14 @@ def main():
         try:
             with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
                 runs = [pool.submit(run_test, test, options, known) for test in tests]
+                reasons = report.listed()
                 for number, run in enumerate(concurrent.futures.as_completed(runs), 1):
                     name, outcomes = run.result()
                     if outcomes is None:
                         continue
                     total[name] = (*worst(outcomes), outcomes)
-                    kind, mode, why = total[name][:3]
+                    outcome, mode, why = total[name][:3]
+                    kind = report.kind_of(name, outcome, reasons)
                     where = f" ({mode})" if kind == "wrong" else ""
                     print(f"{number}/{len(tests)} {name}: {kind}{where} {report.one_line(why)}", flush=True)
         except KeyboardInterrupt:
