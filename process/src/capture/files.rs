@@ -12,7 +12,7 @@ use super::fdinfo::{description_locks, epoll_items, flock_of, hex, lease_of, ran
 use super::objects::{is_at, is_posix_memory, posix_memory};
 use super::{Builder, Error};
 use crate::procfs;
-use crate::ptrace::{Pid, sys::take_fd};
+use crate::ptrace::Pid;
 use crate::state::{Descriptor, File, FileKind, Lease, ObjectKind, Process, RecordLock};
 use crate::uring;
 
@@ -428,7 +428,7 @@ impl Builder<'_> {
         if !may_have {
             return (0, 0, 0);
         }
-        let Ok(duplicate) = take_fd(self.pid, open.number) else {
+        let Ok(duplicate) = self.duplicate(open.number) else {
             return (0, 0, 0);
         };
         let mut owner = OwnerEx { kind: 0, pid: 0 };

@@ -38,7 +38,8 @@ mod watches;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 
 pub use data::{data, pass};
@@ -240,6 +241,10 @@ struct Builder<'caller> {
     /// Those with a registration, of which the messages are not read yet.
     registered: Vec<posix_queues::Registered>,
     socket_index: HashMap<u64, u32>,
+    fresh_sockets: FreshSockets,
+    addresses: sockets::Addresses,
+    /// Of the process of which descriptors are being read.
+    pidfd: Option<(Pid, OwnedFd)>,
     descriptions: files::Descriptions,
     unix: unix_diag::Sockets,
     /// Of unix sockets, by index: the inode of their peer, and its address.
@@ -282,6 +287,9 @@ impl<'caller> Builder<'caller> {
             posix_queue_index: HashMap::new(),
             registered: Vec::new(),
             socket_index: HashMap::new(),
+            fresh_sockets: FreshSockets::default(),
+            addresses: sockets::Addresses::default(),
+            pidfd: None,
             descriptions: files::Descriptions::default(),
             unix: unix_diag::Sockets::default(),
             peers: HashMap::new(),
@@ -307,6 +315,17 @@ impl<'caller> Builder<'caller> {
             Some(seen) => seen.name.clone(),
             None => procfs::stat(pid, pid).map_or_else(|_| String::new(), |stat| stat.name),
         };
+    }
+
+    /// A duplicate of a descriptor of the process.
+    fn duplicate(&mut self, number: RawFd) -> io::Result<OwnedFd> {
+        let pidfd = match self.pidfd.take() {
+            Some((pid, pidfd)) if pid == self.pid => pidfd,
+            _ => ptrace::sys::pidfd(self.pid)?,
+        };
+        let taken = ptrace::sys::take_fd_of(&pidfd, number);
+        self.pidfd = Some((self.pid, pidfd));
+        taken
     }
 
     fn refuse(&mut self, what: impl Into<String>) {
@@ -400,7 +419,7 @@ impl Builder<'_> {
 
 pub(crate) use inet_diag::InternetSocket;
 pub(crate) use memory::vdso_digest;
-pub(crate) use options::changed_options;
+pub(crate) use options::{FreshSockets, changed_options};
 pub(crate) use posix_queues::{others_with_file, send, sizes as queue_sizes};
 pub(crate) use sysv::{
     Attached, Existing, existing_queue, existing_segment, existing_semaphores, open_segment,

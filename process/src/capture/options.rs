@@ -7,6 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const SO_GET_FILTER: i32 = 26;
 const INSTRUCTION_BYTES: usize = size_of::<libc::sock_filter>();
+/// Longest value of an option that is compared.
+const VALUE_MAX: usize = 64;
 
 /// Options that a program may set and that can be read: level and name.
 const OPTIONS_ANY: &[(i32, i32)] = &[
@@ -143,84 +145,106 @@ const OPTIONS_IP6: &[(i32, i32)] = &[
     (libc::IPPROTO_IPV6, IPV6_FREEBIND),
 ];
 
+/// Fresh sockets, each with the values of options that were asked for. A sysctl may change them: to be kept
+/// for one description only.
+#[derive(Debug, Default)]
+pub(crate) struct FreshSockets(HashMap<(i32, i32, i32), FreshSocket>);
+
+#[derive(Debug)]
+struct FreshSocket {
+    socket: OwnedFd,
+    /// By level and name; `None`: it has no such option.
+    values: HashMap<(i32, i32), Option<Vec<u8>>>,
+}
+
+impl FreshSockets {
+    /// The one of a family, type and protocol.
+    fn get(&mut self, of: (i32, i32, i32)) -> io::Result<&mut FreshSocket> {
+        let vacant = match self.0.entry(of) {
+            Entry::Occupied(entry) => return Ok(entry.into_mut()),
+            Entry::Vacant(entry) => entry,
+        };
+        let (family, kind, protocol) = of;
+        // SAFETY: no memory involved; the descriptor is new and ours.
+        let socket = unsafe {
+            let fd = libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            OwnedFd::from_raw_fd(fd)
+        };
+        let values = HashMap::new();
+        Ok(vacant.insert(FreshSocket { socket, values }))
+    }
+}
+
+impl FreshSocket {
+    fn has(&mut self, option: (i32, i32), value: &[u8]) -> bool {
+        let (level, name) = option;
+        let known = self.values.entry(option);
+        let known =
+            known.or_insert_with(|| option_bytes(&self.socket, level, name, VALUE_MAX).ok());
+        known.as_deref() == Some(value)
+    }
+}
+
 /// Options whose value is not that of a fresh socket of the same kind.
 pub(crate) fn changed_options(
     socket: &OwnedFd,
-    family: i32,
-    kind: i32,
-    protocol: i32,
+    (family, kind, protocol): (i32, i32, i32),
+    fresh: &mut FreshSockets,
 ) -> io::Result<Vec<(i32, i32, Vec<u8>)>> {
-    thread_local! {
-        static FRESH: std::cell::RefCell<HashMap<(i32, i32, i32), OwnedFd>> = std::cell::RefCell::default();
+    let fresh = fresh.get((family, kind, protocol))?;
+    let mut lists = vec![OPTIONS_ANY];
+    if matches!(family, libc::AF_INET | libc::AF_INET6) {
+        lists.push(OPTIONS_IP);
+        if [libc::IPPROTO_TCP, libc::IPPROTO_MPTCP].contains(&protocol) {
+            lists.push(OPTIONS_TCP);
+        }
+        if kind == libc::SOCK_RAW {
+            lists.push(OPTIONS_RAW);
+        }
+        if protocol == libc::IPPROTO_UDPLITE {
+            lists.push(OPTIONS_UDP_LITE);
+        }
+        if protocol == libc::IPPROTO_UDP {
+            lists.push(OPTIONS_UDP);
+        }
     }
-    FRESH.with_borrow_mut(|all| {
-        let key = (family, kind, protocol);
-        let fresh = match all.entry(key) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => {
-                // SAFETY: no memory involved; the descriptor is new and ours.
-                let fresh = unsafe {
-                    let fd = libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol);
-                    if fd < 0 {
-                        return Err(io::Error::last_os_error());
-                    }
-                    OwnedFd::from_raw_fd(fd)
-                };
-                entry.insert(fresh)
-            }
+    if family == libc::AF_NETLINK {
+        lists.push(OPTIONS_NETLINK);
+    }
+    if family == libc::AF_PACKET {
+        lists.push(OPTIONS_PACKET);
+    }
+    if family == libc::AF_INET6 {
+        lists.push(OPTIONS_IP6);
+    }
+    let mut changed = Vec::new();
+    let mut room = [0; VALUE_MAX];
+    for &(level, name) in lists.into_iter().flatten() {
+        // A stream cannot be given one; what it shows depends on how the kernel made it.
+        if kind == libc::SOCK_STREAM && (level, name) == (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
+        {
+            continue;
+        }
+        // What this kind of socket does not have is not set either.
+        let Ok(value) = option_in(socket, level, name, &mut room) else {
+            continue;
         };
-        let mut lists = vec![OPTIONS_ANY];
-        if matches!(family, libc::AF_INET | libc::AF_INET6) {
-            lists.push(OPTIONS_IP);
-            if [libc::IPPROTO_TCP, libc::IPPROTO_MPTCP].contains(&protocol) {
-                lists.push(OPTIONS_TCP);
-            }
-            if kind == libc::SOCK_RAW {
-                lists.push(OPTIONS_RAW);
-            }
-            if protocol == libc::IPPROTO_UDPLITE {
-                lists.push(OPTIONS_UDP_LITE);
-            }
-            if protocol == libc::IPPROTO_UDP {
-                lists.push(OPTIONS_UDP);
-            }
+        if !fresh.has((level, name), value) {
+            changed.push((level, name, value.to_vec()));
         }
-        if family == libc::AF_NETLINK {
-            lists.push(OPTIONS_NETLINK);
+    }
+    // Buffer sizes count only if the program has set them; the kernel doubles the value that is set.
+    let locked = option_i32(socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK).unwrap_or(0);
+    for (bit, name) in [(1, libc::SO_SNDBUF), (2, libc::SO_RCVBUF)] {
+        if locked & bit != 0 {
+            let bytes = option_i32(socket, libc::SOL_SOCKET, name)? / 2;
+            changed.push((libc::SOL_SOCKET, name, bytes.to_ne_bytes().to_vec()));
         }
-        if family == libc::AF_PACKET {
-            lists.push(OPTIONS_PACKET);
-        }
-        if family == libc::AF_INET6 {
-            lists.push(OPTIONS_IP6);
-        }
-        let mut changed = Vec::new();
-        for &(level, name) in lists.into_iter().flatten() {
-            // A stream cannot be given one; what it shows depends on how the kernel made it.
-            if kind == libc::SOCK_STREAM
-                && (level, name) == (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)
-            {
-                continue;
-            }
-            // What this kind of socket does not have is not set either.
-            let Ok(value) = option_bytes(socket, level, name, 64) else {
-                continue;
-            };
-            if option_bytes(fresh, level, name, 64).is_ok_and(|usual| usual == value) {
-                continue;
-            }
-            changed.push((level, name, value));
-        }
-        // Buffer sizes count only if the program has set them; the kernel doubles the value that is set.
-        let locked = option_i32(socket, libc::SOL_SOCKET, libc::SO_BUF_LOCK).unwrap_or(0);
-        for (bit, name) in [(1, libc::SO_SNDBUF), (2, libc::SO_RCVBUF)] {
-            if locked & bit != 0 {
-                let bytes = option_i32(socket, libc::SOL_SOCKET, name)? / 2;
-                changed.push((libc::SOL_SOCKET, name, bytes.to_ne_bytes().to_vec()));
-            }
-        }
-        Ok(changed)
-    })
+    }
+    Ok(changed)
 }
 
 pub(super) fn option_bytes(
@@ -230,22 +254,33 @@ pub(super) fn option_bytes(
     room: usize,
 ) -> io::Result<Vec<u8>> {
     let mut value = vec![0u8; room];
-    let mut bytes = room as libc::socklen_t;
-    // SAFETY: the buffer is valid for its length.
+    let bytes = option_in(socket, level, name, &mut value)?.len();
+    value.truncate(bytes);
+    Ok(value)
+}
+
+/// The value of an option, in the room for it.
+fn option_in<'room>(
+    socket: &OwnedFd,
+    level: i32,
+    name: i32,
+    room: &'room mut [u8],
+) -> io::Result<&'room [u8]> {
+    let mut bytes = room.len() as libc::socklen_t;
+    // SAFETY: the room is valid for its length.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             level,
             name,
-            value.as_mut_ptr().cast(),
+            room.as_mut_ptr().cast(),
             &raw mut bytes,
         )
     };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    value.truncate(bytes as usize);
-    Ok(value)
+    Ok(&room[..(bytes as usize).min(room.len())])
 }
 
 pub(super) fn option_i32(socket: &OwnedFd, level: i32, name: i32) -> io::Result<i32> {
@@ -321,4 +356,44 @@ pub(super) fn has_message(socket: &OwnedFd) -> bool {
         libc::recv(socket.as_raw_fd(), (&raw mut byte).cast(), 1, flags)
     };
     got >= 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, UdpSocket};
+
+    use super::*;
+
+    const TCP: (i32, i32, i32) = (libc::AF_INET, libc::SOCK_STREAM, libc::IPPROTO_TCP);
+    const UDP: (i32, i32, i32) = (libc::AF_INET, libc::SOCK_DGRAM, libc::IPPROTO_UDP);
+
+    #[test]
+    fn only_options_that_the_program_has_set_are_found_whatever_was_compared_before() {
+        let mut fresh = FreshSockets::default();
+        let plain = OwnedFd::from(UdpSocket::bind("127.0.0.1:0").unwrap());
+        let set = OwnedFd::from(UdpSocket::bind("127.0.0.1:0").unwrap());
+        set_option_i32(&set, libc::IPPROTO_IP, libc::IP_TTL, 7).unwrap();
+        set_option_i32(&set, libc::SOL_SOCKET, libc::SO_RCVBUF, 8192).unwrap();
+        let ttl = (libc::IPPROTO_IP, libc::IP_TTL, 7i32.to_ne_bytes().to_vec());
+        let room = (
+            libc::SOL_SOCKET,
+            libc::SO_RCVBUF,
+            8192i32.to_ne_bytes().to_vec(),
+        );
+        for _ in 0..2 {
+            assert_eq!(changed_options(&plain, UDP, &mut fresh).unwrap(), []);
+            let found = changed_options(&set, UDP, &mut fresh).unwrap();
+            assert_eq!(found, [ttl.clone(), room.clone()]);
+        }
+        // A socket of another type has fresh values of its own.
+        let stream = OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap());
+        let reuse = (
+            libc::SOL_SOCKET,
+            libc::SO_REUSEADDR,
+            1i32.to_ne_bytes().to_vec(),
+        );
+        let found = changed_options(&stream, TCP, &mut fresh).unwrap();
+        assert_eq!(found, [reuse]);
+        assert_eq!(fresh.0.len(), 2);
+    }
 }

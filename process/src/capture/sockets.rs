@@ -3,6 +3,7 @@
 //! They are read through duplicates of the tree's descriptors; nothing is taken out of a queue.
 //! Established TCP connections are in `tcp`.
 
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -12,7 +13,6 @@ use super::options::{changed_options, filter_of, option_bytes, option_i32};
 use super::queues::{peek_all, peek_rest, with_sender};
 use super::tcp::Candidate;
 use super::{Builder, Error};
-use crate::ptrace::sys::take_fd;
 use crate::state::{FileKind, Socket, SocketState};
 
 /// What a family of sockets knows of one of its own.
@@ -44,7 +44,7 @@ impl Builder<'_> {
             return Ok(Some(FileKind::Socket(index)));
         }
         let failed = || format!("read the socket behind its descriptor {number}");
-        let socket = take_fd(self.pid, number).map_err(self.failed(failed()))?;
+        let socket = self.duplicate(number).map_err(self.failed(failed()))?;
         let option = |name| option_i32(&socket, libc::SOL_SOCKET, name);
         let family = option(libc::SO_DOMAIN).map_err(self.failed(failed()))?;
         let kind = option(libc::SO_TYPE).map_err(self.failed(failed()))?;
@@ -80,7 +80,8 @@ impl Builder<'_> {
             return Ok(None);
         };
         let mut options =
-            changed_options(&socket, family, kind, protocol).map_err(self.failed(failed()))?;
+            changed_options(&socket, (family, kind, protocol), &mut self.fresh_sockets)
+                .map_err(self.failed(failed()))?;
         options.extend(further);
         if family == libc::AF_NETLINK {
             options.extend(memberships(&socket));
@@ -113,7 +114,8 @@ impl Builder<'_> {
         if detached {
             directory = self.renamed(number, inode, &address);
         }
-        let absent = matches!(family, libc::AF_INET | libc::AF_INET6) && is_absent(&address);
+        let absent =
+            matches!(family, libc::AF_INET | libc::AF_INET6) && self.addresses.is_absent(&address);
         let index = self.tree.sockets.len() as u32;
         self.tree.sockets.push(Socket {
             family,
@@ -280,13 +282,28 @@ fn memberships(socket: &OwnedFd) -> Vec<(i32, i32, Vec<u8>)> {
         .collect()
 }
 
-/// Whether the machine lacks the address of a bound internet socket.
+/// Addresses of bound internet sockets, without ports: whether the machine lacks them. Many have one.
+#[derive(Debug, Default)]
+pub(super) struct Addresses(HashMap<Vec<u8>, bool>);
+
+impl Addresses {
+    fn is_absent(&mut self, address: &[u8]) -> bool {
+        let mut address = address.to_vec();
+        let Some(port) = address.get_mut(2..4) else {
+            return false;
+        };
+        port.fill(0);
+        let known = self.0.get(&address).copied();
+        known.unwrap_or_else(|| {
+            let absent = is_absent(&address);
+            self.0.insert(address, absent);
+            absent
+        })
+    }
+}
+
+/// Whether the machine lacks an address, of which the port is 0.
 fn is_absent(address: &[u8]) -> bool {
-    let mut probe = address.to_vec();
-    let Some(port) = probe.get_mut(2..4) else {
-        return false;
-    };
-    port.fill(0);
     // SAFETY: no memory but the address, which is valid for its length; the descriptor is ours.
     unsafe {
         let family = i32::from(u16::from_ne_bytes([address[0], address[1]]));
@@ -294,7 +311,7 @@ fn is_absent(address: &[u8]) -> bool {
         if fd < 0 {
             return false;
         }
-        let bound = libc::bind(fd, probe.as_ptr().cast(), probe.len() as u32) == 0;
+        let bound = libc::bind(fd, address.as_ptr().cast(), address.len() as u32) == 0;
         let error = io::Error::last_os_error().raw_os_error();
         libc::close(fd);
         !bound && error == Some(libc::EADDRNOTAVAIL)

@@ -4,10 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::procfs;
 use crate::ptrace::{Pid, sys};
 use crate::state::{Backing, Tree};
+
+/// Threads that sync files at a time: each flushes the disk's cache, and the kernel makes one flush of those
+/// that wait meanwhile.
+const SYNCERS_MAX: usize = 16;
+/// For fewer files another thread is not worth its start.
+const FILES_OF_SYNCER: usize = 4;
 
 /// Syncs the data of every regular file that these processes have open or mapped for writing.
 /// What cannot be synced is logged: its contents after power loss are what they are.
@@ -95,22 +102,37 @@ fn sync_those(
     mut wanted: impl FnMut((u64, u64)) -> bool,
 ) -> Vec<(String, io::Error)> {
     let mut done = HashSet::new();
-    let mut failed = Vec::new();
+    let mut files = Vec::new();
     for pid in pids {
         for path in open_for_writing(*pid).into_iter().chain(mapped(*pid)) {
             let Some(file) = identity(&path) else {
                 continue;
             };
-            if !done.insert(file) || !wanted(file) {
-                continue;
-            }
-            let synced = open(*pid, &path).and_then(|file| file.sync_data());
-            if let Err(error) = synced {
-                failed.push((path, error));
+            if done.insert(file) && wanted(file) {
+                files.push((*pid, path));
             }
         }
     }
-    failed
+    let next = AtomicUsize::new(0);
+    let some = || {
+        let mut failed = Vec::new();
+        while let Some((pid, path)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let synced = open(*pid, path).and_then(|file| file.sync_data());
+            failed.extend(synced.err().map(|error| (path.clone(), error)));
+        }
+        failed
+    };
+    let others = SYNCERS_MAX
+        .min(files.len().div_ceil(FILES_OF_SYNCER))
+        .saturating_sub(1);
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (0..others).map(|_| scope.spawn(some)).collect();
+        let mut failed = some();
+        for other in others {
+            failed.extend(other.join().unwrap_or_default());
+        }
+        failed
+    })
 }
 
 /// To open a file anew would break a lease that the program has of it.
@@ -153,4 +175,54 @@ fn mapped(pid: Pid) -> Vec<String> {
         .filter(|line| line.shared && line.inode != 0 && line.protection & libc::PROT_WRITE != 0)
         .map(|line| format!("/proc/{pid}/map_files/{:x}-{:x}", line.start, line.end))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{FromRawFd, OwnedFd};
+
+    use super::*;
+
+    /// Message queues are files that cannot be synced: each failure is one of them.
+    #[test]
+    fn each_file_is_synced_once_however_many_threads_do_it() {
+        const QUEUES: usize = 40;
+        let own = std::process::id();
+        let queues = (0..QUEUES).map(|at| {
+            let name = std::ffi::CString::new(format!("/dormouse-sync-{own}-{at}")).unwrap();
+            // SAFETY: all bytes of this C structure may be zero.
+            let mut attributes: libc::mq_attr = unsafe { std::mem::zeroed() };
+            (attributes.mq_maxmsg, attributes.mq_msgsize) = (1, 1);
+            // SAFETY: name and attributes live; the descriptor is new and ours.
+            unsafe {
+                let flags = libc::O_CREAT | libc::O_RDWR | libc::O_CLOEXEC;
+                let fd = libc::mq_open(name.as_ptr(), flags, 0o600, &raw mut attributes);
+                let error = io::Error::last_os_error();
+                libc::mq_unlink(name.as_ptr());
+                assert!(fd >= 0, "{error}");
+                OwnedFd::from_raw_fd(fd)
+            }
+        });
+        let queues: Vec<OwnedFd> = queues.collect();
+        let file = tempfile::tempfile().unwrap();
+        let kept = [file.try_clone().unwrap(), file];
+        let wanted: HashSet<_> = queues
+            .iter()
+            .map(std::os::fd::AsRawFd::as_raw_fd)
+            .chain(kept.iter().map(std::os::fd::AsRawFd::as_raw_fd))
+            .map(|fd| identity(&format!("/proc/self/fd/{fd}")).unwrap())
+            .collect();
+        assert_eq!(wanted.len(), QUEUES + 1);
+        let mut asked = 0;
+        let failed = sync_those(&[own as Pid], |file| {
+            let wants = wanted.contains(&file);
+            asked += usize::from(wants);
+            wants
+        });
+        assert_eq!(asked, QUEUES + 1, "each once");
+        let paths: HashSet<_> = failed.iter().map(|(path, _)| path).collect();
+        assert_eq!((failed.len(), paths.len()), (QUEUES, QUEUES));
+        let invalid = |(_, error): &(String, io::Error)| error.raw_os_error() == Some(libc::EINVAL);
+        assert!(failed.iter().all(invalid), "{failed:?}");
+    }
 }

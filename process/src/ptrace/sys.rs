@@ -121,9 +121,19 @@ pub fn seccomp_filter(tid: Pid, at: usize) -> io::Result<Option<(Vec<u64>, bool)
 /// # Errors
 /// It has none of this number, or we may not.
 pub fn take_fd(pid: Pid, number: i32) -> io::Result<OwnedFd> {
+    take_fd_of(&pidfd(pid)?, number)
+}
+
+/// A descriptor that stands for a process.
+pub fn pidfd(pid: Pid) -> io::Result<OwnedFd> {
     let target = rustix::process::Pid::from_raw(pid)
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
-    let pidfd = rustix::process::pidfd_open(target, rustix::process::PidfdFlags::empty())?;
+    let flags = rustix::process::PidfdFlags::empty();
+    Ok(rustix::process::pidfd_open(target, flags)?)
+}
+
+/// As [`take_fd`], from the process that a descriptor stands for.
+pub fn take_fd_of(pidfd: &OwnedFd, number: i32) -> io::Result<OwnedFd> {
     // SAFETY: no memory involved.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), number, 0) };
     if fd < 0 {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::capture::{InternetSocket, UnixSocket, changed_options};
+use crate::capture::{FreshSockets, InternetSocket, UnixSocket, changed_options};
 use crate::ptrace::{Pid, sys};
 use crate::sock_diag::Sockets as Diagnosed;
 use crate::state::{FileKind, SocketState, Tree};
@@ -17,6 +17,7 @@ pub(super) struct Sockets {
     unix: Diagnosed<UnixSocket>,
     internet: Diagnosed<InternetSocket>,
     seen: HashMap<u64, Values>,
+    fresh: FreshSockets,
     /// Process and descriptor of sockets that come back as other ones.
     others: HashSet<(Pid, i32)>,
 }
@@ -68,7 +69,7 @@ impl Sockets {
             name(&socket, libc::getsockname),
             name(&socket, libc::getpeername),
         );
-        let mut options = changed_options(&socket, family, kind, protocol)?;
+        let mut options = changed_options(&socket, (family, kind, protocol), &mut self.fresh)?;
         // A connection that is held for a restore shows another value.
         if protocol == libc::IPPROTO_TCP && !peer.is_empty() {
             options.retain(|(level, name, _)| (*level, *name) != REUSE);
