@@ -2,6 +2,7 @@
 //! files that it does not keep open, as many databases do not.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use dormouse_tests::alone::alone;
 use dormouse_tests::program::{Program, compile};
@@ -112,11 +113,13 @@ fn is_refused_after_it_stored_into_a_mapped_file() -> bool {
     program.until("it has stored", |program| program.said().contains("stored"));
     program.cut(false);
     program.run();
+    let limit = Instant::now() + Duration::from_secs(120);
     while !program.has_ended() {
         if program.said().contains("goes on") {
             return false;
         }
-        std::thread::sleep(std::time::Duration::from_millis(10));
+        assert!(Instant::now() < limit, "neither: {}", program.said());
+        std::thread::sleep(Duration::from_millis(10));
     }
     // Its memory is that of the epoch, its file is newer.
     let code = program.wait();
