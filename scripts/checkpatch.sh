@@ -70,7 +70,7 @@ check devices --strict --ignore \
 mapfile -t module < <(git ls-files 'devices/kernel/module/*.[ch]')
 check module --strict --ignore "$ignore,NEW_TYPEDEFS,STATIC_CONST_CHAR_ARRAY" -- "${module[@]}"
 # The schedulers have no headers of a kernel's, so they declare what they call and use C's types.
-mapfile -t schedulers < <(git ls-files 'bandwidth/bpf/*.[ch]')
+mapfile -t schedulers < <(git ls-files 'bandwidth/bpf/*.[ch]' 'process/bpf/*.c')
 check schedulers --strict --ignore "$ignore,PREFER_KERNEL_TYPES,AVOID_EXTERNS,CAMELCASE" -- \
 	"${schedulers[@]}"
 # coreboot's printk takes BIOS_… levels, it has no strscpy, and its linker's symbols are declared

@@ -65,3 +65,4 @@ pub mod sync;
 pub mod track;
 pub mod tracker;
 mod uring;
+pub mod vma_flags;

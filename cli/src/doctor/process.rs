@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use dormouse_process::track::self_test;
+use dormouse_process::vma_flags::VmaFlags;
 use dormouse_report::format::bytes;
 use dormouse_system::{Root, proc};
 
@@ -74,6 +75,8 @@ pub struct Facts {
     pub kernel: kernel::Facts,
     /// Why the kernel's tracking of writes is not used, where it is not.
     pub not_tracked: Option<String>,
+    /// Why flags of mappings are not read while a large program stands still, where they are not.
+    pub no_flags: Option<String>,
     /// Of [`NEEDED`] and [`SOMETIMES`], by number: those that are not effective.
     pub missing_capabilities: Vec<u32>,
     /// Of the Yama module; empty without it.
@@ -93,6 +96,7 @@ impl Facts {
         Facts {
             kernel: kernel::Facts::probe(root),
             not_tracked: self_test::run().err().map(|error| error.to_string()),
+            no_flags: VmaFlags::load().err().map(|error| error.to_string()),
             missing_capabilities: NEEDED
                 .iter()
                 .chain(&SOMETIMES)
@@ -118,6 +122,7 @@ pub fn checks(facts: &Facts) -> Vec<Check> {
         sometimes(facts),
         ptrace(&facts.ptrace_scope),
         tracking(facts.not_tracked.as_deref()),
+        advice(facts.no_flags.as_deref()),
         store(facts.store.as_ref()),
     ];
     if facts.confined {
@@ -177,6 +182,22 @@ fn tracking(why_not: Option<&str>) -> Check {
             ID,
             format!("not used: {why}"),
             "persists work, but compare all memory; docs/reference/kernels.md lists what is needed",
+        ),
+    }
+}
+
+fn advice(why_not: Option<&str>) -> Check {
+    const ID: &str = "advice";
+    match why_not {
+        None => Check::ok(
+            ID,
+            "madvise and mlock of large programs are read while they are stopped",
+        ),
+        Some(why) => Check::warn(
+            ID,
+            format!("of large programs it is read before they are stopped: {why}"),
+            "what a program of more than 64 MiB advises right before a persist may be missing after a restore; the \
+             kernel needs CONFIG_DEBUG_INFO_BTF, the command CAP_BPF and CAP_PERFMON",
         ),
     }
 }
@@ -262,6 +283,14 @@ mod tests {
                 Status::Warn,
                 Facts {
                     not_tracked: Some("x".into()),
+                    ..good()
+                },
+            ),
+            (
+                "advice",
+                Status::Warn,
+                Facts {
+                    no_flags: Some("x".into()),
                     ..good()
                 },
             ),

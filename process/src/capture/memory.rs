@@ -1,155 +1,13 @@
 //! Mappings: the backing of each, and the program's advice about it.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 
+use super::advice::Advice;
 use super::objects::LINK_FAILED;
 use super::{Builder, Error};
-use crate::procfs::{self, MapsLine};
-use crate::ptrace::Pid;
+use crate::procfs::MapsLine;
 use crate::state::{self, AIO_EVENT_BYTES, AIO_HEADER_BYTES, Backing, KernelPart, Mapping, advice};
-
-/// Up to this resident size, `smaps` is read while the program is stopped: about 1 ms.
-const SMAPS_PAGES_MAX: u64 = (64 << 20) / 4096;
-
-/// What `/proc/PID/smaps` reports about mappings. Reading it walks all page tables, which takes long
-/// for a large process (15 ms for 1 GiB). For such a process it is read while the process runs, and
-/// read again while it is stopped only if there is a new mapping. Advice that the process gives in
-/// between about an unchanged mapping is missed. The kind of a mapping and the size of its pages are
-/// never taken from here alone.
-#[derive(Debug, Default)]
-pub struct AdviceCache {
-    /// Of each process, by first address.
-    known: HashMap<Pid, BTreeMap<u64, (Key, Advice)>>,
-}
-
-/// Identifies a mapping, so that another mapping in the same place is not taken for it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
-    start: u64,
-    end: u64,
-    protection: i32,
-    shared: bool,
-    offset: u64,
-    device: (u32, u32),
-    inode: u64,
-    name: String,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Advice {
-    bits: u32,
-    huge_page_bytes: u64,
-    io_or_special: bool,
-    shadow_stack: bool,
-}
-
-fn key(map: &MapsLine) -> Key {
-    Key {
-        start: map.start,
-        end: map.end,
-        protection: map.protection,
-        shared: map.shared,
-        offset: map.offset,
-        device: map.device,
-        inode: map.inode,
-        name: map.name.clone(),
-    }
-}
-
-impl AdviceCache {
-    /// Reads the advice of a process anew. The process may run.
-    ///
-    /// # Errors
-    /// `/proc/PID/smaps` cannot be read.
-    pub fn refresh(&mut self, pid: Pid) -> std::io::Result<()> {
-        let text = procfs::text(format!("/proc/{pid}/smaps"))?;
-        let all = parse_smaps(&text).into_iter();
-        let by_start = all.map(|(key, advice)| (key.start, (key, advice)));
-        self.known.insert(pid, by_start.collect());
-        Ok(())
-    }
-
-    /// What is known about a mapping, or about that which has grown, up or down, to be it.
-    fn of(&self, pid: Pid, map: &MapsLine) -> Option<Advice> {
-        let key = key(map);
-        let known = self.known.get(&pid)?;
-        let was = |known: &&(Key, Advice)| {
-            let (known, _) = known;
-            let (start, end) = (key.start, key.end);
-            let same_or_grown = (known.start == start && known.end <= end)
-                || (known.end == end && known.start >= start && key.inode == 0);
-            let now = Key {
-                start,
-                end,
-                ..known.clone()
-            };
-            same_or_grown && now == key
-        };
-        let upwards = known.get(&key.start).filter(was);
-        let found = upwards.or_else(|| {
-            let (_, last) = known.range(key.start..key.end).next_back()?;
-            Some(last).filter(was)
-        });
-        found.map(|(_, advice)| *advice)
-    }
-
-    /// Forgets processes that are no more.
-    pub fn retain(&mut self, alive: impl Fn(Pid) -> bool) {
-        self.known.retain(|pid, _| alive(*pid));
-    }
-}
-
-fn parse_smaps(text: &str) -> Vec<(Key, Advice)> {
-    let mut all: Vec<(Key, Advice)> = Vec::new();
-    for line in text.lines() {
-        let first = line.split(' ').next().unwrap_or("");
-        if let Some(name) = first.strip_suffix(':') {
-            let Some((key, advice)) = all.last_mut() else {
-                continue;
-            };
-            let value = line[first.len()..].trim();
-            match name {
-                "KernelPageSize" => {
-                    let kib: u64 = value
-                        .strip_suffix(" kB")
-                        .and_then(|kib| kib.parse().ok())
-                        .unwrap_or(4);
-                    advice.huge_page_bytes = if kib > 4 { kib << 10 } else { 0 };
-                }
-                "VmFlags" => read_flags(value, advice),
-                _ => {}
-            }
-            let _ = key;
-        } else if let Ok(maps) = procfs::parse_maps(line.as_bytes()) {
-            all.extend(maps.iter().map(|map| (key(map), Advice::default())));
-        }
-    }
-    all
-}
-
-fn read_flags(flags: &str, into: &mut Advice) {
-    for flag in flags.split_ascii_whitespace() {
-        into.bits |= match flag {
-            "dc" => advice::DONT_FORK,
-            "wf" => advice::WIPE_ON_FORK,
-            "dd" => advice::DONT_DUMP,
-            "hg" => advice::HUGE,
-            "nh" => advice::NO_HUGE,
-            "mg" => advice::MERGEABLE,
-            "sr" => advice::SEQUENTIAL,
-            "rr" => advice::RANDOM,
-            "lo" => advice::LOCKED,
-            "nr" => advice::NO_RESERVE,
-            "gd" => advice::GROWS_DOWN,
-            "dp" => advice::DROPPABLE,
-            _ => 0,
-        };
-        into.io_or_special |= matches!(flag, "io" | "pf");
-        into.shadow_stack |= flag == "ss";
-    }
-}
 
 impl Builder<'_> {
     /// Describes all mappings of the current process.
@@ -158,28 +16,21 @@ impl Builder<'_> {
         maps: &[MapsLine],
         resident_pages: u64,
     ) -> Result<Vec<Mapping>, Error> {
-        let advice = &mut self.options.advice;
-        if resident_pages <= SMAPS_PAGES_MAX
-            || !maps.iter().all(|map| advice.of(self.pid, map).is_some())
-        {
-            advice
-                .refresh(self.pid)
-                .map_err(self.failed("read /proc/PID/smaps of it"))?;
-        }
+        let advice = self.options.advice.all(self.pid, maps, resident_pages);
+        let advice = advice.map_err(self.failed("read /proc/PID/smaps of it"))?;
         let mut mappings = Vec::with_capacity(maps.len());
-        for map in maps {
+        for (map, known) in maps.iter().zip(advice) {
             if map.name == "[vsyscall]" {
                 continue;
             }
-            if let Some(mapping) = self.mapping(map)? {
+            if let Some(mapping) = self.mapping(map, known)? {
                 mappings.push(mapping);
             }
         }
         Ok(mappings)
     }
 
-    fn mapping(&mut self, map: &MapsLine) -> Result<Option<Mapping>, Error> {
-        let mut known = self.options.advice.of(self.pid, map).unwrap_or_default();
+    fn mapping(&mut self, map: &MapsLine, mut known: Advice) -> Result<Option<Mapping>, Error> {
         let range = format!("mapping {:#x}-{:#x}", map.start, map.end);
         if known.shadow_stack {
             self.refuse(format!("{range} is a shadow stack"));
@@ -365,62 +216,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn advice_is_read_for_the_mapping_that_it_stands_under() {
-        let text = "\
-7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \n\
-Size:               2048 kB\n\
-KernelPageSize:        4 kB\n\
-VmFlags: rd wr mr mw me ac dc hg \n\
-7f0000400000-7f0000800000 rw-p 00000000 00:0f 9                          /anon_hugepage (deleted)\n\
-KernelPageSize:     2048 kB\n\
-VmFlags: rd wr mr mw me de ht \n";
-        let all = parse_smaps(text);
-        assert_eq!(all.len(), 2);
-        assert_eq!(all[0].1.bits, advice::DONT_FORK | advice::HUGE);
-        assert_eq!(all[0].1.huge_page_bytes, 0);
-        assert_eq!(all[1].1.huge_page_bytes, 2 << 20);
-        assert_eq!(all[1].0.start, 0x7f00_0040_0000);
-    }
-
-    #[test]
-    fn a_mapping_that_has_grown_keeps_its_advice_and_a_new_one_has_none() {
-        let mut cache = AdviceCache::default();
-        let maps = |text: &str| procfs::parse_maps(text.as_bytes()).unwrap().remove(0);
-        let was = maps("7f0000400000-7f0000800000 rw-p 00000000 00:00 0 \n");
-        let advice = Advice {
-            bits: advice::WIPE_ON_FORK,
-            ..Advice::default()
-        };
-        let known = BTreeMap::from([(was.start, (key(&was), advice))]);
-        cache.known.insert(1, known);
-        for (range, kind, found) in [
-            ("7f0000400000-7f0000800000", "rw-p", true),
-            ("7f0000400000-7f0000900000", "rw-p", true),
-            ("7f0000300000-7f0000800000", "rw-p", true),
-            ("7f0000400000-7f0000700000", "rw-p", false),
-            ("7f0000500000-7f0000900000", "rw-p", false),
-            ("7f0000400000-7f0000800000", "r--p", false),
-            ("7f0000900000-7f0000a00000", "rw-p", false),
-        ] {
-            let now = maps(&format!("{range} {kind} 00000000 00:00 0 \n"));
-            assert_eq!(cache.of(1, &now).is_some(), found, "{range} {kind}");
-            assert!(cache.of(2, &now).is_none());
-        }
-    }
-
-    /// A huge page of hugetlbfs lay where now an ordinary mapping lies, at the same addresses.
-    #[test]
-    fn another_mapping_in_the_same_place_is_not_taken_for_the_one_that_was_known() {
-        let lines = b"7f0000400000-7f0000800000 rw-p 00000000 00:0f 9  /anon_hugepage (deleted)\n\
-7f0000400000-7f0000800000 rw-p 00000000 00:00 0 \n";
-        let maps = procfs::parse_maps(lines).unwrap();
-        assert_ne!(key(&maps[0]), key(&maps[1]));
-    }
-
-    #[test]
     fn the_first_segment_of_system_v_is_not_taken_for_anonymous_memory() {
         let line = b"7f0000400000-7f0000402000 rw-s 00000000 00:01 0   /SYSV00000000 (deleted)\n";
-        let map = procfs::parse_maps(line).unwrap().remove(0);
+        let map = crate::procfs::parse_maps(line).unwrap().remove(0);
         assert_eq!(map.inode, 0);
         assert!(is_system_v(&map));
     }

@@ -5,6 +5,7 @@
 //! …) is read by remote system calls. They leave the tree unchanged: memory that they borrow for
 //! answers is restored. What cannot be restored is refused here, all of it in one error.
 
+mod advice;
 mod cgroups;
 mod data;
 mod epolls;
@@ -42,8 +43,8 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 
+pub use advice::AdviceCache;
 pub use data::{data, pass};
-pub use memory::AdviceCache;
 pub use tcp::HeldConnection;
 
 use crate::procfs;

@@ -202,10 +202,15 @@ impl Persister {
         self.connections.drain(..).for_each(HeldConnection::abandon);
     }
 
+    /// Makes ready for a program of many pages, before there is one.
+    pub fn expect_large(&mut self) {
+        self.advice.expect_large();
+    }
+
     /// Reads what is slow to read, while the program runs.
     pub fn prepare(&mut self) {
         for pid in self.mirror.processes() {
-            if let Err(error) = self.advice.refresh(pid) {
+            if let Err(error) = self.advice.prepare(pid) {
                 tracing::debug!(pid, "its mappings cannot be read: {error}");
             }
         }

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use crate::store::PAGE_BYTES;
 
@@ -190,16 +190,10 @@ fn missing(what: &'static str) -> impl Fn(io::Error) -> SelfTestError {
 /// # Errors
 /// What it cannot rely on.
 pub fn run() -> Result<(), SelfTestError> {
-    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | uffd::USER_MODE_ONLY as i32;
-    // SAFETY: no memory involved.
-    let uffd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
-    if uffd < 0 {
-        return Err(missing("userfaultfd")(io::Error::last_os_error()));
-    }
+    let uffd = uffd::open(libc::O_CLOEXEC | libc::O_NONBLOCK).map_err(missing("userfaultfd"))?;
     let test = Test {
         pagemap: File::open("/proc/self/pagemap").map_err(missing("/proc/self/pagemap"))?,
-        // SAFETY: a new descriptor of ours, from the call above.
-        uffd: unsafe { OwnedFd::from_raw_fd(uffd as i32) },
+        uffd,
     };
     uffd::enable(
         &test.uffd,

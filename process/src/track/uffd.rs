@@ -1,7 +1,7 @@
 //! userfaultfd, as far as we use it; documented in ioctl_userfaultfd(2).
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use linux_raw_sys::general::{self as raw, UFFD_API};
 use linux_raw_sys::ioctl::{
@@ -45,6 +45,21 @@ fn ioctl<T>(uffd: &OwnedFd, request: u32, argument: &mut T) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Opens one, for faults of user mode only.
+///
+/// # Errors
+/// ENOSYS: the kernel has none. EPERM: not permitted.
+pub fn open(flags: i32) -> io::Result<OwnedFd> {
+    let flags = flags as u64 | USER_MODE_ONLY;
+    // SAFETY: no memory involved.
+    let uffd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+    if uffd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor of ours, from the call above.
+    Ok(unsafe { OwnedFd::from_raw_fd(uffd as i32) })
 }
 
 /// Agrees on features; the first thing that is done with a userfaultfd.

@@ -136,6 +136,8 @@ impl Tracker {
                 }
                 Request::Persist { then } | Request::Rehearse { then } => {
                     let rehearse = matches!(request, Request::Rehearse { .. });
+                    // When power fails, there is no time for it.
+                    self.persister.prepare();
                     match self.persist(then, rehearse) {
                         Err(error) => control::answer(&stream, &Answer::Error(error.to_string())),
                         Ok(report) => {

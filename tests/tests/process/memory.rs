@@ -259,6 +259,19 @@ fn a_huge_page_is_not_in_the_way_of_pages_that_are_still_to_come() {
     program.cut(false);
 }
 
+/// Of a large program, what it advises is not read from `smaps` while it is stopped, and what was read
+/// before would be of the past.
+#[test]
+fn advice_that_a_large_program_gives_at_any_instant_is_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["--on-power-loss", "none", "--epoch-interval", "60min"];
+    let program = compiled(directory.path(), "advises.c", "advises", &options);
+    let program = &mut lived(8, 2, program);
+    let said = program.said();
+    assert!(!said.contains("DIFFERS"), "{said}");
+    program.cut(false);
+}
+
 /// A copy that reaches over the end of a mapping is refused whole, and one to where a mapping has
 /// just been says that nothing is there: neither may lose what it carries. What is wiped for
 /// children is not brought to them.

@@ -1,0 +1,157 @@
+//! The BPF iterator (`bpf/vma_flags.bpf.c`) over the mappings of a task.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use dormouse_bpf::libbpf_rs::{self, ObjectBuilder};
+use dormouse_bpf::libbpf_sys;
+
+use crate::ptrace::Pid;
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vma_flags.o"));
+/// `struct area` of the iterator: three words.
+const AREA_BYTES: usize = 24;
+
+/// A mapping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Area {
+    /// First address.
+    pub start: u64,
+    /// Address after the last.
+    pub end: u64,
+    /// The word `vm_flags`.
+    pub flags: u64,
+}
+
+/// The loaded program.
+#[derive(Debug)]
+pub struct Reader {
+    program: OwnedFd,
+}
+
+fn refused(error: libbpf_rs::Error) -> io::Error {
+    io::Error::other(format!("the BPF iterator over mappings: {error}"))
+}
+
+/// The descriptor that a call of libbpf returned.
+fn owned(result: i32) -> io::Result<OwnedFd> {
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(-result));
+    }
+    // SAFETY: new, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(result as RawFd) })
+}
+
+impl Reader {
+    /// Loads it.
+    ///
+    /// # Errors
+    /// The kernel has no such iterator or no BTF, or we may not load BPF programs.
+    pub fn load() -> io::Result<Self> {
+        // Its messages are of no use to a user: without it, mappings are read in another way.
+        libbpf_rs::set_print(None);
+        let mut builder = ObjectBuilder::default();
+        let object = builder.open_memory(OBJECT).map_err(refused)?;
+        let object = object.load().map_err(refused)?;
+        let program = object.progs().next();
+        let program = program.ok_or_else(|| io::Error::other("the object has no program"))?;
+        // The object with its maps and types is not needed any more.
+        let program = program.as_fd().try_clone_to_owned()?;
+        Ok(Self { program })
+    }
+
+    /// The mappings of a process or thread, ascending; none, if it has none or is no more.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn read(&self, task: Pid) -> io::Result<Vec<Area>> {
+        let mut info = libbpf_sys::bpf_iter_link_info::default();
+        info.task.tid = task as u32;
+        let options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
+            iter_info: &raw mut info,
+            iter_info_len: size_of_val(&info) as u32,
+            ..Default::default()
+        };
+        // SAFETY: the options and what they point to live during the call.
+        let link = owned(unsafe {
+            libbpf_sys::bpf_link_create(
+                self.program.as_raw_fd(),
+                0,
+                libbpf_sys::BPF_TRACE_ITER,
+                &raw const options,
+            )
+        })?;
+        // SAFETY: no memory involved.
+        let iterator = owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
+        read_all(&File::from(iterator))
+    }
+}
+
+/// Reads the iterator to its end.
+///
+/// Past it, kernels repeat the last mapping for ever instead of reporting an end (Linux 6.18), because only
+/// an iteration over all tasks goes on with the next task. Mappings ascend: nothing new is the end.
+fn read_all(mut iterator: impl Read) -> io::Result<Vec<Area>> {
+    let mut areas: Vec<Area> = Vec::new();
+    // As much as the kernel returns at once.
+    let mut bytes = vec![0; 8 * 4096];
+    loop {
+        let count = match iterator.read(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            count => count?,
+        };
+        let (records, rest) = bytes[..count].as_chunks::<AREA_BYTES>();
+        if !rest.is_empty() {
+            return Err(io::Error::other("the BPF iterator wrote part of a record"));
+        }
+        let before = areas.len();
+        for record in records {
+            let word = |at: usize| {
+                u64::from_ne_bytes(*record[8 * at..].first_chunk().expect("three words"))
+            };
+            let area = Area {
+                start: word(0),
+                end: word(1),
+                flags: word(2),
+            };
+            if areas.last().is_none_or(|last| area.start >= last.end) {
+                areas.push(area);
+            }
+        }
+        if areas.len() == before {
+            return Ok(areas);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a part for each call, and the last for ever.
+    struct Repeats<'parts>(&'parts [&'parts [u64]]);
+
+    impl Read for Repeats<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let (first, rest) = self.0.split_first().expect("the last one stays");
+            if !rest.is_empty() {
+                self.0 = rest;
+            }
+            let bytes: Vec<u8> = first.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            into[..bytes.len()].copy_from_slice(&bytes);
+            Ok(bytes.len())
+        }
+    }
+
+    #[test]
+    fn the_end_is_noticed_though_the_kernel_repeats_the_last_mapping() {
+        let all: [&[u64]; 3] = [&[1, 2, 7, 2, 3, 8], &[2, 3, 8, 5, 9, 7], &[5, 9, 7]];
+        let areas = read_all(Repeats(&all)).unwrap();
+        let starts: Vec<u64> = areas.iter().map(|area| area.start).collect();
+        assert_eq!(starts, [1, 2, 5]);
+        assert!(read_all(Repeats(&[&[]])).unwrap().is_empty());
+        assert!(read_all(Repeats(&[&[1, 2]])).is_err());
+    }
+}

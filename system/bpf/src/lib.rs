@@ -1,0 +1,3 @@
+//! libbpf, linked statically on every distribution (`build.rs`), for the crates that load BPF programs.
+
+pub use {libbpf_rs, libbpf_sys};
