@@ -1,7 +1,7 @@
-//! Compiles the BPF iterator in `bpf/`.
+//! Compiles the BPF programs in `bpf/`.
 
 include!("../system/bpf/compile.rs");
 
 fn main() {
-    compile("vma_flags");
+    ["read_kernel", "vma_flags"].into_iter().for_each(compile);
 }

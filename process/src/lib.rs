@@ -45,6 +45,7 @@ macro_rules! call_at_rbx {
     };
 }
 
+mod bpf;
 pub mod capture;
 pub mod cli;
 pub mod lease;

@@ -7,7 +7,6 @@ use std::sync::OnceLock;
 use super::kernel;
 use super::types::{NoType, Place, Types};
 
-const DESCRIPTION: &str = "/sys/kernel/btf/vmlinux";
 const RING: &str = "io_ring_ctx";
 /// Longer chains than a ring can have are changing while they are read.
 const CHAIN_MAX: u32 = 1 << 20;
@@ -85,7 +84,7 @@ fn fields() -> Result<&'static Fields, Unreadable> {
 }
 
 fn find() -> Result<Fields, Box<dyn std::error::Error>> {
-    let types = Types::parse(std::fs::read(DESCRIPTION)?)?;
+    let types = Types::of_kernel()?;
     let ring = |path| types.place(RING, path);
     // Each is a pointer or a number that is zero where there is no such thing.
     let extras = [

@@ -1,25 +1,22 @@
-//! Where the fields of the kernel's structures are, by its own description of its types (BTF,
-//! Documentation/bpf/btf.rst). Pure.
+//! Where the fields of the kernel's structures are, by its own description of its types (BTF).
 
-use std::ops::Range;
+use std::ffi::CString;
 
-const MAGIC: u16 = 0xeb9f;
-const INT: u32 = 1;
-const POINTER: u32 = 2;
-const ARRAY: u32 = 3;
-const STRUCT: u32 = 4;
-const UNION: u32 = 5;
-/// typedef, volatile, const, restrict, type tag: names of another type.
-const NAMES: [u32; 5] = [8, 9, 10, 11, 18];
-const KIND_MAX: u32 = 19;
+use dormouse_bpf::libbpf_rs::AsRawLibbpf;
+use dormouse_bpf::libbpf_rs::btf::types::{Composite, MemberAttr};
+use dormouse_bpf::libbpf_rs::btf::{Btf, BtfType, TypeId};
+use dormouse_bpf::libbpf_sys;
+
+/// A structure without a name, in another one, and so on.
+const DEPTH_MAX: u32 = 8;
 
 /// Why a description cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoType {
-    #[error("the kernel's description of its types (/sys/kernel/btf/vmlinux) is malformed: {0}")]
-    Malformed(&'static str),
+    #[error("the kernel's description of its types (/sys/kernel/btf/vmlinux) cannot be read: {0}")]
+    Unreadable(String),
     #[error("the kernel has no structure {0}")]
-    Structure(String),
+    Structure(&'static str),
     #[error("the kernel's structure {0} has no field {1}")]
     Field(&'static str, &'static str),
 }
@@ -52,170 +49,97 @@ impl Place {
     }
 }
 
-/// A description, with the place of each of its types.
-pub struct Types {
-    bytes: Vec<u8>,
-    /// By number; 0 is void.
-    at: Vec<usize>,
-    strings: Range<usize>,
-}
+/// The running kernel's description.
+pub struct Types(Btf<'static>);
 
+/// A member: its type, and its first bit and number of bits; 0 bits: as many as the type has.
 struct Member {
-    kind: u32,
+    kind: TypeId,
     bit: u32,
-    /// Of a bit field.
     bits: u32,
 }
 
 impl Types {
-    /// Reads a description.
-    pub fn parse(bytes: Vec<u8>) -> Result<Self, NoType> {
-        let short = NoType::Malformed("it is too short");
-        let word = |at: usize| word(&bytes, at).ok_or(short.clone());
-        if word(0)? as u16 != MAGIC {
-            return Err(NoType::Malformed("it begins with other bytes"));
-        }
-        let [header, types, type_bytes, strings, string_bytes] = [4, 8, 12, 16, 20].map(word);
-        let header = header? as usize;
-        let section = |start: u32, length: u32| {
-            let start = header + start as usize;
-            start..start + length as usize
-        };
-        let types = section(types?, type_bytes?);
-        let strings = section(strings?, string_bytes?);
-        if types.end > bytes.len() || strings.end > bytes.len() {
-            return Err(short);
-        }
-        let mut at = vec![0];
-        let mut next = types.start;
-        while next < types.end {
-            at.push(next);
-            let information = word(next + 4)?;
-            let (kind, count) = (information >> 24 & 31, (information & 0xffff) as usize);
-            next += 12
-                + match kind {
-                    INT | 14 | 17 => 4,
-                    ARRAY => 12,
-                    STRUCT | UNION | 15 | 19 => 12 * count,
-                    6 | 13 => 8 * count,
-                    0 | 13.. if kind == 0 || kind > KIND_MAX => {
-                        return Err(NoType::Malformed("it has a type of an unknown kind"));
-                    }
-                    _ => 0,
-                };
-        }
-        Ok(Self { bytes, at, strings })
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The kernel has none, or it cannot be read.
+    pub fn of_kernel() -> Result<Self, NoType> {
+        let unreadable = |error| NoType::Unreadable(format!("{error}"));
+        Btf::from_vmlinux().map(Self).map_err(unreadable)
     }
 
     /// The place of a field of a structure; `path` may lead through structures within it (`"a.b"`).
+    ///
+    /// # Errors
+    /// There is no such structure, or no such field.
     pub fn place(&self, structure: &'static str, path: &'static str) -> Result<Place, NoType> {
         let missing = || NoType::Field(structure, path);
-        let mut kind = self
-            .structure(structure)
-            .ok_or_else(|| NoType::Structure(structure.to_owned()))?;
+        let mut kind = self.structure(structure)?;
         let mut place = Place { bit: 0, bits: 0 };
         for name in path.split('.') {
             let found = self.member(kind, name, 0).ok_or_else(missing)?;
             place.bit = place.bit.saturating_add(found.bit);
             place.bits = match found.bits {
-                0 => self.bits(found.kind, 0).ok_or_else(missing)?,
+                0 => self.bits(found.kind).ok_or_else(missing)?,
                 bits => bits,
             };
-            kind = self.named(found.kind).ok_or_else(missing)?;
+            kind = found.kind;
         }
         Ok(place)
     }
 
     /// The length of a structure, bytes.
-    pub fn bytes_of(&self, structure: &str) -> Result<usize, NoType> {
-        let found = self
-            .structure(structure)
-            .and_then(|kind| self.bits(kind, 0));
-        found
-            .map(|bits| bits as usize / 8)
-            .ok_or_else(|| NoType::Structure(structure.to_owned()))
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn bytes_of(&self, structure: &'static str) -> Result<usize, NoType> {
+        let bits = self.bits(self.structure(structure)?);
+        let bits = bits.ok_or(NoType::Structure(structure))?;
+        Ok(bits as usize / 8)
     }
 
-    fn word(&self, kind: u32, index: usize) -> Option<u32> {
-        word(&self.bytes, self.at.get(kind as usize)? + index * 4)
-    }
-
-    fn kind(&self, kind: u32) -> Option<u32> {
-        Some(self.word(kind, 1)? >> 24 & 31)
-    }
-
-    fn is_name(&self, at: u32, name: &str) -> bool {
-        let start = self.strings.start + at as usize;
-        let end = start + name.len();
-        end < self.strings.end && &self.bytes[start..end] == name.as_bytes() && self.bytes[end] == 0
-    }
-
-    fn structure(&self, name: &str) -> Option<u32> {
-        (1..self.at.len() as u32).find(|&kind| {
-            self.kind(kind) == Some(STRUCT)
-                && self.word(kind, 0).is_some_and(|at| self.is_name(at, name))
-        })
-    }
-
-    /// The type behind names of it.
-    fn named(&self, mut kind: u32) -> Option<u32> {
-        for _ in 0..32 {
-            if !NAMES.contains(&self.kind(kind)?) {
-                return Some(kind);
-            }
-            kind = self.word(kind, 2)?;
-        }
-        None
+    fn structure(&self, name: &'static str) -> Result<TypeId, NoType> {
+        let none = NoType::Structure(name);
+        let text = CString::new(name).map_err(|_| none.clone())?;
+        let (btf, kind) = (self.0.as_libbpf_object(), libbpf_sys::BTF_KIND_STRUCT);
+        // SAFETY: the description and the name live.
+        let found =
+            unsafe { libbpf_sys::btf__find_by_name_kind(btf.as_ptr(), text.as_ptr(), kind) };
+        u32::try_from(found).map(TypeId::from).map_err(|_| none)
     }
 
     /// A member by its name, also one of a structure or union within, which has no name.
-    fn member(&self, kind: u32, name: &str, depth: u32) -> Option<Member> {
-        let kind = self.named(kind)?;
-        if !matches!(self.kind(kind)?, STRUCT | UNION) || depth > 8 {
-            return None;
-        }
-        let information = self.word(kind, 1)?;
-        for index in 0..(information & 0xffff) as usize {
-            let [at, its, offset] = [3, 4, 5].map(|word| self.word(kind, index * 3 + word));
-            let (at, its, offset) = (at?, its?, offset?);
-            let has_bit_fields = information >> 31 != 0;
-            let (bit, bits) = match has_bit_fields {
-                true => (offset & 0xff_ffff, offset >> 24),
-                false => (offset, 0),
+    fn member(&self, kind: TypeId, name: &str, depth: u32) -> Option<Member> {
+        let kind: BtfType<'_> = self.0.type_by_id(kind)?;
+        let composite = Composite::try_from(kind.skip_mods_and_typedefs()).ok()?;
+        for member in (0..composite.len()).filter_map(|index| composite.get(index)) {
+            let (bit, bits) = match member.attr {
+                MemberAttr::Normal { offset } => (offset, 0),
+                MemberAttr::BitField { size, offset } => (offset, size.into()),
             };
-            if self.is_name(at, name) {
-                return Some(Member {
-                    kind: its,
-                    bit,
-                    bits,
-                });
-            }
-            if self.is_name(at, "")
-                && let Some(mut found) = self.member(its, name, depth + 1)
-            {
-                found.bit = found.bit.saturating_add(bit);
-                return Some(found);
+            match member.name {
+                Some(its) if its == name => {
+                    let kind = member.ty;
+                    return Some(Member { kind, bit, bits });
+                }
+                None if depth < DEPTH_MAX => {
+                    if let Some(mut found) = self.member(member.ty, name, depth + 1) {
+                        found.bit = found.bit.saturating_add(bit);
+                        return Some(found);
+                    }
+                }
+                _ => {}
             }
         }
         None
     }
 
-    fn bits(&self, kind: u32, depth: u32) -> Option<u32> {
-        let kind = self.named(kind)?;
-        match self.kind(kind)? {
-            POINTER => Some(64),
-            // Element, index, count.
-            ARRAY if depth < 8 => {
-                let element = self.bits(self.word(kind, 3)?, depth + 1)?;
-                element.checked_mul(self.word(kind, 5)?)
-            }
-            ARRAY => None,
-            _ => self.word(kind, 2)?.checked_mul(8),
-        }
+    fn bits(&self, kind: TypeId) -> Option<u32> {
+        // SAFETY: the description lives.
+        let bytes = unsafe {
+            libbpf_sys::btf__resolve_size(self.0.as_libbpf_object().as_ptr(), kind.into())
+        };
+        u32::try_from(bytes).ok()?.checked_mul(8)
     }
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let word = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_le_bytes(word.try_into().ok()?))
 }

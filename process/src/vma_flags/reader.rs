@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use dormouse_bpf::libbpf_rs::{self, ObjectBuilder};
 use dormouse_bpf::libbpf_sys;
 
+use crate::bpf;
 use crate::ptrace::Pid;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vma_flags.o"));
@@ -30,10 +30,6 @@ pub struct Reader {
     program: OwnedFd,
 }
 
-fn refused(error: libbpf_rs::Error) -> io::Error {
-    io::Error::other(format!("the BPF iterator over mappings: {error}"))
-}
-
 /// The descriptor that a call of libbpf returned.
 fn owned(result: i32) -> io::Result<OwnedFd> {
     if result < 0 {
@@ -49,11 +45,7 @@ impl Reader {
     /// # Errors
     /// The kernel has no such iterator or no BTF, or we may not load BPF programs.
     pub fn load() -> io::Result<Self> {
-        // Its messages are of no use to a user: without it, mappings are read in another way.
-        libbpf_rs::set_print(None);
-        let mut builder = ObjectBuilder::default();
-        let object = builder.open_memory(OBJECT).map_err(refused)?;
-        let object = object.load().map_err(refused)?;
+        let object = bpf::load(OBJECT)?;
         let program = object.progs().next();
         let program = program.ok_or_else(|| io::Error::other("the object has no program"))?;
         // The object with its maps and types is not needed any more.
