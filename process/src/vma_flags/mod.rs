@@ -2,8 +2,8 @@
 //!
 //! For each mapping `smaps` visits all of its pages: up to 30 ms for 1 GiB. A BPF iterator over the
 //! mappings of a task reads the flags alone, as a word whose bits mean something else in every kernel
-//! version. What they mean is learned from mappings of our own ([`probes`]), of which `smaps` tells the names
-//! ([`legend`]); so nothing is known of a kernel in advance, and a bit that no probe has is not guessed.
+//! version. What they mean is learned from mappings of our own (`probes.rs`), of which `smaps` tells the names
+//! (`legend.rs`); so nothing is known of a kernel in advance, and a bit that no probe has is not guessed.
 
 mod legend;
 mod probes;
@@ -41,7 +41,7 @@ pub struct VmaFlags {
 }
 
 impl VmaFlags {
-    /// Loads the iterator and learns this kernel's flags: some 50 ms.
+    /// Loads the iterator and learns this kernel's flags; it takes some milliseconds.
     ///
     /// # Errors
     /// The kernel has no such iterator or no BTF, or we may not load BPF programs; or our own mappings
