@@ -19,8 +19,17 @@ epochs() {
         tr -dc 0-9
 }
 
+# Where the kernel describes its types, flags of mappings are read without their pages.
+check_advice() {
+    [ -e /sys/kernel/btf/vmlinux ] || return
+    dormouse doctor process | grep -Eq '^ *ok +advice ' && return
+    dormouse doctor process | grep -A 1 ' advice ' >&2
+    exit 1
+}
+
 # Returns when an epoch that began after the last key is complete.
 persist_redis() {
+    check_advice
     # The next boot counts from 1 again, and does not come so far: the PIDs are free for the restore.
     echo 20000 >/proc/sys/kernel/ns_last_pid
     start_redis
