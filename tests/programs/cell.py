@@ -8,9 +8,9 @@
 A service must answer as before, with the same words; a job, which is lost at several instants drawn by
 the seed, must end with the output of an uninterrupted run. Reads the scenario as JSON from its argument
 and prints the outcome as JSON: {"outcome": "passed" | "newer" | "refused" | "wrong" | "fails alone",
-"why": "..."}, and for a job alone its output and time. "newer": the restore of a service is refused
-because it wrote to files after the epoch, which a restore does not take back. A job's output file is
-such a file; jobs write the same again, so their restores accept it.
+"why": "..."}, and for a job alone its output and time. "newer": the restore is refused because the
+program wrote to files after the epoch, or removed them, which a restore does not take back. A job's output
+file is such a file; jobs write the same again, so their restores accept files with other contents.
 """
 
 import json
@@ -30,8 +30,12 @@ QUERY_S = 60
 JOB_S = 900
 LOSSES = 3
 OUTPUT = "job.out"
-# What a restore says that is refused because of newer files.
-NEWER = "changed since the program was persisted"
+# What a restore says that is refused because files were written or removed after the last epoch.
+NEWER = ("changed since the program was persisted", "No such file or directory (os error 2); the program had it open")
+
+
+def newer(error):
+    return any(words in str(error) for words in NEWER)
 
 
 class Program(Cell):
@@ -131,7 +135,7 @@ class Program(Cell):
             try:
                 self.restored()
             except Wrong as error:
-                if NEWER not in str(error):
+                if not newer(error):
                     raise
                 return {"outcome": "newer", "why": str(error)}
         self.same(before, "after the restore")
@@ -191,7 +195,12 @@ class Program(Cell):
                 tracker = self.restored()
             else:
                 self.others_end()
-                tracker = self.restored("--accept-changed-files")
+                try:
+                    tracker = self.restored("--accept-changed-files")
+                except Wrong as error:
+                    if not newer(error):
+                        raise
+                    return {"outcome": "newer", "why": str(error)}
         self.ends(tracker, Wrong)
         self.equal(f"after {losses} losses")
         return {"outcome": "passed", "why": "", "losses": losses if mode != "continue" else 0}

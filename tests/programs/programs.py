@@ -7,7 +7,7 @@ own. A service must answer as before, with the same words; a job is lost up to t
 drawn by the seed, and must end with the output of an uninterrupted run.
 
 Outcomes: passed; newer (passed, but after the loss the restore is refused because the program wrote to
-files after its last epoch); refused (by name, while the program runs, and it goes on as before); wrong;
+files after its last epoch, or removed them); refused (by name, while the program runs, and it goes on as before); wrong;
 fails alone (without Dormouse, on this machine). A program that is wrong, or refused without a reason in
 programs.toml (`refused = "..."`), fails the run.
 """
@@ -131,7 +131,7 @@ def publish(path, results, table):
     for name, (kind, mode, why, losses) in sorted(results.items()):
         said = {
             "passed": "same" + (f", {losses} losses" if losses else ""),
-            "newer": "same; from a background epoch refused, because it had written to files since",
+            "newer": "same; from a background epoch refused, because it had written to or removed files since",
         }.get(kind)
         reason = table[name].get("refused") or (why.splitlines() or [""])[0].replace("|", "/")
         lines.append(f"| {name} | {table[name]['compares']} | {said or f'{kind} ({mode}): {reason}'} |")
