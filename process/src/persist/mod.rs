@@ -374,7 +374,10 @@ impl Persister {
         let mut stopped = self.stop(roots, then)?;
         let pids = stopped.tree.pids();
         let files = std::thread::spawn(move || files::sync(&pids));
-        let round = self.mirror.scan(Program::Stands);
+        let round = self.mirror.scan(match then {
+            Then::Kill => Program::Ends,
+            Then::Continue | Then::Stop => Program::Stands,
+        });
         stopped.report.scanned_in(round.scan);
         self.copy_changes(&mut stopped)?;
         if rehearse {

@@ -24,6 +24,8 @@ pub fn page_count(region: &Region) -> u64 {
 pub enum Protect {
     /// Nothing.
     Nothing,
+    /// Nothing, but refuses as `Written` does.
+    Registered,
     /// Protects what was written to, in the same instant; refuses with EPERM where the range is
     /// not registered for asynchronous write-protection.
     Written,
@@ -33,7 +35,7 @@ pub enum Protect {
 /// without a file: the kernel would read each page's own record, which is rarely in the cache.
 ///
 /// # Errors
-/// EPERM: see [`Protect::Written`]. Anything else: there is no such process or system call.
+/// EPERM: see [`Protect`]. Anything else: there is no such process or system call.
 pub fn scan(
     pagemap: &File,
     area: &Area,
@@ -48,6 +50,7 @@ pub fn scan(
         any_of: PRESENT | SWAPPED,
         reported: WRITTEN | file | PRESENT | SWAPPED | ZERO,
         protect: protect == Protect::Written,
+        registered: protect == Protect::Registered,
         ..Scan::default()
     };
     pagemap::scan(pagemap, area.start..area.end, what, each)

@@ -53,6 +53,9 @@ pub enum Program {
     Runs,
     /// Every thread of it is stopped.
     Stands,
+    /// The same, and it is killed if all goes well: nothing is protected at all. If not, what it has written
+    /// to is found to be written at the next scan, too.
+    Ends,
 }
 
 /// Result of a scan, besides what it added to the space's sets.
@@ -109,7 +112,7 @@ impl Space {
         self.unreadable = PageSet::default();
         self.resident_bytes = 0;
         self.unprotected_pages = 0;
-        if program == Program::Stands {
+        if program != Program::Runs {
             self.refused_pages = 0;
         }
         for area in areas(&maps) {
@@ -170,7 +173,11 @@ impl Space {
             suspects(&mut found, Protect::Nothing)?;
             return Ok(found);
         };
-        let scanned = pagemap::scan(pagemap, area, Protect::Written, |region| {
+        let protect = match program {
+            Program::Ends => Protect::Registered,
+            Program::Runs | Program::Stands => Protect::Written,
+        };
+        let scanned = pagemap::scan(pagemap, area, protect, |region| {
             if pagemap::is_private_content(&region) {
                 let written = region.has(WRITTEN);
                 let state = if written {
@@ -187,7 +194,7 @@ impl Space {
             Err(error) => return Err(error),
         }
         // New, moved, or grown together with something new: whatever it was, it counts as lost.
-        if program == Program::Runs {
+        if program != Program::Stands {
             suspects(&mut found, Protect::Nothing)?;
             self.unprotected_pages += pages(&found);
             return Ok(found);

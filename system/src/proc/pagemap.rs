@@ -74,6 +74,9 @@ pub struct Scan {
     /// Protects the reported pages against writing, in the same instant; refuses with EPERM where
     /// the range is not registered for asynchronous write-protection.
     pub protect: bool,
+    /// Refuses with EPERM where the range is not registered for asynchronous write-protection, as
+    /// `protect` does.
+    pub registered: bool,
 }
 
 /// Calls `each` for the pages of a range of addresses, ascending.
@@ -92,10 +95,10 @@ pub fn scan(
     while at < range.end {
         let mut argument = Argument {
             size: size_of::<Argument>() as u64,
-            flags: if what.protect {
-                WP_MATCHING | CHECK_WPASYNC
-            } else {
-                0
+            flags: match (what.protect, what.registered) {
+                (true, _) => WP_MATCHING | CHECK_WPASYNC,
+                (false, true) => CHECK_WPASYNC,
+                (false, false) => 0,
             },
             start: at,
             end: range.end,
