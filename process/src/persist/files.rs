@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::procfs;
 use crate::ptrace::{Pid, sys};
-use crate::state::{Backing, Tree};
+use crate::state::{Backing, FileKind, Tree};
 
 /// Threads that sync files at a time: each flushes the disk's cache, and the kernel makes one flush of those
 /// that wait meanwhile.
@@ -16,15 +17,93 @@ const SYNCERS_MAX: usize = 16;
 /// For fewer files another thread is not worth its start.
 const FILES_OF_SYNCER: usize = 4;
 
-/// Syncs the data of every regular file that these processes have open or mapped for writing.
-/// What cannot be synced is logged: its contents after power loss are what they are.
-pub fn sync(pids: &[Pid]) {
-    for (path, error) in sync_those(pids, |_| true) {
-        // A message queue, say, is never on a medium: the kernel answers EINVAL.
-        if error.raw_os_error() != Some(libc::EINVAL) {
-            tracing::warn!(path, "cannot be synced: {error}");
+/// Files that an epoch refers to, and that must be durable before it is committed.
+#[derive(Debug, Default)]
+pub struct Referred {
+    /// Processes that have files open or mapped for writing.
+    pub pids: Vec<Pid>,
+    /// Paths of files that they had open or mapped for writing when they were stopped, or that they have
+    /// written and closed since those were last durable.
+    pub paths: Vec<String>,
+    /// Directories of data (`--data`).
+    pub data: Vec<PathBuf>,
+}
+
+/// Makes files durable, with their times of change and their names: a restore compares them. Returns the
+/// paths of those that could not be synced. That is logged: their contents after a power loss are what
+/// they are.
+pub fn sync(referred: &Referred) -> HashSet<String> {
+    let open = links(&referred.pids, |_| true);
+    let mut done: HashSet<Identity> = open.iter().map(|link| link.file).collect();
+    for (at, error) in each(&open, |link| link.open()?.sync_all()) {
+        if error.kind() == io::ErrorKind::NotFound {
+            // The program runs on and has closed it; it may still be there by its path.
+            done.remove(&open[at].file);
+        } else {
+            complain(&open[at].path, &error);
         }
     }
+    let is_new = |path: &&String| identity(path).is_some_and(|file| done.insert(file));
+    let closed: Vec<&String> = referred.paths.iter().filter(is_new).collect();
+    let mut failed = HashSet::new();
+    for (at, error) in each(&closed, |path| File::open(path)?.sync_all()) {
+        // One that was removed since has nothing to be compared with.
+        if error.kind() != io::ErrorKind::NotFound {
+            complain(closed[at], &error);
+            failed.insert(closed[at].clone());
+        }
+    }
+    let parents = referred
+        .paths
+        .iter()
+        .filter_map(|path| Path::new(path).parent());
+    let parents: Vec<&Path> = parents.collect::<HashSet<_>>().into_iter().collect();
+    for (at, error) in each(&parents, |parent| File::open(parent)?.sync_all()) {
+        if error.kind() != io::ErrorKind::NotFound {
+            complain(&parents[at].to_string_lossy(), &error);
+        }
+    }
+    for directory in &referred.data {
+        // Names, lengths and times of all that is below it.
+        let synced = File::open(directory).and_then(|file| Ok(rustix::fs::syncfs(file)?));
+        if let Err(error) = synced {
+            complain(&directory.to_string_lossy(), &error);
+        }
+    }
+    failed
+}
+
+fn complain(path: &str, error: &io::Error) {
+    // A message queue, say, is never on a medium: the kernel answers EINVAL.
+    if error.raw_os_error() != Some(libc::EINVAL) {
+        tracing::warn!(path, "cannot be synced: {error}");
+    }
+}
+
+/// Paths of files that a tree has open or mapped for writing.
+pub fn written_to(tree: &Tree) -> Vec<String> {
+    let open = tree.files.iter().filter_map(|file| match file.kind {
+        FileKind::Image(image) => {
+            let writes = file.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY;
+            writes.then_some(image)
+        }
+        _ => None,
+    });
+    let images: HashSet<u32> = open.chain(mapped_for_writing(tree)).collect();
+    let path = |image: u32| tree.images[image as usize].path.clone();
+    images.into_iter().map(path).collect()
+}
+
+/// Files of a tree's that are mapped, and that the program may store into.
+fn mapped_for_writing(tree: &Tree) -> impl Iterator<Item = u32> + '_ {
+    let mappings = tree.processes.iter().flat_map(|process| &process.mappings);
+    mappings
+        .filter(|mapping| mapping.shared)
+        .filter_map(|mapping| match mapping.backing {
+            // One that is protected now may be dirty, and stored into later without a fault.
+            Backing::Image { image, writable } => writable.then_some(image),
+            _ => None,
+        })
 }
 
 /// The same for files that are mapped for writing only, of a program that runs on: little is left
@@ -42,15 +121,7 @@ pub fn sync_mapped(pids: &[Pid]) {
 /// # Errors
 /// The path of a file that cannot be written out.
 pub fn settle(tree: &mut Tree, pids: &[Pid]) -> Result<bool, (String, io::Error)> {
-    let mappings = tree.processes.iter().flat_map(|process| &process.mappings);
-    let images: HashSet<u32> = mappings
-        .filter(|mapping| mapping.shared)
-        .filter_map(|mapping| match mapping.backing {
-            // One that is protected now may be dirty, and stored into later without a fault.
-            Backing::Image { image, writable } => writable.then_some(image),
-            _ => None,
-        })
-        .collect();
+    let images: HashSet<u32> = mapped_for_writing(tree).collect();
     if images.is_empty() {
         return Ok(false);
     }
@@ -89,41 +160,56 @@ pub fn newest_ns(tree: &Tree) -> i64 {
     images.map(|image| image.modified_ns).max().unwrap_or(0)
 }
 
-fn identity(path: &str) -> Option<(u64, u64)> {
+/// Device and inode.
+type Identity = (u64, u64);
+
+fn identity(path: &str) -> Option<Identity> {
     let metadata = fs::metadata(path).ok()?;
     metadata
         .is_file()
         .then_some((metadata.dev(), metadata.ino()))
 }
 
-/// Syncs each file once that `wanted` accepts by device and inode; what failed.
-fn sync_those(
-    pids: &[Pid],
-    mut wanted: impl FnMut((u64, u64)) -> bool,
-) -> Vec<(String, io::Error)> {
-    let mut done = HashSet::new();
-    let mut files = Vec::new();
-    for pid in pids {
-        for path in open_for_writing(*pid).into_iter().chain(mapped(*pid)) {
+/// A file by a link of a process that has it open or mapped.
+struct Link {
+    pid: Pid,
+    path: String,
+    file: Identity,
+}
+
+/// Links to the files that processes have open or mapped for writing, one for each file that `wanted`
+/// accepts.
+fn links(pids: &[Pid], mut wanted: impl FnMut(Identity) -> bool) -> Vec<Link> {
+    let mut known = HashSet::new();
+    let mut found = Vec::new();
+    for &pid in pids {
+        for path in open_for_writing(pid).into_iter().chain(mapped(pid)) {
             let Some(file) = identity(&path) else {
                 continue;
             };
-            if done.insert(file) && wanted(file) {
-                files.push((*pid, path));
+            if known.insert(file) && wanted(file) {
+                found.push(Link { pid, path, file });
             }
         }
     }
+    found
+}
+
+/// Does something with each, several at a time; what failed, by number.
+fn each<T: Sync>(all: &[T], work: impl Fn(&T) -> io::Result<()> + Sync) -> Vec<(usize, io::Error)> {
     let next = AtomicUsize::new(0);
     let some = || {
         let mut failed = Vec::new();
-        while let Some((pid, path)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let synced = open(*pid, path).and_then(|file| file.sync_data());
-            failed.extend(synced.err().map(|error| (path.clone(), error)));
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(one) = all.get(at) else {
+                return failed;
+            };
+            failed.extend(work(one).err().map(|error| (at, error)));
         }
-        failed
     };
     let others = SYNCERS_MAX
-        .min(files.len().div_ceil(FILES_OF_SYNCER))
+        .min(all.len().div_ceil(FILES_OF_SYNCER))
         .saturating_sub(1);
     std::thread::scope(|scope| {
         let others: Vec<_> = (0..others).map(|_| scope.spawn(some)).collect();
@@ -135,17 +221,28 @@ fn sync_those(
     })
 }
 
-/// To open a file anew would break a lease that the program has of it.
-fn open(pid: Pid, link: &str) -> io::Result<File> {
-    let number = link.strip_prefix(&format!("/proc/{pid}/fd/"));
-    let number = number.and_then(|number| number.parse::<i32>().ok());
-    let Some(number) = number else {
-        return File::open(link);
-    };
-    let info = procfs::text(format!("/proc/{pid}/fdinfo/{number}")).unwrap_or_default();
-    match info.contains(": LEASE ") {
-        true => sys::take_fd(pid, number).map(File::from),
-        false => File::open(link),
+/// Writes out the data of each file once that `wanted` accepts; what failed.
+fn sync_those(pids: &[Pid], wanted: impl FnMut(Identity) -> bool) -> Vec<(String, io::Error)> {
+    let links = links(pids, wanted);
+    let failed = each(&links, |link| link.open()?.sync_data());
+    let named = |(at, error): (usize, io::Error)| (links[at].path.clone(), error);
+    failed.into_iter().map(named).collect()
+}
+
+impl Link {
+    /// To open a file anew would break a lease that the program has of it.
+    fn open(&self) -> io::Result<File> {
+        let (pid, path) = (self.pid, &self.path);
+        let number = path.strip_prefix(&format!("/proc/{pid}/fd/"));
+        let number = number.and_then(|number| number.parse::<i32>().ok());
+        let Some(number) = number else {
+            return File::open(path);
+        };
+        let info = procfs::text(format!("/proc/{pid}/fdinfo/{number}")).unwrap_or_default();
+        match info.contains(": LEASE ") {
+            true => sys::take_fd(pid, number).map(File::from),
+            false => File::open(path),
+        }
     }
 }
 
@@ -224,5 +321,19 @@ mod tests {
         assert_eq!((failed.len(), paths.len()), (QUEUES, QUEUES));
         let invalid = |(_, error): &(String, io::Error)| error.raw_os_error() == Some(libc::EINVAL);
         assert!(failed.iter().all(invalid), "{failed:?}");
+    }
+    /// A file of the kernel's cannot be synced, which shows that it was tried.
+    #[test]
+    fn files_that_are_closed_are_synced_by_their_paths_and_others_are_no_fault() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        fs::write(at("closed"), "x").unwrap();
+        let referred = Referred {
+            paths: vec![at("closed"), at("removed"), "/proc/self/comm".to_owned()],
+            data: vec![directory.path().to_owned(), at("gone").into()],
+            ..Referred::default()
+        };
+        let failed = sync(&referred);
+        assert_eq!(failed, HashSet::from(["/proc/self/comm".to_owned()]));
     }
 }

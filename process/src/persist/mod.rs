@@ -13,7 +13,7 @@ mod handles;
 mod precedence;
 mod written;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use crate::ptrace::{self, FrozenTree, Pid};
 use crate::rehearsal;
 use crate::restore;
 use crate::roots::Roots;
-use crate::state::Tree;
+use crate::state::{Image, Tree};
 use crate::store::{Cause, PAGE_BYTES, SpaceId};
 use crate::sync::{Mirror, Object, SyncError};
 use crate::track::Program;
@@ -165,6 +165,10 @@ struct Stopped {
     tree: FrozenTree,
     description: Vec<u8>,
     objects: Vec<Object>,
+    /// Files that it had open for writing.
+    open: Vec<String>,
+    /// Files that it has written and closed, and that may not be durable.
+    closed: Vec<Image>,
     /// Newest time of change of its files, nanoseconds since 1970. It runs again only when another
     /// change has another time.
     newest_ns: i64,
@@ -313,6 +317,8 @@ impl Persister {
         Ok(Stopped {
             connections: captured.connections,
             objects: objects.collect(),
+            open: files::written_to(&captured.tree),
+            closed: self.written.not_durable(&captured.tree.written),
             newest_ns: files::newest_ns(&captured.tree),
             tree,
             description,
@@ -331,6 +337,23 @@ impl Persister {
         report.compared_bytes = (copied.compared_pages + shared.compared_pages) * PAGE_BYTES;
         report.copy_ns = nanoseconds(copying.elapsed());
         Ok(())
+    }
+
+    /// The files that an epoch of a stopped program refers to.
+    fn referred(&self, stopped: &Stopped) -> files::Referred {
+        let closed = stopped.closed.iter().map(|image| image.path.clone());
+        files::Referred {
+            pids: stopped.tree.pids(),
+            paths: stopped.open.iter().cloned().chain(closed).collect(),
+            data: self.data.clone(),
+        }
+    }
+
+    /// Files that were written and closed have been synced, but for some.
+    fn synced(&mut self, closed: Vec<Image>, failed: &HashSet<String>) {
+        let durable = closed.into_iter();
+        self.written
+            .are_durable(durable.filter(|image| !failed.contains(&image.path)));
     }
 
     /// Makes what was stored the newest epoch.
@@ -372,8 +395,8 @@ impl Persister {
         let started = Instant::now();
         let _precedence = Precedence::take();
         let mut stopped = self.stop(roots, then)?;
-        let pids = stopped.tree.pids();
-        let files = std::thread::spawn(move || files::sync(&pids));
+        let referred = self.referred(&stopped);
+        let files = std::thread::spawn(move || files::sync(&referred));
         let round = self.mirror.scan(match then {
             Then::Kill => Program::Ends,
             Then::Continue | Then::Stop => Program::Stands,
@@ -383,10 +406,12 @@ impl Persister {
         if rehearse {
             self.rehearse_restore(&mut stopped)?;
         }
-        let report = &mut stopped.report;
         let waiting = Instant::now();
         // A file that cannot be synced is no reason to lose the memory, too: it is logged.
-        let _ = files.join();
+        if let Ok(failed) = files.join() {
+            self.synced(std::mem::take(&mut stopped.closed), &failed);
+        }
+        let report = &mut stopped.report;
         report.files_ns = nanoseconds(waiting.elapsed());
         self.commit(report, &stopped.description, Cause::Persist)?;
         capture::pass(stopped.newest_ns);
@@ -432,14 +457,16 @@ impl Persister {
             return Ok(Background::TooMuch(self.mirror.dirty_bytes()));
         }
         self.copy_changes(&mut stopped)?;
-        let pids = stopped.tree.pids();
+        let referred = self.referred(&stopped);
         capture::pass(stopped.newest_ns);
+        let closed = std::mem::take(&mut stopped.closed);
         stopped.tree.thaw();
         drop(precedence);
         let mut report = stopped.report;
         report.pause_ns = nanoseconds(started.elapsed());
         let syncing = Instant::now();
-        files::sync(&pids);
+        let failed = files::sync(&referred);
+        self.synced(closed, &failed);
         report.files_ns = nanoseconds(syncing.elapsed());
         self.commit(&mut report, &stopped.description, Cause::Background)?;
         report.total_ns = nanoseconds(started.elapsed());

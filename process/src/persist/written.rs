@@ -38,6 +38,8 @@ pub struct Written {
     watched: HashSet<u64>,
     files: BTreeSet<String>,
     full: bool,
+    /// Of files that are durable: their length and time of change.
+    durable: HashMap<String, (u64, i64)>,
 }
 
 impl Written {
@@ -65,6 +67,7 @@ impl Written {
             watched: HashSet::new(),
             files: BTreeSet::new(),
             full: false,
+            durable: HashMap::new(),
         }
     }
 
@@ -189,6 +192,21 @@ impl Written {
             true
         });
         images
+    }
+
+    /// Those of these files that have changed since they were durable.
+    pub fn not_durable(&self, images: &[Image]) -> Vec<Image> {
+        let changed = |image: &&Image| {
+            self.durable.get(&image.path) != Some(&(image.bytes, image.modified_ns))
+        };
+        images.iter().filter(changed).cloned().collect()
+    }
+
+    /// These files are durable as they are described.
+    pub fn are_durable(&mut self, images: impl IntoIterator<Item = Image>) {
+        self.durable.retain(|path, _| self.files.contains(path));
+        let described = |image: Image| (image.path, (image.bytes, image.modified_ns));
+        self.durable.extend(images.into_iter().map(described));
     }
 }
 

@@ -259,6 +259,35 @@ fn a_huge_page_is_not_in_the_way_of_pages_that_are_still_to_come() {
     program.cut(false);
 }
 
+/// A persist that is to kill the program protects no page: what it has read counts as written still.
+#[test]
+fn what_is_written_after_a_persist_failed_that_was_to_kill_is_in_the_next_one() {
+    const LIVES: usize = 3;
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["--on-power-loss", "none", "--epoch-interval", "60min"];
+    let alone = alone();
+    let model = compile(directory.path(), "memory_model.c");
+    let command = [&*model.display().to_string(), "9", "0"];
+    let mut program = Program::new(alone, directory.path(), "model", &options, &command);
+    // The memory is in the store when the rehearsal fails.
+    program.start_through(&["env", "DORMOUSE_REHEARSAL_FAULT=end"]);
+    program.run();
+    for life in 1..=LIVES {
+        for _ in 0..3 {
+            assert!(program.wait_for("ok", 2), "{}", program.said());
+            let said = program.verb("persist", &["--rehearse", "--then", "kill"]);
+            assert_eq!(said.code, 1, "life {life}: {}", said.all());
+            assert!(said.stderr.contains("rehearsal"), "{}", said.all());
+        }
+        assert!(program.wait_for("ok", 2), "{}", program.said());
+        program.persist_and_kill(&format!("life {life}"));
+        program.run();
+    }
+    assert!(program.wait_for("ok", 2), "{}", program.said());
+    assert!(!program.said().contains("DIFFERS"), "{}", program.said());
+    program.cut(false);
+}
+
 /// Of a large program, what it advises is not read from `smaps` while it is stopped, and what was read
 /// before would be of the past.
 #[test]
