@@ -86,3 +86,91 @@ fn a_program_goes_on_after_the_machine_lost_power_without_a_warning() {
         said.all()
     );
 }
+
+/// Three programs that write files and close them, new ones and old ones, in place as well, and sync none:
+/// one that is persisted and killed, one with background epochs that is idle by then, and one whose directory
+/// is compared as a whole. They check what they have written before they write again.
+const WRITERS: &str = r#"
+# Without programs besides: a fork takes long where everything is emulated.
+CHECK='if [ $n != 0 ]; then
+    read a <new.$n; read b <closed; while read d; do c=$d; done <longer
+    [ "$a $b $c" = "$n $n $n" ] || echo "LOST $n"
+fi'
+WRITE='n=$((n+1)); echo $n >new.$n; echo $n >closed; printf %06d $n 1<>inplace; echo $n >>longer; echo "wrote $n"'
+ON="n=0; while :; do $CHECK; $WRITE; sleep .1; done"
+IDLE="n=0; while [ \$n -lt 30 ]; do $CHECK; $WRITE; done; while :; do $CHECK; sleep .1; echo idle; done"
+start() {
+    name=$1 words=$2
+    shift 2
+    (cd /root/$name && exec setsid dormouse process run $name --store /root/store --on-power-loss none "$@" \
+        -- sh -c "$words") >>/root/$name.log 2>&1 &
+    until grep -q "$SAYS" /root/$name.log; do
+        grep -q "^dormouse: " /root/$name.log && cat /root/$name.log && exit 1
+        sleep .2
+    done
+}
+all() {
+    start busy "$ON" --epoch-interval 1h
+    start idle "$IDLE" --epoch-interval 500ms
+    start kept "$ON" --epoch-interval 1h --data /root/kept
+}
+"#;
+
+const WRITE: &str = r#"
+echo 5000 >/proc/sys/kernel/ns_last_pid
+for name in busy idle kept; do
+    mkdir /root/$name
+    dd if=/dev/zero of=/root/$name/inplace bs=4096 count=16 2>/dev/null
+done
+sync
+SAYS='wrote 30'
+all
+epochs() {
+    dormouse process status idle --store /root/store --json | grep -o '"epochs": *[0-9]*' | tr -dc 0-9
+}
+SAYS=idle
+until grep -q idle /root/idle.log; do sleep .2; done
+before=$(epochs)
+while [ "$(epochs)" -lt $((before + 2)) ]; do sleep .2; done
+for name in busy kept; do dormouse process persist $name --store /root/store --then kill || exit 1; done
+echo o >/proc/sysrq-trigger
+sleep 1000
+"#;
+
+const GO_ON: &str = r#"
+for name in busy idle kept; do echo "=" >/root/$name.log; done
+SAYS='wrote [0-9]\|idle'
+all
+grep -h -m 1 wrote /root/busy.log /root/kept.log
+for name in busy idle kept; do
+    until [ "$(grep -c "$SAYS" /root/$name.log)" -ge 3 ]; do sleep .2; done
+    grep LOST /root/$name.log
+done
+true
+"#;
+
+#[test]
+fn files_that_a_program_wrote_before_its_epoch_are_as_they_were_after_the_power_was_cut() {
+    let folder = machine_folder("process-files");
+    let folder = folder.to_str().expect("a path");
+    let boot = |script: &str| {
+        let script = [WRITERS, script].concat();
+        let words = ["lab", "boot", "--keep", "--machine", folder, "--command"];
+        dormouse(&[&words[..], &[&script]].concat())
+    };
+    let said = boot(WRITE);
+    assert!(said.all().contains("switched itself off"), "{}", said.all());
+    let said = boot(GO_ON);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert!(!said.stdout.contains("LOST"), "{}", said.all());
+    // They go on where they were, and do not begin again.
+    let numbers = said
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("wrote "));
+    let numbers: Vec<u32> = numbers
+        .map(|number| number.parse().expect("a number"))
+        .collect();
+    assert_eq!(numbers.len(), 2, "{}", said.all());
+    assert!(numbers.iter().all(|number| *number > 30), "{}", said.all());
+}
