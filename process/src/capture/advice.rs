@@ -8,10 +8,11 @@ use std::thread::JoinHandle;
 use crate::procfs::{self, MapsLine};
 use crate::ptrace::Pid;
 use crate::state::advice;
-use crate::vma_flags::{Flagged, VmaFlags};
+use crate::store::PAGE_BYTES;
+use crate::vma_flags::VmaFlags;
 
 /// Up to this resident size, `smaps` is read while the program is stopped: about 1 ms.
-const SMAPS_PAGES_MAX: u64 = (64 << 20) / 4096;
+const SMAPS_PAGES_MAX: u64 = (64 << 20) / PAGE_BYTES;
 /// The name of the flag of mappings of huge pages that were reserved.
 const HUGE_PAGES: &str = "ht";
 
@@ -112,9 +113,11 @@ fn key(map: &MapsLine) -> Key {
 }
 
 impl AdviceCache {
-    /// Makes ready, in the background, for processes of which `smaps` is slow to read.
-    pub fn expect_large(&mut self) {
-        self.flags.load();
+    /// Makes ready, in the background, for a program that has so many bytes of memory and may grow.
+    pub fn expect(&mut self, bytes: u64) {
+        if bytes / PAGE_BYTES > SMAPS_PAGES_MAX / 2 {
+            self.flags.load();
+        }
     }
 
     /// Reads what is slow to read of a process that runs and will be stopped soon.
@@ -144,7 +147,7 @@ impl AdviceCache {
         resident_pages: u64,
     ) -> io::Result<Vec<Advice>> {
         let known = match self.flags.get() {
-            Some(flags) => flags.of(pid).ok().and_then(|found| exact(&found, maps)),
+            Some(flags) => exact(flags, pid, maps),
             None if resident_pages > SMAPS_PAGES_MAX => {
                 maps.iter().map(|map| self.of(pid, map)).collect()
             }
@@ -197,23 +200,29 @@ impl AdviceCache {
     }
 }
 
-/// The advice about each mapping from its flags; `None` if those of one are not known, or do not tell the
-/// size of its pages.
-fn exact(flagged: &[Flagged], maps: &[MapsLine]) -> Option<Vec<Advice>> {
-    let flagged: HashMap<u64, &Flagged> = flagged.iter().map(|area| (area.start, area)).collect();
+/// The advice about each mapping of a stopped process from its flags; `None` if those of one are not known,
+/// or do not tell the size of its pages.
+fn exact(flags: &VmaFlags, pid: Pid, maps: &[MapsLine]) -> Option<Vec<Advice>> {
+    let areas = flags.areas(pid).ok()?;
+    let areas: HashMap<u64, _> = areas.iter().map(|area| (area.start, area)).collect();
+    // Thousands of mappings have a handful of words.
+    let mut read: HashMap<u64, Option<Advice>> = HashMap::new();
     let of = |map: &MapsLine| {
         if map.name == "[vsyscall]" {
             // The kernel's, and no mapping of the process.
             return Some(Advice::default());
         }
-        let area = flagged.get(&map.start).filter(|area| area.end == map.end)?;
-        let names = area.names.as_ref()?;
-        let mut advice = Advice::default();
-        names.iter().for_each(|name| read_flag(name, &mut advice));
-        names
-            .iter()
-            .all(|name| name != HUGE_PAGES)
-            .then_some(advice)
+        let area = areas.get(&map.start).filter(|area| area.end == map.end)?;
+        let advice = || {
+            let names = flags.names(area)?;
+            let mut advice = Advice::default();
+            names.iter().for_each(|name| read_flag(name, &mut advice));
+            names
+                .iter()
+                .all(|name| name != HUGE_PAGES)
+                .then_some(advice)
+        };
+        *read.entry(area.flags).or_insert_with(advice)
     };
     maps.iter().map(of).collect()
 }

@@ -206,9 +206,9 @@ impl Persister {
         self.connections.drain(..).for_each(HeldConnection::abandon);
     }
 
-    /// Makes ready for a program of many pages, before there is one.
-    pub fn expect_large(&mut self) {
-        self.advice.expect_large();
+    /// Makes ready for a program that has so many bytes of memory and may grow.
+    pub fn expect(&mut self, bytes: u64) {
+        self.advice.expect(bytes);
     }
 
     /// Reads what is slow to read, while the program runs.

@@ -17,8 +17,6 @@ const ROOM_INTERVAL: Duration = Duration::from_millis(500);
 const ROOM_RETRY: Duration = Duration::from_secs(30);
 /// Space is reserved in steps of this size: a power loss waits for at most one of them.
 const ROOM_STEP: u64 = 32 << 20;
-/// Half of the size from which on it matters that the program is large.
-const LARGE: u64 = 32 << 20;
 /// Consecutive rounds of background sync before an epoch is postponed.
 const TRIES: u32 = 4;
 /// Rounds that the reported maximum covers.
@@ -83,9 +81,7 @@ impl Tracker {
         self.next_room = Instant::now() + ROOM_INTERVAL;
         let max_dirty = self.dirty.iter().copied().max().unwrap_or(0);
         let private_bytes = self.persister.mirror.private_bytes();
-        if private_bytes >= LARGE {
-            self.persister.expect_large();
-        }
+        self.persister.expect(private_bytes);
         let mirror = &mut self.persister.mirror;
         let wanted = room(private_bytes, mirror.stored_bytes(), max_dirty);
         let mut free = mirror.store.engine().free_bytes();

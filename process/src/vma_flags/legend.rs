@@ -20,8 +20,8 @@ pub struct Legend {
 }
 
 impl Legend {
-    /// From words and their names.
-    pub fn learn(known: &[(u64, Vec<String>)]) -> Self {
+    /// From words and their names; `None` if a name occurs where no bit does: it means something else.
+    pub fn learn(known: &[(u64, Vec<String>)]) -> Option<Self> {
         // By the words that it occurs in.
         let mut groups: BTreeMap<Vec<bool>, Group> = BTreeMap::new();
         for bit in (0..64).map(|bit| 1_u64 << bit) {
@@ -38,13 +38,16 @@ impl Legend {
                 .collect();
             groups.entry(occurs).or_default().names.push(name.clone());
         }
-        // Bits that no word has may mean anything.
-        let occurs_at_all = |(occurs, group): (Vec<bool>, Group)| {
-            (occurs.contains(&true) && group.bits != 0).then_some(group)
-        };
-        Self {
-            groups: groups.into_iter().filter_map(occurs_at_all).collect(),
+        if groups.values().any(|group| group.bits == 0) {
+            return None;
         }
+        // Bits that no word has may mean anything.
+        let seen = groups
+            .into_iter()
+            .filter(|(occurs, _)| occurs.contains(&true));
+        Some(Self {
+            groups: seen.map(|(_, group)| group).collect(),
+        })
     }
 
     /// The names of a word's flags in the order of their bits where that is known; `None` if a set bit's
@@ -96,7 +99,7 @@ mod tests {
                 .map(|bit| (hidden & (1 << bit) == 0 || bit % 3 != 0).then(|| format!("{:02}", order[bit])))
                 .collect();
             let known: Vec<_> = seen.iter().map(|word| (*word & mask, shown(&kernel, word & mask))).collect();
-            let legend = Legend::learn(&known);
+            let legend = Legend::learn(&known).unwrap();
             for word in [word, word & mask] {
                 if let Some(names) = legend.names(word) {
                     prop_assert_eq!(sorted(names), sorted(shown(&kernel, word)));
@@ -111,11 +114,24 @@ mod tests {
     #[test]
     fn bits_that_were_always_seen_together_are_read_together_only() {
         let names = |names: &str| names.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let legend = Legend::learn(&[(0b0011, names("rd mr")), (0b1111, names("rd mr io pf"))]);
+        let legend =
+            Legend::learn(&[(0b0011, names("rd mr")), (0b1111, names("rd mr io pf"))]).unwrap();
         assert_eq!(legend.names(0b0011), Some(names("mr rd")));
         assert_eq!(legend.names(0b1100), Some(names("io pf")));
         assert_eq!(legend.names(0b0100), None);
         assert_eq!(legend.names(0b10000), None);
         assert_eq!(legend.names(0), Some(Vec::new()));
+    }
+
+    /// One name for two bits that occur apart, or a name for something else.
+    #[test]
+    fn a_name_that_no_bit_explains_is_no_legend() {
+        let names = |names: &str| names.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let both = [
+            (0b01, names("rd ??")),
+            (0b11, names("rd ??")),
+            (0b10, names("??")),
+        ];
+        assert_eq!(Legend::learn(&both), None);
     }
 }

@@ -9,7 +9,6 @@ mod legend;
 mod probes;
 mod reader;
 
-use std::collections::HashMap;
 use std::io;
 
 use crate::procfs;
@@ -17,21 +16,11 @@ use crate::ptrace::Pid;
 
 use legend::Legend;
 use probes::Probes;
-use reader::{Area, Reader};
+pub use reader::Area;
+use reader::Reader;
 
 /// Mappings that the kernel makes for each process.
 const KERNELS: [&str; 3] = ["[vvar]", "[vvar_vclock]", "[vdso]"];
-
-/// A mapping and the names of its flags, as in the line `VmFlags` of `smaps`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Flagged {
-    /// First address.
-    pub start: u64,
-    /// Address after the last.
-    pub end: u64,
-    /// Two letters each. `None`: it has a flag that is not known.
-    pub names: Option<Vec<String>>,
-}
 
 /// Reads flags of mappings; closed when dropped.
 #[derive(Debug)]
@@ -45,7 +34,7 @@ impl VmaFlags {
     ///
     /// # Errors
     /// The kernel has no such iterator or no BTF, or we may not load BPF programs; or our own mappings
-    /// cannot be read.
+    /// cannot be read, or have a flag that no bit explains.
     pub fn load() -> io::Result<Self> {
         let reader = Reader::load()?;
         let probes = Probes::new()?;
@@ -60,7 +49,8 @@ impl VmaFlags {
             let word = words.iter().find(same)?.flags;
             Some((word, mapping.flags))
         });
-        let legend = Legend::learn(&known.collect::<Vec<_>>());
+        let legend = Legend::learn(&known.collect::<Vec<_>>())
+            .ok_or_else(|| io::Error::other("smaps shows a flag that is none of the bits"))?;
         Ok(Self { reader, legend })
     }
 
@@ -68,18 +58,15 @@ impl VmaFlags {
     /// size.
     ///
     /// # Errors
-    /// It has ended, or the kernel refuses.
-    pub fn of(&self, task: Pid) -> io::Result<Vec<Flagged>> {
-        let mut names: HashMap<u64, Option<Vec<String>>> = HashMap::new();
-        let flagged = |area: Area| Flagged {
-            start: area.start,
-            end: area.end,
-            names: names
-                .entry(area.flags)
-                .or_insert_with(|| self.legend.names(area.flags))
-                .clone(),
-        };
-        Ok(self.reader.read(task)?.into_iter().map(flagged).collect())
+    /// The kernel refuses.
+    pub fn areas(&self, task: Pid) -> io::Result<Vec<Area>> {
+        self.reader.read(task)
+    }
+
+    /// The names of the flags of a mapping, two letters each, as in the line `VmFlags` of `smaps`; `None`: it
+    /// has a flag that is not known.
+    pub fn names(&self, area: &Area) -> Option<Vec<String>> {
+        self.legend.names(area.flags)
     }
 }
 
@@ -148,7 +135,7 @@ mod tests {
             std::thread::yield_now();
         }
         let expected = named(&procfs::text(format!("/proc/{pid}/smaps")).unwrap());
-        let found = flags.of(pid).unwrap();
+        let found = flags.areas(pid).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(found.len() > 10);
@@ -156,17 +143,13 @@ mod tests {
         for mapping in expected.iter().filter(|mapping| mapping.start < 1 << 63) {
             let mut sorted = mapping.flags.clone();
             sorted.sort();
-            let area = found
-                .iter()
-                .find(|area| area.start == mapping.start)
-                .cloned();
-            let mut names = area
-                .unwrap_or_else(|| panic!("{mapping:?} is missing"))
-                .names;
+            let area = found.iter().find(|area| area.start == mapping.start);
+            let area = area.unwrap_or_else(|| panic!("{mapping:?} is missing"));
+            let mut names = flags.names(area);
             names.iter_mut().for_each(|names| names.sort());
             assert_eq!(names, Some(sorted), "{mapping:?}");
         }
-        assert!(flags.of(pid).map_or(true, |areas| areas.is_empty()));
+        assert!(flags.areas(pid).map_or(true, |areas| areas.is_empty()));
     }
 
     /// More than the kernel returns at once.
@@ -196,7 +179,7 @@ mod tests {
             start
         };
         let range = start as u64..start as u64 + bytes as u64;
-        let found = flags.of(std::process::id() as Pid).unwrap();
+        let found = flags.areas(std::process::id() as Pid).unwrap();
         let found: Vec<_> = found
             .iter()
             .filter(|area| range.contains(&area.start))
@@ -204,7 +187,7 @@ mod tests {
         assert_eq!(found.len(), MANY);
         for (nth, area) in found.iter().enumerate() {
             assert_eq!(area.start, range.start + nth as u64 * 4096);
-            let readable = area.names.as_ref().unwrap().contains(&"rd".to_owned());
+            let readable = flags.names(area).unwrap().contains(&"rd".to_owned());
             assert_eq!(readable, nth % 2 == 0, "{nth}");
         }
         // SAFETY: the mapping made above.
