@@ -293,6 +293,7 @@ impl Persister {
         }
         let alive = tree.living();
         self.mirror.keep_only(&alive);
+        self.advice.retain(|pid| alive.contains(&pid));
         let description = captured.tree.encode();
         if then == Then::Kill {
             restore::certain(&captured.tree, &description)?;
