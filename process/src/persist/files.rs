@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -36,17 +36,16 @@ pub fn sync(referred: &Referred) -> HashSet<String> {
     let open = links(&referred.pids, |_| true);
     let mut done: HashSet<Identity> = open.iter().map(|link| link.file).collect();
     for (at, error) in each(&open, |link| link.open()?.sync_all()) {
-        if error.kind() == io::ErrorKind::NotFound {
-            // The program runs on and has closed it; it may still be there by its path.
-            done.remove(&open[at].file);
-        } else {
+        // It is tried again by its path: perhaps the program runs on and has closed it.
+        done.remove(&open[at].file);
+        if error.kind() != io::ErrorKind::NotFound {
             complain(&open[at].path, &error);
         }
     }
     let is_new = |path: &&String| identity(path).is_some_and(|file| done.insert(file));
     let closed: Vec<&String> = referred.paths.iter().filter(is_new).collect();
     let mut failed = HashSet::new();
-    for (at, error) in each(&closed, |path| File::open(path)?.sync_all()) {
+    for (at, error) in each(&closed, |path| at_once(path)?.sync_all()) {
         // One that was removed since has nothing to be compared with.
         if error.kind() != io::ErrorKind::NotFound {
             complain(closed[at], &error);
@@ -71,6 +70,12 @@ pub fn sync(referred: &Referred) -> HashSet<String> {
         }
     }
     failed
+}
+
+/// Opens a file, and does not wait for the holder of a lease on it.
+fn at_once(path: &str) -> io::Result<File> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 fn complain(path: &str, error: &io::Error) {
@@ -276,7 +281,7 @@ fn mapped(pid: Pid) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{FromRawFd, OwnedFd};
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
     use super::*;
 
@@ -305,8 +310,8 @@ mod tests {
         let kept = [file.try_clone().unwrap(), file];
         let wanted: HashSet<_> = queues
             .iter()
-            .map(std::os::fd::AsRawFd::as_raw_fd)
-            .chain(kept.iter().map(std::os::fd::AsRawFd::as_raw_fd))
+            .map(AsRawFd::as_raw_fd)
+            .chain(kept.iter().map(AsRawFd::as_raw_fd))
             .map(|fd| identity(&format!("/proc/self/fd/{fd}")).unwrap())
             .collect();
         assert_eq!(wanted.len(), QUEUES + 1);
@@ -335,5 +340,18 @@ mod tests {
         };
         let failed = sync(&referred);
         assert_eq!(failed, HashSet::from(["/proc/self/comm".to_owned()]));
+    }
+
+    /// This process holds the lease, and would answer only after the sync.
+    #[test]
+    fn the_holder_of_a_lease_on_a_closed_file_is_not_waited_for() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().display().to_string();
+        crate::persist::hold_lease(file.as_file());
+        let referred = Referred {
+            paths: vec![path.clone()],
+            ..Referred::default()
+        };
+        assert_eq!(sync(&referred), HashSet::from([path]));
     }
 }

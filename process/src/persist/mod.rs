@@ -474,3 +474,20 @@ impl Persister {
         Ok(Background::Committed(report))
     }
 }
+
+/// For tests: takes a write lease on a file that this process alone has open.
+#[cfg(test)]
+fn hold_lease(file: &std::fs::File) {
+    use std::os::fd::AsRawFd;
+
+    // SAFETY: no memory involved. The signal of a lease that is broken would end this process.
+    unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+    // A child that another test forked meanwhile has the file, too, until it executes its program.
+    let limit = Instant::now() + Duration::from_secs(60);
+    // SAFETY: no memory involved.
+    while unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) } != 0 {
+        let error = std::io::Error::last_os_error();
+        assert!(Instant::now() < limit, "{error}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -360,19 +360,7 @@ mod tests {
         let path = directory.path().join("leased");
         fs::write(&path, "text").expect("written");
         let file = File::open(&path).expect("it is there");
-        // SAFETY: no memory involved. The signal of a lease that is broken would end this process.
-        unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
-        // A child that another test forked meanwhile has the file, too, until it executes its program.
-        let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        let held = loop {
-            // SAFETY: no memory involved.
-            let held = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
-            if held == 0 || std::time::Instant::now() > limit {
-                break held;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        };
-        assert_eq!(held, 0, "{}", io::Error::last_os_error());
+        crate::persist::hold_lease(&file);
         written.take(&[]);
         // SAFETY: no memory involved.
         let holds = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) };
