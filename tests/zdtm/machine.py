@@ -18,7 +18,7 @@ sys.path.insert(1, os.path.join(os.path.dirname(HERE), "scenario"))
 
 import options as options_of_suites  # noqa: E402
 import report  # noqa: E402
-from zdtm import worst  # noqa: E402
+from zdtm import results_in, worst  # noqa: E402
 
 # Emulated processors are about so much slower.
 SLOWNESS = 10
@@ -72,8 +72,7 @@ def boot(machine, share, options):
 def outcomes(lines, names):
     """Of each test of which all scenarios ran: outcome, scenario, reason, and all outcomes."""
     by_test = {}
-    for line in lines:
-        result = json.loads(line)
+    for result in results_in(lines):
         if result["name"] in names:
             by_test.setdefault(result["name"], {})[result["mode"]] = result
     complete = {

@@ -167,12 +167,20 @@ def stamp(options):
     return digest.hexdigest()[:16]
 
 
+def results_in(lines):
+    """The results in lines of a journal; what a loss of power left in place of a line is none."""
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            pass
+
+
 def known_results(path, mark, fresh):
     known = {}
     if os.path.exists(path) and not fresh:
-        with open(path, encoding="utf-8") as file:
-            for line in file:
-                result = json.loads(line)
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for result in results_in(file):
                 # What a test does without us does not depend on us.
                 if result["stamp"] == mark or (result["mode"] == "alone" and result["outcome"] == "passed"):
                     known[result["name"], result["mode"]] = {"outcome": result["outcome"], "why": result["why"]}
@@ -219,6 +227,7 @@ def main():
                 line = {"name": name, "mode": mode, "stamp": mark, **outcome}
                 results.write(json.dumps(line) + "\n")
                 results.flush()
+                os.fsync(results.fileno())
 
         options.record = record
         try:
