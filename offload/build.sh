@@ -41,7 +41,7 @@ edge=(target/start.S target/main.c target/output.c target/time.c)
 edges=("${edge[@]}" target/device_local.c target/device_forward.c)
 for source in "${edges[@]}" $(find src -name '*.c' | sort); do
 	case $source in
-	src/runtime/executor.c | src/runtime/registers.c | \
+	src/cache/cache.c | src/runtime/executor.c | src/runtime/keep.c | src/runtime/registers.c | \
 		src/translate/body.c | src/translate/extent.c | src/translate/instruction.c | \
 		src/translate/region.c) level=-O2 ;;
 	*) level=-Os ;;

@@ -6,12 +6,13 @@
 #
 # WORK: as of kernel/build.sh, whose unpacked source is used; it is kept. Leaves OUT/a32/TEST.elf, OUT/t32/TEST.elf
 # and OUT/m3/TEST.elf for every object of lib/ that is a test by its name (test or kunit), compiles and links with
-# lib/, arch/arm/lib and fakes.c. What it refers to besides is replaced by absent(), so that a call of it is
-# noticed. Everything goes to WORK/programs.log. Exit codes: 2 wrong arguments; 3 something is missing.
+# lib/, arch/arm/lib and fakes.c, and the first two at the small core's own addresses in OUT/a32-identity and
+# OUT/t32-identity. What it refers to besides is replaced by absent(), so that a call of it is noticed. Everything
+# goes to WORK/programs.log. Exit codes: 2 wrong arguments; 3 something is missing.
 set -euo pipefail
 
 if [ $# -lt 2 ]; then
-	sed -n '5,11s/^# \{0,1\}//p' "$0" >&2
+	sed -n '5,12s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 fi
 here=$(cd "$(dirname "$0")" && pwd)
@@ -32,7 +33,7 @@ test_options() {
 # The same big core for all: with division, as a Cortex-A15 has it and a Cortex-M3.
 for set in a32 t32 m3; do
 	objects=$work/programs-$set
-	mkdir -p "$objects" "$out/$set"
+	mkdir -p "$objects"
 	common="-ffunction-sections -fdata-sections"
 	assembler=
 	case $set in
@@ -73,10 +74,12 @@ for set in a32 t32 m3; do
 		! -path '*/kunit/*' ! -name '*test*' ! -name '*kunit*' -print0 | sort -z |
 		xargs -0 "${prefix}ar" rcs "$objects/library.a"
 	words=("$objects/run-program.o" "$objects/fakes.o")
+	layouts=("$set:0xc0000000" "$set-identity:0x21000000")
 	# Before the script, which asks for VECTORS.
-	symbols=(--defsym BASE=0xc0000000)
+	symbols=()
 	if [ $set = m3 ]; then
-		symbols=(--defsym BASE=0x21000000 --defsym VECTORS=0)
+		layouts=("$set:0x21000000")
+		symbols=(--defsym VECTORS=0)
 		# The kernel's assembly says for itself that it is for another profile.
 		"${prefix}objcopy" -R .ARM.attributes "$objects/library.a"
 		"${prefix}gcc" "${flag_words[@]}" -DONE_PROGRAM=run_program -include "$here/../guest/shim/kernel.h" \
@@ -84,15 +87,22 @@ for set in a32 t32 m3; do
 			>>"$log" 2>&1 || fail "native.c does not build"
 		words+=("$objects/native.o")
 	fi
-	rm -f "$out/$set"/*.elf
+	for layout in "${layouts[@]}"; do
+		mkdir -p "$out/${layout%:*}"
+		rm -f "$out/${layout%:*}"/*.elf
+	done
 	while IFS= read -r object; do
 		name=$(basename "$object" .o)
 		link=("${prefix}ld" --no-warn-rwx-segments --no-enum-size-warning --no-wchar-size-warning --gc-sections
-			-u run_program "${symbols[@]}" -T "$here/program.ld" "${words[@]}" "$object"
-			"$objects/library.a")
-		mapfile -t absent < <("${link[@]}" --noinhibit-exec --warn-unresolved-symbols -o "$objects/program.elf" 2>&1 |
+			-u run_program "${symbols[@]}")
+		inputs=(-T "$here/program.ld" "${words[@]}" "$object" "$objects/library.a")
+		mapfile -t absent < <("${link[@]}" --defsym "BASE=${layouts[0]#*:}" "${inputs[@]}" --noinhibit-exec \
+			--warn-unresolved-symbols -o "$objects/program.elf" 2>&1 |
 			sed -n "s/.*undefined reference to .\([^']*\)'.*/\1=absent/p" | sort -u)
-		"${link[@]}" "${absent[@]/#/--defsym=}" -o "$out/$set/$name.elf" >>"$log" 2>&1 ||
-			rm -f "$out/$set/$name.elf"
+		for layout in "${layouts[@]}"; do
+			elf=$out/${layout%:*}/$name.elf
+			"${link[@]}" --defsym "BASE=${layout#*:}" "${inputs[@]}" "${absent[@]/#/--defsym=}" -o "$elf" \
+				>>"$log" 2>&1 || rm -f "$elf"
+		done
 	done < <(find "$objects/lib" \( -name '*test*.o' -o -name '*kunit*.o' \) ! -path '*/lib/kunit/*' | sort)
 done

@@ -8,6 +8,10 @@
 struct executor executor;
 #endif
 uint32_t *executor_raw = executor.raw;
+#if !TARGET_TABLE_BYTES
+/* The hash table in which start.S finds the target of an indirect branch; NULL: it leaves that to the executor. */
+const void *executor_outside;
+#endif
 
 static uint32_t ticks_left;
 bool retrying;
@@ -304,6 +308,9 @@ static void prepare(struct executor *x, struct target_job *job)
 	x->now = now_ns;
 	x->wait = wait_until;
 	x->code_changed = code_changed;
+#if !TARGET_TABLE_BYTES
+	executor_outside = job->job.layout.scratch == 11 ? x->cache.outside : NULL;
+#endif
 }
 
 static bool devices_are_good(const struct target_job *target)
@@ -319,7 +326,9 @@ static bool devices_are_good(const struct target_job *target)
 	return target->presets <= 4;
 }
 
-/* What start.S knows of them. */
+/* What start.S knows of calls and the hash table. */
+_Static_assert(CALL_DISPATCH == 4 && sizeof(executor.cache.outside[0]) == 8 && OUTSIDE_PROBES == 3,
+	       "start.S finds targets");
 _Static_assert(offsetof(struct offload_state, control) == 0x88 &&
 	       offsetof(struct offload_state, status) == 0x8c && CALL_CONTROL == 7 &&
 	       CONTROL_SET >> 8 == 1 && CONTROL_CLEAR >> 8 == 2 && CONTROL_FROM >> 8 == 3,

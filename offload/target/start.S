@@ -68,8 +68,9 @@ run_guest:
 	pop	{r4-r11, pc}
 
 /*
- * The guest masks or unmasks interrupts (CALL_CONTROL): as change_control() of runtime/call.c does it, but no
- * register has to be moved. Everything else is the executor's.
+ * Two calls for which no register has to be moved; everything else is the executor's. The guest masks or unmasks
+ * interrupts (CALL_CONTROL), as change_control() of runtime/call.c does it. And where there is no target table, an
+ * indirect branch (CALL_DISPATCH) finds its target as outside_slot() of cache/cache.c does.
  */
 	.thumb_func
 supervisor_call:
@@ -77,9 +78,12 @@ supervisor_call:
 	beq	exception
 	mrs	r0, psp
 	ldr	r1, [r0, #24]
-	ldrh	r2, [r1, #-2]
-	movw	r3, #0xdf07
-	cmp	r2, r3
+	ldrb	r2, [r1, #-2]
+#if !TARGET_TABLE_BYTES
+	cmp	r2, #4
+	beq	dispatch
+#endif
+	cmp	r2, #7
 	bne	exception
 	ldrh	r2, [r1], #2		/* enum control_change */
 #if TARGET_STATE < 0x10000
@@ -123,6 +127,31 @@ supervisor_call:
 	and	r12, r12, #0xc0
 	eor	r12, r12, r2
 	b	1b
+
+#if !TARGET_TABLE_BYTES
+#if CACHE_OUTSIDE != 512
+#error "the hash table has another size"
+#endif
+dispatch:
+	ldr	r2, =executor_outside
+	ldr	r2, [r2]
+	cbz	r2, exception
+	lsr	r1, r11, #1
+	eor	r1, r1, r11, lsr #8
+	.rept	3			/* OUTSIDE_PROBES */
+	ubfx	r3, r1, #0, #9
+	add	r3, r2, r3, lsl #3
+	ldrd	r12, r3, [r3]
+	cmp	r12, r11
+	beq	1f
+	adds	r1, r1, #1
+	.endr
+	b	exception
+1:	cbz	r3, exception
+	bic	r3, r3, #1
+	str	r3, [r0, #24]
+	bx	lr
+#endif
 
 	.thumb_func
 exception:

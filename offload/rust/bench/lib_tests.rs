@@ -50,10 +50,14 @@ pub struct LibTest {
     pub held_out: bool,
     /// Instructions of the third run, natively on the small core.
     pub native: u64,
-    /// Its A32 code.
+    /// Its A32 code, in the stock kernel's layout (linear map at 0xc0000000).
     pub a32: Ratios,
-    /// Its T32 code.
+    /// Its T32 code, likewise.
     pub t32: Ratios,
+    /// Its A32 code where linear addresses are the small core's own.
+    pub identity_a32: Ratios,
+    /// Its T32 code there.
+    pub identity_t32: Ratios,
 }
 
 /// All tests, and those that were left out with the reason.
@@ -183,13 +187,18 @@ pub fn measure(parts: &Parts) -> Result<LibTests, OffloadError> {
         eprintln!("bench: {name}");
         match natively(&file("m3", name))? {
             Err(reason) => all.left_out.push((name.clone(), reason)),
-            Ok((rounds, native)) => all.tests.push(LibTest {
-                name: name.clone(),
-                held_out: is_held_out(name),
-                native: native[native.len() - 1].1,
-                a32: translated(parts, &file("a32", name), name, rounds, &native)?,
-                t32: translated(parts, &file("t32", name), name, rounds, &native)?,
-            }),
+            Ok((rounds, native)) => {
+                let run = |set| translated(parts, &file(set, name), name, rounds, &native);
+                all.tests.push(LibTest {
+                    name: name.clone(),
+                    held_out: is_held_out(name),
+                    native: native[native.len() - 1].1,
+                    a32: run("a32")?,
+                    t32: run("t32")?,
+                    identity_a32: run("a32-identity")?,
+                    identity_t32: run("t32-identity")?,
+                });
+            }
         }
     }
     // A mean over a few would look like a result.
@@ -250,6 +259,8 @@ mod tests {
             native: 1,
             a32: ratios(warm),
             t32: ratios(warm),
+            identity_a32: ratios(warm),
+            identity_t32: ratios(warm),
         };
         let tests = [test(1.0, false), test(4.0, false), test(9.0, true)];
         let (mean, worst) = mean_and_worst(&tests, false, |test| test.a32.warm);

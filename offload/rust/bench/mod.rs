@@ -88,16 +88,28 @@ fn warm_rows(all: &[Counts], metric: &str, of: Of, rows: &mut Vec<Value>) {
 /// The kernel's own tests: mean and worst of each half.
 fn test_rows(all: &LibTests, rows: &mut Vec<Value>) {
     type Figure = (&'static str, fn(&LibTest) -> f64, Option<f64>, Option<f64>);
-    let figures: [Figure; 6] = [
+    let figures: [Figure; 8] = [
         (
-            "warm, A32",
+            "warm, A32, kernel at 0xc0000000",
             |t| t.a32.warm,
             Some(GOAL_ALL),
             Some(GOAL_TESTS_WORST),
         ),
         (
-            "warm, T32",
+            "warm, A32, identity map",
+            |t| t.identity_a32.warm,
+            Some(GOAL_ALL),
+            Some(GOAL_TESTS_WORST),
+        ),
+        (
+            "warm, T32, kernel at 0xc0000000",
             |t| t.t32.warm,
+            Some(GOAL_ALL),
+            Some(GOAL_TESTS_WORST),
+        ),
+        (
+            "warm, T32, identity map",
+            |t| t.identity_t32.warm,
             Some(GOAL_ALL),
             Some(GOAL_TESTS_WORST),
         ),

@@ -151,16 +151,18 @@ fn lib_table(all: &LibTests) -> String {
     for (held_out, heading) in [(false, "Tuned on"), (true, "Held out")] {
         text.push_str(&format!(
             "{heading}:\n\n\
-             | test | small core | A32 | T32 | A32, cold | T32, cold | interpreted in 1,000, A32 | T32 |\n\
-             |---|---|---|---|---|---|---|---|\n"
+             | test | small core | A32 | T32 | A32, identity map | T32, identity map | A32, cold | T32, cold | interpreted in 1,000, A32 | T32 |\n\
+             |---|---|---|---|---|---|---|---|---|---|\n"
         ));
         for test in all.tests.iter().filter(|test| test.held_out == held_out) {
             text.push_str(&format!(
-                "| {} | {} | {:.2} | {:.2} | {:.1} | {:.1} | {:.2} | {:.2} |\n",
+                "| {} | {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.1} | {:.1} | {:.2} | {:.2} |\n",
                 test.name,
                 number(test.native),
                 test.a32.warm,
                 test.t32.warm,
+                test.identity_a32.warm,
+                test.identity_t32.warm,
                 test.a32.cold,
                 test.t32.cold,
                 test.a32.interpreted,
@@ -168,21 +170,28 @@ fn lib_table(all: &LibTests) -> String {
             ));
         }
         let of = |of: fn(&LibTest) -> f64| mean_and_worst(&all.tests, held_out, of);
-        let (a32, t32) = (of(|test| test.a32.warm), of(|test| test.t32.warm));
-        let (cold_a32, cold_t32) = (of(|test| test.a32.cold), of(|test| test.t32.cold));
+        let warm = [
+            of(|test| test.a32.warm),
+            of(|test| test.t32.warm),
+            of(|test| test.identity_a32.warm),
+            of(|test| test.identity_t32.warm),
+        ];
+        let cold = [of(|test| test.a32.cold), of(|test| test.t32.cold)];
+        let interpreted = [
+            of(|test| test.a32.interpreted),
+            of(|test| test.t32.interpreted),
+        ];
+        let cells = |of: &dyn Fn((f64, f64)) -> f64| {
+            let two = warm.map(|pair| format!("{:.2}", of(pair)));
+            let one = cold.map(|pair| format!("{:.1}", of(pair)));
+            format!("{} | {}", two.join(" | "), one.join(" | "))
+        };
         text.push_str(&format!(
-            "| geometric mean |  | {:.2} | {:.2} | {:.1} | {:.1} |  |  |\n\
-             | worst |  | {:.2} | {:.2} | {:.1} | {:.1} | {:.2} | {:.2} |\n\n",
-            a32.0,
-            t32.0,
-            cold_a32.0,
-            cold_t32.0,
-            a32.1,
-            t32.1,
-            cold_a32.1,
-            cold_t32.1,
-            of(|test| test.a32.interpreted).1,
-            of(|test| test.t32.interpreted).1,
+            "| geometric mean |  | {} |  |  |\n| worst |  | {} | {:.2} | {:.2} |\n\n",
+            cells(&|(mean, _)| mean),
+            cells(&|(_, worst)| worst),
+            interpreted[0].1,
+            interpreted[1].1,
         ));
     }
     text.push_str("Left out:\n\n| test | reason |\n|---|---|\n");

@@ -23,6 +23,26 @@ fn every_program_gives_the_same_results_with_128_kib_of_memory() {
 }
 
 #[test]
+fn indirect_branches_without_a_target_table_do_not_call_the_executor() {
+    // Of this program's instructions most are returns and calls of its comparison.
+    let words = ["--program", "list_sort", "5", "10", "--runs", "3"];
+    let instructions = |words: &[&str]| {
+        let (said, runs) = run(words);
+        assert_eq!(said.code, 0, "{words:?}: {}", said.all());
+        let warm = runs.last().unwrap();
+        let count = warm["instructions"].as_u64().unwrap();
+        (count, warm["registers"][0].clone())
+    };
+    let (through_table, expected) = instructions(&words);
+    let (found, same) = instructions(&[&BOARD[..], &words].concat());
+    let (served, also) = instructions(&[&BOARD[..], &["--scratch", "7"], &words].concat());
+    assert_eq!((&same, &also), (&expected, &expected));
+    assert!(found < 3 * through_table, "{found} and {through_table}");
+    // The hash table is read only where the branch's target is in r11; the executor finds it otherwise.
+    assert!(served > 5 * through_table, "{served} and {through_table}");
+}
+
+#[test]
 fn an_endless_run_is_stopped_by_its_budget_there() {
     is_stopped_by_its_budget(&BOARD);
 }
