@@ -51,20 +51,24 @@ fn parse(mut bytes: &[u8], answer: &mut impl FnMut(&[u8])) -> io::Result<bool> {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
         let body = &bytes[HEADER_BYTES..length];
-        match half(bytes, 4) {
-            NLMSG_DONE => return Ok(true),
-            NLMSG_ERROR => {
-                let code = body
-                    .first_chunk::<4>()
-                    .map_or(libc::EIO, |code| -i32::from_ne_bytes(*code));
-                return match code {
-                    0 => Ok(true),
-                    code => Err(io::Error::from_raw_os_error(code)),
-                };
+        let code = |none| {
+            body.first_chunk()
+                .map_or(none, |code| -i32::from_ne_bytes(*code))
+        };
+        let code = match half(bytes, 4) {
+            NLMSG_ERROR => code(libc::EIO),
+            // The end of a list says what broke it off, such as a protocol that the kernel does not list.
+            NLMSG_DONE => code(0),
+            _ => {
+                answer(body);
+                bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
+                continue;
             }
-            _ => answer(body),
-        }
-        bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
+        };
+        return match code {
+            0 => Ok(true),
+            code => Err(io::Error::from_raw_os_error(code)),
+        };
     }
     Ok(false)
 }
@@ -96,4 +100,41 @@ pub fn word(bytes: &[u8], at: usize) -> u32 {
 /// They are not there.
 pub fn half(bytes: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16, body: &[u8]) -> Vec<u8> {
+        let mut bytes = ((HEADER_BYTES + body.len()) as u32).to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.resize(HEADER_BYTES, 0);
+        bytes.extend(body);
+        bytes
+    }
+
+    #[test]
+    fn the_end_of_a_list_says_why_it_broke_off() {
+        let answers = |end: &[u8]| {
+            let bytes = [message(20, &[1; 8]), message(NLMSG_DONE, end)].concat();
+            let mut seen = 0;
+            let last = parse(&bytes, &mut |_| seen += 1);
+            (seen, last.map_err(|error| error.raw_os_error()))
+        };
+        assert_eq!(answers(&[]), (1, Ok(true)));
+        assert_eq!(answers(&0i32.to_ne_bytes()), (1, Ok(true)));
+        let broken_off = (-libc::ENOENT).to_ne_bytes();
+        assert_eq!(answers(&broken_off), (1, Err(Some(libc::ENOENT))));
+    }
+
+    #[test]
+    fn an_acknowledgement_ends_and_a_refusal_is_an_error() {
+        let answer = |code: i32| {
+            let last = parse(&message(NLMSG_ERROR, &code.to_ne_bytes()), &mut |_| {});
+            last.map_err(|error| error.raw_os_error())
+        };
+        assert_eq!(answer(0), Ok(true));
+        assert_eq!(answer(-libc::EPERM), Err(Some(libc::EPERM)));
+    }
 }

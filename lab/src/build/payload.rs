@@ -19,11 +19,13 @@ use crate::cache::Key;
 
 /// From a soft-reserved range to memory of its own node; and what lists sockets, which the
 /// kernel would fetch by itself where there is a modprobe.
-const MODULES: [Wanted; 5] = [
+const MODULES: [Wanted; 7] = [
     required("dax_hmem"),
     required("device_dax"),
     required("kmem"),
+    if_present("packet_diag"),
     if_present("tcp_diag"),
+    if_present("udp_diag"),
     if_present("unix_diag"),
 ];
 
@@ -38,7 +40,7 @@ const IMAGE: ext4::Image = ext4::Image {
 };
 
 /// Changes whenever this file makes something else from the same inputs.
-const RECIPE: &str = "4";
+const RECIPE: &str = "5";
 
 pub(crate) fn payload(
     context: &Context<'_>,

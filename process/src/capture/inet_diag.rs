@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 
 use crate::netlink::{attributes, word};
-use crate::sock_diag::{self, DUMP, Reported, SOCK_DIAG_BY_FAMILY};
+use crate::sock_diag::{self, DUMP, SOCK_DIAG_BY_FAMILY};
 
 const INET_DIAG_SHUTDOWN: u16 = 8;
 /// `struct inet_diag_msg`.
@@ -23,38 +23,41 @@ pub struct InternetSocket {
     pub peer: Vec<u8>,
 }
 
-/// UDP sockets, and TCP sockets that connect; needs `CONFIG_INET_DIAG` and `CONFIG_INET_UDP_DIAG`.
-pub type Sockets = sock_diag::Sockets<InternetSocket>;
+/// Sockets of the network namespace, by protocol and inode; those of a protocol are read once, at the first call.
+#[derive(Debug, Default)]
+pub struct Sockets(HashMap<i32, HashMap<u64, InternetSocket>>);
 
-impl Reported for InternetSocket {
-    fn read_all() -> io::Result<HashMap<u64, Self>> {
-        read_all()
+impl Sockets {
+    /// The socket of a protocol with this inode: of TCP if it connects, of UDP or UDP-lite if it is bound.
+    ///
+    /// # Errors
+    /// `ENOENT`: the kernel lists no sockets of this protocol (`CONFIG_INET_UDP_DIAG` or `CONFIG_INET_TCP_DIAG`, both
+    /// modules that it loads by itself where there is a modprobe). Or it refuses.
+    pub fn get(&mut self, protocol: i32, inode: u64) -> io::Result<Option<&InternetSocket>> {
+        let sockets = match self.0.remove(&protocol) {
+            Some(sockets) => sockets,
+            None => read_all(protocol)?,
+        };
+        Ok(self.0.entry(protocol).or_insert(sockets).get(&inode))
     }
 }
 
-fn read_all() -> io::Result<HashMap<u64, InternetSocket>> {
+fn read_all(protocol: i32) -> io::Result<HashMap<u64, InternetSocket>> {
+    let states = match protocol {
+        libc::IPPROTO_TCP => SYN_SENT,
+        _ => u32::MAX,
+    };
     let mut sockets = HashMap::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
-        for (protocol, states) in [
-            (libc::IPPROTO_UDP, u32::MAX),
-            (libc::IPPROTO_UDPLITE, u32::MAX),
-            (libc::IPPROTO_TCP, SYN_SENT),
-        ] {
-            // struct inet_diag_req_v2: family, protocol, extensions, pad, states, socket.
-            let mut request = vec![family as u8, protocol as u8, 0, 0];
-            request.extend_from_slice(&states.to_ne_bytes());
-            request.resize(56, 0);
-            let answered = sock_diag::exchange(SOCK_DIAG_BY_FAMILY, DUMP, &request, |body| {
-                if body.len() >= MESSAGE_BYTES {
-                    sockets.insert(u64::from(word(body, INODE_AT)), parse(body));
-                }
-            });
-            match answered {
-                // Neither IPv6 nor UDP-lite need be there.
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-                answered => answered?,
+        // struct inet_diag_req_v2: family, protocol, extensions, pad, states, socket.
+        let mut request = vec![family as u8, protocol as u8, 0, 0];
+        request.extend_from_slice(&states.to_ne_bytes());
+        request.resize(56, 0);
+        sock_diag::exchange(SOCK_DIAG_BY_FAMILY, DUMP, &request, |body| {
+            if body.len() >= MESSAGE_BYTES {
+                sockets.insert(u64::from(word(body, INODE_AT)), parse(body));
             }
-        }
+        })?;
     }
     Ok(sockets)
 }
@@ -109,8 +112,17 @@ mod tests {
             let link = format!("/proc/self/fd/{}", socket.as_raw_fd());
             let inode = std::fs::metadata(link).expect("open").ino();
             let mut sockets = Sockets::default();
-            let found = sockets.get(inode).expect("the kernel has udp_diag");
+            let found = sockets
+                .get(libc::IPPROTO_UDP, inode)
+                .expect("the kernel has udp_diag");
             assert_eq!(found.expect("it is there").shutdown, expected);
         }
+    }
+
+    #[test]
+    fn a_protocol_whose_sockets_the_kernel_does_not_list_is_an_error() {
+        let mut sockets = Sockets::default();
+        let refused = sockets.get(libc::IPPROTO_BEETPH, 1);
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ENOENT));
     }
 }

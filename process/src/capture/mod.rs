@@ -418,7 +418,7 @@ impl Builder<'_> {
     }
 }
 
-pub(crate) use inet_diag::InternetSocket;
+pub(crate) use inet_diag::Sockets as InternetSockets;
 pub(crate) use memory::vdso_digest;
 pub(crate) use options::{FreshSockets, changed_options};
 pub(crate) use posix_queues::{others_with_file, send, sizes as queue_sizes};

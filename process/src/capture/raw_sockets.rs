@@ -47,8 +47,7 @@ impl Builder<'_> {
         };
         let mut described = Described::new(state, address);
         if protocol == libc::IPPROTO_UDPLITE {
-            let reported = self.internet.get(inode).ok().flatten();
-            described.shutdown = reported.map_or(0, |reported| reported.shutdown);
+            described.shutdown = self.shut_down(socket, protocol, (number, inode))?;
         }
         Some(described)
     }

@@ -4,10 +4,8 @@
 //! Established TCP connections are in `tcp`.
 
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
 
 use super::options::{changed_options, filter_of, option_bytes, option_i32};
 use super::queues::{peek_all, peek_rest, with_sender};
@@ -169,7 +167,18 @@ impl Builder<'_> {
                     }
                     SocketState::Idle
                 } else if state == TCP_SYN_SENT {
-                    SocketState::Connecting(peer_in_progress(socket, &mut self.internet))
+                    match self.internet.get(libc::IPPROTO_TCP, inode) {
+                        Ok(reported) => SocketState::Connecting(
+                            reported.map_or_else(Vec::new, |reported| reported.peer.clone()),
+                        ),
+                        Err(error) => {
+                            self.refuse(format!(
+                                "fd {number} is a socket that connects, and the kernel does not tell where to \
+                                 (tcp_diag): {error}"
+                            ));
+                            return Ok(None);
+                        }
+                    }
                 } else {
                     if has_connection(state) {
                         let failed = self.failed("duplicate a socket");
@@ -196,9 +205,9 @@ impl Builder<'_> {
                 let messages = peek_all(socket, kind).map_err(self.failed("read a UDP socket"))?;
                 let received = messages.iter();
                 let received = received.map(with_sender).collect();
-                let failed = self.failed("read UDP sockets (does the kernel have udp_diag?)");
-                let reported = self.internet.get(inode).map_err(failed)?;
-                let shutdown = reported.map_or(0, |reported| reported.shutdown);
+                let Some(shutdown) = self.shut_down(socket, protocol, (number, inode)) else {
+                    return Ok(None);
+                };
                 Some(Described {
                     state,
                     address,
@@ -211,6 +220,26 @@ impl Builder<'_> {
             }
             _ => self.other_internet_socket(socket, (number, inode), kind, protocol),
         })
+    }
+
+    /// The directions in which a UDP or UDP-lite socket is shut down; `None`: the kernel does not tell.
+    pub(super) fn shut_down(
+        &mut self,
+        socket: &OwnedFd,
+        protocol: i32,
+        (number, inode): (RawFd, u64),
+    ) -> Option<u8> {
+        match self.internet.get(protocol, inode) {
+            Ok(Some(reported)) => Some(reported.shutdown),
+            Ok(None) => Some(shut_down_unbound(socket)),
+            Err(error) => {
+                self.refuse(format!(
+                    "fd {number} is a UDP socket, and the kernel does not tell which directions are shut down \
+                     (udp_diag): {error}"
+                ));
+                None
+            }
+        }
     }
 }
 
@@ -231,8 +260,8 @@ fn has_connection(state: u8) -> bool {
     .contains(&state)
 }
 
-/// Whether nothing more can be received, and whether an error waits for the program.
-pub(super) fn ends(socket: &OwnedFd) -> (bool, bool) {
+/// What poll(2) reports of the other end and of errors.
+fn events(socket: &OwnedFd) -> i16 {
     let mut poll = libc::pollfd {
         fd: socket.as_raw_fd(),
         events: libc::POLLRDHUP,
@@ -240,16 +269,23 @@ pub(super) fn ends(socket: &OwnedFd) -> (bool, bool) {
     };
     // SAFETY: one structure, which lives.
     unsafe { libc::poll(&raw mut poll, 1, 0) };
-    let has = |flag| poll.revents & flag != 0;
-    (has(libc::POLLRDHUP), has(libc::POLLERR))
+    poll.revents
 }
 
-/// Where a TCP socket connects to: it has no peer yet.
-fn peer_in_progress(socket: &OwnedFd, sockets: &mut super::inet_diag::Sockets) -> Vec<u8> {
-    let inode = fs::metadata(format!("/proc/self/fd/{}", socket.as_raw_fd()));
-    let inode = inode.map_or(0, |metadata| metadata.ino());
-    let reported = sockets.get(inode).ok().flatten();
-    reported.map_or_else(Vec::new, |reported| reported.peer.clone())
+/// The directions in which a UDP socket is shut down that is not bound, which no list has: only poll tells, and
+/// not of writing alone.
+fn shut_down_unbound(socket: &OwnedFd) -> u8 {
+    let seen = events(socket);
+    if seen & libc::POLLHUP != 0 {
+        return 3;
+    }
+    u8::from(seen & libc::POLLRDHUP != 0)
+}
+
+/// Whether nothing more can be received, and whether an error waits for the program.
+pub(super) fn ends(socket: &OwnedFd) -> (bool, bool) {
+    let has = |flag| events(socket) & flag != 0;
+    (has(libc::POLLRDHUP), has(libc::POLLERR))
 }
 
 fn netlink_socket(socket: &OwnedFd) -> Described {
@@ -375,4 +411,26 @@ fn former_peer_of(socket: &OwnedFd) -> Vec<u8> {
 
 pub(super) fn peer_of(socket: &OwnedFd) -> Vec<u8> {
     name(socket, libc::getpeername)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_unbound_udp_socket_poll_tells_what_is_shut_down_for_reading() {
+        for (how, expected) in [
+            (None, 0),
+            (Some(libc::SHUT_RD), 1),
+            (Some(libc::SHUT_RDWR), 3),
+        ] {
+            use rustix::net::{AddressFamily, SocketType, socket};
+            let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).expect("a socket");
+            if let Some(how) = how {
+                // SAFETY: no memory involved. It is shut down, although it answers ENOTCONN.
+                assert_eq!(unsafe { libc::shutdown(socket.as_raw_fd(), how) }, -1);
+            }
+            assert_eq!(shut_down_unbound(&socket), expected);
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::capture::{FreshSockets, InternetSocket, UnixSocket, changed_options};
+use crate::capture::{FreshSockets, InternetSockets, UnixSocket, changed_options};
 use crate::ptrace::{Pid, sys};
 use crate::sock_diag::Sockets as Diagnosed;
 use crate::state::{FileKind, SocketState, Tree};
@@ -15,7 +15,7 @@ type Values = Vec<(&'static str, String)>;
 #[derive(Debug, Default)]
 pub(super) struct Sockets {
     unix: Diagnosed<UnixSocket>,
-    internet: Diagnosed<InternetSocket>,
+    internet: InternetSockets,
     seen: HashMap<u64, Values>,
     fresh: FreshSockets,
     /// Process and descriptor of sockets that come back as other ones.
@@ -93,8 +93,10 @@ impl Sockets {
                 get(&socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut state)?;
                 values.push(("state", state[0].to_string()));
             }
-            libc::AF_INET | libc::AF_INET6 => {
-                if let Some(found) = self.internet.get(inode)? {
+            libc::AF_INET | libc::AF_INET6
+                if matches!(protocol, libc::IPPROTO_UDP | libc::IPPROTO_UDPLITE) =>
+            {
+                if let Some(found) = self.internet.get(protocol, inode)? {
                     values.push(("shut down", found.shutdown.to_string()));
                 }
             }

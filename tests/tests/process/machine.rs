@@ -174,3 +174,57 @@ fn files_that_a_program_wrote_before_its_epoch_are_as_they_were_after_the_power_
     assert_eq!(numbers.len(), 2, "{}", said.all());
     assert!(numbers.iter().all(|number| *number > 30), "{}", said.all());
 }
+
+const WITHOUT_A_LIST_OF_SOCKETS: &str = r#"
+cat >/root/program.py <<END
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("127.0.0.1", 7002))
+s.connect(("127.0.0.1", 7003))
+s.shutdown(socket.SHUT_WR)
+while True:
+    try:
+        s.send(b"x")
+        print("sent", flush=True)
+    except BrokenPipeError:
+        print("shut down", flush=True)
+    time.sleep(.1)
+END
+start() {
+    (exec setsid dormouse process run udp --store /root/store --on-power-loss none --epoch-interval 1h \
+        -- python3 /root/program.py >>/root/log 2>&1) &
+}
+says_more() {
+    lines=$(wc -l </root/log)
+    until [ "$(wc -l </root/log)" -gt "$lines" ]; do sleep .2; done
+}
+>/root/log
+rmmod udp_diag
+start
+says_more
+dormouse process persist udp --store /root/store --then kill 2>&1
+echo "without the module: $?"
+says_more
+insmod /run/dormouse/modules/udp_diag.ko
+dormouse process persist udp --store /root/store --then kill || exit 1
+start
+says_more
+cat /root/log
+"#;
+
+#[test]
+fn a_udp_socket_of_which_the_kernel_does_not_tell_enough_is_named_and_the_program_runs_on() {
+    let said = dormouse(&["lab", "boot", "--command", WITHOUT_A_LIST_OF_SOCKETS]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    let refused =
+        "a UDP socket, and the kernel does not tell which directions are shut down (udp_diag)";
+    assert!(said.stdout.contains(refused), "{}", said.all());
+    assert!(
+        said.stdout.contains("without the module: 1"),
+        "{}",
+        said.all()
+    );
+    // With the module it comes back as it was.
+    assert!(said.stdout.contains("shut down"), "{}", said.all());
+    assert!(!said.stdout.contains("sent"), "{}", said.all());
+}
