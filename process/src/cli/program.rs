@@ -161,7 +161,8 @@ pub fn attach(arguments: &AttachArguments) -> Result<u8, Failure> {
     }
     let track = can_track(tracking);
     let roots = Roots::Attached(pid);
-    let tracker = Tracker::new(Mirror::new(store, track), track, roots, options(tracking))?;
+    let mirror = Mirror::new(store, track).with_relatives();
+    let tracker = Tracker::new(mirror, track, roots, options(tracking))?;
     Ok(code_of(&tracker.run()?))
 }
 

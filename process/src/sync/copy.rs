@@ -4,33 +4,22 @@
 //! pages go through a buffer that stays in the processor's cache, and past the caches into the
 //! store, so that no line has to be written back one by one.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::ptrace::Pid;
 use crate::store::format::checksum;
 use crate::store::medium::Medium;
-use crate::store::{MappedFile, MediumKind, PAGE_BYTES, Placement, Store};
+use crate::store::{MappedFile, MediumKind, Placement, Store};
 use crate::track::PageRange;
 
-const PAGE: usize = PAGE_BYTES as usize;
+use super::read::{PAGE, Part, Reader, Source};
+
 /// Pages that one system call copies: large enough to be cheap, small enough to stay in the
 /// second-level cache until their checksums are taken.
 const UNIT_PAGES: usize = 64;
 /// Below this a second thread costs more than it helps.
 const PARALLEL_PAGES: usize = 256;
-
-/// Where pages are read from.
-#[derive(Debug, Clone, Copy)]
-pub enum Source<'a> {
-    /// The memory of a process; addresses.
-    Process(i32),
-    /// A file (shared memory); offsets.
-    File(&'a File),
-}
 
 /// Pages of one source, and where they go.
 #[derive(Debug, Clone, Copy)]
@@ -48,13 +37,6 @@ pub struct Copied {
     pub checksums: Vec<u64>,
     /// Positions in `checksums` of pages that could not be read, or were not reached.
     pub failed: Vec<usize>,
-}
-
-struct Part<'a> {
-    source: Source<'a>,
-    page: u64,
-    offset: u64,
-    count: usize,
 }
 
 struct Unit<'a, 'b> {
@@ -107,7 +89,7 @@ pub fn copy(medium: &MappedFile, jobs: &[Job<'_>], threads: usize, stop: &Atomic
     let failed = Mutex::new(Vec::new());
     let todo = Mutex::new(units(jobs, &mut checksums).into_iter());
     let work = || {
-        let mut buffer = Buffer::new();
+        let (mut buffer, mut reader) = (Buffer::new(), Reader::default());
         loop {
             // The lock is held for one step of an iterator: nothing that can panic.
             let unit = todo.lock().ok().and_then(|mut todo| todo.next());
@@ -117,7 +99,7 @@ pub fn copy(medium: &MappedFile, jobs: &[Job<'_>], threads: usize, stop: &Atomic
                 failed.lock().iter_mut().for_each(|f| f.extend(all.clone()));
                 continue;
             }
-            let lost = copy_unit(medium, unit, &mut buffer);
+            let lost = copy_unit(medium, unit, &mut buffer, &mut reader);
             if !lost.is_empty() {
                 failed.lock().iter_mut().for_each(|f| f.extend(&lost));
             }
@@ -154,7 +136,12 @@ impl Buffer {
     }
 }
 
-fn copy_unit(medium: &MappedFile, unit: Unit<'_, '_>, buffer: &mut Buffer) -> Vec<usize> {
+fn copy_unit(
+    medium: &MappedFile,
+    unit: Unit<'_, '_>,
+    buffer: &mut Buffer,
+    reader: &mut Reader,
+) -> Vec<usize> {
     let direct = medium.kind() == MediumKind::PageCache;
     let pages = unit.checksums.len();
     let mut local = Vec::with_capacity(if direct { unit.parts.len() } else { 1 });
@@ -173,7 +160,7 @@ fn copy_unit(medium: &MappedFile, unit: Unit<'_, '_>, buffer: &mut Buffer) -> Ve
             iov_len: buffer.len(),
         });
     }
-    let lost = read_pages(&unit.parts, &local);
+    let lost = reader.read(&unit.parts, &local);
     let mut at = 0;
     for part in &unit.parts {
         let bytes = part.count * PAGE;
@@ -195,166 +182,9 @@ fn copy_unit(medium: &MappedFile, unit: Unit<'_, '_>, buffer: &mut Buffer) -> Ve
     lost.into_iter().map(|index| unit.first + index).collect()
 }
 
-/// Reads pages to where `local` says; returns the positions of those that cannot be read.
-fn read_pages(parts: &[Part<'_>], local: &[libc::iovec]) -> Vec<usize> {
-    let mut lost = Vec::new();
-    let mut at = 0;
-    let mut index = 0;
-    while index < parts.len() {
-        // Parts of one process go together.
-        let pid = match parts[index].source {
-            Source::Process(pid) => pid,
-            Source::File(file) => {
-                let count = parts[index].count;
-                let offset = parts[index].page * PAGE_BYTES;
-                for page in 0..count {
-                    let to = address_of(local, at + page);
-                    // SAFETY: `local` describes memory of ours that nothing else uses.
-                    let to = unsafe { std::slice::from_raw_parts_mut(to, PAGE) };
-                    if read_file_page(file, offset + (page * PAGE) as u64, to).is_err() {
-                        lost.push(at + page);
-                    }
-                }
-                at += count;
-                index += 1;
-                continue;
-            }
-        };
-        let same = parts[index..]
-            .iter()
-            .take_while(|part| matches!(part.source, Source::Process(other) if other == pid))
-            .count();
-        let mine = &parts[index..index + same];
-        read_process(pid, mine, local, at, &mut lost);
-        at += mine.iter().map(|part| part.count).sum::<usize>();
-        index += same;
-    }
-    lost
-}
-
-/// The last page of a file may be short: the rest of it reads as zeros.
-fn read_file_page(file: &File, offset: u64, to: &mut [u8]) -> io::Result<()> {
-    let mut got = 0;
-    while got < to.len() {
-        match file.read_at(&mut to[got..], offset + got as u64) {
-            Ok(0) => break,
-            Ok(more) => got += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    to[got..].fill(0);
-    Ok(())
-}
-
-/// Where page number `page` of the vector lies.
-fn address_of(local: &[libc::iovec], page: usize) -> *mut u8 {
-    let mut skip = page * PAGE;
-    for piece in local {
-        if skip < piece.iov_len {
-            return piece.iov_base.cast::<u8>().wrapping_add(skip);
-        }
-        skip -= piece.iov_len;
-    }
-    unreachable!("page {page} is past the end of what is read")
-}
-
-fn read_process(
-    pid: i32,
-    parts: &[Part<'_>],
-    local: &[libc::iovec],
-    first: usize,
-    lost: &mut Vec<usize>,
-) {
-    let total: usize = parts.iter().map(|part| part.count).sum();
-    let mut done = 0;
-    while done < total {
-        let remote = rest_of_remote(parts, done);
-        let here = rest_of_local(local, first + done, total - done);
-        // SAFETY: `local` describes memory of ours that nothing else uses; the remote vector is
-        // only looked up by the kernel.
-        let got = unsafe {
-            libc::process_vm_readv(
-                pid,
-                here.as_ptr(),
-                here.len() as libc::c_ulong,
-                remote.as_ptr(),
-                remote.len() as libc::c_ulong,
-                0,
-            )
-        };
-        done += usize::try_from(got).unwrap_or(0) / PAGE;
-        if done >= total {
-            break;
-        }
-        // A page that this call cannot read: not readable for the program, or gone.
-        let address = remote_address(parts, done);
-        let to = address_of(local, first + done);
-        // SAFETY: as above.
-        let to = unsafe { std::slice::from_raw_parts_mut(to, PAGE) };
-        if read_forced(pid, address, to).is_err() {
-            lost.push(first + done);
-        }
-        done += 1;
-    }
-}
-
-/// As a debugger would, whatever the page's protection is.
-fn read_forced(pid: i32, address: u64, to: &mut [u8]) -> io::Result<()> {
-    File::open(format!("/proc/{pid}/mem"))?.read_exact_at(to, address)
-}
-
-fn remote_address(parts: &[Part<'_>], mut skip: usize) -> u64 {
-    for part in parts {
-        if skip < part.count {
-            return (part.page + skip as u64) * PAGE_BYTES;
-        }
-        skip -= part.count;
-    }
-    unreachable!("past the end of what is read")
-}
-
-fn rest_of_remote(parts: &[Part<'_>], mut skip: usize) -> Vec<libc::iovec> {
-    let mut rest = Vec::with_capacity(parts.len());
-    for part in parts {
-        if skip >= part.count {
-            skip -= part.count;
-            continue;
-        }
-        rest.push(libc::iovec {
-            iov_base: ((part.page + skip as u64) * PAGE_BYTES) as *mut libc::c_void,
-            iov_len: (part.count - skip) * PAGE,
-        });
-        skip = 0;
-    }
-    rest
-}
-
-fn rest_of_local(local: &[libc::iovec], skip: usize, pages: usize) -> Vec<libc::iovec> {
-    let (mut skip, mut left) = (skip * PAGE, pages * PAGE);
-    let mut rest = Vec::with_capacity(local.len());
-    for piece in local {
-        if skip >= piece.iov_len {
-            skip -= piece.iov_len;
-            continue;
-        }
-        let bytes = (piece.iov_len - skip).min(left);
-        if bytes == 0 {
-            break;
-        }
-        rest.push(libc::iovec {
-            iov_base: piece.iov_base.wrapping_byte_add(skip),
-            iov_len: bytes,
-        });
-        skip = 0;
-        left -= bytes;
-    }
-    rest
-}
-
 /// Which of these pages differ from `stored` (one checksum for each), or cannot be read.
 pub fn differing(source: Source<'_>, page: u64, stored: &[Option<u64>]) -> Vec<u64> {
-    let mut buffer = Buffer::new();
+    let (mut buffer, mut reader) = (Buffer::new(), Reader::default());
     let mut differing = Vec::new();
     for (unit, stored) in stored.chunks(UNIT_PAGES).enumerate() {
         let first = page + (unit * UNIT_PAGES) as u64;
@@ -369,7 +199,7 @@ pub fn differing(source: Source<'_>, page: u64, stored: &[Option<u64>]) -> Vec<u
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: bytes.len(),
         };
-        let lost = read_pages(&[part], &[local]);
+        let lost = reader.read(&[part], &[local]);
         for (index, stored) in stored.iter().enumerate() {
             let content = &buffer.pages(UNIT_PAGES)[index * PAGE..][..PAGE];
             if *stored != Some(checksum(content)) || lost.contains(&index) {
@@ -439,7 +269,7 @@ pub fn settle(store: &mut Store, jobs: &[Job<'_>], copied: &Copied) -> Vec<(Pid,
                 store.stored(&part(from, index), &copied.checksums[at + from..at + index]);
             }
             store.abandon(&part(index, index + 1));
-            if let Source::Process(pid) = job.source {
+            if let Source::Process { pid, .. } = job.source {
                 lost.push((pid, job.placement.page + index as u64));
             }
             from = index + 1;

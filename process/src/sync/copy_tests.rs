@@ -1,6 +1,6 @@
 use super::*;
 use crate::store::file::{Access, Store, path_of};
-use crate::store::{Cause, Extent, Pages, Snapshot, SpaceId};
+use crate::store::{Cause, Extent, PAGE_BYTES, Pages, Snapshot, SpaceId};
 
 fn own_pages(count: usize) -> (Vec<u8>, usize) {
     let mut bytes = vec![0u8; (count + 1) * PAGE];
@@ -51,7 +51,10 @@ fn what_is_copied_is_what_was_there_and_a_hole_is_named() {
         )
         .unwrap();
     let pid = std::process::id() as i32;
-    let source = Source::Process(pid);
+    let source = Source::Process {
+        pid,
+        may_share: false,
+    };
     let jobs: Vec<_> = placed
         .iter()
         .map(|placement| Job {
@@ -107,7 +110,10 @@ fn a_copy_that_is_stopped_says_what_it_did_not_reach() {
         )
         .unwrap();
     let job = Job {
-        source: Source::Process(std::process::id() as i32),
+        source: Source::Process {
+            pid: std::process::id() as i32,
+            may_share: false,
+        },
         placement: placed[0],
     };
     let copied = copy(store.medium(), &[job], 1, &AtomicBool::new(true));
@@ -117,9 +123,95 @@ fn a_copy_that_is_stopped_says_what_it_did_not_reach() {
 #[test]
 fn the_end_of_a_short_file_reads_as_zeros() {
     let mut file = tempfile::tempfile().unwrap();
-    io::Write::write_all(&mut file, &[7; 5000]).unwrap();
+    std::io::Write::write_all(&mut file, &[7; 5000]).unwrap();
     let mut second = vec![0; PAGE];
     second[..5000 - PAGE].fill(7);
     let sums = [Some(checksum(&[7; PAGE])), Some(checksum(&second))];
     assert!(differing(Source::File(&file), 0, &sums).is_empty());
+}
+
+/// Memory of this process with a copy of it in a child, which only waits.
+struct WithChild {
+    child: i32,
+    start: *mut u8,
+    bytes: usize,
+}
+
+impl WithChild {
+    /// So many pages; every third one is written again behind the fork, so that it is no longer shared.
+    fn new(pages: usize) -> Self {
+        let bytes = pages * PAGE;
+        // SAFETY: new memory, which only this test uses; the child calls nothing that a fork forbids.
+        unsafe {
+            let start = libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+            .cast::<u8>();
+            libc::madvise(start.cast(), bytes, libc::MADV_NOHUGEPAGE);
+            for page in 0..pages {
+                start.add(page * PAGE).write_bytes(page as u8 + 1, PAGE);
+            }
+            let child = libc::fork();
+            if child == 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                loop {
+                    libc::pause();
+                }
+            }
+            for page in (0..pages).step_by(3) {
+                start.add(page * PAGE).write(page as u8 + 1);
+            }
+            WithChild {
+                child,
+                start,
+                bytes,
+            }
+        }
+    }
+
+    /// Of each page, whether it is mapped once.
+    fn exclusive(&self) -> Vec<bool> {
+        let pagemap = dormouse_system::proc::pagemap::open(std::process::id() as i32).unwrap();
+        let mut records = vec![0; self.bytes / PAGE * 8];
+        let at = (self.start.addr() / PAGE * 8) as u64;
+        std::os::unix::fs::FileExt::read_exact_at(&pagemap, &mut records, at).unwrap();
+        records.chunks(8).map(|record| record[7] & 1 != 0).collect()
+    }
+
+    fn differing(&self, may_share: bool) -> Vec<u64> {
+        let pid = std::process::id() as i32;
+        let expected = |page: usize| Some(checksum(&[page as u8 + 1; PAGE]));
+        let stored: Vec<_> = (0..self.bytes / PAGE).map(expected).collect();
+        let first = (self.start.addr() / PAGE) as u64;
+        differing(Source::Process { pid, may_share }, first, &stored)
+    }
+}
+
+impl Drop for WithChild {
+    fn drop(&mut self) {
+        // SAFETY: both are this test's.
+        unsafe {
+            libc::kill(self.child, libc::SIGKILL);
+            libc::waitpid(self.child, std::ptr::null_mut(), 0);
+            libc::munmap(self.start.cast(), self.bytes);
+        }
+    }
+}
+
+#[test]
+fn what_a_parent_and_a_child_share_is_read_and_stays_shared() {
+    let memory = WithChild::new(100);
+    let before = memory.exclusive();
+    let expected: Vec<bool> = (0..100).map(|page| page % 3 == 0).collect();
+    assert_eq!(before, expected);
+    assert_eq!(memory.differing(true), [0; 0]);
+    assert_eq!(memory.exclusive(), before);
+    // The reason for it: what is pinned gets pages of its own.
+    assert_eq!(memory.differing(false), [0; 0]);
+    assert_eq!(memory.exclusive(), [true; 100]);
 }

@@ -11,8 +11,9 @@ use crate::ptrace::{FrozenTree, Pid};
 use crate::store::{PAGE_BYTES, Pages, Placement, SpaceId, Store};
 use crate::track::{PageRange, PageSet, Program, Space, uffd};
 
-use super::copy::{Job, Source, copy, differing, parallel, pieces, settle};
+use super::copy::{Job, copy, differing, parallel, pieces, settle};
 use super::objects::{self, Object};
+use super::read::Source;
 use super::round::{Round, SyncError};
 
 /// The store and the spaces that are mirrored in it.
@@ -29,6 +30,8 @@ pub struct Mirror {
     background_threads: usize,
     /// Whether this kernel's tracking can be trusted.
     tracking: bool,
+    /// Whether processes that are not mirrored may share memory with those that are.
+    relatives: bool,
     bytes_per_second: f64,
     /// Of comparing pages with the store.
     compared_per_second: f64,
@@ -53,8 +56,18 @@ impl Mirror {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             background_threads: 1,
             tracking,
+            relatives: false,
             bytes_per_second: FIRST_GUESS,
             compared_per_second: FIRST_GUESS,
+        }
+    }
+
+    /// Of a program that was not started by us: its parent may share memory with it copy-on-write.
+    #[must_use]
+    pub fn with_relatives(self) -> Self {
+        Self {
+            relatives: true,
+            ..self
         }
     }
 
@@ -254,7 +267,9 @@ impl Mirror {
         } else {
             self.background_threads
         };
-        self.compare(stop, threads, &mut round);
+        // Of a program that runs, a child may have been made just now.
+        let may_share = !frozen || self.relatives || self.spaces.len() > 1;
+        self.compare(stop, (threads, may_share), &mut round);
         let compared = round.compared_pages * PAGE_BYTES;
         if compared >= MEASURED_BYTES {
             let measured = compared as f64 / started.elapsed().as_secs_f64();
@@ -286,7 +301,10 @@ impl Mirror {
                     full = Some(error);
                     continue;
                 }
-                let source = Source::Process(space.pid);
+                let source = Source::Process {
+                    pid: space.pid,
+                    may_share,
+                };
                 jobs.extend(placed[before..].iter().map(|placement| Job {
                     source,
                     placement: *placement,
@@ -324,7 +342,12 @@ impl Mirror {
     }
 
     /// Suspect pages that are not what the store has become dirty.
-    fn compare(&mut self, stop: &AtomicBool, threads: usize, round: &mut Round) {
+    fn compare(
+        &mut self,
+        stop: &AtomicBool,
+        (threads, may_share): (usize, bool),
+        round: &mut Round,
+    ) {
         let engine = self.store.engine();
         for space in self.spaces.values_mut() {
             let mut suspect = std::mem::take(&mut space.suspect);
@@ -344,7 +367,10 @@ impl Mirror {
             // Small pieces, so that all processors have work and a stop takes effect soon.
             let pieces: Vec<PageRange> = known.iter().flat_map(pieces).collect();
             round.compared_pages += pieces.iter().map(|piece| piece.count).sum::<u64>();
-            let source = Source::Process(space.pid);
+            let source = Source::Process {
+                pid: space.pid,
+                may_share,
+            };
             let id = space.id;
             let results = parallel(&pieces, threads, |piece| {
                 if stop.load(Ordering::Relaxed) {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `copy` | pages into the store, with all processors |
 //! | `mirror` | the tracked spaces, their dirty pages, one round of copying them |
+//! | `read` | pages of a process without a copy of what it shares; pages of files |
 //! | `objects` | shared memory, compared as a whole |
 //! | `round` | the result of a round, and why a round fails |
 //! | `schedule` | when the next round starts (pure) |
@@ -11,6 +12,7 @@
 pub mod copy;
 pub mod mirror;
 pub mod objects;
+pub mod read;
 pub mod round;
 pub mod schedule;
 

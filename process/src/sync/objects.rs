@@ -10,7 +10,8 @@ use std::sync::atomic::AtomicBool;
 use crate::store::{PAGE_BYTES, Pages, SpaceId, Store};
 use crate::track::{PageRange, PageSet};
 
-use super::copy::{Job, Source, copy, differing, parallel, pieces, settle};
+use super::copy::{Job, copy, differing, parallel, pieces, settle};
+use super::read::Source;
 use super::round::{Round, SyncError};
 
 /// A shared-memory object of the program.

@@ -122,3 +122,58 @@ fn orphans_and_members_of_groups_and_sessions_without_leaders_are_as_they_were()
         assert_eq!(tree(&program), before, "life {life}: {}", program.said());
     }
 }
+
+const SHARED_MIB: u64 = 64;
+
+/// Bytes that processes have in memory, what they share counted once.
+fn proportional_bytes(pids: &[i32]) -> u64 {
+    let of = |pid: &i32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("it lives");
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        number.expect("in kB").parse::<u64>().expect("a number") << 10
+    };
+    pids.iter().map(of).sum()
+}
+
+#[test]
+fn memory_that_a_parent_shares_with_its_children_stays_shared_when_it_is_persisted() {
+    let script = format!(
+        "
+import mmap, os, signal, time
+memory = mmap.mmap(-1, {SHARED_MIB} << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for at in range(0, len(memory), 4096):
+    memory[at:at + 8] = at.to_bytes(8, 'little')
+for _ in range(3):
+    if os.fork() == 0:
+        signal.pause()
+print('ready', flush=True)
+signal.pause()
+"
+    );
+    let directory = tempfile::tempdir().expect("a directory");
+    // Background rounds read while the program runs, a persist while it stands.
+    for interval in ["1h", "100ms"] {
+        let mut program = Program::script(directory.path(), interval, &script, &[]);
+        program.run();
+        program.wait_for("ready", 1);
+        let tracker = program.tracker();
+        let pids = || {
+            let mut pids = with_descendants(vec![tracker]);
+            pids.retain(|pid| *pid != tracker);
+            pids
+        };
+        program.until("four of them", |_| pids().len() == 4);
+        if interval != "1h" {
+            program.until_epoch();
+        }
+        assert_eq!(program.verb("persist", &[]).code, 0);
+        let used = proportional_bytes(&pids()) >> 20;
+        assert!(
+            (SHARED_MIB..2 * SHARED_MIB).contains(&used),
+            "{used} MiB with {interval}"
+        );
+        program.persist_and_kill(interval);
+        assert_eq!(program.verb("remove", &[]).code, 0);
+    }
+}
