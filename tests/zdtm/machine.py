@@ -30,7 +30,9 @@ SCRIPT = """
 for library in /mnt/scratch/lib/*; do
     [ -e "/usr/lib/x86_64-linux-gnu/${library##*/}" ] || cp "$library" /usr/lib/x86_64-linux-gnu/
 done
-mkdir -p /var/tmp && chmod 1777 /var/tmp /tmp
+# Tests and their stores have 1 GiB there, and less than a third of that on the root disk.
+rm -rf /mnt/scratch/tmp && mkdir -p /mnt/scratch/tmp /var/tmp && mount --bind /mnt/scratch/tmp /var/tmp
+chmod 1777 /var/tmp /tmp
 export DORMOUSE_TEST_SLOWNESS=%(slowness)s
 python3 /mnt/scratch/suite/zdtm/zdtm.py --prepared /mnt/scratch --out /mnt/scratch/%(results)s \\
     --dormouse /run/dormouse/bin/dormouse --jobs 2 --seed %(seed)s --time-limit %(limit)s >/mnt/scratch/log 2>&1
