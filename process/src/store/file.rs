@@ -12,7 +12,7 @@ use super::error::{FormatError, StoreError, io_error};
 use super::format::{Cause, MAX_NAME, RESERVED_FRAMES, Root, Superblock};
 pub use super::lock::Access;
 use super::lock::lock;
-use super::medium::{MappedFile, Medium, MediumKind};
+use super::medium::{MappedFile, Medium, MediumKind, allocate, fill_holes};
 use super::snapshot::StoredEpoch;
 use super::{PAGE_BYTES, SpaceId};
 
@@ -126,8 +126,8 @@ fn create(path: &Path, name: &str) -> Result<(), StoreError> {
             // The store holds a program's memory: only its user may read it.
             .mode(0o600)
             .open(&temporary)?;
+        allocate(&file, 0, FIRST_BYTES)?;
         file.write_all_at(&superblock.encode(), 0)?;
-        file.set_len(FIRST_BYTES)?;
         file.sync_all()?;
         // A hard link does not replace a store that another process has made meanwhile.
         std::fs::hard_link(&temporary, path)?;
@@ -196,6 +196,16 @@ impl Store {
             .map_err(|error| io_error(path, "read its metadata", error))?
             .file_type();
         let device = kind.is_char_device() || kind.is_block_device();
+        // Without room for them a restore is possible all the same.
+        if writable
+            && !device
+            && let Err(error) = fill_holes(&file)
+        {
+            tracing::warn!(
+                store = %path.display(),
+                "it has holes, and its file system no room to fill them ({error}): make room, or a persist may fail"
+            );
+        }
         let limit = limit.unwrap_or(NO_LIMIT);
         let map = |file: &File| {
             let again = file.try_clone();

@@ -63,6 +63,24 @@ fn an_epoch_is_there_after_the_store_was_closed() {
 }
 
 #[test]
+fn a_store_has_all_its_blocks_also_if_it_had_holes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = store_in(directory.path());
+    let holes = || {
+        let metadata = std::fs::metadata(&path).unwrap();
+        metadata.len().saturating_sub(metadata.blocks() * 512)
+    };
+    drop(Store::open(&path, "cache", Access::Create, None).unwrap());
+    assert_eq!(holes(), 0);
+    let file = File::options().write(true).open(&path).unwrap();
+    file.set_len(2 * FIRST_BYTES).unwrap();
+    drop(file);
+    assert_eq!(holes(), FIRST_BYTES);
+    drop(Store::open(&path, "cache", Access::Create, None).unwrap());
+    assert_eq!(holes(), 0);
+}
+
+#[test]
 fn a_store_has_one_writer_at_a_time_and_names_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = store_in(directory.path());

@@ -284,11 +284,7 @@ impl Medium for MappedFile {
         if self.kind == MediumKind::DaxDevice || bytes > self.reserved {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
-        // Blocks now: a full file system must show here, not as SIGBUS at a store.
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from, bytes - from) {
-            Err(rustix::io::Errno::OPNOTSUPP) => fill(&self.file, from, bytes)?,
-            result => result?,
-        }
+        allocate(&self.file, from, bytes)?;
         self.map_to(bytes)
     }
 
@@ -338,9 +334,17 @@ impl Medium for MappedFile {
     }
 }
 
-/// Where blocks cannot be allocated in advance, zeros are written.
-fn fill(file: &File, from: u64, to: u64) -> io::Result<()> {
+/// Gives a file blocks in a range past its end: a full file system must show here, not as SIGBUS at a store.
+///
+/// # Errors
+/// There is no room.
+pub(super) fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from) {
+        // Then zeros are written.
+        Err(rustix::io::Errno::OPNOTSUPP) => {}
+        result => return Ok(result?),
+    }
     let zeros = vec![0; 1 << 20];
     let mut at = from;
     while at < to {
@@ -349,6 +353,22 @@ fn fill(file: &File, from: u64, to: u64) -> io::Result<()> {
         at += part;
     }
     Ok(())
+}
+
+/// Gives a file blocks wherever it has none, where the file system can; a store has none in places if an earlier
+/// version made it, or if it is a sparse copy.
+///
+/// # Errors
+/// There is no room.
+pub(super) fn fill_holes(file: &File) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if metadata.blocks() * 512 >= metadata.len() {
+        return Ok(());
+    }
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, metadata.len()) {
+        Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+        result => Ok(result?),
+    }
 }
 
 impl Drop for MappedFile {
