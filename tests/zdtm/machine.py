@@ -30,7 +30,7 @@ SCRIPT = """
 for library in /mnt/scratch/lib/*; do
     [ -e "/usr/lib/x86_64-linux-gnu/${library##*/}" ] || cp "$library" /usr/lib/x86_64-linux-gnu/
 done
-# Tests and their stores have 1 GiB there, and less than a third of that on the root disk.
+# Tests and their stores have 4 GiB there, and less than a third of one on the root disk.
 rm -rf /mnt/scratch/tmp && mkdir -p /mnt/scratch/tmp /var/tmp && mount --bind /mnt/scratch/tmp /var/tmp
 chmod 1777 /var/tmp /tmp
 export DORMOUSE_TEST_SLOWNESS=%(slowness)s

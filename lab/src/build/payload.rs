@@ -23,7 +23,7 @@ const MODULES: [Wanted; 7] = [
     required("dax_hmem"),
     required("device_dax"),
     required("kmem"),
-    if_present("packet_diag"),
+    if_present("af_packet_diag"),
     if_present("tcp_diag"),
     if_present("udp_diag"),
     if_present("unix_diag"),
@@ -40,7 +40,7 @@ const IMAGE: ext4::Image = ext4::Image {
 };
 
 /// Changes whenever this file makes something else from the same inputs.
-const RECIPE: &str = "5";
+const RECIPE: &str = "6";
 
 pub(crate) fn payload(
     context: &Context<'_>,

@@ -23,7 +23,7 @@ use crate::machine::machine_folder;
 use crate::terminal::{Terminal, print_json};
 
 /// Room for what is written to a copied folder, beside what is in it.
-const SHARE_FREE_BYTES: u64 = 1 << 30;
+const SHARE_FREE_BYTES: u64 = 4 << 30;
 /// Nothing but mounting.
 const MOUNT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A machine that one works in stays on for a day at most.
