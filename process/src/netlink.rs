@@ -51,24 +51,21 @@ fn parse(mut bytes: &[u8], answer: &mut impl FnMut(&[u8])) -> io::Result<bool> {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
         let body = &bytes[HEADER_BYTES..length];
-        let code = |none| {
-            body.first_chunk()
-                .map_or(none, |code| -i32::from_ne_bytes(*code))
+        // The end of a list says what broke it off, such as a protocol that the kernel does not list.
+        let without_code = match half(bytes, 4) {
+            NLMSG_ERROR => Some(libc::EIO),
+            NLMSG_DONE => Some(0),
+            _ => None,
         };
-        let code = match half(bytes, 4) {
-            NLMSG_ERROR => code(libc::EIO),
-            // The end of a list says what broke it off, such as a protocol that the kernel does not list.
-            NLMSG_DONE => code(0),
-            _ => {
-                answer(body);
-                bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
-                continue;
-            }
-        };
-        return match code {
-            0 => Ok(true),
-            code => Err(io::Error::from_raw_os_error(code)),
-        };
+        if let Some(without_code) = without_code {
+            let code = body.first_chunk();
+            return match code.map_or(without_code, |code| -i32::from_ne_bytes(*code)) {
+                0 => Ok(true),
+                code => Err(io::Error::from_raw_os_error(code)),
+            };
+        }
+        answer(body);
+        bytes = &bytes[length.next_multiple_of(4).min(bytes.len())..];
     }
     Ok(false)
 }

@@ -284,8 +284,8 @@ fn shut_down_unbound(socket: &OwnedFd) -> u8 {
 
 /// Whether nothing more can be received, and whether an error waits for the program.
 pub(super) fn ends(socket: &OwnedFd) -> (bool, bool) {
-    let has = |flag| events(socket) & flag != 0;
-    (has(libc::POLLRDHUP), has(libc::POLLERR))
+    let seen = events(socket);
+    (seen & libc::POLLRDHUP != 0, seen & libc::POLLERR != 0)
 }
 
 fn netlink_socket(socket: &OwnedFd) -> Described {

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use dormouse_system::proc::pagemap;
@@ -40,6 +41,23 @@ pub(super) struct Part<'a> {
     pub count: usize,
 }
 
+impl Part<'_> {
+    /// In the memory of its process.
+    fn remote(&self) -> libc::iovec {
+        libc::iovec {
+            iov_base: (self.page * PAGE_BYTES) as *mut libc::c_void,
+            iov_len: self.count * PAGE,
+        }
+    }
+}
+
+/// Pages of a process, and as many pages of ours.
+struct Pages<'a> {
+    pid: i32,
+    remote: &'a [libc::iovec],
+    local: &'a [libc::iovec],
+}
+
 /// What is open of the process that was read last.
 struct Opened {
     pid: i32,
@@ -68,7 +86,7 @@ impl Reader {
                     let count = parts[index].count;
                     let offset = parts[index].page * PAGE_BYTES;
                     for page in 0..count {
-                        let (to, _) = local_at(local, at + page);
+                        let (to, _) = place_of(local, at + page);
                         // SAFETY: a page of the vector, which describes memory of ours that nothing else uses.
                         let to = unsafe { std::slice::from_raw_parts_mut(to, PAGE) };
                         if read_file_page(file, offset + (page * PAGE) as u64, to).is_err() {
@@ -88,11 +106,17 @@ impl Reader {
                 .count();
             let mine = &parts[index..index + same];
             let total = mine.iter().map(|part| part.count).sum::<usize>();
-            if may_share {
-                self.read_what_may_be_shared(pid, mine, local, at, &mut lost);
+            let pages = Pages {
+                pid,
+                remote: &mine.iter().map(Part::remote).collect::<Vec<_>>(),
+                local: &rest_of(local, at, total),
+            };
+            let lost_of_it = if may_share {
+                self.read_what_may_be_shared(&pages, mine)
             } else {
-                self.read_pinned(pid, (mine, 0..total), local, at, &mut lost);
-            }
+                self.read_pinned(&pages, 0..total)
+            };
+            lost.extend(lost_of_it.into_iter().map(|page| at + page));
             at += total;
             index += same;
         }
@@ -112,27 +136,18 @@ impl Reader {
     }
 
     /// Pages that only this process has are pinned, others are not.
-    fn read_what_may_be_shared(
-        &mut self,
-        pid: i32,
-        parts: &[Part<'_>],
-        local: &[libc::iovec],
-        first: usize,
-        lost: &mut Vec<usize>,
-    ) {
-        let exclusive = self.exclusive(pid, parts);
-        let mut done = 0;
-        while done < exclusive.len() {
-            let kind = exclusive[done];
-            let same = exclusive[done..].iter().take_while(|other| **other == kind);
-            let end = done + same.count();
-            if kind {
-                self.read_pinned(pid, (parts, done..end), local, first, lost);
-            } else {
-                self.read_unpinned(pid, (parts, done..end), local, first, lost);
-            }
-            done = end;
+    fn read_what_may_be_shared(&mut self, pages: &Pages<'_>, parts: &[Part<'_>]) -> Vec<usize> {
+        let exclusive = self.exclusive(pages.pid, parts);
+        let (mut lost, mut done) = (Vec::new(), 0);
+        for run in exclusive.chunk_by(|one, next| one == next) {
+            let range = done..done + run.len();
+            done = range.end;
+            lost.extend(match run[0] {
+                true => self.read_pinned(pages, range),
+                false => self.read_unpinned(pages, range),
+            });
         }
+        lost
     }
 
     /// Of each page, whether it is known to be mapped once.
@@ -155,71 +170,58 @@ impl Reader {
         exclusive
     }
 
-    /// By `process_vm_readv`, some of the pages of these parts.
-    fn read_pinned(
-        &mut self,
-        pid: i32,
-        (parts, pages): (&[Part<'_>], std::ops::Range<usize>),
-        local: &[libc::iovec],
-        first: usize,
-        lost: &mut Vec<usize>,
-    ) {
-        let mut done = pages.start;
-        while done < pages.end {
-            let left = pages.end - done;
-            let remote = rest_of_remote(parts, done, left);
-            let here = rest_of_local(local, first + done, left);
+    /// By `process_vm_readv`; the positions of pages that cannot be read.
+    fn read_pinned(&mut self, pages: &Pages<'_>, range: Range<usize>) -> Vec<usize> {
+        let (mut lost, mut done) = (Vec::new(), range.start);
+        while done < range.end {
+            let remote = rest_of(pages.remote, done, range.end - done);
+            let local = rest_of(pages.local, done, range.end - done);
             // SAFETY: `local` describes memory of ours that nothing else uses; the remote vector is
             // only looked up by the kernel.
             let got = unsafe {
                 libc::process_vm_readv(
-                    pid,
-                    here.as_ptr(),
-                    here.len() as libc::c_ulong,
+                    pages.pid,
+                    local.as_ptr(),
+                    local.len() as libc::c_ulong,
                     remote.as_ptr(),
                     remote.len() as libc::c_ulong,
                     0,
                 )
             };
             done += usize::try_from(got).unwrap_or(0) / PAGE;
-            if done < pages.end {
+            if done < range.end {
                 // A page that this call cannot read: not readable for the program, or gone.
-                self.read_unpinned(pid, (parts, done..done + 1), local, first, lost);
+                lost.extend(self.read_unpinned(pages, done..done + 1));
                 done += 1;
             }
         }
+        lost
     }
 
-    /// As a debugger would, whatever the page's protection is.
-    fn read_unpinned(
-        &mut self,
-        pid: i32,
-        (parts, pages): (&[Part<'_>], std::ops::Range<usize>),
-        local: &[libc::iovec],
-        first: usize,
-        lost: &mut Vec<usize>,
-    ) {
-        let mut page = pages.start;
-        while page < pages.end {
-            let (address, there) = remote_at(parts, page);
-            let (to, room) = local_at(local, first + page);
-            let run = there.min(room).min(pages.end - page);
+    /// As a debugger would, whatever the protection is; the positions of pages that cannot be read.
+    fn read_unpinned(&mut self, pages: &Pages<'_>, range: Range<usize>) -> Vec<usize> {
+        let (mut lost, mut page) = (Vec::new(), range.start);
+        while page < range.end {
+            let (address, there) = place_of(pages.remote, page);
+            let (to, room) = place_of(pages.local, page);
+            let run = there.min(room).min(range.end - page);
             // SAFETY: pages of one piece of the vector, which describes memory of ours that nothing else uses.
             let to = unsafe { std::slice::from_raw_parts_mut(to, run * PAGE) };
             let mut read = |skip: usize, to: &mut [u8]| {
-                let at = address + (skip * PAGE) as u64;
-                self.opened(pid)
+                let at = (address.addr() + skip * PAGE) as u64;
+                self.opened(pages.pid)
                     .and_then(|opened| opened.memory.read_exact_at(to, at))
             };
             if read(0, to).is_err() {
                 for (index, to) in to.chunks_mut(PAGE).enumerate() {
                     if read(index, to).is_err() {
-                        lost.push(first + page + index);
+                        lost.push(page + index);
                     }
                 }
             }
             page += run;
         }
+        lost
     }
 }
 
@@ -238,55 +240,24 @@ fn read_file_page(file: &File, offset: u64, to: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Where page number `page` of the vector lies, and how many pages there are from there on to the end of the piece.
-fn local_at(local: &[libc::iovec], page: usize) -> (*mut u8, usize) {
+/// Where page number `page` of a vector lies, and how many pages there are from there on to the end of the piece.
+fn place_of(vector: &[libc::iovec], page: usize) -> (*mut u8, usize) {
     let mut skip = page * PAGE;
-    for piece in local {
+    for piece in vector {
         if skip < piece.iov_len {
-            let to = piece.iov_base.cast::<u8>().wrapping_add(skip);
-            return (to, (piece.iov_len - skip) / PAGE);
+            let place = piece.iov_base.cast::<u8>().wrapping_add(skip);
+            return (place, (piece.iov_len - skip) / PAGE);
         }
         skip -= piece.iov_len;
     }
     unreachable!("page {page} is past the end of what is read")
 }
 
-/// The address of a page of these parts, and how many pages there are from there on in a row.
-fn remote_at(parts: &[Part<'_>], mut skip: usize) -> (u64, usize) {
-    for part in parts {
-        if skip < part.count {
-            return ((part.page + skip as u64) * PAGE_BYTES, part.count - skip);
-        }
-        skip -= part.count;
-    }
-    unreachable!("past the end of what is read")
-}
-
-fn rest_of_remote(parts: &[Part<'_>], mut skip: usize, mut left: usize) -> Vec<libc::iovec> {
-    let mut rest = Vec::with_capacity(parts.len());
-    for part in parts {
-        if skip >= part.count {
-            skip -= part.count;
-            continue;
-        }
-        let pages = (part.count - skip).min(left);
-        if pages == 0 {
-            break;
-        }
-        rest.push(libc::iovec {
-            iov_base: ((part.page + skip as u64) * PAGE_BYTES) as *mut libc::c_void,
-            iov_len: pages * PAGE,
-        });
-        skip = 0;
-        left -= pages;
-    }
-    rest
-}
-
-fn rest_of_local(local: &[libc::iovec], skip: usize, pages: usize) -> Vec<libc::iovec> {
+/// So many pages of a vector, from page number `skip` on.
+fn rest_of(vector: &[libc::iovec], skip: usize, pages: usize) -> Vec<libc::iovec> {
     let (mut skip, mut left) = (skip * PAGE, pages * PAGE);
-    let mut rest = Vec::with_capacity(local.len());
-    for piece in local {
+    let mut rest = Vec::with_capacity(vector.len());
+    for piece in vector {
         if skip >= piece.iov_len {
             skip -= piece.iov_len;
             continue;
