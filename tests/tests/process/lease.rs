@@ -130,6 +130,16 @@ fn beats(log: &Path) -> u64 {
     fs::metadata(log).map_or(0, |metadata| metadata.len())
 }
 
+/// Waits for the first epoch: what is lost before that is started anew.
+fn first_epoch(directory: &Path) {
+    let shared = directory.join("shared");
+    let store = shared.to_str().expect("a name in UTF-8");
+    until("an epoch", || {
+        let said = dormouse(&["process", "status", "beat", "--store", store, "--json"]);
+        (said.code == 0 && said.report()["store"]["epoch"].is_object()).then_some(())
+    });
+}
+
 fn goes_on(log: &Path) {
     let before = beats(log);
     until("a running program", || (beats(log) > before).then_some(()));
@@ -145,6 +155,7 @@ fn never_do_two_nodes_with_one_store_run_its_program_however_they_are_paused() {
         Node::start(directory.path(), "b", &beat),
     ];
     goes_on(&log);
+    first_epoch(directory.path());
     let pauses = std::env::var("DORMOUSE_TEST_PAUSES").map_or(20, |n| n.parse().expect("a number"));
     let mut chance = Chance::new(4);
     let mut pause = |limit| std::thread::sleep(Duration::from_millis(chance.below(limit)));
@@ -182,6 +193,7 @@ fn a_program_of_a_lost_node_goes_on_at_the_other_one() {
     let (beat, log) = set_up(directory.path());
     let first = Node::start(directory.path(), "a", &beat);
     goes_on(&log);
+    first_epoch(directory.path());
     let second = Node::start(directory.path(), "b", &beat);
     let refused = directory.path().join("b.log");
     until("a refusal", || {
