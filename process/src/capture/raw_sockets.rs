@@ -46,7 +46,8 @@ impl Builder<'_> {
             false => SocketState::Destination(peer),
         };
         let mut described = Described::new(state, address);
-        if protocol == libc::IPPROTO_UDPLITE {
+        // Of a raw socket the protocol says only what is in its packets.
+        if (kind, protocol) == (libc::SOCK_DGRAM, libc::IPPROTO_UDPLITE) {
             described.shutdown = self.shut_down(socket, protocol, (number, inode))?;
         }
         Some(described)
