@@ -16,6 +16,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.join(os.path.dirname(HERE), "scenario"))
 
+import kernel  # noqa: E402
 import options as options_of_suites  # noqa: E402
 import report  # noqa: E402
 from zdtm import results_in, worst  # noqa: E402
@@ -25,11 +26,16 @@ SLOWNESS = 10
 # For booting and what follows the last scenario that began.
 SPARE_S = 900
 RESULTS = "results"
-# In the machine. Its root disk has no package manager, so the tests' libraries come along.
+# In the machine. Its root disk has no package manager, so libraries and programs come along. A module that is
+# missing is loaded as soon as a test needs it, as anywhere else.
 SCRIPT = """
-for library in /mnt/scratch/lib/*; do
-    [ -e "/usr/lib/x86_64-linux-gnu/${library##*/}" ] || cp "$library" /usr/lib/x86_64-linux-gnu/
+for library in /mnt/scratch/lib/* /mnt/scratch/root/usr/lib/x86_64-linux-gnu/*; do
+    [ -e "/usr/lib/x86_64-linux-gnu/${library##*/}" ] || cp -r "$library" /usr/lib/x86_64-linux-gnu/
 done
+for program in /mnt/scratch/root/usr/sbin/*; do
+    command -v "${program##*/}" >/dev/null || cp "$program" /usr/sbin/
+done
+mkdir -p /lib/modules && mount --bind /mnt/scratch/root/lib/modules /lib/modules
 # Tests and their stores have 4 GiB there, and less than a third of one on the root disk.
 rm -rf /mnt/scratch/tmp && mkdir -p /mnt/scratch/tmp /var/tmp && mount --bind /mnt/scratch/tmp /var/tmp
 chmod 1777 /var/tmp /tmp
@@ -49,9 +55,12 @@ def arguments():
     return options_of_suites.parse(parser)
 
 
-def prepare(folder, only):
+def prepare(folder, options):
     words = [sys.executable, os.path.join(HERE, "zdtm.py"), "--prepare", folder]
-    return subprocess.run(words + (["--only", only] if only else []), check=False).returncode
+    done = subprocess.run(words + (["--only", options.only] if options.only else []), check=False)
+    if done.returncode == 0:
+        kernel.install(options.dormouse, options.kernel, os.path.join(folder, "root"))
+    return done.returncode
 
 
 def boot(machine, share, options):
@@ -94,7 +103,11 @@ def main():
     # Of this kernel alone: another one may run other tests.
     share = machine + "-prepared"
     if not os.path.exists(os.path.join(machine, "scratch.img")):
-        code = prepare(share, options.only)
+        try:
+            code = prepare(share, options)
+        except kernel.Failed as error:
+            print(f"zdtm: {error}", file=sys.stderr)
+            return 3
         if code:
             return code
     answer = boot(machine, share, options)

@@ -132,6 +132,8 @@ pub struct Artefacts {
     pub payload: PathBuf,
     /// Our kernel module.
     pub module: PathBuf,
+    /// All of that kernel's modules, as its package has them: what is in `/lib/modules/RELEASE`.
+    pub modules: PathBuf,
     /// For example `6.12.1+deb12-cloud-amd64`.
     pub kernel_release: String,
     /// The command line in the flash image; use the same with `-kernel`.
@@ -223,6 +225,7 @@ fn make(
             tpm_tools: rootfs::tpm_tools(&rootfs.path),
             payload: payload::image(&payload.path),
             module: module::file(&module),
+            modules: kernel.modules(),
             kernel_release: kernel.release,
             cmdline,
             steps: Vec::new(),

@@ -9,15 +9,22 @@ use serde::Serialize;
 
 use crate::build::{self, BuildOptions, Checked, Flavour};
 use crate::error::LabError;
+use crate::kernels;
 use crate::terminal::{Terminal, print_json};
 
 /// Arguments of `lab build`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  dormouse lab build --flavour generic")]
+#[command(after_help = "Examples:\n  \
+    dormouse lab build --flavour generic\n  \
+    dormouse lab build --kernel 7.3.4+deb13-cloud")]
 pub struct BuildArgs {
     /// Which of the distribution's kernels: cloud or generic
     #[arg(long, default_value_t)]
     pub flavour: Flavour,
+    /// The machine with the one of the archive's kernels that has this in its release, distribution or
+    /// flavour (`lab kernels --list --all`)
+    #[arg(long, value_name = "PATTERN", conflicts_with_all = ["flavour", "devices"])]
+    pub kernel: Option<String>,
     /// Compilers at a time
     #[arg(long, value_name = "N")]
     pub jobs: Option<usize>,
@@ -43,12 +50,19 @@ pub(super) fn verb(args: &BuildArgs, json: bool) -> Result<ExitCode, LabError> {
     if args.devices {
         return devices_verb(&options, args.checked, &terminal, json);
     }
-    let artefacts = build::build(&options, &terminal)?;
+    let artefacts = match &args.kernel {
+        None => build::build(&options, &terminal)?,
+        Some(pattern) => {
+            let stock = kernels::named(pattern, &options, &terminal)?;
+            build::build_stock(&options, &stock, &terminal)?
+        }
+    };
     terminal.finish();
     let release = &artefacts.kernel_release;
     let parts = [
         ("firmware", &artefacts.firmware_rom),
         ("module", &artefacts.module),
+        ("modules", &artefacts.modules),
         ("root disk", &artefacts.rootfs),
     ];
     show(&artefacts, &artefacts.steps, release, &parts, json)

@@ -48,6 +48,14 @@ pub struct BootArgs {
     /// (`lab kernels --list --all`)
     #[arg(long, value_name = "PATTERN", conflicts_with = "flavour")]
     pub kernel: Option<String>,
+    /// Add these parameters to the kernel's command line
+    #[arg(
+        long,
+        value_name = "PARAMETERS",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub cmdline: String,
     /// Copy this folder to a disk of its own, /mnt/scratch in the machine; with --keep, only if
     /// the machine has none yet
     #[arg(long, value_name = "DIR")]
@@ -66,10 +74,14 @@ pub struct ConsoleArgs {
 pub(super) fn boot(args: &BootArgs, json: bool) -> Result<ExitCode, LabError> {
     let terminal = Terminal::new();
     let mut lab = match &args.kernel {
-        None => opened(&args.machine, "", &terminal)?,
+        None => opened(&args.machine, &args.cmdline, &terminal)?,
         Some(pattern) => {
-            let stock = kernels::named(pattern, &terminal)?;
-            let built = build_stock(&BuildOptions::default(), &stock, &terminal)?;
+            let options = BuildOptions {
+                cmdline: args.cmdline.clone(),
+                ..BuildOptions::default()
+            };
+            let stock = kernels::named(pattern, &options, &terminal)?;
+            let built = build_stock(&options, &stock, &terminal)?;
             opened_with(&args.machine, Parts::from(&built))?
         }
     };

@@ -135,8 +135,12 @@ fn chosen<'a>(kernels: &'a [StockKernel], patterns: &[String], all: bool) -> Vec
 ///
 /// # Errors
 /// None has it in its name, or several have; the archive cannot be asked.
-pub(crate) fn named(pattern: &str, terminal: &Terminal) -> Result<StockKernel, LabError> {
-    let all = stock_kernels(&BuildOptions::default(), terminal)?;
+pub(crate) fn named(
+    pattern: &str,
+    options: &BuildOptions,
+    terminal: &Terminal,
+) -> Result<StockKernel, LabError> {
+    let all = stock_kernels(options, terminal)?;
     match chosen(&all, &[pattern.to_owned()], true)[..] {
         [one] => Ok(one.clone()),
         [] => Err(LabError::Usage(format!(

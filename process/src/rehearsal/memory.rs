@@ -10,6 +10,7 @@ use dormouse_system::proc::pagemap::{self, FILE, PRESENT, SWAPPED, Scan, ZERO};
 use crate::ptrace::Pid;
 use crate::state::{Backing, Mapping, Process, Tree, advice};
 use crate::store::PAGE_BYTES;
+use crate::store::format::checksum;
 
 /// The first difference of each process, in words. `copies`: number inside, and number as we see it.
 ///
@@ -46,15 +47,51 @@ fn is_compared(mapping: &Mapping) -> bool {
     own && mapping.advice & advice::DROPPABLE == 0
 }
 
+/// Whether the process itself cannot read it. Some kernels then let only the thread that traces the process
+/// (`CONFIG_PROC_MEM_FORCE_PTRACE`): program and copy have different ones.
+fn is_protected(mapping: &Mapping) -> bool {
+    mapping.protection & libc::PROT_READ as u8 == 0
+}
+
+/// A digest of each private mapping that a process itself cannot read, by its start; for the thread that
+/// traces the process. Pages of zeros count as pages that are not there.
+///
+/// # Errors
+/// Memory cannot be read.
+pub fn protected(process: &Process) -> io::Result<Vec<(u64, u64)>> {
+    let mut digests = Vec::new();
+    let private =
+        |mapping: &&Mapping| is_protected(mapping) && is_compared(mapping) && !mapping.shared;
+    let mut mappings = process.mappings.iter().filter(private).peekable();
+    if mappings.peek().is_none() {
+        return Ok(digests);
+    }
+    let memory = File::open(format!("/proc/{}/mem", process.pid))?;
+    let map = pagemap::open(process.pid)?;
+    for mapping in mappings {
+        let mut pages = BTreeSet::new();
+        own_pages(&map, mapping, &mut pages)?;
+        let (mut bytes, mut sums) = ([0u8; PAGE_BYTES as usize], Vec::new());
+        for page in pages {
+            memory.read_exact_at(&mut bytes, page)?;
+            if bytes.iter().any(|byte| *byte != 0) {
+                sums.extend(page.to_ne_bytes());
+                sums.extend(checksum(&bytes).to_ne_bytes());
+            }
+        }
+        digests.push((mapping.start, checksum(&sums)));
+    }
+    Ok(digests)
+}
+
 fn first_difference(process: &Process, copy: Pid) -> io::Result<Option<u64>> {
     let open = |pid: Pid| File::open(format!("/proc/{pid}/mem"));
     let (program_memory, copy_memory) = (open(process.pid)?, open(copy)?);
     let maps = [pagemap::open(process.pid)?, pagemap::open(copy)?];
-    for mapping in process
-        .mappings
-        .iter()
-        .filter(|mapping| is_compared(mapping))
-    {
+    // What only tracers may read is observed by them; of shared memory there is no other view than this.
+    let here =
+        |mapping: &&Mapping| is_compared(mapping) && (mapping.shared || !is_protected(mapping));
+    for mapping in process.mappings.iter().filter(here) {
         let mut pages = BTreeSet::new();
         for map in &maps {
             own_pages(map, mapping, &mut pages)?;
@@ -66,6 +103,9 @@ fn first_difference(process: &Process, copy: Pid) -> io::Result<Option<u64>> {
                 read(&program_memory, &mut one),
                 read(&copy_memory, &mut other),
             );
+            if has != copy_has && is_protected(mapping) {
+                continue;
+            }
             if has != copy_has {
                 return Ok(Some(page));
             }

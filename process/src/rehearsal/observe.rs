@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use super::compare::Observation;
+use super::memory;
 use super::sockets::Sockets;
 use crate::procfs::{self, field};
 use crate::ptrace::{FrozenTree, Pid, Resource, sharing, sys, waits};
@@ -92,6 +93,11 @@ pub fn observe(frozen: &FrozenTree, tree: &Tree) -> io::Result<Observation> {
         observed.add("threads", format!("{tids:?}"));
         process_files(&mut observed, pid, &stat)?;
         mappings(&mut observed, pid)?;
+        if let Some(process) = tree.processes.iter().find(|process| process.pid == pid) {
+            for (start, digest) in memory::protected(process)? {
+                observed.add(format!("memory at {start:#x}"), format!("{digest:016x}"));
+            }
+        }
         descriptors(&mut observed, pid, &classes, &mut sockets)?;
         signals(&mut observed, "signals of the process", pid, true)?;
         all.extend(observed.things);

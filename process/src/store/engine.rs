@@ -58,6 +58,16 @@ impl Placement {
         u64::from(self.frame) * PAGE_BYTES
     }
 
+    /// Those from page number `from` to before page number `to` of it.
+    pub fn part(&self, from: usize, to: usize) -> Self {
+        Self {
+            page: self.page + from as u64,
+            frame: self.frame + from as u32,
+            count: (to - from) as u32,
+            ..*self
+        }
+    }
+
     /// Their length.
     pub fn bytes(&self) -> u64 {
         u64::from(self.count) * PAGE_BYTES

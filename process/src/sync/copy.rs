@@ -118,6 +118,47 @@ pub fn copy(medium: &MappedFile, jobs: &[Job<'_>], threads: usize, stop: &Atomic
     Copied { checksums, failed }
 }
 
+/// Reads once more, in this thread, what [`copy`] could not read, and takes it out of `failed` where that
+/// succeeds. Pages that a program has protected from reading are readable only for the very thread that traces
+/// it where the kernel is so configured (`CONFIG_PROC_MEM_FORCE_PTRACE`, `proc_mem.force_override=ptrace`, since
+/// Linux 6.12): for the one that has stopped the program.
+pub fn copy_as_tracer(medium: &MappedFile, jobs: &[Job<'_>], copied: &mut Copied) {
+    let positions = std::mem::take(&mut copied.failed);
+    let again = jobs_of(jobs, &positions);
+    let mut checksums = vec![0; positions.len()];
+    let (mut buffer, mut reader) = (Buffer::new(), Reader::default());
+    let mut lost = Vec::new();
+    for unit in units(&again, &mut checksums) {
+        lost.extend(copy_unit(medium, unit, &mut buffer, &mut reader));
+    }
+    copied.failed = lost.into_iter().map(|index| positions[index]).collect();
+    for (position, checksum) in positions.into_iter().zip(checksums) {
+        copied.checksums[position] = checksum;
+    }
+}
+
+/// The parts of jobs that lie at these positions (ascending) among the pages of all of them.
+fn jobs_of<'a>(jobs: &[Job<'a>], positions: &[usize]) -> Vec<Job<'a>> {
+    let mut parts = Vec::new();
+    let mut positions = positions.iter().copied().peekable();
+    let mut first = 0;
+    for job in jobs {
+        let end = first + job.placement.count as usize;
+        while let Some(from) = positions.next_if(|position| *position < end) {
+            let mut to = from + 1;
+            while to < end && positions.next_if_eq(&to).is_some() {
+                to += 1;
+            }
+            parts.push(Job {
+                source: job.source,
+                placement: job.placement.part(from - first, to - first),
+            });
+        }
+        first = end;
+    }
+    parts
+}
+
 /// Room for one unit, aligned to a page.
 struct Buffer {
     bytes: Vec<u8>,
@@ -256,12 +297,7 @@ pub fn settle(store: &mut Store, jobs: &[Job<'_>], copied: &Copied) -> Vec<(Pid,
     let mut at = 0;
     for job in jobs {
         let count = job.placement.count as usize;
-        let part = |from: usize, to: usize| Placement {
-            page: job.placement.page + from as u64,
-            frame: job.placement.frame + from as u32,
-            count: (to - from) as u32,
-            ..job.placement
-        };
+        let part = |from: usize, to: usize| job.placement.part(from, to);
         let mut from = 0;
         while let Some(position) = failed.next_if(|position| *position < at + count) {
             let index = position - at;

@@ -94,6 +94,44 @@ fn what_is_copied_is_what_was_there_and_a_hole_is_named() {
 }
 
 #[test]
+fn what_threads_could_not_read_is_read_once_more_and_put_in_its_place() {
+    let (_directory, mut store) = new_store();
+    let (bytes, skip) = own_pages(400);
+    let first = (bytes.as_ptr().addr() + skip) as u64 / PAGE_BYTES;
+    let mut placed = Vec::new();
+    // Page 5 is below the lowest address that a program may map.
+    for (first, count) in [(first, 300), (5, 1), (first + 301, 99)] {
+        let space = SpaceId(1);
+        let pages = Pages {
+            space,
+            first,
+            count,
+        };
+        store.place(pages, &mut placed).unwrap();
+    }
+    let source = Source::Process {
+        pid: std::process::id() as i32,
+        may_share: false,
+    };
+    let job = |placement: &Placement| Job {
+        source,
+        placement: *placement,
+    };
+    let jobs: Vec<_> = placed.iter().map(job).collect();
+    let mut copied = copy(store.medium(), &jobs, 2, &AtomicBool::new(false));
+    assert_eq!(copied.failed, [300]);
+    let checksums = copied.checksums.clone();
+    copied.failed = vec![0, 7, 8, 9, 299, 300, 301, 399];
+    for position in &copied.failed {
+        copied.checksums[*position] = 0;
+    }
+    copy_as_tracer(store.medium(), &jobs, &mut copied);
+    assert_eq!(copied.failed, [300]);
+    copied.checksums[300] = checksums[300];
+    assert!(copied.checksums == checksums);
+}
+
+#[test]
 fn a_copy_that_is_stopped_says_what_it_did_not_reach() {
     let (_directory, mut store) = new_store();
     let (bytes, skip) = own_pages(10);

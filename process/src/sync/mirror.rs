@@ -11,7 +11,7 @@ use crate::ptrace::{FrozenTree, Pid};
 use crate::store::{PAGE_BYTES, Pages, Placement, SpaceId, Store};
 use crate::track::{PageRange, PageSet, Program, Space, uffd};
 
-use super::copy::{Job, copy, differing, parallel, pieces, settle};
+use super::copy::{Job, copy, copy_as_tracer, differing, parallel, pieces, settle};
 use super::objects::{self, Object};
 use super::read::Source;
 use super::round::{Round, SyncError};
@@ -314,7 +314,10 @@ impl Mirror {
             }
         }
         let copying = Instant::now();
-        let copied = copy(self.store.medium(), &jobs, threads, stop);
+        let mut copied = copy(self.store.medium(), &jobs, threads, stop);
+        if frozen && !copied.failed.is_empty() && !stop.load(Ordering::Relaxed) {
+            copy_as_tracer(self.store.medium(), &jobs, &mut copied);
+        }
         let bytes = (copied.checksums.len() - copied.failed.len()) as u64 * PAGE_BYTES;
         if bytes >= MEASURED_BYTES {
             let measured = bytes as f64 / copying.elapsed().as_secs_f64();

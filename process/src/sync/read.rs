@@ -172,30 +172,23 @@ impl Reader {
 
     /// By `process_vm_readv`; the positions of pages that cannot be read.
     fn read_pinned(&mut self, pages: &Pages<'_>, range: Range<usize>) -> Vec<usize> {
-        let (mut lost, mut done) = (Vec::new(), range.start);
-        while done < range.end {
-            let remote = rest_of(pages.remote, done, range.end - done);
-            let local = rest_of(pages.local, done, range.end - done);
-            // SAFETY: `local` describes memory of ours that nothing else uses; the remote vector is
-            // only looked up by the kernel.
-            let got = unsafe {
-                libc::process_vm_readv(
-                    pages.pid,
-                    local.as_ptr(),
-                    local.len() as libc::c_ulong,
-                    remote.as_ptr(),
-                    remote.len() as libc::c_ulong,
-                    0,
-                )
-            };
-            done += usize::try_from(got).unwrap_or(0) / PAGE;
-            if done < range.end {
-                // A page that this call cannot read: not readable for the program, or gone.
-                lost.extend(self.read_unpinned(pages, done..done + 1));
-                done += 1;
-            }
-        }
-        lost
+        let remote = rest_of(pages.remote, range.start, range.len());
+        let local = rest_of(pages.local, range.start, range.len());
+        // SAFETY: `local` describes memory of ours that nothing else uses; the remote vector is
+        // only looked up by the kernel.
+        let got = unsafe {
+            libc::process_vm_readv(
+                pages.pid,
+                local.as_ptr(),
+                local.len() as libc::c_ulong,
+                remote.as_ptr(),
+                remote.len() as libc::c_ulong,
+                0,
+            )
+        };
+        // It ends before a page that is not readable for the program, or gone; so are most that follow.
+        let done = range.start + usize::try_from(got).unwrap_or(0) / PAGE;
+        self.read_unpinned(pages, done..range.end)
     }
 
     /// As a debugger would, whatever the protection is; the positions of pages that cannot be read.

@@ -228,3 +228,49 @@ fn a_udp_socket_of_which_the_kernel_does_not_tell_enough_is_named_and_the_progra
     assert!(said.stdout.contains("shut down"), "{}", said.all());
     assert!(!said.stdout.contains("sent"), "{}", said.all());
 }
+
+/// Fills memory, protects it from everything, and prints a digest before it and when it is asked to after it.
+const PROTECTED: &str = r#"
+cat >/root/program.py <<END
+import ctypes, hashlib, mmap, os, random, time
+memory = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.write(random.Random(1).randbytes(len(memory)))
+print(hashlib.sha256(memory).hexdigest(), flush=True)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+mprotect = ctypes.CDLL(None, use_errno=True).mprotect
+mprotect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+assert mprotect(address, len(memory), 0) == 0
+open("/root/protected", "w").close()
+while not os.path.exists("/root/show"):
+    time.sleep(.1)
+assert mprotect(address, len(memory), mmap.PROT_READ) == 0
+print(hashlib.sha256(memory).hexdigest(), flush=True)
+END
+run() {
+    setsid dormouse process run protected --store /root/store --on-power-loss none --epoch-interval 1h \
+        -- python3 /root/program.py >>/root/log 2>&1
+}
+run >/dev/null 2>&1 &
+until [ -e /root/protected ]; do sleep .2; done
+dormouse process persist protected --store /root/store --rehearse || exit 1
+dormouse process persist protected --store /root/store --then kill || exit 1
+wait
+touch /root/show
+run
+cat /root/log
+"#;
+
+#[test]
+fn memory_that_only_a_tracer_may_read_comes_back() {
+    let tracer = ["--cmdline", "proc_mem.force_override=ptrace"];
+    let words = ["lab", "boot", "--command", PROTECTED];
+    let said = dormouse(&[&words[..], &tracer].concat());
+    assert_eq!(said.code, 0, "{}", said.all());
+    let digests: Vec<_> = said
+        .stdout
+        .lines()
+        .filter(|line| line.len() == 64)
+        .collect();
+    assert_eq!(digests.len(), 2, "{}", said.all());
+    assert_eq!(digests[0], digests[1], "{}", said.all());
+}
