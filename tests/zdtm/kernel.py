@@ -1,8 +1,8 @@
-"""What a whole distribution has beside its kernel, for the emulated machine: modules, and the programs that set up
-networks. They go into a folder that is laid out as the machine's root.
+"""What a whole distribution has beside its kernel, for the emulated machine: modules, and the programs that tests
+call. They go into a folder that is laid out as the machine's root.
 
     lib/modules/RELEASE/         the kernel's modules, with modprobe's index
-    usr/sbin/                    modprobe, ip, iptables, nft
+    usr/sbin/                    modprobe, ip, iptables, nft, diff
     usr/lib/x86_64-linux-gnu/    what those are linked with, and the matches and targets of iptables
 """
 
@@ -17,12 +17,13 @@ import prepared
 # The package of each, and its programs by all the names under which tests, scripts and the kernel call it.
 PROGRAMS = {
     "kmod": ("modprobe",),
-    "iproute2": ("ip", "tc"),
+    "iproute2": ("ip",),
     "iptables": (
         "iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore",
         "iptables-legacy", "ip6tables-legacy",
     ),
     "nftables": ("nft",),
+    "diffutils": ("diff",),
 }
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 

@@ -36,6 +36,8 @@ for program in /mnt/scratch/root/usr/sbin/*; do
     command -v "${program##*/}" >/dev/null || cp "$program" /usr/sbin/
 done
 mkdir -p /lib/modules && mount --bind /mnt/scratch/root/lib/modules /lib/modules
+# Their devices appear when they are loaded, and there is no udev that would make them before.
+modprobe -a autofs4 tun
 # Tests and their stores have 4 GiB there, and less than a third of one on the root disk.
 rm -rf /mnt/scratch/tmp && mkdir -p /mnt/scratch/tmp /var/tmp && mount --bind /mnt/scratch/tmp /var/tmp
 chmod 1777 /var/tmp /tmp
