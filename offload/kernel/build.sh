@@ -11,13 +11,10 @@
 # arguments; 3 something is missing.
 set -euo pipefail
 
-if [ $# -lt 3 ]; then
-	sed -n '4,12s/^# \{0,1\}//p' "$0" >&2
-	exit 2
-fi
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=offload/kernel/common.sh
 . "$here/common.sh"
+need 3 $#
 set=$3
 jobs=${4:--j$(nproc)}
 begin "$1" "$2" "build-$set"

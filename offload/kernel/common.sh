@@ -4,6 +4,14 @@
 
 prefix=arm-none-eabi-
 
+# need MIN COUNT: with fewer arguments than that, prints the comment at the head of the script, and ends.
+need() {
+	if [ "$2" -lt "$1" ]; then
+		sed -n '/^#   /,/^[^#]/s/^# \{0,1\}//p' "$0" >&2
+		exit 2
+	fi
+}
+
 # Ends the build with the reason and the end of the log; with exit code $code, if that is set.
 fail() {
 	echo "offload/$(basename "$here")/build.sh: $*" >&2

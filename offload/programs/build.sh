@@ -11,13 +11,10 @@
 # goes to WORK/programs.log. Exit codes: 2 wrong arguments; 3 something is missing.
 set -euo pipefail
 
-if [ $# -lt 2 ]; then
-	sed -n '5,12s/^# \{0,1\}//p' "$0" >&2
-	exit 2
-fi
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=offload/kernel/common.sh
 . "$here/../kernel/common.sh"
+need 2 $#
 jobs=${3:--j$(nproc)}
 begin "$1" "$2" programs
 prepare
