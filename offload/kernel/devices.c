@@ -3,7 +3,9 @@
  * Uses the board's devices after each suspend: the clock that woke the machine, a serial line that leads back to
  * itself, the SD card, a virtio disk, the network. Card and disk begin with what the host wrote there.
  */
-#include "init.h"
+#include "devices.h"
+#include "output.h"
+#include "system_call.h"
 
 enum { NO_TERMINAL = 0400, DIRECT = 0200000, ALARM_SECONDS = 2 };
 enum { PIECE = 1 << 16, PIECES = 16, SCRATCH_PLACE = 1 << 20, LINE_BYTES = 200 };

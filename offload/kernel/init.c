@@ -5,7 +5,9 @@
  * argument it also uses the board's devices (devices.c).
  */
 
-#include "init.h"
+#include "devices.h"
+#include "output.h"
+#include "system_call.h"
 
 enum { FILE_WORDS = 4096 };
 

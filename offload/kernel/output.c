@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* What the first program writes: into files, and into the kernel's log. */
-#include "init.h"
+#include "output.h"
+#include "system_call.h"
 
 long put(const char *path, const char *text, long bytes)
 {

@@ -48,7 +48,7 @@ static const struct {
 static const struct {
 	const char *name;
 	const char *declaration;
-} function[] = {
+} functions[] = {
 	{ "device_suspend", DOWN " device_suspend" DEVICE },
 	{ "device_suspend_late", DOWN " device_suspend_late" DEVICE },
 	{ "device_suspend_noirq", DOWN " device_suspend_noirq" DEVICE },
@@ -126,11 +126,11 @@ static int check_version(void)
 /* The declaration that a test wants of this function instead of the known one. */
 static const char *expected(int i)
 {
-	const char *name = strstr(expect, function[i].name);
+	const char *name = strstr(expect, functions[i].name);
 
-	if (name && name[strlen(function[i].name)] == '(')
+	if (name && name[strlen(functions[i].name)] == '(')
 		return expect;
-	return function[i].declaration;
+	return functions[i].declaration;
 }
 
 static int check_declarations(void)
@@ -141,14 +141,14 @@ static int check_declarations(void)
 
 	if (error)
 		return error;
-	for (i = 0; i < ARRAY_SIZE(function); i++) {
+	for (i = 0; i < ARRAY_SIZE(functions); i++) {
 		struct dpm_text found;
 
-		if (!dpm_find(function[i].name)) {
+		if (!dpm_find(functions[i].name)) {
 			error = -ENOENT;
-		} else if (!dpm_types_declare(&types, function[i].name, &found)) {
+		} else if (!dpm_types_declare(&types, functions[i].name, &found)) {
 			pr_err("not loaded: the kernel's types do not have %s\n",
-			       function[i].name);
+			       functions[i].name);
 			error = -ENOENT;
 		} else if (strcmp(found.text, expected(i))) {
 			pr_err("not loaded: this kernel has \"%s\", expected \"%s\"\n",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What the parts of the first program share. */
-#ifndef DORMOUSE_INIT_H
-#define DORMOUSE_INIT_H
+/* System calls of the first program, which has no C library. */
+#ifndef DORMOUSE_SYSTEM_CALL_H
+#define DORMOUSE_SYSTEM_CALL_H
 
 enum {
 	CALL_EXIT = 1, CALL_FORK = 2, CALL_READ = 3, CALL_WRITE = 4, CALL_OPEN = 5, CALL_CLOSE = 6, CALL_LSEEK = 19,
@@ -23,19 +23,5 @@ static inline long call(long number, long a, long b, long c, long d, long e)
 	__asm volatile ("svc 0" : "+r" (r0) : "r" (r7), "r" (r1), "r" (r2), "r" (r3), "r" (r4) : "memory");
 	return r0;
 }
-
-/* --- output.c --- */
-
-/* Writes a file; how many bytes, or an error. */
-long put(const char *path, const char *text, long bytes);
-/* One line in the kernel's log: what, and which cycle. */
-void report(const char *what, unsigned int cycle);
-
-/* --- devices.c --- */
-
-/* The board's devices: opens them; sets the alarm that wakes; uses each. What fails is reported. */
-int devices_begin(void);
-int devices_before(unsigned int cycle);
-int devices_after(unsigned int cycle);
 
 #endif
