@@ -69,8 +69,13 @@ def loopback_up():
 
 def enter():
     """What a scenario needs besides its namespaces: a loopback device, and numbers of pseudo-terminals
-    of its own."""
+    of its own. New devices get no link-local address: it is tentative at first, and a test of the
+    configuration takes the end of that for a change of ours."""
     loopback_up()
+    addresses = "/proc/sys/net/ipv6/conf/default/addr_gen_mode"
+    if os.path.exists(addresses):
+        with open(addresses, "w", encoding="ascii") as file:
+            file.write("1")
     subprocess.run(
         ["mount", "-t", "devpts", "-o", "newinstance,ptmxmode=0666,mode=620,gid=5", "devpts", "/dev/pts"], check=True
     )

@@ -23,6 +23,8 @@ from zdtm import results_in, worst  # noqa: E402
 
 # Emulated processors are about so much slower.
 SLOWNESS = 10
+# Tests wait more than they compute, and some do nothing until they are given up.
+JOBS = 4
 # For booting and what follows the last scenario that began.
 SPARE_S = 900
 RESULTS = "results"
@@ -43,7 +45,7 @@ rm -rf /mnt/scratch/tmp && mkdir -p /mnt/scratch/tmp /var/tmp && mount --bind /m
 chmod 1777 /var/tmp /tmp
 export DORMOUSE_TEST_SLOWNESS=%(slowness)s
 python3 /mnt/scratch/suite/zdtm/zdtm.py --prepared /mnt/scratch --out /mnt/scratch/%(results)s \\
-    --dormouse /run/dormouse/bin/dormouse --jobs 2 --seed %(seed)s --time-limit %(limit)s >/mnt/scratch/log 2>&1
+    --dormouse /run/dormouse/bin/dormouse --jobs %(jobs)s --seed %(seed)s --time-limit %(limit)s >/mnt/scratch/log 2>&1
 tail -n 3 /mnt/scratch/log >&2
 cat /mnt/scratch/%(results)s/results.jsonl
 """
@@ -69,6 +71,7 @@ def boot(machine, share, options):
     """What the machine answers, or None."""
     script = SCRIPT % {
         "slowness": SLOWNESS, "results": RESULTS, "seed": shlex.quote(options.seed), "limit": options.time_limit,
+        "jobs": JOBS,
     }
     words = [
         options.dormouse, "lab", "boot", "--json", "--machine", machine, "--keep", "--kernel", options.kernel,
