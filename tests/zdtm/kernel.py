@@ -14,7 +14,7 @@ import subprocess
 
 import prepared
 
-# The package of each, and its programs by all the names under which tests, scripts and the kernel call it.
+# Of each package, the programs by all the names under which tests, scripts and the kernel call them.
 PROGRAMS = {
     "kmod": ("modprobe",),
     "iproute2": ("ip",),
@@ -30,6 +30,14 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 class Failed(Exception):
     """Something of it cannot be had."""
+
+
+def program(package, name):
+    """The path of a program of this machine."""
+    path = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
+    if path is None:
+        raise Failed(f"no program {name}: install the package {package}, or run `make setup`")
+    return path
 
 
 def built(dormouse, pattern):
@@ -54,9 +62,7 @@ def install(dormouse, pattern, root):
     needed = set()
     for package, names in PROGRAMS.items():
         for name in names:
-            path = shutil.which(name, path="/usr/sbin:/sbin:/usr/bin:/bin")
-            if path is None:
-                raise Failed(f"no program {name}: install the package {package}, or run `make setup`")
+            path = program(package, name)
             shutil.copy(path, programs)
             needed.update(prepared.libraries(path))
     # iptables loads them by name.
@@ -66,6 +72,7 @@ def install(dormouse, pattern, root):
         needed.update(prepared.libraries(path))
     for path in needed:
         shutil.copy(path, libraries)
-    done = subprocess.run(["depmod", "-b", root, release], stderr=subprocess.PIPE, check=False, text=True)
+    index = [program("kmod", "depmod"), "-b", root, release]
+    done = subprocess.run(index, stderr=subprocess.PIPE, check=False, text=True)
     if done.returncode:
         raise Failed(f"depmod: {done.stderr.strip()}")

@@ -14,6 +14,7 @@ A test that is wrong, or refused and not in the list, fails the run.
 
 import ast
 import concurrent.futures
+import contextlib
 import hashlib
 import json
 import math
@@ -23,6 +24,7 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -38,8 +40,9 @@ import source  # noqa: E402
 SCENARIO_S = 600 * processes.SLOWNESS
 # What tests and trackers write.
 LOGS = (".log", ".out", ".inprogress")
-# Names of tests that see each other in spite of namespaces. CRIU's harness runs them alone, and some others (`excl`).
+# Names of tests that see each other in spite of namespaces: one at a time. CRIU's harness runs them alone (`excl`).
 NOT_APART = ("binfmt_misc", "cgroup")
+ONE_AT_A_TIME = threading.Lock()
 # As CRIU's harness: tests that are not marked `suid` give up their rights.
 USER = {"ZDTM_UID": "18943", "ZDTM_GID": "58467", "ZDTM_GROUPS": "27495 48244"}
 
@@ -118,23 +121,13 @@ def run_test(test, options, known):
         if outcome is None:
             if time.monotonic() > options.end:
                 return name, None
-            outcome = scenario(test, mode, options)
+            with ONE_AT_A_TIME if name.startswith(NOT_APART) else contextlib.nullcontext():
+                outcome = scenario(test, mode, options)
         outcomes[mode] = outcome
         options.record(name, mode, outcome)
         if mode == "alone" and outcome["outcome"] != "passed":
             break
     return name, outcomes
-
-
-def all_run(tests, options, known):
-    """Runs the tests, side by side where namespaces keep them apart; yields what `run_test` returns."""
-    exclusive = [test for test in tests if test[0].startswith(NOT_APART)]
-    others = [test for test in tests if test not in exclusive]
-    for group, jobs in ((others, options.jobs), (exclusive, 1)):
-        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            runs = [pool.submit(run_test, test, options, known) for test in group]
-            for run in concurrent.futures.as_completed(runs):
-                yield run.result()
 
 
 def worst(outcomes):
@@ -244,15 +237,18 @@ def main():
 
         options.record = record
         try:
-            reasons = report.listed()
-            for number, (name, outcomes) in enumerate(all_run(tests, options, known), 1):
-                if outcomes is None:
-                    continue
-                total[name] = (*worst(outcomes), outcomes)
-                outcome, mode, why = total[name][:3]
-                kind = report.kind_of(name, outcome, reasons)
-                where = f" ({mode})" if kind == "wrong" else ""
-                print(f"{number}/{len(tests)} {name}: {kind}{where} {report.one_line(why)}", flush=True)
+            with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+                runs = [pool.submit(run_test, test, options, known) for test in tests]
+                reasons = report.listed()
+                for number, run in enumerate(concurrent.futures.as_completed(runs), 1):
+                    name, outcomes = run.result()
+                    if outcomes is None:
+                        continue
+                    total[name] = (*worst(outcomes), outcomes)
+                    outcome, mode, why = total[name][:3]
+                    kind = report.kind_of(name, outcome, reasons)
+                    where = f" ({mode})" if kind == "wrong" else ""
+                    print(f"{number}/{len(tests)} {name}: {kind}{where} {report.one_line(why)}", flush=True)
         except KeyboardInterrupt:
             say("interrupted; the same command goes on from here")
             os._exit(1)

@@ -103,10 +103,10 @@ fn first_difference(process: &Process, copy: Pid) -> io::Result<Option<u64>> {
                 read(&program_memory, &mut one),
                 read(&copy_memory, &mut other),
             );
-            if has != copy_has && is_protected(mapping) {
-                continue;
-            }
             if has != copy_has {
+                if is_protected(mapping) {
+                    continue;
+                }
                 return Ok(Some(page));
             }
             let addresses = (page..).zip(one.iter().zip(&other));
