@@ -175,6 +175,33 @@ mod tests {
         assert!(!is_compared(&droppable));
     }
 
+    /// What is described as protected, and is readable here: no kernel has to let this process read more.
+    #[test]
+    fn one_byte_changes_the_digest_of_memory_that_a_process_cannot_read() {
+        let page = PAGE_BYTES as usize;
+        let mut bytes = vec![1u8; page * 4];
+        let first = bytes.as_ptr().align_offset(page);
+        let start = bytes[first..].as_ptr() as u64;
+        let mut own = mapping(Backing::Anonymous, false);
+        (own.start, own.end, own.protection) = (start, start + 2 * PAGE_BYTES, 0);
+        let mut process = Process::empty(std::process::id() as Pid, 0);
+        process.mappings.push(own);
+        let mut digest = |at: usize, byte: u8| {
+            bytes[at..at + 1].fill(std::hint::black_box(byte));
+            protected(&process).expect("readable")
+        };
+        let before = digest(first, 1);
+        assert_eq!(before.len(), 1);
+        assert_ne!(digest(first + page + 17, 2), before);
+        assert_eq!(digest(first + page + 17, 1), before);
+        process.mappings[0].protection = 1;
+        assert_eq!(protected(&process).expect("readable"), []);
+        process.mappings[0].protection = 0;
+        bytes.fill(0);
+        let of_zeros = protected(&process).expect("readable");
+        assert_eq!(of_zeros[0].1, checksum(&[]));
+    }
+
     #[test]
     fn a_page_that_differs_is_found_by_its_first_byte() {
         let page = PAGE_BYTES as usize;
