@@ -198,6 +198,11 @@ fn threads_with_vector_registers_and_futexes_compute_on() {
 }
 
 #[test]
+fn processor_flags_of_each_thread_are_as_they_were() {
+    checks_itself("flags.c");
+}
+
+#[test]
 fn a_tree_of_twenty_processes_passes_its_token_on() {
     checks_itself("family.c");
 }

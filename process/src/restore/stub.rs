@@ -33,6 +33,7 @@ const OPERATION_BYTES: usize = 96;
 const END: u64 = u64::MAX;
 const WAIT: u64 = u64::MAX - 1;
 const REPORT: u64 = u64::MAX - 2;
+const SET_FLAGS: u64 = u64::MAX - 3;
 
 /// What the result of an operation must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +133,12 @@ impl List {
     /// Adds: report to the tracker that this point was reached.
     pub fn report(&mut self) {
         self.call(0, &[], "report").number = REPORT;
+    }
+
+    /// Adds: set these bits of `rflags`, and clear the others that user code may change. The last
+    /// operation of its list: tasks that are created afterwards would inherit them.
+    pub fn set_flags(&mut self, flags: u64) {
+        self.call(0, &[flags], "set flags").number = SET_FLAGS;
     }
 
     /// Number of operations so far: the index of the next one.

@@ -23,7 +23,7 @@ global_asm!(
     // rbx: operation, r12: control block. Nothing else lives across a system call.
     "20:",
     "mov rax, [rbx]",
-    "cmp rax, -3",
+    "cmp rax, -4",
     "jae 30f",
     call_at_rbx!(),
     // A new task goes on with its own list.
@@ -57,9 +57,16 @@ global_asm!(
     "jmp 20b",
     // Pseudo-operations.
     "30:",
-    "je 33f",
+    "je 35f",
     "cmp rax, -2",
-    "jne 34f",
+    "je 31f",
+    "ja 34f",
+    "jmp 33f",
+    // Set flags, from the word that follows.
+    "35:",
+    "lea rsp, [rbx + 8]",
+    "popfq",
+    "jmp 24b",
     // Wait until the gate is open.
     "31:",
     "mov rdi, [rbx + 8]",

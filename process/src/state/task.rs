@@ -236,8 +236,11 @@ pub struct Registers {
 /// Selectors of 64-bit user code and data: the only ones that a 64-bit program has.
 const USER_CS: u64 = 0x33;
 const USER_SS: u64 = 0x2b;
-/// Flags that user code may set: CF PF AF ZF SF TF DF OF AC ID and the fixed bit 1.
-const RFLAGS_USER: u64 = 0x0024_0dd7;
+/// Flags that a thread in user mode may have of its own: CF PF AF ZF SF TF DF OF NT RF AC ID, and the
+/// fixed bit 1. It has RF while it is stopped at an instruction that met a page fault.
+const RFLAGS_USER: u64 = 0x0025_4dd7;
+/// Of these, the one that ptrace does not set (ID).
+const RFLAGS_NOT_BY_PTRACE: u64 = 0x0020_0000;
 
 impl Registers {
     /// From what ptrace gives.
@@ -265,6 +268,11 @@ impl Registers {
             fs_base: user.fs_base,
             gs_base: user.gs_base,
         }
+    }
+
+    /// The flags that the thread has to set itself, before it gets all others by ptrace.
+    pub fn flags_to_set_itself(&self) -> u64 {
+        self.rflags & RFLAGS_NOT_BY_PTRACE
     }
 
     /// For ptrace. Selectors and privileged flags are never taken from the description.

@@ -94,6 +94,17 @@ with open(sys.argv[1] + '/numbers', 'a') as file:
             print('thousand', flush=True)
 ";
 
+/// Is in a page fault at nearly every instant.
+const FAULTS: &str = "
+import mmap
+print('ready', flush=True)
+while True:
+    memory = mmap.mmap(-1, 64 << 20)
+    for at in range(0, 64 << 20, 4096):
+        memory[at] = 1
+    memory.close()
+";
+
 const OPTIONS: [&str; 4] = ["--on-power-loss", "none", "--epoch-interval", "1h"];
 
 fn start(directory: &Path, script: &str, through: &[&str]) -> Program {
@@ -262,4 +273,15 @@ fn a_tracker_without_the_right_to_make_namespaces_says_so_and_persists_nothing()
     assert_eq!(epoch(&program), before);
     let said = program.verb("persist", &[]);
     assert_eq!(said.code, 0, "{}", said.all());
+}
+
+/// A page fault sets the resume flag of the registers that it keeps, and no other stop does.
+#[test]
+fn a_copy_of_a_program_that_was_stopped_at_a_page_fault_is_the_same() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = start(directory.path(), FAULTS, &[]);
+    for _ in 0..10 {
+        let said = program.verb("persist", &["--rehearse"]);
+        assert_eq!(said.code, 0, "{}\n{}", said.all(), program.said());
+    }
 }

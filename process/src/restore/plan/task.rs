@@ -210,6 +210,7 @@ impl Writer<'_> {
     pub(super) fn thread(&mut self, thread: &Thread, process: &Process) -> Result<u64, Error> {
         let mut list = List::default();
         self.own_state(&mut list, thread, process)?;
+        flags(&mut list, thread);
         self.put(&list, thread.tid)
     }
 
@@ -509,4 +510,12 @@ fn first_interval(process: &Process, kind: usize, (value, interval): (u64, u64))
 fn signal_of(info: &[u8]) -> u32 {
     info.first_chunk::<4>()
         .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+}
+
+/// Sets the flags of a thread that ptrace cannot set. After it, its list creates no task.
+pub(super) fn flags(list: &mut List, thread: &Thread) {
+    let flags = thread.registers.flags_to_set_itself();
+    if flags != 0 {
+        list.set_flags(flags);
+    }
 }
