@@ -10,6 +10,7 @@ pub mod bench;
 pub mod container_services;
 pub mod containerd;
 pub mod containers;
+pub mod occupied;
 pub mod processes;
 pub mod program;
 pub mod tutorial;

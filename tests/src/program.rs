@@ -214,8 +214,21 @@ impl Program {
         }
     }
 
-    /// Number of the tracker.
+    /// Number of the tracker. Where it could not go on as what was started, it is its child.
     pub fn tracker(&self) -> i32 {
+        let started = self.started();
+        let executable = |pid: i32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let children = std::fs::read_to_string(format!("/proc/{started}/task/{started}/children"));
+        let children = children.unwrap_or_default();
+        let mut children = children
+            .split_whitespace()
+            .filter_map(|pid| pid.parse().ok());
+        let tracker = children.find(|&pid| executable(pid) == executable(started));
+        tracker.unwrap_or(started)
+    }
+
+    /// Number of the process that was started as the tracker.
+    pub fn started(&self) -> i32 {
         self.tracker.as_ref().expect("it was started").id() as i32
     }
 

@@ -32,6 +32,9 @@ impl Builder<'_> {
         } else {
             0
         };
+        if self.tree.processes.is_empty() {
+            self.tree.parent = stat.parent;
+        }
         let controlling = (stat.terminal, stat.front);
         self.terminals.controlling.insert(pid, controlling);
         let mut process = state::Process {

@@ -19,7 +19,7 @@ use crate::store::{Access, Store};
 use crate::sync::{Budget, Mirror};
 use crate::track::self_test;
 use crate::tracker::control::{Answer, Request, send};
-use crate::tracker::{End, Options, Tracker, TrackerError, isolate, launch, resume};
+use crate::tracker::{End, Options, Tracker, TrackerError, isolate, launch, number, resume};
 
 fn options(tracking: &Tracking) -> Options {
     let budget = match (tracking.budget, tracking.deadline) {
@@ -86,11 +86,24 @@ fn alone(place: &Path, name: &str, tracking: &Tracking) -> Result<Option<Keeper>
     Ok(Some(keeper))
 }
 
+/// Goes on under the number that the program's tracker had. Under a lease there is a thread already, and
+/// the number is the same in each namespace.
+fn under_former_number(place: &Path, name: &str, keeper: Option<&Keeper>) {
+    if keeper.is_none()
+        && let Ok(path) = path_of(place, name)
+    {
+        number::take_former(&path, name);
+    }
+}
+
 pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let name = arguments.name();
     let tracking = &arguments.tracking;
     // Dropped last: when nothing of the program is left.
-    let _keeper = alone(&arguments.place.store, &name, tracking)?;
+    let keeper = alone(&arguments.place.store, &name, tracking)?;
+    if !arguments.fresh {
+        under_former_number(&arguments.place.store, &name, keeper.as_ref());
+    }
     let mut store = open(&arguments.place.store, &name, Access::Create, tracking)?;
     if let Some(user) = &arguments.user {
         launch::hand_over_output(user);
@@ -169,7 +182,8 @@ pub fn attach(arguments: &AttachArguments) -> Result<u8, Failure> {
 pub fn restore(arguments: &RestoreArguments) -> Result<u8, Failure> {
     let tracking = &arguments.tracking;
     let name = arguments.name.as_str();
-    let _keeper = alone(&arguments.place.store, name, tracking)?;
+    let keeper = alone(&arguments.place.store, name, tracking)?;
+    under_former_number(&arguments.place.store, name, keeper.as_ref());
     let store = open(&arguments.place.store, name, Access::Write, tracking)?;
     if store.root().is_none() {
         return Err(Failure::failed(format!(

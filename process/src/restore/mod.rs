@@ -68,10 +68,11 @@ pub use beforehand::certain;
 pub use check::possible;
 pub use error::Error;
 use error::system;
-pub use numbers::is_nearly_free;
+pub use numbers::{free_number, is_nearly_free, is_there};
 pub(crate) use plan::to_run;
 pub(crate) use rights::{CAP_SYS_ADMIN, capable};
 pub(crate) use socket_calls::unix_path;
+pub(crate) use stub::CloneArguments;
 pub(crate) use undo::KilledUnlessReleased;
 use undo::{KillOnError, SignalsBlocked};
 

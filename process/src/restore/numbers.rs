@@ -39,7 +39,16 @@ pub fn free(tree: &Tree) -> Result<(), Error> {
     Ok(())
 }
 
-fn is_there(number: Pid) -> bool {
+/// Waits until no process or thread has this number.
+///
+/// # Errors
+/// As [`free`].
+pub fn free_number(number: Pid) -> Result<(), Error> {
+    wait_until_free(number, Instant::now())
+}
+
+/// Whether a process or thread has this number.
+pub fn is_there(number: Pid) -> bool {
     fs::exists(format!("/proc/{number}")).unwrap_or(false)
 }
 

@@ -481,7 +481,11 @@ pub struct CloneArguments {
     /// `CLONE_*`.
     pub flags: u64,
     #[doc(hidden)]
-    pub unused: [u64; 3],
+    pub pidfd: u64,
+    /// With `CLONE_CHILD_SETTID` and `CLONE_CHILD_CLEARTID`: where the child's number is written.
+    pub child_tid: u64,
+    #[doc(hidden)]
+    pub parent_tid: u64,
     /// Sent to the parent at the end.
     pub exit_signal: u64,
     #[doc(hidden)]
@@ -499,9 +503,9 @@ impl CloneArguments {
     pub fn words(&self) -> [u64; 11] {
         [
             self.flags,
-            self.unused[0],
-            self.unused[1],
-            self.unused[2],
+            self.pidfd,
+            self.child_tid,
+            self.parent_tid,
             self.exit_signal,
             self.stack[0],
             self.stack[1],

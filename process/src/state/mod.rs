@@ -44,7 +44,7 @@ use serde::{Deserialize, Serialize};
 
 const MAGIC: [u8; 4] = *b"DMPT";
 /// Of the encoding below. A change to any of the types needs another one.
-const VERSION: u16 = 9;
+const VERSION: u16 = 10;
 /// Longer descriptions are refused: 1 GiB.
 const BYTES_MAX: usize = 1 << 30;
 
@@ -55,6 +55,9 @@ pub struct Tree {
     pub clocks: Clocks,
     /// The kernel that it ran on.
     pub kernel: Kernel,
+    /// Number of the root's parent, which is the tracker unless it was attached to the program; 0: a process
+    /// of another PID namespace.
+    pub parent: i32,
     /// The processes: parents before their children.
     pub processes: Vec<Process>,
     /// Open file descriptions that descriptors refer to by index.
@@ -165,6 +168,7 @@ impl Tree {
                 vdso_digest: 0,
                 xstate_features: 0,
             },
+            parent: 0,
             processes: Vec::new(),
             files: Vec::new(),
             images: Vec::new(),

@@ -128,6 +128,7 @@ fn tree() -> Tree {
             vdso_digest: 9,
             xstate_features: 7,
         },
+        parent: 99,
         processes: vec![process(100, 0), process(110, 100)],
         files: vec![File {
             kind: FileKind::Image(0),

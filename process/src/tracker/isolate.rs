@@ -13,20 +13,10 @@
 //! process is the outermost one.
 
 use std::io;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Signals that are about the process itself, and not handed on.
-const OWN: [i32; 8] = [
-    libc::SIGKILL,
-    libc::SIGSTOP,
-    libc::SIGSEGV,
-    libc::SIGBUS,
-    libc::SIGFPE,
-    libc::SIGILL,
-    libc::SIGTRAP,
-    libc::SIGPIPE,
-];
+use super::outer::{End, go_on_in_child};
+
 /// The init of every PID namespace.
 pub const INIT: i32 = 1;
 
@@ -47,37 +37,12 @@ pub fn in_container() -> bool {
 pub fn enter() -> io::Result<()> {
     if std::process::id() as i32 != INIT {
         leave(libc::CLONE_NEWPID)?;
-        go_on_in_child()?;
+        go_on_in_child(None, End::WithProgram)?;
         become_init()?;
     }
-    go_on_in_child()?;
+    go_on_in_child(None, End::WithProgram)?;
     INSIDE.store(true, Ordering::Release);
     Ok(())
-}
-
-/// Returns in a child, which does not outlive this process; this process waits and ends with it.
-fn go_on_in_child() -> io::Result<()> {
-    let (mut ours, theirs) = io::pipe()?;
-    // SAFETY: this process has no other thread that could hold a lock.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
-        0 => {
-            drop(ours);
-            // SAFETY: no memory involved.
-            let set = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-            drop(theirs);
-            match set {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            }
-        }
-        child => {
-            drop(theirs);
-            // Until its death signal is set, it is not to be left alone.
-            let _ = io::Read::read(&mut ours, &mut [0]);
-            wait_for(child)
-        }
-    }
 }
 
 /// Gets a namespace of its own; of PIDs, for children.
@@ -100,51 +65,4 @@ fn become_init() -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", "/proc", "proc", flags, None)?;
     Ok(())
-}
-
-/// Hands signals on until the child ends, and ends as it did. Other children are none of ours, and
-/// are reaped.
-fn wait_for(child: i32) -> ! {
-    // SAFETY: the set and the information live; nothing else involves memory.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        for signal in OWN {
-            libc::sigdelset(&raw mut all, signal);
-        }
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut());
-        loop {
-            let mut status = 0;
-            loop {
-                let ended = libc::waitpid(-1, &raw mut status, libc::WNOHANG);
-                if ended == child {
-                    libc::_exit(code_of(status));
-                }
-                if ended <= 0 {
-                    break;
-                }
-            }
-            let mut info = std::mem::zeroed::<libc::siginfo_t>();
-            let signal = libc::sigwaitinfo(&raw const all, &raw mut info);
-            // What comes from the terminal reaches the child as well.
-            if signal > 0 && signal != libc::SIGCHLD && info.si_code <= 0 {
-                libc::kill(child, signal);
-            }
-        }
-    }
-}
-
-/// The exit code that stands for a child's end.
-fn code_of(status: i32) -> i32 {
-    if libc::WIFEXITED(status) {
-        return libc::WEXITSTATUS(status);
-    }
-    let signal = libc::WTERMSIG(status);
-    if std::process::id() as i32 != INIT {
-        eprintln!(
-            "dormouse: the tracker was killed by signal {signal}, and its program with it; its last \
-             epoch is kept"
-        );
-    }
-    128 + signal
 }

@@ -9,6 +9,8 @@ pub mod control;
 pub mod isolate;
 mod last_words;
 pub mod launch;
+pub mod number;
+mod outer;
 mod requests;
 pub mod resume;
 pub mod status;

@@ -14,6 +14,7 @@ mod multipath;
 mod names;
 mod newer;
 mod obstacles;
+mod parents;
 mod postgres;
 mod postponed;
 mod power;

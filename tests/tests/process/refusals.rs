@@ -12,6 +12,7 @@ use dormouse_process::state::Tree;
 use dormouse_process::store::{Access, Snapshot, Store};
 use dormouse_tests::alone::alone;
 use dormouse_tests::dormouse_path;
+use dormouse_tests::occupied::Occupied;
 use dormouse_tests::program::Program;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tempfile::TempDir;
@@ -134,47 +135,14 @@ impl Counter {
     }
 }
 
-/// The kernel counts PIDs on from where it was when this goes: numbers behind it are those that
-/// other restored programs want.
-struct Numbers(String);
-
-impl Numbers {
-    const LAST: &str = "/proc/sys/kernel/ns_last_pid";
-
-    fn here() -> Self {
-        Self(fs::read_to_string(Self::LAST).expect("it can be read"))
-    }
-}
-
-impl Drop for Numbers {
-    fn drop(&mut self) {
-        let _ = fs::write(Self::LAST, self.0.trim());
-    }
-}
-
 #[test]
 fn a_pid_that_is_taken_is_named_with_its_holder_and_the_state_is_kept() {
     let counter = Counter::persisted(None);
     let pid = counter.pid();
-    let numbers = Numbers::here();
-    let mut holder = loop {
-        fs::write(Numbers::LAST, (pid - 1).to_string()).expect("root");
-        let mut sleep = Command::new("sleep").arg("600").spawn().expect("sleep");
-        if sleep.id() as i32 == pid {
-            break sleep;
-        }
-        // Somebody else was quicker.
-        let _ = sleep.kill();
-        let _ = sleep.wait();
-    };
-    drop(numbers);
+    let mut holder = Occupied::number(pid);
     counter.refused(1, &[&format!("PID {pid} is taken by sleep")]);
-    assert!(
-        holder.try_wait().expect("our child").is_none(),
-        "the process that has it is left alone"
-    );
-    holder.kill().expect("killed");
-    holder.wait().expect("ended");
+    assert!(holder.lives(), "the process that has it is left alone");
+    drop(holder);
     counter.goes_on();
 }
 
