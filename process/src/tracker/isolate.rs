@@ -15,10 +15,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::outer::{End, go_on_in_child};
-
-/// The init of every PID namespace.
-pub const INIT: i32 = 1;
+use super::outer::{End, INIT, go_on_in_child};
 
 /// This process is the tracker under an init of ours.
 static INSIDE: AtomicBool = AtomicBool::new(false);

@@ -13,8 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{process, thread};
 
-use super::isolate::INIT;
-use super::outer::{End, go_on_in_child};
+use super::outer::{End, INIT, go_on_in_child};
 use crate::ptrace::Pid;
 use crate::restore;
 use crate::state::Tree;
@@ -39,8 +38,8 @@ pub fn take_former(path: &Path, name: &str) {
     }
 }
 
-/// The number of the parent of the program's first process. Why a store cannot be read, who opens it to
-/// write says.
+/// The number of the parent of the program's first process. An error is found again, and reported, when the
+/// store is opened to write.
 fn former(path: &Path, name: &str) -> Option<Pid> {
     let store = Store::open(path, name, Access::Read, None).ok()?;
     let tree = Tree::decode(store.snapshot()?.description()).ok()?;

@@ -4,9 +4,11 @@
 use std::io;
 use std::ptr;
 
-use super::isolate::INIT;
 use crate::ptrace::Pid;
 use crate::restore::CloneArguments;
+
+/// The init of every PID namespace.
+pub(super) const INIT: Pid = 1;
 
 /// Signals that are about the process itself, and not handed on.
 const OWN: [i32; 8] = [
@@ -151,7 +153,7 @@ fn end_as(status: i32, end: End) -> ! {
     unsafe { libc::_exit(128 + signal) }
 }
 
-/// Ends by a signal: who waits for the tracker sees no difference. There is no second core.
+/// Ends by a signal, so that a caller that waits for the tracker sees no difference. There is no second core.
 fn end_by(signal: i32) {
     let none = libc::rlimit {
         rlim_cur: 0,

@@ -6,7 +6,7 @@ use dormouse_tests::occupied::Occupied;
 use dormouse_tests::program::Program;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// Root and orphan say who their parent is.
+/// Root and orphan print the number of their parent.
 const SCRIPT: &str = "
 import os, time
 def live(name):
