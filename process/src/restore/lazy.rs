@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::guard::Guard;
 use super::pager::{Lacking, Piece};
+use super::sharing::ranges;
 use super::{LeftToFill, allow_huge_pages};
 use crate::memory;
 use crate::ptrace::{self, FrozenTree, Pid, sys::take_fd};
@@ -230,6 +231,9 @@ fn target(tree: &mut FrozenTree, pid: Pid, areas: &[LeftToFill]) -> Result<Targe
             space: area.space,
             stored: area.range.start,
         });
+        for filled in &area.filled {
+            lacking.remove(filled);
+        }
     }
     Ok(Target { uffd, lacking })
 }
@@ -250,10 +254,12 @@ fn part(extent: &Extent, start: u64, end: u64) -> Extent {
 /// It cannot be written, or a page does not match its checksum.
 pub fn fill_now(areas: &[LeftToFill], snapshot: &dyn Snapshot) -> Result<(), FillError> {
     for area in areas {
-        for extent in snapshot.extents_in(area.space, area.range.clone()) {
-            snapshot.check(area.space, &extent)?;
-            memory::write(area.pid, extent.start, snapshot.bytes(&extent))
-                .map_err(io_error(area.pid, "fill its memory"))?;
+        for lacking in ranges::outside(&area.filled, &area.range) {
+            for extent in snapshot.extents_in(area.space, lacking) {
+                snapshot.check(area.space, &extent)?;
+                memory::write(area.pid, extent.start, snapshot.bytes(&extent))
+                    .map_err(io_error(area.pid, "fill its memory"))?;
+            }
         }
     }
     Ok(())

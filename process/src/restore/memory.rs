@@ -1,13 +1,15 @@
 //! Memory of the recreated processes: free address space, and the pages that are copied first.
 
 use std::io;
+use std::ops::Range;
 
 use super::error::system;
 use super::read_only::ReadOnlyMemory;
+use super::sharing::{Fill, Sharing, ranges};
 use super::stub::Region;
 use super::{Error, LeftToFill, Options};
 use crate::procfs::MapsLine;
-use crate::state::{Backing, KernelPart, Mapping, Process, Tree, advice, attachments};
+use crate::state::{Backing, KernelPart, Process, Tree, advice, attachments};
 use crate::store::{Extent, PAGE_BYTES, Snapshot, SpaceId};
 
 /// Holes are looked for from here: above what programs use, below the kernel's choice for mmap.
@@ -151,6 +153,20 @@ pub fn copies_all(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> bo
     })
 }
 
+/// Copies pages that a process shares with its children, before it creates them.
+///
+/// # Errors
+/// A page is damaged, or cannot be written.
+pub fn fill_early(process: &Process, fills: &[Fill], snapshot: &dyn Snapshot) -> Result<(), Error> {
+    let mut writer = Writer::new(process)?;
+    for fill in fills {
+        for extent in snapshot.extents_in(fill.space, fill.range.clone()) {
+            writer.add(snapshot, fill.space, fill.protection, &extent)?;
+        }
+    }
+    writer.finish()
+}
+
 /// Copies the pages that must be there before the tree runs, or all; returns the mappings that are left.
 ///
 /// # Errors
@@ -158,12 +174,19 @@ pub fn copies_all(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> bo
 pub fn fill(
     tree: &Tree,
     snapshot: &dyn Snapshot,
+    sharing: &Sharing,
     copy_all: bool,
 ) -> Result<Vec<LeftToFill>, Error> {
     let mut left = Vec::new();
-    for process in living(tree) {
+    for (index, process) in tree.processes.iter().enumerate() {
+        if process.zombie.is_some() {
+            continue;
+        }
         let mut writer = Writer::new(process)?;
         let urgent = urgent_pages(process);
+        let shares = sharing.of(index);
+        let there = shares.map_or(&[][..], |shares| &shares.there);
+        let replaced = shares.map_or(&[][..], |shares| &shares.replaced);
         for mapping in &process.mappings {
             // Droppable memory holds what must not be used twice, such as the state of a random number
             // generator: it comes back empty, which its user must expect at any time.
@@ -178,29 +201,42 @@ pub fn fill(
                 || mapping.backing != Backing::Anonymous
                 || mapping.huge_page_bytes != 0;
             let range = mapping.start..mapping.end;
-            // Extents may reach over the end of a mapping into its neighbour.
-            if at_once {
+            let mut filled: Vec<_> = ranges::clip(there, &range).collect();
+            let mut copy = |range: Range<u64>| {
+                // Extents may reach over the end of a mapping into its neighbour.
                 for extent in snapshot.extents_in(process.space, range) {
-                    writer.add(snapshot, mapping, &extent)?;
+                    writer.add(snapshot, process.space, mapping.protection, &extent)?;
                 }
+                Ok::<(), Error>(())
+            };
+            if at_once {
+                let others = ranges::outside(&filled, &range);
+                others.into_iter().try_for_each(copy)?;
                 continue;
             }
-            if snapshot
-                .extents_in(process.space, range.clone())
-                .next()
-                .is_none()
-            {
+            for replaced in ranges::clip(replaced, &range) {
+                copy(replaced.clone())?;
+                filled.push(replaced);
+            }
+            filled.sort_by_key(|range| range.start);
+            let stored = |range: &Range<u64>| {
+                let mut extents = snapshot.extents_in(process.space, range.clone());
+                extents.next().is_some()
+            };
+            let lacking = ranges::outside(&filled, &range);
+            if !lacking.iter().any(stored) {
                 continue;
             }
-            for page in urgent.iter().filter(|page| range.contains(page)) {
-                for extent in snapshot.extents_in(process.space, *page..page + PAGE_BYTES) {
-                    writer.add(snapshot, mapping, &extent)?;
+            for page in &urgent {
+                if lacking.iter().any(|range| range.contains(page)) {
+                    copy(*page..page + PAGE_BYTES)?;
                 }
             }
             left.push(LeftToFill {
                 pid: process.pid,
                 space: process.space,
                 range,
+                filled,
                 huge_pages: !process.thp_disabled,
             });
         }
@@ -233,7 +269,6 @@ fn urgent_pages(process: &Process) -> Vec<u64> {
 /// Writes pages into one process, many with one call.
 struct Writer {
     pid: i32,
-    space: SpaceId,
     read_only: ReadOnlyMemory,
     local: Vec<libc::iovec>,
     remote: Vec<libc::iovec>,
@@ -246,7 +281,6 @@ impl Writer {
         let read_only = ReadOnlyMemory::open(pid).map_err(failed(pid))?;
         Ok(Self {
             pid,
-            space: process.space,
             read_only,
             local: Vec::new(),
             remote: Vec::new(),
@@ -257,12 +291,13 @@ impl Writer {
     fn add(
         &mut self,
         snapshot: &dyn Snapshot,
-        mapping: &Mapping,
+        space: SpaceId,
+        protection: u8,
         extent: &Extent,
     ) -> Result<(), Error> {
-        snapshot.check(self.space, extent)?;
+        snapshot.check(space, extent)?;
         let bytes = snapshot.bytes(extent);
-        if i32::from(mapping.protection) & libc::PROT_WRITE == 0 {
+        if i32::from(protection) & libc::PROT_WRITE == 0 {
             return self
                 .read_only
                 .write(bytes, extent.start)

@@ -6,7 +6,9 @@
 //!  check: can all of it be done?
 //!  open files, pipes, sockets (pool)
 //!  write the restore plan (stub::Region)
-//!  start the root ──────────────────────────► create children, sessions, groups
+//!  start the root ──────────────────────────► map memory that children share
+//!                 ◄────────── report ────────
+//!  copy the pages that are shared; gate ────► create children, sessions, groups
 //!                 ◄────────── report ────────
 //!  gate "grouped" ──────────────────────────► descriptors in place, own memory unmapped,
 //!                                             the program's mappings made
@@ -44,6 +46,7 @@ mod posix_queues;
 mod read_only;
 mod rights;
 mod shared_files;
+mod sharing;
 mod socket_calls;
 mod sockets;
 mod start;
@@ -112,7 +115,7 @@ pub struct Restored {
     pub left_to_fill: Vec<LeftToFill>,
 }
 
-/// A mapping that is empty, though the store has pages of it.
+/// A mapping that lacks pages which the store has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftToFill {
     /// In which process.
@@ -121,6 +124,8 @@ pub struct LeftToFill {
     pub space: SpaceId,
     /// The mapping.
     pub range: Range<u64>,
+    /// Parts of it that lack nothing; ascending.
+    pub filled: Vec<Range<u64>>,
     /// The process gets transparent huge pages as soon as all of its mappings are watched.
     pub huge_pages: bool,
 }
@@ -145,7 +150,9 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     let kernel = memory::KernelMappings::find(&own, tree)?;
     let mut region = memory::map_restorer(tree, &own)?;
     let copy_all = memory::copies_all(tree, snapshot, options);
-    let plan = plan::write(tree, &mut pool, &mut region, &kernel, copy_all)?;
+    let by_others = plan::made_by_others(tree);
+    let sharing = sharing::Sharing::find(tree, snapshot, &by_others, copy_all);
+    let plan = plan::write(tree, &mut pool, &mut region, &kernel, &sharing, copy_all)?;
     let filters = filters::Places::write(tree, &mut region)?;
     let dead =
         dead::Dead::with_numbers(tree).map_err(|(pid, source)| match source.raw_os_error() {
@@ -168,17 +175,33 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     // Processes enter removed directories until they are complete.
     let ghosts = std::mem::take(&mut pool.ghosts);
     drop(pool);
-    let wait = |count, phase| match region.wait(count, PHASE_LIMIT) {
+    let outcome = |result, phase| match result {
         Ok(Ok(())) => Ok(()),
         Ok(Err(failure)) => Err(named(failure, tree)),
-        Err(_) => Err(Error::Silent(phase)),
+        Err::<_, io::Error>(_) => Err(Error::Silent(phase)),
     };
+    let mut early = plan.early;
+    let reports_of_early = early.len() as u32;
+    while !early.is_empty() {
+        let mapped = |early: &plan::Early| region.is_open(early.mapped);
+        let result = region.wait_for(PHASE_LIMIT, || early.iter().any(mapped));
+        outcome(result, "mapping shared memory")?;
+        let (ready, others) = early.into_iter().partition(mapped);
+        early = others;
+        for ready in ready {
+            let fills = sharing.of(ready.process).map(|shares| &*shares.fills);
+            let process = &tree.processes[ready.process];
+            memory::fill_early(process, fills.unwrap_or_default(), snapshot)?;
+            region.open(ready.filled);
+        }
+    }
+    let wait = |count, phase| outcome(region.wait(reports_of_early + count, PHASE_LIMIT), phase);
     wait(plan.processes, "creating processes")?;
     guard.all = tree.processes.iter().map(|process| process.pid).collect();
     region.open(plan.grouped);
     wait(plan.processes * 2, "mapping memory")?;
     ipc.all_attached();
-    let left_to_fill = memory::fill(tree, snapshot, copy_all)?;
+    let left_to_fill = memory::fill(tree, snapshot, &sharing, copy_all)?;
     region.open(plan.filled);
     wait(plan.processes * 2 + plan.tasks, "creating threads")?;
     for process in &tree.processes {

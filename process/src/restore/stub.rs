@@ -51,6 +51,8 @@ pub enum Check {
 pub enum Store {
     /// Nowhere.
     Nowhere,
+    /// It opens this gate, unless it is 0.
+    Gate(Gate),
     /// It becomes this argument of a later operation of the same list.
     Argument {
         /// Index of the operation in its list.
@@ -304,6 +306,7 @@ impl Region {
             };
             let store = match operation.store {
                 Store::Nowhere => 0,
+                Store::Gate(gate) => gate.0,
                 Store::Argument {
                     operation,
                     argument,
@@ -359,16 +362,37 @@ impl Region {
         unsafe { libc::syscall(libc::SYS_futex, gate.0, libc::FUTEX_WAKE, i32::MAX, 0, 0, 0) };
     }
 
+    /// Whether a gate is open. A list opens one with a result ([`Store::Gate`]); it reports afterwards, so
+    /// that the tracker looks again.
+    pub fn is_open(&self, gate: Gate) -> bool {
+        // SAFETY: a gate is a word in our lists.
+        let word = unsafe { AtomicU32::from_ptr(gate.0 as *mut u32) };
+        word.load(Ordering::SeqCst) != 0
+    }
+
     /// Waits until `count` reports and ends of lists have come in since the beginning.
     ///
     /// # Errors
-    /// An operation failed (`Ok(Err)`), or nothing happened for `limit`.
+    /// An operation failed (`Ok(Err)`), or it takes longer than `limit`.
     pub fn wait(&self, count: u32, limit: Duration) -> io::Result<Result<(), Failure>> {
+        // SAFETY: the control block lies in our lists; the others write it with atomics, too.
+        let done = unsafe { AtomicU32::from_ptr(self.control() as *mut u32) };
+        self.wait_for(limit, || done.load(Ordering::SeqCst) >= count)
+    }
+
+    /// Waits for something that a report makes true.
+    ///
+    /// # Errors
+    /// An operation failed (`Ok(Err)`), or it takes longer than `limit`.
+    pub fn wait_for(
+        &self,
+        limit: Duration,
+        ready: impl Fn() -> bool,
+    ) -> io::Result<Result<(), Failure>> {
         let control = self.control();
         // SAFETY: the control block lies in our lists; the others write it with atomics, too.
-        let (done, failed, events, failure) = unsafe {
+        let (failed, events, failure) = unsafe {
             (
-                AtomicU32::from_ptr(control as *mut u32),
                 AtomicU32::from_ptr((control + 4) as *mut u32),
                 AtomicU32::from_ptr((control + 8) as *mut u32),
                 AtomicU64::from_ptr((control + 16) as *mut u64),
@@ -394,7 +418,7 @@ impl Region {
                     error: -result as i32,
                 }));
             }
-            if done.load(Ordering::SeqCst) >= count {
+            if ready() {
                 return Ok(Ok(()));
             }
             if started.elapsed() > limit {

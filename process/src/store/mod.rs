@@ -115,6 +115,10 @@ pub trait Snapshot: Send + Sync {
     /// The bytes of an extent (or of a part of one) in the mapped store, unchecked.
     fn bytes(&self, extent: &Extent) -> &[u8];
 
+    /// The checksum that the page at this offset of the store was written with; `None` where it is
+    /// damaged. Equal ones do not prove equal pages.
+    fn checksum(&self, offset: u64) -> Option<u64>;
+
     /// Compares the pages of an extent (or of a part of one) with their checksums.
     ///
     /// # Errors

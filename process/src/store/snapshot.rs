@@ -73,6 +73,10 @@ impl<M: Medium> Snapshot for StoredEpoch<M> {
         self.medium.read(extent.offset, extent.bytes)
     }
 
+    fn checksum(&self, offset: u64) -> Option<u64> {
+        self.sums.get(&*self.medium, (offset / PAGE_BYTES) as u32)
+    }
+
     fn check(&self, space: SpaceId, extent: &Extent) -> Result<(), DamagedPage> {
         let first = (extent.offset / PAGE_BYTES) as u32;
         let pages = self.bytes(extent).chunks(PAGE_BYTES as usize);

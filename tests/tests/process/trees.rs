@@ -5,7 +5,7 @@ use std::fs;
 
 use dormouse_tests::alone::alone;
 use dormouse_tests::processes::with_descendants;
-use dormouse_tests::program::Program;
+use dormouse_tests::program::{Chance, Program, compile};
 
 const SCRIPT: &str = "
 import os, time
@@ -175,5 +175,161 @@ signal.pause()
         );
         program.persist_and_kill(interval);
         assert_eq!(program.verb("remove", &[]).code, 0);
+    }
+}
+
+/// A family of which each member has changed the memory that it has inherited, and changes it further.
+const FAMILY: &str = "
+import ctypes, os, signal, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+for call in [libc.mmap, libc.mremap]:
+    call.restype = ctypes.c_void_p
+PAGE, PAGES = 4096, (int(sys.argv[1]) << 20) // 4096
+def mapped(pages):
+    return libc.mmap(None, ctypes.c_size_t(pages * PAGE), 3, 0x22, -1, ctypes.c_long(0))
+start = mapped(PAGES)
+places = {page: start + page * PAGE for page in range(PAGES)}
+values = {page: page + 1 for page in range(PAGES)}
+def write(pages, by):
+    for page in pages:
+        values[page] = page + by
+        ctypes.c_uint64.from_address(places[page]).value = values[page]
+def at(page):
+    return ctypes.c_void_p(start + page * PAGE)
+def bytes(pages):
+    return ctypes.c_size_t(pages * PAGE)
+def child(name, work):
+    if os.fork() == 0:
+        work()
+        live(name)
+def live(name):
+    round = 0
+    while True:
+        wrong = [page for page in places if ctypes.c_uint64.from_address(places[page]).value != values[page]]
+        os.write(1, b'%s %s %s\\n' % (b'WRONG' if wrong else b'right', name.encode(), str(wrong[:9]).encode()))
+        write([8000 + round % 100], os.getpid() * 1000 + round)
+        round += 1
+        time.sleep(0.3)
+def changes():
+    write(range(100, 1000), 10**6)
+    child('grandchild', lambda: write(range(2000, 2500, 2), 10**7))
+def unmaps():
+    assert libc.munmap(at(0), bytes(1000)) == 0
+    for page in range(1000):
+        del places[page]
+def protects():
+    assert libc.mprotect(at(3000), bytes(1000), 1) == 0
+def moves():
+    to = mapped(1000)
+    assert libc.mremap(at(5000), bytes(1000), bytes(1000), 3, ctypes.c_void_p(to)) == to
+    places.update({page: to + (page - 5000) * PAGE for page in range(5000, 6000)})
+def drops():
+    assert libc.madvise(at(6000), bytes(500), 4) == 0
+    values.update({page: 0 for page in range(6000, 6500)})
+write(range(PAGES), 1)
+for work in [changes, unmaps, protects, moves, drops]:
+    child(work.__name__, work)
+live('root')
+";
+
+#[test]
+fn memory_that_was_shared_copy_on_write_is_shared_after_a_restore_and_each_has_its_own_contents() {
+    const MEMBERS: usize = 7;
+    let directory = tempfile::tempdir().expect("a directory");
+    let megabytes = SHARED_MIB.to_string();
+    let mut program = Program::script(directory.path(), "1h", FAMILY, &[&megabytes]);
+    let right = |said: &str| {
+        assert!(!said.contains("WRONG"), "{said}");
+        let mut lines: Vec<&str> = said.lines().filter(|l| l.starts_with("right")).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        lines.len() == MEMBERS
+    };
+    // Beside them there are the tracker, the guard of a program that lacks pages, and what isolates it.
+    let members = |program: &Program| {
+        let mut pids = with_descendants(vec![program.tracker()]);
+        pids.retain(|pid| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.starts_with("python"))
+        });
+        pids
+    };
+    let used = |program: &Program| {
+        let members = members(program);
+        assert_eq!(members.len(), MEMBERS);
+        proportional_bytes(&members) >> 20
+    };
+    program.run();
+    program.until("all there", |program| right(&program.said()));
+    let before = used(&program);
+    for (life, way) in [&[][..], &["--eager"], &["--verify-first"]]
+        .iter()
+        .enumerate()
+    {
+        program.persist_and_kill(&format!("life {life}"));
+        let length = program.said().len();
+        let options = ["--on-power-loss", "none", "--epoch-interval", "1h"];
+        program.set_options(&[&options[..], way].concat());
+        program.run();
+        program.until("all there again", |program| {
+            right(&program.said()[length..])
+                && program.status()["tracker"]["to_bring_in_bytes"] == 0
+        });
+        let now = used(&program);
+        // What was moved is no longer shared: 1000 pages.
+        assert!(
+            now < before + 16,
+            "{before} MiB, then {now} MiB with {way:?}"
+        );
+        // They go on, and write to what they share.
+        let length = program.said().len();
+        program.until("further", |program| right(&program.said()[length..]));
+    }
+}
+
+#[test]
+fn each_of_a_tree_of_processes_that_change_shared_memory_at_random_has_its_own_pages_in_each_life()
+{
+    const PROCESSES: usize = 8;
+    let setting = |name: &str, usual: u64| {
+        std::env::var(name).map_or(usual, |value| value.parse().expect("a number"))
+    };
+    let (seed, lives) = (setting("DORMOUSE_SEED", 11), setting("DORMOUSE_KILLS", 12));
+    println!("DORMOUSE_SEED={seed} DORMOUSE_KILLS={lives}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let model = compile(directory.path(), "shared_model.c");
+    let model = model.display().to_string();
+    let mut chance = Chance::new(seed);
+    let command = [&*model, &seed.to_string(), &PROCESSES.to_string()];
+    let mut program = Program::new(alone(), directory.path(), "model", &[], &command);
+    for life in 0..lives {
+        let way = [&[][..], &["--eager"], &["--verify-first"]][life as usize % 3];
+        let interval = ["1h", "100ms"][chance.below(2) as usize];
+        let options = ["--on-power-loss", "none", "--epoch-interval", interval];
+        program.set_options(&[&options[..], way].concat());
+        let length = program.said().len();
+        program.run();
+        program.until("rounds of all", |program| {
+            let said = &program.said()[length..];
+            assert!(
+                !said.contains("DIFFERS"),
+                "seed {seed}, life {life}: {said}"
+            );
+            (0..PROCESSES).all(|process| {
+                let word = format!("ok {process} ");
+                said.lines().filter(|line| line.starts_with(&word)).count() > 5
+            })
+        });
+        let said = &program.said()[length..];
+        let anew = said.lines().any(|line| line == "ok 0 0");
+        assert_eq!(anew, life == 0, "seed {seed}, life {life}: {said}");
+        if interval == "1h" {
+            let rehearse: &[&str] = if life % 4 == 0 { &["--rehearse"] } else { &[] };
+            let said = program.verb("persist", rehearse);
+            assert_eq!(said.code, 0, "seed {seed}, life {life}: {}", said.all());
+        } else {
+            program.until_epoch();
+        }
+        program.cut(chance.below(2) == 0);
     }
 }

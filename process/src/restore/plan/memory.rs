@@ -5,11 +5,6 @@ use super::super::stub::{Check, List};
 use super::{MAP_IMAGE, Writer};
 use crate::state::{Backing, KernelPart, Mapping, ObjectKind, Process, advice, attachments};
 
-/// Linux 6.11; a kind of mapping, like `MAP_PRIVATE`.
-const TASK_END: u64 = crate::state::TASK_END;
-/// The lowest address that may be unmapped without asking.
-const LOWEST: u64 = 0;
-
 impl Writer<'_> {
     /// Before its mappings are created. The first write to a mapping must not bring in 511 pages of
     /// zeros: pages of the store are still to be filled in there.
@@ -26,43 +21,33 @@ impl Writer<'_> {
         }
     }
 
-    /// Replaces our memory by the program's mappings.
-    pub(super) fn memory(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
-        let mut parked = self.region.parking();
-        let mut at = Vec::new();
-        for &(part, start, bytes) in &self.kernel.parts {
-            let fixed = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
-            list.call(
-                libc::SYS_mremap,
-                &[start, bytes, bytes, fixed, parked],
-                "move the vdso (are system mappings sealed?)",
-            );
-            at.push((part, parked));
-            parked += bytes;
-        }
-        let (first, last) = (self.region.parking(), self.region.end());
-        list.call(
-            libc::SYS_munmap,
-            &[LOWEST, first - LOWEST],
-            "unmap the tracker's memory",
-        );
-        list.call(
-            libc::SYS_munmap,
-            &[last, TASK_END - last],
-            "unmap the tracker's memory",
-        );
+    /// Replaces our memory by the program's mappings; those that it shares with its parent or its children
+    /// are there.
+    pub(super) fn memory(&mut self, list: &mut List, index: usize) -> Result<(), Error> {
+        let process = &self.tree.processes[index];
+        let kept = self.kept(index, process);
+        let parked = self.empty(list, &kept);
+        self.drop_pages(list, index);
         // Between what is parked, the kernel has room.
         let own = self.region.base()..self.region.end();
         let mut occupied = vec![own];
-        let mut from = first;
+        let mut from = self.region.parking();
         for (_, _, bytes) in &self.kernel.parts {
             occupied.push(from..from + bytes);
             from += bytes;
         }
+        occupied.extend(kept);
         self.rings(list, process, occupied)?;
         self.segments(list, process)?;
-        for mapping in &process.mappings {
-            self.mapping(list, process.pid, mapping, &at)?;
+        for (at, mapping) in process.mappings.iter().enumerate() {
+            let parts = self.sharing.of(index).map(|shares| &shares.parts);
+            match parts.and_then(|parts| parts.get(&at)) {
+                Some(&protection) => {
+                    protect(list, mapping, protection);
+                    self.advise(list, mapping)?;
+                }
+                None => self.mapping(list, process.pid, mapping, &parked)?,
+            }
         }
         Ok(())
     }
@@ -113,7 +98,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    pub(super) fn mapping(
+    fn mapping(
         &mut self,
         list: &mut List,
         pid: i32,
@@ -199,6 +184,12 @@ impl Writer<'_> {
                 return self.unread_events(list, pid, start, events, ring);
             }
         }
+        self.advise(list, mapping)
+    }
+
+    /// Advice about a mapping, and its name.
+    fn advise(&mut self, list: &mut List, mapping: &Mapping) -> Result<(), Error> {
+        let (start, bytes) = (mapping.start, mapping.end - mapping.start);
         for (bit, number) in [
             (advice::DONT_FORK, libc::MADV_DONTFORK),
             (advice::WIPE_ON_FORK, libc::MADV_WIPEONFORK),
@@ -209,7 +200,7 @@ impl Writer<'_> {
             (advice::SEQUENTIAL, libc::MADV_SEQUENTIAL),
             (advice::RANDOM, libc::MADV_RANDOM),
         ] {
-            if has(bit) {
+            if mapping.advice & bit != 0 {
                 // Advice that this kernel does not know is no loss.
                 list.call(libc::SYS_madvise, &[start, bytes, number as u64], "advise")
                     .expect(Check::Any);
@@ -250,5 +241,14 @@ impl Writer<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Gives a part of an area, which has this protection so far, its own.
+fn protect(list: &mut List, mapping: &Mapping, protection: u8) {
+    if protection != mapping.protection {
+        let bytes = mapping.end - mapping.start;
+        let arguments = [mapping.start, bytes, u64::from(mapping.protection)];
+        list.call(libc::SYS_mprotect, &arguments, "protect memory");
     }
 }

@@ -2,6 +2,7 @@
 //! executes.
 
 mod births;
+mod early;
 mod events;
 mod files;
 mod memory;
@@ -14,11 +15,13 @@ use std::io;
 use super::Error;
 use super::memory::KernelMappings;
 use super::pool::Pool;
+use super::sharing::Sharing;
 use super::stub::{Check, CloneArguments, Gate, List, Region};
 use crate::procfs;
 use crate::ptrace::waits;
 use crate::state::{Backing, Process, Registers, Tree};
 pub use births::misborn;
+pub use early::Early;
 use placeholders::{Placeholders, die_with_parent};
 pub use placeholders::{leaderless, made_by_others, placeholder_groups};
 pub(super) use task::{CAPABILITY_HEADER, capability_words, needs_administrator, timers_possible};
@@ -37,6 +40,8 @@ pub struct Plan {
     pub roots: Vec<(i32, u64)>,
     /// The placeholder processes among them; they end when all processes exist.
     pub placeholders: Vec<i32>,
+    /// Processes that get pages before they create children; each reports once more.
+    pub early: Vec<Early>,
     /// Opened when all processes exist.
     pub grouped: Gate,
     /// Opened when the first pages are there.
@@ -47,7 +52,8 @@ pub struct Plan {
     pub tasks: u32,
 }
 
-/// Writes the plan of a whole tree. `copy_all`: all of its pages are filled before it runs.
+/// Writes the plan of a whole tree. `sharing`: what its processes do to share memory. `copy_all`: all of
+/// its pages are filled before it runs.
 ///
 /// # Errors
 /// A file to map cannot be opened, or there is too much to write.
@@ -56,6 +62,7 @@ pub fn write(
     pool: &mut Pool,
     region: &mut Region,
     kernel: &KernelMappings,
+    sharing: &Sharing,
     copy_all: bool,
 ) -> Result<Plan, Error> {
     let full = |source| Error::System {
@@ -73,7 +80,10 @@ pub fn write(
         pool,
         region,
         kernel,
+        sharing,
         copy_all,
+        emptied: false,
+        early: Vec::new(),
         grouped,
         filled,
         ignored,
@@ -97,6 +107,7 @@ pub fn write(
     Ok(Plan {
         roots,
         placeholders,
+        early: writer.early,
         grouped,
         filled,
         processes: writer.processes,
@@ -141,7 +152,11 @@ struct Writer<'writing> {
     pool: &'writing mut Pool,
     region: &'writing mut Region,
     kernel: &'writing KernelMappings,
+    sharing: &'writing Sharing,
     copy_all: bool,
+    /// The process that is being written has no memory of the tracker any more.
+    emptied: bool,
+    early: Vec<Early>,
     grouped: Gate,
     filled: Gate,
     ignored: u64,
@@ -165,6 +180,8 @@ impl Writer<'_> {
         if !orphan {
             die_with_parent(&mut list);
         }
+        let inherited_emptied = self.emptied;
+        self.early_memory(&mut list, index)?;
         // Children that must be born in another session are from before this process made its own.
         let by_others = self.placeholders.made_by_others();
         let children: Vec<usize> = (index + 1..self.tree.processes.len())
@@ -214,7 +231,8 @@ impl Writer<'_> {
             self.descriptors(&mut list, process)?;
         }
         self.huge_pages(&mut list, process);
-        self.memory(&mut list, process)?;
+        self.memory(&mut list, index)?;
+        self.emptied = inherited_emptied;
         // Later, the owner of its table of descriptors may have closed those of the tracker.
         if process.shares_descriptors {
             self.layout(&mut list, process)?;
