@@ -284,6 +284,13 @@ fn memory_that_was_shared_copy_on_write_is_shared_after_a_restore_and_each_has_i
         // They go on, and write to what they share.
         let length = program.said().len();
         program.until("further", |program| right(&program.said()[length..]));
+        // To persist them reads what they share, and leaves it shared.
+        assert_eq!(program.verb("persist", &[]).code, 0);
+        let now = used(&program);
+        assert!(
+            now < before + 16,
+            "{before} MiB, then {now} MiB when persisted again"
+        );
     }
 }
 
