@@ -79,6 +79,7 @@ fn a_description_is_complete_and_its_making_leaves_no_trace() {
                 keep_connections: false,
                 data: &[],
                 stopped_by_us: false,
+                settle_limit: Duration::ZERO,
                 cgroups: None,
             },
         )
@@ -145,6 +146,7 @@ fn what_cannot_be_restored_is_refused_by_name() {
                 keep_connections: false,
                 data: &[],
                 stopped_by_us: false,
+                settle_limit: Duration::ZERO,
                 cgroups: None,
             },
         );

@@ -42,6 +42,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub use advice::AdviceCache;
 pub use data::{data, pass};
@@ -67,6 +68,8 @@ pub struct Options<'caller> {
     pub keep_connections: bool,
     /// The tracker has stopped the tree (SIGSTOP): after a restore it runs.
     pub stopped_by_us: bool,
+    /// How long the tree stands for the sake of io_uring requests that end by themselves.
+    pub settle_limit: Duration,
     /// Directories of files that belong to it.
     pub data: &'caller [std::path::PathBuf],
     /// The control groups in which the program was started (`/proc/PID/cgroup`): a restored one is in

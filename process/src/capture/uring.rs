@@ -19,9 +19,8 @@ use crate::ptrace::{FrozenProcess, Pid, sys::take_fd};
 use crate::state::{Backing, FileKind, IoUring};
 use crate::uring::{self, Context, Counters, Unreadable, setup};
 
-/// How long the tree stands for the sake of requests that end by themselves, and again for the sake of
-/// holders that let go by themselves.
-const SETTLE_LIMIT: Duration = Duration::from_millis(200);
+/// How long the tree stands for the sake of holders of a ring that let go by themselves.
+const LET_GO_LIMIT: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// Flags with which a ring can be set up again.
@@ -113,7 +112,7 @@ impl Builder<'_> {
                 return Ok(());
             };
             let stays = !context.waiting.is_empty() || polls(&self.ring_info(number)?);
-            if context.under_way == 0 || stays || started.elapsed() > SETTLE_LIMIT {
+            if context.under_way == 0 || stays || started.elapsed() > self.options.settle_limit {
                 return Ok(());
             }
             for thread in 0..frozen.threads.len() {
@@ -157,7 +156,7 @@ impl Builder<'_> {
 
     /// Describes all rings, now that all that leads to them is known.
     pub(super) fn finish_rings(&mut self) -> Result<(), Error> {
-        let deadline = Instant::now() + SETTLE_LIMIT;
+        let deadline = Instant::now() + LET_GO_LIMIT;
         for (index, met) in (0u32..).zip(std::mem::take(&mut self.rings.met)) {
             let mappings = self.tree.processes.iter().flat_map(|process| {
                 let its = process.mappings.iter();

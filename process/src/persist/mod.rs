@@ -31,6 +31,11 @@ use crate::track::Program;
 use precedence::Precedence;
 use written::Written;
 
+/// How long a program that goes on stands for the sake of requests that end by themselves.
+const SETTLE_LIMIT: Duration = Duration::from_millis(200);
+/// The same for one that stops or ends: a refusal would cost it its state.
+const SETTLE_LIMIT_AT_END: Duration = Duration::from_secs(2);
+
 /// What happens to the program after it was persisted.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, clap::ValueEnum,
@@ -271,6 +276,10 @@ impl Persister {
                 advice: &mut self.advice,
                 keep_connections: then == Then::Kill,
                 stopped_by_us: self.stopped,
+                settle_limit: match then {
+                    Then::Continue => SETTLE_LIMIT,
+                    Then::Stop | Then::Kill => SETTLE_LIMIT_AT_END,
+                },
                 data: &self.data,
                 cgroups: self.cgroups.as_deref(),
             };

@@ -72,7 +72,7 @@ impl Pages {
     }
 }
 
-fn describe(frozen: &mut FrozenTree) -> Result<Captured, capture::Error> {
+fn describe(frozen: &mut FrozenTree, settle_limit: Duration) -> Result<Captured, capture::Error> {
     let mut objects: HashMap<(u64, u64), SpaceId> = HashMap::new();
     capture(
         frozen,
@@ -86,6 +86,7 @@ fn describe(frozen: &mut FrozenTree) -> Result<Captured, capture::Error> {
             keep_connections: false,
             data: &[],
             stopped_by_us: false,
+            settle_limit,
             cgroups: None,
         },
     )
@@ -94,7 +95,8 @@ fn describe(frozen: &mut FrozenTree) -> Result<Captured, capture::Error> {
 /// Freezes a tree, keeps all of it, and kills it.
 pub fn persist(root: i32) -> Pages {
     let mut frozen = FrozenTree::freeze(&[root]).expect("frozen");
-    let captured = describe(&mut frozen).expect("described");
+    // Requests that end by themselves, on however busy a machine.
+    let captured = describe(&mut frozen, Duration::from_secs(120)).expect("described");
     let mut pages = copy(&captured);
     pages.description = captured.tree.encode();
     frozen.kill();
@@ -104,7 +106,9 @@ pub fn persist(root: i32) -> Pages {
 /// Why a tree cannot be described; it goes on.
 pub fn refused(root: i32) -> String {
     let mut frozen = FrozenTree::freeze(&[root]).expect("frozen");
-    let error = describe(&mut frozen).err().expect("refused");
+    let error = describe(&mut frozen, Duration::from_millis(200))
+        .err()
+        .expect("refused");
     frozen.thaw();
     error.to_string()
 }
