@@ -207,6 +207,8 @@ pub struct Stat {
     pub resident_pages: u64,
     /// The memory layout that the kernel reports: code, data, brk, stack, arguments, environment.
     pub layout: Layout,
+    /// Signal for its parent at its end; -1: it is not the main thread.
+    pub exit_signal: i32,
     /// Exit status as `waitpid` would give it (of a zombie).
     pub exit_code: i32,
 }
@@ -285,6 +287,7 @@ impl Stat {
                 env_start: stat.number(50)?,
                 env_end: stat.number(51)?,
             },
+            exit_signal: stat.number(38)?,
             exit_code: stat.number(52)?,
         })
     }
@@ -312,7 +315,7 @@ pub fn ending(pid: i32) -> Ending {
         return Ending::Zombie;
     }
     // The kernel gives SIGKILL to each thread when it is sent.
-    let status = text(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = status(pid, pid).unwrap_or_default();
     let pending = field(&status, "SigPnd").and_then(|mask| u64::from_str_radix(mask, 16).ok());
     if stat.flags & PF_EXITING != 0 || pending.is_some_and(|mask| mask & KILLED != 0) {
         return Ending::Dies;
@@ -320,11 +323,30 @@ pub fn ending(pid: i32) -> Ending {
     Ending::No
 }
 
+/// The process of which a path in `/proc` is, and the thread, if it is one's.
+pub fn owner_of_path(path: &str) -> Option<(i32, Option<i32>)> {
+    let mut words = path.strip_prefix("/proc/")?.split('/');
+    let pid = words.next()?.parse().ok()?;
+    let tid = (words.next() == Some("task"))
+        .then(|| words.next()?.parse().ok())
+        .flatten();
+    Some((pid, tid))
+}
+
+/// `/proc/PID/task/TID/status`. A thread may have a name that is no text; what is none of it is replaced.
+///
+/// # Errors
+/// It has ended.
+pub fn status(pid: i32, tid: i32) -> io::Result<String> {
+    let status = bytes(format!("/proc/{pid}/task/{tid}/status"))?;
+    Ok(String::from_utf8_lossy(&status).into_owned())
+}
+
 /// Whether a process runs under a seccomp filter of its own, which may end it for any call that it
 /// does not expect. A filter that it has from us (a container's: ours as much as its) is none: the
 /// tracker makes the same calls under it, and what it starts again gets it again.
 pub fn is_filtered(pid: i32) -> bool {
-    let status = text(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = status(pid, pid).unwrap_or_default();
     has_own_filter(pid, &status)
 }
 
@@ -359,7 +381,7 @@ fn filter_is_own(
 fn descends(mut pid: i32, ancestor: i32) -> bool {
     // A chain that changes while it is followed may lead in a circle.
     for _ in 0..1000 {
-        let status = text(format!("/proc/{pid}/status")).unwrap_or_default();
+        let status = status(pid, pid).unwrap_or_default();
         match field(&status, "PPid").and_then(|parent| parent.parse().ok()) {
             Some(parent) if parent == ancestor => return true,
             Some(parent) if parent > 0 => pid = parent,

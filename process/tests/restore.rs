@@ -250,3 +250,72 @@ fn shared_tables_unread_events_and_sockets_with_addresses_are_as_they_were() {
 fn private_mappings_of_shared_memory_have_their_own_pages_and_the_objects_others() {
     checks_itself("private_of_shared.c");
 }
+
+#[test]
+fn settings_of_processes_and_threads_are_as_they_were() {
+    checks_itself("settings.c");
+}
+
+#[test]
+fn directories_ends_of_children_and_absolute_timers_are_as_they_were() {
+    checks_itself("births.c");
+}
+
+/// Each is named, and the program runs on.
+#[test]
+fn what_threads_have_for_themselves_is_refused_by_name() {
+    let _beside = beside();
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = compile(directory.path(), "refused.c");
+    for (kind, words) in [
+        ("net", "in another net namespace than the main thread"),
+        ("uts", "in another uts namespace than the main thread"),
+        ("ipc", "in another ipc namespace than the main thread"),
+        ("mnt", "has a current directory, root and umask of its own"),
+        (
+            "directory",
+            "has a current directory, root and umask of its own",
+        ),
+        (
+            "pid-for-children",
+            "its children will be in another PID namespace",
+        ),
+        (
+            "time-for-children",
+            "its children will be in another time namespace",
+        ),
+        (
+            "shared-directory",
+            "it shares the current directory, root and umask of process",
+        ),
+        ("dispatch", "dispatches its system calls to itself"),
+        ("segments", "it has segments of its own"),
+        ("keyring", "has a thread keyring"),
+        (
+            "death-signal",
+            "has asked for a signal at the end of its parent, which is not the main",
+        ),
+        ("task-directory", "of a thread other than the main thread"),
+        ("task-file", "a file of a thread other than the main thread"),
+        ("thread-pidfd", "a thread other than the main thread"),
+        ("outer-pidfd", "a process that is not of the tree"),
+        ("timer-clock", "measures a thread or process that has ended"),
+        ("timer-thread", "signals thread"),
+        ("zombie", "its parent gets another signal than SIGCHLD"),
+    ] {
+        let go = directory.path().join("go");
+        let output = directory.path().join("output");
+        let mut command = Command::new(&program);
+        command.arg(kind).current_dir(directory.path());
+        let mut child = start(&mut command, &output, "\n");
+        let text = std::fs::read_to_string(&output).expect("the output");
+        assert!(text.contains("ready"), "{kind}: {text}");
+        let refusal = refused(child.id() as i32);
+        std::fs::write(&go, "").expect("go");
+        let status = child.wait().expect("its end");
+        let text = std::fs::read_to_string(&output).expect("the output");
+        std::fs::remove_file(&go).expect("removed");
+        assert!(refusal.contains(words), "{kind}: {refusal}");
+        assert!(status.success(), "{kind}: {text}");
+    }
+}

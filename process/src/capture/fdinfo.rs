@@ -33,8 +33,8 @@ pub(super) fn epoll_items(info: &str) -> Vec<(EpollItem, u64)> {
         .collect()
 }
 
-/// A timerfd.
-pub(super) fn timer(info: &str) -> FileKind {
+/// A timerfd; `now_ns` is the wall-clock time.
+pub(super) fn timer(info: &str, now_ns: u64) -> FileKind {
     let pair = |name| {
         let text = procfs::field(info, name).unwrap_or("(0, 0)");
         let (seconds, nanoseconds) = text
@@ -44,14 +44,23 @@ pub(super) fn timer(info: &str) -> FileKind {
         seconds.parse::<u64>().unwrap_or(0) * 1_000_000_000
             + nanoseconds.parse::<u64>().unwrap_or(0)
     };
+    let clock = procfs::field(info, "clockid")
+        .and_then(|clock| clock.parse().ok())
+        .unwrap_or(0);
+    let flags = procfs::field(info, "settime flags")
+        .and_then(|flags| u32::from_str_radix(flags, 8).ok())
+        .unwrap_or(0);
+    let remaining_ns = pair("it_value");
+    let of_wall_clock = [libc::CLOCK_REALTIME, libc::CLOCK_REALTIME_ALARM].contains(&clock);
+    let absolute = flags & libc::TFD_TIMER_ABSTIME as u32 != 0;
     FileKind::Timer {
-        clock: procfs::field(info, "clockid")
-            .and_then(|clock| clock.parse().ok())
-            .unwrap_or(0),
-        flags: procfs::field(info, "settime flags")
-            .and_then(|flags| u32::from_str_radix(flags, 8).ok())
-            .unwrap_or(0),
-        remaining_ns: pair("it_value"),
+        clock,
+        flags,
+        remaining_ns,
+        wall_clock_ns: match of_wall_clock && absolute && remaining_ns != 0 {
+            true => now_ns + remaining_ns,
+            false => 0,
+        },
         interval_ns: pair("it_interval"),
         ticks: procfs::field(info, "ticks")
             .and_then(|ticks| ticks.parse().ok())
@@ -181,15 +190,31 @@ mod tests {
     }
 
     #[test]
+    fn an_absolute_timer_of_the_wall_clock_keeps_its_time_of_day() {
+        let info =
+            "clockid: 0\nticks: 0\nsettime flags: 03\nit_value: (4, 0)\nit_interval: (0, 0)\n";
+        let FileKind::Timer {
+            wall_clock_ns,
+            flags,
+            ..
+        } = timer(info, 1_000_000_000)
+        else {
+            panic!("not a timer");
+        };
+        assert_eq!((wall_clock_ns, flags), (5_000_000_000, 3));
+    }
+
+    #[test]
     fn a_timer_keeps_its_remaining_time_and_period() {
         let info =
             "clockid: 1\nticks: 3\nsettime flags: 01\nit_value: (4, 500)\nit_interval: (1, 0)\n";
         assert_eq!(
-            timer(info),
+            timer(info, 7),
             FileKind::Timer {
                 clock: 1,
                 flags: 1,
                 remaining_ns: 4_000_000_500,
+                wall_clock_ns: 0,
                 interval_ns: 1_000_000_000,
                 ticks: 3
             }

@@ -20,7 +20,7 @@ const KCMP_FILE: libc::c_long = 0;
 /// Major numbers of the slave sides of pseudo-terminals.
 const PSEUDO_TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 /// The first process is always there.
-const INIT: Pid = 1;
+pub(super) const INIT: Pid = 1;
 pub(super) const DELETED: &str = " (deleted)";
 
 /// Lines of `fdinfo` that differ between descriptors of one description, or from one reading to the next:
@@ -217,6 +217,14 @@ impl Builder<'_> {
         let own_link = format!("/proc/{}/fd/{}", self.pid, open.number);
         if let Some(within) = path.strip_prefix("/proc/") {
             let number = within.split('/').next().unwrap_or("");
+            let thread = procfs::owner_of_path(path);
+            let of_main = |(pid, tid): (Pid, Option<Pid>)| tid.is_none_or(|tid| tid == pid);
+            if !thread.is_none_or(of_main) && !open.link.ends_with(DELETED) {
+                self.refuse(format!(
+                    "{fd} is {path}, a file of a thread other than the main thread"
+                ));
+                return Ok(None);
+            }
             // A number may be another process' by then.
             if let Ok(pid) = number.parse::<Pid>()
                 && pid != INIT
@@ -353,7 +361,7 @@ impl Builder<'_> {
             "[signalfd]" => Some(FileKind::Signal {
                 mask: hex(info, "sigmask"),
             }),
-            "[timerfd]" => Some(timer(info)),
+            "[timerfd]" => Some(timer(info, wall_clock_ns())),
             "inotify" | "[inotify]" => self.inotify(open)?,
             "[pidfd]" => self.pidfd(open),
             "[io_uring]" => Some(self.ring(open)),
@@ -389,6 +397,19 @@ impl Builder<'_> {
             self.refuse(format!(
                 "fd {} is the pidfd of a process that has ended",
                 open.number
+            ));
+            return None;
+        }
+        // What it stands for is opened again by its number.
+        if !self.pids.contains(&pid) && pid != std::process::id().cast_signed() {
+            let of_thread = open.flags & libc::O_EXCL as u32 != 0;
+            self.refuse(format!(
+                "fd {} is the pidfd of {pid}, {}",
+                open.number,
+                match of_thread {
+                    true => "a thread other than the main thread",
+                    false => "a process that is not of the tree",
+                }
             ));
             return None;
         }
@@ -465,6 +486,11 @@ impl Builder<'_> {
             }
         }
     }
+}
+
+fn wall_clock_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
 fn same_description(one: (Pid, RawFd), other: (Pid, RawFd)) -> bool {

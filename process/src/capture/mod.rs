@@ -16,6 +16,7 @@ mod ghosts;
 mod inet_diag;
 mod memory;
 mod multipath;
+mod namespaces;
 mod notifications;
 mod objects;
 mod options;
@@ -25,6 +26,7 @@ mod posix_queues;
 mod queues;
 mod raw_sockets;
 mod remote;
+mod settings;
 mod sockets;
 mod sysv;
 mod task;
@@ -41,7 +43,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
-use std::path::PathBuf;
 use std::time::Duration;
 
 pub use advice::AdviceCache;
@@ -52,7 +53,6 @@ use crate::procfs;
 use crate::ptrace::{self, FrozenTree, Pid};
 use crate::state;
 use crate::store::SpaceId;
-use task::NAMESPACES;
 
 /// What the tracker knows and capture needs.
 pub struct Options<'caller> {
@@ -175,6 +175,7 @@ pub fn capture(frozen: &mut FrozenTree, options: Options<'_>) -> Result<Captured
         builder.process(process, maps, &pids)?;
     }
     builder.check_sharing_of_others();
+    builder.check_death_signals();
     builder.system_v(&pids, frozen)?;
     builder.notifications(frozen)?;
     builder.files_under_way()?;
@@ -234,7 +235,7 @@ struct Builder<'caller> {
     /// Files that a mapping leads to, by path: device and inode, and the index of the image.
     mapped_images: HashMap<String, ((u64, u64), u32)>,
     /// The tracker's namespaces, once read.
-    own_namespaces: Option<[Option<PathBuf>; NAMESPACES.len()]>,
+    own_namespaces: Option<namespaces::Namespaces>,
     /// `status` of threads, as read before they are asked.
     statuses: HashMap<Pid, String>,
     /// By device and inode: index, `None` for what turned out not to be an object.

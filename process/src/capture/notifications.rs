@@ -81,7 +81,7 @@ impl Builder<'_> {
             return Ok(Some("by a signal that is pending"));
         }
         // 1/94977
-        let status = procfs::text(format!("/proc/{}/status", self.pid)).map_err(failed())?;
+        let status = procfs::status(self.pid, self.pid).map_err(failed())?;
         let queued = procfs::field(&status, "SigQ").and_then(|text| text.split_once('/'));
         let room = queued.is_some_and(|(used, limit)| {
             let number = |text: &str| text.trim().parse::<u64>().ok();

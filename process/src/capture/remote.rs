@@ -4,10 +4,12 @@
 use std::io;
 
 use super::task::parse_timers;
-use super::thread::{self, PR_GET_SECUREBITS, queue};
-use super::{Builder, Error};
+use super::thread::{self, queue};
+use super::{Builder, Error, settings};
 use crate::procfs;
-use crate::ptrace::{ANSWER_BYTES_MAX, Answer, Answers, Argument, Batch, CallId, FrozenProcess};
+use crate::ptrace::{
+    ANSWER_BYTES_MAX, Answer, Answers, Argument, Batch, CallId, FrozenProcess, sys,
+};
 use crate::state;
 
 const PR_GET_PDEATHSIG: u64 = 2;
@@ -17,9 +19,9 @@ const PR_GET_TID_ADDRESS: u64 = 40;
 const MEMBARRIER_CMD_GET_REGISTRATIONS: u64 = 1 << 9;
 
 /// A remote system call: the answer is its result, or bytes that it writes.
-struct Query {
-    call: CallId,
-    answer: Answer,
+pub(super) struct Query {
+    pub call: CallId,
+    pub answer: Answer,
     action: &'static str,
 }
 
@@ -28,6 +30,7 @@ struct ThreadQueries {
     stack: Query,
     clear_tid: Query,
     death_signal: Query,
+    settings: settings::OfThread,
 }
 
 /// The queries about one timer.
@@ -41,7 +44,7 @@ struct Queries {
     batch: Batch,
     brk: Query,
     dumpable: Query,
-    securebits: Query,
+    settings: settings::OfProcess,
     subreaper: Query,
     membarrier: Query,
     interval_timers: [Query; 3],
@@ -50,7 +53,7 @@ struct Queries {
     timers: Vec<(state::Timer, TimerQueries)>,
 }
 
-fn query(
+pub(super) fn query(
     batch: &mut Batch,
     (thread, number): (usize, libc::c_long),
     arguments: &[Argument],
@@ -65,7 +68,7 @@ fn query(
 }
 
 /// A query whose answer is the result of the call.
-fn result(
+pub(super) fn result(
     batch: &mut Batch,
     call: (usize, libc::c_long),
     arguments: &[u64],
@@ -77,7 +80,12 @@ fn result(
 }
 
 /// A query by `prctl` whose answer is written to memory.
-fn written(batch: &mut Batch, thread: usize, option: u64, action: &'static str) -> Query {
+pub(super) fn written(
+    batch: &mut Batch,
+    thread: usize,
+    option: u64,
+    action: &'static str,
+) -> Query {
     let answer = batch.answer(8);
     let arguments = [option.into(), answer.into()];
     query(batch, (thread, libc::SYS_prctl), &arguments, answer, action)
@@ -95,7 +103,7 @@ impl Queries {
             &[PR_GET_DUMPABLE],
             "read whether it is dumpable",
         );
-        let securebits = result(all, prctl, &[PR_GET_SECUREBITS], "read its securebits");
+        let settings = settings::OfProcess::new(all);
         let subreaper = written(
             all,
             0,
@@ -147,6 +155,7 @@ impl Queries {
                         "read its thread id address",
                     ),
                     death_signal: written(all, thread, PR_GET_PDEATHSIG, "read its death signal"),
+                    settings: settings::OfThread::new(all, thread),
                 }
             })
             .collect();
@@ -166,7 +175,7 @@ impl Queries {
         Self {
             brk,
             dumpable,
-            securebits,
+            settings,
             subreaper,
             membarrier,
             interval_timers,
@@ -186,8 +195,7 @@ impl Builder<'_> {
         frozen: &mut FrozenProcess,
     ) -> Result<(), Error> {
         let pid = self.pid;
-        let status =
-            procfs::text(format!("/proc/{pid}/status")).map_err(self.failed("read its status"))?;
+        let status = procfs::status(pid, pid).map_err(self.failed("read its status"))?;
         if !self.may_call(frozen)? {
             return Ok(());
         }
@@ -205,7 +213,8 @@ impl Builder<'_> {
         let queries = Queries::new(frozen.threads.len(), handlers, timers);
         let spare = self.spare_address(process, frozen)?;
         let answers = frozen.run(&queries.batch, spare)?;
-        self.take(process, queries, &answers, frozen)
+        self.take(process, queries, &answers, frozen)?;
+        self.memory_nodes(process, frozen, spare)
     }
 
     /// A filter may end the process for any unexpected call. Threads may have their own. False: it was
@@ -214,10 +223,21 @@ impl Builder<'_> {
         let pid = self.pid;
         let mut filtered = false;
         for thread in &frozen.threads {
-            let status = procfs::text(format!("/proc/{pid}/task/{}/status", thread.tid))
-                .map_err(self.failed("read a thread's status"))?;
+            let status =
+                procfs::status(pid, thread.tid).map_err(self.failed("read a thread's status"))?;
             filtered |= procfs::has_own_filter(thread.tid, &status);
             self.statuses.insert(thread.tid, status);
+        }
+        // Calls for us would be dispatched as well.
+        let dispatching = frozen.threads.iter().map(|thread| thread.tid);
+        if let Some(tid) = dispatching
+            .into_iter()
+            .find(|tid| sys::dispatches_calls(*tid))
+        {
+            self.refuse(format!(
+                "thread {tid} dispatches its system calls to itself"
+            ));
+            return Ok(false);
         }
         Ok(!filtered || self.suspend_filters(frozen))
     }
@@ -274,7 +294,7 @@ impl Builder<'_> {
         };
         process.layout.brk = value(&queries.brk)?;
         process.dumpable = value(&queries.dumpable)? as i32;
-        let securebits = value(&queries.securebits)? as u32;
+        self.settings_of_process(process, &queries.settings, answers);
         value(&queries.subreaper)?;
         let [subreaper] = answers.words::<1>(queries.subreaper.answer);
         process.subreaper = subreaper as u32 != 0;
@@ -316,12 +336,15 @@ impl Builder<'_> {
                 alternate_stack: (address, flags as i32, bytes),
                 clear_tid,
                 parent_death_signal: death_signal as u32 as i32,
-                securebits,
+                securebits: of.settings.securebits(answers),
+                settings: self.settings(&of.settings, frozen.threads[at].tid, answers),
             };
-            let thread = self.thread(&frozen.threads[at], &reported)?;
+            let thread = self.thread(&frozen.threads[at], reported)?;
             process.threads.push(thread);
         }
         process.pending = queue(pid, true)?;
+        let timers = queries.timers.iter().map(|(timer, _)| timer);
+        self.check_timers(process, timers);
         for (mut timer, of) in queries.timers {
             value(&of.time)?;
             let [interval_s, interval_ns, value_s, value_ns] = answers.words::<4>(of.time.answer);

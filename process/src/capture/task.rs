@@ -2,13 +2,13 @@
 
 use std::fs;
 
+use super::files::INIT;
 use super::{Builder, Error, Seen};
 use crate::procfs;
-use crate::ptrace::{FrozenProcess, Pid, Resource, shares_descriptors, shares_memory, sharing};
+use crate::ptrace::{
+    FrozenProcess, Pid, Resource, shares_descriptors, shares_directories, shares_memory, sharing,
+};
 use crate::state;
-
-/// Namespaces in which a process must be with its tracker.
-pub(super) const NAMESPACES: [&str; 7] = ["mnt", "pid", "net", "ipc", "uts", "user", "cgroup"];
 
 impl Builder<'_> {
     /// Describes one process.
@@ -43,8 +43,15 @@ impl Builder<'_> {
             layout: stat.layout,
             ..state::Process::empty(pid, parent)
         };
+        if parent != 0 {
+            process.exit_signal = stat.exit_signal;
+        }
         if frozen.threads.is_empty() {
             process.zombie = Some(stat.exit_code);
+            process.zombie_user = real_user(pid);
+            if process.exit_signal != libc::SIGCHLD {
+                self.refuse("it has ended, and its parent gets another signal than SIGCHLD");
+            }
             self.tree.processes.push(process);
             return Ok(());
         }
@@ -58,7 +65,7 @@ impl Builder<'_> {
         if !self.options.stopped_by_us {
             process.stopped = frozen.threads[0].group_stopped;
         }
-        self.check_namespaces();
+        self.check_namespaces(frozen);
         self.check_cgroups(frozen)?;
         self.read_proc(&mut process)?;
         process.mappings = self.mappings(maps, stat.resident_pages)?;
@@ -89,6 +96,12 @@ impl Builder<'_> {
             if !shares_descriptors(frozen.pid, thread.tid) {
                 self.refuse(format!("thread {} has descriptors of its own", thread.tid));
             }
+            if !shares_directories(frozen.pid, thread.tid) {
+                self.refuse(format!(
+                    "thread {} has a current directory, root and umask of its own",
+                    thread.tid
+                ));
+            }
         }
     }
 
@@ -103,6 +116,7 @@ impl Builder<'_> {
         for (resource, name) in [
             (Resource::Memory, "memory"),
             (Resource::Descriptors, "descriptors"),
+            (Resource::Directories, "current directory, root and umask"),
         ] {
             for (other, pid) in sharing(&living, resource) {
                 let mut processes = self.tree.processes.iter();
@@ -118,27 +132,71 @@ impl Builder<'_> {
                     continue;
                 }
                 self.turn_to(pid);
-                self.refuse(format!(
-                    "it shares the {name} of process {other}, which is not its parent"
-                ));
+                self.refuse(match resource {
+                    Resource::Directories => format!("it shares the {name} of process {other}"),
+                    _ => {
+                        format!("it shares the {name} of process {other}, which is not its parent")
+                    }
+                });
             }
         }
     }
 
-    fn check_namespaces(&mut self) {
-        let of = |process: &str| {
-            NAMESPACES.map(|kind| fs::read_link(format!("/proc/{process}/ns/{kind}")).ok())
+    /// The kernel sends a process this signal at the end of the thread that has created it. A restore gives all
+    /// children to the main thread. Call it when all processes are described.
+    pub(super) fn check_death_signals(&mut self) {
+        let processes = &self.tree.processes;
+        let wants = |process: &&state::Process| {
+            let main = process.threads.first();
+            main.is_some_and(|main| main.parent_death_signal != 0)
         };
-        let its = of(&self.pid.to_string());
-        let own = self.own_namespaces.get_or_insert_with(|| of("self"));
-        let kinds = NAMESPACES.iter().zip(its.iter().zip(own.iter()));
-        let others: Vec<&str> = kinds
-            .filter_map(|(kind, (its, own))| (its != own).then_some(*kind))
-            .collect();
-        for kind in others {
+        let mut lost: Vec<(Pid, Pid)> = Vec::new();
+        for process in processes.iter().filter(wants) {
+            let parent = processes.iter().find(|other| other.pid == process.parent);
+            let Some(parent) = parent.filter(|parent| parent.threads.len() > 1) else {
+                continue;
+            };
+            let children = format!("/proc/{0}/task/{0}/children", parent.pid);
+            let children = procfs::text(children).unwrap_or_default();
+            let mut children = children.split_ascii_whitespace();
+            if !children.any(|child| child == process.pid.to_string()) {
+                lost.push((process.pid, parent.pid));
+            }
+        }
+        for (pid, parent) in lost {
+            self.turn_to(pid);
             self.refuse(format!(
-                "it is in another {kind} namespace than the tracker"
+                "it has asked for a signal at the end of its parent, which is not the main thread of \
+                 process {parent}"
             ));
+        }
+    }
+
+    /// POSIX timers of which a thread or process has ended that they signal, or that they measure.
+    pub(super) fn check_timers<'timers>(
+        &mut self,
+        process: &state::Process,
+        timers: impl Iterator<Item = &'timers state::Timer>,
+    ) {
+        let is_there = |tid: i32| process.threads.iter().any(|thread| thread.tid == tid);
+        for timer in timers {
+            let id = timer.id;
+            if timer.notify == libc::SIGEV_THREAD_ID && !is_there(timer.thread) {
+                let tid = timer.thread;
+                self.refuse(format!(
+                    "POSIX timer {id} signals thread {tid}, which has ended"
+                ));
+            }
+            let there = match measured(timer.clock) {
+                Some((tid, true)) => is_there(tid),
+                Some((pid, false)) => self.pids.contains(&pid),
+                None => true,
+            };
+            if !there {
+                self.refuse(format!(
+                    "POSIX timer {id} measures a thread or process that has ended or is not of the tree"
+                ));
+            }
         }
     }
 
@@ -146,7 +204,7 @@ impl Builder<'_> {
     fn read_proc(&mut self, process: &mut state::Process) -> Result<(), Error> {
         let pid = self.pid;
         let text = |file: &str| procfs::text(format!("/proc/{pid}/{file}"));
-        let status = text("status").map_err(self.failed("read its status"))?;
+        let status = procfs::status(pid, pid).map_err(self.failed("read its status"))?;
         let status_field = |name| procfs::field(&status, name).unwrap_or("");
         process.umask = u32::from_str_radix(status_field("Umask"), 8).unwrap_or(0o22);
         process.thp_disabled = status_field("THP_enabled") == "0";
@@ -155,10 +213,9 @@ impl Builder<'_> {
         }
         process.auxv = procfs::auxv(pid).map_err(self.failed("read its auxiliary vector"))?;
         process.auxv.retain(|&(kind, _)| kind != 0);
-        process.personality = text("personality")
+        process.core_dump_filter = text("coredump_filter")
             .ok()
-            .and_then(|text| u32::from_str_radix(text.trim(), 16).ok())
-            .unwrap_or(0);
+            .and_then(|text| u32::from_str_radix(text.trim(), 16).ok());
         process.oom_score_adj = text("oom_score_adj")
             .ok()
             .and_then(|text| text.trim().parse().ok())
@@ -171,16 +228,47 @@ impl Builder<'_> {
         process.root = (root != "/").then_some(root);
         let exe = fs::read_link(format!("/proc/{pid}/exe"))
             .map_err(self.failed("read the name of its executable"))?;
+        if exe.to_str().is_none() {
+            self.refuse(format!(
+                "its executable {} has a name that is not UTF-8",
+                exe.display()
+            ));
+        }
         process.executable = self.image_of_link(&exe.to_string_lossy())?;
         // From the file: prlimit wants CAP_SYS_RESOURCE for a process of another user.
         process.limits = parse_limits(&text("limits").map_err(self.failed("read its limits"))?);
         Ok(())
     }
 
+    /// A directory of /proc must be there when the process enters it: its other threads are made later.
+    fn check_directory_of_proc(&mut self, link: &str, path: &str) {
+        let Some((pid, tid)) = procfs::owner_of_path(path) else {
+            return;
+        };
+        if path.ends_with(" (deleted)") {
+            return;
+        }
+        if link == "root" || pid != INIT && !self.pids.contains(&pid) {
+            self.refuse(format!(
+                "its {link} is {path}, of a process that is not of the tree"
+            ));
+        } else if tid.is_some_and(|tid| tid != pid) {
+            self.refuse(format!(
+                "its {link} is {path}, of a thread other than the main thread"
+            ));
+        }
+    }
+
     fn directory(&mut self, link: &str) -> Result<String, Error> {
         let path = fs::read_link(format!("/proc/{}/{link}", self.pid))
             .map_err(self.failed(format!("read its {link}")))?;
+        if path.to_str().is_none() {
+            let path = path.display();
+            self.refuse(format!("its {link} {path} has a name that is not UTF-8"));
+            return Ok("/".to_owned());
+        }
         let path = path.to_string_lossy().into_owned();
+        self.check_directory_of_proc(link, &path);
         if let Some(path) = path.strip_suffix(" (deleted)") {
             if link == "cwd" && self.removed_directory(self.pid, path) {
                 return Ok(path.to_owned());
@@ -198,6 +286,24 @@ impl Builder<'_> {
         }
         Ok(path)
     }
+}
+
+/// The real user of a process that has ended; the tracker's own, if it has been reaped.
+fn real_user(pid: Pid) -> u32 {
+    let status = procfs::status(pid, pid).unwrap_or_default();
+    let users = procfs::field(&status, "Uid").unwrap_or("");
+    let real = users.split_ascii_whitespace().next();
+    // SAFETY: no memory involved.
+    let own = || unsafe { libc::getuid() };
+    real.and_then(|user| user.parse().ok()).unwrap_or_else(own)
+}
+
+/// Of a CPU clock, what it measures, and whether that is a thread; `None`: another clock, or one of the
+/// caller.
+fn measured(clock: i32) -> Option<(i32, bool)> {
+    const PER_THREAD: i32 = 4;
+    let number = !(clock >> 3);
+    (clock < 0 && number != 0).then_some((number, clock & PER_THREAD != 0))
 }
 
 /// Soft and hard limits of `/proc/PID/limits`, which stand in the order of their numbers.

@@ -8,15 +8,15 @@ use crate::procfs;
 use crate::ptrace::{FrozenThread, Pid, sys, waits};
 use crate::state;
 
-pub(super) const PR_GET_SECUREBITS: u64 = 27;
+const PR_GET_SECUREBITS: u64 = 27;
 
 /// What a thread reports through remote system calls.
 pub(super) struct Reported {
     pub alternate_stack: (u64, i32, u64),
     pub clear_tid: u64,
     pub parent_death_signal: i32,
-    /// Reported by the main thread of its process.
     pub securebits: u32,
+    pub settings: state::Settings,
 }
 
 impl Builder<'_> {
@@ -24,7 +24,7 @@ impl Builder<'_> {
     pub(super) fn thread(
         &mut self,
         frozen: &FrozenThread,
-        reported: &Reported,
+        reported: Reported,
     ) -> Result<state::Thread, Error> {
         let pid = self.pid;
         let tid = frozen.tid;
@@ -51,8 +51,7 @@ impl Builder<'_> {
         let robust_list = robust_list(tid).map_err(self.failed("read its robust futexes"))?;
         let status = match self.statuses.remove(&tid) {
             Some(status) => status,
-            None => procfs::text(format!("/proc/{pid}/task/{tid}/status"))
-                .map_err(self.failed("read a thread's status"))?,
+            None => procfs::status(pid, tid).map_err(self.failed("read a thread's status"))?,
         };
         let restrictions = self.restrictions(frozen, &status)?;
         let name = match self.seen.get(&tid) {
@@ -61,6 +60,11 @@ impl Builder<'_> {
                 let stat = procfs::stat(pid, tid);
                 stat.map_err(self.failed("read a thread's state"))?.name
             }
+        };
+        // A name may be any bytes: then this is not quite it.
+        let name = match name.contains(char::REPLACEMENT_CHARACTER) {
+            true => self.name_in_bytes(tid)?,
+            false => name.into_bytes(),
         };
         Ok(state::Thread {
             tid,
@@ -78,7 +82,16 @@ impl Builder<'_> {
             scheduling: scheduling(tid).map_err(self.failed("read how it is scheduled"))?,
             parent_death_signal: reported.parent_death_signal,
             restrictions,
+            settings: reported.settings,
         })
+    }
+
+    fn name_in_bytes(&self, tid: Pid) -> Result<Vec<u8>, Error> {
+        let name = procfs::bytes(format!("/proc/{}/task/{tid}/comm", self.pid));
+        let mut name = name.map_err(self.failed("read the name of a thread"))?;
+        // The kernel adds a line feed.
+        name.pop();
+        Ok(name)
     }
 }
 

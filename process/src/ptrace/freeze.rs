@@ -432,11 +432,18 @@ pub(crate) fn shares_descriptors(one: Pid, other: Pid) -> bool {
     same_resource(one, other, Resource::Descriptors)
 }
 
+/// Whether two tasks share their current directory, root and umask.
+pub(crate) fn shares_directories(one: Pid, other: Pid) -> bool {
+    same_resource(one, other, Resource::Directories)
+}
+
 /// What living processes can share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource {
     Memory = 1,
     Descriptors = 2,
+    /// Current directory, root and umask.
+    Directories = 3,
 }
 
 /// Those of these living processes that share it with an earlier one: both, the earlier one first.
@@ -492,7 +499,7 @@ fn is_dead_thread(pid: Pid, tid: Pid) -> bool {
 }
 
 fn not_allowed(pid: Pid, error: &io::Error) -> Error {
-    let status = procfs::text(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = procfs::status(pid, pid).unwrap_or_default();
     let tracer = procfs::field(&status, "TracerPid").and_then(|tracer| tracer.parse::<i32>().ok());
     match tracer {
         Some(tracer) if tracer != 0 => {

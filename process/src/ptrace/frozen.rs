@@ -58,8 +58,7 @@ impl FrozenProcess {
         const PTRACE_O_SUSPEND_SECCOMP: i32 = 1 << 21;
         let options = sys::OPTIONS | libc::PTRACE_O_EXITKILL | PTRACE_O_SUSPEND_SECCOMP;
         for thread in &self.threads {
-            let path = format!("/proc/{}/task/{}/status", self.pid, thread.tid);
-            let status = std::fs::read_to_string(path)?;
+            let status = procfs::status(self.pid, thread.tid)?;
             if procfs::has_own_filter(thread.tid, &status) {
                 sys::set_options(thread.tid, options)?;
             }

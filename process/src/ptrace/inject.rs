@@ -279,7 +279,7 @@ impl FrozenProcess {
 }
 
 fn ignores_trap(pid: Pid) -> bool {
-    let status = procfs::text(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = procfs::status(pid, pid).unwrap_or_default();
     let ignored = procfs::field(&status, "SigIgn");
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask, 16).ok());
     ignored.is_none_or(|mask| mask & TRAP_BIT != 0)

@@ -21,7 +21,7 @@ pub mod waits;
 
 pub use batch::{ANSWER_BYTES_MAX, Answer, Answers, Argument, Batch, CallId};
 pub use freeze::FrozenTree;
-pub(crate) use freeze::{Resource, shares_descriptors, shares_memory, sharing};
+pub(crate) use freeze::{Resource, shares_descriptors, shares_directories, shares_memory, sharing};
 pub use frozen::{FrozenProcess, FrozenThread};
 pub use late::release_late;
 

@@ -236,6 +236,21 @@ pub fn rseq_configuration(tid: Pid) -> io::Result<RseqConfiguration> {
     Ok(configuration)
 }
 
+/// Whether a stopped thread has some of its system calls dispatched to itself
+/// (`PR_SET_SYSCALL_USER_DISPATCH`). Before Linux 6.4 nobody can tell.
+pub fn dispatches_calls(tid: Pid) -> bool {
+    const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: u32 = 0x4211;
+    // Mode, address of the selector, and the range of code that may call.
+    let mut configuration = [0u64; 4];
+    let got = request(
+        PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG,
+        tid,
+        size_of_val(&configuration),
+        configuration.as_mut_ptr() as usize,
+    );
+    got.is_ok() && configuration[0] != 0
+}
+
 /// Bytes of a `siginfo_t`.
 pub const SIGINFO_BYTES: usize = 128;
 
@@ -367,7 +382,7 @@ fn wait_id(tid: Pid, kinds: c_int) -> io::Result<Option<libc::siginfo_t>> {
 
 /// Whether this is a process (not just a thread of one) that we are the parent of.
 fn is_our_child(tid: Pid) -> bool {
-    let status = procfs::text(format!("/proc/{tid}/status")).unwrap_or_default();
+    let status = procfs::status(tid, tid).unwrap_or_default();
     let number = |name| procfs::field(&status, name)?.parse::<Pid>().ok();
     number("Tgid") == Some(tid) && number("PPid") == Some(std::process::id().cast_signed())
 }

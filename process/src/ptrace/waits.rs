@@ -183,7 +183,7 @@ fn hide_interruption(pid: Pid, tid: Pid, mut registers: user_regs_struct) {
 
 /// Whether a signal is pending that the thread does not block.
 fn signal_waits(pid: Pid, tid: Pid) -> bool {
-    let status = procfs::text(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let status = procfs::status(pid, tid).unwrap_or_default();
     let set =
         |name| procfs::field(&status, name).and_then(|mask| u64::from_str_radix(mask, 16).ok());
     let (Some(own), Some(shared), Some(blocked)) = (set("SigPnd"), set("ShdPnd"), set("SigBlk"))

@@ -216,7 +216,7 @@ impl Copy {
         let mut queue: Vec<Pid> = stage.into_iter().collect();
         while let Some(pid) = queue.pop() {
             queue.extend(crate::procfs::children(pid)?);
-            let status = procfs::text(format!("/proc/{pid}/status"))?;
+            let status = procfs::status(pid, pid)?;
             let own = crate::procfs::field(&status, "NSpid")
                 .and_then(|numbers| numbers.split_ascii_whitespace().last()?.parse().ok());
             if let Some(own) = own

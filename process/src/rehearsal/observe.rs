@@ -174,7 +174,7 @@ fn thread(observed: &mut Observed, pid: Pid, tid: Pid) -> io::Result<()> {
     let rseq = (rseq.address, rseq.bytes, rseq.signature);
     observed.add("restartable sequences", format!("{rseq:x?}"));
     signals(observed, "signals", tid, false)?;
-    let status = procfs::text(format!("/proc/{pid}/task/{tid}/status"))?;
+    let status = procfs::status(pid, tid)?;
     for name in OF_THREADS {
         if let Some(value) = field(&status, name) {
             observed.add(name, value.trim());

@@ -109,6 +109,9 @@ fn credentials(tree: &Tree) -> Result<(), Error> {
         if permitted & !own_permitted != 0 || bounding & !own_bounding != 0 {
             return Err(Error::Right("the capabilities that the program has"));
         }
+        if wanted.securebits != own.securebits && !capable(CAP_SETPCAP) {
+            return Err(Error::Right("CAP_SETPCAP (it has set securebits)"));
+        }
         if bounding != own_bounding && !capable(CAP_SETPCAP) {
             return Err(Error::Right("CAP_SETPCAP (it has given capabilities up)"));
         }
@@ -184,6 +187,16 @@ fn ghosts(tree: &Tree) -> Result<(), Error> {
 /// through a descriptor of the tracker's while the other one goes on.
 fn shared_tables(tree: &Tree) -> Result<(), Error> {
     let by_others = super::plan::made_by_others(tree);
+    for &at in &by_others {
+        let process = &tree.processes[at];
+        if process.exit_signal != libc::SIGCHLD && process.zombie.is_none() {
+            return Err(Error::Group(format!(
+                "process {} is of another session than its parent, which gets another signal than \
+                 SIGCHLD at its end",
+                process.pid
+            )));
+        }
+    }
     let own = procfs::text("/proc/self/loginuid").ok();
     let own = own.and_then(|text| text.trim().parse().ok());
     for (at, process) in tree.processes.iter().enumerate() {
@@ -315,7 +328,10 @@ fn files(tree: &Tree, options: &Options) -> Result<(), Error> {
     {
         let path = &process.directory;
         let dead = |pid: &i32| *path == format!("/proc/{pid}");
-        if tree.ghost(path).is_some() || tree.dead.iter().any(dead) {
+        // Of processes of the tree, it is there when they are.
+        let own = procfs::owner_of_path(path)
+            .is_some_and(|(pid, _)| tree.processes.iter().any(|process| process.pid == pid));
+        if tree.ghost(path).is_some() || own || tree.dead.iter().any(dead) {
             continue;
         }
         fs::metadata(path).map_err(|source| Error::Open {

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use super::Error;
 use super::descriptors::owned;
 use crate::procfs;
+use crate::state::FileKind;
 
 const TFD_IOC_SET_TICKS: libc::c_ulong = 0x4008_5400;
 
@@ -23,27 +24,40 @@ pub(super) fn open_event(count: u64, semaphore: bool) -> io::Result<OwnedFd> {
     Ok(event)
 }
 
-pub(super) fn open_timer(
-    clock: i32,
-    remaining: u64,
-    interval: u64,
-    ticks: u64,
-) -> io::Result<OwnedFd> {
+pub(super) fn open_timer(timer: &FileKind) -> io::Result<OwnedFd> {
+    let FileKind::Timer {
+        clock,
+        flags,
+        remaining_ns,
+        wall_clock_ns,
+        interval_ns,
+        ticks,
+    } = *timer
+    else {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    };
     // SAFETY: no memory involved.
     let timer = owned(unsafe { libc::timerfd_create(clock, libc::TFD_CLOEXEC) })?;
     let time = |ns: u64| libc::timespec {
         tv_sec: (ns / 1_000_000_000) as libc::time_t,
         tv_nsec: (ns % 1_000_000_000) as libc::c_long,
     };
+    // A time of day stays one, whatever the clock of the program has missed.
+    let absolute = flags as i32 & libc::TFD_TIMER_ABSTIME != 0;
+    let value = match absolute {
+        true if wall_clock_ns != 0 => wall_clock_ns,
+        true if remaining_ns != 0 => now_ns(clock)? + remaining_ns,
+        _ => remaining_ns,
+    };
     let setting = libc::itimerspec {
-        it_interval: time(interval),
-        it_value: time(remaining),
+        it_interval: time(interval_ns),
+        it_value: time(value),
     };
     // SAFETY: the setting lives.
     let set = unsafe {
         libc::timerfd_settime(
             timer.as_raw_fd(),
-            0,
+            flags as i32,
             &raw const setting,
             std::ptr::null_mut(),
         )
@@ -59,6 +73,18 @@ pub(super) fn open_timer(
         }
     }
     Ok(timer)
+}
+
+fn now_ns(clock: i32) -> io::Result<u64> {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the time lives.
+    if unsafe { libc::clock_gettime(clock, &raw mut now) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
 }
 
 pub(super) fn open_inotify(

@@ -145,7 +145,8 @@ pub fn start(
         }
         // From here on a missing page causes a fault, whatever its size would be.
         if huge_pages {
-            allow_huge_pages(tree, pid)?;
+            let only_advised = areas.iter().any(|area| area.only_advised);
+            allow_huge_pages(tree, pid, only_advised)?;
         }
     }
     let alive: Vec<Pid> = tree.processes.iter().map(|process| process.pid).collect();

@@ -238,6 +238,7 @@ pub fn fill(
                 range,
                 filled,
                 huge_pages: !process.thp_disabled,
+                only_advised: process.huge_pages_only_advised,
             });
         }
         writer.finish()?;

@@ -128,6 +128,8 @@ pub struct LeftToFill {
     pub filled: Vec<Range<u64>>,
     /// The process gets transparent huge pages as soon as all of its mappings are watched.
     pub huge_pages: bool,
+    /// … for memory that asks for them.
+    pub only_advised: bool,
 }
 
 /// How long a phase may take.
@@ -230,7 +232,7 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
         let waits = |pid| left_to_fill.iter().any(|left| left.pid == pid);
         for process in tree.processes.iter().filter(|p| p.zombie.is_none()) {
             if !process.thp_disabled && !waits(process.pid) {
-                allow_huge_pages(&mut frozen, process.pid)?;
+                allow_huge_pages(&mut frozen, process.pid, process.huge_pages_only_advised)?;
             }
         }
     }
@@ -289,6 +291,15 @@ fn from_outside(process: &Process) -> Result<(), Error> {
         action: format!("{action} of process {pid}"),
         source: io::Error::last_os_error(),
     };
+    if let Some(filter) = process.core_dump_filter {
+        let path = format!("/proc/{pid}/coredump_filter");
+        let now = procfs::text(&path).unwrap_or_default();
+        if u32::from_str_radix(now.trim(), 16) != Ok(filter)
+            && let Err(error) = std::fs::write(path, format!("{filter:#x}"))
+        {
+            tracing::warn!("process {pid}: what its core dumps have cannot be set: {error}");
+        }
+    }
     let score = process.oom_score_adj;
     if score != 0
         && let Err(error) = std::fs::write(format!("/proc/{pid}/oom_score_adj"), score.to_string())
@@ -397,11 +408,16 @@ fn take_over(
 }
 
 /// Allows the huge pages that a plan with lazy filling switches off first.
-fn allow_huge_pages(frozen: &mut FrozenTree, pid: Pid) -> Result<(), ptrace::Error> {
+fn allow_huge_pages(
+    frozen: &mut FrozenTree,
+    pid: Pid,
+    only_advised: bool,
+) -> Result<(), ptrace::Error> {
     let stopped = frozen
         .process_mut(pid)
         .ok_or(ptrace::Error::Gone { tid: pid })?;
-    let allow = [libc::PR_SET_THP_DISABLE as u64, 0, 0, 0, 0, 0];
+    let [off, flags] = plan::huge_pages_off(false, only_advised);
+    let allow = [libc::PR_SET_THP_DISABLE as u64, off, flags, 0, 0, 0];
     let allowed = stopped.syscall(0, libc::SYS_prctl, allow)?;
     stopped.end_injections();
     if let Err(error) = allowed {

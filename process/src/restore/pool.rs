@@ -385,14 +385,7 @@ fn open_file(
             owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
                 .map_err(system("make an epoll instance"))
         }
-        FileKind::Timer {
-            clock,
-            remaining_ns,
-            interval_ns,
-            ticks,
-            ..
-        } => open_timer(*clock, *remaining_ns, *interval_ns, *ticks)
-            .map_err(system("make a timerfd")),
+        timer @ FileKind::Timer { .. } => open_timer(timer).map_err(system("make a timerfd")),
         FileKind::Signal { mask } => {
             // SAFETY: the mask lives, and has the kernel's length.
             owned(unsafe {

@@ -13,6 +13,7 @@ const DESCRIPTOR_MAX: i32 = 1 << 20;
 const SIGNAL_MAX: u8 = 64;
 const SIGINFO_BYTES: usize = 128;
 const XSTATE_BYTES_MAX: u32 = 64 << 10;
+const MEMORY_NODE_WORDS_MAX: usize = 16;
 const QUEUE_MAX: usize = 1 << 20;
 
 /// How a description contradicts itself.
@@ -101,6 +102,7 @@ fn validate_process(tree: &Tree, process: &Process) -> Result<(), Invalid> {
     if let Some(root) = &process.root {
         path(root, "root directory")?;
     }
+    number("exit signal", process.exit_signal, 0, i32::from(SIGNAL_MAX))?;
     number("limit count", process.limits.len() as i32, 0, 64)?;
     layout(pid, &process.layout)?;
     validate_mappings(tree, process)?;
@@ -216,7 +218,13 @@ fn validate_thread(thread: &Thread) -> Result<(), Invalid> {
             });
         }
     }
-    if thread.name.len() > 15 || thread.name.contains('\0') {
+    if thread.settings.memory_nodes.len() > MEMORY_NODE_WORDS_MAX {
+        return Err(Invalid::Bad {
+            what: format!("memory policy of thread {}", thread.tid),
+            why: "too long",
+        });
+    }
+    if thread.name.len() > 15 || thread.name.contains(&0) {
         return Err(Invalid::Bad {
             what: format!("name of {}", thread.tid),
             why: "too long",

@@ -102,6 +102,8 @@ pub enum FileKind {
         flags: u32,
         /// Time until it fires, nanoseconds; 0: not armed.
         remaining_ns: u64,
+        /// Of a timer for a time of day: that, in nanoseconds since 1970; 0: it is none.
+        wall_clock_ns: u64,
         /// Period, nanoseconds.
         interval_ns: u64,
         /// Times that it fired and was not read.

@@ -20,6 +20,10 @@ pub struct Process {
     /// It has ended, and its parent has not reaped it: the status for `waitpid`. Then the rest is
     /// empty.
     pub zombie: Option<i32>,
+    /// Of a process that has ended: its real user.
+    pub zombie_user: u32,
+    /// Signal for its parent at its end; 0: none.
+    pub exit_signal: i32,
     /// Stopped by this stop signal; 0: it runs.
     pub stopped: i32,
     /// User who logged in (`loginuid`); none: the kernel does not record it.
@@ -46,10 +50,16 @@ pub struct Process {
     pub terminal: Option<(u32, i32)>,
     /// `PR_SET_CHILD_SUBREAPER`.
     pub subreaper: bool,
-    /// Execution domain flags.
-    pub personality: u32,
     /// Transparent huge pages switched off for the process.
     pub thp_disabled: bool,
+    /// … but for memory that asks for them (`PR_THP_DISABLE_EXCEPT_ADVISED`).
+    pub huge_pages_only_advised: bool,
+    /// Memory cannot be made executable (`PR_SET_MDWE`): flags.
+    pub no_new_code: u32,
+    /// Equal pages of its memory are merged (`PR_SET_MEMORY_MERGE`).
+    pub memory_merged: bool,
+    /// What a core dump has (`/proc/PID/coredump_filter`); none: the kernel makes none.
+    pub core_dump_filter: Option<u32>,
     /// Adjustment of the out-of-memory score.
     pub oom_score_adj: i32,
     /// Registered `membarrier` commands.
@@ -85,6 +95,8 @@ impl Process {
             group: 0,
             session: 0,
             zombie: None,
+            zombie_user: 0,
+            exit_signal: libc::SIGCHLD,
             stopped: 0,
             login_user: None,
             space: SpaceId(0),
@@ -98,8 +110,11 @@ impl Process {
             dumpable: 1,
             terminal: None,
             subreaper: false,
-            personality: 0,
             thp_disabled: false,
+            huge_pages_only_advised: false,
+            no_new_code: 0,
+            memory_merged: false,
+            core_dump_filter: None,
             oom_score_adj: 0,
             membarrier: 0,
             actions: Vec::new(),
@@ -176,8 +191,8 @@ pub struct RecordLock {
 pub struct Thread {
     /// Its number.
     pub tid: i32,
-    /// Its name.
-    pub name: String,
+    /// Its name: any bytes.
+    pub name: Vec<u8>,
     /// General registers.
     pub registers: Registers,
     /// The xsave area in its standard format, without zeroes at its end.
@@ -204,6 +219,41 @@ pub struct Thread {
     pub parent_death_signal: i32,
     /// What restricts its system calls (seccomp).
     pub restrictions: Restrictions,
+    /// What it has set for itself.
+    pub settings: Settings,
+}
+
+/// What a thread sets for itself, and its children inherit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Slack of its timers, nanoseconds; 0: of a real-time thread.
+    pub timer_slack_ns: u64,
+    /// Execution domain flags.
+    pub personality: u32,
+    /// `PR_MCE_KILL_*`.
+    pub machine_check: u32,
+    /// It may read the time stamp counter (`PR_SET_TSC`).
+    pub time_stamp: bool,
+    /// It may use the instruction CPUID (`ARCH_SET_CPUID`).
+    pub cpuid: bool,
+    /// `MPOL_*` with its flags.
+    pub memory_policy: u32,
+    /// The nodes of that: a bit mask.
+    pub memory_nodes: Vec<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            timer_slack_ns: 50_000,
+            personality: 0,
+            machine_check: libc::PR_MCE_KILL_DEFAULT as u32,
+            time_stamp: true,
+            cpuid: true,
+            memory_policy: 0,
+            memory_nodes: Vec::new(),
+        }
+    }
 }
 
 /// `struct user_regs_struct`, word by word.

@@ -8,7 +8,7 @@ use crate::store::SpaceId;
 fn thread(tid: i32) -> Thread {
     Thread {
         tid,
-        name: "redis-server".to_owned(),
+        name: b"redis-server".to_vec(),
         registers: Registers::from_user(
             // SAFETY: plain integers.
             &unsafe { std::mem::zeroed::<libc::user_regs_struct>() },
@@ -43,6 +43,7 @@ fn thread(tid: i32) -> Thread {
             strict: false,
             filters: vec![0],
         },
+        settings: Settings::default(),
     }
 }
 

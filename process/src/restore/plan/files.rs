@@ -38,7 +38,9 @@ impl Writer<'_> {
                         .expect(Check::Any);
                 }
                 FileKind::Pid(pid) => {
-                    let flags = u64::from(file.flags) & libc::O_NONBLOCK as u64;
+                    // O_EXCL is PIDFD_THREAD.
+                    let kept = (libc::O_NONBLOCK | libc::O_EXCL) as u64;
+                    let flags = u64::from(file.flags) & kept;
                     list.call(libc::SYS_pidfd_open, &[*pid as u64, flags], "open a pidfd")
                         .store(Store::Argument {
                             operation: next,

@@ -5,15 +5,27 @@ use super::super::stub::{Check, List};
 use super::{MAP_IMAGE, Writer};
 use crate::state::{Backing, KernelPart, Mapping, ObjectKind, Process, advice, attachments};
 
+/// The first two arguments of `PR_SET_THP_DISABLE`: off altogether, but for memory that asks for them, or
+/// not at all.
+pub fn huge_pages_off(off: bool, only_advised: bool) -> [u64; 2] {
+    const EXCEPT_ADVISED: u64 = 2;
+    match (off, only_advised) {
+        (true, _) => [1, 0],
+        (false, true) => [1, EXCEPT_ADVISED],
+        (false, false) => [0, 0],
+    }
+}
+
 impl Writer<'_> {
     /// Before its mappings are created. The first write to a mapping must not bring in 511 pages of
     /// zeros: pages of the store are still to be filled in there.
     pub(super) fn huge_pages(&self, list: &mut List, process: &Process) {
         // It may have inherited ours.
         let off = process.thp_disabled || !self.copy_all;
+        let [disable, flags] = huge_pages_off(off, process.huge_pages_only_advised);
         let call = list.prctl(
             libc::PR_SET_THP_DISABLE,
-            &[u64::from(off), 0, 0, 0],
+            &[disable, flags, 0, 0],
             "switch huge pages off or on",
         );
         if !off {

@@ -22,6 +22,7 @@ use crate::ptrace::waits;
 use crate::state::{Backing, Process, Registers, Tree};
 pub use births::misborn;
 pub use early::Early;
+pub(super) use memory::huge_pages_off;
 use placeholders::{Placeholders, die_with_parent};
 pub use placeholders::{leaderless, made_by_others, placeholder_groups};
 pub(super) use task::{CAPABILITY_HEADER, capability_words, needs_administrator, timers_possible};
@@ -285,6 +286,13 @@ impl Writer<'_> {
             .expect(Check::Any);
         }
         list.report();
+        // SAFETY: no memory involved.
+        if unsafe { libc::getuid() } != process.zombie_user {
+            // Its parent sees it. Without the right it is the tracker's.
+            let user = u64::from(process.zombie_user);
+            list.call(libc::SYS_setuid, &[user], "end")
+                .expect(Check::Any);
+        }
         let signal = (status & 0x7f) as u64;
         if signal != 0 {
             let none = self.bytes(&[0; 8])?;
@@ -312,7 +320,7 @@ impl Writer<'_> {
             true => libc::CLONE_FILES as u64,
             false => 0,
         };
-        self.clone(list, flags, libc::SIGCHLD as u64, process.pid, own)
+        self.clone(list, flags, process.exit_signal as u64, process.pid, own)
     }
 
     /// Waits for the ends of children that are zombies: before handlers are set.

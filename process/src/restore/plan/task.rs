@@ -5,9 +5,10 @@ use super::super::rights::{CAP_SYS_ADMIN, own_limit};
 use super::super::stub::{Check, List};
 use super::Writer;
 use crate::sem_undo::{OPERATION_BYTES, moves};
-use crate::state::{Process, Thread, Tree, descriptor_of_queue};
+use crate::state::{Process, Settings, Thread, Tree, descriptor_of_queue};
 
 const PR_TIMER_CREATE_RESTORE_IDS: i32 = 77;
+const ARCH_SET_CPUID: u64 = 0x1012;
 /// Ids are taken by force: kept root's powers while user numbers change.
 const SECBIT_NO_SETUID_FIXUP: u64 = libc::SECBIT_NO_SETUID_FIXUP as u64;
 /// Numbers that are counted through on kernels where timers cannot be given theirs.
@@ -43,11 +44,6 @@ impl Writer<'_> {
             libc::SYS_umask,
             &[u64::from(process.umask)],
             "set its umask",
-        );
-        list.call(
-            libc::SYS_personality,
-            &[u64::from(process.personality)],
-            "set its personality",
         );
         list.prctl(
             libc::PR_SET_CHILD_SUBREAPER,
@@ -144,17 +140,13 @@ impl Writer<'_> {
 
     /// Root directory and current directory.
     fn directories(&mut self, list: &mut List, process: &Process) -> Result<(), Error> {
+        // First the directory, which may be outside of its root.
+        let path = self.string(&process.directory)?;
+        list.call(libc::SYS_chdir, &[path], "enter its directory");
         if let Some(root) = &process.root {
             let path = self.string(root)?;
             list.call(libc::SYS_chroot, &[path], "change its root directory");
         }
-        // Within its root, the path is shorter.
-        let directory = match &process.root {
-            Some(root) => process.directory.strip_prefix(root.as_str()).unwrap_or("/"),
-            None => &process.directory,
-        };
-        let path = self.string(if directory.is_empty() { "/" } else { directory })?;
-        list.call(libc::SYS_chdir, &[path], "enter its directory");
         Ok(())
     }
 
@@ -223,7 +215,7 @@ impl Writer<'_> {
     ) -> Result<(), Error> {
         self.tasks += 1;
         let main = thread.tid == process.pid;
-        let name = self.string(&thread.name)?;
+        let name = self.bytes(&[thread.name.as_slice(), &[0]].concat())?;
         list.prctl(libc::PR_SET_NAME, &[name], "set its name");
         let (stack, flags, bytes) = thread.alternate_stack;
         // Whether it stands on that stack is seen from its stack pointer.
@@ -282,6 +274,12 @@ impl Writer<'_> {
                 );
             }
         }
+        self.settings(list, &thread.settings)?;
+        if main && process.memory_merged {
+            let on = libc::PR_SET_MEMORY_MERGE;
+            list.prctl(on, &[1, 0, 0, 0], "have its memory merged")
+                .expect(Check::Any);
+        }
         self.credentials(list, thread)?;
         if main {
             // A change of credentials resets this, too. The program's own value is set when the
@@ -292,11 +290,9 @@ impl Writer<'_> {
                 "ask to die with its parent",
             );
             // A change of credentials resets this.
-            list.prctl(
-                libc::PR_SET_DUMPABLE,
-                &[process.dumpable.min(1) as u64],
-                "be dumpable",
-            );
+            if let Some(dumpable) = dumpable_to_set(process) {
+                list.prctl(libc::PR_SET_DUMPABLE, &[dumpable], "be dumpable");
+            }
         }
         if !main && thread.parent_death_signal != 0 {
             let signal = thread.parent_death_signal as u64;
@@ -304,6 +300,64 @@ impl Writer<'_> {
         }
         if thread.credentials.no_new_privileges {
             list.prctl(libc::PR_SET_NO_NEW_PRIVS, &[1, 0, 0, 0], "forgo privileges");
+        }
+        // Nothing is mapped any more.
+        if main && process.no_new_code != 0 {
+            let flags = [u64::from(process.no_new_code), 0, 0, 0];
+            list.prctl(libc::PR_SET_MDWE, &flags, "forgo new executable memory");
+        }
+        Ok(())
+    }
+
+    /// What it has set for itself by `prctl` and its like.
+    fn settings(&mut self, list: &mut List, settings: &Settings) -> Result<(), Error> {
+        list.call(
+            libc::SYS_personality,
+            &[u64::from(settings.personality)],
+            "set its personality",
+        );
+        // A real-time thread has none, and cannot be given any.
+        if settings.timer_slack_ns != 0 {
+            let slack = [settings.timer_slack_ns];
+            list.prctl(
+                libc::PR_SET_TIMERSLACK,
+                &slack,
+                "set the slack of its timers",
+            );
+        }
+        // SAFETY: no memory involved.
+        let own = unsafe { libc::prctl(libc::PR_MCE_KILL_GET, 0, 0, 0, 0) };
+        if own as u32 != settings.machine_check {
+            let set = libc::PR_MCE_KILL_SET as u64;
+            let arguments = [set, u64::from(settings.machine_check), 0, 0];
+            list.prctl(
+                libc::PR_MCE_KILL,
+                &arguments,
+                "set what it does at machine checks",
+            );
+        }
+        if settings.memory_policy != 0 {
+            let bytes: Vec<u8> = settings
+                .memory_nodes
+                .iter()
+                .flat_map(|word| word.to_ne_bytes())
+                .collect();
+            let (nodes, count) = match bytes.len() {
+                0 => (0, 0),
+                // The kernel takes one off.
+                bytes_of_nodes => (self.bytes(&bytes)?, bytes_of_nodes as u64 * 8 + 1),
+            };
+            let arguments = [u64::from(settings.memory_policy), nodes, count];
+            let action = "set its memory policy (its nodes must be there)";
+            list.call(libc::SYS_set_mempolicy, &arguments, action);
+        }
+        if !settings.cpuid {
+            let off = [ARCH_SET_CPUID, 0];
+            list.call(libc::SYS_arch_prctl, &off, "forgo the instruction CPUID");
+        }
+        if !settings.time_stamp {
+            let off = [libc::PR_TSC_SIGSEGV as u64];
+            list.prctl(libc::PR_SET_TSC, &off, "forgo the time stamp counter");
         }
         Ok(())
     }
@@ -435,6 +489,22 @@ impl Writer<'_> {
         }
         Ok(())
     }
+}
+
+/// What `PR_SET_DUMPABLE` is to be; none: nothing is to be set. It cannot be 2, which a change of
+/// credentials makes it where the machine is set up so; 0 is the next that keeps others out.
+fn dumpable_to_set(process: &Process) -> Option<u64> {
+    const ROOT_ONLY: i32 = 2;
+    let wanted = &process.threads[0].credentials;
+    let own = crate::capture::own_credentials(wanted.no_new_privileges);
+    let changes = wanted.users[1] != own.users[1] || wanted.groups[1] != own.groups[1];
+    if process.dumpable == ROOT_ONLY && changes {
+        let by_machine = crate::procfs::text("/proc/sys/fs/suid_dumpable");
+        if by_machine.is_ok_and(|text| text.trim() == "2") {
+            return None;
+        }
+    }
+    Some(u64::from(process.dumpable == 1))
 }
 
 /// `struct __user_cap_header_struct`: version 3, the calling thread.
