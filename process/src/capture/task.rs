@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::objects::{DELETED, is_at, is_lossy};
 use super::{Builder, Error, Seen};
 use crate::procfs;
 use crate::ptrace::{FrozenProcess, Pid, Resource, shares_descriptors, shares_memory, sharing};
@@ -181,7 +182,14 @@ impl Builder<'_> {
         let path = fs::read_link(format!("/proc/{}/{link}", self.pid))
             .map_err(self.failed(format!("read its {link}")))?;
         let path = path.to_string_lossy().into_owned();
-        if let Some(path) = path.strip_suffix(" (deleted)") {
+        if is_lossy(&path) {
+            self.refuse(format!("its {link} is {path}, a name that is not UTF-8"));
+            return Ok(path);
+        }
+        // A name may itself end so.
+        let itself = fs::metadata(format!("/proc/{}/{link}", self.pid));
+        let is_there = itself.is_ok_and(|itself| is_at(&path, &itself));
+        if let Some(path) = path.strip_suffix(DELETED).filter(|_| !is_there) {
             if link == "cwd" && self.removed_directory(self.pid, path) {
                 return Ok(path.to_owned());
             }
