@@ -54,7 +54,8 @@ pub(crate) fn parse_maps(bytes: &[u8]) -> io::Result<Vec<MapsLine>> {
 }
 
 fn parse_maps_line(line: &[u8]) -> Option<MapsLine> {
-    let line = std::str::from_utf8(line).ok()?;
+    // A name need not be UTF-8.
+    let line = String::from_utf8_lossy(line);
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
     let flags = fields.next()?.as_bytes();

@@ -54,6 +54,63 @@ fn refused(pages: &Pages, tree: &Tree, options: &Options) -> Error {
     error
 }
 
+/// What could not be opened again, or would be another file.
+const UNOPENABLE: &str = "\
+import ctypes, fcntl, mmap, os, signal, socket, time
+libc = ctypes.CDLL(None)
+base = os.open('.', os.O_RDONLY)
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+os.mkfifo(b'fifo\\xe9')
+fifo = os.open(b'fifo\\xe9', os.O_RDWR)
+os.mkdir(b'watched\\xe9')
+libc.inotify_add_watch(libc.inotify_init(), b'watched\\xe9', 0x100)
+with open(b'mapped\\xe9', 'wb+', 0) as file:
+    file.write(bytes(4096))
+    mapped = mmap.mmap(file.fileno(), 4096)
+path = os.path.abspath('socket')
+bound = socket.socket(socket.AF_UNIX)
+bound.bind(path)
+alone = os.open(path, os.O_PATH)
+status = open('/proc/self/status')
+fcntl.flock(status, fcntl.LOCK_SH)
+notified = os.open('.', os.O_RDONLY)
+fcntl.fcntl(notified, fcntl.F_NOTIFY, fcntl.DN_RENAME)
+os.mkdir(b'here\\xe9')
+os.chdir(b'here\\xe9')
+print('ready', flush=True)
+while True:
+    try:
+        os.stat('go', dir_fd=base)
+        break
+    except OSError:
+        time.sleep(0.01)
+os.write(fifo, b'abc')
+assert os.read(fifo, 3) == b'abc' and mapped[:1] == bytes(1)";
+
+#[test]
+fn what_could_not_be_opened_again_is_named_while_the_program_runs_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new("python3");
+    command.current_dir(directory.path());
+    let output = directory.path().join("output");
+    let child = start(command.args(["-c", UNOPENABLE]), &output, "ready");
+    let pid = child.id() as i32;
+    let refusal = roundtrip::refused(pid);
+    for named in [
+        "fifo\u{fffd}, a name that is not UTF-8",
+        "watched\u{fffd} is a name that is not UTF-8",
+        "mapped\u{fffd}, a name that is not UTF-8",
+        "socket, the file of a unix socket, by O_PATH",
+        "/status) has a lock",
+        "a directory with a receiver of signals (F_NOTIFY)",
+        "its cwd is",
+    ] {
+        assert!(refusal.contains(named), "{named}: {refusal}");
+    }
+    fs::write(directory.path().join("go"), "").expect("go");
+    roundtrip::assert_good_end(pid, &output);
+}
+
 #[test]
 fn what_is_in_the_way_is_named_and_nothing_is_left_behind() {
     let directory = tempfile::tempdir().expect("a directory");

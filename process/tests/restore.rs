@@ -198,6 +198,17 @@ fn threads_with_vector_registers_and_futexes_compute_on() {
 }
 
 #[test]
+fn seals_and_locks_of_memory_are_as_they_were() {
+    let _alone = SYSTEM_V.write().unwrap_or_else(PoisonError::into_inner);
+    checks_itself_alone("sealed.c");
+}
+
+#[test]
+fn details_of_open_files_are_as_they_were() {
+    checks_itself("descriptions.c");
+}
+
+#[test]
 fn processor_flags_of_each_thread_are_as_they_were() {
     checks_itself("flags.c");
 }

@@ -97,6 +97,8 @@ pub struct Advice {
     /// It is of a device.
     pub io_or_special: bool,
     pub shadow_stack: bool,
+    /// It can never be made writable.
+    pub read_only: bool,
 }
 
 fn key(map: &MapsLine) -> Key {
@@ -163,8 +165,9 @@ impl AdviceCache {
 
     /// Reads the advice of a process anew.
     fn refresh(&mut self, pid: Pid) -> io::Result<()> {
-        let text = procfs::text(format!("/proc/{pid}/smaps"))?;
-        let all = parse_smaps(&text).into_iter();
+        // A name need not be UTF-8.
+        let text = procfs::bytes(format!("/proc/{pid}/smaps"))?;
+        let all = parse_smaps(&String::from_utf8_lossy(&text)).into_iter();
         let by_start = all.map(|(key, advice)| (key.start, (key, advice)));
         self.known.insert(pid, by_start.collect());
         Ok(())
@@ -216,7 +219,7 @@ fn exact(flags: &VmaFlags, pid: Pid, maps: &[MapsLine]) -> Option<Vec<Advice>> {
         let advice = || {
             let names = flags.names(area)?;
             let mut advice = Advice::default();
-            names.iter().for_each(|name| read_flag(name, &mut advice));
+            read_flags(names.iter().map(String::as_str), &mut advice);
             names
                 .iter()
                 .all(|name| name != HUGE_PAGES)
@@ -245,8 +248,7 @@ fn parse_smaps(text: &str) -> Vec<(Key, Advice)> {
                     advice.huge_page_bytes = if kib > 4 { kib << 10 } else { 0 };
                 }
                 "VmFlags" => {
-                    let flags = value.split_ascii_whitespace();
-                    flags.for_each(|flag| read_flag(flag, advice));
+                    read_flags(value.split_ascii_whitespace(), advice);
                 }
                 _ => {}
             }
@@ -256,6 +258,14 @@ fn parse_smaps(text: &str) -> Vec<(Key, Advice)> {
         }
     }
     all
+}
+
+fn read_flags<'names>(flags: impl Iterator<Item = &'names str>, into: &mut Advice) {
+    into.read_only = true;
+    for flag in flags {
+        into.read_only &= flag != "mw";
+        read_flag(flag, into);
+    }
 }
 
 fn read_flag(flag: &str, into: &mut Advice) {
@@ -272,6 +282,8 @@ fn read_flag(flag: &str, into: &mut Advice) {
         "nr" => advice::NO_RESERVE,
         "gd" => advice::GROWS_DOWN,
         "dp" => advice::DROPPABLE,
+        "lf" => advice::LOCKED_ON_FAULT,
+        "sl" => advice::SEALED,
         _ => 0,
     };
     into.io_or_special |= matches!(flag, "io" | "pf");

@@ -9,11 +9,13 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use super::fdinfo::{description_locks, epoll_items, flock_of, hex, lease_of, range, timer};
-use super::objects::{is_at, is_posix_memory, posix_memory};
+use super::objects::{
+    DELETED, is_at, is_lossy, is_posix_memory, memfd, posix_memory, without_mark,
+};
 use super::{Builder, Error};
 use crate::procfs;
 use crate::ptrace::Pid;
-use crate::state::{Descriptor, File, FileKind, Lease, ObjectKind, Process, RecordLock};
+use crate::state::{Descriptor, File, FileKind, Lease, Process, RecordLock};
 use crate::uring;
 
 const KCMP_FILE: libc::c_long = 0;
@@ -21,7 +23,6 @@ const KCMP_FILE: libc::c_long = 0;
 const PSEUDO_TERMINALS: std::ops::RangeInclusive<u32> = 136..=143;
 /// The first process is always there.
 pub(super) const INIT: Pid = 1;
-pub(super) const DELETED: &str = " (deleted)";
 
 /// Lines of `fdinfo` that differ between descriptors of one description, or from one reading to the next:
 /// the time that a timer has left goes on while its program stands.
@@ -157,6 +158,20 @@ impl Builder<'_> {
             .and_then(|pos| pos.parse().ok())
             .unwrap_or(0);
         let lease = self.lease(open, &kind);
+        let lock = flock_of(open.info);
+        let records = description_locks(open.info);
+        // Such a file is opened by each process for itself.
+        if matches!(
+            kind,
+            FileKind::Proc(_) | FileKind::Pid(_) | FileKind::DeadPid(_)
+        ) && (lock.is_some() || !records.is_empty())
+        {
+            self.refuse(format!(
+                "fd {} ({}) has a lock, which cannot be taken again",
+                open.number, open.link
+            ));
+            return Ok(None);
+        }
         let owner = self.owner(open, &kind, lease.is_some());
         let index = self.tree.files.len() as u32;
         self.tree.files.push(File {
@@ -164,8 +179,8 @@ impl Builder<'_> {
             flags: open.flags,
             position,
             owner,
-            lock: flock_of(open.info),
-            records: description_locks(open.info),
+            lock,
+            records,
             lease,
         });
         self.descriptions
@@ -197,6 +212,14 @@ impl Builder<'_> {
 
     fn kind(&mut self, open: &Open<'_>) -> Result<Option<FileKind>, Error> {
         let fd = format!("fd {}", open.number);
+        let own_link = format!("/proc/{}/fd/{}", self.pid, open.number);
+        let is_path_only = open.flags & libc::O_PATH as u32 != 0;
+        // The name of a file without one is not looked for.
+        let named = !open.metadata.is_file() || open.metadata.nlink() > 0;
+        if named && open.link.starts_with('/') && is_lossy(open.link) {
+            self.refuse(format!("{fd} is {}, a name that is not UTF-8", open.link));
+            return Ok(None);
+        }
         if let Some(kind) = open.link.strip_prefix("anon_inode:") {
             return self.anonymous(open, kind);
         }
@@ -204,8 +227,23 @@ impl Builder<'_> {
             return Ok(self.pidfd(open));
         }
         let file_type = open.metadata.file_type();
+        if file_type.is_socket() && is_path_only {
+            let path = open.link;
+            self.refuse(format!(
+                "{fd} is {path}, the file of a unix socket, by O_PATH"
+            ));
+            return Ok(None);
+        }
         if file_type.is_socket() {
             return self.socket(open.number, open.metadata.ino());
+        }
+        if file_type.is_fifo() && is_path_only {
+            let path = without_mark(open.link, open.metadata);
+            if !is_at(path, open.metadata) && !self.ghost(&own_link, path, open.metadata) {
+                self.refuse(format!("{fd} is the pipe {path}, which was removed"));
+                return Ok(None);
+            }
+            return Ok(Some(FileKind::Image(self.image(path, open.metadata))));
         }
         if file_type.is_fifo() {
             return self.pipe(open).map(Some);
@@ -213,8 +251,7 @@ impl Builder<'_> {
         if self.is_posix_queue(open) {
             return self.posix_queue(open);
         }
-        let path = open.link.strip_suffix(DELETED).unwrap_or(open.link);
-        let own_link = format!("/proc/{}/fd/{}", self.pid, open.number);
+        let path = without_mark(open.link, open.metadata);
         if let Some(within) = path.strip_prefix("/proc/") {
             let number = within.split('/').next().unwrap_or("");
             let thread = procfs::owner_of_path(path);
@@ -244,7 +281,7 @@ impl Builder<'_> {
                 }
                 return Ok(Some(FileKind::Proc(path.to_owned())));
             }
-            if open.link.ends_with(DELETED) {
+            if path != open.link {
                 self.refuse(format!("{fd} is {path}, which is gone"));
                 return Ok(None);
             }
@@ -303,23 +340,18 @@ impl Builder<'_> {
         }
         let link = own_link;
         if let Some(name) = path.strip_prefix("/memfd:") {
-            let kind = ObjectKind::Memfd {
-                name: name.to_owned(),
-                seals: 0,
-                mode: 0,
-            };
             return self
-                .object(&link, open.metadata, kind)
+                .object(&link, open.metadata, memfd(name, open.metadata))
                 .map(|index| Some(FileKind::Object(index)));
         }
-        if open.flags & libc::O_PATH as u32 == 0 && !is_at(path, open.metadata) {
+        if !is_at(path, open.metadata) {
             if open.metadata.nlink() > 0 && self.ghost(&link, path, open.metadata) {
                 return Ok(Some(FileKind::Image(self.image(path, open.metadata))));
             }
             let index = self.unlinked(&link, open.metadata, path)?;
             return Ok(Some(FileKind::Object(index)));
         }
-        if open.flags & libc::O_PATH as u32 == 0 && is_posix_memory(path, open.metadata) {
+        if is_posix_memory(path, open.metadata) {
             let kind = posix_memory(path, open.metadata);
             let index = self.object(&link, open.metadata, kind)?;
             return Ok(Some(FileKind::Object(index)));
@@ -437,14 +469,20 @@ impl Builder<'_> {
         }
         const F_GETOWN_EX: i32 = 16;
         const F_GETSIG: i32 = 11;
-        // Without O_ASYNC only a socket signals its owner, of urgent data, and a lease.
         let may_have = match kind {
             _ if leased => true,
-            FileKind::Socket(_) => true,
-            FileKind::Pipe(_) | FileKind::Image(_) | FileKind::Inotify { .. } => {
-                open.flags & libc::O_ASYNC as u32 != 0
+            FileKind::Image(_) if open.flags & libc::O_PATH as u32 != 0 => false,
+            // To close the duplicate would have a file of a network or of FUSE written back.
+            FileKind::Image(_) if open.metadata.is_file() => {
+                open.flags & libc::O_ASYNC as u32 != 0 || libc::major(open.metadata.dev()) != 0
             }
-            _ => false,
+            FileKind::Inherited(_)
+            | FileKind::Proc(_)
+            | FileKind::Pid(_)
+            | FileKind::DeadPid(_)
+            | FileKind::Uring(_)
+            | FileKind::PosixQueue { .. } => false,
+            _ => true,
         };
         if !may_have {
             return (0, 0, 0);
@@ -458,6 +496,13 @@ impl Builder<'_> {
             libc::fcntl(duplicate.as_raw_fd(), F_GETOWN_EX, &raw mut owner);
             libc::fcntl(duplicate.as_raw_fd(), F_GETSIG)
         };
+        // It notifies the process that asks for it, and nothing else signals of a directory.
+        if open.metadata.is_dir() && owner.pid != 0 {
+            self.refuse(format!(
+                "fd {} is a directory with a receiver of signals (F_NOTIFY)",
+                open.number
+            ));
+        }
         (owner.kind, owner.pid, signal.max(0))
     }
 

@@ -142,5 +142,5 @@ fn other_name(directory: &str, (device, inode): (u64, u64)) -> Option<String> {
         let metadata = fs::symlink_metadata(path);
         metadata.is_ok_and(|found| (found.dev(), found.ino()) == (device, inode))
     });
-    Some(found?.to_string_lossy().into_owned())
+    found?.to_str().map(str::to_owned)
 }

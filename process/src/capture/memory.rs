@@ -56,7 +56,10 @@ impl Builder<'_> {
                 map.offset
             },
             backing,
-            advice: known.bits,
+            advice: match map.shared && known.read_only {
+                true => known.bits | advice::READ_ONLY,
+                false => known.bits,
+            },
             huge_page_bytes: known.huge_page_bytes,
             name: named
                 .and_then(|name| name.strip_suffix(']'))

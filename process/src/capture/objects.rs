@@ -9,7 +9,7 @@ use super::{Builder, Error, SharedObject};
 use crate::procfs::MapsLine;
 use crate::state::{Backing, Image, Object, ObjectKind};
 
-const DELETED: &str = " (deleted)";
+pub(super) const DELETED: &str = " (deleted)";
 /// What failed when a link of `map_files` cannot be followed.
 pub(super) const LINK_FAILED: &str = "read a mapped file (CAP_CHECKPOINT_RESTORE is needed)";
 /// The memory devices that can be opened anew without loss: null, zero, full, random, urandom.
@@ -20,13 +20,13 @@ impl Builder<'_> {
     pub(super) fn file_backing(&mut self, map: &MapsLine, range: &str) -> Result<Backing, Error> {
         let link = format!("/proc/{}/map_files/{:x}-{:x}", self.pid, map.start, map.end);
         let metadata = fs::metadata(&link).map_err(self.failed(LINK_FAILED))?;
-        let path = map.name.strip_suffix(DELETED).unwrap_or(&map.name);
+        if is_lossy(&map.name) && metadata.nlink() > 0 {
+            let name = &map.name;
+            self.refuse(format!("{range} maps {name}, a name that is not UTF-8"));
+        }
+        let path = without_mark(&map.name, &metadata);
         if let Some(name) = path.strip_prefix("/memfd:") {
-            let kind = ObjectKind::Memfd {
-                name: name.to_owned(),
-                seals: 0,
-                mode: 0,
-            };
+            let kind = memfd(name, &metadata);
             return self.object(&link, &metadata, kind).map(Backing::Object);
         }
         if path == "/dev/zero" && metadata.is_file() {
@@ -67,7 +67,16 @@ impl Builder<'_> {
     /// The image of a path as a link of /proc gives it, which must still be there.
     pub(super) fn image_of_link(&mut self, link: &str) -> Result<u32, Error> {
         if let Some(path) = link.strip_suffix(DELETED) {
-            self.refuse(format!("its executable {path} was removed or replaced"));
+            let itself = fs::metadata(format!("/proc/{}/exe", self.pid));
+            if !itself.is_ok_and(|itself| is_at(link, &itself)) {
+                self.refuse(format!("its executable {path} was removed or replaced"));
+                return Ok(0);
+            }
+        }
+        if is_lossy(link) {
+            self.refuse(format!(
+                "its executable is {link}, a name that is not UTF-8"
+            ));
             return Ok(0);
         }
         let metadata =
@@ -117,10 +126,7 @@ impl Builder<'_> {
             path: path.to_owned(),
             mode: metadata.mode() & 0o7777,
             owner: (metadata.uid(), metadata.gid()),
-            times_ns: (
-                metadata.atime() * 1_000_000_000 + metadata.atime_nsec(),
-                metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec(),
-            ),
+            times_ns: times_ns(metadata),
         };
         self.object(link, metadata, kind)
     }
@@ -135,7 +141,7 @@ impl Builder<'_> {
         if let Some(&index) = self.object_index.get(&(metadata.dev(), metadata.ino())) {
             return Ok(index);
         }
-        let file = File::open(link).map_err(self.failed("open its shared memory"))?;
+        let file = open_unnoticed(link).map_err(self.failed("open its shared memory"))?;
         Ok(self.enter_object(OwnedFd::from(file), metadata, kind))
     }
 
@@ -144,10 +150,18 @@ impl Builder<'_> {
         let space = (self.options.object_space)(key.0, key.1);
         let index = self.tree.objects.len() as u32;
         let kind = match kind {
-            ObjectKind::Memfd { name, .. } => ObjectKind::Memfd {
+            ObjectKind::Memfd {
+                name,
+                mode,
+                owner,
+                times_ns,
+                ..
+            } => ObjectKind::Memfd {
                 name,
                 seals: rustix::fs::fcntl_get_seals(&file).map_or(0, |seals| seals.bits()),
-                mode: metadata.mode() & 0o7777,
+                mode,
+                owner,
+                times_ns,
             },
             other => other,
         };
@@ -221,7 +235,51 @@ pub(super) fn posix_memory(path: &str, metadata: &Metadata) -> ObjectKind {
         path: path.to_owned(),
         mode: metadata.mode() & 0o7777,
         owner: (metadata.uid(), metadata.gid()),
+        times_ns: times_ns(metadata),
         file: (metadata.dev(), metadata.ino()),
+    }
+}
+
+/// The description of a memfd, without its contents and seals.
+pub(super) fn memfd(name: &str, metadata: &Metadata) -> ObjectKind {
+    ObjectKind::Memfd {
+        name: name.to_owned(),
+        seals: 0,
+        mode: metadata.mode() & 0o7777,
+        owner: (metadata.uid(), metadata.gid()),
+        times_ns: times_ns(metadata),
+    }
+}
+
+/// Time of last access and of last change.
+fn times_ns(metadata: &Metadata) -> (i64, i64) {
+    (
+        metadata.atime() * 1_000_000_000 + metadata.atime_nsec(),
+        metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec(),
+    )
+}
+
+/// Opens an object to read it, if possible so that the program does not see it in the time of last access.
+fn open_unnoticed(link: &str) -> std::io::Result<File> {
+    let mut options = fs::OpenOptions::new();
+    let options = options.read(true);
+    // Only the owner and CAP_FOWNER may ask for it.
+    match options.clone().custom_flags(libc::O_NOATIME).open(link) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => options.open(link),
+        opened => opened,
+    }
+}
+
+/// Whether a name of /proc was not UTF-8 and has lost what it was. (A name with U+FFFD itself counts, too.)
+pub(super) fn is_lossy(name: &str) -> bool {
+    name.contains(char::REPLACEMENT_CHARACTER)
+}
+
+/// The name that a link of /proc gives, without the mark of what was removed. A name may itself end so.
+pub(super) fn without_mark<'link>(link: &'link str, metadata: &Metadata) -> &'link str {
+    match link.strip_suffix(DELETED) {
+        Some(path) if !is_at(link, metadata) => path,
+        _ => link,
     }
 }
 

@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-use super::files::{DELETED, Open};
-use super::objects::is_at;
+use super::files::Open;
+use super::objects::{is_at, without_mark};
 use super::{Builder, Error};
 use crate::ptrace::Pid;
 use crate::state::{FileKind, Pipe};
@@ -21,7 +21,7 @@ impl Builder<'_> {
         let (content, capacity) =
             pipe_content(self.pid, open.number).map_err(self.failed(failed()))?;
         let path = (!open.link.starts_with("pipe:")).then(|| open.link.to_owned());
-        let path = path.map(|path| path.strip_suffix(DELETED).unwrap_or(&path).to_owned());
+        let path = path.map(|path| without_mark(&path, open.metadata).to_owned());
         let link = format!("/proc/{}/fd/{}", self.pid, open.number);
         if let Some(path) = &path
             && !is_at(path, open.metadata)

@@ -9,7 +9,8 @@ use std::io::{self, Read, Seek};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
-use super::files::{DELETED, Open};
+use super::files::Open;
+use super::objects::DELETED;
 use super::{Builder, Error};
 use crate::procfs;
 use crate::ptrace::Pid;

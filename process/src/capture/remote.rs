@@ -1,7 +1,9 @@
 //! State that only the process itself can read: signal handlers, alternate stacks, timers, and the
 //! like. All threads execute their remote system calls as one batch.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 
 use super::task::parse_timers;
 use super::thread::{self, queue};
@@ -11,6 +13,7 @@ use crate::ptrace::{
     ANSWER_BYTES_MAX, Answer, Answers, Argument, Batch, CallId, FrozenProcess, sys,
 };
 use crate::state;
+use crate::store::PAGE_BYTES;
 
 const PR_GET_PDEATHSIG: u64 = 2;
 const PR_GET_DUMPABLE: u64 = 3;
@@ -187,6 +190,13 @@ impl Queries {
     }
 }
 
+/// Locked memory, as `/proc/PID/status` has it.
+fn locked_kib(status: &str) -> u64 {
+    let field = procfs::field(status, "VmLck").unwrap_or("");
+    let mut words = field.split_ascii_whitespace();
+    words.next().and_then(|kib| kib.parse().ok()).unwrap_or(0)
+}
+
 impl Builder<'_> {
     /// Reads the state of a process and of its threads by remote system calls.
     pub(super) fn query_inside(
@@ -213,8 +223,46 @@ impl Builder<'_> {
         let queries = Queries::new(frozen.threads.len(), handlers, timers);
         let spare = self.spare_address(process, frozen)?;
         let answers = frozen.run(&queries.batch, spare)?;
+        if locked_kib(&status) > 0 {
+            process.locks_future = self.locks_future(frozen)?;
+        }
         self.take(process, queries, &answers, frozen)?;
         self.memory_nodes(process, frozen, spare)
+    }
+
+    /// Whether new mappings are locked (`MCL_FUTURE`), which nothing shows but a new mapping. Only a program
+    /// with locked memory is asked.
+    fn locks_future(&self, frozen: &mut FrozenProcess) -> Result<i32, Error> {
+        const PRESENT: u64 = 1 << 63;
+        let pid = self.pid;
+        let failed = || self.failed("read whether it locks new memory");
+        let locked =
+            || -> io::Result<u64> { Ok(locked_kib(&procfs::text(format!("/proc/{pid}/status"))?)) };
+        let before = locked().map_err(failed())?;
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+        let arguments = [0, PAGE_BYTES, libc::PROT_READ as u64, flags, u64::MAX, 0];
+        let address = match frozen.syscall(0, libc::SYS_mmap, arguments)? {
+            Ok(address) => address,
+            // More than it may lock.
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                return Ok(libc::MCL_FUTURE);
+            }
+            Err(error) => return Err(failed()(error)),
+        };
+        let after = locked();
+        let mut entry = [0; 8];
+        let pagemap = File::open(format!("/proc/{pid}/pagemap"));
+        let read =
+            pagemap.and_then(|pagemap| pagemap.read_exact_at(&mut entry, address / PAGE_BYTES * 8));
+        let unmapped = frozen.syscall(0, libc::SYS_munmap, [address, PAGE_BYTES, 0, 0, 0, 0])?;
+        unmapped.map_err(failed())?;
+        read.map_err(failed())?;
+        let present = u64::from_ne_bytes(entry) & PRESENT != 0;
+        Ok(match after.map_err(failed())? > before {
+            false => 0,
+            true if present => libc::MCL_FUTURE,
+            true => libc::MCL_FUTURE | libc::MCL_ONFAULT,
+        })
     }
 
     /// A filter may end the process for any unexpected call. Threads may have their own. False: it was

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::files::INIT;
+use super::objects::{DELETED, is_at};
 use super::{Builder, Error, Seen};
 use crate::procfs;
 use crate::ptrace::{
@@ -245,7 +246,7 @@ impl Builder<'_> {
         let Some((pid, tid)) = procfs::owner_of_path(path) else {
             return;
         };
-        if path.ends_with(" (deleted)") {
+        if path.ends_with(DELETED) {
             return;
         }
         if link == "root" || pid != INIT && !self.pids.contains(&pid) {
@@ -269,7 +270,10 @@ impl Builder<'_> {
         }
         let path = path.to_string_lossy().into_owned();
         self.check_directory_of_proc(link, &path);
-        if let Some(path) = path.strip_suffix(" (deleted)") {
+        // A name may itself end so.
+        let itself = fs::metadata(format!("/proc/{}/{link}", self.pid));
+        let is_there = itself.is_ok_and(|itself| is_at(&path, &itself));
+        if let Some(path) = path.strip_suffix(DELETED).filter(|_| !is_there) {
             if link == "cwd" && self.removed_directory(self.pid, path) {
                 return Ok(path.to_owned());
             }

@@ -1,5 +1,6 @@
 //! Unix sockets: their queues, places and peers, and clients that were not accepted.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -7,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use super::objects::is_lossy;
 use super::queues::{peek_all, sender_is_known};
 use super::sockets::{Described, address_of, peer_of};
 use super::{Builder, Error};
@@ -97,7 +99,6 @@ impl Builder<'_> {
         if path.is_empty() || path[0] == b'/' {
             return String::new();
         }
-        let path = String::from_utf8_lossy(path).into_owned();
         let file = self
             .unix
             .get(inode)
@@ -106,18 +107,25 @@ impl Builder<'_> {
             .map_or(0, |reported| reported.file);
         let directory = fs::read_link(format!("/proc/{}/cwd", self.pid)).unwrap_or_default();
         let is_there = |directory: &&Path| {
-            let found = fs::symlink_metadata(directory.join(&path));
+            let found = fs::symlink_metadata(directory.join(OsStr::from_bytes(path)));
             // The kernel reports 32 bits of it.
             found.is_ok_and(|found| found.ino() & 0xffff_ffff == file)
         };
         let Some(found) = directory.ancestors().find(is_there) else {
+            let path = String::from_utf8_lossy(path);
             self.refuse(format!(
                 "fd {number} is a unix socket at the relative path {path}, which is not in its \
                  directory"
             ));
             return String::new();
         };
-        found.to_string_lossy().into_owned()
+        let found = found.to_string_lossy().into_owned();
+        if is_lossy(&found) {
+            self.refuse(format!(
+                "fd {number} is a unix socket in {found}, a name that is not UTF-8"
+            ));
+        }
+        found
     }
 
     /// Whether the path of a bound unix socket does not lead to it.
@@ -128,7 +136,7 @@ impl Builder<'_> {
             return false;
         }
         let file = self.unix.get(inode).ok().flatten().map_or(0, |s| s.file);
-        let found = fs::symlink_metadata(Path::new(std::ffi::OsStr::from_bytes(path)));
+        let found = fs::symlink_metadata(Path::new(OsStr::from_bytes(path)));
         // The kernel reports 32 bits of it.
         found.map_or(true, |found| found.ino() & 0xffff_ffff != file)
     }
@@ -139,7 +147,7 @@ impl Builder<'_> {
         let bytes = address.get(2..).unwrap_or(&[]);
         let path = bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
         let file = self.unix.get(inode).ok().flatten().map_or(0, |s| s.file);
-        let directory = Path::new(std::ffi::OsStr::from_bytes(path)).parent();
+        let directory = Path::new(OsStr::from_bytes(path)).parent();
         let entries = directory.and_then(|directory| fs::read_dir(directory).ok());
         let is_it = |entry: &fs::DirEntry| {
             // The kernel reports 32 bits of it.

@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use super::files::{DELETED, Open};
+use super::files::Open;
+use super::objects::{DELETED, is_at, is_lossy};
 use super::{Builder, Error};
 use crate::procfs;
 use crate::ptrace::sys::take_fd;
@@ -92,9 +93,13 @@ fn watched_path<'line>(field: &impl Fn(&str) -> Option<&'line str>) -> io::Resul
         }
         OwnedFd::from_raw_fd(fd as RawFd)
     };
-    let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-    let path = path.to_string_lossy().into_owned();
-    if path.ends_with(DELETED) {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = fs::read_link(&link)?.to_string_lossy().into_owned();
+    if is_lossy(&path) {
+        let why = format!("{path} is a name that is not UTF-8");
+        return Err(io::Error::other(why));
+    }
+    if path.ends_with(DELETED) && !is_at(&path, &fs::metadata(&link)?) {
         return Err(io::Error::from(io::ErrorKind::NotFound));
     }
     Ok(path)

@@ -12,6 +12,9 @@ use crate::state::FileKind;
 
 const TFD_IOC_SET_TICKS: libc::c_ulong = 0x4008_5400;
 
+/// What a watch is for; other bits are the kernel's.
+const OF_WATCHES: u32 = libc::IN_ALL_EVENTS | libc::IN_ONESHOT | libc::IN_EXCL_UNLINK;
+
 const INOTIFY_IOC_SETNEXTWD: libc::c_ulong = 0x4004_4900;
 
 pub(super) fn open_event(count: u64, semaphore: bool) -> io::Result<OwnedFd> {
@@ -106,7 +109,7 @@ pub(super) fn open_inotify(
         // SAFETY: the path lives.
         let number = unsafe {
             libc::ioctl(inotify.as_raw_fd(), INOTIFY_IOC_SETNEXTWD, watch.number);
-            libc::inotify_add_watch(inotify.as_raw_fd(), path.as_ptr(), watch.mask & 0x0fff)
+            libc::inotify_add_watch(inotify.as_raw_fd(), path.as_ptr(), watch.mask & OF_WATCHES)
         };
         if number < 0 {
             let source = io::Error::last_os_error();

@@ -14,7 +14,7 @@ use crate::capture::{
     Attached, Existing, existing_queue, existing_segment, existing_semaphores, open_segment,
 };
 use crate::procfs;
-use crate::state::{Ipc, MessageQueue, SemaphoreSet, Tree};
+use crate::state::{Ipc, MessageQueue, SHM_LOCKED, SemaphoreSet, Tree};
 
 /// How often another program may take the number first.
 const TRIES: u32 = 20;
@@ -135,6 +135,11 @@ impl Made {
             libc::shmctl(ipc.id, libc::IPC_SET, &raw mut stat)
         };
         result(set).map_err(failed(Kind::Segment, ipc))?;
+        if ipc.mode & SHM_LOCKED != 0 {
+            // SAFETY: no memory involved.
+            let locked = unsafe { libc::shmctl(ipc.id, libc::SHM_LOCK, std::ptr::null_mut()) };
+            result(locked).map_err(failed(Kind::Segment, ipc))?;
+        }
         let attached = open_segment(ipc.id, 0).map_err(failed(Kind::Segment, ipc))?;
         let file = attached.file().map_err(failed(Kind::Segment, ipc))?;
         self.attached.push(attached);
@@ -225,7 +230,7 @@ impl Made {
         ipc: &Ipc,
         make: impl Fn(i32) -> i32 + Sync,
     ) -> Result<(), Error> {
-        let flags = libc::IPC_CREAT | libc::IPC_EXCL | ipc.mode as i32;
+        let flags = libc::IPC_CREAT | libc::IPC_EXCL | (ipc.mode & !SHM_LOCKED) as i32;
         for _ in 0..TRIES {
             let mut next_id = kind.next_id()?;
             let written = next_id.write_all(ipc.id.to_string().as_bytes());
@@ -334,7 +339,7 @@ fn as_creator(creator: (u32, u32), make: impl Fn() -> i32 + Sync) -> io::Result<
 
 fn own(permissions: &mut libc::ipc_perm, ipc: &Ipc) {
     (permissions.uid, permissions.gid) = ipc.owner;
-    permissions.mode = ipc.mode as _;
+    permissions.mode = (ipc.mode & !SHM_LOCKED) as _;
 }
 
 fn number(result: i32) -> io::Result<i32> {

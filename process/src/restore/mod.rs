@@ -176,6 +176,7 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     let mut ipc = std::mem::take(&mut pool.ipc);
     // Processes enter removed directories until they are complete.
     let ghosts = std::mem::take(&mut pool.ghosts);
+    let objects = pool.take_objects();
     drop(pool);
     let outcome = |result, phase| match result {
         Ok(Ok(())) => Ok(()),
@@ -202,6 +203,10 @@ pub fn restore(tree: &Tree, snapshot: &dyn Snapshot, options: &Options) -> Resul
     guard.all = tree.processes.iter().map(|process| process.pid).collect();
     region.open(plan.grouped);
     wait(plan.processes * 2, "mapping memory")?;
+    for (file, object) in objects.iter().zip(&tree.objects) {
+        objects::finish_late(file, &object.kind)?;
+    }
+    drop(objects);
     ipc.all_attached();
     let left_to_fill = memory::fill(tree, snapshot, &sharing, copy_all)?;
     region.open(plan.filled);

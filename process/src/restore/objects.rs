@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 
+use rustix::fs::SealFlags;
+
 use super::Error;
+use super::error::system;
 use super::ipc::Made;
 use crate::state::{Object, ObjectKind};
 use crate::store::Snapshot;
@@ -46,6 +49,7 @@ pub(super) fn open_object(
             mode,
             owner,
             file,
+            ..
         } => ipc.files.make(path, *mode, *owner, *file)?,
         ObjectKind::SystemV {
             ipc: segment,
@@ -76,49 +80,66 @@ pub(super) fn open_object(
     Ok(file.into())
 }
 
-/// Owner, permissions, times and seals: after the contents, which change some of them.
+/// Owner and permissions: after the contents, which change some of them.
 fn finish(file: &fs::File, kind: &ObjectKind) -> Result<(), Error> {
-    let failed = |action: &str| {
-        let action = action.to_owned();
-        move |source| Error::System { action, source }
+    let (ObjectKind::Memfd { mode, owner, .. } | ObjectKind::Unlinked { mode, owner, .. }) = kind
+    else {
+        return Ok(());
     };
-    match kind {
-        ObjectKind::Memfd { seals, mode, .. } => {
-            file.set_permissions(fs::Permissions::from_mode(*mode))
-                .map_err(failed("set the permissions of a memfd"))?;
-            if *seals != 0 {
-                let seals = rustix::fs::SealFlags::from_bits_retain(*seals);
-                rustix::fs::fcntl_add_seals(file, seals)
-                    .map_err(io::Error::from)
-                    .map_err(failed("seal a memfd"))?;
-            }
-        }
-        ObjectKind::Unlinked {
-            mode,
-            owner,
-            times_ns,
-            ..
-        } => {
-            // A change of the owner takes the set-user bit away.
-            std::os::unix::fs::fchown(file, Some(owner.0), Some(owner.1))
-                .map_err(failed("set the owner of an unlinked file"))?;
-            file.set_permissions(fs::Permissions::from_mode(*mode))
-                .map_err(failed("set the permissions of an unlinked file"))?;
-            let time = |ns: i64| rustix::fs::Timespec {
-                tv_sec: ns.div_euclid(1_000_000_000),
-                tv_nsec: ns.rem_euclid(1_000_000_000),
-            };
-            let times = rustix::fs::Timestamps {
-                last_access: time(times_ns.0),
-                last_modification: time(times_ns.1),
-            };
-            rustix::fs::futimens(file, &times)
-                .map_err(io::Error::from)
-                .map_err(failed("set the times of an unlinked file"))?;
-        }
-        ObjectKind::SharedAnonymous | ObjectKind::Posix { .. } | ObjectKind::SystemV { .. } => {}
+    // A change of the owner takes the set-user bit away.
+    std::os::unix::fs::fchown(file, Some(owner.0), Some(owner.1))
+        .map_err(system("set the owner of shared memory"))?;
+    file.set_permissions(fs::Permissions::from_mode(*mode))
+        .map_err(system("set the permissions of shared memory"))?;
+    match late_seals(kind) {
+        false => seal(file, kind),
+        true => Ok(()),
     }
-    Ok(())
+}
+
+/// Whether the seals allow mappings for writing that were made before.
+fn late_seals(kind: &ObjectKind) -> bool {
+    let ObjectKind::Memfd { seals, .. } = kind else {
+        return false;
+    };
+    let seals = SealFlags::from_bits_retain(*seals);
+    seals.contains(SealFlags::FUTURE_WRITE) && !seals.contains(SealFlags::WRITE)
+}
+
+fn seal(file: impl AsFd, kind: &ObjectKind) -> Result<(), Error> {
+    match kind {
+        ObjectKind::Memfd { seals, .. } if *seals != 0 => {
+            let seals = SealFlags::from_bits_retain(*seals);
+            let sealed = rustix::fs::fcntl_add_seals(file, seals).map_err(io::Error::from);
+            sealed.map_err(system("seal a memfd"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Times and the seals that were left out, when all processes have mapped the object: to map it is an access.
+pub(super) fn finish_late(file: impl AsFd, kind: &ObjectKind) -> Result<(), Error> {
+    let (ObjectKind::Memfd { times_ns, .. }
+    | ObjectKind::Unlinked { times_ns, .. }
+    | ObjectKind::Posix { times_ns, .. }) = kind
+    else {
+        return Ok(());
+    };
+    let time = |ns: i64| rustix::fs::Timespec {
+        tv_sec: ns.div_euclid(1_000_000_000),
+        tv_nsec: ns.rem_euclid(1_000_000_000),
+    };
+    let times = rustix::fs::Timestamps {
+        last_access: time(times_ns.0),
+        last_modification: time(times_ns.1),
+    };
+    rustix::fs::futimens(&file, &times)
+        .map_err(io::Error::from)
+        .map_err(system("set the times of shared memory"))?;
+    match late_seals(kind) {
+        true => seal(file, kind),
+        false => Ok(()),
+    }
 }
 
 /// Anonymous shared memory has no name to open; a mapping of ours has.

@@ -51,6 +51,8 @@ pub struct Pool {
     /// TCP connections, still held.
     pub connections: Connections,
     images: HashMap<(u32, bool), RawFd>,
+    /// Objects opened for reading alone.
+    read_only: HashMap<u32, RawFd>,
     old_limit: Option<libc::rlimit64>,
 }
 
@@ -71,6 +73,7 @@ impl Pool {
             ghosts: Ghosts::default(),
             connections: Connections::default(),
             images: HashMap::new(),
+            read_only: HashMap::new(),
             old_limit: None,
         };
         pool.raise_limit(tree)?;
@@ -143,6 +146,26 @@ impl Pool {
         let number = self.put(file.into())?;
         self.images.insert((image, writable), number);
         Ok(number)
+    }
+
+    /// A descriptor of an object to map it for reading alone.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn object_to_read(&mut self, object: u32) -> Result<RawFd, Error> {
+        if let Some(&number) = self.read_only.get(&object) {
+            return Ok(number);
+        }
+        let opened = reopen(self.objects[object as usize], libc::O_RDONLY as u32);
+        let number = self.put(opened.map_err(super::error::system("open shared memory"))?)?;
+        self.read_only.insert(object, number);
+        Ok(number)
+    }
+
+    /// The descriptors of all objects, to be finished when the processes have mapped them.
+    pub fn take_objects(&mut self) -> Vec<OwnedFd> {
+        let held = self.objects.iter();
+        held.filter_map(|number| self.held.remove(number)).collect()
     }
 
     /// A descriptor of `/dev/null`.
@@ -353,7 +376,10 @@ fn open_file(
                 used.names.reopen((*object, kind), number, file.flags)
             };
             let opened = opened.map_err(system("open shared memory"))?;
-            seek(&opened, file.position).map_err(system("seek in shared memory"))?;
+            // Without the right to read or write there is no position.
+            if file.position != 0 {
+                seek(&opened, file.position).map_err(system("seek in shared memory"))?;
+            }
             Ok(opened)
         }
         FileKind::Pipe(pipe) => {

@@ -9,6 +9,9 @@ use super::{Backing, ObjectKind, Process, Tree};
 use crate::sem_undo::VALUE_MAX;
 use crate::store::PAGE_BYTES;
 
+/// Of the mode of a segment: it is not swapped out (`SHM_LOCK`).
+pub const SHM_LOCKED: u32 = 0o2000;
+
 const SEMAPHORES_MAX: usize = 1 << 16;
 
 /// What all System V objects have.
@@ -18,7 +21,7 @@ pub struct Ipc {
     pub id: i32,
     /// By which programs find it; 0: `IPC_PRIVATE`.
     pub key: i32,
-    /// Permissions.
+    /// Permissions; of a segment also [`SHM_LOCKED`].
     pub mode: u32,
     /// Owner: user, group.
     pub owner: (u32, u32),

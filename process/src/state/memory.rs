@@ -113,6 +113,12 @@ pub mod advice {
     pub const GROWS_DOWN: u32 = 1 << 10;
     /// `MAP_DROPPABLE`.
     pub const DROPPABLE: u32 = 1 << 11;
+    /// `MLOCK_ONFAULT`.
+    pub const LOCKED_ON_FAULT: u32 = 1 << 12;
+    /// A shared mapping that can never be made writable.
+    pub const READ_ONLY: u32 = 1 << 13;
+    /// `mseal`.
+    pub const SEALED: u32 = 1 << 14;
 }
 
 /// A file on disk as it was.
@@ -155,6 +161,10 @@ pub enum ObjectKind {
         seals: u32,
         /// Permissions.
         mode: u32,
+        /// Owner: user, group.
+        owner: (u32, u32),
+        /// Time of last access and of last change, nanoseconds since 1970.
+        times_ns: (i64, i64),
     },
     /// A file that was unlinked while it was open.
     Unlinked {
@@ -175,6 +185,8 @@ pub enum ObjectKind {
         mode: u32,
         /// Owner: user, group.
         owner: (u32, u32),
+        /// Time of last access and of last change, nanoseconds since 1970.
+        times_ns: (i64, i64),
         /// Device and inode number.
         file: (u64, u64),
     },

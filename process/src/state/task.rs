@@ -64,6 +64,8 @@ pub struct Process {
     pub oom_score_adj: i32,
     /// Registered `membarrier` commands.
     pub membarrier: u32,
+    /// New mappings are locked (`mlockall`): `MCL_FUTURE`, also `MCL_ONFAULT`; 0: they are not.
+    pub locks_future: i32,
     /// Signals whose action is not the default with default flags.
     pub actions: Vec<Action>,
     /// Pending for the process as a whole: `siginfo_t`s.
@@ -117,6 +119,7 @@ impl Process {
             core_dump_filter: None,
             oom_score_adj: 0,
             membarrier: 0,
+            locks_future: 0,
             actions: Vec::new(),
             pending: Vec::new(),
             interval_timers: [(0, 0); 3],

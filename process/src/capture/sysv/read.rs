@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 
 use crate::ptrace::Pid;
-use crate::state::{Ipc, MessageQueue};
+use crate::state::{Ipc, MessageQueue, SHM_LOCKED};
 
 /// Of the mode of a segment: it goes with its last attachment.
 const SHM_DEST: u32 = 0o1000;
@@ -49,8 +49,10 @@ pub fn segment(id: i32) -> io::Result<Segment> {
         done(libc::shmctl(id, libc::IPC_STAT, &raw mut stat))?;
         stat
     };
+    let mut ipc = ipc(id, &stat.shm_perm);
+    ipc.mode |= u32::from(stat.shm_perm.mode) & SHM_LOCKED;
     Ok(Segment {
-        ipc: ipc(id, &stat.shm_perm),
+        ipc,
         bytes: stat.shm_segsz as u64,
         removed: u32::from(stat.shm_perm.mode) & SHM_DEST != 0,
         attached: (stat.shm_nattch, stat.shm_lpid),

@@ -340,9 +340,15 @@ impl Writer<'_> {
         epoll: u64,
         items: &[EpollItem],
     ) -> Result<(), Error> {
-        for item in items {
+        // Those that were reported and are silent come first: each is reported again, alone.
+        let mut items: Vec<_> = items
+            .iter()
+            .map(|item| (item, self.ready_again(item)))
+            .collect();
+        items.sort_by_key(|(_, ready)| *ready == 0);
+        for (item, ready) in items {
             // struct epoll_event is packed: events, then the word.
-            let mut event = item.events.to_ne_bytes().to_vec();
+            let mut event = (item.events | ready).to_ne_bytes().to_vec();
             event.extend_from_slice(&item.data.to_ne_bytes());
             let event = self.bytes(&event)?;
             let number = item.descriptor as u64;
@@ -357,11 +363,45 @@ impl Writer<'_> {
             let arguments = [epoll, add, number, event];
             list.call(libc::SYS_epoll_ctl, &arguments, "wait for a descriptor")
                 .about(number);
+            if ready != 0 {
+                list.call(
+                    libc::SYS_epoll_wait,
+                    &[epoll, event, 1, 0],
+                    "wait for a descriptor",
+                )
+                .expect(Check::Any);
+            }
             if stray {
                 self.back_in_place(list, process, number);
             }
         }
         Ok(())
+    }
+
+    /// For what an item is ready that was to be reported once (`EPOLLONESHOT`) and has been. Only by
+    /// reporting it does the kernel make it silent: added as it is, it reports a hang-up. 0: another item,
+    /// or it is ready for nothing.
+    fn ready_again(&self, item: &EpollItem) -> u32 {
+        const LEFT: u32 = (libc::EPOLLONESHOT | libc::EPOLLET | libc::EPOLLWAKEUP) as u32;
+        let once = item.events & libc::EPOLLONESHOT as u32 != 0;
+        let kind = &self.tree.files[item.file as usize].kind;
+        // In the place of these there is another file yet.
+        let elsewhere = matches!(kind, FileKind::Proc(_) | FileKind::Pid(_));
+        if !once || item.events & !LEFT != 0 || elsewhere {
+            return 0;
+        }
+        let mut polled = libc::pollfd {
+            fd: self.pool.files[item.file as usize],
+            events: libc::POLLIN | libc::POLLPRI | libc::POLLOUT | libc::POLLRDHUP,
+            revents: 0,
+        };
+        // SAFETY: the structure lives.
+        let ready = unsafe { libc::poll(&raw mut polled, 1, 0) };
+        // The bits of both calls are the same.
+        match ready {
+            1 => u32::from((polled.revents & polled.events).cast_unsigned()),
+            _ => 0,
+        }
     }
 
     /// Puts what the process has under a number there again, or closes it.

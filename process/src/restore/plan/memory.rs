@@ -150,11 +150,11 @@ impl Writer<'_> {
                 map(flags, fd as u64, MAP_IMAGE);
             }
             Backing::Object(object) => {
-                map(
-                    flags,
-                    self.pool.objects[object as usize] as u64,
-                    "map shared memory",
-                );
+                let fd = match has(advice::READ_ONLY) {
+                    true => self.pool.object_to_read(object)?,
+                    false => self.pool.objects[object as usize],
+                };
+                map(flags, fd as u64, "map shared memory");
             }
             // Attached already.
             Backing::SystemV { .. } => {}
@@ -248,11 +248,32 @@ impl Writer<'_> {
         for mapping in &process.mappings {
             if mapping.advice & advice::LOCKED != 0 {
                 let bytes = mapping.end - mapping.start;
-                list.call(libc::SYS_mlock2, &[mapping.start, bytes, 1], "lock memory")
+                // What is filled while the program runs must not be brought in here.
+                let on_fault = mapping.advice & advice::LOCKED_ON_FAULT != 0 || !self.copy_all;
+                let arguments = [mapping.start, bytes, u64::from(on_fault)];
+                list.call(libc::SYS_mlock2, &arguments, "lock memory")
                     .expect(Check::Any);
             }
         }
+        // Nothing is mapped any more.
+        if process.locks_future != 0 {
+            let arguments = [process.locks_future as u64];
+            list.call(libc::SYS_mlockall, &arguments, "lock memory to come");
+        }
         Ok(())
+    }
+}
+
+/// Seals mappings: the last that is done with memory.
+pub(super) fn seals(list: &mut List, process: &Process) {
+    const SYS_MSEAL: libc::c_long = 462;
+    for mapping in &process.mappings {
+        let of_kernel = matches!(mapping.backing, Backing::Kernel(_));
+        if mapping.advice & advice::SEALED != 0 && !of_kernel {
+            let bytes = mapping.end - mapping.start;
+            list.call(SYS_MSEAL, &[mapping.start, bytes, 0], "seal memory")
+                .about(mapping.start);
+        }
     }
 }
 

@@ -262,6 +262,7 @@ impl Writer<'_> {
         }
         self.own_state(&mut list, &process.threads[0], process)?;
         self.description_owners(&mut list, process)?;
+        memory::seals(&mut list, process);
         task::flags(&mut list, &process.threads[0]);
         self.put(&list, process.pid)
     }
