@@ -23,6 +23,7 @@ mod options;
 mod packet_sockets;
 mod pipes;
 mod posix_queues;
+mod query;
 mod queues;
 mod raw_sockets;
 mod remote;

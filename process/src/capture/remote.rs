@@ -5,13 +5,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use super::query::{Query, query, result, written};
 use super::task::parse_timers;
 use super::thread::{self, queue};
 use super::{Builder, Error, settings};
 use crate::procfs;
-use crate::ptrace::{
-    ANSWER_BYTES_MAX, Answer, Answers, Argument, Batch, CallId, FrozenProcess, sys,
-};
+use crate::ptrace::{ANSWER_BYTES_MAX, Answers, Batch, FrozenProcess, sys};
 use crate::state;
 use crate::store::PAGE_BYTES;
 
@@ -20,13 +19,6 @@ const PR_GET_DUMPABLE: u64 = 3;
 const PR_GET_CHILD_SUBREAPER: u64 = 37;
 const PR_GET_TID_ADDRESS: u64 = 40;
 const MEMBARRIER_CMD_GET_REGISTRATIONS: u64 = 1 << 9;
-
-/// A remote system call: the answer is its result, or bytes that it writes.
-pub(super) struct Query {
-    pub call: CallId,
-    pub answer: Answer,
-    action: &'static str,
-}
 
 /// The queries to one thread.
 struct ThreadQueries {
@@ -54,44 +46,6 @@ struct Queries {
     actions: Vec<(u8, Query)>,
     threads: Vec<ThreadQueries>,
     timers: Vec<(state::Timer, TimerQueries)>,
-}
-
-pub(super) fn query(
-    batch: &mut Batch,
-    (thread, number): (usize, libc::c_long),
-    arguments: &[Argument],
-    answer: Answer,
-    action: &'static str,
-) -> Query {
-    Query {
-        call: batch.call(thread, number, arguments),
-        answer,
-        action,
-    }
-}
-
-/// A query whose answer is the result of the call.
-pub(super) fn result(
-    batch: &mut Batch,
-    call: (usize, libc::c_long),
-    arguments: &[u64],
-    action: &'static str,
-) -> Query {
-    let words: Vec<Argument> = arguments.iter().map(|word| Argument::Word(*word)).collect();
-    let nothing = batch.answer(0);
-    query(batch, call, &words, nothing, action)
-}
-
-/// A query by `prctl` whose answer is written to memory.
-pub(super) fn written(
-    batch: &mut Batch,
-    thread: usize,
-    option: u64,
-    action: &'static str,
-) -> Query {
-    let answer = batch.answer(8);
-    let arguments = [option.into(), answer.into()];
-    query(batch, (thread, libc::SYS_prctl), &arguments, answer, action)
 }
 
 impl Queries {

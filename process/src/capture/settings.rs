@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use super::remote::{Query, result, written};
+use super::query::{Query, query, result, written};
 use super::{Builder, Error};
 use crate::procfs;
 use crate::ptrace::{Answers, Batch, CallId, FrozenProcess};
@@ -93,7 +93,7 @@ impl Rare {
         let arguments = [mode.into(), 0.into(), 0.into(), 0.into(), 0.into()];
         let call = (thread, libc::SYS_get_mempolicy);
         let action = "read its memory policy";
-        let memory_policy = super::remote::query(batch, call, &arguments, mode, action);
+        let memory_policy = query(batch, call, &arguments, mode, action);
         let keyrings = KEYRINGS.map(|(_, number)| {
             let arguments = [KEYCTL_GET_KEYRING_ID, number as u64, 0];
             result(
@@ -120,7 +120,7 @@ impl OfProcess {
             let answer = batch.answer(8);
             let arguments = [0.into(), answer.into(), 8.into()];
             let call = (0, libc::SYS_modify_ldt);
-            super::remote::query(batch, call, &arguments, answer, "read its segments")
+            query(batch, call, &arguments, answer, "read its segments")
         });
         Self {
             huge_pages: result(batch, prctl, &[PR_GET_THP_DISABLE, 0, 0, 0, 0], huge),
