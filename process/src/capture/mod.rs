@@ -270,6 +270,7 @@ struct Builder<'caller> {
     internet: inet_diag::Sockets,
     packets: packet_sockets::Sockets,
     connections: Vec<tcp::Candidate>,
+    tcp_listeners: Vec<tcp::Listener>,
     held: Vec<HeldConnection>,
 }
 
@@ -310,6 +311,7 @@ impl<'caller> Builder<'caller> {
             internet: inet_diag::Sockets::default(),
             packets: packet_sockets::Sockets::default(),
             connections: Vec::new(),
+            tcp_listeners: Vec::new(),
             held: Vec::new(),
         }
     }
@@ -425,7 +427,7 @@ impl Builder<'_> {
 
 pub(crate) use inet_diag::Sockets as InternetSockets;
 pub(crate) use memory::vdso_digest;
-pub(crate) use options::{FreshSockets, changed_options};
+pub(crate) use options::{FreshSockets, TCP_FASTOPEN_NO_COOKIE, changed_options};
 pub(crate) use posix_queues::{others_with_file, send, sizes as queue_sizes};
 pub(crate) use sysv::{
     Attached, Existing, existing_queue, existing_segment, existing_semaphores, open_segment,

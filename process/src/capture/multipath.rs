@@ -4,7 +4,7 @@
 use std::os::fd::{OwnedFd, RawFd};
 
 use super::Builder;
-use super::sockets::{Described, TCP_CLOSE, address_of, ends, tcp_state};
+use super::sockets::{Described, TCP_CLOSE, TcpState, address_of, ends, tcp_state};
 use crate::state::SocketState;
 
 impl Builder<'_> {
@@ -16,7 +16,7 @@ impl Builder<'_> {
         number: RawFd,
         listening: bool,
     ) -> Option<Described> {
-        let (state, backlog) = tcp_state(socket);
+        let TcpState { state, backlog, .. } = tcp_state(socket);
         let state = match (listening, state) {
             (true, _) => SocketState::Listening {
                 backlog,

@@ -36,9 +36,72 @@ const OPTIONS_ANY: &[(i32, i32)] = &[
     (libc::SOL_SOCKET, libc::SO_SELECT_ERR_QUEUE),
     (libc::SOL_SOCKET, libc::SO_BUSY_POLL),
     (libc::SOL_SOCKET, SO_PASSPIDFD),
+    (libc::SOL_SOCKET, SO_MAX_PACING_RATE),
+    (libc::SOL_SOCKET, SO_TIMESTAMP_NEW),
+    (libc::SOL_SOCKET, SO_TIMESTAMPNS_NEW),
 ];
 
-const SO_PASSPIDFD: i32 = 76;
+const SO_MAX_PACING_RATE: i32 = 47;
+const SO_TIMESTAMP_NEW: i32 = 63;
+const SO_TIMESTAMPNS_NEW: i32 = 64;
+
+/// Options of unix sockets.
+const OPTIONS_UNIX: &[(i32, i32)] = &[
+    (libc::SOL_SOCKET, SO_PASSRIGHTS),
+    (libc::SOL_SOCKET, SO_INQ),
+];
+
+const SO_PASSRIGHTS: i32 = 83;
+const SO_INQ: i32 = 84;
+
+/// Options of the socket layer that only internet sockets use.
+const OPTIONS_INTERNET: &[(i32, i32)] = &[
+    (libc::SOL_SOCKET, SO_ZEROCOPY),
+    (libc::SOL_SOCKET, SO_PREFER_BUSY_POLL),
+    (libc::IPPROTO_IP, libc::IP_OPTIONS),
+    (libc::IPPROTO_IP, IP_UNICAST_IF),
+    (libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE),
+];
+
+const SO_ZEROCOPY: i32 = 60;
+const SO_PREFER_BUSY_POLL: i32 = 69;
+const IP_UNICAST_IF: i32 = 50;
+const IP_LOCAL_PORT_RANGE: i32 = 51;
+
+/// Options of internet sockets that receive messages.
+const OPTIONS_MESSAGES: &[(i32, i32)] = &[
+    (libc::SOL_SOCKET, SO_TXTIME),
+    (libc::SOL_SOCKET, SO_RCVMARK),
+    (libc::SOL_SOCKET, SO_RCVPRIORITY),
+    (libc::IPPROTO_IP, libc::IP_RECVOPTS),
+    (libc::IPPROTO_IP, libc::IP_MULTICAST_IF),
+    (libc::IPPROTO_IP, IP_RECVFRAGSIZE),
+    (libc::IPPROTO_IP, IP_RECVERR_RFC4884),
+];
+
+const SO_TXTIME: i32 = 61;
+const SO_RCVMARK: i32 = 75;
+const SO_RCVPRIORITY: i32 = 82;
+const IP_RECVFRAGSIZE: i32 = 25;
+const IP_RECVERR_RFC4884: i32 = 26;
+
+/// Options of messages of IPv6, and of raw sockets of it.
+const OPTIONS_MESSAGES6: &[(i32, i32)] = &[
+    (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF),
+    (libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL),
+    (libc::IPPROTO_IPV6, libc::IPV6_HOPOPTS),
+    (libc::IPPROTO_IPV6, libc::IPV6_DSTOPTS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPOPTS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVDSTOPTS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVRTHDR),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVPATHMTU),
+    (libc::IPPROTO_IPV6, IPV6_RECVORIGDSTADDR),
+];
+
+const IPV6_MULTICAST_ALL: i32 = 29;
+const IPV6_RECVORIGDSTADDR: i32 = 74;
+
+pub(super) const SO_PASSPIDFD: i32 = 76;
 /// The number of an internet socket that may be bound to an address that the machine lacks.
 const IPV6_FREEBIND: i32 = 78;
 
@@ -71,6 +134,9 @@ const OPTIONS_PACKET: &[(i32, i32)] = &[
 const OPTIONS_UDP: &[(i32, i32)] = &[
     (libc::IPPROTO_UDP, libc::UDP_SEGMENT),
     (libc::IPPROTO_UDP, libc::UDP_GRO),
+    (libc::IPPROTO_UDP, libc::UDP_CORK),
+    (libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_TX),
+    (libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX),
 ];
 
 const OPTIONS_UDP_LITE: &[(i32, i32)] = &[
@@ -88,7 +154,15 @@ const OPTIONS_RAW: &[(i32, i32)] = &[
     (libc::IPPROTO_ICMPV6, ICMPV6_FILTER),
     (libc::IPPROTO_RAW, IPV6_CHECKSUM),
     (libc::IPPROTO_IPV6, libc::IPV6_HDRINCL),
+    (libc::IPPROTO_IP, IP_CHECKSUM),
+    (libc::IPPROTO_IP, libc::IP_PASSSEC),
+    (libc::IPPROTO_IPV6, IPV6_RECVFRAGSIZE),
+    (libc::IPPROTO_IPV6, IPV6_RECVERR_RFC4884),
 ];
+
+const IP_CHECKSUM: i32 = 23;
+const IPV6_RECVFRAGSIZE: i32 = 77;
+const IPV6_RECVERR_RFC4884: i32 = 31;
 
 const ICMP_FILTER: i32 = 1;
 const ICMPV6_FILTER: i32 = 1;
@@ -109,7 +183,18 @@ const OPTIONS_TCP: &[(i32, i32)] = &[
     (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
     (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT),
+    (libc::IPPROTO_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS),
+    (libc::IPPROTO_TCP, libc::TCP_SAVE_SYN),
+    (libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE),
+    (libc::IPPROTO_TCP, TCP_INQ),
+    (libc::IPPROTO_TCP, TCP_TX_DELAY),
+    (libc::IPPROTO_TCP, TCP_RTO_MAX_MS),
 ];
+
+pub(crate) const TCP_FASTOPEN_NO_COOKIE: i32 = 34;
+const TCP_INQ: i32 = 36;
+const TCP_TX_DELAY: i32 = 37;
+const TCP_RTO_MAX_MS: i32 = 44;
 
 const OPTIONS_IP: &[(i32, i32)] = &[
     (libc::IPPROTO_IP, libc::IP_TOS),
@@ -143,7 +228,15 @@ const OPTIONS_IP6: &[(i32, i32)] = &[
     (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP),
     (libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT),
     (libc::IPPROTO_IPV6, IPV6_FREEBIND),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_IF),
+    (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG),
+    (libc::IPPROTO_IPV6, IPV6_FLOWINFO_SEND),
+    (libc::IPPROTO_IPV6, libc::IPV6_AUTOFLOWLABEL),
+    (libc::IPPROTO_IPV6, libc::IPV6_ADDR_PREFERENCES),
+    (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT),
 ];
+
+const IPV6_FLOWINFO_SEND: i32 = 33;
 
 /// Fresh sockets, each with the values of options that were asked for. A sysctl may change them: to be kept
 /// for one description only.
@@ -188,6 +281,35 @@ impl FreshSocket {
     }
 }
 
+/// Whether a socket is of another network namespace than ours.
+pub(super) fn is_elsewhere(
+    socket: &OwnedFd,
+    of: (i32, i32, i32),
+    fresh: &mut FreshSockets,
+) -> bool {
+    /// A value for which the kernel wants exactly the room that it takes.
+    const SO_NETNS_COOKIE: (i32, i32) = (libc::SOL_SOCKET, 71);
+    let (level, name) = SO_NETNS_COOKIE;
+    let cookie = option_bytes(socket, level, name, 8).ok();
+    fresh.get(of).is_ok_and(|fresh| {
+        let own = fresh.values.entry(SO_NETNS_COOKIE);
+        *own.or_insert_with(|| option_bytes(&fresh.socket, level, name, 8).ok()) != cookie
+    })
+}
+
+/// Whether a socket with these options keeps errors, or reports of what it has sent, for the program.
+pub(super) fn has_error_queue(options: &[(i32, i32, Vec<u8>)]) -> bool {
+    let keeps = [
+        (libc::IPPROTO_IP, libc::IP_RECVERR),
+        (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+        (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
+        (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
+        (libc::SOL_SOCKET, SO_TXTIME),
+    ];
+    let mut options = options.iter();
+    options.any(|(level, name, _)| keeps.contains(&(*level, *name)))
+}
+
 /// Options whose value is not that of a fresh socket of the same kind.
 pub(crate) fn changed_options(
     socket: &OwnedFd,
@@ -196,8 +318,15 @@ pub(crate) fn changed_options(
 ) -> io::Result<Vec<(i32, i32, Vec<u8>)>> {
     let fresh = fresh.get((family, kind, protocol))?;
     let mut lists = vec![OPTIONS_ANY];
+    if family == libc::AF_UNIX {
+        lists.push(OPTIONS_UNIX);
+    }
     if matches!(family, libc::AF_INET | libc::AF_INET6) {
         lists.push(OPTIONS_IP);
+        lists.push(OPTIONS_INTERNET);
+        if kind != libc::SOCK_STREAM {
+            lists.push(OPTIONS_MESSAGES);
+        }
         if [libc::IPPROTO_TCP, libc::IPPROTO_MPTCP].contains(&protocol) {
             lists.push(OPTIONS_TCP);
         }
@@ -219,6 +348,9 @@ pub(crate) fn changed_options(
     }
     if family == libc::AF_INET6 {
         lists.push(OPTIONS_IP6);
+        if kind != libc::SOCK_STREAM {
+            lists.push(OPTIONS_MESSAGES6);
+        }
     }
     let mut changed = Vec::new();
     let mut room = [0; VALUE_MAX];
@@ -345,17 +477,6 @@ pub(super) fn filter_of(socket: &OwnedFd) -> io::Result<Option<Vec<u8>>> {
     get(instructions.as_mut_ptr().cast(), &mut count)?;
     instructions.truncate(count as usize * INSTRUCTION_BYTES);
     Ok(Some(instructions))
-}
-
-/// Whether something waits to be received.
-pub(super) fn has_message(socket: &OwnedFd) -> bool {
-    let mut byte = 0u8;
-    // SAFETY: the byte lives. Of an empty message nothing is read, and there is one nevertheless.
-    let got = unsafe {
-        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
-        libc::recv(socket.as_raw_fd(), (&raw mut byte).cast(), 1, flags)
-    };
-    got >= 0
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use super::options::{option_i32, set_option_i32};
+use super::options::{SO_PASSPIDFD, option_i32, set_option_i32};
 
 const SO_PEEK_OFF: i32 = 42;
 
@@ -17,19 +17,18 @@ pub(super) struct Message {
     pub descriptors: Vec<OwnedFd>,
 }
 
+/// What lies in the receive queue of a socket.
+#[derive(Default)]
+pub(super) struct Queue {
+    pub messages: Vec<Message>,
+    /// The other end has gone with something unread: once that is known, the program reads an error
+    /// (ECONNRESET).
+    pub reset: bool,
+}
+
 /// Why datagrams cannot be put into the queue again as they were: their receiver can see the
-/// address or the credentials of the sender. Its peer has this address.
-pub(super) fn sender_is_known(
-    socket: &OwnedFd,
-    messages: &[Message],
-    peer: &[u8],
-) -> Option<&'static str> {
-    if messages.is_empty() {
-        return None;
-    }
-    if option_i32(socket, libc::SOL_SOCKET, libc::SO_PASSCRED).unwrap_or(0) != 0 {
-        return Some("unread datagrams that carry their senders' credentials");
-    }
+/// address of the sender. Its peer has this address.
+pub(super) fn sender_is_known(messages: &[Message], peer: &[u8]) -> Option<&'static str> {
     // What carries descriptors, its peer sends again.
     let named = messages
         .iter()
@@ -47,25 +46,111 @@ pub(super) fn with_sender(message: &Message) -> Vec<u8> {
     bytes
 }
 
-/// All that lies in the receive queue of a socket.
-pub(super) fn peek_all(socket: &OwnedFd, kind: i32) -> io::Result<Vec<Message>> {
-    let fd = socket.as_raw_fd();
-    let mut waiting = 0i32;
-    // SAFETY: the number lives.
-    if unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut waiting) } != 0 || waiting == 0 {
-        return Ok(Vec::new());
+/// All that lies in the receive queue of a unix or UDP socket, or why it cannot be put into a queue again.
+/// An error that waits for the program stays: a call that finds it would take it away.
+pub(super) fn peek_all(
+    socket: &OwnedFd,
+    family: i32,
+    kind: i32,
+) -> io::Result<Result<Queue, &'static str>> {
+    let seen = events(socket, libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP);
+    let (failed, unread) = (seen & libc::POLLERR != 0, seen & libc::POLLIN != 0);
+    let is_unix = family == libc::AF_UNIX;
+    if is_unix && seen & libc::POLLPRI != 0 {
+        return Ok(Err("unread data that was sent out of band (MSG_OOB)"));
     }
+    // Of datagrams, these are those of the first one.
+    let bytes = match kind {
+        libc::SOCK_DGRAM => 0,
+        _ => waiting_bytes(socket)?,
+    };
+    match kind {
+        // It would be found before the messages.
+        libc::SOCK_DGRAM if failed && (is_unix || unread) => {
+            return Ok(Err("an error that the program has not read"));
+        }
+        libc::SOCK_SEQPACKET if failed && bytes > 0 => {
+            return Ok(Err(
+                "messages behind an error that the program has not read",
+            ));
+        }
+        _ => {}
+    }
+    let reset = is_unix && failed;
+    let is_empty = match kind {
+        libc::SOCK_DGRAM => !unread,
+        libc::SOCK_SEQPACKET => !unread || reset,
+        _ => bytes == 0,
+    };
+    if is_empty {
+        let messages = Vec::new();
+        return Ok(Ok(Queue { messages, reset }));
+    }
+    if is_unix {
+        for name in [libc::SO_PASSCRED, SO_PASSPIDFD] {
+            let wanted = option_i32(socket, libc::SOL_SOCKET, name).unwrap_or(0) != 0;
+            // Of a socket that has ended, the end can be read as well.
+            if wanted && (bytes > 0 || kind == libc::SOCK_DGRAM) {
+                return Ok(Err("unread data that carry their sender's credentials"));
+            }
+        }
+    }
+    let end = match kind {
+        libc::SOCK_DGRAM => End::NoMore,
+        libc::SOCK_SEQPACKET if seen & libc::POLLRDHUP == 0 => End::NoMore,
+        _ => End::Bytes(bytes),
+    };
     let old = option_i32(socket, libc::SOL_SOCKET, SO_PEEK_OFF).unwrap_or(-1);
     set_option_i32(socket, libc::SOL_SOCKET, SO_PEEK_OFF, 0)?;
-    let result = peek_from_offset(fd, kind);
+    let result = peek_from_offset(socket.as_raw_fd(), kind, end);
     set_option_i32(socket, libc::SOL_SOCKET, SO_PEEK_OFF, old)?;
-    result
+    let messages = result?;
+    Ok(Ok(Queue { messages, reset }))
 }
 
-fn peek_from_offset(fd: RawFd, kind: i32) -> io::Result<Vec<Message>> {
+/// What poll(2) reports of a socket, beside errors and the end.
+pub(super) fn events(socket: &OwnedFd, wanted: i16) -> i16 {
+    let mut poll = libc::pollfd {
+        fd: socket.as_raw_fd(),
+        events: wanted,
+        revents: 0,
+    };
+    // SAFETY: one structure, which lives.
+    unsafe { libc::poll(&raw mut poll, 1, 0) };
+    poll.revents
+}
+
+/// Bytes that can be read; of datagrams, those of the first one.
+fn waiting_bytes(socket: &OwnedFd) -> io::Result<usize> {
+    let mut bytes = 0i32;
+    // SAFETY: the number lives.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut bytes) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(bytes.max(0) as usize)
+}
+
+/// Where a queue ends.
+#[derive(Clone, Copy)]
+enum End {
+    /// Where the kernel has no more messages. They may be empty.
+    NoMore,
+    /// After this many bytes: what follows, an end or an error, is not touched.
+    Bytes(usize),
+}
+
+fn peek_from_offset(fd: RawFd, kind: i32, end: End) -> io::Result<Vec<Message>> {
     let mut messages: Vec<Message> = Vec::new();
     let mut buffer = vec![0u8; 256 << 10];
+    let mut seen = 0;
+    // Of a message that is longer than the buffer.
+    let mut rest = 0;
     loop {
+        if let End::Bytes(bytes) = end
+            && seen >= bytes
+        {
+            return Ok(messages);
+        }
         // Room for as many descriptors as a message can carry (SCM_MAX_FD).
         let mut control = [0u64; 160];
         let mut from = [0u8; 128];
@@ -81,14 +166,13 @@ fn peek_from_offset(fd: RawFd, kind: i32) -> io::Result<Vec<Message>> {
         header.msg_iovlen = 1;
         header.msg_control = control.as_mut_ptr().cast();
         header.msg_controllen = size_of_val(&control);
+        let mut flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        if kind != libc::SOCK_STREAM {
+            // Returns the length of a message that is longer than the buffer.
+            flags |= libc::MSG_TRUNC;
+        }
         // SAFETY: all parts of the header live.
-        let got = unsafe {
-            libc::recvmsg(
-                fd,
-                &raw mut header,
-                libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC,
-            )
-        };
+        let got = unsafe { libc::recvmsg(fd, &raw mut header, flags) };
         if got < 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock {
@@ -98,12 +182,19 @@ fn peek_from_offset(fd: RawFd, kind: i32) -> io::Result<Vec<Message>> {
             };
         }
         let descriptors = passed_descriptors(&header);
-        // Of a datagram socket it is no end, but an empty datagram.
-        if got == 0 && kind != libc::SOCK_DGRAM {
+        let (long, got) = (got as usize, (got as usize).min(buffer.len()));
+        if got == 0 && (kind == libc::SOCK_STREAM || rest > 0) {
             return Ok(messages);
         }
-        let bytes = &buffer[..got as usize];
+        seen += got;
+        let bytes = &buffer[..got];
         match (kind, messages.last_mut()) {
+            // The kernel goes on inside of a message.
+            (_, Some(message)) if rest > 0 => {
+                message.bytes.extend_from_slice(bytes);
+                rest = long - got;
+                continue;
+            }
             // A program reads no further than to the end of what carries descriptors.
             (libc::SOCK_STREAM, Some(stream))
                 if descriptors.is_empty() && stream.descriptors.is_empty() =>
@@ -116,6 +207,7 @@ fn peek_from_offset(fd: RawFd, kind: i32) -> io::Result<Vec<Message>> {
                 descriptors,
             }),
         }
+        rest = long - got;
     }
 }
 
@@ -144,15 +236,11 @@ fn passed_descriptors(header: &libc::msghdr) -> Vec<OwnedFd> {
 /// What a TCP socket that has ended has received. No more is read: an error that waits for the program
 /// would be taken away.
 pub(super) fn peek_rest(socket: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
-    let mut waiting = 0i32;
-    // SAFETY: the number lives.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut waiting) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if waiting <= 0 {
+    let waiting = waiting_bytes(socket)?;
+    if waiting == 0 {
         return Ok(Vec::new());
     }
-    let mut bytes = vec![0u8; waiting as usize];
+    let mut bytes = vec![0u8; waiting];
     // SAFETY: the buffer is valid for its length.
     let got = unsafe {
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;

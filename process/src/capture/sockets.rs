@@ -7,9 +7,11 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use super::options::{changed_options, filter_of, option_bytes, option_i32};
-use super::queues::{peek_all, peek_rest, with_sender};
-use super::tcp::Candidate;
+use super::options::{
+    changed_options, filter_of, has_error_queue, is_elsewhere, option_bytes, option_i32,
+};
+use super::queues::{events, peek_all, peek_rest, with_sender};
+use super::tcp::{Candidate, Listener, has_urgent_data};
 use super::{Builder, Error};
 use crate::state::{FileKind, Socket, SocketState};
 
@@ -21,6 +23,8 @@ pub(super) struct Described {
     pub(super) received: Vec<Vec<u8>>,
     /// Directions that are shut down: the kernel's RCV_SHUTDOWN and SEND_SHUTDOWN.
     pub(super) shutdown: u8,
+    /// The program has yet to read that the other end has gone with something unread.
+    pub(super) reset: bool,
 }
 
 impl Described {
@@ -31,6 +35,7 @@ impl Described {
             address,
             received: Vec::new(),
             shutdown: 0,
+            reset: false,
         }
     }
 }
@@ -68,11 +73,20 @@ impl Builder<'_> {
                 None
             }
         };
+        if family != libc::AF_UNIX
+            && is_elsewhere(&socket, (family, kind, protocol), &mut self.fresh_sockets)
+        {
+            self.refuse(format!(
+                "fd {number} is a socket of another network namespace than the tracker's"
+            ));
+            return Ok(None);
+        }
         let Some(Described {
             state,
             address,
             received,
             shutdown,
+            reset,
         }) = described
         else {
             return Ok(None);
@@ -80,9 +94,27 @@ impl Builder<'_> {
         let mut options =
             changed_options(&socket, (family, kind, protocol), &mut self.fresh_sockets)
                 .map_err(self.failed(failed()))?;
+        if kind != libc::SOCK_STREAM
+            && has_error_queue(&options)
+            && events(&socket, 0) & libc::POLLERR != 0
+        {
+            self.refuse(format!(
+                "fd {number} is a socket with errors or reports that the program has not read (MSG_ERRQUEUE)"
+            ));
+        }
+        // The size that a connection has got is none that the program has chosen.
+        if protocol == libc::IPPROTO_TCP
+            && matches!(state, SocketState::Idle | SocketState::Listening { .. })
+        {
+            options.extend(chosen_segment(&socket));
+        }
         options.extend(further);
+        if reset {
+            let error = libc::ECONNRESET.to_ne_bytes().to_vec();
+            options.push((libc::SOL_SOCKET, libc::SO_ERROR, error));
+        }
         if family == libc::AF_NETLINK {
-            options.extend(memberships(&socket));
+            options.extend(memberships(&socket, &address));
         }
         match filter_of(&socket) {
             Ok(None) => {}
@@ -145,8 +177,25 @@ impl Builder<'_> {
         let address = address_of(socket);
         Ok(match (kind, protocol) {
             (libc::SOCK_STREAM, libc::IPPROTO_TCP) => {
-                let (state, backlog) = tcp_state(socket);
+                let TcpState {
+                    state,
+                    backlog,
+                    waiting,
+                } = tcp_state(socket);
                 let state = if listening {
+                    // Where the kernel lists none, it is not known.
+                    let reported = self.internet.listening(inode);
+                    if reported.is_ok_and(|found| found.is_some_and(|found| found.keys)) {
+                        self.refuse(format!(
+                            "fd {number} is a TCP socket that listens with keys (TCP_MD5SIG)"
+                        ));
+                    }
+                    self.tcp_listeners.push(Listener {
+                        pid: self.pid,
+                        number,
+                        local: address.clone(),
+                        waiting,
+                    });
                     SocketState::Listening {
                         backlog,
                         waiting: Vec::new(),
@@ -154,6 +203,12 @@ impl Builder<'_> {
                 } else if state == TCP_CLOSE {
                     let (ended, failed) = ends(socket);
                     if ended {
+                        if has_urgent_data(socket).unwrap_or(false) {
+                            self.refuse(format!(
+                                "fd {number} is a TCP connection with unread urgent data (MSG_OOB)"
+                            ));
+                            return Ok(None);
+                        }
                         let rest = peek_rest(socket);
                         let rest = rest.map_err(self.failed("read a TCP socket"))?;
                         let state = match failed {
@@ -183,6 +238,8 @@ impl Builder<'_> {
                     if has_connection(state) {
                         let failed = self.failed("duplicate a socket");
                         self.connections.push(Candidate {
+                            pid: self.pid,
+                            number,
                             index: self.tree.sockets.len() as u32,
                             socket: socket.try_clone().map_err(failed)?,
                             local: address.clone(),
@@ -202,17 +259,32 @@ impl Builder<'_> {
                 } else {
                     SocketState::Destination(peer)
                 };
-                let messages = peek_all(socket, kind).map_err(self.failed("read a UDP socket"))?;
-                let received = messages.iter();
+                let queue = peek_all(socket, libc::AF_INET, kind);
+                let queue = match queue.map_err(self.failed("read a UDP socket"))? {
+                    Ok(queue) => queue,
+                    Err(what) => {
+                        self.refuse(format!("fd {number} is a UDP socket with {what}"));
+                        return Ok(None);
+                    }
+                };
+                let received = queue.messages.iter();
                 let received = received.map(with_sender).collect();
                 let Some(shutdown) = self.shut_down(socket, protocol, (number, inode)) else {
                     return Ok(None);
                 };
+                let reported = self.internet.get(protocol, inode);
+                if reported.is_ok_and(|found| found.is_some_and(|found| found.unsent))
+                    && holds_back(socket)
+                {
+                    self.refuse(format!(
+                        "fd {number} is a UDP socket with a datagram that is held back (MSG_MORE, UDP_CORK)"
+                    ));
+                    return Ok(None);
+                }
                 Some(Described {
-                    state,
-                    address,
                     received,
                     shutdown,
+                    ..Described::new(state, address)
                 })
             }
             (libc::SOCK_STREAM, libc::IPPROTO_MPTCP) => {
@@ -260,22 +332,30 @@ fn has_connection(state: u8) -> bool {
     .contains(&state)
 }
 
-/// What poll(2) reports of the other end and of errors.
-fn events(socket: &OwnedFd) -> i16 {
-    let mut poll = libc::pollfd {
-        fd: socket.as_raw_fd(),
-        events: libc::POLLRDHUP,
-        revents: 0,
-    };
-    // SAFETY: one structure, which lives.
-    unsafe { libc::poll(&raw mut poll, 1, 0) };
-    poll.revents
+/// The segment size that the program has chosen for connections of a TCP socket.
+fn chosen_segment(socket: &OwnedFd) -> Option<(i32, i32, Vec<u8>)> {
+    /// Of a socket of which it has not.
+    const TCP_MSS_DEFAULT: i32 = 536;
+    let bytes = option_i32(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).ok()?;
+    let value = bytes.to_ne_bytes().to_vec();
+    (bytes != TCP_MSS_DEFAULT).then_some((libc::IPPROTO_TCP, libc::TCP_MAXSEG, value))
+}
+
+/// Whether a UDP socket keeps what it has sent: what is on its way in a network device goes soon.
+fn holds_back(socket: &OwnedFd) -> bool {
+    (0..5).all(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let mut bytes = 0i32;
+        // SAFETY: the number lives.
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        bytes > 0
+    })
 }
 
 /// The directions in which a UDP socket is shut down that is not bound, which no list has: only poll tells, and
 /// not of writing alone.
 fn shut_down_unbound(socket: &OwnedFd) -> u8 {
-    let seen = events(socket);
+    let seen = events(socket, libc::POLLRDHUP);
     if seen & libc::POLLHUP != 0 {
         return 3;
     }
@@ -284,7 +364,7 @@ fn shut_down_unbound(socket: &OwnedFd) -> u8 {
 
 /// Whether nothing more can be received, and whether an error waits for the program.
 pub(super) fn ends(socket: &OwnedFd) -> (bool, bool) {
-    let seen = events(socket);
+    let seen = events(socket, libc::POLLRDHUP);
     (seen & libc::POLLRDHUP != 0, seen & libc::POLLERR != 0)
 }
 
@@ -301,8 +381,8 @@ fn netlink_socket(socket: &OwnedFd) -> Described {
     Described::new(state, address_of(socket))
 }
 
-/// Groups of a netlink socket that its address does not hold: those beyond the 32nd.
-fn memberships(socket: &OwnedFd) -> Vec<(i32, i32, Vec<u8>)> {
+/// Groups of a netlink socket that it cannot be bound to: those beyond the 32nd, and all if it was not bound.
+fn memberships(socket: &OwnedFd, address: &[u8]) -> Vec<(i32, i32, Vec<u8>)> {
     let lists = option_bytes(
         socket,
         libc::SOL_NETLINK,
@@ -310,7 +390,9 @@ fn memberships(socket: &OwnedFd) -> Vec<(i32, i32, Vec<u8>)> {
         64,
     );
     let lists = lists.unwrap_or_default();
-    let groups = (32..lists.len() as u32 * 8)
+    let number = address.get(4..8).unwrap_or(&[]);
+    let bound = number.iter().any(|byte| *byte != 0);
+    let groups = (if bound { 32 } else { 0 }..lists.len() as u32 * 8)
         .filter(|bit| lists[(bit / 8) as usize] & 1 << (bit % 8) != 0)
         .map(|bit| (bit + 1).to_ne_bytes().to_vec());
     groups
@@ -354,8 +436,16 @@ fn is_absent(address: &[u8]) -> bool {
     }
 }
 
-/// State of a TCP socket; of a listening one also its backlog.
-pub(super) fn tcp_state(socket: &OwnedFd) -> (u8, u32) {
+/// What a TCP socket says of itself.
+pub(super) struct TcpState {
+    pub state: u8,
+    /// Of a listening one: its backlog.
+    pub backlog: u32,
+    /// Of a listening one: how many connections it has not accepted.
+    pub waiting: u32,
+}
+
+pub(super) fn tcp_state(socket: &OwnedFd) -> TcpState {
     // struct tcp_info begins with eight bytes of which the first is the state, then words:
     // rto, ato, snd_mss, rcv_mss, unacked (waiting connections), sacked (backlog).
     let info = option_bytes(socket, libc::IPPROTO_TCP, libc::TCP_INFO, 104).unwrap_or_default();
@@ -364,7 +454,11 @@ pub(super) fn tcp_state(socket: &OwnedFd) -> (u8, u32) {
             u32::from_ne_bytes(bytes.try_into().expect("a word"))
         })
     };
-    (info.first().copied().unwrap_or(TCP_CLOSE), word(28))
+    TcpState {
+        state: info.first().copied().unwrap_or(TCP_CLOSE),
+        backlog: word(28),
+        waiting: word(24),
+    }
 }
 
 type NameCall = unsafe extern "C" fn(RawFd, *mut libc::sockaddr, *mut libc::socklen_t) -> i32;

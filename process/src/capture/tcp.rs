@@ -8,13 +8,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::net::RecvFlags;
 
 use super::Builder;
 use super::options::{option_bytes, option_i32, set_option_i32};
 use super::queues::peek_rest;
+use crate::ptrace::Pid;
 use crate::state::{SocketState, TcpConnection};
 
 const REPAIR_ON: i32 = 1;
@@ -42,6 +43,9 @@ pub(super) mod states {
 
 /// A connection that was met, to be read when all are known.
 pub(super) struct Candidate {
+    /// The process that has it, and its descriptor.
+    pub pid: Pid,
+    pub number: RawFd,
     /// Its index among the sockets.
     pub index: u32,
     pub socket: OwnedFd,
@@ -49,6 +53,16 @@ pub(super) struct Candidate {
     pub peer: Vec<u8>,
     /// Its state when it was met.
     pub state: u8,
+}
+
+/// A socket that listens.
+pub(super) struct Listener {
+    /// The process that has it, and its descriptor.
+    pub pid: Pid,
+    pub number: RawFd,
+    pub local: Vec<u8>,
+    /// How many connections it has not accepted.
+    pub waiting: u32,
 }
 
 /// A connection to the outside that was read: it neither receives nor sends until this is
@@ -149,6 +163,7 @@ impl Builder<'_> {
                 Some(other) if other > at => self.inner_connection(one, &candidates[other]),
                 // Read with its other end.
                 Some(_) => {}
+                None if self.waits_to_be_accepted(one) => {}
                 None if self.options.keep_connections && one.state == states::ESTABLISHED => {
                     self.outer_connection(one);
                 }
@@ -159,8 +174,52 @@ impl Builder<'_> {
         }
     }
 
+    /// Whether a connection ends at a socket of the tree that has not accepted it. The other end has no
+    /// descriptor, so what it has received cannot be read.
+    fn waits_to_be_accepted(&mut self, one: &Candidate) -> bool {
+        let Some((ip, port)) = place(&one.peer) else {
+            return false;
+        };
+        let listens_there = |listener: &&Listener| {
+            listener.waiting > 0
+                && place(&listener.local).is_some_and(|(its, its_port)| {
+                    its_port == port && (its == ip || its.is_unspecified())
+                })
+        };
+        let Some(listener) = self.tcp_listeners.iter().find(listens_there) else {
+            return false;
+        };
+        let (pid, number) = (listener.pid, listener.number);
+        if one.state == states::ESTABLISHED && !has_written(&one.socket) {
+            self.tree.sockets[one.index as usize].state = SocketState::Connecting(one.peer.clone());
+        } else {
+            self.turn_to(pid);
+            self.refuse(format!(
+                "fd {number} is a TCP socket with a client of the program that it has not accepted, and that \
+                 has written already or closed a direction"
+            ));
+        }
+        true
+    }
+
+    /// Refuses a connection that has urgent data; false: it has none.
+    fn is_urgent(&mut self, one: &Candidate) -> bool {
+        let urgent = has_urgent_data(&one.socket).unwrap_or(false);
+        if urgent {
+            self.turn_to(one.pid);
+            self.refuse(format!(
+                "fd {} is a TCP connection with unread urgent data (MSG_OOB)",
+                one.number
+            ));
+        }
+        urgent
+    }
+
     /// A connection of which both ends are here.
     fn inner_connection(&mut self, one: &Candidate, other: &Candidate) {
+        if self.is_urgent(one) | self.is_urgent(other) {
+            return;
+        }
         for _ in 0..TRIES {
             let both = read_once(one).and_then(|first| Ok((first, read_once(other)?)));
             let (mut first, mut second) = match both {
@@ -183,6 +242,9 @@ impl Builder<'_> {
     }
 
     fn outer_connection(&mut self, one: &Candidate) {
+        if self.is_urgent(one) {
+            return;
+        }
         let read = one
             .socket
             .try_clone()
@@ -218,6 +280,34 @@ impl Builder<'_> {
         self.tree.sockets[one.index as usize].state =
             SocketState::Established(Box::new(connection));
     }
+}
+
+/// Whether the program has sent something in a connection.
+fn has_written(socket: &OwnedFd) -> bool {
+    /// Of `struct tcp_info`: `tcpi_bytes_acked`, in which the beginning of the connection counts as a byte.
+    const ACKNOWLEDGED_AT: usize = 120;
+    let info = option_bytes(socket, libc::IPPROTO_TCP, libc::TCP_INFO, 128).unwrap_or_default();
+    let acknowledged = info
+        .get(ACKNOWLEDGED_AT..)
+        .and_then(|rest| rest.first_chunk());
+    acknowledged.is_none_or(|bytes| u64::from_ne_bytes(*bytes) > 1)
+        || waiting(socket, libc::TIOCOUTQ).is_ok_and(|unacknowledged| unacknowledged > 0)
+}
+
+/// Whether there is urgent data in the receive queue, or the place where there was some: what can be read
+/// ends there, unless the program receives it in the stream (`SO_OOBINLINE`).
+pub(super) fn has_urgent_data(socket: &OwnedFd) -> io::Result<bool> {
+    let inline = |on| set_option_i32(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE, on);
+    let own = option_i32(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE)?;
+    inline(1)?;
+    let all = waiting(socket, libc::FIONREAD);
+    inline(0)?;
+    // Asked later: it can only have become more.
+    let up_to_mark = waiting(socket, libc::FIONREAD);
+    if own != 0 {
+        inline(own)?;
+    }
+    Ok(up_to_mark? < all?)
 }
 
 /// Address and port, where addresses of IPv4 in IPv6 are those of IPv4.

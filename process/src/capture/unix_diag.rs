@@ -20,6 +20,8 @@ const MESSAGE_BYTES: usize = 16;
 /// A unix socket as the kernel reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnixSocket {
+    /// As of TCP: 1 connected, 7 not connected, 10 listening.
+    pub state: u8,
     /// Inode of the socket it is connected to; 0: none.
     pub peer: u64,
     /// Of a listening socket: its backlog.
@@ -64,7 +66,10 @@ fn read_all() -> io::Result<HashMap<u64, UnixSocket>> {
 fn parse_socket(body: &[u8]) -> (u64, UnixSocket) {
     // struct unix_diag_msg: family, type, state, pad, inode, cookie[2]; then attributes.
     let inode = u64::from(word(body, 4));
-    let mut socket = UnixSocket::default();
+    let mut socket = UnixSocket {
+        state: body[2],
+        ..UnixSocket::default()
+    };
     for (kind, value) in attributes(&body[MESSAGE_BYTES..]) {
         match kind {
             UNIX_DIAG_VFS if value.len() >= 4 => socket.file = u64::from(word(value, 0)),

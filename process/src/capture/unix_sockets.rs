@@ -9,13 +9,17 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use super::objects::is_lossy;
-use super::queues::{peek_all, sender_is_known};
+use super::queues::{Queue, peek_all, sender_is_known};
 use super::sockets::{Described, address_of, peer_of};
 use super::{Builder, Error};
 use crate::state::SocketState;
 
 /// Longest path in an address, with its end: `sun_path`.
 const PATH_BYTES_MAX: usize = 107;
+/// States of a unix socket: one that is connected, also when its peer is gone; and of one that the kernel does
+/// not list, because it is of another network namespace.
+const ESTABLISHED: u8 = 1;
+const UNKNOWN: u8 = 0;
 
 impl Builder<'_> {
     pub(super) fn unix_socket(
@@ -48,13 +52,24 @@ impl Builder<'_> {
             };
             return Ok(Some(Described::new(state, address)));
         }
-        let messages = peek_all(socket, kind).map_err(self.failed("read a unix socket"))?;
-        if kind == libc::SOCK_DGRAM
-            && let Some(what) = sender_is_known(socket, &messages, &peer_of(socket))
-        {
-            self.refuse(format!("fd {number} is a unix socket with {what}"));
-            return Ok(None);
-        }
+        let queue = peek_all(socket, libc::AF_UNIX, kind);
+        let queue = queue.map_err(self.failed("read a unix socket"))?;
+        let queue = queue.and_then(|queue| {
+            let known = match kind {
+                libc::SOCK_DGRAM if !queue.messages.is_empty() => {
+                    sender_is_known(&queue.messages, &peer_of(socket))
+                }
+                _ => None,
+            };
+            known.map_or(Ok(queue), Err)
+        });
+        let Queue { messages, reset } = match queue {
+            Ok(queue) => queue,
+            Err(what) => {
+                self.refuse(format!("fd {number} is a unix socket with {what}"));
+                return Ok(None);
+            }
+        };
         let index = self.tree.sockets.len() as u32;
         let mut received = Vec::new();
         for message in messages {
@@ -69,11 +84,17 @@ impl Builder<'_> {
             address,
             received,
             shutdown: reported.shutdown,
+            reset,
         };
         if reported.peer == 0 {
             // Never connected, or its peer is gone.
-            let connected =
-                matches!(kind, libc::SOCK_STREAM | libc::SOCK_SEQPACKET) && was_connected(socket);
+            let connected = match reported.state {
+                UNKNOWN => {
+                    matches!(kind, libc::SOCK_STREAM | libc::SOCK_SEQPACKET)
+                        && was_connected(socket)
+                }
+                state => kind != libc::SOCK_DGRAM && state == ESTABLISHED,
+            };
             if connected {
                 self.written_ahead
                     .insert(self.tree.sockets.len() as u32, outgoing_bytes(socket));

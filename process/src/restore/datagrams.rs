@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use super::Error;
 use super::descriptors::owned;
 use super::error::system;
-use super::socket_calls::{name, set_option};
+use super::socket_calls::{name, set_option, with_room_to_send};
 use crate::state::Socket;
 
 const UDP_HEADER_BYTES: usize = 8;
@@ -29,7 +29,10 @@ pub fn fill_unix(socket: &Socket) -> Result<(), Error> {
         let sender =
             owned(unsafe { libc::socket(libc::AF_UNIX, socket.kind | libc::SOCK_CLOEXEC, 0) })
                 .map_err(system("make a socket"))?;
-        send_to(&sender, message, &socket.address).map_err(system("fill the queue of a socket"))?;
+        with_room_to_send(sender.as_raw_fd(), std::slice::from_ref(message), || {
+            let sent = send_to(&sender, message, &socket.address);
+            sent.map_err(system("fill the queue of a socket"))
+        })?;
     }
     Ok(())
 }

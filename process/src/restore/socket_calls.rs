@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use super::Error;
 use super::descriptors::owned;
 use super::error::system;
-use crate::state::Socket;
+use crate::capture::TCP_FASTOPEN_NO_COOKIE;
+use crate::state::{Socket, SocketState};
 
 pub(super) fn new(socket: &Socket) -> Result<OwnedFd, Error> {
     // SAFETY: no memory involved.
@@ -76,12 +77,31 @@ pub(crate) fn unix_path(address: &[u8]) -> Option<String> {
 
 pub(super) fn set_options(socket: &Socket, made: &OwnedFd) -> Result<(), Error> {
     for (level, name, value) in &socket.options {
-        // It could not be bound any more.
-        if (*level, *name) == (libc::SOL_PACKET, libc::PACKET_FANOUT) {
+        // It could not be bound any more. An error is no option. A connection that is there has no use for a
+        // cookie.
+        let established = matches!(socket.state, SocketState::Established(_));
+        if established && (*level, *name) == (libc::IPPROTO_TCP, TCP_FASTOPEN_NO_COOKIE) {
+            continue;
+        }
+        if [
+            (libc::SOL_PACKET, libc::PACKET_FANOUT),
+            (libc::SOL_SOCKET, libc::SO_ERROR),
+        ]
+        .contains(&(*level, *name))
+        {
             continue;
         }
         let set = match (*level, *name) {
             (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER) => attach_filter(made.as_raw_fd(), value),
+            // The program may have had the right to a buffer beyond the limit.
+            (libc::SOL_SOCKET, libc::SO_SNDBUF | libc::SO_RCVBUF) => {
+                let forced = match *name {
+                    libc::SO_SNDBUF => libc::SO_SNDBUFFORCE,
+                    _ => libc::SO_RCVBUFFORCE,
+                };
+                set_option(made.as_raw_fd(), *level, forced, value)
+                    .or_else(|_| set_option(made.as_raw_fd(), *level, *name, value))
+            }
             _ => set_option(made.as_raw_fd(), *level, *name, value),
         };
         if let Err(error) = set {
@@ -149,6 +169,49 @@ pub(super) fn set_option(fd: i32, level: i32, name: i32, value: &[u8]) -> io::Re
         Ok(())
     } else {
         Err(io::Error::last_os_error())
+    }
+}
+
+/// Does something with room for these messages in the buffer of their sender, which the kernel charges for
+/// them: how much it charges depends on how they were sent, and the buffer may have been full.
+pub(super) fn with_room_to_send<T>(
+    sender: RawFd,
+    messages: &[Vec<u8>],
+    work: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
+    /// What the kernel may charge for a message beside its bytes.
+    const OVERHEAD_BYTES: usize = 4096;
+    let failed = || system("make room in the buffer of a socket");
+    let old = integer(sender, libc::SO_SNDBUF).map_err(failed())?;
+    let locked = integer(sender, libc::SO_BUF_LOCK).map_err(failed())?;
+    let bytes: usize = messages.iter().map(Vec::len).sum();
+    let room = 2 * (bytes + messages.len() * OVERHEAD_BYTES);
+    if room <= old as usize / 2 {
+        return work();
+    }
+    let resize = |bytes: i32| {
+        let bytes = bytes.to_ne_bytes();
+        set_option(sender, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &bytes)
+            // Without CAP_NET_ADMIN, up to a limit.
+            .or_else(|_| set_option(sender, libc::SOL_SOCKET, libc::SO_SNDBUF, &bytes))
+    };
+    resize(i32::try_from(room).unwrap_or(i32::MAX / 2)).map_err(failed())?;
+    let done = work()?;
+    // The kernel doubles what it is given.
+    resize(old / 2).map_err(failed())?;
+    let locked = locked.to_ne_bytes();
+    set_option(sender, libc::SOL_SOCKET, libc::SO_BUF_LOCK, &locked).map_err(failed())?;
+    Ok(done)
+}
+
+fn integer(fd: RawFd, name: i32) -> io::Result<i32> {
+    let mut value = 0i32;
+    let mut bytes = size_of_val(&value) as libc::socklen_t;
+    let at = (&raw mut value).cast();
+    // SAFETY: the number lives, and has the length that is said.
+    match unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, at, &raw mut bytes) } {
+        0 => Ok(value),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -12,6 +12,7 @@ use super::error::system;
 use super::place::{in_place, inherit, remove_stale, taken};
 use super::socket_calls::{
     join_fanout, name, new, reset_connection, set_option, set_options, shut_down, unix_path,
+    with_room_to_send,
 };
 use super::tcp::Connections;
 use super::{datagrams, leftover};
@@ -117,18 +118,21 @@ pub fn open_all(tree: &Tree) -> Result<Opened, Error> {
             && socket.passed.is_empty()
             && let Some(other) = &all[peer as usize]
         {
-            for message in &socket.received {
-                send(other, message)?;
-            }
+            send_all(other, &socket.received)?;
         }
     }
-    // What sockets of one port share is theirs again when all are there.
+    // What sockets of one port share is theirs again when all are there. Those that listen were bound
+    // beside connections of the life before, and to listen checks that again.
     for (socket, made) in tree.sockets.iter().zip(&all) {
         if let Some(made) = made
             && has_place(socket)
-            && shared_ports.contains(&place(socket))
         {
-            for name in [libc::SO_REUSEADDR, libc::SO_REUSEPORT] {
+            let names: &[i32] = match shared_ports.contains(&place(socket)) {
+                true => &[libc::SO_REUSEADDR, libc::SO_REUSEPORT],
+                false if is_stream(socket) => &[libc::SO_REUSEADDR],
+                false => &[],
+            };
+            for &name in names {
                 let value = i32::from(wants(socket, libc::SOL_SOCKET, name));
                 set_option(
                     made.as_raw_fd(),
@@ -193,13 +197,15 @@ fn broken(
 ) -> Result<OwnedFd, Error> {
     if socket.family == libc::AF_UNIX {
         let (one, other) = pair(socket)?;
+        if wants(socket, libc::SOL_SOCKET, libc::SO_ERROR) {
+            // The other end goes with this unread, as it did: the program reads ECONNRESET.
+            send(&one, &[0])?;
+        }
         if !socket.passed.is_empty() {
             others.insert(index as u32, other);
             return Ok(one);
         }
-        for message in &socket.received {
-            send(&other, message)?;
-        }
+        send_all(&other, &socket.received)?;
         return Ok(one);
     }
     reset_connection(socket.family, rest_of(socket)).map_err(system("make a broken connection"))
@@ -227,7 +233,20 @@ fn has_place(socket: &Socket) -> bool {
             .address
             .get(2..)
             .is_none_or(|rest| rest.iter().all(|b| *b == 0));
+    // One of netlink has the number 0.
+    let unbound = unbound
+        || socket.family == libc::AF_NETLINK
+            && socket
+                .address
+                .get(4..8)
+                .is_none_or(|number| number.iter().all(|b| *b == 0));
     state && !socket.address.is_empty() && !unbound
+}
+
+/// Whether it is a stream of the internet.
+fn is_stream(socket: &Socket) -> bool {
+    let internet = matches!(socket.family, libc::AF_INET | libc::AF_INET6);
+    internet && socket.kind == libc::SOCK_STREAM
 }
 
 /// Protocol and port of an internet socket; 0: it has no port.
@@ -328,7 +347,6 @@ fn connect_to(caller: &OwnedFd, socket: &Socket) -> Result<(), Error> {
 
 fn bind(socket: &Socket, made: &OwnedFd, shared: bool) -> Result<(), Error> {
     let fd = made.as_raw_fd();
-    let internet = matches!(socket.family, libc::AF_INET | libc::AF_INET6);
     let set = |level, name, value: i32| {
         let failed = system("set an option of a socket");
         set_option(fd, level, name, &value.to_ne_bytes()).map_err(failed)
@@ -346,7 +364,7 @@ fn bind(socket: &Socket, made: &OwnedFd, shared: bool) -> Result<(), Error> {
         set(freely.0, freely.1, 1)?;
     }
     // Connections of the life before may still linger on the port: they are no conflict.
-    let reuse = internet && socket.kind == libc::SOCK_STREAM;
+    let reuse = is_stream(socket);
     if reuse {
         set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     }
@@ -392,10 +410,6 @@ fn bind(socket: &Socket, made: &OwnedFd, shared: bool) -> Result<(), Error> {
             i32::from(wants(socket, freely.0, freely.1)),
         )?;
     }
-    let wanted = wants(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR);
-    if reuse && !wanted && !shared {
-        set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 0)?;
-    }
     Ok(())
 }
 
@@ -406,6 +420,17 @@ fn bind_to(fd: i32, address: &[u8]) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+fn send_all(sender: &OwnedFd, messages: &[Vec<u8>]) -> Result<(), Error> {
+    if messages.is_empty() {
+        return Ok(());
+    }
+    with_room_to_send(sender.as_raw_fd(), messages, || {
+        messages
+            .iter()
+            .try_for_each(|message| send(sender, message))
+    })
 }
 
 fn send(socket: &OwnedFd, message: &[u8]) -> Result<(), Error> {

@@ -276,6 +276,12 @@ fn resume(made: &OwnedFd, socket: &Socket, connection: &TcpConnection) -> io::Re
     if is_closed(fd)? {
         return Err(io::ErrorKind::ConnectionReset.into());
     }
+    // What the program holds back stays here.
+    let mut options = socket.options.iter();
+    let cork = (libc::IPPROTO_TCP, libc::TCP_CORK);
+    if let Some((level, name, value)) = options.find(|(level, name, _)| (*level, *name) == cork) {
+        set_option(fd, *level, *name, value)?;
+    }
     send(fd, sent(connection).1)?;
     set_options(socket, made).map_err(io::Error::other)
 }

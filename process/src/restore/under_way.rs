@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::Error;
 use super::error::system;
-use super::socket_calls::shut_down;
+use super::socket_calls::{shut_down, with_room_to_send};
 use crate::state::{FileKind, Socket, SocketState, Tree, sender_of};
 
 /// Ends that no program has, by the index of the socket at their other side.
@@ -57,14 +57,17 @@ pub(super) fn send_all(tree: &Tree, files: &[RawFd], others: Others) -> Result<(
         let sender = sender.ok_or_else(|| {
             Error::Description(format!("nothing could send to the socket {index}"))
         })?;
-        for (at, message) in (0u32..).zip(&socket.received) {
-            let passed = socket.passed.iter().filter(|(message, _)| *message == at);
-            let passed: Vec<RawFd> = passed
-                .flat_map(|(_, passed)| passed)
-                .map(|file| files[*file as usize])
-                .collect();
-            send(sender, message, &passed).map_err(system("fill the queue of a socket"))?;
-        }
+        with_room_to_send(sender, &socket.received, || {
+            for (at, message) in (0u32..).zip(&socket.received) {
+                let passed = socket.passed.iter().filter(|(message, _)| *message == at);
+                let passed: Vec<RawFd> = passed
+                    .flat_map(|(_, passed)| passed)
+                    .map(|file| files[*file as usize])
+                    .collect();
+                send(sender, message, &passed).map_err(system("fill the queue of a socket"))?;
+            }
+            Ok(())
+        })?;
     }
     drop(others);
     for (index, socket) in concerned() {

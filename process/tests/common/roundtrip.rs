@@ -103,6 +103,13 @@ pub fn persist(root: i32) -> Pages {
     pages
 }
 
+/// Describes a tree, as each epoch does; it goes on.
+pub fn epoch(root: i32) {
+    let mut frozen = FrozenTree::freeze(&[root]).expect("frozen");
+    describe(&mut frozen).expect("described");
+    frozen.thaw();
+}
+
 /// Why a tree cannot be described; it goes on.
 pub fn refused(root: i32) -> String {
     let mut frozen = FrozenTree::freeze(&[root]).expect("frozen");
