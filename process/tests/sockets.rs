@@ -18,10 +18,12 @@ fn started(directory: &Path, source: &str, argument: &str) -> Child {
     start(&mut command, &directory.join("output"), "ready")
 }
 
-/// Has the program check itself.
-fn goes_on_well(directory: &Path, root: i32) {
+/// Has the program, which was not killed, check itself.
+fn goes_on_well(directory: &Path, mut child: Child) {
     std::fs::write(directory.join("go"), "").expect("go");
-    assert_good_end(root, &directory.join("output"));
+    let status = child.wait().expect("it ends");
+    let output = std::fs::read_to_string(directory.join("output")).unwrap_or_default();
+    assert!(status.success(), "it did not end well: {output}");
 }
 
 /// Restored after several epochs.
@@ -32,7 +34,8 @@ fn is_as_it_was_after_death(source: &str, argument: &str) {
         epoch(child.id() as i32);
     }
     let root = through_death(child);
-    goes_on_well(directory.path(), root);
+    std::fs::write(directory.path().join("go"), "").expect("go");
+    assert_good_end(root, &directory.path().join("output"));
 }
 
 #[test]
@@ -49,11 +52,21 @@ fn options_that_few_programs_set_are_as_they_were() {
 #[test]
 fn an_epoch_takes_nothing_from_the_queues_of_a_program_that_goes_on() {
     let directory = tempfile::tempdir().expect("a directory");
-    let child = started(directory.path(), "unread.c", "");
+    let child = started(directory.path(), "unread.c", "several");
     for _ in 0..2 {
         epoch(child.id() as i32);
     }
-    goes_on_well(directory.path(), child.id() as i32);
+    goes_on_well(directory.path(), child);
+}
+
+#[test]
+fn empty_messages_that_an_epoch_has_seen_are_refused_until_they_are_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let child = started(directory.path(), "unread.c", "");
+    epoch(child.id() as i32);
+    let refusal = refused(child.id() as i32);
+    assert!(refusal.contains("unread empty messages"), "{refusal}");
+    goes_on_well(directory.path(), child);
 }
 
 #[test]
@@ -77,6 +90,6 @@ fn what_cannot_be_restored_is_refused_and_the_program_goes_on() {
         let child = started(directory.path(), "odd_sockets.c", kind);
         let refusal = refused(child.id() as i32);
         assert!(refusal.contains(named), "{kind}: {refusal}");
-        goes_on_well(directory.path(), child.id() as i32);
+        goes_on_well(directory.path(), child);
     }
 }

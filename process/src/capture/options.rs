@@ -73,10 +73,12 @@ const OPTIONS_MESSAGES: &[(i32, i32)] = &[
     (libc::SOL_SOCKET, SO_TXTIME),
     (libc::SOL_SOCKET, SO_RCVMARK),
     (libc::SOL_SOCKET, SO_RCVPRIORITY),
+];
+
+/// Options of messages of IPv4.
+const OPTIONS_MESSAGES4: &[(i32, i32)] = &[
     (libc::IPPROTO_IP, libc::IP_RECVOPTS),
     (libc::IPPROTO_IP, libc::IP_MULTICAST_IF),
-    (libc::IPPROTO_IP, IP_RECVFRAGSIZE),
-    (libc::IPPROTO_IP, IP_RECVERR_RFC4884),
 ];
 
 const SO_TXTIME: i32 = 61;
@@ -91,10 +93,6 @@ const OPTIONS_MESSAGES6: &[(i32, i32)] = &[
     (libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL),
     (libc::IPPROTO_IPV6, libc::IPV6_HOPOPTS),
     (libc::IPPROTO_IPV6, libc::IPV6_DSTOPTS),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPOPTS),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVDSTOPTS),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVRTHDR),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVPATHMTU),
     (libc::IPPROTO_IPV6, IPV6_RECVORIGDSTADDR),
 ];
 
@@ -135,6 +133,9 @@ const OPTIONS_UDP: &[(i32, i32)] = &[
     (libc::IPPROTO_UDP, libc::UDP_SEGMENT),
     (libc::IPPROTO_UDP, libc::UDP_GRO),
     (libc::IPPROTO_UDP, libc::UDP_CORK),
+];
+
+const OPTIONS_UDP6: &[(i32, i32)] = &[
     (libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_TX),
     (libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX),
 ];
@@ -155,6 +156,12 @@ const OPTIONS_RAW: &[(i32, i32)] = &[
     (libc::IPPROTO_RAW, IPV6_CHECKSUM),
     (libc::IPPROTO_IPV6, libc::IPV6_HDRINCL),
     (libc::IPPROTO_IP, IP_CHECKSUM),
+    (libc::IPPROTO_IP, IP_RECVFRAGSIZE),
+    (libc::IPPROTO_IP, IP_RECVERR_RFC4884),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPOPTS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVDSTOPTS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVRTHDR),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVPATHMTU),
     (libc::IPPROTO_IP, libc::IP_PASSSEC),
     (libc::IPPROTO_IPV6, IPV6_RECVFRAGSIZE),
     (libc::IPPROTO_IPV6, IPV6_RECVERR_RFC4884),
@@ -326,6 +333,9 @@ pub(crate) fn changed_options(
         lists.push(OPTIONS_INTERNET);
         if kind != libc::SOCK_STREAM {
             lists.push(OPTIONS_MESSAGES);
+            if family == libc::AF_INET {
+                lists.push(OPTIONS_MESSAGES4);
+            }
         }
         if [libc::IPPROTO_TCP, libc::IPPROTO_MPTCP].contains(&protocol) {
             lists.push(OPTIONS_TCP);
@@ -350,6 +360,9 @@ pub(crate) fn changed_options(
         lists.push(OPTIONS_IP6);
         if kind != libc::SOCK_STREAM {
             lists.push(OPTIONS_MESSAGES6);
+        }
+        if protocol == libc::IPPROTO_UDP {
+            lists.push(OPTIONS_UDP6);
         }
     }
     let mut changed = Vec::new();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 
-use super::queues::events;
+use super::queues::has_message;
 use super::sockets::{Described, address_of};
 use super::{Builder, Error};
 use crate::netlink::{attributes, half, word};
@@ -121,7 +121,7 @@ impl Builder<'_> {
         (number, inode): (RawFd, u64),
         kind: i32,
     ) -> Result<Option<Packet>, Error> {
-        if events(socket, libc::POLLIN) & libc::POLLIN != 0 {
+        if has_message(socket) {
             self.refuse(format!(
                 "fd {number} is a packet socket with unread packets"
             ));

@@ -1,7 +1,9 @@
 //! Receive queues of sockets, read without taking anything out.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, PoisonError};
 
 use super::options::{SO_PASSPIDFD, option_i32, set_option_i32};
 
@@ -46,11 +48,26 @@ pub(super) fn with_sender(message: &Message) -> Vec<u8> {
     bytes
 }
 
+/// Unix sockets, by inode, in the queue of which there was an empty message since it was empty. The kernel
+/// shows such a message to a reader at an offset once, and skips it from then on.
+static EMPTY_MESSAGES: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+/// Keeps in mind whether there are empty messages in the queue of a unix socket; returns whether there were.
+fn empty_messages(inode: u64, now: Option<bool>) -> bool {
+    let known = EMPTY_MESSAGES.lock();
+    let mut known = known.unwrap_or_else(PoisonError::into_inner);
+    match now {
+        Some(true) => !known.insert(inode),
+        Some(false) => known.remove(&inode),
+        None => known.contains(&inode),
+    }
+}
+
 /// All that lies in the receive queue of a unix or UDP socket, or why it cannot be put into a queue again.
 /// An error that waits for the program stays: a call that finds it would take it away.
 pub(super) fn peek_all(
     socket: &OwnedFd,
-    family: i32,
+    (family, inode): (i32, u64),
     kind: i32,
 ) -> io::Result<Result<Queue, &'static str>> {
     let seen = events(socket, libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP);
@@ -82,7 +99,12 @@ pub(super) fn peek_all(
         libc::SOCK_SEQPACKET => !unread || reset,
         _ => bytes == 0,
     };
+    // Of UDP, anything may be lost.
+    let has_messages = is_unix && kind != libc::SOCK_STREAM;
     if is_empty {
+        if has_messages {
+            empty_messages(inode, Some(false));
+        }
         let messages = Vec::new();
         return Ok(Ok(Queue { messages, reset }));
     }
@@ -95,6 +117,11 @@ pub(super) fn peek_all(
             }
         }
     }
+    if has_messages && empty_messages(inode, None) {
+        return Ok(Err(
+            "unread empty messages, of which only the first epoch sees how many there are",
+        ));
+    }
     let end = match kind {
         libc::SOCK_DGRAM => End::NoMore,
         libc::SOCK_SEQPACKET if seen & libc::POLLRDHUP == 0 => End::NoMore,
@@ -105,6 +132,9 @@ pub(super) fn peek_all(
     let result = peek_from_offset(socket.as_raw_fd(), kind, end);
     set_option_i32(socket, libc::SOL_SOCKET, SO_PEEK_OFF, old)?;
     let messages = result?;
+    if has_messages && messages.iter().any(|message| message.bytes.is_empty()) {
+        empty_messages(inode, Some(true));
+    }
     Ok(Ok(Queue { messages, reset }))
 }
 
@@ -118,6 +148,22 @@ pub(super) fn events(socket: &OwnedFd, wanted: i16) -> i16 {
     // SAFETY: one structure, which lives.
     unsafe { libc::poll(&raw mut poll, 1, 0) };
     poll.revents
+}
+
+/// Whether a message waits to be received. An error that waits stays.
+pub(super) fn has_message(socket: &OwnedFd) -> bool {
+    let seen = events(socket, libc::POLLIN | libc::POLLRDHUP);
+    // One that is shut down for reading can always be read.
+    if seen & libc::POLLRDHUP == 0 || seen & libc::POLLERR != 0 {
+        return seen & libc::POLLIN != 0;
+    }
+    let mut byte = 0u8;
+    // SAFETY: the byte lives. Of an empty message nothing is read, and there is one nevertheless.
+    let got = unsafe {
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        libc::recv(socket.as_raw_fd(), (&raw mut byte).cast(), 1, flags)
+    };
+    got >= 0
 }
 
 /// Bytes that can be read; of datagrams, those of the first one.

@@ -3,7 +3,7 @@
 use std::os::fd::{OwnedFd, RawFd};
 
 use super::Builder;
-use super::queues::events;
+use super::queues::has_message;
 use super::sockets::{Described, address_of, peer_of};
 use crate::state::SocketState;
 
@@ -28,7 +28,7 @@ impl Builder<'_> {
                 return None;
             }
         };
-        if events(socket, libc::POLLIN) & libc::POLLIN != 0 {
+        if has_message(socket) {
             self.refuse(format!("fd {number} is a {what} with unread messages"));
             return None;
         }

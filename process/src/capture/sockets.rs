@@ -259,7 +259,7 @@ impl Builder<'_> {
                 } else {
                     SocketState::Destination(peer)
                 };
-                let queue = peek_all(socket, libc::AF_INET, kind);
+                let queue = peek_all(socket, (libc::AF_INET, inode), kind);
                 let queue = match queue.map_err(self.failed("read a UDP socket"))? {
                     Ok(queue) => queue,
                     Err(what) => {

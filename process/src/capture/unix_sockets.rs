@@ -52,7 +52,7 @@ impl Builder<'_> {
             };
             return Ok(Some(Described::new(state, address)));
         }
-        let queue = peek_all(socket, libc::AF_UNIX, kind);
+        let queue = peek_all(socket, (libc::AF_UNIX, inode), kind);
         let queue = queue.map_err(self.failed("read a unix socket"))?;
         let queue = queue.and_then(|queue| {
             let known = match kind {
