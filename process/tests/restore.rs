@@ -296,6 +296,10 @@ fn what_threads_have_for_themselves_is_refused_by_name() {
             "its children will be in another time namespace",
         ),
         (
+            "other-clocks",
+            "its clocks are others than those of the first process",
+        ),
+        (
             "shared-directory",
             "it shares the current directory, root and umask of process",
         ),

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags, readlinkat};
 
-use super::Builder;
+use super::{Builder, offsets};
 use crate::ptrace::{FrozenProcess, Pid};
 
 /// Namespaces in which a process must be with its tracker.
@@ -44,10 +44,24 @@ impl Builder<'_> {
         }
         let time = name(directory.as_ref(), "time");
         let main = OF_THREAD.map(|kind| name(directory.as_ref(), kind));
-        for (kind, its, children) in [("PID", &its[1], &main[4]), ("time", &time, &main[5])] {
-            if children.as_deref().map(number) != its.as_deref().map(number) {
-                self.refuse(format!("its children will be in another {kind} namespace"));
-            }
+        let differ = |one: &Option<String>, other: &Option<String>| {
+            one.as_deref().map(number) != other.as_deref().map(number)
+        };
+        if differ(&its[1], &main[4]) {
+            self.refuse("its children will be in another PID namespace");
+        }
+        if differ(&time, &main[5]) && !is_as_trackers(pid, &time) {
+            self.refuse("its children will be in another time namespace");
+        }
+        // The clocks of all processes become those of the first.
+        if let Some(first) = self.tree.processes.first()
+            && name(
+                self::directory(&format!("/proc/{}/ns", first.pid)).as_ref(),
+                "time",
+            ) != time
+            && offsets(&first.pid.to_string()) != offsets(&pid.to_string())
+        {
+            self.refuse("its clocks are others than those of the first process");
         }
         for thread in frozen.threads.iter().skip(1) {
             self.check_namespaces_of(thread.tid, &main);
@@ -64,6 +78,13 @@ impl Builder<'_> {
             }
         }
     }
+}
+
+/// Whether a process is in the tracker's time namespace, and the one for its children, which its offsets
+/// are of, has the same offsets: then it is as good as that.
+fn is_as_trackers(pid: Pid, time: &Option<String>) -> bool {
+    let own = directory("/proc/self/ns");
+    name(own.as_ref(), "time") == *time && offsets("self") == offsets(&pid.to_string())
 }
 
 /// Once opened, a directory is a shorter way to its links than their paths.

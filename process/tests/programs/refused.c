@@ -36,10 +36,42 @@ static pid_t sleeping_child(int flags, int signal)
 	pid_t made = syscall(SYS_clone3, &arguments, sizeof(arguments));
 
 	if (!made) {
-		prctl(PR_SET_PDEATHSIG, is("death-signal") ? SIGTERM : 0);
+		prctl(PR_SET_PDEATHSIG, is("death-signal") ? SIGTERM : SIGKILL);
 		for (;;)
 			pause();
 	}
+	return made;
+}
+
+static void leave_clocks(void)
+{
+	CHECK(unshare(CLONE_NEWTIME) == 0);
+	int offsets = open("/proc/self/timens_offsets", O_WRONLY);
+	CHECK(write(offsets, "monotonic 1000000 0", 19) == 19);
+	close(offsets);
+}
+
+/* A child with the program's clocks that has a child with others. */
+static pid_t other_clocks(void)
+{
+	int ready[2];
+	char byte = 0;
+
+	CHECK(pipe(ready) == 0);
+	pid_t made = fork();
+	if (!made) {
+		int own = open("/proc/self/ns/time", O_RDONLY);
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		leave_clocks();
+		sleeping_child(0, SIGCHLD);
+		CHECK(setns(own, CLONE_NEWTIME) == 0);
+		byte = failures;
+		CHECK(write(ready[1], &byte, 1) == 1);
+		for (;;)
+			pause();
+	}
+	CHECK(read(ready[0], &byte, 1) == 1 && byte == 0);
 	return made;
 }
 
@@ -89,7 +121,9 @@ static void after_thread(pthread_t thread)
 	if (is("pid-for-children"))
 		CHECK(unshare(CLONE_NEWPID) == 0);
 	if (is("time-for-children"))
-		CHECK(unshare(CLONE_NEWTIME) == 0);
+		leave_clocks();
+	if (is("other-clocks"))
+		child = other_clocks();
 	if (is("segments"))
 		CHECK(syscall(SYS_modify_ldt, 1, &segment, sizeof(segment)) == 0);
 	if (is("shared-directory"))
