@@ -101,6 +101,13 @@ pub fn persist(root: i32) -> Pages {
     pages
 }
 
+/// Freezes a tree and keeps all of it; it goes on.
+pub fn epoch(root: i32) {
+    let mut frozen = FrozenTree::freeze(&[root]).expect("frozen");
+    copy(&describe(&mut frozen).expect("described"));
+    frozen.thaw();
+}
+
 /// Why a tree cannot be described; it goes on.
 pub fn refused(root: i32) -> String {
     let mut frozen = FrozenTree::freeze(&[root]).expect("frozen");
