@@ -95,8 +95,7 @@ fn what_could_not_be_opened_again_is_named_while_the_program_runs_on() {
     let mut command = Command::new("python3");
     command.current_dir(directory.path());
     let output = directory.path().join("output");
-    let child = start(command.args(["-c", UNOPENABLE]), &output, "ready");
-    let pid = child.id() as i32;
+    let pid = start(command.args(["-c", UNOPENABLE]), &output, "ready").id() as i32;
     let refusal = roundtrip::refused(pid);
     for named in [
         "fifo\u{fffd}, a name that is not UTF-8",

@@ -216,8 +216,7 @@ fn an_epoch_leaves_details_of_open_files() {
     let program = compile(directory.path(), "descriptions.c");
     let output = directory.path().join("output");
     let mut command = Command::new(program);
-    let child = start(command.current_dir(directory.path()), &output, "ready");
-    let pid = child.id() as i32;
+    let pid = start(command.current_dir(directory.path()), &output, "ready").id() as i32;
     roundtrip::epoch(pid);
     std::fs::write(directory.path().join("go"), "").expect("go");
     assert_good_end(pid, &output);
