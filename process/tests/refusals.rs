@@ -71,6 +71,8 @@ path = os.path.abspath('socket')
 bound = socket.socket(socket.AF_UNIX)
 bound.bind(path)
 alone = os.open(path, os.O_PATH)
+latin = socket.socket(socket.AF_UNIX)
+latin.bind(b'latin\\xe9')
 status = open('/proc/self/status')
 fcntl.flock(status, fcntl.LOCK_SH)
 notified = os.open('.', os.O_RDONLY)
@@ -93,14 +95,14 @@ fn what_could_not_be_opened_again_is_named_while_the_program_runs_on() {
     let mut command = Command::new("python3");
     command.current_dir(directory.path());
     let output = directory.path().join("output");
-    let child = start(command.args(["-c", UNOPENABLE]), &output, "ready");
-    let pid = child.id() as i32;
+    let pid = start(command.args(["-c", UNOPENABLE]), &output, "ready").id() as i32;
     let refusal = roundtrip::refused(pid);
     for named in [
         "fifo\u{fffd}, a name that is not UTF-8",
         "watched\u{fffd} is a name that is not UTF-8",
         "mapped\u{fffd}, a name that is not UTF-8",
         "socket, the file of a unix socket, by O_PATH",
+        "latin\\xe9, a name that is not UTF-8",
         "/status) has a lock",
         "a directory with a receiver of signals (F_NOTIFY)",
         "its cwd is",

@@ -208,6 +208,20 @@ fn details_of_open_files_are_as_they_were() {
     checks_itself("descriptions.c");
 }
 
+/// Such as the times of last access.
+#[test]
+fn an_epoch_leaves_details_of_open_files() {
+    let _beside = beside();
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = compile(directory.path(), "descriptions.c");
+    let output = directory.path().join("output");
+    let mut command = Command::new(program);
+    let pid = start(command.current_dir(directory.path()), &output, "ready").id() as i32;
+    roundtrip::epoch(pid);
+    std::fs::write(directory.path().join("go"), "").expect("go");
+    assert_good_end(pid, &output);
+}
+
 #[test]
 fn processor_flags_of_each_thread_are_as_they_were() {
     checks_itself("flags.c");

@@ -23,6 +23,7 @@ impl Builder<'_> {
         if is_lossy(&map.name) && metadata.nlink() > 0 {
             let name = &map.name;
             self.refuse(format!("{range} maps {name}, a name that is not UTF-8"));
+            return Ok(Backing::Anonymous);
         }
         let path = without_mark(&map.name, &metadata);
         if let Some(name) = path.strip_prefix("/memfd:") {
@@ -165,9 +166,14 @@ impl Builder<'_> {
             },
             other => other,
         };
+        let attributes = match kind {
+            ObjectKind::SharedAnonymous | ObjectKind::SystemV { .. } => Vec::new(),
+            _ => attributes(&file),
+        };
         self.tree.objects.push(Object {
             space,
             bytes: metadata.len(),
+            attributes,
             kind,
         });
         self.objects.push(SharedObject {
@@ -268,6 +274,28 @@ fn open_unnoticed(link: &str) -> std::io::Result<File> {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => options.open(link),
         opened => opened,
     }
+}
+
+/// Extended attributes that a program sets itself. Those of security modules are made by the kernel.
+fn attributes(file: &OwnedFd) -> Vec<(Vec<u8>, Vec<u8>)> {
+    const OF_PROGRAMS: [&[u8]; 2] = [b"user.", b"system.posix_acl_"];
+    // Most have none, and some file systems know none.
+    let bytes = rustix::fs::flistxattr_query(file).unwrap_or(0);
+    if bytes == 0 {
+        return Vec::new();
+    }
+    let mut names = vec![0; bytes];
+    let bytes = rustix::fs::flistxattr(file, &mut names).unwrap_or(0);
+    let names = names[..bytes].split(|byte| *byte == 0);
+    let names = names.filter(|name| OF_PROGRAMS.iter().any(|own| name.starts_with(own)));
+    names
+        .filter_map(|name| {
+            let mut value = vec![0; rustix::fs::fgetxattr_query(file, name).ok()?];
+            let bytes = rustix::fs::fgetxattr(file, name, &mut value).ok()?;
+            value.truncate(bytes);
+            Some((name.to_owned(), value))
+        })
+        .collect()
 }
 
 /// Whether a name of /proc was not UTF-8 and has lost what it was. (A name with U+FFFD itself counts, too.)

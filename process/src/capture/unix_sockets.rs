@@ -117,6 +117,13 @@ impl Builder<'_> {
     pub(super) fn directory_of(&mut self, number: RawFd, inode: u64, address: &[u8]) -> String {
         let bytes = address.get(2..).unwrap_or(&[]);
         let path = bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        if std::str::from_utf8(path).is_err() {
+            let path = path.escape_ascii();
+            self.refuse(format!(
+                "fd {number} is a unix socket at {path}, a name that is not UTF-8"
+            ));
+            return String::new();
+        }
         if path.is_empty() || path[0] == b'/' {
             return String::new();
         }
@@ -133,7 +140,7 @@ impl Builder<'_> {
             found.is_ok_and(|found| found.ino() & 0xffff_ffff == file)
         };
         let Some(found) = directory.ancestors().find(is_there) else {
-            let path = String::from_utf8_lossy(path);
+            let path = path.escape_ascii();
             self.refuse(format!(
                 "fd {number} is a unix socket at the relative path {path}, which is not in its \
                  directory"

@@ -77,6 +77,16 @@ pub(super) fn open_object(
             .map_err(failed("fill shared memory".to_owned()))?;
     }
     finish(&file, &object.kind)?;
+    // After the permissions: an access control list has them, too.
+    for (name, value) in &object.attributes {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::fsetxattr(&file, &name[..], value, flags)
+            .map_err(io::Error::from)
+            .map_err(failed(format!(
+                "set the attribute {} of a file",
+                name.escape_ascii()
+            )))?;
+    }
     Ok(file.into())
 }
 

@@ -198,6 +198,7 @@ mod tests {
         };
         let mut tree = Tree::empty();
         tree.objects.push(Object {
+            attributes: Vec::new(),
             space: SpaceId(1),
             bytes: 4 * 4096 - 100,
             kind: ObjectKind::SystemV {

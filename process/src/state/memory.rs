@@ -144,6 +144,8 @@ pub struct Object {
     pub space: SpaceId,
     /// Length, bytes.
     pub bytes: u64,
+    /// Extended attributes (`user.*`, access control lists) with their values.
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
     /// What it is.
     pub kind: ObjectKind,
 }

@@ -155,6 +155,7 @@ fn tree() -> Tree {
             device: 0,
         }],
         objects: vec![Object {
+            attributes: vec![(b"user.a".to_vec(), b"v".to_vec())],
             space: SpaceId(9),
             bytes: 0x8000,
             kind: ObjectKind::SharedAnonymous,

@@ -72,6 +72,9 @@ impl Pages {
     }
 }
 
+/// Requests that end by themselves do so within this, on however busy a machine.
+const SETTLE_LIMIT: Duration = Duration::from_secs(120);
+
 fn describe(frozen: &mut FrozenTree, settle_limit: Duration) -> Result<Captured, capture::Error> {
     let mut objects: HashMap<(u64, u64), SpaceId> = HashMap::new();
     capture(
@@ -95,18 +98,17 @@ fn describe(frozen: &mut FrozenTree, settle_limit: Duration) -> Result<Captured,
 /// Freezes a tree, keeps all of it, and kills it.
 pub fn persist(root: i32) -> Pages {
     let mut frozen = FrozenTree::freeze(&[root]).expect("frozen");
-    // Requests that end by themselves, on however busy a machine.
-    let captured = describe(&mut frozen, Duration::from_secs(120)).expect("described");
+    let captured = describe(&mut frozen, SETTLE_LIMIT).expect("described");
     let mut pages = copy(&captured);
     pages.description = captured.tree.encode();
     frozen.kill();
     pages
 }
 
-/// Describes a tree, as each epoch does; it goes on.
+/// Freezes a tree and keeps all of it; it goes on.
 pub fn epoch(root: i32) {
     let mut frozen = FrozenTree::freeze(&[root]).expect("frozen");
-    describe(&mut frozen).expect("described");
+    copy(&describe(&mut frozen, SETTLE_LIMIT).expect("described"));
     frozen.thaw();
 }
 

@@ -9,6 +9,7 @@
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -81,6 +82,10 @@ int main(void)
 	int unlinked = open("unlinked", O_CREAT | O_RDWR, 0600);
 	CHECK(write(unlinked, "u", 1) == 1 && !unlink("unlinked"));
 	CHECK(!futimens(unlinked, times));
+	/* Not every file system has attributes. */
+	int has_attribute = !fsetxattr(unlinked, "user.a", "value", 5, 0);
+	CHECK(fsetxattr(memory, "user.b", "", 0, 0) == 0 || errno == EOPNOTSUPP);
+	int attributes = flistxattr(memory, NULL, 0);
 
 	int watches = inotify_init1(IN_NONBLOCK);
 	CHECK(inotify_add_watch(watches, "../replaced", IN_MODIFY | IN_ONESHOT) == 1);
@@ -113,6 +118,9 @@ int main(void)
 	CHECK(about.st_mtim.tv_sec == 2000 && about.st_mtim.tv_nsec == 7);
 	CHECK(geteuid() || (about.st_uid == 1000 && about.st_gid == 1001));
 	CHECK(!fstat(unlinked, &about) && about.st_atim.tv_sec == 1000);
+
+	CHECK(!has_attribute || fgetxattr(unlinked, "user.a", here, 9) == 5);
+	CHECK(flistxattr(memory, NULL, 0) == attributes);
 
 	/* The first event takes the watch away. */
 	for (int round = 0; round < 2; round++) {

@@ -132,6 +132,7 @@ impl Builder<'_> {
         let space = (self.options.object_space)(key.0, key.1);
         let index = self.tree.objects.len() as u32;
         self.tree.objects.push(Object {
+            attributes: Vec::new(),
             space,
             bytes: found.bytes,
             kind: ObjectKind::SystemV {
