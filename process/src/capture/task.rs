@@ -265,7 +265,7 @@ impl Builder<'_> {
             .map_err(self.failed(format!("read its {link}")))?;
         if path.to_str().is_none() {
             let path = path.display();
-            self.refuse(format!("its {link} {path} has a name that is not UTF-8"));
+            self.refuse(format!("its {link} is {path}, a name that is not UTF-8"));
             return Ok("/".to_owned());
         }
         let path = path.to_string_lossy().into_owned();
