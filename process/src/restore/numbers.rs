@@ -42,7 +42,7 @@ pub fn free(tree: &Tree) -> Result<(), Error> {
 /// Waits until no process or thread has this number.
 ///
 /// # Errors
-/// As [`free`].
+/// [`Error::PidTaken`]: one that does not end has it.
 pub fn free_number(number: Pid) -> Result<(), Error> {
     wait_until_free(number, Instant::now())
 }
