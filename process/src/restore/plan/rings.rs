@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::super::Error;
+use super::super::sharing::ranges;
 use super::super::stub::{Check, List};
 use super::Writer;
 use crate::procfs;
@@ -29,7 +30,8 @@ impl Writer<'_> {
             let file = files.position(|file| file.kind == FileKind::Uring(ring));
             let file = file.ok_or_else(|| Error::Description(format!("ring {ring} is missing")))?;
             there.push(mapping.start..mapping.end);
-            let others = between(&mut there, lowest()..TASK_END);
+            there.sort_by_key(|range| range.start);
+            let others = ranges::outside(&there, &(lowest()..TASK_END));
             for other in &others {
                 take(list, other);
             }
@@ -73,35 +75,4 @@ fn lowest() -> u64 {
     text.trim()
         .parse()
         .map_or(LOWEST, |lowest: u64| lowest.max(4096))
-}
-
-/// What lies between ranges that do not overlap, which it sorts.
-fn between(ranges: &mut [Range<u64>], within: Range<u64>) -> Vec<Range<u64>> {
-    ranges.sort_by_key(|range| range.start);
-    let mut from = within.start;
-    let mut found = Vec::new();
-    for range in ranges.iter() {
-        if from < range.start {
-            found.push(from..range.start);
-        }
-        from = from.max(range.end);
-    }
-    if from < within.end {
-        found.push(from..within.end);
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_addresses_but_those_that_are_there_are_taken() {
-        let mut there = [40..50, 10..20, 20..25];
-        assert_eq!(between(&mut there, 5..60), [5..10, 25..40, 50..60]);
-        let (mut all, mut none) = ([Range { start: 5, end: 60 }], []);
-        assert_eq!(between(&mut all, 5..60), []);
-        assert_eq!(between(&mut none, 5..60), [Range { start: 5, end: 60 }]);
-    }
 }
