@@ -34,3 +34,16 @@ pub fn naming(directory: &Path, is_wanted: impl Fn(&str) -> bool) -> Vec<i32> {
     });
     with_descendants(named.collect())
 }
+
+/// The tracker that was started as this process: itself, or its child if it could not go on under the number
+/// that it got.
+pub fn tracker_of(started: i32) -> i32 {
+    let executable = |pid: i32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let children = fs::read_to_string(format!("/proc/{started}/task/{started}/children"));
+    let children = children.unwrap_or_default();
+    let mut children = children
+        .split_whitespace()
+        .filter_map(|pid| pid.parse().ok());
+    let tracker = children.find(|&pid| executable(pid) == executable(started));
+    tracker.unwrap_or(started)
+}

@@ -10,7 +10,7 @@ use dormouse_system::{Root, proc};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
 
 use crate::alone::{Alone, alone};
-use crate::processes::with_descendants;
+use crate::processes::{tracker_of, with_descendants};
 use crate::{Said, dormouse, dormouse_path, workspace};
 
 /// Longer than anything here takes on a busy machine.
@@ -216,15 +216,7 @@ impl Program {
 
     /// Number of the tracker. Where it could not go on as what was started, it is its child.
     pub fn tracker(&self) -> i32 {
-        let started = self.started();
-        let executable = |pid: i32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
-        let children = std::fs::read_to_string(format!("/proc/{started}/task/{started}/children"));
-        let children = children.unwrap_or_default();
-        let mut children = children
-            .split_whitespace()
-            .filter_map(|pid| pid.parse().ok());
-        let tracker = children.find(|&pid| executable(pid) == executable(started));
-        tracker.unwrap_or(started)
+        tracker_of(self.started())
     }
 
     /// Number of the process that was started as the tracker.

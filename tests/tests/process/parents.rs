@@ -130,6 +130,7 @@ fn what_was_started_hands_signals_on_stops_and_ends_as_the_tracker_does() {
     parents(&mut program);
     let (tracker, started) = (program.tracker(), program.started());
     kill_process(pid(started), Signal::KILL).expect("it lives");
+    assert_eq!(program.wait(), -1, "{}", program.said());
     let ended = waitpid(Some(pid(tracker)), WaitOptions::empty()).expect("our own child now");
     let (_, status) = ended.expect("waited for");
     assert_eq!(status.terminating_signal(), Some(libc::SIGKILL));

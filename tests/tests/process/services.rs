@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dormouse_tests::alone::{Beside, beside};
-use dormouse_tests::processes::with_descendants;
+use dormouse_tests::processes::{tracker_of, with_descendants};
 use dormouse_tests::{dormouse, dormouse_path};
 use tempfile::TempDir;
 
@@ -97,9 +97,13 @@ impl Tracked {
         }
     }
 
+    fn started(&self) -> i32 {
+        self.tracker.as_ref().expect("a tracker").id() as i32
+    }
+
     /// All processes under the tracker.
     fn processes(&self) -> Vec<i32> {
-        let tracker = self.tracker.as_ref().expect("a tracker").id() as i32;
+        let tracker = tracker_of(self.started());
         let mut all = with_descendants(vec![tracker]);
         all.retain(|&pid| pid != tracker);
         all.sort_unstable();
@@ -118,7 +122,9 @@ impl Tracked {
 
     /// Power fails: the tracker and all processes are gone at once.
     fn cut(&mut self) {
-        let processes = self.processes();
+        // The tracker, where it is a child of what was started, ends with that.
+        let mut processes = self.processes();
+        processes.extend(Some(tracker_of(self.started())).filter(|pid| *pid != self.started()));
         let mut tracker = self.tracker.take().expect("a tracker");
         tracker.kill().expect("it can be killed");
         tracker.wait().expect("its end");
