@@ -44,7 +44,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use advice::AdviceCache;
 pub use data::{data, pass};
@@ -69,7 +69,7 @@ pub struct Options<'caller> {
     pub keep_connections: bool,
     /// The tracker has stopped the tree (SIGSTOP): after a restore it runs.
     pub stopped_by_us: bool,
-    /// How long the tree stands for the sake of io_uring requests that end by themselves.
+    /// How long the tree stands for the sake of what ends by itself: requests of io_uring, datagrams on their way.
     pub settle_limit: Duration,
     /// Directories of files that belong to it.
     pub data: &'caller [std::path::PathBuf],
@@ -237,6 +237,10 @@ struct Builder<'caller> {
     mapped_images: HashMap<String, ((u64, u64), u32)>,
     /// The tracker's namespaces, once read.
     own_namespaces: Option<namespaces::Namespaces>,
+    /// The time namespace of the first process.
+    first_time: Option<Option<String>>,
+    /// Until when the tree stands for the sake of what sockets have sent; set at the first that is waited for.
+    settled_by: Option<Instant>,
     /// `status` of threads, as read before they are asked.
     statuses: HashMap<Pid, String>,
     /// By device and inode: index, `None` for what turned out not to be an object.
@@ -288,6 +292,8 @@ impl<'caller> Builder<'caller> {
             image_index: HashMap::new(),
             mapped_images: HashMap::new(),
             own_namespaces: None,
+            first_time: None,
+            settled_by: None,
             statuses: HashMap::new(),
             object_index: HashMap::new(),
             pipe_index: HashMap::new(),
@@ -342,6 +348,14 @@ impl<'caller> Builder<'caller> {
             program: self.program.clone(),
             what: what.into(),
         });
+    }
+
+    /// Until when what is on its way may be waited for, in all sockets together.
+    fn settled_by(&mut self) -> Instant {
+        let limit = self.options.settle_limit;
+        *self
+            .settled_by
+            .get_or_insert_with(|| Instant::now() + limit)
     }
 
     fn failed<Words: Into<String>>(

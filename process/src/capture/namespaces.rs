@@ -54,11 +54,9 @@ impl Builder<'_> {
             self.refuse("its children will be in another time namespace");
         }
         // The clocks of all processes become those of the first.
+        let first_time = self.first_time.get_or_insert_with(|| time.clone());
         if let Some(first) = self.tree.processes.first()
-            && name(
-                self::directory(&format!("/proc/{}/ns", first.pid)).as_ref(),
-                "time",
-            ) != time
+            && *first_time != time
             && offsets(&first.pid.to_string()) != offsets(&pid.to_string())
         {
             self.refuse("its clocks are others than those of the first process");

@@ -4,13 +4,13 @@
 use std::sync::OnceLock;
 
 use super::query::{Query, query, result, written};
+use super::thread::PR_GET_SECUREBITS;
 use super::{Builder, Error};
 use crate::procfs;
 use crate::ptrace::{Answers, Batch, CallId, FrozenProcess};
 use crate::state::{self, Settings};
 
 const PR_GET_TSC: u64 = 25;
-const PR_GET_SECUREBITS: u64 = 27;
 const PR_GET_TIMERSLACK: u64 = 30;
 const PR_MCE_KILL_GET: u64 = 34;
 const PR_GET_THP_DISABLE: u64 = 42;

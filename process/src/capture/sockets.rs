@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use super::options::{
     changed_options, filter_of, has_error_queue, is_elsewhere, option_bytes, option_i32,
@@ -274,7 +275,7 @@ impl Builder<'_> {
                 };
                 let reported = self.internet.get(protocol, inode);
                 if reported.is_ok_and(|found| found.is_some_and(|found| found.unsent))
-                    && holds_back(socket)
+                    && holds_back(socket, self.settled_by())
                 {
                     self.refuse(format!(
                         "fd {number} is a UDP socket with a datagram that is held back (MSG_MORE, UDP_CORK)"
@@ -341,15 +342,19 @@ fn chosen_segment(socket: &OwnedFd) -> Option<(i32, i32, Vec<u8>)> {
     (bytes != TCP_MSS_DEFAULT).then_some((libc::IPPROTO_TCP, libc::TCP_MAXSEG, value))
 }
 
-/// Whether a UDP socket keeps what it has sent: what is on its way in a network device goes soon.
-fn holds_back(socket: &OwnedFd) -> bool {
-    (0..5).all(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+/// Whether a UDP socket keeps what it has sent until then: what is on its way in a network device goes, for
+/// the program sends nothing more.
+fn holds_back(socket: &OwnedFd, deadline: Instant) -> bool {
+    const BETWEEN_CHECKS: Duration = Duration::from_micros(200);
+    loop {
         let mut bytes = 0i32;
         // SAFETY: the number lives.
         unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-        bytes > 0
-    })
+        if bytes == 0 || Instant::now() >= deadline {
+            return bytes > 0;
+        }
+        std::thread::sleep(BETWEEN_CHECKS);
+    }
 }
 
 /// The directions in which a UDP socket is shut down that is not bound, which no list has: only poll tells, and

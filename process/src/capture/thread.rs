@@ -8,7 +8,7 @@ use crate::procfs;
 use crate::ptrace::{FrozenThread, Pid, sys, waits};
 use crate::state;
 
-const PR_GET_SECUREBITS: u64 = 27;
+pub(super) const PR_GET_SECUREBITS: u64 = 27;
 
 /// What a thread reports through remote system calls.
 pub(super) struct Reported {
