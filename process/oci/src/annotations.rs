@@ -5,7 +5,7 @@
 //! | `org.dormouse.persist` | the program's name in the store: the container is persisted |
 //! | `org.dormouse.persist.CONTAINER` | the same, for one container of a pod by its name |
 //! | `org.dormouse.store` | a path in the container (of a volume), or a directory of the node |
-//! | `org.dormouse.epoch-interval`, `.budget`, `.deadline`, `.on-power-loss`, `.then`, `.lease`, `.data` | as the options of `dormouse process run` |
+//! | `org.dormouse.epoch-interval`, `.budget`, `.deadline`, `.throttle`, `.pause`, `.on-power-loss`, `.then`, `.lease`, `.data` | as the options of `dormouse process run` |
 //! | `org.dormouse.changed-files` | `refuse` (default), `accept` or `fresh` |
 
 use std::collections::HashMap;
@@ -14,6 +14,7 @@ use std::path::{Component, PathBuf};
 use bytesize::ByteSize;
 use dormouse_process::power::Source;
 use dormouse_process::store::file::path_of;
+use dormouse_process::sync::Share;
 use jiff::SignedDuration;
 
 /// Every annotation begins with this.
@@ -48,7 +49,8 @@ pub enum AnnotationError {
     /// No such annotation.
     #[error(
         "annotation {PREFIX}{0}: there is none of that name; there are {PREFIX}persist, store, \
-         epoch-interval, budget, deadline, on-power-loss, then, lease, data, changed-files"
+         epoch-interval, budget, deadline, throttle, pause, on-power-loss, then, lease, data, \
+         changed-files"
     )]
     Unknown(String),
     /// A value that means nothing.
@@ -156,11 +158,14 @@ fn place(value: &str) -> Result<PathBuf, String> {
 fn check(key: &str, value: &str) -> Option<Result<(), String>> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     Some(match key {
-        "epoch-interval" | "deadline" | "lease" => match value.parse::<SignedDuration>() {
-            Ok(time) if time > SignedDuration::ZERO => Ok(()),
-            Ok(_) => Err("it must be positive".to_owned()),
-            Err(error) => Err(format!("write 16ms, 1.5s or 2min ({error})")),
-        },
+        "epoch-interval" | "deadline" | "pause" | "lease" => {
+            match value.parse::<SignedDuration>() {
+                Ok(time) if time > SignedDuration::ZERO => Ok(()),
+                Ok(_) => Err("it must be positive".to_owned()),
+                Err(error) => Err(format!("write 16ms, 1.5s or 2min ({error})")),
+            }
+        }
+        "throttle" => value.parse::<Share>().map(drop),
         "data" => place(value).map(drop),
         "budget" => value.parse::<ByteSize>().map(drop).map_err(|e| text(&e)),
         "on-power-loss" => value.parse::<Source>().map(drop).map_err(|e| text(&e)),

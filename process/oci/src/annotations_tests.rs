@@ -26,12 +26,19 @@ fn options_are_handed_on() {
         ("org.dormouse.store", "/data/dormouse"),
         ("org.dormouse.epoch-interval", "500ms"),
         ("org.dormouse.budget", "64MiB"),
+        ("org.dormouse.throttle", "25%"),
+        ("org.dormouse.pause", "50ms"),
     ]);
     let found = found.expect("good annotations").expect("asked for");
     assert_eq!(found.name, "cache");
     assert_eq!(found.store, Some("/data/dormouse".into()));
-    let options = ["--budget", "64MiB", "--epoch-interval", "500ms"];
-    assert_eq!(found.options, options);
+    let options = [
+        ["--budget", "64MiB"],
+        ["--epoch-interval", "500ms"],
+        ["--pause", "50ms"],
+        ["--throttle", "25%"],
+    ];
+    assert_eq!(found.options, options.concat());
 }
 
 #[test]
@@ -46,6 +53,11 @@ fn what_is_wrong_is_named() {
         ("org.dormouse.deadline", "soon"),
     ]);
     assert!(named.contains("org.dormouse.deadline=soon"), "{named}");
+    let named = wrong(&[
+        ("org.dormouse.persist", "a"),
+        ("org.dormouse.throttle", "101"),
+    ]);
+    assert!(named.contains("0 to 100"), "{named}");
     for store in ["relative", "/a/../../etc", ""] {
         let named = wrong(&[("org.dormouse.persist", "a"), ("org.dormouse.store", store)]);
         assert!(named.contains("absolute"), "{named}");

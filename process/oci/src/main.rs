@@ -27,7 +27,7 @@ container is none of its business.
   podman run --runtime dormouse-oci --annotation org.dormouse.persist=cache redis
 
 Annotations: org.dormouse.persist[.CONTAINER], store, epoch-interval, budget, deadline,
-             on-power-loss, then, lease, data, changed-files
+             throttle, pause, on-power-loss, then, lease, data, changed-files
 Settings:    /etc/dormouse/oci.toml (runtime, command, store, store_roots)
 Exit codes:  those of the wrapped runtime; 1 with a reason in its log when a container cannot be
              persisted as it asks

@@ -11,6 +11,7 @@ use jiff::SignedDuration;
 
 use crate::persist::Then;
 use crate::power::Source;
+use crate::sync::Share;
 use crate::tracker::launch::{Identity, User};
 
 /// Keep one program across a power loss: track it while it runs, restore it afterwards
@@ -141,6 +142,11 @@ pub struct Tracking {
     /// Maximum dirty memory as the time that a persist needs to store it
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub deadline: Option<Duration>,
+
+    /// Part of its time that the program may be stopped so that no more is dirty than --budget or --deadline says: by
+    /// default it runs on if it writes faster than the store takes it, and the budget is exceeded
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    pub throttle: Share,
 
     /// Time from one background epoch to the next
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]

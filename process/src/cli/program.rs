@@ -31,6 +31,7 @@ fn options(tracking: &Tracking) -> Options {
         budget,
         epoch_interval: tracking.epoch_interval,
         pause: tracking.pause,
+        throttle: tracking.throttle,
         power: tracking.on_power_loss.clone(),
         then: tracking.then,
         data: tracking.data.clone(),

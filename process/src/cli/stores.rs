@@ -109,6 +109,12 @@ pub fn status(arguments: &NamedArguments) -> Result<u8, Failure> {
         status.sync.longest_pause_ms,
         status.power,
     ))?;
+    if status.throttle_percent > 0.0 {
+        line(&format!(
+            "stopped for {:.1} ms in all to keep the budget; at most {} % of its time",
+            status.sync.throttled_ms, status.throttle_percent,
+        ))?;
+    }
     if status.sync.put_off_in_succession > 0 {
         line(&format!(
             "epochs postponed since the last one: {}; {} are dirty when the program is stopped, more than can be copied in \

@@ -25,10 +25,10 @@ use crate::restore;
 use crate::roots::Roots;
 use crate::state::{Image, Tree};
 use crate::store::{Cause, PAGE_BYTES, SpaceId};
-use crate::sync::{Mirror, Object, SyncError};
+use crate::sync::{Copying, Mirror, Object, Part, SyncError};
 use crate::track::Program;
 
-use precedence::Precedence;
+pub use precedence::Precedence;
 use written::Written;
 
 /// How long a program that goes on stands for the sake of requests that end by themselves.
@@ -240,6 +240,29 @@ impl Persister {
         Ok(result?)
     }
 
+    /// Stops the tree and copies dirty pages for about as long as `limit`; returns how long it stood, and how many
+    /// pages were stored.
+    ///
+    /// # Errors
+    /// It cannot be stopped, or has ended; the store is full or failed.
+    pub fn copy_standing(
+        &mut self,
+        roots: Roots,
+        limit: Duration,
+        urgent: &AtomicBool,
+    ) -> Result<(Duration, u64), PersistError> {
+        let started = Instant::now();
+        let precedence = Precedence::take();
+        let tree = FrozenTree::freeze_all(|| roots.pids())?;
+        let alone = tree.living().len() == 1;
+        let how = Copying::Standing(Part { limit, alone });
+        let copied = self.mirror.copy_dirty(urgent, how);
+        tree.thaw();
+        drop(precedence);
+        let stored = copied?.stored_pages;
+        Ok((started.elapsed(), stored))
+    }
+
     /// Whether the tree could be restored: describes it, and lets it run on.
     ///
     /// # Errors
@@ -340,7 +363,7 @@ impl Persister {
     fn copy_changes(&mut self, stopped: &mut Stopped) -> Result<(), PersistError> {
         let never = AtomicBool::new(false);
         let copying = Instant::now();
-        let copied = self.mirror.copy_dirty(&never, true)?;
+        let copied = self.mirror.copy_dirty(&never, Copying::Epoch)?;
         let shared = self.mirror.copy_objects(&stopped.objects)?;
         let report = &mut stopped.report;
         report.stored_bytes = (copied.stored_pages + shared.stored_pages) * PAGE_BYTES;

@@ -213,12 +213,20 @@ fn copy_unit(
         for (sum, page) in unit.checksums[at..].iter_mut().zip(content.chunks(PAGE)) {
             *sum = checksum(page);
         }
-        if direct {
-            medium.written(part.offset, bytes as u64);
-        } else {
+        if !direct {
             medium.write(part.offset, content);
         }
         at += part.count;
+    }
+    if direct {
+        // Scattered pages often lie side by side in the store: one call for them.
+        let ends = |part: &Part<'_>| part.offset + (part.count * PAGE) as u64;
+        for run in unit.parts.chunk_by(|one, next| ends(one) == next.offset) {
+            if let [first, ..] = run {
+                let bytes = run.iter().map(|part| part.count * PAGE).sum::<usize>();
+                medium.written(first.offset, bytes as u64);
+            }
+        }
     }
     lost.into_iter().map(|index| unit.first + index).collect()
 }

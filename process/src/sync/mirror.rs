@@ -13,6 +13,7 @@ use crate::track::{PageRange, PageSet, Program, Space, uffd};
 
 use super::copy::{Job, copy, copy_as_tracer, differing, parallel, pieces, settle};
 use super::objects::{self, Object};
+use super::rates::{Rates, pages_in};
 use super::read::Source;
 use super::round::{Round, SyncError};
 
@@ -32,17 +33,32 @@ pub struct Mirror {
     tracking: bool,
     /// Whether processes that are not mirrored may share memory with those that are.
     relatives: bool,
-    bytes_per_second: f64,
-    /// Of comparing pages with the store.
-    compared_per_second: f64,
+    rates: Rates,
 }
 
-/// Assumed until a copy has been measured: 1 GiB/s.
-const FIRST_GUESS: f64 = (1u64 << 30) as f64;
+/// How pages are copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copying {
+    /// While the program runs.
+    Beside(Part),
+    /// While it stands; what is suspect is left.
+    Standing(Part),
+    /// While it stands, all of it; a page that cannot be read is an error.
+    Epoch,
+}
+
+/// What of the dirty pages is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// As much as takes this long by the measured bandwidth.
+    pub limit: Duration,
+    /// Whether the program is a single process: nothing shares memory with it copy-on-write. If that changes
+    /// meanwhile, pages that are copied then are shared no more; they are right all the same.
+    pub alone: bool,
+}
+
 /// Comparing 1 MiB with the store takes about as long as stopping the program.
 const STOP_PAGES_MIN: u64 = (1 << 20) / PAGE_BYTES;
-/// A copy smaller than this measures system calls rather than bandwidth.
-const MEASURED_BYTES: u64 = 1 << 20;
 
 impl Mirror {
     /// Mirrors into this store. Without `tracking` every round reads and compares everything.
@@ -57,8 +73,7 @@ impl Mirror {
             background_threads: 1,
             tracking,
             relatives: false,
-            bytes_per_second: FIRST_GUESS,
-            compared_per_second: FIRST_GUESS,
+            rates: Rates::default(),
         }
     }
 
@@ -92,9 +107,9 @@ impl Mirror {
         self.store.engine().index().pages() * PAGE_BYTES
     }
 
-    /// Bytes a second that went to the store lately.
-    pub fn bandwidth(&self) -> f64 {
-        self.bytes_per_second
+    /// How fast pages went to the store lately.
+    pub fn rates(&self) -> Rates {
+        self.rates
     }
 
     /// A space number that was never used.
@@ -216,10 +231,14 @@ impl Mirror {
     pub fn scan(&mut self, program: Program) -> Round {
         let started = Instant::now();
         let mut round = Round::default();
+        let threads = match program {
+            Program::Runs => 1,
+            Program::Stands | Program::Ends => self.threads,
+        };
         for space in self.spaces.values_mut() {
             let mut gaps = Vec::new();
             let index = self.store.engine().index();
-            match space.scan(index, program, |gap| gaps.push(gap)) {
+            match space.scan(index, program, threads, |gap| gaps.push(gap)) {
                 Ok(scan) => round.written_pages += scan.written_pages,
                 Err(error) => tracing::debug!(pid = space.pid, "cannot be looked at: {error}"),
             }
@@ -241,45 +260,49 @@ impl Mirror {
         pages * PAGE_BYTES
     }
 
-    /// How long [`Mirror::copy_dirty`] will take, by the measured bandwidths: to store what is dirty, and
-    /// to compare what is suspect, most of which is in the store already.
+    /// How long it will take to copy a stopped program's pages: to store what is dirty, and to compare what
+    /// is suspect, most of which is in the store already.
     pub fn copy_time(&mut self) -> Duration {
         let (mut dirty, mut suspect) = (0, 0);
         for space in self.spaces.values_mut() {
-            dirty += space.dirty.pages() * PAGE_BYTES;
-            suspect += space.suspect.pages() * PAGE_BYTES;
+            dirty += space.dirty.pages();
+            suspect += space.suspect.pages();
         }
-        let storing = dirty as f64 / self.bytes_per_second;
-        let comparing = suspect as f64 / self.compared_per_second;
-        Duration::try_from_secs_f64(storing + comparing).unwrap_or(Duration::MAX)
+        self.rates.time(dirty, suspect)
     }
 
     /// Copies dirty pages to the store. A set `stop` ends it early; pages that were not reached stay
-    /// dirty. With `frozen` a page that cannot be read is an error.
+    /// dirty.
     ///
     /// # Errors
-    /// The store is full or failed: pages that are not stored stay dirty.
-    pub fn copy_dirty(&mut self, stop: &AtomicBool, frozen: bool) -> Result<Round, SyncError> {
+    /// The store is full or failed: pages that are not stored stay dirty. A page cannot be read: see [`Copying`].
+    pub fn copy_dirty(&mut self, stop: &AtomicBool, how: Copying) -> Result<Round, SyncError> {
         let started = Instant::now();
         let mut round = Round::default();
-        let threads = if frozen {
-            self.threads
-        } else {
-            self.background_threads
+        let (threads, alone, mut left) = match how {
+            Copying::Beside(part) => {
+                let pages = pages_in(self.rates.beside(), part.limit);
+                (self.background_threads, part.alone, pages)
+            }
+            Copying::Standing(part) => {
+                let pages = pages_in(self.rates.standing(), part.limit);
+                (self.threads, part.alone, pages)
+            }
+            Copying::Epoch => (self.threads, true, u64::MAX),
         };
-        // Of a program that runs, a child may have been made just now.
-        let may_share = !frozen || self.relatives || self.spaces.len() > 1;
-        self.compare(stop, (threads, may_share), &mut round);
-        let compared = round.compared_pages * PAGE_BYTES;
-        if compared >= MEASURED_BYTES {
-            let measured = compared as f64 / started.elapsed().as_secs_f64();
-            self.compared_per_second = self.compared_per_second.mul_add(0.7, measured * 0.3);
+        let frozen = how == Copying::Epoch;
+        let may_share = !alone || self.relatives || self.spaces.len() > 1;
+        if !matches!(how, Copying::Standing(_)) {
+            self.compare(stop, (threads, may_share), &mut round);
+            let compared = started.elapsed();
+            self.rates.compared(round.compared_pages, compared);
         }
         let mut jobs = Vec::new();
         let mut placed = Vec::new();
         let mut full = None;
         for space in self.spaces.values_mut() {
-            let mut ranges = std::mem::take(&mut space.dirty);
+            let mut ranges = space.dirty.take_first(left);
+            left -= ranges.pages();
             for range in ranges.ranges() {
                 if full.is_some() {
                     space.dirty.add(*range);
@@ -318,12 +341,10 @@ impl Mirror {
         if frozen && !copied.failed.is_empty() && !stop.load(Ordering::Relaxed) {
             copy_as_tracer(self.store.medium(), &jobs, &mut copied);
         }
-        let bytes = (copied.checksums.len() - copied.failed.len()) as u64 * PAGE_BYTES;
-        if bytes >= MEASURED_BYTES {
-            let measured = bytes as f64 / copying.elapsed().as_secs_f64();
-            self.bytes_per_second = self.bytes_per_second.mul_add(0.7, measured * 0.3);
-        }
-        round.stored_pages = bytes / PAGE_BYTES;
+        round.stored_pages = (copied.checksums.len() - copied.failed.len()) as u64;
+        let standing = !matches!(how, Copying::Beside(_));
+        self.rates
+            .copied(round.stored_pages, copying.elapsed(), standing);
         let lost = settle(&mut self.store, &jobs, &copied);
         let stopped = stop.load(Ordering::Relaxed);
         let mut unreadable = None;

@@ -70,10 +70,18 @@ pub fn next_round(
 }
 
 /// Bytes that should be free in the store, so that a persist never waits for blocks: what is not
-/// there yet, or what was dirty at most of late, and a part for a program that changes its habits.
-pub fn room(private: u64, stored: u64, max_dirty: u64) -> u64 {
+/// there yet, or what was written anew at most of late, and a part for a program that changes its habits.
+pub fn room(private: u64, stored: u64, max_rewritten: u64) -> u64 {
     const HEADROOM: u64 = 32 << 20;
-    private.saturating_sub(stored).max(max_dirty) + private / 8 + HEADROOM
+    private.saturating_sub(stored).max(max_rewritten) + private / 8 + HEADROOM
+}
+
+/// Whether another round before an epoch is worth it: `left` is the time to copy what is dirty after `rounds` rounds,
+/// `before` the same one round earlier. A program that writes more slowly than the store takes it has less dirty
+/// after each; others get a few rounds.
+pub fn converges(rounds: u32, before: Duration, left: Duration) -> bool {
+    const ROUNDS: u32 = 4;
+    rounds < ROUNDS || left < before.mul_f64(0.75)
 }
 
 #[cfg(test)]
@@ -129,6 +137,19 @@ mod tests {
         assert!(room(8 * GIB, 0, 0) >= 8 * GIB);
         assert!(room(8 * GIB, 8 * GIB, 3 * GIB) >= 3 * GIB);
         assert!(room(8 * GIB, 8 * GIB, 0) <= 2 * GIB);
+    }
+
+    #[test]
+    fn rounds_go_on_as_long_as_each_leaves_less_and_end_for_every_program() {
+        assert!(converges(1, MS, MS) && converges(3, MS, 2 * MS));
+        assert!(!converges(4, 100 * MS, 80 * MS));
+        // 4 s of copying, a quarter as much dirty after each round.
+        let (mut left, mut rounds) = (4000 * MS, 1);
+        while left > 10 * MS && converges(rounds, left * 4, left) {
+            left /= 4;
+            rounds += 1;
+        }
+        assert!(left <= 10 * MS && rounds == 6, "{left:?} {rounds}");
     }
 
     proptest::proptest! {

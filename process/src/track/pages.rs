@@ -71,6 +71,26 @@ impl PageSet {
         self.ranges.is_empty()
     }
 
+    /// Takes the first `pages` of it out, or all that there are.
+    pub fn take_first(&mut self, pages: u64) -> PageSet {
+        let (mut taken, mut rest) = (PageSet::default(), PageSet::default());
+        let mut left = pages;
+        for range in self.ranges() {
+            let count = range.count.min(left);
+            left -= count;
+            taken.add(PageRange {
+                page: range.page,
+                count,
+            });
+            rest.add(PageRange {
+                page: range.page + count,
+                count: range.count - count,
+            });
+        }
+        *self = rest;
+        taken
+    }
+
     /// What is in this set and not among `others`, which are ascending and disjoint.
     pub fn without(&mut self, others: &[PageRange]) -> PageSet {
         let mut left = PageSet::default();
@@ -143,10 +163,15 @@ mod tests {
         fn a_set_of_runs_is_a_set(
             a in proptest::collection::vec((0u64..200, 0u64..20), 0..30),
             b in proptest::collection::vec((0u64..200, 0u64..20), 0..30),
+            limit in 0u64..300,
         ) {
             let (mut left, mut right) = (set(&a), set(&b));
             proptest::prop_assert_eq!(members(&mut left), plain(&a));
             proptest::prop_assert_eq!(left.pages(), plain(&a).len() as u64);
+            let mut tail = left.clone();
+            let head = members(&mut tail.take_first(limit));
+            proptest::prop_assert_eq!(&head, &plain(&a).into_iter().take(limit as usize).collect());
+            proptest::prop_assert_eq!(&(&plain(&a) - &head), &members(&mut tail));
             let mut rest = left.without(right.ranges());
             let expected: BTreeSet<u64> = plain(&a).difference(&plain(&b)).copied().collect();
             proptest::prop_assert_eq!(members(&mut rest), expected);

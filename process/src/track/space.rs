@@ -93,8 +93,8 @@ impl Space {
         }
     }
 
-    /// Scans all of it and protects what was written to. `forget` is called for every range without
-    /// pages to store.
+    /// Scans all of it and protects what was written to, by up to `threads` threads. `forget` is called for every
+    /// range without pages to store.
     ///
     /// # Errors
     /// The process has ended, or /proc cannot be read.
@@ -102,6 +102,7 @@ impl Space {
         &mut self,
         index: &Index,
         program: Program,
+        threads: usize,
         mut forget: impl FnMut(PageRange),
     ) -> io::Result<Scan> {
         let maps = procfs::maps(self.pid)?;
@@ -116,7 +117,7 @@ impl Space {
             self.refused_pages = 0;
         }
         for area in areas(&maps) {
-            let regions = self.scan_area(&pagemap, &area, program, &mut scan)?;
+            let regions = self.scan_area(&pagemap, &area, program, threads, &mut scan)?;
             for (region, state) in regions {
                 let range = range_of(&region);
                 self.resident_bytes += region.end - region.start;
@@ -158,6 +159,7 @@ impl Space {
         pagemap: &std::fs::File,
         area: &Area,
         program: Program,
+        threads: usize,
         scan: &mut Scan,
     ) -> io::Result<Vec<(Region, State)>> {
         let mut found = Vec::new();
@@ -177,19 +179,15 @@ impl Space {
             Program::Ends => Protect::Registered,
             Program::Runs | Program::Stands => Protect::Written,
         };
-        let scanned = pagemap::scan(pagemap, area, protect, |region| {
-            if pagemap::is_private_content(&region) {
-                let written = region.has(WRITTEN);
-                let state = if written {
-                    State::Written
-                } else {
-                    State::Clean
+        match pagemap::scan_by(threads, pagemap, area, protect) {
+            Ok(mut regions) => {
+                regions.retain(pagemap::is_private_content);
+                let state = |region: &Region| match region.has(WRITTEN) {
+                    true => State::Written,
+                    false => State::Clean,
                 };
-                found.push((region, state));
+                return Ok(regions.into_iter().map(|r| (r, state(&r))).collect());
             }
-        });
-        match scanned {
-            Ok(()) => return Ok(found),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
             Err(error) => return Err(error),
         }

@@ -5,8 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::persist::{Background, PersistError};
-use crate::sync::SyncError;
-use crate::sync::schedule::{next_round, pause_after, room};
+use crate::procfs;
+use crate::ptrace::Pid;
+use crate::sync::schedule::{converges, next_round, pause_after, room};
+use crate::sync::{Copying, Part, Share, SyncError, throttle};
 use crate::track::Program;
 
 use super::Tracker;
@@ -17,15 +19,15 @@ const ROOM_INTERVAL: Duration = Duration::from_millis(500);
 const ROOM_RETRY: Duration = Duration::from_secs(30);
 /// Space is reserved in steps of this size: a power loss waits for at most one of them.
 const ROOM_STEP: u64 = 32 << 20;
-/// Consecutive rounds of background sync before an epoch is postponed.
-const TRIES: u32 = 4;
 /// Rounds that the reported maximum covers.
 const REMEMBERED_ROUNDS: usize = 100;
 
 impl Tracker {
     /// One round of background sync, while the program runs.
     pub(super) fn round(&mut self) {
-        let elapsed = self.last_round.elapsed();
+        // Of the time in which the program ran.
+        let stood = std::mem::take(&mut self.stood_in_round);
+        let elapsed = self.last_round.elapsed().saturating_sub(stood);
         self.last_round = Instant::now();
         self.take_reports();
         let scanned = self.persister.mirror.scan(Program::Runs);
@@ -39,9 +41,30 @@ impl Tracker {
         let budget = self.budget();
         let dirty = self.persister.mirror.dirty_bytes();
         self.remember(dirty, budget);
-        self.make_room();
-        match self.persister.mirror.copy_dirty(&self.urgent, false) {
-            Ok(_) => {}
+        if budget.is_none_or(|budget| dirty <= budget) {
+            self.make_room();
+        }
+        let mut limit = Duration::MAX;
+        if let Some(budget) = budget
+            && self.options.throttle != Share::NONE
+        {
+            limit = throttle::SAVED;
+            let beside = self.persister.mirror.rates().beside();
+            let exceeds = |dirty| throttle::exceeds(budget, dirty, written, elapsed, beside);
+            while exceeds(self.persister.mirror.dirty_bytes()) && self.hold_back() {}
+        }
+        let alone = self.is_alone();
+        let part = Copying::Beside(Part { limit, alone });
+        match self.persister.mirror.copy_dirty(&self.urgent, part) {
+            Ok(copied) => tracing::trace!(
+                dirty,
+                written,
+                copied = copied.stored_pages,
+                scan_ms = scanned.scan.as_secs_f64() * 1e3,
+                copy_ms = copied.copy.as_secs_f64() * 1e3,
+                round_ms = self.last_round.elapsed().as_secs_f64() * 1e3,
+                "round"
+            ),
             Err(SyncError::Store(error)) => {
                 let text = vec![error.to_string()];
                 if text != self.status.obstacles {
@@ -52,22 +75,79 @@ impl Tracker {
             Err(error) => tracing::debug!("{error}"),
         }
         self.status.sync.rounds += 1;
-        let wait = next_round(budget, written, elapsed, self.options.epoch_interval);
+        let expected = self.expected(written, elapsed);
+        let wait = next_round(budget, expected, elapsed, self.options.epoch_interval);
         self.next_round = Instant::now() + wait;
     }
 
+    /// Bytes that may be written in such a time: a program that may be stopped for its budget is expected to write as
+    /// fast as at most of late, any other one as fast as now.
+    fn expected(&mut self, written: u64, elapsed: Duration) -> u64 {
+        if self.options.throttle == Share::NONE {
+            return written;
+        }
+        if self.paces.len() == REMEMBERED_ROUNDS {
+            self.paces.pop_front();
+        }
+        let seconds = elapsed.as_secs_f64().max(1e-6);
+        self.paces.push_back(written as f64 / seconds);
+        let max = self.paces.iter().copied().fold(0.0, f64::max);
+        (max * seconds) as u64
+    }
+
+    /// Stops the program to copy, for as long as it may be: it writes faster than the store takes it. Returns whether
+    /// that stored anything.
+    fn hold_back(&mut self) -> bool {
+        let Some(limit) = self.throttle.allowance(self.started.elapsed()) else {
+            return false;
+        };
+        if self.urgent.load(Ordering::Acquire) {
+            return false;
+        }
+        let held = self
+            .persister
+            .copy_standing(self.roots, limit, &self.urgent);
+        let (stood, stored) = held.unwrap_or_else(|error| {
+            tracing::debug!("it cannot be stopped for its budget: {error}");
+            (Duration::ZERO, 0)
+        });
+        self.throttle.stopped(stood);
+        self.stood_in_round += stood;
+        self.status.sync.throttled_ms = self.throttle.stood().as_secs_f64() * 1e3;
+        stored > 0
+    }
+
+    /// Whether the program is a single process.
+    fn is_alone(&self) -> bool {
+        let childless =
+            |pid: &Pid| procfs::children_once(*pid).is_ok_and(|(children, _)| children.is_empty());
+        matches!(&self.roots()[..], [pid] if childless(pid))
+    }
+
     pub(super) fn budget(&self) -> Option<u64> {
-        self.options.budget.bytes(self.persister.mirror.bandwidth())
+        self.options
+            .budget
+            .bytes(self.persister.mirror.rates().standing())
     }
 
     fn remember(&mut self, dirty: u64, budget: Option<u64>) {
-        if self.dirty.len() == REMEMBERED_ROUNDS {
-            self.dirty.pop_front();
+        let mirror = &self.persister.mirror;
+        // What the store never had has a place of its own there.
+        let new = mirror
+            .resident_bytes()
+            .saturating_sub(mirror.stored_bytes());
+        for (values, value) in [
+            (&mut self.dirty, dirty),
+            (&mut self.rewritten, dirty.saturating_sub(new)),
+        ] {
+            if values.len() == REMEMBERED_ROUNDS {
+                values.pop_front();
+            }
+            values.push_back(value);
         }
-        self.dirty.push_back(dirty);
         let over = budget.is_some_and(|budget| dirty > budget);
         self.status.sync.rounds_over_budget += u64::from(over);
-        self.persister.mirror.hurry(over);
+        self.persister.mirror.hurry(over || self.before_epoch);
     }
 
     /// Takes the reports of files that the program has written and closed.
@@ -76,40 +156,67 @@ impl Tracker {
         self.persister.written.take(&program);
     }
 
-    /// Reserves blocks for what a persist would write.
+    /// Reserves blocks for what a persist would write, one step at a time: neither a power loss nor a round waits
+    /// for more.
     pub(super) fn make_room(&mut self) {
-        self.next_room = Instant::now() + ROOM_INTERVAL;
-        let max_dirty = self.dirty.iter().copied().max().unwrap_or(0);
+        let now = Instant::now();
+        self.next_room = now + ROOM_INTERVAL;
+        let max_rewritten = self.rewritten.iter().copied().max().unwrap_or(0);
         let private_bytes = self.persister.mirror.private_bytes();
         self.persister.expect(private_bytes);
         let mirror = &mut self.persister.mirror;
-        let wanted = room(private_bytes, mirror.stored_bytes(), max_dirty);
-        let mut free = mirror.store.engine().free_bytes();
-        while free < wanted && !self.urgent.load(Ordering::Acquire) {
-            if let Err(error) = mirror.store.reserve(wanted.min(free + ROOM_STEP)) {
-                tracing::debug!("{error}");
-                self.next_room = Instant::now() + ROOM_RETRY;
-                break;
-            }
-            free = mirror.store.engine().free_bytes();
+        let wanted = room(private_bytes, mirror.stored_bytes(), max_rewritten);
+        let free = mirror.store.engine().free_bytes();
+        if free >= wanted || self.urgent.load(Ordering::Acquire) {
+            return;
         }
+        match mirror.store.reserve(wanted.min(free + ROOM_STEP)) {
+            Ok(()) => self.next_room = now,
+            Err(error) => {
+                tracing::debug!("{error}");
+                self.next_room = now + ROOM_RETRY;
+            }
+        }
+    }
+
+    /// How long an epoch may stop the program to copy. One that is held back for its budget has no more than that
+    /// dirty, and an epoch gets the time for it.
+    fn epoch_pause(&self) -> Duration {
+        let options = &self.options;
+        let since_last = self.last_epoch.elapsed();
+        let pause = pause_after(since_last, options.epoch_interval, options.pause);
+        let budget = match options.throttle {
+            Share::NONE => None,
+            share => self.budget().map(|bytes| {
+                let pages = bytes / crate::store::PAGE_BYTES;
+                let time = self.persister.mirror.rates().time(pages, 0);
+                time.min(share.of(since_last))
+            }),
+        };
+        pause.max(budget.unwrap_or_default())
     }
 
     /// A background epoch: rounds until little is dirty, then a short pause.
     pub(super) fn epoch(&mut self) {
-        let options = &self.options;
-        let since_last = self.last_epoch.elapsed();
-        let pause = pause_after(since_last, options.epoch_interval, options.pause);
-        for _ in 0..TRIES {
+        let pause = self.epoch_pause();
+        let (mut before, mut rounds) = (Duration::MAX, 0);
+        self.before_epoch = false;
+        loop {
             self.round();
             if self.urgent.load(Ordering::Acquire) {
                 return;
             }
             self.persister.mirror.scan(Program::Runs);
-            if self.persister.mirror.copy_time() <= pause / 2 {
+            let left = self.persister.mirror.copy_time();
+            rounds += 1;
+            if left <= pause / 2 || !converges(rounds, before, left) {
                 break;
             }
+            before = left;
+            // One processor was not enough.
+            self.before_epoch = true;
         }
+        self.before_epoch = false;
         self.persister.prepare();
         match self.persister.background(self.roots, pause) {
             Ok(Background::Committed(report)) => {

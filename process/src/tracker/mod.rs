@@ -25,14 +25,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, waitpid};
 
-use crate::persist::{PersistError, Persister, Report, Then};
+use crate::persist::{PersistError, Persister, Precedence, Report, Then};
 use crate::power::{self, Event, Watcher};
 use crate::procfs;
 use crate::ptrace::{self, Pid};
 use crate::restore::lazy::{FillError, Filling};
 use crate::roots::Roots;
-use crate::sync::Mirror;
 use crate::sync::schedule::Budget;
+use crate::sync::throttle::Throttle;
+use crate::sync::{Mirror, Share};
 
 use control::Server;
 use isolate::in_container;
@@ -49,6 +50,8 @@ pub struct Options {
     pub epoch_interval: Duration,
     /// How long the background sync may let the program stand still to copy pages.
     pub pause: Duration,
+    /// The part of its time that the program may be stopped so that no more than the budget is dirty.
+    pub throttle: Share,
     /// The source of power-loss warnings.
     pub power: power::Source,
     /// What happens to the program when power fails.
@@ -130,7 +133,18 @@ pub struct Tracker {
     server: Option<Server>,
     urgent: Arc<AtomicBool>,
     status: Status,
+    /// Dirty bytes that the last rounds found.
     dirty: VecDeque<u64>,
+    /// Of these, what the store had before.
+    rewritten: VecDeque<u64>,
+    /// Bytes a second that the last rounds found written.
+    paces: VecDeque<f64>,
+    throttle: Throttle,
+    /// Time for which the last round stopped the program.
+    stood_in_round: Duration,
+    started: Instant,
+    /// An epoch follows as soon as little is dirty.
+    before_epoch: bool,
     last_round: Instant,
     next_round: Instant,
     /// The last epoch, or the start.
@@ -192,6 +206,7 @@ impl Tracker {
             program: "running".to_owned(),
             tracking: if tracking { "write-protect" } else { "compare" }.to_owned(),
             power: options.power.to_string(),
+            throttle_percent: options.throttle.percent(),
             ..Status::default()
         };
         let now = Instant::now();
@@ -206,6 +221,12 @@ impl Tracker {
             urgent,
             status,
             dirty: VecDeque::new(),
+            rewritten: VecDeque::new(),
+            throttle: Throttle::new(options.throttle),
+            paces: VecDeque::new(),
+            stood_in_round: Duration::ZERO,
+            started: now,
+            before_epoch: false,
             last_round: now,
             last_epoch: now,
             next_round: now,
@@ -253,6 +274,8 @@ impl Tracker {
         // Short waits must be short. The program was started before, and does not inherit this.
         // SAFETY: no memory involved.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
+        // A tracker that waits for a processor does not keep a budget.
+        let _precedence = (self.options.throttle != Share::NONE).then(Precedence::take);
         if self.filling.is_none() {
             self.take_in()?;
         }

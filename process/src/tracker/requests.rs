@@ -157,13 +157,14 @@ impl Tracker {
         let pids = self.roots();
         let budget = self.budget();
         let mirror = &self.persister.mirror;
+        let bandwidth = mirror.rates().standing();
         let max_dirty = self.dirty.iter().copied().max().unwrap_or(0);
-        let copying = max_dirty as f64 / mirror.bandwidth();
+        let copying = max_dirty as f64 / bandwidth;
         Status {
             pids,
             resident_bytes: mirror.resident_bytes(),
             store_bytes: crate::store::medium::Medium::bytes(&**mirror.store.medium()),
-            bandwidth_bytes_per_s: mirror.bandwidth(),
+            bandwidth_bytes_per_s: bandwidth,
             budget_bytes: budget,
             max_dirty_bytes: max_dirty,
             most_dirty_bytes: max_dirty, // until 0.3

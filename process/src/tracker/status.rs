@@ -23,6 +23,9 @@ pub struct SyncCounts {
     pub put_off_bytes: u64,
     /// The longest pause, milliseconds.
     pub longest_pause_ms: f64,
+    /// Time that the program was stopped so that no more than the budget is dirty, milliseconds.
+    #[serde(default)]
+    pub throttled_ms: f64,
 }
 
 /// The state of a tracker. Moments are seconds since 1970.
@@ -54,6 +57,9 @@ pub struct Status {
     /// The former name of `max_dirty_bytes`.
     #[serde(default)]
     pub most_dirty_bytes: u64, // until 0.3
+    /// The part of its time, in per cent, that the program may be stopped so that no more than the budget is dirty.
+    #[serde(default)]
+    pub throttle_percent: f64,
     /// Time that a persist would take with `max_dirty_bytes`, milliseconds.
     pub persist_ms: f64,
     /// What background sync has done.

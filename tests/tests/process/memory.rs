@@ -60,6 +60,7 @@ impl Drop for HugePages {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum During {
     BackgroundSync,
+    Throttling,
     Persist,
 }
 
@@ -79,6 +80,11 @@ fn killed(seed: u64, during: During) {
         // Rounds and epochs without end.
         During::BackgroundSync => {
             options.extend(["--budget", "4MiB", "--epoch-interval", "50ms"]);
+        }
+        // Stopped again and again, so that no more than this is dirty.
+        During::Throttling => {
+            options.extend(["--budget", "1MiB", "--epoch-interval", "50ms"]);
+            options.extend(["--throttle", "100"]);
         }
         // None but the one that is asked for.
         During::Persist => options.extend(["--epoch-interval", "60min"]),
@@ -128,7 +134,7 @@ fn killed(seed: u64, during: During) {
         pid.clone_from(&rounds[0].1);
         let newest = rounds.last().expect("some").0;
         match during {
-            During::BackgroundSync => {
+            During::BackgroundSync | During::Throttling => {
                 // An epoch, at least, that was made after this round.
                 let mut had = None;
                 program.until("an epoch", |program| {
@@ -195,6 +201,11 @@ fn round(line: &str) -> Option<(u64, String)> {
 #[test]
 fn killed_at_any_instant_of_background_sync_the_newest_epoch_restores_and_every_page_is_right() {
     killed(7, During::BackgroundSync);
+}
+
+#[test]
+fn killed_while_it_is_held_to_its_budget_the_newest_epoch_restores_and_every_page_is_right() {
+    killed(9, During::Throttling);
 }
 
 #[test]

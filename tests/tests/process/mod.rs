@@ -2,6 +2,7 @@
 //! root (or the capabilities named in docs/explanation/process-restore.md).
 
 mod benchmark;
+mod budget;
 mod cgroups;
 mod connections;
 mod damage;
