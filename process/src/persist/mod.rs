@@ -11,7 +11,8 @@
 mod files;
 mod handles;
 mod precedence;
-mod quiet;
+mod sigchld;
+
 mod written;
 
 use std::collections::{HashMap, HashSet};
@@ -30,7 +31,7 @@ use crate::sync::{Copying, Mirror, Object, Part, SyncError};
 use crate::track::Program;
 
 pub use precedence::Precedence;
-pub use quiet::Quiet;
+pub use sigchld::SigchldBlocked;
 use written::Written;
 
 /// How long a program that goes on stands for the sake of requests that end by themselves.
@@ -232,7 +233,7 @@ impl Persister {
     /// # Errors
     /// It cannot be stopped, or has ended.
     pub fn take_in(&mut self, roots: Roots) -> Result<(), PersistError> {
-        let _quiet = Quiet::new();
+        let _blocked = SigchldBlocked::begin();
         let mut tree = FrozenTree::freeze_all(|| roots.pids())?;
         self.written.watch(&tree.living());
         let result = self.mirror.take_in(&mut tree);
@@ -256,7 +257,7 @@ impl Persister {
     ) -> Result<(Duration, u64), PersistError> {
         let started = Instant::now();
         let precedence = Precedence::take();
-        let _quiet = Quiet::new();
+        let _blocked = SigchldBlocked::begin();
         let tree = FrozenTree::freeze_all(|| roots.pids())?;
         let alone = tree.living().len() == 1;
         let how = Copying::Standing(Part { limit, alone });
@@ -272,7 +273,7 @@ impl Persister {
     /// # Errors
     /// What is in the way, by name.
     pub fn probe(&mut self, roots: Roots) -> Result<(), PersistError> {
-        let _quiet = Quiet::new();
+        let _blocked = SigchldBlocked::begin();
         let stopped = self.stop(roots, Then::Continue);
         stopped.map(|stopped| stopped.tree.thaw())
     }
@@ -432,7 +433,7 @@ impl Persister {
     ) -> Result<Report, PersistError> {
         let started = Instant::now();
         let _precedence = Precedence::take();
-        let _quiet = Quiet::new();
+        let _blocked = SigchldBlocked::begin();
         let mut stopped = self.stop(roots, then)?;
         let referred = self.referred(&stopped);
         let files = std::thread::spawn(move || files::sync(&referred));
@@ -487,7 +488,7 @@ impl Persister {
             files::sync_mapped(&self.mirror.processes());
         }
         let started = Instant::now();
-        let (precedence, quiet) = (Precedence::take(), Quiet::new());
+        let (precedence, blocked) = (Precedence::take(), SigchldBlocked::begin());
         let mut stopped = self.stop(roots, Then::Continue)?;
         let round = self.mirror.scan(Program::Stands);
         stopped.report.scanned_in(round.scan);
@@ -500,7 +501,7 @@ impl Persister {
         capture::pass(stopped.newest_ns);
         let closed = std::mem::take(&mut stopped.closed);
         stopped.tree.thaw();
-        drop((precedence, quiet));
+        drop((precedence, blocked));
         let mut report = stopped.report;
         report.pause_ns = nanoseconds(started.elapsed());
         let syncing = Instant::now();

@@ -25,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions, WaitOptions, WaitStatus, waitid, waitpid};
 
-use crate::persist::{PersistError, Persister, Precedence, Quiet, Report, Then};
+use crate::persist::{PersistError, Persister, Precedence, Report, SigchldBlocked, Then};
 use crate::power::{self, Event, Watcher};
 use crate::procfs;
 use crate::ptrace::{self, Pid};
@@ -186,7 +186,7 @@ impl Tracker {
         let waker = || wake.waker().map_err(io_error("catch signals"));
         let urgent = wake.urgent();
         // For the threads: each would be interrupted by every stop of the program.
-        let quiet = Quiet::new();
+        let blocked = SigchldBlocked::begin();
         let watcher = Watcher::start(&options.power, waker()?, Arc::clone(&urgent));
         let socket = control::socket_path(mirror.store.path());
         let server = Server::start(&socket, waker()?, Arc::clone(&urgent))
@@ -197,7 +197,7 @@ impl Tracker {
                 );
             })
             .ok();
-        drop(quiet);
+        drop(blocked);
         let home = match &roots {
             Roots::Attached(pid) => *pid,
             Roots::Children(_) => std::process::id() as Pid,
@@ -340,7 +340,7 @@ impl Tracker {
         }
         self.find_obstacles();
         let medium = Arc::clone(self.mirror().store.medium());
-        let _quiet = Quiet::new();
+        let _blocked = SigchldBlocked::begin();
         std::thread::spawn(move || medium.populate());
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::ptr;
 /// The kernel gives a signal of the process to any thread that does not block it: threads that live longer are
 /// to be started while this exists.
 #[derive(Debug)]
-pub struct Quiet {
+pub struct SigchldBlocked {
     /// Nothing else blocked it before.
     ours: bool,
 }
@@ -26,9 +26,9 @@ fn child() -> libc::sigset_t {
     }
 }
 
-impl Quiet {
+impl SigchldBlocked {
     /// From now on.
-    pub fn new() -> Self {
+    pub fn begin() -> Self {
         let child = child();
         // SAFETY: both sets live.
         let before = unsafe {
@@ -40,7 +40,7 @@ impl Quiet {
     }
 }
 
-impl Drop for Quiet {
+impl Drop for SigchldBlocked {
     fn drop(&mut self) {
         // Not the whole mask: another guard may have changed it meanwhile, and ends before or after this one.
         if self.ours {
@@ -69,8 +69,8 @@ mod tests {
     #[test]
     fn the_first_guard_ends_it_whatever_the_order() {
         assert!(!is_blocked());
-        let outer = Quiet::new();
-        let inner = Quiet::new();
+        let outer = SigchldBlocked::begin();
+        let inner = SigchldBlocked::begin();
         assert!(is_blocked());
         assert!(std::thread::spawn(is_blocked).join().unwrap());
         drop(inner);
