@@ -115,7 +115,8 @@ fn natively(elf: &Path) -> Result<Result<(u32, Vec<NativeRun>), String>, Offload
     };
     let one = match run(1, 1, NATIVE_LIMIT) {
         Err(OffloadError::Machine(_)) => {
-            return Ok(Err("does not end natively".to_owned()));
+            let limit = NATIVE_LIMIT.as_secs();
+            return Ok(Err(format!("takes more than {limit} s of the emulator")));
         }
         other => other?,
     };
