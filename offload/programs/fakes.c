@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What the kernel's lib/ and its tests take from the rest of the kernel, for a program that is one test and
- * nothing else: memory, random numbers from a seed, locks that are always free, a log that nobody reads.
+ * nothing else: memory, random numbers from a seed, locks that are always free, a log that nobody reads. What needs
+ * the kernel's structures is in kernel.c.
  *
  * Compiled without the kernel's headers: registers and memory are what its calls are made of.
  */
 #include "fakes.h"
 
-enum { HEAP_BYTES = 2 << 20, CLASSES = 22, GFP_ZERO = 0x100, OFFSETS = 4096 };
+enum { PAGE = 4096, MIN_CLASS = 6, CLASSES = 22, GFP_ZERO = 0x100, GFP_WAITS = 0x400, OFFSETS = 4096 };
 
-static u8 heap[HEAP_BYTES] __attribute__((aligned(64)));
+u8 heap[HEAP_BYTES] KEPT __attribute__((aligned(HEAP_ALIGN)));
+KEPT static u8 class_of_page[HEAP_BYTES / PAGE];	/* of all blocks in it */
 static u8 *heap_next;
 static struct freed { struct freed *next; } *freed[CLASSES];
 static u32 random_state;
@@ -18,7 +20,7 @@ static u64 time_ns;
 u32 warnings;
 u32 absences;
 
-/* --- the heap: blocks of a power of two, 64 bytes at least, their class in the word before --- */
+/* --- the heap: blocks of a power of two, 64 bytes at least, aligned to their size as the kernel's are --- */
 
 void fakes_begin(u32 seed)
 {
@@ -37,38 +39,58 @@ void absent(void)
 	absences++;
 }
 
-static void *allocate(u32 bytes, u32 flags)
+/* Blocks of a class, from pages that were never used. */
+static void refill(u32 class)
 {
-	u32 class = bytes <= 64 ? 6 : 32 - __builtin_clz(bytes - 1);
+	u32 bytes = class < 12 ? PAGE : 1u << class;
+	u8 *first = (u8 *)(((u32)heap_next + bytes - 1) & -bytes);
+
+	if (first - heap > HEAP_BYTES - (ptrdiff_t)bytes)
+		return;
+	heap_next = first + bytes;
+	class_of_page[(first - heap) / PAGE] = class;
+	for (u8 *block = heap_next - (1u << class); block >= first; block -= 1u << class) {
+		((struct freed *)block)->next = freed[class];
+		freed[class] = (void *)block;
+	}
+}
+
+void *allocate(u32 bytes, u32 flags)
+{
+	u32 class = bytes <= 1 << MIN_CLASS ? MIN_CLASS : 32 - __builtin_clz(bytes - 1);
 	u8 *block;
 
+	if (!bytes)
+		return ZERO_SIZE;
 	if (class >= CLASSES)
 		return NULL;
+	if (!freed[class])
+		refill(class);
+	/* Whoever may wait waits for what is behind a grace period. */
+	if (!freed[class] && flags & GFP_WAITS)
+		rcu_barrier();
 	block = (void *)freed[class];
-	if (block) {
-		freed[class] = freed[class]->next;
-	} else {
-		u32 whole = (1u << class) + 64;
-
-		if (whole > (u32)(heap + HEAP_BYTES - heap_next))
-			return NULL;
-		block = heap_next + 64;
-		((u32 *)block)[-1] = class;
-		heap_next += whole;
-	}
+	if (!block)
+		return NULL;
+	freed[class] = freed[class]->next;
 	if (flags & GFP_ZERO)
 		memset(block, 0, bytes);
 	return block;
 }
 
-static void release(const void *block)
+static u32 class_of(const void *block)
+{
+	return class_of_page[((const u8 *)block - heap) / PAGE];
+}
+
+void release(const void *block)
 {
 	struct freed *one = (struct freed *)block;
 	u32 class;
 
-	if ((u32)block <= 16)
+	if (block <= ZERO_SIZE)
 		return;
-	class = ((u32 *)one)[-1];
+	class = class_of(block);
 	one->next = freed[class];
 	freed[class] = one;
 }
@@ -86,7 +108,7 @@ void *__vmalloc_noprof(u32 bytes, u32 flags) { return allocate(bytes, flags); }
 void kfree(const void *block) { release(block); }
 void kvfree(const void *block) { release(block); }
 void vfree(const void *block) { release(block); }
-u32 ksize(const void *block) { return block ? 1u << ((const u32 *)block)[-1] : 0; }
+u32 ksize(const void *block) { return block > ZERO_SIZE ? 1u << class_of(block) : 0; }
 
 void *kmemdup_noprof(const void *from, u32 bytes, u32 flags)
 {
@@ -105,19 +127,25 @@ char *kstrdup(const char *text, u32 flags)
 	return text ? kmemdup_noprof(text, strlen(text) + 1, flags) : NULL;
 }
 
+const char *kstrdup_const(const char *text, u32 flags) { return kstrdup(text, flags); }
+void kfree_const(const void *block) { release(block); }
+
 void *krealloc_noprof(const void *old, u32 bytes, u32 flags)
 {
 	u32 had = ksize(old);
 	void *new;
 
-	if (old && bytes <= had)
+	if (bytes && bytes <= had)
 		return (void *)old;
 	new = allocate(bytes, flags);
-	if (new && old)
+	if (new && bytes)
 		memcpy(new, old, had);
-	release(old);
+	if (new)
+		release(old);
 	return new;
 }
+
+void *kvrealloc_noprof(const void *old, u32 bytes, u32 flags) { return krealloc_noprof(old, bytes, flags); }
 
 /* --- caches of objects --- */
 
@@ -126,12 +154,13 @@ struct kmem_cache {
 	void (*construct)(void *object);
 };
 
-/* struct kmem_cache_args: the constructor is its sixth word. */
+/* struct kmem_cache_args: alignment first; the constructor is its sixth word. */
 struct kmem_cache *__kmem_cache_create_args(const char *name, u32 bytes, const u32 *arguments, u32 flags)
 {
 	struct kmem_cache *cache = allocate(sizeof(*cache), 0);
 
-	cache->bytes = bytes;
+	/* As blocks are aligned to their size. */
+	cache->bytes = bytes > arguments[0] ? bytes : arguments[0];
 	cache->construct = (void (*)(void *))arguments[5];
 	return cache;
 }
@@ -158,7 +187,7 @@ int kmem_cache_alloc_bulk_noprof(struct kmem_cache *cache, u32 flags, u32 count,
 }
 
 void kmem_cache_free(struct kmem_cache *cache, void *object) { release(object); }
-void kmem_cache_destroy(struct kmem_cache *cache) { }
+void kmem_cache_destroy(struct kmem_cache *cache) { release(cache); }
 
 void kmem_cache_free_bulk(struct kmem_cache *cache, u32 count, void **objects)
 {
@@ -166,7 +195,7 @@ void kmem_cache_free_bulk(struct kmem_cache *cache, u32 count, void **objects)
 		release(objects[i]);
 }
 
-/* --- callbacks behind a grace period, which ends between two tests --- */
+/* --- callbacks behind a grace period, which ends where settle() is called --- */
 
 struct rcu_head {
 	struct rcu_head *next;
@@ -220,8 +249,13 @@ void get_random_bytes(void *to, u32 bytes)
 }
 
 u64 ktime_get(void) { return time_ns += 1000; }
-void msleep(u32 ms) { time_ns += (u64)ms * 1000000; }
 unsigned long jiffies, loops_per_jiffy = 1000000, lpj_fine;
+
+void pass_time(u32 ms)
+{
+	time_ns += (u64)ms * 1000000;
+	jiffies += ms / 10 + 1;
+}
 
 /* --- locks, tasks, the log --- */
 
@@ -235,14 +269,10 @@ void __local_bh_enable_ip(u32 address, u32 count) { }
 int __cond_resched(void) { return 0; }
 void schedule(void) { }
 int wake_up_process(void *task) { return 0; }
-int _printk(const char *format, ...) { return 0; }
 void add_taint(u32 flag, int lockdep) { }
-void warn_slowpath_fmt(const char *file, int line, u32 taint, const char *format, ...) { warnings++; }
 void __aeabi_unwind_cpp_pr0(void) { }
 void __aeabi_unwind_cpp_pr1(void) { }
-void execute_with_initialized_rng(void *block) { }
 
-/* Of a task and the parameters of modules only that they are there. */
-u32 init_task[2048], kmalloc_caches[256];
+/* Of caches and the parameters of modules only that they are there. */
+u32 kmalloc_caches[256];
 u32 param_ops_int[8], param_ops_uint[8], param_ops_bool[8], param_ops_ulong[8], param_ops_charp[8];
-void *__current = init_task;

@@ -33,7 +33,7 @@ struct oracle oracle_new(uint32_t base);
 /* Runs until an instruction that stops, or the maximum; true: it stopped at the MARKER. */
 bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t max_instructions);
 /* Where the oracle's last access found nothing. It may go on for an instruction after a store. */
-extern uint32_t oracle_missed;
+extern uint32_t oracle_missed, oracle_stacks[64], oracle_stack_count;
 /* Whether the oracle knows no such instruction. */
 extern bool oracle_undefined;
 /* A halfword of the oracle's memory; 0 outside of it. */

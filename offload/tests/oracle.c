@@ -42,6 +42,9 @@ static bool on_oracle_miss(uc_engine *core, uc_mem_type type, uint64_t address, 
 	return false;
 }
 
+/* Where the guest's stack pointer was: see excused() in compare.c. */
+uint32_t oracle_stacks[64], oracle_stack_count;
+
 /* Registers and status before the oracle's last instruction: what they are when it faults. */
 static uint32_t before[17];
 
@@ -60,6 +63,9 @@ static void on_oracle_instruction(uc_engine *core, uint64_t address, uint32_t si
 	}
 	uc_reg_read_batch(core, all, places, 17);
 	before[PC] = address;
+	if (oracle_stack_count < 64 &&
+	    (!oracle_stack_count || oracle_stacks[oracle_stack_count - 1] != before[SP]))
+		oracle_stacks[oracle_stack_count++] = before[SP];
 }
 
 struct oracle oracle_new(uint32_t base)

@@ -237,12 +237,27 @@ pub fn run_native_file(
 /// `result HEX ticks HEX`.
 fn native_run(line: &str, on: Native) -> Option<NativeRun> {
     let fields: Vec<&str> = line.strip_prefix("result ")?.split_whitespace().collect();
-    let number = |index: usize| u32::from_str_radix(fields.get(index)?, 16).ok();
-    let ticks = u64::from(number(2)?);
+    let ticks = u64::from_str_radix(fields.get(2)?, 16).ok()?;
     let instructions = match on {
         // The generic timer counts 16 ns.
         Native::A15 | Native::A15Thumb => ticks / 4,
         Native::M3 => instructions_of(ticks),
     };
-    Some((number(0)?, instructions))
+    Some((u32::from_str_radix(fields.first()?, 16).ok()?, instructions))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn native_runs_are_counted_beyond_32_bits() {
+        let line = "result cd7f0ffb ticks 0000000100000008";
+        assert_eq!(
+            native_run(line, Native::M3),
+            Some((0xcd7f_0ffb, 2_684_354_565))
+        );
+        assert_eq!(native_run("result cd7f0ffb", Native::M3), None);
+        assert_eq!(native_run("something else", Native::M3), None);
+    }
 }

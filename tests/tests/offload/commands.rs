@@ -176,3 +176,14 @@ fn a_bad_elf_is_refused_with_its_reason() {
     assert_eq!(said.code, 1, "{}", said.all());
     assert!(said.stderr.contains("ELF"), "{}", said.all());
 }
+
+#[test]
+#[ignore = "make test-full: it builds lib/ for three instruction sets, and runs the benchmark"]
+fn the_kernels_own_tests_of_lib_give_what_they_give_natively() {
+    // It ends with an error where one gives something else, or where fewer than 40 can be measured.
+    let out = tempfile::tempdir().expect("a folder");
+    let path = out.path().to_str().expect("paths here are text");
+    let said = dormouse(&["offload", "bench", "--out", path]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    assert!(said.stdout.contains("| test_xarray |"), "{}", said.all());
+}
