@@ -1,7 +1,7 @@
-//! Compiles the schedulers in `bpf/` to BPF.
+//! Compiles the programs in `bpf/` to BPF.
 
 include!("../system/bpf/compile.rs");
 
 fn main() {
-    ["dormouse", "empty"].into_iter().for_each(compile);
+    ["dormouse", "empty", "usage"].into_iter().for_each(compile);
 }

@@ -18,6 +18,13 @@
  * is never longer than the sum of all processors' depths. Write-backs take their turn but no
  * processor waits for them.
  *
+ * With `sleeps`, a processor sleeps while it waits. If each has a thread of the host, the others go on,
+ * and several processors contend for the device. A thread that wakes late is behind: its next reads
+ * count as if they came in time, and it waits less until it has caught up (by up to 10 ms).
+ *
+ * With `programs_only`, accesses with addresses of the kernel neither count nor wait: the kernel has
+ * records of pages on the nodes, which it would take minutes to write at the boot.
+ *
  * About one of `sample` lines that the device serves, read or written back, is sampled: its address
  * goes into a ring. How many lines lie between two samples is random (1 to 2 * sample - 1, each as
  * likely), so programs with a regular pattern are sampled like others. A device's
@@ -31,6 +38,7 @@
  *
  * Arguments: counters=FILE nodes=FROM:BYTES:BASE[+FROM:BYTES:BASE...] (FROM as hwaddr_phys_addr has
  * addresses, BASE as the machine has them) service_ns=N latency_ns=N depth=N sample=N (0: none)
+ * sleeps=0|1 programs_only=0|1
  *
  * In FILE (1 MiB, shared with the machine):
  *   0x18100  for each node: lines read, lines written, 64 bits each (Kämmerer 2025, section 5.1.3)
@@ -48,6 +56,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -66,6 +75,7 @@
 #define MAX_NODES 16
 #define MAX_CPUS 16
 #define MAX_DEPTH 64
+#define MAX_LATE_NS 10000000
 #define LINE_SHIFT 6
 #define SETS 32
 #define WAYS 8
@@ -100,6 +110,9 @@ struct cpu {
 	/* Lines until the next sample; the state of the random numbers. */
 	uint64_t until_sample;
 	uint64_t random;
+	/* By how much it is behind, because it woke late; whether its thread wakes in time. */
+	uint64_t late_ns;
+	bool is_exact;
 } __attribute__((aligned(64)));
 
 PLUGIN_EXPORT int qemu_plugin_version = PLUGIN_VERSION;
@@ -110,6 +123,8 @@ static uint64_t service_ns;
 static uint64_t latency_ns;
 static uint64_t depth = 1;
 static uint64_t sample;
+static uint64_t sleeps;
+static uint64_t programs_only;
 static struct cpu cpus[MAX_CPUS];
 static counter *counters;
 static counter *statistics;
@@ -169,16 +184,39 @@ static void served(struct cpu *cpu, unsigned int node, uint64_t address, bool wr
 	atomic_store_explicit(&slots[at % SLOTS], word, memory_order_release);
 }
 
+/* Waits in the host's time; returns the time of the device then. */
+static uint64_t wait_until(struct cpu *cpu, uint64_t until)
+{
+	struct timespec at = { until / 1000000000, until % 1000000000 };
+	uint64_t now;
+
+	if (!sleeps) {
+		while ((now = now_ns()) < until)
+			;
+		return now;
+	}
+	if (!cpu->is_exact) {
+		/* Of this thread: the kernel would add up to 50 us otherwise. */
+		prctl(PR_SET_TIMERSLACK, 1ul);
+		cpu->is_exact = true;
+	}
+	while ((now = now_ns()) < until)
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+	now -= until;
+	cpu->late_ns = now < MAX_LATE_NS ? now : MAX_LATE_NS;
+	return until;
+}
+
 static void read_line(struct cpu *cpu, unsigned int node, uint64_t address)
 {
 	uint64_t now = now_ns();
 	uint64_t *oldest = &cpu->done_ns[cpu->reads++ % depth];
 	uint64_t until = *oldest;
 
+	now -= cpu->late_ns;
 	if (now < until) {
 		add(&statistics[2], until - now);
-		while (now < until)
-			now = now_ns();
+		now = wait_until(cpu, until);
 	}
 	*oldest = serve(now) + latency_ns;
 	add(&statistics[1], *oldest - now);
@@ -202,6 +240,8 @@ static void on_access(unsigned int vcpu, uint32_t info, uint64_t vaddr, void *da
 	int node, at;
 
 	(void)data;
+	if (programs_only && vaddr >> 63)
+		return;
 	if (!hwaddr || qemu_plugin_hwaddr_is_io(hwaddr) || vcpu >= MAX_CPUS)
 		return;
 	address = qemu_plugin_hwaddr_phys_addr(hwaddr);
@@ -317,6 +357,8 @@ PLUGIN_EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info *info,
 		{ "latency_ns", &latency_ns },
 		{ "depth", &depth },
 		{ "sample", &sample },
+		{ "sleeps", &sleeps },
+		{ "programs_only", &programs_only },
 	};
 	const char *path = NULL;
 	uint8_t *map;

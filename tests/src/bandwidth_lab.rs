@@ -116,6 +116,27 @@ pub fn judge_compute(report: &Value) {
     assert!(part(limited) > part(free), "{report}");
 }
 
+/// Checks that one reader cannot saturate the device, that four do, and that limiting them lowers the
+/// latency of a read: of the part above that of an idle device, a third or more.
+pub fn judge_latency(report: &Value) {
+    let [one, free, limited] = ["one reader", "free", "limited"].map(|name| phase(report, name));
+    if ![one, free, limited].into_iter().all(kept_up) {
+        return;
+    }
+    let capacity = number(&report["capacity_mib_s"]);
+    let part = |phase: &Value| number(&phase["total_mib_s"]) / capacity;
+    assert!(part(one) < 0.5, "one reader: {report}");
+    assert!(part(free) > 0.8, "four readers: {report}");
+    let of = |name: &str| number(&report["device"][name]);
+    let idle_ns = of("latency_ns") + of("service_ns");
+    let waits_ns = |phase: &Value| number(&phase["latency_ns"]) - idle_ns;
+    assert!(waits_ns(one) < waits_ns(free) / 4.0, "one reader: {report}");
+    assert!(
+        waits_ns(limited) < waits_ns(free) * 2.0 / 3.0,
+        "limited: {report}"
+    );
+}
+
 /// Checks that no limit remains after the daemon was killed.
 pub fn judge_killed(report: &Value) {
     let limit = report["limit_after_kill"].as_str().unwrap_or_default();

@@ -124,6 +124,10 @@ fn begin(
         tracing::warn!("left by an earlier run: {}", describe(undone));
         events.mark("undone", &describe(undone));
     }
+    match daemon.reads_at_once() {
+        Ok(()) => tracing::info!("a BPF program reads users' CPU times"),
+        Err(why) => tracing::info!("users' CPU times are read file by file: {why}"),
+    }
     // Only with the ledger: another daemon may be writing to the same file.
     let trace = trace.map(Trace::create).transpose()?;
     Ok((daemon, trace))

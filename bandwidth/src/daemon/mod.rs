@@ -33,6 +33,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::enforce::EnforceError;
+use crate::enforce::bulk::Bulk;
 use crate::enforce::cgroup::{Cgroup, Hierarchy, Version};
 use crate::enforce::ext::Ext;
 use crate::enforce::ledger::{Ledger, Undone, Wait};
@@ -116,6 +117,8 @@ pub struct Daemon {
     accounting: Option<PathBuf>,
     /// The number of users whose files stay open.
     max_open: usize,
+    /// Reads many users' CPU times at once; or why each user's files are read.
+    bulk: Result<Bulk, String>,
     scan_state: ScanState,
     next_id: u64,
     passes: u64,
@@ -198,6 +201,7 @@ impl Daemon {
             turns: Turns::here(),
             accounting: accounting_root(),
             max_open: max_open(),
+            bulk: Bulk::load(&hierarchy),
             scan_state: ScanState::default(),
             next_id: 0,
             passes: 0,
@@ -212,6 +216,11 @@ impl Daemon {
     /// Whether the sched_ext scheduler enforces the limits.
     pub fn schedules(&self) -> bool {
         self.ext.is_some()
+    }
+
+    /// Whether a BPF program reads users' CPU times; or why their files are read.
+    pub fn reads_at_once(&self) -> Result<(), &str> {
+        self.bulk.as_ref().map(|_| ()).map_err(String::as_str)
     }
 
     /// The users of the device.

@@ -12,6 +12,7 @@ use super::tiering::TIERING;
 use super::user::{IdleState, LegUse};
 use super::{Daemon, Notice, User, sampling};
 use crate::allocate::Load;
+use crate::enforce::cgroup::Version;
 use crate::enforce::meter::{Meter, Total};
 use crate::enforce::quota::Turns;
 use crate::estimate::{Activity, Estimate, GroupSample, TaskEstimate, TaskId, TaskSample};
@@ -37,6 +38,15 @@ pub(super) struct ScanState {
     load: (Vec<f64>, f64),
     /// CPU time of each user since the last pass, in nanoseconds; assumed for idle ones.
     pub moved_ns: Vec<u64>,
+}
+
+/// The CPU times of the configured cgroups in a pass.
+#[derive(Clone, Copy, Debug)]
+struct Totals {
+    /// Whether there are any, and all were read.
+    are_read: bool,
+    /// Since the last pass; `None`: one is not known.
+    ran_ns: Option<u64>,
 }
 
 impl Daemon {
@@ -93,28 +103,37 @@ impl Daemon {
         let idle = self.scan_state.roster.rates.iter().flatten().count();
         let turns = (self.scan_state.sum).turns(self.config.interval_ms, idle);
         let turn = Turn::new(self.passes, turns);
-        for at in 0..self.users.len() {
-            if self.scan_state.roster.rates[at].is_some() {
-                continue;
-            }
+        let totals = self.read_totals();
+        let rates = self.scan_state.roster.rates.iter().enumerate();
+        let active = rates.filter_map(|(at, rate)| rate.is_none().then_some(at));
+        let active: Vec<usize> = active.collect();
+        self.read_at_once(&active, totals);
+        for at in active {
             match self.scan_user(at, interval_ns, None) {
                 true => known_ns += self.scan_state.moved_ns[at],
                 false => gone.push(self.users[at].id),
             }
         }
-        let remaining = self.remaining_cpus(interval_ns, known_ns);
+        let remaining = self.remaining_cpus(totals, interval_ns, known_ns);
         let may_search = self.scan_state.searches.are_allowed(idle);
         let min_cpus = self.scan_state.sum.exceeds_margin(remaining);
         let min_cpus = min_cpus.filter(|_| may_search);
         let min_ns = min_cpus.map(|cpu| cpu * interval_ns as f64);
         let mut found_ns: Option<u64> = None;
-        for at in 0..self.users.len() {
-            let Some(rate) = self.scan_state.roster.rates[at] else {
+        let mut due = Vec::new();
+        for (at, rate) in self.scan_state.roster.rates.iter().enumerate() {
+            let Some(rate) = rate else {
                 continue;
             };
-            if min_cpus.is_none() && !self.scan_state.roster.is_due(at, turn) {
+            if min_cpus.is_some() || self.scan_state.roster.is_due(at, turn) {
+                due.push(at);
+            } else {
                 self.scan_state.moved_ns[at] = (rate * interval_ns as f64) as u64;
-            } else if !self.scan_user(at, interval_ns, min_ns) {
+            }
+        }
+        self.read_at_once(&due, totals);
+        for at in due {
+            if !self.scan_user(at, interval_ns, min_ns) {
                 gone.push(self.users[at].id);
             } else if self.scan_state.roster.rates[at].is_none() {
                 *found_ns.get_or_insert(0) += self.scan_state.moved_ns[at];
@@ -134,16 +153,54 @@ impl Daemon {
         }
     }
 
-    /// The CPU time of the configured cgroups minus that of scanned users, in CPUs.
-    fn remaining_cpus(&mut self, interval_ns: u64, known_ns: u64) -> Option<f64> {
-        let mut all_ns = 0;
+    /// Reads the CPU time of the configured cgroups.
+    fn read_totals(&mut self) -> Totals {
+        let mut read = Totals {
+            are_read: !self.scan_state.totals.is_empty(),
+            ran_ns: Some(0),
+        };
         for (total, before) in &mut self.scan_state.totals {
-            let now = total.cpu_ns()?;
-            all_ns += now.saturating_sub(before.replace(now)?);
+            let now = total.cpu_ns();
+            read.are_read &= now.is_some();
+            let ran_ns = now.and_then(|now| Some(now.saturating_sub(before.replace(now)?)));
+            read.ran_ns = read.ran_ns.zip(ran_ns).map(|(sum, ran)| sum + ran);
         }
-        let any =
-            self.scan_state.accounted && !self.scan_state.totals.is_empty() && interval_ns > 0;
-        any.then(|| all_ns.saturating_sub(known_ns) as f64 / interval_ns as f64)
+        read
+    }
+
+    /// The CPU time of the configured cgroups minus that of scanned users, in CPUs.
+    fn remaining_cpus(&self, totals: Totals, interval_ns: u64, known_ns: u64) -> Option<f64> {
+        let any = self.scan_state.accounted && totals.are_read && interval_ns > 0;
+        let all_ns = totals.ran_ns.filter(|_| any)?;
+        Some(all_ns.saturating_sub(known_ns) as f64 / interval_ns as f64)
+    }
+
+    /// Reads these users' CPU times in one system call, where that is possible; the others are read
+    /// one by one.
+    fn read_at_once(&mut self, which: &[usize], totals: Totals) {
+        let Ok(bulk) = &mut self.bulk else {
+            return;
+        };
+        // Version 2 adds up a cgroup's time when that of an ancestor is read.
+        if self.hierarchy.version == Version::V2 && !totals.are_read {
+            return;
+        }
+        let users = &mut self.users;
+        let wanted = which.iter().filter_map(|&at| {
+            let user = &users[at];
+            let known = user.usage.filter(|_| user.limit.is_none());
+            let (location, throttled) = user.meter.as_ref()?.wanted(known)?;
+            Some((at, location, throttled))
+        });
+        let wanted: Vec<_> = wanted.collect();
+        if wanted.is_empty() {
+            return;
+        }
+        bulk.read(&wanted, |at, usage| {
+            if let Some(meter) = &mut users[at].meter {
+                meter.provide(usage);
+            }
+        });
     }
 
     /// Reads the CPU time of a user; returns whether it still exists.
@@ -154,6 +211,9 @@ impl Daemon {
             let accounting = self.accounting.as_deref();
             let keep = at < self.max_open;
             user.meter = Meter::open(&user.cgroup, &self.hierarchy, accounting, keep).ok();
+            if let (Some(meter), Ok(bulk)) = (&mut user.meter, &mut self.bulk) {
+                meter.locate(bulk);
+            }
             let accounted = user.meter.as_ref().is_none_or(Meter::is_accounted);
             self.scan_state.accounted &= accounted;
         }

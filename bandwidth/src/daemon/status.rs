@@ -155,6 +155,9 @@ pub struct Status {
     /// How long reading them took, in nanoseconds.
     #[serde(default)]
     pub counting_ns: u64,
+    /// How users' CPU times are read: "bpf" (many at once), or "files" and why.
+    #[serde(default)]
+    pub cpu_times: String,
     /// The threshold in GiB/s, the sum over all devices.
     pub threshold_gib_s: f64,
     /// The total bandwidth in GiB/s, the sum over all devices.
@@ -225,6 +228,10 @@ impl Status {
             at: now.map_or(0, |time| time.as_secs()),
             counted_ns: pass.counted_ns,
             counting_ns: pass.counting_ns,
+            cpu_times: match daemon.reads_at_once() {
+                Ok(()) => "bpf".to_owned(),
+                Err(why) => format!("files: {why}"),
+            },
             threshold_gib_s: daemon.threshold() / GIB,
             total_gib_s: pass.total / GIB,
             latency_ns: latencies.reduce(f64::max),

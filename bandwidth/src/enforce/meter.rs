@@ -7,12 +7,15 @@
 //! as systemd does, it is in the same folder. If it is a separate hierarchy, it is used if a
 //! cgroup of the same name has the same processes there; otherwise each task's `schedstat` is
 //! read.
+//!
+//! Where [`Bulk`] can read a cgroup, its files are read only to open it, and when that fails.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::EnforceError;
+use super::bulk::{Bulk, Location};
 use super::cgroup::{Cgroup, Hierarchy, Usage, Version};
 
 /// Longer than any `cpu.stat`.
@@ -85,6 +88,10 @@ pub struct Meter {
     cgroup: Cgroup,
     stat: Source,
     time: CpuTime,
+    /// Where a [`Bulk`] finds it.
+    location: Option<Location>,
+    /// What a [`Bulk`] read.
+    fresh: Option<Usage>,
 }
 
 /// The CPU time of a cgroup and all below it.
@@ -156,7 +163,49 @@ impl Meter {
             cgroup: cgroup.clone(),
             stat,
             time,
+            location: None,
+            fresh: None,
         })
+    }
+
+    /// Finds it for [`Bulk::read`], if that gives what its files say.
+    pub fn locate(&mut self, bulk: &mut Bulk) {
+        self.location = self.find(bulk);
+    }
+
+    fn find(&mut self, bulk: &mut Bulk) -> Option<Location> {
+        let cgroup = bulk.locate(&self.cgroup.path).ok()?;
+        let location = match &self.time {
+            CpuTime::Stat => Location::of_total(cgroup),
+            CpuTime::Accounted(source) => {
+                let accounted = bulk.locate(source.path.parent()?).ok()?;
+                Location::of_accounted(accounted, cgroup)
+            }
+            CpuTime::Tasks => None,
+        }?;
+        // Its files can still be read: it is the cgroup that was found by its name.
+        let before = self.usage(None).ok()?;
+        bulk.read(&[(0, location, true)], |_, usage| self.provide(usage));
+        let found = self.fresh.take()?;
+        let after = self.usage(None).ok()?;
+        let is_between = before.cpu_ns <= found.cpu_ns && found.cpu_ns <= after.cpu_ns;
+        let is_as_often = (before.nr_throttled..=after.nr_throttled).contains(&found.nr_throttled);
+        (is_between && is_as_often).then_some(location)
+    }
+
+    /// What [`Bulk::read`] needs to read it; `before` as for [`Meter::usage`].
+    pub fn wanted(&self, before: Option<Usage>) -> Option<(Location, bool)> {
+        let is_known = before.is_some() && matches!(self.time, CpuTime::Accounted(_));
+        Some((self.location?, !is_known))
+    }
+
+    /// What a [`Bulk`] has just read, for the next call of [`Meter::usage`].
+    pub fn provide(&mut self, mut usage: Usage) {
+        if matches!(self.time, CpuTime::Stat) {
+            // As precise as `cpu.stat`.
+            usage.cpu_ns -= usage.cpu_ns % 1000;
+        }
+        self.fresh = Some(usage);
     }
 
     /// Whether its CPU time is part of a [`Total`].
@@ -169,7 +218,15 @@ impl Meter {
     ///
     /// # Errors
     /// It cannot be read, or the cgroup is gone.
-    pub fn usage(&self, before: Option<Usage>) -> Result<Usage, EnforceError> {
+    pub fn usage(&mut self, before: Option<Usage>) -> Result<Usage, EnforceError> {
+        if let Some(fresh) = self.fresh.take() {
+            let known = before.filter(|_| matches!(self.time, CpuTime::Accounted(_)));
+            let nr_throttled = known.map_or(fresh.nr_throttled, |known| known.nr_throttled);
+            return Ok(Usage {
+                nr_throttled,
+                ..fresh
+            });
+        }
         if let (Some(before), CpuTime::Accounted(source)) = (before, &self.time) {
             return Ok(Usage {
                 cpu_ns: source.nanoseconds()?,
@@ -248,7 +305,7 @@ mod tests {
             "usage_usec 70\nuser_usec 1\nnr_periods 5\nnr_throttled 3\n",
         )
         .unwrap();
-        let meter = open().unwrap();
+        let mut meter = open().unwrap();
         let expected = Usage {
             cpu_ns: 70_000,
             nr_throttled: 3,
@@ -272,7 +329,7 @@ mod tests {
         let cgroup = Cgroup::new(cpu.join("a"), Version::V1);
         let hierarchy = hierarchy(&cpu, Version::V1);
         let used = |acct| {
-            let meter = Meter::open(&cgroup, &hierarchy, acct, false).unwrap();
+            let mut meter = Meter::open(&cgroup, &hierarchy, acct, false).unwrap();
             meter.usage(None).unwrap().cpu_ns
         };
         assert_eq!(used(Some(acct.as_path())), 123_456);
@@ -295,8 +352,8 @@ mod tests {
             eprintln!("left out: no cgroup can be made here");
             return;
         }
-        let open = Meter::open(&cgroup, &hierarchy, accounting_root().as_deref(), true);
-        let said = open.as_ref().ok().map(|meter| meter.usage(None));
+        let mut open = Meter::open(&cgroup, &hierarchy, accounting_root().as_deref(), true);
+        let said = open.as_mut().ok().map(|meter| meter.usage(None));
         fs::remove_dir(&cgroup.path).unwrap();
         match said {
             Some(said) => {

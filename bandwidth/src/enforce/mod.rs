@@ -7,6 +7,7 @@
 //! ```
 
 pub(crate) mod bpf_statistics;
+pub mod bulk;
 pub mod cgroup;
 pub(crate) mod ext;
 pub mod knob;

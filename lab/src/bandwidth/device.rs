@@ -28,6 +28,10 @@ pub struct Model {
     pub depth: u64,
     /// One line in this many is sampled.
     pub sample: u64,
+    /// A processor that waits sleeps, so that others go on.
+    pub sleeps: bool,
+    /// Accesses of the kernel neither count nor wait.
+    pub programs_only: bool,
 }
 
 impl Default for Model {
@@ -37,11 +41,26 @@ impl Default for Model {
             latency_ns: 2000,
             depth: 8,
             sample: 8,
+            sleeps: false,
+            programs_only: false,
         }
     }
 }
 
 impl Model {
+    /// A device that one processor cannot saturate: with 8 reads under way for 1 ms each, it asks for
+    /// four tenths of what the device carries.
+    pub fn deep() -> Self {
+        Self {
+            service_ns: 50_000,
+            latency_ns: 950_000,
+            depth: 8,
+            sample: 0,
+            sleeps: true,
+            programs_only: true,
+        }
+    }
+
     /// What the device carries at most, in bytes a second.
     pub fn capacity(&self) -> f64 {
         LINE_BYTES as f64 * 1e9 / self.service_ns as f64
@@ -104,12 +123,15 @@ pub fn arguments(
         latency_ns,
         depth,
         sample,
+        sleeps,
+        programs_only,
     } = model;
+    let (sleeps, programs_only) = (u8::from(sleeps), u8::from(programs_only));
     add(
         "-plugin",
         format!(
             "{},counters={counters},nodes={},service_ns={service_ns},latency_ns={latency_ns},\
-             depth={depth},sample={sample}",
+             depth={depth},sample={sample},sleeps={sleeps},programs_only={programs_only}",
             text(plugin),
             ranges.join("+")
         ),

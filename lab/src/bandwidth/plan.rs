@@ -2,7 +2,7 @@
 
 use dormouse_guest::protocol::bandwidth_job::{Answer, DEVICE, Step};
 
-use super::report::{COMPUTE, HEAVY, LIGHT, MILD, OTHER, PROGRAMS, Phase, Report, USERS};
+use super::report::{COMPUTE, HEAVY, LIGHT, MILD, OTHER, PROGRAMS, Phase, READERS, Report, USERS};
 use super::{Attribution, BandwidthArgs, Enforce, Idle, device};
 
 const CONFIG: &str = "/run/bandwidth.toml";
@@ -12,6 +12,8 @@ const IN_FORCE: &str = "/sys/kernel/sched_ext/root/ops";
 const NO_THRESHOLD_GIB_S: f64 = 100.0;
 /// Before a measurement: limits settle, and what CPU seconds move is learnt.
 const SETTLE_MS: u64 = 5000;
+/// The same of readers that are held back all the time.
+const SETTLE_READERS_MS: u64 = 8000;
 /// Of what the daemon learns, where it does.
 const LEARN_HALF_LIFE_MS: u32 = 4000;
 const SIGKILL: i32 = 9;
@@ -22,6 +24,12 @@ pub type Use = Box<dyn Fn(&mut Report, Answer)>;
 
 #[derive(Default)]
 struct Plan {
+    /// Cgroups that are measured, and programs that move traffic.
+    groups: Vec<&'static str>,
+    programs: &'static [(&'static str, &'static str)],
+    settle_ms: u64,
+    /// Whether what the daemon charges is compared with what programs count.
+    charges: bool,
     attribution: Attribution,
     /// Daemons so far; the last one is at work, until it is stopped.
     daemons: Vec<String>,
@@ -73,27 +81,25 @@ impl Plan {
 
     /// Measures, and again at last if it is to settle first.
     fn measure(&mut self, name: &'static str, ms: u64, daemon: bool) {
+        let groups: Vec<String> = self.groups.iter().map(|&group| group.into()).collect();
+        let (programs, charges) = (self.programs, self.charges);
         let step = |ms| Step::Measure {
             ms,
-            groups: USERS
-                .iter()
-                .chain([&COMPUTE])
-                .map(|&group| group.into())
-                .collect(),
-            programs: PROGRAMS
+            groups: groups.clone(),
+            programs: programs
                 .iter()
                 .map(|(_, program)| (*program).into())
                 .collect(),
             nodes: device::NODES,
-            status: daemon.then(|| format!("{STATE}/status.json")),
+            status: (daemon && charges).then(|| format!("{STATE}/status.json")),
         };
-        self.then(step(SETTLE_MS), |report, answer| {
+        self.then(step(self.settle_ms), |report, answer| {
             report.settling = Some(answer);
         });
         let daemon = self.daemons.last().filter(|_| daemon).cloned();
         self.then(step(ms), move |report, answer| {
             let settling = report.settling.take();
-            let phase = Phase::of(name, daemon.clone(), settling, answer);
+            let phase = Phase::of(name, programs, daemon.clone(), settling, answer);
             report.phases.push(phase);
         });
     }
@@ -140,8 +146,15 @@ impl Plan {
 
 /// All steps.
 pub fn plan(args: &BandwidthArgs, threshold_gib_s: f64) -> Vec<(Step, Use)> {
+    if args.latency {
+        return latency(args, threshold_gib_s);
+    }
     let mut plan = Plan {
         attribution: args.attribution,
+        groups: USERS.into_iter().chain([COMPUTE]).collect(),
+        programs: &PROGRAMS,
+        settle_ms: SETTLE_MS,
+        charges: true,
         ..Plan::default()
     };
     let ms = args.seconds * 1000;
@@ -225,6 +238,47 @@ pub fn plan(args: &BandwidthArgs, threshold_gib_s: f64) -> Vec<(Step, Use)> {
     plan.killed(ms)
 }
 
+/// One reader, four of them, and the same limited.
+fn latency(args: &BandwidthArgs, threshold_gib_s: f64) -> Vec<(Step, Use)> {
+    let mut plan = Plan {
+        // The readers are alike.
+        attribution: Attribution::CpuTime,
+        settle_ms: SETTLE_READERS_MS,
+        ..Plan::default()
+    };
+    let ms = args.seconds * 1000;
+    plan.read("/proc/sys/kernel/osrelease", |report, text| {
+        report.kernel = text
+    });
+    // A limit from the beginning to the end: with the first one, the kernel patches its code, which a
+    // processor of the emulator may execute meanwhile.
+    plan.add(Step::Group {
+        path: "held".into(),
+    });
+    plan.write("/sys/fs/cgroup/held/cpu.max", "50000 100000".into());
+    for (at, &(group, name)) in READERS.iter().enumerate() {
+        plan.add(Step::Group { path: group.into() });
+        plan.program(
+            name,
+            group,
+            &format!("/init touch {name} 1 1 read 0 1000 0"),
+        );
+        plan.groups.push(group);
+        plan.programs = &READERS[..=at];
+        if at == 0 {
+            plan.daemon("watch", NO_THRESHOLD_GIB_S, Enforce::Quota, Idle::Hold);
+            plan.measure("one reader", ms, true);
+        }
+    }
+    plan.measure("free", ms, true);
+    plan.signal("watch", SIGTERM);
+    plan.daemon("daemon", threshold_gib_s, args.enforce, Idle::Hold);
+    plan.measure("limited", ms, true);
+    plan.signal("daemon", SIGTERM);
+    plan.traces();
+    plan.steps
+}
+
 impl Plan {
     /// The daemon is dead: what is left of it?
     fn killed(mut self, ms: u64) -> Vec<(Step, Use)> {
@@ -240,13 +294,17 @@ impl Plan {
                 report.state_after_kill = text;
             });
         }
+        self.traces();
+        self.steps
+    }
+
+    fn traces(&mut self) {
         for name in std::mem::take(&mut self.daemons) {
             let path = trace_of(&name);
             self.read(&path, move |report, text| {
                 report.traces.push((name.clone(), text));
             });
         }
-        self.steps
     }
 
     fn schedules(&self) -> bool {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Attribution;
+use super::device::Model;
 use super::held::Held;
 
 pub const HEAVY: &str = "users/heavy";
@@ -22,6 +23,14 @@ pub const PROGRAMS: [(&str, &str); 5] = [
     (LIGHT, "light"),
     (MILD, "mild"),
     (OTHER, "other"),
+];
+
+/// Of `--latency`: programs that read all the time, each on a processor of its own.
+pub const READERS: [(&str, &str); 4] = [
+    ("users/a", "reader-a"),
+    ("users/b", "reader-b"),
+    ("users/c", "reader-c"),
+    ("users/d", "reader-d"),
 ];
 
 const MIB: f64 = 1048576.0;
@@ -65,9 +74,10 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// `settling`: the outcome of the time before.
+    /// `programs`: those that move traffic; `settling`: the outcome of the time before.
     pub fn of(
         name: &'static str,
+        programs: &[(&str, &str)],
         daemon: Option<String>,
         settling: Option<Answer>,
         answer: Answer,
@@ -78,7 +88,7 @@ impl Phase {
         for (group, cpus) in &answer.cpus {
             users.entry(group.clone()).or_default().cpus = *cpus;
         }
-        for (group, program) in PROGRAMS {
+        for &(group, program) in programs {
             let moved = answer.traffic.get(program).map_or(0.0, Traffic::bytes_s);
             users.entry(group.into()).or_default().truth_mib_s += moved / MIB;
         }
@@ -115,6 +125,8 @@ pub struct Report {
     pub kernel: String,
     pub threshold_mib_s: f64,
     pub capacity_mib_s: f64,
+    /// What the device can do.
+    pub device: Model,
     pub phases: Vec<Phase>,
     /// The scheduler that was in force meanwhile; empty: the kernel's own.
     pub scheduler: String,

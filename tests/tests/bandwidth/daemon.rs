@@ -220,6 +220,38 @@ fn the_heaviest_users_are_limited_and_all_limits_are_restored_at_the_end() {
 }
 
 #[test]
+fn the_status_and_doctor_report_how_cpu_times_are_read() {
+    let Some(setting) = Setting::new("times") else {
+        return;
+    };
+    let _daemon = Daemon::start(&setting.config);
+    let file = setting.folder.path().join("state/status.json");
+    let cpu_times = || {
+        let text = fs::read_to_string(&file).ok()?;
+        let status: serde_json::Value = serde_json::from_str(&text).ok()?;
+        status["cpu_times"].as_str().map(str::to_owned)
+    };
+    until("it has a status", || cpu_times().is_some());
+    let status = cpu_times().expect("it has a status");
+    let config = setting.config.to_str().expect("UTF-8");
+    let said = dormouse(&["bandwidth", "doctor", "--json", "--config", config]);
+    let report = said.report();
+    let checks = report["checks"].as_array().expect("checks");
+    let check = checks.iter().find(|check| check["id"] == "cpu times");
+    let check = check.expect("a check");
+    assert_eq!(check["needed"], false, "{check}");
+    let found = check["found"].as_str().expect("text");
+    match status.split_once("files: ") {
+        None => assert_eq!(
+            (status.as_str(), &check["ok"]),
+            ("bpf", &true.into()),
+            "{check}"
+        ),
+        Some((_, why)) => assert!(found.contains(why), "{status}: {check}"),
+    }
+}
+
+#[test]
 fn a_daemon_that_is_killed_leaves_no_limit_behind() {
     let Some(setting) = Setting::new("kill") else {
         return;

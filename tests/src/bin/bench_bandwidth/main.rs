@@ -6,6 +6,7 @@
 
 mod cases;
 mod cgroups;
+mod lab;
 mod pass;
 mod tables;
 mod whole;
@@ -30,6 +31,9 @@ struct Options {
     /// With --passes: only with this number of tasks
     #[arg(long, value_name = "N", requires = "passes")]
     tasks: Option<usize>,
+    /// Only compare the lab with the simulator on the same load; writes no results
+    #[arg(long, conflicts_with = "passes")]
+    lab: bool,
     /// One of the tasks that the daemon scans: busy or little
     #[arg(long, hide = true)]
     task: Option<String>,
@@ -42,6 +46,10 @@ fn main() -> ExitCode {
 fn bench(options: &Options) -> Result<(), String> {
     if let Some(kind) = &options.task {
         whole::task(kind == "busy");
+    }
+    if options.lab {
+        println!("{}", lab::compare()?);
+        return Ok(());
     }
     if options.passes {
         for one in whole::measure(options.tasks)? {
