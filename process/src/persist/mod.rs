@@ -12,7 +12,6 @@ mod files;
 mod handles;
 mod precedence;
 mod sigchld;
-
 mod written;
 
 use std::collections::{HashMap, HashSet};

@@ -56,9 +56,53 @@ impl Pages<'_> {
     }
 }
 
+impl Work {
+    /// Adds what it does with what lies behind all of this.
+    fn extend(&mut self, next: Self) {
+        for fill in next.fills {
+            push_fill(&mut self.fills, fill);
+        }
+        for (all, more) in [
+            (&mut self.there, next.there),
+            (&mut self.wrong, next.wrong),
+            (&mut self.gone, next.gone),
+        ] {
+            more.into_iter().for_each(|range| push(all, range));
+        }
+    }
+}
+
+/// Adds pages behind all others.
+fn push_fill(fills: &mut Vec<Fill>, fill: Fill) {
+    match fills.last_mut() {
+        Some(last) if last.space == fill.space && last.range.end == fill.range.start => {
+            last.range.end = fill.range.end;
+        }
+        _ => fills.push(fill),
+    }
+}
+
+/// Pages of all processes below which another thread costs more than it helps.
+const PART_PAGES_MIN: u64 = (16 << 20) / PAGE_BYTES;
+
 /// What each process of a family does, in the order of its parts; `None`: there is nothing to share.
-/// Equal pages are found by their checksums, and compared.
+/// Equal pages are found by their checksums, and compared, by all processors.
 pub fn work(
+    tree: &Tree,
+    snapshot: &dyn Snapshot,
+    parents: &[Option<usize>],
+    family: &Family,
+) -> Option<Vec<Work>> {
+    let range = &family.area.range;
+    let pages = (range.end - range.start) / PAGE_BYTES * family.parts.len() as u64;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let parts = (pages / PART_PAGES_MIN).clamp(1, threads as u64);
+    work_by(parts, tree, snapshot, parents, family)
+}
+
+/// The same, by so many threads.
+pub fn work_by(
+    threads: u64,
     tree: &Tree,
     snapshot: &dyn Snapshot,
     parents: &[Option<usize>],
@@ -72,16 +116,57 @@ pub fn work(
             processes.binary_search(&parent).ok()
         })
         .collect();
+    let whole = &family.area.range;
+    let length = ((whole.end - whole.start) / threads).next_multiple_of(PAGE_BYTES);
+    let mut parts = (whole.start..whole.end)
+        .step_by(length.max(PAGE_BYTES) as usize)
+        .map(|start| start..(start + length).min(whole.end));
+    let in_part = |part: Range<u64>| work_in(&part, tree, snapshot, (&processes, &parents), family);
+    let works = std::thread::scope(|scope| {
+        let in_part = &in_part;
+        let first = parts.next().unwrap_or(whole.start..whole.start);
+        let others: Vec<_> = parts
+            .map(|part| scope.spawn(move || in_part(part)))
+            .collect();
+        let mut works = in_part(first);
+        for other in others {
+            let next = other
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            for (work, next) in works.iter_mut().zip(next) {
+                work.extend(next);
+            }
+        }
+        works
+    });
+    works
+        .iter()
+        .any(|work| !work.fills.is_empty())
+        .then_some(works)
+}
+
+/// What the processes of a family do with a range of addresses. `processes`: their indices, and those of their
+/// parents among them.
+fn work_in(
+    range: &Range<u64>,
+    tree: &Tree,
+    snapshot: &dyn Snapshot,
+    (processes, parents): (&[usize], &[Option<usize>]),
+    family: &Family,
+) -> Vec<Work> {
     let mut pages: Vec<Pages<'_>> = processes
         .iter()
         .map(|process| {
             let space = tree.processes[*process].space;
             // Only pages of its parts: the area may be larger.
-            let parts = family.parts[process].iter().map(|part| {
-                let mapping = &tree.processes[*process].mappings[*part];
-                mapping.start..mapping.end
-            });
-            let parts: Vec<Range<u64>> = parts.collect();
+            let parts: Vec<Range<u64>> = family.parts[process]
+                .iter()
+                .map(|part| {
+                    let mapping = &tree.processes[*process].mappings[*part];
+                    mapping.start.max(range.start)..mapping.end.min(range.end)
+                })
+                .filter(|part| part.start < part.end)
+                .collect();
             let extents = parts
                 .into_iter()
                 .flat_map(move |part| snapshot.extents_in(space, part));
@@ -97,9 +182,9 @@ pub fn work(
     let mut classes = Classes::new(snapshot, processes.len());
     let mut choice = Choice::default();
     let mut offsets = vec![None; processes.len()];
-    let mut at = family.area.range.start;
-    while at < family.area.range.end {
-        let mut end = family.area.range.end;
+    let mut at = range.start;
+    while at < range.end {
+        let mut end = range.end;
         for (offset, pages) in offsets.iter_mut().zip(&mut pages) {
             let (here, until) = pages.at(at);
             *offset = here;
@@ -111,11 +196,11 @@ pub fn work(
         }
         while at < end {
             if classes.sort(&offsets) {
-                choice.make(&parents, &classes.of);
+                choice.make(parents, &classes.of);
                 let early = &choice.early;
                 let protection = family.area.protection;
                 add(
-                    &mut works, &parents, &classes, early, &spaces, protection, at,
+                    &mut works, parents, &classes, early, &spaces, protection, at,
                 );
             }
             let there = offsets.iter_mut().flatten();
@@ -124,9 +209,6 @@ pub fn work(
         }
     }
     works
-        .iter()
-        .any(|work| !work.fills.is_empty())
-        .then_some(works)
 }
 
 /// Notes what each process does about the page at an address.
@@ -147,16 +229,14 @@ fn add(
         };
         if inherited != Some(class) {
             let space = spaces[classes.first[class as usize]];
-            match work.fills.last_mut() {
-                Some(last) if last.space == space && last.range.end == page.start => {
-                    last.range.end = page.end;
-                }
-                _ => work.fills.push(Fill {
+            push_fill(
+                &mut work.fills,
+                Fill {
                     space,
                     range: page.clone(),
                     protection,
-                }),
-            }
+                },
+            );
         }
         let to = match classes.of[at] {
             Some(own) if own == class => &mut work.there,

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
+use super::pages::work_by;
 use super::*;
 use crate::state::{Backing, Mapping, Process, advice};
 use crate::store::{DamagedPage, Extent, PAGE_BYTES, SpaceId};
@@ -294,6 +295,7 @@ proptest::proptest! {
     fn each_process_has_its_own_pages_in_the_end(
         processes in proptest::collection::vec(process(), 1..8),
         copy_all: bool,
+        threads in 2u64..9,
     ) {
         let made = processes.into_iter().enumerate().map(|(index, (parent, cuts, bytes))| {
             let parent = (index > 0).then(|| parent % (index + 1)).filter(|parent| *parent < index);
@@ -319,6 +321,11 @@ proptest::proptest! {
             (parent, mappings, pages)
         });
         let (tree, pages) = tree_of(made.collect());
+        let parents = parents(&tree, &HashSet::new());
+        for family in families(&tree, &pages, &parents) {
+            let by = |threads| work_by(threads, &tree, &pages, &parents, &family);
+            proptest::prop_assert_eq!(by(threads), by(1));
+        }
         let sharing = Sharing::find(&tree, &pages, &HashSet::new(), copy_all);
         let found = restored(&tree, &pages, &sharing);
         for (process, (memory, _)) in tree.processes.iter().zip(found) {
