@@ -110,6 +110,10 @@ pub fn wanted(annotations: &HashMap<String, String>) -> Result<Option<Wanted>, A
                     return Err(AnnotationError::Unknown(key.to_owned()));
                 };
                 checked.map_err(wrong)?;
+                let bounds = |(key, _): &(&str, _)| ["budget", "deadline"].contains(key);
+                if key == "throttle" && !ours.iter().any(bounds) {
+                    return Err(wrong("it needs a budget or a deadline".to_owned()));
+                }
                 options.extend([format!("--{key}"), value.clone()]);
             }
         }

@@ -58,6 +58,11 @@ fn what_is_wrong_is_named() {
         ("org.dormouse.throttle", "101"),
     ]);
     assert!(named.contains("0 to 100"), "{named}");
+    let named = wrong(&[
+        ("org.dormouse.persist", "a"),
+        ("org.dormouse.throttle", "50"),
+    ]);
+    assert!(named.contains("budget or a deadline"), "{named}");
     for store in ["relative", "/a/../../etc", ""] {
         let named = wrong(&[("org.dormouse.persist", "a"), ("org.dormouse.store", store)]);
         assert!(named.contains("absolute"), "{named}");

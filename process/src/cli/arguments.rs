@@ -136,17 +136,17 @@ pub struct Tracking {
     pub store_size: Option<ByteSize>,
 
     /// Maximum dirty memory, as far as background sync keeps up
-    #[arg(long, value_name = "SIZE", conflicts_with = "deadline")]
+    #[arg(long, value_name = "SIZE", group = "bound")]
     pub budget: Option<ByteSize>,
 
     /// Maximum dirty memory as the time that a persist needs to store it
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time, group = "bound")]
     pub deadline: Option<Duration>,
 
-    /// Part of its time that the program may be stopped so that no more is dirty than --budget or --deadline says: by
-    /// default it runs on if it writes faster than the store takes it, and the budget is exceeded
-    #[arg(long, value_name = "PERCENT", default_value = "0")]
-    pub throttle: Share,
+    /// Part of its time that the program may be stopped so that no more is dirty than --budget or --deadline says
+    /// (default: 0; it runs on if it writes faster than the store takes it, and the budget is exceeded)
+    #[arg(long, value_name = "PERCENT", requires = "bound")]
+    pub throttle: Option<Share>,
 
     /// Time from one background epoch to the next
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]

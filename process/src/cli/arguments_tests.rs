@@ -117,3 +117,22 @@ fn a_time_has_a_number_and_a_unit() {
         assert!(time(text).is_err(), "{text}");
     }
 }
+
+#[test]
+fn a_program_is_throttled_for_a_bound_only_and_there_is_one_bound() {
+    let is_wrong = |options: &str| parse(&format!("run {options} cache -- x")).is_err();
+    for options in [
+        "--budget 1MiB --throttle 50%",
+        "--deadline 16ms --throttle 100",
+        "--budget 1MiB",
+    ] {
+        assert!(!is_wrong(options), "{options}");
+    }
+    for options in [
+        "--throttle 50",
+        "--budget 1MiB --throttle 101",
+        "--budget 1MiB --deadline 16ms",
+    ] {
+        assert!(is_wrong(options), "{options}");
+    }
+}

@@ -16,7 +16,7 @@ use crate::restore;
 use crate::roots::Roots;
 use crate::store::file::path_of;
 use crate::store::{Access, Store};
-use crate::sync::{Budget, Mirror};
+use crate::sync::{Budget, Mirror, Share};
 use crate::track::self_test;
 use crate::tracker::control::{Answer, Request, send};
 use crate::tracker::{End, Options, Tracker, TrackerError, isolate, launch, number, resume};
@@ -31,7 +31,7 @@ fn options(tracking: &Tracking) -> Options {
         budget,
         epoch_interval: tracking.epoch_interval,
         pause: tracking.pause,
-        throttle: tracking.throttle,
+        throttle: tracking.throttle.unwrap_or(Share::NONE),
         power: tracking.on_power_loss.clone(),
         then: tracking.then,
         data: tracking.data.clone(),

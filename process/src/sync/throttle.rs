@@ -98,7 +98,7 @@ impl Throttle {
 /// Whether a round that copies beside the running program has more dirty than the budget at some time: `written`
 /// bytes were found after `elapsed`, and `dirty` of them are to be copied, at so many bytes a second.
 pub fn exceeds(budget: u64, dirty: u64, written: u64, elapsed: Duration, bandwidth: f64) -> bool {
-    let pace = written as f64 / elapsed.as_secs_f64().max(1e-6);
+    let pace = written as f64 / elapsed.as_secs_f64().max(1e-3);
     let meanwhile = pace * dirty as f64 / bandwidth.max(1.0);
     meanwhile.max(dirty as f64) > budget as f64
 }

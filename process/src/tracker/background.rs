@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use crate::persist::{Background, PersistError};
 use crate::procfs;
-use crate::ptrace::Pid;
 use crate::sync::schedule::{converges, next_round, pause_after, room};
 use crate::sync::{Copying, Part, Share, SyncError, throttle};
 use crate::track::Program;
@@ -89,7 +88,7 @@ impl Tracker {
         if self.paces.len() == REMEMBERED_ROUNDS {
             self.paces.pop_front();
         }
-        let seconds = elapsed.as_secs_f64().max(1e-6);
+        let seconds = elapsed.as_secs_f64().max(1e-3);
         self.paces.push_back(written as f64 / seconds);
         let max = self.paces.iter().copied().fold(0.0, f64::max);
         (max * seconds) as u64
@@ -117,11 +116,13 @@ impl Tracker {
         stored > 0
     }
 
-    /// Whether the program is a single process.
+    /// Whether the program is a single process, as far as that is cheap to know: each thread has a list of children.
     fn is_alone(&self) -> bool {
-        let childless =
-            |pid: &Pid| procfs::children_once(*pid).is_ok_and(|(children, _)| children.is_empty());
-        matches!(&self.roots()[..], [pid] if childless(pid))
+        const THREADS_MAX: usize = 16;
+        let is_small = |pid| procfs::threads(pid).is_ok_and(|all| all.len() <= THREADS_MAX);
+        let is_childless =
+            |pid| procfs::children_once(pid).is_ok_and(|(children, _)| children.is_empty());
+        matches!(self.roots()[..], [pid] if is_small(pid) && is_childless(pid))
     }
 
     pub(super) fn budget(&self) -> Option<u64> {
