@@ -1,11 +1,13 @@
 //! Work of the tracker while the program runs: rounds of the background sync, space in the store,
 //! and epochs.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::persist::{Background, PersistError};
 use crate::procfs;
+use crate::store::PAGE_BYTES;
 use crate::sync::schedule::{converges, next_round, pause_after, room};
 use crate::sync::{Copying, Part, Share, SyncError, throttle};
 use crate::track::Program;
@@ -21,6 +23,14 @@ const ROOM_STEP: u64 = 32 << 20;
 /// Rounds that the reported maximum covers.
 const REMEMBERED_ROUNDS: usize = 100;
 
+/// Remembers a value of the last round, and forgets that of the oldest.
+fn push<T>(values: &mut VecDeque<T>, value: T) {
+    if values.len() == REMEMBERED_ROUNDS {
+        values.pop_front();
+    }
+    values.push_back(value);
+}
+
 impl Tracker {
     /// One round of background sync, while the program runs.
     pub(super) fn round(&mut self) {
@@ -30,7 +40,7 @@ impl Tracker {
         self.last_round = Instant::now();
         self.take_reports();
         let scanned = self.persister.mirror.scan(Program::Runs);
-        let written = scanned.written_pages * crate::store::PAGE_BYTES;
+        let written = scanned.written_pages * PAGE_BYTES;
         if self.persister.mirror.lacks_protection() {
             // New memory, another program was executed, or a child was forked.
             if let Err(error) = self.persister.take_in(self.roots) {
@@ -43,27 +53,36 @@ impl Tracker {
         if budget.is_none_or(|budget| dirty <= budget) {
             self.make_room();
         }
-        let mut limit = Duration::MAX;
+        let known = self.persister.mirror.stored_bytes();
+        let (mut limit, mut stored) = (Duration::MAX, 0);
         if let Some(budget) = budget
             && self.options.throttle != Share::NONE
         {
             limit = throttle::SAVED;
             let beside = self.persister.mirror.rates().beside();
             let exceeds = |dirty| throttle::exceeds(budget, dirty, written, elapsed, beside);
-            while exceeds(self.persister.mirror.dirty_bytes()) && self.hold_back() {}
+            while exceeds(self.persister.mirror.dirty_bytes()) {
+                match self.hold_back() {
+                    0 => break,
+                    pages => stored += pages,
+                }
+            }
         }
         let alone = self.is_alone();
         let part = Copying::Beside(Part { limit, alone });
         match self.persister.mirror.copy_dirty(&self.urgent, part) {
-            Ok(copied) => tracing::trace!(
-                dirty,
-                written,
-                copied = copied.stored_pages,
-                scan_ms = scanned.scan.as_secs_f64() * 1e3,
-                copy_ms = copied.copy.as_secs_f64() * 1e3,
-                round_ms = self.last_round.elapsed().as_secs_f64() * 1e3,
-                "round"
-            ),
+            Ok(copied) => {
+                stored += copied.stored_pages;
+                tracing::trace!(
+                    dirty,
+                    written,
+                    stored,
+                    scan_ms = scanned.scan.as_secs_f64() * 1e3,
+                    copy_ms = copied.copy.as_secs_f64() * 1e3,
+                    round_ms = self.last_round.elapsed().as_secs_f64() * 1e3,
+                    "round"
+                );
+            }
             Err(SyncError::Store(error)) => {
                 let text = vec![error.to_string()];
                 if text != self.status.obstacles {
@@ -73,6 +92,10 @@ impl Tracker {
             }
             Err(error) => tracing::debug!("{error}"),
         }
+        // What the store never had has a place of its own there.
+        let new = self.persister.mirror.stored_bytes().saturating_sub(known);
+        let rewritten = (stored * PAGE_BYTES).saturating_sub(new);
+        push(&mut self.rewritten, rewritten);
         self.status.sync.rounds += 1;
         let expected = self.expected(written, elapsed);
         let wait = next_round(budget, expected, elapsed, self.options.epoch_interval);
@@ -85,23 +108,20 @@ impl Tracker {
         if self.options.throttle == Share::NONE {
             return written;
         }
-        if self.paces.len() == REMEMBERED_ROUNDS {
-            self.paces.pop_front();
-        }
         let seconds = elapsed.as_secs_f64().max(1e-3);
-        self.paces.push_back(written as f64 / seconds);
+        push(&mut self.paces, written as f64 / seconds);
         let max = self.paces.iter().copied().fold(0.0, f64::max);
         (max * seconds) as u64
     }
 
-    /// Stops the program to copy, for as long as it may be: it writes faster than the store takes it. Returns whether
-    /// that stored anything.
-    fn hold_back(&mut self) -> bool {
+    /// Stops the program to copy, for as long as it may be: it writes faster than the store takes it. Returns how
+    /// many pages that stored.
+    fn hold_back(&mut self) -> u64 {
         let Some(limit) = self.throttle.allowance(self.started.elapsed()) else {
-            return false;
+            return 0;
         };
         if self.urgent.load(Ordering::Acquire) {
-            return false;
+            return 0;
         }
         let held = self
             .persister
@@ -113,7 +133,7 @@ impl Tracker {
         self.throttle.stopped(stood);
         self.stood_in_round += stood;
         self.status.sync.throttled_ms = self.throttle.stood().as_secs_f64() * 1e3;
-        stored > 0
+        stored
     }
 
     /// Whether the program is a single process, as far as that is cheap to know: each thread has a list of children.
@@ -132,20 +152,7 @@ impl Tracker {
     }
 
     fn remember(&mut self, dirty: u64, budget: Option<u64>) {
-        let mirror = &self.persister.mirror;
-        // What the store never had has a place of its own there.
-        let new = mirror
-            .resident_bytes()
-            .saturating_sub(mirror.stored_bytes());
-        for (values, value) in [
-            (&mut self.dirty, dirty),
-            (&mut self.rewritten, dirty.saturating_sub(new)),
-        ] {
-            if values.len() == REMEMBERED_ROUNDS {
-                values.pop_front();
-            }
-            values.push_back(value);
-        }
+        push(&mut self.dirty, dirty);
         let over = budget.is_some_and(|budget| dirty > budget);
         self.status.sync.rounds_over_budget += u64::from(over);
         self.persister.mirror.hurry(over || self.before_epoch);
@@ -189,7 +196,7 @@ impl Tracker {
         let budget = match options.throttle {
             Share::NONE => None,
             share => self.budget().map(|bytes| {
-                let pages = bytes / crate::store::PAGE_BYTES;
+                let pages = bytes / PAGE_BYTES;
                 let time = self.persister.mirror.rates().time(pages, 0);
                 time.min(share.of(since_last))
             }),

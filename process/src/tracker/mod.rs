@@ -135,7 +135,7 @@ pub struct Tracker {
     status: Status,
     /// Dirty bytes that the last rounds found.
     dirty: VecDeque<u64>,
-    /// Of these, what the store had before.
+    /// Bytes that the last rounds stored for the second time.
     rewritten: VecDeque<u64>,
     /// Bytes a second that the last rounds found written.
     paces: VecDeque<f64>,
