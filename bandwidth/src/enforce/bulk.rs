@@ -6,12 +6,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
 use dormouse_bpf::libbpf_rs::{self, MapCore, Object, ObjectBuilder};
-use dormouse_bpf::libbpf_sys;
+use dormouse_bpf::{iterator, libbpf_sys};
 
 use super::cgroup::{Hierarchy, Usage};
 
@@ -155,15 +155,6 @@ pub struct Bulk {
     cpus: u32,
 }
 
-/// The descriptor that a call of libbpf returned.
-fn owned(result: i32) -> io::Result<OwnedFd> {
-    if result < 0 {
-        return Err(io::Error::from_raw_os_error(-result));
-    }
-    // SAFETY: new, and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(result as RawFd) })
-}
-
 fn load() -> Result<Object, libbpf_rs::Error> {
     libbpf_rs::set_print(None);
     ObjectBuilder::default().open_memory(OBJECT)?.load()
@@ -215,25 +206,8 @@ impl Bulk {
         let mut info = libbpf_sys::bpf_iter_link_info::default();
         info.cgroup.order = libbpf_sys::BPF_CGROUP_ITER_SELF_ONLY;
         info.cgroup.cgroup_fd = cgroup.as_raw_fd() as u32;
-        let options = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
-            iter_info: &raw mut info,
-            iter_info_len: size_of_val(&info) as u32,
-            ..Default::default()
-        };
-        // SAFETY: the options and what they point to live during the call.
-        let link = owned(unsafe {
-            libbpf_sys::bpf_link_create(
-                self.locate.as_raw_fd(),
-                0,
-                libbpf_sys::BPF_TRACE_ITER,
-                &raw const options,
-            )
-        })?;
-        // SAFETY: no memory involved.
-        let iterator = owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
         let mut words = [0; size_of::<Places>()];
-        File::from(iterator).read_exact(&mut words)?;
+        iterator::run(self.locate.as_fd(), info)?.read_exact(&mut words)?;
         let word =
             |at: usize| u64::from_ne_bytes(*words[8 * at..].first_chunk().expect("nine words"));
         let place = |first: usize| Place {

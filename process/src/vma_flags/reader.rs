@@ -1,10 +1,9 @@
 //! The BPF iterator (`bpf/vma_flags.bpf.c`) over the mappings of a task.
 
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 
-use dormouse_bpf::libbpf_sys;
+use dormouse_bpf::{iterator, libbpf_sys};
 
 use crate::bpf;
 use crate::ptrace::Pid;
@@ -30,15 +29,6 @@ pub struct Reader {
     program: OwnedFd,
 }
 
-/// The descriptor that a call of libbpf returned.
-fn owned(result: i32) -> io::Result<OwnedFd> {
-    if result < 0 {
-        return Err(io::Error::from_raw_os_error(-result));
-    }
-    // SAFETY: new, and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(result as RawFd) })
-}
-
 impl Reader {
     /// Loads it.
     ///
@@ -60,24 +50,7 @@ impl Reader {
     pub fn read(&self, task: Pid) -> io::Result<Vec<Area>> {
         let mut info = libbpf_sys::bpf_iter_link_info::default();
         info.task.tid = task as u32;
-        let options = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as _,
-            iter_info: &raw mut info,
-            iter_info_len: size_of_val(&info) as u32,
-            ..Default::default()
-        };
-        // SAFETY: the options and what they point to live during the call.
-        let link = owned(unsafe {
-            libbpf_sys::bpf_link_create(
-                self.program.as_raw_fd(),
-                0,
-                libbpf_sys::BPF_TRACE_ITER,
-                &raw const options,
-            )
-        })?;
-        // SAFETY: no memory involved.
-        let iterator = owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
-        read_all(&File::from(iterator))
+        read_all(&iterator::run(self.program.as_fd(), info)?)
     }
 }
 

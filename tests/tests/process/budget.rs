@@ -3,17 +3,7 @@
 use dormouse_tests::alone::alone;
 use dormouse_tests::program::Program;
 
-/// Writes to each of 4,096 pages, again and again.
-const WRITER: &str = r#"
-import mmap
-memory = mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-value = 0
-print('writes', flush=True)
-while True:
-    value = (value + 1) % 256
-    for page in range(0, len(memory), 4096):
-        memory[page] = value
-"#;
+use super::postponed::WRITER;
 
 /// Fills 256 MiB at once and leaves them alone.
 const FILLER: &str = r#"

@@ -4,7 +4,7 @@ use dormouse_tests::alone::alone;
 use dormouse_tests::program::Program;
 
 /// Writes to each of 4,096 pages, again and again.
-const WRITER: &str = r#"
+pub const WRITER: &str = r#"
 import mmap
 memory = mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 value = 0
