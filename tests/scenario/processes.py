@@ -202,13 +202,18 @@ class Cell:
 
     def background_epoch(self):
         """Waits for an epoch that began after this call; what hinders it, if anything does."""
-        first = self.status().get("epochs", 0)
+        first = self.status()
+        epochs, rounds = first.get("epochs", 0), first.get("rounds", 0)
 
         def epoch_or_obstacle():
             status = self.status()
             # One epoch may have begun before this call.
-            if status.get("epochs", 0) >= first + 2:
+            if status.get("epochs", 0) >= epochs + 2:
                 return status
+            # What was in the way before this call may be gone, as a program that starts is in many states. Each try of
+            # an epoch stops the program after a round, and the one after the second round replaces what is reported.
+            if status.get("rounds", 0) < rounds + 2:
+                return None
             return status if status.get("obstacles") else None
 
         status = self.until(PERSIST_S, epoch_or_obstacle)
