@@ -34,6 +34,11 @@ fn push<T>(values: &mut VecDeque<T>, value: T) {
 impl Tracker {
     /// One round of background sync, while the program runs.
     pub(super) fn round(&mut self) {
+        self.hurried_round(false);
+    }
+
+    /// The same; `hurry`: by all processors.
+    fn hurried_round(&mut self, hurry: bool) {
         // Of the time in which the program ran.
         let stood = std::mem::take(&mut self.stood_in_round);
         let elapsed = self.last_round.elapsed().saturating_sub(stood);
@@ -49,7 +54,7 @@ impl Tracker {
         }
         let budget = self.budget();
         let dirty = self.persister.mirror.dirty_bytes();
-        self.remember(dirty, budget);
+        self.remember(dirty, budget, hurry);
         if budget.is_none_or(|budget| dirty <= budget) {
             self.make_room();
         }
@@ -68,7 +73,7 @@ impl Tracker {
                 }
             }
         }
-        let alone = self.is_alone();
+        let alone = dirty > 0 && self.is_alone();
         let part = Copying::Beside(Part { limit, alone });
         match self.persister.mirror.copy_dirty(&self.urgent, part) {
             Ok(copied) => {
@@ -99,7 +104,10 @@ impl Tracker {
         self.status.sync.rounds += 1;
         let expected = self.expected(written, elapsed);
         let wait = next_round(budget, expected, elapsed, self.options.epoch_interval);
-        self.next_round = Instant::now() + wait;
+        // A round of limited length goes on at once, as long as it gets anywhere.
+        let goes_on =
+            stored > 0 && limit != Duration::MAX && self.persister.mirror.dirty_bytes() > 0;
+        self.next_round = Instant::now() + if goes_on { Duration::ZERO } else { wait };
     }
 
     /// Bytes that may be written in such a time: a program that may be stopped for its budget is expected to write as
@@ -151,11 +159,11 @@ impl Tracker {
             .bytes(self.persister.mirror.rates().standing())
     }
 
-    fn remember(&mut self, dirty: u64, budget: Option<u64>) {
+    fn remember(&mut self, dirty: u64, budget: Option<u64>, hurry: bool) {
         push(&mut self.dirty, dirty);
         let over = budget.is_some_and(|budget| dirty > budget);
         self.status.sync.rounds_over_budget += u64::from(over);
-        self.persister.mirror.hurry(over || self.before_epoch);
+        self.persister.mirror.hurry(over || hurry);
     }
 
     /// Takes the reports of files that the program has written and closed.
@@ -208,9 +216,9 @@ impl Tracker {
     pub(super) fn epoch(&mut self) {
         let pause = self.epoch_pause();
         let (mut before, mut rounds) = (Duration::MAX, 0);
-        self.before_epoch = false;
         loop {
-            self.round();
+            // One processor was not enough.
+            self.hurried_round(rounds > 0);
             if self.urgent.load(Ordering::Acquire) {
                 return;
             }
@@ -221,10 +229,7 @@ impl Tracker {
                 break;
             }
             before = left;
-            // One processor was not enough.
-            self.before_epoch = true;
         }
-        self.before_epoch = false;
         self.persister.prepare();
         match self.persister.background(self.roots, pause) {
             Ok(Background::Committed(report)) => {

@@ -143,8 +143,6 @@ pub struct Tracker {
     /// Time for which the last round stopped the program.
     stood_in_round: Duration,
     started: Instant,
-    /// An epoch follows as soon as little is dirty.
-    before_epoch: bool,
     last_round: Instant,
     next_round: Instant,
     /// The last epoch, or the start.
@@ -229,7 +227,6 @@ impl Tracker {
             paces: VecDeque::new(),
             stood_in_round: Duration::ZERO,
             started: now,
-            before_epoch: false,
             last_round: now,
             last_epoch: now,
             next_round: now,
