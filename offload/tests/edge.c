@@ -81,26 +81,54 @@ static bool on_unmapped(uc_engine *core, uc_mem_type type, uint64_t address, int
 	return false;
 }
 
+/* What stores overwrote that a real core does not make, in their order. */
+enum { MAX_UNDONE = 64 };
+static struct {
+	uint64_t address;
+	int size;
+	uint8_t bytes[8];
+} undone[MAX_UNDONE];
+static uint32_t undone_count;
+
+static void undo_later(uc_engine *core, uint64_t address, int size)
+{
+	if (undone_count == MAX_UNDONE || size > (int)sizeof(undone[0].bytes)) {
+		fprintf(stderr, "a block goes on for too long behind a store that failed\n");
+		exit(1);
+	}
+	/* What is not there is not written either. */
+	if (uc_mem_read(core, address, undone[undone_count].bytes, size))
+		return;
+	undone[undone_count].address = address;
+	undone[undone_count++].size = size;
+}
+
+static void undo(uc_engine *core)
+{
+	while (undone_count) {
+		undone_count--;
+		must(uc_mem_write(core, undone[undone_count].address, undone[undone_count].bytes,
+				  undone[undone_count].size), "undo");
+	}
+}
+
 /*
  * Unicorn protects whole pages, the memory protection unit of a core less: all of struct offload_state but
- * its window. So a store to the rest is undone, and has failed.
+ * its window. So a store to the rest is undone, and has failed. So are the stores behind one that failed: of an
+ * IT block, Unicorn executes the rest.
  */
-static uint8_t kept_low[0x1000];
-static bool low_changed;
-
-static void on_state_store(uc_engine *core, uc_mem_type type, uint64_t address, int size,
-			   int64_t value, void *user)
+static void on_store(uc_engine *core, uc_mem_type type, uint64_t address, int size, int64_t value, void *user)
 {
 	struct edge *edge = user;
 
-	(void)core, (void)type, (void)value;
-	if (!protects_state(&edge->job.layout) ||
-	    (address >= TEST_STATE && address + size <= TEST_STATE + STATE_WINDOW_BYTES) || store_failed)
-		return;
-	last_access = address;
-	store_failed = true;
-	low_changed = true;
-	memcpy(kept_low, edge->low, sizeof(kept_low));
+	(void)type, (void)value;
+	if (!store_failed && protects_state(&edge->job.layout) && (address & ~0xfffu) == (TEST_STATE & ~0xfffu) &&
+	    (address < TEST_STATE || address + size > TEST_STATE + STATE_WINDOW_BYTES)) {
+		last_access = address;
+		store_failed = true;
+	}
+	if (store_failed)
+		undo_later(core, address, size);
 }
 
 struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, bool thumb,
@@ -141,8 +169,7 @@ struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, bool thumb
 			    edge->cache), "cache");
 	must(uc_hook_add(edge->core, &hook, UC_HOOK_INTR, on_interrupt, &last_interrupt, 1, 0), "hook");
 	must(uc_hook_add(edge->core, &hook, UC_HOOK_CODE, on_instruction, NULL, 1, 0), "hook");
-	must(uc_hook_add(edge->core, &hook, UC_HOOK_MEM_WRITE, on_state_store, edge, TEST_STATE & ~0xfff,
-			 TEST_STATE | 0xfff), "hook");
+	must(uc_hook_add(edge->core, &hook, UC_HOOK_MEM_WRITE, on_store, edge, 1, 0), "hook");
 	must(uc_hook_add(edge->core, &hook, UC_HOOK_MEM_INVALID, on_unmapped, NULL, 1, 0), "hook");
 	edge->job = (struct offload_job){
 		.layout = {
@@ -235,9 +262,7 @@ static void read_core(struct edge *edge)
 {
 	uint32_t values[17];
 
-	if (low_changed)
-		memcpy(edge->low, kept_low, sizeof(kept_low));
-	low_changed = false;
+	undo(edge->core);
 	if (store_failed)
 		memcpy(values, before_instruction, sizeof(values));
 	else
