@@ -38,7 +38,9 @@ flags=(-std=c11 -Wall -Wextra -Werror -mthumb -mcpu=cortex-m3 -ffreestanding
 	-fno-tree-loop-distribute-patterns -fno-delete-null-pointer-checks -DOFFLOAD_TARGET
 	-I. -Iinclude -Isrc -ffunction-sections -fdata-sections)
 edge=(target/start.S target/main.c target/output.c target/time.c)
-edges=("${edge[@]}" target/device_local.c target/device_forward.c)
+local=(target/device_local.c target/interrupt_timer.c)
+forward=(target/device_forward.c target/interrupt_board.c)
+edges=("${edge[@]}" "${local[@]}" "${forward[@]}")
 for source in "${edges[@]}" $(find src -name '*.c' | sort); do
 	case $source in
 	src/cache/cache.c | src/runtime/executor.c | src/runtime/keep.c | src/runtime/registers.c | \
@@ -49,21 +51,23 @@ for source in "${edges[@]}" $(find src -name '*.c' | sort); do
 	object=${source%.*}
 	$gcc "${flags[@]}" $level -c "$source" -o "$work/${object//\//-}.o"
 done
-# Two executors: the guest's devices are the small core's, or they are the board's.
-for variant in offload:forward offload-forward:local; do
-	others=$(find "$work" -maxdepth 1 -name '*.o' ! -name "target-device_${variant#*:}.o" | sort)
+# Two executors: the guest's devices and interrupts are the small core's, or they are the board's.
+for variant in offload:forward:board offload-forward:local:timer; do
+	IFS=: read -r name device interrupt <<<"$variant"
+	others=$(find "$work" -maxdepth 1 -name '*.o' ! -name "target-device_$device.o" \
+		! -name "target-interrupt_$interrupt.o" | sort)
 	# shellcheck disable=SC2086
 	$gcc "${flags[@]}" -nostdlib -Wl,--gc-sections -T target/boards/mps2-an385.ld $others -lgcc \
-		-o "$out/${variant%:*}.elf"
+		-o "$out/$name.elf"
 done
 rm "$work"/*.o
 # For a board with 128 KiB of RAM: all for size, and a smaller index of the code cache.
 flags+=(-mcpu=cortex-m4 -DTARGET_BOARD='"target/boards/netduinoplus2.h"' -DCACHE_REGIONS=256 -DCACHE_OUTSIDE=512)
-for source in "${edges[@]}" $(find src -name '*.c' | sort); do
+for source in "${edge[@]}" "${local[@]}" $(find src -name '*.c' | sort); do
 	object=${source%.*}
 	$gcc "${flags[@]}" -Os -c "$source" -o "$work/${object//\//-}.o"
 done
-others=$(find "$work" -maxdepth 1 -name '*.o' ! -name "target-device_forward.o" | sort)
+others=$(find "$work" -maxdepth 1 -name '*.o' | sort)
 # shellcheck disable=SC2086
 $gcc "${flags[@]}" -nostdlib -Wl,--gc-sections -T target/boards/netduinoplus2.ld $others -lgcc \
 	-o "$out/offload-netduinoplus2.elf"
@@ -72,7 +76,7 @@ rm "$work"/*.o
 # Firmware of chips with both cores, which remoteproc loads: as above, but with the hand-over instead of the report.
 for board in stm32mp1 imx7d; do
 	firmware=("${flags[@]}" "-UTARGET_BOARD" -DTARGET_BOARD="\"target/boards/$board.h\"")
-	for source in "${edge[@]}" target/handover.c target/trace.c target/device_bus.c $(find src -name '*.c' | sort); do
+	for source in "${edge[@]}" target/handover.c target/trace.c target/device_bus.c target/interrupt_timer.c $(find src -name '*.c' | sort); do
 		object=${source%.*}
 		$gcc "${firmware[@]}" -Os -c "$source" -o "$work/${object//\//-}.o"
 	done

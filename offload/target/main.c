@@ -101,7 +101,8 @@ static void code_changed(void *owner)
 /* What the guest masks stays pending, as a device holds its line: dropped, it could be missed each time. */
 static bool interrupt_waits(void)
 {
-	return executor.job->irq_handler && !executor.in_interrupt && (executor.state->control & 0x80);
+	return executor.job->irq_handler && !executor.in_interrupt && (executor.state->control & 0x80) &&
+		interrupt_pends();
 }
 
 /* At the beginning of a guest instruction. */
@@ -113,7 +114,7 @@ static uint32_t handle_interrupt(uint32_t host)
 	}
 	if (!executor.job->irq_handler || executor.in_interrupt || (executor.state->control & 0x80))
 		return 1;
-	return executor_interrupt(&executor, host, 15);
+	return interrupt_guest(host);
 }
 
 /* A supervisor call; the number is in its own byte. */
@@ -263,6 +264,7 @@ static void report(struct executor *x, uint32_t run, uint32_t ticks, uint32_t be
 	print_number(" delay_us", x->delay_us);
 	print_number(" waited_us", (uint32_t)(x->waited_ns / 1000));
 	print_number(" held", x->held);
+	interrupt_report();
 	for (int i = 0; i < 10; i++) {
 		print(" call");
 		print_decimal(i);
@@ -306,7 +308,7 @@ static void prepare(struct executor *x, struct target_job *job)
 	x->cache.table_words[!job->job.layout.thumb] = TARGET_OTHER_TABLE_BYTES / 4;
 	x->device = access_device;
 	x->now = now_ns;
-	x->wait = wait_until;
+	x->wait = interrupt_wait;
 	x->code_changed = code_changed;
 #if !TARGET_TABLE_BYTES
 	executor_outside = job->job.layout.scratch == 11 ? x->cache.outside : NULL;

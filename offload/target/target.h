@@ -29,6 +29,19 @@ void *memset(void *to, int value, size_t bytes);
 bool access_device(void *owner, uint32_t host, unsigned int size, bool write, uint32_t *value);
 /* Whether a device of a job can be there. */
 bool device_is_good(uint32_t host, uint32_t size);
+/* device_forward.c: the board goes on until it has an interrupt for the guest; false: it does not. */
+bool wait_for_board(void);
+
+/* --- interrupt_timer.c or interrupt_board.c: where the guest's interrupts come from --- */
+
+/* Waits for one, as struct executor's wait. */
+bool interrupt_wait(void *owner, uint64_t until);
+/* Whether there is one. */
+bool interrupt_pends(void);
+/* The guest takes it, at a boundary; as executor_interrupt(), or 1 if there is none. */
+uint32_t interrupt_guest(uint32_t host);
+/* Its part of a run's report. */
+void interrupt_report(void);
 
 /* --- time.c --- */
 
@@ -44,6 +57,8 @@ void set_clock(uint32_t khz);
 void start_clock(void);
 void set_timer(uint32_t ticks);
 void stop_timer(void);
+/* The timer's interrupt is taken as soon as translated code runs. */
+void pend_timer(void);
 uint64_t ticks_now(void);
 uint64_t now_ns(void *owner);
 bool wait_until(void *owner, uint64_t until);

@@ -25,6 +25,11 @@ void stop_timer(void)
 	systick[0] = 0;
 }
 
+void pend_timer(void)
+{
+	*interrupt_control = TICK_PENDS;
+}
+
 #ifdef TARGET_TIMER_DOWN
 /* CMSDK: control, value, what it begins again at. */
 void start_clock(void)
@@ -149,6 +154,6 @@ bool wait_until(void *owner, uint64_t until)
 	if (!retrying)
 		systick[1] = job->tick - 1;
 	if (pending)
-		*interrupt_control = TICK_PENDS;
+		pend_timer();
 	return false;
 }

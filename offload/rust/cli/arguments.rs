@@ -7,6 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use crate::firmware::Chip;
 use crate::machine::board::Board;
 use crate::machine::job::SCRATCH;
+use crate::suspend::phase::Scheduler;
 
 /// The virtual executor: kernel code of a big ARM core on a small one
 #[derive(Debug, Subcommand)]
@@ -263,6 +264,10 @@ pub struct SuspendArguments {
     #[arg(long, value_name = "NAME")]
     pub without_device: Vec<String>,
 
+    /// With real devices: which core waits where a thread must
+    #[arg(long, value_enum, default_value_t = Scheduler::Small)]
+    pub scheduler: Scheduler,
+
     /// With real devices: count the cycles of each phase on both cores, and compute energy by the formula
     /// of Zhai et al. 2017, as ranges; first the big core suspends once alone
     #[arg(long)]
@@ -273,7 +278,7 @@ pub struct SuspendArguments {
     pub cold: bool,
 
     /// Compare each phase with the big core's, and go on from the big core's
-    #[arg(long, conflicts_with_all = ["cycles", "hand_back", "devices", "energy"])]
+    #[arg(long, conflicts_with_all = ["cycles", "hand_back", "devices", "scheduler", "energy"])]
     pub compare: bool,
 
     /// Print one JSON object a phase, and without --compare one for the whole

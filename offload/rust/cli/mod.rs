@@ -64,6 +64,7 @@ fn suspend_command(arguments: &SuspendArguments) -> Result<u8, OffloadError> {
         cycles: arguments.cycles,
         hand_back: arguments.hand_back.as_deref(),
         real: (arguments.devices == Devices::Real).then_some(&arguments.without_device[..]),
+        scheduler: arguments.scheduler,
         energy: arguments.energy,
         keep: !arguments.cold,
     };

@@ -92,6 +92,12 @@ pub fn phase(phase: &Phase, json: bool) {
         if !phase.accesses.is_empty() {
             text.push_str(&format!("; {}", counts(&phase.accesses)));
         }
+        if phase.idle_waits > 0 {
+            text.push_str(&format!(
+                "; idle {} times until an interrupt, {} µs",
+                phase.idle_waits, phase.idle_us
+            ));
+        }
         if phase.waits > 0 {
             text.push_str(&format!(
                 "; waited {} times on the big core, {} µs",
@@ -153,9 +159,12 @@ pub fn summary(summary: &Summary, json: bool) {
         if let Some(worked) = summary.devices_worked {
             text.push_str(&format!(
                 "\nclock, serial line, card, disk and network worked after {worked}\nthe small core: {} \
-                 instructions, {} µs waiting, {}\nthe big core: {} times on for a thread that waits, {} µs",
+                 instructions, {} µs in delays, idle {} times until an interrupt, {} µs, {}\nthe big core: {} times on for a thread that \
+                 waits, {} µs",
                 summary.instructions,
                 summary.waited_us,
+                summary.idle_waits,
+                summary.idle_us,
                 counts(&summary.accesses),
                 summary.waits,
                 summary.big_core_us

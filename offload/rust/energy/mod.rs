@@ -62,7 +62,7 @@ pub struct SmallRun {
     /// Executed by the small core, translation included.
     pub cycles: Cycles,
     /// Microseconds in which it waited and executed nothing.
-    pub waited_us: f64,
+    pub waited_us: Span,
     /// Microseconds in which the big core was on for a thread that waits.
     pub big_core_us: Span,
 }
@@ -118,7 +118,7 @@ pub fn energy(function: &str, big: BigRun, small: SmallRun, own: Span) -> Energy
         small.big_core_us.1 * BIG.busy / 1000.0,
     );
     let as_run_uj = small_exec
-        .plus(microjoules(both(small.waited_us), SMALL.idle))
+        .plus(microjoules(small.waited_us, SMALL.idle))
         .plus(on);
     // The overhead of executing, less what busy waiting saves, is saved again by idling in this time.
     let rest = |more: f64, less: f64| {
@@ -158,7 +158,7 @@ impl SmallRun {
     pub fn plus(self, other: SmallRun) -> SmallRun {
         SmallRun {
             cycles: self.cycles.plus(other.cycles),
-            waited_us: self.waited_us + other.waited_us,
+            waited_us: self.waited_us.plus(other.waited_us),
             big_core_us: self.big_core_us.plus(other.big_core_us),
         }
     }
@@ -167,7 +167,7 @@ impl SmallRun {
     pub fn mean(self, runs: u32) -> SmallRun {
         SmallRun {
             cycles: self.cycles.mean(runs),
-            waited_us: self.waited_us / f64::from(runs),
+            waited_us: self.waited_us.map(|us| us / f64::from(runs)),
             big_core_us: self.big_core_us.map(|us| us / f64::from(runs)),
         }
     }
@@ -218,7 +218,7 @@ mod tests {
         };
         let small = SmallRun {
             cycles: cycles(4_000_000, 8_000_000),
-            waited_us: 500.0,
+            waited_us: Span(500.0, 600.0),
             big_core_us: Span(50.0, 100.0),
         };
         // An instruction of the big core takes 0.5 to 2 cycles: 500 to 2,000 µs.
@@ -227,8 +227,8 @@ mod tests {
         near(energy.big_uj, (336.0 + 873.6, 1344.0 + 924.0));
         // 20 or 40 ms × 21.1 mW + 1 ms × 21.1 mW + 8 or 10 ms × 3.8 mW
         near(energy.small_uj, (422.0 + 51.5, 844.0 + 59.1));
-        // 0.5 ms × 3.8 mW, and 0.05 ms × 25.2 mW or 0.1 ms × 672 mW
-        near(energy.as_run_uj, (422.0 + 1.9 + 1.26, 844.0 + 1.9 + 67.2));
+        // 0.5 or 0.6 ms × 3.8 mW, and 0.05 ms × 25.2 mW or 0.1 ms × 672 mW
+        near(energy.as_run_uj, (422.0 + 1.9 + 1.26, 844.0 + 2.28 + 67.2));
         near(energy.saving, (1.0 - 903.1 / 1209.6, 1.0 - 473.5 / 2268.0));
         near(energy.cycle_ratio, (4.0 / 2.4, 8.0 / 0.6));
         // 844 − 336 − 650.9 is below 0: it saves without any idle time.

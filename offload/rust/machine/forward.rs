@@ -1,6 +1,6 @@
-//! Serves the accesses to devices that the executor forwards (`target/device_forward.c`): through two FIFOs in the
-//! emulator's folder, one request and one answer at a time. While the executor waits for the answer its machine
-//! stands still, so an access takes none of its time.
+//! Serves the accesses to devices that the executor forwards (`target/device_forward.c`), and its waits for an
+//! interrupt: through two FIFOs in the emulator's folder, one request and one answer at a time. While the executor
+//! waits for the answer its machine stands still, so neither takes any of its time.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -31,10 +31,24 @@ pub trait Bus {
     /// # Errors
     /// The board does not answer.
     fn access(&mut self, access: Access) -> Result<Option<u32>, OffloadError>;
+
+    /// Lets the devices go on until one of them interrupts; false: it cannot.
+    ///
+    /// # Errors
+    /// The board does not answer.
+    fn wait(&mut self) -> Result<bool, OffloadError>;
 }
 
-/// A request as the executor sends it: address; bytes, and bit 8 if it writes; value.
-fn access_of(request: [u8; 12]) -> Option<Access> {
+/// What the executor asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Request {
+    Access(Access),
+    Wait,
+}
+
+/// A request as the executor sends it: address; bytes, and bit 8 if it writes; value. Bit 9 instead of all that: a
+/// wait.
+fn request_of(request: [u8; 12]) -> Option<Request> {
     let word = |at: usize| {
         let mut bytes = [0; 4];
         bytes.copy_from_slice(&request[at..at + 4]);
@@ -42,11 +56,16 @@ fn access_of(request: [u8; 12]) -> Option<Access> {
     };
     let bytes = word(4) & 0xff;
     let writes = word(4) >> 8;
+    if (bytes, writes) == (0, 2) {
+        return Some(Request::Wait);
+    }
     let known = matches!(bytes, 1 | 2 | 4) && writes <= 1;
-    known.then(|| Access {
-        physical: word(0),
-        bytes,
-        written: (writes == 1).then(|| word(8)),
+    known.then(|| {
+        Request::Access(Access {
+            physical: word(0),
+            bytes,
+            written: (writes == 1).then(|| word(8)),
+        })
     })
 }
 
@@ -98,10 +117,13 @@ impl Link {
             self.requests
                 .read_exact(&mut request)
                 .map_err(io("read", "the executor's requests"))?;
-            let access = access_of(request).ok_or_else(|| {
+            let request = request_of(request).ok_or_else(|| {
                 OffloadError::Machine(format!("sent no request to a device: {request:02x?}"))
             })?;
-            let answer = bus.access(access)?;
+            let answer = match request {
+                Request::Access(access) => bus.access(access)?,
+                Request::Wait => bus.wait()?.then_some(0),
+            };
             let mut bytes = [0; 8];
             bytes[0] = u8::from(answer.is_some());
             bytes[4..].copy_from_slice(&answer.unwrap_or_default().to_le_bytes());
@@ -123,7 +145,7 @@ mod tests {
             for (at, word) in words.iter().enumerate() {
                 bytes[4 * at..4 * at + 4].copy_from_slice(&word.to_le_bytes());
             }
-            access_of(bytes)
+            request_of(bytes)
         };
         let physical = 0x1001_7000;
         let read = Access {
@@ -131,14 +153,15 @@ mod tests {
             bytes: 4,
             written: None,
         };
-        assert_eq!(request([physical, 4, 7]), Some(read));
+        assert_eq!(request([physical, 4, 7]), Some(Request::Access(read)));
         let write = Access {
             bytes: 2,
             written: Some(7),
             ..read
         };
-        assert_eq!(request([physical, 0x102, 7]), Some(write));
-        for bad in [0, 3, 5, 8, 0x204, 0x8000_0004] {
+        assert_eq!(request([physical, 0x102, 7]), Some(Request::Access(write)));
+        assert_eq!(request([0, 0x200, 0]), Some(Request::Wait));
+        for bad in [0, 3, 5, 8, 0x204, 0x300, 0x8000_0004] {
             assert_eq!(request([physical, bad, 0]), None, "{bad:#x}");
         }
     }
@@ -153,6 +176,10 @@ mod tests {
             }
             self.0 = access.written.unwrap_or(self.0);
             Ok(Some(self.0))
+        }
+
+        fn wait(&mut self) -> Result<bool, OffloadError> {
+            Ok(self.0 == 9)
         }
     }
 
@@ -170,7 +197,9 @@ mod tests {
             (answer[0], answer[4])
         };
         assert_eq!(ask([8, 4, 0]), (1, 5));
+        assert_eq!(ask([0, 0x200, 0]).0, 0);
         assert_eq!(ask([8, 0x104, 9]), (1, 9));
+        assert_eq!(ask([0, 0x200, 0]).0, 1);
         assert_eq!(ask([12, 4, 0]), (0, 0));
         assert_eq!(ask([8, 4, 0]), (1, 9));
     }

@@ -66,6 +66,18 @@ pub struct Outcome {
     pub accessed: Option<u32>,
     /// Counters: translated instructions, bytes emitted, flushes of the cache, faults …
     pub counters: BTreeMap<String, u64>,
+    /// The processor's state besides; only where the guest's interrupts are those of the big core's board.
+    #[serde(skip)]
+    pub processor: Option<Processor>,
+}
+
+/// What a big core needs to go on in another thread than the one that it stands in, or in an interrupt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Processor {
+    /// TPIDRURW, TPIDRURO and TPIDRPRW.
+    pub thread: [u32; 3],
+    /// The guest address of `struct pt_regs` of what is interrupted; none: nothing is.
+    pub interrupted: Option<u32>,
 }
 
 impl Outcome {
@@ -129,6 +141,19 @@ fn parse_line(line: &str) -> Option<Outcome> {
     for (number, register) in registers.iter_mut().enumerate() {
         *register = hexadecimal(&format!("r{number}"))?;
     }
+    let processor = || {
+        Some(Processor {
+            thread: [
+                hexadecimal("tpidrurw")?,
+                hexadecimal("tpidruro")?,
+                hexadecimal("tpidrprw")?,
+            ],
+            interrupted: match decimal("interrupted")? {
+                0 => None,
+                _ => Some(hexadecimal("frame")?),
+            },
+        })
+    };
     let (stop, explanation) = STOPS.get(usize::try_from(decimal("stop")?).ok()?)?;
     let counters = [
         "begin",
@@ -154,6 +179,7 @@ fn parse_line(line: &str) -> Option<Outcome> {
         encoding: instruction.as_ref().and(hexadecimal("word")),
         instruction,
         accessed: hexadecimal("accessed"),
+        processor: processor(),
         counters: counters
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), decimal(name)?)))
@@ -184,6 +210,16 @@ mod tests {
         assert_eq!(runs[0].registers[15], 15);
         assert_eq!(runs[0].instruction.as_deref(), Some("ldr r0, [r0, #4]"));
         assert_eq!(runs[0].encoding, Some(0xe590_0004));
+        assert_eq!(runs[0].processor, None);
+        let line = line.replace(
+            " call0",
+            " interrupted 1 frame c0300000 tpidrurw 00000001 tpidruro 00000002 tpidrprw 00000003 call0",
+        );
+        let processor = Processor {
+            thread: [1, 2, 3],
+            interrupted: Some(0xc030_0000),
+        };
+        assert_eq!(parse(&line).unwrap()[0].processor, Some(processor));
         assert!(parse("nothing").is_none());
         assert!(parse("run 0 stop").is_none());
     }

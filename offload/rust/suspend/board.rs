@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::error::OffloadError;
 use crate::machine::forward::{Access, Bus};
+use crate::suspend::big_core::Idle;
 use crate::suspend::gdb::Gdb;
+use crate::suspend::kernel::{COUNTER, COUNTER_MHZ};
 
 /// A device's registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +36,10 @@ pub const WINDOWS: [Window; 11] = [
     window("gic", 0x1e00_0000, 0x2000),
     window("ethernet", 0x4e00_0000, 0x1000),
 ];
+
+/// The register of the GIC that says which interrupt is the next for the processor, and what it says of none.
+const NEXT_INTERRUPT: u32 = 0x1e00_0118;
+const NO_INTERRUPT: u32 = 0x3ff;
 
 /// All windows but those with these names.
 ///
@@ -71,22 +77,32 @@ fn window_of(windows: &[Window], access: Access) -> Option<&Window> {
 pub struct Board<'a> {
     gdb: &'a mut Gdb,
     windows: &'a [Window],
+    /// Where the big core stands while the board waits for an interrupt; none: it does not.
+    idle: Option<Idle>,
     /// How often each device was accessed.
     pub accesses: BTreeMap<&'static str, u64>,
     /// The access that was refused, in words.
     pub refused: Option<String>,
+    /// How often it waited for an interrupt, and microseconds of its time in that.
+    pub waits: (u32, u64),
 }
 
 impl<'a> Board<'a> {
     /// # Errors
     /// The machine knows no physical addresses.
-    pub fn new(gdb: &'a mut Gdb, windows: &'a [Window]) -> Result<Board<'a>, OffloadError> {
+    pub fn new(
+        gdb: &'a mut Gdb,
+        windows: &'a [Window],
+        idle: Option<Idle>,
+    ) -> Result<Board<'a>, OffloadError> {
         gdb.address_physically(true)?;
         Ok(Board {
             gdb,
             windows,
+            idle,
             accesses: BTreeMap::new(),
             refused: None,
+            waits: (0, 0),
         })
     }
 
@@ -122,6 +138,22 @@ impl Bus for Board<'_> {
             None => self.gdb.read(physical, bytes).map(Some),
         }
     }
+
+    fn wait(&mut self) -> Result<bool, OffloadError> {
+        let Some(idle) = self.idle else {
+            return Ok(false);
+        };
+        // A device that answers at once has interrupted already. Time would pass when the board goes on and stops.
+        if self.gdb.read(NEXT_INTERRUPT, 4)? & NO_INTERRUPT != NO_INTERRUPT {
+            return Ok(true);
+        }
+        let since = self.gdb.read(COUNTER, 4)?;
+        idle.wait(self.gdb)?;
+        let ticks = self.gdb.read(COUNTER, 4)?.wrapping_sub(since);
+        self.waits.0 += 1;
+        self.waits.1 += u64::from(ticks / COUNTER_MHZ);
+        Ok(true)
+    }
 }
 
 #[cfg(test)]
@@ -134,7 +166,7 @@ mod tests {
     {
         // The mode, one read, and what it says of the next.
         let (mut gdb, _folder) = machine_that_answers(&["OK", "2a000000", "E14"]);
-        let mut board = Board::new(&mut gdb, &WINDOWS).unwrap();
+        let mut board = Board::new(&mut gdb, &WINDOWS, None).unwrap();
         let mut read = |physical: u32| {
             board.access(Access {
                 physical,
@@ -146,6 +178,8 @@ mod tests {
         assert_eq!(read(0x1001_7000).unwrap(), Some(42));
         assert!(read(0x1001_7004).is_err());
         assert_eq!(board.accesses["rtc"], 2);
+        // It would have to know where.
+        assert!(!board.wait().unwrap());
         let refused = board.refused.unwrap();
         assert!(refused.contains("0x4f000000"), "{refused}");
     }

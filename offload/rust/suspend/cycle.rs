@@ -37,8 +37,12 @@ pub struct Summary {
     pub big_core_us: u64,
     /// Instructions of the small core in all phases.
     pub instructions: u64,
-    /// Microseconds in which it waited in them, and executed none.
+    /// Microseconds in which it waited in delays, and executed none.
     pub waited_us: u64,
+    /// How often the kernel's idle thread waited for an interrupt of the board, in the executor.
+    pub idle_waits: u32,
+    /// Microseconds of the board's time in those.
+    pub idle_us: u64,
     /// How often each device of the board was accessed from the executor.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub accesses: BTreeMap<String, u64>,
@@ -97,6 +101,8 @@ fn summary_of(settings: &Settings<'_>, phases: &[Phase], console: &str) -> Summa
         devices_worked: settings.real.map(|_| lines_with(DEVICES_WORK)),
         waits: phases.iter().map(|phase| phase.waits).sum(),
         big_core_us: phases.iter().map(|phase| phase.big_core_us).sum(),
+        idle_waits: phases.iter().map(|phase| phase.idle_waits).sum(),
+        idle_us: phases.iter().map(|phase| phase.idle_us).sum(),
         instructions: phases.iter().map(|phase| phase.instructions).sum(),
         waited_us: phases
             .iter()
@@ -220,6 +226,7 @@ fn energy_of(phases: &[Phase], alone: &[BigRun]) -> Vec<Energy> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::suspend::phase::Scheduler;
 
     #[test]
     fn a_warning_of_the_kernel_is_a_complaint() {
@@ -230,6 +237,7 @@ mod tests {
             cycles: 1,
             hand_back: None,
             real: None,
+            scheduler: Scheduler::Small,
             energy: false,
             keep: true,
         };

@@ -146,7 +146,9 @@ impl Gdb {
         Ok(())
     }
 
-    fn set_register(&mut self, number: u32, value: u32) -> Result<(), OffloadError> {
+    /// # Errors
+    /// The machine does not take it.
+    pub fn set_register(&mut self, number: u32, value: u32) -> Result<(), OffloadError> {
         self.must(&format!("P{number:x}={:08x}", value.swap_bytes()))
     }
 
@@ -257,10 +259,18 @@ impl Gdb {
         self.run_to(symbol)?;
         while self.register(13)? != sp {
             // Off the address, where it would stop at once.
-            self.request("s")?;
+            self.step()?;
             self.run_to(symbol)?;
         }
         Ok(())
+    }
+
+    /// Executes one instruction.
+    ///
+    /// # Errors
+    /// The machine does not answer.
+    pub fn step(&mut self) -> Result<(), OffloadError> {
+        self.request("s").map(drop)
     }
 
     /// Goes on until an address is executed; bit 0 of a symbol in T32 is no part of it.

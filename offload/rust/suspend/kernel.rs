@@ -14,9 +14,10 @@ use std::time::Duration;
 use crate::error::{OffloadError, io};
 use crate::guest::Guest;
 use crate::machine::comma;
+use crate::machine::outcome::{Outcome, Processor};
 use crate::parts;
 use crate::suspend::gdb::Gdb;
-use crate::suspend::hardware;
+use crate::suspend::{big_core, hardware};
 
 /// Physical address of the machine's memory, and its bytes: as much as the small core has.
 pub const PHYSICAL: u32 = 0x6000_0000;
@@ -321,6 +322,27 @@ impl Running {
         // The instruction set first: it says where the program counter may be.
         self.gdb.set_status(status)?;
         self.gdb.set_registers(registers)
+    }
+
+    /// The big core goes on from where the executor ended, in whatever thread, with the next run_to(). An interrupt
+    /// handler it leaves at once. `arrival` is where it stood before.
+    ///
+    /// # Errors
+    /// It does not take it.
+    pub fn take_over(
+        &mut self,
+        guest: &Guest,
+        arrival: &Arrival,
+        outcome: &Outcome,
+        status: u32,
+    ) -> Result<(), OffloadError> {
+        let processor = outcome.processor.unwrap_or(Processor {
+            thread: arrival.thread,
+            interrupted: None,
+        });
+        big_core::set_thread(&mut self.gdb, guest, (arrival.thread, processor.thread))?;
+        self.go_on(&outcome.registers, status)?;
+        big_core::leave_interrupt(&mut self.gdb, processor)
     }
 
     /// Lets it go on until its first program restarts it; the answer is what it printed.

@@ -2,6 +2,7 @@
 //! core goes on from what the executor left (`cycle`), with dummy devices or with the board's own (`real`), or
 //! each phase is compared with the same call on the big core (here).
 
+mod big_core;
 mod board;
 pub mod cycle;
 pub mod gdb;

@@ -54,9 +54,11 @@ pub(super) fn mean(phases: &[Phase], function: &str) -> Option<SmallRun> {
     let mut sum = SmallRun::default();
     for phase in phases.iter().filter(|phase| phase.function == function) {
         runs += 1;
+        let delays = phase.counters.get("waited_us").copied().unwrap_or_default() as f64;
+        let idle = without_stops(phase.idle_us as f64, phase.idle_waits);
         sum = sum.plus(SmallRun {
             cycles: phase.cycles?,
-            waited_us: phase.counters.get("waited_us").copied().unwrap_or_default() as f64,
+            waited_us: Span(delays + idle.0, delays + idle.1),
             big_core_us: without_stops(phase.big_core_us as f64, phase.waits),
         });
     }

@@ -18,6 +18,16 @@ const GREATER: u32 = 0xf << 16;
 /// CPSR's flags, the state of an IT block, A, I, F and the mode: what the executor reports.
 const REPORTED: u32 = 0xfe00_fddf;
 
+/// Which core a thread waits on, with the board's own devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scheduler {
+    /// The kernel's scheduler, other threads and interrupt handlers run in the executor; in the idle thread the small
+    /// core waits for an interrupt.
+    Small,
+    /// The executor hands back at each wait, and goes on behind it.
+    Big,
+}
+
 /// What is to be done.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings<'a> {
@@ -31,6 +41,8 @@ pub struct Settings<'a> {
     pub hand_back: Option<&'a str>,
     /// The board's own devices, and the names of those that are not forwarded; none: dummies only.
     pub real: Option<&'a [String]>,
+    /// Where a thread waits, with the board's own devices.
+    pub scheduler: Scheduler,
     /// Count cycles, and compute energy.
     pub energy: bool,
     /// Each phase begins with the code cache that the last one left, in the same suspend or another.
@@ -56,6 +68,10 @@ pub struct Phase {
     pub waits: u32,
     /// Microseconds of the board's time in those waits; else that stands still.
     pub big_core_us: u64,
+    /// How often the kernel's idle thread waited for an interrupt of the board, in the executor.
+    pub idle_waits: u32,
+    /// Microseconds of the board's time in those.
+    pub idle_us: u64,
     /// What the small core executed, in cycles; none: that was not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles: Option<Cycles>,
@@ -75,6 +91,8 @@ impl Phase {
             counters: BTreeMap::new(),
             waits: 0,
             big_core_us: 0,
+            idle_waits: 0,
+            idle_us: 0,
             cycles: None,
             accesses: BTreeMap::new(),
         }
@@ -174,6 +192,7 @@ mod tests {
             encoding: None,
             accessed: None,
             counters: BTreeMap::new(),
+            processor: None,
         }
     }
 

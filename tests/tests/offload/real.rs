@@ -10,7 +10,7 @@ const REAL: [&str; 3] = ["--devices", "real", "--prune"];
 const COUNTS: [&str; 3] = ["suspend_exits", "checked", "devices_worked"];
 
 /// Every phase returned in the executor, and after each cycle every device worked.
-fn come_back(words: &[&str], cycles: u64) {
+fn come_back(words: &[&str], cycles: u64) -> Value {
     let (phases, summary) = suspends(words, cycles, &COUNTS);
     for phase in &phases {
         assert_eq!(phase["stop"], "returned", "{words:?}: {phase}");
@@ -20,11 +20,61 @@ fn come_back(words: &[&str], cycles: u64) {
         let count = summary["accesses"][device].as_u64();
         assert!(count >= Some(cycles), "{device}: {summary}");
     }
+    summary
 }
 
 #[test]
-fn real_drivers_suspend_and_resume_in_the_executor_and_their_devices_work() {
-    come_back(&REAL, 1);
+fn real_drivers_suspend_and_resume_in_the_executor_and_their_threads_wait_there() {
+    let summary = come_back(&REAL, 1);
+    assert_eq!(summary["waits"], 0, "{summary}");
+    assert_eq!(summary["big_core_us"], 0, "{summary}");
+    // A driver of a card polls it with a timer of the kernel's.
+    assert!(summary["idle_waits"].as_u64() > Some(0), "{summary}");
+    assert!(summary["idle_us"].as_u64() > Some(0), "{summary}");
+}
+
+#[test]
+#[ignore = "make test-full: four more suspends of real devices; the quick gate waits on the small core"]
+fn threads_can_wait_on_the_big_core() {
+    for set in [&[][..], &["--t32"]] {
+        let words = [&REAL, &["--scheduler", "big"][..], set].concat();
+        let summary = come_back(&words, 2);
+        assert!(summary["waits"].as_u64() > Some(0), "{summary}");
+        assert_eq!(summary["idle_waits"], 0, "{summary}");
+    }
+}
+
+/// Hands back at this function in `dpm_suspend`, and all comes back.
+fn goes_on_from(function: &str, words: &[&str]) {
+    let words = [&REAL, &["--hand-back", function][..], words].concat();
+    let phases = suspends(&words, 1, &COUNTS).0;
+    let handed_back = |phase: &&Value| phase["stop"] == "fallback";
+    let suspend = phases
+        .iter()
+        .find(|phase| phase["function"] == "dpm_suspend");
+    assert!(
+        suspend.is_some_and(|phase| handed_back(&phase)),
+        "{function}: {phases:?}"
+    );
+}
+
+#[test]
+fn the_big_core_goes_on_in_an_interrupt_handler_that_the_executor_began() {
+    goes_on_from("gic_handle_irq", &[]);
+}
+
+#[test]
+fn the_big_core_goes_on_in_another_thread_than_the_one_that_suspends() {
+    goes_on_from("process_one_work", &[]);
+}
+
+#[test]
+#[ignore = "make test-full: the quick gate hands back in an interrupt handler and in a worker, in A32"]
+fn the_big_core_goes_on_in_the_scheduler_and_in_t32() {
+    goes_on_from("__switch_to", &[]);
+    for function in ["gic_handle_irq", "process_one_work", "__switch_to"] {
+        goes_on_from(function, &["--t32"]);
+    }
 }
 
 #[test]
