@@ -142,7 +142,7 @@ static int network_works(unsigned int cycle)
 	return 0;
 }
 
-int devices_begin(void)
+int devices_begin(int in_order)
 {
 	/* 8 bits at 115,200 baud, no modem; a read gives up after 25 seconds. */
 	static const struct terminal terminal = { .control = 0x18b2, .characters = { [5] = 255 } };
@@ -150,8 +150,8 @@ int devices_begin(void)
 	static const unsigned char host[16] = { 2, 0, 0, 0, 10, 0, 2, 2 };
 	static const long timeout[2] = { 5, 0 };
 
-	/* Every callback in the thread that suspends: the executor follows that one. */
-	put("/sys/power/pm_async", "0", 1);
+	if (in_order)
+		put("/sys/power/pm_async", "0", 1);
 	call(CALL_MOUNT, (long)"devtmpfs", (long)"/dev", (long)"devtmpfs", 0, 0);
 	clock = opened("/dev/rtc0", 0);
 	line = opened("/dev/ttyAMA1", NO_TERMINAL);

@@ -3,8 +3,8 @@
 #ifndef DORMOUSE_DEVICES_H
 #define DORMOUSE_DEVICES_H
 
-/* Opens them. */
-int devices_begin(void);
+/* Opens them. In order: the thread that suspends calls all of their callbacks itself. */
+int devices_begin(int in_order);
 /* Sets the alarm that wakes. */
 int devices_before(unsigned int cycle);
 /* Uses each. */

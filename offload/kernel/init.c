@@ -93,7 +93,7 @@ static void one_cycle(unsigned int cycle, int devices)
 		report("dormouse: files and processes as before cycle ", cycle);
 }
 
-/* The stack as the kernel leaves it: count of arguments, and they. */
+/* The stack as the kernel leaves it: count of arguments, and they: its name, cycles, "real" or "in-order". */
 __attribute__((used)) static void run(const long *stack)
 {
 	unsigned int cycles = 1;
@@ -108,7 +108,7 @@ __attribute__((used)) static void run(const long *stack)
 	/* With real devices one of them wakes the machine. */
 	if (!devices)
 		put("/sys/power/pm_test", "platform", 8);
-	else if (!devices_begin())
+	else if (!devices_begin(*(const char *)stack[3] == 'i'))
 		cycles = 0;
 	for (unsigned int cycle = 1; cycle <= cycles; cycle++)
 		one_cycle(cycle, devices);

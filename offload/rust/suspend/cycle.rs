@@ -12,7 +12,7 @@ use crate::machine::kept::Kept;
 use crate::parts::Parts;
 use crate::suspend::board::windows_without;
 use crate::suspend::kernel::{Kernel, Running};
-use crate::suspend::phase::{Frame, Phase, Settings, job_to_go_on, status_after};
+use crate::suspend::phase::{Frame, Phase, Scheduler, Settings, job_to_go_on, status_after};
 use crate::suspend::{FUNCTIONS, native, real};
 
 /// How the machine came out of it.
@@ -169,7 +169,11 @@ pub fn run(
 ) -> Result<Summary, OffloadError> {
     let windows = settings.real.map(windows_without).transpose()?;
     let parts = Parts::ready()?;
-    let kernel = Kernel::ready(settings.t32, windows.is_some())?;
+    let mut kernel = Kernel::ready(settings.t32, windows.is_some())?;
+    // The executor follows one thread then.
+    if settings.scheduler == Scheduler::Big {
+        kernel = kernel.in_order();
+    }
     let alone = match settings.energy {
         true => native::measure(&parts, &kernel)?,
         false => Vec::new(),
@@ -226,7 +230,6 @@ fn energy_of(phases: &[Phase], alone: &[BigRun]) -> Vec<Energy> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suspend::phase::Scheduler;
 
     #[test]
     fn a_warning_of_the_kernel_is_a_complaint() {

@@ -54,6 +54,8 @@ pub struct Kernel {
     folder: PathBuf,
     /// It has drivers of the board's devices.
     real: bool,
+    /// The thread that suspends calls all of their callbacks itself.
+    in_order: bool,
 }
 
 /// A call of a function, natively: all of the machine before and after it. It is made twice on the
@@ -88,7 +90,19 @@ impl Kernel {
         let state = parts::state_of(&sources, &["."])?;
         let arguments = [work.as_os_str(), folder.as_os_str(), OsStr::new(set)];
         parts::build(&sources.join("build.sh"), &arguments, &folder, &state)?;
-        Ok(Kernel { folder, real })
+        Ok(Kernel {
+            folder,
+            real,
+            in_order: false,
+        })
+    }
+
+    /// The same, whose drivers that may suspend in threads of their own do not (`pm_async` is 0).
+    pub fn in_order(self) -> Kernel {
+        Kernel {
+            in_order: true,
+            ..self
+        }
     }
 
     /// Its code and symbols, with memory as it is in a machine.
@@ -408,9 +422,10 @@ impl BigMachine {
         // One second between suspend and resume; the last words are the first program's.
         let (hardware, arguments) = if kernel.real {
             let hardware = hardware::words(memory.parent().unwrap_or(Path::new("")))?;
+            let how = if kernel.in_order { "in-order" } else { "real" };
             (
                 hardware,
-                format!("{} -- {cycles} real", hardware::ARGUMENTS),
+                format!("{} -- {cycles} {how}", hardware::ARGUMENTS),
             )
         } else {
             let arguments = "earlyprintk keep_bootcon suspend.pm_test_delay=1";
