@@ -20,6 +20,8 @@ bool interrupt_wait(void *owner, uint64_t until)
 	if (until != UINT64_MAX || !executor.job->irq_handler || !wait_for_board())
 		return wait_until(owner, until);
 	pends = true;
+	/* No tick of the job's: the guest is to be looked at soon. */
+	retrying = true;
 	pend_timer();
 	return true;
 }

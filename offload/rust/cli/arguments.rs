@@ -255,6 +255,10 @@ pub struct SuspendArguments {
     #[arg(long, value_name = "FUNCTION")]
     pub hand_back: Option<String>,
 
+    /// Hand back to the big core at a random instruction of each phase, by a seed, from the second cycle on
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["hand_back", "energy"])]
+    pub hand_back_at_random: Option<u64>,
+
     /// Which devices suspend and resume: dummies; or the board's own, with their unmodified drivers
     #[arg(long, value_enum, default_value_t = Devices::Dummy)]
     pub devices: Devices,
@@ -278,7 +282,7 @@ pub struct SuspendArguments {
     pub cold: bool,
 
     /// Compare each phase with the big core's, and go on from the big core's
-    #[arg(long, conflicts_with_all = ["cycles", "hand_back", "devices", "scheduler", "energy"])]
+    #[arg(long, conflicts_with_all = ["cycles", "hand_back", "hand_back_at_random", "devices", "scheduler", "energy"])]
     pub compare: bool,
 
     /// Print one JSON object a phase, and without --compare one for the whole

@@ -63,6 +63,7 @@ fn suspend_command(arguments: &SuspendArguments) -> Result<u8, OffloadError> {
         prune: arguments.prune,
         cycles: arguments.cycles,
         hand_back: arguments.hand_back.as_deref(),
+        cuts: arguments.hand_back_at_random,
         real: (arguments.devices == Devices::Real).then_some(&arguments.without_device[..]),
         scheduler: arguments.scheduler,
         energy: arguments.energy,

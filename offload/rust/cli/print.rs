@@ -104,6 +104,9 @@ pub fn phase(phase: &Phase, json: bool) {
                 phase.waits, phase.big_core_us
             ));
         }
+        if let Some(after) = phase.cut_after {
+            text.push_str(&format!("; to be cut after {after} instructions"));
+        }
         if let Some(instruction) = &phase.end.instruction {
             text.push_str(&format!(
                 "\n  at {:08x}: {instruction}",

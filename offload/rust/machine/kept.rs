@@ -2,6 +2,7 @@
 //! the executor's struct with the index of its code cache, the cache, and the target tables
 //! (`target/boards/mps2-an385.h` has the addresses, `target/main.c` the names).
 
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 
@@ -21,6 +22,7 @@ const PARTS: [(&str, u32); 4] = [
 #[derive(Debug)]
 pub struct Kept {
     folder: TempDir,
+    lends: Cell<bool>,
 }
 
 impl Kept {
@@ -30,7 +32,15 @@ impl Kept {
     /// There is no room for it.
     pub fn new() -> Result<Kept, OffloadError> {
         let folder = tempfile::tempdir().map_err(io("create", "a folder for the code cache"))?;
-        Ok(Kept { folder })
+        Ok(Kept {
+            folder,
+            lends: Cell::new(false),
+        })
+    }
+
+    /// Whether the next jobs begin with it as it is now, and what they leave is not taken.
+    pub fn lend(&self, lends: bool) {
+        self.lends.set(lends);
     }
 
     /// The emulator's options with which its memory has that.
@@ -50,6 +60,9 @@ impl Kept {
     /// # Errors
     /// A file cannot be moved or removed.
     pub(super) fn take(&self, from: &Path) -> Result<(), OffloadError> {
+        if self.lends.get() {
+            return Ok(());
+        }
         for (name, _) in PARTS {
             let (left, kept) = (from.join(name), self.folder.path().join(name));
             if left.is_file() {
@@ -75,6 +88,10 @@ mod tests {
         }
         kept.take(run.path()).unwrap();
         assert_eq!(kept.words().len(), 2 * PARTS.len());
+        kept.lend(true);
+        kept.take(run.path()).unwrap();
+        assert_eq!(kept.words().len(), 2 * PARTS.len());
+        kept.lend(false);
         fs::write(run.path().join(PARTS[0].0), "1").unwrap();
         kept.take(run.path()).unwrap();
         assert!(kept.words().is_empty());

@@ -11,6 +11,7 @@ use crate::machine;
 use crate::machine::kept::Kept;
 use crate::parts::Parts;
 use crate::suspend::board::windows_without;
+use crate::suspend::cuts::Cuts;
 use crate::suspend::kernel::{Kernel, Running};
 use crate::suspend::phase::{Frame, Phase, Scheduler, Settings, job_to_go_on, status_after};
 use crate::suspend::{FUNCTIONS, native, real};
@@ -95,7 +96,7 @@ fn summary_of(settings: &Settings<'_>, phases: &[Phase], console: &str) -> Summa
     Summary {
         cycles,
         returned: stopped("returned"),
-        handed_back: stopped("fallback"),
+        handed_back: stopped("fallback") + phases.iter().filter(|phase| phase.is_cut()).count(),
         suspend_exits: lines_with("PM: suspend exit"),
         checked: lines_with(CHECKED),
         devices_worked: settings.real.map(|_| lines_with(DEVICES_WORK)),
@@ -135,13 +136,15 @@ fn one_phase(
     parts: &Parts,
     kernel: &Kernel,
     running: &mut Running,
-    (settings, kept): (&Settings<'_>, Option<&Kept>),
+    (settings, kept, cuts): (&Settings<'_>, Option<&Kept>, &mut Option<Cuts>),
     (cycle, function): (u32, &str),
 ) -> Result<Phase, OffloadError> {
     let arrival = running.run_to(function)?;
     let frame = Frame::of(&arrival);
     let guest = kernel.guest(&arrival.memory)?;
-    let job = job_to_go_on(&guest, &arrival, frame, settings)?;
+    let mut job = job_to_go_on(&guest, &arrival, frame, settings)?;
+    let mut phase = Phase::of(cycle, function);
+    phase.cut_after = cuts.as_mut().and_then(|cuts| cuts.cut(function, &mut job));
     let (runs, memory) = machine::run_with(parts, &guest, &job, kept)?;
     let Some(outcome) = runs.into_iter().next() else {
         return Err(OffloadError::Machine("reported no run".into()));
@@ -149,8 +152,10 @@ fn one_phase(
     if memory.len() != arrival.memory.len() {
         return Err(OffloadError::Machine("gave no memory back".into()));
     }
-    let mut phase = Phase::of(cycle, function);
     phase.add(frame, &outcome);
+    if let (Some(cuts), false) = (cuts, phase.is_cut()) {
+        cuts.ran(function, &outcome);
+    }
     // From anything else the big core could not go on.
     if phase.goes_on() {
         let status = status_after(&arrival, &outcome);
@@ -179,18 +184,23 @@ pub fn run(
         false => Vec::new(),
     };
     let kept = settings.keep.then(Kept::new).transpose()?;
+    let mut cuts = settings.cuts.map(Cuts::new);
     let mut running = kernel.boot(settings.cycles)?;
     let mut phases = Vec::new();
     for cycle in 1..=settings.cycles {
+        // A phase that is cut leaves nothing: each has what the first suspend left.
+        if let (Some(kept), true) = (&kept, cuts.is_some() && cycle > 1) {
+            kept.lend(true);
+        }
         for (function, _) in FUNCTIONS {
             let what = (cycle, function);
             let phase = match &windows {
                 None => {
-                    let settings = (settings, kept.as_ref());
+                    let settings = (settings, kept.as_ref(), &mut cuts);
                     one_phase(&parts, &kernel, &mut running, settings, what)?
                 }
                 Some(windows) => {
-                    let settings = (settings, &windows[..], kept.as_ref());
+                    let settings = (settings, &windows[..], kept.as_ref(), &mut cuts);
                     real::one_phase(&parts, &kernel, &mut running, settings, what)?
                 }
             };
@@ -239,6 +249,7 @@ mod tests {
             prune: false,
             cycles: 1,
             hand_back: None,
+            cuts: None,
             real: None,
             scheduler: Scheduler::Small,
             energy: false,

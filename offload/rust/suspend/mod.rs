@@ -4,6 +4,7 @@
 
 mod big_core;
 mod board;
+mod cuts;
 pub mod cycle;
 pub mod gdb;
 mod hardware;

@@ -39,6 +39,8 @@ pub struct Settings<'a> {
     pub cycles: u32,
     /// The executor hands back at the first call of this function in each phase.
     pub hand_back: Option<&'a str>,
+    /// Each phase hands back at a random instruction, by this seed; not in the first suspend.
+    pub cuts: Option<u64>,
     /// The board's own devices, and the names of those that are not forwarded; none: dummies only.
     pub real: Option<&'a [String]>,
     /// Where a thread waits, with the board's own devices.
@@ -56,10 +58,14 @@ pub struct Phase {
     pub cycle: u32,
     /// Name of the function.
     pub function: String,
-    /// How it ended in the executor: `returned`; `fallback` where the big core had to go on in it;
+    /// How it ended in the executor: `returned`; `fallback` where the big core had to go on in it; `budget` where it
+    /// was cut;
     /// `refused-access` where it went on because an access to a device is not forwarded.
     #[serde(flatten)]
     pub end: End,
+    /// After how many instructions behind its begin, or behind its last wait for an interrupt, it was to be cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut_after: Option<u64>,
     /// Of the small core, translation included, waiting not.
     pub instructions: u64,
     /// Counters: translated instructions, bytes emitted, flushes of the cache, faults …
@@ -87,6 +93,7 @@ impl Phase {
             cycle,
             function: function.to_owned(),
             end: End::default(),
+            cut_after: None,
             instructions: 0,
             counters: BTreeMap::new(),
             waits: 0,
@@ -100,7 +107,13 @@ impl Phase {
 
     /// Whether the big core can go on.
     pub fn goes_on(&self) -> bool {
-        ["returned", "fallback", "refused-access"].contains(&self.end.stop.as_str())
+        let stop = self.end.stop.as_str();
+        ["returned", "fallback", "refused-access"].contains(&stop) || self.is_cut()
+    }
+
+    /// Whether it handed back where it was to be cut.
+    pub fn is_cut(&self) -> bool {
+        self.cut_after.is_some() && self.end.stop == "budget"
     }
 
     /// Takes over how it ended, and adds what it took.
@@ -110,6 +123,9 @@ impl Phase {
             "returned".clone_into(&mut self.end.stop);
             "the function returned".clone_into(&mut self.end.explanation);
             self.end.instruction = None;
+        }
+        if self.is_cut() {
+            "handed back at a random instruction".clone_into(&mut self.end.explanation);
         }
         self.instructions += outcome.instructions;
         for (name, count) in &outcome.counters {

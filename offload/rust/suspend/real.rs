@@ -13,6 +13,7 @@ use crate::machine::kept::Kept;
 use crate::parts::Parts;
 use crate::suspend::big_core::Idle;
 use crate::suspend::board::{Board, Window};
+use crate::suspend::cuts::Cuts;
 use crate::suspend::kernel::{COUNTER_MHZ, Kernel, Running};
 use crate::suspend::phase::{Frame, Phase, Scheduler, Settings, job_to_go_on, status_after};
 
@@ -50,7 +51,7 @@ pub(super) fn one_phase(
     parts: &Parts,
     kernel: &Kernel,
     running: &mut Running,
-    (settings, windows, kept): (&Settings<'_>, &[Window], Option<&Kept>),
+    (settings, windows, kept, cuts): (&Settings<'_>, &[Window], Option<&Kept>, &mut Option<Cuts>),
     (cycle, function): (u32, &str),
 ) -> Result<Phase, OffloadError> {
     let mut arrival = running.run_to(function)?;
@@ -72,6 +73,7 @@ pub(super) fn one_phase(
             Scheduler::Big => (addresses(&guest, &WAITS), None),
         };
         job.natives.extend(waits.iter().map(|at| hand_back_at(*at)));
+        phase.cut_after = cuts.as_mut().and_then(|cuts| cuts.cut(function, &mut job));
         let memory = running.memory();
         let mut board = Board::new(running.gdb(), windows, idle)?;
         let wanted = (kept, settings.energy);
@@ -92,6 +94,9 @@ pub(super) fn one_phase(
         if let (Some(refused), true) = (refused, outcome.stop.starts_with("unmapped-")) {
             "refused-access".clone_into(&mut phase.end.stop);
             phase.end.explanation = refused;
+        }
+        if let (Some(cuts), false) = (cuts.as_mut(), phase.is_cut()) {
+            cuts.ran(function, &outcome);
         }
         if !phase.goes_on() {
             return Ok(phase);

@@ -69,6 +69,25 @@ fn the_big_core_goes_on_in_another_thread_than_the_one_that_suspends() {
 }
 
 #[test]
+#[ignore = "make test-full: 400 cycles, most of whose phases the big core finishes"]
+fn the_big_core_goes_on_at_any_instruction_of_a_phase() {
+    let seed = std::time::UNIX_EPOCH
+        .elapsed()
+        .expect("a date")
+        .as_secs()
+        .to_string();
+    let random = ["--hand-back-at-random", &seed];
+    for set in [&[][..], &["--prune"], &["--t32"], &["--t32", "--prune"]] {
+        for (devices, counts) in [(&[][..], &COUNTS[..2]), (&REAL[..2], &COUNTS)] {
+            let words = [&random, devices, set].concat();
+            let (phases, summary) = suspends(&words, 50, counts);
+            let cut = phases.iter().filter(|phase| phase["stop"] == "budget");
+            assert!(cut.count() > phases.len() / 4, "{words:?}: {summary}");
+        }
+    }
+}
+
+#[test]
 #[ignore = "make test-full: the quick gate hands back in an interrupt handler and in a worker, in A32"]
 fn the_big_core_goes_on_in_the_scheduler_and_in_t32() {
     goes_on_from("__switch_to", &[]);
