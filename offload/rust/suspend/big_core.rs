@@ -68,6 +68,11 @@ pub struct Idle {
 }
 
 impl Idle {
+    #[cfg(test)]
+    pub(super) fn at(wait: u32, behind: u32) -> Idle {
+        Idle { wait, behind }
+    }
+
     /// # Errors
     /// The kernel has none where it is known to be.
     pub fn of(guest: &Guest) -> Result<Idle, OffloadError> {

@@ -184,6 +184,26 @@ mod tests {
         assert!(refused.contains("0x4f000000"), "{refused}");
     }
 
+    #[test]
+    fn the_board_goes_on_until_it_has_an_interrupt_unless_it_has_one() {
+        let idle = Idle::at(0xc001_0000, 0xc001_0004);
+        // The mode; interrupt 34.
+        let (mut gdb, _folder) = machine_that_answers(&["OK", "22000000"]);
+        let mut board = Board::new(&mut gdb, &WINDOWS, Some(idle)).unwrap();
+        assert!(board.wait().unwrap());
+        assert_eq!(board.waits, (0, 0));
+        let (mut gdb, _folder) = machine_that_answers(&[
+            "OK", "ff030000", // none
+            "ffffffff", // the counter
+            "13000060", "OK", "OK", // the processor, and where it is put
+            "OK", "T05", "OK", "040001c0", // it has stopped behind its WFI
+            "ef000000", // 240 ticks later
+        ]);
+        let mut board = Board::new(&mut gdb, &WINDOWS, Some(idle)).unwrap();
+        assert!(board.wait().unwrap());
+        assert_eq!(board.waits, (1, 10));
+    }
+
     fn found(physical: u32, bytes: u32) -> Option<&'static str> {
         let access = Access {
             physical,
