@@ -37,7 +37,7 @@ static struct held of_loop(const struct translator *x, uint32_t first, uint32_t 
 		return bit(read, scratch(x)) ? (struct held){ HOLDS_GUEST, 0, 0 } : nothing;
 	if (distance)
 		return (struct held){ HOLDS_DISTANCE, 0, 0 };
-	if (one_base && !bit(written, base) && !uses_scratch(x, base))
+	if (one_base && !bit(written, base))
 		return (struct held){ HOLDS_BASE, base, 0 };
 	return nothing;
 }

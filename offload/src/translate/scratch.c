@@ -46,9 +46,16 @@ static bool stays_in_registers(const struct instruction *in)
 	}
 }
 
+/* Whether the scratch register holds the host address of a guest register's address. */
+static bool holds_base(const struct translator *x, uint32_t number)
+{
+	return x->holds == HOLDS_BASE && x->held_base == number;
+}
+
 void load_guest_scratch(struct translator *x)
 {
 	uint32_t reads, writes, used;
+	bool hosted = holds_base(x, scratch(x));
 
 	if (x->holds == HOLDS_GUEST)
 		return;
@@ -65,7 +72,10 @@ void load_guest_scratch(struct translator *x)
 		t32_transfer(&x->code, KIND_LDR, scratch(x), __builtin_ctz(x->slot_address), 0);
 		return;
 	}
-	load_slot(x);
+	if (hosted)
+		t32_add_constant(&x->code, scratch(x), scratch(x), -delta(x));
+	else
+		load_slot(x);
 }
 
 void store_guest_scratch(struct translator *x)
@@ -97,25 +107,23 @@ void copy_to_guest_scratch(struct translator *x, uint32_t number)
 
 void forget_base(struct translator *x, uint32_t number)
 {
-	if (x->holds == HOLDS_BASE && x->held_base == number)
+	if (holds_base(x, number))
 		x->holds = HOLDS_NOTHING;
 }
 
 uint32_t host_base_register(struct translator *x, uint32_t n)
 {
-	if (uses_scratch(x, n)) {
-		load_guest_scratch(x);
-		if (delta(x)) {
-			t32_add_constant(&x->code, scratch(x), scratch(x), delta(x));
-			x->holds = HOLDS_NOTHING;
-		}
-		return scratch(x);
-	}
-	if (is_host_address(x, n))
+	if (!uses_scratch(x, n) && is_host_address(x, n))
 		return n;
-	if (x->holds == HOLDS_BASE && x->held_base == n)
+	if (holds_base(x, n))
 		return scratch(x);
-	t32_add_constant(&x->code, take_scratch(x), n, delta(x));
+	if (uses_scratch(x, n))
+		load_guest_scratch(x);
+	else
+		take_scratch(x);
+	if (!delta(x))
+		return scratch(x);
+	t32_add_constant(&x->code, scratch(x), n, delta(x));
 	x->holds = HOLDS_BASE;
 	x->held_base = n;
 	return scratch(x);
@@ -164,7 +172,7 @@ bool is_distance_enough(const struct translator *x, const struct instruction *in
 		!uses_scratch(x, a.t) && a.t != SP && a.t != PC;
 }
 
-/* Whether the next access that needs an address is at another register and needs no more. */
+/* Whether the next accesses that need addresses need no more, up to one at another register. */
 static bool is_distance_next(const struct translator *x, uint32_t n, int32_t offset)
 {
 	uint32_t index = index_now(x), other;
@@ -175,8 +183,12 @@ static bool is_distance_next(const struct translator *x, uint32_t n, int32_t off
 		index = index_behind(x, index);
 		if (index >= x->count || translator_is_label(x, index))
 			return false;
-		if (needs_address(x, &x->list[index], &other))
-			return other != n && is_distance_enough(x, &x->list[index], offset);
+		if (!needs_address(x, &x->list[index], &other))
+			continue;
+		if (!is_distance_enough(x, &x->list[index], offset))
+			return false;
+		if (other != n)
+			return true;
 	}
 	return false;
 }
@@ -187,7 +199,7 @@ bool has_distance(struct translator *x, uint32_t n, int32_t offset)
 		return false;
 	if (x->holds == HOLDS_DISTANCE && x->held_offset == offset)
 		return true;
-	if ((x->holds == HOLDS_BASE && x->held_base == n) || !is_distance_next(x, n, offset))
+	if (holds_base(x, n) || !is_distance_next(x, n, offset))
 		return false;
 	t32_constant(&x->code, take_scratch(x), delta(x) + offset);
 	x->holds = HOLDS_DISTANCE;
@@ -200,9 +212,9 @@ void emit_held(struct translator *x, struct held held)
 	take_scratch(x);
 	if (held.what == HOLDS_DISTANCE)
 		t32_constant(&x->code, scratch(x), delta(x));
-	else if (held.what == HOLDS_GUEST)
+	else if (held.what == HOLDS_GUEST || (held.what == HOLDS_BASE && uses_scratch(x, held.base)))
 		load_slot(x);
-	else if (held.what == HOLDS_BASE)
+	if (held.what == HOLDS_BASE)
 		t32_add_constant(&x->code, scratch(x), held.base, delta(x));
 	x->holds = held.what;
 	x->held_base = held.base;
