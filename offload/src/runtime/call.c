@@ -119,11 +119,16 @@ uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
 	}
 }
 
-/* See translate_branch.c: the scratch register holds the address of half the entry. */
+/*
+ * See translate/dispatch.c: the scratch register holds the address of half the entry, or what goes with lr. That is
+ * no half of an address that can be read.
+ */
 uint32_t thumb_target(struct executor *x)
 {
 	const struct offload_layout *layout = &x->job->layout;
 
+	if (*raw_scratch(x) == table_of_link(layout))
+		return go_on(x, x->cpu.r[LR]);
 	return go_on(x, *raw_scratch(x) + 1 - (layout->table_base / 2 - layout->guest_base));
 }
 

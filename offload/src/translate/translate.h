@@ -191,6 +191,12 @@ static inline uint32_t delta(const struct translator *x)
 	return x->layout->host_base - x->layout->guest_base;
 }
 
+/* To twice a T32 address, bit 0 included, from its entry in the target table. */
+static inline uint32_t table_of_link(const struct offload_layout *layout)
+{
+	return layout->table_base - 2 * layout->guest_base - 2;
+}
+
 static inline bool protects_state(const struct offload_layout *layout)
 {
 	return (layout->options & OPTIONS_PROTECTING_STATE) == OPTIONS_PROTECTING_STATE;
