@@ -149,7 +149,7 @@ void translate_instruction(struct translator *x, bool is_label)
 	int native;
 
 	begin_instruction(x);
-	if (x->done_at == x->address && x->address && !is_plain(x))
+	if (x->done == x->index && x->index && !is_plain(x))
 		return;
 	native = x->native(x->owner, x->address);
 	if (native >= 0) {

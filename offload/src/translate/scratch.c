@@ -175,7 +175,7 @@ bool is_distance_enough(const struct translator *x, const struct instruction *in
 /* Whether the next accesses that need addresses need no more, up to one at another register. */
 static bool is_distance_next(const struct translator *x, uint32_t n, int32_t offset)
 {
-	uint32_t index = index_now(x), other;
+	uint32_t index = x->index, other;
 
 	for (uint32_t i = 0; i < LOOK_AHEAD; i++) {
 		if (instruction_branches(&x->list[index]) && x->list[index].cond == COND_AL)
@@ -223,15 +223,15 @@ void emit_held(struct translator *x, struct held held)
 
 bool keeps_guest_scratch(const struct translator *x)
 {
-	uint32_t index = index_now(x);
+	uint32_t index = x->index;
 
 	if (!x->carries || x->holds != HOLDS_GUEST)
 		return false;
 	for (uint32_t i = 0; i < LOOK_AHEAD; i++) {
-		uint32_t to = ((x->list[index].value & ~1u) - (x->guest & ~1u)) / x->unit;
+		uint32_t to = x->list[index].op == A32_B ? index_of(x, x->list[index].value, index) : REGION_MAX;
 
 		/* Back to a loop that needs it? */
-		if (x->list[index].op == A32_B && to <= index && x->settled[to].what == HOLDS_GUEST)
+		if (to <= index && x->settled[to].what == HOLDS_GUEST)
 			return true;
 		if (instruction_branches(&x->list[index]) && x->list[index].cond == COND_AL)
 			return false;
