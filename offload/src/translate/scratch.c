@@ -223,7 +223,7 @@ void emit_held(struct translator *x, struct held held)
 
 bool keeps_guest_scratch(const struct translator *x)
 {
-	uint32_t index = x->index;
+	uint32_t index = x->index, n;
 
 	if (!x->carries || x->holds != HOLDS_GUEST)
 		return false;
@@ -241,6 +241,9 @@ bool keeps_guest_scratch(const struct translator *x)
 			return false;
 		if (bit(instruction_reads(&x->list[index]), scratch(x)))
 			return true;
+		/* Two accesses without the scratch register cost as much as reading it again. */
+		if (needs_address(x, &x->list[index], &n))
+			return false;
 	}
 	return false;
 }
