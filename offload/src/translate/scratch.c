@@ -46,12 +46,6 @@ static bool stays_in_registers(const struct instruction *in)
 	}
 }
 
-/* Whether the scratch register holds the host address of a guest register's address. */
-static bool holds_base(const struct translator *x, uint32_t number)
-{
-	return x->holds == HOLDS_BASE && x->held_base == number;
-}
-
 void load_guest_scratch(struct translator *x)
 {
 	uint32_t reads, writes, used;

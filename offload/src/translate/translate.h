@@ -280,6 +280,11 @@ void load_guest_scratch(struct translator *x);
 void store_guest_scratch(struct translator *x);
 /* Its guest value becomes that of another register. */
 void copy_to_guest_scratch(struct translator *x, uint32_t number);
+/* Whether the scratch register holds the host address of a guest register's address. */
+static inline bool holds_base(const struct translator *x, uint32_t number)
+{
+	return x->holds == HOLDS_BASE && x->held_base == number;
+}
 /* A guest register is written: what the scratch register holds of it is old. */
 void forget_base(struct translator *x, uint32_t number);
 /* Puts the host address of a part of struct offload_state into a register, with one instruction. */
