@@ -57,7 +57,8 @@ struct run {
 
 /* What the executor must know of an access that faults, besides its guest instruction. */
 enum fixup_kind {
-	FIX_TARGET,		/* an indirect branch: the scratch register says where the target's entry is */
+	/* An indirect branch: the scratch register, or of T32 also lr, says where the target's entry is. */
+	FIX_TARGET,
 	FIX_HOST_BASE,		/* a guest register is a host address */
 	FIX_MOVED_BASE,		/* the base register has moved already */
 	FIX_RENAMED,		/* a guest register is on the stack, which has moved by a word: see rename.c */

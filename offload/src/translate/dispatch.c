@@ -43,7 +43,7 @@ void emit_dispatch(struct translator *x, uint32_t number, uint32_t link)
 		t32_constant(&x->code, scratch(x), table_of_link(x->layout));
 		from = x->code.at;
 		t32_transfer_register(&x->code, KIND_LDR, PC, scratch(x), LR, 1);
-		add_fixup(x, from, FIX_TARGET, 0);
+		add_fixup(x, from, FIX_TARGET, LR);
 	} else {
 		t32_add_constant(&x->code, scratch(x), number, table_delta(x));
 		if (x->in.thumb)

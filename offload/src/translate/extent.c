@@ -78,12 +78,12 @@ uint32_t index_of(const struct translator *x, uint32_t target, uint32_t from)
 	/* Of another instruction set: nowhere in this region. */
 	if ((target ^ x->guest) & 1)
 		return REGION_MAX;
-	/* An inlined function has branches within itself, and returns. */
-	for (uint32_t run = inlined ? own : 0; run < x->runs && run <= (inlined ? own + 1 : run); run += 2 - inlined) {
-		uint32_t index = x->run[run].first + ((target & ~1u) - x->run[run].guest) / x->unit;
+	/* An inlined function branches within itself, or back to what is behind its call. */
+	for (uint32_t run = inlined ? own : 0; run < x->runs && (!inlined || run <= own + 1); run += 2 - inlined) {
+		uint32_t units = ((target & ~1u) - x->run[run].guest) / x->unit;
 
-		if (index - x->run[run].first < end_of_run(x, run) - x->run[run].first)
-			return index;
+		if (units < end_of_run(x, run) - x->run[run].first)
+			return x->run[run].first + units;
 	}
 	return REGION_MAX;
 }
@@ -119,10 +119,14 @@ struct walk {
 	uint32_t forward[SET_WORDS];
 };
 
-/* A branch within the same, if it goes to an instruction's beginning outside of IT blocks. False: elsewhere. */
+/*
+ * A branch within the same, if it goes to an instruction's beginning outside of IT blocks; units and index: of the
+ * branch. False: elsewhere.
+ */
 static bool add_label(struct translator *x, struct walk *walk, uint32_t target, uint32_t units, uint32_t index)
 {
-	uint32_t to = (target - (x->run[walk->link ? x->runs - 1 : 0].guest | (x->guest & 1))) / x->unit, at;
+	uint32_t beginning = x->run[walk->link ? x->runs - 1 : 0].guest, at;
+	uint32_t to = ((target & ~1u) - beginning) / x->unit;
 
 	if (((target ^ x->guest) & 1) || to >= walk->limit - walk->first)
 		return false;
@@ -141,7 +145,8 @@ static bool add_label(struct translator *x, struct walk *walk, uint32_t target, 
 }
 
 /* Whether an inlined function may have an instruction; a return becomes a branch, or nothing at the end. */
-static bool fits_inlined(struct translator *x, struct walk *walk, struct instruction *in, uint32_t units, uint32_t index)
+static bool fits_inlined(const struct translator *x, struct walk *walk, struct instruction *in, uint32_t units,
+			 uint32_t index)
 {
 	if (in->op == A32_UNDEFINED || instruction_unpredictable(in) || bit(instruction_writes(in), LR))
 		return false;
@@ -182,7 +187,8 @@ static uint32_t read_code(struct translator *x, struct walk *walk, uint32_t gues
 			if (!it)
 				put(x->label, index);
 		}
-		if ((!reached && units > walk->farthest) || (one_page && ((address ^ guest) & ~0xfffu) && !it))
+		if ((!reached && units > walk->farthest) ||
+		    (one_page && ((address ^ guest) & ~0xfffu) && !it))
 			return index;
 		if (!translator_fetch(x, address, it, in))
 			return walk->link ? 0 : index;
@@ -227,7 +233,10 @@ static uint32_t read_code(struct translator *x, struct walk *walk, uint32_t gues
 	return walk->link ? 0 : index;
 }
 
-/* The function that an instruction calls becomes part of the region, and the call a constant for lr. */
+/*
+ * The function that an instruction calls becomes part of the region, and the call a constant for lr: if it is small,
+ * calls nothing and leaves lr alone. The answer is the index behind it, or 0.
+ */
 static uint32_t inline_function(struct translator *x, struct instruction *call, uint32_t index, uint32_t limit)
 {
 	struct walk walk = { index, index + INLINE_MAX, call->next, false, 0, { 0 } };

@@ -133,9 +133,7 @@ void enter_labels(struct translator *x)
 {
 	/* Inlined functions are known to nobody else: they return to this region. */
 	for (uint32_t i = 0; i < x->count; i++)
-		if (is_inlined(x, i))
-			continue;
-		else if (!i || (get(x->reached, i) && (get(x->label, i) || get(x->comeback, i))))
+		if (!i || (get(x->reached, i) && translator_is_label(x, i) && !is_inlined(x, i)))
 			cache_enter(x->cache, address_of(x, i) | (x->guest & 1),
 				    way_in(x, i, (struct held){ HOLDS_NOTHING, 0, 0 }) | 1);
 }
