@@ -26,7 +26,8 @@ enum offload_option {
 	OPTION_PAGES = 1 << 9,		/* chains and regions go across pages */
 	OPTION_CARRY = 1 << 10,		/* what the scratch register holds goes with branches */
 	OPTION_LOOPS = 1 << 11,		/* pointers of loops are host addresses */
-	OPTIONS_ALL = (1 << 12) - 1,
+	OPTION_INLINE = 1 << 12,	/* small functions that call none are part of their caller's region */
+	OPTIONS_ALL = (1 << 13) - 1,
 };
 
 /* Where a guest's memory is, and how it is to be translated. */

@@ -45,7 +45,7 @@ check=$out/differential
 [ -e "$out/seed" ] || echo "${SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}" >"$out/seed"
 seed=$(cat "$out/seed")
 # Two caches: a usual one, and one so small that it is emptied all the time.
-usual=262144 small=4096 all=0xfff
+usual=262144 small=4096 all=0x1fff
 part instructions "$check" instructions "$states" "$seed"
 part thumb-instructions "$check" thumb-instructions "$states" "$seed"
 for tenth in 1 2 3 4 5 6 7 8 9 10; do

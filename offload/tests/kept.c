@@ -99,6 +99,31 @@ static int check_link(void)
 	return bad || handed_back - before != 3;
 }
 
+/* An instruction of a function that is inlined changes, or a job hands back there. */
+static int check_inlined(bool thumb)
+{
+	uint32_t before = handed_back, function = CODE + CONSTANT;
+	struct offload_cpu cpu;
+	int bad = 0;
+
+	make_worlds(thumb, OPTIONS_ALL, TEST_CACHE);
+	random_state(&cpu, oracles[0].base);
+	cpu.r[PC] = oracles[0].base + CODE;
+	cpu.control = (cpu.control & ~0x20u) | thumb << 5;
+	cpu.it = 0;
+	load_code(&oracles[0], edges[0], NULL, 0, TEST_TEXT);
+	/* bl function; add r0, r0, #i; bx lr */
+	put_word(oracles[0].memory, CODE, thumb ? 0xf81ef000 : 0xeb00000e);
+	put_word(oracles[0].memory, function + 4, thumb ? MARKER : 0xe12fff1e);
+	for (uint32_t i = 0; i < 8; i++) {
+		put_word(oracles[0].memory, function, (thumb ? 0x47703000 : 0xe2800000) | (i + 1) / 2);
+		edges[0]->job.link = i % 4 == 2 ? oracles[0].base + function + thumb : 0;
+		bad |= !run_again(&cpu, 4);
+	}
+	edges[0]->job.link = 0;
+	return bad || handed_back - before != 2;
+}
+
 int check_kept(uint32_t wanted, uint32_t options, uint32_t cache_size)
 {
 	int bad;
@@ -107,6 +132,7 @@ int check_kept(uint32_t wanted, uint32_t options, uint32_t cache_size)
 	unchanged = reused = 0;
 	bad = check_constant(false) | check_constant(true);
 	bad |= check_link();
+	bad |= check_inlined(false) | check_inlined(true);
 	printf("constants and hand-backs: %s; ", bad ? "wrong" : "right");
 	bad |= check_blocks(wanted, options, cache_size, false);
 	bad |= check_thumb_blocks(wanted, options, cache_size, false);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
  * Random loops over pointers, as compilers make them: accesses that move their base, comparisons of
- * pointers with each other and with an end, ways out in the middle. random blocks hardly ever are
- * such; the translator makes host addresses of their pointers (src/translate_loop.c).
+ * pointers with each other and with an end, ways out in the middle, calls of small functions. Random blocks
+ * hardly ever are such; the translator makes host addresses of their pointers (src/translate/loop.c) and
+ * the functions part of the loop (src/translate/extent.c).
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 enum {
 	LOOP_MAX = 12, CODE = TEST_TEXT + 0x4000, OUT = TEST_TEXT + 0x5000, COUNTER = 8,
-	INDEX = 12, POINTERS = 3,
+	INDEX = 12, POINTERS = 3, FUNCTIONS = 3, FUNCTION = TEST_TEXT + 0x4400, FUNCTION_BYTES = 0x100,
 };
 
 /* Two pointers, and what they are compared with. */
@@ -21,6 +22,7 @@ struct loop_code {
 	uint8_t bytes[16 * LOOP_MAX];
 	uint32_t size;
 	bool thumb;
+	bool calls;
 };
 
 static void put(struct loop_code *code, uint32_t word)
@@ -50,6 +52,16 @@ static void branch_if(struct loop_code *code, uint32_t cond, uint32_t to)
 	else
 		put_halves(code, 0xf000 | (far < 0) << 10 | cond << 6 | (far >> 11 & 0x3f),
 			   0x8000 | (far < 0) << 13 | (far < 0) << 11 | (far & 0x7ff));
+}
+
+static void call(struct loop_code *code, uint32_t to)
+{
+	int32_t far = (int32_t)(to - code->size);
+
+	if (!code->thumb)
+		put(code, 0xeb000000 | ((far - 8) >> 2 & 0xffffff));
+	else
+		put_halves(code, 0xf000 | ((far - 4) >> 12 & 0x3ff), 0xf800 | ((far - 4) >> 1 & 0x7ff));
 }
 
 static void compare_registers(struct loop_code *code, uint32_t cond, uint32_t n, uint32_t m)
@@ -126,12 +138,10 @@ static void compute(struct loop_code *code, uint32_t cond)
 		put(code, cond << 28 | 0x00200000 | below(2) << 20 | n << 16 | d << 12 | below(6));
 }
 
-static void leave_if(struct loop_code *code, uint32_t cond)
+/* bx lr, for T32 under it. */
+static void return_if(struct loop_code *code, uint32_t cond)
 {
-	/* bx lr, for T32 under it; LR is where the loop's end is, too. */
-	if (below(3)) {
-		branch_if(code, cond, OUT - CODE);
-	} else if (!code->thumb) {
+	if (!code->thumb) {
 		put(code, cond << 28 | 0x012fff1e);
 	} else {
 		put_half(code->bytes, code->size, 0xbf08 | cond << 4);
@@ -140,11 +150,72 @@ static void leave_if(struct loop_code *code, uint32_t cond)
 	}
 }
 
+static void leave_if(struct loop_code *code, uint32_t cond)
+{
+	/* LR is where the loop's end is, too, if nothing was called. */
+	if (below(3) || code->calls)
+		branch_if(code, cond, OUT - CODE);
+	else
+		return_if(code, cond);
+}
+
+/* What it works on is the loop's. A few cannot be inlined, because they change LR. */
+static void make_function(struct loop_code *code)
+{
+	uint32_t count = below(LOOP_MAX - 4), skip = below(2) ? 0 : below(count + 1), from = 0;
+	bool saves = below(8) == 0;
+
+	code->size = 0;
+	/* lr becomes another register and back: mov r5, lr; eor lr, lr, lr; mov lr, r5 */
+	if (saves)
+		code->thumb ? put_halves(code, 0xea4f, 0x050e) : put(code, 0xe1a0500e);
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t cond = code->thumb || below(4) ? COND_AL : below(14), p = pointer[below(2)];
+
+		if (skip && i == skip - 1) {
+			from = code->size;
+			put(code, 0);
+		}
+		switch (below(6)) {
+		case 0:
+			compute(code, cond);
+			break;
+		case 1:
+			compare_registers(code, cond, p, pointer[below(POINTERS)]);
+			if (below(2) && !saves)
+				return_if(code, below(14));
+			break;
+		case 2:
+			transfer_list(code, cond, p);
+			break;
+		default:
+			transfer(code, cond, below(5), p);
+		}
+	}
+	/* Forward over some of them. */
+	if (from) {
+		uint32_t end = code->size;
+
+		code->size = from;
+		branch_if(code, below(15), end);
+		code->size = end;
+	}
+	if (saves) {
+		code->thumb ? put_halves(code, 0xea8e, 0x0e0e) : put(code, 0xe02ee00e);
+		code->thumb ? put_halves(code, 0xea4f, 0x0e05) : put(code, 0xe1a0e005);
+	}
+	if (code->thumb)
+		put_halves(code, 0x4770, MARKER & 0xffff);
+	else
+		put(code, 0xe12fff1e);
+}
+
 static void make_loop(struct loop_code *code)
 {
 	uint32_t count = 1 + below(LOOP_MAX - 4), counted = below(count);
 
 	code->size = 0;
+	code->calls = below(2);
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t cond = code->thumb || below(4) ? COND_AL : below(14);
 		uint32_t p = pointer[below(8) ? below(2) : 2], other = pointer[below(POINTERS)];
@@ -153,7 +224,11 @@ static void make_loop(struct loop_code *code)
 			add_constant(code, COND_AL, true, true, COUNTER, COUNTER, 1);
 			branch_if(code, 0, OUT - CODE);
 		}
-		switch (below(9)) {
+		switch (below(code->calls ? 11 : 9)) {
+		case 9:
+		case 10:
+			call(code, FUNCTION + FUNCTION_BYTES * below(FUNCTIONS) - CODE);
+			break;
 		case 0:
 			compute(code, cond);
 			break;
@@ -182,7 +257,7 @@ static void make_loop(struct loop_code *code)
 
 int check_loops(uint32_t wanted, uint32_t options, uint32_t cache_size, bool thumb)
 {
-	struct loop_code code = { .thumb = thumb };
+	struct loop_code code = { .thumb = thumb }, function = { .thumb = thumb };
 	uint32_t bad = 0;
 
 	make_worlds(thumb, options, cache_size);
@@ -217,8 +292,14 @@ int check_loops(uint32_t wanted, uint32_t options, uint32_t cache_size, bool thu
 		memcpy(memory + CODE, code.bytes, code.size);
 		for (end = CODE + code.size; end < CODE + sizeof(code.bytes); end += 4)
 			put_word(memory, end, MARKER);
+		for (int j = 0; j < FUNCTIONS; j++) {
+			make_function(&function);
+			memcpy(memory + FUNCTION + FUNCTION_BYTES * j, function.bytes, function.size);
+		}
 		memcpy(edges[world]->memory, memory, TEST_MEMORY);
-		hand_back_at(edges[world], below(8) ? 0 : cpu.r[PC] + 4 * below(code.size / 4));
+		/* In the loop or in the last function. */
+		hand_back_at(edges[world], below(8) ? 0 : below(4) ? cpu.r[PC] + 4 * below(code.size / 4) :
+			     base + FUNCTION + FUNCTION_BYTES * (FUNCTIONS - 1) + 4 * below(function.size / 4));
 		if (!compare_block(&oracles[world], edges[world], &cpu, code.size, 5000)) {
 			fprintf(stderr, "loop %u, base %x, scratch r%u\n", i, base,
 				worlds[world].scratch);

@@ -119,6 +119,7 @@ fn what(option: &str) -> &'static str {
         "regions" => "regions of many blocks",
         "carry" => "what the scratch register holds goes with branches",
         "loops" => "pointers of loops are host addresses",
+        "inline" => "small functions are part of their caller's region",
         _ => "",
     }
 }

@@ -113,7 +113,7 @@ pub struct RunArguments {
     pub t32: bool,
 
     /// Translate without an optimisation, or without any: registers, flags, stack, interrupts,
-    /// chain, pages, linear, protection, table, regions, carry, loops, all
+    /// chain, pages, linear, protection, table, regions, carry, loops, inline, all
     #[arg(long, value_name = "OPTIMISATION", value_delimiter = ',')]
     pub without: Vec<String>,
 

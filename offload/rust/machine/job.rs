@@ -14,11 +14,11 @@ const MAX_PRESETS: usize = 4;
 pub const SCRATCH: u32 = 11;
 
 /// All optimisations: `OPTIONS_ALL` of `src/translate/translate.h`.
-pub const ALL_OPTIONS: u32 = 0xfff;
+pub const ALL_OPTIONS: u32 = 0x1fff;
 
 /// Each optimisation's switch (`enum offload_option`), in the order in which the benchmark adds them
 /// to the baseline.
-pub const OPTIONS: [(&str, u32); 12] = [
+pub const OPTIONS: [(&str, u32); 13] = [
     ("registers", 1),
     ("flags", 1 << 1),
     ("stack", 1 << 2),
@@ -31,6 +31,7 @@ pub const OPTIONS: [(&str, u32); 12] = [
     ("regions", 1 << 8),
     ("carry", 1 << 10),
     ("loops", 1 << 11),
+    ("inline", 1 << 12),
 ];
 
 /// The switch of an optimisation; 0: there is none of that name.

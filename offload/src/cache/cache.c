@@ -52,7 +52,7 @@ void cache_flush(struct code_cache *cache)
 	for (uint32_t i = 0; i < cache->regions; i++) {
 		const struct region *region = (void *)(cache->bytes + cache->region[i]);
 
-		for (uint32_t j = 0; j < region->count; j++) {
+		for (uint32_t j = 0; j < region->own; j++) {
 			uint32_t index;
 
 			uint32_t guest = region->guest + unit_of(region) * j;
@@ -107,7 +107,7 @@ struct region *cache_region_at(const struct code_cache *cache, uint32_t host)
 	return (void *)(cache->bytes + cache->region[low]);
 }
 
-uint32_t region_guest_of(const struct code_cache *cache, const struct region *region,
+uint32_t region_index_of(const struct code_cache *cache, const struct region *region,
 			 uint32_t host, uint32_t *offset)
 {
 	uint32_t code = cache->address + (uint32_t)((const uint8_t *)region - cache->bytes) +
@@ -120,13 +120,12 @@ uint32_t region_guest_of(const struct code_cache *cache, const struct region *re
 		index++;
 	}
 	*offset = 2 * left;
-	return region->guest + unit_of(region) * index;
+	return index;
 }
 
-uint32_t region_hosted(const struct region *region, uint32_t guest, uint32_t offset)
+uint32_t region_hosted(const struct region *region, uint32_t index, uint32_t offset)
 {
 	const struct loop *loop = (const void *)((const uint8_t *)region + region->loops_offset);
-	uint32_t index = (guest - region->guest) / unit_of(region);
 
 	for (uint32_t i = 0; i < region->loops; i++, loop++)
 		if (index >= loop->first && index <= loop->last && (index > loop->first || offset))
@@ -140,11 +139,9 @@ uint32_t region_host_of(const struct code_cache *cache, const struct region *reg
 		region->code_offset;
 }
 
-uint32_t region_it(const struct region *region, uint32_t guest)
+uint32_t region_it(const struct region *region, uint32_t index)
 {
-	if (!(region->guest & 1))
-		return 0;
-	return region->lengths[region->states + (guest - region->guest) / 2];
+	return (region->guest & 1) ? region->lengths[region->states + index] : 0;
 }
 
 static const struct fixup *fixups_of(const struct region *region)
@@ -152,6 +149,52 @@ static const struct fixup *fixups_of(const struct region *region)
 	const struct loop *loop = (const void *)((const uint8_t *)region + region->loops_offset);
 
 	return (const void *)(loop + region->loops);
+}
+
+static const int16_t *constants_of(const struct region *region)
+{
+	return (const void *)(fixups_of(region) + region->fixups);
+}
+
+static const struct run *runs_of(const struct region *region)
+{
+	return (const void *)(constants_of(region) + region->constants);
+}
+
+static uint32_t run_guest(const struct run *run)
+{
+	return run->guest[0] | (uint32_t)run->guest[1] << 16;
+}
+
+uint32_t region_guest_at(const struct region *region, uint32_t index)
+{
+	const struct run *run = runs_of(region);
+	uint32_t guest = region->guest, first = 0;
+
+	for (uint32_t i = 0; i < region->runs && run->first <= index; i++, run++) {
+		first = run->first;
+		guest = run_guest(run) | (guest & 1);
+	}
+	return guest + unit_of(region) * (index - first);
+}
+
+/* Of a run: where the next one begins. */
+static uint32_t end_of_run(const struct region *region, uint32_t run)
+{
+	return run + 1 < region->runs ? runs_of(region)[run + 1].first : region->count;
+}
+
+bool region_covers(const struct region *region, uint32_t guest)
+{
+	const struct run *run = runs_of(region);
+
+	guest &= ~1u;
+	if (guest - (region->guest & ~1u) < unit_of(region) * region->own)
+		return true;
+	for (uint32_t i = 0; i < region->runs; i += 2)
+		if (guest - run_guest(run + i) < unit_of(region) * (end_of_run(region, i) - run[i].first))
+			return true;
+	return false;
 }
 
 /* Any odd number: sum and word are then bijections of the result. FNV's prime. */
@@ -165,11 +208,10 @@ static uint32_t add_word(uint32_t sum, const uint8_t *at)
 	return sum * SUM_FACTOR + word;
 }
 
-uint32_t region_sum(const struct region *region, const uint8_t *first)
+/* Of words, from the one at or before an address to the one with the last byte. */
+static uint32_t add_words(uint32_t sum, const uint8_t *at, uint32_t bytes)
 {
-	const int16_t *constant = (const void *)(fixups_of(region) + region->fixups);
-	const uint8_t *at = first, *end = first + (region->guest & 2) + unit_of(region) * region->count;
-	uint32_t sum = region->guest;
+	const uint8_t *end = at + bytes;
 
 	/* Eight at a time: most of what a phase takes whose code is all translated. */
 	for (; end - at >= 32; at += 32) {
@@ -178,6 +220,21 @@ uint32_t region_sum(const struct region *region, const uint8_t *first)
 	}
 	for (; at < end; at += 4)
 		sum = add_word(sum, at);
+	return sum;
+}
+
+uint32_t region_sum(const struct region *region, const uint8_t *first)
+{
+	const int16_t *constant = constants_of(region);
+	const struct run *run = runs_of(region);
+	uint32_t unit = unit_of(region), sum = add_words(region->guest, first, (region->guest & 2) + unit * region->own);
+
+	for (uint32_t i = 0; i < region->runs; i += 2) {
+		uint32_t guest = run_guest(run + i);
+
+		sum = add_words(sum, first + ((guest & ~3u) - (region->guest & ~3u)),
+				(guest & 2) + unit * (end_of_run(region, i) - run[i].first));
+	}
 	for (uint32_t i = 0; i < region->constants; i++)
 		sum = add_word(sum, first + 4 * constant[i]);
 	return sum;

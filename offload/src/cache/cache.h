@@ -24,7 +24,8 @@
 
 struct region {
 	uint32_t guest;		/* bit 0: T32 */
-	uint16_t count;		/* words of A32, halfwords of T32 */
+	uint16_t count;		/* words of A32, halfwords of T32, in the order of their code */
+	uint16_t own;		/* the same without inlined functions */
 	uint16_t states;	/* T32: where ITSTATE of each begins in lengths */
 	uint16_t code_offset;	/* bytes from this struct */
 	uint16_t code_bytes;	/* without literals and exits */
@@ -33,6 +34,7 @@ struct region {
 	uint16_t loops_offset;	/* bytes from this struct */
 	uint16_t fixups;	/* number of struct fixup, behind the loops; ascending */
 	uint16_t constants;	/* number of int16_t behind them: see region_sum() */
+	uint16_t runs;		/* number of struct run behind them */
 	uint32_t sum;		/* of the guest code that it was made of, if that has been computed */
 	uint8_t lengths[];
 };
@@ -44,9 +46,19 @@ struct loop {
 	uint16_t hosted;	/* one bit for each register */
 };
 
+/*
+ * An inlined function, or the region's own code behind one, by turns: where it begins, by index of words or halfwords,
+ * and its address there.
+ */
+struct run {
+	uint16_t first;
+	uint16_t guest[2];	/* low half, high half; even */
+};
+
 /* What the executor must know of an access that faults, besides its guest instruction. */
 enum fixup_kind {
-	FIX_TARGET,		/* an indirect branch: the scratch register says where the target's entry is */
+	/* An indirect branch: the scratch register, or of T32 also lr, says where the target's entry is. */
+	FIX_TARGET,
 	FIX_HOST_BASE,		/* a guest register is a host address */
 	FIX_MOVED_BASE,		/* the base register has moved already */
 	FIX_RENAMED,		/* a guest register is on the stack, which has moved by a word: see rename.c */
@@ -65,7 +77,7 @@ struct fixup {
 #define CACHE_REGIONS 4096
 #define CACHE_OUTSIDE 1024
 #endif
-enum { FIXUPS_MAX = 160, LOOPS_MAX = 8, CONSTANTS_MAX = 128, REGIONS_MAX = CACHE_REGIONS };
+enum { FIXUPS_MAX = 160, LOOPS_MAX = 8, CONSTANTS_MAX = 128, RUNS_MAX = 16, REGIONS_MAX = CACHE_REGIONS };
 enum { OUTSIDE_MAX = CACHE_OUTSIDE, OUTSIDE_PROBES = 3 };
 
 struct code_cache {
@@ -96,22 +108,26 @@ uint32_t cache_find(const struct code_cache *cache, uint32_t guest);
 void cache_enter(struct code_cache *cache, uint32_t guest, uint32_t host);
 /* The region whose code, literals or exits contain a host address; none: 0. */
 struct region *cache_region_at(const struct code_cache *cache, uint32_t host);
-/* Guest instruction of a host address within a region; *offset is how far into its code. */
-uint32_t region_guest_of(const struct code_cache *cache, const struct region *region,
+/* Index of the guest instruction of a host address within a region; *offset is how far into its code. */
+uint32_t region_index_of(const struct code_cache *cache, const struct region *region,
 			 uint32_t host, uint32_t *offset);
-/* The guest registers that are host addresses at a guest address, so far into its code. */
-uint32_t region_hosted(const struct region *region, uint32_t guest, uint32_t offset);
+/* Its address. */
+uint32_t region_guest_at(const struct region *region, uint32_t index);
+/* The guest registers that are host addresses there, so far into its code. */
+uint32_t region_hosted(const struct region *region, uint32_t index, uint32_t offset);
 /* Host address of a region's code. */
 uint32_t region_host_of(const struct code_cache *cache, const struct region *region);
 /* The fix-up of code at an offset; NULL: none is needed. */
 const struct fixup *region_fixup(const struct region *region, uint32_t offset);
 /*
- * A checksum of the guest code that a region is made of: its own words, and the constants outside of it, each by its
- * distance in words. first: the word with the region's first instruction. FNV-1a on words: each step is a bijection,
+ * A checksum of the guest code that a region is made of: its own words, those of inlined functions, and the constants
+ * outside of it, each by its distance in words. first: the word with the region's first instruction. FNV-1a on words: each step is a bijection,
  * so a change of one word always changes the sum.
  */
 uint32_t region_sum(const struct region *region, const uint8_t *first);
-/* ITSTATE at a guest address of a region. */
-uint32_t region_it(const struct region *region, uint32_t guest);
+/* Whether a region is made of the instruction at an address. */
+bool region_covers(const struct region *region, uint32_t guest);
+/* ITSTATE at an index of a region. */
+uint32_t region_it(const struct region *region, uint32_t index);
 
 #endif

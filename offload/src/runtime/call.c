@@ -119,12 +119,12 @@ uint32_t executor_call(struct executor *x, uint32_t host, uint32_t number)
 	}
 }
 
-/* See translate_branch.c: the scratch register holds the address of half the entry. */
-uint32_t thumb_target(struct executor *x)
+/* See translate/dispatch.c: the scratch register holds the address of half the entry, if lr does not say it. */
+uint32_t thumb_target(struct executor *x, bool by_link)
 {
 	const struct offload_layout *layout = &x->job->layout;
 
-	return go_on(x, *raw_scratch(x) + 1 - (layout->table_base / 2 - layout->guest_base));
+	return go_on(x, by_link ? x->cpu.r[LR] : *raw_scratch(x) + 1 - (layout->table_base / 2 - layout->guest_base));
 }
 
 uint32_t arm_target(struct executor *x)
@@ -140,6 +140,8 @@ uint32_t executor_missing_target(struct executor *x)
 	/* Where the branch stands is not known any more. */
 	if (!state_is_sound(x, 0))
 		return 0;
-	/* An empty entry was read. */
-	return x->job->layout.thumb ? thumb_target(x) : arm_target(x);
+	/* An empty entry was read. The constant that goes with lr is half of no address that has one. */
+	if (x->job->layout.thumb)
+		return thumb_target(x, *raw_scratch(x) == table_of_link(&x->job->layout));
+	return arm_target(x);
 }

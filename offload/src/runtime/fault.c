@@ -59,7 +59,7 @@ uint32_t executor_fault(struct executor *x, uint32_t host, uint32_t accessed)
 	if (fixup && fixup->kind == FIX_TARGET) {
 		/* A branch out of a loop has made guest addresses of its pointers already. */
 		add_to_hosted(x, stack_delta(x));
-		return x->job->layout.thumb ? thumb_target(x) : arm_target(x);
+		return x->job->layout.thumb ? thumb_target(x, fixup->number == LR) : arm_target(x);
 	}
 	if (fixup)
 		undo(x, fixup);

@@ -70,7 +70,7 @@ uint32_t interpret_and_go_on(struct executor *x);
 /* --- call.c --- */
 
 /* An indirect branch of T32 or A32 did not find its target: see translate/branch.c. */
-uint32_t thumb_target(struct executor *x);
+uint32_t thumb_target(struct executor *x, bool by_link);
 uint32_t arm_target(struct executor *x);
 
 #endif

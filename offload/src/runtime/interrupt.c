@@ -5,15 +5,15 @@
 bool executor_at_boundary(struct executor *x, uint32_t host)
 {
 	const struct region *region = cache_region_at(&x->cache, host);
-	uint32_t offset, code, guest;
+	uint32_t offset, code, index;
 
 	if (!region)
 		return false;
 	code = region_host_of(&x->cache, region);
 	if (host < code || host >= code + region->code_bytes)
 		return false;
-	guest = region_guest_of(&x->cache, region, host, &offset);
-	return offset == 0 && !region_it(region, guest);
+	index = region_index_of(&x->cache, region, host, &offset);
+	return offset == 0 && !region_it(region, index);
 }
 
 uint32_t executor_interrupt(struct executor *x, uint32_t host, uint32_t number)

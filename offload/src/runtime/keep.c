@@ -42,20 +42,13 @@ void kept_note_region(struct executor *x)
 	region->sum = region_sum(region, first_word(x, region));
 }
 
-/* Whether a region has the instruction at an address: where another job handed back, it has that in it. */
-static bool covers(const struct region *region, uint32_t guest)
-{
-	uint32_t bytes = region->count * ((region->guest & 1) ? 2 : 4);
-
-	return (guest & ~1u) - (region->guest & ~1u) < bytes;
-}
-
 void kept_judge(struct executor *x)
 {
 	for (uint32_t i = 0; i < x->cache.regions; i++) {
 		const struct region *region = (void *)(x->cache.bytes + x->cache.region[i]);
 
-		if (covers(region, x->kept.link) || covers(region, x->job->link) ||
+		/* Where another job handed back, a region has that in it. */
+		if (region_covers(region, x->kept.link) || region_covers(region, x->job->link) ||
 		    region_sum(region, first_word(x, region)) != region->sum) {
 			cache_flush(&x->cache);
 			return;

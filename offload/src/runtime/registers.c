@@ -69,13 +69,15 @@ void add_to_hosted(struct executor *x, uint32_t addend)
 bool find_guest(struct executor *x, uint32_t host, uint32_t *guest, uint32_t *offset)
 {
 	const struct region *region = cache_region_at(&x->cache, host);
+	uint32_t index;
 
 	if (!region)
 		return false;
-	*guest = region_guest_of(&x->cache, region, host, offset);
+	index = region_index_of(&x->cache, region, host, offset);
+	*guest = region_guest_at(region, index);
 	set_place(&x->cpu, *guest);
-	x->cpu.it = region_it(region, *guest);
-	x->hosted = region_hosted(region, *guest, *offset);
+	x->cpu.it = region_it(region, index);
+	x->hosted = region_hosted(region, index, *offset);
 	add_to_hosted(x, -stack_delta(x));
 	return true;
 }

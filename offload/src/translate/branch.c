@@ -11,6 +11,7 @@ void leave_by_branch(struct translator *x, uint32_t target, uint32_t first, uint
 	}
 	x->exit[x->exits].at = x->code.at;
 	x->exit[x->exits].held = held_now(x);
+	x->exit[x->exits].index = index_of(x, target, x->index);
 	x->exit[x->exits++].target = target;
 	emit32(&x->code, first, second);
 	x->ends_it = true;

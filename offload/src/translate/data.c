@@ -322,6 +322,11 @@ static bool translate_simple(struct translator *x, const struct data *data, bool
 
 	if (stack_arithmetic(x, data, by_register, value))
 		return true;
+	if (moves && data->m == SP && data->d != SP && data->d != PC && !uses_scratch(x, data->d)) {
+		t32_add_constant(&x->code, data->d, SP, -delta(x));
+		forget_base(x, data->d);
+		return true;
+	}
 	/* add d, pc, #x is a constant. */
 	if (!by_register && data->n == PC && !data->set && data->d < SP && !uses_scratch(x, data->d) &&
 	    (data->opcode == OP_ADD || data->opcode == OP_SUB)) {

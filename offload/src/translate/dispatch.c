@@ -27,6 +27,8 @@ void load_target(struct translator *x)
 
 void emit_dispatch(struct translator *x, uint32_t number, uint32_t link)
 {
+	uint32_t from;
+
 	if (uses_scratch(x, number) && x->holds == HOLDS_GUEST && link)
 		x->holds = HOLDS_NOTHING;
 	emit_guest_addresses(x, x->hosted);
@@ -36,6 +38,12 @@ void emit_dispatch(struct translator *x, uint32_t number, uint32_t link)
 		if (link)
 			t32_constant(&x->code, LR, link);
 		t32_call(&x->code, CALL_DISPATCH);
+	} else if (x->in.thumb && number == LR && !link) {
+		/* Twice lr is the entry's distance from a constant: an instruction less for most returns. */
+		t32_constant(&x->code, scratch(x), table_of_link(x->layout));
+		from = x->code.at;
+		t32_transfer_register(&x->code, KIND_LDR, PC, scratch(x), LR, 1);
+		add_fixup(x, from, FIX_TARGET, LR);
 	} else {
 		t32_add_constant(&x->code, scratch(x), number, table_delta(x));
 		if (x->in.thumb)

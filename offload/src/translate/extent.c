@@ -31,15 +31,61 @@ bool translator_fetch(const struct translator *x, uint32_t guest, uint32_t it,
 	return true;
 }
 
-uint32_t units_of(const struct translator *x, const struct instruction *in, uint32_t index)
+static uint32_t run_of(const struct translator *x, uint32_t index)
 {
-	return ((in->next & ~1u) - (x->guest & ~1u)) / x->unit - index;
+	uint32_t run = x->runs - 1;
+
+	while (run && x->run[run].first > index)
+		run--;
+	return run;
 }
 
-uint32_t index_of(const struct translator *x, uint32_t target)
+static uint32_t end_of_run(const struct translator *x, uint32_t run)
 {
+	return run + 1 < x->runs ? x->run[run + 1].first : REGION_MAX;
+}
+
+bool is_inlined(const struct translator *x, uint32_t index)
+{
+	return run_of(x, index) & 1;
+}
+
+uint32_t address_of(const struct translator *x, uint32_t index)
+{
+	uint32_t run = run_of(x, index);
+
+	return x->run[run].guest + x->unit * (index - x->run[run].first);
+}
+
+uint32_t units_of(const struct translator *x, uint32_t index)
+{
+	return ((x->list[index].next & ~1u) - address_of(x, index)) / x->unit;
+}
+
+uint32_t own_units(const struct translator *x)
+{
+	uint32_t run = run_of(x, x->count - 1), index = x->count;
+
+	if (run & 1)
+		index = x->run[run--].first;
+	return (x->run[run].guest - x->run[0].guest) / x->unit + index - x->run[run].first;
+}
+
+uint32_t index_of(const struct translator *x, uint32_t target, uint32_t from)
+{
+	uint32_t own = run_of(x, from), inlined = own & 1;
+
 	/* Of another instruction set: nowhere in this region. */
-	return (target ^ x->guest) & 1 ? REGION_MAX : (target - x->guest) / x->unit;
+	if ((target ^ x->guest) & 1)
+		return REGION_MAX;
+	/* An inlined function branches within itself, or back to what is behind its call. */
+	for (uint32_t run = inlined ? own : 0; run < x->runs && (!inlined || run <= own + 1); run += 2 - inlined) {
+		uint32_t units = ((target & ~1u) - x->run[run].guest) / x->unit;
+
+		if (units < end_of_run(x, run) - x->run[run].first)
+			return x->run[run].first + units;
+	}
+	return REGION_MAX;
 }
 
 static bool is_interpreted_exclusive(const struct translator *x, const struct instruction *in)
@@ -55,70 +101,176 @@ static bool is_interpreted_exclusive(const struct translator *x, const struct in
 		!translator_option(x, OPTION_PROTECTION);
 }
 
-/* A branch within the region, if it goes to an instruction's beginning outside of IT blocks. */
-static void add_label(struct translator *x, uint32_t index, uint32_t from, uint32_t *farthest)
+static void begin_run(struct translator *x, uint32_t guest, uint32_t index)
 {
-	if (index >= x->max_units || (index <= from && x->it[index]))
-		return;
-	put(x->label, index);
-	if (index <= from)
-		x->back[index] = from;
-	if (index > *farthest)
-		*farthest = index;
+	x->run[x->runs].guest = guest & ~1u;
+	x->run[x->runs++].first = index;
 }
 
-bool find_extent(struct translator *x)
+/* Most words or halfwords of an inlined function. */
+enum { INLINE_MAX = REGION_DEFAULT / 4 };
+
+/* Code that is being read: a region's own, or an inlined function. */
+struct walk {
+	uint32_t first, limit;	/* indexes */
+	uint32_t link;		/* an inlined function's return address, or 0 */
+	bool returns_early;	/* not at its end alone */
+	uint32_t farthest;	/* units from its beginning, as is forward */
+	uint32_t forward[SET_WORDS];
+};
+
+/*
+ * A branch within the same, if it goes to an instruction's beginning outside of IT blocks; units and index: of the
+ * branch. False: elsewhere.
+ */
+static bool add_label(struct translator *x, struct walk *walk, uint32_t target, uint32_t units, uint32_t index)
 {
-	uint32_t farthest = 0, index = 0, it = 0;
+	uint32_t beginning = x->run[walk->link ? x->runs - 1 : 0].guest, at;
+	uint32_t to = ((target & ~1u) - beginning) / x->unit;
+
+	if (((target ^ x->guest) & 1) || to >= walk->limit - walk->first)
+		return false;
+	if (to > units) {
+		put(walk->forward, to);
+		if (to > walk->farthest)
+			walk->farthest = to;
+		return true;
+	}
+	at = index_of(x, target, index);
+	if (at >= REGION_MAX || x->it[at])
+		return false;
+	put(x->label, at);
+	x->back[at] = index;
+	return true;
+}
+
+/* Whether an inlined function may have an instruction; a return becomes a branch, or nothing at the end. */
+static bool fits_inlined(const struct translator *x, struct walk *walk, struct instruction *in, uint32_t units,
+			 uint32_t index)
+{
+	if (in->op == A32_UNDEFINED || instruction_unpredictable(in) || bit(instruction_writes(in), LR))
+		return false;
+	if (in->op == A32_BX && field_m(in->word) == LR) {
+		bool ends = in->cond == COND_AL && units + units_of(x, index) > walk->farthest;
+
+		walk->returns_early |= !ends;
+		in->op = ends ? A32_NOP : A32_B;
+		in->value = walk->link;
+		in->it = 0;
+		return true;
+	}
+	return !instruction_branches(in) || in->op == A32_B || a32_table[in->op].family == COMPARE_BRANCH;
+}
+
+static uint32_t inline_function(struct translator *x, struct instruction *call, uint32_t index, uint32_t limit);
+
+/* Reads code from an address on, which becomes a run. The answer is the index behind it; 0: it cannot be inlined. */
+static uint32_t read_code(struct translator *x, struct walk *walk, uint32_t guest)
+{
+	uint32_t index = walk->first, units = 0, it = 0;
 	bool reached = true, one_block = !translator_option(x, OPTION_REGIONS);
 	bool one_page = one_block || !translator_option(x, OPTION_PAGES);
 
-	while ((index < x->max_units || it) && index < REGION_MAX - 2) {
+	begin_run(x, guest, index);
+	while ((index < walk->limit || it) && index < REGION_MAX - 2) {
 		struct instruction *in = &x->list[index];
-		uint32_t guest = x->guest + x->unit * index, units;
+		uint32_t address = guest + x->unit * units, size;
 
 		/* Of both halves of an instruction of T32. */
 		for (uint32_t i = index; i < index + 2; i++) {
 			x->back[i] = 0;
 			x->settled[i] = (struct held){ HOLDS_NOTHING, 0, 0 };
 		}
-		if (get(x->label, index)) {
+		if (get(walk->forward, units)) {
 			reached = true;
 			/* A branch into an IT block arrives without the conditions of the block. */
-			if (it)
-				x->label[index / 32] &= ~(1u << (index % 32));
+			if (!it)
+				put(x->label, index);
 		}
-		if ((!reached && index > farthest) ||
-		    (one_page && ((guest ^ x->guest) & ~0xfffu) && !it))
-			break;
-		if (!translator_fetch(x, guest, it, in))
-			break;
+		if ((!reached && units > walk->farthest) ||
+		    (one_page && ((address ^ guest) & ~0xfffu) && !it))
+			return index;
+		if (!translator_fetch(x, address, it, in))
+			return walk->link ? 0 : index;
 		x->it[index] = it;
 		if (!reached) {
 			index++;
+			units++;
 			continue;
 		}
-		units = units_of(x, in, index);
+		size = units_of(x, index);
 		put(x->reached, index);
-		if (index && x->native(x->owner, guest & ~1u) >= 0) {
-			index += units;
-			break;
-		}
+		if ((index || walk->link) && x->native(x->owner, address & ~1u) >= 0)
+			return walk->link ? 0 : index + size;
+		if (walk->link && !fits_inlined(x, walk, in, units, index))
+			return 0;
 		if (it)
 			it = (it & 7) ? (it & 0xe0) | (it << 1 & 0x1f) : 0;
 		else if (in->op == A32_IT && !instruction_unpredictable(in))
 			it = in->value;
-		if (!one_block && (in->op == A32_B || in->op == A32_CBZ || in->op == A32_CBNZ))
-			add_label(x, index_of(x, in->value), index, &farthest);
+		if (!one_block && (in->op == A32_B || in->op == A32_CBZ || in->op == A32_CBNZ) &&
+		    in->value != walk->link && !add_label(x, walk, in->value, units, index) && walk->link)
+			return 0;
 		x->exclusives_interpreted |= is_interpreted_exclusive(x, in);
-		reached = falls_through(in);
-		index += units;
+		reached = falls_through(in) && !(walk->link && in->op == A32_NOP && in->value == walk->link);
+		index += size;
+		units += size;
 		x->it[index] = it;
-		if (reached && instruction_links(in))
-			put(x->comeback, index);
+		if (reached && instruction_links(in)) {
+			uint32_t behind = it ? 0 : inline_function(x, in, index, walk->limit);
+
+			if (behind) {
+				index = behind;
+				begin_run(x, in->next, index);
+				x->it[index] = 0;
+			} else {
+				put(x->comeback, index);
+			}
+		}
 		if (one_block && instruction_branches(in) && !it)
-			break;
+			return index;
 	}
-	x->count = index;
-	return index;
+	return walk->link ? 0 : index;
+}
+
+/*
+ * The function that an instruction calls becomes part of the region, and the call a constant for lr: if it is small,
+ * calls nothing and leaves lr alone. The answer is the index behind it, or 0.
+ */
+static uint32_t inline_function(struct translator *x, struct instruction *call, uint32_t index, uint32_t limit)
+{
+	struct walk walk = { index, index + INLINE_MAX, call->next, false, 0, { 0 } };
+	uint32_t runs = x->runs, behind;
+
+	if (!x->inlines || call->op != A32_BL || call->cond != COND_AL || ((call->value ^ x->guest) & 1) ||
+	    runs + 2 > RUNS_MAX)
+		return 0;
+	if (walk.limit > limit)
+		walk.limit = limit;
+	behind = read_code(x, &walk, call->value);
+	if (behind) {
+		call->op = A32_MOV_imm;
+		call->word = 0xe3a00000 | LR << 12;
+		call->value = call->next;
+		call->sets_carry = false;
+		if (walk.returns_early)
+			put(x->label, behind);
+		return behind;
+	}
+	x->runs = runs;
+	for (uint32_t i = index; i < walk.limit + 2 && i < REGION_MAX; i++) {
+		x->label[i / 32] &= ~(1u << (i % 32));
+		x->reached[i / 32] &= ~(1u << (i % 32));
+		x->it[i] = 0;
+	}
+	return 0;
+}
+
+bool find_extent(struct translator *x)
+{
+	struct walk walk = { 0, x->max_units, 0, false, 0, { 0 } };
+
+	x->runs = 0;
+	x->count = read_code(x, &walk, x->guest);
+	return x->count;
 }

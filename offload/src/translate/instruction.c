@@ -73,6 +73,15 @@ static void grow_it(struct translator *x, bool inverse)
 		x->it_count = 4;
 }
 
+/*
+ * Whether a branch around is better than IT. Where they are not executed it takes 2 to 4 cycles, as IT and three
+ * instructions; an indirect branch is not likely to be executed, and nothing can join its block.
+ */
+static bool is_better_skipped(const struct translator *x)
+{
+	return x->code.emitted >= 3 || (x->ends_it && x->code.emitted >= 2);
+}
+
 /* An instruction under a condition: in the open IT block, in one of its own, or branched around. */
 static void translate_conditional(struct translator *x, uint32_t cond, bool may_join)
 {
@@ -116,7 +125,7 @@ static void translate_conditional(struct translator *x, uint32_t cond, bool may_
 	x->it_count = 0;
 	if (!length) {
 		x->code.at = x->it_at;
-	} else if (fits_it(x, 4)) {
+	} else if (fits_it(x, 4) && !is_better_skipped(x)) {
 		x->it_cond = cond;
 		x->it_pattern = 0;
 		grow_it(x, false);
@@ -149,7 +158,7 @@ void translate_instruction(struct translator *x, bool is_label)
 	int native;
 
 	begin_instruction(x);
-	if (x->done_at == x->address && x->address && !is_plain(x))
+	if (x->done == x->index && x->index && !is_plain(x))
 		return;
 	native = x->native(x->owner, x->address);
 	if (native >= 0) {

@@ -37,7 +37,7 @@ static struct held of_loop(const struct translator *x, uint32_t first, uint32_t 
 		return bit(read, scratch(x)) ? (struct held){ HOLDS_GUEST, 0, 0 } : nothing;
 	if (distance)
 		return (struct held){ HOLDS_DISTANCE, 0, 0 };
-	if (one_base && !bit(written, base) && !uses_scratch(x, base))
+	if (one_base && !bit(written, base))
 		return (struct held){ HOLDS_BASE, base, 0 };
 	return nothing;
 }
@@ -46,12 +46,11 @@ static struct held of_loop(const struct translator *x, uint32_t first, uint32_t 
 static struct held of_meeting(const struct translator *x, uint32_t index, bool falls_in)
 {
 	const struct held nothing = { HOLDS_NOTHING, 0, 0 };
-	uint32_t target = x->guest + x->unit * index;
 	struct held held = held_now(x);
 	bool any = falls_in;
 
 	for (uint32_t i = 0; i < x->exits; i++) {
-		if (x->exit[i].target != target)
+		if (x->exit[i].index != index)
 			continue;
 		if ((any && !same_held(x->exit[i].held, held)) || x->exit[i].held.hosted)
 			return nothing;

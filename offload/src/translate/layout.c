@@ -84,7 +84,7 @@ static uint32_t way_in(const struct translator *x, uint32_t index, struct held h
 void lay_out_exits(struct translator *x)
 {
 	for (uint32_t i = 0; i < x->exits && !x->code.overflow; i++) {
-		uint32_t target = x->exit[i].target, index = index_of(x, target);
+		uint32_t target = x->exit[i].target, index = x->exit[i].index;
 		uint32_t at = x->exit[i].at, known;
 		struct held held = x->exit[i].held;
 		bool chained = is_chained(x, target);
@@ -131,8 +131,9 @@ void lay_out_exits(struct translator *x)
 
 void enter_labels(struct translator *x)
 {
+	/* Inlined functions are known to nobody else: they return to this region. */
 	for (uint32_t i = 0; i < x->count; i++)
-		if (!i || (get(x->reached, i) && (get(x->label, i) || get(x->comeback, i))))
-			cache_enter(x->cache, x->guest + x->unit * i,
+		if (!i || (get(x->reached, i) && translator_is_label(x, i) && !is_inlined(x, i)))
+			cache_enter(x->cache, address_of(x, i) | (x->guest & 1),
 				    way_in(x, i, (struct held){ HOLDS_NOTHING, 0, 0 }) | 1);
 }

@@ -28,11 +28,6 @@ bool may_host(const struct offload_layout *layout)
 		is_ordered(layout->host_base, layout->size);
 }
 
-static uint32_t next_of(const struct translator *x, uint32_t index)
-{
-	return ((x->list[index].next & ~1u) - (x->guest & ~1u)) / x->unit;
-}
-
 static bool is_comparison(const struct instruction *in)
 {
 	return in->op != A32_UNDEFINED && a32_table[in->op].family == DATA_REGISTER &&
@@ -97,7 +92,7 @@ static bool is_proved(const struct translator *x, uint32_t first, uint32_t end, 
 {
 	bool at_constant;
 
-	for (uint32_t i = first; i < end; i = next_of(x, i))
+	for (uint32_t i = first; i < end; i = index_behind(x, i))
 		if (x->list[i].cond == COND_AL && bit(accessed(&x->list[i], &at_constant), number) &&
 		    at_constant)
 			return true;
@@ -110,7 +105,7 @@ static uint32_t cost_of(const struct translator *x, uint32_t first, uint32_t las
 	uint32_t moves = 0, changes = 0, bases = 0, written = 0, before = 0;
 	bool distance = true, at_constant;
 
-	for (uint32_t i = first; i <= last; i = next_of(x, i)) {
+	for (uint32_t i = first; i <= last; i = index_behind(x, i)) {
 		const struct instruction *in = &x->list[i];
 		uint32_t base = accessed(in, &at_constant) & ~(1u << SP | 1u << PC | hosted);
 
@@ -138,9 +133,9 @@ static uint32_t cost_of(const struct translator *x, uint32_t first, uint32_t las
 /* Nothing but the loop itself: no calls, no ways in but its beginning. */
 static bool is_simple(const struct translator *x, uint32_t first, uint32_t last)
 {
-	if (last >= x->count || x->native(x->owner, (x->guest & ~1u) + x->unit * first) >= 0)
+	if (last >= x->count || x->native(x->owner, address_of(x, first)) >= 0)
 		return false;
-	for (uint32_t i = first; i <= last; i = next_of(x, i))
+	for (uint32_t i = first; i <= last; i = index_behind(x, i))
 		if (!(x->reached[i / 32] >> (i % 32) & 1) || instruction_links(&x->list[i]) ||
 		    (i != first && translator_is_label(x, i)))
 			return false;
@@ -153,7 +148,7 @@ static uint32_t choose(const struct translator *x, uint32_t first, uint32_t last
 	uint32_t never = 1u << scratch(x) | 1u << SP | 1u << PC, written = 0, hosted = 0, old;
 	bool at_constant, comparisons = false;
 
-	for (uint32_t i = first; i <= last; i = next_of(x, i)) {
+	for (uint32_t i = first; i <= last; i = index_behind(x, i)) {
 		never |= needs_guest(&x->list[i]);
 		hosted |= accessed(&x->list[i], &at_constant);
 		comparisons |= is_comparison(&x->list[i]);
@@ -162,12 +157,12 @@ static uint32_t choose(const struct translator *x, uint32_t first, uint32_t last
 	*tried = 0;
 	if (!hosted || !comparisons)
 		return hosted;
-	for (uint32_t i = first; i <= last; i = next_of(x, i))
+	for (uint32_t i = first; i <= last; i = index_behind(x, i))
 		written |= instruction_writes(&x->list[i]);
 	/* With what they are compared. */
 	do {
 		old = hosted;
-		for (uint32_t i = first; i <= last; i = next_of(x, i))
+		for (uint32_t i = first; i <= last; i = index_behind(x, i))
 			if (compared(&x->list[i]) & hosted)
 				hosted |= compared(&x->list[i]) & ~never;
 	} while (hosted != old);
@@ -175,7 +170,7 @@ static uint32_t choose(const struct translator *x, uint32_t first, uint32_t last
 	do {
 		old = hosted;
 		*tried = 0;
-		for (uint32_t i = first; i <= last; i = next_of(x, i)) {
+		for (uint32_t i = first; i <= last; i = index_behind(x, i)) {
 			uint32_t both = compared(&x->list[i]);
 
 			if (!both)

@@ -114,7 +114,7 @@ static void saturate(struct translator *x)
 /* movw d, #low; movt d, #high: a constant, which costs one instruction. */
 static bool is_constant_pair(const struct translator *x)
 {
-	uint32_t index = index_behind(x, index_now(x));
+	uint32_t index = index_behind(x, x->index);
 	const struct instruction *next = &x->list[index];
 
 	return protects_state(x->layout) && x->in.op == A32_MOVW && x->in.cond == COND_AL && index < x->count && !x->it[index] &&
@@ -124,11 +124,11 @@ static bool is_constant_pair(const struct translator *x)
 
 static void load_constant(struct translator *x)
 {
-	uint32_t index = index_behind(x, index_now(x));
+	uint32_t index = index_behind(x, x->index);
 
 	t32_constant(&x->code, field_d(x->in.word), x->in.value | x->list[index].value << 16);
 	/* To be executed alone, behind an interrupt, it changes nothing. */
-	x->done_at = x->in.next & ~1u;
+	x->done = index;
 }
 
 void translate_media(struct translator *x)

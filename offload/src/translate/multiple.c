@@ -159,17 +159,21 @@ void translate_multiple(struct translator *x)
 		t32_add_constant(&x->code, take_scratch(x), base, up ? 4 : 4 - bytes);
 		base = scratch(x);
 	}
+	if (move && holds_base(x, n) && !(list & (1u << n | 1u << scratch(x) | 1u << PC))) {
+		/* Both move by the same. */
+		transfer_list(x, load, direct && !up, true, base, list);
+		t32_add_constant(&x->code, n, n, total);
+		return;
+	}
 	if (load) {
 		load_list(x, n, list, base, move, direct && !up, total);
 		return;
 	}
 	transfer_list(x, false, direct && !up, move && base == n, base, list);
-	if (move && base != n) {
+	if (move && base != n)
 		t32_add_constant(&x->code, n, n, total);
+	if (move)
 		forget_base(x, n);
-	} else if (move) {
-		forget_base(x, n);
-	}
 }
 
 /* --- exclusives --- */

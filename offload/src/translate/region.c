@@ -8,6 +8,12 @@ enum {
 		OPTION_INTERRUPTS | OPTION_LINEAR | OPTION_PROTECTION,
 };
 
+/* Plain instructions have a translation of their own, and what is inlined is far away. */
+enum {
+	OPTIONS_OF_INLINE = OPTION_INLINE | OPTION_REGISTERS | OPTION_FLAGS | OPTION_STACK | OPTION_INTERRUPTS |
+		OPTION_LINEAR | OPTION_PROTECTION | OPTION_REGIONS | OPTION_CHAIN | OPTION_PAGES,
+};
+
 static void begin_region(struct translator *x, uint32_t guest)
 {
 	x->guest = guest;
@@ -17,6 +23,7 @@ static void begin_region(struct translator *x, uint32_t guest)
 		x->label[i] = x->reached[i] = x->comeback[i] = 0;
 	x->carries = delta(x) && (x->layout->options & OPTIONS_OF_CARRY) == OPTIONS_OF_CARRY;
 	x->hosts = x->carries && may_host(x->layout);
+	x->inlines = (x->layout->options & OPTIONS_OF_INLINE) == OPTIONS_OF_INLINE;
 	x->hosted = 0;
 	x->loops = 0;
 	x->kept_cond = COND_NEVER;
@@ -29,7 +36,7 @@ static void begin_region(struct translator *x, uint32_t guest)
 	x->holds = HOLDS_NOTHING;
 	x->it_count = 0;
 	x->pushed = 0;
-	x->done_at = 0;
+	x->done = 0;
 }
 
 /* Literals must be reachable from the first that needs one; arrays end. */
@@ -63,7 +70,8 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 	if (x->code.room > 0x8000)
 		x->code.room = 0x8000;
 	for (uint32_t i = 0; i < x->count; i++) {
-		x->address = (guest & ~1u) + x->unit * i;
+		x->address = address_of(x, i);
+		x->index = i;
 		x->offset[i] = x->code.at;
 		if (get(x->reached, i)) {
 			bool entry = translator_is_label(x, i);
@@ -77,22 +85,24 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 				translate_poll(x);
 			translate_instruction(x, entry);
 			end_loop(x, i, falls_through(&x->list[i]));
-			if (is_full(x) && !x->it[i + units_of(x, &x->list[i], i)])
-				x->count = i + units_of(x, &x->list[i], i);
+			if (is_full(x) && !x->it[index_behind(x, i)])
+				x->count = index_behind(x, i);
 		}
 		region->lengths[i] = (x->code.at - x->offset[i]) / 2;
 		if (guest & 1)
 			region->lengths[total + i] = x->it[i];
 	}
 	/* Where the region was cut, it goes on elsewhere. */
-	if (falls_through(&x->list[last]) && last + units_of(x, &x->list[last], last) == x->count) {
+	if (falls_through(&x->list[last]) && index_behind(x, last) == x->count) {
 		x->exit[x->exits].held = held_now(x);
-		x->exit[x->exits].target = guest + x->unit * x->count;
+		x->exit[x->exits].index = REGION_MAX;
+		x->exit[x->exits].target = address_of(x, x->count) | (guest & 1);
 		x->exit[x->exits++].at = emit_branch(x);
 	}
 	region->guest = guest;
 	region->states = total;
 	region->count = x->count;
+	region->own = own_units(x);
 	region->code_offset = lengths;
 	region->code_bytes = x->code.at;
 	lay_out_literals(x);
@@ -112,10 +122,16 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 	region->constants = 0;
 	for (uint32_t i = 0; i < x->constants; i++) {
 		/* What lies in the region is of its own words. */
-		if ((uint32_t)(4 * x->constant[i]) < x->unit * x->count)
+		if ((uint32_t)(4 * x->constant[i]) < x->unit * region->own)
 			continue;
 		emit16(&x->code, (uint16_t)x->constant[i]);
 		region->constants++;
+	}
+	region->runs = 0;
+	for (uint32_t i = 1; i < x->runs && x->run[i].first < x->count; i++) {
+		emit32(&x->code, x->run[i].first, x->run[i].guest & 0xffff);
+		emit16(&x->code, x->run[i].guest >> 16);
+		region->runs++;
 	}
 	if (x->code.overflow)
 		return 0;

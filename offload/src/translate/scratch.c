@@ -49,6 +49,7 @@ static bool stays_in_registers(const struct instruction *in)
 void load_guest_scratch(struct translator *x)
 {
 	uint32_t reads, writes, used;
+	bool hosted = holds_base(x, scratch(x));
 
 	if (x->holds == HOLDS_GUEST)
 		return;
@@ -65,7 +66,10 @@ void load_guest_scratch(struct translator *x)
 		t32_transfer(&x->code, KIND_LDR, scratch(x), __builtin_ctz(x->slot_address), 0);
 		return;
 	}
-	load_slot(x);
+	if (hosted)
+		t32_add_constant(&x->code, scratch(x), scratch(x), -delta(x));
+	else
+		load_slot(x);
 }
 
 void store_guest_scratch(struct translator *x)
@@ -97,25 +101,23 @@ void copy_to_guest_scratch(struct translator *x, uint32_t number)
 
 void forget_base(struct translator *x, uint32_t number)
 {
-	if (x->holds == HOLDS_BASE && x->held_base == number)
+	if (holds_base(x, number))
 		x->holds = HOLDS_NOTHING;
 }
 
 uint32_t host_base_register(struct translator *x, uint32_t n)
 {
-	if (uses_scratch(x, n)) {
-		load_guest_scratch(x);
-		if (delta(x)) {
-			t32_add_constant(&x->code, scratch(x), scratch(x), delta(x));
-			x->holds = HOLDS_NOTHING;
-		}
-		return scratch(x);
-	}
-	if (is_host_address(x, n))
+	if (!uses_scratch(x, n) && is_host_address(x, n))
 		return n;
-	if (x->holds == HOLDS_BASE && x->held_base == n)
+	if (holds_base(x, n))
 		return scratch(x);
-	t32_add_constant(&x->code, take_scratch(x), n, delta(x));
+	if (uses_scratch(x, n))
+		load_guest_scratch(x);
+	else
+		take_scratch(x);
+	if (!delta(x))
+		return scratch(x);
+	t32_add_constant(&x->code, scratch(x), n, delta(x));
 	x->holds = HOLDS_BASE;
 	x->held_base = n;
 	return scratch(x);
@@ -164,10 +166,10 @@ bool is_distance_enough(const struct translator *x, const struct instruction *in
 		!uses_scratch(x, a.t) && a.t != SP && a.t != PC;
 }
 
-/* Whether the next access that needs an address is at another register and needs no more. */
+/* Whether the next accesses that need addresses need no more, up to one at another register. */
 static bool is_distance_next(const struct translator *x, uint32_t n, int32_t offset)
 {
-	uint32_t index = index_now(x), other;
+	uint32_t index = x->index, other;
 
 	for (uint32_t i = 0; i < LOOK_AHEAD; i++) {
 		if (instruction_branches(&x->list[index]) && x->list[index].cond == COND_AL)
@@ -175,8 +177,12 @@ static bool is_distance_next(const struct translator *x, uint32_t n, int32_t off
 		index = index_behind(x, index);
 		if (index >= x->count || translator_is_label(x, index))
 			return false;
-		if (needs_address(x, &x->list[index], &other))
-			return other != n && is_distance_enough(x, &x->list[index], offset);
+		if (!needs_address(x, &x->list[index], &other))
+			continue;
+		if (!is_distance_enough(x, &x->list[index], offset))
+			return false;
+		if (other != n)
+			return true;
 	}
 	return false;
 }
@@ -187,7 +193,7 @@ bool has_distance(struct translator *x, uint32_t n, int32_t offset)
 		return false;
 	if (x->holds == HOLDS_DISTANCE && x->held_offset == offset)
 		return true;
-	if ((x->holds == HOLDS_BASE && x->held_base == n) || !is_distance_next(x, n, offset))
+	if (holds_base(x, n) || !is_distance_next(x, n, offset))
 		return false;
 	t32_constant(&x->code, take_scratch(x), delta(x) + offset);
 	x->holds = HOLDS_DISTANCE;
@@ -200,9 +206,9 @@ void emit_held(struct translator *x, struct held held)
 	take_scratch(x);
 	if (held.what == HOLDS_DISTANCE)
 		t32_constant(&x->code, scratch(x), delta(x));
-	else if (held.what == HOLDS_GUEST)
+	else if (held.what == HOLDS_GUEST || (held.what == HOLDS_BASE && uses_scratch(x, held.base)))
 		load_slot(x);
-	else if (held.what == HOLDS_BASE)
+	if (held.what == HOLDS_BASE)
 		t32_add_constant(&x->code, scratch(x), held.base, delta(x));
 	x->holds = held.what;
 	x->held_base = held.base;
@@ -211,15 +217,15 @@ void emit_held(struct translator *x, struct held held)
 
 bool keeps_guest_scratch(const struct translator *x)
 {
-	uint32_t index = index_now(x);
+	uint32_t index = x->index, n;
 
 	if (!x->carries || x->holds != HOLDS_GUEST)
 		return false;
 	for (uint32_t i = 0; i < LOOK_AHEAD; i++) {
-		uint32_t to = ((x->list[index].value & ~1u) - (x->guest & ~1u)) / x->unit;
+		uint32_t to = x->list[index].op == A32_B ? index_of(x, x->list[index].value, index) : REGION_MAX;
 
 		/* Back to a loop that needs it? */
-		if (x->list[index].op == A32_B && to <= index && x->settled[to].what == HOLDS_GUEST)
+		if (to <= index && x->settled[to].what == HOLDS_GUEST)
 			return true;
 		if (instruction_branches(&x->list[index]) && x->list[index].cond == COND_AL)
 			return false;
@@ -229,6 +235,9 @@ bool keeps_guest_scratch(const struct translator *x)
 			return false;
 		if (bit(instruction_reads(&x->list[index]), scratch(x)))
 			return true;
+		/* Two accesses without the scratch register cost as much as reading it again. */
+		if (needs_address(x, &x->list[index], &n))
+			return false;
 	}
 	return false;
 }

@@ -18,10 +18,10 @@ static inline void put(uint32_t *set, uint32_t index)
 /* --- extent.c --- */
 
 bool falls_through(const struct instruction *in);
-/* Words or halfwords that an instruction takes. */
-uint32_t units_of(const struct translator *x, const struct instruction *in, uint32_t index);
-/* Index of a guest address; REGION_MAX if it is of the other instruction set. */
-uint32_t index_of(const struct translator *x, uint32_t target);
+/* Whether an index is of an inlined function. */
+bool is_inlined(const struct translator *x, uint32_t index);
+/* Words or halfwords of the region's own. */
+uint32_t own_units(const struct translator *x);
 /*
  * Reads the guest's code from the entry on, until nothing goes on in it. Instructions that are
  * only jumped over stay in the region without code. It ends in no IT block. False: there is no code.

@@ -102,7 +102,10 @@ struct translator {
 	uint32_t guest;		/* its first instruction; bit 0: T32 */
 	uint32_t unit;		/* 4, or 2 in T32 */
 	uint32_t count;
+	uint32_t runs;
+	struct { uint32_t guest, first; } run[RUNS_MAX + 1];	/* as of struct region; the first is the region's beginning */
 	bool exclusives_interpreted;
+	bool inlines;	/* OPTION_INLINE, and all that it needs */
 	bool carries;	/* OPTION_CARRY, and all that it needs */
 	bool hosts;	/* OPTION_LOOPS, too */
 	uint32_t label[SET_WORDS];
@@ -113,11 +116,11 @@ struct translator {
 	struct instruction list[REGION_MAX];
 
 	/* The instruction being made (instruction.c). */
-	uint32_t address;
+	uint32_t address, index;
 	struct instruction in;
 	bool interpret;		/* leave this one to the interpreter */
 	bool ends_it;		/* it ends an IT block */
-	uint32_t done_at;	/* address of an instruction whose work the one before it has done */
+	uint32_t done;		/* index of an instruction whose work the one before it has done, or 0 */
 	uint16_t slot_address;	/* set of the register, now on the stack, with the address of scratch's value */
 	uint32_t pushed;	/* words, by what is being made (plain/) */
 
@@ -152,7 +155,8 @@ struct translator {
 	/* What is laid out behind the code (layout.c). */
 	uint16_t offset[REGION_MAX + 2];
 	uint16_t exits;
-	struct { uint16_t at; struct held held; uint32_t target; } exit[EXITS_MAX];
+	/* index: where in this region it leads to, or REGION_MAX */
+	struct { uint16_t at; struct held held; uint16_t index; uint32_t target; } exit[EXITS_MAX];
 	uint32_t fixups;
 	struct fixup fixup[FIXUPS_MAX];
 
@@ -189,6 +193,12 @@ static inline uint32_t scratch(const struct translator *x)
 static inline uint32_t delta(const struct translator *x)
 {
 	return x->layout->host_base - x->layout->guest_base;
+}
+
+/* To twice a T32 address, bit 0 included, from its entry in the target table. */
+static inline uint32_t table_of_link(const struct offload_layout *layout)
+{
+	return layout->table_base - 2 * layout->guest_base - 2;
 }
 
 static inline bool protects_state(const struct offload_layout *layout)
@@ -270,6 +280,11 @@ void load_guest_scratch(struct translator *x);
 void store_guest_scratch(struct translator *x);
 /* Its guest value becomes that of another register. */
 void copy_to_guest_scratch(struct translator *x, uint32_t number);
+/* Whether the scratch register holds the host address of a guest register's address. */
+static inline bool holds_base(const struct translator *x, uint32_t number)
+{
+	return x->holds == HOLDS_BASE && x->held_base == number;
+}
 /* A guest register is written: what the scratch register holds of it is old. */
 void forget_base(struct translator *x, uint32_t number);
 /* Puts the host address of a part of struct offload_state into a register, with one instruction. */
@@ -288,15 +303,18 @@ bool keeps_guest_scratch(const struct translator *x);
 bool needs_address(const struct translator *x, const struct instruction *in, uint32_t *n);
 /* Whether the distance with an offset is all that an access needs; the base moves only if that is 0. */
 bool is_distance_enough(const struct translator *x, const struct instruction *in, int32_t offset);
+/* --- extent.c: the region's instructions, in the order of their code --- */
+
+/* The address of an index. */
+uint32_t address_of(const struct translator *x, uint32_t index);
+/* Index of a branch's target, from the index of the branch; REGION_MAX: it is not in this region. */
+uint32_t index_of(const struct translator *x, uint32_t target, uint32_t from);
+/* Words or halfwords that the instruction at an index takes. */
+uint32_t units_of(const struct translator *x, uint32_t index);
 /* Index of the instruction behind one. */
 static inline uint32_t index_behind(const struct translator *x, uint32_t index)
 {
-	return ((x->list[index].next & ~1u) - (x->guest & ~1u)) / x->unit;
-}
-/* Of the instruction being made. */
-static inline uint32_t index_now(const struct translator *x)
-{
-	return (x->address - (x->guest & ~1u)) / x->unit;
+	return index + units_of(x, index);
 }
 /* A label: chooses what the scratch register holds from there on. */
 void settle_label(struct translator *x, uint32_t index, bool falls_in, bool from_outside);
