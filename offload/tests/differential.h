@@ -34,8 +34,8 @@ struct oracle oracle_new(uint32_t base);
 bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t max_instructions);
 /* Where the oracle's last access found nothing. It may go on for an instruction after a store. */
 extern uint32_t oracle_missed, oracle_stacks[64], oracle_stack_count;
-/* Whether the oracle knows no such instruction. */
-extern bool oracle_undefined;
+/* Whether the oracle knows no such instruction; whether it stopped because of the maximum. */
+extern bool oracle_undefined, oracle_ran_out;
 /* A halfword of the oracle's memory; 0 outside of it. */
 uint32_t half_at(const struct oracle *oracle, uint32_t address);
 /* thumb: the instruction set of the code. */
@@ -84,5 +84,6 @@ int check_wild_stores(uint32_t wanted);
 /* Blocks and loops of both instruction sets with a code cache that is kept. */
 int check_kept(uint32_t wanted, uint32_t options, uint32_t cache_size);
 int check_loops(uint32_t wanted, uint32_t options, uint32_t cache_size, bool thumb);
+int check_directed(uint32_t wanted, uint32_t options, uint32_t cache_size);
 
 #endif

@@ -273,11 +273,12 @@ static void read_core(struct edge *edge)
 
 static void write_core(struct edge *edge)
 {
-	uint32_t flags = edge->executor.raw_flags & 0xf8000000;
+	/* All of it, as an exception's return does: what faulted may have been in an IT block. */
+	uint32_t status = (edge->executor.raw_flags & 0xf8000000) | 1 << 24;
 
 	for (int i = 0; i < 15; i++)
 		uc_reg_write(edge->core, register_ids[i], &edge->executor.raw[i]);
-	uc_reg_write(edge->core, UC_ARM_REG_APSR, &flags);
+	uc_reg_write(edge->core, UC_ARM_REG_XPSR, &status);
 }
 
 /* As executor_begin(), but from any state. */
@@ -312,6 +313,9 @@ enum offload_stop edge_run(struct edge *edge, struct offload_cpu *cpu, uint64_t 
 		} else if (last_interrupt == 2) {
 			/* The number is in the supervisor call's own byte. */
 			host = executor_call(x, pc, edge->cache[pc - 2 - TEST_CACHE_BASE]);
+		} else if (last_interrupt == 4) {
+			/* A data abort: it was not aligned. */
+			host = executor_fault(x, pc, last_access);
 		} else if (error && (pc == 0 || pc - TEST_CACHE_BASE >= TEST_CACHE)) {
 			host = executor_missing_target(x);
 		} else if (error) {

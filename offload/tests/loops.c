@@ -163,12 +163,13 @@ static void leave_if(struct loop_code *code, uint32_t cond)
 static void make_function(struct loop_code *code)
 {
 	uint32_t count = below(LOOP_MAX - 4), skip = below(2) ? 0 : below(count + 1), from = 0;
+	uint32_t saved = below(2) ? 9 : 11;	/* nothing else uses these */
 	bool saves = below(8) == 0;
 
 	code->size = 0;
-	/* lr becomes another register and back: mov r5, lr; eor lr, lr, lr; mov lr, r5 */
+	/* lr becomes another register and back: mov r9, lr; eor lr, lr, lr; mov lr, r9 */
 	if (saves)
-		code->thumb ? put_halves(code, 0xea4f, 0x050e) : put(code, 0xe1a0500e);
+		code->thumb ? put_halves(code, 0xea4f, 0x000e | saved << 8) : put(code, 0xe1a0000e | saved << 12);
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t cond = code->thumb || below(4) ? COND_AL : below(14), p = pointer[below(2)];
 
@@ -202,7 +203,7 @@ static void make_function(struct loop_code *code)
 	}
 	if (saves) {
 		code->thumb ? put_halves(code, 0xea8e, 0x0e0e) : put(code, 0xe02ee00e);
-		code->thumb ? put_halves(code, 0xea4f, 0x0e05) : put(code, 0xe1a0e005);
+		code->thumb ? put_halves(code, 0xea4f, 0x0e00 | saved) : put(code, 0xe1a0e000 | saved);
 	}
 	if (code->thumb)
 		put_halves(code, 0x4770, MARKER & 0xffff);

@@ -21,8 +21,11 @@ static void on_oracle_interrupt(uc_engine *core, uint32_t number, void *user)
 	uc_emu_stop(core);
 }
 
-/* Whether the oracle knows no such instruction. */
-bool oracle_undefined;
+/* Whether the oracle knows no such instruction; whether it stopped because of the maximum. */
+bool oracle_undefined, oracle_ran_out;
+
+/* How many more instructions it begins. */
+static uint32_t instructions_left;
 
 /* Where the oracle's access found nothing. It may go on for an instruction after a store. */
 uint32_t oracle_missed;
@@ -57,6 +60,7 @@ static void on_oracle_instruction(uc_engine *core, uint64_t address, uint32_t si
 	(void)user;
 	if (oracle_failed)
 		return;
+	instructions_left--;
 	for (int i = 0; i < 17; i++) {
 		all[i] = i < 16 ? ids[i] : UC_ARM_REG_CPSR;
 		places[i] = &before[i];
@@ -113,6 +117,7 @@ bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t count)
 	oracle_undefined = false;
 	oracle_missed = oracle->base;
 	oracle_failed = false;
+	instructions_left = count;
 	uc_ctl_remove_cache(oracle->core, oracle->base + TEST_TEXT,
 			    oracle->base + TEST_TEXT + TEST_TEXT_BYTES - 1);
 	error = uc_emu_start(oracle->core, cpu->r[PC] | thumb, 0xfffffffc, 0, count);
@@ -127,13 +132,14 @@ bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t count)
 	cpu->flags = status & 0xf8000000;
 	cpu->ge = status & 0xf0000;
 	cpu->control = status & 0x3ff;
+	half = half_at(oracle, cpu->r[PC]);
+	oracle_ran_out = !error && !instructions_left && half != (MARKER & 0xffff) && half != MARKER >> 16;
 	if (!error)
 		return true;
 	if (error == UC_ERR_WRITE_UNMAPPED || error == UC_ERR_WRITE_PROT)
 		return false;
 	oracle_undefined = error == UC_ERR_INSN_INVALID;
 	/* At the marker it stops with an exception of its own. */
-	half = half_at(oracle, cpu->r[PC]);
 	return half == (MARKER & 0xffff) || half == MARKER >> 16;
 }
 
