@@ -61,6 +61,7 @@ part thumb-loops-small-cache "$check" thumb-loops $((blocks / 10)) $((seed + 11)
 part hand-back "$check" hand-back $((blocks / 10)) $((seed + 12))
 part kept "$check" kept $((blocks / 10)) $((seed + 15)) $all $usual
 part kept-small-cache "$check" kept $((blocks / 10)) $((seed + 16)) $all $small
+part directed "$check" directed 100 $((seed + 17))
 part wild-stores "$check" wild-stores "$blocks" $((seed + 14))
 part modes "$check" modes $((states / 20)) $((seed + 13))
 cd "$here"

@@ -3,8 +3,8 @@
 #
 #   offload/tests/run.sh WHAT COUNT [SEED [OPTIONS [CACHE]]]
 #
-# WHAT: instructions, blocks, loops, the same with thumb- before it, hand-back, kept, wild-stores, modes; seeds: all of
-# them with COUNT random seeds. SEED: of the random numbers, otherwise the time; it is printed. OPTIONS: a set of enum offload_option.
+# WHAT: instructions, blocks, loops, the same with thumb- before it, hand-back, kept, directed, wild-stores, modes; seeds:
+# all of them with COUNT random seeds. SEED: of the random numbers, otherwise the time; it is printed. OPTIONS: a set of enum offload_option.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=$(mktemp)

@@ -87,6 +87,11 @@ fn the_big_core_goes_on_where_it_was_handed_back() {
 }
 
 #[test]
+fn what_random_code_has_hit_upon_once_is_as_on_a_big_core() {
+    agrees(&["directed", "10"]);
+}
+
+#[test]
 fn wild_stores_into_the_executors_memory_do_not_pass_unnoticed() {
     let said = differential(&["wild-stores", "5000"]);
     assert!(said.contains(", 0 not noticed"), "{said}");
