@@ -158,6 +158,9 @@ void translate_instruction(struct translator *x, bool is_label)
 	int native;
 
 	begin_instruction(x);
+	/* Whoever comes here by a branch has not executed the conditional instruction before it. */
+	if (is_label)
+		x->kept_cond = COND_NEVER;
 	if (x->done == x->index && x->index && !is_plain(x))
 		return;
 	native = x->native(x->owner, x->address);
