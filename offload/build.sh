@@ -45,7 +45,7 @@ for source in "${edges[@]}" $(find src -name '*.c' | sort); do
 	case $source in
 	src/cache/cache.c | src/runtime/executor.c | src/runtime/keep.c | src/runtime/registers.c | \
 		src/translate/body.c | src/translate/extent.c | src/translate/instruction.c | \
-		src/translate/region.c) level=-O2 ;;
+		src/translate/region.c | src/translate/runs.c) level=-O2 ;;
 	*) level=-Os ;;
 	esac
 	object=${source%.*}

@@ -3,9 +3,10 @@
  * The hand-over between Linux on the big core (linux/) and the firmware of the small core (target/handover.c), in
  * memory that both see and neither caches. The firmware's resource table says where it is.
  *
- * The big core writes a job and a new number into offer, and rings. The small core writes the number into taken, runs
- * the job, writes how it ended, and the number into answer. A number that the small core has not taken can be
- * withdrawn: offer becomes answer again.
+ * The big core writes a job, rings, cleans its caches, and writes a new number into offer: the last answer's and one.
+ * The small core writes the number into taken, reads whether it still is the offer (offer.h), runs the job, writes how
+ * it ended, and the number into answer. To withdraw an offer the big core writes the last answer's number into it, and
+ * then reads taken: if that is the number, the small core answers, or takes it back.
  */
 #ifndef OFFLOAD_HANDOVER_H
 #define OFFLOAD_HANDOVER_H
@@ -37,7 +38,7 @@ struct offload_handover {
 	uint32_t stop;		/* enum offload_stop */
 	uint32_t stop_address;	/* what was accessed, if the stop is about an access */
 	uint32_t registers[16];
-	uint32_t status;	/* CPSR without GE: flags, IT, A, I, F, T, mode */
+	uint32_t status;	/* CPSR: flags, IT, GE, A, I, F, T, mode */
 	/* The big core's. */
 	struct target_job job;
 };

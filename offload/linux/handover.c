@@ -4,14 +4,13 @@
  * runs dormouse's firmware (include/handover.h), and goes on from what that leaves. No silicon has run it.
  *
  * A kprobe at each phase's function redirects its call to switch.S. Registers and memory are the small core's then:
- * other CPUs are offline, interrupts masked, caches clean. Where the small core cannot go on, the big core does, from
- * the same instruction; if it does not take the job, the big core runs the phase itself.
+ * other CPUs are offline, interrupts masked, the data cache off and empty (rendezvous.c).
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/cpu.h>
-#include <linux/delay.h>
 #include <linux/io.h>
+#include <linux/irqflags.h>
 #include <linux/kprobes.h>
 #include <linux/log2.h>
 #include <linux/mm.h>
@@ -20,29 +19,9 @@
 #include <linux/of_platform.h>
 #include <linux/platform_device.h>
 #include <linux/remoteproc.h>
-#include <linux/sched/task_stack.h>
 #include <linux/suspend.h>
-#include <linux/timekeeping.h>
-#include <asm/cacheflush.h>
-#include <asm/tlbflush.h>
 
-#include "handover.h"
-#include "offload.h"
-
-/* What switch.S pushes, and what it goes on with. */
-struct handover_frame {
-	u32 registers[13];
-	u32 link;
-};
-
-struct handover_context {
-	u32 registers[16];	/* the last is PC, which switch.S takes from the stack */
-};
-
-enum { LINK = 14, STACK = 13, COUNTER = 15, GREATER = 0xf0000 };
-
-void handover_entry(void);
-struct handover_context *handover_call(struct handover_frame *frame, u32 status);
+#include "rendezvous.h"
 
 static unsigned int limit_s = 30;
 module_param(limit_s, uint, 0600);
@@ -55,22 +34,18 @@ static const char *const functions[] = {
 };
 static struct kprobe probes[ARRAY_SIZE(functions)];
 static struct kprobe *called;	/* the phase that is being handed over */
-static struct kprobe *own;	/* the phase that the big core runs itself */
 static bool alone;		/* other CPUs are offline */
 static struct cpumask taken_offline;
 
 static struct platform_device *parent;
 static struct rproc *rproc;
-static struct offload_handover __iomem *shared;
-static struct target_job job;
-static struct handover_context context;
-/* v7_flush_kern_cache_all(): cleans and invalidates every cache of this core; it is not exported. */
-static void (*flush_all)(void);
+struct rendezvous rendezvous;
 
 /* --- the job --- */
 
 static void fill_layout(struct offload_layout *layout, u32 text, u32 text_end)
 {
+	const struct offload_handover __iomem *shared = rendezvous.shared;
 	u32 most = min_t(u32, readl(&shared->memory_max), (u32)high_memory - PAGE_OFFSET);
 
 	layout->guest_base = PAGE_OFFSET;
@@ -89,156 +64,52 @@ static void fill_layout(struct offload_layout *layout, u32 text, u32 text_end)
 /* What does not change from phase to phase; text and page table are the kernel's. */
 static void fill_job(u32 text, u32 text_end, u32 page_table, u32 schedule)
 {
+	const struct offload_handover __iomem *shared = rendezvous.shared;
+	struct target_job *job = &rendezvous.job;
 	u32 mhz = readl(&shared->systick_mhz);
 
-	job.magic = TARGET_MAGIC;
-	job.bytes = sizeof(job);
-	job.runs = 1;
-	job.keep = 1;
-	job.cache_bytes = readl(&shared->cache_bytes);
+	job->magic = TARGET_MAGIC;
+	job->bytes = sizeof(*job);
+	job->runs = 1;
+	job->keep = 1;
+	job->cache_bytes = readl(&shared->cache_bytes);
 	/* Ten milliseconds. */
-	job.tick = mhz * 10000;
-	job.budget = limit_s * 100;
-	fill_layout(&job.job.layout, text, text_end);
-	job.job.physical_base = PHYS_OFFSET;
-	job.job.page_table = page_table;
-	job.job.native[0] = (struct offload_native){ schedule & ~1, NATIVE_FALLBACK };
-	job.job.natives = 1;
+	job->tick = mhz * 10000;
+	job->budget = limit_s * 100;
+	fill_layout(&job->job.layout, text, text_end);
+	job->job.physical_base = PHYS_OFFSET;
+	job->job.page_table = page_table;
+	job->job.native[0] = (struct offload_native){ schedule & ~1, NATIVE_FALLBACK };
+	job->job.natives = 1;
 	/* All of the bus; the firmware judges each access. */
-	job.job.device[0].physical = readl(&shared->devices);
-	job.job.device[0].size = readl(&shared->devices_end) - readl(&shared->devices);
-	job.job.device[0].host = readl(&shared->devices);
-	job.job.devices = 1;
+	job->job.device[0].physical = readl(&shared->devices);
+	job->job.device[0].size = readl(&shared->devices_end) - readl(&shared->devices);
+	job->job.device[0].host = readl(&shared->devices);
+	job->job.devices = 1;
 }
 
-static void fill_call(const struct handover_frame *frame, u32 status)
+static void ring(void)
 {
-	struct offload_job *call = &job.job;
-	u32 sp = (u32)(frame + 1);
-
-	call->entry = (u32)called->addr & ~1;
-	if (IS_ENABLED(CONFIG_THUMB2_KERNEL))
-		call->entry |= 1;
-	memcpy(call->registers, frame->registers, sizeof(call->registers));
-	/* Where the function returns to, the big core goes on. */
-	call->link = frame->link;
-	call->control = status & (PSR_A_BIT | PSR_I_BIT | PSR_F_BIT | MODE_MASK);
-	asm volatile("mrc p15, 0, %0, c13, c0, 2" : "=r" (call->thread[0]));
-	asm volatile("mrc p15, 0, %0, c13, c0, 3" : "=r" (call->thread[1]));
-	asm volatile("mrc p15, 0, %0, c13, c0, 4" : "=r" (call->thread[2]));
-	call->stack_top = sp;
-	call->stack_bottom = sp & ~(THREAD_SIZE - 1);
-	call->stack_guard = call->stack_bottom;
-	call->arena_start = PAGE_OFFSET + call->layout.size;
-	call->arena_end = call->arena_start;
-}
-
-/* --- the small core --- */
-
-static void wait_a_little(void)
-{
-	/* Without the event stream nothing would end WFE. */
-	if (IS_ENABLED(CONFIG_ARM_ARCH_TIMER_EVTSTREAM))
-		wfe();
-	else
-		cpu_relax();
-}
-
-/* Runs the job; false: the small core has not taken it, and will not. */
-static bool run_on_small_core(void)
-{
-	u32 before = readl(&shared->answer), number = before + 1;
-	u64 until = ktime_get_mono_fast_ns() + NSEC_PER_SEC;
-
-	memcpy_toio(&shared->job, &job, sizeof(job));
-	flush_all();
-	/* Behind the job's words. */
-	wmb();
-	writel(number, &shared->offer);
 	rproc->ops->kick(rproc, 1);
-	while (readl(&shared->answer) != number) {
-		wait_a_little();
-		if (readl(&shared->taken) == number || ktime_get_mono_fast_ns() < until)
-			continue;
-		writel(before, &shared->offer);
-		/* It may have been taking it just now. */
-		mdelay(10);
-		if (readl(&shared->taken) != number)
-			return false;
-		until = U64_MAX;
-	}
-	/* What this core has read meanwhile is old. Lines of guest memory are clean. */
-	flush_all();
-	local_flush_tlb_all();
-	return true;
-}
-
-/* The phase's function itself, as if nothing had been. */
-static void go_on_alone(const struct handover_frame *frame, u32 *status)
-{
-	own = called;
-	memcpy(context.registers, frame->registers, sizeof(frame->registers));
-	context.registers[STACK] = (u32)(frame + 1);
-	context.registers[LINK] = frame->link;
-	context.registers[COUNTER] = (u32)called->addr & ~1;
-	*status &= ~PSR_T_BIT;
-	if (IS_ENABLED(CONFIG_THUMB2_KERNEL))
-		*status |= PSR_T_BIT;
-}
-
-/* Goes on from what the small core left. */
-static void take_outcome(u32 stop, u32 *status)
-{
-	switch (stop) {
-	case OFFLOAD_FALLBACK:
-	case OFFLOAD_UNDEFINED:
-	case OFFLOAD_UNPREDICTABLE:
-	case OFFLOAD_REFUSED:
-	case OFFLOAD_UNALIGNED:
-	case OFFLOAD_UNMAPPED_READ:
-	case OFFLOAD_UNMAPPED_WRITE:
-	case OFFLOAD_UNMAPPED_CODE:
-	case OFFLOAD_CODE_WRITTEN:
-	case OFFLOAD_BUDGET:
-		break;
-	default:
-		/* Registers or memory are not what the kernel left there. */
-		panic(KBUILD_MODNAME ": the small core stopped %s with %u; the trace of its remoteproc says more",
-		      called->symbol_name, stop);
-	}
-	for (int i = 0; i < 16; i++)
-		context.registers[i] = readl(&shared->registers[i]);
-	*status = (readl(&shared->status) & ~GREATER) | (*status & GREATER);
-}
-
-struct handover_context *handover_call(struct handover_frame *frame, u32 status)
-{
-	u32 stop = OFFLOAD_BAD_JOB, *below;
-
-	fill_call(frame, status);
-	if (run_on_small_core())
-		stop = readl(&shared->stop);
-	if (stop == OFFLOAD_BAD_JOB)
-		go_on_alone(frame, &status);
-	else
-		take_outcome(stop, &status);
-	/* For RFE, where the thread keeps nothing. */
-	below = (u32 *)context.registers[STACK];
-	below[-2] = context.registers[COUNTER];
-	below[-1] = status;
-	return &context;
+	/* The driver may have slept until the small core had read the mailbox. */
+	local_irq_disable();
 }
 
 /* --- the call of a phase --- */
 
 static int on_call(struct kprobe *probe, struct pt_regs *regs)
 {
+	bool again = rendezvous.goes_alone && called == probe;
+
+	rendezvous.goes_alone = false;
 	/* A stack outside linear memory, as with VMAP_STACK, the small core does not reach. */
-	if (own == probe || !alone || !virt_addr_valid((void *)regs->ARM_sp) || (regs->ARM_sp & 7)) {
-		own = NULL;
+	if (again || !alone || !virt_addr_valid((void *)regs->ARM_sp) || (regs->ARM_sp & 7))
 		return 0;
-	}
 	called = probe;
+	rendezvous.entry = (u32)probe->addr & ~1;
+	if (IS_ENABLED(CONFIG_THUMB2_KERNEL))
+		rendezvous.entry |= 1;
+	rendezvous.name = probe->symbol_name;
 	regs->ARM_pc = (u32)handover_entry & ~1;
 	if (IS_ENABLED(CONFIG_THUMB2_KERNEL))
 		regs->ARM_cpsr |= PSR_T_BIT;
@@ -313,6 +184,7 @@ static int find_processor(void)
 /* Where the firmware says that the hand-over is. */
 static int find_shared(void)
 {
+	struct offload_handover __iomem *shared = NULL;
 	const struct resource_table *table = rproc->table_ptr;
 
 	for (u32 i = 0; i < table->num; i++) {
@@ -333,6 +205,7 @@ static int find_shared(void)
 		       readl(&shared->memory));
 		return -EINVAL;
 	}
+	rendezvous.shared = shared;
 	return 0;
 }
 
@@ -354,17 +227,18 @@ static int find_kernel(void)
 	text_end = lookup("_etext");
 	table = lookup("swapper_pg_dir");
 	schedule_at = lookup("schedule");
-	flush_all = (void *)lookup("v7_flush_kern_cache_all");
-	if (!text || !text_end || !table || !schedule_at || !flush_all) {
+	rendezvous.flush_dcache = (void *)lookup("v7_flush_dcache_all");
+	if (!text || !text_end || !table || !schedule_at || !rendezvous.flush_dcache) {
 		pr_err("the kernel lacks a symbol: it must be of ARMv7 with CONFIG_KALLSYMS_ALL\n");
 		return -ENOENT;
 	}
 	/* Of symbols it gives bit 0 as the table of symbols has it. */
 	if (IS_ENABLED(CONFIG_THUMB2_KERNEL))
-		flush_all = (void *)((u32)flush_all | 1);
+		rendezvous.flush_dcache = (void *)((u32)rendezvous.flush_dcache | 1);
+	rendezvous.ring = ring;
 	fill_job(text, text_end, virt_to_phys((void *)table), schedule_at);
 	asm volatile("mrc p15, 0, %0, c14, c0, 0" : "=r" (frequency));
-	writel(frequency / 1000, &shared->timer_khz);
+	writel(frequency / 1000, &rendezvous.shared->timer_khz);
 	return 0;
 }
 

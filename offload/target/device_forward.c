@@ -39,7 +39,7 @@ bool device_is_good(uint32_t host, uint32_t size)
 	return true;
 }
 
-/* This machine stands still meanwhile; who answers counts the board's time. */
+/* This machine stands still meanwhile; the board's time is counted at the other end. */
 bool wait_for_board(void)
 {
 	uint32_t value = 0;

@@ -3,7 +3,7 @@
  * The executor as firmware of a chip with both cores: Linux' remoteproc starts it, and it waits, without executing,
  * for jobs that the big core hands over (include/handover.h). No silicon has run it.
  */
-#include "handover.h"
+#include "offer.h"
 #include "runtime/target.h"
 #include "target.h"
 
@@ -38,9 +38,12 @@ __attribute__((section(".resource_table"), used)) static const struct resource_t
 
 static volatile uint32_t *const interrupt_enable = (void *)0xe000e100;
 static volatile uint32_t *const interrupt_disable = (void *)0xe000e180;
+static volatile uint32_t *const interrupt_pending = (void *)0xe000e200;
 static volatile uint32_t *const interrupt_forget = (void *)0xe000e280;
 
-enum { MAILBOX_WORD = TARGET_MAILBOX_INTERRUPT / 32, LONGEST_TICKS = 0xffffff };
+/* How long it is awake behind a ring, in steps of the timer. */
+enum { SOON_TICKS = TARGET_SYSTICK_MHZ * 1000, SOON_TIMES = 200, LONGEST_TICKS = 0xffffff };
+enum { MAILBOX_WORD = TARGET_MAILBOX_INTERRUPT / 32 };
 #define MAILBOX_BIT (1u << TARGET_MAILBOX_INTERRUPT % 32)
 
 static void prepare_mailbox(void)
@@ -53,10 +56,11 @@ static void prepare_mailbox(void)
 #endif
 }
 
-/* Takes what the big core has rung with, whatever it says: what counts is in memory. */
-static void clear_mailbox(void)
+/* Takes what the big core has rung with, whatever it says: what counts is in memory. True: it has rung. */
+static bool clear_mailbox(void)
 {
 	volatile uint32_t *mailbox = (void *)TARGET_MAILBOX;
+	bool rung = interrupt_pending[MAILBOX_WORD] & MAILBOX_BIT;
 
 #ifdef TARGET_MAILBOX_CLEAR
 	mailbox[TARGET_MAILBOX_CLEAR] = TARGET_MAILBOX_CHANNELS;
@@ -65,30 +69,41 @@ static void clear_mailbox(void)
 	(void)mailbox[TARGET_MAILBOX_RECEIVE];
 #endif
 	interrupt_forget[MAILBOX_WORD] = MAILBOX_BIT;
+	return rung;
 }
 
 /*
- * With interrupts masked one that pends ends WFI and is not taken; it has no vector. The mailbox is cleared before
- * memory is read: a ring behind that pends. One that Linux could not send, as its mailbox was suspended, is found by
- * the timer some ten times a second.
+ * Waits for an offer and takes it. With interrupts masked one that pends ends WFI and is not taken; it has no vector.
+ * The mailbox is cleared before memory is read: a ring behind that pends. Linux rings before it cleans its caches and
+ * writes the offer, so the timer wakes this core each millisecond for a while. One that Linux could not send, as its
+ * mailbox was suspended, is found some ten times a second.
  */
-static void wait_for_offer(void)
+static uint32_t wait_for_offer(void)
 {
 	volatile struct offload_handover *shared = &handover;
+	uint32_t number, soon = 0;
 
 	__asm volatile ("cpsid i" ::: "memory");
 	interrupt_enable[MAILBOX_WORD] = MAILBOX_BIT;
 	for (;;) {
-		clear_mailbox();
-		set_timer(LONGEST_TICKS);
+		if (clear_mailbox())
+			soon = SOON_TIMES;
+		set_timer(soon ? SOON_TICKS : LONGEST_TICKS);
+		soon -= soon != 0;
 		__asm volatile ("dsb" ::: "memory");
-		if (shared->offer != shared->answer)
-			break;
+		if (offer_is_new(shared, &number)) {
+			offer_take(shared, number);
+			__asm volatile ("dmb" ::: "memory");
+			if (offer_stands(shared, number))
+				break;
+			continue;
+		}
 		__asm volatile ("wfi" ::: "memory");
 	}
 	stop_timer();
 	interrupt_disable[MAILBOX_WORD] = MAILBOX_BIT;
 	__asm volatile ("dsb; isb; cpsie i; isb" ::: "memory");
+	return number;
 }
 
 static void answer(uint32_t number)
@@ -108,7 +123,8 @@ static void give_outcome(const struct executor *x)
 	handover.stop_address = x->stop_address;
 	for (int i = 0; i < 16; i++)
 		handover.registers[i] = x->cpu.r[i];
-	handover.status = x->cpu.flags | (x->cpu.it & 3) << 25 | (x->cpu.it & 0xfcu) << 8 | x->cpu.control;
+	handover.status = x->cpu.flags | x->cpu.ge | (x->cpu.it & 3) << 25 | (x->cpu.it & 0xfcu) << 8 |
+		x->cpu.control;
 }
 
 /* A fault of the executor itself: the guest's registers are lost, so the big core cannot go on. */
@@ -138,11 +154,8 @@ void target_main(void)
 	__asm volatile ("dmb" ::: "memory");
 	handover.magic = HANDOVER_MAGIC;
 	for (;;) {
-		uint32_t number;
+		uint32_t number = wait_for_offer();
 
-		wait_for_offer();
-		number = *(volatile uint32_t *)&handover.offer;
-		handover.taken = number;
 		clear_executor(&executor);
 		executor.stop = OFFLOAD_BAD_JOB;
 		if (handover.timer_khz) {

@@ -106,7 +106,7 @@ int check_instructions(uint32_t wanted, uint32_t options)
 
 /* --- blocks --- */
 
-enum { BLOCK_MAX = 40, COUNTER = 8, BASE_ONE = 6, BASE_TWO = 9 };
+enum { BLOCK_MAX = 40, COUNTER = 8, THUMB_COUNTER = 4, BASE_ONE = 6, BASE_TWO = 9 };
 
 static uint32_t loads(uint32_t word)
 {
@@ -193,6 +193,38 @@ static void shorten(struct oracle *oracle, struct edge *edge, const struct offlo
 	}
 }
 
+/* Words of a random block, BLOCK_MAX + 2 at the most; how many is returned. */
+static uint32_t random_block(uint32_t *words)
+{
+	uint32_t count = 1 + below(BLOCK_MAX), length = count;
+
+	for (uint32_t j = 0; j < count; j++)
+		words[j] = j ? block_word(j, count) : 0xf57ff01f;	/* clrex */
+	/* A third of them are loops. */
+	if (below(3) == 0) {
+		words[length++] = 0xe2500001 | COUNTER << 16 | COUNTER << 12;
+		words[length] = 0x1a000000 | ((0u - length - 2) & 0xffffff);
+		length++;
+	}
+	return length;
+}
+
+void block_registers(struct offload_cpu *cpu, uint32_t base, bool thumb)
+{
+	cpu->r[BASE_ONE] = base + TEST_DATA + 0x2000 + 8 * below(0x100);
+	cpu->r[BASE_TWO] = base + TEST_DATA + 0x4000 + 8 * below(0x100);
+	cpu->r[thumb ? THUMB_COUNTER : COUNTER] = 1 + below(4);
+}
+
+uint32_t put_block(uint8_t *memory, uint32_t offset)
+{
+	uint32_t words[BLOCK_MAX + 2], length = random_block(words);
+
+	for (uint32_t j = 0; j < length; j++)
+		put_word(memory, offset + 4 * j, words[j]);
+	return 4 * below(length);
+}
+
 int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool hand_back)
 {
 	uint32_t bad = 0;
@@ -200,23 +232,13 @@ int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool ha
 
 	make_worlds(false, options, cache_size);
 	for (uint32_t i = 0; i < wanted && bad < 5; i++) {
-		uint32_t count = 1 + below(BLOCK_MAX), words[BLOCK_MAX + 2], base, length = count;
+		uint32_t words[BLOCK_MAX + 2], base, length = random_block(words);
 		int world = below(3) ? below(2) : below(WORLDS);
 		struct offload_cpu cpu;
 
 		base = worlds[world].base;
-		for (uint32_t j = 0; j < count; j++)
-			words[j] = j ? block_word(j, count) : 0xf57ff01f;	/* clrex */
-		/* A third of them are loops. */
-		if (below(3) == 0) {
-			words[length++] = 0xe2500001 | COUNTER << 16 | COUNTER << 12;
-			words[length] = 0x1a000000 | ((0u - length - 2) & 0xffffff);
-			length++;
-		}
 		random_state(&cpu, base);
-		cpu.r[BASE_ONE] = base + TEST_DATA + 0x2000 + 8 * below(0x100);
-		cpu.r[BASE_TWO] = base + TEST_DATA + 0x4000 + 8 * below(0x100);
-		cpu.r[COUNTER] = 1 + below(4);
+		block_registers(&cpu, base, false);
 		cpu.r[PC] = base + TEST_TEXT + 0x4000 + 4 * below(16);
 		if (i % 64 < WORLDS) {
 			randomise_memory(oracles[world].memory);

@@ -12,6 +12,8 @@
  *                                       back, and the oracle goes on
  *   kept                                blocks and loops of both, with a code cache that is kept while code
  *                                       changes
+ *   caches                              the hand-over from a big core with caches to the small core and back, and
+ *                                       with each of its steps left out
  *   directed                            what these have hit upon only once, with N states
  *   wild-stores                         stores to where the executor's own memory is
  *   modes                               all six without any optimisation, and without one each;
@@ -75,6 +77,8 @@ static int check(const char *what, uint32_t wanted, uint32_t options, uint32_t c
 		return check_hand_back(wanted, options, cache);
 	if (!strcmp(what, "kept"))
 		return check_kept(wanted, options, cache);
+	if (!strcmp(what, "caches"))
+		return check_caches(wanted);
 	if (!strcmp(what, "directed"))
 		return check_directed(wanted, options, cache);
 	if (!strcmp(what, "wild-stores"))
@@ -89,8 +93,8 @@ static int check_seeds(uint32_t wanted)
 	static const struct { const char *what; uint32_t count; } parts[] = {
 		{ "instructions", 40 }, { "thumb-instructions", 30 }, { "blocks", 1000 },
 		{ "thumb-blocks", 1000 }, { "loops", 1000 }, { "thumb-loops", 1000 },
-		{ "hand-back", 500 }, { "kept", 500 }, { "directed", 2 }, { "wild-stores", 1000 },
-		{ "modes", 2 },
+		{ "hand-back", 500 }, { "kept", 500 }, { "caches", 100 }, { "directed", 2 },
+		{ "wild-stores", 1000 }, { "modes", 2 },
 	};
 	FILE *source = fopen("/dev/urandom", "rb");
 	uint32_t failed = 0;

@@ -74,6 +74,12 @@ void hand_back_at(struct edge *edge, uint32_t address);
 /* How often it did. */
 extern uint32_t handed_back;
 
+/* Random blocks at an offset in memory; the distance to one of their instructions is returned. */
+uint32_t put_block(uint8_t *memory, uint32_t offset);
+uint32_t put_thumb_block(uint8_t *memory, uint32_t base, uint32_t offset);
+/* The registers that blocks have as bases and count loops with. */
+void block_registers(struct offload_cpu *cpu, uint32_t base, bool thumb);
+
 int check_instructions(uint32_t wanted, uint32_t options);
 /* hand_back: at one instruction of each block, where the oracle goes on. */
 int check_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool hand_back);
@@ -83,6 +89,8 @@ int check_thumb_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, b
 int check_wild_stores(uint32_t wanted);
 /* Blocks and loops of both instruction sets with a code cache that is kept. */
 int check_kept(uint32_t wanted, uint32_t options, uint32_t cache_size);
+/* caches/: the hand-over on a big core with caches, and with each of its steps left out. */
+int check_caches(uint32_t wanted);
 int check_loops(uint32_t wanted, uint32_t options, uint32_t cache_size, bool thumb);
 int check_directed(uint32_t wanted, uint32_t options, uint32_t cache_size);
 

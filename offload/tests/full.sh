@@ -16,13 +16,12 @@ dormouse=$(realpath "$2")
 states=$3
 blocks=$4
 inputs=$5
-sources=$(cd "$here" && find include isa src target tests guest build.sh linux-source.sh -type f -print0 |
+sources=$(cd "$here" && find include isa src target tests guest linux build.sh linux-source.sh -type f -print0 |
 	sort -z | xargs -0 cat | sha256sum | cut -c 1-12)
 mkdir -p "$1/$sources"
 out=$(cd "$1/$sources" && pwd)
-mapfile -t c_files < <(cd "$here" && find src -name '*.c')
-(cd "$here" && cc -std=c11 -Wall -Wextra -Werror -O2 -I. -Iinclude -Isrc "${c_files[@]}" tests/*.c -lunicorn \
-	-o "$out/differential")
+"$here/tests/build.sh" "$out" big-core
+export OFFLOAD_BIG_CORE=$out
 
 # part NAME COMMAND…: runs it unless it is done; what it said is kept when it succeeds.
 part() {
@@ -61,7 +60,8 @@ part thumb-loops-small-cache "$check" thumb-loops $((blocks / 10)) $((seed + 11)
 part hand-back "$check" hand-back $((blocks / 10)) $((seed + 12))
 part kept "$check" kept $((blocks / 10)) $((seed + 15)) $all $usual
 part kept-small-cache "$check" kept $((blocks / 10)) $((seed + 16)) $all $small
-part directed "$check" directed 100 $((seed + 17))
+part caches "$check" caches $((blocks / 20)) $((seed + 17))
+part directed "$check" directed 100 $((seed + 18))
 part wild-stores "$check" wild-stores "$blocks" $((seed + 14))
 part modes "$check" modes $((states / 20)) $((seed + 13))
 cd "$here"

@@ -326,6 +326,36 @@ static uint32_t place_in(const struct block *block)
 	return block->offset[i];
 }
 
+/* A random block behind CLREX, a third of them loops; where its code ends is returned. */
+static uint32_t put_random_block(uint8_t *memory, struct block *block, uint32_t base, uint32_t start)
+{
+	uint32_t at, far;
+
+	make_block(block, base, start + 4);
+	put_half(memory, start, 0xf3bf);	/* clrex */
+	put_half(memory, start + 2, 0x8f2f);
+	for (uint32_t j = 0; j < block->count; j++)
+		put_code(memory, block->offset[j], block->line[j], block->left[j]);
+	at = start + 4 + block->bytes;
+	if (below(3))
+		return at;
+	/* subs, bne */
+	far = start + 4 - (at + 2) - 4;
+	put_half(memory, at, 0x3801 | COUNTER << 8);
+	put_half(memory, at + 2, 0xf040 | (far >> 20 & 1) << 10 | (far >> 12 & 0x3f));
+	put_half(memory, at + 4, 0x8000 | (far >> 18 & 1) << 13 |
+		 (far >> 19 & 1) << 11 | (far >> 1 & 0x7ff));
+	return at + 6;
+}
+
+uint32_t put_thumb_block(uint8_t *memory, uint32_t base, uint32_t offset)
+{
+	struct block block;
+
+	put_random_block(memory, &block, base, offset);
+	return place_in(&block) - offset;
+}
+
 int check_thumb_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, bool hand_back)
 {
 	static uint8_t before[TEST_MEMORY];
@@ -340,32 +370,15 @@ int check_thumb_blocks(uint32_t wanted, uint32_t options, uint32_t cache_size, b
 		struct offload_cpu cpu;
 		struct block block;
 
-		make_block(&block, base, start + 4);
 		random_state(&cpu, base);
-		cpu.r[BASE_ONE] = base + TEST_DATA + 0x2000 + 8 * below(0x100);
-		cpu.r[BASE_TWO] = base + TEST_DATA + 0x4000 + 8 * below(0x100);
-		cpu.r[COUNTER] = 1 + below(4);
+		block_registers(&cpu, base, true);
 		cpu.r[PC] = base + start;
 		cpu.control |= 0x20;
 		if (i % 64 < WORLDS)
 			load_code(&oracles[world], edges[world], NULL, 0, TEST_TEXT);
 		for (uint32_t j = 0; j < 4 * BLOCK_MAX + 128; j += 4)
 			put_word(memory, CODE + j, MARKER);
-		put_half(memory, start, 0xf3bf);	/* clrex */
-		put_half(memory, start + 2, 0x8f2f);
-		for (uint32_t j = 0; j < block.count; j++)
-			put_code(memory, block.offset[j], block.line[j], block.left[j]);
-		at = start + 4 + block.bytes;
-		/* A third of them are loops: subs, bne. */
-		if (below(3) == 0) {
-			uint32_t far = start + 4 - (at + 2) - 4;
-
-			put_half(memory, at, 0x3801 | COUNTER << 8);
-			put_half(memory, at + 2, 0xf040 | (far >> 20 & 1) << 10 | (far >> 12 & 0x3f));
-			put_half(memory, at + 4, 0x8000 | (far >> 18 & 1) << 13 |
-				 (far >> 19 & 1) << 11 | (far >> 1 & 0x7ff));
-			at += 6;
-		}
+		at = put_random_block(memory, &block, base, start);
 		put_half(memory, at, MARKER & 0xffff);
 		memcpy(edges[world]->memory, memory, TEST_MEMORY);
 		memcpy(before, memory, TEST_MEMORY);

@@ -101,11 +101,17 @@ impl Idle {
     /// # Errors
     /// The machine ends or stops elsewhere.
     pub fn wait(self, gdb: &mut Gdb) -> Result<(), OffloadError> {
-        let status = gdb.status()? & !THUMB;
-        gdb.set_status(status | MASKED | (self.wait & 1) * THUMB)?;
-        gdb.set_register(15, self.wait & !1)?;
+        put_at(gdb, self.wait & !1, self.wait & 1 != 0)?;
         gdb.run_to(self.behind)
     }
+}
+
+/// The big core goes on at an address, with interrupts masked.
+fn put_at(gdb: &mut Gdb, address: u32, thumb: bool) -> Result<(), OffloadError> {
+    let status = gdb.status()? & !THUMB | MASKED;
+    // The instruction set first: it says where the program counter may be.
+    gdb.set_status(if thumb { status | THUMB } else { status })?;
+    gdb.set_register(15, address)
 }
 
 /// Sets the big core's thread registers, by executing instructions of the kernel's that do; others change.
@@ -127,10 +133,8 @@ pub fn set_thread(
             .ok_or_else(|| {
                 OffloadError::BigMachine(format!("has no instruction that sets {name}"))
             })?;
-        let status = gdb.status()? & !THUMB;
-        gdb.set_status(status | MASKED | u32::from(code.thumb) * THUMB)?;
+        put_at(gdb, address, code.thumb)?;
         gdb.set_register((word & SOURCE) >> 12, value)?;
-        gdb.set_register(15, address)?;
         gdb.step()?;
     }
     Ok(())

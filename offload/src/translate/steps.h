@@ -18,10 +18,6 @@ static inline void put(uint32_t *set, uint32_t index)
 /* --- extent.c --- */
 
 bool falls_through(const struct instruction *in);
-/* Whether an index is of an inlined function. */
-bool is_inlined(const struct translator *x, uint32_t index);
-/* Words or halfwords of the region's own. */
-uint32_t own_units(const struct translator *x);
 /*
  * Reads the guest's code from the entry on, until nothing goes on in it. Instructions that are
  * only jumped over stay in the region without code. It ends in no IT block. False: there is no code.

@@ -303,7 +303,7 @@ bool keeps_guest_scratch(const struct translator *x);
 bool needs_address(const struct translator *x, const struct instruction *in, uint32_t *n);
 /* Whether the distance with an offset is all that an access needs; the base moves only if that is 0. */
 bool is_distance_enough(const struct translator *x, const struct instruction *in, int32_t offset);
-/* --- extent.c: the region's instructions, in the order of their code --- */
+/* --- runs.c: the region's instructions, in the order of their code --- */
 
 /* The address of an index. */
 uint32_t address_of(const struct translator *x, uint32_t index);
@@ -312,10 +312,14 @@ uint32_t index_of(const struct translator *x, uint32_t target, uint32_t from);
 /* Words or halfwords that the instruction at an index takes. */
 uint32_t units_of(const struct translator *x, uint32_t index);
 /* Index of the instruction behind one. */
-static inline uint32_t index_behind(const struct translator *x, uint32_t index)
-{
-	return index + units_of(x, index);
-}
+uint32_t index_behind(const struct translator *x, uint32_t index);
+/* Whether an index is of an inlined function. */
+bool is_inlined(const struct translator *x, uint32_t index);
+/* Words or halfwords of the region's own. */
+uint32_t own_units(const struct translator *x);
+
+/* --- label.c, scratch.c --- */
+
 /* A label: chooses what the scratch register holds from there on. */
 void settle_label(struct translator *x, uint32_t index, bool falls_in, bool from_outside);
 /* Code that puts there what is to be held. */

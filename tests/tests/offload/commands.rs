@@ -86,6 +86,16 @@ fn the_big_core_goes_on_where_it_was_handed_back() {
     }
 }
 
+/// The module's code and the kernel's under a model of the big core's caches; each step that is left out is found.
+#[test]
+fn a_big_core_with_caches_hands_over_and_goes_on() {
+    let said = differential(&["caches", "200"]);
+    assert!(!said.contains("not found"), "{said}");
+    assert_eq!(said.matches(": found in hand-over").count(), 11, "{said}");
+    assert_eq!(said.matches(", 0 differences").count(), 2, "{said}");
+    assert!(said.contains("; 0 differences"), "{said}");
+}
+
 #[test]
 fn what_random_code_has_hit_upon_once_is_as_on_a_big_core() {
     agrees(&["directed", "10"]);

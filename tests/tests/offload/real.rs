@@ -69,7 +69,7 @@ fn the_big_core_goes_on_in_another_thread_than_the_one_that_suspends() {
 }
 
 #[test]
-#[ignore = "make test-full: 400 cycles, most of whose phases the big core finishes"]
+#[ignore = "make test-full: 400 cycles; the big core finishes most of their phases"]
 fn the_big_core_goes_on_at_any_instruction_of_a_phase() {
     let seed = std::time::UNIX_EPOCH
         .elapsed()
