@@ -90,8 +90,9 @@ static void fill_job(u32 text, u32 text_end, u32 page_table, u32 schedule)
 
 static void ring(void)
 {
+	/* A phase is called with interrupts on, and that of the i.MX7D sleeps until the small core has read the mailbox. */
+	local_irq_enable();
 	rproc->ops->kick(rproc, 1);
-	/* The driver may have slept until the small core had read the mailbox. */
 	local_irq_disable();
 }
 

@@ -251,7 +251,7 @@ static void report(struct executor *x, uint32_t run, uint32_t ticks, uint32_t be
 		print_hex(x->cpu.r[i]);
 	}
 	print(" flags ");
-	print_hex(x->cpu.flags | (x->cpu.it & 3) << 25 | (x->cpu.it & 0xfcu) << 8 | x->cpu.control);
+	print_hex(x->cpu.flags | x->cpu.ge | (x->cpu.it & 3) << 25 | (x->cpu.it & 0xfcu) << 8 | x->cpu.control);
 	print_number(" regions", x->cache.translated_regions);
 	print_number(" translated", x->cache.translated_instructions);
 	print_number(" emitted", x->cache.emitted_bytes);

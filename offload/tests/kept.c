@@ -58,6 +58,16 @@ static bool run_again(const struct offload_cpu *start, uint32_t bytes)
 	return compare(&oracles[0], edges[0], start, bytes, 100);
 }
 
+/* Worlds of an instruction set, and a processor that begins at the code. */
+static void begin_at_code(struct offload_cpu *cpu, bool thumb)
+{
+	make_worlds(thumb, OPTIONS_ALL, TEST_CACHE);
+	random_state(cpu, oracles[0].base);
+	cpu->r[PC] = oracles[0].base + CODE;
+	cpu->control = (cpu->control & ~0x20u) | thumb << 5;
+	cpu->it = 0;
+}
+
 /* A constant that the code loads changes, which is not in the region of the code. */
 static int check_constant(bool thumb)
 {
@@ -66,11 +76,7 @@ static int check_constant(bool thumb)
 	struct offload_cpu cpu;
 	int bad = 0;
 
-	make_worlds(thumb, OPTIONS_ALL, TEST_CACHE);
-	random_state(&cpu, oracles[0].base);
-	cpu.r[PC] = oracles[0].base + CODE;
-	cpu.control = (cpu.control & ~0x20u) | thumb << 5;
-	cpu.it = 0;
+	begin_at_code(&cpu, thumb);
 	put_word(oracles[0].memory, CODE, thumb ? load | (MARKER & 0xffff) << 16 : load);
 	for (uint32_t i = 0; i < 4; i++) {
 		put_word(oracles[0].memory, CODE + (thumb ? 4 : 8) + CONSTANT, dice());
@@ -87,9 +93,7 @@ static int check_link(void)
 	struct offload_cpu cpu;
 	int bad = 0;
 
-	make_worlds(false, OPTIONS_ALL, TEST_CACHE);
-	random_state(&cpu, oracles[0].base);
-	cpu.r[PC] = oracles[0].base + CODE;
+	begin_at_code(&cpu, false);
 	load_code(&oracles[0], edges[0], words, 3, CODE);
 	for (uint32_t i = 0; i < 6; i++) {
 		edges[0]->job.link = i % 2 ? cpu.r[PC] + 4 * (i / 2) : 0;
@@ -106,11 +110,7 @@ static int check_inlined(bool thumb)
 	struct offload_cpu cpu;
 	int bad = 0;
 
-	make_worlds(thumb, OPTIONS_ALL, TEST_CACHE);
-	random_state(&cpu, oracles[0].base);
-	cpu.r[PC] = oracles[0].base + CODE;
-	cpu.control = (cpu.control & ~0x20u) | thumb << 5;
-	cpu.it = 0;
+	begin_at_code(&cpu, thumb);
 	load_code(&oracles[0], edges[0], NULL, 0, TEST_TEXT);
 	/* bl function; add r0, r0, #i; bx lr */
 	put_word(oracles[0].memory, CODE, thumb ? 0xf81ef000 : 0xeb00000e);

@@ -4,12 +4,10 @@
 use crate::error::OffloadError;
 use crate::guest::Guest;
 use crate::machine::outcome::Processor;
+use crate::suspend::THUMB;
 use crate::suspend::gdb::Gdb;
+use crate::suspend::kernel::MASKED;
 
-/// CPSR.I.
-const MASKED: u32 = 0x80;
-/// CPSR.T.
-const THUMB: u32 = 1 << 5;
 /// Where the executor lets a handler return to: `INTERRUPT_RETURN_ADDRESS` of `src/runtime/executor.h`.
 const INTERRUPT_RETURN: u32 = 0xffff_ffe0;
 /// `cpu_do_idle` of every ARMv7 processor.
@@ -39,19 +37,15 @@ impl Code<'_> {
         Ok(Code { guest, thumb })
     }
 
-    fn half(&self, address: u32) -> Option<u32> {
-        let at = address.checked_sub(self.guest.base)? as usize;
-        let bytes = self.guest.memory.get(at..at + 2)?;
-        Some(u32::from(bytes[0]) | u32::from(bytes[1]) << 8)
-    }
-
-    /// The word of an instruction of 32 bits at an address.
+    /// The word of an instruction at an address; of one of 16 bits it is the upper half.
     fn word(&self, address: u32) -> Option<u32> {
-        let (first, second) = (self.half(address)?, self.half(address + 2)?);
+        let at = address.checked_sub(self.guest.base)? as usize;
+        let bytes = self.guest.memory.get(at..at + 4)?.try_into().ok()?;
+        let word = u32::from_le_bytes(bytes);
         Some(if self.thumb {
-            first << 16 | second
+            word.rotate_left(16)
         } else {
-            second << 16 | first
+            word
         })
     }
 
@@ -82,9 +76,9 @@ impl Idle {
         let found = (start..start + IDLE_BYTES)
             .step_by(code.step())
             .find_map(|at| {
-                let bytes = match (code.thumb, code.half(at)?, code.word(at)?) {
-                    (true, 0xbf30, _) => 2,
-                    (true, _, 0xf3af_8003) | (false, _, 0xe320_f003) => 4,
+                let bytes = match (code.thumb, code.word(at)?) {
+                    (true, 0xf3af_8003) | (false, 0xe320_f003) => 4,
+                    (true, word) if word >> 16 == 0xbf30 => 2,
                     _ => return None,
                 };
                 Some(Idle {
@@ -124,8 +118,10 @@ pub fn set_thread(
     (now, wanted): ([u32; 3], [u32; 3]),
 ) -> Result<(), OffloadError> {
     let code = Code::of(guest)?;
-    let thread = THREAD_REGISTERS.iter().zip(now.iter().zip(wanted));
-    for ((name, encoding), (_, value)) in thread.filter(|(_, (now, wanted))| **now != *wanted) {
+    for (index, (name, encoding)) in THREAD_REGISTERS.iter().enumerate() {
+        if now[index] == wanted[index] {
+            continue;
+        }
         let (address, word) = (guest.text_start..guest.text_end)
             .step_by(code.step())
             .filter_map(|at| Some((at, code.word(at)?)))
@@ -134,7 +130,7 @@ pub fn set_thread(
                 OffloadError::BigMachine(format!("has no instruction that sets {name}"))
             })?;
         put_at(gdb, address, code.thumb)?;
-        gdb.set_register((word & SOURCE) >> 12, value)?;
+        gdb.set_register((word & SOURCE) >> 12, wanted[index])?;
         gdb.step()?;
     }
     Ok(())

@@ -158,7 +158,7 @@ fn one_phase(
     }
     // From anything else the big core could not go on.
     if phase.goes_on() {
-        let status = status_after(&arrival, &outcome);
+        let status = status_after(&outcome);
         running.go_on_from(&outcome.registers, status, &memory)?;
     }
     Ok(phase)

@@ -17,13 +17,14 @@ use crate::machine::comma;
 use crate::machine::outcome::{Outcome, Processor};
 use crate::parts;
 use crate::suspend::gdb::Gdb;
+use crate::suspend::phase::status_after;
 use crate::suspend::{big_core, hardware};
 
 /// Physical address of the machine's memory, and its bytes: as much as the small core has.
 pub const PHYSICAL: u32 = 0x6000_0000;
 const MEMORY: &str = "16M";
 /// CPSR.I.
-const MASKED: u32 = 0x80;
+pub(super) const MASKED: u32 = 0x80;
 /// Control registers of the board's first dual timer: the kernel's ticks and its clock; the bit
 /// that lets them interrupt.
 const TIMERS: [u32; 2] = [0x1001_1008, 0x1001_1028];
@@ -348,14 +349,13 @@ impl Running {
         guest: &Guest,
         arrival: &Arrival,
         outcome: &Outcome,
-        status: u32,
     ) -> Result<(), OffloadError> {
         let processor = outcome.processor.unwrap_or(Processor {
             thread: arrival.thread,
             interrupted: None,
         });
         big_core::set_thread(&mut self.gdb, guest, (arrival.thread, processor.thread))?;
-        self.go_on(&outcome.registers, status)?;
+        self.go_on(&outcome.registers, status_after(outcome))?;
         big_core::leave_interrupt(&mut self.gdb, processor)
     }
 

@@ -15,7 +15,7 @@ use crate::suspend::big_core::Idle;
 use crate::suspend::board::{Board, Window};
 use crate::suspend::cuts::Cuts;
 use crate::suspend::kernel::{COUNTER_MHZ, Kernel, Running};
-use crate::suspend::phase::{Frame, Phase, Scheduler, Settings, job_to_go_on, status_after};
+use crate::suspend::phase::{Frame, Phase, Scheduler, Settings, job_to_go_on};
 
 /// Where a thread gives up the processor; each returns when it has it again. The second is for kernel code that
 /// only offers it.
@@ -101,7 +101,7 @@ pub(super) fn one_phase(
         if !phase.goes_on() {
             return Ok(phase);
         }
-        running.take_over(&guest, &arrival, &outcome, status_after(&arrival, &outcome))?;
+        running.take_over(&guest, &arrival, &outcome)?;
         if phase.end.stop != "fallback" || !waits.contains(&outcome.registers[15]) {
             return Ok(phase);
         }
@@ -109,5 +109,19 @@ pub(super) fn one_phase(
         arrival = running.run_to_frame(outcome.registers[14], outcome.registers[13])?;
         phase.waits += 1;
         phase.big_core_us += u64::from(arrival.clocks[0].wrapping_sub(since) / COUNTER_MHZ);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guest::natives::native_names;
+
+    #[test]
+    fn what_the_scheduler_has_itself_is_in_the_pruners_list() {
+        let pruned = native_names();
+        for name in SCHEDULING {
+            assert!(pruned.iter().any(|known| known == name), "{name}");
+        }
     }
 }
