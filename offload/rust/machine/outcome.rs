@@ -71,6 +71,9 @@ pub struct Outcome {
     pub processor: Option<Processor>,
 }
 
+/// CPSR's flags, GE, the state of an IT block, A, I, F, T and the mode.
+const REPORTED: u32 = 0xfe0f_fdff;
+
 /// What a big core needs to go on in another thread than the one that it stands in, or in an interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processor {
@@ -84,6 +87,11 @@ impl Outcome {
     /// Whether the function returned.
     pub fn returned(&self) -> bool {
         self.stop == "returned"
+    }
+
+    /// CPSR with which the big core goes on.
+    pub fn status(&self) -> u32 {
+        self.flags & REPORTED
     }
 }
 
@@ -222,5 +230,12 @@ mod tests {
         assert_eq!(parse(&line).unwrap()[0].processor, Some(processor));
         assert!(parse("nothing").is_none());
         assert!(parse("run 0 stop").is_none());
+    }
+
+    #[test]
+    fn the_big_core_goes_on_with_ge_and_in_the_middle_of_an_it_block() {
+        let registers: String = (0..16).map(|n| format!(" r{n} 0")).collect();
+        let line = format!("run 0 stop 12 ticks 16 begin 8{registers} flags 860afcb3\n");
+        assert_eq!(parse(&line).unwrap()[0].status(), 0x860a_fcb3);
     }
 }

@@ -4,9 +4,8 @@
 use crate::error::OffloadError;
 use crate::guest::Guest;
 use crate::machine::outcome::Processor;
-use crate::suspend::THUMB;
 use crate::suspend::gdb::Gdb;
-use crate::suspend::kernel::MASKED;
+use crate::suspend::{MASKED, THUMB};
 
 /// Where the executor lets a handler return to: `INTERRUPT_RETURN_ADDRESS` of `src/runtime/executor.h`.
 const INTERRUPT_RETURN: u32 = 0xffff_ffe0;

@@ -13,7 +13,7 @@ use crate::parts::Parts;
 use crate::suspend::board::windows_without;
 use crate::suspend::cuts::Cuts;
 use crate::suspend::kernel::{Kernel, Running};
-use crate::suspend::phase::{Frame, Phase, Scheduler, Settings, job_to_go_on, status_after};
+use crate::suspend::phase::{Frame, Phase, Scheduler, Settings, job_to_go_on};
 use crate::suspend::{FUNCTIONS, native, real};
 
 /// How the machine came out of it.
@@ -158,7 +158,7 @@ fn one_phase(
     }
     // From anything else the big core could not go on.
     if phase.goes_on() {
-        let status = status_after(&outcome);
+        let status = outcome.status();
         running.go_on_from(&outcome.registers, status, &memory)?;
     }
     Ok(phase)

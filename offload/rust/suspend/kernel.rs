@@ -17,14 +17,11 @@ use crate::machine::comma;
 use crate::machine::outcome::{Outcome, Processor};
 use crate::parts;
 use crate::suspend::gdb::Gdb;
-use crate::suspend::phase::status_after;
-use crate::suspend::{big_core, hardware};
+use crate::suspend::{MASKED, big_core, hardware};
 
 /// Physical address of the machine's memory, and its bytes: as much as the small core has.
 pub const PHYSICAL: u32 = 0x6000_0000;
 const MEMORY: &str = "16M";
-/// CPSR.I.
-pub(super) const MASKED: u32 = 0x80;
 /// Control registers of the board's first dual timer: the kernel's ticks and its clock; the bit
 /// that lets them interrupt.
 const TIMERS: [u32; 2] = [0x1001_1008, 0x1001_1028];
@@ -355,7 +352,7 @@ impl Running {
             interrupted: None,
         });
         big_core::set_thread(&mut self.gdb, guest, (arrival.thread, processor.thread))?;
-        self.go_on(&outcome.registers, status_after(outcome))?;
+        self.go_on(&outcome.registers, outcome.status())?;
         big_core::leave_interrupt(&mut self.gdb, processor)
     }
 

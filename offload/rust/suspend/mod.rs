@@ -60,6 +60,8 @@ const SIZE_32: u32 = 1 << 1;
 const CYCLES: u32 = 0x4002_8018;
 /// One less than the cycles that each count takes.
 const PRESCALE: u32 = CYCLES + 4;
+/// CPSR.I.
+const MASKED: u32 = 0x80;
 /// CPSR.T; the entry says so, too.
 const THUMB: u32 = 1 << 5;
 /// `THREAD_SIZE` of an ARM kernel: a thread's stack, a multiple of its size.

@@ -13,9 +13,6 @@ use crate::machine::outcome::{End, Outcome};
 use crate::suspend::job_of;
 use crate::suspend::kernel::Arrival;
 
-/// CPSR's flags, GE, the state of an IT block, A, I, F, T and the mode: what the executor reports.
-const REPORTED: u32 = 0xfe0f_fdff;
-
 /// Which core a thread waits on, with the board's own devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Scheduler {
@@ -174,11 +171,6 @@ pub(super) fn job_to_go_on(
     Ok(job)
 }
 
-/// CPSR with which the big core goes on.
-pub(super) fn status_after(outcome: &Outcome) -> u32 {
-    outcome.flags & REPORTED
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,11 +211,5 @@ mod tests {
         outcome.registers[13] = 0;
         assert!(frame(0xc010_0001).is_left(&outcome));
         assert!(!frame(0xc010_0005).is_left(&outcome));
-    }
-
-    #[test]
-    fn the_big_core_goes_on_with_the_executors_ge_flags_and_in_the_middle_of_an_it_block() {
-        let status = status_after(&outcome("fallback", 0x860a_fcb3));
-        assert_eq!(status, 0x860a_fcb3);
     }
 }
