@@ -55,40 +55,46 @@ pub fn bound(problem: &Problem, cpus: usize) -> Bound {
         busiest_bus_ns: busiest_bus_ns(problem, &chains),
         critical_path_ns: last.map_or(0, |device| chains.finish_ns(device)),
         critical_path,
-        work_per_cpu_ns: work_per_cpu_ns(problem, &chains, cpus),
+        work_per_cpu_ns: work_per_cpu_ns(problem, &chains, cpus, 0),
     }
 }
 
 /// The bound of a phase on a machine with one clock for the instructions of all CPUs, in which the
 /// kernel takes `handling_ns` for each device and for each of `others`, devices of which no more is
-/// known. Handling adds up on the clock, whichever CPU does it.
+/// known.
+///
+/// Handling adds up on the clock, whichever CPU does it, and a CPU that handles a device does not
+/// compute for another one meanwhile: beside a CPU that computes, handling takes twice as long, and
+/// alone it keeps that CPU from computing. So each device asks for `handling_ns` of all CPUs, and
+/// for its own time of one of them.
 pub fn bound_with_handling(problem: &Problem, cpus: usize, handling_ns: u64, others: usize) -> u64 {
     let chains = Chains::of(problem, handling_ns);
-    let handled = (0..problem.jobs.len()).map(|device| chains.work(device, handling_ns));
-    let unknown = (0..others).map(|_| Work {
-        ns: handling_ns,
-        ..Work::default()
-    });
     let longest = (0..problem.jobs.len()).map(|device| chains.finish_ns(device));
-    one_at_a_time(handled.chain(unknown))
-        .max(longest.max().unwrap_or(0))
-        .max(work_per_cpu_ns(problem, &chains, cpus))
+    longest
+        .max()
+        .unwrap_or(0)
+        .max(work_per_cpu_ns(problem, &chains, cpus, others))
         .max(busiest_bus_ns(problem, &chains))
 }
 
-fn work_per_cpu_ns(problem: &Problem, chains: &Chains, cpus: usize) -> u64 {
+fn work_per_cpu_ns(problem: &Problem, chains: &Chains, cpus: usize, others: usize) -> u64 {
     let cpus = cpus.max(1) as u64;
     let jobs = problem.jobs.iter().enumerate();
     // In units of 1/cpus ns, so that one CPU does the work of all.
+    let handling = chains.handling_ns * cpus;
     let works = jobs.map(|(device, job)| {
         let work = chains.work(device, job.busy_ns);
         Work {
             head_ns: work.head_ns * cpus,
+            ns: work.ns + handling,
             tail_ns: work.tail_ns * cpus,
-            ..work
         }
     });
-    one_at_a_time(works).div_ceil(cpus)
+    let unknown = (0..others).map(|_| Work {
+        ns: handling,
+        ..Work::default()
+    });
+    one_at_a_time(works.chain(unknown)).div_ceil(cpus)
 }
 
 fn busiest_bus_ns(problem: &Problem, chains: &Chains) -> u64 {
@@ -104,6 +110,7 @@ fn busiest_bus_ns(problem: &Problem, chains: &Chains) -> u64 {
 
 /// The chains of devices before and behind each device, with `handling_ns` for each of their devices.
 struct Chains {
+    handling_ns: u64,
     /// When each device can begin, with as many CPUs and buses as one could wish for.
     head_ns: Vec<u64>,
     own_ns: Vec<u64>,
@@ -129,6 +136,7 @@ impl Chains {
             tail_ns[device] = rest.max().unwrap_or(0);
         }
         Chains {
+            handling_ns,
             head_ns,
             own_ns,
             tail_ns,
@@ -199,7 +207,11 @@ pub fn remaining(problem: &Problem) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::model::{Direction, Edge, Edges, list_order};
+    use crate::simulate::Job;
 
     fn work(head_ns: u64, ns: u64, tail_ns: u64) -> Work {
         Work {
@@ -226,6 +238,177 @@ mod tests {
         sets.filter_map(of_set).max().unwrap_or(0)
     }
 
+    /// How far a device is, for [`best`].
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    enum Stage {
+        /// Halves of a nanosecond that are left.
+        Handling(u64),
+        /// Handled, and not begun.
+        Handled,
+        Computing(u64),
+        Waiting(u64),
+        Done,
+    }
+
+    impl Stage {
+        fn begun(job: &Job) -> Stage {
+            match (job.busy_ns, job.wait_ns) {
+                (0, 0) => Stage::Done,
+                (0, ns) => Stage::Waiting(ns),
+                (ns, _) => Stage::Computing(ns),
+            }
+        }
+
+        fn holds_its_bus(self) -> bool {
+            matches!(self, Stage::Computing(_) | Stage::Waiting(_))
+        }
+
+        /// After another nanosecond, in which `running` devices share the clock.
+        fn next(self, job: &Job, is_running: bool, running: u64) -> Stage {
+            match self {
+                Stage::Handling(left) if is_running => match left.saturating_sub(2 / running) {
+                    0 => Stage::Handled,
+                    left => Stage::Handling(left),
+                },
+                Stage::Computing(1) if is_running => match job.wait_ns {
+                    0 => Stage::Done,
+                    ns => Stage::Waiting(ns),
+                },
+                Stage::Computing(left) if is_running => Stage::Computing(left - 1),
+                Stage::Waiting(1) => Stage::Done,
+                Stage::Waiting(left) => Stage::Waiting(left - 1),
+                same => same,
+            }
+        }
+    }
+
+    fn is_free(problem: &Problem, state: &[Stage], device: usize) -> bool {
+        let before = problem.before(device);
+        before.iter().all(|&d| state[d as usize] == Stage::Done)
+    }
+
+    /// The shortest of all preemptive schedules on the one clock of one or two CPUs, which may
+    /// switch at each whole nanosecond: a search through all of them.
+    fn best(problem: &Problem, cpus: usize, handling_ns: u64) -> u64 {
+        let count = problem.jobs.len();
+        let first = match handling_ns {
+            0 => Stage::Handled,
+            ns => Stage::Handling(2 * ns),
+        };
+        let mut states = BTreeSet::from([vec![first; count]]);
+        for now_ns in 0.. {
+            let mut open: Vec<Vec<Stage>> = states.iter().cloned().collect();
+            while let Some(state) = open.pop() {
+                for device in 0..count {
+                    let job = &problem.jobs[device];
+                    let held = |other: usize| {
+                        state[other].holds_its_bus() && problem.jobs[other].bus == job.bus
+                    };
+                    if state[device] == Stage::Handled
+                        && is_free(problem, &state, device)
+                        && !(job.bus.is_some() && (0..count).any(held))
+                    {
+                        let mut begun = state.clone();
+                        begun[device] = Stage::begun(job);
+                        if states.insert(begun.clone()) {
+                            open.push(begun);
+                        }
+                    }
+                }
+            }
+            if states.contains(&vec![Stage::Done; count]) {
+                return now_ns;
+            }
+            let mut after = BTreeSet::new();
+            for state in &states {
+                let may_run = |device: usize| match state[device] {
+                    Stage::Handling(_) => is_free(problem, state, device),
+                    Stage::Computing(_) => true,
+                    _ => false,
+                };
+                for set in 0u32..1 << count {
+                    let is_running = |device: usize| set & (1 << device) != 0;
+                    if set.count_ones() as usize > cpus
+                        || (0..count).any(|device| is_running(device) && !may_run(device))
+                    {
+                        continue;
+                    }
+                    let running = u64::from(set.count_ones());
+                    let stages = state.iter().zip(&problem.jobs).enumerate();
+                    let next = stages
+                        .map(|(device, (stage, job))| stage.next(job, is_running(device), running));
+                    after.insert(next.collect());
+                }
+            }
+            states = after;
+        }
+        unreachable!("every device ends")
+    }
+
+    fn random_below(state: &mut u64, limit: u64) -> u64 {
+        *state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (*state >> 33) % limit
+    }
+
+    fn small_problem(state: &mut u64) -> Problem {
+        let mut below = |limit| random_below(state, limit);
+        let count = 1 + below(4) as usize;
+        let pairs = (0..below(5)).map(|_| (below(4) as usize, below(4) as usize));
+        let pairs: Vec<(usize, usize)> = pairs.filter(|(a, b)| a < b && *b < count).collect();
+        let edges = pairs.into_iter().map(|(superior, subordinate)| Edge {
+            superior,
+            subordinate,
+        });
+        let edges = Edges::from_candidates(count, edges);
+        let jobs = (0..count).map(|_| Job {
+            busy_ns: below(2) * below(4),
+            wait_ns: below(2) * below(4),
+            bus: (below(2) == 0).then_some(0),
+            has_callback: true,
+        });
+        let jobs: Vec<Job> = jobs.collect();
+        let list = list_order(&edges, |device| device);
+        Problem::new(Direction::Resume, jobs, edges, &list)
+    }
+
+    #[test]
+    fn no_schedule_is_shorter_than_the_bound() {
+        let (mut state, mut attained) = (7, 0);
+        for round in 0..400 {
+            let problem = small_problem(&mut state);
+            let cpus = 1 + round % 2;
+            let handling_ns = random_below(&mut state, 3);
+            let bound_ns = bound_with_handling(&problem, cpus, handling_ns, 0);
+            let best_ns = best(&problem, cpus, handling_ns);
+            assert!(bound_ns <= best_ns, "{bound_ns} > {best_ns}: {problem:?}");
+            if handling_ns == 0 {
+                assert_eq!(bound_ns, bound(&problem, cpus).ns());
+            }
+            attained += u32::from(bound_ns == best_ns);
+        }
+        assert!(attained > 200, "{attained}");
+    }
+
+    #[test]
+    fn handling_takes_the_clock_from_all_cpus() {
+        let problem = |count: usize| {
+            let job = Job {
+                busy_ns: 10,
+                ..Job::default()
+            };
+            let edges = Edges::from_candidates(count, std::iter::empty());
+            let list: Vec<usize> = (0..count).collect();
+            Problem::new(Direction::Resume, vec![job; count], edges, &list)
+        };
+        // Four handlings of 3, and 40 on two CPUs.
+        assert_eq!(bound_with_handling(&problem(4), 2, 3, 0), 4 * 3 + 20);
+        assert_eq!(bound_with_handling(&problem(4), 2, 3, 5), 9 * 3 + 20);
+        // One device: its own chain.
+        assert_eq!(bound_with_handling(&problem(1), 2, 3, 0), 13);
+    }
+
     #[test]
     fn work_that_cannot_begin_earlier_and_has_others_behind_it_raises_the_bound() {
         assert_eq!(one_at_a_time([work(5, 2, 0), work(5, 2, 0)]), 9);
@@ -236,12 +419,7 @@ mod tests {
     #[test]
     fn the_preemptive_schedule_attains_the_maximum_over_all_sets() {
         let mut state = 1u64;
-        let mut below = |limit: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 33) % limit
-        };
+        let mut below = |limit: u64| random_below(&mut state, limit);
         for _ in 0..2_000 {
             let works: Vec<Work> = (0..1 + below(8))
                 .map(|_| work(below(20), below(6), below(20)))
