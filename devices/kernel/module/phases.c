@@ -122,14 +122,16 @@ static bool in_graph(const struct device *dev)
 	return dpm_graph_of(dev)->generation == dpm_graph.generation;
 }
 
-/* Devices that are in no graph: "last", and what was prepared after it. */
+/* Devices that are in no graph: "last", and what was prepared after it. They end the list. */
 static void take_strangers(struct list_head *from, struct list_head *strangers)
 {
-	struct device *dev, *next;
+	while (!list_empty(from)) {
+		struct device *dev = list_last_entry(from, struct device, power.entry);
 
-	list_for_each_entry_safe(dev, next, from, power.entry)
-		if (!in_graph(dev))
-			list_move_tail(&dev->power.entry, strangers);
+		if (in_graph(dev))
+			return;
+		list_move(&dev->power.entry, strangers);
+	}
 }
 
 /* One after the other, as the stock kernel does it. */

@@ -133,7 +133,8 @@ static void free_graph(struct graph *g)
 	free(g->real_us);
 }
 
-enum worker_state { IDLE, WOKEN, BUSY };
+/* YIELDED: it woke another one before it took a device, and comes back at any time. */
+enum worker_state { IDLE, WOKEN, YIELDED, BUSY };
 
 struct run {
 	const struct graph *graph;
@@ -210,6 +211,34 @@ static void check_limits(const struct run *r)
 	      r->core->running_beside, s->sleepers);
 }
 
+static uint32_t idle_worker(const struct run *r)
+{
+	uint32_t w;
+
+	for (w = 0; w < r->workers; w++)
+		if (r->worker[w] == IDLE)
+			return w;
+	return DPM_GRAPH_NONE;
+}
+
+/* Puts the device back that was taken last, as if it had not been taken. */
+static void put_back(struct run *r, uint32_t device)
+{
+	const struct dpm_graph_core *core = r->core;
+	uint32_t running, running_beside, again;
+	uint64_t backlog_us;
+
+	dpm_graph_put_back(r->core, device);
+	running = core->running;
+	running_beside = core->running_beside;
+	backlog_us = core->backlog_us;
+	again = dpm_graph_take(r->core);
+	CHECK(again == device, "device %u was put back, and %u taken", device, again);
+	dpm_graph_put_back(r->core, device);
+	CHECK(core->running == running && core->running_beside == running_beside &&
+	      core->backlog_us == backlog_us, "device %u was put back, and still counts", device);
+}
+
 /* What a worker of the kernel does when it comes to the queue. */
 static void come_to_queue(struct run *r, uint32_t w)
 {
@@ -222,6 +251,19 @@ static void come_to_queue(struct run *r, uint32_t w)
 		r->worker[w] = IDLE;
 		return;
 	}
+	/* The worker itself is not idle. */
+	r->worker[w] = YIELDED;
+	other = dpm_graph_wants_worker(r->core, device) ? idle_worker(r) : DPM_GRAPH_NONE;
+	if (other != DPM_GRAPH_NONE) {
+		put_back(r, device);
+		r->worker[other] = WOKEN;
+		r->core->arriving++;
+		r->wakes++;
+		/* It leaves the device to the other one. */
+		if (!random_below(4))
+			r->worker[w] = IDLE;
+		return;
+	}
 	check_start(r, device);
 	r->started[device] = ++r->events;
 	r->worker[w] = BUSY;
@@ -231,16 +273,6 @@ static void come_to_queue(struct run *r, uint32_t w)
 	/* It turns out to take long, or to sleep. */
 	if (!random_below(50))
 		dpm_graph_leave_list_order(r->core);
-	if (!dpm_graph_wants_worker(r->core, device))
-		return;
-	for (other = 0; other < r->workers; other++) {
-		if (r->worker[other] == IDLE) {
-			r->worker[other] = WOKEN;
-			r->core->arriving++;
-			r->wakes++;
-			return;
-		}
-	}
 }
 
 static void leave_device(struct run *r, uint32_t w)
@@ -264,7 +296,7 @@ static uint32_t next_worker(const struct run *r)
 	for (w = 0; w < r->workers; w++) {
 		if (r->worker[w] == IDLE)
 			continue;
-		when = r->worker[w] == WOKEN ? r->now_us : r->until_us[w];
+		when = r->worker[w] == BUSY ? r->until_us[w] : r->now_us;
 		if (when < earliest) {
 			earliest = when;
 			same = 0;

@@ -16,10 +16,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use super::{Outcome, Overheads, Setting};
+use super::{Outcome, Overheads, Schedule, Setting};
 
 /// How long a thread runs before another that is ready gets the CPU.
 pub const SLICE_NS: u64 = 3_000_000;
+/// The same for a worker of [`Schedule::Graph`], which asks for short turns.
+pub const WORKER_SLICE_NS: u64 = 100_000;
 
 /// A thread's number.
 pub type ThreadId = usize;
@@ -75,6 +77,7 @@ pub struct World {
     now_ns: u64,
     overheads: Overheads,
     one_clock: bool,
+    slice_ns: u64,
     free_cpus: usize,
     running: Vec<ThreadId>,
     ready: VecDeque<ThreadId>,
@@ -96,6 +99,10 @@ impl World {
             now_ns: 0,
             overheads: setting.overheads,
             one_clock: setting.one_clock,
+            slice_ns: match setting.schedule {
+                Schedule::Graph => WORKER_SLICE_NS,
+                _ => SLICE_NS,
+            },
             free_cpus: setting.cpus.max(1),
             running: Vec::new(),
             ready: VecDeque::new(),
@@ -206,7 +213,7 @@ impl World {
         state.since_ns = self.now_ns;
         state.pace = pace;
         state.slice += 1;
-        let slice_ns = (state.left_ns * pace).min(SLICE_NS);
+        let slice_ns = (state.left_ns * pace).min(self.slice_ns);
         let event = Event::SliceOver(thread, state.slice);
         self.at(self.now_ns + slice_ns, event);
     }

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A thread that runs a device's callback holds a CPU while the callback is busy and none while
-//! it sleeps; threads that are ready share the CPUs in turns of [`engine::SLICE_NS`]. [`Overheads`]
-//! has the overhead of scheduling itself.
+//! it sleeps; threads that are ready share the CPUs in turns of [`engine::SLICE_NS`], workers of graph
+//! order in turns of [`engine::WORKER_SLICE_NS`]. [`Overheads`] has the overhead of scheduling itself.
 
 pub mod bound;
 pub mod check;

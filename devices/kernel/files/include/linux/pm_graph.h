@@ -28,7 +28,7 @@ enum dpm_graph_phase {
 /* The cost of a device's callback in one phase, in microseconds. */
 struct dpm_graph_cost {
 	u32 worst_us;
-	/* Both are moving averages: a new value counts a quarter. */
+	/* Both are moving averages: a lower value counts a half, a higher one an eighth. */
 	u32 mean_us;
 	u32 wait_us;
 	u32 last_us;
@@ -43,6 +43,8 @@ struct dpm_graph_device {
 	/* While its callback runs. */
 	u64 start_ns;
 	u64 start_cpu_ns;
+	/* Of its last callback that succeeded; 0: none has since the one that was called last. */
+	u64 end_ns;
 	/* Phases of the way down that it was taken through in this transition: a bit each. */
 	u8 suspended;
 	/* The callback of this phase was called. */

@@ -33,9 +33,12 @@ static int add_edge(struct edges *edges, u32 superior, u32 subordinate)
 	return 0;
 }
 
-static bool in_graph(const struct dpm_graph *graph, const struct device *dev)
+/* Its number in the graph; DPM_GRAPH_NONE if it has none. */
+static u32 index_of(const struct dpm_graph *graph, const struct device *dev)
 {
-	return dev && dpm_graph_of(dev)->generation == graph->generation;
+	const struct dpm_graph_device *gd = dev ? dpm_graph_of(dev) : NULL;
+
+	return gd && gd->generation == graph->generation ? gd->index : DPM_GRAPH_NONE;
 }
 
 /* A link for sync_state() alone declares no dependency. */
@@ -47,29 +50,52 @@ bool dpm_graph_link_counts(const struct device_link *link)
 }
 
 /*
- * Regardless of its state: an extra edge costs little. The list orders the two devices, so
- * that no link can close a circle.
+ * Whether the link's devices wait for each other. While its supplier has no driver they do not, and
+ * no driver binds during a transition. But some kernels decide along it, too, whether the supplier
+ * may be left suspended (direct-complete): the consumer then has to be first, as in the list.
  */
+static bool link_orders(const struct device_link *link)
+{
+	if (!dpm_graph_link_counts(link))
+		return false;
+	return READ_ONCE(link->status) != DL_STATE_DORMANT || link->supplier->power.direct_complete;
+}
+
+/* The list orders the two devices, so that no link can close a circle. */
 static int add_link(struct edges *edges, u32 supplier, u32 consumer)
 {
 	return add_edge(edges, min(supplier, consumer), max(supplier, consumer));
 }
 
-static int add_edges_of(const struct dpm_graph *graph, struct edges *edges, struct device *dev)
+/* The device links are locked. */
+static int add_edges_of(const struct dpm_graph *graph, struct edges *edges, u32 index)
 {
-	u32 index = dpm_graph_of(dev)->index;
+	struct device *dev = graph->device[index];
+	u32 superior = index_of(graph, dev->parent);
 	struct device_link *link;
 	int error = 0;
-	int locked;
 
-	if (in_graph(graph, dev->parent))
-		error = add_edge(edges, dpm_graph_of(dev->parent)->index, index);
-
-	locked = device_links_read_lock();
+	if (superior != DPM_GRAPH_NONE)
+		error = add_edge(edges, superior, index);
 	list_for_each_entry_srcu(link, &dev->links.suppliers, c_node,
-				 device_links_read_lock_held())
-		if (!error && dpm_graph_link_counts(link) && in_graph(graph, link->supplier))
-			error = add_link(edges, dpm_graph_of(link->supplier)->index, index);
+				 device_links_read_lock_held()) {
+		if (error || !link_orders(link))
+			continue;
+		superior = index_of(graph, link->supplier);
+		if (superior != DPM_GRAPH_NONE)
+			error = add_link(edges, superior, index);
+	}
+	return error;
+}
+
+static int add_edges(const struct dpm_graph *graph, struct edges *edges, u32 devices)
+{
+	int locked = device_links_read_lock();
+	int error = 0;
+	u32 i;
+
+	for (i = 0; i < devices && !error; i++)
+		error = add_edges_of(graph, edges, i);
 	device_links_read_unlock(locked);
 	return error;
 }
@@ -108,22 +134,34 @@ static bool keeps_list_order(struct device *dev)
 	}
 }
 
-static u32 number_devices(struct dpm_graph *graph, struct list_head *list)
+static u32 count_devices(struct list_head *list)
 {
 	struct device *dev;
 	u32 count = 0;
 
+	list_for_each_entry(dev, list, power.entry)
+		count += !dpm_graph_is_stranger(dev);
+	return count;
+}
+
+static void number_devices(struct dpm_graph *graph, struct list_head *list)
+{
+	struct device *dev;
+	u32 i = 0;
+
 	list_for_each_entry(dev, list, power.entry) {
-		struct dpm_graph_device *gd = dpm_graph_of(dev);
+		struct dpm_graph_device *gd;
 
 		if (dpm_graph_is_stranger(dev))
 			continue;
-		gd->index = count++;
+		gd = dpm_graph_of(dev);
+		gd->index = i;
 		gd->generation = graph->generation;
 		gd->suspended = 0;
 		gd->left_suspended = false;
+		graph->of[i] = gd;
+		graph->device[i++] = dev;
 	}
-	return count;
 }
 
 static void free_arrays(struct dpm_graph *graph)
@@ -138,43 +176,39 @@ static void free_arrays(struct dpm_graph *graph)
 
 int dpm_graph_build_from(struct dpm_graph *graph, struct list_head *list)
 {
+	u32 count = count_devices(list);
 	struct edges edges = { };
-	struct device *dev;
-	u32 count, i = 0;
-	int error = 0;
+	int error = -ENOMEM;
+	u32 i;
 
 	/* 0 is the generation of devices that were never in a graph. */
 	if (!++graph->generation)
 		graph->generation++;
-	count = number_devices(graph, list);
-	list_for_each_entry(dev, list, power.entry)
-		if (!error && !dpm_graph_is_stranger(dev))
-			error = add_edges_of(graph, &edges, dev);
-	if (error)
-		goto free_edges;
-
-	error = -ENOMEM;
 	graph->device = kvcalloc(count + 1, sizeof(*graph->device), GFP_KERNEL);
 	graph->of = kvcalloc(count + 1, sizeof(*graph->of), GFP_KERNEL);
+	if (!graph->device || !graph->of)
+		goto free;
+	number_devices(graph, list);
+	error = add_edges(graph, &edges, count);
+	if (error)
+		goto free;
 	graph->memory = kvzalloc(dpm_graph_bytes(count, edges.count), GFP_KERNEL);
-	if (!graph->device || !graph->of || !graph->memory)
-		goto free_arrays;
+	if (!graph->memory) {
+		error = -ENOMEM;
+		goto free;
+	}
 
 	dpm_graph_init(&graph->core, graph->memory, count, edges.count);
-	list_for_each_entry(dev, list, power.entry) {
-		if (dpm_graph_is_stranger(dev))
-			continue;
-		graph->core.node[i].ordered = keeps_list_order(dev);
-		graph->of[i] = dpm_graph_of(dev);
-		graph->device[i++] = get_device(dev);
+	for (i = 0; i < count; i++) {
+		get_device(graph->device[i]);
+		graph->core.node[i].ordered = keeps_list_order(graph->device[i]);
 	}
 	dpm_graph_build(&graph->core, edges.edge, edges.count);
 	kvfree(edges.edge);
 	return 0;
 
-free_arrays:
+free:
 	free_arrays(graph);
-free_edges:
 	kvfree(edges.edge);
 	return error;
 }

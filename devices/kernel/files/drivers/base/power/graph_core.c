@@ -30,7 +30,8 @@ u64 dpm_graph_bytes(u32 devices, u32 edges)
 	u64 all_edges = (u64)edges + devices;
 
 	return ((u64)devices + 1) * sizeof(struct dpm_graph_node) +
-		all_edges * 2 * sizeof(u32) + (u64)devices * 3 * sizeof(u32);
+		(u64)devices * 2 * sizeof(u64) +
+		all_edges * 2 * sizeof(u32) + (u64)devices * sizeof(u32);
 }
 
 void dpm_graph_init(struct dpm_graph_core *core, void *memory, u32 devices, u32 edges)
@@ -41,12 +42,12 @@ void dpm_graph_init(struct dpm_graph_core *core, void *memory, u32 devices, u32 
 	memset(core, 0, sizeof(*core));
 	core->devices = devices;
 	core->node = memory;
-	words = (u32 *)(core->node + devices + 1);
+	core->sleepers.key = (u64 *)(core->node + devices + 1);
+	core->others.key = core->sleepers.key + devices;
+	words = (u32 *)(core->others.key + devices);
 	core->superior = words;
 	core->subordinate = words + all_edges;
-	core->sleepers.node = words + 2 * all_edges;
-	core->others.node = core->sleepers.node + devices;
-	core->quick.node = core->others.node + devices;
+	core->quick.node = words + 2 * all_edges;
 }
 
 static bool is_honoured(const struct dpm_graph_core *core, const struct dpm_graph_edge *edge)
@@ -144,43 +145,54 @@ static bool is_sleeper(const struct dpm_graph_core *core, u32 node)
 	return core->settings.sleepers && core->node[node].wait_us > core->settings.threshold_us;
 }
 
-/* Whether a comes before b. With equal levels it is the list's order of this direction. */
-static bool is_before(const struct dpm_graph_core *core, u32 a, u32 b)
+/* Whether it is worth its place in the order: something slow comes after it, or it is slow. */
+static bool is_urgent(const struct dpm_graph_core *core, u32 node)
 {
-	if (core->node[a].level_us != core->node[b].level_us)
-		return core->node[a].level_us > core->node[b].level_us;
-	return core->settings.direction == DPM_GRAPH_UP ? a < b : a > b;
+	return core->node[node].level_us > core->settings.threshold_us;
+}
+
+/* With equal paths it is the list's order of this direction. */
+static u64 key_of(const struct dpm_graph_core *core, u32 node)
+{
+	u64 level_us = min(core->node[node].level_us, (u64)(u32)~0U);
+
+	return level_us << 32 | (core->settings.direction == DPM_GRAPH_UP ? ~node : node);
+}
+
+static u32 node_of(const struct dpm_graph_core *core, u64 key)
+{
+	return core->settings.direction == DPM_GRAPH_UP ? ~(u32)key : (u32)key;
 }
 
 static void heap_push(const struct dpm_graph_core *core, struct dpm_graph_heap *heap, u32 node)
 {
+	u64 key = key_of(core, node);
 	u32 at = heap->count++;
 
-	while (at && is_before(core, node, heap->node[(at - 1) / 2])) {
-		heap->node[at] = heap->node[(at - 1) / 2];
+	while (at && key > heap->key[(at - 1) / 2]) {
+		heap->key[at] = heap->key[(at - 1) / 2];
 		at = (at - 1) / 2;
 	}
-	heap->node[at] = node;
+	heap->key[at] = key;
 }
 
 static u32 heap_pop(const struct dpm_graph_core *core, struct dpm_graph_heap *heap)
 {
-	u32 top = heap->node[0];
-	u32 node = heap->node[--heap->count];
+	u64 top = heap->key[0];
+	u64 key = heap->key[--heap->count];
 	u32 at = 0, child;
 
 	while ((child = 2 * at + 1) < heap->count) {
-		if (child + 1 < heap->count &&
-		    is_before(core, heap->node[child + 1], heap->node[child]))
+		if (child + 1 < heap->count && heap->key[child + 1] > heap->key[child])
 			child++;
-		if (is_before(core, node, heap->node[child]))
+		if (key > heap->key[child])
 			break;
-		heap->node[at] = heap->node[child];
+		heap->key[at] = heap->key[child];
 		at = child;
 	}
 	/* After the last element this writes it to an unused place. */
-	heap->node[at] = node;
-	return top;
+	heap->key[at] = key;
+	return node_of(core, top);
 }
 
 static void make_ready(struct dpm_graph_core *core, u32 node)
@@ -191,7 +203,7 @@ static void make_ready(struct dpm_graph_core *core, u32 node)
 		return;
 	}
 	core->backlog_us += known_cost_us(core, node);
-	if (core->node[node].level_us > core->settings.threshold_us)
+	if (is_urgent(core, node))
 		heap_push(core, &core->others, node);
 	else
 		core->quick.node[core->quick.tail++] = node;
@@ -382,6 +394,31 @@ bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node)
 		return true;
 	/* Half of the backlog, for each of two workers, must exceed the cost of a wakeup. */
 	return core->backlog_us > 2 * (u64)core->settings.threshold_us;
+}
+
+void dpm_graph_put_back(struct dpm_graph_core *core, u32 node)
+{
+	struct dpm_graph_node *n = &core->node[node];
+
+	core->running--;
+	if (n->beside)
+		core->running_beside--;
+	n->beside = false;
+	if (core->in_list_order) {
+		n->state = DPM_GRAPH_BLOCKED;
+		core->taken--;
+		return;
+	}
+	n->state = DPM_GRAPH_READY;
+	if (is_sleeper(core, node)) {
+		heap_push(core, &core->sleepers, node);
+		return;
+	}
+	core->backlog_us += known_cost_us(core, node);
+	if (is_urgent(core, node))
+		heap_push(core, &core->others, node);
+	else
+		core->quick.node[--core->quick.head] = node;
 }
 
 void dpm_graph_finish(struct dpm_graph_core *core, u32 node)

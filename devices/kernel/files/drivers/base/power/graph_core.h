@@ -93,7 +93,8 @@ struct dpm_graph_settings {
 
 /* Ready devices, the longest path first. */
 struct dpm_graph_heap {
-	u32 *node;
+	/* Their paths, and in the lower half their numbers: the largest comes first. */
+	u64 *key;
 	u32 count;
 };
 
@@ -165,6 +166,9 @@ bool dpm_graph_available(const struct dpm_graph_core *core);
  * caller sets arriving when it does wake one.
  */
 bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node);
+
+/* The device that was taken last does not run yet: it is ready again, as if never taken. */
+void dpm_graph_put_back(struct dpm_graph_core *core, u32 node);
 
 /*
  * Leaves list order, because a device takes longer than ever before: the others run as they become

@@ -40,6 +40,7 @@ void dpm_graph_measure(struct device *dev, enum dpm_graph_phase phase)
 	if (!READ_ONCE(measured) || !dpm_graph_is_known(gd))
 		return;
 	gd->called = true;
+	gd->end_ns = 0;
 	gd->phase = phase;
 	gd->start_cpu_ns = task_sched_runtime(current);
 	gd->start_ns = ktime_get_ns();
@@ -50,9 +51,16 @@ void dpm_graph_callback_begin(struct device *dev)
 	dpm_graph_measure(dev, READ_ONCE(phase_now));
 }
 
+/*
+ * What a device takes itself: in the order that is run it may also wait for a bus that another one
+ * holds, which makes its time longer and never shorter. So the average follows a lower value fast
+ * and a higher one slowly.
+ */
 static u32 moving_average(u32 mean, u32 value)
 {
-	return mean + ((s64)value - (s64)mean) / 4;
+	if (value < mean)
+		return mean - (mean - value + 1) / 2;
+	return mean + (value - mean) / 8;
 }
 
 static void add_cost(struct dpm_graph_cost *cost, u32 us, u32 wait_us)
@@ -75,7 +83,8 @@ void dpm_graph_callback_end(struct device *dev, int error)
 	/* The module hears of the ends of prepare and complete, too. */
 	if (!gd->start_ns)
 		return;
-	ns = ktime_get_ns() - gd->start_ns;
+	gd->end_ns = ktime_get_ns();
+	ns = gd->end_ns - gd->start_ns;
 	cpu_ns = task_sched_runtime(current) - gd->start_cpu_ns;
 	gd->start_ns = 0;
 	add_cost(&gd->cost[gd->phase], min_t(u64, ns / NSEC_PER_USEC, U32_MAX - 1),

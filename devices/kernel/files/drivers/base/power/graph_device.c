@@ -31,8 +31,11 @@ bool dpm_graph_takes_part(const struct dpm_graph *graph, const struct dpm_graph_
 	return dpm_graph_is_down(graph->phase) || (gd->suspended & BIT(phase_undone(graph->phase)));
 }
 
-/* Takes one device through the phase, without locks. Returns whether a callback was called. */
-bool dpm_graph_run_device(struct dpm_graph *graph, u32 node)
+/*
+ * Takes one device through the phase, without locks, from @begin on. Returns the end: without a
+ * callback no time passes that is worth reading the clock.
+ */
+ktime_t dpm_graph_run_device(struct dpm_graph *graph, u32 node, ktime_t begin)
 {
 	struct dpm_graph_device *gd = graph->of[node];
 	struct device *dev = graph->device[node];
@@ -40,7 +43,7 @@ bool dpm_graph_run_device(struct dpm_graph *graph, u32 node)
 	/* It may have been removed since the phase began. */
 	if (!dpm_graph_takes_part(graph, gd) || !device_pm_initialized(dev)) {
 		complete_all(&dev->power.completion);
-		return false;
+		return begin;
 	}
 	gd->called = false;
 	if (dpm_graph_is_down(graph->phase)) {
@@ -53,9 +56,11 @@ bool dpm_graph_run_device(struct dpm_graph *graph, u32 node)
 		gd->suspended &= ~BIT(phase_undone(graph->phase));
 		DPM_GRAPH_CALL(graph->up, dev, graph->state);
 	}
-	if (!gd->called)
+	if (!gd->called) {
 		dpm_graph_no_callback(gd, graph->phase);
-	return gd->called;
+		return begin;
+	}
+	return gd->end_ns ? ns_to_ktime(gd->end_ns) : ktime_get();
 }
 
 /* main.c: whether the graph has already waited for the neighbours of the device. */

@@ -99,7 +99,7 @@ void dpm_graph_end(void);
 /* graph_device.c */
 bool dpm_graph_is_down(enum dpm_graph_phase phase);
 bool dpm_graph_takes_part(const struct dpm_graph *graph, const struct dpm_graph_device *gd);
-bool dpm_graph_run_device(struct dpm_graph *graph, u32 node);
+ktime_t dpm_graph_run_device(struct dpm_graph *graph, u32 node, ktime_t begin);
 void dpm_graph_release_waiters(struct dpm_graph *graph);
 
 /* graph_build.c: dpm_list_mtx is held. */

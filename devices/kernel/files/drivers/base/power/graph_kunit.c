@@ -221,6 +221,26 @@ static void a_slow_device_in_list_order_does_not_block_the_others(struct kunit *
 	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 10);
 }
 
+static void a_device_that_is_put_back_is_the_next_one(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	core.node[4].cost_us = 101;
+	core.node[4].wait_us = 101;
+	begin(&core, DPM_GRAPH_DOWN, 1, 1);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
+	KUNIT_EXPECT_EQ(test, core.running_beside, 1);
+	dpm_graph_put_back(&core, 4);
+	KUNIT_EXPECT_EQ(test, core.running, 0);
+	KUNIT_EXPECT_EQ(test, core.running_beside, 0);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
+	/* A quick one, too. */
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 3);
+	dpm_graph_put_back(&core, 3);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 3);
+}
+
 static u64 gain_us(struct dpm_graph_core *core, u32 cpus)
 {
 	begin(core, DPM_GRAPH_DOWN, cpus, 0);
@@ -257,6 +277,7 @@ static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(a_quick_phase_goes_in_list_order_by_one_worker),
 	KUNIT_CASE(a_slow_device_in_list_order_does_not_block_the_others),
 	KUNIT_CASE(nothing_starts_after_a_stop),
+	KUNIT_CASE(a_device_that_is_put_back_is_the_next_one),
 	KUNIT_CASE(a_phase_gains_at_most_what_is_beside_its_longest_path),
 	{ }
 };

@@ -4,8 +4,9 @@
  *
  * A worker takes the first ready device, runs its callback, makes its dependents ready, and takes
  * the next: there is no work item for each device, and no worker waits for neighbours. A worker
- * wakes another one only if dpm_graph_wants_worker() is true. The task that suspends the system
- * wakes the first worker. Then, except in works_itself(), it only watches:
+ * wakes another one only if dpm_graph_wants_worker() is true, or to run a device in its place on
+ * another processor (helper_for()). The task that suspends the system wakes the first worker. Then,
+ * except in works_itself(), it only watches:
  *
  *  - A worker whose callback sleeps unexpectedly no longer counts as one that needs a processor,
  *    so another worker runs. If the phase runs in list order, it leaves list order.
@@ -23,6 +24,7 @@
 #include <linux/spinlock.h>
 #include <linux/suspend.h>
 #include <trace/events/pm_graph.h>
+#include <uapi/linux/sched/types.h>
 
 #include "graph_internal.h"
 
@@ -37,6 +39,12 @@ struct worker {
 	u32 node;
 	/* When that device began: the end of the one before. */
 	ktime_t begin;
+	/* It has woken another one since its last device. */
+	bool has_woken;
+	/* Its last device slept: another worker may have taken its processor meanwhile. */
+	bool has_slept;
+	/* It was woken to run a device in the place of another worker. */
+	bool is_sent;
 	/* Its device was given up; the worker is lost until the callback returns. */
 	bool lost;
 };
@@ -70,13 +78,53 @@ static u32 us_since(ktime_t begin, ktime_t now)
 	return min_t(s64, ktime_us_delta(now, begin), U32_MAX - 1);
 }
 
+/* With the lock held: whether another worker computes on this processor. */
+static bool computes_on(u32 cpu, const struct worker *except)
+{
+	const struct dpm_graph *graph = pool.graph;
+	u32 i;
+
+	for (i = 0; i < pool.workers; i++) {
+		const struct worker *w = &pool.worker[i];
+
+		if (w != except && w->node != DPM_GRAPH_NONE &&
+		    !graph->core.node[w->node].beside && task_cpu(w->task) == cpu)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * With the lock held: where a worker that is woken should run, if this processor is about to be
+ * free (@here), and if it is not.
+ */
+static u32 processor_for(bool here)
+{
+	u32 this = raw_smp_processor_id();
+	u32 cpu;
+
+	if (here && !computes_on(this, NULL))
+		return this;
+	for_each_online_cpu(cpu)
+		if (cpu != this && !computes_on(cpu, NULL))
+			return cpu;
+	return this;
+}
+
 /* With the lock held; the caller wakes the worker after it has released the lock. */
-static struct worker *call_worker(void)
+static struct worker *call_worker(bool here)
 {
 	struct worker *w = list_first_entry_or_null(&pool.idle, struct worker, idle);
 
 	if (!w)
 		return NULL;
+#ifdef CONFIG_SMP
+	/*
+	 * A hint, as if it had run there. Without it the scheduler often wakes a worker where it
+	 * ran before, also where another processor is idle.
+	 */
+	WRITE_ONCE(w->task->wake_cpu, processor_for(here));
+#endif
 	list_del_init(&w->idle);
 	w->woken_for = pool.phase;
 	pool.graph->core.arriving++;
@@ -102,22 +150,16 @@ static void stop_phase(struct dpm_graph *graph)
 static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
 {
 	struct device *dev = graph->device[node];
-	struct worker *helper = NULL;
 	u32 phase = pool.phase;
 	ktime_t end;
 
 	w->node = node;
-	if (dpm_graph_wants_worker(&graph->core, node))
-		helper = call_worker();
 	spin_unlock(&pool.lock);
 
-	wake_worker(helper);
-	/* A worker whose device has slept may wait for this processor to make others ready. */
-	cond_resched();
 	trace_pm_graph_device(dev, graph->phase, w->number, graph->core.node[node].cost_us,
-			      helper);
-	/* Without a callback no time passes that is worth reading the clock. */
-	end = dpm_graph_run_device(graph, node) ? ktime_get() : w->begin;
+			      w->has_woken);
+	w->has_woken = false;
+	end = dpm_graph_run_device(graph, node, w->begin);
 
 	spin_lock(&pool.lock);
 	if (w->lost) {
@@ -134,36 +176,136 @@ static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
 	dpm_graph_record(graph, node, us_since(graph->begin, w->begin),
 			 us_since(graph->begin, end), w->number);
 	w->begin = end;
+	w->has_slept = graph->core.node[node].beside;
+	w->is_sent = false;
 	dpm_graph_finish(&graph->core, node);
 	if (READ_ONCE(*graph->error))
 		stop_phase(graph);
+}
+
+static void begin_work(struct worker *w)
+{
+	w->begin = ktime_get();
+	if (pool.graph && !pool.graph->first)
+		pool.graph->first = w->begin;
+}
+
+/*
+ * Whether another task should have this processor: a worker whose device has slept may wait for it
+ * to make others ready. Where the kernel preempts lazily nothing else would tell for a tick or two.
+ */
+static bool is_in_the_way(void)
+{
+#ifdef TIF_NEED_RESCHED_LAZY
+	if (test_thread_flag(TIF_NEED_RESCHED_LAZY))
+		return true;
+#endif
+	return need_resched();
+}
+
+/*
+ * With the lock held; releases it. The worker that is woken, or one whose device has slept, may run
+ * on this processor at once, and this one perhaps not for a while. So this one holds no device
+ * meanwhile.
+ */
+static void give_way(struct worker *w, struct worker *helper)
+{
+	spin_unlock(&pool.lock);
+	wake_worker(helper);
+	if (is_in_the_way())
+		schedule();
+	spin_lock(&pool.lock);
+	begin_work(w);
+}
+
+/* With the lock held: whether @w had better leave this device to a worker on another processor. */
+static bool is_better_elsewhere(const struct worker *w, const struct dpm_graph_core *core, u32 node)
+{
+	const struct dpm_graph_node *n = &core->node[node];
+
+	if (n->beside || core->arriving || w->is_sent)
+		return false;
+	/* A quick device is worth it only where the processor may have been lost. */
+	if (!w->has_slept && n->cost_us <= core->settings.threshold_us)
+		return false;
+	return computes_on(raw_smp_processor_id(), w);
+}
+
+/* With the lock held: the worker to wake before @w runs this device, if any; or @instead of it. */
+static struct worker *helper_for(struct worker *w, struct dpm_graph *graph, u32 node, bool *instead)
+{
+	struct worker *helper;
+
+	*instead = is_better_elsewhere(w, &graph->core, node);
+	w->has_slept = false;
+	if (!*instead && !dpm_graph_wants_worker(&graph->core, node))
+		return NULL;
+	helper = call_worker(!*instead && graph->core.node[node].beside);
+	if (helper)
+		helper->is_sent = *instead;
+	return helper;
 }
 
 /* With the lock held. */
 static void work(struct worker *w)
 {
 	struct dpm_graph *graph;
-	u32 node;
 
-	w->begin = ktime_get();
-	if (pool.graph && !pool.graph->first)
-		pool.graph->first = w->begin;
+	w->has_woken = false;
+	w->has_slept = false;
+	begin_work(w);
 	while ((graph = pool.graph)) {
+		struct worker *helper;
+		bool instead;
+		u32 node;
+
+		if (is_in_the_way()) {
+			give_way(w, NULL);
+			continue;
+		}
 		node = dpm_graph_take(&graph->core);
 		if (node == DPM_GRAPH_NONE)
 			break;
+		helper = helper_for(w, graph, node, &instead);
+		if (helper) {
+			dpm_graph_put_back(&graph->core, node);
+			w->has_woken = true;
+			give_way(w, helper);
+			if (instead)
+				break;
+			continue;
+		}
 		run_device(w, graph, node);
 	}
-	if (graph && dpm_graph_done(&graph->core)) {
+	/* Another worker may have seen it before. */
+	graph = pool.graph;
+	if (graph && dpm_graph_done(&graph->core) && !graph->last) {
 		graph->last = ktime_get();
 		complete_on_current_cpu(&pool.done);
 	}
+}
+
+/*
+ * A worker whose device has slept gets a processor soon, also from one whose device computes: what
+ * waits for it may take longer.
+ */
+static void ask_for_short_turns(void)
+{
+	const struct sched_attr attr = {
+		.size = sizeof(attr),
+		.sched_policy = SCHED_NORMAL,
+		/* The shortest that the scheduler knows. */
+		.sched_runtime = 100 * NSEC_PER_USEC,
+	};
+
+	sched_setattr_nocheck(current, &attr);
 }
 
 static int worker_main(void *data)
 {
 	struct worker *w = data;
 
+	ask_for_short_turns();
 	spin_lock(&pool.lock);
 	for (;;) {
 		list_add(&w->idle, &pool.idle);
@@ -288,7 +430,7 @@ bool dpm_graph_block(struct device *subordinate, struct device *dev)
 		if (w->task == current && w->node != DPM_GRAPH_NONE && pool.graph) {
 			put_beside(w, graph);
 			if (dpm_graph_available(&graph->core))
-				helper = call_worker();
+				helper = call_worker(true);
 		}
 	}
 	spin_unlock(&pool.lock);
@@ -319,7 +461,7 @@ static struct worker *look_after(struct dpm_graph *graph, struct worker **stuck)
 		if (is_asleep(w) && core->running_beside < core->settings.sleepers)
 			put_beside(w, graph);
 	}
-	return dpm_graph_available(core) && !core->arriving ? call_worker() : NULL;
+	return dpm_graph_available(core) && !core->arriving ? call_worker(true) : NULL;
 }
 
 /*
@@ -350,7 +492,7 @@ void dpm_graph_run(struct dpm_graph *graph)
 		work(&pool.caller);
 		pool.caller.task = NULL;
 	}
-	helper = dpm_graph_available(&graph->core) ? call_worker() : NULL;
+	helper = dpm_graph_available(&graph->core) ? call_worker(true) : NULL;
 	spin_unlock(&pool.lock);
 	/* This processor is about to be idle; another one would have to be woken. */
 	if (helper)
