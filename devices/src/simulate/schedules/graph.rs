@@ -1,7 +1,8 @@
 //! Graph order: ready devices in one queue, a fixed set of workers, as in the kernel
 //! (`devices/kernel`, `graph_core.c`).
 //!
-//! A worker takes the ready device with the longest remaining path, runs it, and makes ready the
+//! A worker takes the ready device with the longest remaining path (of devices that something slow
+//! waits for, those that take next to nothing come first), runs it, and makes ready the
 //! devices that waited only for it. It wakes another worker only for a slow device, or if the
 //! backlog of quick devices exceeds two thresholds; the woken worker wakes the next one. Devices
 //! that are known to sleep may run in addition to those that need a processor (`sleepers`).
@@ -73,8 +74,8 @@ struct Worker {
     arriving: bool,
 }
 
-/// The longest remaining path first, then the order of the walk.
-type Ready = BinaryHeap<(u64, Reverse<usize>, usize)>;
+/// What takes next to nothing, then the longest remaining path first, then the order of the walk.
+type Ready = BinaryHeap<((bool, u64), Reverse<usize>, usize)>;
 
 struct GraphOrder<'a> {
     problem: &'a Problem,
@@ -101,8 +102,12 @@ struct GraphOrder<'a> {
 
 impl GraphOrder<'_> {
     fn make_ready(&mut self, device: usize) {
-        let entry = (self.urgency_ns[device], Reverse(self.place[device]), device);
         let job = &self.problem.jobs[device];
+        let urgency_ns = self.urgency_ns[device];
+        let threshold_ns = self.setting.wake_threshold_ns;
+        // What takes next to nothing holds nobody up, and something slow waits for it.
+        let is_first = job.duration_ns() <= threshold_ns / 20 && urgency_ns > threshold_ns;
+        let entry = ((is_first, urgency_ns), Reverse(self.place[device]), device);
         if self.setting.sleepers > 0 && job.wait_ns > self.setting.wake_threshold_ns {
             self.sleepers.push(entry);
         } else {

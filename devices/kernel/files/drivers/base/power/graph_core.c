@@ -4,8 +4,8 @@
  *
  * Of the devices that are ready, those on the longest remaining path run first (list scheduling
  * by bottom level; Hu 1961, and Adam, Chandy and Dickson 1974 for unequal costs), with the costs
- * of earlier phases. Devices that are known to sleep come before all others: once started they
- * need no processor. They have a limit of their own.
+ * of earlier phases; before them those that take next to nothing. Devices that are known to sleep
+ * come before all others: once started they need no processor. They have a limit of their own.
  *
  * Most devices take microseconds, and so do their dependents. These come last, in the order in
  * which they became ready: sorting them would take longer than it gains. A phase of only such
@@ -23,6 +23,9 @@
 #define min(a, b)			((a) < (b) ? (a) : (b))
 #define max(a, b)			((a) > (b) ? (a) : (b))
 #endif
+
+/* Of a key: the upper half without its highest bit. */
+#define MAX_LEVEL_US	((u64)0x7fffffff)
 
 u64 dpm_graph_bytes(u32 devices, u32 edges)
 {
@@ -151,11 +154,17 @@ static bool is_urgent(const struct dpm_graph_core *core, u32 node)
 	return core->node[node].level_us > core->settings.threshold_us;
 }
 
-/* With equal paths it is the list's order of this direction. */
+/*
+ * Something slow waits for each device here. One that takes next to nothing comes before all that
+ * compute for long: it holds none of them up. With equal paths it is the list's order of this
+ * direction.
+ */
 static u64 key_of(const struct dpm_graph_core *core, u32 node)
 {
-	u64 level_us = min(core->node[node].level_us, (u64)(u32)~0U);
+	u64 level_us = min(core->node[node].level_us, MAX_LEVEL_US);
 
+	if (core->node[node].cost_us <= core->settings.threshold_us / 20)
+		level_us |= MAX_LEVEL_US + 1;
 	return level_us << 32 | (core->settings.direction == DPM_GRAPH_UP ? ~node : node);
 }
 

@@ -91,7 +91,7 @@ struct dpm_graph_settings {
 	u32 sleepers;
 };
 
-/* Ready devices, the longest path first. */
+/* Ready devices, the longest path first, after those that take next to nothing. */
 struct dpm_graph_heap {
 	/* Their paths, and in the lower half their numbers: the largest comes first. */
 	u64 *key;
