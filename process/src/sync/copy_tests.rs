@@ -1,4 +1,5 @@
 use super::*;
+use crate::sync::read::Sharing;
 use crate::store::file::{Access, Store, path_of};
 use crate::store::{Cause, Extent, PAGE_BYTES, Pages, Snapshot, SpaceId};
 
@@ -53,7 +54,7 @@ fn what_is_copied_is_what_was_there_and_a_hole_is_named() {
     let pid = std::process::id() as i32;
     let source = Source::Process {
         pid,
-        may_share: false,
+        sharing: Sharing::Never,
     };
     let jobs: Vec<_> = placed
         .iter()
@@ -111,7 +112,7 @@ fn what_threads_could_not_read_is_read_once_more_and_put_in_its_place() {
     }
     let source = Source::Process {
         pid: std::process::id() as i32,
-        may_share: false,
+        sharing: Sharing::Never,
     };
     let job = |placement: &Placement| Job {
         source,
@@ -150,7 +151,7 @@ fn a_copy_that_is_stopped_says_what_it_did_not_reach() {
     let job = Job {
         source: Source::Process {
             pid: std::process::id() as i32,
-            may_share: false,
+            sharing: Sharing::Never,
         },
         placement: placed[0],
     };
@@ -221,12 +222,16 @@ impl WithChild {
         records.chunks(8).map(|record| record[7] & 1 != 0).collect()
     }
 
-    fn differing(&self, may_share: bool) -> Vec<u64> {
+    fn differing(&self, sharing: Sharing) -> Vec<u64> {
+        self.differing_from(0, sharing)
+    }
+
+    fn differing_from(&self, page: usize, sharing: Sharing) -> Vec<u64> {
         let pid = std::process::id() as i32;
         let expected = |page: usize| Some(checksum(&[page as u8 + 1; PAGE]));
-        let stored: Vec<_> = (0..self.bytes / PAGE).map(expected).collect();
-        let first = (self.start.addr() / PAGE) as u64;
-        differing(Source::Process { pid, may_share }, first, &stored)
+        let stored: Vec<_> = (page..self.bytes / PAGE).map(expected).collect();
+        let first = (self.start.addr() / PAGE + page) as u64;
+        differing(Source::Process { pid, sharing }, first, &stored)
     }
 }
 
@@ -247,9 +252,12 @@ fn what_a_parent_and_a_child_share_is_read_and_stays_shared() {
     let before = memory.exclusive();
     let expected: Vec<bool> = (0..100).map(|page| page % 3 == 0).collect();
     assert_eq!(before, expected);
-    assert_eq!(memory.differing(true), [0; 0]);
+    assert_eq!(memory.differing(Sharing::Possible), [0; 0]);
+    assert_eq!(memory.exclusive(), before);
+    // It has forked since it was last looked at: the first page says so.
+    assert_eq!(memory.differing_from(1, Sharing::NotYet), [0; 0]);
     assert_eq!(memory.exclusive(), before);
     // The reason for it: what is pinned gets pages of its own.
-    assert_eq!(memory.differing(false), [0; 0]);
+    assert_eq!(memory.differing(Sharing::Never), [0; 0]);
     assert_eq!(memory.exclusive(), [true; 100]);
 }

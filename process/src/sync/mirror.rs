@@ -14,7 +14,7 @@ use crate::track::{PageRange, PageSet, Program, Space, uffd};
 use super::copy::{Job, copy, copy_as_tracer, differing, parallel, pieces, settle};
 use super::objects::{self, Object};
 use super::rates::{Rates, pages_in};
-use super::read::Source;
+use super::read::{Sharing, Source};
 use super::round::{Round, SyncError};
 
 /// The store and the spaces that are mirrored in it.
@@ -52,8 +52,7 @@ pub enum Copying {
 pub struct Part {
     /// As much as takes this long by the measured bandwidth.
     pub limit: Duration,
-    /// Whether the program is a single process: nothing shares memory with it copy-on-write. If that changes
-    /// meanwhile, pages that are copied then are shared no more; they are right all the same.
+    /// Whether the program is a single process: nothing shares memory with it copy-on-write.
     pub alone: bool,
 }
 
@@ -291,9 +290,15 @@ impl Mirror {
             Copying::Epoch => (self.threads, true, u64::MAX),
         };
         let frozen = how == Copying::Epoch;
-        let may_share = !alone || self.relatives || self.spaces.len() > 1;
+        let sharing = if !alone || self.relatives || self.spaces.len() > 1 {
+            Sharing::Possible
+        } else if matches!(how, Copying::Beside(_)) {
+            Sharing::NotYet
+        } else {
+            Sharing::Never
+        };
         if !matches!(how, Copying::Standing(_)) {
-            self.compare(stop, (threads, may_share), &mut round);
+            self.compare(stop, (threads, sharing), &mut round);
             let compared = started.elapsed();
             self.rates.compared(round.compared_pages, compared);
         }
@@ -326,7 +331,7 @@ impl Mirror {
                 }
                 let source = Source::Process {
                     pid: space.pid,
-                    may_share,
+                    sharing,
                 };
                 jobs.extend(placed[before..].iter().map(|placement| Job {
                     source,
@@ -369,7 +374,7 @@ impl Mirror {
     fn compare(
         &mut self,
         stop: &AtomicBool,
-        (threads, may_share): (usize, bool),
+        (threads, sharing): (usize, Sharing),
         round: &mut Round,
     ) {
         let engine = self.store.engine();
@@ -393,7 +398,7 @@ impl Mirror {
             round.compared_pages += pieces.iter().map(|piece| piece.count).sum::<u64>();
             let source = Source::Process {
                 pid: space.pid,
-                may_share,
+                sharing,
             };
             let id = space.id;
             let results = parallel(&pieces, threads, |piece| {

@@ -26,11 +26,22 @@ pub enum Source<'a> {
     Process {
         /// The process.
         pid: i32,
-        /// Whether another process may share pages of it copy-on-write.
-        may_share: bool,
+        /// Whether another process shares pages of it copy-on-write.
+        sharing: Sharing,
     },
     /// A file (shared memory); offsets.
     File(&'a File),
+}
+
+/// Whether another process shares pages of one copy-on-write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// None does: it stands, and has no relatives.
+    Never,
+    /// None did a moment ago, but it runs, and may fork at any time.
+    NotYet,
+    /// One may.
+    Possible,
 }
 
 /// Pages in a row, and where they go in the store.
@@ -80,8 +91,8 @@ impl Reader {
         let mut index = 0;
         while index < parts.len() {
             // Parts of one process go together.
-            let (pid, may_share) = match parts[index].source {
-                Source::Process { pid, may_share } => (pid, may_share),
+            let (pid, sharing) = match parts[index].source {
+                Source::Process { pid, sharing } => (pid, sharing),
                 Source::File(file) => {
                     let count = parts[index].count;
                     let offset = parts[index].page * PAGE_BYTES;
@@ -110,6 +121,11 @@ impl Reader {
                 pid,
                 remote: &mine.iter().map(Part::remote).collect::<Vec<_>>(),
                 local: &rest_of(local, at, total),
+            };
+            let may_share = match sharing {
+                Sharing::Never => false,
+                Sharing::NotYet => self.has_forked(pid, &mine[0]),
+                Sharing::Possible => true,
             };
             let lost_of_it = if may_share {
                 self.read_what_may_be_shared(&pages, mine)
@@ -148,6 +164,13 @@ impl Reader {
             });
         }
         lost
+    }
+
+    /// Whether a process that had no relatives has some now. When a process forks, all of its pages become shared, so
+    /// one tells of all; only what is written afterwards is its own again.
+    fn has_forked(&mut self, pid: i32, part: &Part<'_>) -> bool {
+        let first = Part { count: 1, ..*part };
+        self.exclusive(pid, &[first]) == [false]
     }
 
     /// Of each page, whether it is known to be mapped once.

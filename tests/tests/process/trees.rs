@@ -178,6 +178,53 @@ signal.pause()
     }
 }
 
+/// Forks again and again while a background round may be reading its memory.
+const FORKS: &str = "
+import mmap, os, signal, sys, time
+memory = mmap.mmap(-1, int(sys.argv[1]) << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for life in range(int(sys.argv[2])):
+    for at in range(0, len(memory), 4096):
+        memory[at:at + 8] = (at + life + 1).to_bytes(8, 'little')
+    time.sleep(life % 6 * 0.02)
+    children = []
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        children.append(child)
+    print('forked', life, flush=True)
+    while not os.path.exists(f'{sys.argv[3]}/measured-{life}'):
+        time.sleep(0.01)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+";
+
+#[test]
+fn memory_stays_shared_with_children_that_are_born_while_it_is_copied() {
+    const LIVES: usize = 12;
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("UTF-8");
+    let arguments = [SHARED_MIB.to_string(), LIVES.to_string()];
+    let arguments = [&arguments[0], &arguments[1], path];
+    let mut program = Program::script(directory.path(), "100ms", FORKS, &arguments);
+    program.run();
+    for life in 0..LIVES {
+        program.wait_for(&format!("forked {life}"), 1);
+        // The round that was under way is over.
+        let epochs = program.epochs();
+        program.until("two epochs", |program| program.epochs() > epochs + 1);
+        let mut pids = with_descendants(vec![program.tracker()]);
+        pids.remove(0);
+        let used = proportional_bytes(&pids) >> 20;
+        assert!(
+            (SHARED_MIB..SHARED_MIB * 5 / 4).contains(&used),
+            "{used} MiB after fork {life}"
+        );
+        fs::write(directory.path().join(format!("measured-{life}")), "").expect("written");
+    }
+}
+
 /// A family of which each member has changed the memory that it has inherited, and changes it further.
 const FAMILY: &str = "
 import ctypes, os, signal, sys, time
