@@ -418,3 +418,71 @@ fn the_integral_does_not_wind_up_while_no_user_is_limited() {
         plant.total()
     );
 }
+
+#[test]
+fn the_integral_shrinks_where_it_is_the_reason_that_no_limit_binds() {
+    // Each user has one thread.
+    let mut controller = Controller::new(Settings::new(THRESHOLD));
+    let mut limits = [None; 2];
+    let mut step = |rate: f64| {
+        let load = |(id, limit): (u64, &Option<f64>)| {
+            let cpu = limit.unwrap_or(1.0_f64).min(1.0);
+            Load {
+                limit: *limit,
+                held_back: cpu < 1.0,
+                ..Load::new(id, rate * cpu, cpu)
+            }
+        };
+        let loads: Vec<Load> = (0..).zip(&limits).map(load).collect();
+        let decision = controller.step(INTERVAL_MS, 0.0, &loads);
+        for (limit, decided) in limits.iter_mut().zip(&decision.limits) {
+            *limit = decided.cpu;
+        }
+        (
+            loads.iter().map(|load| load.bandwidth).sum::<f64>(),
+            decision.trim,
+        )
+    };
+    for _ in 0..40 {
+        step(3e9);
+    }
+    // While the rate falls, limits are late and the integral grows.
+    let mut rate = 3e9;
+    while rate > 2e9 {
+        rate *= 0.88;
+        step(rate);
+    }
+    let trim = step(rate).1;
+    assert!(trim > 0.1, "{trim}");
+    let totals: Vec<f64> = (0..40).map(|_| step(2.1e9).0).collect();
+    assert!(
+        totals[30..]
+            .iter()
+            .all(|total| (total / THRESHOLD - 1.0).abs() < 0.02),
+        "{totals:?}"
+    );
+}
+
+#[test]
+fn an_unused_limit_slows_no_user_that_wants_little_less() {
+    let one = |wanted| User {
+        wanted,
+        rate: 2e9,
+        weight: 1.0,
+        protected: false,
+    };
+    let mut plant = Plant::new(&[one(1e12); 6]);
+    plant.settle();
+    // Four leave; of the others, one wants a little less than its share now.
+    plant.users[0].wanted = 1.3e9;
+    for user in &mut plant.users[2..] {
+        user.wanted = 0.0;
+    }
+    let moved: Vec<f64> = (0..10)
+        .map(|_| {
+            plant.step();
+            plant.loads[0].bandwidth
+        })
+        .collect();
+    assert!(moved[1..].iter().all(|moved| *moved > 1.25e9), "{moved:?}");
+}

@@ -13,7 +13,7 @@
 //! step. Bytes per CPU second are learned for each user and smoothed, so the noise of one interval
 //! does not become a limit. The remaining error (overrun quotas, users that cannot be limited) is
 //! integrated away. The integral decays while no limit is in force (anti-windup by clamping,
-//! Åström and Hägglund 1995).
+//! Åström and Hägglund 1995), and shrinks where it is the reason that no limit binds.
 //!
 //! Shares are fair on average: what a user leaves of its share it may use later in a burst (a
 //! token bucket, Turner 1986), so light users with bursts are not held back.
@@ -22,7 +22,7 @@ use std::collections::HashMap;
 
 use super::dither::Dither;
 use super::fair::{self, Demand};
-use super::user_state::{UserState, binding};
+use super::user_state::UserState;
 use super::{Limit, Load, MIN_CPU};
 use crate::estimate::ewma::Ewma;
 
@@ -154,8 +154,15 @@ impl Controller {
             .map(|load| self.predicted(load))
             .sum();
         let capacity = (threshold - unattributed - first).max(threshold * self.settings.reserve);
-        let demands: Vec<Demand> = loads.iter().map(|load| self.demand(load)).collect();
+        let mut demands: Vec<Demand> = loads.iter().map(|load| self.demand(load)).collect();
         let mut shares = fair::shares(capacity, &demands);
+        if !shares.level.is_finite() {
+            let is_exceeded = unattributed + super::total_of(loads) > threshold;
+            for (load, demand) in loads.iter().zip(&mut demands) {
+                demand.wanted = self.present(load, demand.wanted, is_exceeded);
+            }
+            shares = fair::shares(capacity, &demands);
+        }
         let slowed = self.slowed(loads, &demands, &shares.shares);
         self.trim_shares(&demands, &slowed, &mut shares.shares);
         self.expect(unattributed, loads, &slowed, &shares.shares);
@@ -238,8 +245,7 @@ impl Controller {
             } else {
                 user.demand.add(interval_ms, load.bandwidth);
             }
-            let held = binding(load, user.used.value().unwrap_or(load.cpu));
-            user.hold(interval_ms, held, settings.limit_hold_ms);
+            user.hold(load, interval_ms, settings.limit_hold_ms);
             self.users.insert(load.id, user);
         }
         self.departed = before.values().map(|user| user.expected).sum();
@@ -270,7 +276,9 @@ impl Controller {
         let limited = loads.iter().any(|load| load.limit.is_some());
         if held {
             self.integrate(interval_ms, 1.0 - (total + unusual) / threshold);
-        } else if !limited {
+        } else if limited {
+            self.unwind(interval_ms, 1.0 - total / threshold);
+        } else {
             // No user is limited: there is nothing to learn, and the integral decays.
             self.trim *= self.kept(interval_ms);
             self.carried_error = 0.0;
@@ -345,6 +353,16 @@ impl Controller {
         self.trim = (self.trim + part * now).clamp(-max, max);
     }
 
+    /// Reduces an integral that is itself the reason that no limit binds: it raises limits above what
+    /// users can use, and the total exceeds the threshold.
+    fn unwind(&mut self, interval_ms: f64, error: f64) {
+        if self.trim > 0.0 && error < 0.0 {
+            self.carried_error = self.carried_error.min(0.0);
+            self.integrate(interval_ms, error);
+            self.trim = self.trim.max(0.0);
+        }
+    }
+
     /// Remembers what each user is expected to move until the next step.
     fn expect(&mut self, unattributed: f64, loads: &[Load], slowed: &[bool], shares: &[f64]) {
         self.unattributed = unattributed;
@@ -383,6 +401,22 @@ impl Controller {
         }
     }
 
+    /// The demand of a user where all predicted demands can be met. What a limit holds back now has
+    /// no upper bound, whatever it was on average while it was held back; and where the total
+    /// exceeds the threshold all the same, predictions are late, and users continue as in the last
+    /// interval.
+    fn present(&self, load: &Load, predicted: f64, is_exceeded: bool) -> f64 {
+        if self.is_first(load) {
+            predicted
+        } else if self.users.get(&load.id).is_some_and(|user| user.held) {
+            f64::INFINITY
+        } else if is_exceeded && load.bandwidth.is_finite() {
+            predicted.max(load.bandwidth)
+        } else {
+            predicted
+        }
+    }
+
     /// The predicted demand until the next step, in bytes a second.
     fn predicted(&self, load: &Load) -> f64 {
         let user = self.users.get(&load.id);
@@ -414,14 +448,25 @@ impl Controller {
         load.limit.is_some() && !load.protected && !self.lifted(load)
     }
 
+    /// What an unused limit lets its user move: the share at the common level, and not less than it
+    /// wants now.
+    fn kept_share(&self, load: &Load, level: f64) -> f64 {
+        let (share, wanted) = (load.weight * level, self.demand(load).wanted);
+        if wanted.is_finite() {
+            share.max(wanted)
+        } else {
+            share
+        }
+    }
+
     /// The limit of a user that is slowed to a share, or that is not slowed.
     fn limit(&self, load: &Load, share: Option<f64>, level: f64) -> Option<f64> {
-        // An unused limit stays at the common level for the hold time: it slows no user, and binds
-        // at once when its user becomes active.
+        // An unused limit stays for the hold time: it slows no user, and binds at once when its user
+        // becomes active.
         if !(share.is_some() || self.is_kept(load)) || !level.is_finite() {
             return None;
         }
-        let share = share.unwrap_or(load.weight * level);
+        let share = share.unwrap_or_else(|| self.kept_share(load, level));
         match self.users.get(&load.id).and_then(|user| user.rate.value()) {
             Some(rate) if rate > 0.0 => Some((share / rate).max(MIN_CPU)),
             // Its rate is unknown: keep the limit.

@@ -46,6 +46,10 @@ pub(super) struct UserState {
     pub(super) demand: DemandPredictor,
     /// Whether its limit held it back in the last interval.
     pub(super) held: bool,
+    /// The limit that held it back last, in CPUs.
+    bound_cpu: f64,
+    /// Whether it has clearly used less since.
+    has_paused: bool,
     /// Time since its limit began to hold it back, and between the last two such times.
     pub(super) cycle_ms: (f64, f64),
     /// Its average bandwidth over the shortest cycle that is followed, in bytes a second.
@@ -76,6 +80,8 @@ impl UserState {
             used: Ewma::new(USED_HALF_LIFE_MS),
             demand: DemandPredictor::new(),
             held: false,
+            bound_cpu: 0.0,
+            has_paused: true,
             cycle_ms: (f64::INFINITY, f64::INFINITY),
             mean: Ewma::new(MIN_CYCLE_INTERVALS * interval_ms),
             is_fast: false,
@@ -102,12 +108,19 @@ impl UserState {
         self.credit = (self.credit + change).max(min_credit).min(max_credit);
     }
 
-    /// Ends an interval in which its limit bound, or did not; `base_ms` is the shortest hold time.
-    pub(super) fn hold(&mut self, interval_ms: f64, held: bool, base_ms: f64) {
+    /// Ends an interval; `base_ms` is the shortest hold time.
+    pub(super) fn hold(&mut self, load: &Load, interval_ms: f64, base_ms: f64) {
+        let held = binding(load, self.used.value().unwrap_or(load.cpu));
         let (since_ms, last_ms) = &mut self.cycle_ms;
         *since_ms += interval_ms;
-        if held && !self.held {
-            *last_ms = std::mem::take(since_ms);
+        if held {
+            // A limit that is nearly used binds in some intervals and not in others; that is noise.
+            if std::mem::take(&mut self.has_paused) {
+                *last_ms = std::mem::take(since_ms);
+            }
+            self.bound_cpu = load.limit.unwrap_or(0.0);
+        } else if load.cpu < IDLE_THRESHOLD * self.bound_cpu {
+            self.has_paused = true;
         }
         let min_cycle_ms = MIN_CYCLE_INTERVALS * interval_ms;
         self.is_fast = since_ms.max(*last_ms) < min_cycle_ms;
@@ -135,8 +148,47 @@ impl UserState {
 }
 
 /// Whether the limit holds back a user with this average CPU time.
-pub(super) fn binding(load: &Load, used: f64) -> bool {
+fn binding(load: &Load, used: f64) -> bool {
     load.limit.is_some_and(|limit| {
         load.cpu >= BINDING_THRESHOLD * limit || load.held_back && used >= IDLE_THRESHOLD * limit
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A user that used these parts of its limit, in intervals of 50 ms.
+    fn after(parts: impl IntoIterator<Item = f64>) -> UserState {
+        let mut user = UserState::new(50.0, 30.0, 200.0);
+        for part in parts {
+            let load = Load {
+                limit: Some(0.5),
+                ..Load::new(1, 1e9, 0.5 * part)
+            };
+            user.used.add(50.0, load.cpu);
+            user.hold(&load, 50.0, 200.0);
+        }
+        user
+    }
+
+    fn in_turn(values: [f64; 2], each: usize) -> impl Iterator<Item = f64> {
+        (0..80).map(move |at| values[at / each % 2])
+    }
+
+    #[test]
+    fn a_user_that_pauses_often_changes_too_fast_to_be_followed() {
+        assert!(after(in_turn([1.0, 0.0], 2)).is_fast);
+        assert!(after(in_turn([1.0, 0.3], 2)).is_fast);
+        assert!(
+            !after(in_turn([1.0, 0.0], 10)).is_fast,
+            "a period of a second"
+        );
+    }
+
+    #[test]
+    fn a_user_that_nearly_uses_its_limit_does_not() {
+        assert!(!after(in_turn([1.0, 0.9], 1)).is_fast);
+        assert!(!after(in_turn([1.0, 0.6], 2)).is_fast);
+    }
 }
