@@ -52,7 +52,8 @@ pub enum Copying {
 pub struct Part {
     /// As much as takes this long by the measured bandwidth.
     pub limit: Duration,
-    /// Whether the program is a single process: nothing shares memory with it copy-on-write.
+    /// Whether the program is a single process: nothing shares memory with it copy-on-write. It may fork meanwhile: a
+    /// piece of which the first page was written after that is then copied in whole, and is right all the same.
     pub alone: bool,
 }
 
