@@ -1,7 +1,7 @@
 use super::*;
-use crate::sync::read::Sharing;
 use crate::store::file::{Access, Store, path_of};
 use crate::store::{Cause, Extent, PAGE_BYTES, Pages, Snapshot, SpaceId};
+use crate::sync::read::Sharing;
 
 fn own_pages(count: usize) -> (Vec<u8>, usize) {
     let mut bytes = vec![0u8; (count + 1) * PAGE];
