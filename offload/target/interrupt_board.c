@@ -61,7 +61,7 @@ uint32_t interrupt_guest(uint32_t host)
 	if (layout->scratch)
 		x->raw[0] = frame_at;
 	else
-		x->state->scratch[0] = x->state->scratch[1] = frame_at;
+		set_guest_scratch(x->state, frame_at);
 	return next;
 }
 

@@ -176,6 +176,42 @@ static uint32_t block_word(uint32_t index, uint32_t count)
 	}
 }
 
+/* A register that blocks may write. */
+static uint32_t block_register(void)
+{
+	uint32_t number;
+
+	do
+		number = below(SP);
+	while (number == COUNTER || number == BASE_ONE || number == BASE_TWO);
+	return number;
+}
+
+/* What compilers often put behind a word, and random words hardly ever are; 0: nothing. */
+static uint32_t neighbour(uint32_t word)
+{
+	enum a32_op op = a32_decode(word);
+	uint32_t offset = word & 0xfff, moved = bit(word, 23) == below(2) || offset < 4 ? offset + 4 : offset - 4;
+
+	/* The next word in memory, or the one before. */
+	if ((op == A32_LDR_imm || op == A32_STR_imm) && bit(word, 24) && !bit(word, 21) && moved < 0x1000)
+		return (word & 0xffff0000) | block_register() << 12 | moved;
+	/* A constant's high half. */
+	if (op == A32_MOVW || (op == A32_MOV_imm && !field_set_flags(word) && field_d(word) < SP))
+		return 0xe3400000 | below(16) << 16 | field_d(word) << 12 | below(0x1000);
+	/* An address on the stack. */
+	if (below(2))
+		return (below(2) ? 0xe28d0000 : 0xe24d0000) | block_register() << 12 | below(16) << 2;
+	return 0;
+}
+
+static uint32_t next_word(const uint32_t *words, uint32_t index, uint32_t count)
+{
+	uint32_t word = below(4) ? 0 : neighbour(words[index - 1]);
+
+	return word ? word : block_word(index, count);
+}
+
 /* Shows the shortest beginning of a block that differs. */
 static void shorten(struct oracle *oracle, struct edge *edge, const struct offload_cpu *cpu,
 		    const uint32_t *words, uint32_t length)
@@ -199,7 +235,7 @@ static uint32_t random_block(uint32_t *words)
 	uint32_t count = 1 + below(BLOCK_MAX), length = count;
 
 	for (uint32_t j = 0; j < count; j++)
-		words[j] = j ? block_word(j, count) : 0xf57ff01f;	/* clrex */
+		words[j] = j ? next_word(words, j, count) : 0xf57ff01f;	/* clrex */
 	/* A third of them are loops. */
 	if (below(3) == 0) {
 		words[length++] = 0xe2500001 | COUNTER << 16 | COUNTER << 12;

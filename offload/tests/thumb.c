@@ -223,6 +223,28 @@ static uint32_t block_instruction(uint32_t *line, uint32_t address, uint32_t it)
 	}
 }
 
+/*
+ * What compilers often have and random instructions hardly ever: neighbouring words on the stack, one behind the
+ * other, and addresses of it.
+ */
+static uint32_t stack_instruction(uint32_t *line, uint32_t previous)
+{
+	uint32_t half = previous >> 16, number;
+
+	do
+		number = below(8);
+	while (number == COUNTER || number == BASE_ONE);
+	if ((half & 0xf000) == 0x9000 && (half & 0xff) && below(4))
+		half = (half & 0xf8ff) + (below(2) ? 1 : -1);	/* the word behind it, or before it */
+	else if (below(2))
+		half = 0x9000 | below(2) << 11 | (1 + below(8));	/* str, ldr */
+	else
+		half = 0xa800 | (1 + below(8));	/* add number, sp, #x */
+	half = (half & 0xf8ff) | number << 8;
+	*line = t32_decode(half << 16);
+	return half << 16;
+}
+
 struct block {
 	uint32_t line[BLOCK_MAX], left[BLOCK_MAX], offset[BLOCK_MAX + 1];
 	uint32_t count, bytes;
@@ -259,6 +281,8 @@ static void make_block(struct block *block, uint32_t base, uint32_t start)
 
 			*line = it_line;
 			*left = (0xbf00 | below(14) << 4 | masks[below(sizeof(masks))]) << 16;
+		} else if (!it && below(6) == 0) {
+			*left = stack_instruction(line, i ? block->left[i - 1] : 0);
 		} else {
 			*left = block_instruction(line, base + at, it);
 		}

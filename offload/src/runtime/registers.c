@@ -18,7 +18,7 @@ void take_registers(struct executor *x)
 		x->cpu.r[SP] = x->raw[SP] - stack_delta(x);
 	else
 		x->cpu.r[SP] = state->registers[SP];
-	x->cpu.r[layout->scratch] = state->scratch[0];
+	x->cpu.r[layout->scratch] = state->scratch;
 	if (layout->options & OPTION_FLAGS) {
 		x->cpu.flags = x->raw_flags & 0xf8000000;
 	} else {
@@ -51,7 +51,7 @@ void give_registers(struct executor *x)
 		state->registers[SP] = x->cpu.r[SP];
 		x->raw[SP] = layout->state;
 	}
-	state->scratch[0] = state->scratch[1] = x->cpu.r[layout->scratch];
+	set_guest_scratch(state, x->cpu.r[layout->scratch]);
 	x->raw_flags = x->cpu.flags;
 	for (int i = 0; i < 5 && !(layout->options & OPTION_FLAGS); i++)
 		state->flags[i] = x->cpu.flags >> (31 - i) & 1;
@@ -107,7 +107,7 @@ static const uint32_t *damaged_word(const struct offload_state *state)
 		if (state->guard_behind[i] != STATE_GUARD)
 			return &state->guard_behind[i];
 	}
-	return state->scratch[0] != state->scratch[1] ? state->scratch : NULL;
+	return state->scratch + state->check != SCRATCH_SUM ? &state->scratch : NULL;
 }
 
 bool state_is_sound(struct executor *x, uint32_t host)

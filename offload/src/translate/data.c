@@ -26,6 +26,21 @@ static int temporary(struct translator *x, const struct data *data, uint32_t als
 }
 
 /*
+ * Whether the scratch register's guest value goes to the destination instead of the scratch register, whose
+ * content then stays: the destination is no source, and the value is not soon needed again.
+ */
+static bool goes_to_destination(const struct translator *x, const struct data *data)
+{
+	uint32_t d = data->d, s = field_s(x->in.word);
+	bool by_shift = a32_table[x->in.op].family == DATA_SHIFTED;
+
+	if (!delta(x) || x->holds == HOLDS_GUEST || opcode_compares(data->opcode) || d >= SP || uses_scratch(x, d) ||
+	    bit(x->hosted, d) || d == data->n || d == data->m || (by_shift && (d == s || uses_scratch(x, s))))
+		return false;
+	return !reads_scratch_soon(x);
+}
+
+/*
  * Makes sources usable: PC is a constant, SP is not the guest's value, the scratch register's
  * value is in memory. At most one of them fits into the scratch register.
  */
@@ -42,6 +57,14 @@ static bool take_sources(struct translator *x, struct data *data, bool has_n, bo
 		number = *sources[i];
 		if (number != PC && number != SP && !uses_scratch(x, number))
 			continue;
+		if (uses_scratch(x, number) && goes_to_destination(x, data)) {
+			load_guest_scratch_to(x, data->d);
+			*sources[i] = data->d;
+			/* The second source is still the guest's. */
+			if (!i && has_m && data->m == number)
+				data->m = data->d;
+			continue;
+		}
 		if (taken != 16 && taken != number)
 			return false;
 		if (taken == 16) {
@@ -249,6 +272,36 @@ static void reverse_subtract_with_carry(struct translator *x, struct data *data,
 	finish_destination(x, data);
 }
 
+/* Whether adding it takes one instruction. */
+static bool is_addend(uint32_t value)
+{
+	return value + 4095 < 8191 || t32_modified(value) >= 0 || t32_modified(-value) >= 0;
+}
+
+/* Register d becomes the guest's SP plus an offset: from another register that is near it, if that is shorter. */
+static void stack_address(struct translator *x, uint32_t d, uint32_t offset)
+{
+	uint32_t near = SP;
+
+	for (uint32_t r = 0; r < SP && !is_addend(offset - delta(x)); r++)
+		if (bit(x->stack_copies, r) && is_addend(offset - x->stack_offset[r]))
+			near = r;
+	if (near != SP) {
+		t32_add_constant(&x->code, d, near, offset - x->stack_offset[near]);
+	} else if (is_addend(offset - delta(x))) {
+		t32_add_constant(&x->code, d, SP, offset - delta(x));
+	} else {
+		t32_add_constant(&x->code, d, SP, offset);
+		if (delta(x))
+			t32_add_constant(&x->code, d, d, -delta(x));
+	}
+	forget_base(x, d);
+	if (x->in.cond == COND_AL) {
+		x->stack_copy = 1u << d;
+		x->stack_offset[d] = offset;
+	}
+}
+
 /* add and sub with SP as base and destination are the host's own; others see the guest's value. */
 static bool stack_arithmetic(struct translator *x, const struct data *data, bool by_register,
 			     uint32_t value)
@@ -275,15 +328,7 @@ static bool stack_arithmetic(struct translator *x, const struct data *data, bool
 	}
 	if (data->d == PC || uses_scratch(x, data->d))
 		return false;
-	/* Of guest value and offset whichever makes one instruction. */
-	if (t32_modified(value - delta(x)) >= 0 || t32_modified(delta(x) - value) >= 0) {
-		t32_add_constant(&x->code, data->d, SP, value - delta(x));
-	} else {
-		t32_add_constant(&x->code, data->d, SP, value);
-		if (delta(x))
-			t32_add_constant(&x->code, data->d, data->d, -delta(x));
-	}
-	forget_base(x, data->d);
+	stack_address(x, data->d, value);
 	return true;
 }
 
@@ -323,7 +368,12 @@ static bool translate_simple(struct translator *x, const struct data *data, bool
 	if (stack_arithmetic(x, data, by_register, value))
 		return true;
 	if (moves && data->m == SP && data->d != SP && data->d != PC && !uses_scratch(x, data->d)) {
-		t32_add_constant(&x->code, data->d, SP, -delta(x));
+		stack_address(x, data->d, 0);
+		return true;
+	}
+	/* mov d, #low; movt d, #high */
+	if (!by_register && data->opcode == OP_MOV && !data->set && data->d < SP && !uses_scratch(x, data->d) &&
+	    load_constant_pair(x)) {
 		forget_base(x, data->d);
 		return true;
 	}
@@ -338,6 +388,8 @@ static bool translate_simple(struct translator *x, const struct data *data, bool
 		   !x->in.thumb) {
 		emit_dispatch(x, data->m, 0);
 		return true;
+	} else if (moves && uses_scratch(x, data->m) && goes_to_destination(x, data)) {
+		load_guest_scratch_to(x, data->d);
 	} else if (moves && data->m < SP && uses_scratch(x, data->d) && !uses_scratch(x, data->m)) {
 		copy_to_guest_scratch(x, data->m);
 		return true;

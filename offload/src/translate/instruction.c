@@ -6,7 +6,7 @@ static void begin_instruction(struct translator *x)
 {
 	x->code.emitted = 0;
 	x->code.flags_set_at = 0;
-	x->slot_address = 0;
+	x->slot_registers = 0;
 	x->interpret = false;
 	x->code.keep_single = false;
 	x->ends_it = false;

@@ -111,24 +111,16 @@ static void saturate(struct translator *x)
 	forget_base(x, field_d(word));
 }
 
-/* movw d, #low; movt d, #high: a constant, which costs one instruction. */
-static bool is_constant_pair(const struct translator *x)
+bool load_constant_pair(struct translator *x)
 {
-	uint32_t index = index_behind(x, x->index);
-	const struct instruction *next = &x->list[index];
+	const struct instruction *next = joinable(x);
+	uint32_t d = field_d(x->in.word);
 
-	return protects_state(x->layout) && x->in.op == A32_MOVW && x->in.cond == COND_AL && index < x->count && !x->it[index] &&
-		!translator_is_label(x, index) && next->op == A32_MOVT && next->cond == COND_AL &&
-		field_d(next->word) == field_d(x->in.word);
-}
-
-static void load_constant(struct translator *x)
-{
-	uint32_t index = index_behind(x, x->index);
-
-	t32_constant(&x->code, field_d(x->in.word), x->in.value | x->list[index].value << 16);
-	/* To be executed alone, behind an interrupt, it changes nothing. */
-	x->done = index;
+	if (!next || next->op != A32_MOVT || field_d(next->word) != d)
+		return false;
+	t32_constant(&x->code, d, (x->in.value & 0xffff) | next->value << 16);
+	x->done = index_behind(x, x->index);
+	return true;
 }
 
 void translate_media(struct translator *x)
@@ -148,12 +140,10 @@ void translate_media(struct translator *x)
 		load_guest_scratch(x);
 	switch (a32_table[x->in.op].family) {
 	case WIDE:
-		if (is_constant_pair(x))
-			load_constant(x);
-		else if (x->in.op == A32_MOVW)
-			t32_movw(&x->code, field_d(word), x->in.value);
-		else
+		if (x->in.op == A32_MOVT)
 			t32_movt(&x->code, field_d(word), x->in.value);
+		else if (!load_constant_pair(x))
+			t32_movw(&x->code, field_d(word), x->in.value);
 		forget_base(x, field_d(word));
 		break;
 	case MULTIPLY:

@@ -86,12 +86,18 @@ static void load_list(struct translator *x, uint32_t n, uint32_t list, uint32_t 
 	bool own = list & home, to_pc = bit(list, PC);
 	/* The branch's target comes with the others if its register is behind theirs. */
 	bool with = to_pc && !own && !(list & 0x7fff & ~(home - 1)) && !(base == scratch(x) && move);
-	uint32_t straight = (list & 0x7fff) | (with ? home : 0);
+	uint32_t straight = (list & 0x7fff) | (with ? home : 0), others = straight & ~home;
 
 	/* What the branch needs in a second access must still be reachable behind the first. */
 	if ((to_pc && !with && !(base == SP && move && !down)) || (down && to_pc && !with)) {
 		x->interpret = true;
 		return;
+	}
+	/* Loaded twice, the other registers are free between, and the stack is as it was. */
+	if (own && base == SP && !down && count_bits(others) >= SLOT_TEMPORARIES && protects_state(x->layout)) {
+		transfer_list(x, true, false, false, base, straight);
+		replace_guest_scratch(x, others);
+		own = false;
 	}
 	if (straight)
 		transfer_list(x, true, down, move && base == n, base, straight);

@@ -26,6 +26,7 @@ static void begin_region(struct translator *x, uint32_t guest)
 	x->inlines = (x->layout->options & OPTIONS_OF_INLINE) == OPTIONS_OF_INLINE;
 	x->hosted = 0;
 	x->loops = 0;
+	x->stack_copies = x->stack_copy = 0;
 	x->kept_cond = COND_NEVER;
 	x->code.at = 0;
 	x->code.literals = 0;
@@ -37,6 +38,18 @@ static void begin_region(struct translator *x, uint32_t guest)
 	x->it_count = 0;
 	x->pushed = 0;
 	x->done = 0;
+}
+
+/* Behind an instruction: which registers are the stack pointer plus an offset. */
+static void keep_stack_copies(struct translator *x)
+{
+	if (x->stack_copies) {
+		uint32_t writes = x->in.op == A32_UNDEFINED ? ~0u : instruction_writes(&x->in);
+
+		x->stack_copies = bit(writes, SP) ? 0 : x->stack_copies & ~writes;
+	}
+	x->stack_copies |= x->stack_copy;
+	x->stack_copy = 0;
 }
 
 /* Literals must be reachable from the first that needs one; arrays end. */
@@ -77,13 +90,16 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 			bool entry = translator_is_label(x, i);
 
 			x->in = x->list[i];
-			if (entry)
+			if (entry) {
+				x->stack_copies = 0;
 				settle_label(x, i, i && falls_through(&x->list[last]),
 					     !i || get(x->comeback, i));
+			}
 			last = i;
 			if (!translator_option(x, OPTION_INTERRUPTS) && (entry || !i))
 				translate_poll(x);
 			translate_instruction(x, entry);
+			keep_stack_copies(x);
 			end_loop(x, i, falls_through(&x->list[i]));
 			if (is_full(x) && !x->it[index_behind(x, i)])
 				x->count = index_behind(x, i);

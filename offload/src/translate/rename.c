@@ -115,10 +115,8 @@ bool translate_renamed(struct translator *x)
 		return false;
 	/* Where it is not executed the register is as it was. */
 	add_fixup(x, from, FIX_RENAMED, t);
-	if (bit(writes, scratch(x))) {
-		state_address(x, scratch(x), slot);
-		t32_double(&x->code, false, t, t, scratch(x), 0);
-	}
+	if (bit(writes, scratch(x)))
+		copy_to_guest_scratch(x, t);
 	t32_transfer_moving(&x->code, KIND_LDR, t, SP, 4, false);
 	x->code.keep_single = true;
 	return true;

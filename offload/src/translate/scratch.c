@@ -46,6 +46,53 @@ static bool stays_in_registers(const struct instruction *in)
 	}
 }
 
+/* A set of registers, none of used, with the lowest numbers. */
+static uint32_t spare(uint32_t used, uint32_t count)
+{
+	uint32_t list = 0;
+
+	for (; count; count--)
+		list |= ~(used | list) & ((used | list) + 1);
+	return list;
+}
+
+static uint32_t take_lowest(uint32_t *list)
+{
+	uint32_t lowest = __builtin_ctz(*list);
+
+	*list &= *list - 1;
+	return lowest;
+}
+
+/* From the sum of the old value and its check: writes the new value, in number, and its check. */
+static void write_slot(struct translator *x, uint32_t number, uint32_t address, uint32_t sum)
+{
+	t32_register(&x->code, T32_RSB, false, sum, number, sum, SHIFT_ROR, SCRATCH_SUM_PERIOD);
+	t32_double(&x->code, false, number, sum, address, 0);
+}
+
+/* Register d becomes the sum of d and m; flags stay. */
+static void add(struct translator *x, uint32_t d, uint32_t m)
+{
+	emit16(&x->code, 0x4400 | (d & 8) << 4 | m << 3 | (d & 7));
+}
+
+/* The scratch register's guest value becomes that of number. temporaries: what the sum is made of. */
+static void replace_slot(struct translator *x, uint32_t number, uint32_t address, uint32_t temporaries)
+{
+	uint32_t u, v;
+
+	if (!protects_state(x->layout)) {
+		t32_transfer(&x->code, KIND_STR, number, address, 0);
+		return;
+	}
+	u = take_lowest(&temporaries);
+	v = take_lowest(&temporaries);
+	t32_double(&x->code, true, u, v, address, 0);
+	add(x, u, v);
+	write_slot(x, number, address, u);
+}
+
 void load_guest_scratch(struct translator *x)
 {
 	uint32_t reads, writes, used;
@@ -60,10 +107,12 @@ void load_guest_scratch(struct translator *x)
 	/* Read and written: the address is needed twice. */
 	if (bit(reads & writes, scratch(x)) && !bit(used, SP) && stays_in_registers(&x->in) &&
 	    translator_option(x, OPTION_STACK)) {
-		x->slot_address = ~used & (used + 1);
-		emit16(&x->code, 0xb400 | x->slot_address);	/* push */
-		slot_address(x, __builtin_ctz(x->slot_address));
-		t32_transfer(&x->code, KIND_LDR, scratch(x), __builtin_ctz(x->slot_address), 0);
+		uint32_t list = x->slot_registers = spare(used, 2), address = take_lowest(&list);
+
+		emit16(&x->code, 0xb400 | x->slot_registers);	/* push */
+		slot_address(x, address);
+		t32_double(&x->code, true, scratch(x), take_lowest(&list), address, 0);
+		add(x, __builtin_ctz(x->slot_registers & (x->slot_registers - 1)), scratch(x));
 		return;
 	}
 	if (hosted)
@@ -72,31 +121,59 @@ void load_guest_scratch(struct translator *x)
 		load_slot(x);
 }
 
+void load_guest_scratch_to(struct translator *x, uint32_t d)
+{
+	if (holds_base(x, scratch(x))) {
+		t32_add_constant(&x->code, d, scratch(x), -delta(x));
+	} else {
+		slot_address(x, d);
+		t32_transfer(&x->code, KIND_LDR, d, d, 0);
+	}
+	forget_base(x, d);
+}
+
+void replace_guest_scratch(struct translator *x, uint32_t temporaries)
+{
+	uint32_t address = take_lowest(&temporaries);
+
+	slot_address(x, address);
+	replace_slot(x, scratch(x), address, temporaries);
+	x->holds = HOLDS_GUEST;
+}
+
 void store_guest_scratch(struct translator *x)
 {
-	uint32_t other = scratch(x) == 0;
+	uint32_t list, address;
 
-	x->holds = HOLDS_GUEST;
 	if (!translator_option(x, OPTION_STACK)) {
 		t32_transfer(&x->code, KIND_STR, scratch(x), SP, offsetof(struct offload_state, scratch) +
 			     4 * x->pushed);
+		x->holds = HOLDS_GUEST;
 		return;
 	}
-	if (x->slot_address) {
-		other = __builtin_ctz(x->slot_address);
-	} else {
-		emit16(&x->code, 0xb400 | 1 << other);	/* push */
-		slot_address(x, other);
+	if (x->slot_registers) {
+		list = x->slot_registers;
+		address = take_lowest(&list);
+		write_slot(x, scratch(x), address, take_lowest(&list));
+		emit16(&x->code, 0xbc00 | x->slot_registers);	/* pop */
+		x->slot_registers = 0;
+		x->holds = HOLDS_GUEST;
+		return;
 	}
-	t32_double(&x->code, false, scratch(x), scratch(x), other, 0);
-	emit16(&x->code, 0xbc00 | 1 << other);	/* pop */
-	x->slot_address = 0;
+	list = spare(1u << scratch(x), SLOT_TEMPORARIES);
+	emit16(&x->code, 0xb400 | list);	/* push */
+	replace_guest_scratch(x, list);
+	emit16(&x->code, 0xbc00 | list);	/* pop */
 }
 
 void copy_to_guest_scratch(struct translator *x, uint32_t number)
 {
+	uint32_t list = spare(1u << scratch(x) | 1u << number, 2);
+
 	slot_address(x, take_scratch(x));
-	t32_double(&x->code, false, number, number, scratch(x), 0);
+	emit16(&x->code, 0xb400 | list);	/* push */
+	replace_slot(x, number, scratch(x), list);
+	emit16(&x->code, 0xbc00 | list);	/* pop */
 }
 
 void forget_base(struct translator *x, uint32_t number)
@@ -215,12 +292,11 @@ void emit_held(struct translator *x, struct held held)
 	x->held_offset = 0;
 }
 
-bool keeps_guest_scratch(const struct translator *x)
+/* Whether the next instructions need the scratch register's guest value before they need an address. */
+bool reads_scratch_soon(const struct translator *x)
 {
 	uint32_t index = x->index, n;
 
-	if (!x->carries || x->holds != HOLDS_GUEST)
-		return false;
 	for (uint32_t i = 0; i < LOOK_AHEAD; i++) {
 		uint32_t to = x->list[index].op == A32_B ? index_of(x, x->list[index].value, index) : REGION_MAX;
 
@@ -240,4 +316,9 @@ bool keeps_guest_scratch(const struct translator *x)
 			return false;
 	}
 	return false;
+}
+
+bool keeps_guest_scratch(const struct translator *x)
+{
+	return x->carries && x->holds == HOLDS_GUEST && reads_scratch_soon(x);
 }

@@ -21,13 +21,15 @@
 /* What translated code reads and writes besides guest memory; at a host address below 64 KiB, or with protection. */
 struct offload_state {
 	/*
-	 * The only words that fully optimised code writes: the guest's value of the scratch register, twice.
-	 * The memory protection unit keeps all others from a wild store; STATE_WINDOW_BYTES, with
-	 * STATE_GUARD in the other words, is the smallest area that it knows. So a store that hits them
-	 * is noticed when the executor is called next.
+	 * The only words that fully optimised code writes: the guest's value of the scratch register, and a check
+	 * word that makes SCRATCH_SUM with it. The memory protection unit keeps all others from a wild store;
+	 * STATE_WINDOW_BYTES, with STATE_GUARD in the other words, is the smallest area that it knows. A store that
+	 * hits them is noticed when the executor is called next: writing a new value makes the check word of the
+	 * old sum, so that what was wrong with it stays wrong (scratch.c).
 	 */
 	uint32_t guard_before[3];
-	uint32_t scratch[2];
+	uint32_t scratch;
+	uint32_t check;
 	uint32_t guard_behind[3];
 	uint32_t registers[16];	/* those that have no host register of their own */
 	uint32_t flags[5];	/* N, Z, C, V, Q, each 0 or 1; without OPTION_FLAGS */
@@ -42,6 +44,18 @@ struct offload_state {
 /* Below it are this many bytes of stack, for when the guest's is not the host's. */
 enum { STATE_STACK_BYTES = 256, STATE_WINDOW_BYTES = 32, TLB_PAGES = 128 };
 #define STATE_GUARD 0x5afec0deu
+/*
+ * Odd, so that no two equal words make it. Rotating it changes nothing, but moves an error on at each write: a
+ * second store of the same difference does not make up for the first.
+ */
+#define SCRATCH_SUM 0xa5a5a5a5u
+enum { SCRATCH_SUM_PERIOD = 8 };
+
+static inline void set_guest_scratch(struct offload_state *state, uint32_t value)
+{
+	state->scratch = value;
+	state->check = SCRATCH_SUM - value;
+}
 
 /* Numbers of the supervisor calls by which translated code calls the executor. */
 enum offload_call {
@@ -121,8 +135,16 @@ struct translator {
 	bool interpret;		/* leave this one to the interpreter */
 	bool ends_it;		/* it ends an IT block */
 	uint32_t done;		/* index of an instruction whose work the one before it has done, or 0 */
-	uint16_t slot_address;	/* set of the register, now on the stack, with the address of scratch's value */
+	/* Set of registers that are on the stack for load_guest_scratch() to store_guest_scratch(), or 0. */
+	uint16_t slot_registers;
 	uint32_t pushed;	/* words, by what is being made (plain/) */
+
+	/*
+	 * Sets of registers that are the guest's SP plus an offset since an instruction before this one, and since
+	 * this one.
+	 */
+	uint16_t stack_copies, stack_copy;
+	uint32_t stack_offset[16];
 
 	/* What the scratch register holds (scratch.c, label.c). */
 	uint8_t holds;
@@ -275,8 +297,20 @@ uint32_t table_delta(const struct translator *x);
 void load_target(struct translator *x);
 /* Branches to the guest address that register holds; lr becomes link first, if link is not 0. */
 void emit_dispatch(struct translator *x, uint32_t number, uint32_t link);
+/*
+ * The next instruction, if one translation can do for both (done): nothing comes between them, and to execute the next
+ * one alone behind an interrupt must change nothing. Otherwise NULL.
+ */
+const struct instruction *joinable(const struct translator *x);
+/* A constant's low half, then its high half by movt: one instruction. False: not such a pair. */
+bool load_constant_pair(struct translator *x);
 /* Puts the guest value of the scratch register there, and writes it back after a change. */
 void load_guest_scratch(struct translator *x);
+/* Puts it into another register, and leaves in the scratch register what it holds. */
+void load_guest_scratch_to(struct translator *x, uint32_t d);
+/* Writes it back by way of the lowest SLOT_TEMPORARIES of a set of registers, which change. */
+enum { SLOT_TEMPORARIES = 3 };
+void replace_guest_scratch(struct translator *x, uint32_t temporaries);
 void store_guest_scratch(struct translator *x);
 /* Its guest value becomes that of another register. */
 void copy_to_guest_scratch(struct translator *x, uint32_t number);
@@ -298,6 +332,7 @@ bool uses_scratch(const struct translator *x, uint32_t number);
  */
 bool has_distance(struct translator *x, uint32_t n, int32_t offset);
 /* Whether it holds its guest value, and that is better than an address for the access being made. */
+bool reads_scratch_soon(const struct translator *x);
 bool keeps_guest_scratch(const struct translator *x);
 /* Whether an instruction accesses memory by way of the scratch register; *n is its base then. */
 bool needs_address(const struct translator *x, const struct instruction *in, uint32_t *n);
