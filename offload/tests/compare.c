@@ -46,20 +46,20 @@ enum { DATA_BEGIN = TEST_DATA - 0x4000, DATA_BYTES = 0x10000 };
 static uint8_t data_before[DATA_BYTES];
 
 /*
- * Memory below the guest's stack pointer is undefined: an interrupt may write there, and translated code keeps a
- * word there. That is so wherever it points to, as a block may load it from memory: a word below it, then or at the
- * end, that the guest itself did not write.
+ * Memory below the guest's stack pointer is undefined: an interrupt may write there, and translated code keeps
+ * registers there. That is so wherever it points to, as a block may load it from memory: what is just below it, then or
+ * at the end, and the guest itself did not write.
  */
 static bool excused(const struct oracle *oracle, uint32_t at, uint32_t sp)
 {
 	uint32_t address = oracle->base + at;
 
-	if (sp - 1 - address < 4)
+	if (sp - 1 - address < BELOW_STACK_BYTES)
 		return true;
 	if (oracle->memory[at] != data_before[at - DATA_BEGIN])
 		return false;
 	for (uint32_t i = 0; i < oracle_stack_count; i++)
-		if (oracle_stacks[i] - 1 - address < 4)
+		if (oracle_stacks[i] - 1 - address < BELOW_STACK_BYTES)
 			return true;
 	return false;
 }

@@ -296,7 +296,7 @@ static void stack_address(struct translator *x, uint32_t d, uint32_t offset)
 			t32_add_constant(&x->code, d, d, -delta(x));
 	}
 	forget_base(x, d);
-	if (x->in.cond == COND_AL) {
+	if (x->in.cond == COND_AL && protects_state(x->layout)) {
 		x->stack_copy = 1u << d;
 		x->stack_offset[d] = offset;
 	}

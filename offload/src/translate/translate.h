@@ -43,6 +43,8 @@ struct offload_state {
 };
 /* Below it are this many bytes of stack, for when the guest's is not the host's. */
 enum { STATE_STACK_BYTES = 256, STATE_WINDOW_BYTES = 32, TLB_PAGES = 128 };
+/* Translated code may keep registers in so many bytes below the guest's SP. */
+enum { BELOW_STACK_BYTES = 16 };
 #define STATE_GUARD 0x5afec0deu
 /*
  * Odd, so that no two equal words make it. Rotating it changes nothing, but moves an error on at each write: a

@@ -115,7 +115,7 @@ static bool excused(uint32_t offset)
 	if (trial.second.r[SP] - 1 - address < 14 * 4)
 		return true;
 	for (uint32_t i = 0; i < trial.stack_count; i++)
-		if (trial.stacks[i] - 1 - address < 8)
+		if (trial.stacks[i] - 1 - address < BELOW_STACK_BYTES)
 			return true;
 	return false;
 }
