@@ -122,15 +122,24 @@ static bool in_graph(const struct device *dev)
 	return dpm_graph_of(dev)->generation == dpm_graph.generation;
 }
 
-/* Devices that are in no graph: "last", and what was prepared after it. They end the list. */
+/*
+ * Devices that are in no graph: "last", what was prepared after it, and what the driver core has
+ * moved meanwhile, which may stand anywhere in the list.
+ */
 static void take_strangers(struct list_head *from, struct list_head *strangers)
 {
-	while (!list_empty(from)) {
-		struct device *dev = list_last_entry(from, struct device, power.entry);
+	const struct dpm_graph *graph = &dpm_graph;
+	struct device *dev, *next;
+	/* The device of the graph that stands here if nothing has moved: no need to look it up. */
+	u32 expected = 0;
 
-		if (in_graph(dev))
-			return;
-		list_move(&dev->power.entry, strangers);
+	list_for_each_entry_safe(dev, next, from, power.entry) {
+		if (expected < graph->core.devices && graph->device[expected] == dev)
+			expected++;
+		else if (in_graph(dev))
+			expected = dpm_graph_of(dev)->index + 1;
+		else
+			list_move_tail(&dev->power.entry, strangers);
 	}
 }
 
