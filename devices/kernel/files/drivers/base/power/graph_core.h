@@ -134,6 +134,12 @@ struct dpm_graph_core {
 	bool stopped;
 };
 
+/* The device at this position in list order, counted in this direction. */
+static inline u32 dpm_graph_in_list(const struct dpm_graph_core *core, u32 position)
+{
+	return core->settings.direction == DPM_GRAPH_UP ? position : core->devices - 1 - position;
+}
+
 /* Bytes that dpm_graph_build() needs for this many devices and edges. */
 u64 dpm_graph_bytes(u32 devices, u32 edges);
 
@@ -157,6 +163,19 @@ u64 dpm_graph_gain_us(const struct dpm_graph_core *core);
 
 /* The next device to run, now RUNNING; DPM_GRAPH_NONE if the caller has nothing to do. */
 u32 dpm_graph_take(struct dpm_graph_core *core);
+
+/*
+ * In list order: takes up to @most devices for one worker, which then runs them one after the
+ * other, and counts them as one that runs. Gives their number, and the position in list order of
+ * the first one. Until the batch ends they count as BLOCKED.
+ */
+u32 dpm_graph_take_batch(struct dpm_graph_core *core, u32 most, u32 *first);
+
+/*
+ * The batch ends: of its devices the first @finished have run. With @runs the next one is running,
+ * as if dpm_graph_take() had given it. The others are as if never taken.
+ */
+void dpm_graph_end_batch(struct dpm_graph_core *core, u32 first, u32 finished, bool runs);
 
 /* Whether dpm_graph_take() would give a device. */
 bool dpm_graph_available(const struct dpm_graph_core *core);
