@@ -143,6 +143,12 @@ static bool is_slow(const struct dpm_graph_core *core, u32 node)
 	return core->node[node].cost_us > core->settings.threshold_us;
 }
 
+/* Half of a backlog, for each of two workers, must exceed the cost of a wakeup. */
+static bool wakes_another(const struct dpm_graph_core *core, u64 backlog_us)
+{
+	return backlog_us > 2 * (u64)core->settings.threshold_us;
+}
+
 static bool is_sleeper(const struct dpm_graph_core *core, u32 node)
 {
 	return core->settings.sleepers && core->node[node].wait_us > core->settings.threshold_us;
@@ -244,16 +250,18 @@ static void set_levels(struct dpm_graph_core *core)
 	}
 }
 
-/* Whether all devices together take no longer than the threshold. */
+/* Whether no device would be slow enough to wake another worker for, nor all devices together. */
 static bool is_quick(const struct dpm_graph_core *core)
 {
 	u64 all_us = 0;
 	u32 i;
 
-	for (i = 0; i < core->devices && all_us <= core->settings.threshold_us; i++)
-		/* Unknown is the largest number. */
+	for (i = 0; i < core->devices; i++) {
+		if (is_slow(core, i))
+			return false;
 		all_us += core->node[i].cost_us;
-	return all_us <= core->settings.threshold_us;
+	}
+	return !wakes_another(core, all_us);
 }
 
 void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_settings *settings)
@@ -393,9 +401,8 @@ bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node)
 	/* A worker that was woken before takes the next device and decides again. */
 	if (core->arriving)
 		return false;
-	/* Half of the backlog, for each of two workers, must exceed the cost of a wakeup. */
 	if (!is_slow(core, node) && !core->sleepers.count &&
-	    core->backlog_us <= 2 * (u64)core->settings.threshold_us)
+	    !wakes_another(core, core->backlog_us))
 		return false;
 	return dpm_graph_available(core);
 }

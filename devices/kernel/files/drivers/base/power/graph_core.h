@@ -18,8 +18,8 @@
  * that would close a circle, except links that are for sync_state() alone. Those order nothing and
  * are no edges here. An edge against list order is left out, so the graph has no circle.
  *
- * A phase whose devices together take no longer than the threshold of one slow device runs in list
- * order, one device after the other: another worker would gain nothing.
+ * A phase without a slow device, in which all devices together take too little to wake another
+ * worker for, runs in list order, one device after the other.
  */
 #ifndef _DPM_GRAPH_CORE_H
 #define _DPM_GRAPH_CORE_H

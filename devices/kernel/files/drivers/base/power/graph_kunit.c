@@ -187,7 +187,7 @@ static void a_quick_phase_goes_in_list_order_by_one_worker(struct kunit *test)
 
 	build(test, &core, tree, ARRAY_SIZE(tree), 0);
 	for (i = 0; i < TREE_DEVICES; i++)
-		core.node[i].cost_us = 20;
+		core.node[i].cost_us = 40;
 	begin(&core, DPM_GRAPH_DOWN, 4, 4);
 	for (i = 0; i < TREE_DEVICES; i++) {
 		node = dpm_graph_take(&core);
@@ -198,7 +198,13 @@ static void a_quick_phase_goes_in_list_order_by_one_worker(struct kunit *test)
 	}
 	KUNIT_EXPECT_TRUE(test, dpm_graph_done(&core));
 
-	core.node[0].cost_us = 21;
+	core.node[0].cost_us = 41;
+	begin(&core, DPM_GRAPH_DOWN, 4, 4);
+	KUNIT_EXPECT_FALSE(test, core.in_list_order);
+
+	for (i = 0; i < TREE_DEVICES; i++)
+		core.node[i].cost_us = 0;
+	core.node[0].cost_us = 101;
 	begin(&core, DPM_GRAPH_DOWN, 4, 4);
 	KUNIT_EXPECT_FALSE(test, core.in_list_order);
 }
