@@ -94,25 +94,7 @@ void dpm_graph_callback_end(struct device *dev, int error)
 /* The device went through the phase without a callback: it is known to be quick. */
 void dpm_graph_no_callback(struct dpm_graph_device *gd, enum dpm_graph_phase phase)
 {
-	struct dpm_graph_cost *cost = &gd->cost[phase];
-
-	/* Nothing changes: the case of most devices in most phases. */
-	if (cost->runs && !cost->mean_us && !cost->wait_us) {
-		cost->last_us = 0;
-		cost->runs++;
-		return;
-	}
-	add_cost(cost, 0, 0);
-}
-
-u32 dpm_graph_cost_us(const struct device *dev, const struct dpm_graph_device *gd,
-		      enum dpm_graph_phase phase)
-{
-	const struct dpm_graph_cost *cost = &gd->cost[phase];
-
-	if (dev->power.no_pm_callbacks || dev->power.syscore)
-		return 0;
-	return cost->runs ? cost->mean_us : DPM_GRAPH_UNKNOWN;
+	add_cost(&gd->cost[phase], 0, 0);
 }
 
 bool dpm_graph_add_costs(struct list_head *list, u32 *devices, u64 *costs_us)
