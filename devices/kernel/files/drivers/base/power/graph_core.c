@@ -210,7 +210,8 @@ static u32 heap_pop(const struct dpm_graph_core *core, struct dpm_graph_heap *he
 	return node_of(core, top);
 }
 
-static void make_ready(struct dpm_graph_core *core, u32 node)
+/* One that was put back is the first of the quick ones again. */
+static void make_ready(struct dpm_graph_core *core, u32 node, bool put_back)
 {
 	core->node[node].state = DPM_GRAPH_READY;
 	if (is_sleeper(core, node)) {
@@ -220,6 +221,8 @@ static void make_ready(struct dpm_graph_core *core, u32 node)
 	core->backlog_us += known_cost_us(core, node);
 	if (is_urgent(core, node))
 		heap_push(core, &core->others, node);
+	else if (put_back)
+		core->quick.node[--core->quick.head] = node;
 	else
 		core->quick.node[core->quick.tail++] = node;
 }
@@ -295,7 +298,7 @@ void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_setting
 			continue;
 		neighbours(core, node, true, &core->node[node].pending);
 		if (!core->node[node].pending)
-			make_ready(core, node);
+			make_ready(core, node, false);
 	}
 }
 
@@ -317,7 +320,7 @@ void dpm_graph_leave_list_order(struct dpm_graph_core *core)
 		for (k = 0; k < count; k++)
 			n->pending += core->node[before[k]].state != DPM_GRAPH_FINISHED;
 		if (!n->pending)
-			make_ready(core, node);
+			make_ready(core, node, false);
 	}
 }
 
@@ -420,16 +423,7 @@ void dpm_graph_put_back(struct dpm_graph_core *core, u32 node)
 		core->taken--;
 		return;
 	}
-	n->state = DPM_GRAPH_READY;
-	if (is_sleeper(core, node)) {
-		heap_push(core, &core->sleepers, node);
-		return;
-	}
-	core->backlog_us += known_cost_us(core, node);
-	if (is_urgent(core, node))
-		heap_push(core, &core->others, node);
-	else
-		core->quick.node[--core->quick.head] = node;
+	make_ready(core, node, true);
 }
 
 void dpm_graph_finish(struct dpm_graph_core *core, u32 node)
@@ -449,7 +443,7 @@ void dpm_graph_finish(struct dpm_graph_core *core, u32 node)
 	after = neighbours(core, node, false, &count);
 	for (i = 0; i < count; i++)
 		if (!--core->node[after[i]].pending)
-			make_ready(core, after[i]);
+			make_ready(core, after[i], false);
 }
 
 u32 dpm_graph_take_batch(struct dpm_graph_core *core, u32 most, u32 *first)
