@@ -113,10 +113,26 @@ static u32 processor_for(bool here)
 	return this;
 }
 
+/*
+ * With the lock held: an idle worker that can be woken on this processor, or else any. One that has
+ * just become idle may still be in the queue of its last processor (delayed dequeue), and would be
+ * woken there.
+ */
+static struct worker *idle_worker(u32 cpu)
+{
+	struct worker *w;
+
+	list_for_each_entry(w, &pool.idle, idle)
+		if (!READ_ONCE(w->task->on_rq) || task_cpu(w->task) == cpu)
+			return w;
+	return list_first_entry_or_null(&pool.idle, struct worker, idle);
+}
+
 /* With the lock held; the caller wakes the worker after it has released the lock. */
 static struct worker *call_worker(bool here)
 {
-	struct worker *w = list_first_entry_or_null(&pool.idle, struct worker, idle);
+	u32 cpu = processor_for(here);
+	struct worker *w = idle_worker(cpu);
 
 	if (!w)
 		return NULL;
@@ -125,7 +141,7 @@ static struct worker *call_worker(bool here)
 	 * A hint, as if it had run there. Without it the scheduler often wakes a worker where it
 	 * ran before, also where another processor is idle.
 	 */
-	WRITE_ONCE(w->task->wake_cpu, processor_for(here));
+	WRITE_ONCE(w->task->wake_cpu, cpu);
 #endif
 	list_del_init(&w->idle);
 	w->woken_for = pool.phase;
