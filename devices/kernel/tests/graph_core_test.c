@@ -140,6 +140,11 @@ struct run {
 	const struct graph *graph;
 	struct dpm_graph_core *core;
 	uint32_t workers;
+	/* The worker that runs a batch, and how many of its devices it has begun. */
+	uint32_t batch_worker;
+	uint32_t batch_first;
+	uint32_t batch_count;
+	uint32_t batch_begun;
 	enum worker_state *worker;
 	uint32_t *device;
 	uint64_t *until_us;
@@ -239,6 +244,79 @@ static void put_back(struct run *r, uint32_t device)
 	      core->backlog_us == backlog_us, "device %u was put back, and still counts", device);
 }
 
+static void start(struct run *r, uint32_t w, uint32_t device)
+{
+	check_start(r, device);
+	r->started[device] = ++r->events;
+	r->worker[w] = BUSY;
+	r->device[w] = device;
+	r->until_us[w] = r->now_us + r->graph->real_us[device];
+	check_limits(r);
+}
+
+/* The batch ends after so many devices, as its worker or the one that closes it has it. */
+static void end_batch(struct run *r, uint32_t finished, bool runs)
+{
+	const struct dpm_graph_core *core = r->core;
+	uint32_t before = core->finished, i;
+
+	dpm_graph_end_batch(r->core, r->batch_first, finished, runs);
+	r->batch_worker = DPM_GRAPH_NONE;
+	CHECK(core->running == runs, "%u devices run after a batch", core->running);
+	CHECK(core->finished == before + finished, "%u devices of the batch are lost",
+	      before + finished - core->finished);
+	CHECK(core->taken == r->batch_first + finished + runs, "%u are taken after a batch",
+	      core->taken);
+	for (i = 0; i < r->batch_count; i++) {
+		uint32_t device = dpm_graph_in_list(core, r->batch_first + i);
+		uint8_t state = i < finished ? DPM_GRAPH_FINISHED :
+				i < finished + runs ? DPM_GRAPH_RUNNING : DPM_GRAPH_BLOCKED;
+
+		CHECK(core->node[device].state == state, "state %u of device %u after a batch",
+		      core->node[device].state, device);
+	}
+}
+
+/* Something needs the exact state while a device of the batch runs, or before the first one. */
+static void close_batch(struct run *r)
+{
+	if (r->batch_begun)
+		end_batch(r, r->batch_begun - 1, true);
+	else
+		end_batch(r, 0, false);
+	if (random_below(2))
+		dpm_graph_leave_list_order(r->core);
+}
+
+/* Begins the next device of the batch; false if the batch is closed before. */
+static bool next_of_batch(struct run *r, uint32_t w)
+{
+	if (!random_below(60)) {
+		close_batch(r);
+		return false;
+	}
+	start(r, w, dpm_graph_in_list(r->core, r->batch_first + r->batch_begun++));
+	if (!random_below(60))
+		close_batch(r);
+	return true;
+}
+
+static bool take_batch(struct run *r, uint32_t w)
+{
+	uint32_t most = 1 + random_below(random_below(2) ? 4 : 40);
+
+	if (r->batch_worker != DPM_GRAPH_NONE)
+		CHECK(!dpm_graph_available(r->core), "another device is available beside a batch");
+	r->batch_count = dpm_graph_take_batch(r->core, most, &r->batch_first);
+	if (!r->batch_count)
+		return false;
+	r->batch_worker = w;
+	r->batch_begun = 0;
+	r->worker[w] = YIELDED;
+	next_of_batch(r, w);
+	return true;
+}
+
 /* What a worker of the kernel does when it comes to the queue. */
 static void come_to_queue(struct run *r, uint32_t w)
 {
@@ -246,6 +324,10 @@ static void come_to_queue(struct run *r, uint32_t w)
 
 	if (r->worker[w] == WOKEN)
 		r->core->arriving--;
+	/* One at a time has to go, too. */
+	if (r->core->in_list_order && r->batch_worker == DPM_GRAPH_NONE && random_below(8) &&
+	    take_batch(r, w))
+		return;
 	device = dpm_graph_take(r->core);
 	if (device == DPM_GRAPH_NONE) {
 		r->worker[w] = IDLE;
@@ -264,27 +346,37 @@ static void come_to_queue(struct run *r, uint32_t w)
 			r->worker[w] = IDLE;
 		return;
 	}
-	check_start(r, device);
-	r->started[device] = ++r->events;
-	r->worker[w] = BUSY;
-	r->device[w] = device;
-	r->until_us[w] = r->now_us + r->graph->real_us[device];
-	check_limits(r);
+	start(r, w, device);
 	/* It turns out to take long, or to sleep. */
 	if (!random_below(50))
 		dpm_graph_leave_list_order(r->core);
 }
 
-static void leave_device(struct run *r, uint32_t w)
+/* A device has run; false if it is not one of an open batch, and is still to be finished. */
+static bool leave_in_batch(struct run *r, uint32_t w)
+{
+	if (r->batch_worker != w)
+		return false;
+	/* A worker also ends a batch where another task should have its processor. */
+	if (!r->failed && r->batch_begun < r->batch_count && random_below(40))
+		return next_of_batch(r, w);
+	end_batch(r, r->batch_begun, false);
+	return true;
+}
+
+/* The worker's device has run; false if it has begun another one already. */
+static bool leave_device(struct run *r, uint32_t w)
 {
 	uint32_t device = r->device[w];
 
+	r->worker[w] = YIELDED;
 	r->finished[device] = ++r->events;
-	if (device == r->failing) {
+	if (device == r->failing)
 		r->failed = true;
-		r->core->stopped = true;
-	}
-	dpm_graph_finish(r->core, device);
+	if (!leave_in_batch(r, w))
+		dpm_graph_finish(r->core, device);
+	r->core->stopped |= r->failed;
+	return r->worker[w] != BUSY;
 }
 
 /* A random one of those that are to come next: woken workers come at any time. */
@@ -320,7 +412,8 @@ static uint64_t run_phase(struct run *r)
 		      r->core->finished, r->graph->devices);
 		if (r->worker[w] == BUSY) {
 			r->now_us = r->until_us[w];
-			leave_device(r, w);
+			if (!leave_device(r, w))
+				continue;
 		}
 		come_to_queue(r, w);
 	}
@@ -411,6 +504,7 @@ static void one_phase(const struct graph *g, struct dpm_graph_core *core,
 		.graph = g,
 		.core = core,
 		.failing = DPM_GRAPH_NONE,
+		.batch_worker = DPM_GRAPH_NONE,
 		.costs_are_true = !random_below(3),
 	};
 	uint32_t i;

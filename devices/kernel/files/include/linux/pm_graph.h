@@ -43,6 +43,8 @@ struct dpm_graph_device {
 	/* While its callback runs. */
 	u64 start_ns;
 	u64 start_cpu_ns;
+	/* How often its task had slept by then. */
+	unsigned long start_sleeps;
 	/* Of its last callback that succeeded; 0: none has since the one that was called last. */
 	u64 end_ns;
 	/* Phases of the way down that it was taken through in this transition: a bit each. */

@@ -143,6 +143,12 @@ static bool is_slow(const struct dpm_graph_core *core, u32 node)
 	return core->node[node].cost_us > core->settings.threshold_us;
 }
 
+/* Half of a backlog, for each of two workers, must exceed the cost of a wakeup. */
+static bool wakes_another(const struct dpm_graph_core *core, u64 backlog_us)
+{
+	return backlog_us > 2 * (u64)core->settings.threshold_us;
+}
+
 static bool is_sleeper(const struct dpm_graph_core *core, u32 node)
 {
 	return core->settings.sleepers && core->node[node].wait_us > core->settings.threshold_us;
@@ -204,7 +210,8 @@ static u32 heap_pop(const struct dpm_graph_core *core, struct dpm_graph_heap *he
 	return node_of(core, top);
 }
 
-static void make_ready(struct dpm_graph_core *core, u32 node)
+/* One that was put back is the first of the quick ones again. */
+static void make_ready(struct dpm_graph_core *core, u32 node, bool put_back)
 {
 	core->node[node].state = DPM_GRAPH_READY;
 	if (is_sleeper(core, node)) {
@@ -214,6 +221,8 @@ static void make_ready(struct dpm_graph_core *core, u32 node)
 	core->backlog_us += known_cost_us(core, node);
 	if (is_urgent(core, node))
 		heap_push(core, &core->others, node);
+	else if (put_back)
+		core->quick.node[--core->quick.head] = node;
 	else
 		core->quick.node[core->quick.tail++] = node;
 }
@@ -244,22 +253,18 @@ static void set_levels(struct dpm_graph_core *core)
 	}
 }
 
-/* Whether all devices together take no longer than the threshold. */
+/* Whether no device would be slow enough to wake another worker for, nor all devices together. */
 static bool is_quick(const struct dpm_graph_core *core)
 {
 	u64 all_us = 0;
 	u32 i;
 
-	for (i = 0; i < core->devices && all_us <= core->settings.threshold_us; i++)
-		/* Unknown is the largest number. */
+	for (i = 0; i < core->devices; i++) {
+		if (is_slow(core, i))
+			return false;
 		all_us += core->node[i].cost_us;
-	return all_us <= core->settings.threshold_us;
-}
-
-/* The device at this position in list order, counted in this direction. */
-static u32 in_list(const struct dpm_graph_core *core, u32 position)
-{
-	return core->settings.direction == DPM_GRAPH_UP ? position : core->devices - 1 - position;
+	}
+	return !wakes_another(core, all_us);
 }
 
 void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_settings *settings)
@@ -285,7 +290,7 @@ void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_setting
 	if (!core->in_list_order)
 		set_levels(core);
 	for (i = 0; i < core->devices; i++) {
-		u32 node = in_list(core, i);
+		u32 node = dpm_graph_in_list(core, i);
 
 		core->node[node].state = DPM_GRAPH_BLOCKED;
 		core->node[node].beside = false;
@@ -293,7 +298,7 @@ void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_setting
 			continue;
 		neighbours(core, node, true, &core->node[node].pending);
 		if (!core->node[node].pending)
-			make_ready(core, node);
+			make_ready(core, node, false);
 	}
 }
 
@@ -305,7 +310,7 @@ void dpm_graph_leave_list_order(struct dpm_graph_core *core)
 		return;
 	core->in_list_order = false;
 	for (i = core->taken; i < core->devices; i++) {
-		u32 node = in_list(core, i);
+		u32 node = dpm_graph_in_list(core, i);
 		struct dpm_graph_node *n = &core->node[node];
 		u32 count, k;
 		const u32 *before = neighbours(core, node, true, &count);
@@ -315,7 +320,7 @@ void dpm_graph_leave_list_order(struct dpm_graph_core *core)
 		for (k = 0; k < count; k++)
 			n->pending += core->node[before[k]].state != DPM_GRAPH_FINISHED;
 		if (!n->pending)
-			make_ready(core, node);
+			make_ready(core, node, false);
 	}
 }
 
@@ -378,7 +383,7 @@ u32 dpm_graph_take(struct dpm_graph_core *core)
 		return DPM_GRAPH_NONE;
 
 	if (core->in_list_order) {
-		node = in_list(core, core->taken++);
+		node = dpm_graph_in_list(core, core->taken++);
 	} else if (may_sleep_beside(core)) {
 		node = heap_pop(core, &core->sleepers);
 		core->node[node].beside = true;
@@ -397,12 +402,12 @@ u32 dpm_graph_take(struct dpm_graph_core *core)
 bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node)
 {
 	/* A worker that was woken before takes the next device and decides again. */
-	if (core->arriving || !dpm_graph_available(core))
+	if (core->arriving)
 		return false;
-	if (is_slow(core, node) || core->sleepers.count)
-		return true;
-	/* Half of the backlog, for each of two workers, must exceed the cost of a wakeup. */
-	return core->backlog_us > 2 * (u64)core->settings.threshold_us;
+	if (!is_slow(core, node) && !core->sleepers.count &&
+	    !wakes_another(core, core->backlog_us))
+		return false;
+	return dpm_graph_available(core);
 }
 
 void dpm_graph_put_back(struct dpm_graph_core *core, u32 node)
@@ -418,16 +423,7 @@ void dpm_graph_put_back(struct dpm_graph_core *core, u32 node)
 		core->taken--;
 		return;
 	}
-	n->state = DPM_GRAPH_READY;
-	if (is_sleeper(core, node)) {
-		heap_push(core, &core->sleepers, node);
-		return;
-	}
-	core->backlog_us += known_cost_us(core, node);
-	if (is_urgent(core, node))
-		heap_push(core, &core->others, node);
-	else
-		core->quick.node[--core->quick.head] = node;
+	make_ready(core, node, true);
 }
 
 void dpm_graph_finish(struct dpm_graph_core *core, u32 node)
@@ -447,7 +443,34 @@ void dpm_graph_finish(struct dpm_graph_core *core, u32 node)
 	after = neighbours(core, node, false, &count);
 	for (i = 0; i < count; i++)
 		if (!--core->node[after[i]].pending)
-			make_ready(core, after[i]);
+			make_ready(core, after[i], false);
+}
+
+u32 dpm_graph_take_batch(struct dpm_graph_core *core, u32 most, u32 *first)
+{
+	u32 count;
+
+	if (!core->in_list_order || !dpm_graph_available(core))
+		return 0;
+	count = min(most, core->devices - core->taken);
+	*first = core->taken;
+	core->taken += count;
+	core->running++;
+	return count;
+}
+
+void dpm_graph_end_batch(struct dpm_graph_core *core, u32 first, u32 finished, bool runs)
+{
+	u32 i;
+
+	for (i = 0; i < finished; i++)
+		core->node[dpm_graph_in_list(core, first + i)].state = DPM_GRAPH_FINISHED;
+	core->finished += finished;
+	core->taken = first + finished;
+	if (runs)
+		core->node[dpm_graph_in_list(core, core->taken++)].state = DPM_GRAPH_RUNNING;
+	else
+		core->running--;
 }
 
 bool dpm_graph_done(const struct dpm_graph_core *core)

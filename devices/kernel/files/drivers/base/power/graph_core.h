@@ -18,8 +18,8 @@
  * that would close a circle, except links that are for sync_state() alone. Those order nothing and
  * are no edges here. An edge against list order is left out, so the graph has no circle.
  *
- * A phase whose devices together take no longer than the threshold of one slow device runs in list
- * order, one device after the other: another worker would gain nothing.
+ * A phase without a slow device, in which all devices together take too little to wake another
+ * worker for, runs in list order, one device after the other.
  */
 #ifndef _DPM_GRAPH_CORE_H
 #define _DPM_GRAPH_CORE_H
@@ -134,6 +134,12 @@ struct dpm_graph_core {
 	bool stopped;
 };
 
+/* The device at this position in list order, counted in this direction. */
+static inline u32 dpm_graph_in_list(const struct dpm_graph_core *core, u32 position)
+{
+	return core->settings.direction == DPM_GRAPH_UP ? position : core->devices - 1 - position;
+}
+
 /* Bytes that dpm_graph_build() needs for this many devices and edges. */
 u64 dpm_graph_bytes(u32 devices, u32 edges);
 
@@ -157,6 +163,19 @@ u64 dpm_graph_gain_us(const struct dpm_graph_core *core);
 
 /* The next device to run, now RUNNING; DPM_GRAPH_NONE if the caller has nothing to do. */
 u32 dpm_graph_take(struct dpm_graph_core *core);
+
+/*
+ * In list order: takes up to @most devices for one worker, which then runs them one after the
+ * other, and counts them as one that runs. Gives their number, and the position in list order of
+ * the first one. Until the batch ends they count as BLOCKED.
+ */
+u32 dpm_graph_take_batch(struct dpm_graph_core *core, u32 most, u32 *first);
+
+/*
+ * The batch ends: of its devices the first @finished have run. With @runs the next one is running,
+ * as if dpm_graph_take() had given it. The others are as if never taken.
+ */
+void dpm_graph_end_batch(struct dpm_graph_core *core, u32 first, u32 finished, bool runs);
 
 /* Whether dpm_graph_take() would give a device. */
 bool dpm_graph_available(const struct dpm_graph_core *core);

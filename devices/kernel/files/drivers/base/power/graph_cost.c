@@ -42,6 +42,7 @@ void dpm_graph_measure(struct device *dev, enum dpm_graph_phase phase)
 	gd->called = true;
 	gd->end_ns = 0;
 	gd->phase = phase;
+	gd->start_sleeps = current->nvcsw;
 	gd->start_cpu_ns = task_sched_runtime(current);
 	gd->start_ns = ktime_get_ns();
 }
@@ -72,6 +73,11 @@ static void add_cost(struct dpm_graph_cost *cost, u32 us, u32 wait_us)
 	cost->runs++;
 }
 
+static u32 us_of(u64 ns)
+{
+	return min_t(u64, ns / NSEC_PER_USEC, U32_MAX - 1);
+}
+
 void dpm_graph_callback_end(struct device *dev, int error)
 {
 	struct dpm_graph_device *gd = dpm_graph_of(dev);
@@ -87,32 +93,16 @@ void dpm_graph_callback_end(struct device *dev, int error)
 	ns = gd->end_ns - gd->start_ns;
 	cpu_ns = task_sched_runtime(current) - gd->start_cpu_ns;
 	gd->start_ns = 0;
-	add_cost(&gd->cost[gd->phase], min_t(u64, ns / NSEC_PER_USEC, U32_MAX - 1),
-		 ns > cpu_ns ? min_t(u64, (ns - cpu_ns) / NSEC_PER_USEC, U32_MAX - 1) : 0);
+	/* One that never slept only waited for its processor. */
+	if (current->nvcsw == gd->start_sleeps)
+		ns = min(ns, cpu_ns);
+	add_cost(&gd->cost[gd->phase], us_of(ns), ns > cpu_ns ? us_of(ns - cpu_ns) : 0);
 }
 
 /* The device went through the phase without a callback: it is known to be quick. */
 void dpm_graph_no_callback(struct dpm_graph_device *gd, enum dpm_graph_phase phase)
 {
-	struct dpm_graph_cost *cost = &gd->cost[phase];
-
-	/* Nothing changes: the case of most devices in most phases. */
-	if (cost->runs && !cost->mean_us && !cost->wait_us) {
-		cost->last_us = 0;
-		cost->runs++;
-		return;
-	}
-	add_cost(cost, 0, 0);
-}
-
-u32 dpm_graph_cost_us(const struct device *dev, const struct dpm_graph_device *gd,
-		      enum dpm_graph_phase phase)
-{
-	const struct dpm_graph_cost *cost = &gd->cost[phase];
-
-	if (dev->power.no_pm_callbacks || dev->power.syscore)
-		return 0;
-	return cost->runs ? cost->mean_us : DPM_GRAPH_UNKNOWN;
+	add_cost(&gd->cost[phase], 0, 0);
 }
 
 bool dpm_graph_add_costs(struct list_head *list, u32 *devices, u64 *costs_us)

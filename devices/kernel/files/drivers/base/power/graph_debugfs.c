@@ -93,19 +93,19 @@ void dpm_graph_records_begin(struct dpm_graph *graph)
 }
 
 /* Called with the workers' lock held. */
-void dpm_graph_record(struct dpm_graph *graph, u32 index, u32 begin_us, u32 end_us, u16 worker)
+void dpm_graph_record(struct dpm_graph *graph, const struct dpm_graph_record *ran, u32 count)
 {
-	u32 at = records.phase[graph->phase].done;
+	u32 *done = &records.phase[graph->phase].done;
+	struct dpm_graph_record *record = records.record[graph->phase] + *done;
+	u32 i;
 
-	if (at >= records.devices)
+	if (*done >= records.devices)
 		return;
-	records.record[graph->phase][at] = (struct dpm_graph_record) {
-		.index = index,
-		.begin_us = begin_us,
-		.end_us = end_us,
-		.worker = worker,
-	};
-	records.phase[graph->phase].done++;
+	count = min(count, records.devices - *done);
+	/* Mostly one: memcpy() would take longer. */
+	for (i = 0; i < count; i++)
+		record[i] = ran[i];
+	*done += count;
 }
 
 void dpm_graph_records_end(struct dpm_graph *graph)

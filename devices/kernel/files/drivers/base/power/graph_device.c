@@ -12,23 +12,17 @@ struct dpm_graph dpm_graph;
 
 const char * const dpm_graph_phase_names[DPM_GRAPH_PHASES] = DPM_GRAPH_PHASE_NAMES;
 
-bool dpm_graph_is_down(enum dpm_graph_phase phase)
+static void note_no_callback(struct dpm_graph_device *gd, enum dpm_graph_phase phase)
 {
-	return phase <= DPM_GRAPH_SUSPEND_NOIRQ;
-}
+	struct dpm_graph_cost *cost = &gd->cost[phase];
 
-/* The phase on the way down that a phase on the way up undoes. */
-static enum dpm_graph_phase phase_undone(enum dpm_graph_phase phase)
-{
-	return DPM_GRAPH_RESUME - phase;
-}
-
-/* Whether the device's callback of this phase may be called at all. */
-bool dpm_graph_takes_part(const struct dpm_graph *graph, const struct dpm_graph_device *gd)
-{
-	if (gd->stuck)
-		return false;
-	return dpm_graph_is_down(graph->phase) || (gd->suspended & BIT(phase_undone(graph->phase)));
+	/* Nothing changes: the case of most devices in most phases. */
+	if (cost->runs && !cost->mean_us && !cost->wait_us) {
+		cost->last_us = 0;
+		cost->runs++;
+		return;
+	}
+	dpm_graph_no_callback(gd, phase);
 }
 
 /*
@@ -53,11 +47,11 @@ ktime_t dpm_graph_run_device(struct dpm_graph *graph, u32 node, ktime_t begin)
 		if (graph->phase == DPM_GRAPH_SUSPEND)
 			gd->left_suspended = dev->power.direct_complete && dev->power.is_suspended;
 	} else {
-		gd->suspended &= ~BIT(phase_undone(graph->phase));
+		gd->suspended &= ~BIT(dpm_graph_phase_undone(graph->phase));
 		DPM_GRAPH_CALL(graph->up, dev, graph->state);
 	}
 	if (!gd->called) {
-		dpm_graph_no_callback(gd, graph->phase);
+		note_no_callback(gd, graph->phase);
 		return begin;
 	}
 	return gd->end_ns ? ns_to_ktime(gd->end_ns) : ktime_get();

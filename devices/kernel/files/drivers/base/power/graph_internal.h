@@ -3,6 +3,7 @@
 #ifndef _DPM_GRAPH_INTERNAL_H
 #define _DPM_GRAPH_INTERNAL_H
 
+#include <linux/atomic.h>
 #include <linux/device.h>
 #include <linux/pm_graph.h>
 #include <linux/seq_file.h>
@@ -60,6 +61,20 @@ struct dpm_graph_record {
 	u16 worker;
 };
 
+/* Maximum number of devices that a worker takes at a time in list order. */
+#define DPM_GRAPH_BATCH		32
+#define DPM_GRAPH_BATCH_CLOSED	(-1)
+
+/* Devices that a worker runs in list order, without the lock between them (graph_batch.c). */
+struct dpm_graph_batch {
+	/* So many of its devices were begun. */
+	atomic_t begun;
+	/* The position in list order of its first device. */
+	u32 first;
+	u32 count;
+	struct dpm_graph_record ran[DPM_GRAPH_BATCH];
+};
+
 /* One transition: the graph is built when it begins and serves all phases. */
 struct dpm_graph {
 	/* Latched for the transition; DPM_GRAPH_OFF between transitions. */
@@ -92,15 +107,52 @@ struct dpm_graph {
 
 extern struct dpm_graph dpm_graph;
 
+static inline bool dpm_graph_is_down(enum dpm_graph_phase phase)
+{
+	return phase <= DPM_GRAPH_SUSPEND_NOIRQ;
+}
+
+/* The phase on the way down that a phase on the way up undoes. */
+static inline enum dpm_graph_phase dpm_graph_phase_undone(enum dpm_graph_phase phase)
+{
+	return DPM_GRAPH_RESUME - phase;
+}
+
+/* Whether the device's callback of this phase may be called at all. */
+static inline bool dpm_graph_takes_part(const struct dpm_graph *graph,
+					const struct dpm_graph_device *gd)
+{
+	if (gd->stuck)
+		return false;
+	return dpm_graph_is_down(graph->phase) ||
+		(gd->suspended & BIT(dpm_graph_phase_undone(graph->phase)));
+}
+
 /* graph.c: latches the mode of a transition of these devices; dpm_list_mtx is held. */
 void dpm_graph_choose(struct list_head *list);
 void dpm_graph_end(void);
 
 /* graph_device.c */
-bool dpm_graph_is_down(enum dpm_graph_phase phase);
-bool dpm_graph_takes_part(const struct dpm_graph *graph, const struct dpm_graph_device *gd);
 ktime_t dpm_graph_run_device(struct dpm_graph *graph, u32 node, ktime_t begin);
 void dpm_graph_release_waiters(struct dpm_graph *graph);
+
+/* graph_batch.c: the workers' lock is held, except in dpm_graph_batch_next(). */
+bool dpm_graph_batch_open(struct dpm_graph_batch *batch, struct dpm_graph *graph);
+bool dpm_graph_batch_end(struct dpm_graph_batch *batch, struct dpm_graph *graph, u32 ran);
+u32 dpm_graph_batch_close(struct dpm_graph_batch *batch, struct dpm_graph *graph);
+
+static inline bool dpm_graph_batch_is_open(const struct dpm_graph_batch *batch)
+{
+	return atomic_read(&batch->begun) != DPM_GRAPH_BATCH_CLOSED;
+}
+
+/* The worker, after it has run so many devices: whether it may begin the next one. */
+static inline bool dpm_graph_batch_next(struct dpm_graph_batch *batch, u32 ran)
+{
+	int begun = ran;
+
+	return ran < batch->count && atomic_try_cmpxchg(&batch->begun, &begun, ran + 1);
+}
 
 /* graph_build.c: dpm_list_mtx is held. */
 int dpm_graph_build_from(struct dpm_graph *graph, struct list_head *list);
@@ -115,9 +167,17 @@ void dpm_graph_run(struct dpm_graph *graph);
 const char *dpm_graph_stuck_device(void);
 
 /* graph_cost.c */
-u32 dpm_graph_cost_us(const struct device *dev, const struct dpm_graph_device *gd,
-		      enum dpm_graph_phase phase);
 void dpm_graph_no_callback(struct dpm_graph_device *gd, enum dpm_graph_phase phase);
+static inline u32 dpm_graph_cost_us(const struct device *dev, const struct dpm_graph_device *gd,
+				    enum dpm_graph_phase phase)
+{
+	const struct dpm_graph_cost *cost = &gd->cost[phase];
+
+	if (dev->power.no_pm_callbacks || dev->power.syscore)
+		return 0;
+	return cost->runs ? cost->mean_us : DPM_GRAPH_UNKNOWN;
+}
+
 void dpm_graph_measure(struct device *dev, enum dpm_graph_phase phase);
 void dpm_graph_set_phase(enum dpm_graph_phase phase, bool measured);
 /* dpm_list_mtx is held. */
@@ -137,7 +197,7 @@ void dpm_graph_sysfs_remove(struct kobject *power);
 void dpm_graph_debugfs_add(void);
 void dpm_graph_debugfs_remove(void);
 void dpm_graph_records_begin(struct dpm_graph *graph);
-void dpm_graph_record(struct dpm_graph *graph, u32 index, u32 begin_us, u32 end_us, u16 worker);
+void dpm_graph_record(struct dpm_graph *graph, const struct dpm_graph_record *ran, u32 count);
 void dpm_graph_records_end(struct dpm_graph *graph);
 
 #endif

@@ -187,7 +187,7 @@ static void a_quick_phase_goes_in_list_order_by_one_worker(struct kunit *test)
 
 	build(test, &core, tree, ARRAY_SIZE(tree), 0);
 	for (i = 0; i < TREE_DEVICES; i++)
-		core.node[i].cost_us = 20;
+		core.node[i].cost_us = 40;
 	begin(&core, DPM_GRAPH_DOWN, 4, 4);
 	for (i = 0; i < TREE_DEVICES; i++) {
 		node = dpm_graph_take(&core);
@@ -198,7 +198,13 @@ static void a_quick_phase_goes_in_list_order_by_one_worker(struct kunit *test)
 	}
 	KUNIT_EXPECT_TRUE(test, dpm_graph_done(&core));
 
-	core.node[0].cost_us = 21;
+	core.node[0].cost_us = 41;
+	begin(&core, DPM_GRAPH_DOWN, 4, 4);
+	KUNIT_EXPECT_FALSE(test, core.in_list_order);
+
+	for (i = 0; i < TREE_DEVICES; i++)
+		core.node[i].cost_us = 0;
+	core.node[0].cost_us = 101;
 	begin(&core, DPM_GRAPH_DOWN, 4, 4);
 	KUNIT_EXPECT_FALSE(test, core.in_list_order);
 }
@@ -219,6 +225,49 @@ static void a_slow_device_in_list_order_does_not_block_the_others(struct kunit *
 	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), DPM_GRAPH_NONE);
 	dpm_graph_finish(&core, 3);
 	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 10);
+}
+
+static void a_batch_that_is_closed_is_as_if_taken_one_by_one(struct kunit *test)
+{
+	struct dpm_graph_core core;
+	u32 first;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	begin(&core, DPM_GRAPH_DOWN, 2, 0);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take_batch(&core, 4, &first), 4);
+	KUNIT_EXPECT_FALSE(test, dpm_graph_available(&core));
+	KUNIT_EXPECT_EQ(test, core.running, 1);
+	/* 4 has run, and 3 is running. */
+	dpm_graph_end_batch(&core, first, 1, true);
+	KUNIT_EXPECT_EQ(test, core.finished, 1);
+	KUNIT_EXPECT_EQ(test, core.running, 1);
+	dpm_graph_leave_list_order(&core);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+	dpm_graph_finish(&core, 2);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), DPM_GRAPH_NONE);
+	dpm_graph_finish(&core, 3);
+	KUNIT_EXPECT_EQ(test, order_of_one(test, &core), 10);
+}
+
+static void a_batch_ends_with_what_has_run(struct kunit *test)
+{
+	struct dpm_graph_core core;
+	u32 first;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	begin(&core, DPM_GRAPH_UP, 2, 0);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take_batch(&core, 3, &first), 3);
+	/* None has begun. */
+	dpm_graph_end_batch(&core, first, 0, false);
+	KUNIT_EXPECT_EQ(test, core.running, 0);
+	KUNIT_EXPECT_EQ(test, core.taken, 0);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take_batch(&core, 3, &first), 3);
+	dpm_graph_end_batch(&core, first, 3, false);
+	KUNIT_EXPECT_EQ(test, core.finished, 3);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take_batch(&core, 3, &first), 2);
+	dpm_graph_end_batch(&core, first, 2, false);
+	KUNIT_EXPECT_TRUE(test, dpm_graph_done(&core));
+	KUNIT_EXPECT_EQ(test, dpm_graph_take_batch(&core, 3, &first), 0);
 }
 
 static void a_device_that_is_put_back_is_the_next_one(struct kunit *test)
@@ -276,6 +325,8 @@ static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(a_worker_is_woken_for_a_slow_device_only),
 	KUNIT_CASE(a_quick_phase_goes_in_list_order_by_one_worker),
 	KUNIT_CASE(a_slow_device_in_list_order_does_not_block_the_others),
+	KUNIT_CASE(a_batch_that_is_closed_is_as_if_taken_one_by_one),
+	KUNIT_CASE(a_batch_ends_with_what_has_run),
 	KUNIT_CASE(nothing_starts_after_a_stop),
 	KUNIT_CASE(a_device_that_is_put_back_is_the_next_one),
 	KUNIT_CASE(a_phase_gains_at_most_what_is_beside_its_longest_path),

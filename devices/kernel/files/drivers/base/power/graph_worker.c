@@ -14,7 +14,8 @@
  *    that names it, and its worker stays in the callback.
  *
  * One lock guards the graph's state and the workers'. It is held for the few instructions that
- * take or finish a device, never during a callback.
+ * take or finish a device, never during a callback. In list order a worker takes it once for many
+ * devices (graph_batch.c).
  */
 #include <linux/completion.h>
 #include <linux/kthread.h>
@@ -35,9 +36,10 @@ struct worker {
 	struct completion call;
 	/* The phase for which it was woken: a late worker must not count for the next one. */
 	u32 woken_for;
-	/* The device that it runs; DPM_GRAPH_NONE if none. */
+	/* The device that it runs, or the first one of an open batch; DPM_GRAPH_NONE if none. */
 	u32 node;
-	/* When that device began: the end of the one before. */
+	struct dpm_graph_batch batch;
+	/* When its device began: the end of the one before. A batch writes it without the lock. */
 	ktime_t begin;
 	/* It has woken another one since its last device. */
 	bool has_woken;
@@ -70,7 +72,7 @@ static struct {
 	.lock = __SPIN_LOCK_UNLOCKED(pool.lock),
 	.idle = LIST_HEAD_INIT(pool.idle),
 	.done = COMPLETION_INITIALIZER(pool.done),
-	.caller = { .node = DPM_GRAPH_NONE },
+	.caller = { .node = DPM_GRAPH_NONE, .batch.begun = ATOMIC_INIT(DPM_GRAPH_BATCH_CLOSED) },
 };
 
 static u32 us_since(ktime_t begin, ktime_t now)
@@ -111,10 +113,26 @@ static u32 processor_for(bool here)
 	return this;
 }
 
+/*
+ * With the lock held: an idle worker that can be woken on this processor, or else any. One that has
+ * just become idle may still be in the queue of its last processor (delayed dequeue), and would be
+ * woken there.
+ */
+static struct worker *idle_worker(u32 cpu)
+{
+	struct worker *w;
+
+	list_for_each_entry(w, &pool.idle, idle)
+		if (!READ_ONCE(w->task->on_rq) || task_cpu(w->task) == cpu)
+			return w;
+	return list_first_entry_or_null(&pool.idle, struct worker, idle);
+}
+
 /* With the lock held; the caller wakes the worker after it has released the lock. */
 static struct worker *call_worker(bool here)
 {
-	struct worker *w = list_first_entry_or_null(&pool.idle, struct worker, idle);
+	u32 cpu = processor_for(here);
+	struct worker *w = idle_worker(cpu);
 
 	if (!w)
 		return NULL;
@@ -123,7 +141,7 @@ static struct worker *call_worker(bool here)
 	 * A hint, as if it had run there. Without it the scheduler often wakes a worker where it
 	 * ran before, also where another processor is idle.
 	 */
-	WRITE_ONCE(w->task->wake_cpu, processor_for(here));
+	WRITE_ONCE(w->task->wake_cpu, cpu);
 #endif
 	list_del_init(&w->idle);
 	w->woken_for = pool.phase;
@@ -146,41 +164,69 @@ static void stop_phase(struct dpm_graph *graph)
 	dpm_graph_release_waiters(graph);
 }
 
-/* With the lock held; releases it while the device's callback runs. */
-static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
-{
-	struct device *dev = graph->device[node];
-	u32 phase = pool.phase;
+/* What a worker ran last, and when. */
+struct run {
+	u32 phase;
+	u32 node;
+	ktime_t begin;
 	ktime_t end;
+};
 
-	w->node = node;
-	spin_unlock(&pool.lock);
+/* With the lock held. */
+static void end_run(struct worker *w, struct dpm_graph *graph, const struct run *run)
+{
+	WARN_ON_ONCE(run->phase != pool.phase);
+	w->node = DPM_GRAPH_NONE;
+	w->begin = run->end;
+	w->is_sent = false;
+	if (READ_ONCE(*graph->error))
+		stop_phase(graph);
+}
 
-	trace_pm_graph_device(dev, graph->phase, w->number, graph->core.node[node].cost_us,
-			      w->has_woken);
-	w->has_woken = false;
-	end = dpm_graph_run_device(graph, node, w->begin);
+/* With the lock held. */
+static void finish_device(struct worker *w, struct dpm_graph *graph, const struct run *run)
+{
+	/* No batch is open. */
+	struct dpm_graph_record *ran = w->batch.ran;
 
-	spin_lock(&pool.lock);
 	if (w->lost) {
 		/* The phase continued without it and may be over: do not touch its state. */
 		w->lost = false;
 		pr_warn("PM: %s: the callback that was given up came back after %u ms\n",
-			pool.stuck, us_since(w->begin, end) / 1000);
-		w->begin = end;
+			pool.stuck, us_since(run->begin, run->end) / 1000);
+		w->begin = run->end;
 		module_put(THIS_MODULE);
 		return;
 	}
-	WARN_ON_ONCE(phase != pool.phase);
-	w->node = DPM_GRAPH_NONE;
-	dpm_graph_record(graph, node, us_since(graph->begin, w->begin),
-			 us_since(graph->begin, end), w->number);
-	w->begin = end;
-	w->has_slept = graph->core.node[node].beside;
-	w->is_sent = false;
-	dpm_graph_finish(&graph->core, node);
-	if (READ_ONCE(*graph->error))
-		stop_phase(graph);
+	ran->index = run->node;
+	ran->worker = w->number;
+	ran->begin_us = us_since(graph->begin, run->begin);
+	ran->end_us = run->end == run->begin ? ran->begin_us : us_since(graph->begin, run->end);
+	dpm_graph_record(graph, ran, 1);
+	w->has_slept = graph->core.node[run->node].beside;
+	dpm_graph_finish(&graph->core, run->node);
+	end_run(w, graph, run);
+}
+
+static __always_inline ktime_t call_device(struct worker *w, struct dpm_graph *graph, u32 node,
+					   ktime_t begin)
+{
+	trace_pm_graph_device(graph->device[node], graph->phase, w->number,
+			      graph->core.node[node].cost_us, w->has_woken);
+	w->has_woken = false;
+	return dpm_graph_run_device(graph, node, begin);
+}
+
+/* With the lock held; releases it while the device's callback runs. */
+static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
+{
+	struct run run = { .phase = pool.phase, .node = node, .begin = w->begin };
+
+	w->node = node;
+	spin_unlock(&pool.lock);
+	run.end = call_device(w, graph, node, run.begin);
+	spin_lock(&pool.lock);
+	finish_device(w, graph, &run);
 }
 
 static void begin_work(struct worker *w)
@@ -194,13 +240,68 @@ static void begin_work(struct worker *w)
  * Whether another task should have this processor: a worker whose device has slept may wait for it
  * to make others ready. Where the kernel preempts lazily nothing else would tell for a tick or two.
  */
-static bool is_in_the_way(void)
+static __always_inline bool is_in_the_way(void)
 {
 #ifdef TIF_NEED_RESCHED_LAZY
 	if (test_thread_flag(TIF_NEED_RESCHED_LAZY))
 		return true;
 #endif
 	return need_resched();
+}
+
+/* Without the lock: devices of the batch, from the worker's begin on. Returns how many. */
+static u32 call_batch(struct worker *w, struct dpm_graph *graph, struct run *run)
+{
+	struct dpm_graph_batch *batch = &w->batch;
+	u32 us = us_since(graph->begin, w->begin);
+	u32 ran = 0;
+
+	run->end = w->begin;
+	while (dpm_graph_batch_next(batch, ran)) {
+		struct dpm_graph_record *record = &batch->ran[ran];
+
+		run->node = dpm_graph_in_list(&graph->core, batch->first + ran);
+		run->begin = run->end;
+		run->end = call_device(w, graph, run->node, run->begin);
+		record->index = run->node;
+		record->worker = w->number;
+		record->begin_us = us;
+		if (run->end != run->begin)
+			us = us_since(graph->begin, run->end);
+		record->end_us = us;
+		ran++;
+		if (READ_ONCE(*graph->error) || is_in_the_way())
+			break;
+		/* The watcher may read it as soon as the next one has begun. */
+		WRITE_ONCE(w->begin, run->end);
+	}
+	return ran;
+}
+
+/* With the lock held; releases it while devices run. False if there are none. */
+static bool run_batch(struct worker *w, struct dpm_graph *graph)
+{
+	struct run run = { .phase = pool.phase };
+	u32 ran;
+
+	if (!dpm_graph_batch_open(&w->batch, graph))
+		return false;
+	w->node = dpm_graph_in_list(&graph->core, w->batch.first);
+	spin_unlock(&pool.lock);
+	ran = call_batch(w, graph, &run);
+	spin_lock(&pool.lock);
+	if (dpm_graph_batch_end(&w->batch, graph, ran))
+		end_run(w, graph, &run);
+	else if (ran)
+		finish_device(w, graph, &run);
+	return true;
+}
+
+/* With the lock held: from here on @w->node is the device that it runs. */
+static void close_batch(struct worker *w, struct dpm_graph *graph)
+{
+	if (dpm_graph_batch_is_open(&w->batch))
+		w->node = dpm_graph_batch_close(&w->batch, graph);
 }
 
 /*
@@ -263,6 +364,8 @@ static void work(struct worker *w)
 			give_way(w, NULL);
 			continue;
 		}
+		if (graph->core.in_list_order && run_batch(w, graph))
+			continue;
 		node = dpm_graph_take(&graph->core);
 		if (node == DPM_GRAPH_NONE)
 			break;
@@ -333,6 +436,7 @@ int dpm_graph_start_workers(void)
 
 		w->number = pool.workers;
 		w->node = DPM_GRAPH_NONE;
+		atomic_set(&w->batch.begun, DPM_GRAPH_BATCH_CLOSED);
 		INIT_LIST_HEAD(&w->idle);
 		init_completion(&w->call);
 		task = kthread_create(worker_main, w, "pm_graph/%u", w->number);
@@ -395,6 +499,13 @@ static bool is_asleep(const struct worker *w)
 	return READ_ONCE(w->task->__state) != TASK_RUNNING;
 }
 
+static bool is_overdue(const struct worker *w)
+{
+	s64 ms = ktime_ms_delta(ktime_get(), READ_ONCE(w->begin));
+
+	return dpm_graph_switches.timeout_ms && ms >= dpm_graph_switches.timeout_ms;
+}
+
 /* With the lock held: a worker that sleeps no longer counts as needing a processor. */
 static void put_beside(struct worker *w, struct dpm_graph *graph)
 {
@@ -428,6 +539,7 @@ bool dpm_graph_block(struct device *subordinate, struct device *dev)
 		struct worker *w = i < pool.workers ? &pool.worker[i] : &pool.caller;
 
 		if (w->task == current && w->node != DPM_GRAPH_NONE && pool.graph) {
+			close_batch(w, graph);
 			put_beside(w, graph);
 			if (dpm_graph_available(&graph->core))
 				helper = call_worker(true);
@@ -442,18 +554,19 @@ bool dpm_graph_block(struct device *subordinate, struct device *dev)
 static struct worker *look_after(struct dpm_graph *graph, struct worker **stuck)
 {
 	struct dpm_graph_core *core = &graph->core;
-	ktime_t now = ktime_get();
 	u32 i;
 
 	*stuck = NULL;
 	for (i = 0; i < pool.workers; i++) {
 		struct worker *w = &pool.worker[i];
-		u32 ms;
 
+		if (w->node == DPM_GRAPH_NONE || !(is_asleep(w) || is_overdue(w)))
+			continue;
+		/* It may have begun other devices meanwhile. */
+		close_batch(w, graph);
 		if (w->node == DPM_GRAPH_NONE)
 			continue;
-		ms = us_since(w->begin, now) / 1000;
-		if (dpm_graph_switches.timeout_ms && ms >= dpm_graph_switches.timeout_ms) {
+		if (is_overdue(w)) {
 			give_up(w, graph);
 			*stuck = w;
 			break;
