@@ -187,6 +187,14 @@ static uint32_t block_register(void)
 	return number;
 }
 
+/* A load or store of one word whose base stays. */
+static bool is_word(uint32_t word)
+{
+	enum a32_op op = a32_decode(word);
+
+	return (op == A32_LDR_imm || op == A32_STR_imm) && bit(word, 24) && !bit(word, 21);
+}
+
 /* What compilers often put behind a word, and random words hardly ever are; 0: nothing. */
 static uint32_t neighbour(uint32_t word)
 {
@@ -194,7 +202,7 @@ static uint32_t neighbour(uint32_t word)
 	uint32_t offset = word & 0xfff, moved = bit(word, 23) == below(2) || offset < 4 ? offset + 4 : offset - 4;
 
 	/* The next word in memory, or the one before. */
-	if ((op == A32_LDR_imm || op == A32_STR_imm) && bit(word, 24) && !bit(word, 21) && moved < 0x1000)
+	if (is_word(word) && moved < 0x1000)
 		return (word & 0xffff0000) | block_register() << 12 | moved;
 	/* A constant's high half. */
 	if (op == A32_MOVW || (op == A32_MOV_imm && !field_set_flags(word) && field_d(word) < SP))
@@ -209,6 +217,9 @@ static uint32_t next_word(const uint32_t *words, uint32_t index, uint32_t count)
 {
 	uint32_t word = below(4) ? 0 : neighbour(words[index - 1]);
 
+	/* Another instruction may stand between neighbouring words. */
+	if (!word && index > 1 && below(2) && is_word(words[index - 2]))
+		word = neighbour(words[index - 2]);
 	return word ? word : block_word(index, count);
 }
 
@@ -249,6 +260,9 @@ void block_registers(struct offload_cpu *cpu, uint32_t base, bool thumb)
 {
 	cpu->r[BASE_ONE] = base + TEST_DATA + 0x2000 + 8 * below(0x100);
 	cpu->r[BASE_TWO] = base + TEST_DATA + 0x4000 + 8 * below(0x100);
+	/* Words need not be aligned. */
+	if (below(8) == 0)
+		cpu->r[below(2) ? BASE_ONE : BASE_TWO] += below(4);
 	cpu->r[thumb ? THUMB_COUNTER : COUNTER] = 1 + below(4);
 }
 

@@ -119,6 +119,7 @@ static bool run_oracle(struct oracle *oracle, struct offload_cpu *cpu, uint32_t 
 }
 
 uint32_t handed_back;
+bool interrupting;
 
 /* Where the executor hands back, the big core goes on: with its registers and its memory. */
 static bool go_on_with_big_core(struct oracle *oracle, struct edge *edge, struct offload_cpu *cpu,
@@ -168,6 +169,7 @@ bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu 
 	memcpy(data_before, oracle->memory + DATA_BEGIN, DATA_BYTES);
 	fine = run_oracle(oracle, &one, max_instructions);
 	missed = oracle_missed;
+	edge->interrupt_in = interrupting ? 1 + below(4 * bytes + 32) : 0;
 	stop = edge_run(edge, &two, 1000);
 	if (keeping)
 		edge_leave(edge);
@@ -216,7 +218,7 @@ bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu 
 		return true;
 	for (uint32_t i = 0; i < TEST_MEMORY; i++)
 		if (oracle->memory[i] != edge->memory[i]) {
-			fprintf(stderr, "  memory differs at %08x\n", oracle->base + i);
+			fprintf(stderr, "  memory differs at %08x: %02x, %02x translated, %02x before\n", oracle->base + i, oracle->memory[i], edge->memory[i], i >= DATA_BEGIN && i < DATA_BEGIN + DATA_BYTES ? data_before[i - DATA_BEGIN] : 0);
 			break;
 		}
 	show_code(edge, start, bytes);

@@ -10,6 +10,8 @@
  *   loops, thumb-loops                  random loops over pointers
  *   hand-back                           blocks of both; at one instruction of each the executor hands
  *                                       back, and the oracle goes on
+ *   interrupted                         blocks and loops of both; behind a random number of host instructions the
+ *                                       executor hands back, where an interrupt would come
  *   kept                                blocks and loops of both, with a code cache that is kept while code
  *                                       changes
  *   caches                              the hand-over from a big core with caches to the small core and back, and
@@ -51,6 +53,19 @@ static int check_hand_back(uint32_t wanted, uint32_t options, uint32_t cache)
 	return check_blocks(wanted, options, cache, true) | check_thumb_blocks(wanted, options, cache, true);
 }
 
+static int check_interrupted(uint32_t wanted, uint32_t options, uint32_t cache)
+{
+	int bad = 0;
+
+	interrupting = true;
+	bad |= check_blocks(wanted, options, cache, false);
+	bad |= check_thumb_blocks(wanted, options, cache, false);
+	bad |= check_loops(wanted, options, cache, false);
+	bad |= check_loops(wanted, options, cache, true);
+	interrupting = false;
+	return bad;
+}
+
 /* What is done begins with its seed, so that each can be made again alone. */
 static void begin_with(uint64_t seed)
 {
@@ -75,6 +90,8 @@ static int check(const char *what, uint32_t wanted, uint32_t options, uint32_t c
 		return check_loops(wanted, options, cache, what[0] == 't');
 	if (!strcmp(what, "hand-back"))
 		return check_hand_back(wanted, options, cache);
+	if (!strcmp(what, "interrupted"))
+		return check_interrupted(wanted, options, cache);
 	if (!strcmp(what, "kept"))
 		return check_kept(wanted, options, cache);
 	if (!strcmp(what, "caches"))
@@ -93,7 +110,7 @@ static int check_seeds(uint32_t wanted)
 	static const struct { const char *what; uint32_t count; } parts[] = {
 		{ "instructions", 40 }, { "thumb-instructions", 30 }, { "blocks", 1000 },
 		{ "thumb-blocks", 1000 }, { "loops", 1000 }, { "thumb-loops", 1000 },
-		{ "hand-back", 500 }, { "kept", 500 }, { "caches", 100 }, { "directed", 2 },
+		{ "hand-back", 500 }, { "interrupted", 500 }, { "kept", 500 }, { "caches", 100 }, { "directed", 2 },
 		{ "wild-stores", 1000 }, { "modes", 2 },
 	};
 	FILE *source = fopen("/dev/urandom", "rb");

@@ -71,6 +71,8 @@ extern bool keeping;
 
 /* The executor hands back to the big core at this guest address; 0: nowhere. */
 void hand_back_at(struct edge *edge, uint32_t address);
+/* It does so behind a random number of host instructions of each run, at the end of a guest instruction. */
+extern bool interrupting;
 /* How often it did. */
 extern uint32_t handed_back;
 

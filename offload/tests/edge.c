@@ -49,6 +49,7 @@ static int register_ids[17] = {
  * not. So the registers are taken before each instruction, and a store that failed ends there.
  */
 static uint32_t before_instruction[17];
+static bool interrupted;
 static bool store_failed;
 
 static void read_all(uc_engine *core, uint32_t *values)
@@ -60,15 +61,47 @@ static void read_all(uc_engine *core, uint32_t *values)
 	uc_reg_read_batch(core, register_ids, pointers, 17);
 }
 
+/*
+ * A list or a doubleword must be aligned to words on a Cortex-M3; Unicorn does not mind. PC is no base of the
+ * translator's.
+ */
+static bool must_fault(const struct edge *edge, uint32_t address)
+{
+	uint32_t offset = address - TEST_CACHE_BASE, half;
+
+	if (offset >= TEST_CACHE - 1)
+		return false;
+	half = edge->cache[offset] | edge->cache[offset + 1] << 8;
+	if ((half & 0xfe00) != 0xe800 || (bit(half, 6) && !(half & 0x120)))
+		return false;
+	last_access = before_instruction[half & 15];
+	return last_access & 3;
+}
+
 static void on_instruction(uc_engine *core, uint64_t address, uint32_t size, void *user)
 {
-	(void)size, (void)user;
-	if (store_failed) {
+	struct edge *edge = user;
+
+	(void)size;
+	if (store_failed || interrupted) {
 		uc_emu_stop(core);
 		return;
 	}
 	read_all(core, before_instruction);
 	before_instruction[PC] = address;
+	if (must_fault(edge, address)) {
+		store_failed = true;
+		uc_emu_stop(core);
+		return;
+	}
+	/* An interrupt waits for the end of a guest instruction, as target/main.c makes it wait. */
+	if (edge->interrupt_in > 1)
+		edge->interrupt_in--;
+	else if (edge->interrupt_in && executor_at_boundary(&edge->executor, address)) {
+		edge->interrupt_in = 0;
+		interrupted = true;
+		uc_emu_stop(core);
+	}
 }
 
 static bool on_unmapped(uc_engine *core, uc_mem_type type, uint64_t address, int size,
@@ -114,20 +147,20 @@ static void undo(uc_engine *core)
 
 /*
  * Unicorn protects whole pages, the memory protection unit of a core less: all of struct offload_state but
- * its window. So a store to the rest is undone, and has failed. So are the stores behind one that failed: of an
- * IT block, Unicorn executes the rest.
+ * its window. So a store to the rest is undone, and has failed. So are the stores behind one that failed or behind
+ * an interrupt: of an IT block, Unicorn executes the rest.
  */
 static void on_store(uc_engine *core, uc_mem_type type, uint64_t address, int size, int64_t value, void *user)
 {
 	struct edge *edge = user;
 
 	(void)type, (void)value;
-	if (!store_failed && protects_state(&edge->job.layout) && (address & ~0xfffu) == (TEST_STATE & ~0xfffu) &&
+	if (!store_failed && !interrupted && protects_state(&edge->job.layout) && (address & ~0xfffu) == (TEST_STATE & ~0xfffu) &&
 	    (address < TEST_STATE || address + size > TEST_STATE + STATE_WINDOW_BYTES)) {
 		last_access = address;
 		store_failed = true;
 	}
-	if (store_failed)
+	if (store_failed || interrupted)
 		undo_later(core, address, size);
 }
 
@@ -168,7 +201,7 @@ struct edge *edge_new(uint32_t guest_base, uint32_t scratch_register, bool thumb
 	must(uc_mem_map_ptr(edge->core, TEST_CACHE_BASE, TEST_CACHE, UC_PROT_READ | UC_PROT_EXEC,
 			    edge->cache), "cache");
 	must(uc_hook_add(edge->core, &hook, UC_HOOK_INTR, on_interrupt, &last_interrupt, 1, 0), "hook");
-	must(uc_hook_add(edge->core, &hook, UC_HOOK_CODE, on_instruction, NULL, 1, 0), "hook");
+	must(uc_hook_add(edge->core, &hook, UC_HOOK_CODE, on_instruction, edge, 1, 0), "hook");
 	must(uc_hook_add(edge->core, &hook, UC_HOOK_MEM_WRITE, on_store, edge, 1, 0), "hook");
 	must(uc_hook_add(edge->core, &hook, UC_HOOK_MEM_INVALID, on_unmapped, NULL, 1, 0), "hook");
 	edge->job = (struct offload_job){
@@ -263,7 +296,7 @@ static void read_core(struct edge *edge)
 	uint32_t values[17];
 
 	undo(edge->core);
-	if (store_failed)
+	if (store_failed || interrupted)
 		memcpy(values, before_instruction, sizeof(values));
 	else
 		read_all(edge->core, values);
@@ -304,11 +337,14 @@ enum offload_stop edge_run(struct edge *edge, struct offload_cpu *cpu, uint64_t 
 		write_core(edge);
 		last_interrupt = -1;
 		last_access = 0;
-		store_failed = false;
+		store_failed = interrupted = false;
 		error = uc_emu_start(edge->core, host | 1, 0xfffffffe, 0, 2000);
 		read_core(edge);
 		pc = x->raw[PC] & ~1u;
-		if (store_failed) {
+		if (interrupted) {
+			executor_stop_at(x, pc, OFFLOAD_FALLBACK);
+			host = 0;
+		} else if (store_failed) {
 			host = executor_fault(x, pc, last_access);
 		} else if (last_interrupt == 2) {
 			/* The number is in the supervisor call's own byte. */
@@ -326,6 +362,7 @@ enum offload_stop edge_run(struct edge *edge, struct offload_cpu *cpu, uint64_t 
 			host = pc | 1;
 		}
 	}
+	edge->interrupt_in = 0;
 	*cpu = x->cpu;
 	return x->stop;
 }

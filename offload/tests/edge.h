@@ -30,7 +30,8 @@ struct edge {
 	uint32_t *table;
 	uint32_t *thumb;
 	uint8_t *cache;
-	uint64_t instructions;	/* budget: of supervisor calls */
+	/* Host instructions to where an interrupt stops the next run with OFFLOAD_FALLBACK; 0: none does. */
+	uint32_t interrupt_in;
 };
 
 /* offset: 0 for a linear map at its host addresses. */

@@ -58,6 +58,7 @@ part thumb-blocks-small-cache "$check" thumb-blocks $((blocks / 10)) $((seed + 1
 part loops-small-cache "$check" loops $((blocks / 10)) $((seed + 11)) $all $small
 part thumb-loops-small-cache "$check" thumb-loops $((blocks / 10)) $((seed + 11)) $all $small
 part hand-back "$check" hand-back $((blocks / 10)) $((seed + 12))
+part interrupted "$check" interrupted $((blocks / 10)) $((seed + 19)) $all $usual
 part kept "$check" kept $((blocks / 10)) $((seed + 15)) $all $usual
 part kept-small-cache "$check" kept $((blocks / 10)) $((seed + 16)) $all $small
 part caches "$check" caches $((blocks / 20)) $((seed + 17))

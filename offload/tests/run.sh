@@ -3,7 +3,7 @@
 #
 #   offload/tests/run.sh WHAT COUNT [SEED [OPTIONS [CACHE]]]
 #
-# WHAT: instructions, blocks, loops, the same with thumb- before it, hand-back, kept, caches, directed, wild-stores, modes;
+# WHAT: instructions, blocks, loops, the same with thumb- before it, hand-back, interrupted, kept, caches, directed, wild-stores, modes;
 # seeds: all of them with COUNT random seeds. SEED: of the random numbers, otherwise the time; it is printed. OPTIONS: a set of
 # enum offload_option.
 set -euo pipefail

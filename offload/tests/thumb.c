@@ -224,23 +224,29 @@ static uint32_t block_instruction(uint32_t *line, uint32_t address, uint32_t it)
 }
 
 /*
- * What compilers often have and random instructions hardly ever: neighbouring words on the stack, one behind the
- * other, and addresses of it.
+ * What compilers often have and random instructions hardly ever: neighbouring words, one behind the other or with
+ * another instruction between, and addresses of the stack. before: two instructions.
  */
-static uint32_t stack_instruction(uint32_t *line, uint32_t previous)
+static uint32_t word_instruction(uint32_t *line, const uint32_t *before)
 {
-	uint32_t half = previous >> 16, number;
+	uint32_t half = before[below(2)] >> 16, number, at = 8;
 
 	do
 		number = below(8);
 	while (number == COUNTER || number == BASE_ONE);
-	if ((half & 0xf000) == 0x9000 && (half & 0xff) && below(4))
-		half = (half & 0xf8ff) + (below(2) ? 1 : -1);	/* the word behind it, or before it */
-	else if (below(2))
-		half = 0x9000 | below(2) << 11 | (1 + below(8));	/* str, ldr */
-	else
+	if ((half & 0xf000) == 0x9000 && (half & 0xff) && below(4)) {
+		half += below(2) ? 1 : -1;	/* the word behind it, or before it */
+	} else if ((half & 0xf038) == (0x6000 | BASE_ONE << 3) && bits(half, 10, 6) - 1 < 30 && below(4)) {
+		half += below(2) ? 1 << 6 : -(1 << 6);
+		at = 0;
+	} else if (below(2)) {
+		/* str, ldr: at BASE_ONE, at SP */
+		at = below(2) ? 0 : 8;
+		half = below(2) << 11 | (at ? 0x9000 | (1 + below(8)) : 0x6000 | (1 + below(30)) << 6 | BASE_ONE << 3);
+	} else {
 		half = 0xa800 | (1 + below(8));	/* add number, sp, #x */
-	half = (half & 0xf8ff) | number << 8;
+	}
+	half = (half & ~(7u << at)) | number << at;
 	*line = t32_decode(half << 16);
 	return half << 16;
 }
@@ -282,7 +288,9 @@ static void make_block(struct block *block, uint32_t base, uint32_t start)
 			*line = it_line;
 			*left = (0xbf00 | below(14) << 4 | masks[below(sizeof(masks))]) << 16;
 		} else if (!it && below(6) == 0) {
-			*left = stack_instruction(line, i ? block->left[i - 1] : 0);
+			const uint32_t before[] = { i ? block->left[i - 1] : 0, i > 1 ? block->left[i - 2] : 0 };
+
+			*left = word_instruction(line, before);
 		} else {
 			*left = block_instruction(line, base + at, it);
 		}

@@ -62,6 +62,7 @@ enum fixup_kind {
 	FIX_HOST_BASE,		/* a guest register is a host address */
 	FIX_MOVED_BASE,		/* the base register has moved already */
 	FIX_RENAMED,		/* a guest register is on the stack, which has moved by a word: see rename.c */
+	FIX_PAIR,		/* two words at a register, which must be aligned: see pair.c */
 	FIX_SAVED,		/* guest registers are in offload_state.saved, SP may have moved: see plain/ */
 };
 

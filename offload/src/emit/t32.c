@@ -86,6 +86,11 @@ static void wide(struct emitter *e, uint32_t first, uint32_t d, uint32_t value)
 	       bits(value, 10, 8) << 12 | d << 8 | (value & 0xff));
 }
 
+void t32_add_to(struct emitter *e, uint32_t d, uint32_t m)
+{
+	emit16(e, 0x4400 | (d & 8) << 4 | m << 3 | (d & 7));
+}
+
 void t32_movw(struct emitter *e, uint32_t d, uint32_t value)
 {
 	wide(e, 0xf240, d, value);
@@ -177,6 +182,16 @@ void t32_transfer_moving(struct emitter *e, uint32_t kind, uint32_t t, uint32_t 
 void t32_multiple(struct emitter *e, bool load, bool down, bool move, uint32_t n, uint32_t list)
 {
 	emit32(e, (down ? 0xe900 : 0xe880) | move << 5 | load << 4 | n, list);
+}
+
+void t32_push(struct emitter *e, uint32_t list)
+{
+	emit16(e, 0xb400 | list);
+}
+
+void t32_pop(struct emitter *e, uint32_t list)
+{
+	emit16(e, 0xbc00 | list);
 }
 
 void t32_double(struct emitter *e, bool load, uint32_t t, uint32_t u, uint32_t n,

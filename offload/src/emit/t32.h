@@ -43,6 +43,8 @@ void t32_shift(struct emitter *e, uint32_t type, bool set, uint32_t d, uint32_t 
 void t32_mov(struct emitter *e, uint32_t d, uint32_t m);
 void t32_movw(struct emitter *e, uint32_t d, uint32_t value);
 void t32_movt(struct emitter *e, uint32_t d, uint32_t value);
+/* d = d + m; flags stay. */
+void t32_add_to(struct emitter *e, uint32_t d, uint32_t m);
 /* d = n + value or n - value, any value; d may be used on the way. */
 void t32_add_constant(struct emitter *e, uint32_t d, uint32_t n, uint32_t value);
 /* d = value, the shortest way. */
@@ -62,6 +64,9 @@ void t32_transfer_register(struct emitter *e, uint32_t kind, uint32_t t, uint32_
 /* before: the base moves before the access; else behind it. offset is within ±255. */
 void t32_transfer_moving(struct emitter *e, uint32_t kind, uint32_t t, uint32_t n,
 			 int32_t offset, bool before);
+/* Sets of r0 to r7. */
+void t32_push(struct emitter *e, uint32_t list);
+void t32_pop(struct emitter *e, uint32_t list);
 void t32_multiple(struct emitter *e, bool load, bool down, bool move, uint32_t n, uint32_t list);
 void t32_double(struct emitter *e, bool load, uint32_t t, uint32_t u, uint32_t n,
 		int32_t offset);

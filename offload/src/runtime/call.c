@@ -3,19 +3,21 @@
 #include "runtime/internal.h"
 #include "emit/t32.h"
 
-/* The branch at a host address goes to another from now on. */
-static void patch(struct executor *x, uint32_t site, uint32_t to)
+void write_code(struct executor *x, uint32_t site, uint32_t code)
 {
-	uint32_t old = cache_word(x, site), code;
 	uint8_t *at = x->cache.bytes + (site - x->cache.address);
 
-	if (bit(old, 28))
-		code = t32_branch(site, to);
-	else
-		code = t32_branch_if(bits(old, 9, 6), site, to);
 	for (int i = 0; i < 4; i++)
 		at[i] = code >> 8 * i;
 	x->code_changed(x->owner);
+}
+
+/* The branch at a host address goes to another from now on. */
+static void patch(struct executor *x, uint32_t site, uint32_t to)
+{
+	uint32_t old = cache_word(x, site);
+
+	write_code(x, site, bit(old, 28) ? t32_branch(site, to) : t32_branch_if(bits(old, 9, 6), site, to));
 }
 
 static uint32_t chain(struct executor *x, uint32_t host)

@@ -28,14 +28,11 @@ static int native_at(void *owner, uint32_t address)
 	return -1;
 }
 
-/* Host address of the code for a guest address, translated if need be. */
-static uint32_t code_for(struct executor *x, uint32_t guest)
+uint32_t make_code(struct executor *x, uint32_t guest)
 {
-	uint32_t host = cache_find(&x->cache, guest);
 	bool unmapped;
+	uint32_t host;
 
-	if (host)
-		return host;
 	x->translator.max_units = REGION_DEFAULT;
 	host = translate_region(&x->translator, guest, &unmapped);
 	if (!host && !unmapped) {
@@ -55,6 +52,14 @@ static uint32_t code_for(struct executor *x, uint32_t guest)
 		return host;
 	x->stop_address = guest & ~1u;
 	return 0;
+}
+
+/* Host address of the code for a guest address, translated if need be. */
+static uint32_t code_for(struct executor *x, uint32_t guest)
+{
+	uint32_t host = cache_find(&x->cache, guest);
+
+	return host ? host : make_code(x, guest);
 }
 
 uint32_t go_on(struct executor *x, uint32_t guest)
@@ -157,6 +162,7 @@ __attribute__((cold)) bool executor_init(struct executor *x)
 	}
 	x->translator.layout = layout;
 	x->translator.cache = &x->cache;
+	x->translator.without_pairs = false;
 	x->translator.fetch = fetch;
 	x->translator.native = native_at;
 	x->translator.owner = x;

@@ -35,10 +35,28 @@ static void undo(struct executor *x, const struct fixup *fixup)
 		memory_load(x, x->cpu.r[SP], 4, &x->cpu.r[fixup->number]);
 		x->cpu.r[SP] += 4;
 		break;
+	case FIX_PAIR:
+		break;
 	default:
 		take_saved(x);
 		break;
 	}
+}
+
+/* A pair at a host address is not aligned: from now on its instructions are executed elsewhere, one by one. */
+static uint32_t leave_pair(struct executor *x, uint32_t host, uint32_t guest)
+{
+	uint32_t flushes = x->cache.flushes, to;
+
+	x->translator.without_pairs = true;
+	to = make_code(x, guest);
+	x->translator.without_pairs = false;
+	if (!to)
+		return stopped(x, OFFLOAD_INTERNAL);
+	if (flushes == x->cache.flushes)
+		write_code(x, host, t32_branch(host, to & ~1u));
+	give_registers(x);
+	return to;
 }
 
 uint32_t executor_fault(struct executor *x, uint32_t host, uint32_t accessed)
@@ -61,6 +79,8 @@ uint32_t executor_fault(struct executor *x, uint32_t host, uint32_t accessed)
 		add_to_hosted(x, stack_delta(x));
 		return x->job->layout.thumb ? thumb_target(x, fixup->number == LR) : arm_target(x);
 	}
+	if (fixup && fixup->kind == FIX_PAIR && (x->cpu.r[fixup->number] & 3))
+		return leave_pair(x, host, guest);
 	if (fixup)
 		undo(x, fixup);
 	/* What the scratch register holds for the next instruction is not known: enter anew. */

@@ -62,6 +62,8 @@ uint32_t cache_word(const struct executor *x, uint32_t host);
 
 /* Goes on at a guest address, with the guest's registers in x->cpu; the host address, or 0. */
 uint32_t go_on(struct executor *x, uint32_t guest);
+/* Translates the region that begins at a guest address; its host address, or 0. */
+uint32_t make_code(struct executor *x, uint32_t guest);
 /* Interprets the instruction at cpu.r[15]. */
 bool interpret_one(struct executor *x);
 /* The same, and on to the end of the IT block: translated code cannot be entered in one. */
@@ -69,6 +71,8 @@ uint32_t interpret_and_go_on(struct executor *x);
 
 /* --- call.c --- */
 
+/* Another instruction of 32 bits stands at a host address from now on. */
+void write_code(struct executor *x, uint32_t site, uint32_t code);
 /* An indirect branch of T32 or A32 did not find its target: see translate/branch.c. */
 uint32_t thumb_target(struct executor *x, bool by_link);
 uint32_t arm_target(struct executor *x);

@@ -179,14 +179,14 @@ static int push_temporary(struct translator *x, const struct data *data, uint32_
 	while ((uint32_t)number == data->n || (uint32_t)number == data->m || (uint32_t)number == s ||
 	       (uint32_t)number == data->d || uses_scratch(x, number))
 		number++;
-	emit16(&x->code, 0xb400 | 1 << number);	/* push */
+	t32_push(&x->code, 1 << number);
 	return number;
 }
 
 static void pop_temporary(struct translator *x, int pushed)
 {
 	if (pushed >= 0)
-		emit16(&x->code, 0xbc00 | 1 << pushed);	/* pop */
+		t32_pop(&x->code, 1 << pushed);
 }
 
 /* C becomes what the guest's rotated constant makes of it; N and Z follow with the result. */
@@ -283,9 +283,10 @@ static void stack_address(struct translator *x, uint32_t d, uint32_t offset)
 {
 	uint32_t near = SP;
 
-	for (uint32_t r = 0; r < SP && !is_addend(offset - delta(x)); r++)
-		if (bit(x->stack_copies, r) && is_addend(offset - x->stack_offset[r]))
-			near = r;
+	if (!is_addend(offset - delta(x)))
+		for (near = 0; near < SP; near++)
+			if (bit(x->stack_copies, near) && is_addend(offset - x->stack_offset[near]))
+				break;
 	if (near != SP) {
 		t32_add_constant(&x->code, d, near, offset - x->stack_offset[near]);
 	} else if (is_addend(offset - delta(x))) {

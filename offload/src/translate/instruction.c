@@ -161,7 +161,7 @@ void translate_instruction(struct translator *x, bool is_label)
 	/* Whoever comes here by a branch has not executed the conditional instruction before it. */
 	if (is_label)
 		x->kept_cond = COND_NEVER;
-	if (x->done == x->index && x->index && !is_plain(x))
+	if (x->index && x->index <= x->done && !is_plain(x))
 		return;
 	native = x->native(x->owner, x->address);
 	if (native >= 0) {

@@ -113,13 +113,13 @@ static void saturate(struct translator *x)
 
 bool load_constant_pair(struct translator *x)
 {
-	const struct instruction *next = joinable(x);
-	uint32_t d = field_d(x->in.word);
+	uint32_t index = index_behind(x, x->index), d = field_d(x->in.word);
+	const struct instruction *next = &x->list[index];
 
-	if (!next || next->op != A32_MOVT || field_d(next->word) != d)
+	if (!is_joinable(x, index) || next->op != A32_MOVT || field_d(next->word) != d)
 		return false;
 	t32_constant(&x->code, d, (x->in.value & 0xffff) | next->value << 16);
-	x->done = index_behind(x, x->index);
+	x->done = index;
 	return true;
 }
 

@@ -175,42 +175,12 @@ static bool transfer_in_place(struct translator *x, const struct access *a)
 	return true;
 }
 
-/* A word on the stack, SP staying as it is. */
-static bool is_stack_word(const struct translator *x, const struct access *a)
-{
-	return a->n == SP && a->m == 16 && !a->move && (a->kind & ~0x10) == KIND_STR && a->t != SP && a->t != PC &&
-		!uses_scratch(x, a->t) && !(a->offset & 3) && a->offset > -1024 && a->offset < 1024;
-}
-
-/* Two neighbouring words on the stack, which is always aligned: a doubleword. False: not such a pair. */
-static bool transfer_pair(struct translator *x, const struct access *a)
-{
-	const struct instruction *next = is_stack_word(x, a) ? joinable(x) : NULL;
-	struct access b;
-	bool up;
-
-	if (!next || a32_table[next->op].family != SINGLE)
-		return false;
-	b = access_of(next);
-	up = b.offset > a->offset;
-	if (!is_stack_word(x, &b) || b.kind != a->kind || (a->load && a->t == b.t) ||
-	    (up ? b.offset - a->offset : a->offset - b.offset) != 4)
-		return false;
-	t32_double(&x->code, a->load, up ? a->t : b.t, up ? b.t : a->t, SP, up ? a->offset : b.offset);
-	if (a->load) {
-		forget_base(x, a->t);
-		forget_base(x, b.t);
-	}
-	x->done = index_behind(x, x->index);
-	return true;
-}
-
 void translate_transfer(struct translator *x)
 {
-	struct access a = access_of(&x->in);
+	struct access a = access_by_stack(x, &x->in);
 	uint32_t base, value = value_register(x, &a);
 
-	if (transfer_pair(x, &a))
+	if (translate_pair(x, &a))
 		return;
 	if (a.n == PC && transfer_constant(x, &a))
 		return;

@@ -38,6 +38,7 @@ static void begin_region(struct translator *x, uint32_t guest)
 	x->it_count = 0;
 	x->pushed = 0;
 	x->done = 0;
+	x->alone = false;
 }
 
 /* Behind an instruction: which registers are the stack pointer plus an offset. */
@@ -101,7 +102,7 @@ uint32_t translate_region(struct translator *x, uint32_t guest, bool *unmapped)
 			translate_instruction(x, entry);
 			keep_stack_copies(x);
 			end_loop(x, i, falls_through(&x->list[i]));
-			if (is_full(x) && !x->it[index_behind(x, i)])
+			if (is_full(x) && i >= x->done && !x->it[index_behind(x, i)])
 				x->count = index_behind(x, i);
 		}
 		region->lengths[i] = (x->code.at - x->offset[i]) / 2;

@@ -86,6 +86,7 @@ bool translate_renamed(struct translator *x)
 	struct instruction original = x->in;
 	uint32_t reads = instruction_reads(&x->in), writes = instruction_writes(&x->in), fields, from;
 	uint32_t slot = offsetof(struct offload_state, scratch);
+	uint32_t copies = x->stack_copies;
 	bool carries = x->carries;
 	int t;
 
@@ -105,10 +106,17 @@ bool translate_renamed(struct translator *x)
 	}
 	rename_fields(x, &x->in, fields, t);
 	x->interpret = false;
-	/* The distance would need a fix-up of its own. */
+	/*
+	 * The distance would need a fix-up of its own; SP has moved, and t is no copy of it, nor the register of that name
+	 * in what follows.
+	 */
 	x->carries = false;
+	x->stack_copies = 0;
+	x->alone = true;
 	translate_body(x);
+	x->alone = false;
 	x->carries = carries;
+	x->stack_copies = copies;
 	x->in = original;
 	x->holds = HOLDS_NOTHING;
 	if (x->interpret)

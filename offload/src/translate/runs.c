@@ -67,12 +67,11 @@ uint32_t index_of(const struct translator *x, uint32_t target, uint32_t from)
 	return REGION_MAX;
 }
 
-const struct instruction *joinable(const struct translator *x)
+bool is_joinable(const struct translator *x, uint32_t index)
 {
-	uint32_t index = index_behind(x, x->index);
-	const struct instruction *next = &x->list[index];
+	const struct instruction *in = &x->list[index];
 
-	return protects_state(x->layout) && x->in.cond == COND_AL && index < x->count && !x->it[index] &&
-		!translator_is_label(x, index) && next->op != A32_UNDEFINED && next->cond == COND_AL &&
-		x->native(x->owner, address_of(x, index)) < 0 ? next : NULL;
+	return protects_state(x->layout) && !x->alone && x->in.cond == COND_AL && index < x->count && !x->it[index] &&
+		!translator_is_label(x, index) && in->op != A32_UNDEFINED && in->cond == COND_AL &&
+		x->native(x->owner, address_of(x, index)) < 0;
 }

@@ -30,9 +30,10 @@ static void load_slot(struct translator *x)
 	t32_transfer(&x->code, KIND_LDR, scratch(x), scratch(x), 0);
 }
 
-/* Whether an instruction neither accesses memory nor branches, nor needs another temporary register. */
-static bool stays_in_registers(const struct instruction *in)
+bool computes(const struct instruction *in)
 {
+	if (in->op == A32_UNDEFINED)
+		return false;
 	switch (a32_table[in->op].family) {
 	case DATA_IMMEDIATE:
 	case DATA_REGISTER:
@@ -71,12 +72,6 @@ static void write_slot(struct translator *x, uint32_t number, uint32_t address, 
 	t32_double(&x->code, false, number, sum, address, 0);
 }
 
-/* Register d becomes the sum of d and m; flags stay. */
-static void add(struct translator *x, uint32_t d, uint32_t m)
-{
-	emit16(&x->code, 0x4400 | (d & 8) << 4 | m << 3 | (d & 7));
-}
-
 /* The scratch register's guest value becomes that of number. temporaries: what the sum is made of. */
 static void replace_slot(struct translator *x, uint32_t number, uint32_t address, uint32_t temporaries)
 {
@@ -89,7 +84,7 @@ static void replace_slot(struct translator *x, uint32_t number, uint32_t address
 	u = take_lowest(&temporaries);
 	v = take_lowest(&temporaries);
 	t32_double(&x->code, true, u, v, address, 0);
-	add(x, u, v);
+	t32_add_to(&x->code, u, v);
 	write_slot(x, number, address, u);
 }
 
@@ -105,14 +100,15 @@ void load_guest_scratch(struct translator *x)
 	writes = instruction_writes(&x->in);
 	used = reads | writes;
 	/* Read and written: the address is needed twice. */
-	if (bit(reads & writes, scratch(x)) && !bit(used, SP) && stays_in_registers(&x->in) &&
+	if (bit(reads & writes, scratch(x)) && !bit(used, SP) && computes(&x->in) &&
 	    translator_option(x, OPTION_STACK)) {
-		uint32_t list = x->slot_registers = spare(used, 2), address = take_lowest(&list);
+		uint32_t list = x->slot_registers = spare(used, 2);
+		uint32_t address = take_lowest(&list), sum = take_lowest(&list);
 
-		emit16(&x->code, 0xb400 | x->slot_registers);	/* push */
+		t32_push(&x->code, x->slot_registers);
 		slot_address(x, address);
-		t32_double(&x->code, true, scratch(x), take_lowest(&list), address, 0);
-		add(x, __builtin_ctz(x->slot_registers & (x->slot_registers - 1)), scratch(x));
+		t32_double(&x->code, true, scratch(x), sum, address, 0);
+		t32_add_to(&x->code, sum, scratch(x));
 		return;
 	}
 	if (hosted)
@@ -145,25 +141,24 @@ void store_guest_scratch(struct translator *x)
 {
 	uint32_t list, address;
 
+	x->holds = HOLDS_GUEST;
 	if (!translator_option(x, OPTION_STACK)) {
 		t32_transfer(&x->code, KIND_STR, scratch(x), SP, offsetof(struct offload_state, scratch) +
 			     4 * x->pushed);
-		x->holds = HOLDS_GUEST;
 		return;
 	}
 	if (x->slot_registers) {
 		list = x->slot_registers;
 		address = take_lowest(&list);
 		write_slot(x, scratch(x), address, take_lowest(&list));
-		emit16(&x->code, 0xbc00 | x->slot_registers);	/* pop */
+		t32_pop(&x->code, x->slot_registers);
 		x->slot_registers = 0;
-		x->holds = HOLDS_GUEST;
 		return;
 	}
 	list = spare(1u << scratch(x), SLOT_TEMPORARIES);
-	emit16(&x->code, 0xb400 | list);	/* push */
+	t32_push(&x->code, list);
 	replace_guest_scratch(x, list);
-	emit16(&x->code, 0xbc00 | list);	/* pop */
+	t32_pop(&x->code, list);
 }
 
 void copy_to_guest_scratch(struct translator *x, uint32_t number)
@@ -171,9 +166,9 @@ void copy_to_guest_scratch(struct translator *x, uint32_t number)
 	uint32_t list = spare(1u << scratch(x) | 1u << number, 2);
 
 	slot_address(x, take_scratch(x));
-	emit16(&x->code, 0xb400 | list);	/* push */
+	t32_push(&x->code, list);
 	replace_slot(x, number, scratch(x), list);
-	emit16(&x->code, 0xbc00 | list);	/* pop */
+	t32_pop(&x->code, list);
 }
 
 void forget_base(struct translator *x, uint32_t number)
@@ -292,7 +287,6 @@ void emit_held(struct translator *x, struct held held)
 	x->held_offset = 0;
 }
 
-/* Whether the next instructions need the scratch register's guest value before they need an address. */
 bool reads_scratch_soon(const struct translator *x)
 {
 	uint32_t index = x->index, n;

@@ -113,6 +113,7 @@ struct translator {
 	int (*native)(void *owner, uint32_t address);
 	void *owner;
 	uint32_t max_units;	/* words or halfwords of a region */
+	bool without_pairs;	/* see pair.c */
 
 	/* The region being made (extent.c); arrays with an entry for each of its words are valid that far. */
 	uint32_t guest;		/* its first instruction; bit 0: T32 */
@@ -136,7 +137,8 @@ struct translator {
 	struct instruction in;
 	bool interpret;		/* leave this one to the interpreter */
 	bool ends_it;		/* it ends an IT block */
-	uint32_t done;		/* index of an instruction whose work the one before it has done, or 0 */
+	bool alone;		/* nothing behind it can be made as part of it */
+	uint32_t done;		/* index of the last instruction whose work one before it has done, or 0 */
 	/* Set of registers that are on the stack for load_guest_scratch() to store_guest_scratch(), or 0. */
 	uint16_t slot_registers;
 	uint32_t pushed;	/* words, by what is being made (plain/) */
@@ -250,6 +252,10 @@ struct access {
 	bool up, before, move;
 };
 struct access access_of(const struct instruction *in);
+/* The same, but at the stack pointer, which is a host address, if its base is a copy of that. */
+struct access access_by_stack(const struct translator *x, const struct instruction *in);
+/* An access and one behind it as one. False: there is no such pair. */
+bool translate_pair(struct translator *x, const struct access *a);
 /*
  * Whether it accesses its base register's own address, before or after that moves: the scratch
  * register can then hold what is added to it.
@@ -300,10 +306,12 @@ void load_target(struct translator *x);
 /* Branches to the guest address that register holds; lr becomes link first, if link is not 0. */
 void emit_dispatch(struct translator *x, uint32_t number, uint32_t link);
 /*
- * The next instruction, if one translation can do for both (done): nothing comes between them, and to execute the next
- * one alone behind an interrupt must change nothing. Otherwise NULL.
+ * Whether the instruction at an index can be made as part of x->in (done), if it stands directly behind it or behind
+ * another that can: control comes to it from there only, and neither of them is conditional.
  */
-const struct instruction *joinable(const struct translator *x);
+bool is_joinable(const struct translator *x, uint32_t index);
+/* Whether an instruction neither accesses memory nor branches, nor needs another temporary register. */
+bool computes(const struct instruction *in);
 /* A constant's low half, then its high half by movt: one instruction. False: not such a pair. */
 bool load_constant_pair(struct translator *x);
 /* Puts the guest value of the scratch register there, and writes it back after a change. */
@@ -333,8 +341,9 @@ bool uses_scratch(const struct translator *x, uint32_t number);
  * access at register n; puts it there where that is better than host_base_register().
  */
 bool has_distance(struct translator *x, uint32_t n, int32_t offset);
-/* Whether it holds its guest value, and that is better than an address for the access being made. */
+/* Whether the next instructions need the scratch register's guest value before they need an address. */
 bool reads_scratch_soon(const struct translator *x);
+/* Whether it holds its guest value, and that is better than an address for the access being made. */
 bool keeps_guest_scratch(const struct translator *x);
 /* Whether an instruction accesses memory by way of the scratch register; *n is its base then. */
 bool needs_address(const struct translator *x, const struct instruction *in, uint32_t *n);

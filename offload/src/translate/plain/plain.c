@@ -20,7 +20,7 @@ static void push(struct translator *x, uint32_t list)
 {
 	if (!has(x, OPTION_REGISTERS))
 		return;
-	emit16(&x->code, 0xb400 | list);
+	t32_push(&x->code, list);
 	x->pushed += count_bits(list);
 }
 
@@ -28,7 +28,7 @@ static void pop(struct translator *x, uint32_t list)
 {
 	if (!has(x, OPTION_REGISTERS))
 		return;
-	emit16(&x->code, 0xbc00 | list);
+	t32_pop(&x->code, list);
 	x->pushed -= count_bits(list);
 }
 
