@@ -101,6 +101,11 @@ fn orphans_and_members_of_groups_and_sessions_without_leaders_are_as_they_were()
         lines.len()
     };
     program.until("all there", |program| alive(&program.said()) == NAMES.len());
+    // Those that only started others have ended, and two of them nobody has waited for.
+    program.until("only zombies besides", |program| {
+        let found = tree(program);
+        found.len() == NAMES.len() + 2 && found.values().filter(|of| of[0] == "Z").count() == 2
+    });
     let before = tree(&program);
     let leaders: Vec<&String> = before.values().flat_map(|of| &of[2..]).collect();
     let gone = leaders
