@@ -86,6 +86,17 @@ fn the_big_core_goes_on_where_it_was_handed_back() {
     }
 }
 
+#[test]
+fn an_interrupt_finds_the_guest_between_two_of_its_instructions() {
+    let said = differential(&["interrupted", "1500"]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    for line in lines {
+        assert!(line.contains(", 0 differences"), "{said}");
+        assert!(!line.contains(" 0 handed back"), "{said}");
+    }
+}
+
 /// The module's code and the kernel's under a model of the big core's caches; each step that is left out is found.
 #[test]
 fn a_big_core_with_caches_hands_over_and_goes_on() {
