@@ -207,6 +207,9 @@ static uint32_t neighbour(uint32_t word)
 	/* A constant's high half. */
 	if (op == A32_MOVW || (op == A32_MOV_imm && !field_set_flags(word) && field_d(word) < SP))
 		return 0xe3400000 | below(16) << 16 | field_d(word) << 12 | below(0x1000);
+	/* A word at an address on the stack, which the instruction before has made. */
+	if ((word & 0xffff0000) == 0xe28d0000 && below(4))
+		return 0xe5800000 | below(2) << 20 | field_d(word) << 16 | block_register() << 12 | below(8) << 2;
 	/* An address on the stack. */
 	if (below(2))
 		return (below(2) ? 0xe28d0000 : 0xe24d0000) | block_register() << 12 | below(16) << 2;

@@ -32,6 +32,8 @@ uint32_t below(uint32_t limit);
 struct oracle oracle_new(uint32_t base);
 /* Runs until an instruction that stops, or the maximum; true: it stopped at the MARKER. */
 bool oracle_run(struct oracle *oracle, struct offload_cpu *cpu, uint32_t max_instructions);
+/* Whether it read what is just below its stack pointer: at an address from before that moved, say. */
+extern bool oracle_exposed;
 /* Where the oracle's last access found nothing. It may go on for an instruction after a store. */
 extern uint32_t oracle_missed, oracle_stacks[64], oracle_stack_count;
 /* Whether the oracle knows no such instruction; whether it stopped because of the maximum. */

@@ -28,6 +28,12 @@ static const struct directed directed[] = {
 	{ "what follows that", 1, 0, 3, { 0x0001f100, 0x0201f102, MARKER } },
 	/* sub r0, sp, #20; mov r9, r7; strb r9, [r9, #8], by way of r0, which is no address of the stack then. */
 	{ "a stack address that is renamed to", 0, 0, 3, { 0xe24d0014, 0xe1a09007, 0xe5c99008 } },
+	/* add r0, sp, #8; str r1, [r0]; mov r0, r6; str r2, [r0, #4], which is no address of the stack any more. */
+	{ "a stack address that changes in a pair", 0, 0, 4, { 0xe28d0008, 0xe5801000, 0xe1a00006, 0xe5802004 } },
+	/* str r6, [sp, #8]; add r0, sp, #8; ldr r0, [r0]; ldr r2, [r0, #4] */
+	{ "a stack address that a pair loads over", 0, 0, 4, { 0xe58d6008, 0xe28d0008, 0xe5900000, 0xe5902004 } },
+	/* ldr r1, [r6]; rsc r4, r3, #8; ldr r2, [r6, #4] */
+	{ "what is not translated in a pair", 0, 0, 3, { 0xe5961000, 0xe2e34008, 0xe5962004 } },
 	/* mov r0, r6; mov r9, r7; str r9, [r9, #8]; str r1, [r0, #12], the third by way of another register: r0. */
 	{ "no pair of one that is renamed", 0, 0, 4, { 0xe1a00006, 0xe1a09007, 0xe5899008, 0xe580100c } },
 	/* mov r8, #9; 1: ldr r2, [r5]; add r4, r4, #1; ldr r3, [r5, #4]; add r0, r0, r2; subs r8, r8, #1; bne 1b */

@@ -72,10 +72,18 @@ static void on_oracle_instruction(uc_engine *core, uint64_t address, uint32_t si
 		oracle_stacks[oracle_stack_count++] = before[SP];
 }
 
+bool oracle_exposed;
+
+static void on_oracle_read(uc_engine *core, uc_mem_type type, uint64_t address, int size, int64_t value, void *user)
+{
+	(void)core, (void)type, (void)size, (void)value, (void)user;
+	oracle_exposed |= before[SP] - 1 - (uint32_t)address < BELOW_STACK_BYTES;
+}
+
 struct oracle oracle_new(uint32_t base)
 {
 	struct oracle oracle = { .base = base };
-	uc_hook hook, miss, instruction;
+	uc_hook hook, miss, instruction, read;
 
 	oracle.memory = aligned_alloc(4096, TEST_MEMORY);
 	uc_open(UC_ARCH_ARM, UC_MODE_ARM, &oracle.core);
@@ -90,6 +98,7 @@ struct oracle oracle_new(uint32_t base)
 	uc_hook_add(oracle.core, &miss, UC_HOOK_MEM_READ_UNMAPPED | UC_HOOK_MEM_WRITE_UNMAPPED |
 		    UC_HOOK_MEM_WRITE_PROT,
 		    on_oracle_miss, NULL, 1, 0);
+	uc_hook_add(oracle.core, &read, UC_HOOK_MEM_READ, on_oracle_read, NULL, 1, 0);
 	uc_hook_add(oracle.core, &instruction, UC_HOOK_CODE, on_oracle_instruction, NULL, 1, 0);
 	return oracle;
 }

@@ -236,8 +236,12 @@ static uint32_t word_instruction(uint32_t *line, const uint32_t *before)
 	while (number == COUNTER || number == BASE_ONE);
 	if ((half & 0xf000) == 0x9000 && (half & 0xff) && below(4)) {
 		half += below(2) ? 1 : -1;	/* the word behind it, or before it */
-	} else if ((half & 0xf038) == (0x6000 | BASE_ONE << 3) && bits(half, 10, 6) - 1 < 30 && below(4)) {
+	} else if ((half & 0xf000) == 0x6000 && bits(half, 10, 6) - 1 < 30 && below(4)) {
 		half += below(2) ? 1 << 6 : -(1 << 6);
+		at = 0;
+	} else if ((half & 0xf800) == 0xa800 && below(4)) {
+		/* At the address that it made. */
+		half = 0x6000 | below(2) << 11 | (1 + below(8)) << 6 | bits(half, 10, 8) << 3;
 		at = 0;
 	} else if (below(2)) {
 		/* str, ldr: at BASE_ONE, at SP */

@@ -37,22 +37,31 @@ static bool is_half(const struct translator *x, const struct access *a)
 		a->offset < 1024 && !(a->load && a->t == a->n);
 }
 
-/* Whether they are neighbours. */
-static bool is_pair(const struct translator *x, const struct access *a, const struct access *b)
+/* Whether they are neighbours. base: the second one's own, which may be a copy of SP. */
+static bool is_pair(const struct translator *x, const struct access *a, const struct access *b, uint32_t base)
 {
 	int32_t distance = b->offset - a->offset;
 
 	return is_half(x, b) && b->n == a->n && b->kind == a->kind && (distance == 4 || distance == -4) &&
-		!(a->load && (a->t == b->t || b->t == b->n));
+		!(a->load && (a->t == b->t || a->t == base || b->t == base));
 }
 
-/* Whether an instruction between them may come behind them: it only computes, with other registers. */
-static bool may_follow(const struct translator *x, const struct instruction *in, const struct access *b)
+static bool is_data(const struct instruction *in)
+{
+	return a32_table[in->op].family == DATA_IMMEDIATE || a32_table[in->op].family == DATA_REGISTER;
+}
+
+/*
+ * Whether an instruction between them may come behind them: it only computes, with other registers, and is one that is
+ * always translated.
+ */
+static bool may_follow(const struct translator *x, const struct instruction *in, const struct access *b, uint32_t base)
 {
 	uint32_t writes = instruction_writes(in), touched = instruction_reads(in) | writes;
 	uint32_t never = 1u << scratch(x) | 1u << SP | 1u << PC | (b->load ? 1u << b->t : 0);
 
-	return computes(in) && !(touched & never) && !(writes & (1u << b->t | 1u << b->n));
+	return computes(in) && !(touched & never) && !(writes & (1u << b->t | 1u << base)) &&
+		!(is_data(in) && instruction_opcode(in) == OP_RSC);
 }
 
 static void double_at(struct translator *x, const struct access *a, const struct access *b)
@@ -77,14 +86,17 @@ static void translate_between(struct translator *x, uint32_t index)
 
 	x->in = x->list[index];
 	x->index = index;
-	translate_body(x);
+	if (is_data(&x->in))
+		translate_data(x);
+	else
+		translate_media(x);
 	x->in = first;
 	x->index = at;
 }
 
 bool translate_pair(struct translator *x, const struct access *a)
 {
-	uint32_t between = index_behind(x, x->index), second = between;
+	uint32_t between = index_behind(x, x->index), second = between, base;
 	struct access b;
 
 	if (!is_half(x, a) || (a->n != SP && (x->without_pairs || x->hosted)))
@@ -93,13 +105,17 @@ bool translate_pair(struct translator *x, const struct access *a)
 		second = index_behind(x, second);
 	if (second >= x->count || x->list[second].op == A32_UNDEFINED || a32_table[x->list[second].op].family != SINGLE)
 		return false;
+	base = access_of(&x->list[second]).n;
 	b = access_by_stack(x, &x->list[second]);
-	if (!is_pair(x, a, &b) || (second != between && (!may_follow(x, &x->list[between], &b) || !is_joinable(x, between))) ||
-	    !is_joinable(x, second) || (a->n != SP && keeps_guest_scratch(x)))
+	if (!is_pair(x, a, &b, base) || !is_joinable(x, second) || (a->n != SP && keeps_guest_scratch(x)))
+		return false;
+	if (second != between && (!may_follow(x, &x->list[between], &b, base) || !is_joinable(x, between)))
 		return false;
 	double_at(x, a, &b);
 	if (second != between)
 		translate_between(x, between);
-	x->done = second;
+	/* Otherwise each for itself. */
+	if (!x->interpret)
+		x->done = second;
 	return true;
 }
