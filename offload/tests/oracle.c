@@ -72,12 +72,15 @@ static void on_oracle_instruction(uc_engine *core, uint64_t address, uint32_t si
 		oracle_stacks[oracle_stack_count++] = before[SP];
 }
 
+/* What a hand-over keeps there, and more than translated code does. */
+enum { EXPOSED_BYTES = 64 };
+
 bool oracle_exposed;
 
 static void on_oracle_read(uc_engine *core, uc_mem_type type, uint64_t address, int size, int64_t value, void *user)
 {
 	(void)core, (void)type, (void)size, (void)value, (void)user;
-	oracle_exposed |= before[SP] - 1 - (uint32_t)address < BELOW_STACK_BYTES;
+	oracle_exposed |= before[SP] - 1 - (uint32_t)address < EXPOSED_BYTES;
 }
 
 struct oracle oracle_new(uint32_t base)

@@ -93,8 +93,9 @@ static bool make_trial(struct oracle *oracle, bool thumb)
 		 oracle->memory[trial.mailbox + 1] << 8 | oracle->memory[trial.mailbox + 2] << 16 |
 		 (uint32_t)oracle->memory[trial.mailbox + 3] << 24));
 	oracle_stack_count = 0;
+	oracle_exposed = false;
 	trial.second_end = trial.second;
-	if (!ends_at_marker(oracle, &trial.second_end) || oracle_stack_count == 64)
+	if (!ends_at_marker(oracle, &trial.second_end) || oracle_stack_count == 64 || oracle_exposed)
 		return false;
 	memcpy(trial.stacks, oracle_stacks, sizeof(oracle_stacks));
 	trial.stack_count = oracle_stack_count;
