@@ -41,22 +41,23 @@ static void describe(const char *what, const struct offload_cpu *a, const struct
 		start->flags, a->flags, b->flags, a->ge, b->ge, a->control, b->control);
 }
 
-/* What registers point to, and its bytes before a block ran on the oracle. */
+/* What registers point to and the stack, and their bytes before a block ran on the oracle. */
 enum { DATA_BEGIN = TEST_DATA - 0x4000, DATA_BYTES = 0x10000 };
-static uint8_t data_before[DATA_BYTES];
+enum { STACK_BEGIN = TEST_STACK - 0x2000, STACK_BYTES = 0x2800 };
+static uint8_t data_before[DATA_BYTES], stack_before[STACK_BYTES];
 
 /*
  * Memory below the guest's stack pointer is undefined: an interrupt may write there, and translated code keeps
  * registers there. That is so wherever it points to, as a block may load it from memory: what is just below it, then or
  * at the end, and the guest itself did not write.
  */
-static bool excused(const struct oracle *oracle, uint32_t at, uint32_t sp)
+static bool excused(const struct oracle *oracle, uint32_t at, uint8_t before, uint32_t sp)
 {
 	uint32_t address = oracle->base + at;
 
 	if (sp - 1 - address < BELOW_STACK_BYTES)
 		return true;
-	if (oracle->memory[at] != data_before[at - DATA_BEGIN])
+	if (oracle->memory[at] != before)
 		return false;
 	for (uint32_t i = 0; i < oracle_stack_count; i++)
 		if (oracle_stacks[i] - 1 - address < BELOW_STACK_BYTES)
@@ -70,11 +71,14 @@ static bool same_memory(const struct oracle *oracle, struct edge *edge, uint32_t
 
 	if (memcmp(oracle->memory + DATA_BEGIN, edge->memory + DATA_BEGIN, DATA_BYTES))
 		for (uint32_t i = DATA_BEGIN; i < DATA_BEGIN + DATA_BYTES; i++)
-			if (oracle->memory[i] != edge->memory[i] && !excused(oracle, i, sp))
+			if (oracle->memory[i] != edge->memory[i] && !excused(oracle, i, data_before[i - DATA_BEGIN], sp))
 				return false;
-	if (offset > TEST_STACK + 0x800 || offset < TEST_STACK - 0x2000)
+	if (offset - STACK_BEGIN > STACK_BYTES)
 		return true;
-	return !memcmp(oracle->memory + offset, edge->memory + offset, TEST_STACK + 0x800 - offset);
+	for (uint32_t i = offset; i < STACK_BEGIN + STACK_BYTES; i++)
+		if (oracle->memory[i] != edge->memory[i] && !excused(oracle, i, stack_before[i - STACK_BEGIN], sp))
+			return false;
+	return true;
 }
 
 static bool same(const struct offload_cpu *a, const struct offload_cpu *b)
@@ -168,6 +172,7 @@ bool compare(struct oracle *oracle, struct edge *edge, const struct offload_cpu 
 	oracle_stack_count = 0;
 	oracle_exposed = false;
 	memcpy(data_before, oracle->memory + DATA_BEGIN, DATA_BYTES);
+	memcpy(stack_before, oracle->memory + STACK_BEGIN, STACK_BYTES);
 	fine = run_oracle(oracle, &one, max_instructions);
 	missed = oracle_missed;
 	edge->interrupt_in = interrupting ? 1 + below(4 * bytes + 32) : 0;
