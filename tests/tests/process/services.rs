@@ -143,16 +143,23 @@ impl Tracked {
         }
     }
 
-    /// Persist, cut, restore. The same processes are there again.
+    /// Whether the tracker answers, as it does once all processes of its program are there.
+    fn is_running(&self) -> bool {
+        let store = self.path("store");
+        let store = store.to_str().expect("a path in UTF-8");
+        let said = dormouse(&["process", "status", "it", "--store", store, "--json"]);
+        said.code == 0 && said.report()["tracker"]["program"] == "running"
+    }
+
+    /// Persist, cut, restore. The program runs again, or has ended since.
     fn through_power_loss(&mut self) {
         self.persist();
-        // Of a program that was restored just before, all pages are there now, and the process is
-        // gone that watched over it meanwhile.
-        let before = self.processes();
         self.cut();
         self.run();
         let started = Instant::now();
-        while !before.iter().all(|pid| self.processes().contains(pid)) {
+        // Not until each of its processes is seen: one that had only milliseconds to go ends before
+        // anybody looks.
+        while !self.is_running() {
             assert!(
                 started.elapsed() < WAIT_MAX,
                 "not restored: {}",
