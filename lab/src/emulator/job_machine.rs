@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::build::initrd_with;
 use crate::child;
+use crate::emulator::accelerator::TCG_PROCESSOR;
 use crate::emulator::console::Tail;
 use crate::emulator::monitor::Monitor;
 use crate::emulator::qemu::{PROGRAM, escaped};
@@ -102,7 +103,7 @@ impl<A: DeserializeOwned + Send + 'static> JobMachine<A> {
             ])
             .args(["-accel", &format!("tcg,thread={threads}")])
             .args(&boot.more)
-            .args(["-cpu", "max,-erms,-fsrm"])
+            .args(["-cpu", TCG_PROCESSOR])
             .args(["-M", boot.board, "-m", boot.memory])
             // A package for each: the firmware's table of processors has one of each package.
             .args([

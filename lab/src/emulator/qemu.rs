@@ -12,7 +12,7 @@ use dormouse_guest::protocol::stress::SCRATCH_DISK;
 
 use crate::build::Artefacts;
 use crate::child;
-use crate::emulator::accelerator::Accelerator;
+use crate::emulator::accelerator::{Accelerator, TCG_PROCESSOR};
 use crate::error::{Doing, LabError};
 use crate::machine::gpf::Gpf;
 use crate::machine::{MachineConfig, PersistentMemory};
@@ -156,9 +156,7 @@ pub fn arguments(launch: &Launch, console: i32, control: i32, qmp: i32) -> Vec<O
         Accelerator::Kvm => ("kvm", "max"),
         // One thread for all processors: with several, QEMU 7.2 on a busy host now and then runs
         // code that another processor has just patched, and the kernel dies of a stale int3.
-        // Without fast strings: Linux would copy and clear pages with `rep movsb`, fast on
-        // hardware, but TCG executes it byte after byte (measured: migration takes 1.7 x as long).
-        Accelerator::Tcg => ("tcg,thread=single", "max,-erms,-fsrm"),
+        Accelerator::Tcg => ("tcg,thread=single", TCG_PROCESSOR),
     };
     let low_mib = config.low_bytes() >> 20;
     let total_mib = (config.dram_bytes + config.cxl_bytes) >> 20;
