@@ -116,8 +116,8 @@ fn on_random_graphs_ours_is_seldom_behind_the_faster_of_both_stock_schedules() {
     for (overheads, lab) in [(LAB, true), (Overheads::default(), false)] {
         let (mean, largest, behind) = beside_stock(None, overheads, lab);
         assert!(mean < 0.99, "{mean}");
-        // One of the 300 graphs is behind by 16 % where waking is cheap.
-        assert!(largest < 1.20, "{largest}");
+        // Where waking is cheap, three of the 300 graphs are behind by more than 2 %, at most 6 %.
+        assert!(largest < 1.10, "{largest}");
         assert!(behind * 20 < GRAPHS as u32, "{behind}");
         // What sleeps for less than the threshold keeps a processor from others: the cause of a
         // graph on which stock async was faster.

@@ -5,7 +5,9 @@
 //! waits for, those that take next to nothing come first), runs it, and makes ready the
 //! devices that waited only for it. It wakes another worker only for a slow device, or if the
 //! backlog of quick devices exceeds two thresholds; the woken worker wakes the next one. Devices
-//! that are known to sleep may run in addition to those that need a processor (`sleepers`).
+//! that are known to sleep may run in addition to those that need a processor (`sleepers`): those
+//! that sleep longer than the threshold, and those that mostly sleep, on a path at least half as long
+//! as the longest. What devices learn of their buses from earlier transitions is not modelled.
 //! Devices that may not be async keep their order: each waits for the one before it in the walk.
 
 use std::cmp::Reverse;
@@ -37,6 +39,7 @@ pub fn graph(problem: &Problem, may_run_async: &[bool], setting: &Setting) -> Ou
     }
     let mut world = World::new(setting, count);
     let main = world.start();
+    let urgency_ns = remaining(problem);
     let workers = setting.workers.max(1) + setting.sleepers;
     let parked = (1..workers).map(|_| world.start_parked()).collect();
     let mut program = GraphOrder {
@@ -44,7 +47,8 @@ pub fn graph(problem: &Problem, may_run_async: &[bool], setting: &Setting) -> Ou
         setting,
         missing,
         next_in_list,
-        urgency_ns: remaining(problem),
+        longest_ns: urgency_ns.iter().copied().max().unwrap_or(0),
+        urgency_ns,
         place,
         sleepers: BinaryHeap::new(),
         others: BinaryHeap::new(),
@@ -85,6 +89,7 @@ struct GraphOrder<'a> {
     /// The next device that may not be async, of one that may not.
     next_in_list: Vec<Option<usize>>,
     urgency_ns: Vec<u64>,
+    longest_ns: u64,
     place: Vec<usize>,
     /// Ready devices that are known to sleep, and the others.
     sleepers: Ready,
@@ -108,7 +113,10 @@ impl GraphOrder<'_> {
         // What takes next to nothing holds nobody up, and something slow waits for it.
         let is_first = job.duration_ns() <= threshold_ns / 20 && urgency_ns > threshold_ns;
         let entry = ((is_first, urgency_ns), Reverse(self.place[device]), device);
-        if self.setting.sleepers > 0 && job.wait_ns > self.setting.wake_threshold_ns {
+        let is_short_sleeper = 2 * job.wait_ns > job.duration_ns()
+            && urgency_ns > threshold_ns
+            && 2 * urgency_ns > self.longest_ns;
+        if self.setting.sleepers > 0 && (job.wait_ns > threshold_ns || is_short_sleeper) {
             self.sleepers.push(entry);
         } else {
             self.others.push(entry);

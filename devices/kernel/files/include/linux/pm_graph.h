@@ -25,14 +25,24 @@ enum dpm_graph_phase {
 	[DPM_GRAPH_RESUME] = "resume",			\
 }
 
-/* The cost of a device's callback in one phase, in microseconds. */
+/* How many runs are remembered one by one. */
+#define DPM_GRAPH_RECENT	8
+
+/* What a device's callback in one phase takes, in microseconds. */
 struct dpm_graph_cost {
 	u32 worst_us;
-	/* Both are moving averages: a lower value counts a half, a higher one an eighth. */
-	u32 mean_us;
+	/* The processor's: a moving average; lower values count a half, higher ones an eighth. */
+	u32 busy_us;
+	/* Its own sleep: the minimum of the recent runs. */
 	u32 wait_us;
+	/* All of it, while others hold what it needs, too: the maximum of the recent runs. */
+	u32 span_us;
 	u32 last_us;
 	u32 runs;
+	struct {
+		u32 wait_us;
+		u32 span_us;
+	} recent[DPM_GRAPH_RECENT];
 };
 
 struct dpm_graph_device {

@@ -44,10 +44,12 @@ static void prepare_devices(struct dpm_graph *graph)
 		/* A driver may wait for a device without a declared dependency. */
 		reinit_completion(&dev->power.completion);
 		node->cost_us = 0;
+		node->span_us = 0;
 		node->wait_us = 0;
 		if (!dpm_graph_takes_part(graph, gd))
 			continue;
 		node->cost_us = dpm_graph_cost_us(dev, gd, graph->phase);
+		node->span_us = gd->cost[graph->phase].span_us;
 		node->wait_us = gd->cost[graph->phase].wait_us;
 	}
 }

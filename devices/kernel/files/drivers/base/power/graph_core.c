@@ -149,15 +149,26 @@ static bool wakes_another(const struct dpm_graph_core *core, u64 backlog_us)
 	return backlog_us > 2 * (u64)core->settings.threshold_us;
 }
 
-static bool is_sleeper(const struct dpm_graph_core *core, u32 node)
-{
-	return core->settings.sleepers && core->node[node].wait_us > core->settings.threshold_us;
-}
-
 /* Whether it is worth its place in the order: something slow comes after it, or it is slow. */
 static bool is_urgent(const struct dpm_graph_core *core, u32 node)
 {
 	return core->node[node].level_us > core->settings.threshold_us;
+}
+
+/*
+ * Whether a worker beside the others is worth its wakeup: for a long sleep, and for one that is
+ * most of what the device takes where much depends on it. That would otherwise wait until others
+ * have computed, and all that comes behind it, too.
+ */
+static bool is_sleeper(const struct dpm_graph_core *core, u32 node)
+{
+	const struct dpm_graph_node *n = &core->node[node];
+
+	if (!core->settings.sleepers)
+		return false;
+	return n->wait_us > core->settings.threshold_us ||
+		(is_urgent(core, node) && 2 * (u64)n->wait_us > n->cost_us &&
+		 2 * n->level_us > core->longest_us);
 }
 
 /*
@@ -229,15 +240,21 @@ static void make_ready(struct dpm_graph_core *core, u32 node, bool put_back)
 
 static void set_level(struct dpm_graph_core *core, u32 node)
 {
-	u64 longest_us = 0;
+	struct dpm_graph_node *n = &core->node[node];
+	u32 cost_us = known_cost_us(core, node);
 	const u32 *after;
 	u32 count, i;
 
+	n->path_us = 0;
+	n->level_us = 0;
 	after = neighbours(core, node, false, &count);
-	for (i = 0; i < count; i++)
-		if (core->node[after[i]].level_us > longest_us)
-			longest_us = core->node[after[i]].level_us;
-	core->node[node].level_us = longest_us + known_cost_us(core, node);
+	for (i = 0; i < count; i++) {
+		n->path_us = max(n->path_us, core->node[after[i]].path_us);
+		n->level_us = max(n->level_us, core->node[after[i]].level_us);
+	}
+	n->path_us += cost_us;
+	n->level_us += max(n->span_us, cost_us);
+	core->longest_us = max(core->longest_us, n->level_us);
 }
 
 /* Levels are computed against the direction: later devices first. */
@@ -245,6 +262,7 @@ static void set_levels(struct dpm_graph_core *core)
 {
 	u32 i;
 
+	core->longest_us = 0;
 	for (i = 0; i < core->devices; i++) {
 		if (core->settings.direction == DPM_GRAPH_DOWN)
 			set_level(core, i);
@@ -338,7 +356,7 @@ u64 dpm_graph_gain_us(const struct dpm_graph_core *core)
 			return DPM_GRAPH_UNKNOWN;
 		all_us += n->cost_us;
 		computing_us += n->cost_us - min(n->wait_us, n->cost_us);
-		longest_us = max(longest_us, n->level_us);
+		longest_us = max(longest_us, n->path_us);
 	}
 	/* No order is faster than the longest path, nor than what all processors can compute. */
 	return all_us - max(longest_us, div_u64(computing_us, core->settings.cpus));

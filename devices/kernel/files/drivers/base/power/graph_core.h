@@ -62,14 +62,18 @@ enum dpm_graph_state {
 };
 
 struct dpm_graph_node {
-	/* The caller sets these two before dpm_graph_begin(), from earlier phases. */
+	/* The caller sets these three before dpm_graph_begin(), from earlier phases. */
 	u32 cost_us;
+	/* What it takes if it has to wait for what others hold; 0: as long as otherwise. */
+	u32 span_us;
 	/* Part of cost_us in which the device's callback sleeps and needs no processor. */
 	u32 wait_us;
 	/* Set before dpm_graph_build(): runs after all such devices before it in the list. */
 	bool ordered;
 
 	/* Microseconds from this device's start to the end of the phase along the longest path. */
+	u64 path_us;
+	/* The same by what the devices take if they have to wait: the priority. */
 	u64 level_us;
 	/* Neighbours that have to finish before. */
 	u32 pending;
@@ -122,6 +126,8 @@ struct dpm_graph_core {
 	struct dpm_graph_queue quick;
 	/* Known cost of all that are ready and not known to sleep. */
 	u64 backlog_us;
+	/* The maximum of all levels. */
+	u64 longest_us;
 	u32 finished;
 	u32 running;
 	u32 running_beside;
@@ -152,7 +158,7 @@ void dpm_graph_init(struct dpm_graph_core *core, void *memory, u32 devices, u32 
 /* Takes the edges in; duplicates are harmless. */
 void dpm_graph_build(struct dpm_graph_core *core, const struct dpm_graph_edge *edges, u32 count);
 
-/* Starts a phase; node[].cost_us and wait_us are set. */
+/* Starts a phase; node[].cost_us, span_us and wait_us are set. */
 void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_settings *settings);
 
 /*

@@ -52,11 +52,7 @@ void dpm_graph_callback_begin(struct device *dev)
 	dpm_graph_measure(dev, READ_ONCE(phase_now));
 }
 
-/*
- * What a device takes itself: in the order that is run it may also wait for a bus that another one
- * holds, which makes its time longer and never shorter. So the average follows a lower value fast
- * and a higher one slowly.
- */
+/* Caches and interrupts make it longer and never shorter. */
 static u32 moving_average(u32 mean, u32 value)
 {
 	if (value < mean)
@@ -64,12 +60,36 @@ static u32 moving_average(u32 mean, u32 value)
 	return mean + (value - mean) / 8;
 }
 
-static void add_cost(struct dpm_graph_cost *cost, u32 us, u32 wait_us)
+/*
+ * What tells a device's own sleep from its waiting for a bus is that it has the former each time:
+ * the minimum. The maximum is what it takes if it comes last on its bus. Of two devices on a bus
+ * both maxima have both costs in them, once each order has been run, so their paths differ by what
+ * comes behind them. By that a bus ends first (Jackson 1955), and nobody has to know that there is
+ * one.
+ */
+static void remember(struct dpm_graph_cost *cost, u32 us, u32 wait_us)
 {
+	u32 count = min_t(u32, cost->runs + 1, DPM_GRAPH_RECENT);
+
+	cost->recent[cost->runs % DPM_GRAPH_RECENT].wait_us = wait_us;
+	cost->recent[cost->runs % DPM_GRAPH_RECENT].span_us = us;
+	cost->wait_us = wait_us;
+	cost->span_us = us;
+	while (count--) {
+		cost->wait_us = min(cost->wait_us, cost->recent[count].wait_us);
+		cost->span_us = max(cost->span_us, cost->recent[count].span_us);
+	}
+}
+
+/* The callback took @us; in @wait_us of that it needed no processor. */
+void dpm_graph_note_cost(struct dpm_graph_cost *cost, u32 us, u32 wait_us)
+{
+	u32 busy_us = us - wait_us;
+
 	cost->last_us = us;
 	cost->worst_us = max(cost->worst_us, us);
-	cost->mean_us = cost->runs ? moving_average(cost->mean_us, us) : us;
-	cost->wait_us = cost->runs ? moving_average(cost->wait_us, wait_us) : wait_us;
+	cost->busy_us = cost->runs ? moving_average(cost->busy_us, busy_us) : busy_us;
+	remember(cost, us, wait_us);
 	cost->runs++;
 }
 
@@ -96,13 +116,13 @@ void dpm_graph_callback_end(struct device *dev, int error)
 	/* One that never slept only waited for its processor. */
 	if (current->nvcsw == gd->start_sleeps)
 		ns = min(ns, cpu_ns);
-	add_cost(&gd->cost[gd->phase], us_of(ns), ns > cpu_ns ? us_of(ns - cpu_ns) : 0);
+	dpm_graph_note_cost(&gd->cost[gd->phase], us_of(ns), us_of(ns > cpu_ns ? ns - cpu_ns : 0));
 }
 
 /* The device went through the phase without a callback: it is known to be quick. */
 void dpm_graph_no_callback(struct dpm_graph_device *gd, enum dpm_graph_phase phase)
 {
-	add_cost(&gd->cost[phase], 0, 0);
+	dpm_graph_note_cost(&gd->cost[phase], 0, 0);
 }
 
 bool dpm_graph_add_costs(struct list_head *list, u32 *devices, u64 *costs_us)

@@ -176,9 +176,9 @@ static void show_costs_of(struct seq_file *file, const struct device *dev)
 
 		if (cost->runs)
 			seq_printf(file, "%s %u %u %u %u %u %c %s\n",
-				   dpm_graph_phase_names[phase], cost->worst_us, cost->mean_us,
-				   cost->wait_us, cost->last_us, cost->runs, async,
-				   dev_name(dev));
+				   dpm_graph_phase_names[phase], cost->worst_us,
+				   cost->busy_us + cost->wait_us, cost->wait_us,
+				   cost->last_us, cost->runs, async, dev_name(dev));
 	}
 }
 

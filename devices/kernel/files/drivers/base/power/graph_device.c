@@ -17,7 +17,7 @@ static void note_no_callback(struct dpm_graph_device *gd, enum dpm_graph_phase p
 	struct dpm_graph_cost *cost = &gd->cost[phase];
 
 	/* Nothing changes: the case of most devices in most phases. */
-	if (cost->runs && !cost->mean_us && !cost->wait_us) {
+	if (cost->runs && !cost->busy_us && !cost->span_us) {
 		cost->last_us = 0;
 		cost->runs++;
 		return;

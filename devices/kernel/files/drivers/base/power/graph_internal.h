@@ -167,6 +167,7 @@ void dpm_graph_run(struct dpm_graph *graph);
 const char *dpm_graph_stuck_device(void);
 
 /* graph_cost.c */
+void dpm_graph_note_cost(struct dpm_graph_cost *cost, u32 us, u32 wait_us);
 void dpm_graph_no_callback(struct dpm_graph_device *gd, enum dpm_graph_phase phase);
 static inline u32 dpm_graph_cost_us(const struct device *dev, const struct dpm_graph_device *gd,
 				    enum dpm_graph_phase phase)
@@ -175,7 +176,8 @@ static inline u32 dpm_graph_cost_us(const struct device *dev, const struct dpm_g
 
 	if (dev->power.no_pm_callbacks || dev->power.syscore)
 		return 0;
-	return cost->runs ? cost->mean_us : DPM_GRAPH_UNKNOWN;
+	/* Without the time in which others held what it needs. */
+	return cost->runs ? cost->busy_us + cost->wait_us : DPM_GRAPH_UNKNOWN;
 }
 
 void dpm_graph_measure(struct device *dev, enum dpm_graph_phase phase);

@@ -5,7 +5,7 @@
  */
 #include <kunit/test.h>
 
-#include "graph_core.h"
+#include "graph_internal.h"
 
 /*
  *	0 <-- 1 <-- 3
@@ -317,6 +317,77 @@ static void a_phase_gains_at_most_what_is_beside_its_longest_path(struct kunit *
 	KUNIT_EXPECT_EQ(test, gain_us(&core, 1), DPM_GRAPH_UNKNOWN);
 }
 
+static void what_waits_for_others_neither_sleeps_nor_takes_longer_itself(struct kunit *test)
+{
+	struct dpm_graph_cost cost = { 0 };
+	u32 i;
+
+	/* It computes, and once waits until its bus is free. */
+	dpm_graph_note_cost(&cost, 1500, 500);
+	dpm_graph_note_cost(&cost, 1000, 0);
+	KUNIT_EXPECT_EQ(test, cost.busy_us, 1000);
+	KUNIT_EXPECT_EQ(test, cost.wait_us, 0);
+	KUNIT_EXPECT_EQ(test, cost.span_us, 1500);
+	/* In which it is not disturbed, until nothing else is remembered. */
+	for (i = 1; i < DPM_GRAPH_RECENT; i++) {
+		KUNIT_EXPECT_EQ(test, cost.span_us, 1500);
+		dpm_graph_note_cost(&cost, 1000, 0);
+	}
+	KUNIT_EXPECT_EQ(test, cost.span_us, 1000);
+	/* It sleeps from now on. */
+	for (i = 0; i < DPM_GRAPH_RECENT; i++) {
+		KUNIT_EXPECT_EQ(test, cost.wait_us, 0);
+		dpm_graph_note_cost(&cost, 1400, 400);
+	}
+	KUNIT_EXPECT_EQ(test, cost.wait_us, 400);
+	KUNIT_EXPECT_EQ(test, cost.worst_us, 1500);
+}
+
+static void what_comes_behind_decides_between_two_that_hold_each_other_up(struct kunit *test)
+{
+	struct dpm_graph_core core;
+	u64 gain;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	core.node[1].cost_us = 300;
+	core.node[2].cost_us = 500;
+	core.node[2].wait_us = 500;
+	core.node[4].cost_us = 150;
+	core.node[4].wait_us = 150;
+	begin(&core, DPM_GRAPH_DOWN, 1, 2);
+	gain = dpm_graph_gain_us(&core);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+	/* Each has waited for the other once. */
+	core.node[2].span_us = 650;
+	core.node[4].span_us = 650;
+	begin(&core, DPM_GRAPH_DOWN, 1, 2);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
+	/* It is no reason to expect less of the order. */
+	KUNIT_EXPECT_EQ(test, dpm_graph_gain_us(&core), gain);
+}
+
+static void a_short_sleep_on_a_long_path_comes_before_what_computes(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	core.node[1].cost_us = 300;
+	core.node[2].cost_us = 700;
+	core.node[4].cost_us = 90;
+	core.node[4].wait_us = 80;
+	begin(&core, DPM_GRAPH_DOWN, 1, 1);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
+	/* Not one that mostly computes, */
+	core.node[4].wait_us = 40;
+	begin(&core, DPM_GRAPH_DOWN, 1, 1);
+	KUNIT_EXPECT_NE(test, dpm_graph_take(&core), 4);
+	/* nor one of which the path is short beside another one. */
+	core.node[4].wait_us = 80;
+	core.node[2].cost_us = 900;
+	begin(&core, DPM_GRAPH_DOWN, 1, 1);
+	KUNIT_EXPECT_NE(test, dpm_graph_take(&core), 4);
+}
+
 static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(leaves_come_first_down_and_roots_first_up),
 	KUNIT_CASE(the_longest_path_comes_first),
@@ -330,6 +401,9 @@ static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(nothing_starts_after_a_stop),
 	KUNIT_CASE(a_device_that_is_put_back_is_the_next_one),
 	KUNIT_CASE(a_phase_gains_at_most_what_is_beside_its_longest_path),
+	KUNIT_CASE(what_waits_for_others_neither_sleeps_nor_takes_longer_itself),
+	KUNIT_CASE(what_comes_behind_decides_between_two_that_hold_each_other_up),
+	KUNIT_CASE(a_short_sleep_on_a_long_path_comes_before_what_computes),
 	{ }
 };
 

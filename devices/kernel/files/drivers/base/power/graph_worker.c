@@ -17,143 +17,26 @@
  * take or finish a device, never during a callback. In list order a worker takes it once for many
  * devices (graph_batch.c).
  */
-#include <linux/completion.h>
 #include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/sched/debug.h>
 #include <linux/smp.h>
-#include <linux/spinlock.h>
 #include <linux/suspend.h>
 #include <trace/events/pm_graph.h>
 #include <uapi/linux/sched/types.h>
 
-#include "graph_internal.h"
+#include "graph_pool.h"
 
-struct worker {
-	struct task_struct *task;
-	struct list_head idle;
-	u16 number;
-	struct completion call;
-	/* The phase for which it was woken: a late worker must not count for the next one. */
-	u32 woken_for;
-	/* The device that it runs, or the first one of an open batch; DPM_GRAPH_NONE if none. */
-	u32 node;
-	struct dpm_graph_batch batch;
-	/* When its device began: the end of the one before. A batch writes it without the lock. */
-	ktime_t begin;
-	/* It has woken another one since its last device. */
-	bool has_woken;
-	/* Its last device slept: another worker may have taken its processor meanwhile. */
-	bool has_slept;
-	/* It was woken to run a device in the place of another worker. */
-	bool is_sent;
-	/* Its device was given up; the worker is lost until the callback returns. */
-	bool lost;
-};
-
-static struct {
-	/* Guards all of this, and the state of the graph that runs. */
-	spinlock_t lock;
-	struct worker worker[DPM_GRAPH_WORKERS];
-	u32 workers;
-	/* The task that suspends the system, if it runs devices itself. */
-	struct worker caller;
-	/* The last one that became idle first: its stack is in a cache. */
-	struct list_head idle;
-	/* NULL between phases. */
-	struct dpm_graph *graph;
-	u32 phase;
-	/* What the watcher waits for. */
-	struct completion done;
-	/* Workers end instead of waiting for a phase. */
-	bool leaving;
-	char stuck[64];
-} pool = {
-	.lock = __SPIN_LOCK_UNLOCKED(pool.lock),
-	.idle = LIST_HEAD_INIT(pool.idle),
-	.done = COMPLETION_INITIALIZER(pool.done),
+struct dpm_graph_pool dpm_graph_pool = {
+	.lock = __SPIN_LOCK_UNLOCKED(dpm_graph_pool.lock),
+	.idle = LIST_HEAD_INIT(dpm_graph_pool.idle),
+	.done = COMPLETION_INITIALIZER(dpm_graph_pool.done),
 	.caller = { .node = DPM_GRAPH_NONE, .batch.begun = ATOMIC_INIT(DPM_GRAPH_BATCH_CLOSED) },
 };
 
 static u32 us_since(ktime_t begin, ktime_t now)
 {
 	return min_t(s64, ktime_us_delta(now, begin), U32_MAX - 1);
-}
-
-/* With the lock held: whether another worker computes on this processor. */
-static bool computes_on(u32 cpu, const struct worker *except)
-{
-	const struct dpm_graph *graph = pool.graph;
-	u32 i;
-
-	for (i = 0; i < pool.workers; i++) {
-		const struct worker *w = &pool.worker[i];
-
-		if (w != except && w->node != DPM_GRAPH_NONE &&
-		    !graph->core.node[w->node].beside && task_cpu(w->task) == cpu)
-			return true;
-	}
-	return false;
-}
-
-/*
- * With the lock held: where a worker that is woken should run, if this processor is about to be
- * free (@here), and if it is not.
- */
-static u32 processor_for(bool here)
-{
-	u32 this = raw_smp_processor_id();
-	u32 cpu;
-
-	if (here && !computes_on(this, NULL))
-		return this;
-	for_each_online_cpu(cpu)
-		if (cpu != this && !computes_on(cpu, NULL))
-			return cpu;
-	return this;
-}
-
-/*
- * With the lock held: an idle worker that can be woken on this processor, or else any. One that has
- * just become idle may still be in the queue of its last processor (delayed dequeue), and would be
- * woken there.
- */
-static struct worker *idle_worker(u32 cpu)
-{
-	struct worker *w;
-
-	list_for_each_entry(w, &pool.idle, idle)
-		if (!READ_ONCE(w->task->on_rq) || task_cpu(w->task) == cpu)
-			return w;
-	return list_first_entry_or_null(&pool.idle, struct worker, idle);
-}
-
-/* With the lock held; the caller wakes the worker after it has released the lock. */
-static struct worker *call_worker(bool here)
-{
-	u32 cpu = processor_for(here);
-	struct worker *w = idle_worker(cpu);
-
-	if (!w)
-		return NULL;
-#ifdef CONFIG_SMP
-	/*
-	 * A hint, as if it had run there. Without it the scheduler often wakes a worker where it
-	 * ran before, also where another processor is idle.
-	 */
-	WRITE_ONCE(w->task->wake_cpu, cpu);
-#endif
-	list_del_init(&w->idle);
-	w->woken_for = pool.phase;
-	pool.graph->core.arriving++;
-	pool.graph->wakes++;
-	return w;
-}
-
-static void wake_worker(struct worker *w)
-{
-	if (w)
-		complete(&w->call);
 }
 
 static void stop_phase(struct dpm_graph *graph)
@@ -173,18 +56,20 @@ struct run {
 };
 
 /* With the lock held. */
-static void end_run(struct worker *w, struct dpm_graph *graph, const struct run *run)
+static void end_run(struct dpm_graph_worker *w, struct dpm_graph *graph, const struct run *run)
 {
-	WARN_ON_ONCE(run->phase != pool.phase);
+	WARN_ON_ONCE(run->phase != dpm_graph_pool.phase);
 	w->node = DPM_GRAPH_NONE;
 	w->begin = run->end;
 	w->is_sent = false;
+	dpm_graph_end_wait(w);
 	if (READ_ONCE(*graph->error))
 		stop_phase(graph);
 }
 
 /* With the lock held. */
-static void finish_device(struct worker *w, struct dpm_graph *graph, const struct run *run)
+static void finish_device(struct dpm_graph_worker *w, struct dpm_graph *graph,
+			  const struct run *run)
 {
 	/* No batch is open. */
 	struct dpm_graph_record *ran = w->batch.ran;
@@ -193,7 +78,7 @@ static void finish_device(struct worker *w, struct dpm_graph *graph, const struc
 		/* The phase continued without it and may be over: do not touch its state. */
 		w->lost = false;
 		pr_warn("PM: %s: the callback that was given up came back after %u ms\n",
-			pool.stuck, us_since(run->begin, run->end) / 1000);
+			dpm_graph_pool.stuck, us_since(run->begin, run->end) / 1000);
 		w->begin = run->end;
 		module_put(THIS_MODULE);
 		return;
@@ -203,13 +88,13 @@ static void finish_device(struct worker *w, struct dpm_graph *graph, const struc
 	ran->begin_us = us_since(graph->begin, run->begin);
 	ran->end_us = run->end == run->begin ? ran->begin_us : us_since(graph->begin, run->end);
 	dpm_graph_record(graph, ran, 1);
-	w->has_slept = graph->core.node[run->node].beside;
+	w->has_slept |= graph->core.node[run->node].beside;
 	dpm_graph_finish(&graph->core, run->node);
 	end_run(w, graph, run);
 }
 
-static __always_inline ktime_t call_device(struct worker *w, struct dpm_graph *graph, u32 node,
-					   ktime_t begin)
+static __always_inline ktime_t call_device(struct dpm_graph_worker *w, struct dpm_graph *graph,
+					   u32 node, ktime_t begin)
 {
 	trace_pm_graph_device(graph->device[node], graph->phase, w->number,
 			      graph->core.node[node].cost_us, w->has_woken);
@@ -218,22 +103,22 @@ static __always_inline ktime_t call_device(struct worker *w, struct dpm_graph *g
 }
 
 /* With the lock held; releases it while the device's callback runs. */
-static void run_device(struct worker *w, struct dpm_graph *graph, u32 node)
+static void run_device(struct dpm_graph_worker *w, struct dpm_graph *graph, u32 node)
 {
-	struct run run = { .phase = pool.phase, .node = node, .begin = w->begin };
+	struct run run = { .phase = dpm_graph_pool.phase, .node = node, .begin = w->begin };
 
 	w->node = node;
-	spin_unlock(&pool.lock);
+	spin_unlock(&dpm_graph_pool.lock);
 	run.end = call_device(w, graph, node, run.begin);
-	spin_lock(&pool.lock);
+	spin_lock(&dpm_graph_pool.lock);
 	finish_device(w, graph, &run);
 }
 
-static void begin_work(struct worker *w)
+static void begin_work(struct dpm_graph_worker *w)
 {
 	w->begin = ktime_get();
-	if (pool.graph && !pool.graph->first)
-		pool.graph->first = w->begin;
+	if (dpm_graph_pool.graph && !dpm_graph_pool.graph->first)
+		dpm_graph_pool.graph->first = w->begin;
 }
 
 /*
@@ -250,7 +135,7 @@ static __always_inline bool is_in_the_way(void)
 }
 
 /* Without the lock: devices of the batch, from the worker's begin on. Returns how many. */
-static u32 call_batch(struct worker *w, struct dpm_graph *graph, struct run *run)
+static u32 call_batch(struct dpm_graph_worker *w, struct dpm_graph *graph, struct run *run)
 {
 	struct dpm_graph_batch *batch = &w->batch;
 	u32 us = us_since(graph->begin, w->begin);
@@ -279,17 +164,17 @@ static u32 call_batch(struct worker *w, struct dpm_graph *graph, struct run *run
 }
 
 /* With the lock held; releases it while devices run. False if there are none. */
-static bool run_batch(struct worker *w, struct dpm_graph *graph)
+static bool run_batch(struct dpm_graph_worker *w, struct dpm_graph *graph)
 {
-	struct run run = { .phase = pool.phase };
+	struct run run = { .phase = dpm_graph_pool.phase };
 	u32 ran;
 
 	if (!dpm_graph_batch_open(&w->batch, graph))
 		return false;
 	w->node = dpm_graph_in_list(&graph->core, w->batch.first);
-	spin_unlock(&pool.lock);
+	spin_unlock(&dpm_graph_pool.lock);
 	ran = call_batch(w, graph, &run);
-	spin_lock(&pool.lock);
+	spin_lock(&dpm_graph_pool.lock);
 	if (dpm_graph_batch_end(&w->batch, graph, ran))
 		end_run(w, graph, &run);
 	else if (ran)
@@ -298,7 +183,7 @@ static bool run_batch(struct worker *w, struct dpm_graph *graph)
 }
 
 /* With the lock held: from here on @w->node is the device that it runs. */
-static void close_batch(struct worker *w, struct dpm_graph *graph)
+static void close_batch(struct dpm_graph_worker *w, struct dpm_graph *graph)
 {
 	if (dpm_graph_batch_is_open(&w->batch))
 		w->node = dpm_graph_batch_close(&w->batch, graph);
@@ -309,18 +194,19 @@ static void close_batch(struct worker *w, struct dpm_graph *graph)
  * on this processor at once, and this one perhaps not for a while. So this one holds no device
  * meanwhile.
  */
-static void give_way(struct worker *w, struct worker *helper)
+static void give_way(struct dpm_graph_worker *w, struct dpm_graph_worker *helper)
 {
-	spin_unlock(&pool.lock);
-	wake_worker(helper);
+	spin_unlock(&dpm_graph_pool.lock);
+	dpm_graph_wake_worker(helper);
 	if (is_in_the_way())
 		schedule();
-	spin_lock(&pool.lock);
+	spin_lock(&dpm_graph_pool.lock);
 	begin_work(w);
 }
 
 /* With the lock held: whether @w had better leave this device to a worker on another processor. */
-static bool is_better_elsewhere(const struct worker *w, const struct dpm_graph_core *core, u32 node)
+static bool is_better_elsewhere(const struct dpm_graph_worker *w,
+				const struct dpm_graph_core *core, u32 node)
 {
 	const struct dpm_graph_node *n = &core->node[node];
 
@@ -329,34 +215,35 @@ static bool is_better_elsewhere(const struct worker *w, const struct dpm_graph_c
 	/* A quick device is worth it only where the processor may have been lost. */
 	if (!w->has_slept && n->cost_us <= core->settings.threshold_us)
 		return false;
-	return computes_on(raw_smp_processor_id(), w);
+	return dpm_graph_computes_on(raw_smp_processor_id(), w);
 }
 
 /* With the lock held: the worker to wake before @w runs this device, if any; or @instead of it. */
-static struct worker *helper_for(struct worker *w, struct dpm_graph *graph, u32 node, bool *instead)
+static struct dpm_graph_worker *helper_for(struct dpm_graph_worker *w, struct dpm_graph *graph,
+					   u32 node, bool *instead)
 {
-	struct worker *helper;
+	struct dpm_graph_worker *helper;
 
 	*instead = is_better_elsewhere(w, &graph->core, node);
 	w->has_slept = false;
 	if (!*instead && !dpm_graph_wants_worker(&graph->core, node))
 		return NULL;
-	helper = call_worker(!*instead && graph->core.node[node].beside);
+	helper = dpm_graph_call_worker(!*instead && graph->core.node[node].beside);
 	if (helper)
 		helper->is_sent = *instead;
 	return helper;
 }
 
 /* With the lock held. */
-static void work(struct worker *w)
+static void work(struct dpm_graph_worker *w)
 {
 	struct dpm_graph *graph;
 
 	w->has_woken = false;
 	w->has_slept = false;
 	begin_work(w);
-	while ((graph = pool.graph)) {
-		struct worker *helper;
+	while ((graph = dpm_graph_pool.graph)) {
+		struct dpm_graph_worker *helper;
 		bool instead;
 		u32 node;
 
@@ -366,9 +253,14 @@ static void work(struct worker *w)
 		}
 		if (graph->core.in_list_order && run_batch(w, graph))
 			continue;
+		if (dpm_graph_pool.waiting)
+			dpm_graph_count_awake(graph);
 		node = dpm_graph_take(&graph->core);
-		if (node == DPM_GRAPH_NONE)
+		if (node == DPM_GRAPH_NONE) {
+			if (dpm_graph_sees_sleeper(w, graph))
+				continue;
 			break;
+		}
 		helper = helper_for(w, graph, node, &instead);
 		if (helper) {
 			dpm_graph_put_back(&graph->core, node);
@@ -381,10 +273,10 @@ static void work(struct worker *w)
 		run_device(w, graph, node);
 	}
 	/* Another worker may have seen it before. */
-	graph = pool.graph;
+	graph = dpm_graph_pool.graph;
 	if (graph && dpm_graph_done(&graph->core) && !graph->last) {
 		graph->last = ktime_get();
-		complete_on_current_cpu(&pool.done);
+		complete_on_current_cpu(&dpm_graph_pool.done);
 	}
 }
 
@@ -406,19 +298,19 @@ static void ask_for_short_turns(void)
 
 static int worker_main(void *data)
 {
-	struct worker *w = data;
+	struct dpm_graph_worker *w = data;
 
 	ask_for_short_turns();
-	spin_lock(&pool.lock);
+	spin_lock(&dpm_graph_pool.lock);
 	for (;;) {
-		list_add(&w->idle, &pool.idle);
-		spin_unlock(&pool.lock);
+		list_add(&w->idle, &dpm_graph_pool.idle);
+		spin_unlock(&dpm_graph_pool.lock);
 		wait_for_completion_state(&w->call, TASK_IDLE);
-		if (READ_ONCE(pool.leaving))
+		if (READ_ONCE(dpm_graph_pool.leaving))
 			return 0;
-		spin_lock(&pool.lock);
-		if (pool.graph && w->woken_for == pool.phase)
-			pool.graph->core.arriving--;
+		spin_lock(&dpm_graph_pool.lock);
+		if (dpm_graph_pool.graph && w->woken_for == dpm_graph_pool.phase)
+			dpm_graph_pool.graph->core.arriving--;
 		work(w);
 	}
 	return 0;
@@ -430,11 +322,11 @@ int dpm_graph_start_workers(void)
 	u32 wanted = min_t(u32, num_possible_cpus() + dpm_graph_switches.sleepers,
 			   DPM_GRAPH_WORKERS);
 
-	while (pool.workers < wanted) {
-		struct worker *w = &pool.worker[pool.workers];
+	while (dpm_graph_pool.workers < wanted) {
+		struct dpm_graph_worker *w = &dpm_graph_pool.worker[dpm_graph_pool.workers];
 		struct task_struct *task;
 
-		w->number = pool.workers;
+		w->number = dpm_graph_pool.workers;
 		w->node = DPM_GRAPH_NONE;
 		atomic_set(&w->batch.begun, DPM_GRAPH_BATCH_CLOSED);
 		INIT_LIST_HEAD(&w->idle);
@@ -444,7 +336,7 @@ int dpm_graph_start_workers(void)
 			return PTR_ERR(task);
 		/* It may end before it is asked to. */
 		w->task = get_task_struct(task);
-		pool.workers++;
+		dpm_graph_pool.workers++;
 		wake_up_process(task);
 	}
 	return 0;
@@ -454,68 +346,51 @@ void dpm_graph_stop_workers(void)
 {
 	u32 i;
 
-	WRITE_ONCE(pool.leaving, true);
-	for (i = 0; i < pool.workers; i++) {
-		complete(&pool.worker[i].call);
-		kthread_stop_put(pool.worker[i].task);
+	WRITE_ONCE(dpm_graph_pool.leaving, true);
+	for (i = 0; i < dpm_graph_pool.workers; i++) {
+		complete(&dpm_graph_pool.worker[i].call);
+		kthread_stop_put(dpm_graph_pool.worker[i].task);
 	}
-	pool.workers = 0;
+	dpm_graph_pool.workers = 0;
 }
 
 const char *dpm_graph_stuck_device(void)
 {
-	return pool.stuck[0] ? pool.stuck : NULL;
+	return dpm_graph_pool.stuck[0] ? dpm_graph_pool.stuck : NULL;
 }
 
 /* With the lock held: the phase continues as if the device had failed. */
-static void give_up(struct worker *w, struct dpm_graph *graph)
+static void give_up(struct dpm_graph_worker *w, struct dpm_graph *graph)
 {
 	struct device *dev = graph->device[w->node];
 
 	graph->of[w->node]->stuck = true;
-	strscpy(pool.stuck, dev_name(dev));
+	strscpy(dpm_graph_pool.stuck, dev_name(dev));
 	w->lost = true;
 	/* Its worker runs code of ours when it comes back. */
 	__module_get(THIS_MODULE);
 	dpm_graph_finish(&graph->core, w->node);
 	w->node = DPM_GRAPH_NONE;
+	dpm_graph_end_wait(w);
 	if (graph->core.settings.direction == DPM_GRAPH_DOWN) {
 		*graph->error = -ETIMEDOUT;
 		stop_phase(graph);
 	}
 }
 
-static void tell_of_stuck(struct worker *w, struct dpm_graph *graph)
+static void tell_of_stuck(struct dpm_graph_worker *w, struct dpm_graph *graph)
 {
-	pr_err("PM: %s: no end of its %s callback within %u ms: given up\n", pool.stuck,
+	pr_err("PM: %s: no end of its %s callback within %u ms: given up\n", dpm_graph_pool.stuck,
 	       dpm_graph_phase_names[graph->phase], dpm_graph_switches.timeout_ms);
 	sched_show_task(w->task);
-	dpm_save_failed_dev(pool.stuck);
+	dpm_save_failed_dev(dpm_graph_pool.stuck);
 }
 
-/* Whether the worker waits for something inside its callback. */
-static bool is_asleep(const struct worker *w)
-{
-	return READ_ONCE(w->task->__state) != TASK_RUNNING;
-}
-
-static bool is_overdue(const struct worker *w)
+static bool is_overdue(const struct dpm_graph_worker *w)
 {
 	s64 ms = ktime_ms_delta(ktime_get(), READ_ONCE(w->begin));
 
 	return dpm_graph_switches.timeout_ms && ms >= dpm_graph_switches.timeout_ms;
-}
-
-/* With the lock held: a worker that sleeps no longer counts as needing a processor. */
-static void put_beside(struct worker *w, struct dpm_graph *graph)
-{
-	struct dpm_graph_core *core = &graph->core;
-
-	dpm_graph_leave_list_order(core);
-	if (core->node[w->node].beside)
-		return;
-	core->node[w->node].beside = true;
-	core->running_beside++;
 }
 
 /*
@@ -524,8 +399,9 @@ static void put_beside(struct worker *w, struct dpm_graph *graph)
  */
 bool dpm_graph_block(struct device *subordinate, struct device *dev)
 {
+	struct dpm_graph_pool *pool = &dpm_graph_pool;
 	struct dpm_graph *graph = &dpm_graph;
-	struct worker *helper = NULL;
+	struct dpm_graph_worker *helper = NULL;
 	u32 i;
 
 	if (!dpm_graph_is_ready(subordinate) || !dpm_graph_is_ready(dev))
@@ -534,33 +410,33 @@ bool dpm_graph_block(struct device *subordinate, struct device *dev)
 	    graph->core.node[dpm_graph_of(dev)->index].ordered)
 		return false;
 
-	spin_lock(&pool.lock);
-	for (i = 0; i <= pool.workers; i++) {
-		struct worker *w = i < pool.workers ? &pool.worker[i] : &pool.caller;
+	spin_lock(&pool->lock);
+	for (i = 0; i <= pool->workers; i++) {
+		struct dpm_graph_worker *w = i < pool->workers ? &pool->worker[i] : &pool->caller;
 
-		if (w->task == current && w->node != DPM_GRAPH_NONE && pool.graph) {
+		if (w->task == current && w->node != DPM_GRAPH_NONE && pool->graph) {
 			close_batch(w, graph);
-			put_beside(w, graph);
+			dpm_graph_put_beside(w, graph);
 			if (dpm_graph_available(&graph->core))
-				helper = call_worker(true);
+				helper = dpm_graph_call_worker(true);
 		}
 	}
-	spin_unlock(&pool.lock);
-	wake_worker(helper);
+	spin_unlock(&pool->lock);
+	dpm_graph_wake_worker(helper);
 	return true;
 }
 
 /* With the lock held: the watcher, when no device has finished for a while. */
-static struct worker *look_after(struct dpm_graph *graph, struct worker **stuck)
+static struct dpm_graph_worker *look_after(struct dpm_graph *graph, struct dpm_graph_worker **stuck)
 {
 	struct dpm_graph_core *core = &graph->core;
 	u32 i;
 
 	*stuck = NULL;
-	for (i = 0; i < pool.workers; i++) {
-		struct worker *w = &pool.worker[i];
+	for (i = 0; i < dpm_graph_pool.workers; i++) {
+		struct dpm_graph_worker *w = &dpm_graph_pool.worker[i];
 
-		if (w->node == DPM_GRAPH_NONE || !(is_asleep(w) || is_overdue(w)))
+		if (w->node == DPM_GRAPH_NONE || !(dpm_graph_is_asleep(w) || is_overdue(w)))
 			continue;
 		/* It may have begun other devices meanwhile. */
 		close_batch(w, graph);
@@ -571,10 +447,10 @@ static struct worker *look_after(struct dpm_graph *graph, struct worker **stuck)
 			*stuck = w;
 			break;
 		}
-		if (is_asleep(w) && core->running_beside < core->settings.sleepers)
-			put_beside(w, graph);
+		if (dpm_graph_is_asleep(w) && core->running_beside < core->settings.sleepers)
+			dpm_graph_begin_wait(w, graph);
 	}
-	return dpm_graph_available(core) && !core->arriving ? call_worker(true) : NULL;
+	return dpm_graph_available(core) && !core->arriving ? dpm_graph_call_worker(true) : NULL;
 }
 
 /*
@@ -591,36 +467,36 @@ void dpm_graph_run(struct dpm_graph *graph)
 {
 	/* The clock tick that follows the threshold. */
 	const long tick = usecs_to_jiffies(graph->core.settings.threshold_us) + 1;
-	struct worker *helper, *stuck;
+	struct dpm_graph_worker *helper, *stuck;
 
 	if (!graph->core.devices)
 		return;
-	spin_lock(&pool.lock);
-	pool.phase++;
-	reinit_completion(&pool.done);
-	pool.graph = graph;
+	spin_lock(&dpm_graph_pool.lock);
+	dpm_graph_pool.phase++;
+	reinit_completion(&dpm_graph_pool.done);
+	dpm_graph_pool.graph = graph;
 	if (works_itself(graph)) {
-		pool.caller.task = current;
-		pool.caller.number = pool.workers;
-		work(&pool.caller);
-		pool.caller.task = NULL;
+		dpm_graph_pool.caller.task = current;
+		dpm_graph_pool.caller.number = dpm_graph_pool.workers;
+		work(&dpm_graph_pool.caller);
+		dpm_graph_pool.caller.task = NULL;
 	}
-	helper = dpm_graph_available(&graph->core) ? call_worker(true) : NULL;
-	spin_unlock(&pool.lock);
+	helper = dpm_graph_available(&graph->core) ? dpm_graph_call_worker(true) : NULL;
+	spin_unlock(&dpm_graph_pool.lock);
 	/* This processor is about to be idle; another one would have to be woken. */
 	if (helper)
 		complete_on_current_cpu(&helper->call);
 	for (;;) {
-		wait_for_completion_timeout(&pool.done, tick);
-		spin_lock(&pool.lock);
+		wait_for_completion_timeout(&dpm_graph_pool.done, tick);
+		spin_lock(&dpm_graph_pool.lock);
 		if (dpm_graph_done(&graph->core))
 			break;
 		helper = look_after(graph, &stuck);
-		spin_unlock(&pool.lock);
-		wake_worker(helper);
+		spin_unlock(&dpm_graph_pool.lock);
+		dpm_graph_wake_worker(helper);
 		if (stuck)
 			tell_of_stuck(stuck, graph);
 	}
-	pool.graph = NULL;
-	spin_unlock(&pool.lock);
+	dpm_graph_pool.graph = NULL;
+	spin_unlock(&dpm_graph_pool.lock);
 }
