@@ -23,16 +23,31 @@ bool dpm_graph_computes_on(u32 cpu, const struct dpm_graph_worker *except)
 	return false;
 }
 
+/* With the lock held: whether another worker is about to take a device on this processor. */
+static bool is_queued_on(u32 cpu)
+{
+	u32 i;
+
+	for (i = 0; i < dpm_graph_pool.workers; i++) {
+		const struct dpm_graph_worker *w = &dpm_graph_pool.worker[i];
+
+		if (w->node == DPM_GRAPH_NONE && w->task != current && !dpm_graph_is_asleep(w) &&
+		    task_cpu(w->task) == cpu)
+			return true;
+	}
+	return false;
+}
+
 /*
  * With the lock held: where a worker that is woken should run, if this processor is about to be
- * free (@here), and if it is not.
+ * free (@here), and if it is not. It is not if a worker that gave way here comes next.
  */
 static u32 processor_for(bool here)
 {
 	u32 this = raw_smp_processor_id();
 	u32 cpu;
 
-	if (here && !dpm_graph_computes_on(this, NULL))
+	if (here && !dpm_graph_computes_on(this, NULL) && !is_queued_on(this))
 		return this;
 	for_each_online_cpu(cpu)
 		if (cpu != this && !dpm_graph_computes_on(cpu, NULL))
