@@ -143,6 +143,12 @@ static bool is_slow(const struct dpm_graph_core *core, u32 node)
 	return core->node[node].cost_us > core->settings.threshold_us;
 }
 
+/* Whether it may hold its worker for long, itself or because others hold what it needs. */
+static bool may_be_slow(const struct dpm_graph_core *core, u32 node)
+{
+	return is_slow(core, node) || core->node[node].span_us > core->settings.threshold_us;
+}
+
 /* Half of a backlog, for each of two workers, must exceed the cost of a wakeup. */
 static bool wakes_another(const struct dpm_graph_core *core, u64 backlog_us)
 {
@@ -180,7 +186,8 @@ static u64 key_of(const struct dpm_graph_core *core, u32 node)
 {
 	u64 level_us = min(core->node[node].level_us, MAX_LEVEL_US);
 
-	if (core->node[node].cost_us <= core->settings.threshold_us / 20)
+	if (core->node[node].cost_us <= core->settings.threshold_us / 20 &&
+	    !may_be_slow(core, node))
 		level_us |= MAX_LEVEL_US + 1;
 	return level_us << 32 | (core->settings.direction == DPM_GRAPH_UP ? ~node : node);
 }
@@ -422,7 +429,7 @@ bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node)
 	/* A worker that was woken before takes the next device and decides again. */
 	if (core->arriving)
 		return false;
-	if (!is_slow(core, node) && !core->sleepers.count &&
+	if (!may_be_slow(core, node) && !core->sleepers.count &&
 	    !wakes_another(core, core->backlog_us))
 		return false;
 	return dpm_graph_available(core);

@@ -162,6 +162,14 @@ static void a_worker_is_woken_for_a_slow_device_only(struct kunit *test)
 	/* Unless it is known to sleep. */
 	core.node[4].wait_us = 101;
 	expect_worker_for_4(test, &core, 1, 1);
+
+	/* A quick one may have to wait until its bus is free. */
+	core.node[4].cost_us = 5;
+	core.node[4].wait_us = 0;
+	core.node[4].span_us = 101;
+	begin_ready(test, &core, DPM_GRAPH_DOWN, 2);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
+	KUNIT_EXPECT_TRUE(test, dpm_graph_wants_worker(&core, 4));
 }
 
 static void nothing_starts_after_a_stop(struct kunit *test)
