@@ -64,8 +64,8 @@ static u32 moving_average(u32 mean, u32 value)
  * What tells a device's own sleep from its waiting for a bus is that it has the former each time:
  * the minimum. The maximum is what it takes if it comes last on its bus. Of two devices on a bus
  * both maxima have both costs in them, once each order has been run, so their paths differ by what
- * comes behind them. By that a bus ends first (Jackson 1955), and nobody has to know that there is
- * one.
+ * comes behind them. The one with more behind it goes first, which ends soonest (Jackson 1955), and
+ * nobody has to know that there is a bus.
  */
 static void remember(struct dpm_graph_cost *cost, u32 us, u32 wait_us)
 {
