@@ -1,137 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Random device graphs through graph_core.c, with workers whose time is simulated, and random gains
- * and overheads through graph_choice.c.
+ * Random device graphs through graph_core.c, with workers whose time is simulated. The main program
+ * of graph_choice_test.c, too.
  *
  *	graph_core_test [GRAPHS [SEED [MOST-DEVICES]]]
  *
  * Each graph runs down and up, some with a failure at a random device. What is checked is written
  * at each check; the first breach ends the program with the seed that gives it again.
  */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "graph_choice.h"
+#include "graph_choice_test.h"
 #include "graph_core.h"
-
-static uint64_t random_state;
-static uint64_t this_seed;
-
-/* splitmix64 (Steele, Lea and Flood 2014). */
-static uint64_t random_word(void)
-{
-	uint64_t z = random_state += 0x9e3779b97f4a7c15;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-	return z ^ (z >> 31);
-}
-
-/* From 0 to below; below is not 0. */
-static uint32_t random_below(uint32_t below)
-{
-	return random_word() % below;
-}
-
-#define CHECK(condition, ...)							\
-	do {									\
-		if (!(condition)) {						\
-			fprintf(stderr, "graph with seed %" PRIu64 ", line %d: ",	\
-				this_seed, __LINE__);				\
-			fprintf(stderr, __VA_ARGS__);				\
-			fputc('\n', stderr);					\
-			exit(1);						\
-		}								\
-	} while (0)
-
-/* What the test knows of a graph, apart from what graph_core.c makes of it. */
-struct graph {
-	uint32_t devices;
-	uint32_t edges;
-	struct dpm_graph_edge *edge;
-	bool *ordered;
-	uint32_t *cost_us;
-	uint32_t *wait_us;
-	/* What the device takes really: the known cost may be wrong. */
-	uint32_t *real_us;
-};
-
-static void *allocate(size_t count, size_t bytes)
-{
-	void *memory = calloc(count ? count : 1, bytes);
-
-	if (!memory) {
-		perror("graph_core_test");
-		exit(1);
-	}
-	return memory;
-}
-
-static uint32_t random_cost_us(void)
-{
-	switch (random_below(10)) {
-	case 0:
-		return 5000 + random_below(25000);
-	case 1:
-		return 100 + random_below(2000);
-	case 2:
-		return 0;
-	default:
-		return random_below(40);
-	}
-}
-
-static struct graph random_graph(uint32_t max_devices)
-{
-	struct graph g = { .devices = random_below(max_devices + 1) };
-	uint32_t dense = random_below(4), order_percent = random_below(101);
-	uint32_t i;
-
-	if (!random_below(20))
-		g.devices = random_below(4);
-	g.edges = g.devices * dense + random_below(g.devices + 1);
-	if (g.devices < 2)
-		g.edges = 0;
-	g.edge = allocate(g.edges, sizeof(*g.edge));
-	g.ordered = allocate(g.devices, sizeof(*g.ordered));
-	g.cost_us = allocate(g.devices, sizeof(*g.cost_us));
-	g.wait_us = allocate(g.devices, sizeof(*g.wait_us));
-	g.real_us = allocate(g.devices, sizeof(*g.real_us));
-	for (i = 0; i < g.edges; i++) {
-		uint32_t a = random_below(g.devices), b = random_below(g.devices);
-		/* Near neighbours more often than not, as buses have them. */
-		if (random_below(3))
-			b = (a + 1 + random_below(8)) % g.devices;
-		/* Most as the list has them, a few against it, and devices linked to themselves. */
-		if (a > b && random_below(50)) {
-			uint32_t swap = a;
-
-			a = b;
-			b = swap;
-		}
-		g.edge[i] = (struct dpm_graph_edge){ .superior = a, .subordinate = b };
-	}
-	for (i = 0; i < g.devices; i++) {
-		g.ordered[i] = random_below(100) < order_percent;
-		g.real_us[i] = random_cost_us();
-		g.cost_us[i] = random_below(10) ? g.real_us[i] : random_cost_us();
-		g.wait_us[i] = random_below(3) ? 0 : g.cost_us[i];
-		if (!random_below(20))
-			g.cost_us[i] = DPM_GRAPH_UNKNOWN;
-	}
-	return g;
-}
-
-static void free_graph(struct graph *g)
-{
-	free(g->edge);
-	free(g->ordered);
-	free(g->cost_us);
-	free(g->wait_us);
-	free(g->real_us);
-}
+#include "random.h"
+#include "random_graph.h"
 
 /* YIELDED: it woke another one before it took a device, and comes back at any time. */
 enum worker_state { IDLE, WOKEN, YIELDED, BUSY };
@@ -511,6 +391,7 @@ static void one_phase(const struct graph *g, struct dpm_graph_core *core,
 
 	for (i = 0; i < g->devices; i++) {
 		core->node[i].cost_us = g->cost_us[i];
+		core->node[i].span_us = g->span_us[i];
 		core->node[i].wait_us = g->wait_us[i];
 		if (r.costs_are_true) {
 			core->node[i].cost_us = g->real_us[i];
@@ -569,72 +450,6 @@ static void one_graph(uint32_t max_devices, uint64_t *phases)
 	free_graph(&g);
 }
 
-/* All phases, one transition in graph order; returns by how much it loses, if it does. */
-static int64_t weigh_all(struct dpm_graph_choice *choice, uint32_t max_gain_us)
-{
-	int64_t loss_us = 0;
-	uint32_t phase;
-
-	for (phase = 0; phase < DPM_GRAPH_CHOICE_PHASES; phase++) {
-		uint32_t gain_us = random_below(max_gain_us), overhead_us = random_below(100);
-
-		CHECK(!dpm_graph_prefers_list(choice, true, 7, 1000),
-		      "list order with %u of the phases measured", phase);
-		dpm_graph_weigh(choice, phase, gain_us, overhead_us);
-		loss_us += (int64_t)overhead_us - gain_us;
-	}
-	return loss_us;
-}
-
-/* Transitions in list order until graph order is back. */
-static void check_list(struct dpm_graph_choice *choice, int64_t loss_us)
-{
-	uint32_t stays = random_below(DPM_GRAPH_CHOICE_AGAIN), i;
-	bool known = true;
-	uint32_t devices = 7;
-	uint64_t costs_us = 1000;
-
-	for (i = 0; i < stays; i++)
-		/* The first one is the measure; they may grow, but not by what was missing. */
-		CHECK(dpm_graph_prefers_list(choice, true, 7,
-					     1000 + (i ? random_below(loss_us) : 0)),
-		      "graph order after %u transitions in list order", i);
-	switch (random_below(4)) {
-	case 0:
-		known = false;
-		break;
-	case 1:
-		devices = random_below(2) ? 6 : 8;
-		break;
-	case 2:
-		costs_us += loss_us;
-		break;
-	default:
-		for (; i < DPM_GRAPH_CHOICE_AGAIN; i++)
-			CHECK(dpm_graph_prefers_list(choice, true, 7, 1000),
-			      "graph order after %u transitions in list order", i);
-	}
-	if (!i && known)
-		return;
-	CHECK(!dpm_graph_prefers_list(choice, known, devices, costs_us),
-	      "list order, though something has changed");
-	CHECK(!choice->measured, "what was measured before is still believed");
-}
-
-/* List order comes exactly where graph order takes more than it gains, and not for ever. */
-static void one_choice(void)
-{
-	struct dpm_graph_choice choice = { };
-	int64_t loss_us = weigh_all(&choice, random_below(2) ? 60 : 200);
-
-	CHECK(dpm_graph_loses(&choice) == (loss_us > 0), "%" PRId64 " us lost, said: %d", loss_us,
-	      dpm_graph_loses(&choice));
-	if (loss_us > 0)
-		check_list(&choice, loss_us);
-	else
-		CHECK(!dpm_graph_prefers_list(&choice, true, 7, 1000), "list order gains nothing");
-}
-
 static uint64_t number(const char *text)
 {
 	char *end;
@@ -654,11 +469,10 @@ int main(int argc, char **argv)
 	uint64_t phases = 0, i;
 
 	for (i = 0; i < graphs; i++) {
-		this_seed = seed + i;
-		random_state = this_seed;
+		begin_random(seed + i);
 		/* Large ones are rare, or they would be all that is done. */
 		one_choice();
-		random_state = this_seed;
+		begin_random(seed + i);
 		one_graph(i % 50 ? (max_devices < 60 ? max_devices : 60) : max_devices, &phases);
 	}
 	printf("graph_core: %" PRIu64 " graphs, %" PRIu64 " phases: every order kept\n", graphs,

@@ -11,5 +11,5 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "${CC:-gcc}" -std=gnu11 -O2 -g -Wall -Wextra -Werror -fsanitize=address,undefined \
 	-fno-sanitize-recover=all -I "$power" \
-	-o "$work/graph_core_test" "$here/graph_core_test.c" "$power/graph_core.c" "$power/graph_choice.c"
+	-o "$work/graph_core_test" "$here"/*.c "$power/graph_core.c" "$power/graph_choice.c"
 "$work/graph_core_test" "$@"
