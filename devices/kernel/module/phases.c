@@ -110,8 +110,10 @@ static int go_down(enum dpm_graph_phase phase, void (*run)(struct device *, pm_m
 {
 	device_pm_lock();
 	dpm_graph_down(phase, *dpm_host.transition, run, from, to, dpm_host.async_error);
-	if (has_graph())
+	if (has_graph()) {
 		take_first_along(phase);
+		dpm_graph_end_phase();
+	}
 	device_pm_unlock();
 	/* An error of a device is in async_error already, under the device's name. */
 	return 0;
@@ -163,12 +165,26 @@ static int go_up(enum dpm_graph_phase phase, void (*run)(struct device *, pm_mes
 		 struct list_head *from, struct list_head *to)
 {
 	LIST_HEAD(strangers);
+	bool in_graph_order;
 
 	device_pm_lock();
-	if (has_graph())
+	in_graph_order = has_graph();
+	if (in_graph_order)
 		take_strangers(from, &strangers);
 	dpm_graph_up(phase, *dpm_host.transition, run, from, to);
 	run_strangers(&strangers, to, run);
+	if (in_graph_order)
+		dpm_graph_end_phase();
+	device_pm_unlock();
+	return 0;
+}
+
+/* The last callback of a phase that the stock kernel has run, one device after the other. */
+static int end_stock_phase(struct device *dev)
+{
+	device_pm_lock();
+	if (dpm_graph.mode == DPM_GRAPH_LIST)
+		dpm_graph_end_phase();
 	device_pm_unlock();
 	return 0;
 }
@@ -194,15 +210,15 @@ FIRST_GOES_UP(resume, DPM_GRAPH_RESUME, suspended, prepared)
 
 static const struct dev_pm_ops last_ops = {
 	.prepare = last_prepare,
-	SYSTEM_SLEEP_PM_OPS(last_suspend, NULL)
-	LATE_SYSTEM_SLEEP_PM_OPS(last_suspend_late, NULL)
-	NOIRQ_SYSTEM_SLEEP_PM_OPS(last_suspend_noirq, NULL)
+	SYSTEM_SLEEP_PM_OPS(last_suspend, end_stock_phase)
+	LATE_SYSTEM_SLEEP_PM_OPS(last_suspend_late, end_stock_phase)
+	NOIRQ_SYSTEM_SLEEP_PM_OPS(last_suspend_noirq, end_stock_phase)
 };
 
 static const struct dev_pm_ops first_ops = {
-	SYSTEM_SLEEP_PM_OPS(NULL, first_resume)
-	LATE_SYSTEM_SLEEP_PM_OPS(NULL, first_resume_early)
-	NOIRQ_SYSTEM_SLEEP_PM_OPS(NULL, first_resume_noirq)
+	SYSTEM_SLEEP_PM_OPS(end_stock_phase, first_resume)
+	LATE_SYSTEM_SLEEP_PM_OPS(end_stock_phase, first_resume_early)
+	NOIRQ_SYSTEM_SLEEP_PM_OPS(end_stock_phase, first_resume_noirq)
 	.complete = first_complete,
 };
 

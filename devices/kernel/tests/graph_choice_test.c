@@ -1,70 +1,98 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Random gains and overheads through graph_choice.c. */
+/* Random machines through graph_choice.c. */
 #include "graph_choice.h"
 #include "graph_choice_test.h"
 #include "random.h"
 
-/* All phases, one transition in graph order; returns by how much it loses, if it does. */
-static int64_t weigh_all(struct dpm_graph_choice *choice, uint32_t max_gain_us)
+/* What one machine takes for a transition. */
+struct machine {
+	uint32_t devices;
+	/* The sum of its devices' costs. */
+	uint32_t costs_us;
+	/* In graph order, these per mille of the costs are beside others. */
+	uint32_t gain;
+	/* The kernel's own part in each order. */
+	uint32_t list_us;
+	uint32_t graph_us;
+};
+
+static uint32_t in_list_order_us(const struct machine *m)
 {
-	int64_t loss_us = 0;
-	uint32_t phase;
-
-	for (phase = 0; phase < DPM_GRAPH_CHOICE_PHASES; phase++) {
-		uint32_t gain_us = random_below(max_gain_us), overhead_us = random_below(100);
-
-		CHECK(!dpm_graph_prefers_list(choice, true, 7, 1000),
-		      "list order with %u of the phases measured", phase);
-		dpm_graph_weigh(choice, phase, gain_us, overhead_us);
-		loss_us += (int64_t)overhead_us - gain_us;
-	}
-	return loss_us;
+	return m->costs_us + m->list_us;
 }
 
-/* Transitions in list order until graph order is back. */
-static void check_list(struct dpm_graph_choice *choice, int64_t loss_us)
+static uint32_t in_graph_order_us(const struct machine *m)
 {
-	uint32_t stays = random_below(DPM_GRAPH_CHOICE_AGAIN), i;
-	bool known = true;
-	uint32_t devices = 7;
-	uint64_t costs_us = 1000;
+	return m->costs_us - (uint64_t)m->costs_us * m->gain / 1000 + m->graph_us;
+}
 
-	for (i = 0; i < stays; i++)
-		/* The first one is the measure; they may grow, but not by what was missing. */
-		CHECK(dpm_graph_prefers_list(choice, true, 7,
-					     1000 + (i ? random_below(loss_us) : 0)),
-		      "graph order after %u transitions in list order", i);
-	switch (random_below(4)) {
-	case 0:
-		known = false;
-		break;
-	case 1:
-		devices = random_below(2) ? 6 : 8;
-		break;
-	case 2:
-		costs_us += loss_us;
-		break;
-	default:
-		for (; i < DPM_GRAPH_CHOICE_AGAIN; i++)
-			CHECK(dpm_graph_prefers_list(choice, true, 7, 1000),
-			      "graph order after %u transitions in list order", i);
+/* One transition; whether it went in list order. */
+static bool transition(struct dpm_graph_choice *choice, const struct machine *m)
+{
+	bool list;
+
+	dpm_graph_choice_of(choice, m->devices);
+	list = dpm_graph_may_lose(choice) && dpm_graph_prefers_list(choice, m->costs_us);
+	if (list)
+		dpm_graph_note_order(&choice->list, in_list_order_us(m), m->costs_us);
+	else
+		dpm_graph_note_order(&choice->graph, in_graph_order_us(m), m->costs_us);
+	return list;
+}
+
+/* After so many, the slower order comes only in order to be measured again. */
+static void check_choices(struct dpm_graph_choice *choice, const struct machine *m, uint32_t learning)
+{
+	const uint32_t rounds = 4;
+	bool list_is_faster = in_list_order_us(m) < in_graph_order_us(m);
+	int64_t difference_us = (int64_t)in_list_order_us(m) - in_graph_order_us(m);
+	uint32_t slower = 0, faster = 0, i;
+
+	for (i = 0; i < learning + rounds * (DPM_GRAPH_CHOICE_AGAIN + 1); i++) {
+		bool list = transition(choice, m);
+
+		if (i < learning)
+			continue;
+		if (list == list_is_faster)
+			faster++;
+		else
+			slower++;
 	}
-	if (!i && known)
+	/* Four averages, each rounded. */
+	if (difference_us > -16 && difference_us < 16)
 		return;
-	CHECK(!dpm_graph_prefers_list(choice, known, devices, costs_us),
-	      "list order, though something has changed");
-	CHECK(!choice->measured, "what was measured before is still believed");
+	CHECK(slower <= rounds, "%u of %u transitions in the slower order, %u us and not %u",
+	      slower, slower + faster, list_is_faster ? in_graph_order_us(m) : in_list_order_us(m),
+	      list_is_faster ? in_list_order_us(m) : in_graph_order_us(m));
+	if (list_is_faster)
+		CHECK(slower == rounds, "graph order was measured %u times again", slower);
+	if (m->costs_us >= in_graph_order_us(m))
+		CHECK(!slower, "list order, which takes more than its devices alone");
+}
+
+static struct machine random_machine(void)
+{
+	return (struct machine){
+		.devices = 1 + random_below(300),
+		.costs_us = random_below(2) ? random_below(2000) : random_below(200000),
+		.gain = random_below(900),
+		.list_us = 1 + random_below(1000),
+		.graph_us = 1 + random_below(1000),
+	};
 }
 
 void one_choice(void)
 {
 	struct dpm_graph_choice choice = { };
-	int64_t loss_us = weigh_all(&choice, random_below(2) ? 60 : 200);
+	struct machine m = random_machine();
 
-	CHECK(dpm_graph_loses(&choice) == (loss_us > 0), "%" PRId64 " us lost, said: %d", loss_us,
-	      dpm_graph_loses(&choice));
-	if (loss_us > 0)
-		check_list(&choice, loss_us);
-	else
-		CHECK(!dpm_graph_prefers_list(&choice, true, 7, 1000), "list order gains nothing");
+	/* Each order once. */
+	check_choices(&choice, &m, 2);
+	m.devices++;
+	m.costs_us = random_machine().costs_us;
+	CHECK(!transition(&choice, &m), "list order of devices that were never in graph order");
+	check_choices(&choice, &m, 1);
+	/* The averages have to follow. */
+	m.costs_us = random_machine().costs_us;
+	check_choices(&choice, &m, 2 * DPM_GRAPH_CHOICE_AGAIN);
 }

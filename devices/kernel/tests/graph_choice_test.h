@@ -2,7 +2,7 @@
 #ifndef GRAPH_CHOICE_TEST_H
 #define GRAPH_CHOICE_TEST_H
 
-/* List order comes exactly where graph order takes more than it gains, and not for ever. */
+/* A machine finds out which order is faster on it, and finds out again when its devices change. */
 void one_choice(void);
 
 #endif

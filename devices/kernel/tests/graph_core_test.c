@@ -34,11 +34,6 @@ struct run {
 	uint32_t *finished;
 	uint32_t events;
 	uint32_t wakes;
-	/* What is known of the devices is true. */
-	bool costs_are_true;
-	/* What the order was to gain at most, and whether it began in list order. */
-	uint64_t gain_us;
-	bool began_in_list_order;
 	/* The device at which the phase fails. */
 	uint32_t failing;
 	bool failed;
@@ -319,27 +314,6 @@ static uint64_t critical_path_us(const struct run *r)
 	return longest;
 }
 
-/*
- * List order is taken where graph order gains less than it takes. So no schedule may gain more than
- * what was announced, and what cannot gain anything has to be known as such.
- */
-static void check_gain(const struct run *r, uint64_t took_us, uint64_t sum_us)
-{
-	const struct graph *g = r->graph;
-	uint32_t i, ordered = 0;
-
-	if (!r->costs_are_true || r->failed)
-		return;
-	if (r->core->in_list_order == r->began_in_list_order)
-		CHECK(sum_us - took_us <= r->gain_us,
-		      "%" PRIu64 " us instead of %" PRIu64 ", and at most %" PRIu64 " to gain",
-		      took_us, sum_us, r->gain_us);
-	for (i = 0; i < g->devices; i++)
-		ordered += g->ordered[i];
-	if (ordered == g->devices)
-		CHECK(!r->gain_us, "%" PRIu64 " us to gain from devices in a row", r->gain_us);
-}
-
 static void check_phase(struct run *r, uint64_t took_us)
 {
 	const struct graph *g = r->graph;
@@ -357,12 +331,11 @@ static void check_phase(struct run *r, uint64_t took_us)
 		CHECK(!r->failed, "failed without a failure");
 	CHECK(took_us <= sum_us, "%" PRIu64 " us, and one after the other %" PRIu64, took_us,
 	      sum_us);
-	check_gain(r, took_us, sum_us);
 	/*
 	 * With no threshold no ready device waits while a processor is idle, so Graham's bound
 	 * (1969) holds: the longest path, and all work shared by the processors.
 	 */
-	if (!r->core->settings.threshold_us && !r->core->settings.sleepers && !r->costs_are_true &&
+	if (!r->core->settings.threshold_us && !r->core->settings.sleepers &&
 	    r->workers >= r->core->settings.cpus && !r->failed) {
 		uint64_t bound_us = critical_path_us(r) + sum_us / r->core->settings.cpus;
 
@@ -385,7 +358,6 @@ static void one_phase(const struct graph *g, struct dpm_graph_core *core,
 		.core = core,
 		.failing = DPM_GRAPH_NONE,
 		.batch_worker = DPM_GRAPH_NONE,
-		.costs_are_true = !random_below(3),
 	};
 	uint32_t i;
 
@@ -393,12 +365,8 @@ static void one_phase(const struct graph *g, struct dpm_graph_core *core,
 		core->node[i].cost_us = g->cost_us[i];
 		core->node[i].span_us = g->span_us[i];
 		core->node[i].wait_us = g->wait_us[i];
-		if (r.costs_are_true) {
-			core->node[i].cost_us = g->real_us[i];
-			core->node[i].wait_us = g->wait_us[i] ? g->real_us[i] : 0;
-		}
 		/* Graham's bound asks for what is known to be true, and all to be slow. */
-		if (!settings.threshold_us && !settings.sleepers && !r.costs_are_true)
+		if (!settings.threshold_us && !settings.sleepers)
 			core->node[i].cost_us = g->real_us[i] + 1;
 	}
 	if (g->devices && !random_below(3))
@@ -411,8 +379,6 @@ static void one_phase(const struct graph *g, struct dpm_graph_core *core,
 	r.finished = allocate(g->devices, sizeof(*r.finished));
 
 	dpm_graph_begin(core, &settings);
-	r.began_in_list_order = core->in_list_order;
-	r.gain_us = dpm_graph_gain_us(core);
 	check_phase(&r, run_phase(&r));
 	++*phases;
 

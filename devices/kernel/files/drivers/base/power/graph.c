@@ -23,13 +23,17 @@
 #define CREATE_TRACE_POINTS
 #include <trace/events/pm_graph.h>
 
-static_assert(DPM_GRAPH_CHOICE_PHASES == DPM_GRAPH_PHASES);
-
 bool dpm_graph_allows_async(void)
 {
 	enum dpm_graph_mode mode = READ_ONCE(dpm_graph.mode);
 
 	return mode == DPM_GRAPH_OFF || mode == DPM_GRAPH_THRESHOLD;
+}
+
+/* The time of this transition says nothing of its order. */
+static void do_not_measure(struct dpm_graph *graph)
+{
+	graph->took = NULL;
 }
 
 static void prepare_devices(struct dpm_graph *graph)
@@ -51,15 +55,10 @@ static void prepare_devices(struct dpm_graph *graph)
 		node->cost_us = dpm_graph_cost_us(dev, gd, graph->phase);
 		node->span_us = gd->cost[graph->phase].span_us;
 		node->wait_us = gd->cost[graph->phase].wait_us;
+		if (node->cost_us == DPM_GRAPH_UNKNOWN)
+			do_not_measure(graph);
+		graph->costs_us += node->cost_us;
 	}
-}
-
-/* The phase took so long beside the time from its first device to its last. */
-static u64 overhead_us(const struct dpm_graph *graph, ktime_t end)
-{
-	s64 ns = ktime_sub(ktime_sub(end, graph->entry), ktime_sub(graph->last, graph->first));
-
-	return ns > 0 ? div_u64(ns, NSEC_PER_USEC) : 0;
 }
 
 /* Called with dpm_list_mtx held; releases it while the phase runs. */
@@ -71,7 +70,6 @@ static void run_phase(struct dpm_graph *graph)
 		.cpus = num_online_cpus(),
 		.sleepers = dpm_graph_switches.sleepers,
 	};
-	ktime_t end;
 
 	device_pm_unlock();
 	prepare_devices(graph);
@@ -79,8 +77,7 @@ static void run_phase(struct dpm_graph *graph)
 	dpm_graph_records_begin(graph);
 	trace_pm_graph_phase(graph->phase, true, graph->core.devices, 0);
 	graph->begin = ktime_get();
-	graph->first = 0;
-	graph->last = 0;
+	graph->done = false;
 	graph->wakes = 0;
 	WRITE_ONCE(graph->active, true);
 
@@ -89,13 +86,7 @@ static void run_phase(struct dpm_graph *graph)
 	WRITE_ONCE(graph->active, false);
 	trace_pm_graph_phase(graph->phase, false, graph->core.finished, graph->wakes);
 	dpm_graph_records_end(graph);
-	end = ktime_get();
 	device_pm_lock();
-	/* After a failure, the way up is one for some of the devices. */
-	graph->failed |= graph->core.stopped;
-	if (graph->last && !graph->failed)
-		dpm_graph_weigh(&dpm_graph_choice, graph->phase, dpm_graph_gain_us(&graph->core),
-				overhead_us(graph, end));
 }
 
 /*
@@ -119,6 +110,7 @@ static void put_stuck_aside(struct dpm_graph *graph)
 
 	if (!dpm_graph_stuck_device())
 		return;
+	do_not_measure(graph);
 	for (i = 0; i < graph->core.devices; i++) {
 		struct device *dev = graph->device[i];
 
@@ -130,17 +122,22 @@ static void put_stuck_aside(struct dpm_graph *graph)
 	}
 }
 
-/* Whether graph order would take more than it can gain. */
-static bool gains_nothing(struct list_head *list)
+/* Whether list order is faster, or has to be measured. */
+static bool prefers_list(struct dpm_graph *graph, struct list_head *list)
 {
 	u64 costs_us = 0;
 	u32 devices = 0;
-	bool known;
 
-	if (!dpm_graph_loses(&dpm_graph_choice))
+	if (!dpm_graph_may_lose(&dpm_graph_choice))
 		return false;
-	known = dpm_graph_add_costs(list, &devices, &costs_us);
-	return dpm_graph_prefers_list(&dpm_graph_choice, known, devices, costs_us);
+	if (!dpm_graph_add_costs(list, &devices, &costs_us))
+		return false;
+	dpm_graph_choice_of(&dpm_graph_choice, devices);
+	if (!dpm_graph_prefers_list(&dpm_graph_choice, costs_us))
+		return false;
+	graph->took = &dpm_graph_choice.list;
+	graph->costs_us = costs_us;
+	return true;
 }
 
 /* Decides the mode of this transition, once. */
@@ -154,7 +151,11 @@ void dpm_graph_choose(struct list_head *list)
 		pr_warn("PM: no memory for the state of devices: the stock order\n");
 		mode = DPM_GRAPH_OFF;
 	}
-	if (mode == DPM_GRAPH_GRAPH && gains_nothing(list))
+	graph->took = mode == DPM_GRAPH_GRAPH ? &dpm_graph_choice.graph : NULL;
+	graph->took_ns = 0;
+	graph->costs_us = 0;
+	graph->ended = 0;
+	if (mode == DPM_GRAPH_GRAPH && prefers_list(graph, list))
 		mode = DPM_GRAPH_LIST;
 	WRITE_ONCE(graph->mode, mode);
 	if (mode == DPM_GRAPH_THRESHOLD)
@@ -180,13 +181,18 @@ static void begin_transition(struct dpm_graph *graph, struct list_head *list, in
 		dpm_save_failed_dev(stuck);
 		*error = -EBUSY;
 		WRITE_ONCE(graph->mode, DPM_GRAPH_OFF);
+		do_not_measure(graph);
 	}
-	graph->failed = false;
 	graph->entry = ktime_get();
-	if (graph->mode == DPM_GRAPH_GRAPH && dpm_graph_build_from(graph, list)) {
+	if (graph->mode != DPM_GRAPH_GRAPH)
+		return;
+	if (dpm_graph_build_from(graph, list)) {
 		pr_warn("PM: no memory for the device graph: one device after the other\n");
 		WRITE_ONCE(graph->mode, DPM_GRAPH_LIST);
+		do_not_measure(graph);
+		return;
 	}
+	dpm_graph_choice_of(&dpm_graph_choice, graph->core.devices);
 }
 
 /* Whether the devices of this phase go in the graph's order; the kernel's own follows otherwise. */
@@ -205,12 +211,12 @@ void dpm_graph_down(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_do
 {
 	struct dpm_graph *graph = &dpm_graph;
 
+	graph->error = error;
 	if (phase == DPM_GRAPH_SUSPEND)
 		begin_transition(graph, from, error);
 	if (!begin_phase(graph, phase, state))
 		return;
 	graph->down = run;
-	graph->error = error;
 	list_splice_init(from, to);
 	run_phase(graph);
 	if (phase == DPM_GRAPH_SUSPEND)
@@ -224,13 +230,32 @@ void dpm_graph_up(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_up_t
 	static int ignored;
 	struct dpm_graph *graph = &dpm_graph;
 
+	graph->error = &ignored;
 	if (!begin_phase(graph, phase, state))
 		return;
 	graph->up = run;
-	graph->error = &ignored;
 	list_splice_tail_init(from, to);
 	run_phase(graph);
 	put_stuck_aside(graph);
 	if (phase == DPM_GRAPH_RESUME)
 		dpm_graph_end();
+}
+
+/* The time of a whole transition, in either order, beside that of its devices alone. */
+void dpm_graph_end_phase(void)
+{
+	struct dpm_graph *graph = &dpm_graph;
+
+	/* After a failure, the way up is one for some of the devices. */
+	if (READ_ONCE(*graph->error))
+		do_not_measure(graph);
+	if (!graph->took)
+		return;
+	graph->took_ns += ktime_to_ns(ktime_sub(ktime_get(), graph->entry));
+	graph->ended |= BIT(graph->phase);
+	/* A test of the first phases alone says nothing of the others. */
+	if (graph->phase != DPM_GRAPH_RESUME || graph->ended != GENMASK(DPM_GRAPH_PHASES - 1, 0))
+		return;
+	dpm_graph_note_order(graph->took, div_u64(graph->took_ns, NSEC_PER_USEC), graph->costs_us);
+	do_not_measure(graph);
 }

@@ -28,6 +28,9 @@ void dpm_graph_down(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_do
 void dpm_graph_up(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_up_t run,
 		  struct list_head *from, struct list_head *to);
 
+/* main.c, with dpm_list_mtx held: the phase is over. */
+void dpm_graph_end_phase(void);
+
 /* main.c: whether the graph has already waited for the neighbours of the device. */
 bool dpm_graph_is_ready(struct device *dev);
 /* main.c: whether a device may go to a work queue. */
@@ -44,6 +47,7 @@ void dpm_graph_callback_end(struct device *dev, int error);
 
 #define dpm_graph_down(...)		do { } while (0)
 #define dpm_graph_up(...)		do { } while (0)
+#define dpm_graph_end_phase()		do { } while (0)
 #define dpm_graph_is_ready(dev)		false
 #define dpm_graph_allows_async()	true
 #define dpm_graph_link_counts(link)	true

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Whether graph order shortens the next transition: see graph_choice.h. */
+/* Whether the next transition goes in graph order or in list order: see graph_choice.h. */
 #include "graph_choice.h"
 
 #ifdef __KERNEL__
+#include <linux/minmax.h>
 #include <linux/string.h>
 #else
 #include <string.h>
+#define min(a, b)	((a) < (b) ? (a) : (b))
 #endif
 
 static u32 at_most_u32(u64 value)
@@ -13,52 +15,59 @@ static u32 at_most_u32(u64 value)
 	return value < DPM_GRAPH_UNKNOWN ? value : DPM_GRAPH_UNKNOWN;
 }
 
-void dpm_graph_weigh(struct dpm_graph_choice *choice, u32 phase, u64 gain_us, u64 overhead_us)
+static u32 average(u32 mean, u32 value)
 {
-	struct dpm_graph_weight *weight = &choice->weight[phase];
-	u32 measured_us = at_most_u32(overhead_us);
-
-	weight->gain_us = at_most_u32(gain_us);
-	if (choice->measured & (1U << phase))
-		weight->overhead_us += ((s64)measured_us - weight->overhead_us) / 4;
-	else
-		weight->overhead_us = measured_us;
-	choice->measured |= 1U << phase;
+	return mean + ((s64)value - mean) / 4;
 }
 
-/* What graph order can gain beyond what it takes; negative: list order is faster in any case. */
-static s64 surplus_us(const struct dpm_graph_choice *choice)
+void dpm_graph_note_order(struct dpm_graph_took *took, u64 us, u64 costs_us)
 {
-	s64 surplus_us = 0;
-	u32 phase;
+	bool is_first = !took->us;
 
-	for (phase = 0; phase < DPM_GRAPH_CHOICE_PHASES; phase++) {
-		surplus_us += choice->weight[phase].gain_us;
-		surplus_us -= choice->weight[phase].overhead_us;
-	}
-	return surplus_us;
+	took->us = is_first ? at_most_u32(us) : average(took->us, at_most_u32(us));
+	took->costs_us = is_first ? at_most_u32(costs_us) :
+		average(took->costs_us, at_most_u32(costs_us));
 }
 
-bool dpm_graph_loses(const struct dpm_graph_choice *choice)
+void dpm_graph_choice_of(struct dpm_graph_choice *choice, u32 devices)
 {
-	/* A test of the first phases alone says nothing about the others. */
-	return choice->measured == (1U << DPM_GRAPH_CHOICE_PHASES) - 1 && surplus_us(choice) < 0;
-}
-
-bool dpm_graph_prefers_list(struct dpm_graph_choice *choice, bool known, u32 devices, u64 costs_us)
-{
-	if (!dpm_graph_loses(choice))
-		return false;
-	if (!choice->transitions) {
-		choice->devices = devices;
-		choice->costs_us = costs_us;
-	}
-	/* The gain cannot have grown by more than the sum of all costs has. */
-	if (known && devices == choice->devices && choice->transitions < DPM_GRAPH_CHOICE_AGAIN &&
-	    surplus_us(choice) + (s64)(costs_us - choice->costs_us) < 0) {
-		choice->transitions++;
-		return true;
-	}
+	if (choice->devices == devices)
+		return;
 	memset(choice, 0, sizeof(*choice));
-	return false;
+	choice->devices = devices;
+}
+
+bool dpm_graph_may_lose(const struct dpm_graph_choice *choice)
+{
+	return choice->graph.us > choice->graph.costs_us;
+}
+
+static s64 list_us(const struct dpm_graph_choice *choice, s64 costs_us)
+{
+	if (!choice->list.us)
+		return costs_us;
+	return choice->list.us + (costs_us - choice->list.costs_us);
+}
+
+/* If less has to be done, graph order may take as much less, and is measured in case of doubt. */
+static s64 graph_us(const struct dpm_graph_choice *choice, s64 costs_us)
+{
+	return choice->graph.us + min(costs_us - (s64)choice->graph.costs_us, 0);
+}
+
+bool dpm_graph_prefers_list(struct dpm_graph_choice *choice, u64 costs_us)
+{
+	s64 graph = graph_us(choice, costs_us);
+	bool prefers_list;
+
+	if (!choice->graph.us || graph <= (s64)costs_us)
+		return false;
+	prefers_list = list_us(choice, costs_us) < graph;
+	if (prefers_list != choice->prefers_list)
+		choice->in_a_row = 0;
+	choice->prefers_list = prefers_list;
+	if (choice->in_a_row++ < DPM_GRAPH_CHOICE_AGAIN)
+		return prefers_list;
+	choice->in_a_row = 0;
+	return !prefers_list;
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Whether graph order shortens the next transition: plain data, as graph_core.h.
+ * Whether the next transition goes in graph order or in list order: plain data, as graph_core.h.
  *
- * Each phase in graph order says how much shorter than one device after the other it can be at
- * most, by the costs of its devices (dpm_graph_gain_us()), and how long it took beside them: the
- * graph, the levels, the way to a worker and back, which list order does without. Where all phases
- * together gain less than that, the next transition goes in list order. The costs are measured
- * there, too: when they grow by more than was missing, or the devices change, graph order is back.
+ * What decides is how long whole transitions took in each. Graph order has the graph, the workers
+ * and their wakeups; list order handles no device while another one sleeps. Which of the two is
+ * more depends on the machine, and is measured on it. List order takes at least the sum of its
+ * devices' costs, so it is not tried where graph order takes less than that.
+ *
+ * When the costs have changed, list order has changed by as much, and graph order by no more than
+ * that.
  *
  * List order is the stock kernel's own loop: a device that hangs is not given up there.
  */
@@ -15,38 +17,40 @@
 
 #include "graph_core.h"
 
-/* Phases of a transition. */
-#define DPM_GRAPH_CHOICE_PHASES	6
-
-/* What graph order takes is measured again after so many: it may have been a busy moment. */
+/* After so many in the same order the other one is measured again. */
 #define DPM_GRAPH_CHOICE_AGAIN	32
 
-struct dpm_graph_weight {
-	u32 gain_us;
-	u32 overhead_us;
+/* What a transition takes in one order: moving averages. */
+struct dpm_graph_took {
+	/* 0: it is not known. */
+	u32 us;
+	/* The sum of its devices' costs. */
+	u32 costs_us;
 };
 
 /* All zero: nothing is known, and transitions go in graph order. */
 struct dpm_graph_choice {
-	struct dpm_graph_weight weight[DPM_GRAPH_CHOICE_PHASES];
-	/* Which of them were measured, a bit each. */
-	u32 measured;
-	/* Transitions in list order since that was chosen; the devices and their costs then. */
-	u32 transitions;
+	struct dpm_graph_took graph;
+	struct dpm_graph_took list;
+	/* What was measured is that of so many devices. */
 	u32 devices;
-	u64 costs_us;
+	/* The order that was chosen last, and how often in a row. */
+	bool prefers_list;
+	u32 in_a_row;
 };
 
-/* A phase has run in graph order, whole and without a failure. */
-void dpm_graph_weigh(struct dpm_graph_choice *choice, u32 phase, u64 gain_us, u64 overhead_us);
+/* A transition was whole and without a failure, and all costs were known when it began. */
+void dpm_graph_note_order(struct dpm_graph_took *took, u64 us, u64 costs_us);
 
-/* Whether the costs of the devices are worth adding up: all phases gain less than they take. */
-bool dpm_graph_loses(const struct dpm_graph_choice *choice);
+/* What was measured of another number of devices is forgotten. */
+void dpm_graph_choice_of(struct dpm_graph_choice *choice, u32 devices);
+
+/* Whether list order may be faster, so that the costs are worth adding up. */
+bool dpm_graph_may_lose(const struct dpm_graph_choice *choice);
 
 /*
- * Whether the next transition of so many devices, which cost so much in all phases together, goes
- * in list order. @known: no cost is unknown.
+ * Whether the next transition goes in list order. Its devices cost so much in all phases together.
  */
-bool dpm_graph_prefers_list(struct dpm_graph_choice *choice, bool known, u32 devices, u64 costs_us);
+bool dpm_graph_prefers_list(struct dpm_graph_choice *choice, u64 costs_us);
 
 #endif

@@ -14,12 +14,10 @@
 #include "graph_core.h"
 
 #ifdef __KERNEL__
-#include <linux/math64.h>
 #include <linux/minmax.h>
 #include <linux/string.h>
 #else
 #include <string.h>
-#define div_u64(dividend, divisor)	((dividend) / (divisor))
 #define min(a, b)			((a) < (b) ? (a) : (b))
 #define max(a, b)			((a) > (b) ? (a) : (b))
 #endif
@@ -252,14 +250,10 @@ static void set_level(struct dpm_graph_core *core, u32 node)
 	const u32 *after;
 	u32 count, i;
 
-	n->path_us = 0;
 	n->level_us = 0;
 	after = neighbours(core, node, false, &count);
-	for (i = 0; i < count; i++) {
-		n->path_us = max(n->path_us, core->node[after[i]].path_us);
+	for (i = 0; i < count; i++)
 		n->level_us = max(n->level_us, core->node[after[i]].level_us);
-	}
-	n->path_us += cost_us;
 	n->level_us += max(n->span_us, cost_us);
 	core->longest_us = max(core->longest_us, n->level_us);
 }
@@ -347,26 +341,6 @@ void dpm_graph_leave_list_order(struct dpm_graph_core *core)
 		if (!n->pending)
 			make_ready(core, node, false);
 	}
-}
-
-u64 dpm_graph_gain_us(const struct dpm_graph_core *core)
-{
-	u64 all_us = 0, computing_us = 0, longest_us = 0;
-	u32 i;
-
-	if (core->in_list_order)
-		return 0;
-	for (i = 0; i < core->devices; i++) {
-		const struct dpm_graph_node *n = &core->node[i];
-
-		if (n->cost_us == DPM_GRAPH_UNKNOWN)
-			return DPM_GRAPH_UNKNOWN;
-		all_us += n->cost_us;
-		computing_us += n->cost_us - min(n->wait_us, n->cost_us);
-		longest_us = max(longest_us, n->path_us);
-	}
-	/* No order is faster than the longest path, nor than what all processors can compute. */
-	return all_us - max(longest_us, div_u64(computing_us, core->settings.cpus));
 }
 
 static u32 queue_pop(struct dpm_graph_queue *queue)

@@ -71,9 +71,10 @@ struct dpm_graph_node {
 	/* Set before dpm_graph_build(): runs after all such devices before it in the list. */
 	bool ordered;
 
-	/* Microseconds from this device's start to the end of the phase along the longest path. */
-	u64 path_us;
-	/* The same by what the devices take if they have to wait: the priority. */
+	/*
+	 * Microseconds from this device's start to the end of the phase along the longest path, by
+	 * what the devices take if they have to wait: the priority.
+	 */
 	u64 level_us;
 	/* Neighbours that have to finish before. */
 	u32 pending;
@@ -160,12 +161,6 @@ void dpm_graph_build(struct dpm_graph_core *core, const struct dpm_graph_edge *e
 
 /* Starts a phase; node[].cost_us, span_us and wait_us are set. */
 void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_settings *settings);
-
-/*
- * Microseconds by which the phase that has begun can be shorter than one device after the other,
- * at most, if its costs are as they are known; DPM_GRAPH_UNKNOWN if one is not.
- */
-u64 dpm_graph_gain_us(const struct dpm_graph_core *core);
 
 /* The next device to run, now RUNNING; DPM_GRAPH_NONE if the caller has nothing to do. */
 u32 dpm_graph_take(struct dpm_graph_core *core);

@@ -148,22 +148,21 @@ static int phases_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(phases);
 
-static int weight_show(struct seq_file *file, void *unused)
+static void show_took(struct seq_file *file, const char *order, const struct dpm_graph_took *took)
 {
-	int phase;
+	if (took->us)
+		seq_printf(file, "%s %u %u\n", order, took->us, took->costs_us);
+}
 
+static int choice_show(struct seq_file *file, void *unused)
+{
 	device_pm_lock();
-	for (phase = 0; phase < DPM_GRAPH_PHASES; phase++) {
-		const struct dpm_graph_weight *weight = &dpm_graph_choice.weight[phase];
-
-		if (dpm_graph_choice.measured & BIT(phase))
-			seq_printf(file, "%s %u %u\n", dpm_graph_phase_names[phase],
-				   weight->gain_us, weight->overhead_us);
-	}
+	show_took(file, "graph", &dpm_graph_choice.graph);
+	show_took(file, "list", &dpm_graph_choice.list);
 	device_pm_unlock();
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(weight);
+DEFINE_SHOW_ATTRIBUTE(choice);
 
 static void show_costs_of(struct seq_file *file, const struct device *dev)
 {
@@ -208,7 +207,7 @@ void dpm_graph_debugfs_add(void)
 	debugfs_create_file("costs", 0600, folder, NULL, &costs_fops);
 	debugfs_create_file("order", 0400, folder, NULL, &order_fops);
 	debugfs_create_file("phases", 0400, folder, NULL, &phases_fops);
-	debugfs_create_file("weight", 0400, folder, NULL, &weight_fops);
+	debugfs_create_file("choice", 0400, folder, NULL, &choice_fops);
 }
 
 /* No transition is under way. */

@@ -96,12 +96,16 @@ struct dpm_graph {
 	/* When it was entered, the graph's own construction included. */
 	ktime_t entry;
 	ktime_t begin;
-	/* When a worker took the first device, and when the last one was done. */
-	ktime_t first;
-	ktime_t last;
+	/* The last device is done. */
+	bool done;
 	u32 wakes;
-	/* A phase of this transition was stopped. */
-	bool failed;
+
+	/* Where the time of this transition is noted; NULL if it says nothing of its order. */
+	struct dpm_graph_took *took;
+	u64 took_ns;
+	u64 costs_us;
+	/* The phases that are over, a bit each. */
+	u32 ended;
 	bool active;
 };
 

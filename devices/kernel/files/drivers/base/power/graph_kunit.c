@@ -298,33 +298,6 @@ static void a_device_that_is_put_back_is_the_next_one(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 3);
 }
 
-static u64 gain_us(struct dpm_graph_core *core, u32 cpus)
-{
-	begin(core, DPM_GRAPH_DOWN, cpus, 0);
-	return dpm_graph_gain_us(core);
-}
-
-static void a_phase_gains_at_most_what_is_beside_its_longest_path(struct kunit *test)
-{
-	struct dpm_graph_core core;
-
-	build(test, &core, tree, ARRAY_SIZE(tree), 0);
-	/* Quick: list order. */
-	KUNIT_EXPECT_EQ(test, gain_us(&core, 2), 0);
-	core.node[1].cost_us = 200;
-	core.node[3].cost_us = 300;
-	KUNIT_EXPECT_EQ(test, gain_us(&core, 2), 0);
-	core.node[2].cost_us = 50;
-	core.node[4].cost_us = 300;
-	KUNIT_EXPECT_EQ(test, gain_us(&core, 2), 350);
-	/* One processor gains only the time that devices sleep. */
-	KUNIT_EXPECT_EQ(test, gain_us(&core, 1), 0);
-	core.node[4].wait_us = 300;
-	KUNIT_EXPECT_EQ(test, gain_us(&core, 1), 300);
-	core.node[0].cost_us = DPM_GRAPH_UNKNOWN;
-	KUNIT_EXPECT_EQ(test, gain_us(&core, 1), DPM_GRAPH_UNKNOWN);
-}
-
 static void what_waits_for_others_neither_sleeps_nor_takes_longer_itself(struct kunit *test)
 {
 	struct dpm_graph_cost cost = { 0 };
@@ -354,7 +327,6 @@ static void what_waits_for_others_neither_sleeps_nor_takes_longer_itself(struct 
 static void what_comes_behind_decides_between_two_that_hold_each_other_up(struct kunit *test)
 {
 	struct dpm_graph_core core;
-	u64 gain;
 
 	build(test, &core, tree, ARRAY_SIZE(tree), 0);
 	core.node[1].cost_us = 300;
@@ -363,15 +335,12 @@ static void what_comes_behind_decides_between_two_that_hold_each_other_up(struct
 	core.node[4].cost_us = 150;
 	core.node[4].wait_us = 150;
 	begin(&core, DPM_GRAPH_DOWN, 1, 2);
-	gain = dpm_graph_gain_us(&core);
 	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
 	/* Each has waited for the other once. */
 	core.node[2].span_us = 650;
 	core.node[4].span_us = 650;
 	begin(&core, DPM_GRAPH_DOWN, 1, 2);
 	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
-	/* It is no reason to expect less of the order. */
-	KUNIT_EXPECT_EQ(test, dpm_graph_gain_us(&core), gain);
 }
 
 static void a_short_sleep_on_a_long_path_comes_before_what_computes(struct kunit *test)
@@ -408,7 +377,6 @@ static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(a_batch_ends_with_what_has_run),
 	KUNIT_CASE(nothing_starts_after_a_stop),
 	KUNIT_CASE(a_device_that_is_put_back_is_the_next_one),
-	KUNIT_CASE(a_phase_gains_at_most_what_is_beside_its_longest_path),
 	KUNIT_CASE(what_waits_for_others_neither_sleeps_nor_takes_longer_itself),
 	KUNIT_CASE(what_comes_behind_decides_between_two_that_hold_each_other_up),
 	KUNIT_CASE(a_short_sleep_on_a_long_path_comes_before_what_computes),

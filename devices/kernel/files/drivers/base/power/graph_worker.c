@@ -114,13 +114,6 @@ static void run_device(struct dpm_graph_worker *w, struct dpm_graph *graph, u32 
 	finish_device(w, graph, &run);
 }
 
-static void begin_work(struct dpm_graph_worker *w)
-{
-	w->begin = ktime_get();
-	if (dpm_graph_pool.graph && !dpm_graph_pool.graph->first)
-		dpm_graph_pool.graph->first = w->begin;
-}
-
 /*
  * Whether another task should have this processor: a worker whose device has slept may wait for it
  * to make others ready. Where the kernel preempts lazily nothing else would tell for a tick or two.
@@ -201,7 +194,7 @@ static void give_way(struct dpm_graph_worker *w, struct dpm_graph_worker *helper
 	if (is_in_the_way())
 		schedule();
 	spin_lock(&dpm_graph_pool.lock);
-	begin_work(w);
+	w->begin = ktime_get();
 }
 
 /* With the lock held: whether @w had better leave this device to a worker on another processor. */
@@ -241,7 +234,7 @@ static void work(struct dpm_graph_worker *w)
 
 	w->has_woken = false;
 	w->has_slept = false;
-	begin_work(w);
+	w->begin = ktime_get();
 	while ((graph = dpm_graph_pool.graph)) {
 		struct dpm_graph_worker *helper;
 		bool instead;
@@ -274,8 +267,8 @@ static void work(struct dpm_graph_worker *w)
 	}
 	/* Another worker may have seen it before. */
 	graph = dpm_graph_pool.graph;
-	if (graph && dpm_graph_done(&graph->core) && !graph->last) {
-		graph->last = ktime_get();
+	if (graph && dpm_graph_done(&graph->core) && !graph->done) {
+		graph->done = true;
 		complete_on_current_cpu(&dpm_graph_pool.done);
 	}
 }
