@@ -1,13 +1,13 @@
 //! Graph order: ready devices in one queue, a fixed set of workers, as in the kernel
 //! (`devices/kernel`, `graph_core.c`).
 //!
-//! A worker takes the ready device with the longest remaining path (of devices that something slow
-//! waits for, those that take next to nothing come first), runs it, and makes ready the
-//! devices that waited only for it. It wakes another worker only for a slow device, or if the
-//! backlog of quick devices exceeds two thresholds; the woken worker wakes the next one. Devices
-//! that are known to sleep may run in addition to those that need a processor (`sleepers`): those
-//! that sleep longer than the threshold, and those that mostly sleep, on a path at least half as long
-//! as the longest. What devices learn of their buses from earlier transitions is not modelled.
+//! A worker takes the ready device with the longest remaining path, runs it, and makes ready the
+//! devices that waited only for it. It wakes another worker only for a slow device or one that sleeps,
+//! or if the backlog of quick devices exceeds two thresholds; the woken worker wakes the next one.
+//! Light devices come first, and may run in addition to those that need a processor (`sleepers`):
+//! those that sleep longer than the threshold; those that mostly sleep, for a quarter of it or more;
+//! and those that take next to nothing while something slow waits for them. What devices learn of
+//! their buses from earlier transitions is not modelled.
 //! Devices that may not be async keep their order: each waits for the one before it in the walk.
 
 use std::cmp::Reverse;
@@ -47,10 +47,9 @@ pub fn graph(problem: &Problem, may_run_async: &[bool], setting: &Setting) -> Ou
         setting,
         missing,
         next_in_list,
-        longest_ns: urgency_ns.iter().copied().max().unwrap_or(0),
         urgency_ns,
         place,
-        sleepers: BinaryHeap::new(),
+        light: BinaryHeap::new(),
         others: BinaryHeap::new(),
         backlog_ns: 0,
         running: 0,
@@ -78,8 +77,8 @@ struct Worker {
     arriving: bool,
 }
 
-/// What takes next to nothing, then the longest remaining path first, then the order of the walk.
-type Ready = BinaryHeap<((bool, u64), Reverse<usize>, usize)>;
+/// The longest remaining path first, then the order of the walk.
+type Ready = BinaryHeap<(u64, Reverse<usize>, usize)>;
 
 struct GraphOrder<'a> {
     problem: &'a Problem,
@@ -89,10 +88,9 @@ struct GraphOrder<'a> {
     /// The next device that may not be async, of one that may not.
     next_in_list: Vec<Option<usize>>,
     urgency_ns: Vec<u64>,
-    longest_ns: u64,
     place: Vec<usize>,
-    /// Ready devices that are known to sleep, and the others.
-    sleepers: Ready,
+    /// Ready devices that need no processor of their own, and the others.
+    light: Ready,
     others: Ready,
     /// Cost of all others that are ready.
     backlog_ns: u64,
@@ -106,21 +104,31 @@ struct GraphOrder<'a> {
 }
 
 impl GraphOrder<'_> {
-    fn make_ready(&mut self, device: usize) {
+    fn is_urgent(&self, device: usize) -> bool {
+        self.urgency_ns[device] > self.setting.wake_threshold_ns
+    }
+
+    fn is_sleeper(&self, device: usize) -> bool {
         let job = &self.problem.jobs[device];
-        let urgency_ns = self.urgency_ns[device];
         let threshold_ns = self.setting.wake_threshold_ns;
-        // What takes next to nothing holds nobody up, and something slow waits for it.
-        let is_first = job.duration_ns() <= threshold_ns / 20 && urgency_ns > threshold_ns;
-        let entry = ((is_first, urgency_ns), Reverse(self.place[device]), device);
-        let is_short_sleeper = 2 * job.wait_ns > job.duration_ns()
-            && urgency_ns > threshold_ns
-            && 2 * urgency_ns > self.longest_ns;
-        if self.setting.sleepers > 0 && (job.wait_ns > threshold_ns || is_short_sleeper) {
-            self.sleepers.push(entry);
+        let mostly_sleeps = 4 * job.wait_ns > threshold_ns && 2 * job.wait_ns > job.duration_ns();
+        self.setting.sleepers > 0 && (job.wait_ns > threshold_ns || mostly_sleeps)
+    }
+
+    fn is_light(&self, device: usize) -> bool {
+        let takes_nothing =
+            self.problem.jobs[device].duration_ns() <= self.setting.wake_threshold_ns / 20;
+        self.is_sleeper(device)
+            || (self.setting.sleepers > 0 && takes_nothing && self.is_urgent(device))
+    }
+
+    fn make_ready(&mut self, device: usize) {
+        let entry = (self.urgency_ns[device], Reverse(self.place[device]), device);
+        if self.is_light(device) {
+            self.light.push(entry);
         } else {
             self.others.push(entry);
-            self.backlog_ns += job.duration_ns();
+            self.backlog_ns += self.problem.jobs[device].duration_ns();
         }
     }
 
@@ -128,13 +136,13 @@ impl GraphOrder<'_> {
         self.running - self.running_beside < self.setting.workers.max(1)
     }
 
-    fn may_sleep_beside(&self) -> bool {
-        !self.sleepers.is_empty() && self.running_beside < self.setting.sleepers
+    fn may_run_beside(&self) -> bool {
+        !self.light.is_empty() && self.running_beside < self.setting.sleepers
     }
 
     fn is_available(&self) -> bool {
-        let any = !self.others.is_empty() || !self.sleepers.is_empty();
-        self.may_sleep_beside() || (any && self.has_processor())
+        let any = !self.others.is_empty() || !self.light.is_empty();
+        self.may_run_beside() || (any && self.has_processor())
     }
 
     /// The next device, and whether it runs beside the others.
@@ -142,14 +150,14 @@ impl GraphOrder<'_> {
         if !self.is_available() {
             return None;
         }
-        let beside = self.may_sleep_beside();
+        let beside = self.may_run_beside();
         let device = if beside {
-            self.sleepers.pop()?.2
+            self.light.pop()?.2
         } else if let Some((_, _, device)) = self.others.pop() {
             self.backlog_ns -= self.problem.jobs[device].duration_ns();
             device
         } else {
-            self.sleepers.pop()?.2
+            self.light.pop()?.2
         };
         self.running += 1;
         self.running_beside += usize::from(beside);
@@ -163,7 +171,7 @@ impl GraphOrder<'_> {
         let threshold_ns = self.setting.wake_threshold_ns;
         let is_slow = self.problem.jobs[device].duration_ns() > threshold_ns;
         // Half of the backlog, for each of two workers, must exceed the cost of a wakeup.
-        is_slow || !self.sleepers.is_empty() || self.backlog_ns > 2 * threshold_ns
+        is_slow || self.is_sleeper(device) || self.backlog_ns > 2 * threshold_ns
     }
 
     fn take(&mut self, thread: ThreadId, world: &mut World) -> Step {

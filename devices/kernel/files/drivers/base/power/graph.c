@@ -219,8 +219,10 @@ void dpm_graph_down(enum dpm_graph_phase phase, pm_message_t state, dpm_graph_do
 	graph->down = run;
 	list_splice_init(from, to);
 	run_phase(graph);
-	if (phase == DPM_GRAPH_SUSPEND)
+	if (phase == DPM_GRAPH_SUSPEND) {
 		keep_left(graph);
+		dpm_graph_end_first_phase(graph);
+	}
 	put_stuck_aside(graph);
 }
 

@@ -6,30 +6,38 @@
 
 #include "graph_internal.h"
 
-/* Edges in the order of discovery; their number is known only afterwards. */
-struct edges {
-	struct dpm_graph_edge *edge;
-	u32 count;
-	u32 room;
-};
-
-static int add_edge(struct edges *edges, u32 superior, u32 subordinate)
+/* Makes room for another one: their number is known only afterwards. */
+static int grow(struct dpm_graph_edges *edges)
 {
-	if (edges->count == edges->room) {
-		u32 room = edges->room ? 2 * edges->room : 256;
-		struct dpm_graph_edge *more = kvmalloc_array(room, sizeof(*more), GFP_KERNEL);
+	u32 room = edges->room ? 2 * edges->room : 256;
+	struct dpm_graph_edge *more;
 
-		if (!more)
-			return -ENOMEM;
-		if (edges->count)
-			memcpy(more, edges->edge, edges->count * sizeof(*more));
-		kvfree(edges->edge);
-		edges->edge = more;
-		edges->room = room;
+	if (edges->count < edges->room)
+		return 0;
+	more = kvmalloc_array(room, sizeof(*more), GFP_KERNEL);
+	if (!more)
+		return -ENOMEM;
+	if (edges->count)
+		memcpy(more, edges->edge, edges->count * sizeof(*more));
+	kvfree(edges->edge);
+	edges->edge = more;
+	edges->room = room;
+	return 0;
+}
+
+static int add_edge(struct dpm_graph_edges *edges, u32 superior, u32 subordinate, bool lasting)
+{
+	const struct dpm_graph_edge edge = { .superior = superior, .subordinate = subordinate };
+	int error = grow(edges);
+
+	if (error)
+		return error;
+	if (lasting) {
+		edges->edge[edges->count++] = edges->edge[edges->lasting];
+		edges->edge[edges->lasting++] = edge;
+	} else {
+		edges->edge[edges->count++] = edge;
 	}
-	edges->edge[edges->count].superior = superior;
-	edges->edge[edges->count].subordinate = subordinate;
-	edges->count++;
 	return 0;
 }
 
@@ -51,24 +59,31 @@ bool dpm_graph_link_counts(const struct device_link *link)
 
 /*
  * Whether the link's devices wait for each other. While its supplier has no driver they do not, and
- * no driver binds during a transition. But some kernels decide along it, too, whether the supplier
- * may be left suspended (direct-complete): the consumer then has to be first, as in the list.
+ * no driver binds during a transition.
  */
 static bool link_orders(const struct device_link *link)
 {
-	if (!dpm_graph_link_counts(link))
-		return false;
-	return READ_ONCE(link->status) != DL_STATE_DORMANT || link->supplier->power.direct_complete;
+	return READ_ONCE(link->status) != DL_STATE_DORMANT;
+}
+
+/*
+ * Some kernels decide along a link that orders nothing, too, whether the supplier may be left
+ * suspended (direct-complete). They do that in the first phase: the consumer then has to be first
+ * there, as in the list.
+ */
+static bool link_orders_first_phase(const struct device_link *link)
+{
+	return link->supplier->power.direct_complete;
 }
 
 /* The list orders the two devices, so that no link can close a circle. */
-static int add_link(struct edges *edges, u32 supplier, u32 consumer)
+static int add_link(struct dpm_graph_edges *edges, u32 supplier, u32 consumer, bool lasting)
 {
-	return add_edge(edges, min(supplier, consumer), max(supplier, consumer));
+	return add_edge(edges, min(supplier, consumer), max(supplier, consumer), lasting);
 }
 
 /* The device links are locked. */
-static int add_edges_of(const struct dpm_graph *graph, struct edges *edges, u32 index)
+static int add_edges_of(const struct dpm_graph *graph, struct dpm_graph_edges *edges, u32 index)
 {
 	struct device *dev = graph->device[index];
 	u32 superior = index_of(graph, dev->parent);
@@ -76,19 +91,23 @@ static int add_edges_of(const struct dpm_graph *graph, struct edges *edges, u32 
 	int error = 0;
 
 	if (superior != DPM_GRAPH_NONE)
-		error = add_edge(edges, superior, index);
+		error = add_edge(edges, superior, index, true);
 	list_for_each_entry_srcu(link, &dev->links.suppliers, c_node,
 				 device_links_read_lock_held()) {
-		if (error || !link_orders(link))
+		bool lasting = link_orders(link);
+
+		if (error || !dpm_graph_link_counts(link))
+			continue;
+		if (!lasting && !link_orders_first_phase(link))
 			continue;
 		superior = index_of(graph, link->supplier);
 		if (superior != DPM_GRAPH_NONE)
-			error = add_link(edges, superior, index);
+			error = add_link(edges, superior, index, lasting);
 	}
 	return error;
 }
 
-static int add_edges(const struct dpm_graph *graph, struct edges *edges, u32 devices)
+static int add_edges(const struct dpm_graph *graph, struct dpm_graph_edges *edges, u32 devices)
 {
 	int locked = device_links_read_lock();
 	int error = 0;
@@ -169,15 +188,17 @@ static void free_arrays(struct dpm_graph *graph)
 	kvfree(graph->device);
 	kvfree(graph->of);
 	kvfree(graph->memory);
+	kvfree(graph->edges.edge);
 	graph->device = NULL;
 	graph->of = NULL;
 	graph->memory = NULL;
+	memset(&graph->edges, 0, sizeof(graph->edges));
 }
 
 int dpm_graph_build_from(struct dpm_graph *graph, struct list_head *list)
 {
 	u32 count = count_devices(list);
-	struct edges edges = { };
+	struct dpm_graph_edges *edges = &graph->edges;
 	int error = -ENOMEM;
 	u32 i;
 
@@ -189,28 +210,32 @@ int dpm_graph_build_from(struct dpm_graph *graph, struct list_head *list)
 	if (!graph->device || !graph->of)
 		goto free;
 	number_devices(graph, list);
-	error = add_edges(graph, &edges, count);
+	error = add_edges(graph, edges, count);
 	if (error)
 		goto free;
-	graph->memory = kvzalloc(dpm_graph_bytes(count, edges.count), GFP_KERNEL);
+	graph->memory = kvzalloc(dpm_graph_bytes(count, edges->count), GFP_KERNEL);
 	if (!graph->memory) {
 		error = -ENOMEM;
 		goto free;
 	}
 
-	dpm_graph_init(&graph->core, graph->memory, count, edges.count);
+	dpm_graph_init(&graph->core, graph->memory, count, edges->count);
 	for (i = 0; i < count; i++) {
 		get_device(graph->device[i]);
 		graph->core.node[i].ordered = keeps_list_order(graph->device[i]);
 	}
-	dpm_graph_build(&graph->core, edges.edge, edges.count);
-	kvfree(edges.edge);
+	dpm_graph_build(&graph->core, edges->edge, edges->count);
 	return 0;
 
 free:
 	free_arrays(graph);
-	kvfree(edges.edge);
 	return error;
+}
+
+void dpm_graph_end_first_phase(struct dpm_graph *graph)
+{
+	if (graph->edges.lasting < graph->edges.count)
+		dpm_graph_build(&graph->core, graph->edges.edge, graph->edges.lasting);
 }
 
 void dpm_graph_free(struct dpm_graph *graph)

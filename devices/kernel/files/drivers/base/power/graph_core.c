@@ -4,8 +4,8 @@
  *
  * Of the devices that are ready, those on the longest remaining path run first (list scheduling
  * by bottom level; Hu 1961, and Adam, Chandy and Dickson 1974 for unequal costs), with the costs
- * of earlier phases; before them those that take next to nothing. Devices that are known to sleep
- * come before all others: once started they need no processor. They have a limit of their own.
+ * of earlier phases. Devices that need no processor of their own come before all others: they sleep,
+ * or are done as soon as they have begun. They have a limit of their own.
  *
  * Most devices take microseconds, and so do their dependents. These come last, in the order in
  * which they became ready: sorting them would take longer than it gains. A phase of only such
@@ -22,8 +22,8 @@
 #define max(a, b)			((a) > (b) ? (a) : (b))
 #endif
 
-/* Of a key: the upper half without its highest bit. */
-#define MAX_LEVEL_US	((u64)0x7fffffff)
+/* Of a key: the upper half. */
+#define MAX_LEVEL_US	((u64)0xffffffff)
 
 u64 dpm_graph_bytes(u32 devices, u32 edges)
 {
@@ -43,8 +43,8 @@ void dpm_graph_init(struct dpm_graph_core *core, void *memory, u32 devices, u32 
 	memset(core, 0, sizeof(*core));
 	core->devices = devices;
 	core->node = memory;
-	core->sleepers.key = (u64 *)(core->node + devices + 1);
-	core->others.key = core->sleepers.key + devices;
+	core->light.key = (u64 *)(core->node + devices + 1);
+	core->others.key = core->light.key + devices;
 	words = (u32 *)(core->others.key + devices);
 	core->superior = words;
 	core->subordinate = words + all_edges;
@@ -161,8 +161,8 @@ static bool is_urgent(const struct dpm_graph_core *core, u32 node)
 
 /*
  * Whether a worker beside the others is worth its wakeup: for a long sleep, and for one that is
- * most of what the device takes where much depends on it. That would otherwise wait until others
- * have computed, and all that comes behind it, too.
+ * most of what the device takes. Nobody has to compute on another processor meanwhile, so a quarter
+ * of the threshold is long enough.
  */
 static bool is_sleeper(const struct dpm_graph_core *core, u32 node)
 {
@@ -171,22 +171,31 @@ static bool is_sleeper(const struct dpm_graph_core *core, u32 node)
 	if (!core->settings.sleepers)
 		return false;
 	return n->wait_us > core->settings.threshold_us ||
-		(is_urgent(core, node) && 2 * (u64)n->wait_us > n->cost_us &&
-		 2 * n->level_us > core->longest_us);
+		(4 * (u64)n->wait_us > core->settings.threshold_us &&
+		 2 * (u64)n->wait_us > n->cost_us);
 }
 
 /*
- * Something slow waits for each device here. One that takes next to nothing comes before all that
- * compute for long: it holds none of them up. With equal paths it is the list's order of this
- * direction.
+ * Whether it needs no processor of its own: it sleeps, or something slow waits for it and it takes
+ * next to nothing. One that computes a little and sometimes waits for what others hold is one of
+ * them: among those that sleep, the one with more behind it had better have it first.
  */
+static bool is_light(const struct dpm_graph_core *core, u32 node)
+{
+	const struct dpm_graph_node *n = &core->node[node];
+
+	if (is_sleeper(core, node))
+		return true;
+	if (!core->settings.sleepers || !is_urgent(core, node) || is_slow(core, node))
+		return false;
+	return n->cost_us <= core->settings.threshold_us / 20 || may_be_slow(core, node);
+}
+
+/* With equal paths it is the list's order of this direction. */
 static u64 key_of(const struct dpm_graph_core *core, u32 node)
 {
 	u64 level_us = min(core->node[node].level_us, MAX_LEVEL_US);
 
-	if (core->node[node].cost_us <= core->settings.threshold_us / 20 &&
-	    !may_be_slow(core, node))
-		level_us |= MAX_LEVEL_US + 1;
 	return level_us << 32 | (core->settings.direction == DPM_GRAPH_UP ? ~node : node);
 }
 
@@ -230,8 +239,8 @@ static u32 heap_pop(const struct dpm_graph_core *core, struct dpm_graph_heap *he
 static void make_ready(struct dpm_graph_core *core, u32 node, bool put_back)
 {
 	core->node[node].state = DPM_GRAPH_READY;
-	if (is_sleeper(core, node)) {
-		heap_push(core, &core->sleepers, node);
+	if (is_light(core, node)) {
+		heap_push(core, &core->light, node);
 		return;
 	}
 	core->backlog_us += known_cost_us(core, node);
@@ -255,7 +264,6 @@ static void set_level(struct dpm_graph_core *core, u32 node)
 	for (i = 0; i < count; i++)
 		n->level_us = max(n->level_us, core->node[after[i]].level_us);
 	n->level_us += max(n->span_us, cost_us);
-	core->longest_us = max(core->longest_us, n->level_us);
 }
 
 /* Levels are computed against the direction: later devices first. */
@@ -263,7 +271,6 @@ static void set_levels(struct dpm_graph_core *core)
 {
 	u32 i;
 
-	core->longest_us = 0;
 	for (i = 0; i < core->devices; i++) {
 		if (core->settings.direction == DPM_GRAPH_DOWN)
 			set_level(core, i);
@@ -272,18 +279,23 @@ static void set_levels(struct dpm_graph_core *core)
 	}
 }
 
-/* Whether no device would be slow enough to wake another worker for, nor all devices together. */
+/*
+ * Whether no device would be slow enough to wake another worker for, nor all devices together, nor
+ * what they sleep.
+ */
 static bool is_quick(const struct dpm_graph_core *core)
 {
-	u64 all_us = 0;
+	u64 all_us = 0, sleep_us = 0;
 	u32 i;
 
 	for (i = 0; i < core->devices; i++) {
 		if (is_slow(core, i))
 			return false;
 		all_us += core->node[i].cost_us;
+		sleep_us += core->node[i].wait_us;
 	}
-	return !wakes_another(core, all_us);
+	return !wakes_another(core, all_us) &&
+		!(core->settings.sleepers && sleep_us > core->settings.threshold_us);
 }
 
 void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_settings *settings)
@@ -293,7 +305,7 @@ void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_setting
 	core->settings = *settings;
 	if (!core->settings.cpus)
 		core->settings.cpus = 1;
-	core->sleepers.count = 0;
+	core->light.count = 0;
 	core->others.count = 0;
 	core->quick.head = 0;
 	core->quick.tail = 0;
@@ -348,7 +360,7 @@ static u32 queue_pop(struct dpm_graph_queue *queue)
 	return queue->node[queue->head++];
 }
 
-/* Whether a device is ready that is not known to sleep. */
+/* Whether a device is ready that needs a processor. */
 static bool has_others(const struct dpm_graph_core *core)
 {
 	return core->others.count || core->quick.head < core->quick.tail;
@@ -359,9 +371,9 @@ static bool has_processor(const struct dpm_graph_core *core)
 	return core->running - core->running_beside < core->settings.cpus;
 }
 
-static bool may_sleep_beside(const struct dpm_graph_core *core)
+static bool may_run_beside(const struct dpm_graph_core *core)
 {
-	return core->sleepers.count && core->running_beside < core->settings.sleepers;
+	return core->light.count && core->running_beside < core->settings.sleepers;
 }
 
 bool dpm_graph_available(const struct dpm_graph_core *core)
@@ -370,8 +382,8 @@ bool dpm_graph_available(const struct dpm_graph_core *core)
 		return false;
 	if (core->in_list_order)
 		return !core->running && core->taken < core->devices;
-	return may_sleep_beside(core) ||
-		((has_others(core) || core->sleepers.count) && has_processor(core));
+	return may_run_beside(core) ||
+		((has_others(core) || core->light.count) && has_processor(core));
 }
 
 u32 dpm_graph_take(struct dpm_graph_core *core)
@@ -383,19 +395,24 @@ u32 dpm_graph_take(struct dpm_graph_core *core)
 
 	if (core->in_list_order) {
 		node = dpm_graph_in_list(core, core->taken++);
-	} else if (may_sleep_beside(core)) {
-		node = heap_pop(core, &core->sleepers);
+	} else if (may_run_beside(core)) {
+		node = heap_pop(core, &core->light);
 		core->node[node].beside = true;
 		core->running_beside++;
 	} else if (has_others(core)) {
 		node = core->others.count ? heap_pop(core, &core->others) : queue_pop(&core->quick);
 		core->backlog_us -= known_cost_us(core, node);
 	} else {
-		node = heap_pop(core, &core->sleepers);
+		node = heap_pop(core, &core->light);
 	}
 	core->node[node].state = DPM_GRAPH_RUNNING;
 	core->running++;
 	return node;
+}
+
+bool dpm_graph_may_hold(const struct dpm_graph_core *core, u32 node)
+{
+	return may_be_slow(core, node) || is_sleeper(core, node);
 }
 
 bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node)
@@ -403,8 +420,7 @@ bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node)
 	/* A worker that was woken before takes the next device and decides again. */
 	if (core->arriving)
 		return false;
-	if (!may_be_slow(core, node) && !core->sleepers.count &&
-	    !wakes_another(core, core->backlog_us))
+	if (!dpm_graph_may_hold(core, node) && !wakes_another(core, core->backlog_us))
 		return false;
 	return dpm_graph_available(core);
 }

@@ -92,11 +92,11 @@ struct dpm_graph_settings {
 	u32 threshold_us;
 	/* Maximum number of workers that need a processor. */
 	u32 cpus;
-	/* Workers beside them whose device is known to sleep. 0: one worker a processor. */
+	/* Workers beside them whose device needs none. 0: one worker a processor. */
 	u32 sleepers;
 };
 
-/* Ready devices, the longest path first, after those that take next to nothing. */
+/* Ready devices, the longest path first. */
 struct dpm_graph_heap {
 	/* Their paths, and in the lower half their numbers: the largest comes first. */
 	u64 *key;
@@ -121,14 +121,12 @@ struct dpm_graph_core {
 	u32 *subordinate;
 
 	struct dpm_graph_settings settings;
-	/* Those that are known to sleep; the others; and those with nothing slow before them. */
-	struct dpm_graph_heap sleepers;
+	/* Those that need no processor; the others; and those with nothing slow behind them. */
+	struct dpm_graph_heap light;
 	struct dpm_graph_heap others;
 	struct dpm_graph_queue quick;
-	/* Known cost of all that are ready and not known to sleep. */
+	/* Known cost of all that are ready and need a processor. */
 	u64 backlog_us;
-	/* The maximum of all levels. */
-	u64 longest_us;
 	u32 finished;
 	u32 running;
 	u32 running_beside;
@@ -180,6 +178,9 @@ void dpm_graph_end_batch(struct dpm_graph_core *core, u32 first, u32 finished, b
 
 /* Whether dpm_graph_take() would give a device. */
 bool dpm_graph_available(const struct dpm_graph_core *core);
+
+/* Whether the device may keep its worker from others for long. */
+bool dpm_graph_may_hold(const struct dpm_graph_core *core, u32 node);
 
 /*
  * Whether the worker that is about to run @node should wake another one. The

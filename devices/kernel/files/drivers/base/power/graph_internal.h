@@ -75,6 +75,15 @@ struct dpm_graph_batch {
 	struct dpm_graph_record ran[DPM_GRAPH_BATCH];
 };
 
+/* What the graph is built from. */
+struct dpm_graph_edges {
+	struct dpm_graph_edge *edge;
+	u32 count;
+	/* So many of them, the first ones, order all phases; the others only the first phase. */
+	u32 lasting;
+	u32 room;
+};
+
 /* One transition: the graph is built when it begins and serves all phases. */
 struct dpm_graph {
 	/* Latched for the transition; DPM_GRAPH_OFF between transitions. */
@@ -82,6 +91,7 @@ struct dpm_graph {
 	u32 generation;
 	struct dpm_graph_core core;
 	void *memory;
+	struct dpm_graph_edges edges;
 	/* References to the devices, by their number in the list. */
 	struct device **device;
 	/* Their states. */
@@ -160,6 +170,8 @@ static inline bool dpm_graph_batch_next(struct dpm_graph_batch *batch, u32 ran)
 
 /* graph_build.c: dpm_list_mtx is held. */
 int dpm_graph_build_from(struct dpm_graph *graph, struct list_head *list);
+/* No phase is under way. */
+void dpm_graph_end_first_phase(struct dpm_graph *graph);
 void dpm_graph_free(struct dpm_graph *graph);
 
 /* graph_worker.c */

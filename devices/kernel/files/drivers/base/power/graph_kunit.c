@@ -343,12 +343,11 @@ static void what_comes_behind_decides_between_two_that_hold_each_other_up(struct
 	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
 }
 
-static void a_short_sleep_on_a_long_path_comes_before_what_computes(struct kunit *test)
+static void a_short_sleep_comes_before_what_computes(struct kunit *test)
 {
 	struct dpm_graph_core core;
 
 	build(test, &core, tree, ARRAY_SIZE(tree), 0);
-	core.node[1].cost_us = 300;
 	core.node[2].cost_us = 700;
 	core.node[4].cost_us = 90;
 	core.node[4].wait_us = 80;
@@ -357,12 +356,78 @@ static void a_short_sleep_on_a_long_path_comes_before_what_computes(struct kunit
 	/* Not one that mostly computes, */
 	core.node[4].wait_us = 40;
 	begin(&core, DPM_GRAPH_DOWN, 1, 1);
-	KUNIT_EXPECT_NE(test, dpm_graph_take(&core), 4);
-	/* nor one of which the path is short beside another one. */
-	core.node[4].wait_us = 80;
-	core.node[2].cost_us = 900;
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+	/* nor one that is over before another worker has begun. */
+	core.node[4].cost_us = 25;
+	core.node[4].wait_us = 25;
 	begin(&core, DPM_GRAPH_DOWN, 1, 1);
-	KUNIT_EXPECT_NE(test, dpm_graph_take(&core), 4);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+}
+
+static void short_sleeps_are_beside_each_other(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	core.node[3].cost_us = 60;
+	core.node[3].wait_us = 50;
+	core.node[4].cost_us = 60;
+	core.node[4].wait_us = 50;
+	begin(&core, DPM_GRAPH_DOWN, 1, 2);
+	KUNIT_EXPECT_TRUE(test, core.in_list_order);
+	core.node[4].wait_us = 51;
+	begin(&core, DPM_GRAPH_DOWN, 1, 2);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
+	KUNIT_EXPECT_TRUE(test, dpm_graph_wants_worker(&core, 4));
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 3);
+}
+
+static void one_that_waits_for_what_others_hold_has_it_first_if_more_is_behind_it(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	core.node[3].cost_us = 300;
+	core.node[3].wait_us = 300;
+	core.node[4].cost_us = 60;
+	core.node[4].span_us = 500;
+	begin(&core, DPM_GRAPH_DOWN, 1, 2);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
+	KUNIT_EXPECT_TRUE(test, dpm_graph_may_hold(&core, 4));
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 3);
+	core.node[4].span_us = 200;
+	begin(&core, DPM_GRAPH_DOWN, 1, 2);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 3);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
+	/* What computes for long needs a processor, whatever it waits for. */
+	core.node[4].cost_us = 200;
+	core.node[4].span_us = 500;
+	begin(&core, DPM_GRAPH_DOWN, 1, 2);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 3);
+}
+
+static void what_takes_next_to_nothing_runs_while_all_processors_compute(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	core.node[0].cost_us = 400;
+	core.node[1].cost_us = 5;
+	core.node[2].cost_us = 500;
+	core.node[3].cost_us = 300;
+	core.node[3].wait_us = 300;
+	begin(&core, DPM_GRAPH_DOWN, 1, 2);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 3);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 4);
+	dpm_graph_finish(&core, 4);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+	KUNIT_EXPECT_FALSE(test, dpm_graph_available(&core));
+	dpm_graph_finish(&core, 3);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 1);
+	/* No other worker is worth its wakeup meanwhile. */
+	KUNIT_EXPECT_FALSE(test, dpm_graph_may_hold(&core, 1));
+	dpm_graph_finish(&core, 1);
+	KUNIT_EXPECT_FALSE(test, dpm_graph_available(&core));
 }
 
 static struct kunit_case pm_graph_cases[] = {
@@ -379,7 +444,10 @@ static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(a_device_that_is_put_back_is_the_next_one),
 	KUNIT_CASE(what_waits_for_others_neither_sleeps_nor_takes_longer_itself),
 	KUNIT_CASE(what_comes_behind_decides_between_two_that_hold_each_other_up),
-	KUNIT_CASE(a_short_sleep_on_a_long_path_comes_before_what_computes),
+	KUNIT_CASE(a_short_sleep_comes_before_what_computes),
+	KUNIT_CASE(short_sleeps_are_beside_each_other),
+	KUNIT_CASE(one_that_waits_for_what_others_hold_has_it_first_if_more_is_behind_it),
+	KUNIT_CASE(what_takes_next_to_nothing_runs_while_all_processors_compute),
 	{ }
 };
 

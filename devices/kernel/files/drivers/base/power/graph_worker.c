@@ -88,7 +88,7 @@ static void finish_device(struct dpm_graph_worker *w, struct dpm_graph *graph,
 	ran->begin_us = us_since(graph->begin, run->begin);
 	ran->end_us = run->end == run->begin ? ran->begin_us : us_since(graph->begin, run->end);
 	dpm_graph_record(graph, ran, 1);
-	w->has_slept |= graph->core.node[run->node].beside;
+	w->has_slept |= dpm_graph_may_hold(&graph->core, run->node);
 	dpm_graph_finish(&graph->core, run->node);
 	end_run(w, graph, run);
 }
@@ -215,13 +215,14 @@ static bool is_better_elsewhere(const struct dpm_graph_worker *w,
 static struct dpm_graph_worker *helper_for(struct dpm_graph_worker *w, struct dpm_graph *graph,
 					   u32 node, bool *instead)
 {
+	const struct dpm_graph_node *n = &graph->core.node[node];
 	struct dpm_graph_worker *helper;
 
 	*instead = is_better_elsewhere(w, &graph->core, node);
 	w->has_slept = false;
 	if (!*instead && !dpm_graph_wants_worker(&graph->core, node))
 		return NULL;
-	helper = dpm_graph_call_worker(!*instead && graph->core.node[node].beside);
+	helper = dpm_graph_call_worker(!*instead && n->beside && 2 * (u64)n->wait_us > n->cost_us);
 	if (helper)
 		helper->is_sent = *instead;
 	return helper;
