@@ -116,12 +116,12 @@ fn on_random_graphs_ours_is_seldom_behind_the_faster_of_both_stock_schedules() {
     for (overheads, lab) in [(LAB, true), (Overheads::default(), false)] {
         let (mean, largest, behind) = beside_stock(None, overheads, lab);
         assert!(mean < 0.99, "{mean}");
-        // Where waking is cheap, three of the 300 graphs are behind by more than 2 %, at most 6 %.
+        // Where waking is cheap, two of the 300 graphs are behind by more than 2 %, at most 6 %.
         assert!(largest < 1.10, "{largest}");
         assert!(behind * 20 < GRAPHS as u32, "{behind}");
-        // What sleeps for less than the threshold keeps a processor from others: the cause of a
-        // graph on which stock async was faster.
-        let (_, _, with_half_a_millisecond) = beside_stock(Some(500_000), overheads, lab);
-        assert!(behind < with_half_a_millisecond);
+        // What sleeps for less than a quarter of the threshold keeps a processor from others: the cause of
+        // graphs on which stock async was faster.
+        let (_, _, with_four_milliseconds) = beside_stock(Some(4_000_000), overheads, lab);
+        assert!(behind < with_four_milliseconds);
     }
 }
