@@ -42,17 +42,24 @@ bool dpm_graph_may_lose(const struct dpm_graph_choice *choice)
 	return choice->graph.us > choice->graph.costs_us;
 }
 
+/* Costs are known to a few per cent: less than a sixteenth is no change. */
+static s64 change_us(const struct dpm_graph_took *took, s64 costs_us)
+{
+	s64 change_us = costs_us - took->costs_us;
+	s64 tolerance_us = took->costs_us / 16;
+
+	return change_us > tolerance_us || -change_us > tolerance_us ? change_us : 0;
+}
+
 static s64 list_us(const struct dpm_graph_choice *choice, s64 costs_us)
 {
-	if (!choice->list.us)
-		return costs_us;
-	return choice->list.us + (costs_us - choice->list.costs_us);
+	return choice->list.us ? choice->list.us + change_us(&choice->list, costs_us) : costs_us;
 }
 
 /* If less has to be done, graph order may take as much less, and is measured in case of doubt. */
 static s64 graph_us(const struct dpm_graph_choice *choice, s64 costs_us)
 {
-	return choice->graph.us + min(costs_us - (s64)choice->graph.costs_us, 0);
+	return choice->graph.us + min(change_us(&choice->graph, costs_us), 0);
 }
 
 bool dpm_graph_prefers_list(struct dpm_graph_choice *choice, u64 costs_us)

@@ -3,8 +3,8 @@
  * The order of a suspend or resume phase: see graph_core.h.
  *
  * Of the devices that are ready, those on the longest remaining path run first (list scheduling
- * by bottom level; Hu 1961, and Adam, Chandy and Dickson 1974 for unequal costs), with the costs
- * of earlier phases. Devices that need no processor of their own come before all others: they sleep,
+ * by bottom level; Hu 1961, and Adam, Chandy and Dickson 1974 for unequal costs), with the costs of
+ * earlier phases. Devices that need no processor of their own come before all others: they sleep,
  * or are done as soon as they have begun. They have a limit of their own.
  *
  * Most devices take microseconds, and so do their dependents. These come last, in the order in
@@ -239,12 +239,11 @@ static u32 heap_pop(const struct dpm_graph_core *core, struct dpm_graph_heap *he
 static void make_ready(struct dpm_graph_core *core, u32 node, bool put_back)
 {
 	core->node[node].state = DPM_GRAPH_READY;
-	if (is_light(core, node)) {
+	if (!is_sleeper(core, node))
+		core->backlog_us += known_cost_us(core, node);
+	if (is_light(core, node))
 		heap_push(core, &core->light, node);
-		return;
-	}
-	core->backlog_us += known_cost_us(core, node);
-	if (is_urgent(core, node))
+	else if (is_urgent(core, node))
 		heap_push(core, &core->others, node);
 	else if (put_back)
 		core->quick.node[--core->quick.head] = node;
@@ -386,6 +385,24 @@ bool dpm_graph_available(const struct dpm_graph_core *core)
 		((has_others(core) || core->light.count) && has_processor(core));
 }
 
+/* Some device is available. */
+static u32 pop(struct dpm_graph_core *core)
+{
+	u32 node;
+
+	if (may_run_beside(core)) {
+		node = heap_pop(core, &core->light);
+		core->node[node].beside = true;
+		core->running_beside++;
+		return node;
+	}
+	if (core->others.count)
+		return heap_pop(core, &core->others);
+	if (core->quick.head < core->quick.tail)
+		return queue_pop(&core->quick);
+	return heap_pop(core, &core->light);
+}
+
 u32 dpm_graph_take(struct dpm_graph_core *core)
 {
 	u32 node;
@@ -395,15 +412,10 @@ u32 dpm_graph_take(struct dpm_graph_core *core)
 
 	if (core->in_list_order) {
 		node = dpm_graph_in_list(core, core->taken++);
-	} else if (may_run_beside(core)) {
-		node = heap_pop(core, &core->light);
-		core->node[node].beside = true;
-		core->running_beside++;
-	} else if (has_others(core)) {
-		node = core->others.count ? heap_pop(core, &core->others) : queue_pop(&core->quick);
-		core->backlog_us -= known_cost_us(core, node);
 	} else {
-		node = heap_pop(core, &core->light);
+		node = pop(core);
+		if (!is_sleeper(core, node))
+			core->backlog_us -= known_cost_us(core, node);
 	}
 	core->node[node].state = DPM_GRAPH_RUNNING;
 	core->running++;

@@ -125,7 +125,7 @@ struct dpm_graph_core {
 	struct dpm_graph_heap light;
 	struct dpm_graph_heap others;
 	struct dpm_graph_queue quick;
-	/* Known cost of all that are ready and need a processor. */
+	/* Known cost of all that are ready and do not sleep. */
 	u64 backlog_us;
 	u32 finished;
 	u32 running;

@@ -8,9 +8,8 @@
  *	order   of the last transition in graph mode, phase by phase, as devices finished:
  *	        PHASE BEGIN-us END-us WORKER DEVICE
  *	phases  of the same: PHASE DEVICES DONE WAKES us
- *	weight  why the next transition goes in graph order or not, phase by phase: what graph
- *	        order can gain at most by the costs of the devices, and what it takes beside them:
- *	        PHASE GAIN-us OVERHEAD-us
+ *	choice  why the next transition goes in graph order or not: ORDER us COSTS-us, moving
+ *	        averages of what a transition takes, and of the sum of its devices' costs
  */
 #include <linux/debugfs.h>
 #include <linux/init.h>

@@ -382,7 +382,7 @@ static void short_sleeps_are_beside_each_other(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 3);
 }
 
-static void one_that_waits_for_what_others_hold_has_it_first_if_more_is_behind_it(struct kunit *test)
+static void of_two_that_hold_each_other_up_the_one_with_more_behind_it_is_first(struct kunit *test)
 {
 	struct dpm_graph_core core;
 
@@ -446,7 +446,7 @@ static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(what_comes_behind_decides_between_two_that_hold_each_other_up),
 	KUNIT_CASE(a_short_sleep_comes_before_what_computes),
 	KUNIT_CASE(short_sleeps_are_beside_each_other),
-	KUNIT_CASE(one_that_waits_for_what_others_hold_has_it_first_if_more_is_behind_it),
+	KUNIT_CASE(of_two_that_hold_each_other_up_the_one_with_more_behind_it_is_first),
 	KUNIT_CASE(what_takes_next_to_nothing_runs_while_all_processors_compute),
 	{ }
 };

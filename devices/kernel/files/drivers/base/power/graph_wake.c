@@ -23,6 +23,20 @@ bool dpm_graph_computes_on(u32 cpu, const struct dpm_graph_worker *except)
 	return false;
 }
 
+/* Whether another worker waits for this processor, with a device or without. */
+bool dpm_graph_waits_on(u32 cpu)
+{
+	u32 i;
+
+	for (i = 0; i < dpm_graph_pool.workers; i++) {
+		const struct dpm_graph_worker *w = &dpm_graph_pool.worker[i];
+
+		if (w->task != current && !dpm_graph_is_asleep(w) && task_cpu(w->task) == cpu)
+			return true;
+	}
+	return false;
+}
+
 /* With the lock held: whether another worker is about to take a device on this processor. */
 static bool is_queued_on(u32 cpu)
 {

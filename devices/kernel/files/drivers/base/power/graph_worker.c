@@ -115,16 +115,17 @@ static void run_device(struct dpm_graph_worker *w, struct dpm_graph *graph, u32 
 }
 
 /*
- * Whether another task should have this processor: a worker whose device has slept may wait for it
- * to make others ready. Where the kernel preempts lazily nothing else would tell for a tick or two.
+ * Whether another worker should have this processor: one whose device has slept may wait for it to
+ * make others ready. Where the kernel preempts lazily nothing else would tell for a tick or two.
  */
 static __always_inline bool is_in_the_way(void)
 {
+	bool is_due = need_resched();
+
 #ifdef TIF_NEED_RESCHED_LAZY
-	if (test_thread_flag(TIF_NEED_RESCHED_LAZY))
-		return true;
+	is_due = is_due || test_thread_flag(TIF_NEED_RESCHED_LAZY);
 #endif
-	return need_resched();
+	return is_due && dpm_graph_waits_on(raw_smp_processor_id());
 }
 
 /* Without the lock: devices of the batch, from the worker's begin on. Returns how many. */
@@ -148,7 +149,7 @@ static u32 call_batch(struct dpm_graph_worker *w, struct dpm_graph *graph, struc
 			us = us_since(graph->begin, run->end);
 		record->end_us = us;
 		ran++;
-		if (READ_ONCE(*graph->error) || is_in_the_way())
+		if (READ_ONCE(*graph->error))
 			break;
 		/* The watcher may read it as soon as the next one has begun. */
 		WRITE_ONCE(w->begin, run->end);
