@@ -92,7 +92,7 @@ struct GraphOrder<'a> {
     /// Ready devices that need no processor of their own, and the others.
     light: Ready,
     others: Ready,
-    /// Cost of all others that are ready.
+    /// Cost of all that are ready and do not sleep.
     backlog_ns: u64,
     running: usize,
     running_beside: usize,
@@ -122,13 +122,21 @@ impl GraphOrder<'_> {
             || (self.setting.sleepers > 0 && takes_nothing && self.is_urgent(device))
     }
 
+    /// What it adds to the backlog while it is ready.
+    fn of_backlog_ns(&self, device: usize) -> u64 {
+        if self.is_sleeper(device) {
+            return 0;
+        }
+        self.problem.jobs[device].duration_ns()
+    }
+
     fn make_ready(&mut self, device: usize) {
         let entry = (self.urgency_ns[device], Reverse(self.place[device]), device);
+        self.backlog_ns += self.of_backlog_ns(device);
         if self.is_light(device) {
             self.light.push(entry);
         } else {
             self.others.push(entry);
-            self.backlog_ns += self.problem.jobs[device].duration_ns();
         }
     }
 
@@ -150,15 +158,18 @@ impl GraphOrder<'_> {
         if !self.is_available() {
             return None;
         }
-        let beside = self.may_run_beside();
-        let device = if beside {
-            self.light.pop()?.2
+        let mut beside = false;
+        let device = if self.may_run_beside() {
+            let device = self.light.pop()?.2;
+            // One that is done at once takes a processor that is free.
+            beside = self.is_sleeper(device) || !self.has_processor();
+            device
         } else if let Some((_, _, device)) = self.others.pop() {
-            self.backlog_ns -= self.problem.jobs[device].duration_ns();
             device
         } else {
             self.light.pop()?.2
         };
+        self.backlog_ns -= self.of_backlog_ns(device);
         self.running += 1;
         self.running_beside += usize::from(beside);
         Some((device, beside))
@@ -171,7 +182,8 @@ impl GraphOrder<'_> {
         let threshold_ns = self.setting.wake_threshold_ns;
         let is_slow = self.problem.jobs[device].duration_ns() > threshold_ns;
         // Half of the backlog, for each of two workers, must exceed the cost of a wakeup.
-        is_slow || self.is_sleeper(device) || self.backlog_ns > 2 * threshold_ns
+        let has_backlog = self.backlog_ns > 2 * threshold_ns && self.has_processor();
+        is_slow || self.is_sleeper(device) || has_backlog
     }
 
     fn take(&mut self, thread: ThreadId, world: &mut World) -> Step {

@@ -354,6 +354,11 @@ void dpm_graph_leave_list_order(struct dpm_graph_core *core)
 	}
 }
 
+bool dpm_graph_may_hold(const struct dpm_graph_core *core, u32 node)
+{
+	return may_be_slow(core, node) || is_sleeper(core, node);
+}
+
 static u32 queue_pop(struct dpm_graph_queue *queue)
 {
 	return queue->node[queue->head++];
@@ -392,8 +397,9 @@ static u32 pop(struct dpm_graph_core *core)
 
 	if (may_run_beside(core)) {
 		node = heap_pop(core, &core->light);
-		core->node[node].beside = true;
-		core->running_beside++;
+		/* One that is done at once takes a processor that is free. */
+		core->node[node].beside = dpm_graph_may_hold(core, node) || !has_processor(core);
+		core->running_beside += core->node[node].beside;
 		return node;
 	}
 	if (core->others.count)
@@ -422,19 +428,15 @@ u32 dpm_graph_take(struct dpm_graph_core *core)
 	return node;
 }
 
-bool dpm_graph_may_hold(const struct dpm_graph_core *core, u32 node)
-{
-	return may_be_slow(core, node) || is_sleeper(core, node);
-}
-
 bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node)
 {
 	/* A worker that was woken before takes the next device and decides again. */
 	if (core->arriving)
 		return false;
-	if (!dpm_graph_may_hold(core, node) && !wakes_another(core, core->backlog_us))
-		return false;
-	return dpm_graph_available(core);
+	if (dpm_graph_may_hold(core, node))
+		return dpm_graph_available(core);
+	return wakes_another(core, core->backlog_us) && has_processor(core) &&
+		dpm_graph_available(core);
 }
 
 void dpm_graph_put_back(struct dpm_graph_core *core, u32 node)
