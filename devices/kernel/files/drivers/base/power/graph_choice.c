@@ -67,7 +67,7 @@ bool dpm_graph_prefers_list(struct dpm_graph_choice *choice, u64 costs_us)
 	s64 graph = graph_us(choice, costs_us);
 	bool prefers_list;
 
-	if (!choice->graph.us || graph <= (s64)costs_us)
+	if (graph <= (s64)costs_us)
 		return false;
 	prefers_list = list_us(choice, costs_us) < graph;
 	if (prefers_list != choice->prefers_list)

@@ -58,7 +58,7 @@ struct dpm_graph_pool {
 
 extern struct dpm_graph_pool dpm_graph_pool;
 
-/* graph_wake.c; the lock is held, but for the last one, and for dpm_graph_waits_on() may be. */
+/* graph_wake.c; the lock is held. dpm_graph_waits_on() does without, the last one has to. */
 bool dpm_graph_computes_on(u32 cpu, const struct dpm_graph_worker *except);
 bool dpm_graph_waits_on(u32 cpu);
 struct dpm_graph_worker *dpm_graph_call_worker(bool here);

@@ -23,17 +23,19 @@ bool dpm_graph_computes_on(u32 cpu, const struct dpm_graph_worker *except)
 	return false;
 }
 
+static bool is_waiting(const struct dpm_graph_worker *w, u32 cpu)
+{
+	return w->task != current && !dpm_graph_is_asleep(w) && task_cpu(w->task) == cpu;
+}
+
 /* Whether another worker waits for this processor, with a device or without. */
 bool dpm_graph_waits_on(u32 cpu)
 {
 	u32 i;
 
-	for (i = 0; i < dpm_graph_pool.workers; i++) {
-		const struct dpm_graph_worker *w = &dpm_graph_pool.worker[i];
-
-		if (w->task != current && !dpm_graph_is_asleep(w) && task_cpu(w->task) == cpu)
+	for (i = 0; i < dpm_graph_pool.workers; i++)
+		if (is_waiting(&dpm_graph_pool.worker[i], cpu))
 			return true;
-	}
 	return false;
 }
 
@@ -45,8 +47,7 @@ static bool is_queued_on(u32 cpu)
 	for (i = 0; i < dpm_graph_pool.workers; i++) {
 		const struct dpm_graph_worker *w = &dpm_graph_pool.worker[i];
 
-		if (w->node == DPM_GRAPH_NONE && w->task != current && !dpm_graph_is_asleep(w) &&
-		    task_cpu(w->task) == cpu)
+		if (w->node == DPM_GRAPH_NONE && is_waiting(w, cpu))
 			return true;
 	}
 	return false;
