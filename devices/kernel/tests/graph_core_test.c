@@ -89,6 +89,9 @@ static void check_limits(const struct run *r)
 	      r->core->running - r->core->running_beside, s->cpus);
 	CHECK(r->core->running_beside <= s->sleepers, "%u workers beside, %u allowed",
 	      r->core->running_beside, s->sleepers);
+	CHECK(r->core->leader == DPM_GRAPH_NONE ? !r->core->held_count :
+	      r->core->node[r->core->leader].state == DPM_GRAPH_RUNNING,
+	      "%u devices wait for the head start of one that does not run", r->core->held_count);
 }
 
 static uint32_t idle_worker(const struct run *r)
@@ -222,6 +225,8 @@ static void come_to_queue(struct run *r, uint32_t w)
 		return;
 	}
 	start(r, w, device);
+	if (!random_below(4))
+		dpm_graph_check_head_start(r->core);
 	/* It turns out to take long, or to sleep. */
 	if (!random_below(50))
 		dpm_graph_leave_list_order(r->core);
@@ -352,6 +357,7 @@ static void one_phase(const struct graph *g, struct dpm_graph_core *core,
 		.threshold_us = random_below(3) ? random_below(2000) : 0,
 		.cpus = 1 + random_below(8),
 		.sleepers = random_below(2) ? random_below(16) : 0,
+		.head_start_us = random_below(2) ? random_below(300) : 0,
 	};
 	struct run r = {
 		.graph = g,
@@ -365,6 +371,7 @@ static void one_phase(const struct graph *g, struct dpm_graph_core *core,
 		core->node[i].cost_us = g->cost_us[i];
 		core->node[i].span_us = g->span_us[i];
 		core->node[i].wait_us = g->wait_us[i];
+		core->node[i].contended = g->contended[i];
 		/* Graham's bound asks for what is known to be true, and all to be slow. */
 		if (!settings.threshold_us && !settings.sleepers)
 			core->node[i].cost_us = g->real_us[i] + 1;

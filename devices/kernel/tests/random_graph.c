@@ -35,6 +35,7 @@ struct graph random_graph(uint32_t max_devices)
 	g.cost_us = allocate(g.devices, sizeof(*g.cost_us));
 	g.wait_us = allocate(g.devices, sizeof(*g.wait_us));
 	g.span_us = allocate(g.devices, sizeof(*g.span_us));
+	g.contended = allocate(g.devices, sizeof(*g.contended));
 	g.real_us = allocate(g.devices, sizeof(*g.real_us));
 	for (i = 0; i < g.edges; i++) {
 		uint32_t a = random_below(g.devices), b = random_below(g.devices);
@@ -57,6 +58,7 @@ struct graph random_graph(uint32_t max_devices)
 		g.wait_us[i] = random_below(3) ? 0 : g.cost_us[i];
 		if (!random_below(4))
 			g.span_us[i] = g.cost_us[i] + random_cost_us();
+		g.contended[i] = random_below(2);
 		if (!random_below(20))
 			g.cost_us[i] = DPM_GRAPH_UNKNOWN;
 	}
@@ -70,5 +72,6 @@ void free_graph(struct graph *g)
 	free(g->cost_us);
 	free(g->wait_us);
 	free(g->span_us);
+	free(g->contended);
 	free(g->real_us);
 }

@@ -14,6 +14,7 @@ struct graph {
 	uint32_t *wait_us;
 	/* What it took when others held what it needs. */
 	uint32_t *span_us;
+	bool *contended;
 	/* What the device takes really: the known cost may be wrong. */
 	uint32_t *real_us;
 };

@@ -34,7 +34,8 @@ impl Order {
         Ok(Order { calls })
     }
 
-    fn of_phase(&self, phase: usize) -> BTreeMap<usize, Call> {
+    /// The callbacks of a phase, by their devices.
+    pub fn of_phase(&self, phase: usize) -> BTreeMap<usize, Call> {
         let calls = self.calls.iter().filter(|call| call.phase == phase);
         calls.map(|call| (call.device, *call)).collect()
     }

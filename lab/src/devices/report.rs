@@ -17,6 +17,8 @@ pub struct Report {
     pub wakeups: u64,
     /// Hangs that were injected.
     pub hangs: u64,
+    /// Transitions in which a device had a head start before one that it shares a bus with.
+    pub head_starts: u64,
     /// Suspends and resumes.
     pub transitions: u64,
     /// Loads of the module that had to be refused.
@@ -62,6 +64,7 @@ impl Report {
         self.failures += other.failures;
         self.wakeups += other.wakeups;
         self.hangs += other.hangs;
+        self.head_starts += other.head_starts;
         self.transitions += other.transitions;
         self.refusals += other.refusals;
         self.unloads += other.unloads;

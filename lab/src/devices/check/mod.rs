@@ -1,6 +1,7 @@
 //! Random graphs through the real kernel, with their order checked, and with failures, wakeups and
 //! hangs at random devices.
 
+mod head_start;
 mod module;
 
 use dormouse_guest::protocol::device_job::{Answer, Cycle, Step};
@@ -69,6 +70,10 @@ enum Expect {
         graph: usize,
         device: usize,
     },
+    /// The text says how many devices waited for a head start; whether this is the last chance.
+    HeadStart {
+        last: bool,
+    },
     /// What has to do with loading the module.
     Module(ModuleExpect),
 }
@@ -83,6 +88,8 @@ pub struct Check {
     graphs: Vec<Graph>,
     /// The list's order of the graph that runs.
     list: Vec<usize>,
+    /// In the last transition.
+    order: Order,
     /// What the stock order was before the module was loaded: devices by phase.
     stock: Vec<Vec<usize>>,
     form: Form,
@@ -99,6 +106,7 @@ impl Check {
             mode: Mode::Async,
             graphs: Vec::new(),
             list: Vec::new(),
+            order: Order::default(),
             stock: Vec::new(),
             form,
             seed,
@@ -128,6 +136,7 @@ impl Check {
             check.add_injections(now);
             left -= now;
         }
+        check.add_head_start();
         if form == Form::Module {
             check.end_module();
         }
@@ -169,20 +178,25 @@ impl Check {
         self.push(Step::Cycle { order: true }, expect);
     }
 
+    /// The graph's number.
+    fn build(&mut self, graph: Graph, scope: Scope) -> usize {
+        let text = graph.text(false);
+        self.graphs.push(graph);
+        self.push(Step::Graph { text }, Expect::Nothing);
+        self.push(set_scope(scope), Expect::Nothing);
+        self.graphs.len() - 1
+    }
+
     /// Builds a new graph and takes it through both ways once in each mode, graph mode last; what
     /// it is, and its scope.
     fn add_graph(&mut self) -> (usize, Scope, Dice) {
-        let number = self.graphs.len();
-        let mut dice = Dice::new(self.seed, number as u64);
+        let mut dice = Dice::new(self.seed, self.graphs.len() as u64);
         let mut graph = Graph::random(&mut dice);
         if self.form == Form::Module {
             graph = graph.without_unordered_links();
         }
         let scope = *dice.pick(&Scope::ALL);
-        let text = graph.text(false);
-        self.graphs.push(graph);
-        self.push(Step::Graph { text }, Expect::Nothing);
-        self.push(set_scope(scope), Expect::Nothing);
+        let number = self.build(graph, scope);
         // First, because it says which order the list has, and how long devices take.
         self.set_mode(Mode::List);
         self.cycle(Expect::List { graph: number });
@@ -268,7 +282,9 @@ impl Check {
         *self.report.by_mode.entry(mode).or_default() += 1;
         let order = Order::parse(&cycle.order).map_err(LabError::Unexpected)?;
         let (graph, breaches) = match self.expects[answer.step].clone() {
-            Expect::Nothing | Expect::KUnit | Expect::Watched => return Ok(()),
+            Expect::Nothing | Expect::KUnit | Expect::Watched | Expect::HeadStart { .. } => {
+                return Ok(());
+            }
             Expect::List { graph } => {
                 self.report.graphs += 1;
                 let resumed = PHASES.len() - 1;
@@ -298,12 +314,13 @@ impl Check {
                 phase,
             } => {
                 self.report.hangs += 1;
-                (graph, self.hung(order, cycle, graph, device, phase))
+                (graph, self.hung(order.clone(), cycle, graph, device, phase))
             }
             Expect::Refused { graph, device } => (graph, refused(cycle, device)),
             Expect::Module(expect) => self.hear_cycle_beside_module(expect, &order, cycle),
         };
         self.blame(breaches, graph, answer.step);
+        self.order = order;
         Ok(())
     }
 
@@ -318,6 +335,10 @@ impl Check {
             Some(Expect::Module(expect)) => {
                 let expect = *expect;
                 self.hear_module(expect, text);
+                return;
+            }
+            Some(&Expect::HeadStart { last }) => {
+                self.hear_head_start(text, last);
                 return;
             }
             Some(Expect::Watched) => {
@@ -496,12 +517,16 @@ mod tests {
                 assert!(matches!(check.steps[at - 1], Step::Inject { .. }));
             }
         }
-        assert_eq!(check.graphs.len(), 6);
+        // The last one is that of the head start.
+        assert_eq!(check.graphs.len(), 7);
     }
 
     #[test]
     fn each_graph_goes_through_every_mode() {
-        let check = Check::new(1, Form::Series, 5, 0);
+        let mut check = Check::empty(1, Form::Series);
+        for _ in 0..5 {
+            check.add_graph();
+        }
         let cycles = |mode| {
             let steps = check.steps.iter().zip(&check.modes);
             steps

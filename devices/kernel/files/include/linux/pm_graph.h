@@ -27,6 +27,8 @@ enum dpm_graph_phase {
 
 /* How many runs are remembered one by one. */
 #define DPM_GRAPH_RECENT	8
+/* For so many runs a device counts as one that others hold up, after it last was. */
+#define DPM_GRAPH_CONTENDED	32
 
 /* What a device's callback in one phase takes, in microseconds. */
 struct dpm_graph_cost {
@@ -39,6 +41,8 @@ struct dpm_graph_cost {
 	u32 span_us;
 	u32 last_us;
 	u32 runs;
+	/* For so many more runs it counts as one that others hold up. */
+	u32 contended;
 	struct {
 		u32 wait_us;
 		u32 span_us;

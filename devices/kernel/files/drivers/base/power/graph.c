@@ -50,11 +50,13 @@ static void prepare_devices(struct dpm_graph *graph)
 		node->cost_us = 0;
 		node->span_us = 0;
 		node->wait_us = 0;
+		node->contended = false;
 		if (!dpm_graph_takes_part(graph, gd))
 			continue;
 		node->cost_us = dpm_graph_cost_us(dev, gd, graph->phase);
 		node->span_us = gd->cost[graph->phase].span_us;
 		node->wait_us = gd->cost[graph->phase].wait_us;
+		node->contended = gd->cost[graph->phase].contended;
 		if (node->cost_us == DPM_GRAPH_UNKNOWN)
 			do_not_measure(graph);
 		graph->costs_us += node->cost_us;
@@ -64,11 +66,13 @@ static void prepare_devices(struct dpm_graph *graph)
 /* Called with dpm_list_mtx held; releases it while the phase runs. */
 static void run_phase(struct dpm_graph *graph)
 {
+	const u32 threshold_us = dpm_graph_switches.threshold_us;
 	const struct dpm_graph_settings settings = {
 		.direction = dpm_graph_is_down(graph->phase) ? DPM_GRAPH_DOWN : DPM_GRAPH_UP,
-		.threshold_us = dpm_graph_switches.threshold_us,
+		.threshold_us = threshold_us,
 		.cpus = num_online_cpus(),
 		.sleepers = dpm_graph_switches.sleepers,
+		.head_start_us = 2 * jiffies_to_usecs(dpm_graph_watch_ticks(threshold_us)),
 	};
 
 	device_pm_unlock();

@@ -32,7 +32,7 @@ u64 dpm_graph_bytes(u32 devices, u32 edges)
 
 	return ((u64)devices + 1) * sizeof(struct dpm_graph_node) +
 		(u64)devices * 2 * sizeof(u64) +
-		all_edges * 2 * sizeof(u32) + (u64)devices * sizeof(u32);
+		all_edges * 2 * sizeof(u32) + (u64)devices * 2 * sizeof(u32);
 }
 
 void dpm_graph_init(struct dpm_graph_core *core, void *memory, u32 devices, u32 edges)
@@ -49,6 +49,7 @@ void dpm_graph_init(struct dpm_graph_core *core, void *memory, u32 devices, u32 
 	core->superior = words;
 	core->subordinate = words + all_edges;
 	core->quick.node = words + 2 * all_edges;
+	core->held = core->quick.node + devices;
 }
 
 static bool is_honoured(const struct dpm_graph_core *core, const struct dpm_graph_edge *edge)
@@ -235,6 +236,84 @@ static u32 heap_pop(const struct dpm_graph_core *core, struct dpm_graph_heap *he
 	return node_of(core, top);
 }
 
+static bool share_superior(const struct dpm_graph_core *core, u32 a, u32 b)
+{
+	u32 i, k;
+
+	for (i = core->node[a].superiors; i < core->node[a + 1].superiors; i++)
+		for (k = core->node[b].superiors; k < core->node[b + 1].superiors; k++)
+			if (core->superior[i] == core->superior[k])
+				return true;
+	return false;
+}
+
+/*
+ * Devices of one superior may need what belongs to it, one at a time, and come to that in any
+ * order: a driver that sleeps before goes on at a tick of the clock, at the same one as those that
+ * have started a little later. If the one with the longest path comes last, the phase takes longer
+ * by what comes behind it. So it has a head start of more than a tick. That is an eighth of what it
+ * takes itself at most; each device waits once, and no longer than its path allows. So where they
+ * do not need the same thing after all, little is lost.
+ */
+static bool may_lead(const struct dpm_graph_core *core, u32 node)
+{
+	const struct dpm_graph_node *n = &core->node[node];
+
+	return core->settings.head_start_us && core->leader == DPM_GRAPH_NONE && n->contended &&
+		is_sleeper(core, node) && n->cost_us / 8 >= core->settings.head_start_us;
+}
+
+static bool has_to_wait(const struct dpm_graph_core *core, u32 node)
+{
+	const struct dpm_graph_node *n = &core->node[node];
+
+	return core->leader != DPM_GRAPH_NONE && n->contended && !n->was_held &&
+		n->level_us + core->settings.head_start_us < core->node[core->leader].level_us &&
+		share_superior(core, node, core->leader);
+}
+
+static void add_light(struct dpm_graph_core *core, u32 node)
+{
+	if (!has_to_wait(core, node)) {
+		heap_push(core, &core->light, node);
+		return;
+	}
+	core->held[core->held_count++] = node;
+}
+
+static void begin_head_start(struct dpm_graph_core *core, u32 leader)
+{
+	u32 count = core->light.count;
+	u32 i;
+
+	core->leader = leader;
+	core->light.count = 0;
+	/* What is pushed takes places that have been read. */
+	for (i = 0; i < count; i++)
+		add_light(core, node_of(core, core->light.key[i]));
+}
+
+static void let_go(struct dpm_graph_core *core, bool have_waited)
+{
+	core->leader = DPM_GRAPH_NONE;
+	core->leader_checked = false;
+	if (have_waited)
+		core->have_waited += core->held_count;
+	while (core->held_count) {
+		u32 node = core->held[--core->held_count];
+
+		core->node[node].was_held = have_waited;
+		heap_push(core, &core->light, node);
+	}
+}
+
+void dpm_graph_check_head_start(struct dpm_graph_core *core)
+{
+	if (core->leader_checked)
+		let_go(core, true);
+	core->leader_checked = core->leader != DPM_GRAPH_NONE;
+}
+
 /* One that was put back is the first of the quick ones again. */
 static void make_ready(struct dpm_graph_core *core, u32 node, bool put_back)
 {
@@ -242,7 +321,7 @@ static void make_ready(struct dpm_graph_core *core, u32 node, bool put_back)
 	if (!is_sleeper(core, node))
 		core->backlog_us += known_cost_us(core, node);
 	if (is_light(core, node))
-		heap_push(core, &core->light, node);
+		add_light(core, node);
 	else if (is_urgent(core, node))
 		heap_push(core, &core->others, node);
 	else if (put_back)
@@ -308,6 +387,10 @@ void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_setting
 	core->others.count = 0;
 	core->quick.head = 0;
 	core->quick.tail = 0;
+	core->leader = DPM_GRAPH_NONE;
+	core->leader_checked = false;
+	core->held_count = 0;
+	core->have_waited = 0;
 	core->backlog_us = 0;
 	core->finished = 0;
 	core->running = 0;
@@ -324,6 +407,7 @@ void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_setting
 
 		core->node[node].state = DPM_GRAPH_BLOCKED;
 		core->node[node].beside = false;
+		core->node[node].was_held = false;
 		if (core->in_list_order)
 			continue;
 		neighbours(core, node, true, &core->node[node].pending);
@@ -422,6 +506,8 @@ u32 dpm_graph_take(struct dpm_graph_core *core)
 		node = pop(core);
 		if (!is_sleeper(core, node))
 			core->backlog_us -= known_cost_us(core, node);
+		if (may_lead(core, node))
+			begin_head_start(core, node);
 	}
 	core->node[node].state = DPM_GRAPH_RUNNING;
 	core->running++;
@@ -447,6 +533,8 @@ void dpm_graph_put_back(struct dpm_graph_core *core, u32 node)
 	if (n->beside)
 		core->running_beside--;
 	n->beside = false;
+	if (core->leader == node)
+		let_go(core, false);
 	if (core->in_list_order) {
 		n->state = DPM_GRAPH_BLOCKED;
 		core->taken--;
@@ -469,6 +557,8 @@ void dpm_graph_finish(struct dpm_graph_core *core, u32 node)
 
 	if (core->in_list_order)
 		return;
+	if (core->leader == node)
+		let_go(core, true);
 	after = neighbours(core, node, false, &count);
 	for (i = 0; i < count; i++)
 		if (!--core->node[after[i]].pending)

@@ -62,12 +62,14 @@ enum dpm_graph_state {
 };
 
 struct dpm_graph_node {
-	/* The caller sets these three before dpm_graph_begin(), from earlier phases. */
+	/* The caller sets these before dpm_graph_begin(), from earlier phases. */
 	u32 cost_us;
 	/* What it takes if it has to wait for what others hold; 0: as long as otherwise. */
 	u32 span_us;
 	/* Part of cost_us in which the device's callback sleeps and needs no processor. */
 	u32 wait_us;
+	/* It took much longer when others held what it needs. */
+	bool contended;
 	/* Set before dpm_graph_build(): runs after all such devices before it in the list. */
 	bool ordered;
 
@@ -84,6 +86,8 @@ struct dpm_graph_node {
 	u8 state;
 	/* Runs beside the workers that need a processor. */
 	bool beside;
+	/* It has waited for the head start of another one in this phase. */
+	bool was_held;
 };
 
 struct dpm_graph_settings {
@@ -94,6 +98,8 @@ struct dpm_graph_settings {
 	u32 cpus;
 	/* Workers beside them whose device needs none. 0: one worker a processor. */
 	u32 sleepers;
+	/* How long, at most, a device waits until another one has a head start. 0: not at all. */
+	u32 head_start_us;
 };
 
 /* Ready devices, the longest path first. */
@@ -125,6 +131,15 @@ struct dpm_graph_core {
 	struct dpm_graph_heap light;
 	struct dpm_graph_heap others;
 	struct dpm_graph_queue quick;
+	/* The device that has a head start, or DPM_GRAPH_NONE; it runs. */
+	u32 leader;
+	/* The first check since it was taken is over. */
+	bool leader_checked;
+	/* Ready devices that wait for the end of it. */
+	u32 *held;
+	u32 held_count;
+	/* How many devices of the phase have waited so. */
+	u32 have_waited;
 	/* Known cost of all that are ready and do not sleep. */
 	u64 backlog_us;
 	u32 finished;
@@ -157,7 +172,7 @@ void dpm_graph_init(struct dpm_graph_core *core, void *memory, u32 devices, u32 
 /* Takes the edges in; duplicates are harmless. */
 void dpm_graph_build(struct dpm_graph_core *core, const struct dpm_graph_edge *edges, u32 count);
 
-/* Starts a phase; node[].cost_us, span_us and wait_us are set. */
+/* Starts a phase; node[].cost_us, span_us, wait_us and contended are set. */
 void dpm_graph_begin(struct dpm_graph_core *core, const struct dpm_graph_settings *settings);
 
 /* The next device to run, now RUNNING; DPM_GRAPH_NONE if the caller has nothing to do. */
@@ -190,6 +205,12 @@ bool dpm_graph_wants_worker(const struct dpm_graph_core *core, u32 node);
 
 /* The device that was taken last does not run yet: it is ready again, as if never taken. */
 void dpm_graph_put_back(struct dpm_graph_core *core, u32 node);
+
+/*
+ * The caller does this regularly, more than a tick of the clock apart and half of head_start_us at
+ * most. The second check of a device that has a head start ends it.
+ */
+void dpm_graph_check_head_start(struct dpm_graph_core *core);
 
 /*
  * Leaves list order, because a device takes longer than ever before: the others run as they become

@@ -81,6 +81,20 @@ static void remember(struct dpm_graph_cost *cost, u32 us, u32 wait_us)
 	}
 }
 
+/*
+ * What it takes may vary a little for many reasons. In an order that keeps others out of its way it
+ * does not vary, so this is remembered for longer.
+ */
+static void note_contention(struct dpm_graph_cost *cost)
+{
+	u64 own_us = (u64)cost->busy_us + cost->wait_us;
+
+	if (2 * (u64)cost->span_us > 3 * own_us)
+		cost->contended = DPM_GRAPH_CONTENDED;
+	else if (cost->contended)
+		cost->contended--;
+}
+
 /* The callback took @us; in @wait_us of that it needed no processor. */
 void dpm_graph_note_cost(struct dpm_graph_cost *cost, u32 us, u32 wait_us)
 {
@@ -90,6 +104,7 @@ void dpm_graph_note_cost(struct dpm_graph_cost *cost, u32 us, u32 wait_us)
 	cost->worst_us = max(cost->worst_us, us);
 	cost->busy_us = cost->runs ? moving_average(cost->busy_us, busy_us) : busy_us;
 	remember(cost, us, wait_us);
+	note_contention(cost);
 	cost->runs++;
 }
 

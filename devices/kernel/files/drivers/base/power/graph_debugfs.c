@@ -7,7 +7,8 @@
  *	        (ASYNC: - not allowed, a allowed, t allowed by the threshold); writing forgets all
  *	order   of the last transition in graph mode, phase by phase, as devices finished:
  *	        PHASE BEGIN-us END-us WORKER DEVICE
- *	phases  of the same: PHASE DEVICES DONE WAKES us
+ *	phases  of the same: PHASE DEVICES DONE WAKES us HELD
+ *	        (HELD: devices that waited until another one had a head start)
  *	choice  why the next transition goes in graph order or not: ORDER us COSTS-us, moving
  *	        averages of what a transition takes, and of the sum of its devices' costs
  */
@@ -32,6 +33,7 @@ static struct {
 		u32 done;
 		u32 wakes;
 		u32 us;
+		u32 held;
 	} phase[DPM_GRAPH_PHASES];
 	u32 generation;
 } records = {
@@ -110,6 +112,7 @@ void dpm_graph_record(struct dpm_graph *graph, const struct dpm_graph_record *ra
 void dpm_graph_records_end(struct dpm_graph *graph)
 {
 	records.phase[graph->phase].wakes = graph->wakes;
+	records.phase[graph->phase].held = graph->core.have_waited;
 	records.phase[graph->phase].us = ktime_us_delta(ktime_get(), graph->begin);
 }
 
@@ -139,9 +142,10 @@ static int phases_show(struct seq_file *file, void *unused)
 	mutex_lock(&records.lock);
 	for (phase = 0; phase < DPM_GRAPH_PHASES; phase++)
 		if (records.phase[phase].devices)
-			seq_printf(file, "%s %u %u %u %u\n", dpm_graph_phase_names[phase],
+			seq_printf(file, "%s %u %u %u %u %u\n", dpm_graph_phase_names[phase],
 				   records.phase[phase].devices, records.phase[phase].done,
-				   records.phase[phase].wakes, records.phase[phase].us);
+				   records.phase[phase].wakes, records.phase[phase].us,
+				   records.phase[phase].held);
 	mutex_unlock(&records.lock);
 	return 0;
 }

@@ -5,6 +5,7 @@
 
 #include <linux/atomic.h>
 #include <linux/device.h>
+#include <linux/jiffies.h>
 #include <linux/pm_graph.h>
 #include <linux/seq_file.h>
 
@@ -173,6 +174,12 @@ int dpm_graph_build_from(struct dpm_graph *graph, struct list_head *list);
 /* No phase is under way. */
 void dpm_graph_end_first_phase(struct dpm_graph *graph);
 void dpm_graph_free(struct dpm_graph *graph);
+
+/* How often the watcher looks, in ticks: at the one that follows the threshold. */
+static inline unsigned long dpm_graph_watch_ticks(u32 threshold_us)
+{
+	return usecs_to_jiffies(threshold_us) + 1;
+}
 
 /* graph_worker.c */
 int dpm_graph_start_workers(void);

@@ -430,6 +430,105 @@ static void what_takes_next_to_nothing_runs_while_all_processors_compute(struct 
 	KUNIT_EXPECT_FALSE(test, dpm_graph_available(&core));
 }
 
+static void what_others_once_held_up_is_remembered_for_longer_than_what_it_took(struct kunit *test)
+{
+	struct dpm_graph_cost cost = { 0 };
+	u32 i;
+
+	dpm_graph_note_cost(&cost, 300, 200);
+	dpm_graph_note_cost(&cost, 400, 300);
+	KUNIT_EXPECT_EQ(test, cost.contended, 0);
+	dpm_graph_note_cost(&cost, 700, 600);
+	for (i = 1; i < DPM_GRAPH_RECENT + DPM_GRAPH_CONTENDED; i++) {
+		KUNIT_EXPECT_GT(test, cost.contended, 0);
+		dpm_graph_note_cost(&cost, 300, 200);
+	}
+	KUNIT_EXPECT_EQ(test, cost.span_us, 300);
+	KUNIT_EXPECT_EQ(test, cost.contended, 0);
+}
+
+/* 1 and 2 hold each other up, and 3 comes after 1; so 1 is taken first. */
+static void begin_with_two_that_hold_each_other_up(struct kunit *test, struct dpm_graph_core *core)
+{
+	u32 i;
+
+	for (i = 1; i <= 2; i++) {
+		core->node[i].cost_us = 200;
+		core->node[i].wait_us = 200;
+		core->node[i].span_us = 400;
+		core->node[i].contended = true;
+	}
+	core->node[3].cost_us = 150;
+	begin(core, DPM_GRAPH_UP, 1, 2);
+	core->settings.head_start_us = 10;
+}
+
+static void take_two_in_order(struct kunit *test, struct dpm_graph_core *core)
+{
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(core), 0);
+	dpm_graph_finish(core, 0);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(core), 1);
+}
+
+static void the_one_with_more_behind_it_has_a_head_start(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	begin_with_two_that_hold_each_other_up(test, &core);
+	take_two_in_order(test, &core);
+	KUNIT_EXPECT_FALSE(test, dpm_graph_available(&core));
+	/* Another worker is to run it: the head start begins with that one. */
+	dpm_graph_put_back(&core, 1);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 1);
+	KUNIT_EXPECT_FALSE(test, dpm_graph_available(&core));
+	dpm_graph_check_head_start(&core);
+	KUNIT_EXPECT_FALSE(test, dpm_graph_available(&core));
+	KUNIT_EXPECT_EQ(test, core.have_waited, 0);
+	dpm_graph_check_head_start(&core);
+	KUNIT_EXPECT_EQ(test, core.have_waited, 1);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+
+	/* It ends with the device at the latest. */
+	begin_with_two_that_hold_each_other_up(test, &core);
+	take_two_in_order(test, &core);
+	dpm_graph_finish(&core, 1);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+}
+
+static void nothing_waits_for_a_head_start_that_it_does_not_need(struct kunit *test)
+{
+	struct dpm_graph_core core;
+
+	build(test, &core, tree, ARRAY_SIZE(tree), 0);
+	/* Nothing holds one of them up. */
+	begin_with_two_that_hold_each_other_up(test, &core);
+	core.node[1].contended = false;
+	take_two_in_order(test, &core);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+	begin_with_two_that_hold_each_other_up(test, &core);
+	core.node[2].contended = false;
+	take_two_in_order(test, &core);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+	/* It is long for what the first one takes, */
+	begin_with_two_that_hold_each_other_up(test, &core);
+	core.settings.head_start_us = 26;
+	take_two_in_order(test, &core);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+	/* or longer than what comes behind it. */
+	begin_with_two_that_hold_each_other_up(test, &core);
+	core.node[1].level_us = core.node[2].level_us + 10;
+	take_two_in_order(test, &core);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+	/* They have nothing in common. */
+	build(test, &core, tree + 1, ARRAY_SIZE(tree) - 1, 0);
+	begin_with_two_that_hold_each_other_up(test, &core);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 1);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 0);
+	dpm_graph_finish(&core, 0);
+	KUNIT_EXPECT_EQ(test, dpm_graph_take(&core), 2);
+}
+
 static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(leaves_come_first_down_and_roots_first_up),
 	KUNIT_CASE(the_longest_path_comes_first),
@@ -448,6 +547,9 @@ static struct kunit_case pm_graph_cases[] = {
 	KUNIT_CASE(short_sleeps_are_beside_each_other),
 	KUNIT_CASE(of_two_that_hold_each_other_up_the_one_with_more_behind_it_is_first),
 	KUNIT_CASE(what_takes_next_to_nothing_runs_while_all_processors_compute),
+	KUNIT_CASE(what_others_once_held_up_is_remembered_for_longer_than_what_it_took),
+	KUNIT_CASE(the_one_with_more_behind_it_has_a_head_start),
+	KUNIT_CASE(nothing_waits_for_a_head_start_that_it_does_not_need),
 	{ }
 };
 

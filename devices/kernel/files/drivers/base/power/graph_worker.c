@@ -10,6 +10,7 @@
  *
  *  - A worker whose callback sleeps unexpectedly no longer counts as one that needs a processor,
  *    so another worker runs. If the phase runs in list order, it leaves list order.
+ *  - It ends a device's head start before those that may hold it up.
  *  - A device whose callback does not return in time is given up: the phase ends with an error
  *    that names it, and its worker stays in the callback.
  *
@@ -428,6 +429,7 @@ static struct dpm_graph_worker *look_after(struct dpm_graph *graph, struct dpm_g
 	u32 i;
 
 	*stuck = NULL;
+	dpm_graph_check_head_start(core);
 	for (i = 0; i < dpm_graph_pool.workers; i++) {
 		struct dpm_graph_worker *w = &dpm_graph_pool.worker[i];
 
@@ -460,8 +462,7 @@ static bool works_itself(const struct dpm_graph *graph)
 /* Runs the phase that dpm_graph_begin() has started; returns when it is over. */
 void dpm_graph_run(struct dpm_graph *graph)
 {
-	/* The clock tick that follows the threshold. */
-	const long tick = usecs_to_jiffies(graph->core.settings.threshold_us) + 1;
+	const long ticks = dpm_graph_watch_ticks(graph->core.settings.threshold_us);
 	struct dpm_graph_worker *helper, *stuck;
 
 	if (!graph->core.devices)
@@ -482,7 +483,7 @@ void dpm_graph_run(struct dpm_graph *graph)
 	if (helper)
 		complete_on_current_cpu(&helper->call);
 	for (;;) {
-		wait_for_completion_timeout(&dpm_graph_pool.done, tick);
+		wait_for_completion_timeout(&dpm_graph_pool.done, ticks);
 		spin_lock(&dpm_graph_pool.lock);
 		if (dpm_graph_done(&graph->core))
 			break;
