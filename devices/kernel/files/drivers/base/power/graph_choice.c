@@ -15,18 +15,18 @@ static u32 at_most_u32(u64 value)
 	return value < DPM_GRAPH_UNKNOWN ? value : DPM_GRAPH_UNKNOWN;
 }
 
-static u32 average(u32 mean, u32 value)
+static u32 average(u32 mean, u32 value, u32 part)
 {
-	return mean + ((s64)value - mean) / 4;
+	return mean + ((s64)value - mean) / part;
 }
 
 void dpm_graph_note_order(struct dpm_graph_took *took, u64 us, u64 costs_us)
 {
-	bool is_first = !took->us;
+	/* What has nothing to do with the order makes it longer and never shorter. */
+	u32 part = !took->us ? 1 : us < took->us ? 2 : 4;
 
-	took->us = is_first ? at_most_u32(us) : average(took->us, at_most_u32(us));
-	took->costs_us = is_first ? at_most_u32(costs_us) :
-		average(took->costs_us, at_most_u32(costs_us));
+	took->us = average(took->us, at_most_u32(us), part);
+	took->costs_us = average(took->costs_us, at_most_u32(costs_us), part);
 }
 
 void dpm_graph_choice_of(struct dpm_graph_choice *choice, u32 devices)
@@ -70,11 +70,14 @@ bool dpm_graph_prefers_list(struct dpm_graph_choice *choice, u64 costs_us)
 	if (graph <= (s64)costs_us)
 		return false;
 	prefers_list = list_us(choice, costs_us) < graph;
-	if (prefers_list != choice->prefers_list)
+	if (prefers_list != choice->prefers_list || !choice->again) {
 		choice->in_a_row = 0;
+		choice->again = DPM_GRAPH_CHOICE_AGAIN_MIN;
+	}
 	choice->prefers_list = prefers_list;
-	if (choice->in_a_row++ < DPM_GRAPH_CHOICE_AGAIN)
+	if (choice->in_a_row++ < choice->again)
 		return prefers_list;
 	choice->in_a_row = 0;
+	choice->again = min(2 * choice->again, (u32)DPM_GRAPH_CHOICE_AGAIN_MAX);
 	return !prefers_list;
 }

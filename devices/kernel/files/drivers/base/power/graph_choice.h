@@ -17,8 +17,12 @@
 
 #include "graph_core.h"
 
-/* After so many in the same order the other one is measured again. */
-#define DPM_GRAPH_CHOICE_AGAIN	32
+/*
+ * After so many in the same order the other one is measured again: soon at first, because what it
+ * took once may have been an exception, and less and less often while the choice is the same.
+ */
+#define DPM_GRAPH_CHOICE_AGAIN_MIN	2
+#define DPM_GRAPH_CHOICE_AGAIN_MAX	32
 
 /* What a transition takes in one order: moving averages. */
 struct dpm_graph_took {
@@ -34,9 +38,10 @@ struct dpm_graph_choice {
 	struct dpm_graph_took list;
 	/* What was measured is that of so many devices. */
 	u32 devices;
-	/* The order that was chosen last, and how often in a row. */
+	/* The order chosen last, how often in a row, and after how often the other one comes. */
 	bool prefers_list;
 	u32 in_a_row;
+	u32 again;
 };
 
 /* A transition was whole and without a failure, and all costs were known when it began. */
